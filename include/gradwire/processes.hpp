@@ -69,6 +69,8 @@ class Processes {
 
   /// A process has ended before its job did, or another world was made since; what it ends by may wait for it for ever.
   virtual void note_loss() noexcept {}
+  /// This process has waited for a place as a rank, and the job has ended without it.
+  virtual void note_no_place() noexcept {}
 
   /// A transport over `members`, ascending; the place of each is its rank. Each of them calls it, with the same list
   /// and epoch; nothing that was sent in another epoch arrives in it. It may wait for the others: until `timeout`, or

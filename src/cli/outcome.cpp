@@ -206,6 +206,41 @@ bool tells_of_nothing(const fs::path& report) {
 
 }  // namespace
 
+std::optional<RankOutcome> outcome_of_ranks(const SeenRanks& seen, int status, bool others_may_join) {
+  if (seen.elastic == 0) {
+    return std::nullopt;
+  }
+  constexpr int kExpelled = 81;  // as elastic_main() ends a process
+  constexpr int kTooFew = 82;
+  const auto named = [](int code) {
+    return code == 0           ? std::string("well")
+           : code == kExpelled ? "with 81 (the others went on without it)"
+           : code == kTooFew   ? "with 82 (fewer than min_ranks were left)"
+                               : "with " + std::to_string(code);
+  };
+  RankOutcome outcome{.status = status, .text = {}};
+  int silent = seen.elastic - seen.without_place;
+  int worst = 0;
+  for (const auto& [code, count] : seen.ended_as) {
+    outcome.text += (outcome.text.empty() ? "" : ", ") + std::to_string(count) + " ended " + named(code);
+    silent -= count;
+    const bool says_more = worst == 0 || worst == kExpelled || code == kTooFew;
+    worst = code != 0 && says_more && worst != kTooFew ? code : worst;
+  }
+  if (silent > 0) {
+    outcome.text += (outcome.text.empty() ? "" : ", ") + ("nothing was heard of the end of " + std::to_string(silent));
+  }
+  if (seen.without_place > 0) {
+    outcome.text += ", " + std::to_string(seen.without_place) + " waited for a place until the end";
+  }
+  outcome.text = "of " + std::to_string(seen.elastic) + " processes " + outcome.text;
+  const bool may_live_on = others_may_join && seen.ended_as.empty();  // in those that joined
+  if (status == 0 && !seen.ended_as.contains(0) && !may_live_on) {
+    outcome.status = worst != 0 ? worst : 1;
+  }
+  return outcome;
+}
+
 std::string why_no_report(const ReportFile& report, const KnownCommand& command, const std::optional<SeenRanks>& seen) {
   const std::string folder = report.path().parent_path().string();
   if (seen && seen->begun + seen->asked > 0) {
@@ -228,6 +263,9 @@ void tell_outcome(const ReportFile& file, const KnownCommand& command, const std
   }
   for (const fs::path& report : reports) {
     tell_of(report, command, out);
+  }
+  if (reports.empty() && seen && seen->elastic > 0) {
+    return;  // its ranks communicate by a session, and write no such report where one of them was lost
   }
   if (reports.empty() && status == 0) {
     out << "gradwire: warning: no report was written: " << why_no_report(file, command, seen) << '\n';

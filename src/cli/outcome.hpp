@@ -22,6 +22,14 @@ struct KnownCommand {
   bool compresses = false;                                  // a codec or a policy was named, and it is no dry run
 };
 
+/// What became of the ranks of a job that goes on when ranks end, and the status that follows: where the command ended
+/// with 0, though no rank did, it is not 0. None: the command ran no such job, as far as `seen` says.
+struct RankOutcome {
+  int status = 0;
+  std::string text;  // "2 ranks ended with 82 (fewer ranks than min_ranks were left), of 1 nothing was heard"
+};
+[[nodiscard]] std::optional<RankOutcome> outcome_of_ranks(const SeenRanks& seen, int status, bool others_may_join);
+
 /// The tables of the reports that are there, and what else is to be said of them; or why there is none. `seen`: what
 /// ranks have told; none: they were not to tell.
 void tell_outcome(const ReportFile& file, const KnownCommand& command, const std::optional<SeenRanks>& seen, int status,

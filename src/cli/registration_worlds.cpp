@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "transport/tcp/tcp_registration.hpp"
+
 namespace gradwire::cli {
 namespace {
 
@@ -39,6 +41,24 @@ bool RegistrationWorlds::ask(Visitor visitor, const Process& process, int world_
   }
   world.waiting.push_back(visitor);
   return true;
+}
+
+void RegistrationWorlds::run(std::uint64_t process, const std::string& host) {
+  if (running_.insert(process).second) {
+    ++seen_.elastic;
+    seen_.hosts.insert(host);
+  }
+}
+
+void RegistrationWorlds::end(std::uint64_t process, int status) {
+  if (!running_.contains(process) || !ended_.insert(process).second) {
+    return;
+  }
+  if (status == transport::tcp::kNoPlace) {
+    ++seen_.without_place;
+  } else {
+    ++seen_.ended_as[status];
+  }
 }
 
 // A name may come again: launchers make it of a process's number. Then some rank of the earlier world has asked

@@ -12,12 +12,16 @@
 
 namespace gradwire::cli {
 
-/// What has been seen so far, for messages about a job that left no report.
+/// What has been seen so far, for messages about a job that left no report, and of how its ranks ended.
 struct SeenRanks {
   int begun = 0;                             // processes that were about to call MPI_Init
   int asked = 0;                             // ranks that came out of it
   std::set<std::string> hosts = {};          // of all of them
   std::set<std::string> hosts_of_root = {};  // of ranks 0
+  // Of a job that goes on when ranks end: processes that elastic_main() runs in.
+  int elastic = 0;
+  int without_place = 0;             // of these, waited for a place as a rank, and the job ended before
+  std::map<int, int> ended_as = {};  // of these, how many said that they exit with a status
 };
 
 class RegistrationWorlds {
@@ -46,6 +50,9 @@ class RegistrationWorlds {
   /// Whether it can be: that there is such a rank. Jobs of the same name are kept apart by their ranks: of each there
   /// is one in a world. A rank that comes late, and a process that asks again, get the answer of its world.
   [[nodiscard]] bool ask(Visitor visitor, const Process& process, int world_size, Time now);
+  /// One of a job that goes on when ranks end: it runs; it exits with this status, or kNoPlace.
+  void run(std::uint64_t process, const std::string& host);
+  void end(std::uint64_t process, int status);
   /// It has closed its connection.
   void leave(Visitor visitor);
   /// Those that can be given now; each once.
@@ -72,6 +79,8 @@ class RegistrationWorlds {
   std::vector<std::pair<Visitor, Process>> beginning_;  // those that have not asked
   std::set<std::uint64_t> begun_;                       // processes
   std::set<std::uint64_t> asked_;
+  std::set<std::uint64_t> running_;  // those that elastic_main() runs in
+  std::set<std::uint64_t> ended_;    // of these
   SeenRanks seen_;
 };
 

@@ -294,6 +294,12 @@ class Registrations::Server {
       worlds_.begin(visitor.number, process);
       return answer(visitor, Reply::Kind::welcome, {});
     }
+    if (letter.kind == Letter::Kind::runs || letter.kind == Letter::Kind::ends) {
+      visitor.state = Visitor::State::answered;
+      letter.kind == Letter::Kind::runs ? worlds_.run(letter.process, text_in(letter.host))
+                                        : worlds_.end(letter.process, letter.status);
+      return answer(visitor, Reply::Kind::welcome, {});
+    }
     if (letter.kind != Letter::Kind::asks) {
       return false;
     }

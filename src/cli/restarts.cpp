@@ -76,7 +76,7 @@ int run_restarting(const Restarting& job, std::ostream& out) {
   CommandRunner runner;
   if (job.most == 0) {
     const Launch launch = job.launch(job.command, 0);
-    return runner.run(launch.command, launch.environment).status;
+    return job.judge(runner.run(launch.command, launch.environment).status);
   }
   HostWatch hosts(job.command, job.launcher, job.mpi);
   Backoff backoff;
@@ -84,7 +84,8 @@ int run_restarting(const Restarting& job, std::ostream& out) {
   for (int restart = 0;; ++restart) {
     const Launch launch = job.launch(hosts.command(), restart);
     const auto started = Clock::now();
-    const Ended ended = runner.run(launch.command, launch.environment);
+    Ended ended = runner.run(launch.command, launch.environment);
+    ended.status = job.judge(ended.status);
     const auto lasted = Clock::now() - started;
     Next next;
     if (ended.status != 0) {

@@ -38,6 +38,8 @@ struct Restarting {
   std::function<Launch(const std::vector<std::string>& command, int restart)> launch;
   /// Called after each run that is followed by another: a sentence about what it did, or nothing.
   std::function<std::string()> between = {};
+  /// The status that counts, of a run whose command ended with `status`.
+  std::function<int(int status)> judge = [](int status) { return status; };
 };
 
 /// Runs the command until it succeeds, a signal asks for an end, its restarts are used up, or it ends too soon again

@@ -253,12 +253,22 @@ int run(const RunOptions& given, std::ostream& out) {
     report.forget();
     return did;
   };
+  const auto judge = [&](int ended) {
+    const auto ranks =
+        registrations ? outcome_of_ranks(registrations->seen(), ended, options.let_join.has_value()) : std::nullopt;
+    if (ranks) {
+      out << "gradwire: " << ranks->text
+          << (ranks->status == ended ? "" : "; so the job failed, though its launcher ended with 0") << '\n';
+    }
+    return ranks ? ranks->status : ended;
+  };
   const int status = run_restarting({.most = options.restarts,
                                      .command = options.command,
                                      .launcher = command.launcher,
                                      .mpi = command.mpi,
                                      .launch = launch,
-                                     .between = between},
+                                     .between = between,
+                                     .judge = judge},
                                     out);
   if (!options.join) {  // who joins makes no call that could be replaced
     tell_outcome(report, command, registrations ? std::optional(registrations->seen()) : std::nullopt, status, out);

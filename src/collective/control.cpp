@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/awake_time.hpp"
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
 #include "base/units.hpp"
@@ -35,10 +36,10 @@ std::vector<int> peers_of(std::span<const Operation> operations) {
 void wait_all(Transport& transport, std::span<Operation> operations, std::chrono::milliseconds timeout,
               const std::string& what) {
   const auto pending = [](const Operation& operation) { return operation.pending(); };
-  auto last = std::chrono::steady_clock::now();
+  AwakeTime idle;
   auto first = operations.begin();  // all before are done
   // Ranks that come at once leave at once: what sleeps here starts late in what is timed next.
-  const auto polite = last + kEager;
+  const auto polite = std::chrono::steady_clock::now() + kEager;
   for (;;) {
     first = std::find_if(first, operations.end(), pending);
     if (first == operations.end()) {
@@ -50,8 +51,8 @@ void wait_all(Transport& transport, std::span<Operation> operations, std::chrono
         std::this_thread::yield();  // to ranks that share the core
       }
     } else if (transport.progress(std::chrono::milliseconds(1))) {
-      last = std::chrono::steady_clock::now();
-    } else if (std::chrono::steady_clock::now() - last > timeout) {
+      idle.restart(std::chrono::steady_clock::now());
+    } else if (idle.waited() > timeout) {
       throw Error(ErrorCode::timeout, "rank " + std::to_string(transport.rank()) + ": " + what + " got nothing for " +
                                           format_duration(timeout) + ", " +
                                           transport::describe_wait(transport, peers_of(operations), timeout));

@@ -327,7 +327,7 @@ void Membership::decide(const Decision& decision, Time now) {
   delivered_ = entered_ = std::max(delivered_, decision.delivered);
   news_.emplace_back(Changed{decision});
   for (const Id who : Ids(ended_)) {  // who ended after the world was chosen
-    dead(who, now);
+    hear_of_end(who, now);
   }
   if (!untold_.empty() && !agreeing_) {
     send_all(message(Message::Kind::beat));  // so that all soon know of all

@@ -11,6 +11,7 @@ constexpr std::size_t kWatched = 2;  // members that each one listens to, where 
 constexpr int kBeatsOfDoubt = 4;     // without a sign, of one that others call silent
 constexpr int kBeatsOfBallot = 3;    // before those that have not answered it get it again
 constexpr int kBeatsOfWaiting = 10;  // without a word, until one that waited may be gone
+constexpr int kBeatsOfSleep = 5;     // between two calls; after more this process was stopped, or its clock jumped
 
 Settings with_start(Settings settings, const World& world) {
   if (settings.start.empty()) {
@@ -26,11 +27,31 @@ Membership::Membership(Id self, World world, std::uint64_t delivered, Settings s
       settings_(with_start(std::move(settings), world)),
       world_(std::move(world)),
       delivered_(delivered),
+      called_(now),
+      lived_(now),
       entered_(delivered) {
   for (const Id who : world_.members) {
     heard_[who] = now;
   }
   beaten_ = now;
+}
+
+// What all times are measured by. While this process was stopped the others may have been stopped, too, or have spoken
+// without being heard yet; so that time says nothing of them, and what they were silent for before is forgotten with
+// it.
+Time Membership::time_lived(Time now) {
+  const Time passed = now - std::exchange(called_, now);
+  if (passed >= Time(0) && passed <= kBeatsOfSleep * settings_.beat) {
+    return lived_ += passed;
+  }
+  for (auto& [who, heard] : heard_) {
+    heard = lived_;
+  }
+  for (auto& [who, waiting] : waiting_) {
+    waiting.said = lived_;
+  }
+  began_ = lived_;
+  return lived_;
 }
 
 bool Membership::member(Id who) const { return std::binary_search(world_.members.begin(), world_.members.end(), who); }
@@ -127,7 +148,9 @@ void Membership::leave() {
   }
 }
 
-void Membership::dead(Id who, Time now) {
+void Membership::dead(Id who, Time now) { hear_of_end(who, time_lived(now)); }
+
+void Membership::hear_of_end(Id who, Time now) {
   if (who == self_) {
     return;
   }
@@ -139,7 +162,8 @@ void Membership::dead(Id who, Time now) {
   }
 }
 
-void Membership::missed(Id who, Time now) {
+void Membership::missed(Id who, Time clock) {
+  const Time now = time_lived(clock);
   if (expelled_ || who == self_ || !member(who) || dead_.contains(who)) {
     return;
   }
@@ -226,7 +250,8 @@ Message Membership::suspicion(Time now) const {
   return said;
 }
 
-void Membership::receive(const Message& message, Time now) {
+void Membership::receive(const Message& message, Time clock) {
+  const Time now = time_lived(clock);
   if (ended_.contains(message.from)) {
     return;  // what the others agreed on does not hold what those say who have ended
   }
@@ -328,7 +353,8 @@ void Membership::say_that_it_waits(Time now) {
   }
 }
 
-void Membership::tick(Time now) {
+void Membership::tick(Time clock) {
+  const Time now = time_lived(clock);
   if (expelled_ || !member(self_)) {
     say_that_it_waits(now);
     return;

@@ -24,7 +24,8 @@
 
 namespace gradwire::membership {
 
-using Time = std::chrono::milliseconds;  // since any moment, the same for all calls of one process
+// Since any moment. It may jump: only what passes between two calls that are at most a few beats apart counts.
+using Time = std::chrono::milliseconds;
 
 struct Settings {
   Time beat{100};               // between two signs of life
@@ -63,7 +64,7 @@ class Membership {
   /// `who` has ended, for certain: its connection broke, or the engine says so.
   void dead(Id who, Time now);
   /// A step waits for `who` for too long, though it may give signs of life to others.
-  void missed(Id who, Time now);
+  void missed(Id who, Time clock);
   /// Of a process that is in no world: from here on it says so every beat to `others`, until it is in one. Again where
   /// there are more of them.
   void wait_among(std::vector<Id> others) { told_of_wait_ = std::move(others); }
@@ -76,9 +77,10 @@ class Membership {
   [[nodiscard]] bool alone() const;
   /// This process ends, in good order: last words.
   void leave();
-  void receive(const Message& message, Time now);
-  /// To be called at least every `beat`.
-  void tick(Time now);
+  void receive(const Message& message, Time clock);
+  /// To be called at least every `beat`. A process that was not, as one that was stopped together with the others,
+  /// knows nothing of their silence: it begins to count anew.
+  void tick(Time clock);
 
   /// What to send, and what has happened, since the last call.
   [[nodiscard]] std::vector<Outgoing> take_messages();
@@ -99,6 +101,8 @@ class Membership {
   [[nodiscard]] static std::vector<Id> to_list(const Ids& ids) { return {ids.begin(), ids.end()}; }
   enum class Phase : std::uint8_t { following, preparing, proposing };
 
+  [[nodiscard]] Time time_lived(Time now);
+  void hear_of_end(Id who, Time now);
   void receive_in_epoch(const Message& message, Time now);
   void deliver();
   void begin(Time now);
@@ -145,6 +149,8 @@ class Membership {
   std::uint64_t delivered_;
   bool agreeing_ = false;
   bool expelled_ = false;
+  Time called_{};                   // when this process last ran, by its clock
+  Time lived_{};                    // how long it has run, all other times are counted in this
   std::optional<Decision> latest_;  // what made this epoch, for who missed it
   Ids ended_;                       // all that are known to have ended, whatever the epoch
   Ids gone_;                        // knew that they were members, and are none: they never will be again

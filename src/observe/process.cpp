@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include "base/process_number.hpp"
 #include "observe/record.hpp"
 
 namespace gradwire::observe {
@@ -42,6 +43,16 @@ Process& process() {
 Rings& rings() { return process().rings; }
 
 }  // namespace detail
+
+Source numbered(Source source) noexcept {
+  if (const auto number = process_number()) {
+    source.rank = static_cast<int>(*number);
+    // A process that waits for a place has a world of its own until then, of which the other ranks are nobody.
+    source.world_size = source.shares_process ? 1 : source.world_size;
+    source.shares_process = false;
+  }
+  return source;
+}
 
 SourceId add_source(const Source& source) {
   detail::Process& self = detail::process();

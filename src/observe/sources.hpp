@@ -21,6 +21,10 @@ struct Source {
       false;  // with other ranks of its world: each is then a rank of its own, whatever the process is
 };
 
+/// As it is, or where this process has a number of its own in its job (base/process_number.hpp), that in place of the
+/// rank, which may change.
+[[nodiscard]] Source numbered(Source source) noexcept;
+
 /// A world of one thread says nothing of which rank the process is.
 [[nodiscard]] inline bool is_alone(const Source& source) noexcept {
   return source.shares_process && source.world_size == 1;

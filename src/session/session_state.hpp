@@ -84,6 +84,7 @@ struct Session::State final : private session::Progress::Work {
   // Of finish() alone, on rank 0.
   session::StatusLine status;
   bool told_nonfinite = false;
+  std::atomic<bool> told_error = false;                            // to those who observe: it gives up once
   std::optional<std::chrono::steady_clock::time_point> published;  // counts, for whoever observes
 
   // Guarded by `state`.
@@ -249,7 +250,7 @@ struct Session::State final : private session::Progress::Work {
   void look_for_nonfinite();
   /// Inside a catch block; `to_caller`: what it throws reaches the caller of a public function.
   [[noreturn]] void rethrow_given_up(bool to_caller);
-  void give_up(const Error& error) noexcept;
+  void give_up(const Error& error, bool for_good = false) noexcept;
 
   void reset_step(session::StepWatch::Time now);
   void compare_with_others(const std::vector<std::string>& told);

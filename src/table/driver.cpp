@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/awake_time.hpp"
 #include "base/current_error.hpp"
 #include "export/exporting.hpp"
 #include "observe/record.hpp"
@@ -174,7 +175,7 @@ void Driver::give_up(const std::string& waited) {
 void Driver::wait(const char* call, const std::function<bool(const Service&)>& done,
                   const std::function<std::string(const Service&)>& whom) {
   check_thread(call);
-  const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
+  AwakeTime time;
   std::unique_lock lock(mutex_);
   ++waiting_;
   const auto leave = [&] {
@@ -187,7 +188,7 @@ void Driver::wait(const char* call, const std::function<bool(const Service&)>& d
       if (done(service_)) {
         break;
       }
-      if (std::chrono::steady_clock::now() >= deadline) {
+      if (time.waited() >= options_.timeout) {
         const std::string waited = "table \"" + options_.name + "\": " + call + " waited " +
                                    std::to_string(options_.timeout.count()) + " ms " + whom(service_);
         lock.unlock();

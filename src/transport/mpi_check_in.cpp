@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/awake_time.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
 #include "transport/backoff.hpp"
@@ -19,17 +20,18 @@ constexpr std::chrono::milliseconds kPolls{5};
 
 bool finish_within(MPI_Request& request, std::chrono::milliseconds limit) {
   Backoff backoff(kPolls);
-  const auto deadline = Backoff::Clock::now() + limit;
+  AwakeTime time;
   for (;;) {
     int done = 0;
     check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "waiting for the other ranks (MPI_Test)");
     if (done != 0) {
       return true;
     }
-    if (Backoff::Clock::now() >= deadline) {
+    const auto waited = time.waited();
+    if (waited >= limit) {
       return false;
     }
-    backoff.pause(deadline);
+    backoff.pause(Backoff::Clock::now() + (limit - waited));
   }
 }
 

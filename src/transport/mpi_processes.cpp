@@ -15,6 +15,7 @@
 
 #include "base/environment.hpp"
 #include "base/forked.hpp"
+#include "base/process_number.hpp"
 #include "base/start_directory.hpp"
 #include "gradwire/mpi_transport.hpp"
 #include "transport/mpi_check.hpp"
@@ -24,8 +25,10 @@
 #include "transport/mpi_transport.hpp"
 #include "transport/tcp/tcp_channel.hpp"
 #include "transport/tcp/tcp_connect.hpp"
+#include "transport/tcp/tcp_descriptors.hpp"
 #include "transport/tcp/tcp_introduction.hpp"
 #include "transport/tcp/tcp_processes.hpp"
+#include "transport/tcp/tcp_report_end.hpp"
 
 namespace gradwire::transport {
 namespace {
@@ -90,8 +93,11 @@ std::atomic<bool> g_lost_ranks = false;  // a world of the job was not its first
 class MpiProcesses final : public Processes {
  public:
   MpiProcesses(MPI_Comm comm, std::chrono::milliseconds timeout) {
-    check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
+    constexpr std::size_t kOfProcess = 2;  // connections with each other one
+    tcp::check_descriptors(static_cast<std::size_t>(size_) - 1, kOfProcess, "");
+    check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
+    number_process(static_cast<std::uint32_t>(rank_));
     base_ = duplicate(comm, timeout, "duplicating the communicator (MPI_Comm_idup)");
     names_ = exchange_texts(base_, "rank " + std::to_string(rank_) + " (" + tcp::process_name() + ")", timeout);
     nodes_ = find_nodes(base_, rank_, size_, timeout);
@@ -135,6 +141,7 @@ class MpiProcesses final : public Processes {
   void wake() noexcept override { channel_->wake(); }
   void end() noexcept override { channel_->end(); }
   void note_loss() noexcept override { g_lost_ranks = true; }
+  void note_no_place() noexcept override { tcp::this_process_had_no_place(); }
 
   [[nodiscard]] std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
                                                    std::chrono::milliseconds timeout) override {
@@ -232,6 +239,7 @@ std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv) {
   if (join) {
     return join_processes({.path = from_start_directory(*join), .interface = interface});
   }
+  transport::tcp::report_end_of_this_process();
   int granted = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted);
   return let_join
@@ -240,6 +248,7 @@ std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv) {
 }
 
 void end_process(int exit_code) {
+  transport::tcp::this_process_ends(exit_code);  // MPI_Finalize may wait for longer than anybody does for this word
   const bool all_there = exit_code == 0 && !transport::g_lost_ranks;
   // Ranks may have ended since, and nothing says how long MPI waits for them.
   std::thread([exit_code, limit = std::chrono::seconds(all_there ? 60 : 3)] {

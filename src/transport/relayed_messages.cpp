@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "base/awake_time.hpp"
 #include "base/current_error.hpp"
 #include "base/units.hpp"
 #include "transport/silence.hpp"
@@ -187,9 +188,9 @@ void RelayedMessages::exchange(const Group& group) {
         transport_->post_receive(operation, message.peer, tag, {message.memory(), message.bytes});
       }
     }
-    auto last = Clock::now();
+    AwakeTime idle;
     for (const Operation& operation : operations) {
-      wait_for(operation, last);
+      wait_for(operation, idle);
     }
   } catch (...) {
     const Error error = current_error();
@@ -209,11 +210,11 @@ void RelayedMessages::exchange(const Group& group) {
   }
 }
 
-void RelayedMessages::wait_for(const Operation& operation, Clock::time_point& last) {
+void RelayedMessages::wait_for(const Operation& operation, AwakeTime& idle) {
   while (!operation.done()) {
     if (transport_->progress(std::chrono::milliseconds(1))) {
-      last = Clock::now();
-    } else if (Clock::now() - last > timeout_) {
+      idle.restart(Clock::now());
+    } else if (idle.waited() > timeout_) {
       throw Error(ErrorCode::timeout, "rank " + std::to_string(rank()) + ": got nothing for " +
                                           format_duration(timeout_) + ", " +
                                           describe_wait(*transport_, {operation.peer}, timeout_));

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/awake_time.hpp"
 #include "gradwire/transport.hpp"
 #include "transport/device_messages.hpp"
 #include "transport/stream_port.hpp"
@@ -72,7 +73,7 @@ class RelayedMessages final : public DeviceMessages {
   [[nodiscard]] bool wait_for_stream(Number number);
   void exchange(const Group& group);
   void let_go(Number number);
-  void wait_for(const Operation& operation, std::chrono::steady_clock::time_point& last);
+  void wait_for(const Operation& operation, AwakeTime& idle);
   void fail(const Error& error) noexcept;
 
   std::shared_ptr<Transport> transport_;

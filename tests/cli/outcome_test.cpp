@@ -77,6 +77,42 @@ TEST_F(Outcome, RanksSayWhatBecameOfThem) {
       << "with --no-register it is not known";
 }
 
+// The status of a job that goes on when ranks end is that of its ranks, where the launcher's says that all is well.
+TEST(RanksOutcome, AJobOfWhichNobodyEndedWellFailed) {
+  const auto status_of = [](std::map<int, int> ended_as, int status = 0, bool joinable = false, int spares = 0) {
+    SeenRanks seen;
+    seen.elastic = 4;
+    seen.ended_as = std::move(ended_as);
+    seen.without_place = spares;
+    return outcome_of_ranks(seen, status, joinable)->status;
+  };
+  EXPECT_FALSE(outcome_of_ranks(SeenRanks{}, 0, false));
+  EXPECT_EQ(status_of({{0, 1}, {81, 1}, {82, 2}}), 0);
+  EXPECT_EQ(status_of({{82, 2}}), 82);
+  EXPECT_EQ(status_of({{82, 1}, {139, 1}}), 82);
+  EXPECT_EQ(status_of({{1, 1}, {81, 2}, {82, 1}}), 82);
+  EXPECT_EQ(status_of({{81, 3}}), 81);
+  EXPECT_EQ(status_of({{81, 3}, {97, 1}}), 97);
+  EXPECT_EQ(status_of({{7, 1}, {81, 3}}), 7);
+  EXPECT_EQ(status_of({}), 1);
+  EXPECT_EQ(status_of({}, 0, false, 1), 1) << "a spare that was not needed says nothing of the job";
+  EXPECT_EQ(status_of({}, 0, true), 0) << "those that joined may go on";
+  EXPECT_EQ(status_of({{82, 2}}, 0, true), 82);
+  EXPECT_EQ(status_of({{0, 4}}, 137), 137) << "the command may have failed behind the job";
+  EXPECT_EQ(status_of({{82, 4}}, 137), 137);
+}
+
+TEST(RanksOutcome, SaysHowManyEndedHow) {
+  SeenRanks seen;
+  seen.elastic = 6;
+  seen.ended_as = {{0, 2}, {81, 1}};
+  seen.without_place = 1;
+  EXPECT_EQ(
+      outcome_of_ranks(seen, 0, false)->text,
+      "of 6 processes 2 ended well, 1 ended with 81 (the others went on without it), nothing was heard of the end "
+      "of 2, 1 waited for a place until the end");
+}
+
 TEST_F(Outcome, FoldersOfKilledRunsGo) {
   fs::create_directories(folder_);
   ASSERT_EQ(::setenv("TMPDIR", folder_.c_str(), 1), 0);

@@ -341,6 +341,31 @@ TEST(Histories, FilesThatALargerJobLeftAreNotTheJob) {
   EXPECT_EQ(page::newest_job(all, {}, "d").ranks.size(), 2U);
 }
 
+// Of processes that come and go some ran at no time together. Those of a job before ran with none of them.
+TEST(Histories, WhoJoinedBelongsToTheJob) {
+  std::vector<page::RankHistory> all;
+  for (int number = 0; number < 6; ++number) {
+    all.push_back(planned_history(one_slow(), number % 3));
+    page::RankHistory& one = all.back();
+    one.rank = number;
+    one.file = "gradwire-library-rank-" + std::to_string(number) + ".history";
+    one.world = 3;
+    one.environment[number < 3 ? "GRADWIRE_LET_JOIN" : "GRADWIRE_JOIN"] = number < 3 ? "/shared/join" : "join";
+    one.started = 10000.0 + (number < 3 ? 0 : 1000 * number);
+    one.written = number == 1 ? 12000 : one.started + 3500;
+  }
+  all[0].written = 16000;
+  page::RankHistory before = all[5];
+  before.rank = 6;
+  before.file = "gradwire-library-rank-6.history";
+  before.started = 1000;
+  before.written = 9000;
+  all.push_back(before);
+  const page::Job job = page::newest_job(all, {}, "d");
+  EXPECT_EQ(job.ranks.size(), 6U);
+  EXPECT_THAT(job.notes, ElementsAre(HasSubstr("an earlier job wrote it: " + before.file)));
+}
+
 TEST(Histories, MissingRanksAreCounted) {
   page::RankHistory alone = planned_history(one_slow(), 1);
   alone.world = 1 << 20;

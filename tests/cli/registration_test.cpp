@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <future>
+#include <map>
 #include <random>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 #include "cli/registrations.hpp"
 #include "drop_in/mpi_job.hpp"
 #include "transport/tcp/tcp_registration.hpp"
+#include "transport/tcp/tcp_report_end.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -87,6 +89,44 @@ TEST(Registration, AllRanksThatAskAreAll) {
   EXPECT_EQ(server.seen().begun, 8);
   EXPECT_EQ(server.seen().asked, 8);
   EXPECT_THAT(server.seen().hosts_of_root, ElementsAre(tcp::host_name()));
+}
+
+TEST(Registration, ProcessesSayHowTheyEnd) {
+  for (const bool local : {true, false}) {
+    Registrations server(options(kLong));
+    const std::string place = local ? server.variable() : without_local(server.variable());
+    tcp::EndReport well(place);
+    tcp::EndReport badly(place);
+    tcp::EndReport unneeded(place);
+    tcp::EndReport killed(place);
+    tcp::EndReport never_began(place);
+    for (tcp::EndReport* one : {&well, &badly, &unneeded, &killed}) {
+      one->begin();
+    }
+    well.end(0);
+    badly.end(82);
+    badly.end(0);  // the first word counts
+    unneeded.end(tcp::kNoPlace);
+    never_began.end(0);
+    const SeenRanks seen = server.seen();
+    EXPECT_EQ(seen.elastic, 4);
+    EXPECT_EQ(seen.without_place, 1);
+    EXPECT_EQ(seen.ended_as, (std::map<int, int>{{0, 1}, {82, 1}}));
+    server.start_anew();
+    EXPECT_EQ(server.seen().elastic, 0) << "of the run before";
+    badly.end(1);
+    killed.end(0);
+    EXPECT_TRUE(server.seen().ended_as.empty()) << "a process of the run before speaks to the next one";
+  }
+}
+
+TEST(Registration, WithoutAServerNobodyIsToldHowAProcessEnds) {
+  tcp::EndReport nowhere("");
+  nowhere.begin();
+  nowhere.end(0);
+  tcp::EndReport nonsense("nonsense");
+  nonsense.begin();
+  nonsense.end(0);
 }
 
 TEST(Registration, WithoutAServerNothingIsKnown) {

@@ -20,7 +20,7 @@ namespace gradwire::test {
 namespace {
 
 constexpr std::size_t kStop = 3, kPause = 4, kCut = 5, kRankZero = 6, kNode = 7, kSecond = 8, kKeeper = 9, kSpare = 10,
-                      kLastSpare = 11, kJoin = 12, kLastJoin = 13;
+                      kLastSpare = 11, kJoin = 12, kLastJoin = 13, kFreeze = 14, kFrozenNode = 15;
 constexpr int kSteps = 40;
 constexpr double kMostBack = 10;  // s; a silent one is missed after 2
 
@@ -144,6 +144,9 @@ Outcome run_newcomer(const std::string& file, const std::string& policy, const s
                      GRADWIRE_FAULT_JOB + " " + std::to_string(kSteps) + " " + quoted(policy) + rest);
 }
 
+// Whether all were there again before anybody was missed, or none ran meanwhile who could miss another.
+bool loses_nobody(const FaultCase& drawn) { return drawn.end == kPause || drawn.end == kFreeze; }
+
 void judge(const FaultCase& drawn, FaultVerdict& verdict) {
   std::vector<Survivor> survivors = survivors_in(verdict.output, drawn.ranks);
   std::set<int> there;
@@ -151,7 +154,7 @@ void judge(const FaultCase& drawn, FaultVerdict& verdict) {
     there.insert(one.process);
   }
   for (int process = 0; process < drawn.ranks; ++process) {
-    const bool may_be_gone = drawn.faults.contains(process) && drawn.end != kPause;
+    const bool may_be_gone = drawn.faults.contains(process) && !loses_nobody(drawn);
     verdict.missing = verdict.missing || (!there.contains(process) && !may_be_gone);
   }
   if (drawn.end == kStop && verdict.struck() && verdict.stages[0].starts_with("finish")) {
@@ -168,7 +171,7 @@ void judge(const FaultCase& drawn, FaultVerdict& verdict) {
     }
     verdict.differ = verdict.differ || one.lost != survivors[0].lost;
     verdict.misnamed = verdict.misnamed || one.world + static_cast<int>(one.lost.size()) - one.joined != drawn.ranks;
-    verdict.misnamed = verdict.misnamed || (drawn.end == kPause && !one.lost.empty());
+    verdict.misnamed = verdict.misnamed || (loses_nobody(drawn) && !one.lost.empty());
     for (const int who : one.lost) {
       verdict.misnamed = verdict.misnamed || !drawn.faults.contains(who) || one.lost.count(who) > 1;
     }
@@ -195,7 +198,8 @@ FaultCase draw_case(int seed) {
   drawn.mode = static_cast<std::size_t>((seed % kMany + seed / kMany) % 3);
   drawn.codec = static_cast<std::size_t>((seed + seed / (3 * kMany)) % 4);
   drawn.ranks = 3 + chance.below(3);
-  if (drawn.end == kNode || drawn.end == kSecond || drawn.end == kKeeper) {
+  const bool whole_node = drawn.end == kNode || drawn.end == kFrozenNode;
+  if (whole_node || drawn.end == kSecond || drawn.end == kKeeper) {
     drawn.ranks = 4 + chance.below(2);
   }
   if (drawn.end == kSpare || drawn.end == kLastSpare) {
@@ -206,16 +210,19 @@ FaultCase draw_case(int seed) {
   }
   drawn.open = drawn.joins > 0 || chance.one_in(3);
   drawn.checkpoints = drawn.spares == 0 && !drawn.open && chance.one_in(3);
-  const bool nodes = drawn.end == kNode || (drawn.end != kKeeper && chance.one_in(3));
+  const bool nodes = whole_node || (drawn.end != kKeeper && chance.one_in(3));
   drawn.policy = policy_of(drawn, drawn.end == kKeeper || chance.one_in(2));
   drawn.options = std::string(nodes ? " node=2" : "") + (drawn.joins > 0 ? " joins=1" : "") +
                   (chance.one_in(3) ? " table=1" : "") + (drawn.end == kCut ? " timeout=6" : "");
   const char* const kinds[] = {"kill", "abort", "exit", "stop", "pause", "cut"};
-  const std::string kind = drawn.end < std::size(kinds) ? kinds[drawn.end] : "kill";
-  const int one = drawn.end == kRankZero ? 0 : chance.below(drawn.ranks) / (drawn.end == kNode ? 2 : 1);
+  const std::string kind = drawn.end < std::size(kinds) ? kinds[drawn.end]
+                           : drawn.end == kFreeze       ? "freeze"
+                           : drawn.end == kFrozenNode   ? "stop"
+                                                        : "kill";
+  const int one = drawn.end == kRankZero ? 0 : chance.below(drawn.ranks) / (whole_node ? 2 : 1);
   const std::string moment = chance.moment(drawn);
   const std::string meanwhile = ":loss:1:" + std::to_string(chance.below(25));
-  if (drawn.end == kNode) {
+  if (whole_node) {
     const int first = 2 * std::min(one, drawn.ranks / 2 - 1);
     drawn.faults = {{first, kind + moment}, {first + 1, kind + moment}};
     return drawn;

@@ -26,6 +26,8 @@ inline constexpr const char* kEnds[] = {
     "one, and the spare that is to take its place",
     "one, while another process joins",
     "one, and another process that joins",
+    "all ranks frozen at once for 3 s: nobody is left out",
+    "all ranks of a node frozen for 3 s",
 };
 inline constexpr const char* kModes[] = {"step", "every", "async"};
 inline constexpr const char* kCodecs[] = {"exact", "int8", "int4", "topk(1%)+int8"};
@@ -45,7 +47,7 @@ struct FaultCase {
   [[nodiscard]] std::string to_text() const;
 };
 
-/// The same for the same seed; every end meets every mode and codec within 168 seeds.
+/// The same for the same seed; every end meets every mode and codec within 192 seeds.
 [[nodiscard]] FaultCase draw_case(int seed);
 
 /// What came of it.

@@ -6,9 +6,9 @@
 // POLICY is the text of one. Options: checkpoints=DIRECTORY: goes on from there, and writes one every 5 steps; node=2:
 // two processes in a row pretend to share a node; timeout=SECONDS of the session; joins=1: one joins, for which the
 // last steps wait; table=1: the session has a table. KIND: kill, abort, exit, stop (for 3 s), pause (for half a
-// second), cut (off from what others tell it, and they from what it tells). It happens so many OPERATIONS, messages of
-// its own, after it has come to this STAGE for that TIME. The stage `loss` is the moment in which it hears that another
-// has ended.
+// second), freeze (all ranks of the launcher for 3 s), cut (off from what others tell it, and they from what it tells).
+// It happens so many OPERATIONS, messages of its own, after it has come to this STAGE for that TIME. The stage `loss`
+// is the moment in which it hears that another has ended.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -92,6 +92,12 @@ class Script {
       std::_Exit(9);
     } else if (fault_->kind == "cut") {
       cut_->happen();
+    } else if (fault_->kind == "freeze") {
+      const std::string parent = std::to_string(getppid());
+      // The shell is a child of this process, and is not stopped with the launcher's.
+      const std::string freezes =
+          "(all=$(pgrep -P " + parent + "); kill -STOP $all; sleep 3; kill -CONT $all) " + ">/dev/null 2>&1 &";
+      static_cast<void>(std::system(freezes.c_str()));
     } else {
       const std::string seconds = fault_->kind == "stop" ? "3" : "0.5";
       const std::string wakes =

@@ -61,8 +61,8 @@ class Hands {
       }
     }
   }
-  void tick() {
-    now_ += Time(50);
+  void tick(Time passed = Time(50)) {
+    now_ += passed;
     for (const auto& process : all_) {
       process->tick(now_);
     }

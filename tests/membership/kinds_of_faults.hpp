@@ -24,6 +24,21 @@ inline constexpr KindOfFaults kKindsOfFaults[] = {
     {"whole machines end", 40, whole_machines_end},
     {"deaths and silences", 20,
      [](int seed) { return Faults{.processes = 2 + seed % 7, .deaths = seed % 3, .pauses = 2}; }},
+    {"all are frozen at once, and clocks jump", 40,
+     [](int seed) {
+       return Faults{.processes = 2 + seed % 7, .deaths = seed % 3, .freezes = 1 + seed % 3, .clock_jumps = seed % 4};
+     }},
+    {"one host of several is frozen", 40,
+     [](int seed) {
+       return Faults{.processes = 3 + seed % 6,
+                     .deaths = seed % 2,
+                     .freezes = seed % 3 / 2,
+                     .frozen_hosts = 1 + seed % 2,
+                     .clock_jumps = seed % 3,
+                     .joins = seed % 4 / 3,
+                     .spares = seed % 5 / 4,
+                     .follow_ups = seed % 4 == 1};
+     }},
     {"partitions", 20,
      [](int seed) {
        return Faults{.processes = 2 + seed % 7, .deaths = seed % 2, .broken_links = seed % 3, .partitions = 1};

@@ -28,6 +28,40 @@ TEST(Membership, ThoseLeftOutAreNoMajorityOfTheRest) {
   EXPECT_EQ(members(hands[2]), (std::vector<Id>{2}));
 }
 
+// All were stopped at once, or their clocks jumped: they have not spoken since, and nobody was silent. Tried by hand,
+// red: all time counts; only the time before the jump is forgotten.
+TEST(Membership, WhoDidNotRunKnowsNothingOfTheSilenceOfOthers) {
+  for (const Time jump : {Time(8000), Time(3'600'000), Time(-30'000)}) {
+    Hands hands(3);
+    hands.pass(1, {0, 1, 2});
+    for (int i = 0; i < 80; ++i) {  // 4 s, in which they hear nothing of each other
+      hands.tick();
+    }
+    hands.carry([](Id, const Message&) { return false; });
+    hands.tick(jump);
+    for (int i = 0; i < 80; ++i) {
+      hands.tick();
+    }
+    for (const std::size_t who : {0U, 1U, 2U}) {
+      EXPECT_FALSE(hands[who].agreeing()) << jump.count();
+    }
+    for (int i = 0; i < 40; ++i) {  // from there on it counts
+      hands.tick();
+    }
+    EXPECT_TRUE(hands[0].agreeing());
+  }
+}
+
+// One that runs late now and then is no sleeper: it would never miss anybody.
+TEST(Membership, WhoRunsRarelyMissesOthersAllTheSame) {
+  Hands hands(2);
+  for (int i = 0; i < 15; ++i) {
+    hands.tick(Time(400));
+  }
+  EXPECT_EQ(members(hands[0]), std::vector<Id>{0});
+  EXPECT_TRUE(hands[1].agreeing());
+}
+
 // 0 decides with 1 and 2, and falls silent before it can say so: 1 must not decide otherwise.
 TEST(Membership, WhatMayHaveBeenDecidedIs) {
   Hands hands(5);

@@ -28,6 +28,7 @@ struct SimulatedProcess {
   std::unique_ptr<Membership> membership;
   bool ended = false;
   int paused_until = 0;
+  int clock = 0;         // what its clock shows beside the simulation's
   int works_until = -1;  // then it sends its part of the next step; -1: it has
   int stopped_since = -1;
   std::uint64_t at = 0;                         // the last step delivered
@@ -39,7 +40,18 @@ struct SimulatedProcess {
   std::map<std::uint64_t, std::uint32_t> results;  // step: epoch, delivered
   std::vector<Packet> inbox;
   bool touched = false;  // it has heard of a death since it last lived
+
+  [[nodiscard]] Time time(int now) const { return Time(now + clock); }
 };
+
+/// Where no process was silent while others ran, none that lives was left out.
+inline void judge_that_nobody_is_lost(const std::map<Id, SimulatedProcess>& processes, std::ostream& wrong) {
+  for (const auto& [who, process] : processes) {
+    if (!process.ended && process.membership->expelled()) {
+      wrong << "process " << who << " is healthy, and was left out; ";
+    }
+  }
+}
 
 /// Nobody is left of the last world, whose members have all ended, none since it was left out.
 inline void judge_the_end(const std::map<Id, SimulatedProcess>& processes, std::ostream& wrong) {

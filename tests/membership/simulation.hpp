@@ -26,6 +26,9 @@ struct Faults {
   int pauses = 0;           // of a process, 0.1 to 9 s
   int broken_links = 0;     // of a pair, both ways, 0.1 to 9 s
   int partitions = 0;       // of two halves, 0.1 to 9 s
+  int freezes = 0;          // of all processes at once, 0.1 to 9 s: they go on within 50 ms of each other
+  int frozen_hosts = 0;     // likewise of a third of them
+  int clock_jumps = 0;      // of one process's clock, by up to 54 s, either way
   int joins = 0;            // of new processes
   int spares = 0;           // processes that wait from the start
   bool follow_ups = false;  // faults while others are dealt with
@@ -55,6 +58,9 @@ class Simulation {
       advance();
     }
     judge(processes_, spares_, joins_, static_cast<std::size_t>(faults_.processes), wrong_);
+    if (faults_.pauses + faults_.broken_links + faults_.partitions + faults_.frozen_hosts == 0 && !faults_.follow_ups) {
+      judge_that_nobody_is_lost(processes_, wrong_);
+    }
     return wrong_.str();
   }
 
@@ -70,7 +76,7 @@ class Simulation {
 
   using Process = SimulatedProcess;
   struct Fault {
-    enum class Kind : std::uint8_t { death, machine, pause, link, partition, join } kind;
+    enum class Kind : std::uint8_t { death, machine, pause, link, partition, freeze, host, jump, join } kind;
     int at;
     int length;
     int follows = 0;
@@ -123,7 +129,7 @@ class Simulation {
   void hear(Process& process, const Notice& notice) {
     Membership& membership = *process.membership;
     if (!notice.came) {
-      return membership.dead(notice.of, Time(now_));
+      return membership.dead(notice.of, process.time(now_));
     }
     if (std::ranges::find(process.reaches, notice.of) == process.reaches.end()) {
       membership.let_in(notice.of);
@@ -143,6 +149,9 @@ class Simulation {
     some(Fault::Kind::pause, faults_.pauses);
     some(Fault::Kind::link, faults_.broken_links);
     some(Fault::Kind::partition, faults_.partitions);
+    some(Fault::Kind::freeze, faults_.freezes);
+    some(Fault::Kind::host, faults_.frozen_hosts);
+    some(Fault::Kind::jump, faults_.clock_jumps);
     some(Fault::Kind::join, faults_.joins);
     std::sort(plan_.begin(), plan_.end(), [](const Fault& a, const Fault& b) { return a.at > b.at; });
   }
@@ -209,7 +218,25 @@ class Simulation {
           }
         }
         break;
+      case Fault::Kind::freeze: freeze(ids, fault.length); break;
+      case Fault::Kind::host: freeze(some_of(ids, (ids.size() + 2) / 3), fault.length); break;
+      case Fault::Kind::jump: processes_[any()].clock += fault.length * (draw(0, 1) == 0 ? -6 : 6); break;
       case Fault::Kind::join: join(); break;
+    }
+  }
+
+  std::vector<Id> some_of(std::vector<Id> ids, std::size_t count) {
+    std::shuffle(ids.begin(), ids.end(), random_);
+    ids.resize(std::min(ids.size(), count));
+    return ids;
+  }
+
+  // One signal stops them, another one lets them go on.
+  void freeze(const std::vector<Id>& ids, int length) {
+    for (const Id who : ids) {
+      Process& process = processes_[who];
+      process.paused_until = std::max(process.paused_until, now_ + length + draw(0, 50));
+      process.moved_at = std::max(process.moved_at, process.paused_until);  // a session's own waits count likewise
     }
   }
 
@@ -269,7 +296,7 @@ class Simulation {
     Membership& membership = *process.membership;
     for (const Packet& packet : std::exchange(process.inbox, {})) {
       if (const auto* message = std::get_if<Message>(&packet.what)) {
-        membership.receive(*message, Time(now_));
+        membership.receive(*message, process.time(now_));
         take(who, process);
       } else {
         const Part& part = std::get<Part>(packet.what);
@@ -278,7 +305,7 @@ class Simulation {
       }
     }
     if (ticks(who)) {
-      membership.tick(Time(now_));
+      membership.tick(process.time(now_));
     }
     work(who, process);
     miss(who, process);
@@ -296,7 +323,7 @@ class Simulation {
     const auto& got = process.parts[{membership.world().epoch, membership.delivered() + 1}];
     for (const Id other : members) {
       if (!got.contains(other)) {
-        return membership.missed(other, Time(now_));
+        return membership.missed(other, process.time(now_));
       }
     }
   }

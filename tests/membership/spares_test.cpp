@@ -58,6 +58,9 @@ TEST(MembershipSpares, OneThatIsSilentIsNotTaken) {
   for (const int later : {500, 1500}) {
     Membership zero = one_of(0, {0, 1}, {2});
     zero.receive(waits(2, {}), Time(1000));
+    for (int passed = 0; passed < later; passed += 100) {
+      zero.tick(Time(1000 + passed));
+    }
     zero.dead(1, Time(1000 + later));
     EXPECT_EQ(members(zero), later < 1000 ? (std::vector<Id>{0, 2}) : std::vector<Id>{0});
   }

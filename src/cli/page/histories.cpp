@@ -178,6 +178,39 @@ bool runs_with(const RankHistory& history, const RankHistory& last) {
   return history.started <= last.started && std::max(history.written, history.started) + tolerance >= last.started;
 }
 
+// The file by which others may join its job, or by which it joined; empty: neither.
+std::string join_file_of(const RankHistory& history) {
+  for (const char* name : {"GRADWIRE_LET_JOIN", "GRADWIRE_JOIN"}) {
+    if (const auto found = history.environment.find(name); found != history.environment.end()) {
+      return std::filesystem::path(found->second).filename().string();
+    }
+  }
+  return "";
+}
+
+/// In a job that others may join processes come and go: each of them runs at one time with another one that belongs to
+/// it. Those of the newest, by name.
+std::set<std::string> come_and_go_with_newest(const std::vector<RankHistory>& histories) {
+  const auto newest = std::max_element(histories.begin(), histories.end(), [](const auto& a, const auto& b) {
+    return std::max(a.written, a.started) < std::max(b.written, b.started);
+  });
+  const std::string join_file = join_file_of(*newest);
+  std::set<std::string> files;
+  double began = newest->started;
+  for (bool more = !join_file.empty(); more;) {
+    more = false;
+    for (const RankHistory& one : histories) {
+      constexpr double kClocksDiffer = 5;
+      if (join_file_of(one) == join_file && std::max(one.written, one.started) + kClocksDiffer >= began &&
+          files.insert(one.file).second) {
+        began = std::min(began, one.started);
+        more = true;
+      }
+    }
+  }
+  return files;
+}
+
 /// Of the job that has most of its ranks here, of equal ones of the newest. A clock that is far ahead makes a job of
 /// its own, of few ranks; and so do files that a later job of fewer ranks left in place. `histories` by rank.
 const RankHistory& last_to_start(const std::vector<RankHistory>& histories) {
@@ -240,8 +273,10 @@ Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> note
     return std::pair(a.rank, a.file) < std::pair(b.rank, b.file);
   });
   const RankHistory last = last_to_start(histories);
+  const std::set<std::string> come_and_go = come_and_go_with_newest(histories);
   for (RankHistory& history : histories) {
-    if (!runs_with(history, last)) {
+    const bool belongs = come_and_go.empty() ? runs_with(history, last) : come_and_go.contains(history.file);
+    if (!belongs) {
       (history.started > last.started ? later : earlier).push_back(history.file);
     } else if (job.ranks.empty() || job.ranks.back().rank != history.rank) {
       job.ranks.push_back(std::move(history));

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/awake_time.hpp"
 #include "base/current_error.hpp"
 #include "base/units.hpp"
 #include "collective/host/lane_run.hpp"
@@ -112,6 +113,9 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
         std::this_thread::yield();
       }
       const auto end = std::chrono::steady_clock::now();
+      if (end - begin > wait + AwakeTime::kLook) {
+        last_progress_ += end - begin - AwakeTime::kLook;  // this process was stopped, and the peers probably with it
+      }
       count_wait(std::chrono::duration<double>(end - begin).count(), std::chrono::duration<double>(wait).count());
     }
     if (worked) {

@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/awake_time.hpp"
 #include "base/units.hpp"
 #include "kernels/device/operations.hpp"
 #include "kernels/device/status.hpp"
@@ -154,13 +155,12 @@ bool CudaDevice::reached(Point point) {
 }
 
 void CudaDevice::wait(Point point, std::chrono::milliseconds timeout, bool polls) {
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
+  AwakeTime time;
   while (!reached(point)) {
     if (polls) {
       poll_messages();
     }
-    const auto waited = Clock::now() - begin;
+    const auto waited = time.waited();
     if (waited > timeout) {
       throw Error(ErrorCode::timeout, "rank " + std::to_string(messages_->rank()) + ": device " +
                                           std::to_string(device_) + " did not end what was enqueued on it in " +

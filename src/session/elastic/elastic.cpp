@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/awake_time.hpp"
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
 #include "base/log.hpp"
@@ -87,6 +88,7 @@ bool Elastic::holds() const { return std::binary_search(holders_.begin(), holder
 
 std::shared_ptr<Transport> Elastic::connect() {
   before_ = world_;
+  member_.forget_copies_before(before_.epoch);
   for (;;) {
     Member::World world = member_.world();
     ranks_.insert(world.members.begin(), world.members.end());
@@ -144,7 +146,7 @@ std::shared_ptr<Transport> Elastic::try_to_connect(const Member::World& world) {
     attempt->changed.notify_all();
   });
   std::unique_lock lock(attempt->mutex);
-  const bool in_time = attempt->changed.wait_for(lock, 2 * timeout_, [&] { return attempt->made || attempt->over; });
+  const bool in_time = wait_awake(attempt->changed, lock, 2 * timeout_, [&] { return attempt->made || attempt->over; });
   const bool over = std::exchange(attempt->over, attempt->over || !in_time);
   const bool made = attempt->made;
   lock.unlock();
@@ -225,6 +227,7 @@ std::vector<Elastic::Kept> Elastic::take_kept() {
       kept.push_back({who});
     }
   }
+  member_.forget_copies_before(world_.epoch);  // also of those that live and have another keeper now
   return kept;
 }
 

@@ -6,6 +6,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/awake_time.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "membership/message.hpp"
@@ -158,6 +159,7 @@ void Member::hear(const Processes::Heard& heard) {
 
 void Member::note_end(Processes::Id who) {
   ended_.insert(who);
+  facts_.erase(who);
   const std::vector<membership::Id>& members = machine_.world().members;
   if (!members.empty() && !std::binary_search(members.begin(), members.end(), who)) {
     note_loss_of(who);  // a spare, which would have stayed until the job ends
@@ -240,6 +242,7 @@ bool Member::wait_for_place(const std::string& facts) {
       log(LogLevel::warning, "the way to " + std::to_string(lost_.size()) +
                                  " processes is broken, and nobody else is left: this process ends without a place");
     }
+    processes_->note_no_place();
     return false;
   }
   throw_if_out();
@@ -271,6 +274,10 @@ void Member::hear_copy(Processes::Id from, std::span<const std::byte> message) {
     const auto total = in.number<std::uint64_t>();
     const auto before = in.number<std::uint64_t>();
     const auto piece = in.take(in.left());
+    if (epoch < copies_from_) {
+      incoming_.erase(from);
+      return;
+    }
     Copy& copy = incoming_[from];
     if (before == 0) {
       copy = {.epoch = epoch, .step = step, .bytes = {}};
@@ -316,6 +323,14 @@ std::optional<Member::Copy> Member::take_copy(Processes::Id of, std::uint32_t ep
   Copy copy = std::move(found->second);
   copies_.erase(found);
   return copy;
+}
+
+void Member::forget_copies_before(std::uint32_t epoch) {
+  const std::lock_guard lock(mutex_);
+  copies_from_ = std::max(copies_from_, epoch);
+  const auto is_old = [&](const auto& copy) { return copy.second.epoch < copies_from_; };
+  std::erase_if(copies_, is_old);
+  std::erase_if(incoming_, is_old);
 }
 
 void Member::act() {
@@ -374,12 +389,12 @@ bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
   const auto decided = [&] {
     return machine_.delivered() >= transaction || machine_.expelled() || machine_.world().epoch != epoch || refused_;
   };
-  if (!changed_.wait_for(lock, limit, decided)) {
+  if (!wait_awake(changed_, lock, limit, decided)) {
     for (const membership::Id who : machine_.unready()) {
       machine_.missed(who, now());
     }
     act();
-    if (!changed_.wait_for(lock, limit, decided)) {
+    if (!wait_awake(changed_, lock, limit, decided)) {
       gave_up_ = true;
       throw_no_agreement(limit);
     }
@@ -391,10 +406,10 @@ bool Member::await_change(std::uint32_t epoch, std::chrono::milliseconds patienc
   std::unique_lock lock(mutex_);
   const auto is_over = [&] { return over_locked(epoch); };
   const auto changed = [&] { return machine_.expelled() || machine_.world().epoch != epoch || refused_; };
-  if (gave_up_ || !changed_.wait_for(lock, patience, is_over)) {
+  if (gave_up_ || !wait_awake(changed_, lock, patience, is_over)) {
     return false;
   }
-  if (!changed_.wait_for(lock, limit, changed)) {
+  if (!wait_awake(changed_, lock, limit, changed)) {
     throw_no_agreement(limit);
   }
   throw_if_out();

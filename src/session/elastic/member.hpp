@@ -76,6 +76,8 @@ class Member {
   bool send_copy(Processes::Id keeper, const Copy& copy);
   /// The latest that `of` sent in `epoch`, whole; none: nothing came.
   [[nodiscard]] std::optional<Copy> take_copy(Processes::Id of, std::uint32_t epoch);
+  /// Nobody will take those that were made before `epoch`, nor what of them still comes.
+  void forget_copies_before(std::uint32_t epoch);
 
   /// Waits until the world after `epoch` is agreed on: true. False where nobody is missed for `patience`.
   /// Error(expelled) where the others went on without this process, Error(timeout) where an agreement takes more than
@@ -116,6 +118,7 @@ class Member {
   bool gave_up_ = false;                     // commit() did, and what became of its transaction is not known
   std::map<membership::Id, Copy> copies_;    // whole
   std::map<membership::Id, Copy> incoming_;  // so far
+  std::uint32_t copies_from_ = 0;            // copies of epochs before this one are not kept
   std::set<membership::Id> left_;            // said farewell
   std::map<membership::Id, Clock::time_point> farewells_;  // said by these; when they count as ended
   // Of those that wait.

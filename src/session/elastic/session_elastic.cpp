@@ -150,7 +150,7 @@ std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic
 
 // Not to be mistaken for a plain session from here on: every call throws.
 void Session::State::leave(const Error& error) {
-  give_up(error);
+  give_up(error, true);
   runner->abort(error.code(), error.what());
   if (elastic) {
     elastic->end();

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/awake_time.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
 #include "collective/reduction.hpp"
@@ -133,8 +134,8 @@ std::vector<int> SmallSums::others() const {
 }
 
 void SmallSums::await_patiently(const plan::Plan& plan, const StepInfo& step) {
-  Clock::time_point last = Clock::now();
-  for (Clock::time_point looked = last; !over();) {
+  AwakeTime idle;
+  for (Clock::time_point looked = Clock::now(); !over();) {
     const bool any = transport_.progress(kSleep);
     const auto now = Clock::now();
     if (peer_waits_ != nullptr) {
@@ -142,8 +143,10 @@ void SmallSums::await_patiently(const plan::Plan& plan, const StepInfo& step) {
                           std::chrono::duration<double>(kSleep).count());
       looked = now;
     }
-    last = any ? now : last;
-    if (now - last < timeout_) {
+    if (any) {
+      idle.restart(now);
+    }
+    if (idle.waited(now) < timeout_) {
       continue;
     }
     const auto missing = std::find_if(sums_.begin(), sums_.end(), [](const Sum& sum) { return !sum.operation.done(); });

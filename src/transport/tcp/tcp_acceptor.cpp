@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gradwire/error.hpp"
+#include "transport/tcp/tcp_descriptors.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -67,8 +68,8 @@ void Acceptor::let_in(const Socket& listener) {
     if (!socket.valid()) {
       const bool full = errno == EMFILE || errno == ENFILE;
       if (full && visitors_.empty()) {
-        throw Error(ErrorCode::transport,
-                    "no connection can be taken: " + system_text(errno) + " (ulimit -n raises the limit)");
+        check_for_one_descriptor("");
+        return;  // there is one again
       }
       if (full) {
         drop_oldest();

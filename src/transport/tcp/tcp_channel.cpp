@@ -187,6 +187,7 @@ void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard) {
     peer.broken = true;
     flush(peer);
     peer.socket = Socket();
+    peer.unread = {};
   }
 }
 

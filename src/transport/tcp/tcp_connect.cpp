@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/awake_time.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_acceptor.hpp"
 #include "transport/tcp/tcp_card.hpp"
+#include "transport/tcp/tcp_descriptors.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -64,7 +66,9 @@ class Connecting {
     throw Error(ErrorCode::timeout, me() + "no connection with rank " + std::to_string(rank) + " within " +
                                         format_duration(options_.timeout) + " (" + why + ")");
   }
-  void look_whether_to_go_on() const {
+  // While it was stopped it could not connect: that time does not count.
+  void look_whether_to_go_on() {
+    deadline_ = Clock::now() + (options_.timeout - time_.waited());
     if (options_.go_on) {
       options_.go_on();
     }
@@ -110,7 +114,7 @@ class Connecting {
   }
 
   // Addresses that lead nowhere, or to another host of the same address, are passed over.
-  Socket reach(int rank, bool control) const {
+  Socket reach(int rank, bool control) {
     const Card& card = cards_[static_cast<std::size_t>(rank)];
     std::string tried;
     do {
@@ -121,6 +125,7 @@ class Connecting {
         set_up(socket, control ? Carries::control : Carries::messages);
         return socket;
       }
+      check_for_one_descriptor(me());
       std::this_thread::sleep_for(std::min<Clock::duration>(kPause, deadline_ - Clock::now()));
     } while (Clock::now() < deadline_);
     give_up(rank, tried);
@@ -138,6 +143,7 @@ class Connecting {
 
   const Rendezvous& rendezvous_;
   const TcpOptions& options_;
+  AwakeTime time_;
   Clock::time_point deadline_;
   std::vector<Card> cards_;
   Connections made_;

@@ -11,6 +11,7 @@
 
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
+#include "transport/tcp/tcp_descriptors.hpp"
 #include "transport/tcp/tcp_join_file.hpp"
 
 namespace gradwire::transport::tcp {
@@ -160,6 +161,7 @@ class Joining {
       std::string tried;
       lane = process.card.reach(until(), {.rank = token_, .control = control ? 1U : 0U}, id, tried);
       if (!lane.valid()) {
+        check_for_one_descriptor("to join: ");
         why_ = name_of(id) + " does not answer; where it is stopped, end it (" + tried + ")";
         return std::nullopt;
       }

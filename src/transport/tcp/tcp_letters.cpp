@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/awake_time.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
 
@@ -50,20 +51,20 @@ void Letters::put(std::span<const std::byte> letter) {
 
 std::string Letters::get(std::uint32_t epoch, const std::string& key, const std::string& sender,
                          std::chrono::milliseconds limit, const std::function<void()>& go_on) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  AwakeTime time;
   std::unique_lock lock(mutex_);
   for (;;) {
     const std::uint64_t looks = looks_;
     lock.unlock();
     go_on();
     lock.lock();
-    const bool in_time = changed_.wait_until(lock, deadline, [&] {
+    changed_.wait_for(lock, std::min<AwakeTime::Clock::duration>(limit - time.waited(), AwakeTime::kLook), [&] {
       return looks_ != looks || letters_.contains({epoch, key});
     });
     if (const auto letter = letters_.find({epoch, key}); letter != letters_.end()) {
       return letter->second;
     }
-    if (!in_time) {
+    if (looks_ == looks && time.waited() >= limit) {
       throw Error(ErrorCode::timeout,
                   "a new world: " + sender + " does not come to it within " + format_duration(limit));
     }

@@ -8,13 +8,16 @@
 #include <utility>
 
 #include "base/forked.hpp"
+#include "base/process_number.hpp"
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_channel.hpp"
 #include "transport/tcp/tcp_connect.hpp"
+#include "transport/tcp/tcp_descriptors.hpp"
 #include "transport/tcp/tcp_door.hpp"
 #include "transport/tcp/tcp_join_file.hpp"
 #include "transport/tcp/tcp_joining.hpp"
 #include "transport/tcp/tcp_letters.hpp"
+#include "transport/tcp/tcp_report_end.hpp"
 
 namespace gradwire::transport {
 namespace tcp {
@@ -28,6 +31,8 @@ constexpr std::byte kOfJob{0};   // what was given to send()
 constexpr std::byte kHello{1};   // of one who joined, to each other: all have admitted it
 constexpr std::byte kLetter{2};  // for a world that is being made
 constexpr std::uint32_t kNowhere = UINT32_MAX;
+constexpr std::size_t kOfProcess = 2;  // connections with each other process, beside those of a world
+constexpr std::size_t kOfWorld = 2;
 constexpr Id kMostMissed = 1000;  // ids that others have given to processes which ended before they came here
 
 class TcpProcesses final : public Processes {
@@ -41,6 +46,7 @@ class TcpProcesses final : public Processes {
         on_loss_(std::move(on_loss)),
         own_{.id = seat.self, .state = State::alive, .card = std::move(own_card), .name = std::move(seat.name)},
         channel_({}) {
+    number_process(self_);
     for (Seat::Other& other : seat.others) {
       const State state = other.who.state;
       meet(std::move(other.who), std::move(other.prompt), std::move(other.bulk)).known = true;
@@ -100,6 +106,7 @@ class TcpProcesses final : public Processes {
       on_loss_();
     }
   }
+  void note_no_place() noexcept override { this_process_had_no_place(); }
   void end() noexcept override {
     letters_.close();
     if (door_) {
@@ -362,6 +369,8 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
   std::optional<tcp::JoinFileClaim> claim;
   tcp::Listening listening;
   try {
+    const std::size_t others = static_cast<std::size_t>(options.world_size) - 1;
+    tcp::check_descriptors(others, tcp::kOfProcess + tcp::kOfWorld, "rank " + std::to_string(options.rank) + ": ");
     if (!join_file.empty()) {
       if (options.rank == 0) {
         claim.emplace(join_file);

@@ -31,6 +31,7 @@ struct RegistrationAddress {
 };
 
 inline constexpr std::uint32_t kRegistrationVersion = 1;
+inline constexpr std::int32_t kNoPlace = -1;  // it waited for a place as a rank, and the job ended before
 inline constexpr std::size_t kTokenDigits = 32;
 inline constexpr std::size_t kProofDigits = 16;
 
@@ -39,13 +40,18 @@ struct RegistrationLetter {
   enum class Kind : std::uint32_t {
     begins,  // is about to call MPI_Init; answered by "welcome"
     asks,    // has called it, and is this rank; answered by "all", "missing" or "again"
+    runs,    // is of a job that goes on when ranks end, and will say how it ends; answered by "welcome"
+    ends,    // such a one, with `status`; likewise
   };
   std::array<char, kTokenDigits> token{};
   std::uint32_t version = kRegistrationVersion;
   Kind kind = Kind::begins;
-  std::uint64_t process = 0;    // a random number
-  std::int32_t rank = -1;       // of MPI_COMM_WORLD; before MPI_Init what the launcher says, or -1
-  std::int32_t world_size = 0;  // 0: not yet known
+  std::uint64_t process = 0;  // a random number
+  std::int32_t rank = -1;     // of MPI_COMM_WORLD; before MPI_Init what the launcher says, or -1
+  union {
+    std::int32_t world_size = 0;  // of who asks; 0: not yet known
+    std::int32_t status;          // of who ends: what it exits with, or kNoPlace
+  };
   std::array<char, 192> job{};  // what its launcher calls the job, ended by a zero
   std::array<char, 64> host{};  // likewise
 };

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint32_t kMagic = 0x6d707467;           // "gtpm"
 constexpr std::uint64_t kLongestMessage = 1ULL << 48;  // more is damage
-constexpr std::uint64_t kTurn = 4 << 20;               // bytes that one connection takes before the next has its turn
+constexpr std::uint64_t kTurnBytes = 4 << 20;          // bytes that one connection takes before the next has its turn
 constexpr std::size_t kWrites = 16;                    // messages of one system call
 
 template <class Header>
@@ -91,7 +91,7 @@ bool Stream::flush() {
 bool Stream::take() {
   std::uint64_t taken = 0;
   std::array<std::byte, 16 << 10> nowhere;
-  while (taken < kTurn && ended_.empty()) {
+  while (taken < kTurnBytes && ended_.empty()) {
     // The rest of a message and the header of the next in one call.
     std::array<iovec, 2> parts{};
     std::size_t count = 0;

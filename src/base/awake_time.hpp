@@ -1,0 +1,49 @@
+// How long something has been waited for, without the time in which this process did not run: it was stopped, its
+// container paused, its machine asleep. Those that are waited for were mostly stopped with it, and owe nothing for that
+// time.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+namespace gradwire {
+
+/// Whoever waits looks at it at least every kLook. A longer time between two looks counts as kLook.
+class AwakeTime {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kLook{1};
+
+  explicit AwakeTime(Clock::time_point now = Clock::now()) : looked_(now) {}
+
+  void restart(Clock::time_point now) {
+    looked_ = now;
+    waited_ = {};
+  }
+  Clock::duration waited(Clock::time_point now = Clock::now()) {
+    waited_ += std::clamp<Clock::duration>(now - looked_, Clock::duration(0), kLook);
+    looked_ = now;
+    return waited_;
+  }
+
+ private:
+  Clock::time_point looked_;
+  Clock::duration waited_{};
+};
+
+/// As `changed.wait_for(lock, limit, reached)`.
+template <typename Reached>
+bool wait_awake(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds limit,
+                Reached&& reached) {
+  AwakeTime time;
+  for (auto left = limit; left.count() > 0; left = limit - time.waited()) {
+    if (changed.wait_for(lock, std::min<std::chrono::nanoseconds>(left, AwakeTime::kLook), reached)) {
+      return true;
+    }
+  }
+  return reached();
+}
+
+}  // namespace gradwire

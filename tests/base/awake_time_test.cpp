@@ -1,0 +1,38 @@
+// Waits count the time in which the process ran, and no other.
+#include "base/awake_time.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace gradwire {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = AwakeTime::Clock;
+
+TEST(AwakeTime, ALongTimeBetweenTwoLooksCountsAsOneSecond) {
+  const Clock::time_point begin{};
+  AwakeTime time(begin);
+  EXPECT_EQ(time.waited(begin + 300ms), 300ms);
+  EXPECT_EQ(time.waited(begin + 1h), 1300ms) << "stopped for an hour";
+  EXPECT_EQ(time.waited(begin + 1h + 500ms), 1800ms);
+  EXPECT_EQ(time.waited(begin), 1800ms) << "a clock that jumps back";
+  time.restart(begin + 2h);
+  EXPECT_EQ(time.waited(begin + 2h + 10ms), 10ms);
+}
+
+TEST(AwakeTime, AWaitEndsWhenItsTimeIsOver) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::unique_lock lock(mutex);
+  const auto begin = Clock::now();
+  EXPECT_FALSE(wait_awake(changed, lock, 1100ms, [] { return false; }));
+  EXPECT_GE(Clock::now() - begin, 1100ms);
+  EXPECT_TRUE(wait_awake(changed, lock, 1h, [] { return true; }));
+  EXPECT_FALSE(wait_awake(changed, lock, 0ms, [] { return false; }));
+  EXPECT_TRUE(wait_awake(changed, lock, 0ms, [] { return true; }));
+}
+
+}  // namespace
+}  // namespace gradwire
