@@ -20,6 +20,15 @@ constexpr std::size_t kMostTaken = 1U << 20;  // of one connection, before other
 
 using Length = std::uint32_t;
 
+// Gives the memory of long ones back: a copy was long, and the next may not come soon, or this peer has ended.
+void empty(std::vector<std::byte>& bytes) {
+  constexpr std::size_t kShort = 4096;
+  bytes.clear();
+  if (bytes.capacity() > kShort) {
+    std::vector<std::byte>().swap(bytes);  // an assignment of {} keeps it
+  }
+}
+
 // Whether the error says that the process at the other end is gone, rather than the way to it.
 bool is_end(int code) { return code == ECONNRESET || code == EPIPE || code == ENOTCONN; }
 
@@ -106,7 +115,7 @@ void Channel::flush(Peer& peer) noexcept {
     }
   }
   if (peer.broken || peer.sent == peer.late.size()) {
-    peer.late = {};  // a copy was long, and the next may not come soon
+    empty(peer.late);
     peer.sent = 0;
   }
 }
@@ -179,7 +188,11 @@ void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard) {
     heard.push_back({.from = from, .message = {begin, begin + length}});
     at += sizeof(length) + length;
   }
-  peer.unread.erase(peer.unread.begin(), peer.unread.begin() + static_cast<std::ptrdiff_t>(at));
+  if (at == peer.unread.size()) {
+    empty(peer.unread);
+  } else {
+    peer.unread.erase(peer.unread.begin(), peer.unread.begin() + static_cast<std::ptrdiff_t>(at));
+  }
   if (gone) {
     heard.push_back({.from = from, .ended = ended, .lost = !ended});
     // Processes come and go: none leaves a descriptor behind.
@@ -187,7 +200,7 @@ void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard) {
     peer.broken = true;
     flush(peer);
     peer.socket = Socket();
-    peer.unread = {};
+    empty(peer.unread);
   }
 }
 
