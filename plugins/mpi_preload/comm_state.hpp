@@ -101,7 +101,8 @@ struct CommState {
   [[nodiscard]] bool agrees_next() const noexcept { return wants_requests && !asked_for_requests; }
   /// Whether it has a slot, so that calls on it may be compressed.
   [[nodiscard]] bool has_slot() const noexcept { return slot_.lease != nullptr; }
-  /// MPI_COMM_WORLD, in MPI_Init: all but the memory for a call is agreed on already. `queue`: where requests can be compressed.
+  /// MPI_COMM_WORLD, in MPI_Init: all but the memory for a call is agreed on already. `queue`: where requests can be
+  /// compressed.
   void settle_world(std::unique_ptr<drop_in::CallQueue> queue);
   /// Under the mutex.
   void fail(const std::string& why) {
@@ -124,7 +125,7 @@ struct CommState {
   [[nodiscard]] std::shared_ptr<Transport> connect();
 
   transport::MpiSlot slot_;
-  bool ordered_ = false;  // the name has its number
+  bool ordered_ = false;                        // the name has its number
   mutable std::mutex connecting_;               // of what follows
   mutable std::weak_ptr<Transport> transport_;  // of the member
   bool revoked_ = false;                        // by this rank

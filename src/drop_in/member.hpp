@@ -12,8 +12,8 @@
 #include <string_view>
 #include <vector>
 
-#include "drop_in/router.hpp"
 #include "drop_in/call_sample.hpp"
+#include "drop_in/router.hpp"
 #include "gradwire/communicator.hpp"
 #include "gradwire/error.hpp"
 

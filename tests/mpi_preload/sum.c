@@ -11,12 +11,15 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   for (int call = 0; call < 3; ++call) {
-    for (int i = 0; i < kCount; ++i) values[i] = (float)(i % 1000);
+    for (int i = 0; i < kCount; ++i)
+      values[i] = (float)(i % 1000);
     MPI_Allreduce(MPI_IN_PLACE, values, kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-    for (int i = 0; i < kCount; ++i) wrong += values[i] != (float)(i % 1000 * size);
+    for (int i = 0; i < kCount; ++i)
+      wrong += values[i] != (float)(i % 1000 * size);
   }
   MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  if (rank == 0) printf(wrong == 0 ? "sum ok\n" : "sums rounded\n");
+  if (rank == 0)
+    printf(wrong == 0 ? "sum ok\n" : "sums rounded\n");
   MPI_Finalize();
   free(values);
   return 0;
