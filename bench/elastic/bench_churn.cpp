@@ -51,7 +51,8 @@ void send_for_another(char** argv, double seconds, const std::string& log) {
     return;
   }
   setsid();
-  const int nowhere = open("/dev/null", O_RDONLY), said = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+  const int nowhere = open("/dev/null", O_RDONLY),
+            said = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, 0644);
   for (int fd = 0; fd < 1024; ++fd) {
     fd <= 2 ? dup2(fd == 0 ? nowhere : said, fd) : close(fd);
   }

@@ -4,10 +4,13 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <cstdio>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "bench_revision.hpp"
 #include "gradwire/version.hpp"
@@ -82,11 +85,24 @@ Json make_report(const std::string& schema, const std::string& mpi) {
 
 Json number_or_null(double value) { return std::isnan(value) ? Json(nullptr) : Json(value); }
 
+// Whole or not there, and never through a link: what has the name is replaced. A device is written to.
 void write_text(const std::string& file, const std::string& text) {
-  std::ofstream out(file);
-  out << text;
-  out.close();
-  if (!out) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  const fs::file_type type = fs::symlink_status(file, failed).type();
+  const bool device = type == fs::file_type::character || type == fs::file_type::fifo || file.starts_with("/dev/");
+  const std::string name = device ? file : file + "." + std::to_string(::getpid()) + ".part";
+  if (!device) {
+    fs::remove(name, failed);
+  }
+  std::FILE* const out = std::fopen(name.c_str(), device ? "we" : "wxe");  // x: no link is followed
+  const bool written = out != nullptr && std::fwrite(text.data(), 1, text.size(), out) == text.size();
+  const bool whole = out != nullptr && std::fclose(out) == 0 && written;
+  failed.clear();
+  if (whole && !device) {
+    fs::rename(name, file, failed);
+  }
+  if (!whole || failed) {
     throw std::runtime_error("cannot write \"" + file + "\"; does its folder exist and is it writable?");
   }
 }

@@ -18,7 +18,7 @@
 namespace gradwire {
 
 struct CommunicatorOptions {
-  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; names the missing ranks
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; above 0; names the missing ranks
   std::optional<bool> checksum = {};                           // default: as the transport says
   /// For hierarchical: so many ranks in a row share a node, the same on every rank. Default: as the transport says.
   std::optional<std::uint32_t> ranks_per_node = {};

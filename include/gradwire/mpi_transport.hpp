@@ -39,8 +39,8 @@ struct JoinFile {
 /// written, is no join file, or is that of a job that runs.
 [[nodiscard]] std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& join_file);
 /// This process, which uses no MPI, joins a job that runs. Error(timeout) where nobody in the file answers, or somebody
-/// does not answer within `timeout`; Error(invalid_argument) where the file is missing, empty, a link, another user's or
-/// one that others can write; Error(mismatch) where it is of another version of gradwire.
+/// does not answer within `timeout`; Error(invalid_argument) where the file is missing, empty, a link, another user's
+/// or one that others can read or write; Error(mismatch) where it is of another version of gradwire.
 [[nodiscard]] std::shared_ptr<Processes> join_processes(const JoinFile& join_file);
 /// What elastic_main() has: with GRADWIRE_JOIN a process that joins; else MPI is initialised, and others may join with
 /// GRADWIRE_LET_JOIN.

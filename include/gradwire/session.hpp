@@ -78,8 +78,8 @@ struct WorldChange {
 
 struct SessionOptions {
   Reduction reduction = Reduction::mean;
-  std::chrono::milliseconds timeout{std::chrono::minutes(5)};
-  std::optional<bool> checksum = {};  // default: as the transport says
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; above 0, ten years at most
+  std::optional<bool> checksum = {};                           // default: as the transport says
   Threading threading = Threading::background;
   Nonfinite nonfinite = Nonfinite::automatic;
   bool measure_error = false;  // also reduce exactly, to report relative error; doubles the traffic, off by default

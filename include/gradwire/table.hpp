@@ -61,7 +61,7 @@ struct TableOptions {
   /// (Session::add_table). 0: 2 in a session over Processes, else 1. A Table has one.
   std::uint32_t copies = 0;
 
-  std::chrono::milliseconds timeout{std::chrono::minutes(5)};
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; above 0, ten years at most
   Threading threading = Threading::background;
 };
 

@@ -73,7 +73,9 @@ void add_to(void* page, const PlainFamily* family) noexcept {
   }
 }
 
-constexpr int kThreads = 2;  // so that a client that is slow keeps nobody else waiting for long
+// A client that takes a connection and says nothing has a thread until the limit: others find another one meanwhile.
+constexpr int kThreads = 6;
+constexpr const char* kRequestLimit = "2000";  // ms
 
 class Page final : public prometheus::Collectable {
  public:
@@ -209,8 +211,8 @@ void wait_for_threads() {
 }
 
 void start(const std::string& address, CollectFamilies collect, void* context) {
-  std::vector<std::string> options{"listening_ports",    address, "num_threads",       std::to_string(kThreads),
-                                   "request_timeout_ms", "5000",  "enable_keep_alive", "no"};
+  std::vector<std::string> options{"listening_ports",    address,       "num_threads",       std::to_string(kThreads),
+                                   "request_timeout_ms", kRequestLimit, "enable_keep_alive", "no"};
   static CivetCallbacks callbacks;
   callbacks.init_thread = &count_started;
   g_started = 0;

@@ -4,13 +4,13 @@
 #include <array>
 #include <cstdlib>
 #include <exception>
-#include <fstream>
 #include <iostream>
 #include <string>
 #include <string_view>
 
-#include "base/own_files.hpp"
+#include "base/durable_file.hpp"
 #include "base/text.hpp"
+#include "gradwire/error.hpp"
 #include "plugins/mpi_doctor/findings.hpp"
 #include "plugins/mpi_doctor/pairs.hpp"
 #include "plugins/mpi_doctor/report.hpp"
@@ -115,12 +115,10 @@ Finding foreign(const Launched& launcher, const std::string& mpi) {
 int tell(const Arguments& arguments, const std::vector<Facts>& facts, const Pairs& pairs, const Findings& findings) {
   std::cout << report_text(facts, pairs, findings) << std::flush;
   if (!arguments.json.empty()) {
-    make_own_file(arguments.json);
-    std::ofstream file(arguments.json);
-    file << report_json(facts, pairs, findings);
-    file.close();
-    if (!file) {
-      std::cerr << "gradwire doctor: --json " << text::printable(arguments.json) << " cannot be written on "
+    try {
+      write_report_file(arguments.json, [&](std::ostream& file) { file << report_json(facts, pairs, findings); });
+    } catch (const Error& error) {
+      std::cerr << "gradwire doctor: --json " << text::printable(error.what()) << " on "
                 << text::printable(facts.front().host) << "; name a file in a folder that is there\n";
       return kUsageStatus;
     }

@@ -12,6 +12,7 @@
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
 #include "base/environment.hpp"
+#include "base/timeout.hpp"
 #include "base/units.hpp"
 #include "drop_in/observed_calls.hpp"
 #include "plugins/torch_c10d/over_mpi.hpp"
@@ -121,8 +122,9 @@ drop_in::Ledger& ledger() {
 Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
     : store_(store), options_(options), configuration_(drop_in::Configuration::read(true)) {
   // The job's own: a rank may be late by an evaluation. A rank that has ended is known at once.
-  configuration_.timeout =
-      environment("GRADWIRE_TIMEOUT") ? std::min(configuration_.longest_wait(), options.timeout) : options.timeout;
+  configuration_.timeout = checked_timeout(
+      environment("GRADWIRE_TIMEOUT") ? std::min(configuration_.longest_wait(), options.timeout) : options.timeout,
+      "the process group");
   configuration_.recording.reset();  // a choice is kept by communicators of MPI, which have names
   configuration_.script.reset();
   agreement_ = agree(store);

@@ -302,17 +302,22 @@ void write_json(const std::string& file, const std::vector<RunResult>& rows, con
                                     {"largest_ratio", loss.largest_ratio}});
   }
   namespace fs = std::filesystem;
-  const bool device = fs::exists(file) && !fs::is_regular_file(file);
+  const bool device = file.starts_with("/dev/") || (fs::exists(file) && !fs::is_regular_file(file));
   const std::string part =
       device ? file : file + ".part";  // whoever is stopped here leaves no half of a file under its name
-  std::ofstream out(part);
-  out << report.dump(2) << '\n';
-  out.close();
   std::error_code failed;
   if (!device) {
+    fs::remove(part, failed);
+  }
+  const std::string text = report.dump(2) + "\n";
+  std::FILE* const out = std::fopen(part.c_str(), device ? "we" : "wxe");  // x: never through a link
+  const bool written = out != nullptr && std::fwrite(text.data(), 1, text.size(), out) == text.size();
+  const bool whole = out != nullptr && std::fclose(out) == 0 && written;
+  failed.clear();
+  if (whole && !device) {
     fs::rename(part, file, failed);
   }
-  if (!out || failed) {
+  if (!whole || failed) {
     throw std::runtime_error("--json " + file + ": cannot be written; does its folder exist?");
   }
 }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <system_error>
 
 #include "gradwire/version.hpp"
 
@@ -113,6 +115,10 @@ std::vector<std::vector<std::string>> cells(const Report& report) {
 }
 
 void write(const std::string& file, const std::string& text) {
+  std::error_code failed;
+  if (!file.starts_with("/dev/") && std::filesystem::is_symlink(std::filesystem::symlink_status(file, failed))) {
+    std::filesystem::remove(file, failed);  // the link, and not what it leads to
+  }
   std::ofstream stream(file);
   if (!(stream << text).flush()) {
     throw std::runtime_error(file + ": cannot be written");

@@ -5,12 +5,17 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <optional>
 #include <random>
 #include <streambuf>
 #include <string_view>
 #include <system_error>
 
+#include "base/log.hpp"
 #include "base/own_files.hpp"
 #include "gradwire/error.hpp"
 
@@ -20,6 +25,7 @@ namespace {
 constexpr std::string_view kUnfinished = ".tmp";
 constexpr std::string_view kPrevious = ".previous";
 constexpr std::size_t kRandomDigits = 16;
+constexpr std::chrono::minutes kUnfinishedReport{1};  // one of another process that is alive is younger
 
 [[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& what, int reason) {
   throw Error(ErrorCode::invalid_argument,
@@ -29,7 +35,9 @@ constexpr std::size_t kRandomDigits = 16;
 // NOLINTBEGIN(cppcoreguidelines-pro-type-vararg): open() is as it is
 class Descriptor {
  public:
-  Descriptor(const std::filesystem::path& path, int flags) : number_(::open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
+  explicit Descriptor(int number) : number_(number) {}
+  Descriptor(const std::filesystem::path& path, int flags, mode_t mode = 0600)
+      : number_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
   ~Descriptor() {
     if (number_ >= 0) {
       ::close(number_);
@@ -39,13 +47,50 @@ class Descriptor {
   Descriptor& operator=(const Descriptor&) = delete;
   [[nodiscard]] int number() const noexcept { return number_; }
   [[nodiscard]] bool is_open() const noexcept { return number_ >= 0; }
-  /// Without this a rename could reach the disk before the bytes do, and a crash of the node leave an empty file.
-  [[nodiscard]] bool sync() const noexcept { return ::fsync(number_) == 0 || errno == EINVAL; }  // has nothing to sync
 
  private:
   int number_;
 };
 // NOLINTEND(cppcoreguidelines-pro-type-vararg)
+
+// Filesystems and filters of system calls that have no such call say so in several ways; a disk that failed does not.
+bool has_no_sync(int reason, bool directory) noexcept {
+  switch (reason) {
+    case EINVAL:
+    case ENOSYS:
+    case ENOTSUP:
+    case EPERM: return true;
+    case EBADF:
+    case EACCES: return directory;  // a folder that can be written and not read cannot be opened
+    default: return false;
+  }
+}
+
+void warn_without_sync(const std::filesystem::path& path, int reason) {
+  static std::atomic<bool> warned{false};
+  if (!warned.exchange(true)) {
+    log(LogLevel::warning, path.string() + " cannot be brought to the disk here (" +
+                               std::generic_category().message(reason) +
+                               "): what is saved there is whole, but may be gone after a failure of the whole machine. "
+                               "Told once");
+  }
+}
+
+// Without this a rename could reach the disk before the bytes do, and a crash of the node leave an empty file. 0: done,
+// or not possible here; else why it failed.
+int sync(const Descriptor& descriptor, const std::filesystem::path& path, bool directory) {
+  if (::fsync(descriptor.number()) == 0) {
+    return 0;
+  }
+  const int reason = errno;
+  if (!has_no_sync(reason, directory)) {
+    return reason;
+  }
+  if (reason != EINVAL) {  // nothing to sync
+    warn_without_sync(path, reason);
+  }
+  return 0;
+}
 
 // What is written to a descriptor, and why writing failed.
 class DescriptorBuffer : public std::streambuf {
@@ -94,17 +139,77 @@ std::string random_digits() {
   return digits;
 }
 
-// NAME.<16 digits>.tmp of earlier processes, which were killed: one process at a time writes a file of this name.
-void clear_away(const std::filesystem::path& directory, const std::string& name) {
+// NAME.<16 digits>.tmp of earlier processes, which were killed: one process at a time writes a state of this name.
+void clear_away(const std::filesystem::path& directory, const std::string& name, FileKind kind) {
   std::error_code error;
+  const auto old = std::filesystem::file_time_type::clock::now() - kUnfinishedReport;
   for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
        entry.increment(error)) {
     const std::string found = entry->path().filename().string();
+    std::error_code ignored;
     if (found.size() == name.size() + 1 + kRandomDigits + kUnfinished.size() && found.starts_with(name + ".") &&
-        found.ends_with(kUnfinished)) {
+        found.ends_with(kUnfinished) && (kind == FileKind::state || entry->last_write_time(ignored) < old)) {
       ::unlink(entry->path().c_str());
     }
   }
+}
+
+// The system takes from it what the umask says, as it makes the file.
+mode_t mode_of(const std::filesystem::path& file, FileKind kind) {
+  if (kind == FileKind::state) {
+    return 0600;
+  }
+  constexpr mode_t kReport = 0644;
+  struct stat before {};
+  const bool own = ::lstat(file.c_str(), &before) == 0 && S_ISREG(before.st_mode) && before.st_uid == ::geteuid();
+  return own ? kReport & before.st_mode : kReport;  // a report that its owner has closed to others stays closed
+}
+
+// Fills the file behind the descriptor. The reason why that failed is better than that it did.
+void fill(int descriptor, const std::filesystem::path& file, const std::function<void(std::ostream&)>& write) {
+  DescriptorBuffer buffer(descriptor);
+  std::ostream stream(&buffer);
+  std::exception_ptr thrown;
+  try {
+    write(stream);
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  if (!stream.flush() && buffer.reason() != 0) {
+    fail_io(file, "only a part could be written", buffer.reason());
+  }
+  if (thrown) {
+    std::rethrow_exception(thrown);
+  }
+}
+
+// "/dev/fd/63" and its like are links to what this process has open.
+std::optional<int> open_already(const std::filesystem::path& file) {
+  const std::string name = file.string();
+  if (name == "/dev/stdout" || name == "/dev/stderr") {
+    return name == "/dev/stdout" ? STDOUT_FILENO : STDERR_FILENO;
+  }
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    if (name.starts_with(folder)) {
+      int number = 0;
+      const char* const end = name.data() + name.size();
+      const auto [rest, failure] = std::from_chars(name.data() + folder.size(), end, number);
+      return failure == std::errc() && rest == end ? std::optional(number) : std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
+// A pipe without a reader is not waited for.
+std::optional<Descriptor> open_stream(const std::filesystem::path& file) {
+  if (const auto number = open_already(file)) {
+    return std::optional<Descriptor>(std::in_place, ::fcntl(*number, F_DUPFD_CLOEXEC, 0));  // NOLINT(*-vararg)
+  }
+  struct stat status {};
+  if (::lstat(file.c_str(), &status) != 0 || !(S_ISCHR(status.st_mode) || S_ISFIFO(status.st_mode))) {
+    return std::nullopt;
+  }
+  return std::optional<Descriptor>(std::in_place, file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 }
 
 }  // namespace
@@ -117,39 +222,32 @@ std::string current_of(const std::string& name) {
 
 void sync_directory(const std::filesystem::path& directory) {
   const Descriptor descriptor(directory, O_RDONLY | O_DIRECTORY);
-  if (!descriptor.is_open() || !descriptor.sync()) {
-    fail_io(directory, "cannot be brought to the disk", errno);
+  int reason = descriptor.is_open() ? 0 : errno;
+  if (has_no_sync(reason, true)) {
+    warn_without_sync(directory, reason);
+    return;
+  }
+  reason = reason == 0 ? sync(descriptor, directory, true) : reason;
+  if (reason != 0) {
+    fail_io(directory, "cannot be brought to the disk", reason);
   }
 }
 
 DurableFile::DurableFile(const std::filesystem::path& directory, const std::string& name,
-                         const std::function<void(std::ostream&)>& write)
-    : file_(directory / name) {
+                         const std::function<void(std::ostream&)>& write, FileKind kind)
+    : file_(directory / name), kind_(kind) {
   std::error_code error;
   make_own_folders(directory, error);
-  clear_away(directory, name);
+  clear_away(directory, name, kind);
   const std::filesystem::path unfinished = file_.string() + "." + random_digits() + std::string(kUnfinished);
-  const Descriptor descriptor(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
+  const Descriptor descriptor(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode_of(file_, kind));
   if (!descriptor.is_open()) {
-    fail_io(file_, "cannot be written", errno);
+    fail_io(file_, "cannot be written", error ? error.value() : errno);  // why there is no folder says more
   }
   try {
-    DescriptorBuffer buffer(descriptor.number());
-    std::ostream stream(&buffer);
-    std::exception_ptr thrown;
-    try {
-      write(stream);
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-    if (!stream.flush() && buffer.reason() != 0) {  // why is better than that it failed
-      fail_io(file_, "only a part could be written", buffer.reason());
-    }
-    if (thrown) {
-      std::rethrow_exception(thrown);
-    }
-    if (!descriptor.sync()) {
-      fail_io(file_, "cannot be brought to the disk", errno);
+    fill(descriptor.number(), file_, write);
+    if (const int reason = kind == FileKind::state ? sync(descriptor, file_, false) : 0; reason != 0) {
+      fail_io(file_, "cannot be brought to the disk", reason);
     }
   } catch (...) {
     ::unlink(unfinished.c_str());
@@ -172,7 +270,30 @@ void DurableFile::commit(Old old) {
     fail_io(file_, "cannot be renamed from " + unfinished_.filename().string(), errno);
   }
   unfinished_.clear();
-  sync_directory(file_.has_parent_path() ? file_.parent_path() : ".");
+  if (kind_ == FileKind::state) {
+    sync_directory(file_.has_parent_path() ? file_.parent_path() : ".");
+  }
+}
+
+void write_report_file(const std::filesystem::path& file, const std::function<void(std::ostream&)>& write) {
+  if (const auto stream = open_stream(file)) {
+    if (!stream->is_open()) {
+      fail_io(file, "cannot be written", errno);
+    }
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): fcntl() is as it is; a reader that is there is waited for
+    static_cast<void>(::fcntl(stream->number(), F_SETFL, ::fcntl(stream->number(), F_GETFL) & ~O_NONBLOCK));
+    fill(stream->number(), file, write);
+    return;
+  }
+  std::error_code error;
+  if (std::filesystem::is_directory(std::filesystem::symlink_status(file, error))) {
+    fail_io(file, "cannot be written", EISDIR);  // before the work
+  }
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  if (!std::filesystem::is_directory(folder, error)) {  // another one is made only where that is asked for
+    fail_io(file, "cannot be written", error ? error.value() : std::filesystem::exists(folder) ? ENOTDIR : ENOENT);
+  }
+  DurableFile(folder, file.filename().string(), write, FileKind::report).commit();
 }
 
 }  // namespace gradwire

@@ -8,15 +8,6 @@
 
 namespace gradwire {
 
-void make_own_file(const std::filesystem::path& file) noexcept {
-  constexpr mode_t kMode = 0644;
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): open() is as it is
-  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kMode);
-  if (descriptor >= 0) {
-    ::close(descriptor);
-  }
-}
-
 void make_own_folders(const std::filesystem::path& folder, std::error_code& error) {
   constexpr mode_t kMode = 0755;
   error.clear();
@@ -27,11 +18,33 @@ void make_own_folders(const std::filesystem::path& folder, std::error_code& erro
     if (part.empty() || std::filesystem::is_directory(made, unknown)) {
       continue;
     }
-    if (::mkdir(made.c_str(), kMode) != 0 && !std::filesystem::is_directory(made, unknown)) {
-      error = std::error_code(errno, std::generic_category());
+    if (::mkdir(made.c_str(), kMode) == 0) {
+      continue;
+    }
+    const int reason = errno == EEXIST ? ENOTDIR : errno;  // before the next call changes it
+    if (!std::filesystem::is_directory(made, unknown)) {
+      error = std::error_code(reason, std::generic_category());
       return;
     }
   }
+}
+
+void unlink_link(const std::filesystem::path& path) noexcept {
+  std::error_code ignored;
+  if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, ignored))) {
+    ::unlink(path.c_str());
+  }
+}
+
+void remove_folder(const std::filesystem::path& folder, const std::string& first, std::error_code& error) {
+  error.clear();
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): open() is as it is
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor >= 0) {  // of a folder that was opened, and not of what has its name now
+    static_cast<void>(::unlinkat(descriptor, first.c_str(), 0));
+    ::close(descriptor);
+  }
+  std::filesystem::remove_all(folder, error);  // removes a link itself
 }
 
 }  // namespace gradwire

@@ -57,6 +57,24 @@ void RegularFile::seek(std::uint64_t place) {
   }
 }
 
+RegularFileStream::Buffer::int_type RegularFileStream::Buffer::underflow() {
+  const std::size_t got = file_.read(bytes_.data(), bytes_.size());
+  setg(bytes_.data(), bytes_.data(), bytes_.data() + got);
+  return got > 0 ? traits_type::to_int_type(bytes_[0]) : traits_type::eof();
+}
+
+std::vector<std::string> lines_if_regular(const std::filesystem::path& file) {
+  std::vector<std::string> lines;
+  try {
+    RegularFileStream stream(file, "file");
+    for (std::string line; std::getline(stream, line);) {
+      lines.push_back(line);
+    }
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the other program says what is wrong
+  }
+  return lines;
+}
+
 void RegularFile::fail(const std::string& why) const { throw Error(ErrorCode::invalid_argument, name_ + ": " + why); }
 
 }  // namespace gradwire

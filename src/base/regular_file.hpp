@@ -1,11 +1,15 @@
 // Files that are read without a wait: a pipe under a name that is expected would hold its reader for ever.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <istream>
+#include <streambuf>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gradwire {
 
@@ -34,5 +38,32 @@ class RegularFile {
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
 };
+
+/// The same as a stream, for what is read piece by piece. A disk that fails makes it bad().
+class RegularFileStream : public std::istream {
+ public:
+  RegularFileStream(const std::filesystem::path& file, std::string_view what)
+      : std::istream(nullptr), buffer_(file, what) {
+    rdbuf(&buffer_);
+  }
+
+ private:
+  class Buffer : public std::streambuf {
+   public:
+    Buffer(const std::filesystem::path& file, std::string_view what) : file_(file, what) {}
+
+   protected:
+    int_type underflow() override;
+
+   private:
+    RegularFile file_;
+    std::array<char, 1 << 16> bytes_{};
+  };
+
+  Buffer buffer_;
+};
+
+/// Of a file that another program reads as well: none where it cannot be read, or is a pipe, whose bytes would be gone.
+[[nodiscard]] std::vector<std::string> lines_if_regular(const std::filesystem::path& file);
 
 }  // namespace gradwire

@@ -1,10 +1,11 @@
 // Man pages out of the tree of commands, in the macros of man(7).
 #include <algorithm>
-#include <fstream>
 #include <optional>
 #include <system_error>
 
+#include "base/durable_file.hpp"
 #include "base/environment.hpp"
+#include "base/own_files.hpp"
 #include "cli/command_tree.hpp"
 #include "cli/commands.hpp"
 #include "gradwire/error.hpp"
@@ -144,14 +145,9 @@ void write_man_page(const Command& root, const Command& command, std::ostream& o
 void write_documents(const Command& root, const std::filesystem::path& folder) {
   const auto write = [&folder](const std::filesystem::path& name, const auto& text) {
     const std::filesystem::path file = folder / name;
-    std::error_code error;
-    std::filesystem::create_directories(file.parent_path(), error);
-    std::ofstream out(file);
-    text(out);
-    out.close();
-    if (!out) {
-      throw Error(ErrorCode::invalid_argument, "documents: " + file.string() + " cannot be written");
-    }
+    std::error_code ignored;  // writing says what is wrong
+    make_own_folders(file.parent_path(), ignored);
+    write_report_file(file, text);
   };
   const std::filesystem::path manual = "man/man1";
   write(manual / (root.name + ".1"), [&](std::ostream& out) { write_man_page(root, root, out); });

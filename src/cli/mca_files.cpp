@@ -1,11 +1,11 @@
 #include "cli/mca_files.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <sstream>
 #include <system_error>
 
+#include "base/regular_file.hpp"
 #include "cli/process.hpp"
 
 namespace gradwire::cli {
@@ -74,8 +74,7 @@ void read_assignment(const std::string& line, Parameters& parameters) {
 
 // Words of a command line, or assignments.
 void read_tune(const fs::path& file, Parameters& parameters, std::vector<std::string>& exports) {
-  std::ifstream stream(file);
-  for (std::string line; std::getline(stream, line);) {
+  for (std::string line : lines_if_regular(file)) {
     line = without_blanks(line);
     if (line.empty() || line.front() == '#') {
       continue;
@@ -97,8 +96,7 @@ void read_tune(const fs::path& file, Parameters& parameters, std::vector<std::st
 }
 
 void read_parameters(const fs::path& file, Parameters& parameters) {
-  std::ifstream stream(file);
-  for (std::string line; std::getline(stream, line);) {
+  for (std::string line : lines_if_regular(file)) {
     line = without_blanks(line);
     if (!line.empty() && line.front() != '#') {
       read_assignment(line, parameters);

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/regular_file.hpp"
 #include "cli/launch.hpp"
 #include "gradwire/error.hpp"
 
@@ -107,8 +108,7 @@ void NamedHosts::add_list(std::size_t value) {
 }
 
 void NamedHosts::add_file(std::size_t value) {
-  std::ifstream stream(command_[value]);
-  for (std::string line; std::getline(stream, line);) {
+  for (const std::string& line : lines_if_regular(command_[value])) {
     lines_.push_back(line);
     const std::vector<std::string> words = words_in(line);
     if (words.empty()) {

@@ -1,10 +1,9 @@
 // gradwire plan: what a step of a model would cost at each scale, and the policy that speaks for.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <set>
 
-#include "base/own_files.hpp"
+#include "base/durable_file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
@@ -208,12 +207,9 @@ void write_plot(const std::string& file, const std::vector<Scale>& scales, doubl
   }
   step.reference = compute * 1e3;
   step.reference_name = "computing alone";
-  make_own_file(file);
-  std::ofstream stream(file);
-  stream << plot::render_svg({step, share}, "predicted by gradwire plan");
-  if (!stream.flush()) {
-    throw Error(ErrorCode::invalid_argument, file + ": cannot be written; check the folder and the disk");
-  }
+  write_report_file(file, [&](std::ostream& stream) {
+    stream << plot::render_svg({step, share}, "predicted by gradwire plan");
+  });
 }
 
 void check(const PlanCommandOptions& options) {

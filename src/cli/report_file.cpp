@@ -24,6 +24,11 @@ constexpr std::size_t kMostBytes = std::size_t{256} << 20;
 
 [[noreturn]] void refuse_report(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
 
+// Empty: it is.
+std::string why_not_writable(const fs::path& folder) {
+  return ::access(folder.c_str(), W_OK) == 0 ? "" : std::generic_category().message(errno);
+}
+
 bool is_history(const fs::path& file) {
   const std::string name = file.filename().string();
   std::error_code ignored;
@@ -61,8 +66,10 @@ ReportFile::ReportFile(const std::optional<std::string>& named, bool of_script) 
     use_directory(*place.directory, place.calls);
   } else {
     file_ = named ? fs::path(place.calls) : make_folder() / (of_script ? "report-%p.json" : "report.json");
-    if (fs::is_directory(file_) || ::access(file_.parent_path().c_str(), W_OK) != 0) {
-      refuse_report("the report " + file_.string() + " cannot be written; name a file in a folder that is there");
+    if (const std::string why = fs::is_directory(file_) ? "it is a folder" : why_not_writable(file_.parent_path());
+        !why.empty()) {
+      refuse_report("the report " + file_.string() + " cannot be written (" + why +
+                    "); name a file in a folder that is there");
     }
   }
   clear_away();
@@ -88,9 +95,9 @@ void ReportFile::use_directory(const fs::path& directory, const std::string& cal
     refuse_report("the report " + directory.string() + " is a file; name a directory, or a file that ends in .json");
   }
   make_own_folders(directory, problem);
-  if (problem || ::access(directory.c_str(), W_OK) != 0) {
-    refuse_report("the report's directory " + directory.string() +
-                  " cannot be written; name one below a folder that can");
+  if (const std::string why = problem ? problem.message() : why_not_writable(directory); !why.empty()) {
+    refuse_report("the report's directory " + directory.string() + " cannot be written (" + why +
+                  "); name one below a folder that can");
   }
   page::refuse_foreign(page::files_in(directory));  // before the job, which may take long
   directory_ = directory;

@@ -13,6 +13,7 @@
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
 #include "base/start_directory.hpp"
+#include "base/timeout.hpp"
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
 #include "plan/plan.hpp"
@@ -23,7 +24,6 @@ namespace {
 constexpr std::size_t kMaxChoicesBytes = std::size_t{64} << 20;
 constexpr std::array<char, 4> kMagic{'g', 'w', 'd', '2'};
 // MPI's own waits have no limit. Ten years come close, and can be added to a clock without an overflow.
-constexpr std::chrono::hours kForever{24 * 365 * 10};
 
 template <std::size_t N>
 void put(std::array<char, N>& field, std::string_view text) {
@@ -132,7 +132,8 @@ void read_into(Configuration& configuration, bool measures) {
     configuration.report->replace(mark, 2, std::to_string(::getpid()));
   }
   if (const auto timeout = environment("GRADWIRE_TIMEOUT")) {
-    configuration.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout));
+    configuration.timeout = checked_timeout(
+        std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*timeout)), "GRADWIRE_TIMEOUT");
   }
   if (const auto wait = environment("GRADWIRE_WARN_AFTER")) {
     configuration.warn_after = std::chrono::duration_cast<std::chrono::milliseconds>(parse_duration(*wait));
@@ -170,7 +171,7 @@ std::string first_of(std::span<const RankSettings> all, std::size_t rank) {
 
 std::string Configuration::policy_fingerprint() const { return plan::fingerprint_of(planner.describe()); }
 
-std::chrono::milliseconds Configuration::longest_wait() const noexcept { return timeout.value_or(kForever); }
+std::chrono::milliseconds Configuration::longest_wait() const noexcept { return timeout.value_or(kLongestTimeout); }
 
 Configuration Configuration::read(bool measures) {
   Configuration configuration;

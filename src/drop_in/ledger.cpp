@@ -1,13 +1,11 @@
 #include "drop_in/ledger.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
-#include "base/own_files.hpp"
+#include "base/current_error.hpp"
+#include "base/durable_file.hpp"
 #include "base/units.hpp"
 #include "base/world_name.hpp"
 #include "drop_in/forecast.hpp"
@@ -289,21 +287,13 @@ std::string report_summary(const ReportHead& head, const Ledger& ledger) {
 
 std::optional<std::string> write_report(const std::string& name, const std::string& json) {
   const std::string file = file_with_world_name(name);
-  make_own_file(file);
-  errno = 0;
-  std::ofstream stream(file, std::ios::binary);
-  stream << json << std::flush;
-  if (stream) {
+  try {
+    write_report_file(file, [&](std::ostream& stream) { stream << json; });
     return std::nullopt;
+  } catch (...) {
+    return "the report is lost: " + std::string(current_error().what()) +
+           "; set GRADWIRE_REPORT to a file in a folder that exists";
   }
-  const int number = errno;
-  std::error_code ignored;
-  if (stream.is_open() && std::filesystem::is_regular_file(std::filesystem::symlink_status(file, ignored))) {
-    stream.close();
-    std::filesystem::remove(file, ignored);  // part of a report is none
-  }
-  return "the report cannot be written to " + file + " (" + std::generic_category().message(number) +
-         "); set GRADWIRE_REPORT to a file in a folder that exists";
 }
 
 }  // namespace gradwire::drop_in

@@ -84,7 +84,7 @@ void HistoryWriter::write(double time, bool last) {
     head.ended = last;
     for (const auto& [rank, history] : ranks_) {
       head.rank = rank;
-      files_.write(history_name(head.part, rank), history.to_json(head));
+      files_.write(history_name(head.part, rank), history.to_json(head), Readers::owner);  // it has the command line
     }
   });
 }

@@ -83,7 +83,8 @@ void HttpListener::listen(int rank) {
   } catch (...) {
     given_up_ = true;
     const std::string fix =
-        failed == kAddress         ? "write an IPv4 address of this machine, such as 127.0.0.1, or 0.0.0.0 for all"
+        failed == kAddress
+            ? "write an IPv4 address of this machine, such as 127.0.0.1, or 0.0.0.0 for all, or file:DIRECTORY"
         : options_.target.add_rank ? "write another port"
                                    : "write another port, or +rank behind it where ranks share a host";
     options_.warn("metrics: cannot listen on " + address + ": " + current_error().what() + "; " + fix +

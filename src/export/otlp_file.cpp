@@ -1,6 +1,7 @@
 #include "export/otlp_file.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +22,10 @@ void append_line(const std::filesystem::path& file, const std::string& line) {
       ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644));
   if (descriptor.get() < 0) {
     fail_at(file, "make", errno);
+  }
+  struct stat status {};
+  if (::fstat(descriptor.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink > 1) {
+    fail_at(file, "append to", EMLINK);  // it may be a file of somebody else, too
   }
   const off_t before = ::lseek(descriptor.get(), 0, SEEK_END);
   if (before < 0) {

@@ -48,12 +48,14 @@ void fail_at(const std::filesystem::path& file, const std::string& what, int num
               "cannot " + what + " " + file.string() + ": " + std::generic_category().message(number));
 }
 
-void write_whole(const std::filesystem::path& directory, const std::string& name, const std::string& text) {
+void write_whole(const std::filesystem::path& directory, const std::string& name, const std::string& text,
+                 Readers readers) {
   const std::filesystem::path file = directory / name;
   const std::filesystem::path unfinished =
       directory / ("." + name + "." + std::to_string(::getpid()) + std::string(kUnfinished));
   ::unlink(unfinished.c_str());  // of an earlier process with this number
-  Descriptor descriptor(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
+  Descriptor descriptor(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+                               readers == Readers::owner ? 0600 : 0644));
   if (descriptor.get() < 0) {
     fail_at(unfinished, "make", errno);
   }
@@ -87,11 +89,11 @@ void RankFiles::attempt(const std::function<void()>& write) {
   }
 }
 
-void RankFiles::write(const std::string& name, const std::string& text) {
+void RankFiles::write(const std::string& name, const std::string& text, Readers readers) {
   if (cleared_.insert(name).second) {
     clear_leftovers(directory_, name);
   }
-  write_whole(directory_, name, text);
+  write_whole(directory_, name, text, readers);
 }
 
 }  // namespace gradwire::metrics

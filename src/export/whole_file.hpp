@@ -1,6 +1,7 @@
 // Files that are whole at any time, whenever this process is killed, and what becomes of those that cannot be written.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -30,9 +31,13 @@ class Descriptor {
 /// Error(invalid_argument): "cannot WHAT FILE: ", and what `number` (errno) means.
 [[noreturn]] void fail_at(const std::filesystem::path& file, const std::string& what, int number);
 
+/// Who may read a file: its owner alone (mode 0600), or others as far as the umask allows (mode 0644).
+enum class Readers : std::uint8_t { owner, everybody };
+
 /// Writes `text` under another name of the directory and renames it: who reads the file gets the old or the new one.
-/// Others may read it, as far as the umask allows. Error(invalid_argument) that names the file and why.
-void write_whole(const std::filesystem::path& directory, const std::string& name, const std::string& text);
+/// Error(invalid_argument) that names the file and why.
+void write_whole(const std::filesystem::path& directory, const std::string& name, const std::string& text,
+                 Readers readers = Readers::everybody);
 
 /// A directory of files of this process's ranks, written again and again.
 class RankFiles {
@@ -52,7 +57,7 @@ class RankFiles {
   void attempt(const std::function<void()>& write);
   /// In attempt(): write_whole(). Before the first of a name it removes what a killed process left in the middle of it;
   /// what is younger than a minute may be another's that is alive.
-  void write(const std::string& name, const std::string& text);
+  void write(const std::string& name, const std::string& text, Readers readers = Readers::everybody);
   [[nodiscard]] bool warned() const noexcept { return warned_; }
 
  private:

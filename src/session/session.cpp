@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/forked.hpp"
+#include "base/timeout.hpp"
 #include "policy/sync.hpp"
 #include "session/host/bucket_runner.hpp"
 #include "session/logging.hpp"
@@ -18,6 +19,7 @@ Session::Session(std::shared_ptr<Transport> transport, Policy policy, SessionOpt
   if (transport == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Session: transport is null");
   }
+  options = with_checked_timeout(options, "Session");
   state_ = std::make_unique<State>(std::make_unique<session::BucketRunner>(std::move(transport), options),
                                    std::move(policy), options);
 }
@@ -26,15 +28,17 @@ Session::Session(std::shared_ptr<Transport> transport, Policy policy, SessionOpt
 Session::Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options)
     : Session(State::over_processes(
           std::move(processes),
-          [options](std::shared_ptr<Transport> transport, std::uint32_t epoch) {
+          [options = with_checked_timeout(options, "Session")](std::shared_ptr<Transport> transport,
+                                                               std::uint32_t epoch) {
             return std::make_unique<session::BucketRunner>(std::move(transport), options, epoch);
           },
           policy, options)) {}
 
 std::unique_ptr<Session::State> Session::State::over_processes(std::shared_ptr<Processes> processes,
                                                                session::MakeRunner make, const Policy& policy,
-                                                               const SessionOptions& options) {
+                                                               const SessionOptions& given) {
   session::bind_log();
+  const SessionOptions options = with_checked_timeout(given, "Session");
   if (processes == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Session: processes is null");
   }
@@ -53,7 +57,8 @@ Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Session session::make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options) {
   bind_log();
-  return Session(std::make_unique<Session::State>(std::move(runner), std::move(policy), options));
+  return Session(
+      std::make_unique<Session::State>(std::move(runner), std::move(policy), with_checked_timeout(options, "Session")));
 }
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param)

@@ -9,6 +9,7 @@
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
 #include "base/forked.hpp"
+#include "base/timeout.hpp"
 #include "codec/codec.hpp"
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
@@ -69,6 +70,7 @@ Table::State::State(std::shared_ptr<Transport> transport, TableOptions o) : opti
                                               ": a Table ends with any of its ranks, so that copies would serve "
                                               "nobody; use Session::add_table for rows that survive the end of ranks");
     }
+    options = with_checked_timeout(std::move(options), "table");
     driver = std::make_unique<table::Driver>(transport, options);
   } catch (...) {
     problem = current_error();

@@ -1,15 +1,15 @@
 #include "table/table_file.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <fstream>
+#include <limits>
 #include <random>
 #include <set>
 #include <span>
 #include <string_view>
 #include <system_error>
 
+#include "base/regular_file.hpp"
 #include "table/hash_ring.hpp"
 #include "wire/bytes.hpp"
 #include "wire/crc32c.hpp"
@@ -20,6 +20,9 @@ namespace {
 constexpr std::string_view kMagic = "gwtable";  // and its final zero
 constexpr std::uint32_t kVersion = 2;
 constexpr std::string_view kExtension = ".gwtable";
+constexpr std::size_t kRankAndWorld = 8;       // bytes of both
+constexpr std::size_t kLayout = 16;            // of rows, width, optimizer
+constexpr std::size_t kLongestHead = 1 << 12;  // a name has up to 128 letters
 
 std::string file_name(const std::string& table, int rank, int world_size) {
   return table + "-rank-" + std::to_string(rank) + "-of-" + std::to_string(world_size) + std::string(kExtension);
@@ -79,23 +82,21 @@ SaveId check_head(wire::ByteReader& in, const FileHead& expected, int rank, int 
 
 /// Whose save a file is, by its head alone; nothing where it is none or cannot be read.
 std::optional<SaveId> save_in(const std::filesystem::path& file) {
-  constexpr std::size_t kBeforeSave = 24;  // rank, world size, rows, width, optimizer
-  constexpr std::uint32_t kLongestName = 1 << 16;
-  std::ifstream stream(file, std::ios::binary);
-  std::array<std::byte, 16> begin{};  // magic, version, bytes of the name; then those of a save
-  const auto read = [&] { return static_cast<bool>(stream.read(reinterpret_cast<char*>(begin.data()), begin.size())); };
-  if (!read() || !wire::as_text(begin).starts_with(kMagic)) {
+  try {
+    RegularFile stream(file, "table");
+    wire::Bytes begin(kLongestHead);
+    begin.resize(stream.read(begin.data(), begin.size()));
+    wire::ByteReader head(begin, file.string());
+    if (!wire::as_text(head.take(kMagic.size() + 1)).starts_with(kMagic)) {
+      return std::nullopt;
+    }
+    head.take(sizeof(std::uint32_t));  // version
+    static_cast<void>(head.text());
+    head.take(kRankAndWorld + kLayout);
+    return read_save(head);
+  } catch (const Error&) {
     return std::nullopt;
   }
-  wire::ByteReader head(begin, file.string());
-  head.take(begin.size() - sizeof(std::uint32_t));
-  const auto name = head.number<std::uint32_t>();
-  static_assert(sizeof(SaveId) == sizeof begin);
-  if (name > kLongestName || !stream.ignore(static_cast<std::streamsize>(name + kBeforeSave)) || !read()) {
-    return std::nullopt;
-  }
-  wire::ByteReader save(begin, file.string());
-  return read_save(save);
 }
 
 /// A file that is not damaged; what is left to read are its head and its rows.
@@ -148,19 +149,52 @@ void read_rows(wire::ByteReader& in, const FileHead& expected, const HashRing& r
   in.expect_end();
 }
 
+/// How long a file of this beginning is. Nothing where it is none; the other reader says why.
+std::optional<std::uint64_t> length_of(std::span<const std::byte> begin, const std::string& file) {
+  wire::ByteReader in(begin, file);
+  if (!wire::as_text(in.take(kMagic.size() + 1)).starts_with(kMagic) || in.number<std::uint32_t>() != kVersion) {
+    return std::nullopt;
+  }
+  static_cast<void>(in.text());
+  in.take(kRankAndWorld);
+  FileHead head{.name = {}};
+  head.rows = in.number<std::uint64_t>();
+  head.width = in.number<std::uint32_t>();
+  head.optimizer = in.number<std::uint32_t>() == 0 ? RowOptimizer::sgd : RowOptimizer::adagrad;
+  static_cast<void>(read_save(in));
+  const auto rows = in.number<std::uint64_t>();
+  const std::uint64_t row = sizeof(std::uint64_t) + floats_of(head) * sizeof(float);
+  const std::uint64_t before = begin.size() - in.left() + sizeof(std::uint32_t);  // and the checksum
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - before;
+  return rows > most / row ? std::numeric_limits<std::uint64_t>::max() : before + rows * row;
+}
+
+/// The whole file, where it is as long as it says: one with holes would take all memory.
 wire::Bytes read_file(const std::filesystem::path& path, int world) {
-  std::ifstream stream(path, std::ios::binary | std::ios::ate);
-  wire::Bytes bytes;
-  if (stream) {
-    bytes.resize(static_cast<std::size_t>(std::max<std::streamoff>(0, stream.tellg())));
-    stream.seekg(0);
-    stream.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  try {
+    RegularFile file(path, "table");
+    wire::Bytes bytes(std::min<std::uint64_t>(file.size(), kLongestHead));
+    bytes.resize(file.read(bytes.data(), bytes.size()));
+    const auto length = length_of(bytes, path.string());
+    if (!length) {
+      return bytes;
+    }
+    if (*length != file.size()) {
+      throw Error(ErrorCode::corrupt, path.string() + ": has " + std::to_string(file.size()) +
+                                          " bytes where its rows make " + std::to_string(*length) +
+                                          "; use another copy");
+    }
+    const std::size_t begun = bytes.size();
+    bytes.resize(*length);
+    bytes.resize(begun + file.read(bytes.data() + begun, bytes.size() - begun));
+    return bytes;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) {
+      throw;
+    }
+    throw Error(error.code(), std::string(error.what()) + "; load() needs the files of all " + std::to_string(world) +
+                                  " ranks that saved");
   }
-  if (!stream) {
-    throw Error(ErrorCode::invalid_argument, path.string() + ": cannot be read; load() needs the files of all " +
-                                                 std::to_string(world) + " ranks that saved");
-  }
-  return bytes;
 }
 
 /// The size of the world that saved this table there.

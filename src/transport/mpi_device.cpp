@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "base/timeout.hpp"
 #include "gradwire/mpi_transport.hpp"
 #include "transport/mpi_check_in.hpp"
 #include "transport/mpi_device.hpp"
@@ -34,6 +35,7 @@ namespace gradwire::mpi {
 
 std::shared_ptr<Transport> make_transport(MPI_Comm comm, std::chrono::milliseconds timeout) {
   transport::check_communicator(comm);
+  timeout = checked_timeout(timeout, "gradwire::mpi::make_transport");
   transport::MpiOptions options{.timeout = timeout};
   if (transport::all_support_device_memory(comm, transport::mpi_supports_device_memory(), timeout)) {
     options.device_memory = true;

@@ -17,6 +17,7 @@
 #include "base/forked.hpp"
 #include "base/process_number.hpp"
 #include "base/start_directory.hpp"
+#include "base/timeout.hpp"
 #include "gradwire/mpi_transport.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_check_in.hpp"
@@ -33,7 +34,7 @@
 namespace gradwire::transport {
 namespace {
 
-constexpr std::size_t kMostText = 4000;  // a name, or addresses
+constexpr std::size_t kMostText = 4000;  // a name, and addresses: kMostAddresses of each kind take 2400 at most
 
 // Texts of all ranks, by rank. Collective.
 std::vector<std::string> exchange_texts(MPI_Comm comm, const std::string& mine, std::chrono::milliseconds timeout) {
@@ -200,6 +201,7 @@ namespace gradwire::mpi {
 
 std::shared_ptr<Processes> make_processes(MPI_Comm comm, std::chrono::milliseconds timeout) {
   transport::check_communicator(comm);
+  timeout = checked_timeout(timeout, "gradwire::mpi::make_processes");
   if (transport::mpi_thread_level() < MPI_THREAD_MULTIPLE) {
     throw Error(ErrorCode::unsupported,
                 "gradwire::mpi::make_processes: a job that goes on without ranks needs MPI_THREAD_MULTIPLE; initialise "
@@ -208,8 +210,9 @@ std::shared_ptr<Processes> make_processes(MPI_Comm comm, std::chrono::millisecon
   return make_shared_at_home<transport::MpiProcesses>(comm, timeout);
 }
 
-std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& join_file) {
+std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& given) {
   transport::check_communicator(comm);
+  const JoinFile join_file = with_checked_timeout(given, "gradwire::mpi::make_processes");
   MPI_Comm own = transport::duplicate(comm, join_file.timeout, "duplicating the communicator (MPI_Comm_idup)");
   int rank = 0;
   int size = 1;
@@ -222,7 +225,8 @@ std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& join_fi
       join_file.path, [] { transport::g_lost_ranks = true; });
 }
 
-std::shared_ptr<Processes> join_processes(const JoinFile& join_file) {
+std::shared_ptr<Processes> join_processes(const JoinFile& given) {
+  const JoinFile join_file = with_checked_timeout(given, "gradwire::mpi::join_processes");
   return transport::join_tcp_processes(
       {.join_file = join_file.path, .interface = join_file.interface, .timeout = join_file.timeout});
 }

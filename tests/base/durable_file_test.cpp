@@ -1,16 +1,36 @@
 // Files that are whole or not there: what stands in the way, and what is left when one is not finished.
 #include "base/durable_file.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <iterator>
 #include <stdexcept>
 
+#include "base/regular_file.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/scratch_folder.hpp"
+
+namespace {
+int g_sync_of_folders = 0;  // errno; 0: as the system does it
+int g_sync_of_files = 0;
+}  // namespace
+
+// In place of that of the C library, for all in this process.
+extern "C" int fsync(int descriptor) {
+  struct stat status {};
+  const bool folder = ::fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode);
+  errno = folder ? g_sync_of_folders : g_sync_of_files;
+  return errno == 0 ? static_cast<int>(::syscall(SYS_fsync, descriptor)) : -1;
+}
 
 namespace gradwire::test {
 namespace {
@@ -118,6 +138,138 @@ TEST(DurableFile, AFolderThatCannotServeIsNamed) {
   std::ofstream(folder.file("file")) << "x";
   EXPECT_THAT(error_of([&] { save(folder.path() / "file", "x"); }).what(),
               HasSubstr(folder.file("file/state") + ": cannot be written (Not a directory)"));
+}
+
+// Some filesystems, and filters of system calls, know no fsync. Seen red where EINVAL alone counts so.
+TEST(DurableFile, AFilesystemThatCannotSyncTakesAFileAllTheSame) {
+  const auto attempt = [](int& what, int reason) {
+    const ScratchFolder folder;
+    what = reason;
+    std::string told;
+    try {
+      save(folder.path(), "one");
+      EXPECT_EQ(read_text(folder.path() / "state"), "one");
+    } catch (const Error& error) {
+      told = error.what();
+    }
+    what = 0;
+    return told;
+  };
+  for (const int none : {EINVAL, ENOSYS, ENOTSUP, EPERM}) {
+    EXPECT_EQ(attempt(g_sync_of_folders, none), "") << none;
+    EXPECT_EQ(attempt(g_sync_of_files, none), "") << none;
+  }
+  EXPECT_EQ(attempt(g_sync_of_folders, EBADF), "");
+  EXPECT_THAT(attempt(g_sync_of_files, EBADF), HasSubstr("cannot be brought to the disk (Bad file descriptor)"));
+  EXPECT_THAT(attempt(g_sync_of_files, EIO), HasSubstr("cannot be brought to the disk (Input/output error)"));
+  EXPECT_THAT(attempt(g_sync_of_folders, EIO), HasSubstr("cannot be brought to the disk (Input/output error)"));
+}
+
+// A folder that cannot be made, as on a mount that is read only: why is told, and not that it is missing.
+TEST(DurableFile, SaysWhyAFolderCannotBeMade) {
+  const ScratchFolder folder;
+  std::ofstream(folder.file("file")) << "x";
+  EXPECT_THAT(error_of([&] { save(folder.path() / "file/deep/er", "x"); }).what(), HasSubstr("(Not a directory)"));
+  EXPECT_THAT(error_of([&] { save("/sys/kernel/none", "x"); }).what(),
+              ::testing::AnyOf(HasSubstr("(Operation not permitted)"), HasSubstr("(Read-only file system)"),
+                               HasSubstr("(Permission denied)")));
+}
+
+unsigned mode_of(const std::string& file) {
+  struct stat status {};
+  return ::stat(file.c_str(), &status) == 0 ? status.st_mode & 0777U : 0;
+}
+
+void report(const std::string& file, const std::string& text) {
+  write_report_file(file, [&](std::ostream& stream) { stream << text; });
+}
+
+class Report : public ::testing::Test {
+ protected:
+  Report() : mask_(::umask(022)) {}
+  ~Report() override { ::umask(mask_); }
+  [[nodiscard]] std::string file(const std::string& name) const { return folder_.file(name); }
+
+  const mode_t mask_;
+  const ScratchFolder folder_;
+};
+
+// Seen red where the file is opened in place, and where its mode is changed by name.
+TEST_F(Report, ReplacesALinkAndNotWhatItLeadsTo) {
+  std::ofstream(file("victim")) << "precious";
+  ASSERT_EQ(::chmod(file("victim").c_str(), 0600), 0);
+  std::filesystem::create_symlink(file("victim"), file("a"));
+  std::filesystem::create_symlink(file("nothing"), file("b"));
+  for (const char* name : {"a", "b"}) {
+    report(file(name), "one");
+    EXPECT_EQ(read_text(file(name)), "one");
+    EXPECT_FALSE(std::filesystem::is_symlink(file(name)));
+    EXPECT_EQ(mode_of(file(name)), 0644U);
+  }
+  EXPECT_EQ(read_text(file("victim")), "precious");
+  EXPECT_EQ(mode_of(file("victim")), 0600U);
+  EXPECT_FALSE(std::filesystem::exists(file("nothing")));
+}
+
+TEST_F(Report, ItsOwnerMayCloseItToOthers) {
+  report(file("a"), "one");
+  EXPECT_EQ(mode_of(file("a")), 0644U);
+  ASSERT_EQ(::chmod(file("a").c_str(), 0600), 0);
+  report(file("a"), "two");
+  EXPECT_EQ(mode_of(file("a")), 0600U);
+  ::umask(077);
+  report(file("b"), "one");
+  EXPECT_EQ(mode_of(file("b")), 0600U);
+  EXPECT_EQ(files_in(folder_.path()), 2);
+}
+
+TEST_F(Report, APipeIsWrittenToAndNotWaitedFor) {
+  ASSERT_EQ(::mkfifo(file("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { report(file("pipe"), "one"); }).what(),
+              HasSubstr(file("pipe") + ": cannot be written (No such device or address)"));
+  const int reader = ::open(file("pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // NOLINT(*-vararg)
+  ASSERT_GE(reader, 0);
+  report(file("pipe"), "one");
+  report("/dev/fd/" + std::to_string(::open(file("pipe").c_str(), O_WRONLY | O_CLOEXEC)), "two");  // NOLINT(*-vararg)
+  char text[16] = {};
+  EXPECT_EQ(::read(reader, text, sizeof text), 6);
+  EXPECT_STREQ(text, "onetwo");
+  EXPECT_TRUE(std::filesystem::is_fifo(file("pipe")));
+  report("/dev/null", "one");
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+  EXPECT_THAT(error_of([&] { report("/dev/full", "one"); }).what(), HasSubstr("(No space left on device)"));
+}
+
+TEST_F(Report, IsInAFolderThatIsThereAndIsNoFolder) {
+  EXPECT_THAT(error_of([&] { report(file("no/a"), "one"); }).what(),
+              HasSubstr(file("no/a") + ": cannot be written (No such file or directory)"));
+  EXPECT_THAT(error_of([&] { report(folder_.path().string(), "one"); }).what(), HasSubstr("(Is a directory)"));
+  EXPECT_EQ(files_in(folder_.path()), 0);
+}
+
+// Two jobs may write a report of one name at one moment: what the other one has begun stays.
+TEST_F(Report, ClearsAwayOnlyWhatIsOld) {
+  for (const char* name : {"a.0123456789abcdef.tmp", "a.0123456789abcde0.tmp"}) {
+    std::ofstream(file(name)) << "half";
+  }
+  using std::filesystem::file_time_type;
+  std::filesystem::last_write_time(file("a.0123456789abcde0.tmp"),
+                                   file_time_type::clock::now() - std::chrono::hours(1));
+  report(file("a"), "one");
+  EXPECT_TRUE(std::filesystem::exists(file("a.0123456789abcdef.tmp")));
+  EXPECT_EQ(files_in(folder_.path()), 2);
+}
+
+TEST(RegularFile, AStreamOfItHasAllBytesAndNoPipeHoldsIt) {
+  const ScratchFolder folder;
+  std::string text(200'000, 'x');
+  text.back() = 'y';
+  std::ofstream(folder.file("a")) << text;
+  RegularFileStream stream(folder.path() / "a", "thing");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(stream), {}), text);
+  ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { RegularFileStream(folder.path() / "pipe", "thing"); }).what(),
+              HasSubstr("thing " + folder.file("pipe") + ": it is a pipe"));
 }
 
 }  // namespace

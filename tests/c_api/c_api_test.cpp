@@ -172,6 +172,12 @@ TEST(CApi, RefusesNullsAndNumbersThatAreNone) {
   expect_error(gradwire_session_create_mpi(MPI_COMM_WORLD, nullptr, &options, &session), GRADWIRE_INVALID_ARGUMENT,
                "timeout_ms is -1");
   EXPECT_EQ(session, nullptr);
+  options.timeout_ms = INT64_MAX;  // a wait like any other
+  ASSERT_OK(gradwire_session_create_mpi(MPI_COMM_WORLD, nullptr, &options, &session));
+  ASSERT_OK(gradwire_session_add(session, "x", &value, 1, GRADWIRE_F32, nullptr));
+  ASSERT_OK(gradwire_session_ready(session, 0));
+  ASSERT_OK(gradwire_session_finish(session, nullptr));
+  gradwire_session_destroy(session);
 }
 
 TEST(CApi, KeepsTheErrorOfEachThread) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -101,6 +102,12 @@ TEST_F(NamedHostsFile, IsCopiedWithoutTheHost) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("the copy /no/such/copy of the host file " + file + " cannot be written"));
   }
+}
+
+// The launcher is to have its bytes. Seen red where it is opened as any file is: then nothing ends.
+TEST_F(NamedHostsFile, APipeIsLeftToTheLauncher) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(in_open_mpi({"mpirun", "--hostfile", (folder_ / "pipe").string(), kJob}), "");
 }
 
 TEST_F(NamedHostsFile, AListBesideItChoosesAmongItsHosts) {

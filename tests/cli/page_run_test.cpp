@@ -146,6 +146,7 @@ TEST_F(PageRun, AFileOfAnotherNameIsNoDirectory) {
 
 TEST_F(PageRun, APageIsReadableAsTheUmaskSays) {
   const auto mode = [&](const std::string& mask) {
+    std::filesystem::remove(folder_ / "left/report.html");
     const Outcome outcome =
         run_program("cd '" + folder_.string() + "' && umask " + mask + " && bin/gradwire report left");
     EXPECT_EQ(outcome.status, 0) << outcome.output;
@@ -154,6 +155,21 @@ TEST_F(PageRun, APageIsReadableAsTheUmaskSays) {
   EXPECT_EQ(mode("077"), 0600U);
   EXPECT_EQ(mode("022"), 0644U);
   EXPECT_EQ(mode("000"), 0644U) << "others could write what a browser then runs";
+}
+
+// In a folder that another user may write. Seen red where the mode is changed by name.
+TEST_F(PageRun, APageReplacesALinkAndChangesNothingBehindIt) {
+  ASSERT_EQ(gradwire("report left -o victim.html").status, 0);
+  std::filesystem::permissions(folder_ / "victim.html", std::filesystem::perms(0600));
+  const auto written = std::filesystem::last_write_time(folder_ / "victim.html");
+  std::filesystem::create_symlink(folder_ / "none", folder_ / "page.json");
+  std::filesystem::create_symlink(folder_ / "victim.html", folder_ / "page.html");
+  const Outcome outcome = gradwire("report left -o page.html");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "none"));
+  EXPECT_FALSE(std::filesystem::is_symlink(folder_ / "page.html"));
+  EXPECT_EQ(static_cast<unsigned>(std::filesystem::status(folder_ / "victim.html").permissions()), 0600U);
+  EXPECT_EQ(std::filesystem::last_write_time(folder_ / "victim.html"), written);
 }
 
 // What others left under names of ours may be anything.

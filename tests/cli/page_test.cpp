@@ -265,6 +265,27 @@ TEST(Histories, OfTwoJobsTheNewestCounts) {
   EXPECT_THAT(job.notes, ElementsAre(HasSubstr("an earlier job wrote them: old-0, old-1, old-2, old-3 and 2 more")));
 }
 
+// Seen red where dates alone decide.
+TEST(Histories, AHostWhoseDateIsWrongIsInTheJob) {
+  for (const double wrong : {-86400.0, 86400.0}) {
+    std::vector<page::RankHistory> all;
+    for (int rank = 0; rank < 4; ++rank) {
+      all.push_back(planned_history(one_slow(), rank));
+      all.back().ended = true;
+    }
+    all[3].host = "elsewhere";
+    all[3].started += wrong;
+    all[3].written += wrong;
+    const page::Job job = page::newest_job(all, {}, "d");
+    ASSERT_EQ(job.ranks.size(), 4U);
+    EXPECT_EQ(job.ranks[3].host, "elsewhere");
+    EXPECT_EQ(job.ranks[3].started, job.ranks[0].started);
+    EXPECT_THAT(job.notes, ElementsAre(HasSubstr(wrong < 0 ? "86400 s behind" : "86400 s ahead")));
+    all[3].command = {"another"};
+    EXPECT_EQ(page::newest_job(all, {}, "d").ranks.size(), 3U);
+  }
+}
+
 // Sessions of an unchanged job's process, and calls that the drop-in saw: one rank.
 TEST(Histories, OfTwoPartsOfARankAreOne) {
   page::RankHistory library = planned_history(one_slow(), 0);

@@ -142,8 +142,11 @@ repeat = 12
   EXPECT_THAT(slow.output, HasSubstr("codec = \"int4\""));
   EXPECT_THAT(slow.output, Not(HasSubstr("topk"))) << "only who asks for it gets it";
   EXPECT_TRUE(std::filesystem::exists(folder_ / "plan.svg"));
+  write("victim", "mine");
+  std::filesystem::create_symlink(folder_ / "victim", folder_ / "one.svg");
   EXPECT_EQ(gradwire("plan --layers model.toml --codec-rate 10GB/s --ranks 8 --svg one.svg").status, 0);
   EXPECT_THAT(read_file(folder_ / "one.svg", 1 << 20, "plot"), HasSubstr("text-anchor=\"middle\">8</text>"));
+  EXPECT_EQ(read_file(folder_ / "victim", 100, "file"), "mine") << "written through a link";
   const Outcome fast = gradwire(call + "--link 400Gbit/s --latency 1us");
   EXPECT_THAT(fast.output, HasSubstr("leave the job alone"));
   EXPECT_THAT(fast.output, HasSubstr("codec = \"exact\""));

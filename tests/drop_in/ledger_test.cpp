@@ -1,14 +1,17 @@
 // What is counted and how it is told; what ranks say of themselves before anything is compressed.
 #include "drop_in/ledger.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -136,6 +139,21 @@ TEST(Ledger, TheReportSaysAll) {
     EXPECT_EQ(row.at("order"), is_compressed ? json(3) : json());
     EXPECT_EQ(row.at("dtype"), is_compressed ? json("f32") : json());
   }
+}
+
+// Seen red where it is opened in place, and where a pipe is opened as any file is: then nothing ends.
+TEST(Ledger, AReportReplacesALinkAndWaitsForNoPipe) {
+  const gradwire::test::ScratchFolder folder;
+  std::ofstream(folder.file("victim")) << "mine";
+  std::filesystem::create_symlink(folder.file("victim"), folder.file("calls.json"));
+  EXPECT_EQ(write_report(folder.file("calls.json"), "{}"), std::nullopt);
+  EXPECT_EQ(gradwire::test::read_text(folder.file("victim")), "mine");
+  EXPECT_EQ(gradwire::test::read_text(folder.file("calls.json")), "{}");
+  ASSERT_EQ(::mkfifo(folder.file("pipe.json").c_str(), 0600), 0);
+  const auto problem = write_report(folder.file("pipe.json"), "{}");
+  ASSERT_TRUE(problem);
+  EXPECT_THAT(*problem,
+              ::testing::HasSubstr("the report is lost: " + folder.file("pipe.json") + ": cannot be written"));
 }
 
 // As of a full disk: there is room for half of it.

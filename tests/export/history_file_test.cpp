@@ -4,11 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>  // NOLINT(modernize-deprecated-headers): kill() and sigaction() are POSIX
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -99,6 +102,21 @@ TEST(HistorySink, WritesOftenAtFirstAndAtTheEnd) {
   ASSERT_EQ(told.lines.size(), 1U);
   EXPECT_THAT(told.lines[0], HasSubstr("gradwire report " + (folder.path() / "made").string()));
   EXPECT_TRUE(told.warnings.empty());
+}
+
+// A command line may hold tokens. Seen red where it is written as metrics are; and of a file that was there before.
+TEST(HistorySink, IsForItsOwnerAlone) {
+  const ScratchFolder folder;
+  const std::filesystem::path file = folder.path() / history_name("library", 0);
+  std::ofstream(file) << "of an older version";
+  const mode_t mask = ::umask(0);
+  std::filesystem::permissions(file, std::filesystem::perms(0644));
+  Told told;
+  HistorySink sink(options_of(folder.path(), told));
+  sink.take(round_after(0, true));
+  ::umask(mask);
+  EXPECT_EQ(static_cast<unsigned>(std::filesystem::status(file).permissions()), 0600U);
+  EXPECT_EQ(history_in(folder.path(), 0).value("format", ""), "gradwire history");
 }
 
 TEST(HistorySink, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {

@@ -281,6 +281,28 @@ TEST_F(Http, WithoutAPortTheFilesAreWritten) {
   EXPECT_THAT(read_text(folder.path() / file_name("library", 0)), HasSubstr("# EOF"));
 }
 
+// Clients that take a connection and say nothing. Seen red where the server has two threads: each is one's for 5 s.
+TEST_F(Http, IdleClientsKeepNobodyWaiting) {
+  const std::uint16_t port = free_ports();
+  const pid_t child = start_child(http(port), [&] {
+    serve_rank(0);
+    observe::collect();
+    std::vector<int> idle;
+    for (int i = 0; i < 5; ++i) {
+      idle.push_back(connect_to(port));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const auto begin = std::chrono::steady_clock::now();
+    const bool served = page_at(port) != "nobody listens";
+    const bool soon = std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(1500);
+    idle.push_back(connect_to(port));  // one more than threads: until the first has had its time
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const bool later = page_at(port) != "nobody listens";
+    std::_Exit(served && soon && later ? 0 : served ? 1 : 2);
+  });
+  EXPECT_EQ(status_of(child), 0);
+}
+
 // Where the server can. Debian's is built without IPv6.
 TEST_F(Http, AnAddressOfIpv6IsServedOrSaysWhyNot) {
   const ScratchFolder folder;

@@ -157,6 +157,17 @@ TEST(OtlpWriter, WhatIsNoFileIsRefused) {
   }
 }
 
+// Another name of somebody's file. Seen red without a look at how many names it has.
+TEST(OtlpWriter, AFileWithTwoNamesIsNotAppendedTo) {
+  const gradwire::test::ScratchFolder folder;
+  std::ofstream(folder.file("victim")) << "mine";
+  std::filesystem::create_hard_link(folder.file("victim"), folder.file("metrics"));
+  EXPECT_THROW(append_line(folder.file("metrics"), "line\n"), Error);
+  EXPECT_EQ(gradwire::test::read_text(folder.file("victim")), "mine");
+  append_line(folder.file("own"), "line\n");
+  EXPECT_EQ(gradwire::test::read_text(folder.file("own")), "line\n");
+}
+
 TEST(OtlpWriter, ALinkToAFileIsRefusedAndStays) {
   const ScratchFolder folder;
   write_whole(folder.path(), "elsewhere", "{\"a\":1}\n");

@@ -2,6 +2,7 @@
 // Tried by hand, each red here: a hash of parameters that is not compared; later checkpoints that are not set aside.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -162,6 +163,62 @@ TEST(JobCheckpoint, TheNewestAreKept) {
   EXPECT_EQ(names_in(folder.path()).size(), 2U);
   session::rotate_checkpoints(folder.path(), 1);
   EXPECT_EQ(names_in(folder.path()), std::set<std::string>{newest(folder.path()).filename().string()});
+}
+
+// A checkpoint that was moved away, with a link in its place. Seen red where its parameters are removed by name, and
+// where a state is written into a folder that is a link.
+TEST(JobCheckpoint, WhatALinkLeadsToIsNeitherWrittenToNorRemoved) {
+  const ScratchFolder folder;
+  save_run(folder.file("jobs"), 2, 4, 2);
+  const fs::path moved = newest(folder.file("jobs"));
+  fs::create_directory(folder.file("archive"));
+  const fs::path away = folder.path() / "archive" / moved.filename();
+  fs::rename(moved, away);
+  fs::create_directory_symlink(away, moved);
+  std::ofstream(away / "notes") << "mine";
+  const auto before = [&] {
+    std::map<std::string, fs::file_time_type> times;
+    for (const auto& entry : fs::recursive_directory_iterator(folder.file("archive"))) {
+      times[entry.path().string()] = fs::last_write_time(entry.path());
+    }
+    return times;
+  }();
+  EXPECT_EQ(resume(folder.file("jobs"), 2, 4).first, 4U) << "what is linked can be gone on from";
+  const CheckpointName name = session::complete_checkpoints(folder.file("jobs")).at(0);
+  session::write_checkpoint_parameters(folder.file("jobs"), name, {});
+  EXPECT_FALSE(fs::is_symlink(moved));
+  fs::remove_all(moved);
+  fs::create_directory_symlink(away, moved);
+  session::rotate_checkpoints(folder.file("jobs"), 0);
+  EXPECT_EQ(names_in(folder.file("jobs")), std::set<std::string>());
+  for (const auto& [file, time] : before) {
+    EXPECT_TRUE(fs::exists(file)) << file;
+    EXPECT_EQ(fs::last_write_time(file), time) << file;
+  }
+}
+
+// A pipe holds nobody, and a file that is long for its holes takes no memory. Seen red, each, by an open without a look
+// at what it is, and by a file that is read up to its end.
+TEST(JobCheckpoint, PipesAndFilesWithHolesEndWithAnError) {
+  for (const char* const name : {"parameters.gradwire", "rank-1-of-2.gradwire"}) {
+    const ScratchFolder folder;
+    save_run(folder.path(), 2, 6, 2);
+    const fs::path file = newest(folder.path()) / name;
+    fs::remove(file);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    bool told = false;
+    for (const Error& error : restore_errors(folder.path())) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      told = told || std::string(error.what()).find("it is a pipe") != std::string::npos;
+    }
+    EXPECT_TRUE(told) << name;
+  }
+  const ScratchFolder folder;
+  save_run(folder.path(), 2, 6, 2);
+  const fs::path damaged = newest(folder.path());
+  fs::resize_file(damaged / "parameters.gradwire", std::uintmax_t{1} << 42);
+  EXPECT_EQ(resume(folder.path(), 2, 8).first, 4U);
+  EXPECT_TRUE(fs::exists(damaged.string() + ".unusable"));
 }
 
 // Damaged in any way, at any rank: all ranks fall back on the one before, and say so.

@@ -1,5 +1,7 @@
 // Files of saved states: folders that cannot serve are named, and no byte is read out of bounds.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -46,6 +48,20 @@ TEST(StateFile, DirectoriesThatCannotServeAreNamed) {
   EXPECT_NE(error([&] { session.load(folder.path()); }).find("it was renamed"), std::string::npos);
   std::ofstream(folder.path() / "file") << "x";
   EXPECT_NE(error([&] { session.save(folder.path() / "file"); }).find("cannot be written"), std::string::npos);
+}
+
+// Seen red where it is opened as any file is: then nothing ends.
+TEST(StateFile, APipeIsNotWaitedFor) {
+  const ScratchFolder folder;
+  auto gradients = make_gradients();
+  Session session(make_inproc_world(1)[0], Policy());
+  add_all(session, gradients);
+  ASSERT_EQ(::mkfifo(folder.file("rank-0-of-1.gradwire").c_str(), 0600), 0);
+  const Error error = error_of([&] { session.load(folder.path()); });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.what(), ::testing::HasSubstr("rank-0-of-1.gradwire: it is a pipe"));
+  session.save(folder.path());  // in its place
+  session.load(folder.path());
 }
 
 std::string bytes_of_a_state() {

@@ -1,6 +1,7 @@
 // Saved tables: in a world of any size they are as they were, and what is wrong with a file harms nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -20,6 +21,7 @@ namespace gradwire::test {
 namespace {
 
 using ::testing::HasSubstr;
+namespace fs = std::filesystem;
 
 TableOptions file_options() {
   TableOptions options = table_options(400, 3);
@@ -117,6 +119,39 @@ TEST(TableFiles, ASaveThatFailsOnOneRankFailsOnAll) {
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "a"), {}), 3);  // all are there
     train(table, 3);
     table.load(folder.path() / "a");
+    EXPECT_EQ(pull(table, all_ids(table)), rows);
+  });
+}
+
+// Seen red where the file is read up to its end, and where it is opened as any file is: then nothing ends.
+TEST(TableFiles, PipesAndFilesWithHolesEndWithAnError) {
+  const ScratchFolder folder;
+  const fs::path file = folder.path() / "table-rank-0-of-1.gwtable";
+  run_tables(1, file_options(), [&](Table& table) {
+    train(table, 1);
+    table.save(folder.path());
+    const std::vector<float> rows = pull(table, all_ids(table));
+    const std::string bytes = read_text(file);
+    const auto refused = [&](ErrorCode code) {
+      try {
+        table.load(folder.path());
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), code);
+        return error;
+      }
+      return Error(ErrorCode::internal, "nothing was thrown");
+    };
+    for (const std::uint64_t more : {std::uint64_t{1}, std::uint64_t{1} << 42}) {
+      fs::resize_file(file, bytes.size() + more);
+      const Error error = refused(ErrorCode::corrupt);
+      EXPECT_THAT(error.what(), HasSubstr(" bytes where its rows make " + std::to_string(bytes.size())));
+    }
+    fs::remove(file);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    EXPECT_THAT(refused(ErrorCode::invalid_argument).what(), HasSubstr("it is a pipe"));
+    fs::remove(file);
+    std::ofstream(file, std::ios::binary) << bytes;
+    table.load(folder.path());
     EXPECT_EQ(pull(table, all_ids(table)), rows);
   });
 }

@@ -283,8 +283,9 @@ TEST_F(TcpProcesses, OneThatOthersCannotReachIsNamed) {
   using State = Acquaintance::State;
   for (const auto& [last, silent] : std::array{std::pair(State::unreachable, true),
                                                std::pair(State::unreachable, false), std::pair(State::ended, false)}) {
-    std::array at{transport::tcp::listen_on({"127.0.0.1"}, ""), transport::tcp::listen_on({"127.0.0.1"}, ""),
-                  transport::tcp::listen_on({"127.0.0.1"}, "")};
+    const auto loopback = transport::tcp::addresses_for("", true);
+    std::array at{transport::tcp::listen_on(loopback, ""), transport::tcp::listen_on(loopback, ""),
+                  transport::tcp::listen_on(loopback, "")};
     std::vector<Acquaintance> known;
     for (Id id = 0; id < 3; ++id) {
       known.push_back({.id = id, .state = State::alive, .card = at.at(id).card, .name = "rank " + std::to_string(id)});

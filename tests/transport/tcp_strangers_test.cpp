@@ -50,16 +50,20 @@ TEST_F(TcpProcesses, AProcessWithoutDescriptorsWarnsOnce) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   std::string why;
   {
-    const Socket client(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const bool ipv6 = place.address.find(':') != std::string::npos;
+    const Socket client(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int next = dup(client.fd());  // the lowest that is free
     ASSERT_EQ(close(next), 0);
     const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(place.port);
-    EXPECT_EQ(inet_pton(AF_INET, place.address.c_str(), &address.sin_addr), 1);
-    EXPECT_EQ(connect(client.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    sockaddr_in four{.sin_family = AF_INET, .sin_port = htons(place.port), .sin_addr = {}, .sin_zero = {}};
+    sockaddr_in6 six{};
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons(place.port);
+    void* const bytes = ipv6 ? static_cast<void*>(&six.sin6_addr) : &four.sin_addr;
+    EXPECT_EQ(inet_pton(ipv6 ? AF_INET6 : AF_INET, place.address.c_str(), bytes), 1);
+    const auto* const address = ipv6 ? reinterpret_cast<const sockaddr*>(&six) : reinterpret_cast<sockaddr*>(&four);
+    EXPECT_EQ(connect(client.fd(), address, ipv6 ? sizeof(six) : sizeof(four)), 0);
     std::this_thread::sleep_for(seconds(1));
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   }
@@ -123,6 +127,7 @@ TEST_F(TcpProcesses, AJobThatHasEndedIsSaidSoAtOnce) {
 TEST_F(TcpProcesses, FilesThatCannotBeAreRefused) {
   EXPECT_EQ(error_of([&] { (void)join_plain(); }).code(), ErrorCode::invalid_argument) << "there is none";
   std::ofstream(file_) << "a letter to somebody\n";
+  ASSERT_EQ(chmod(file_.c_str(), 0600), 0);
   EXPECT_THAT(error_of([&] { (void)join_plain(); }).what(), HasSubstr("is no join file"));
   EXPECT_THAT(error_of([&] { start(2); }).what(), HasSubstr("is no join file"));
   std::ofstream(file_) << "gradwire-join 0.0.7 0 4711 127.0.0.1 9\n";
@@ -138,8 +143,9 @@ TEST_F(TcpProcesses, FilesThatCannotBeAreRefused) {
 
 // Mutations tried: 5 s for all together; who takes connections and says nothing has ended.
 TEST_F(TcpProcesses, AFileOfWhichAProcessIsStoppedIsNotTaken) {
-  const auto stopped = transport::tcp::listen_on({"127.0.0.1"}, "");
-  const auto other = transport::tcp::listen_on({"127.0.0.1"}, "");
+  const std::vector<std::string> loopback{transport::tcp::addresses_for("", true).front()};
+  const auto stopped = transport::tcp::listen_on(loopback, "");
+  const auto other = transport::tcp::listen_on(loopback, "");
   const auto write = [&](std::vector<transport::tcp::Card> cards) {
     std::vector<Acquaintance> processes;
     for (transport::tcp::Card& card : cards) {
@@ -174,7 +180,8 @@ TEST_F(TcpProcesses, OneJobAtATimeTakesAFile) {
   EXPECT_FALSE(std::filesystem::exists(file_));
 }
 
-// Mutations tried: no flag O_NOFOLLOW; no look at the mode; an append behind half a line; one bad line for all.
+// Mutations tried: no flag O_NOFOLLOW; no look at the mode, or at some of its bits; an append behind half a line; one
+// bad line for all.
 TEST_F(TcpProcesses, JoinFilesAreTrustedOnlyIfNobodyElseWritesThem) {
   start(1);
   const auto refused = [&](const std::string& why) {
@@ -186,7 +193,11 @@ TEST_F(TcpProcesses, JoinFilesAreTrustedOnlyIfNobodyElseWritesThem) {
   refused("can be written by other users");
   ASSERT_EQ(chmod(file_.c_str(), 0602), 0);
   refused("can be written by other users");
-  ASSERT_EQ(chmod(file_.c_str(), 0644), 0);
+  for (const mode_t readable : {0640U, 0604U}) {
+    ASSERT_EQ(chmod(file_.c_str(), readable), 0);
+    refused("can be read by other users");
+  }
+  ASSERT_EQ(chmod(file_.c_str(), 0600), 0);
   if (geteuid() == 0) {
     ASSERT_EQ(chown(file_.c_str(), 1, 1), 0);
     refused("belongs to another user");
@@ -200,6 +211,7 @@ TEST_F(TcpProcesses, JoinFilesAreTrustedOnlyIfNobodyElseWritesThem) {
   EXPECT_EQ(transport::tcp::read_join_file(moved).size(), 1U) << "appended through the link";
   std::filesystem::remove(file_);
   std::ofstream(file_).close();
+  ASSERT_EQ(chmod(file_.c_str(), 0600), 0);
   refused("is empty");
   std::filesystem::remove(file_);
   ASSERT_EQ(mkfifo(file_.c_str(), 0600), 0);

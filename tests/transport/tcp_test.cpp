@@ -170,6 +170,22 @@ TEST(Tcp, RanksListenWhereTheySay) {
   }
 }
 
+// A host may have hundreds of addresses. Mutation tried: the first of all, as they come.
+TEST(Tcp, OfManyAddressesEachInterfaceHasSome) {
+  using transport::tcp::InterfaceAddress;
+  std::vector<InterfaceAddress> all;
+  for (int i = 0; i < 254; ++i) {
+    all.push_back({"dummy0", "10.9.8." + std::to_string(i)});
+  }
+  all.push_back({"eth0", "10.0.0.1"});
+  all.push_back({"eth0", "10.0.0.2"});
+  const auto some = transport::tcp::spread_over_interfaces(all);
+  ASSERT_EQ(some.size(), transport::tcp::kMostAddresses);
+  EXPECT_THAT(std::vector(some.begin(), some.begin() + 5),
+              ::testing::ElementsAre("10.9.8.0", "10.0.0.1", "10.9.8.1", "10.0.0.2", "10.9.8.2"));
+  EXPECT_TRUE(transport::tcp::spread_over_interfaces({}).empty());
+}
+
 // Mutation tried: not looking whether something is still wanted from it.
 TEST(Tcp, RankThatLeftIsMissedByWhoWaitsForItAlone) {
   auto world = make_tcp_world(3);

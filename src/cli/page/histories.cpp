@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -240,6 +241,39 @@ const RankHistory& last_to_start(const std::vector<RankHistory>& histories) {
   return *last;
 }
 
+/// Of a host whose date is wrong by any amount: the same command, and as long; and nothing here is of that rank or
+/// host.
+bool only_the_date_differs(const RankHistory& history, const Job& job, const RankHistory& last) {
+  constexpr double kLengthsDiffer = 10;
+  const auto length = [](const RankHistory& one) { return one.written - one.started; };
+  const double shorter = std::min(length(history), length(last));
+  const bool as_long = std::abs(length(history) - length(last)) <= kLengthsDiffer + shorter / 2;
+  return history.ended && last.ended && as_long && history.world == last.world && history.command == last.command &&
+         std::none_of(job.ranks.begin(), job.ranks.end(),
+                      [&](const RankHistory& one) { return one.rank == history.rank || one.host == history.host; });
+}
+
+/// Moves into the job those of `left_out` of which only the date differs; they begin as the others did.
+void take_in_wrong_dates(std::vector<RankHistory>& left_out, Job& job, const RankHistory& last) {
+  std::vector<RankHistory> taken;
+  std::erase_if(left_out, [&](RankHistory& history) {
+    if (!only_the_date_differs(history, job, last)) {
+      return false;
+    }
+    const double ahead = history.started - last.started;
+    job.notes.push_back(history.file + ": the date of its host, " + history.host + ", is " +
+                        std::to_string(std::llround(std::abs(ahead))) + " s " + (ahead > 0 ? "ahead" : "behind") +
+                        "; taken for one of the same job. Set that clock, or remove the file if it is of another job");
+    history.started -= ahead;
+    history.written -= ahead;
+    taken.push_back(std::move(history));
+    return true;
+  });
+  std::move(taken.begin(), taken.end(), std::back_inserter(job.ranks));
+  std::stable_sort(job.ranks.begin(), job.ranks.end(),
+                   [](const RankHistory& a, const RankHistory& b) { return a.rank < b.rank; });
+}
+
 }  // namespace
 
 double RankHistory::last(std::string_view column) const {
@@ -267,8 +301,7 @@ Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> note
                     ", or by gradwire run --report " + folder + (notes.empty() ? "" : "; " + listed(notes)));
   }
   Job job{.ranks = {}, .notes = std::move(notes)};
-  std::vector<std::string> earlier;
-  std::vector<std::string> later;
+  std::vector<RankHistory> left_out;
   std::sort(histories.begin(), histories.end(), [](const RankHistory& a, const RankHistory& b) {
     return std::pair(a.rank, a.file) < std::pair(b.rank, b.file);
   });
@@ -277,7 +310,7 @@ Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> note
   for (RankHistory& history : histories) {
     const bool belongs = come_and_go.empty() ? runs_with(history, last) : come_and_go.contains(history.file);
     if (!belongs) {
-      (history.started > last.started ? later : earlier).push_back(history.file);
+      left_out.push_back(std::move(history));
     } else if (job.ranks.empty() || job.ranks.back().rank != history.rank) {
       job.ranks.push_back(std::move(history));
     } else {
@@ -287,6 +320,14 @@ Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> note
       }
       kept.replaced.insert(kept.replaced.end(), history.replaced.begin(), history.replaced.end());
     }
+  }
+  if (come_and_go.empty()) {
+    take_in_wrong_dates(left_out, job, last);
+  }
+  std::vector<std::string> earlier;
+  std::vector<std::string> later;
+  for (const RankHistory& history : left_out) {
+    (history.started > last.started ? later : earlier).push_back(history.file);
   }
   const auto it = [](const std::vector<std::string>& files) { return std::string(files.size() == 1 ? "it" : "them"); };
   if (!earlier.empty()) {

@@ -1,11 +1,10 @@
 #include "cli/page/page.hpp"
 
-#include <sys/stat.h>
-
 #include <array>
 #include <ctime>
 
 #include "base/durable_file.hpp"
+#include "base/own_files.hpp"
 #include "base/regular_file.hpp"
 #include "base/text.hpp"
 #include "cli/page/charts.hpp"
@@ -178,13 +177,10 @@ Summary write_page(const std::filesystem::path& folder, const PageFiles& files) 
   Summary summary = summarize(read_job(folder));
   summary.advice = advice(summary);
   const Json report = to_json(summary);
-  const mode_t mask = ::umask(0);  // the only way to read it
-  ::umask(mask);
-  const auto write = [mask](const std::filesystem::path& file, const std::string& text) {
-    const std::filesystem::path whole = std::filesystem::absolute(file);
-    DurableFile(whole.parent_path(), whole.filename().string(), [&](std::ostream& out) { out << text; }).commit();
-    std::error_code ignored;  // others may read it, as far as the umask allows
-    std::filesystem::permissions(whole, std::filesystem::perms(0644 & ~mask), ignored);
+  const auto write = [](const std::filesystem::path& file, const std::string& text) {
+    std::error_code ignored;  // writing says what is wrong
+    make_own_folders(std::filesystem::absolute(file).parent_path(), ignored);
+    write_report_file(file, [&](std::ostream& out) { out << text; });
   };
   write(files.json, report.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
   write(files.html, to_html(report));

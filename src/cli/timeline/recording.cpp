@@ -1,6 +1,7 @@
 #include "cli/timeline/recording.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
@@ -92,7 +93,6 @@ class Sorting {
  public:
   Sorting(std::vector<RawFile>& files, std::vector<std::string>& warnings) : files_(files), warnings_(warnings) {}
 
-  // The newest file says which job it is.
   void leave_out_other_jobs() {
     std::erase_if(files_, [this](const RawFile& file) {
       if (file.scales.empty()) {
@@ -101,16 +101,10 @@ class Sorting {
       return file.scales.empty();
     });
     for (const std::string& part : parts()) {
-      const RawFile* newest = nullptr;
-      for (const RawFile& file : files_) {
-        const bool newer = newest == nullptr || file.scales.front().realtime > newest->scales.front().realtime;
-        newest = file.part == part && newer ? &file : newest;
+      leave_out_earlier_ones(part);
+      if (const auto job = newest_of_the_job(part)) {
+        std::erase_if(files_, [&](const RawFile& file) { return file.part == part && is_other(file, *job); });
       }
-      const std::int64_t begin = newest->scales.front().realtime;
-      const int world = newest->world();
-      const std::string name = newest->name;
-      std::erase_if(files_,
-                    [&](const RawFile& file) { return file.part == part && is_other(file, begin, world, name); });
     }
   }
 
@@ -148,17 +142,100 @@ class Sorting {
     return all;
   }
 
-  bool is_other(const RawFile& file, std::int64_t begin, int world, const std::string& newest) {
-    constexpr std::int64_t kDatesDiffer = 2 * kSecond;  // of hosts
-    const std::int64_t ended = file.scales.back().realtime;
-    if (ended + kDatesDiffer < begin) {
-      warnings_.push_back(file.name + ": is of another job, which ended " + in_seconds(begin - ended) + " before " +
-                          newest + " began; left out");
-      return true;
+  /// What is compared of a file: its place in the list changes.
+  struct Facts {
+    explicit Facts(const RawFile& file)
+        : name(file.name),
+          host(file.head.host),
+          clock(file.head.monotonic),
+          begin(file.scales.front().realtime),
+          begin_monotonic(file.scales.front().monotonic),
+          took(static_cast<std::int64_t>(file.scales.back().monotonic - file.scales.front().monotonic)),
+          world(file.world()),
+          ended(file.ended) {}
+
+    std::string name;
+    std::string host;
+    std::string clock;
+    std::int64_t begin;  // date
+    std::uint64_t begin_monotonic;
+    std::int64_t took;
+    int world;
+    bool ended;
+  };
+
+  // Of one clock there is no doubt what was before: the newest file says which job it is.
+  void leave_out_earlier_ones(const std::string& part) {
+    constexpr std::uint64_t kBetween = 2 * kSecond;  // a rank may record nothing until later
+    std::map<std::string, Facts> newest;
+    for (const RawFile& file : files_) {
+      const std::string clock = file.head.monotonic;
+      if (file.part == part && !clock.empty()) {
+        const auto [at, fresh] = newest.try_emplace(clock, file);
+        if (!fresh && file.scales.front().monotonic > at->second.begin_monotonic) {
+          at->second = Facts(file);
+        }
+      }
     }
-    if (file.world() != world && file.world() > 0 && world > 0) {
-      warnings_.push_back(file.name + ": is of another job, of " + std::to_string(file.world()) + " ranks where " +
-                          newest + " has " + std::to_string(world) + "; left out");
+    std::erase_if(files_, [&](const RawFile& file) {
+      const auto same = newest.find(file.head.monotonic);
+      const std::uint64_t ended = file.scales.back().monotonic;
+      if (file.part != part || same == newest.end() || ended + kBetween >= same->second.begin_monotonic) {
+        return false;
+      }
+      leave_out(file, "which ended " + in_seconds(static_cast<std::int64_t>(same->second.begin_monotonic - ended)) +
+                          " before " + same->second.name + " began");
+      return true;
+    });
+  }
+
+  // Of the clock by which most ranks of a job are here, by shares: a clock that is far ahead is that of few. Of several
+  // such, the one with the latest date.
+  [[nodiscard]] std::optional<Facts> newest_of_the_job(const std::string& part) const {
+    std::map<std::pair<std::string, int>, int> files;
+    for (const RawFile& file : files_) {
+      files[{file.head.monotonic, file.world()}] += file.part == part ? 1 : 0;
+    }
+    const RawFile* newest = nullptr;
+    const auto key = [&](const RawFile& file) {
+      const int world = file.world();
+      const double share = static_cast<double>(files.at({file.head.monotonic, world})) / std::max(world, 1);
+      return std::pair(share, file.scales.front().realtime);
+    };
+    for (const RawFile& file : files_) {
+      newest = file.part == part && (newest == nullptr || key(file) > key(*newest)) ? &file : newest;
+    }
+    return newest == nullptr ? std::nullopt : std::optional<Facts>(*newest);
+  }
+
+  void leave_out(const RawFile& file, const std::string& why) {
+    warnings_.push_back(file.name + ": is of another job, " + why + "; left out");
+  }
+
+  // Of another clock. A host that was started anew is no longer in the job. Any other host's date may be wrong by any
+  // amount: then how long it took tells more, and messages will say how the clocks differ.
+  bool is_other(const RawFile& file, const Facts& job) {
+    constexpr std::int64_t kDatesDiffer = 2 * kSecond;  // of hosts
+    constexpr std::int64_t kLengthsDiffer = 10 * kSecond;
+    const Facts facts(file);
+    const bool same_clock = facts.clock == job.clock && !facts.clock.empty();
+    const std::int64_t before = bounded(job.begin - file.scales.back().realtime);
+    if (!same_clock && before > kDatesDiffer) {
+      const bool same_host = facts.host == job.host && !facts.host.empty();
+      const bool both_ended = facts.ended && job.ended;
+      const std::int64_t differ = std::abs(bounded(facts.took) - bounded(job.took));
+      if (same_host || (both_ended && differ > kLengthsDiffer + std::min(facts.took, job.took) / 2)) {
+        leave_out(file, "which ended " + in_seconds(before) + " before " + job.name + " began");
+        return true;
+      }
+      warnings_.push_back(file.name + ": by the date of its host it ended " + in_seconds(before) + " before " +
+                          job.name +
+                          " began; it is taken for one of the same job, by a clock that is wrong. Set the clock of " +
+                          facts.host + ", or remove the file if it is of another job");
+    }
+    if (facts.world != job.world && facts.world > 0 && job.world > 0) {
+      leave_out(file,
+                "of " + std::to_string(facts.world) + " ranks where " + job.name + " has " + std::to_string(job.world));
       return true;
     }
     return false;

@@ -1,11 +1,11 @@
 // gradwire trace: what the ranks of a job did, as a timeline and in numbers.
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <ostream>
 #include <sstream>
 
-#include "base/own_files.hpp"
+#include "base/durable_file.hpp"
+#include "base/regular_file.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "cli/timeline/critical_path.hpp"
@@ -63,8 +63,8 @@ void write_text(const timeline::Read& what, const std::vector<timeline::StreamPa
 // What another program wrote, or a rank, would be lost.
 void refuse_to_replace(const std::filesystem::path& file) {
   std::error_code ignored;
-  if (!std::filesystem::is_regular_file(file, ignored)) {
-    return;
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(file, ignored))) {
+    return;  // what a link leads to is not lost
   }
   if (timeline::is_event_file(file.filename().string())) {
     throw Error(ErrorCode::invalid_argument, "trace merge: " + file.string() +
@@ -73,10 +73,9 @@ void refuse_to_replace(const std::filesystem::path& file) {
   }
   constexpr std::size_t kHead = 2048;
   std::string head(kHead, '\0');
-  std::ifstream stream(file, std::ios::binary);
-  stream.read(head.data(), static_cast<std::streamsize>(head.size()));
-  head.resize(static_cast<std::size_t>(stream.gcount()));
-  if (stream.bad() || (!head.empty() && head.find(timeline::kTraceMark) == std::string::npos)) {
+  RegularFile there(file, "trace");
+  head.resize(there.read(head.data(), head.size()));
+  if (!head.empty() && head.find(timeline::kTraceMark) == std::string::npos) {
     throw Error(ErrorCode::invalid_argument, "trace merge: " + file.string() +
                                                  " was not made by gradwire trace merge, and would be lost; move it "
                                                  "away, or name another file with --output");
@@ -106,21 +105,12 @@ int trace_merge(const TraceOptions& options, std::ostream& out) {
   refuse_to_replace(file);
   const timeline::Read what = read(options, false, std::cerr);
   refuse_empty_selection(what.recording, options);
-  make_own_file(file);
-  std::ofstream to(file, std::ios::binary | std::ios::trunc);
-  if (!to) {
-    throw Error(ErrorCode::invalid_argument,
-                "trace merge: " + file.string() + " cannot be written; name another file with --output");
-  }
-  timeline::write_trace(what.recording, what.alignment, timeline::lay_out(what.recording, what.matching), to);
-  to.close();
-  if (!to) {
-    std::error_code ignored;
-    if (std::filesystem::is_regular_file(file, ignored)) {
-      std::filesystem::remove(file, ignored);
-    }
-    throw Error(ErrorCode::invalid_argument,
-                "trace merge: " + file.string() + " cannot be written whole; is the disk full?");
+  try {
+    write_report_file(file, [&](std::ostream& to) {
+      timeline::write_trace(what.recording, what.alignment, timeline::lay_out(what.recording, what.matching), to);
+    });
+  } catch (const Error& error) {
+    throw Error(error.code(), "trace merge: " + std::string(error.what()) + "; name another file with --output");
   }
   out << "wrote " << file.string() << ": " << what.recording.ranks.size() << " ranks, " << what.matching.messages.size()
       << " messages; open it in https://ui.perfetto.dev\n";

@@ -1,13 +1,8 @@
 #include "session/checkpoint/checkpoint_folder.hpp"
 
-#define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
-#include <xxhash.h>
-
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -15,24 +10,19 @@
 
 #include "base/durable_file.hpp"
 #include "base/log.hpp"
+#include "base/own_files.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::session {
 namespace {
 
-constexpr std::string_view kParameters = "parameters.gradwire";
 constexpr std::string_view kUnusable = ".unusable";
-constexpr std::string_view kParametersMagic = "gradwpar";
-constexpr std::uint32_t kParametersVersion = 1;
-constexpr std::size_t kParametersHash = 8;
 constexpr std::size_t kUnderWay =
     3;  // steps; ranks write one at a time, and none begins the next but one before all did
 
-std::uint64_t bytes_of(const ConstView& view) { return view.count * element_bytes(view.dtype); }
-
 bool is_complete(const std::filesystem::path& folder, const CheckpointName& name) {
   std::error_code ignored;
-  bool all = std::filesystem::exists(folder / kParameters, ignored);
+  bool all = std::filesystem::exists(folder / kParametersFile, ignored);
   for (int rank = 0; all && rank < name.world_size; ++rank) {
     all = std::filesystem::exists(folder / state_file_name(rank, name.world_size), ignored);
   }
@@ -57,13 +47,12 @@ std::string missing_in(const Found& found) {
       return file;
     }
   }
-  return std::string(kParameters);
+  return std::string(kParametersFile);
 }
 
 void remove_folder(const std::filesystem::path& folder) {
   std::error_code error;
-  std::filesystem::remove(folder / kParameters, error);  // from here on it is not complete
-  std::filesystem::remove_all(folder, error);
+  gradwire::remove_folder(folder, std::string(kParametersFile), error);  // once that has gone it is not complete
   if (error) {
     log(LogLevel::warning, "checkpoint: " + folder.string() + " cannot be removed: " + error.message());
   }
@@ -81,7 +70,7 @@ std::vector<Found> find_all(const std::filesystem::path& directory) {
     if (const auto name = CheckpointName::parse(text)) {
       Found found{*name, entry->path(), !unusable && is_complete(entry->path(), *name)};
       std::error_code ignored;
-      found.written = std::filesystem::last_write_time(found.folder / kParameters, ignored);
+      found.written = std::filesystem::last_write_time(found.folder / kParametersFile, ignored);
       all.push_back(std::move(found));
     }
   }
@@ -125,37 +114,9 @@ std::optional<CheckpointName> CheckpointName::parse(const std::string& text) {
   return good ? std::optional(name) : std::nullopt;
 }
 
-std::uint64_t hash_of(std::span<const ConstView> parameters) {
-  std::uint64_t hash = 0;
-  for (const ConstView& view : parameters) {
-    const std::uint64_t head[] = {hash, view.count, static_cast<std::uint64_t>(view.dtype)};
-    hash = XXH3_64bits_withSeed(view.data, bytes_of(view), XXH3_64bits(head, sizeof head));
-  }
-  return hash;
-}
-
-wire::Bytes encode_parameters(std::span<const ConstView> parameters, std::uint64_t step) {
-  std::uint64_t bytes = 64;
-  for (const ConstView& view : parameters) {
-    bytes += bytes_of(view) + 16;
-  }
-  wire::Bytes out;
-  out.reserve(bytes);  // so that large parameters are copied once
-  wire::put(out, kParametersMagic.data(), kParametersMagic.size());
-  wire::put_number(out, kParametersVersion);
-  wire::put_number(out, static_cast<std::uint32_t>(parameters.size()));
-  wire::put_number(out, step);
-  for (const ConstView& view : parameters) {
-    wire::put_number(out, static_cast<std::uint8_t>(view.dtype));
-    wire::put_number(out, view.count);
-    wire::put(out, view.data, bytes_of(view));
-  }
-  wire::put_number(out, static_cast<std::uint64_t>(XXH3_64bits(out.data(), out.size())));
-  return out;
-}
-
 void write_checkpoint_state(const std::filesystem::path& directory, const CheckpointName& name,
                             const SavedState& state) {
+  unlink_link(directory / name.text());  // what it leads to is not this job's to write to
   DurableFile(directory / name.text(), state_file_name(state.rank, state.world_size), [&](std::ostream& stream) {
     write_state(state, stream);
   }).commit();
@@ -164,7 +125,8 @@ void write_checkpoint_state(const std::filesystem::path& directory, const Checkp
 
 void write_checkpoint_parameters(const std::filesystem::path& directory, const CheckpointName& name,
                                  const wire::Bytes& parameters) {
-  DurableFile(directory / name.text(), std::string(kParameters), [&](std::ostream& stream) {
+  unlink_link(directory / name.text());
+  DurableFile(directory / name.text(), std::string(kParametersFile), [&](std::ostream& stream) {
     stream.write(reinterpret_cast<const char*>(parameters.data()), static_cast<std::streamsize>(parameters.size()));
   }).commit();
 }
@@ -221,46 +183,6 @@ void set_aside_later_checkpoints(const std::filesystem::path& directory, std::ui
                                (found.complete ? "damaged" : "not complete: a file is missing") +
                                (error ? ", and cannot be renamed: " + error.message() : "; it is " + to + " now"));
   }
-}
-
-std::vector<wire::Bytes> read_checkpoint_parameters(const std::filesystem::path& directory, const CheckpointName& name,
-                                                    std::span<const View> parameters) {
-  const std::filesystem::path file = directory / name.text() / kParameters;
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) {
-    throw Error(ErrorCode::invalid_argument, file.string() + ": cannot be read");
-  }
-  const std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  const auto bytes = std::as_bytes(std::span(text));
-  wire::ByteReader in(bytes, file.string());
-  const std::size_t hashed = bytes.size() - std::min(bytes.size(), kParametersHash);
-  wire::ByteReader end(bytes.subspan(hashed), file.string());
-  if (wire::as_text(in.take(kParametersMagic.size())) != kParametersMagic ||
-      in.number<std::uint32_t>() != kParametersVersion ||
-      end.number<std::uint64_t>() != XXH3_64bits(bytes.data(), hashed)) {
-    in.fail("it is cut off or damaged");
-  }
-  const auto count = in.number<std::uint32_t>();
-  if (in.number<std::uint64_t>() != name.step) {
-    in.fail("it is of another step");
-  }
-  const auto mismatch = [&](std::size_t i) {
-    return Error(ErrorCode::mismatch, file.string() + ": parameter " + std::to_string(i) + " is another one there; " +
-                                          "restore what this model saved");
-  };
-  if (count != parameters.size()) {
-    throw mismatch(std::min<std::size_t>(count, parameters.size()));
-  }
-  std::vector<wire::Bytes> values;
-  for (const View& view : parameters) {
-    const auto dtype = static_cast<DType>(in.number<std::uint8_t>());
-    if (in.number<std::uint64_t>() != view.count || dtype != view.dtype) {
-      throw mismatch(values.size());
-    }
-    const auto taken = in.take(bytes_of(view));
-    values.emplace_back(taken.begin(), taken.end());
-  }
-  return values;
 }
 
 }  // namespace gradwire::session

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/dtype.hpp"
@@ -17,6 +18,8 @@
 #include "wire/bytes.hpp"
 
 namespace gradwire::session {
+
+inline constexpr std::string_view kParametersFile = "parameters.gradwire";
 
 struct CheckpointName {
   std::uint64_t step = 0;

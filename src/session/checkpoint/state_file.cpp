@@ -1,9 +1,7 @@
 #include "session/checkpoint/state_file.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <fstream>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -12,6 +10,7 @@
 
 #include "base/durable_file.hpp"
 #include "base/log.hpp"
+#include "base/regular_file.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::session {
@@ -27,16 +26,18 @@ namespace {
 }
 
 SavedState read_state_file(const std::filesystem::path& file, RowSink* rows) {
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) {
-    fail_io(file, "cannot be read (" + std::generic_category().message(errno) + ")");
-  }
+  RegularFileStream stream(file, "state");
   return read_state(stream, file.string(), rows);
 }
 
+// Nothing: it is no state, not there, or nothing that can be read without a wait.
 std::optional<std::uint64_t> step_of(const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  return read_step(stream);
+  try {
+    RegularFileStream stream(file, "state");
+    return read_step(stream);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 // The step of the last save of which every rank has a file: that of all current ones, or else the latest that all have.

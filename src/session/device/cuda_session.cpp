@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/timeout.hpp"
 #include "collective/stream/stream_cuda_device.hpp"
 #include "collective/stream/stream_cuda_port.hpp"
 #include "session/device/device_runner.hpp"
@@ -17,8 +18,9 @@ using Path = transport::RelayedMessages::Path;
 std::unique_ptr<session::Runner> runner_over(std::shared_ptr<Transport> transport, Path path, int device,
                                              cudaStream_t stream, const SessionOptions& options) {
   const collective::OnCudaDevice current(device);  // a new world is made on a thread of the caller
-  auto messages = std::make_unique<transport::RelayedMessages>(
-      std::move(transport), std::make_unique<collective::CudaPort>(device), path, options.timeout);
+  auto messages =
+      std::make_unique<transport::RelayedMessages>(std::move(transport), std::make_unique<collective::CudaPort>(device),
+                                                   path, checked_timeout(options.timeout, "cuda::make_session"));
   return std::make_unique<session::DeviceRunner>(
       std::make_shared<collective::CudaDevice>(std::move(messages), device, stream), nullptr, options);
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/current_error.hpp"
+#include "base/timeout.hpp"
 #include "collective/reduction.hpp"
 #include "policy/stage.hpp"
 #include "session/device/device_status.hpp"
@@ -48,7 +49,7 @@ void check_call(const ConstView& input, const View& output, const CallOptions& o
 DeviceCommunicator::DeviceCommunicator(std::shared_ptr<collective::StreamDevice> device,
                                        const CommunicatorOptions& options)
     : device_(std::move(device)),
-      options_(options),
+      options_(with_checked_timeout(options, "Communicator")),
       executor_(std::make_unique<collective::StreamExecutor>(device_->backend())) {
   if (options.checksum.value_or(false)) {
     throw Error(ErrorCode::unsupported, "checksum: frames made on a device carry none; leave the option out");

@@ -5,6 +5,7 @@
 
 #include "base/current_error.hpp"
 #include "base/log.hpp"
+#include "base/timeout.hpp"
 #include "base/units.hpp"
 #include "session/device/device_status.hpp"
 
@@ -26,7 +27,7 @@ DeviceRunner::DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std
                                                                .rank = device->backend().rank(),
                                                                .world_size = device->backend().world_size()}))}),
       device_(std::move(device)),
-      options_(options),
+      options_(with_checked_timeout(options, "Session")),
       peers_(std::move(peers)),
       executor_(std::make_unique<collective::StreamExecutor>(device_->backend())),
       residuals_(*device_, info().rank, info().world_size) {
@@ -38,7 +39,7 @@ DeviceRunner::DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std
     throw Error(ErrorCode::unsupported, "checksum: frames made on a device carry none; leave the option out");
   }
   if (peers_ == nullptr) {
-    peers_ = std::make_unique<DevicePeers>(*device_, options.timeout);
+    peers_ = std::make_unique<DevicePeers>(*device_, options_.timeout);
   }
   const CurrentDevice current(*device_);
   device_->load_kernels();

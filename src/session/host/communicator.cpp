@@ -9,6 +9,7 @@
 #include "base/current_error.hpp"
 #include "base/forked.hpp"
 #include "base/log.hpp"
+#include "base/timeout.hpp"
 #include "codec/tensor_list.hpp"
 #include "collective/control.hpp"
 #include "collective/host/host_executor.hpp"
@@ -306,7 +307,7 @@ Communicator::Communicator(std::shared_ptr<Transport> transport, CommunicatorOpt
   if (transport == nullptr) {
     throw Error(ErrorCode::invalid_argument, "Communicator: transport is null");
   }
-  state_ = std::make_unique<State>(std::move(transport), options);
+  state_ = std::make_unique<State>(std::move(transport), with_checked_timeout(options, "Communicator"));
 }
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&& other) noexcept {

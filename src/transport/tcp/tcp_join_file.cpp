@@ -91,6 +91,10 @@ Socket open_own(const fs::path& file, int flags) {
     refuse("join file " + file.string() + " can be written by other users, who could lead this process elsewhere; " +
            "chmod 600 it if nobody has");
   }
+  if ((status.st_mode & (S_IRGRP | S_IROTH)) != 0) {
+    refuse("join file " + file.string() + " can be read by other users, who could join with its secrets; start the " +
+           "job anew with another join file, or chmod 600 it if nobody has");
+  }
   return opened;
 }
 

@@ -1,5 +1,5 @@
 // The file by which processes find a job that they join: a line for each of the job's processes, with a secret. Only
-// its owner may read it (mode 0600). A link, and a file that others own or can write, is refused.
+// its owner may read it (mode 0600). A link, and a file that others own, can write or can read, is refused.
 #pragma once
 
 #include <filesystem>

@@ -16,6 +16,7 @@
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <set>
 #include <system_error>
@@ -95,13 +96,28 @@ Socket::~Socket() {
 
 std::string system_text(int code) { return std::system_category().message(code); }
 
+std::vector<std::string> spread_over_interfaces(const std::vector<InterfaceAddress>& all) {
+  std::vector<std::pair<std::size_t, const InterfaceAddress*>> numbered;  // among those of its interface
+  std::map<std::string, std::size_t> counts;
+  for (const InterfaceAddress& each : all) {
+    numbered.emplace_back(counts[each.interface]++, &each);
+  }
+  std::ranges::stable_sort(numbered, {}, &decltype(numbered)::value_type::first);
+  numbered.resize(std::min(numbered.size(), kMostAddresses));
+  std::vector<std::string> addresses;
+  for (const auto& [number, each] : numbered) {
+    addresses.push_back(each->address);
+  }
+  return addresses;
+}
+
 std::vector<std::string> own_addresses(const std::string& interface) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
     fail("the network interfaces of this host cannot be listed");
   }
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owned(list, &freeifaddrs);
-  std::array<std::vector<std::string>, 4> ranked;  // IPv4, IPv6, and the same of the loopback
+  std::array<std::vector<InterfaceAddress>, 4> ranked;  // IPv4, IPv6, and the same of the loopback
   std::set<std::string> names;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0 || !usable(entry->ifa_addr)) {
@@ -113,11 +129,11 @@ std::vector<std::string> own_addresses(const std::string& interface) {
     }
     const bool loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
     ranked[(loopback ? 2U : 0U) + (entry->ifa_addr->sa_family == AF_INET6 ? 1U : 0U)].push_back(
-        text_of(entry->ifa_addr));
+        {entry->ifa_name, text_of(entry->ifa_addr)});
   }
   std::vector<std::string> addresses;
   for (const auto& each : ranked) {
-    addresses.insert(addresses.end(), each.begin(), each.end());
+    std::ranges::move(spread_over_interfaces(each), std::back_inserter(addresses));
   }
   if (addresses.empty()) {
     std::string known;

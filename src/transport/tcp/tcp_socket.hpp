@@ -37,8 +37,18 @@ class Socket {
 /// "Connection refused"
 [[nodiscard]] std::string system_text(int code);
 
-/// The addresses of this host that others may reach, IPv4 before IPv6, those of the loopback last. Of one interface
-/// where it is named: Error(invalid_argument) that lists those that there are.
+struct InterfaceAddress {
+  std::string interface;
+  std::string address;
+};
+/// Of one kind. Each costs a socket, and whoever connects tries one after the other.
+inline constexpr std::size_t kMostAddresses = 32;
+/// The first address of each interface, then the second of each, and so on; no more than kMostAddresses.
+[[nodiscard]] std::vector<std::string> spread_over_interfaces(const std::vector<InterfaceAddress>& all);
+
+/// The addresses of this host that others may reach, IPv4 before IPv6, those of the loopback last; of each of these
+/// kinds as spread_over_interfaces() says. Of one interface where it is named: Error(invalid_argument) that lists those
+/// that there are.
 [[nodiscard]] std::vector<std::string> own_addresses(const std::string& interface);
 /// The same on ranks that reach each other by the loopback, different on all others.
 [[nodiscard]] std::string host_identity();

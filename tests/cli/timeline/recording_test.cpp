@@ -37,6 +37,9 @@ struct FileFacts {
   std::uint64_t dropped = 0;
   double nanoseconds_per_tick = 2;
   std::string monotonic = "boot";
+  std::uint64_t up = 500;  // the clock of that boot, at the beginning
+  std::string host = "host";
+  std::uint64_t took = 4'000;
   std::vector<EventFileSource> sources = {};  // else one session
   std::vector<Event> events = {Event{.begin = 100, .source = 1, .duration = 10, .step = 1}};
   bool ended = true;
@@ -53,11 +56,11 @@ class Files : public ::testing::Test {
     };
     EventFileHead head{.rank = facts.rank};
     facts.monotonic.copy(head.monotonic, sizeof head.monotonic - 1);
-    std::string("host").copy(head.host, sizeof head.host - 1);
+    facts.host.copy(head.host, sizeof head.host - 1);
     append(metrics::kFile, &head, sizeof head);
     for (int i = 0; i < 2; ++i) {  // 2 ns a tick, then 4
       const EventFileScale scale{.ticks = 1'000 * static_cast<std::uint64_t>(i),
-                                 .monotonic = static_cast<std::uint64_t>(500 + 4'000 * i),
+                                 .monotonic = facts.up + facts.took * static_cast<std::uint64_t>(i),
                                  .realtime = facts.began + i * kSecond,
                                  .nanoseconds_per_tick = facts.nanoseconds_per_tick,
                                  .recorded = 1,
@@ -127,16 +130,65 @@ TEST_F(Files, MissingRanksAreNamed) {
 }
 
 TEST_F(Files, OfAnotherJobAreLeftOut) {
-  write({.rank = 0});
-  write({.rank = 1});
-  write({.rank = 2, .world = 3, .began = 900 * kSecond});
-  write({.rank = 3, .world = 4});
+  write({.rank = 0, .up = 100 * kSecond});
+  write({.rank = 1, .up = 100 * kSecond});
+  write({.rank = 2, .world = 3, .began = 900 * kSecond, .up = 500});
+  write({.rank = 3, .world = 4, .up = 100 * kSecond});
   const Recording got = read();
   EXPECT_EQ(got.ranks.size(), 2U);
   EXPECT_THAT(got.warnings,
               ::testing::UnorderedElementsAre(
                   HasSubstr("gradwire-library-rank-2.events: is of another job, which ended 99 s before"),
                   ::testing::AllOf(HasSubstr("gradwire-library-rank-3.events: is of another job, of 4 ranks where"))));
+}
+
+// Seen red where the date alone decides.
+TEST_F(Files, AHostWhoseDateIsWrongIsInTheJob) {
+  constexpr std::int64_t kDay = 24 * 3600 * kSecond;
+  for (const std::int64_t wrong : {-kDay, kDay}) {
+    write({.rank = 0, .world = 3, .began = 2 * kDay});
+    write({.rank = 1, .world = 3, .began = 2 * kDay});
+    write({.rank = 2, .world = 3, .began = 2 * kDay + wrong, .monotonic = "another boot", .host = "other"});
+    const Recording got = read();
+    EXPECT_EQ(got.ranks.size(), 3U);
+    const std::string told = wrong < 0 ? "rank-2.events: by the date of its host it ended 86399 s before" : "";
+    EXPECT_EQ(got.warnings.size(), told.empty() ? 0U : 1U);
+    EXPECT_THAT(got.warnings, ::testing::Each(HasSubstr(told)));
+  }
+}
+
+// Of a larger job, in a folder that a smaller one was traced to on another host.
+TEST_F(Files, WhatALargerJobLeftDoesNotCountAsTheJob) {
+  write({.rank = 0, .began = 2000 * kSecond});
+  write({.rank = 1, .began = 2000 * kSecond});
+  for (int rank = 2; rank < 8; ++rank) {
+    write({.rank = rank, .world = 8, .monotonic = "another boot", .host = "other"});
+  }
+  EXPECT_EQ(read().ranks.size(), 2U);
+}
+
+// A clock that was set while a job ran: what the other clock of the host says, counts.
+TEST_F(Files, OfOneHostTheDateDoesNotMatter) {
+  write({.rank = 0, .began = 5000 * kSecond});
+  write({.rank = 1, .began = 1000 * kSecond});
+  EXPECT_EQ(read().ranks.size(), 2U);
+  EXPECT_THAT(read().warnings, IsEmpty());
+}
+
+TEST_F(Files, WhatAnEarlierJobLeftOnAnotherHostIsLeftOut) {
+  write({.rank = 0, .world = 3});
+  write({.rank = 1, .world = 3, .began = 900 * kSecond, .monotonic = "boot before"});  // of the same host
+  write({.rank = 2,
+         .world = 3,
+         .began = 900 * kSecond,
+         .monotonic = "another",
+         .up = 7,
+         .host = "other",
+         .took = 100 * kSecond});
+  const Recording got = read();
+  EXPECT_EQ(got.ranks.size(), 1U);
+  EXPECT_THAT(got.warnings, ::testing::Contains(HasSubstr("rank-1.events: is of another job")));
+  EXPECT_THAT(got.warnings, ::testing::Contains(HasSubstr("rank-2.events: is of another job")));
 }
 
 TEST_F(Files, KilledAndLossyRanksAreNamed) {

@@ -116,10 +116,27 @@ TEST_F(TraceTool, MergeWritesAFileThatDecodes) {
 TEST_F(TraceTool, AFileThatCannotBeWrittenIsNamed) {
   const Outcome outcome = trace("merge " + folder() + " -o " + folder() + "/none/file");
   EXPECT_EQ(outcome.status, 2);
-  EXPECT_THAT(outcome.output, HasSubstr("none/file cannot be written; name another file with --output"));
+  EXPECT_THAT(outcome.output,
+              HasSubstr("none/file: cannot be written (No such file or directory); name another file with --output"));
   const Outcome full = trace("merge " + folder() + " -o /dev/full");
   EXPECT_EQ(full.status, 2);
-  EXPECT_THAT(full.output, HasSubstr("/dev/full cannot be written whole"));
+  EXPECT_THAT(full.output, HasSubstr("/dev/full: only a part could be written (No space left on device)"));
+}
+
+// One that leads nowhere would be taken for no file. Seen red where the file is opened in place.
+TEST_F(TraceTool, MergeReplacesALinkAndNotWhatItLeadsTo) {
+  const std::filesystem::path link = folder() + "/link";
+  std::ofstream(folder() + "/mine.txt") << "mine";
+  for (const char* const to : {"/nothing", "/mine.txt"}) {
+    std::filesystem::remove(link);
+    std::filesystem::create_symlink(folder() + to, link);
+    const Outcome outcome = trace("merge " + folder() + " -o " + link.string());
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    EXPECT_FALSE(std::filesystem::is_symlink(link));
+    EXPECT_GT(std::filesystem::file_size(link), 1000U);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder() + "/nothing"));
+  EXPECT_EQ(read_text(folder() + "/mine.txt"), "mine");
 }
 
 TEST_F(TraceTool, MergeReplacesNothingButATimeline) {
