@@ -15,7 +15,8 @@
 
 namespace gradwire {
 
-/// What one process has of it. The others hear that it has ended once end() was called, or the process is gone.
+/// What one process has of it. The others hear that it has ended once end() was called, or a witness on its host saw it
+/// go. A connection that is reset says nothing of that.
 class Processes {
  public:
   /// Of a process; given once and never again.
@@ -54,9 +55,14 @@ class Processes {
 
   struct Heard {
     Id from = 0;
-    bool ended = false;  // it has ended, for certain; nothing more comes from it
-    bool came = false;   // it has joined, and can be reached from here on
-    bool lost = false;   // the way there is broken, and nothing more comes, but it may not have ended
+    bool ended =
+        false;          // it has ended, for certain: by its own word or that of its witness; nothing more comes from it
+    bool came = false;  // it has joined, and can be reached from here on
+    bool lost =
+        false;  // the way there is broken and could not be made anew at once; it may not have ended, nor be gone
+    bool back = false;        // after `lost`: it can be reached again; what was sent meanwhile arrives, in order
+    std::uint32_t epoch = 0;  // where `ended`: the last that it had said to enter(); 0: none
+    std::uint64_t step = 0;   // where `ended`: the last that it had said to count()
     std::vector<std::byte> message = {};
   };
   /// What has come, in order within a lane; the end of a process behind all that it sent, that it came before. On a
@@ -66,6 +72,14 @@ class Processes {
   virtual void wake() noexcept = 0;
   /// Takes no part from here on: what it sends is lost, and it hears nothing. Any thread.
   virtual void end() noexcept = 0;
+
+  /// This process has entered the world of `epoch`, and `step` of its steps counts: what the others hear with its end.
+  /// To be said before a step is delivered there, and before this process relies on the step. Returns once its witness
+  /// has it. Any thread.
+  virtual void enter(std::uint32_t /*epoch*/) noexcept {}
+  virtual void count(std::uint64_t /*step*/) noexcept {}
+  /// From here on a connection that ends or is reset is the end of its process, whatever closed it.
+  virtual void trust_resets() noexcept {}
 
   /// A process has ended before its job did, or another world was made since; what it ends by may wait for it for ever.
   virtual void note_loss() noexcept {}
