@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "gradwire/communicator.hpp"
@@ -38,13 +39,19 @@ inline constexpr int kExitExpelled = 81;  // ErrorCode::expelled
 inline constexpr int kExitTooFew = 82;    // ErrorCode::too_few
 
 /// The main() of a job that goes on when ranks end: initialises MPI, calls loop(processes), which makes its session
-/// over them and trains, and ends the process. Errors are told on stderr. With GRADWIRE_LET_JOIN=FILE in the
-/// environment others may join the job; with GRADWIRE_JOIN=FILE this process joins one, without MPI.
+/// over them and trains, and ends the process. It ends with 0 only where all steps that its sessions delivered count
+/// for those that go on (Session::confirm(), which a session that ends calls, too). Errors are told on stderr. With
+/// GRADWIRE_LET_JOIN=FILE in the environment others may join the job; with GRADWIRE_JOIN=FILE this process joins one,
+/// without MPI.
 template <typename Loop>
 [[noreturn]] void elastic_main(int argc, char** argv, Loop&& loop) {
   int exit_code = 0;
   try {
-    std::forward<Loop>(loop)(elastic_processes(argc, argv));
+    const std::shared_ptr<Processes> processes = elastic_processes(argc, argv);
+    std::forward<Loop>(loop)(processes);
+    if (const std::optional<Error> denied = processes->success_denied()) {
+      throw Error(*denied);
+    }
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     exit_code = error.code() == ErrorCode::expelled  ? kExitExpelled

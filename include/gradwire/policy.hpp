@@ -176,6 +176,7 @@ class Policy {
     bool replicate_exact = false;  // in fp32; else rounded to bf16
     std::uint32_t spares = 0;      // the last processes: they wait, and take the places of ranks that end
     double expel_slower_than = 0;  // how many times as long steps take because of a rank until it must go; 0: none
+    bool trust_resets = false;     // a connection that ends or is reset is the end of its process
     friend bool operator==(const Elastic&, const Elastic&) = default;
   };
 

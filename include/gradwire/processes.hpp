@@ -7,10 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "gradwire/error.hpp"
 #include "gradwire/transport.hpp"
 
 namespace gradwire {
@@ -81,6 +84,18 @@ class Processes {
   /// From here on a connection that ends or is reset is the end of its process, whatever closed it.
   virtual void trust_resets() noexcept {}
 
+  /// Why this process must not end with status 0: what it delivered may not count. The first one stays. Any thread.
+  void deny_success(const Error& error) {
+    const std::lock_guard lock(denied_mutex_);
+    if (!denied_) {
+      denied_ = error;
+    }
+  }
+  [[nodiscard]] std::optional<Error> success_denied() const {
+    const std::lock_guard lock(denied_mutex_);
+    return denied_;
+  }
+
   /// A process has ended before its job did, or another world was made since; what it ends by may wait for it for ever.
   virtual void note_loss() noexcept {}
   /// This process has waited for a place as a rank, and the job has ended without it.
@@ -95,6 +110,8 @@ class Processes {
 
  private:
   std::atomic<bool> claimed_ = false;
+  mutable std::mutex denied_mutex_;
+  std::optional<Error> denied_;
 };
 
 /// `count` processes that are threads of this one; element i is process i. `open`: others may join.

@@ -191,6 +191,14 @@ class Session {
   /// tensors that were not ready on this rank (and aborts the others).
   StepOutcome finish();
 
+  /// Returns once the last step counts for the job, whatever ends from here on: enough ranks have said that they hold
+  /// it that no world can come without it. Between steps, before what a step made leaves the job, as before a model is
+  /// written; checkpoint() calls it, and so does the end of a session that has made steps. Blocks for a message there
+  /// and back; does nothing but over Processes, since elsewhere a job ends as a whole. Error(expelled) where the others
+  /// went on without this rank, Error(timeout) where too few answer: the session is over then. The step may count
+  /// though this throws; where it returns, the step counts.
+  void confirm();
+
   /// Synchronises parameters under local steps (sync = { every = N, ... }) now, exactly, so that all ranks hold the
   /// same: before the model is evaluated or saved at the end. On every rank, between steps, after the optimizer.
   /// Blocks. Under outer momentum that is a step of the outer optimizer, and training goes on from it otherwise than

@@ -412,6 +412,7 @@ Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {
                                           "the fewest ranks that go on, 1 to " + std::to_string(kMostRanks));
         }},
        {"expel_slower_than", [&](const toml::node& node) { elastic.expel_slower_than = read_expel_slower_than(node); }},
+       {"trust_resets", [&](const toml::node& node) { elastic.trust_resets = read_bool(node, "trust_resets"); }},
        {"spares", [&](const toml::node& node) {
           elastic.spares = read_uint32(
               node, "spares", "an integer such as 1", 0, kMostRanks,

@@ -49,6 +49,7 @@ constexpr std::array kHomes{
     KeyHome{"replicate", "in [elastic]"},
     KeyHome{"replicate_as", "in [elastic]"},
     KeyHome{"expel_slower_than", "in [elastic]"},
+    KeyHome{"trust_resets", "in [elastic]"},
 };
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {

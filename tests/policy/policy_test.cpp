@@ -288,6 +288,8 @@ TEST(Policy, Elastic) {
   ASSERT_TRUE(policy.elastic);
   EXPECT_EQ(*policy.elastic, (Policy::Elastic{std::chrono::milliseconds(2000), 3, 10, true, 2, 2.5}));
   EXPECT_EQ(Policy::parse("[elastic]\nexpel_slower_than = 3\n").elastic->expel_slower_than, 3);
+  EXPECT_TRUE(Policy::parse("[elastic]\ntrust_resets = true\n").elastic->trust_resets);
+  EXPECT_FALSE(policy.elastic->trust_resets);
   EXPECT_EQ(Policy::parse("[elastic]\nreplicate = \"1 step\"\n").elastic->replicate, 1U);
   EXPECT_FALSE(Policy().elastic);
   for (const auto& [text, wanted] : std::vector<std::pair<std::string, std::string>>{
@@ -295,6 +297,7 @@ TEST(Policy, Elastic) {
            {"suspect = 5", "policy:2:11: suspect"},
            {"min_ranks = 0", "policy:2:13: min_ranks"},
            {"spares = -1", "policy:2:10: spares"},
+           {"trust_resets = 1", "policy:2:16: trust_resets"},
            {"expel_slower_than = 1.2", "policy:2:21: expel_slower_than = 1.2 is not from 1.5 to 1000"},
            {"expel_slower_than = nan", "is not from 1.5 to 1000"},
            {"expel_slower_than = \"3\"", "policy:2:21: expel_slower_than"},

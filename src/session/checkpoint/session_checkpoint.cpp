@@ -165,6 +165,7 @@ void require_host(session::Runner& runner, const char* call) {
 void Session::checkpoint(const std::filesystem::path& directory, std::span<const ConstView> parameters, int keep) {
   require_host(*state_->runner, "checkpoint");
   State::reduce_late_gradients(state_, "checkpoint");
+  confirm();
   State& state = *state_;
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
   state.checked([&] {

@@ -72,6 +72,9 @@ Elastic::Elastic(std::shared_ptr<Processes> processes, MakeRunner make_runner, c
       settings_(settings),
       timeout_(timeout),
       member_(processes_, settings_of(*processes_, settings)) {
+  if (settings_.trust_resets) {
+    processes_->trust_resets();
+  }
   std::vector<Processes::Id> ranks = processes_->all();
   ranks.resize(static_cast<std::size_t>(full_size()));
   ranks_.insert(ranks.begin(), ranks.end());
@@ -239,7 +242,8 @@ std::string Elastic::explain(std::uint64_t residual_bytes) const {
   return "goes on without ranks that end: silent ones after " + format_duration(settings_.suspect) + ", down to " +
          std::to_string(settings_.min_ranks) + " ranks; residuals are " + copies +
          (settings_.spares == 0 ? "" : "; " + std::to_string(settings_.spares) + " spares take the places of others") +
-         (processes_->open() ? "; others may join" : "") + "; residuals" +
+         (processes_->open() ? "; others may join" : "") +
+         (settings_.trust_resets ? "; a reset connection counts as the end of a rank" : "") + "; residuals" +
          (residual_bytes == 0 ? "" : ", " + format_bytes(residual_bytes) + " now,") +
          " have a second buffer, so that a step can be undone, and it ends by a message of each rank to each" +
          (settings_.expel_slower_than == 0

@@ -75,6 +75,10 @@ class Elastic {
   void end() noexcept { member_.fail(); }
   /// See Member::commit().
   [[nodiscard]] bool commit();
+  /// See Member::confirm().
+  void confirm() { member_.confirm(timeout_); }
+  /// See Processes::deny_success().
+  void deny_success(const Error& error) { processes_->deny_success(error); }
   /// What it took in the world now. Any thread.
   [[nodiscard]] double commit_seconds() const noexcept { return commit_seconds_; }
 
