@@ -150,6 +150,7 @@ std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic
 
 // Not to be mistaken for a plain session from here on: every call throws.
 void Session::State::leave(const Error& error) {
+  left = true;
   give_up(error, true);
   runner->abort(error.code(), error.what());
   if (elastic) {
@@ -158,9 +159,20 @@ void Session::State::leave(const Error& error) {
   throw Error(error);
 }
 
+// The others have gone on without it: none of them makes another world with it.
+void Session::State::throw_if_left() {
+  if (left) {
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    throw Error(ErrorCode::aborted, "the session gave up earlier");
+  }
+}
+
 WorldChange Session::State::change_world(std::unique_ptr<State>& self, const std::optional<Error>& error) {
+  self->throw_if_left();
   try {
     if (!self->elastic->await_change(true)) {
+      self->throw_if_left();  // by another thread, meanwhile
       throw Error(error.value());
     }
     enter_world(self);
