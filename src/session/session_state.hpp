@@ -84,8 +84,9 @@ struct Session::State final : private session::Progress::Work {
   // Of finish() alone, on rank 0.
   session::StatusLine status;
   bool told_nonfinite = false;
-  std::atomic<bool> left = false;  // no world comes after this one
-  std::atomic<bool> told_error = false;                            // to those who observe: it gives up once
+  std::atomic<bool> is_elastic = false;  // as `elastic` says, which a later world takes over while threads end
+  std::atomic<bool> left = false;        // no world comes after this one
+  std::atomic<bool> told_error = false;  // to those who observe: it gives up once
   std::optional<std::chrono::steady_clock::time_point> published;  // counts, for whoever observes
 
   // Guarded by `state`.

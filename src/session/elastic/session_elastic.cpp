@@ -141,6 +141,7 @@ std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic
   std::shared_ptr<Transport> transport = elastic->connect();
   auto state = std::make_unique<State>(elastic->runner_over(std::move(transport)), policy, options);
   state->elastic = std::move(elastic);
+  state->is_elastic = true;
   state->runner->undo()->remember();
   state->elastic->watch([runner = state->runner.get()] {
     runner->abort(ErrorCode::aborted, "the world changes: a rank has ended, or is silent");
