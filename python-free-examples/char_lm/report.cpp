@@ -309,9 +309,9 @@ void write_json(const std::string& file, const std::vector<RunResult>& rows, con
   if (!device) {
     fs::remove(part, failed);
   }
-  const std::string text = report.dump(2) + "\n";
+  const std::string json = report.dump(2) + "\n";
   std::FILE* const out = std::fopen(part.c_str(), device ? "we" : "wxe");  // x: never through a link
-  const bool written = out != nullptr && std::fwrite(text.data(), 1, text.size(), out) == text.size();
+  const bool written = out != nullptr && std::fwrite(json.data(), 1, json.size(), out) == json.size();
   const bool whole = out != nullptr && std::fclose(out) == 0 && written;
   failed.clear();
   if (whole && !device) {

@@ -15,6 +15,7 @@ constexpr double kLeastSpan = 4;       // the largest size over the smallest
 constexpr double kPoor = 0.15;         // mean relative error of a fit that says nothing
 constexpr double kFar = 0.3;           // relative error of a class of which the fit says nothing
 constexpr double kGain = 0.05;         // that auto asks for
+constexpr double kShortCall = 5e-4;    // s: latencies and bursts count in it, which larger calls do not tell
 constexpr double kMemoryRate = 1e9;    // bytes a second: what is faster may be memory, unless hosts say otherwise
 constexpr double kCallSeconds = 1e-5;  // of ours, besides messages and codecs
 constexpr double kTransportSeconds = 2.5e-10;  // of a core, for a byte, as in the cost model
@@ -114,6 +115,7 @@ class Forecaster {
     for (const auto& [group, timed] : sizes) {
       fits_[group] = fit_link(timed);
     }
+    sizes_ = std::move(sizes);
   }
 
   [[nodiscard]] ForecastClass operator()(const ObservedClass& what, const ObservedTotals& totals) const {
@@ -138,7 +140,14 @@ class Forecaster {
       one.passed_seconds = transfer.dense_seconds * bytes / transfer.dense_bytes;
     }
     const Parts parts = parts_of(what, bytes, codec, rate);
-    const double seconds = kCallSeconds + latency + pipelined(parts);
+    double seconds = kCallSeconds + latency + pipelined(parts);
+    if (!exchanged && seconds < kShortCall) {
+      const double least = least_seconds(what, frame_bytes_of(what, bytes, codec.ratio));
+      if (least == 0) {
+        return one;
+      }
+      seconds = std::max(seconds, least);
+    }
     one.compressed_seconds = seconds;
     judge(one, kCallSeconds + latency + parts.wire + parts.work, rate);
     return one;
@@ -154,6 +163,15 @@ class Forecaster {
                          .weight = std::sqrt(static_cast<double>(size.calls) * size.quick_seconds)});
       }
     }
+  }
+
+  // What the library took for no more bytes than these; 0: for so few it was not seen.
+  [[nodiscard]] double least_seconds(const ObservedClass& what, double frame_bytes) const {
+    double least = 0;
+    for (const TimedSize& size : sizes_.at(group_of(what))) {
+      least = size.bytes <= frame_bytes ? std::max(least, size.seconds) : least;
+    }
+    return least;
   }
 
   [[nodiscard]] static bool holds(const LinkFit& line, const ObservedClass& what, const ForecastClass& one) {
@@ -195,6 +213,7 @@ class Forecaster {
   }
 
   Machines machines_;
+  std::map<Group, std::vector<TimedSize>> sizes_;
   std::map<Group, std::optional<LinkFit>> fits_;
 };
 

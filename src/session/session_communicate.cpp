@@ -206,7 +206,7 @@ void Session::State::rethrow_given_up(bool to_caller) {
 
 // Where another rank has ended the session goes on in the next world: that is no error, unless there is none.
 void Session::State::give_up(const Error& error, bool for_good) noexcept {
-  const bool is_one = for_good || !elastic || !session::may_be_of_others(error.code());
+  const bool is_one = for_good || !is_elastic || !session::may_be_of_others(error.code());
   if (is_one && !told_error.exchange(true)) {
     observe::record({.begin = observe::ticks(),
                      .bytes = static_cast<std::uint64_t>(error.code()),

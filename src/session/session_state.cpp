@@ -332,6 +332,7 @@ void Session::State::broadcast(std::span<const View> values, int root) {
 }
 
 void Session::State::abort(const std::string& why) noexcept {
+  left = true;
   runner->abort(ErrorCode::aborted, why);
   if (elastic) {
     elastic->end();  // the others go on

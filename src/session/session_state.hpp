@@ -84,7 +84,9 @@ struct Session::State final : private session::Progress::Work {
   // Of finish() alone, on rank 0.
   session::StatusLine status;
   bool told_nonfinite = false;
-  std::atomic<bool> told_error = false;                            // to those who observe: it gives up once
+  std::atomic<bool> is_elastic = false;  // as `elastic` says, which a later world takes over while threads end
+  std::atomic<bool> left = false;        // no world comes after this one
+  std::atomic<bool> told_error = false;  // to those who observe: it gives up once
   std::optional<std::chrono::steady_clock::time_point> published;  // counts, for whoever observes
 
   // Guarded by `state`.
@@ -232,6 +234,8 @@ struct Session::State final : private session::Progress::Work {
   void reduce_late_gradients_of(std::ptrdiff_t ranks);
   // The others need not wait for this rank.
   [[noreturn]] void leave(const Error& error);
+  /// This process takes no part in the job any more: by leave() or abort().
+  void throw_if_left();
 
   // Whoever communicates.
   void communicate(std::chrono::microseconds wait, bool waits) override;

@@ -196,6 +196,34 @@ TEST(Forecast, OneClassThatIsOffDoesNotBendTheOthers) {
   EXPECT_EQ(known, 4);
 }
 
+// Seconds of the library at 1 Gbit/s: a link lets small messages through at once, so that the line through all sizes
+// has no latency. A compressed call is no quicker than the library is for as few bytes.
+TEST(Forecast, PromisesNoShortCallThatWasNotSeen) {
+  const std::map<double, double> took{{32768, 340e-6},    {131072, 1000e-6},  {262144, 2175e-6},   {524288, 4570e-6},
+                                      {1048576, 8886e-6}, {2097152, 17.9e-3}, {16777216, 143.4e-3}};
+  for (const bool saw_small_ones : {true, false}) {
+    std::vector<double> sizes;
+    std::map<double, double> of_link;
+    for (const auto& [bytes, seconds] : took) {
+      if (bytes > 32768 || saw_small_ones) {
+        sizes.push_back(bytes);
+      }
+      of_link[passed_seconds(kGigabit, bytes, 2)] = seconds;
+    }
+    const Observed observed = job(kGigabit, 2, sizes, [&](double seconds) { return of_link.at(seconds); });
+    int known = 0;
+    for (const ForecastClass& one : forecast_of(observed).classes) {
+      known += one.compressed_seconds ? 1 : 0;
+      if (one.bytes < 200e3 && saw_small_ones) {
+        EXPECT_GE(one.compressed_seconds.value_or(0), 339e-6) << "what 32 KiB take";
+      } else if (one.bytes < 200e3) {
+        EXPECT_FALSE(one.compressed_seconds) << "nobody saw a call of 32 KiB";
+      }
+    }
+    EXPECT_EQ(known, saw_small_ones ? 6 : 5);
+  }
+}
+
 // Real frames stand for the link where sizes are few, and where the fit would be wrong.
 TEST(Forecast, GoesByRealMessagesWhereThereAreSome) {
   constexpr double kSampleBytes = 16e6;

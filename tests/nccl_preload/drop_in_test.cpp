@@ -207,10 +207,9 @@ TEST(NcclDropIn, AReportThatCannotBeWrittenIsNoCrash) {
   const OutcomeApart outcome =
       run_apart("GRADWIRE_REPORT=/nonexistent/r.json LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_FAKE_JOB " eligible");
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_THAT(
-      outcome.err,
-      HasSubstr(
-          "the report cannot be written to /nonexistent/r.json.nccl (No such file or directory); set GRADWIRE_REPORT"));
+  EXPECT_THAT(outcome.err,
+              HasSubstr("the report is lost: /nonexistent/r.json.nccl: cannot be written (No such file or directory); "
+                        "set GRADWIRE_REPORT"));
 }
 
 // A library that lacks a function of the header: an error instead of a crash, and not another NCCL of this machine.

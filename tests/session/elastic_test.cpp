@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <random>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "elastic_deaths.hpp"
@@ -325,6 +327,59 @@ TEST(Elastic, ThePlanSaysWhatItCosts) {
   const std::string text = session.explain();
   for (const char* part : {"silent ones after 2s", "down to 1 ranks", "every 7 steps, as bf16"}) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
+  }
+}
+
+// Tried by hand, red: without throw_if_left() it waits for a world, and is then alone in one.
+TEST(Elastic, WhoGaveUpIsToldSoEveryTimeAndAtOnce) {
+  const Watchdog watchdog("who gave up");
+  for (const bool by_abort : {true, false}) {
+    const auto processes = make_inproc_processes(3);
+    std::vector<ErrorCode> told;
+    std::chrono::steady_clock::duration took{};
+    std::vector<std::thread> threads;
+    for (const auto& one : processes) {
+      threads.emplace_back([&, one] {
+        std::vector<float> gradient(1000, 1.0F);
+        Session session(one,
+                        Policy::parse("[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n[elastic]\nsuspect = \"20s\"\n"));
+        const TensorId id = session.add("t", view(gradient.data(), gradient.size()));
+        while (session.step() < 10) {
+          if (one->self() == 1 && session.step() == 5) {
+            break;
+          }
+          session.ready(id);
+          session.finish();
+        }
+        if (one->self() != 1) {
+          EXPECT_EQ(session.world_size(), 2);
+          return;
+        }
+        if (by_abort) {
+          session.abort("it is over");
+        } else {
+          told.push_back(error_of([&] { session.finish(); }).code());  // not ready
+        }
+        const auto begin = std::chrono::steady_clock::now();
+        for (int i = 0; i < 3; ++i) {
+          told.push_back(error_of([&] {
+                           session.ready(id);
+                           session.finish();
+                         }).code());
+          told.push_back(error_of([&] { session.sync_parameters(); }).code());
+        }
+        took = std::chrono::steady_clock::now() - begin;
+      });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    std::vector<ErrorCode> expected(6, ErrorCode::aborted);
+    if (!by_abort) {
+      expected.insert(expected.begin(), ErrorCode::invalid_argument);
+    }
+    EXPECT_EQ(told, expected) << "by abort: " << by_abort;
+    EXPECT_LT(took, std::chrono::seconds(10)) << "it waited for others";
   }
 }
 

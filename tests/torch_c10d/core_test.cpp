@@ -66,24 +66,29 @@ Asked sum_of(const std::vector<float>& values) {
           .buffer = values.data()};
 }
 
-// What the reduction throws, or nothing.
+// What the reduction throws, or nothing. The memory lives as long as the call: that may outlive what it throws.
 std::string reduce(
     Core& core, std::vector<float>& values, std::function<void()> pass = [] {}) {
-  std::promise<std::string> ended;
-  core.post({.asked = sum_of(values),
-             .output = values.data(),
+  const auto memory = std::make_shared<std::vector<float>>(values);
+  const auto ended = std::make_shared<std::promise<std::string>>();
+  core.post({.asked = sum_of(*memory),
+             .output = memory->data(),
              .pass = std::move(pass),
-             .done = [&](const std::exception_ptr& error) {
+             .done = [memory, ended](const std::exception_ptr& error) {
                try {
                  if (error) {
                    std::rethrow_exception(error);
                  }
-                 ended.set_value("");
+                 ended->set_value("");
                } catch (const std::exception& what) {
-                 ended.set_value(what.what());
+                 ended->set_value(what.what());
                }
              }});
-  return ended.get_future().get();
+  std::string error = ended->get_future().get();
+  if (error.empty()) {
+    values = *memory;
+  }
+  return error;
 }
 
 std::uint64_t calls_of(drop_in::Reason reason) {

@@ -141,6 +141,7 @@ std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic
   std::shared_ptr<Transport> transport = elastic->connect();
   auto state = std::make_unique<State>(elastic->runner_over(std::move(transport)), policy, options);
   state->elastic = std::move(elastic);
+  state->is_elastic = true;
   state->runner->undo()->remember();
   state->elastic->watch([runner = state->runner.get()] {
     runner->abort(ErrorCode::aborted, "the world changes: a rank has ended, or is silent");
@@ -150,6 +151,7 @@ std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic
 
 // Not to be mistaken for a plain session from here on: every call throws.
 void Session::State::leave(const Error& error) {
+  left = true;
   give_up(error, true);
   runner->abort(error.code(), error.what());
   if (elastic) {
@@ -158,9 +160,20 @@ void Session::State::leave(const Error& error) {
   throw Error(error);
 }
 
+// The others have gone on without it: none of them makes another world with it.
+void Session::State::throw_if_left() {
+  if (left) {
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    throw Error(ErrorCode::aborted, "the session gave up earlier");
+  }
+}
+
 WorldChange Session::State::change_world(std::unique_ptr<State>& self, const std::optional<Error>& error) {
+  self->throw_if_left();
   try {
     if (!self->elastic->await_change(true)) {
+      self->throw_if_left();  // by another thread, meanwhile
       throw Error(error.value());
     }
     enter_world(self);

@@ -46,6 +46,7 @@ std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elas
   auto own = std::move(places.back());
   auto state = std::make_unique<State>(elastic->runner_over(std::move(own)), policy, options);
   state->elastic = std::move(elastic);
+  state->is_elastic = true;
   state->runner->undo()->remember();
   return state;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -91,7 +92,10 @@ Socket open_own(const fs::path& file, int flags) {
     refuse("join file " + file.string() + " can be written by other users, who could lead this process elsewhere; " +
            "chmod 600 it if nobody has");
   }
-  if ((status.st_mode & (S_IRGRP | S_IROTH)) != 0) {
+  std::array<char, kMark.size()> begin{};
+  const bool holds_secrets = pread(opened.fd(), begin.data(), begin.size(), 0) == std::ssize(begin) &&
+                             std::string_view(begin.data(), begin.size()) == kMark;  // else the caller says what it is
+  if (holds_secrets && (status.st_mode & (S_IRGRP | S_IROTH)) != 0) {
     refuse("join file " + file.string() + " can be read by other users, who could join with its secrets; start the " +
            "job anew with another join file, or chmod 600 it if nobody has");
   }
