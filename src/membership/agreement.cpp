@@ -271,6 +271,7 @@ void Membership::decide(const Decision& decision, Time now) {
     news_.emplace_back(Expelled{world_.epoch});
     return;
   }
+  epoch_entered_ = world_.epoch;
   delivered_ = entered_ = std::max(delivered_, decision.delivered);
   confirmed_ = delivered_;  // a decision is final
   asked_ = 0;
@@ -332,6 +333,7 @@ void Membership::forget_epoch() {
   distrusted_.clear();
   ready_.clear();
   told_ = 0;
+  delivered_by_.clear();
   in_epoch_.clear();
   heard_.clear();
 }

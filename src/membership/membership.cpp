@@ -25,6 +25,7 @@ Membership::Membership(Id self, World world, std::uint64_t delivered, Settings s
       waited_(world.members.empty()),
       world_(std::move(world)),
       delivered_(delivered),
+      epoch_entered_(world_.epoch),
       called_(now),
       lived_(now),
       entered_(delivered) {
@@ -113,14 +114,13 @@ void Membership::leave() {
   }
 }
 
-void Membership::confirm() {
-  if (expelled_ || !member(self_) || delivered_ <= confirmed_) {
+void Membership::confirm(std::uint64_t step) {
+  if (expelled_ || !member(self_) || step > delivered_ || step <= confirmed_) {
     return;
   }
-  asked_ = delivered_;
-  confirmers_ = {self_};
-  ask_to_confirm();
+  asked_ = step;
   confirm_if_answered();
+  ask_to_confirm();
 }
 
 void Membership::ask_to_confirm() {
@@ -135,16 +135,35 @@ void Membership::ask_to_confirm() {
 // Whatever is decided by a quorum of this epoch holds what one of these has delivered; or all of them have ended, and
 // the end of the process that asked says so.
 void Membership::confirm_if_answered() {
-  if (asked_ > confirmed_ && quorum(confirmers_, dead_)) {
+  if (asked_ == 0) {
+    return;
+  }
+  Ids answered{self_};
+  for (const auto& [who, step] : delivered_by_) {
+    if (step >= asked_) {
+      answered.insert(who);
+    }
+  }
+  if (quorum(answered, dead_)) {
     confirmed_ = std::exchange(asked_, 0);
   }
 }
 
 std::vector<Id> Membership::unconfirmed() const {
   std::vector<Id> ids;
-  std::ranges::copy_if(world_.members, std::back_inserter(ids),
-                       [&](Id who) { return asked_ > 0 && !confirmers_.contains(who) && !ended(who); });
+  std::ranges::copy_if(world_.members, std::back_inserter(ids), [&](Id who) {
+    const auto found = delivered_by_.find(who);
+    return asked_ > 0 && who != self_ && !ended(who) && (found == delivered_by_.end() || found->second < asked_);
+  });
   return ids;
+}
+
+void Membership::hear_of_delivery(const Message& message) {
+  std::uint64_t& last = delivered_by_[message.from];
+  last = std::max(last, message.step);
+  told_ = std::max(told_, message.step);
+  deliver();
+  confirm_if_answered();
 }
 
 void Membership::receive(const Message& message, Time clock) {
@@ -201,31 +220,24 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
   tell_joiners();
   switch (message.kind) {
     case Message::Kind::beat:
-      told_ = std::max(told_, message.step);
       hear_of_those_gone(message);
-      deliver();
-      break;
-    case Message::Kind::decided:
-    case Message::Kind::waits:
-    case Message::Kind::knows: break;
-    case Message::Kind::ready:
-      ready_[message.from] = std::max(ready_[message.from], message.step);
-      deliver();
+      hear_of_delivery(message);
       break;
     case Message::Kind::confirm:
-      told_ = std::max(told_, message.step);
-      deliver();
+      hear_of_delivery(message);
       if (delivered_ >= message.step) {  // else it has promised not to, and what is decided tells
         Message said = this->message(Message::Kind::confirmed);
         said.step = message.step;
         send(message.from, std::move(said));
       }
       break;
-    case Message::Kind::confirmed:
-      if (asked_ > 0 && message.step >= asked_) {
-        confirmers_.insert(message.from);
-        confirm_if_answered();
-      }
+    case Message::Kind::confirmed: hear_of_delivery(message); break;
+    case Message::Kind::decided:
+    case Message::Kind::waits:
+    case Message::Kind::knows: break;
+    case Message::Kind::ready:
+      ready_[message.from] = std::max(ready_[message.from], message.step);
+      deliver();
       break;
     case Message::Kind::suspect:
       hear_rumours(message, now);

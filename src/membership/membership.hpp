@@ -79,9 +79,9 @@ class Membership {
   /// `who` has said what it cannot have said: one of the two goes.
   void distrust(Id who, const std::string& why, Time clock);
 
-  /// Asks the members whether they have delivered what this one delivered last, until a quorum has: confirmed(). To be
+  /// Asks the members whether they have delivered `step`, as this one has, until a quorum says so: confirmed(). To be
   /// called once the end of this process would tell of that step (Ended::step).
-  void confirm();
+  void confirm(std::uint64_t step);
   /// Up to here every step counts in all later worlds, whatever becomes of this process.
   [[nodiscard]] std::uint64_t confirmed() const noexcept { return confirmed_; }
   /// Members that have not answered confirm().
@@ -113,6 +113,8 @@ class Membership {
   [[nodiscard]] Id self() const noexcept { return self_; }
   [[nodiscard]] const World& world() const noexcept { return world_; }
   [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
+  /// The last world that this process was in; 0: none.
+  [[nodiscard]] std::uint32_t epoch_entered() const noexcept { return epoch_entered_; }
   [[nodiscard]] bool agreeing() const noexcept { return agreeing_; }
   [[nodiscard]] bool expelled() const noexcept { return expelled_; }
   /// Those that answer are too few to agree, and the others have been waited for long enough: `silent_after` and a
@@ -167,6 +169,7 @@ class Membership {
 
   // Steps.
   void deliver();
+  void hear_of_delivery(const Message& message);
   void ask_to_confirm();
   void confirm_if_answered();
 
@@ -211,6 +214,7 @@ class Membership {
   const bool waited_;  // it was in no world at first
   World world_;
   std::uint64_t delivered_;
+  std::uint32_t epoch_entered_;
   std::uint64_t confirmed_ = 0;
   bool agreeing_ = false;
   bool expelled_ = false;
@@ -236,18 +240,18 @@ class Membership {
   std::map<Id, std::uint64_t> ready_;
   std::uint64_t told_ = 0;  // the last step that a member said to have delivered
   std::map<Id, Time> heard_;
-  Ids dead_;                   // of ended_ the members that never entered a later world
-  std::map<Id, Ids> doubts_;   // by member: those that it cannot hear, as it said last
-  Ids missed_;                 // by a step of this process
-  Ids distrusted_;             // said what they cannot have said
-  Ids in_epoch_;               // have been heard in this epoch
-  Ids untold_;                 // joined and do not know it yet
-  Ids to_hear_;                // before they are told
-  Ids fresh_;                  // joined, and no step was delivered since
-  std::uint64_t entered_ = 0;  // delivered when this epoch began
-  Time beaten_{};              // when the last signs of life were sent
-  std::uint64_t asked_ = 0;    // by confirm(): whether this step counts; 0: nothing
-  Ids confirmers_;             // have said so
+  Ids dead_;                                  // of ended_ the members that never entered a later world
+  std::map<Id, Ids> doubts_;                  // by member: those that it cannot hear, as it said last
+  Ids missed_;                                // by a step of this process
+  Ids distrusted_;                            // said what they cannot have said
+  Ids in_epoch_;                              // have been heard in this epoch
+  Ids untold_;                                // joined and do not know it yet
+  Ids to_hear_;                               // before they are told
+  Ids fresh_;                                 // joined, and no step was delivered since
+  std::uint64_t entered_ = 0;                 // delivered when this epoch began
+  Time beaten_{};                             // when the last signs of life were sent
+  std::uint64_t asked_ = 0;                   // by confirm(): whether this step counts; 0: nothing
+  std::map<Id, std::uint64_t> delivered_by_;  // the last step that a member said to have delivered
   Time asked_at_{};
 
   // Of the agreement under way.
