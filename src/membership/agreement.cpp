@@ -1,45 +1,34 @@
 // How members agree on the next world: ballots, what is proposed, what is decided.
 #include <algorithm>
-#include <iterator>
+#include <ranges>
 #include <utility>
 
+#include "membership/constants.hpp"
 #include "membership/membership.hpp"
 
 namespace gradwire::membership {
-namespace {
-
-constexpr int kBeatsOfLeader = 10;  // that another one gets before this process leads
-
-}  // namespace
 
 // More than half of the members, or half with the lowest, the ended ones counted as members; or all that have not
 // ended. Two of the first kind share a process. One of the first kind of which a process lives shares it with one of
 // the last kind; and what those say who have all ended is no longer heard by who answered (`ballot_dead_`). (Counting
 // the ended ones out of the half would be wrong: 3 of 5 may have left out two, of them two may end, and the two left
-// out would be a majority of three.)
-bool Membership::quorum(const Ids& answered) const {
+// out would be a majority of three.) `dead` have never entered a later world, so nobody has gone on with them.
+bool Membership::enough(const Ids& answered, const Ids& dead) const {
   std::size_t with = 0;
   bool all = true;
   for (const Id who : world_.members) {
     with += answered.contains(who) ? 1 : 0;
-    all = all && (answered.contains(who) || ballot_dead_.contains(who));
+    all = all && (answered.contains(who) || dead.contains(who));
   }
-  all = all && unsure().empty();
   const std::size_t size = world_.members.size();
   return all || 2 * with > size || (2 * with == size && answered.contains(world_.members.front()));
 }
-// Those that ended may have taken in a process that waited, which goes on with what they decided: unless it still waits
-// after it has heard of their end.
-std::vector<Id> Membership::unsure() const {
-  std::vector<Id> ids;
-  const auto ask = [&](Id who) {
-    if (!member(who) && !ended_.contains(who) && !gone_.contains(who) && !waits_knowing(who, ballot_dead_)) {
-      ids.push_back(who);
-    }
-  };
-  std::ranges::for_each(settings_.spares, ask);
-  std::ranges::for_each(newcomers_, ask);
-  return ids;
+
+// Where it is not known which world the ended ones had entered, others may have gone on with one of them, and a process
+// that waited.
+bool Membership::quorum(const Ids& answered, const Ids& dead) const {
+  const bool told = std::ranges::all_of(dead, [&](Id who) { return ended_.at(who).epoch > 0; });
+  return enough(answered, told || unsure(dead).empty() ? dead : Ids());
 }
 
 // From here on nothing of this epoch is delivered but what is decided.
@@ -48,6 +37,7 @@ void Membership::begin(Time now) {
     return;
   }
   agreeing_ = true;
+  agreeing_since_ = now;
   phase_ = Phase::following;
   const Ids watching = watched();
   for (auto& [who, heard] : heard_) {
@@ -58,21 +48,9 @@ void Membership::begin(Time now) {
   beaten_ = Time::min();
 }
 
-void Membership::note_dead(const std::vector<Id>& who) {
-  for (const Id id : who) {
-    if (id != self_) {
-      ended_.insert(id);
-      waiting_.erase(id);
-      if (member(id)) {
-        dead_.insert(id);
-      }
-    }
-  }
-}
-
 // What can be done now, by what is known now.
 void Membership::advance(Time now) {
-  const bool may_lead = now >= waits_until_ || dead_.contains(promised_.by);
+  const bool may_lead = now >= waits_until_ || ended(promised_.by);
   const bool leads = phase_ == Phase::following && may_lead && leader(now) == self_;
   const bool knows_more = phase_ != Phase::following && dead_ != ballot_dead_;  // than who answered
   if (agreeing_ && (leads || knows_more)) {
@@ -88,14 +66,14 @@ Message Membership::promise(Time now) const {
   Message said = message(Message::Kind::promise);
   said.ballot = promised_;
   said.step = std::max(delivered_, told_);
-  said.dead = to_list(dead_);
+  said.dead = ends(ended_members());
   for (const Id who : world_.members) {
     const auto found = ready_.find(who);
     said.ready.push_back(found == ready_.end() ? 0 : found->second);
   }
-  for (const Id who : world_.members) {  // again, and no step in between
+  for (const Id who : world_.members) {  // again, and no step in between; or it lies
     if ((missed_before_.contains(who) && missed_.contains(who)) ||
-        (unheard_before_.contains(who) && silent(who, now))) {
+        (unheard_before_.contains(who) && unheard(who, now)) || distrusted_.contains(who)) {
       said.silent.push_back(who);
     }
   }
@@ -121,20 +99,24 @@ void Membership::send_ballot(Time now) {
   sent_ = now;
   Message said = message(phase_ == Phase::preparing ? Message::Kind::prepare : Message::Kind::accept);
   said.ballot = promised_;
-  said.dead = to_list(ballot_dead_);
+  said.dead = ends(ballot_dead_);
   if (phase_ == Phase::proposing) {
     said.decision = value_;
   }
   for (const Id who : world_.members) {
     const bool answered = phase_ == Phase::preparing ? promises_.contains(who) : acceptances_.contains(who);
-    if (!answered && !dead_.contains(who)) {
+    if (!answered && !ended(who)) {
       send(who, said);
     }
   }
 }
 
 void Membership::follow(const Message& ballot, Time now) {
-  note_dead(ballot.dead);
+  for (const Ended& one : ballot.dead) {  // who answers must know what the ballot relies on
+    if (one.who != self_ && member(one.who)) {
+      note_end(one);
+    }
+  }
   phase_ = Phase::following;
   promised_ = ballot.ballot;
   waits_until_ = now + kBeatsOfLeader * settings_.beat;
@@ -154,7 +136,7 @@ void Membership::answer_prepare(const Message& message, Time now) {
 
 void Membership::answer_accept(const Message& message, Time now) {
   begin(now);
-  if (!message.decision || message.ballot < promised_) {
+  if (message.ballot < promised_) {
     Message said = this->message(Message::Kind::refuse);
     said.ballot = promised_;
     send(message.from, std::move(said));
@@ -177,11 +159,11 @@ void Membership::propose_if_answered(Time now) {
   for (const Id who : world_.members) {
     if (promises_.contains(who)) {
       answered.insert(who);
-    } else if (!dead_.contains(who) && !silent(who, now) && now - began_ < settings_.silent_after) {
+    } else if (!ended(who) && !silent(who, now) && now - began_ < settings_.silent_after) {
       return;  // who hears nothing, though it is heard, is waited for as long
     }
   }
-  if (!quorum(answered)) {
+  if (!quorum(answered, ballot_dead_)) {
     return;
   }
   phase_ = Phase::proposing;
@@ -206,7 +188,7 @@ Decision Membership::choose(Time now) const {
   std::uint64_t delivered = told_;
   std::vector<std::uint64_t> ready(world_.members.size());
   for (const auto& [who, said] : promises_) {
-    if (!dead_.contains(who)) {
+    if (!ended(who)) {
       next.insert(who);
     }
     delivered = std::max(delivered, said.step);
@@ -256,7 +238,7 @@ void Membership::part(Ids& next) const {
 }
 
 void Membership::decide_if_accepted(Time now) {
-  if (phase_ == Phase::proposing && quorum(acceptances_)) {
+  if (phase_ == Phase::proposing && quorum(acceptances_, ballot_dead_)) {
     const Decision decision = *value_;
     Message said = message(Message::Kind::decided);
     said.decision = decision;
@@ -266,9 +248,44 @@ void Membership::decide_if_accepted(Time now) {
 }
 
 void Membership::decide(const Decision& decision, Time now) {
-  const std::vector<Id> unheard = silent_ids(now);
-  unheard_before_ = Ids(unheard.begin(), unheard.end());
+  unheard_before_.clear();
+  for (const Id who : world_.members) {
+    if (unheard(who, now)) {
+      unheard_before_.insert(who);
+    }
+  }
   missed_before_ = std::exchange(missed_, {});
+  note_who_comes_and_goes(decision, now);
+  // Who is in two worlds one after the other has answered in the first. Left out of one in between, it was taken for
+  // one that waits, by a word of before it learnt that it was in.
+  const bool left_out = !world_.members.empty() && decision.world.epoch > world_.epoch + 1;
+  latest_ = decision;
+  world_ = decision.world;
+  forget_epoch();
+  for (const Id who : world_.members) {
+    heard_[who] = now;
+  }
+  beaten_ = now;
+  if (!member(self_) || left_out) {
+    expelled_ = true;
+    news_.emplace_back(Expelled{world_.epoch});
+    return;
+  }
+  epoch_entered_ = world_.epoch;
+  delivered_ = entered_ = std::max(delivered_, decision.delivered);
+  confirmed_ = delivered_;  // a decision is final
+  asked_ = 0;
+  news_.emplace_back(Changed{decision});
+  for (const auto& [who, end] : std::map<Id, Ended>(ended_)) {  // who ended after the world was chosen
+    hear_of_end(end, now);
+  }
+  if (!untold_.empty() && !agreeing_) {
+    send_all(message(Message::Kind::beat));  // so that all soon know of all
+  }
+  tell_joiners();
+}
+
+void Membership::note_who_comes_and_goes(const Decision& decision, Time now) {
   // A process that joins is told once all that were in know of it: nobody asks it what was decided.
   untold_.clear();
   to_hear_.clear();
@@ -290,16 +307,17 @@ void Membership::decide(const Decision& decision, Time now) {
       to_hear_.insert(who);
     }
   }
-  for (const Id who : in_epoch_) {  // others may not have learnt that they were in, and still wait
+  for (const Id who : world_.members) {
     if (std::ranges::find(decision.world.members, who) == decision.world.members.end()) {
-      gone_.insert(who);
+      met_[who] = now;
+      if (in_epoch_.contains(who)) {  // others may not have learnt that they were in, and still wait
+        gone_.insert(who);
+      }
     }
   }
-  // Who is in two worlds one after the other has answered in the first. Left out of one in between, it was taken for
-  // one that waits, by a word of before it learnt that it was in.
-  const bool left_out = !world_.members.empty() && decision.world.epoch > world_.epoch + 1;
-  latest_ = decision;
-  world_ = decision.world;
+}
+
+void Membership::forget_epoch() {
   agreeing_ = false;
   phase_ = Phase::following;
   promised_ = {};
@@ -309,45 +327,15 @@ void Membership::decide(const Decision& decision, Time now) {
   acceptances_.clear();
   ballot_dead_.clear();
   waits_until_ = {};
+  rumours_.clear();
   dead_.clear();
-  doubted_.clear();
+  doubts_.clear();
+  distrusted_.clear();
   ready_.clear();
   told_ = 0;
+  delivered_by_.clear();
   in_epoch_.clear();
   heard_.clear();
-  for (const Id who : world_.members) {
-    heard_[who] = now;
-  }
-  beaten_ = now;
-  if (!member(self_) || left_out) {
-    expelled_ = true;
-    news_.emplace_back(Expelled{world_.epoch});
-    return;
-  }
-  delivered_ = entered_ = std::max(delivered_, decision.delivered);
-  news_.emplace_back(Changed{decision});
-  for (const Id who : Ids(ended_)) {  // who ended after the world was chosen
-    hear_of_end(who, now);
-  }
-  if (!untold_.empty() && !agreeing_) {
-    send_all(message(Message::Kind::beat));  // so that all soon know of all
-  }
-  tell_joiners();
-}
-
-void Membership::tell_joiners() {
-  if (untold_.empty() || expelled_ || !latest_) {
-    return;
-  }
-  const bool all = std::all_of(to_hear_.begin(), to_hear_.end(),
-                               [&](Id who) { return dead_.contains(who) || in_epoch_.contains(who); });
-  if (all) {
-    Message said = message(Message::Kind::decided);
-    said.decision = latest_;
-    for (const Id who : std::exchange(untold_, {})) {
-      send(who, said);
-    }
-  }
 }
 
 }  // namespace gradwire::membership

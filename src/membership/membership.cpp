@@ -1,17 +1,14 @@
+// Steps, signs of life, and what becomes of a message.
 #include "membership/membership.hpp"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
+#include "membership/constants.hpp"
+
 namespace gradwire::membership {
 namespace {
-
-constexpr std::size_t kWatched = 2;  // members that each one listens to, where nobody is missed
-constexpr int kBeatsOfDoubt = 4;     // without a sign, of one that others call silent
-constexpr int kBeatsOfBallot = 3;    // before those that have not answered it get it again
-constexpr int kBeatsOfWaiting = 10;  // without a word, until one that waited may be gone
-constexpr int kBeatsOfSleep = 5;     // between two calls; after more this process was stopped, or its clock jumped
 
 Settings with_start(Settings settings, const World& world) {
   if (settings.start.empty()) {
@@ -25,33 +22,20 @@ Settings with_start(Settings settings, const World& world) {
 Membership::Membership(Id self, World world, std::uint64_t delivered, Settings settings, Time now)
     : self_(self),
       settings_(with_start(std::move(settings), world)),
+      waited_(world.members.empty()),
       world_(std::move(world)),
       delivered_(delivered),
+      epoch_entered_(world_.epoch),
       called_(now),
       lived_(now),
       entered_(delivered) {
   for (const Id who : world_.members) {
     heard_[who] = now;
   }
+  for (const Id who : settings_.start) {
+    met_[who] = now;
+  }
   beaten_ = now;
-}
-
-// What all times are measured by. While this process was stopped the others may have been stopped, too, or have spoken
-// without being heard yet; so that time says nothing of them, and what they were silent for before is forgotten with
-// it.
-Time Membership::time_lived(Time now) {
-  const Time passed = now - std::exchange(called_, now);
-  if (passed >= Time(0) && passed <= kBeatsOfSleep * settings_.beat) {
-    return lived_ += passed;
-  }
-  for (auto& [who, heard] : heard_) {
-    heard = lived_;
-  }
-  for (auto& [who, waiting] : waiting_) {
-    waiting.said = lived_;
-  }
-  began_ = lived_;
-  return lived_;
 }
 
 bool Membership::member(Id who) const { return std::binary_search(world_.members.begin(), world_.members.end(), who); }
@@ -62,6 +46,9 @@ Message Membership::message(Message::Kind kind) const {
   message.from = self_;
   message.epoch = world_.epoch;
   message.step = kind == Message::Kind::beat ? delivered_ : 0;
+  if (kind == Message::Kind::beat || kind == Message::Kind::knows || kind == Message::Kind::decided) {
+    message.gone = gone();
+  }
   return message;
 }
 
@@ -69,7 +56,7 @@ void Membership::send(Id to, Message message) { messages_.push_back({to, std::mo
 
 void Membership::send_all(const Message& message) {
   for (const Id who : world_.members) {
-    if (who != self_ && !dead_.contains(who) && !untold_.contains(who)) {
+    if (who != self_ && !ended(who) && !untold_.contains(who)) {
       send(who, message);
     }
   }
@@ -91,27 +78,6 @@ Membership::Ids Membership::neighbours(bool before) const {
 }
 Membership::Ids Membership::watched() const { return neighbours(false); }
 Membership::Ids Membership::watchers() const { return neighbours(true); }
-
-bool Membership::silent(Id who, Time now) const {
-  if (who == self_ || dead_.contains(who)) {
-    return false;
-  }
-  const Time quiet = now - heard_.at(who);
-  return quiet >= settings_.silent_after || (doubted_.contains(who) && quiet >= kBeatsOfDoubt * settings_.beat);
-}
-
-std::vector<Id> Membership::silent_ids(Time now) const {
-  std::vector<Id> ids;
-  std::copy_if(world_.members.begin(), world_.members.end(), std::back_inserter(ids),
-               [&](Id who) { return silent(who, now); });
-  return ids;
-}
-
-Id Membership::leader(Time now) const {
-  const auto found = std::find_if(world_.members.begin(), world_.members.end(),
-                                  [&](Id who) { return !dead_.contains(who) && !silent(who, now); });
-  return found == world_.members.end() ? self_ : *found;
-}
 
 void Membership::ready(std::uint64_t step) {
   if (agreeing_ || expelled_ || step <= ready_[self_]) {
@@ -148,112 +114,70 @@ void Membership::leave() {
   }
 }
 
-void Membership::dead(Id who, Time now) { hear_of_end(who, time_lived(now)); }
-
-void Membership::hear_of_end(Id who, Time now) {
-  if (who == self_) {
+void Membership::confirm(std::uint64_t step) {
+  if (expelled_ || !member(self_) || step > delivered_ || step <= confirmed_) {
     return;
   }
-  note_dead({who});
-  if (!expelled_ && dead_.contains(who)) {
-    begin(now);
-    send_all(suspicion(now));
-    advance(now);
+  asked_ = step;
+  confirm_if_answered();
+  ask_to_confirm();
+}
+
+void Membership::ask_to_confirm() {
+  asked_at_ = lived_;
+  Message said = message(Message::Kind::confirm);
+  said.step = asked_;
+  for (const Id who : unconfirmed()) {
+    send(who, said);
   }
 }
 
-void Membership::missed(Id who, Time clock) {
-  const Time now = time_lived(clock);
-  if (expelled_ || who == self_ || !member(who) || dead_.contains(who)) {
+// Whatever is decided by a quorum of this epoch holds what one of these has delivered; or all of them have ended, and
+// the end of the process that asked says so.
+void Membership::confirm_if_answered() {
+  if (asked_ == 0) {
     return;
   }
-  missed_.insert(who);
-  begin(now);
-  send_all(suspicion(now));
-  advance(now);
-}
-
-bool Membership::is_waiting(Id who, Time now) const {
-  const auto found = waiting_.find(who);
-  return found != waiting_.end() && now - found->second.said <= kBeatsOfWaiting * settings_.beat;
-}
-
-// Of these none has taken it in, then.
-bool Membership::waits_knowing(Id who, const Ids& ended) const {
-  const auto found = waiting_.find(who);
-  return found != waiting_.end() &&
-         std::includes(found->second.ended.begin(), found->second.ended.end(), ended.begin(), ended.end());
-}
-
-bool Membership::at_start(Id who) const { return std::ranges::find(settings_.start, who) != settings_.start.end(); }
-
-// Of those that may still wake up and find all others ended, each would ask it.
-bool Membership::is_known_to_all(Id who) const {
-  const Ids& known = waiting_.at(who).known;
-  const auto knows = [&](Id other) { return other == who || ended_.contains(other) || known.contains(other); };
-  return std::ranges::all_of(settings_.start, knows) && std::ranges::all_of(newcomers_, knows);
-}
-
-// `size`: members so far.
-bool Membership::may_come(Id who, std::size_t size, Time now) const {
-  return is_waiting(who, now) && (at_start(who) ? size < settings_.full : is_known_to_all(who));
-}
-
-void Membership::hear_that_it_waits(const Message& message, Time now) {
-  const Id who = message.from;
-  if (!at_start(who) && std::ranges::find(message.known, self_) == message.known.end()) {
-    newcomers_.insert(who);
-    send(who, this->message(Message::Kind::knows));
+  Ids answered{self_};
+  for (const auto& [who, step] : delivered_by_) {
+    if (step >= asked_) {
+      answered.insert(who);
+    }
   }
-  if (!expelled_ && !member(who)) {
-    waiting_[who] = {now, {message.dead.begin(), message.dead.end()}, {message.known.begin(), message.known.end()}};
-    advance(now);
+  if (quorum(answered, dead_)) {
+    confirmed_ = std::exchange(asked_, 0);
   }
 }
 
-std::vector<Id> Membership::unaware() const {
+std::vector<Id> Membership::unconfirmed() const {
   std::vector<Id> ids;
-  std::ranges::copy_if(told_of_wait_, std::back_inserter(ids), [&](Id who) {
-    return who != self_ && !ended_.contains(who) && !known_to_.contains(who) && !waiting_.contains(who);
+  std::ranges::copy_if(world_.members, std::back_inserter(ids), [&](Id who) {
+    const auto found = delivered_by_.find(who);
+    return asked_ > 0 && who != self_ && !ended(who) && (found == delivered_by_.end() || found->second < asked_);
   });
   return ids;
 }
 
-bool Membership::alone() const {
-  return world_.members.empty() && std::all_of(told_of_wait_.begin(), told_of_wait_.end(), [&](Id who) {
-           return who == self_ || ended_.contains(who) || waits_knowing(who, ended_);
-         });
-}
-
-// The lowest member begins it. A step was delivered before, so that each change is worth one, and all hold the same.
-void Membership::grow(Time now) {
-  const std::size_t size = world_.members.size();
-  if (agreeing_ || world_.members.front() != self_ || delivered_ == entered_ || !fresh_.empty() || !untold_.empty() ||
-      in_epoch_.size() + 1 < size) {
-    return;
-  }
-  if (std::ranges::any_of(let_in_, [&](Id who) { return may_come(who, size, now); })) {
-    begin(now);
-    send_all(suspicion(now));
-  }
-}
-
-// Said again and again while they agree, as a sign of life: who enters the epoch late would not know.
-Message Membership::suspicion(Time now) const {
-  Message said = message(Message::Kind::suspect);
-  said.dead = to_list(dead_);
-  Ids silent = missed_;
-  for (const Id who : silent_ids(now)) {
-    silent.insert(who);
-  }
-  said.silent = to_list(silent);
-  return said;
+void Membership::hear_of_delivery(const Message& message) {
+  std::uint64_t& last = delivered_by_[message.from];
+  last = std::max(last, message.step);
+  told_ = std::max(told_, message.step);
+  deliver();
+  confirm_if_answered();
 }
 
 void Membership::receive(const Message& message, Time clock) {
   const Time now = time_lived(clock);
-  if (ended_.contains(message.from)) {
+  if (const auto end = ended_.find(message.from);
+      end != ended_.end() && (end->second.epoch <= world_.epoch || message.kind != Message::Kind::decided)) {
     return;  // what the others agreed on does not hold what those say who have ended
+  }
+  if (const std::string wrong = what_is_wrong(message); !wrong.empty()) {
+    return distrust(message.from, wrong, clock);
+  }
+  cut_.erase(message.from);
+  if (const auto rumour = rumours_.find(message.from); rumour != rumours_.end()) {
+    rumour->second.since = now;
   }
   if (message.kind == Message::Kind::waits) {
     hear_that_it_waits(message, now);
@@ -261,16 +185,10 @@ void Membership::receive(const Message& message, Time clock) {
     return;  // it says to others what it knows, and hears nothing
   } else if (message.kind == Message::Kind::knows) {
     beaten_ = known_to_.insert(message.from).second ? Time::min() : beaten_;  // all are to hear of it soon
-    if (!at_start(message.from)) {
-      newcomers_.insert(message.from);
-    }
+    hear_of_those_gone(message);
+    meet(message.from, now);
   } else if (message.kind == Message::Kind::decided) {
-    // A process that waits is in no world, and not left out of one that it is not in.
-    const auto mine = [&](const World& next) { return std::ranges::find(next.members, self_) != next.members.end(); };
-    if (message.decision && message.decision->world.epoch > world_.epoch &&
-        (!world_.members.empty() || mine(message.decision->world))) {
-      decide(*message.decision, now);
-    }
+    receive_decided(message, now);
   } else if (message.epoch < world_.epoch) {
     if (latest_ &&
         !untold_.contains(message.from)) {  // a member of this world is one epoch behind at most, others are out
@@ -285,17 +203,35 @@ void Membership::receive(const Message& message, Time clock) {
   }
 }
 
+// A process that waits is in no world, and not left out of one that it is not in.
+void Membership::receive_decided(const Message& message, Time now) {
+  const World& next = message.decision->world;
+  const bool mine = std::ranges::find(next.members, self_) != next.members.end();
+  if (next.epoch > world_.epoch && (!world_.members.empty() || mine)) {
+    decide(*message.decision, now);
+    hear_of_those_gone(message);
+  }
+}
+
 void Membership::receive_in_epoch(const Message& message, Time now) {
   heard_[message.from] = now;
-  doubted_.erase(message.from);
   unheard_before_.erase(message.from);
   in_epoch_.insert(message.from);
   tell_joiners();
   switch (message.kind) {
     case Message::Kind::beat:
-      told_ = std::max(told_, message.step);
-      deliver();
+      hear_of_those_gone(message);
+      hear_of_delivery(message);
       break;
+    case Message::Kind::confirm:
+      hear_of_delivery(message);
+      if (delivered_ >= message.step) {  // else it has promised not to, and what is decided tells
+        Message said = this->message(Message::Kind::confirmed);
+        said.step = message.step;
+        send(message.from, std::move(said));
+      }
+      break;
+    case Message::Kind::confirmed: hear_of_delivery(message); break;
     case Message::Kind::decided:
     case Message::Kind::waits:
     case Message::Kind::knows: break;
@@ -304,19 +240,15 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
       deliver();
       break;
     case Message::Kind::suspect:
-      note_dead(message.dead);
-      for (const Id who : message.silent) {
-        if (member(who) && who != self_) {
-          doubted_.insert(who);
-        }
-      }
+      hear_rumours(message, now);
+      doubts_[message.from] = {message.silent.begin(), message.silent.end()};
       begin(now);
       advance(now);
       break;
     case Message::Kind::prepare: answer_prepare(message, now); break;
     case Message::Kind::promise:
       if (phase_ == Phase::preparing && message.ballot == promised_) {
-        note_dead(message.dead);
+        hear_rumours(message, now);
         promises_[message.from] = message;
         advance(now);
       }
@@ -335,21 +267,6 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
         advance(now);
       }
       break;
-  }
-}
-
-void Membership::say_that_it_waits(Time now) {
-  if (expelled_ || (beaten_ != Time::min() && now - beaten_ < settings_.beat)) {
-    return;
-  }
-  beaten_ = now;
-  Message said = message(Message::Kind::waits);
-  said.dead = to_list(ended_);
-  said.known = to_list(known_to_);
-  for (const Id who : told_of_wait_) {
-    if (who != self_ && !ended_.contains(who)) {
-      send(who, said);
-    }
   }
 }
 
@@ -372,10 +289,13 @@ void Membership::tick(Time clock) {
     }
   }
   tell_joiners();  // who was to be heard before may have ended
+  if (asked_ > 0 && now - asked_at_ >= kBeatsOfBallot * settings_.beat) {
+    ask_to_confirm();
+  }
+  believe_rumours(now);
   grow(now);
   if (!agreeing_) {
-    const Ids watching = watched();
-    if (std::none_of(watching.begin(), watching.end(), [&](Id who) { return silent(who, now); })) {
+    if (!misses_anybody(now)) {
       return;
     }
     begin(now);
@@ -383,8 +303,8 @@ void Membership::tick(Time clock) {
   }
   advance(now);
   if (phase_ != Phase::following && now - sent_ >= kBeatsOfBallot * settings_.beat) {
-    send_ballot(now);                // who entered the epoch meanwhile has not got it
-    for (const Id who : unsure()) {  // if the others went on with it, it says so
+    send_ballot(now);                            // who entered the epoch meanwhile has not got it
+    for (const Id who : unsure(ballot_dead_)) {  // if the others went on with it, it says so
       send(who, message(Message::Kind::beat));
     }
   }
@@ -401,21 +321,18 @@ std::vector<Id> Membership::unready() const {
   return ids;
 }
 
-std::string Membership::waits_for() const {
-  std::string text;
+std::vector<Id> Membership::waits_for() const {
+  std::vector<Id> ids;
   for (const Id who : world_.members) {
     const auto found = ready_.find(who);
     const bool behind = found == ready_.end() || found->second <= delivered_;
     const bool unanswered = phase_ == Phase::preparing ? !promises_.contains(who) : !acceptances_.contains(who);
     const bool missing = !agreeing_ ? behind : (phase_ == Phase::following ? who == promised_.by : unanswered);
-    if (missing && who != self_ && !dead_.contains(who)) {
-      text += (text.empty() ? "" : ", ") + std::to_string(who);
+    if (missing && who != self_ && !ended(who)) {
+      ids.push_back(who);
     }
   }
-  for (const Id who : phase_ == Phase::following ? std::vector<Id>() : unsure()) {
-    text += (text.empty() ? "" : ", ") + std::to_string(who) + " (which waits to be a member)";
-  }
-  return text;
+  return ids;
 }
 
 }  // namespace gradwire::membership

@@ -4,10 +4,11 @@
 // A step is delivered once every member has said that it holds all it needs (two-phase commit), so a member that
 // delivers knows that all others can. When a member is missed, the others stop delivering and agree on the next world
 // and on the last step delivered, by Paxos (Lamport, "Paxos made simple", 2001) among the members. Two ways to be
-// missed: a process that has ended is known to have ended; one that is silent may wake up, so it is left out only by
-// more than half of the members, or by half with the lowest. A process that was left out learns so from the first
-// member that it talks to, and its messages carry an epoch that is over. Messages of one process to another come in the
-// order in which they were sent, or from some point on not at all.
+// missed: a process that has ended, as it said itself or a witness did, is known to have ended; one that is silent or
+// cannot be reached may come back, so it is left out only by more than half of the members, or by half with the lowest.
+// A process that was left out learns so from the first member that it talks to, and its messages carry an epoch that is
+// over. Messages of one process to another come in the order in which they were sent; some may be lost where cut() or
+// distrust() tells of it.
 #pragma once
 
 #include <chrono>
@@ -47,7 +48,12 @@ struct Changed {
 struct Expelled {
   std::uint32_t epoch;  // of the world that it is not in
 };
-using News = std::variant<Delivered, Changed, Expelled>;
+/// `who` has said what no process says that keeps to the rules.
+struct Distrusted {
+  Id who;
+  std::string why;
+};
+using News = std::variant<Delivered, Changed, Expelled, Distrusted>;
 
 class Membership {
  public:
@@ -61,10 +67,26 @@ class Membership {
 
   /// This process holds all it needs of `step`.
   void ready(std::uint64_t step);
-  /// `who` has ended, for certain: its connection broke, or the engine says so.
-  void dead(Id who, Time now);
+  /// It has ended, for certain: it said so, or a witness did. Where it had entered a later world than this process,
+  /// others went on with it, so that it counts here as one that may still decide.
+  void dead(const Ended& who, Time clock);
+  /// Nothing reaches `who`, or comes from it, for now; messages may have been lost. It may live.
+  void cut(Id who, Time clock);
+  /// The way is there again.
+  void back(Id who) { cut_.erase(who); }
   /// A step waits for `who` for too long, though it may give signs of life to others.
   void missed(Id who, Time clock);
+  /// `who` has said what it cannot have said: one of the two goes.
+  void distrust(Id who, const std::string& why, Time clock);
+
+  /// Asks the members whether they have delivered `step`, as this one has, until a quorum says so: confirmed(). To be
+  /// called once the end of this process would tell of that step (Ended::step).
+  void confirm(std::uint64_t step);
+  /// Up to here every step counts in all later worlds, whatever becomes of this process.
+  [[nodiscard]] std::uint64_t confirmed() const noexcept { return confirmed_; }
+  /// Members that have not answered confirm().
+  [[nodiscard]] std::vector<Id> unconfirmed() const;
+
   /// Of a process that is in no world: from here on it says so every beat to `others`, until it is in one. Again where
   /// there are more of them.
   void wait_among(std::vector<Id> others) { told_of_wait_ = std::move(others); }
@@ -73,8 +95,9 @@ class Membership {
   void let_in(Id who) { let_in_.insert(who); }
   /// Of a process that waits: those that have not said that they know of it.
   [[nodiscard]] std::vector<Id> unaware() const;
-  /// Of a process that waits: all others have ended, or wait and know that.
+  /// Of a process that waits: all others have ended, were left out or cannot be reached, or wait and know that.
   [[nodiscard]] bool alone() const;
+
   /// This process ends, in good order: last words.
   void leave();
   void receive(const Message& message, Time clock);
@@ -82,77 +105,124 @@ class Membership {
   /// knows nothing of their silence: it begins to count anew.
   void tick(Time clock);
 
-  /// What to send, and what has happened, since the last call.
+  /// What to send, and what has happened, since the last call. Of a later epoch than the process has told its witness
+  /// nothing may be sent.
   [[nodiscard]] std::vector<Outgoing> take_messages();
   [[nodiscard]] std::vector<News> take_news();
 
   [[nodiscard]] Id self() const noexcept { return self_; }
   [[nodiscard]] const World& world() const noexcept { return world_; }
   [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
+  /// The last world that this process was in; 0: none.
+  [[nodiscard]] std::uint32_t epoch_entered() const noexcept { return epoch_entered_; }
   [[nodiscard]] bool agreeing() const noexcept { return agreeing_; }
   [[nodiscard]] bool expelled() const noexcept { return expelled_; }
+  /// Those that answer are too few to agree, and the others have been waited for long enough: `silent_after` and a
+  /// little.
+  [[nodiscard]] bool hopeless() const;
+  /// A member that has ended in a later world, of which this process has not heard.
+  [[nodiscard]] std::optional<Ended> went_on() const;
   /// Members that have not said that they hold what they need of the next step.
   [[nodiscard]] std::vector<Id> unready() const;
-  /// Members that this process waits for, in words: for errors.
-  [[nodiscard]] std::string waits_for() const;
+  /// Members that this process waits for.
+  [[nodiscard]] std::vector<Id> waits_for() const;
+  /// Those that wait to be members, and of which this process has to hear whether they are.
+  [[nodiscard]] std::vector<Id> waits_for_word_of() const;
 
  private:
   using Ids = std::set<Id>;
   [[nodiscard]] static std::vector<Id> to_list(const Ids& ids) { return {ids.begin(), ids.end()}; }
   enum class Phase : std::uint8_t { following, preparing, proposing };
 
-  [[nodiscard]] Time time_lived(Time now);
-  void hear_of_end(Id who, Time now);
-  void receive_in_epoch(const Message& message, Time now);
-  void deliver();
-  void begin(Time now);
-  void advance(Time now);
-  void begin_ballot(Time now);
-  void send_ballot(Time now);
-  void follow(const Message& ballot, Time now);
-  void tell_joiners();
-  void part(Ids& next) const;
-  void note_dead(const std::vector<Id>& who);
-  void propose_if_answered(Time now);
-  void decide_if_accepted(Time now);
-  void answer_prepare(const Message& message, Time now);
-  void answer_accept(const Message& message, Time now);
-  void decide(const Decision& decision, Time now);
-  [[nodiscard]] Decision choose(Time now) const;
-  void take_in(Ids& next, Time now) const;
-  void grow(Time now);
-  void say_that_it_waits(Time now);
-  [[nodiscard]] Message promise(Time now) const;
-  [[nodiscard]] Message suspicion(Time now) const;
-  [[nodiscard]] bool quorum(const Ids& answered) const;
-  [[nodiscard]] bool is_waiting(Id who, Time now) const;
-  [[nodiscard]] bool waits_knowing(Id who, const Ids& ended) const;
-  [[nodiscard]] bool at_start(Id who) const;
-  [[nodiscard]] bool is_known_to_all(Id who) const;
-  [[nodiscard]] bool may_come(Id who, std::size_t size, Time now) const;
-  void hear_that_it_waits(const Message& message, Time now);
-  [[nodiscard]] std::vector<Id> unsure() const;
+  // Time, links and ends.
+  [[nodiscard]] Time time_lived(Time clock);
+  [[nodiscard]] bool ended(Id who) const { return ended_.contains(who); }
+  void hear_of_end(const Ended& who, Time now);
+  void note_end(const Ended& who);
+  void hear_rumours(const Message& message, Time now);
+  void believe_rumours(Time now);
+  void miss(Time now);
+  [[nodiscard]] std::vector<Ended> ends(const Ids& of) const;
+  [[nodiscard]] Ids ended_members() const;
+  [[nodiscard]] bool quiet(Id who, Time now) const;
+  [[nodiscard]] bool unheard(Id who, Time now) const;
   [[nodiscard]] bool silent(Id who, Time now) const;
+  [[nodiscard]] bool misses_anybody(Time now) const;
   [[nodiscard]] Id leader(Time now) const;
   [[nodiscard]] bool member(Id who) const;
   [[nodiscard]] Ids watched() const;
   [[nodiscard]] Ids watchers() const;
   [[nodiscard]] Ids neighbours(bool before) const;
-  [[nodiscard]] std::vector<Id> silent_ids(Time now) const;
+
+  // Messages.
+  void receive_in_epoch(const Message& message, Time now);
+  void receive_decided(const Message& message, Time now);
+  [[nodiscard]] std::string what_is_wrong(const Message& message) const;
+  [[nodiscard]] std::string what_is_wrong_with_ballot(const Message& message) const;
+  [[nodiscard]] std::string what_is_wrong_with_next(const Decision& next) const;
+  [[nodiscard]] std::string what_is_wrong_with_decided(const Decision& decision) const;
+  [[nodiscard]] bool known(Id who) const;
+  [[nodiscard]] std::uint64_t most_delivered() const;
   [[nodiscard]] Message message(Message::Kind kind) const;
   void send(Id to, Message message);
   void send_all(const Message& message);
 
+  // Steps.
+  void deliver();
+  void hear_of_delivery(const Message& message);
+  void ask_to_confirm();
+  void confirm_if_answered();
+
+  // The agreement.
+  void begin(Time now);
+  void advance(Time now);
+  void begin_ballot(Time now);
+  void send_ballot(Time now);
+  void follow(const Message& ballot, Time now);
+  void propose_if_answered(Time now);
+  void decide_if_accepted(Time now);
+  void answer_prepare(const Message& message, Time now);
+  void answer_accept(const Message& message, Time now);
+  void decide(const Decision& decision, Time now);
+  void note_who_comes_and_goes(const Decision& decision, Time now);
+  void forget_epoch();
+  void tell_joiners();
+  void part(Ids& next) const;
+  [[nodiscard]] Decision choose(Time now) const;
+  void take_in(Ids& next, Time now) const;
+  [[nodiscard]] Message promise(Time now) const;
+  [[nodiscard]] Message suspicion(Time now) const;
+  [[nodiscard]] bool enough(const Ids& answered, const Ids& dead) const;
+  [[nodiscard]] bool quorum(const Ids& answered, const Ids& dead) const;
+
+  // Those that wait.
+  void grow(Time now);
+  void say_that_it_waits(Time now);
+  void hear_that_it_waits(const Message& message, Time now);
+  void hear_of_those_gone(const Message& message);
+  [[nodiscard]] std::vector<Id> gone() const;
+  [[nodiscard]] bool is_waiting(Id who, Time now) const;
+  [[nodiscard]] bool waits_knowing(Id who, const Ids& ended) const;
+  [[nodiscard]] bool at_start(Id who) const;
+  [[nodiscard]] bool is_known_to_all(Id who, Time now) const;
+  [[nodiscard]] bool may_come(Id who, std::size_t size, Time now) const;
+  void meet(Id who, Time now);
+  [[nodiscard]] std::vector<Id> unsure(const Ids& dead) const;
+
   const Id self_;
   const Settings settings_;
+  const bool waited_;  // it was in no world at first
   World world_;
   std::uint64_t delivered_;
+  std::uint32_t epoch_entered_;
+  std::uint64_t confirmed_ = 0;
   bool agreeing_ = false;
   bool expelled_ = false;
   Time called_{};                   // when this process last ran, by its clock
   Time lived_{};                    // how long it has run, all other times are counted in this
   std::optional<Decision> latest_;  // what made this epoch, for who missed it
-  Ids ended_;                       // all that are known to have ended, whatever the epoch
+  std::map<Id, Ended> ended_;       // all that are known to have ended, whatever the epoch
+  std::map<Id, Time> cut_;          // those that cannot be reached, and since when
   Ids gone_;                        // knew that they were members, and are none: they never will be again
   struct Waiting {
     Time said{};  // the last time
@@ -160,8 +230,9 @@ class Membership {
     Ids known;    // to whom, had it heard
   };
   std::map<Id, Waiting> waiting_;
-  Ids newcomers_;  // not there at the beginning; they know this process, or it is told of them
-  Ids known_to_;   // of a process that waits: who knows of it
+  std::map<Id, Time> met_;  // those in no world: when they last said that they wait, or were first known
+  Ids newcomers_;           // not there at the beginning; they know this process, or it is told of them
+  Ids known_to_;            // of a process that waits: who knows of it
   Ids let_in_;
   std::vector<Id> told_of_wait_;
 
@@ -169,15 +240,19 @@ class Membership {
   std::map<Id, std::uint64_t> ready_;
   std::uint64_t told_ = 0;  // the last step that a member said to have delivered
   std::map<Id, Time> heard_;
-  Ids dead_;                   // of ended_ the members
-  Ids doubted_;                // said by others to be silent
-  Ids missed_;                 // by a step of this process
-  Ids in_epoch_;               // have been heard in this epoch
-  Ids untold_;                 // joined and do not know it yet
-  Ids to_hear_;                // before they are told
-  Ids fresh_;                  // joined, and no step was delivered since
-  std::uint64_t entered_ = 0;  // delivered when this epoch began
-  Time beaten_{};              // when the last signs of life were sent
+  Ids dead_;                                  // of ended_ the members that never entered a later world
+  std::map<Id, Ids> doubts_;                  // by member: those that it cannot hear, as it said last
+  Ids missed_;                                // by a step of this process
+  Ids distrusted_;                            // said what they cannot have said
+  Ids in_epoch_;                              // have been heard in this epoch
+  Ids untold_;                                // joined and do not know it yet
+  Ids to_hear_;                               // before they are told
+  Ids fresh_;                                 // joined, and no step was delivered since
+  std::uint64_t entered_ = 0;                 // delivered when this epoch began
+  Time beaten_{};                             // when the last signs of life were sent
+  std::uint64_t asked_ = 0;                   // by confirm(): whether this step counts; 0: nothing
+  std::map<Id, std::uint64_t> delivered_by_;  // the last step that a member said to have delivered
+  Time asked_at_{};
 
   // Of the agreement under way.
   Phase phase_ = Phase::following;
@@ -186,7 +261,13 @@ class Membership {
   std::optional<Decision> value_;  // accepted in ballot accepted_
   std::map<Id, Message> promises_;
   Ids acceptances_;
-  Ids ballot_dead_;     // what who answers it knows to have ended
+  Ids ballot_dead_;  // what who answers it knows to have ended
+  struct Rumour {
+    Ended what;
+    Time since{};  // it was heard, or `what.who` was
+  };
+  std::map<Id, Rumour> rumours_;  // of members, by others that lead no ballot
+  Time agreeing_since_{};
   Time began_{};        // this ballot
   Time sent_{};         // its latest message
   Time waits_until_{};  // before it leads: another does

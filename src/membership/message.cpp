@@ -1,11 +1,31 @@
 #include "membership/message.hpp"
 
 #include <algorithm>
+#include <functional>
+
+#include "wire/crc32c.hpp"
 
 namespace gradwire::membership {
 namespace {
 
 constexpr std::uint32_t kMostIds = 1U << 16;
+constexpr std::size_t kSeal = 2 * sizeof(std::uint32_t);
+
+// Of what follows in the message itself, so that a number alone takes no memory.
+std::uint32_t take_count(wire::ByteReader& reader, std::size_t bytes_of_each, const char* of_what) {
+  const auto count = reader.number<std::uint32_t>();
+  if (count > kMostIds || count > reader.left() / bytes_of_each) {
+    reader.fail("it names " + std::to_string(count) + " " + of_what);
+  }
+  return count;
+}
+
+// Ascending, each once.
+void check_order(const wire::ByteReader& reader, const std::vector<Id>& ids) {
+  if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal()) != ids.end()) {
+    reader.fail("it names processes out of order");
+  }
+}
 
 void put_ids(wire::Bytes& out, const std::vector<Id>& ids) {
   wire::put_number(out, static_cast<std::uint32_t>(ids.size()));
@@ -13,31 +33,41 @@ void put_ids(wire::Bytes& out, const std::vector<Id>& ids) {
 }
 
 std::vector<Id> take_ids(wire::ByteReader& reader) {
-  const auto count = reader.number<std::uint32_t>();
-  if (count > kMostIds) {
-    reader.fail("it names " + std::to_string(count) + " processes");
-  }
-  std::vector<Id> ids(count);
-  const auto bytes = reader.take(std::uint64_t{count} * sizeof(Id));
-  if (count > 0) {
-    std::memcpy(ids.data(), bytes.data(), bytes.size());
-  }
-  if (!std::is_sorted(ids.begin(), ids.end()) || std::adjacent_find(ids.begin(), ids.end()) != ids.end()) {
-    reader.fail("it names processes out of order");
-  }
+  std::vector<Id> ids(take_count(reader, sizeof(Id), "processes"));
+  reader.numbers(std::span(ids));
+  check_order(reader, ids);
   return ids;
 }
 
+void put_ended(wire::Bytes& out, const std::vector<Ended>& ended) {
+  wire::put_number(out, static_cast<std::uint32_t>(ended.size()));
+  for (const Ended& one : ended) {
+    wire::put_number(out, one.who);
+    wire::put_number(out, one.epoch);
+    wire::put_number(out, one.step);
+  }
+}
+
+std::vector<Ended> take_ended(wire::ByteReader& reader) {
+  std::vector<Ended> ended(take_count(reader, sizeof(Id) + sizeof(std::uint32_t) + sizeof(std::uint64_t), "ends"));
+  std::vector<Id> ids;
+  for (Ended& one : ended) {
+    one.who = ids.emplace_back(reader.number<Id>());
+    one.epoch = reader.number<std::uint32_t>();
+    one.step = reader.number<std::uint64_t>();
+  }
+  check_order(reader, ids);
+  return ended;
+}
+
+void put_steps(wire::Bytes& out, const std::vector<std::uint64_t>& steps) {
+  wire::put_number(out, static_cast<std::uint32_t>(steps.size()));
+  wire::put(out, steps.data(), steps.size() * sizeof(std::uint64_t));
+}
+
 std::vector<std::uint64_t> take_steps(wire::ByteReader& reader) {
-  const auto count = reader.number<std::uint32_t>();
-  if (count > kMostIds) {
-    reader.fail("it names steps of " + std::to_string(count) + " processes");
-  }
-  std::vector<std::uint64_t> steps(count);
-  const auto bytes = reader.take(std::uint64_t{count} * sizeof(std::uint64_t));
-  if (count > 0) {
-    std::memcpy(steps.data(), bytes.data(), bytes.size());
-  }
+  std::vector<std::uint64_t> steps(take_count(reader, sizeof(std::uint64_t), "steps"));
+  reader.numbers(std::span(steps));
   return steps;
 }
 
@@ -47,11 +77,34 @@ void put_ballot(wire::Bytes& out, const Ballot& ballot) {
 }
 
 Ballot take_ballot(wire::ByteReader& reader) {
-  const auto round = reader.number<std::uint32_t>();
+  const auto round = reader.number<std::uint64_t>();
   return {round, reader.number<Id>()};
 }
 
 }  // namespace
+
+wire::Bytes seal(std::span<const std::byte> body) {
+  wire::Bytes out;
+  out.reserve(kSeal + body.size());
+  wire::put_number(out, static_cast<std::uint32_t>(body.size()));
+  wire::put_number(out, wire::crc32c(body));
+  wire::put(out, body.data(), body.size());
+  return out;
+}
+
+std::span<const std::byte> unseal(std::span<const std::byte> bytes) {
+  wire::ByteReader reader(bytes, "a message of another process");
+  const auto size = reader.number<std::uint32_t>();
+  const auto crc = reader.number<std::uint32_t>();
+  if (size != reader.left() || size == 0) {
+    reader.fail("it has " + std::to_string(reader.left()) + " bytes, and says " + std::to_string(size));
+  }
+  const auto body = reader.take(size);
+  if (wire::crc32c(body) != crc) {
+    reader.fail("its checksum is wrong");
+  }
+  return body;
+}
 
 wire::Bytes encode(const Message& message) {
   wire::Bytes out;
@@ -60,11 +113,11 @@ wire::Bytes encode(const Message& message) {
   wire::put_number(out, message.epoch);
   put_ballot(out, message.ballot);
   wire::put_number(out, message.step);
-  put_ids(out, message.dead);
+  put_ended(out, message.dead);
   put_ids(out, message.silent);
   put_ids(out, message.known);
-  wire::put_number(out, static_cast<std::uint32_t>(message.ready.size()));
-  wire::put(out, message.ready.data(), message.ready.size() * sizeof(std::uint64_t));
+  put_ids(out, message.gone);
+  put_steps(out, message.ready);
   put_ballot(out, message.accepted);
   wire::put_number(out, static_cast<std::uint8_t>(message.decision.has_value() ? 1 : 0));
   if (message.decision) {
@@ -72,14 +125,14 @@ wire::Bytes encode(const Message& message) {
     put_ids(out, message.decision->world.members);
     wire::put_number(out, message.decision->delivered);
   }
-  return out;
+  return seal(out);
 }
 
-Message decode(std::span<const std::byte> bytes) {
-  wire::ByteReader reader(bytes, "a message about the world");
+Message decode_body(std::span<const std::byte> body) {
+  wire::ByteReader reader(body, "a message about the world");
   Message message;
   const auto kind = reader.number<std::uint8_t>();
-  if (kind > static_cast<std::uint8_t>(Message::Kind::knows)) {
+  if (kind > static_cast<std::uint8_t>(Message::Kind::confirmed)) {
     reader.fail("its kind is " + std::to_string(kind));
   }
   message.kind = static_cast<Message::Kind>(kind);
@@ -87,9 +140,10 @@ Message decode(std::span<const std::byte> bytes) {
   message.epoch = reader.number<std::uint32_t>();
   message.ballot = take_ballot(reader);
   message.step = reader.number<std::uint64_t>();
-  message.dead = take_ids(reader);
+  message.dead = take_ended(reader);
   message.silent = take_ids(reader);
   message.known = take_ids(reader);
+  message.gone = take_ids(reader);
   message.ready = take_steps(reader);
   message.accepted = take_ballot(reader);
   const auto decided = reader.number<std::uint8_t>();

@@ -14,7 +14,7 @@ namespace gradwire::membership {
 
 /// Number of an attempt to agree; the larger one counts. 0: none.
 struct Ballot {
-  std::uint32_t round = 0;
+  std::uint64_t round = 0;
   Id by = 0;
 
   [[nodiscard]] auto operator<=>(const Ballot&) const = default;  // NOLINT(modernize-use-nullptr): takes <=> for 0
@@ -22,7 +22,7 @@ struct Ballot {
 
 struct Message {
   enum class Kind : std::uint8_t {
-    beat,      // I am here; I delivered `step`
+    beat,      // I am here; I delivered `step`; `gone` were left out, and may not have ended
     ready,     // I hold all that I need of `step`
     suspect,   // `dead` have ended, `silent` do not answer me
     prepare,   // answer no ballot below this one
@@ -30,9 +30,11 @@ struct Message {
     refuse,    // I have promised `ballot` already
     accept,    // take `decision` in this ballot
     accepted,  // I have
-    decided,   // `decision` holds
+    decided,   // `decision` holds; `gone` as of a beat
     waits,     // I am in no world and could be in one; as far as I have heard, `dead` have ended, `known` know of me
-    knows,     // I know of you, who waits: no others go on beside you without asking you
+    knows,     // I know of you, who waits: no others go on beside you without asking you; `gone` as of a beat
+    confirm,   // I rely on `step`, which I delivered: have you, too?
+    confirmed  // I have
   };
 
   Kind kind = Kind::beat;
@@ -40,9 +42,10 @@ struct Message {
   std::uint32_t epoch = 0;  // of the world that the sender is in
   Ballot ballot;
   std::uint64_t step = 0;
-  std::vector<Id> dead;
+  std::vector<Ended> dead;  // ascending
   std::vector<Id> silent;
   std::vector<Id> known;
+  std::vector<Id> gone;
   std::vector<std::uint64_t> ready;  // of a promise: the step that each member said to hold, as far as was heard
   Ballot accepted;                   // of a promise: the ballot of `decision`
   std::optional<Decision> decision;  // of promise (what was accepted), accept, decided
@@ -50,8 +53,15 @@ struct Message {
   [[nodiscard]] bool operator==(const Message&) const = default;
 };
 
+/// `body` behind its length and its CRC, as all travels that processes of a job say to each other.
+[[nodiscard]] wire::Bytes seal(std::span<const std::byte> body);
+/// The body; never empty. Error(corrupt) where it did not come as it was sent.
+[[nodiscard]] std::span<const std::byte> unseal(std::span<const std::byte> bytes);
+
+/// Sealed.
 [[nodiscard]] wire::Bytes encode(const Message& message);
-/// Error(corrupt) for what no encode() made.
-[[nodiscard]] Message decode(std::span<const std::byte> bytes);
+/// Of what unseal() gave. Error(corrupt) for what no encode() made.
+[[nodiscard]] Message decode_body(std::span<const std::byte> body);
+[[nodiscard]] inline Message decode(std::span<const std::byte> bytes) { return decode_body(unseal(bytes)); }
 
 }  // namespace gradwire::membership

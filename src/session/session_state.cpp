@@ -102,6 +102,13 @@ void Session::State::make_plan() {
                           .nodes = runner->info().nodes,
                           .knows_tiers = runner->device() == nullptr});
   plan->tables = tables.describe();
+  if (elastic) {
+    std::uint64_t elements = 0;
+    for (const TensorInfo& tensor : tensors.infos()) {
+      elements += tensor.count;
+    }
+    elastic->take_copies_of(elements);
+  }
   const bool speaks = runner->info().rank == 0;  // plans are the same everywhere, or the first step says so
   for (const std::string& warning : plan->warnings) {
     log(speaks ? LogLevel::warning : LogLevel::debug, warning);

@@ -13,8 +13,8 @@ namespace gradwire::membership {
 // Processes whose messages a test carries by hand, one after the other, to those that it names.
 class Hands {
  public:
-  explicit Hands(int processes) {
-    World world;
+  explicit Hands(int processes, std::uint32_t epoch = 0) {
+    World world{epoch, {}};
     for (int i = 0; i < processes; ++i) {
       world.members.push_back(static_cast<Id>(i));
     }

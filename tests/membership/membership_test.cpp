@@ -14,8 +14,8 @@ TEST(Membership, ThoseLeftOutAreNoMajorityOfTheRest) {
   hands.pass(7, {0, 1, 2});
   ASSERT_EQ(members(hands[2]), (std::vector<Id>{0, 1, 2}));
   for (const std::size_t who : {2U, 3U, 4U}) {
-    hands[who].dead(0, hands.now());
-    hands[who].dead(1, hands.now());
+    hands[who].dead({0}, hands.now());
+    hands[who].dead({1}, hands.now());
   }
   hands.talk({2});
   EXPECT_EQ(members(hands[2]), (std::vector<Id>{2}));
@@ -66,7 +66,7 @@ TEST(Membership, WhoRunsRarelyMissesOthersAllTheSame) {
 TEST(Membership, WhatMayHaveBeenDecidedIs) {
   Hands hands(5);
   for (const std::size_t who : {0U, 1U, 2U, 3U}) {
-    hands[who].dead(4, hands.now());
+    hands[who].dead({4}, hands.now());
   }
   hands.carry([](Id to, const Message& message) {
     return message.kind != Message::Kind::decided && (message.kind != Message::Kind::accept || to != 3);
@@ -112,11 +112,11 @@ TEST(Membership, APromiseHolds) {
 TEST(Membership, WhoEndsMeanwhileIsMissedAtOnce) {
   Hands hands(4);
   for (const std::size_t who : {0U, 1U, 2U}) {
-    hands[who].dead(3, hands.now());
+    hands[who].dead({3}, hands.now());
   }
   hands.carry([&](Id /*to*/, const Message& message) {
     if (message.kind == Message::Kind::accept) {
-      hands[0].dead(2, hands.now());
+      hands[0].dead({2}, hands.now());
     }
     return true;
   });
@@ -142,7 +142,7 @@ void let_join(Hands& hands, Id processes, Id who) {
 
 // 0 and 1 decide that 7 joins and end; 2 and 3 agree on another world before they hear of it.
 TEST(Membership, ThoseWhoEndedAreNotHeardAfterwards) {
-  Hands hands(4);
+  Hands hands(4, 1);
   let_join(hands, 4, 7);
   Message late;
   hands.carry([&](Id to, const Message& message) {
@@ -151,16 +151,16 @@ TEST(Membership, ThoseWhoEndedAreNotHeardAfterwards) {
     }
     return to < 4 && (to < 2 || (message.kind != Message::Kind::accept && message.kind != Message::Kind::decided));
   });
-  ASSERT_EQ(hands[0].world(), (World{1, {0, 1, 2, 3, 7}}));
+  ASSERT_EQ(hands[0].world(), (World{2, {0, 1, 2, 3, 7}}));
   for (const std::size_t who : {2U, 3U}) {
     for (const Id dead : {0U, 1U}) {
-      hands[who].dead(dead, hands.now());
+      hands[who].dead({dead, 1}, hands.now());
     }
   }
   hands.carry(
       [](Id to, const Message& message) { return (to == 2 || to == 3) && message.kind != Message::Kind::decided; });
   const World next = hands[2].world();
-  EXPECT_EQ(next.epoch, 1U);
+  EXPECT_EQ(next.epoch, 2U);
   hands[3].receive(late, hands.now());
   hands.pass(1, {2, 3});
   EXPECT_EQ(hands[3].world(), hands[2].world());
@@ -173,8 +173,8 @@ TEST(Membership, WhoIsAnEpochBehindIsAskedAgain) {
   hands.carry([](Id to, const Message& message) { return to != 2 || message.kind != Message::Kind::decided; });
   ASSERT_EQ(hands[1].world().epoch, 1U);
   ASSERT_EQ(hands[2].world().epoch, 0U);
-  hands[1].dead(0, hands.now());
-  hands[2].dead(0, hands.now());
+  hands[1].dead({0}, hands.now());
+  hands[2].dead({0}, hands.now());
   hands.pass(2, {1, 2});
   EXPECT_EQ(members(hands[1]), (std::vector<Id>{1, 2}));
   EXPECT_EQ(hands[2].world(), hands[1].world());
@@ -206,16 +206,16 @@ TEST(Membership, ABallotSaysWhoHasEnded) {
   said.kind = Message::Kind::prepare;
   said.from = 1;
   said.ballot = {1, 1};
-  said.dead = {0};
+  said.dead = {{0}};
   hands[2].receive(said, hands.now());
   Message late;
   late.kind = Message::Kind::decided;
   late.decision = Decision{{1, {0, 1, 2, 7}}, 0};
   hands[2].receive(late, hands.now());
   EXPECT_EQ(hands[2].world().epoch, 0U);
-  hands[1].dead(0, hands.now());
+  hands[1].dead({0}, hands.now());
   hands.carry([&](Id /*to*/, const Message& message) {
-    EXPECT_TRUE(message.kind != Message::Kind::prepare || message.dead == std::vector<Id>{0});
+    EXPECT_TRUE(message.kind != Message::Kind::prepare || message.dead == std::vector<Ended>{{0}});
     return true;
   });
 }
@@ -297,7 +297,7 @@ TEST(Membership, OfTwoTheLowerGoesOnWithoutASilentOneAndNotTheOther) {
   Hands again(2);
   again.pass(7, {1});
   EXPECT_TRUE(again[1].agreeing());
-  again[1].dead(0, again.now());
+  again[1].dead({0}, again.now());
   EXPECT_EQ(members(again[1]), (std::vector<Id>{1}));
 }
 
@@ -319,8 +319,8 @@ TEST(Membership, WhoWasLeftOutTellsOthersWhatWasDecided) {
   decided.decision = Decision{{1, {0, 1, 2}}, 0};
   hands[3].receive(decided, hands.now());
   ASSERT_TRUE(hands[3].expelled());
-  hands[0].dead(1, hands.now());
-  hands[0].dead(2, hands.now());
+  hands[0].dead({1}, hands.now());
+  hands[0].dead({2}, hands.now());
   hands.pass(2, {0, 3});
   EXPECT_EQ(hands[0].world(), (World{2, {0}}));
 }

@@ -12,11 +12,12 @@ Message full() {
   message.kind = Message::Kind::promise;
   message.from = 3;
   message.epoch = 7;
-  message.ballot = {2, 1};
+  message.ballot = {1ULL << 40, 1};
   message.step = 1ULL << 40;
-  message.dead = {1, 5};
+  message.dead = {{1, 7, 1ULL << 39}, {5}};
   message.silent = {2};
   message.known = {1000};
+  message.gone = {4, 9};
   message.ready = {5, 0, 1ULL << 50};
   message.accepted = {1, 0};
   message.decision = Decision{{8, {0, 2, 3}}, 99};

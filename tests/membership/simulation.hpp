@@ -118,7 +118,7 @@ class Simulation {
     Membership& membership = *processes_[who].membership;
     for (const auto& [other, process] : processes_) {
       if (process.ended) {
-        membership.dead(other, Time(now_));
+        membership.dead({other}, Time(now_));
       } else if (other != who) {
         notices_.push_back({now_ + draw(0, 300), other, who, true});
         notices_.push_back({now_, who, other, true});
@@ -129,7 +129,7 @@ class Simulation {
   void hear(Process& process, const Notice& notice) {
     Membership& membership = *process.membership;
     if (!notice.came) {
-      return membership.dead(notice.of, process.time(now_));
+      return membership.dead({notice.of}, process.time(now_));
     }
     if (std::ranges::find(process.reaches, notice.of) == process.reaches.end()) {
       membership.let_in(notice.of);

@@ -7,11 +7,13 @@
 namespace gradwire::membership {
 namespace {
 
-Message waits(Id who, std::vector<Id> knows_ended, std::vector<Id> known = {}) {
+Message waits(Id who, const std::vector<Id>& knows_ended, std::vector<Id> known = {}) {
   Message said;
   said.kind = Message::Kind::waits;
   said.from = who;
-  said.dead = std::move(knows_ended);
+  for (const Id ended : knows_ended) {
+    said.dead.push_back({ended});
+  }
   said.known = std::move(known);
   return said;
 }
@@ -34,7 +36,7 @@ TEST(MembershipSpares, AsManyComeAsMembersAreLeftAndOthersAfterAStep) {
     zero.receive(waits(spare, {1, 2, 3}), Time(1000));
   }
   for (const Id ended : {1U, 2U, 3U}) {
-    zero.dead(ended, Time(1000));
+    zero.dead({ended}, Time(1000));
   }
   ASSERT_EQ(zero.world(), (World{2, {0, 4}}));
   Message here;  // of the one that came
@@ -61,7 +63,7 @@ TEST(MembershipSpares, OneThatIsSilentIsNotTaken) {
     for (int passed = 0; passed < later; passed += 100) {
       zero.tick(Time(1000 + passed));
     }
-    zero.dead(1, Time(1000 + later));
+    zero.dead({1}, Time(1000 + later));
     EXPECT_EQ(members(zero), later < 1000 ? (std::vector<Id>{0, 2}) : std::vector<Id>{0});
   }
 }
@@ -69,7 +71,7 @@ TEST(MembershipSpares, OneThatIsSilentIsNotTaken) {
 TEST(MembershipSpares, OneThatWasNotLetInIsNotTaken) {
   Membership zero(0, World{1, {0, 1}}, 0, {.full = 2, .start = {0, 1, 2}, .spares = {2}}, Time(1000));
   zero.receive(waits(2, {}), Time(1000));
-  zero.dead(1, Time(1000));
+  zero.dead({1}, Time(1000));
   EXPECT_EQ(members(zero), std::vector<Id>{0});
 }
 
@@ -77,7 +79,7 @@ TEST(MembershipSpares, OneThatWasNotLetInIsNotTaken) {
 TEST(MembershipSpares, WhoIsLeftAloneAsksThoseThatWait) {
   Membership one = one_of(1, {0, 1}, {2});
   one.receive(waits(2, {}), Time(1000));
-  one.dead(0, Time(1100));
+  one.dead({0}, Time(1100));
   EXPECT_TRUE(one.agreeing());
   one.receive(waits(2, {0}), Time(1200));
   EXPECT_EQ(one.world(), (World{2, {1, 2}}));
@@ -88,8 +90,8 @@ TEST(MembershipSpares, OneKnowsWhenNobodyIsLeft) {
   two.wait_among({0, 1, 2, 3});
   EXPECT_FALSE(two.alone());
   two.receive(waits(3, {0}), Time(1000));
-  two.dead(0, Time(1000));
-  two.dead(1, Time(1000));
+  two.dead({0}, Time(1000));
+  two.dead({1}, Time(1000));
   EXPECT_FALSE(two.alone()) << "1 may have taken the other spare in";
   two.receive(waits(3, {0, 1}), Time(1100));
   EXPECT_TRUE(two.alone());
@@ -133,14 +135,15 @@ TEST_F(Joins, OthersThatJoinMustKnowItToo) {
 
 TEST_F(Joins, WhoHasEndedNeedsNotKnowIt) {
   zero.receive(waits(7, {}, {0, 1}), Time(1000));
-  zero.dead(2, Time(1000));
+  zero.dead({2}, Time(1000));
   Message said;
   said.kind = Message::Kind::promise;
   said.from = 1;
   said.epoch = 1;
   said.ballot = {1, 0};
-  said.dead = {2};
+  said.dead = {{2}};
   said.step = 1;
+  said.ready = {1, 1, 1};
   zero.receive(said, Time(1000));
   said.kind = Message::Kind::accepted;
   zero.receive(said, Time(1000));
@@ -168,8 +171,8 @@ TEST_F(Joins, ItIsToldByEachThatItIsKnown) {
 TEST_F(Joins, WhoIsLeftAloneAsksIt) {
   Membership two = one_of(2, {0, 1, 2}, {});
   two.receive(waits(7, {}), Time(1000));
-  two.dead(0, Time(1100));
-  two.dead(1, Time(1100));
+  two.dead({0}, Time(1100));
+  two.dead({1}, Time(1100));
   EXPECT_TRUE(two.agreeing());
   two.receive(waits(7, {0, 1}, {2}), Time(1200));
   EXPECT_EQ(members(two), std::vector<Id>{2}) << "7 was let in by nobody";
@@ -196,7 +199,7 @@ TEST(MembershipSpares, OneThatKnewThatItWasAMemberIsNotAsked) {
       one.receive(here, Time(1000));
     }
     one.receive(decided({3, {0, 1}}), Time(1000));
-    one.dead(0, Time(1100));
+    one.dead({0}, Time(1100));
     EXPECT_EQ(one.agreeing(), !knew);
   }
 }

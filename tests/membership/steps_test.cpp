@@ -14,7 +14,7 @@ TEST(Membership, AStepIsDeliveredOnceAllHoldIt) {
   hands[1].ready(1);
   hands.talk({0, 1, 2});
   EXPECT_TRUE(hands[0].take_news().empty());
-  EXPECT_EQ(hands[0].waits_for(), "2");
+  EXPECT_EQ(hands[0].waits_for(), std::vector<Id>{2});
   hands[2].ready(1);
   hands.talk({0, 1, 2});
   for (std::size_t who = 0; who < 3; ++who) {
@@ -36,8 +36,8 @@ TEST(Membership, WhatOneSurvivorDeliveredAllDeliver) {
   hands.talk({1, 2});
   ASSERT_EQ(hands[1].delivered(), 1U);
   ASSERT_EQ(hands[2].delivered(), 0U);
-  hands[1].dead(0, hands.now());
-  hands[2].dead(0, hands.now());
+  hands[1].dead({0}, hands.now());
+  hands[2].dead({0}, hands.now());
   hands.talk({1, 2});
   EXPECT_EQ(hands[1].world(), (World{1, {1, 2}}));
   EXPECT_EQ(hands[2].world(), (World{1, {1, 2}}));
@@ -57,7 +57,7 @@ TEST(Membership, WhatOneWhoEndedDeliveredAllDeliver) {
   ASSERT_EQ(hands[0].delivered(), 1U);
   for (const std::size_t who : {1U, 2U, 3U}) {
     ASSERT_EQ(hands[who].delivered(), 0U);
-    hands[who].dead(0, hands.now());
+    hands[who].dead({0}, hands.now());
   }
   hands.talk({1, 2, 3});
   for (const std::size_t who : {1U, 2U, 3U}) {
@@ -92,7 +92,7 @@ TEST(Membership, WhoLeavesSaysWhatItDelivered) {
   agreeing.carry([](Id to, const Message& message) { return to != 0 && message.from == 0; });
   ASSERT_EQ(agreeing[1].delivered(), 0U);
   for (const std::size_t who : {1U, 2U}) {
-    agreeing[who].dead(0, agreeing.now());
+    agreeing[who].dead({0}, agreeing.now());
   }
   agreeing.pass(10, {1, 2});
   for (const std::size_t who : {1U, 2U}) {

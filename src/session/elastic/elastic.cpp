@@ -197,6 +197,12 @@ void Elastic::find_keepers(const std::vector<std::uint32_t>& nodes) {
   }
 }
 
+// Twice all elements, as fp32, and as much for where they lie.
+void Elastic::take_copies_of(std::uint64_t elements) {
+  constexpr std::uint64_t kLeast = 1 << 20;
+  member_.take_copies_up_to(replicates() ? kLeast + 4 * sizeof(float) * elements : 0);
+}
+
 bool Elastic::replicates_after(std::uint64_t step) const {
   return settings_.replicate > 0 && world_.members.size() > 1 && (!copied_ || (step + 1) % settings_.replicate == 0);
 }

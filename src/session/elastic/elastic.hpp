@@ -82,6 +82,8 @@ class Elastic {
   /// What it took in the world now. Any thread.
   [[nodiscard]] double commit_seconds() const noexcept { return commit_seconds_; }
 
+  /// Of so many elements error feedback may hold something: what copies of other ranks can be as long as.
+  void take_copies_of(std::uint64_t elements);
   /// Whether residuals are to be copied after this step; after the first one in a world they are.
   [[nodiscard]] bool replicates_after(std::uint64_t step) const;
   /// Sends them to the rank that keeps them for this one.

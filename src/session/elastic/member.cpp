@@ -1,8 +1,6 @@
 #include "session/elastic/member.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -21,13 +19,15 @@ constexpr std::chrono::milliseconds kFarewell{300};
 // After which one that joins says why it is not in yet.
 constexpr std::chrono::seconds kSilentWait{10};
 
-// How messages begin that are none of membership, of which none begins so.
-constexpr std::byte kCopyMark{0xC0};  // epoch, step, bytes of the copy, bytes of it before this piece, and the piece
-constexpr std::byte kFarewellMark{0xC1};  // whether all ranks of the start are in the world
+// How the bodies of messages begin that are none of membership, of which none begins so.
+constexpr std::byte kCopyMark{0xC0};      // epoch, step, bytes of the copy, bytes of it before this piece, the piece
+constexpr std::byte kFarewellMark{0xC1};  // whether all ranks of the start are in the world; epoch, step delivered
 constexpr std::byte kFactsMark{0xC2};     // of a process that waits: a text
 constexpr std::byte kRefusalMark{0xC3};   // of such a one: why, a text
 constexpr std::byte kSparesMark{0xC4};    // how many the policy of this process has
 constexpr std::size_t kPieceBytes = 256 << 10;
+constexpr std::size_t kMostFacts = 512 << 10;
+constexpr std::size_t kMostRefusal = 16 << 10;
 
 wire::Bytes with_text(std::byte mark, const std::string& text) {
   wire::Bytes message{mark};
@@ -35,8 +35,11 @@ wire::Bytes with_text(std::byte mark, const std::string& text) {
   return message;
 }
 
-std::string text_of(std::span<const std::byte> message) {
-  return {reinterpret_cast<const char*>(message.data()) + 1, message.size() - 1};
+std::string text_of(wire::ByteReader& body, std::size_t most) {
+  if (body.left() > most) {
+    body.fail("it has a text of " + std::to_string(body.left()) + " bytes");
+  }
+  return std::string(wire::as_text(body.take(body.left())));
 }
 
 membership::World first_world(const Processes& processes, const membership::Settings& settings) {
@@ -52,10 +55,11 @@ Member::Member(std::shared_ptr<Processes> processes, const membership::Settings&
     : processes_(std::move(processes)),
       settings_(settings),
       machine_(processes_->self(), first_world(*processes_, settings), 0, settings, now()) {
+  enter(machine_.epoch_entered());
   wire::Bytes message{kSparesMark};
   wire::put_number(message, static_cast<std::uint32_t>(settings_.spares.size()));
   for (const Processes::Id who : processes_->joined() ? std::vector<Processes::Id>() : others()) {
-    processes_->send(who, message);
+    send_sealed(who, message);
   }
   thread_ = std::thread([this] { run(); });
 }
@@ -70,9 +74,11 @@ Member::~Member() {
   thread_.join();
   if (!failed_ && std::uncaught_exceptions() <= exceptions_) {
     // Before the machine's last words, of which the next world comes: who is in it knows then why.
-    const std::array farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(lacks_a_rank_of_the_start() ? 0 : 1)}};
+    wire::Bytes farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(lacks_a_rank_of_the_start() ? 0 : 1)}};
+    wire::put_number(farewell, entered_);
+    wire::put_number(farewell, machine_.delivered());
     for (const membership::Id who : others()) {
-      processes_->send(who, farewell);
+      send_sealed(who, farewell);
     }
   }
   machine_.leave();
@@ -111,60 +117,112 @@ void Member::run() noexcept {
     for (const Processes::Heard& one : heard) {
       hear(one);
     }
-    for (auto at = farewells_.begin(); at != farewells_.end();) {
-      if (Clock::now() >= at->second) {
-        note_end(at->first);
-        at = farewells_.erase(at);
-      } else {
-        ++at;
-      }
-    }
+    end_those_that_left();
     machine_.tick(now());
     act();
   }
 }
 
-void Member::hear(const Processes::Heard& heard) {
-  if (heard.came || heard.lost) {
-    if (heard.lost) {
-      lost_.insert(heard.from);
+void Member::end_those_that_left() {
+  for (auto at = farewells_.begin(); at != farewells_.end();) {
+    if (Clock::now() >= at->second.counts) {
+      note_end(at->second.end);
+      at = farewells_.erase(at);
+    } else {
+      ++at;
     }
-    return say_to_all_that_it_waits();
-  }
-  if (heard.ended) {
-    if (!farewells_.contains(heard.from) && !ended_.contains(heard.from)) {
-      note_loss_of(heard.from);
-      note_end(heard.from);
-    }
-    return;
-  }
-  switch (heard.message.empty() ? std::byte{0} : heard.message.front()) {
-    case kFarewellMark:
-      farewells_[heard.from] = Clock::now() + kFarewell;
-      left_.insert(heard.from);
-      if (heard.message.back() == std::byte{0}) {
-        processes_->note_loss();
-      }
-      break;
-    case kCopyMark: hear_copy(heard.from, heard.message); break;
-    case kFactsMark: hear_facts(heard.from, text_of(heard.message)); break;
-    case kRefusalMark: refused_ = Error(ErrorCode::mismatch, text_of(heard.message)); break;
-    case kSparesMark: hear_number_of_spares(heard.from, heard.message); break;
-    default: try { machine_.receive(membership::decode(heard.message), now());
-      } catch (const Error&) {
-        machine_.missed(heard.from, now());  // it says what no member would
-      }
   }
 }
 
-void Member::note_end(Processes::Id who) {
+void Member::hear(const Processes::Heard& heard) {
+  if (heard.ended) {
+    hear_of_end(heard);
+  } else if (heard.lost) {
+    lost_.insert(heard.from);
+    machine_.cut(heard.from, now());
+  } else if (heard.back) {
+    lost_.erase(heard.from);
+    machine_.back(heard.from);
+    told_facts_.erase(heard.from);  // they may have been lost
+    say_to_all_that_it_waits();
+  } else if (heard.came) {
+    say_to_all_that_it_waits();
+  } else {
+    hear_message(heard);
+  }
+}
+
+void Member::hear_of_end(const Processes::Heard& heard) {
+  const membership::Ended end{heard.from, heard.epoch, heard.step};
+  if (const auto left = farewells_.find(heard.from); left != farewells_.end()) {
+    left->second.end.epoch = std::max(left->second.end.epoch, end.epoch);
+    left->second.end.step = std::max(left->second.end.step, end.step);
+  } else if (!ended_.contains(heard.from)) {
+    note_loss_of(heard.from);
+    note_end(end);
+  }
+}
+
+// A message that was damaged on its way makes the step anew, as one that was lost would. One that came as it was sent
+// and says what no member would is another matter.
+void Member::hear_message(const Processes::Heard& heard) {
+  std::span<const std::byte> body;
+  try {
+    body = membership::unseal(heard.message);
+  } catch (const Error&) {
+    return machine_.missed(heard.from, now());
+  }
+  try {
+    wire::ByteReader in(body.subspan(1), "a message of another process");
+    switch (body.front()) {
+      case kFarewellMark: return hear_farewell(heard.from, in);
+      case kCopyMark: return hear_copy(heard.from, in);
+      case kFactsMark: return hear_facts(heard.from, text_of(in, kMostFacts));
+      case kRefusalMark: return hear_refusal(text_of(in, kMostRefusal));
+      case kSparesMark: return hear_number_of_spares(heard.from, in);
+      default: hear_of_world(heard.from, body);
+    }
+  } catch (const Error& error) {
+    machine_.distrust(heard.from, error.what(), now());
+  } catch (const std::bad_alloc&) {
+    machine_.missed(heard.from, now());
+  }
+}
+
+void Member::hear_of_world(Processes::Id from, std::span<const std::byte> body) {
+  const membership::Message message = membership::decode_body(body);
+  if (message.from != from) {
+    return machine_.distrust(from, "it says that it is " + processes_->describe(message.from), now());
+  }
+  machine_.receive(message, now());
+}
+
+void Member::hear_farewell(Processes::Id from, wire::ByteReader body) {
+  const bool is_whole = body.number<std::uint8_t>() != 0;
+  const auto epoch = body.number<std::uint32_t>();
+  const auto step = body.number<std::uint64_t>();
+  body.expect_end();
+  farewells_.try_emplace(from, Farewell{Clock::now() + kFarewell, {from, epoch, step}});
+  left_.insert(from);
+  if (!is_whole) {
+    processes_->note_loss();
+  }
+}
+
+void Member::note_end(const membership::Ended& end) {
+  const Processes::Id who = end.who;
   ended_.insert(who);
   facts_.erase(who);
-  const std::vector<membership::Id>& members = machine_.world().members;
-  if (!members.empty() && !std::binary_search(members.begin(), members.end(), who)) {
+  incoming_.erase(who);
+  if (!waits() && !is_member(who)) {
     note_loss_of(who);  // a spare, which would have stayed until the job ends
   }
-  machine_.dead(who, now());
+  machine_.dead(end, now());
+}
+
+bool Member::is_member(Processes::Id who) const {
+  const std::vector<membership::Id>& members = machine_.world().members;
+  return std::binary_search(members.begin(), members.end(), who);
 }
 
 // The launcher waits for no others.
@@ -174,33 +232,43 @@ void Member::note_loss_of(Processes::Id who) {
   }
 }
 
-// To those that can be reached: others that never end must not keep it from seeing that nobody is left.
 void Member::say_to_all_that_it_waits() {
   if (says_.empty()) {
     return;
   }
-  std::vector<Processes::Id> reached = others();
-  std::erase_if(reached, [&](Processes::Id who) { return lost_.contains(who); });
-  for (const Processes::Id who : reached) {
+  std::vector<Processes::Id> all = others();
+  for (const Processes::Id who : all) {
     if (told_facts_.insert(who).second) {
-      processes_->send(who, with_text(kFactsMark, says_));
+      send_sealed(who, with_text(kFactsMark, says_));
     }
   }
-  machine_.wait_among(std::move(reached));
+  machine_.wait_among(std::move(all));
 }
 
-// One that joins says it with its facts, and alone has to go where it is another number.
-void Member::hear_number_of_spares(Processes::Id from, std::span<const std::byte> message) {
+void Member::send_sealed(Processes::Id to, std::span<const std::byte> body, Processes::Lane lane) noexcept {
+  try {
+    processes_->send(to, membership::seal(body), lane);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): lost, as what cannot be sent
+  }
+}
+
+// One that joins says it with its facts, and alone has to go where it is another number. Said once, at the beginning.
+void Member::hear_number_of_spares(Processes::Id from, wire::ByteReader body) {
   const std::size_t mine = settings_.spares.size();
-  std::uint32_t theirs = 0;
-  if (message.size() == 1 + sizeof(theirs)) {
-    std::memcpy(&theirs, message.data() + 1, sizeof(theirs));
-    if (theirs != mine) {
-      refused_ =
-          Error(ErrorCode::mismatch, "[elastic] spares is " + std::to_string(mine) + " on " +
-                                         processes_->describe(processes_->self()) + " and " + std::to_string(theirs) +
-                                         " on " + processes_->describe(from) + "; give all processes the same policy");
-    }
+  const auto theirs = body.number<std::uint32_t>();
+  body.expect_end();
+  if (at_start(from) && told_spares_.insert(from).second && theirs != mine) {
+    refused_ =
+        Error(ErrorCode::mismatch, "[elastic] spares is " + std::to_string(mine) + " on " +
+                                       processes_->describe(processes_->self()) + " and " + std::to_string(theirs) +
+                                       " on " + processes_->describe(from) + "; give all processes the same policy");
+  }
+}
+
+// A rank is none that others could refuse.
+void Member::hear_refusal(const std::string& why) {
+  if (waits()) {
+    refused_ = Error(ErrorCode::mismatch, why);
   }
 }
 
@@ -213,12 +281,13 @@ void Member::hear_facts(Processes::Id from, const std::string& facts) {
     machine_.let_in(from);
     return;
   }
-  const std::string why = (at_start(from) ? "a spare, " : "") + processes_->describe(from) +
-                          ", cannot be a rank: " + plan::first_difference(own_facts_, "the job", facts, "it");
-  if (machine_.world().members.front() == machine_.self()) {
+  std::string why = (at_start(from) ? "a spare, " : "") + processes_->describe(from) +
+                    ", cannot be a rank: " + plan::first_difference(own_facts_, "the job", facts, "it");
+  why.resize(std::min(why.size(), kMostRefusal));
+  if (!waits() && machine_.world().members.front() == machine_.self()) {
     log(LogLevel::warning, why);
   }
-  processes_->send(from, with_text(kRefusalMark, why));  // by all: any of them may be stopped, or end
+  send_sealed(from, with_text(kRefusalMark, why));  // by all: any of them may be stopped, or end
 }
 
 void Member::let_in(std::string facts) {
@@ -265,33 +334,45 @@ void Member::say_who_keeps_it_out() const {
                           names + "; where one of them is stopped, end it");
 }
 
-// Pieces come in order; what is none is dropped, and the copy with it.
-void Member::hear_copy(Processes::Id from, std::span<const std::byte> message) {
+void Member::take_copies_up_to(std::uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  largest_copy_ = bytes;
+}
+
+// Pieces come in order. Memory is taken for what has come, and not for what is said to follow.
+void Member::hear_copy(Processes::Id from, wire::ByteReader body) {
+  const auto epoch = body.number<std::uint32_t>();
+  const auto step = body.number<std::uint64_t>();
+  const auto total = body.number<std::uint64_t>();
+  const auto before = body.number<std::uint64_t>();
+  const auto piece = body.take(body.left());
+  if (epoch < copies_from_ || !is_member(from) || largest_copy_ == 0) {
+    incoming_.erase(from);
+    return;
+  }
   try {
-    wire::ByteReader in(message.subspan(1), "a piece of a copy");
-    const auto epoch = in.number<std::uint32_t>();
-    const auto step = in.number<std::uint64_t>();
-    const auto total = in.number<std::uint64_t>();
-    const auto before = in.number<std::uint64_t>();
-    const auto piece = in.take(in.left());
-    if (epoch < copies_from_) {
-      incoming_.erase(from);
-      return;
+    if (total > largest_copy_) {
+      body.fail("a copy of " + std::to_string(total) + " bytes is more than residuals can be");
     }
     Copy& copy = incoming_[from];
     if (before == 0) {
       copy = {.epoch = epoch, .step = step, .bytes = {}};
     }
-    if (copy.epoch != epoch || copy.step != step || copy.bytes.size() != before) {
-      in.fail("it comes out of order");
+    if (copy.epoch != epoch || copy.step != step || copy.bytes.size() != before ||
+        piece.size() > total - std::min(before, total)) {
+      incoming_.erase(from);  // pieces before it may have been lost
+      return;
     }
     copy.bytes.insert(copy.bytes.end(), piece.begin(), piece.end());
     if (copy.bytes.size() >= total) {
       copies_[from] = std::move(copy);
       incoming_.erase(from);
     }
-  } catch (...) {  // no piece, or no memory for it
+  } catch (const std::bad_alloc&) {
     incoming_.erase(from);
+  } catch (...) {
+    incoming_.erase(from);
+    throw;
   }
 }
 
@@ -308,7 +389,7 @@ bool Member::send_copy(Processes::Id keeper, const Copy& copy) {
     wire::put_number(piece, static_cast<std::uint64_t>(copy.bytes.size()));
     wire::put_number(piece, static_cast<std::uint64_t>(at));
     wire::put(piece, copy.bytes.data() + at, size);
-    processes_->send(keeper, piece, Processes::Lane::bulk);
+    send_sealed(keeper, piece, Processes::Lane::bulk);
     at += size;
   } while (at < copy.bytes.size());
   return true;
@@ -333,16 +414,37 @@ void Member::forget_copies_before(std::uint32_t epoch) {
   std::erase_if(incoming_, is_old);
 }
 
+// Whoever hears of a later world must be able to rely on it that the end of this process would tell of that world: so a
+// process that joins is told behind it, and whoever was in the world before it.
 void Member::act() {
   for (const membership::Membership::Outgoing& out : machine_.take_messages()) {
+    enter(std::min(out.message.epoch, machine_.epoch_entered()));
     processes_->send(out.to, membership::encode(out.message));
   }
-  static_cast<void>(machine_.take_news());  // the machine's own state says the same
+  enter(machine_.epoch_entered());
+  for (const membership::News& news : machine_.take_news()) {  // of all else the machine's own state tells
+    if (const auto* lied = std::get_if<membership::Distrusted>(&news)) {
+      log(LogLevel::warning, processes_->describe(lied->who) + " says what no rank would, and is to go: " + lied->why);
+    }
+  }
   if (interrupt_ && over_locked(watched_)) {
     over_since_ = Clock::now();
     std::exchange(interrupt_, nullptr)();
   }
   changed_.notify_all();
+}
+
+void Member::enter(std::uint32_t epoch) {
+  if (epoch > entered_) {
+    entered_ = epoch;
+    processes_->enter(epoch);
+  }
+}
+
+void Member::miss(Processes::Id who) {
+  const std::lock_guard lock(mutex_);
+  machine_.missed(who, now());
+  act();
 }
 
 bool Member::over_locked(std::uint32_t epoch) const {
@@ -386,18 +488,20 @@ bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
   const std::uint64_t transaction = machine_.delivered() + 1;
   machine_.ready(transaction);
   act();
-  const auto decided = [&] {
+  const auto is_decided = [&] {
     return machine_.delivered() >= transaction || machine_.expelled() || machine_.world().epoch != epoch || refused_;
   };
+  const auto decided = [&] { return is_decided() || machine_.hopeless(); };
   if (!wait_awake(changed_, lock, limit, decided)) {
     for (const membership::Id who : machine_.unready()) {
       machine_.missed(who, now());
     }
     act();
-    if (!wait_awake(changed_, lock, limit, decided)) {
-      gave_up_ = true;
-      throw_no_agreement(limit);
-    }
+    static_cast<void>(wait_awake(changed_, lock, limit, decided));
+  }
+  if (!is_decided()) {
+    gave_up_ = true;
+    throw_no_agreement();
   }
   return machine_.delivered() >= transaction;
 }
@@ -409,17 +513,59 @@ bool Member::await_change(std::uint32_t epoch, std::chrono::milliseconds patienc
   if (gave_up_ || !wait_awake(changed_, lock, patience, is_over)) {
     return false;
   }
-  if (!wait_awake(changed_, lock, limit, changed)) {
-    throw_no_agreement(limit);
+  static_cast<void>(wait_awake(changed_, lock, limit, [&] { return changed() || machine_.hopeless(); }));
+  if (!changed()) {
+    throw_no_agreement();
   }
   throw_if_out();
   return true;
 }
 
-void Member::throw_no_agreement(std::chrono::milliseconds limit) const {
-  throw Error(ErrorCode::timeout, processes_->describe(processes_->self()) + ": no agreement on who goes on within " +
-                                      format_duration(limit) + "; waited for processes " + machine_.waits_for() +
-                                      ". Fewer than half of the ranks are reached where a network has come apart");
+void Member::confirm(std::chrono::milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  throw_if_out();
+  const std::uint64_t step = machine_.delivered();
+  lock.unlock();
+  processes_->count(step);  // before anybody is asked: those that answer may end, and this process then
+  lock.lock();
+  machine_.confirm(step);
+  act();
+  const auto counts = [&] { return waits() || machine_.confirmed() >= step; };
+  const auto over = [&] { return counts() || machine_.expelled() || refused_ || machine_.hopeless(); };
+  const bool in_time = wait_awake(changed_, lock, limit, over);
+  if (counts() && !machine_.expelled()) {
+    return;
+  }
+  throw_if_out();
+  if (in_time) {
+    throw_no_agreement();
+  }
+  throw Error(ErrorCode::timeout, processes_->describe(processes_->self()) + ": no quorum has said within " +
+                                      format_duration(limit) + " that the last step counts; there is no answer of " +
+                                      names(machine_.unconfirmed()));
+}
+
+std::string Member::names(const std::vector<Processes::Id>& ids) const {
+  std::string text;
+  for (const Processes::Id who : ids) {
+    text += (text.empty() ? "" : ", ") + processes_->describe(who);
+  }
+  return text.empty() ? "nobody" : text;
+}
+
+void Member::throw_no_agreement() const {
+  const std::string self = processes_->describe(processes_->self());
+  if (const auto ended = machine_.went_on()) {
+    throw Error(ErrorCode::expelled, self + ": the others went on without this process; " +
+                                         processes_->describe(ended->who) + " has ended in world " +
+                                         std::to_string(ended->epoch) + ", and this process is in world " +
+                                         std::to_string(machine_.world().epoch) + "; it must end");
+  }
+  const std::vector<Processes::Id> waiting = machine_.waits_for_word_of();
+  throw Error(ErrorCode::timeout,
+              self + ": no agreement on who goes on: there is no answer of " + names(machine_.waits_for()) +
+                  (waiting.empty() ? "" : ", and of those that wait to be ranks not of " + names(waiting)) +
+                  ". Fewer than half of the ranks are reached, or half without the lowest, and the others may go on");
 }
 
 }  // namespace gradwire::session

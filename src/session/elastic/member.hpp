@@ -65,23 +65,31 @@ class Member {
   /// This process holds all that it needs of the next transaction. Waits until all members of `epoch` do: true; false
   /// when the epoch ended without. After `limit` it takes those that do not answer for gone.
   bool commit(std::uint32_t epoch, std::chrono::milliseconds limit);
+  /// Returns once a quorum has said that the last transaction which this process delivered counts: it does in all
+  /// worlds that follow, whatever becomes of this process. Error(expelled), or Error(timeout) that names who did not
+  /// answer within `limit`.
+  void confirm(std::chrono::milliseconds limit);
   /// What another rank wants to be kept: of transaction or step `step`.
   struct Copy {
     std::uint32_t epoch = 0;  // in which it was made
     std::uint64_t step = 0;
     wire::Bytes bytes;
   };
+  /// Of others, up to this size; none before.
+  void take_copies_up_to(std::uint64_t bytes);
   /// Sends a copy to `keeper` in the background. False: the one before is still on its way there, and this one is not
   /// sent.
   bool send_copy(Processes::Id keeper, const Copy& copy);
   /// The latest that `of` sent in `epoch`, whole; none: nothing came.
   [[nodiscard]] std::optional<Copy> take_copy(Processes::Id of, std::uint32_t epoch);
+  /// `who` failed a step: the others hear that it is missed here.
+  void miss(Processes::Id who);
   /// Nobody will take those that were made before `epoch`, nor what of them still comes.
   void forget_copies_before(std::uint32_t epoch);
 
   /// Waits until the world after `epoch` is agreed on: true. False where nobody is missed for `patience`.
   /// Error(expelled) where the others went on without this process, Error(timeout) where an agreement takes more than
-  /// `limit`, as on the smaller side of a network that came apart.
+  /// `limit`, or as soon as too few are left to agree: on the smaller side of a network that came apart.
   bool await_change(std::uint32_t epoch, std::chrono::milliseconds patience, std::chrono::milliseconds limit);
 
  private:
@@ -94,18 +102,30 @@ class Member {
   [[nodiscard]] std::vector<Processes::Id> others() const;
   void run() noexcept;
   void hear(const Processes::Heard& heard);
+  void hear_message(const Processes::Heard& heard);
+  void hear_of_world(Processes::Id from, std::span<const std::byte> body);
+  void hear_of_end(const Processes::Heard& heard);
+  void end_those_that_left();
   void note_loss_of(Processes::Id who);
   void say_to_all_that_it_waits();
   void say_who_keeps_it_out() const;
+  void send_sealed(Processes::Id to, std::span<const std::byte> body,
+                   Processes::Lane lane = Processes::Lane::prompt) noexcept;
+  void hear_farewell(Processes::Id from, wire::ByteReader body);
   void hear_facts(Processes::Id from, const std::string& facts);
-  void hear_number_of_spares(Processes::Id from, std::span<const std::byte> message);
-  void note_end(Processes::Id who);
-  void hear_copy(Processes::Id from, std::span<const std::byte> message);
+  void hear_refusal(const std::string& why);
+  void hear_number_of_spares(Processes::Id from, wire::ByteReader body);
+  void note_end(const membership::Ended& who);
+  void hear_copy(Processes::Id from, wire::ByteReader body);
+  void enter(std::uint32_t epoch);
   /// What the machine says goes out. The caller holds the lock.
   void act();
   [[nodiscard]] bool over_locked(std::uint32_t epoch) const;
+  [[nodiscard]] bool waits() const { return machine_.world().members.empty(); }
+  [[nodiscard]] bool is_member(Processes::Id who) const;
   void throw_if_out() const;
-  [[noreturn]] void throw_no_agreement(std::chrono::milliseconds limit) const;
+  [[noreturn]] void throw_no_agreement() const;
+  [[nodiscard]] std::string names(const std::vector<Processes::Id>& ids) const;
 
   std::shared_ptr<Processes> processes_;
   const membership::Settings settings_;
@@ -119,8 +139,15 @@ class Member {
   std::map<membership::Id, Copy> copies_;    // whole
   std::map<membership::Id, Copy> incoming_;  // so far
   std::uint32_t copies_from_ = 0;            // copies of epochs before this one are not kept
+  std::uint64_t largest_copy_ = 0;           // longer ones are not, either
   std::set<membership::Id> left_;            // said farewell
-  std::map<membership::Id, Clock::time_point> farewells_;  // said by these; when they count as ended
+  struct Farewell {
+    Clock::time_point counts;  // as an end
+    membership::Ended end;
+  };
+  std::map<membership::Id, Farewell> farewells_;
+  std::set<membership::Id> told_spares_;  // have said how many there are
+  std::uint32_t entered_ = 0;             // the last epoch that the others hear of with the end of this process
   // Of those that wait.
   std::map<membership::Id, std::string> facts_;  // that each has said
   std::string own_facts_;                        // none: nobody is let in

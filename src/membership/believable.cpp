@@ -1,0 +1,114 @@
+// What no process says that keeps to the rules: bounds of what a message may hold, from what this process knows. A
+// member that lies within them is believed.
+#include <algorithm>
+
+#include "membership/membership.hpp"
+
+namespace gradwire::membership {
+namespace {
+
+constexpr std::uint64_t kMostRounds = 1U << 16;  // by which a ballot may be ahead of those that this process has seen
+constexpr std::uint32_t kMostMissed = 1U << 16;  // worlds of which it has not heard
+constexpr std::uint32_t kMostEpoch = 1U << 31;   // so that the next one has a number
+constexpr std::uint64_t kMostStep = 1ULL << 62;
+
+bool holds(const std::vector<Id>& ids, Id who) { return std::ranges::binary_search(ids, who); }
+
+}  // namespace
+
+bool Membership::known(Id who) const {
+  return at_start(who) || newcomers_.contains(who) || std::ranges::find(told_of_wait_, who) != told_of_wait_.end();
+}
+
+// Nobody delivers a step in this epoch that this process has not said that it holds.
+std::uint64_t Membership::most_delivered() const {
+  const auto own = ready_.find(self_);
+  return std::max(entered_, own == ready_.end() ? 0 : own->second);
+}
+
+// Empty where nothing is.
+std::string Membership::what_is_wrong(const Message& message) const {
+  if (message.from == self_) {
+    return "it says that it is this process";
+  }
+  if (message.kind == Message::Kind::decided) {
+    if (!message.decision) {
+      return "it says that something was decided, and not what";
+    }
+    return message.decision->world.epoch <= world_.epoch ? "" : what_is_wrong_with_decided(*message.decision);
+  }
+  if (expelled_ || message.epoch != world_.epoch || !member(self_) || !member(message.from)) {
+    return "";  // the epoch alone is read
+  }
+  switch (message.kind) {
+    case Message::Kind::beat:
+    case Message::Kind::confirm:
+    case Message::Kind::confirmed:
+      return message.step <= most_delivered() ? "" : "it delivered a step that not all hold";
+    case Message::Kind::ready:
+      return message.step <= most_delivered() + 1 ? "" : "it holds a step before the one before it counts";
+    case Message::Kind::prepare:
+    case Message::Kind::promise:
+    case Message::Kind::refuse:
+    case Message::Kind::accept:
+    case Message::Kind::accepted: return what_is_wrong_with_ballot(message);
+    default: return "";
+  }
+}
+
+std::string Membership::what_is_wrong_with_ballot(const Message& message) const {
+  const bool leads = message.kind == Message::Kind::prepare || message.kind == Message::Kind::accept;
+  if (message.ballot.round == 0 || message.ballot.round > promised_.round + kMostRounds || !member(message.ballot.by) ||
+      (leads && message.ballot.by != message.from)) {
+    return "it names a ballot that there cannot be";
+  }
+  if (message.kind == Message::Kind::accept && !message.decision) {
+    return "it wants nothing to be accepted";
+  }
+  if (message.kind == Message::Kind::promise) {
+    const auto too_far = [&](std::uint64_t step) { return step > most_delivered() + 1; };
+    if (message.step > most_delivered() || message.ready.size() != world_.members.size() ||
+        std::ranges::any_of(message.ready, too_far)) {
+      return "it promises with steps that there cannot be";
+    }
+    if (message.decision.has_value() != (message.accepted.round > 0) || message.ballot < message.accepted) {
+      return "it has accepted a decision in no ballot";
+    }
+  }
+  return message.decision ? what_is_wrong_with_next(*message.decision) : "";
+}
+
+// Of the world behind this process's own.
+std::string Membership::what_is_wrong_with_next(const Decision& next) const {
+  const std::vector<Id>& ids = next.world.members;
+  if (next.world.epoch != world_.epoch + 1) {
+    return "its next world is " + std::to_string(next.world.epoch);
+  }
+  if (std::ranges::none_of(ids, [&](Id who) { return member(who); }) ||
+      !std::ranges::all_of(ids, [&](Id who) { return who == self_ || known(who); })) {
+    return "its next world has members that there cannot be";
+  }
+  if (next.delivered > most_delivered() || (holds(ids, self_) && next.delivered < delivered_)) {
+    return "its next world has delivered step " + std::to_string(next.delivered);
+  }
+  return "";
+}
+
+std::string Membership::what_is_wrong_with_decided(const Decision& decision) const {
+  const std::uint32_t epoch = decision.world.epoch;
+  if (decision.world.members.empty() || decision.delivered > kMostStep || epoch > kMostEpoch) {
+    return "it has decided on a world that there cannot be";
+  }
+  if (world_.members.empty() || expelled_) {
+    return "";
+  }
+  if (epoch == world_.epoch + 1) {
+    return what_is_wrong_with_next(decision);
+  }
+  // Who is in two worlds one after the other has answered in the first. But one that waited may be taken for one that
+  // still does.
+  const bool again = holds(decision.world.members, self_) && !waited_;
+  return again || epoch - world_.epoch > kMostMissed ? "it has decided on a world that cannot be this process's" : "";
+}
+
+}  // namespace gradwire::membership
