@@ -222,6 +222,9 @@ class MortalProcesses final : public Processes {
   [[nodiscard]] std::uint64_t unsent(Id to, Lane lane) const noexcept override { return inner_->unsent(to, lane); }
   void wake() noexcept override { inner_->wake(); }
   void end() noexcept override { inner_->end(); }
+  void enter(std::uint32_t epoch) noexcept override { inner_->enter(epoch); }
+  void count(std::uint64_t step) noexcept override { inner_->count(step); }
+  void trust_resets() noexcept override { inner_->trust_resets(); }
   void note_loss() noexcept override {
     inner_->note_loss();
     if (life_->on_loss) {
