@@ -282,7 +282,7 @@ std::shared_ptr<Processes> join_inproc_processes(const Processes& one) {
 namespace transport {
 namespace {
 
-const InprocProcesses& inproc(const Processes& one) {
+const InprocProcesses& as_inproc(const Processes& one) {
   const auto* own = dynamic_cast<const InprocProcesses*>(&one);
   if (own == nullptr) {
     throw Error(ErrorCode::invalid_argument, "only links of make_inproc_processes() can be broken");
@@ -293,10 +293,10 @@ const InprocProcesses& inproc(const Processes& one) {
 }  // namespace
 
 void break_link(const Processes& one, Processes::Id other, Witness witness) {
-  inproc(one).hub().break_link(one.self(), other, witness);
+  as_inproc(one).hub().break_link(one.self(), other, witness);
 }
 
-void heal_link(const Processes& one, Processes::Id other) { inproc(one).hub().heal_link(one.self(), other); }
+void heal_link(const Processes& one, Processes::Id other) { as_inproc(one).hub().heal_link(one.self(), other); }
 
 }  // namespace transport
 
