@@ -5,14 +5,18 @@
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "base/forked.hpp"
 #include "gradwire/processes.hpp"
+#include "transport/inproc_links.hpp"
 
 namespace gradwire {
 namespace {
+
+using transport::Witness;
 
 class Hub {
  public:
@@ -35,7 +39,7 @@ class Hub {
     Inbox& own = inboxes_.emplace_back();
     for (Id other = 0; other < who; ++other) {
       if (inboxes_[other].closed) {
-        own.heard.push_back({.from = other, .ended = true});
+        own.heard.push_back(end_of(other));
       } else {
         give(other, {.from = who, .came = true});
       }
@@ -45,8 +49,63 @@ class Hub {
 
   void send(Id to, Heard heard) {
     const std::lock_guard lock(mutex_);
-    if (to < inboxes_.size() && !inboxes_[to].closed && !inboxes_[heard.from].closed) {
-      give(to, std::move(heard));
+    if (to < inboxes_.size() && !inboxes_[to].closed && !inboxes_[heard.from].closed && !knows_end(to, heard.from) &&
+        !knows_end(heard.from, to)) {
+      const auto link = broken_.find(pair_of(heard.from, to));
+      if (link == broken_.end()) {
+        give(to, std::move(heard));
+      } else {
+        link->second.waiting.emplace_back(to, std::move(heard));
+      }
+    }
+  }
+
+  void enter(Id who, std::uint32_t epoch) {
+    const std::lock_guard lock(mutex_);
+    inboxes_[who].epoch = epoch;
+  }
+  void count_step(Id who, std::uint64_t step) {
+    const std::lock_guard lock(mutex_);
+    inboxes_[who].step = step;
+  }
+  void trust_resets(Id who) {
+    const std::lock_guard lock(mutex_);
+    inboxes_[who].trusts_resets = true;
+  }
+
+  void break_link(Id one, Id other, Witness witness) {
+    const std::lock_guard lock(mutex_);
+    check(other);
+    if (one == other || !broken_.try_emplace(pair_of(one, other), Broken{.witness = witness, .waiting = {}}).second) {
+      return;
+    }
+    for (const auto& [who, from] : {std::pair(one, other), std::pair(other, one)}) {
+      if (inboxes_[who].closed || inboxes_[from].closed || knows_end(who, from)) {
+        continue;
+      }
+      if (inboxes_[who].trusts_resets) {
+        tell_end(who, {.from = from, .ended = true});
+      } else {
+        give(who, {.from = from, .lost = true});
+      }
+    }
+  }
+  void heal_link(Id one, Id other) {
+    const std::lock_guard lock(mutex_);
+    check(other);
+    auto link = broken_.extract(pair_of(one, other));
+    if (link.empty() || inboxes_[one].closed || inboxes_[other].closed) {
+      return;
+    }
+    for (const auto& [who, from] : {std::pair(one, other), std::pair(other, one)}) {
+      if (!knows_end(who, from)) {
+        give(who, {.from = from, .back = true});
+      }
+    }
+    for (auto& [to, heard] : link.mapped().waiting) {
+      if (!knows_end(to, heard.from)) {
+        give(to, std::move(heard));
+      }
     }
   }
 
@@ -72,8 +131,10 @@ class Hub {
     inboxes_[who].heard.clear();
     inboxes_[who].changed.notify_all();
     for (Id other = 0; other < inboxes_.size(); ++other) {
-      if (!inboxes_[other].closed) {
-        give(other, {.from = who, .ended = true});
+      const auto link = broken_.find(pair_of(who, other));
+      const bool reaches = link == broken_.end() || link->second.witness == Witness::reached;
+      if (!inboxes_[other].closed && !knows_end(other, who) && reaches) {
+        tell_end(other, end_of(who));
       }
     }
   }
@@ -102,9 +163,31 @@ class Hub {
     std::vector<Heard> heard;
     bool woken = false;
     bool closed = false;
+    bool trusts_resets = false;
+    std::uint32_t epoch = 0;
+    std::uint64_t step = 0;
+    std::set<Id> ended;  // of which it was told
+  };
+  struct Broken {
+    Witness witness = Witness::reached;
+    std::vector<std::pair<Id, Heard>> waiting;  // for whom
   };
 
-  // The caller holds the lock.
+  // The caller of these holds the lock.
+  static std::pair<Id, Id> pair_of(Id one, Id other) { return {std::min(one, other), std::max(one, other)}; }
+  void check(Id who) const {
+    if (who >= inboxes_.size()) {
+      throw Error(ErrorCode::invalid_argument, "there is no process " + std::to_string(who));
+    }
+  }
+  [[nodiscard]] Heard end_of(Id who) const {
+    return {.from = who, .ended = true, .epoch = inboxes_[who].epoch, .step = inboxes_[who].step};
+  }
+  [[nodiscard]] bool knows_end(Id who, Id of) const { return inboxes_[who].ended.contains(of); }
+  void tell_end(Id to, Heard end) {
+    inboxes_[to].ended.insert(end.from);
+    give(to, std::move(end));
+  }
   void give(Id to, Heard heard) {
     inboxes_[to].heard.push_back(std::move(heard));
     inboxes_[to].changed.notify_all();
@@ -114,6 +197,7 @@ class Hub {
   const bool open_;
   const std::size_t start_;
   std::deque<Inbox> inboxes_;
+  std::map<std::pair<Id, Id>, Broken> broken_;  // links
   std::map<std::pair<std::uint32_t, std::vector<Id>>, std::vector<std::shared_ptr<Transport>>> worlds_;
 };
 
@@ -155,6 +239,10 @@ class InprocProcesses final : public Processes {
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override { return hub_->hear(self_, wait); }
   void wake() noexcept override { hub_->wake(self_); }
   void end() noexcept override { hub_->end(self_); }
+  void enter(std::uint32_t epoch) noexcept override { hub_->enter(self_, epoch); }
+  void count(std::uint64_t step) noexcept override { hub_->count_step(self_, step); }
+  void trust_resets() noexcept override { hub_->trust_resets(self_); }
+  [[nodiscard]] Hub& hub() const noexcept { return *hub_; }
 
   [[nodiscard]] std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
                                                    std::chrono::milliseconds /*timeout*/) override {
@@ -190,5 +278,26 @@ std::shared_ptr<Processes> join_inproc_processes(const Processes& one) {
   }
   return own->join();
 }
+
+namespace transport {
+namespace {
+
+const InprocProcesses& as_inproc(const Processes& one) {
+  const auto* own = dynamic_cast<const InprocProcesses*>(&one);
+  if (own == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "only links of make_inproc_processes() can be broken");
+  }
+  return *own;
+}
+
+}  // namespace
+
+void break_link(const Processes& one, Processes::Id other, Witness witness) {
+  as_inproc(one).hub().break_link(one.self(), other, witness);
+}
+
+void heal_link(const Processes& one, Processes::Id other) { as_inproc(one).hub().heal_link(one.self(), other); }
+
+}  // namespace transport
 
 }  // namespace gradwire

@@ -1,6 +1,6 @@
-// MPI processes of which some may end. They reach each other by connections of their own, whose end tells of the end of
-// a process, and need nothing of MPI for it. A new world is MPI_Comm_create_group() of those that are left, which
-// works with any MPI whose launcher lets them live.
+// MPI processes of which some may end. They reach each other by connections of their own, and learn of ends by
+// witnesses (tcp/tcp_links.hpp), and need nothing of MPI for it. A new world is MPI_Comm_create_group() of those that
+// are left, which works with any MPI whose launcher lets them live.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -24,10 +24,6 @@
 #include "transport/mpi_communicators.hpp"
 #include "transport/mpi_environment.hpp"
 #include "transport/mpi_transport.hpp"
-#include "transport/tcp/tcp_channel.hpp"
-#include "transport/tcp/tcp_connect.hpp"
-#include "transport/tcp/tcp_descriptors.hpp"
-#include "transport/tcp/tcp_introduction.hpp"
 #include "transport/tcp/tcp_processes.hpp"
 #include "transport/tcp/tcp_report_end.hpp"
 
@@ -77,70 +73,38 @@ class MpiRendezvous {
   std::map<std::string, std::string> texts_;
 };
 
-// Of the prompt lanes, by rank, then of the bulk lanes.
-std::vector<tcp::Socket> connect_processes(MPI_Comm comm, int rank, int size, std::chrono::milliseconds timeout) {
-  MpiRendezvous rendezvous(comm, rank, timeout);
-  tcp::Connections made = tcp::connect_all(rendezvous.make(), {.rank = rank, .world_size = size, .timeout = timeout});
-  std::vector<tcp::Socket> sockets(2 * made.peers.size());
-  for (std::size_t i = 0; i < made.peers.size(); ++i) {
-    sockets[i] = std::move(made.peers[i].control);
-    sockets[i + made.peers.size()] = std::move(made.peers[i].messages);
-  }
-  return sockets;
-}
-
 std::atomic<bool> g_lost_ranks = false;  // a world of the job was not its first, as far as is known here
 
 class MpiProcesses final : public Processes {
  public:
-  MpiProcesses(MPI_Comm comm, std::chrono::milliseconds timeout) {
-    check_mpi(MPI_Comm_size(comm, &size_), "MPI_Comm_size");
-    constexpr std::size_t kOfProcess = 2;  // connections with each other one
-    tcp::check_descriptors(static_cast<std::size_t>(size_) - 1, kOfProcess, "");
-    check_mpi(MPI_Comm_rank(comm, &rank_), "MPI_Comm_rank");
-    number_process(static_cast<std::uint32_t>(rank_));
+  MpiProcesses(MPI_Comm comm, std::chrono::milliseconds timeout, std::shared_ptr<witness::Agent> agent) {
+    int rank = 0;
+    int size = 1;
+    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
     base_ = duplicate(comm, timeout, "duplicating the communicator (MPI_Comm_idup)");
-    names_ = exchange_texts(base_, "rank " + std::to_string(rank_) + " (" + tcp::process_name() + ")", timeout);
-    nodes_ = find_nodes(base_, rank_, size_, timeout);
-    channel_ = std::make_unique<tcp::Channel>(connect_processes(base_, rank_, size_, timeout));
+    nodes_ = find_nodes(base_, rank, size, timeout);
+    MpiRendezvous rendezvous(base_, rank, timeout);
+    others_ = make_tcp_processes(rendezvous.make(), {.rank = rank, .world_size = size, .timeout = timeout},
+                                 {.agent = std::move(agent), .worlds = false});
   }
-  // The communicator is left to MPI: freeing it is collective, and ranks may be gone.
-  ~MpiProcesses() override { channel_->end(); }
 
-  [[nodiscard]] Id self() const noexcept override { return static_cast<Id>(rank_); }
-  [[nodiscard]] std::vector<Id> all() const override {
-    std::vector<Id> ids(static_cast<std::size_t>(size_));
-    std::iota(ids.begin(), ids.end(), Id{0});
-    return ids;
-  }
-  [[nodiscard]] std::string describe(Id who) const override {
-    return who < names_.size() ? names_[who] : "process " + std::to_string(who);
-  }
+  // The communicator is left to MPI: freeing it is collective, and ranks may be gone.
+  [[nodiscard]] Id self() const noexcept override { return others_->self(); }
+  [[nodiscard]] std::vector<Id> all() const override { return others_->all(); }
+  [[nodiscard]] std::string describe(Id who) const override { return others_->describe(who); }
 
   using Processes::send;
   void send(Id to, std::span<const std::byte> message, Lane lane) noexcept override {
-    channel_->send(socket_of(to, lane), message);
+    others_->send(to, message, lane);
   }
-  [[nodiscard]] std::uint64_t unsent(Id to, Lane lane) const noexcept override {
-    return channel_->unsent(socket_of(to, lane));
-  }
-  [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override {
-    const auto size = static_cast<Id>(size_);
-    std::vector<Heard> heard;
-    for (tcp::Channel::Heard& one : channel_->hear(wait)) {
-      const Id from = one.from % size;
-      if (one.lost) {
-        heard.push_back({.from = from, .lost = true});
-      } else if (!one.ended) {
-        heard.push_back({.from = from, .message = std::move(one.message)});
-      } else if (one.ended && ++ended_lanes_[from] == 2) {  // behind all that it sent
-        heard.push_back({.from = from, .ended = true});
-      }
-    }
-    return heard;
-  }
-  void wake() noexcept override { channel_->wake(); }
-  void end() noexcept override { channel_->end(); }
+  [[nodiscard]] std::uint64_t unsent(Id to, Lane lane) const noexcept override { return others_->unsent(to, lane); }
+  [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override { return others_->hear(wait); }
+  void wake() noexcept override { others_->wake(); }
+  void end() noexcept override { others_->end(); }
+  void enter(std::uint32_t epoch) noexcept override { others_->enter(epoch); }
+  void count(std::uint64_t step) noexcept override { others_->count(step); }
+  void trust_resets() noexcept override { others_->trust_resets(); }
   void note_loss() noexcept override { g_lost_ranks = true; }
   void note_no_place() noexcept override { tcp::this_process_had_no_place(); }
 
@@ -181,18 +145,16 @@ class MpiProcesses final : public Processes {
     return comm;
   }
 
-  [[nodiscard]] std::uint32_t socket_of(Id who, Lane lane) const noexcept {
-    return lane == Lane::prompt ? who : who + static_cast<std::uint32_t>(size_);
-  }
-
-  int rank_ = 0;
-  int size_ = 1;
   MPI_Comm base_ = MPI_COMM_NULL;
-  std::vector<std::string> names_;
   std::vector<std::uint32_t> nodes_;  // the lowest rank of each one's
-  std::unique_ptr<tcp::Channel> channel_;
-  std::map<Id, int> ended_lanes_;  // of hear() alone
+  std::shared_ptr<Processes> others_;
 };
+
+// That of elastic_main.
+std::shared_ptr<witness::Agent>& agent_of_this_process() {
+  static auto& agent = *new std::shared_ptr<witness::Agent>;  // never destroyed: it tells when this process is gone
+  return agent;
+}
 
 }  // namespace
 }  // namespace gradwire::transport
@@ -207,7 +169,7 @@ std::shared_ptr<Processes> make_processes(MPI_Comm comm, std::chrono::millisecon
                 "gradwire::mpi::make_processes: a job that goes on without ranks needs MPI_THREAD_MULTIPLE; initialise "
                 "with MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted)");
   }
-  return make_shared_at_home<transport::MpiProcesses>(comm, timeout);
+  return make_shared_at_home<transport::MpiProcesses>(comm, timeout, transport::agent_of_this_process());
 }
 
 std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& given) {
@@ -222,13 +184,17 @@ std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& given) 
   return transport::make_tcp_processes(
       rendezvous.make(),
       {.rank = rank, .world_size = size, .interface = join_file.interface, .timeout = join_file.timeout},
-      join_file.path, [] { transport::g_lost_ranks = true; });
+      {.join_file = join_file.path,
+       .on_loss = [] { transport::g_lost_ranks = true; },
+       .agent = transport::agent_of_this_process()});
 }
 
 std::shared_ptr<Processes> join_processes(const JoinFile& given) {
   const JoinFile join_file = with_checked_timeout(given, "gradwire::mpi::join_processes");
-  return transport::join_tcp_processes(
-      {.join_file = join_file.path, .interface = join_file.interface, .timeout = join_file.timeout});
+  return transport::join_tcp_processes({.join_file = join_file.path,
+                                        .interface = join_file.interface,
+                                        .timeout = join_file.timeout,
+                                        .agent = transport::agent_of_this_process()});
 }
 
 std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv) {
@@ -240,6 +206,8 @@ std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv) {
                 "same file, so unset the latter");
   }
   const std::string interface = environment("GRADWIRE_SOCKET_IFNAME").value_or("");
+  // Before MPI_Init, whose threads and memory a process that forks off must not have.
+  transport::agent_of_this_process() = transport::witness::Agent::start();
   if (join) {
     return join_processes({.path = from_start_directory(*join), .interface = interface});
   }

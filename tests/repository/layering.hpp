@@ -29,7 +29,7 @@ inline const std::vector<Layer> kLayers = {
     {"membership", {"wire"}, {}},
     {"kernels", {"wire"}, {}},
     {"codec", {"kernels", "wire"}, {"codec_spec"}},
-    {"transport", {"base"}, {"transport", "link", "threading", "mpi_transport", "processes"}},
+    {"transport", {"wire"}, {"transport", "link", "threading", "mpi_transport", "processes"}},
     {"emulation", {"transport"}, {"emulation"}},
     {"collective", {"codec", "transport", "memory", "observe"}, {"reduction"}},
     {"policy", {"collective"}, {"policy"}},

@@ -30,6 +30,7 @@
 #include "transport/tcp/tcp_introduction.hpp"
 #include "transport/tcp/tcp_join_file.hpp"
 #include "transport/tcp/tcp_processes.hpp"
+#include "transport/tcp/tcp_reception.hpp"
 
 namespace gradwire::test {
 
@@ -95,6 +96,8 @@ class Ear {
         heard_[one.from].push_back(
             one.came    ? "came"
             : one.ended ? "ended"
+            : one.lost  ? "lost"
+            : one.back  ? "back"
                         : std::string(reinterpret_cast<const char*>(one.message.data()), one.message.size()));
         changed_.notify_all();
       }
@@ -125,7 +128,8 @@ class TcpProcesses : public ::testing::Test {
     std::vector<std::shared_ptr<Processes>> made(static_cast<std::size_t>(count));
     in_parallel(count, [&](int rank) {
       made[static_cast<std::size_t>(rank)] = transport::make_tcp_processes(
-          store.rendezvous(), {.rank = rank, .world_size = count, .interface = "lo", .timeout = seconds(20)}, file);
+          store.rendezvous(), {.rank = rank, .world_size = count, .interface = "lo", .timeout = seconds(20)},
+          {.join_file = file});
     });
     for (auto& one : made) {
       all_.push_back(std::make_unique<Ear>(std::move(one)));
@@ -222,8 +226,8 @@ inline Half begin_to_join(const Acquaintance& process, std::uint32_t token) {
   Half half;
   std::string why;
   const auto until = Clock::now() + seconds(10);
-  half.prompt = process.card.reach(until, {.rank = token, .control = 1}, process.id, why);
-  half.bulk = process.card.reach(until, {.rank = token, .control = 0}, process.id, why);
+  half.prompt = process.card.reach(until, {.rank = token, .purpose = 1}, process.id, why);
+  half.bulk = process.card.reach(until, {.rank = token, .purpose = 0}, process.id, why);
   EXPECT_TRUE(half.prompt.valid() && half.bulk.valid()) << why;
   half.turn = transport::tcp::read_message(half.prompt, until);
   EXPECT_TRUE(half.turn);

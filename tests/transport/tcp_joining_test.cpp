@@ -257,9 +257,11 @@ class Teller {
  public:
   Teller(transport::tcp::Listening at, Id id, std::vector<Acquaintance> known)
       : known_(std::move(known)),
-        door_(std::move(at.listeners), {.nonce = at.card.nonce, .rank = id},
-              {.turn = [this] { return transport::tcp::Turn{.start = 3, .highest = 2, .known = known_}; },
-               .admit = [this](transport::tcp::Door::Guest guest) { admit(std::move(guest)); }}) {}
+        door_({.turn = [this] { return transport::tcp::Turn{.start = 3, .highest = 2, .known = known_}; },
+               .admit = [this](transport::tcp::Door::Guest guest) { admit(std::move(guest)); }}),
+        reception_(std::move(at.listeners), {.nonce = at.card.nonce, .rank = id}, transport::tcp::kEndOfTokens,
+                   {.came = [this](transport::tcp::Accepted accepted) { door_.knock(std::move(accepted)); },
+                    .made = [](transport::tcp::Dialer::Made) {}}) {}
   [[nodiscard]] int admitted() const { return admitted_; }
 
  private:
@@ -274,6 +276,7 @@ class Teller {
   std::vector<transport::tcp::Door::Guest> guests_;
   std::atomic<int> admitted_ = 0;
   transport::tcp::Door door_;
+  transport::tcp::Reception reception_;
 };
 
 // The connection of two processes broke, and the job may go on without one of them, which has not ended: who joins

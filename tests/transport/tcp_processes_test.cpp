@@ -81,7 +81,7 @@ TEST_F(TcpProcesses, AWorldThatOneDoesNotComeToTimesOut) {
   EXPECT_EQ(error_of([&] { (void)at(0).connect({1}, 2); }).code(), ErrorCode::invalid_argument);
 }
 
-TEST_F(TcpProcesses, WithoutAFileNobodyListens) {
+TEST_F(TcpProcesses, WithoutAFileNobodyJoins) {
   start(2, "");
   EXPECT_FALSE(std::filesystem::exists(file_));
   expect_world({&at(0), &at(1)}, 1);

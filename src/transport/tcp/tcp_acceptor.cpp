@@ -29,7 +29,7 @@ std::optional<Accepted> Acceptor::take(Clock::time_point deadline, const Socket&
       if (heard == Heard::all) {
         Accepted accepted{.socket = std::move(visitor->socket),
                           .rank = static_cast<int>(visitor->said.rank),
-                          .control = visitor->said.control == 1};
+                          .purpose = static_cast<Purpose>(visitor->said.purpose)};
         visitors_.erase(visitor);
         return accepted;
       }
@@ -92,7 +92,7 @@ void Acceptor::drop_oldest() {
 // The answer is small and the connection new, so that it never waits for room.
 bool Acceptor::answer(Visitor& visitor) const {
   Greeting mine = own_;
-  mine.control = visitor.said.control;
+  mine.purpose = visitor.said.purpose;
   visitor.answered = std::exchange(visitor.said, {});
   visitor.bytes = 0;
   return write_until(visitor.socket, bytes_of(mine), Clock::now());
@@ -112,7 +112,8 @@ Acceptor::Heard Acceptor::judge(Visitor& visitor) const {
     return said == *visitor.answered ? Heard::all : Heard::nothing_of_ours;
   }
   const bool expected = (said.nonce ^ own_.nonce) == 0;  // one comparison of all bits
-  if (!expected || said.control > 1 || said.rank < ranks_.first || said.rank >= ranks_.end) {
+  if (!expected || said.purpose > static_cast<std::uint32_t>(ranks_.last) || said.rank < ranks_.first ||
+      said.rank >= ranks_.end) {
     visitor.refused = true;
     return Heard::more;
   }

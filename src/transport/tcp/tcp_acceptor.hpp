@@ -16,7 +16,7 @@ namespace gradwire::transport::tcp {
 struct Accepted {
   Socket socket;
   int rank = 0;
-  bool control = false;
+  Purpose purpose = Purpose::messages;
 };
 
 class Acceptor {
@@ -25,7 +25,8 @@ class Acceptor {
   struct Ranks {
     std::uint32_t first = 0;
     std::uint32_t end = 0;
-    std::size_t at_once = 0;  // connections of theirs
+    std::size_t at_once = 0;          // connections of theirs
+    Purpose last = Purpose::control;  // that they may have
   };
   /// `own`: the greeting that this rank answers with; whoever connects must know its nonce.
   Acceptor(std::vector<Listener> listeners, const Greeting& own, Ranks ranks);

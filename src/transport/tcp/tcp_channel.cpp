@@ -1,12 +1,11 @@
 #include "transport/tcp/tcp_channel.hpp"
 
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "gradwire/error.hpp"
@@ -14,43 +13,25 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::size_t kMostLate = 1U << 30;  // for a process that takes nothing: it is silent, and will be left out
-
-constexpr std::size_t kMostTaken = 1U << 20;  // of one connection, before others have their turn
-
-using Length = std::uint32_t;
-
-// Gives the memory of long ones back: a copy was long, and the next may not come soon, or this peer has ended.
-void empty(std::vector<std::byte>& bytes) {
-  constexpr std::size_t kShort = 4096;
-  bytes.clear();
-  if (bytes.capacity() > kShort) {
-    std::vector<std::byte>().swap(bytes);  // an assignment of {} keeps it
-  }
-}
-
-// Whether the error says that the process at the other end is gone, rather than the way to it.
-bool is_end(int code) { return code == ECONNRESET || code == EPIPE || code == ENOTCONN; }
+constexpr std::size_t kMostTaken = 1U << 20U;         // of one connection, before others have their turn
+constexpr std::chrono::milliseconds kToOweFor{20};    // how often it is asked whether an acknowledgement is due
+constexpr std::chrono::milliseconds kLastWords{100};  // for which end() waits at most
 
 }  // namespace
 
-Channel::Channel(std::vector<Socket> sockets) : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+Channel::Channel() : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!wake_.valid()) {
     throw Error(ErrorCode::transport, "tcp: eventfd: " + system_text(errno));
   }
-  for (Socket& socket : sockets) {
-    peers_.push_back(socket.valid() ? std::make_unique<Peer>(std::move(socket)) : nullptr);
-  }
 }
 
-std::uint32_t Channel::add(Socket socket) {
-  auto peer = std::make_unique<Peer>(std::move(socket));
+std::uint32_t Channel::add(Socket socket, Lane::Role role) {
+  auto peer = std::make_unique<Peer>(std::move(socket), role);
   std::uint32_t number = 0;
   {
     const std::lock_guard lock(mutex_);
     if (ended_) {
-      peer->broken = true;
-      static_cast<void>(shutdown(peer->socket.fd(), SHUT_RDWR));
+      peer->lane.close();
     }
     peers_.push_back(std::move(peer));
     number = static_cast<std::uint32_t>(peers_.size() - 1);
@@ -64,33 +45,64 @@ Channel::Peer* Channel::peer_at(std::uint32_t id) const noexcept {
   return id < peers_.size() ? peers_[id].get() : nullptr;
 }
 
-void Channel::send(std::uint32_t to, std::span<const std::byte> message) noexcept {
-  Peer* const found = peer_at(to);
-  if (found == nullptr || message.size() > kLongestMessage) {
+void Channel::offer(std::uint32_t lane, Socket socket) {
+  if (Peer* const peer = peer_at(lane)) {
+    const std::lock_guard lock(peer->mutex);
+    peer->lane.offer(std::move(socket));
+  }
+  wake();
+}
+
+void Channel::break_at(std::uint32_t lane, std::uint64_t attempt) {
+  Peer* const peer = peer_at(lane);
+  if (peer == nullptr) {
     return;
   }
-  Peer& peer = *found;
+  const std::lock_guard lock(peer->mutex);
+  if (peer->lane.socket().valid() && peer->lane.attempt() == attempt) {
+    static_cast<void>(shutdown(peer->lane.socket().fd(), SHUT_RDWR));  // hear() sees it
+  }
+}
+
+void Channel::close(std::uint32_t lane) noexcept {
+  if (Peer* const peer = peer_at(lane)) {
+    const std::lock_guard lock(peer->mutex);
+    peer->lane.close();
+  }
+}
+
+void Channel::send(std::uint32_t to, std::span<const std::byte> message, PacketKind kind) noexcept {
+  Peer* const peer = peer_at(to);
+  if (peer == nullptr || message.size() > kLongestMessage) {
+    return;
+  }
   try {
-    const std::lock_guard lock(peer.mutex);
-    if (peer.broken) {
+    const std::lock_guard lock(peer->mutex);
+    if (!peer->lane.push(kind, message)) {
+      peer->lane.close();
+      peer->given_up = true;
+    } else if (!peer->lane.has_more()) {
       return;
     }
-    const auto length = static_cast<Length>(message.size());
-    const auto* head = reinterpret_cast<const std::byte*>(&length);
-    peer.late.insert(peer.late.end(), head, head + sizeof(length));
-    peer.late.insert(peer.late.end(), message.begin(), message.end());
-    flush(peer);
-    if (peer.late.size() - peer.sent > kMostLate) {
-      peer.broken = true;
-      flush(peer);
-    }
-    if (peer.late.empty()) {
-      return;
-    }
-  } catch (...) {  // no memory: half of it may be on its way
-    peer.broken = true;
+  } catch (...) {  // no memory: it is not sent
+    return;
   }
   wake();  // hear() looks when more can go out
+}
+
+void Channel::ask_again(std::uint32_t by, std::uint32_t broken) {
+  Peer* const there = peer_at(by);
+  Peer* const other = peer_at(broken);
+  if (there == nullptr || other == nullptr) {
+    return;
+  }
+  BrokenLane said;
+  {
+    const std::lock_guard lock(other->mutex);
+    said.attempt = other->lane.attempt();
+  }
+  const std::lock_guard lock(there->mutex);
+  there->lane.push_unnumbered(PacketKind::again, bytes_of_body(said));
 }
 
 std::uint64_t Channel::unsent(std::uint32_t to) const noexcept {
@@ -99,126 +111,168 @@ std::uint64_t Channel::unsent(std::uint32_t to) const noexcept {
     return 0;
   }
   const std::lock_guard lock(peer->mutex);
-  return peer->late.size() - peer->sent;
+  return peer->lane.unsent();
 }
 
-void Channel::flush(Peer& peer) noexcept {
-  while (!peer.broken && peer.sent < peer.late.size()) {
-    const ssize_t count = ::send(peer.socket.fd(), peer.late.data() + peer.sent, peer.late.size() - peer.sent,
-                                 MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (count >= 0) {
-      peer.sent += static_cast<std::size_t>(count);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      break;
-    } else if (errno != EINTR) {
-      peer.broken = true;
-    }
+bool Channel::live(std::uint32_t lane) const noexcept {
+  const Peer* peer = peer_at(lane);
+  if (peer == nullptr) {
+    return false;
   }
-  if (peer.broken || peer.sent == peer.late.size()) {
-    empty(peer.late);
-    peer.sent = 0;
-  }
+  const std::lock_guard lock(peer->mutex);
+  return peer->lane.live();
 }
 
-std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait) {
+std::optional<std::uint64_t> Channel::secret(std::uint32_t lane) const noexcept {
+  const Peer* peer = peer_at(lane);
+  if (peer == nullptr) {
+    return std::nullopt;
+  }
+  const std::lock_guard lock(peer->mutex);
+  return peer->lane.secret();
+}
+
+std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait, std::span<Watched* const> beside) {
   std::vector<pollfd> polled{{wake_.fd(), POLLIN, 0}};
   std::vector<std::pair<std::uint32_t, Peer*>> peers{{0, nullptr}};
+  std::vector<Heard> heard;
+  const auto now = Clock::now();
   {
     const std::shared_lock list(mutex_);
     for (std::uint32_t id = 0; id < peers_.size(); ++id) {
-      if (peers_[id] == nullptr || peers_[id]->closed) {
-        continue;
+      Peer& peer = *peers_[id];
+      const std::lock_guard lock(peer.mutex);
+      if (peer.given_up.exchange(false)) {
+        heard.push_back({.from = id, .what = Heard::What::given_up});
       }
-      const std::lock_guard lock(peers_[id]->mutex);
-      const bool more = !peers_[id]->late.empty() && !peers_[id]->broken;
-      polled.push_back({peers_[id]->socket.fd(), static_cast<short>(more ? POLLIN | POLLOUT : POLLIN), 0});
-      peers.emplace_back(id, peers_[id].get());
+      if (peer.lane.owes(now)) {
+        peer.lane.acknowledge();
+      }
+      if (peer.lane.socket().valid()) {
+        polled.push_back(
+            {peer.lane.socket().fd(), static_cast<short>(peer.lane.has_more() ? POLLIN | POLLOUT : POLLIN), 0});
+        peers.emplace_back(id, &peer);
+      }
+      if (peer.lane.candidate().valid()) {
+        polled.push_back({peer.lane.candidate().fd(), POLLIN, 0});
+        peers.emplace_back(id, &peer);
+      }
+      if (peer.lane.will_owe()) {
+        wait = std::min(wait, kToOweFor);
+      }
     }
   }
-  std::vector<Heard> heard;
-  if (poll(polled.data(), polled.size(), static_cast<int>(wait.count())) <= 0) {
+  std::vector<std::size_t> begins;
+  for (Watched* const one : beside) {
+    begins.push_back(polled.size());
+    one->list(polled);
+  }
+  begins.push_back(polled.size());
+  if (poll(polled.data(), polled.size(), static_cast<int>(heard.empty() ? wait.count() : 0)) <= 0) {
     return heard;
   }
   if (polled[0].revents != 0) {
     std::uint64_t count = 0;
-    static_cast<void>(read(wake_.fd(), &count, sizeof(count)));
+    static_cast<void>(!read(wake_.fd(), &count, sizeof(count)));
   }
-  for (std::size_t i = 1; i < polled.size(); ++i) {
-    const auto [id, found] = peers[i];
-    Peer& peer = *found;
-    if ((polled[i].revents & POLLOUT) != 0) {
-      const std::lock_guard lock(peer.mutex);
-      flush(peer);
+  for (std::size_t i = 1; i < peers.size(); ++i) {
+    if (polled[i].revents != 0) {
+      const auto [id, peer] = peers[i];
+      const std::lock_guard lock(peer->mutex);
+      peer->lane.flush();
+      take(id, *peer, heard, kMostTaken);
     }
-    if ((polled[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
-      take(id, peer, heard);
-    }
+  }
+  for (std::size_t i = 0; i < beside.size(); ++i) {
+    beside[i]->look(std::span(polled).subspan(begins[i], begins[i + 1] - begins[i]));
   }
   return heard;
 }
 
-void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard) {
-  bool gone = false;
-  bool ended = false;
-  std::vector<std::byte> buffer(65536);  // not on the stack: a job's thread may have little of it
-  for (std::size_t taken = 0; !peer.closed && taken < kMostTaken;) {
-    const ssize_t count = recv(peer.socket.fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (count > 0) {
-      peer.unread.insert(peer.unread.end(), buffer.begin(), buffer.begin() + count);
-      taken += static_cast<std::size_t>(count);
-    } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
-      peer.closed = true;  // unreachable: it is silent from here on
-      gone = true;
-      ended = count == 0 || is_end(errno);
-    } else if (errno == EAGAIN) {
-      break;
-    }
+std::vector<Channel::Heard> Channel::drain(std::uint32_t lane) {
+  std::vector<Heard> heard;
+  if (Peer* const peer = peer_at(lane)) {
+    const std::lock_guard lock(peer->mutex);
+    take(lane, *peer, heard, SIZE_MAX);
   }
-  std::size_t at = 0;
-  for (Length length = 0; peer.unread.size() - at >= sizeof(length);) {
-    std::memcpy(&length, peer.unread.data() + at, sizeof(length));
-    if (length > kLongestMessage) {
-      peer.closed = true;  // no process of ours says so much
-      break;
-    }
-    if (peer.unread.size() - at - sizeof(length) < length) {
-      break;
-    }
-    const auto begin = peer.unread.begin() + static_cast<std::ptrdiff_t>(at + sizeof(length));
-    heard.push_back({.from = from, .message = {begin, begin + length}});
-    at += sizeof(length) + length;
+  return heard;
+}
+
+// The caller holds the peer's lock.
+void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard, std::size_t most_bytes) {
+  std::vector<Lane::Taken> taken;
+  const Lane::Change change = peer.lane.take(taken, most_bytes);
+  for (Lane::Taken& one : taken) {
+    const auto what = one.kind == PacketKind::message    ? Heard::What::message
+                      : one.kind == PacketKind::farewell ? Heard::What::farewell
+                      : one.kind == PacketKind::word     ? Heard::What::word
+                                                         : Heard::What::again;
+    heard.push_back({.from = from, .what = what, .body = std::move(one.body)});
   }
-  if (at == peer.unread.size()) {
-    empty(peer.unread);
-  } else {
-    peer.unread.erase(peer.unread.begin(), peer.unread.begin() + static_cast<std::ptrdiff_t>(at));
+  if (change != Lane::Change::none) {
+    heard.push_back({.from = from,
+                     .what = change == Lane::Change::broke ? Heard::What::broke : Heard::What::mended,
+                     .code = peer.lane.why_broken(),
+                     .damaged = peer.lane.was_damaged()});
   }
-  if (gone) {
-    heard.push_back({.from = from, .ended = ended, .lost = !ended});
-    // Processes come and go: none leaves a descriptor behind.
-    const std::lock_guard lock(peer.mutex);
-    peer.broken = true;
-    flush(peer);
-    peer.socket = Socket();
-    empty(peer.unread);
+  if (peer.lane.owes(Clock::now())) {
+    peer.lane.acknowledge();
   }
 }
 
 void Channel::wake() noexcept {
   const std::uint64_t one = 1;
-  static_cast<void>(write(wake_.fd(), &one, sizeof(one)));
+  static_cast<void>(!write(wake_.fd(), &one, sizeof(one)));
 }
 
-void Channel::end() noexcept {
-  const std::lock_guard list(mutex_);
-  ended_ = true;
-  for (const std::unique_ptr<Peer>& peer : peers_) {
-    if (peer != nullptr) {
-      const std::lock_guard lock(peer->mutex);
-      flush(*peer);
-      peer->broken = true;
-      static_cast<void>(shutdown(peer->socket.fd(), SHUT_RDWR));
+// Whether nothing more can be done for it.
+bool Channel::has_all_of(Peer& peer) noexcept {
+  const std::lock_guard lock(peer.mutex);
+  try {
+    std::vector<Lane::Taken> dropped;
+    static_cast<void>(peer.lane.take(dropped, kMostTaken));  // it may not have said yet what it has
+  } catch (...) {                                            // no memory
+    return true;
+  }
+  peer.lane.flush();
+  if (peer.lane.live() ? !peer.lane.arrived() : peer.lane.socket().valid() || peer.lane.candidate().valid()) {
+    return false;
+  }
+  peer.lane.shut();
+  return true;
+}
+
+// A connection that is closed with something unread is reset, and what its other side's system has not got by then is
+// lost. So that is waited for; what it has got it gives out, whatever comes behind.
+void Channel::end(std::span<const std::byte> last) noexcept {
+  std::vector<Peer*> peers;
+  {
+    const std::lock_guard list(mutex_);
+    if (std::exchange(ended_, true)) {
+      return;
     }
+    for (const std::unique_ptr<Peer>& peer : peers_) {
+      peers.push_back(peer.get());
+    }
+  }
+  for (Peer* const peer : peers) {
+    const std::lock_guard lock(peer->mutex);
+    try {
+      static_cast<void>(peer->lane.push(PacketKind::farewell, last));
+    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory: a witness says it
+    }
+  }
+  const auto until = Clock::now() + kLastWords;
+  while (!peers.empty()) {
+    std::erase_if(peers, [](Peer* peer) { return has_all_of(*peer); });
+    if (peers.empty() || Clock::now() >= until) {
+      break;
+    }
+    usleep(1000);
+  }
+  for (Peer* const peer : peers) {
+    const std::lock_guard lock(peer->mutex);
+    peer->lane.shut();
   }
 }
 

@@ -54,8 +54,8 @@ class Connecting {
       if (!accepted) {
         continue;
       }
-      set_up(accepted->socket, accepted->control ? Carries::control : Carries::messages);
-      slot(accepted->rank, accepted->control) = std::move(accepted->socket);
+      set_up(accepted->socket, accepted->purpose == Purpose::control ? Carries::control : Carries::messages);
+      slot(accepted->rank, accepted->purpose == Purpose::control) = std::move(accepted->socket);
     }
     return std::move(made_);
   }
@@ -119,7 +119,7 @@ class Connecting {
     std::string tried;
     do {
       look_whether_to_go_on();
-      const Greeting mine{.rank = static_cast<std::uint32_t>(options_.rank), .control = control ? 1U : 0U};
+      const Greeting mine{.rank = static_cast<std::uint32_t>(options_.rank), .purpose = control ? 1U : 0U};
       Socket socket = card.reach(deadline_, mine, static_cast<std::uint32_t>(rank), tried);
       if (socket.valid()) {
         set_up(socket, control ? Carries::control : Carries::messages);

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <thread>
-#include <vector>
 
+#include "transport/tcp/tcp_acceptor.hpp"
 #include "transport/tcp/tcp_introduction.hpp"
 
 namespace gradwire::transport::tcp {
@@ -23,11 +27,13 @@ class Door {
     std::function<void(Guest guest)> admit;  // or drops it
   };
 
-  Door(std::vector<Listener> listeners, const Greeting& own, Host host);
+  explicit Door(Host host);
   Door(const Door&) = delete;
   Door& operator=(const Door&) = delete;
   ~Door();
 
+  /// One connection of a joiner, which says a token for its rank. Any thread.
+  void knock(Accepted accepted);
   /// Nobody is let in from here on. Any thread.
   void close() noexcept;
 
@@ -39,13 +45,16 @@ class Door {
     Clock::time_point until;
   };
 
-  void run(std::vector<Listener> listeners) noexcept;
+  void run() noexcept;
   void serve(Half joiner) const;
 
-  Greeting own_;
   Host host_;
   Socket wake_;
   std::atomic<bool> closed_ = false;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, Half> halves_;  // by token; guarded by `mutex_`, as what follows
+  std::deque<Half> waiting_;    // both are there
   std::thread thread_;
 };
 

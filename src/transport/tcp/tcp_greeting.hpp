@@ -12,11 +12,18 @@ namespace gradwire::transport::tcp {
 inline constexpr std::uint64_t kGreetingMagic = 0x3170637465726967;  // "giretcp1"
 inline constexpr std::chrono::seconds kGreetingLimit{5};             // whoever connected says at once who it is
 
+/// What a connection is for.
+enum class Purpose : std::uint32_t {
+  messages,
+  control,
+  agent,  // on which the agent of a process tells of its end
+};
+
 struct Greeting {
   std::uint64_t magic = kGreetingMagic;
-  std::uint64_t nonce = 0;  // of who is connected to
-  std::uint32_t rank = 0;   // of who sends it
-  std::uint32_t control = 0;
+  std::uint64_t nonce = 0;    // of who is connected to
+  std::uint32_t rank = 0;     // of who sends it
+  std::uint32_t purpose = 0;  // a Purpose
 
   friend bool operator==(const Greeting&, const Greeting&) = default;
 };

@@ -27,7 +27,7 @@ std::string process_name() {
 
 std::string Acquaintance::to_text() const {
   return std::string(kStates.at(static_cast<std::size_t>(state))) + " " + std::to_string(id) + " " + card.to_text() +
-         "\t" + name;
+         "\t" + name + (host.empty() ? "" : "\t" + host + " " + witness);
 }
 
 std::optional<Acquaintance> Acquaintance::from_text(const std::string& text) {
@@ -40,8 +40,22 @@ std::optional<Acquaintance> Acquaintance::from_text(const std::string& text) {
     return std::nullopt;
   }
   auto card = Card::from_text(rest);
-  read.name = text.substr(tab + 1);
-  if (!card || read.name.size() > kLongestName || std::ranges::any_of(read.name, is_control)) {
+  const std::size_t second = std::min(text.find('\t', tab + 1), text.size());
+  read.name = text.substr(tab + 1, second - tab - 1);
+  if (second < text.size()) {
+    std::string_view place = std::string_view(text).substr(second + 1);
+    read.host = next_word(place);
+    read.witness = place;
+    if (read.host.empty()) {
+      return std::nullopt;
+    }
+  }
+  for (const std::string* one : {&read.name, &read.host, &read.witness}) {
+    if (one->size() > kLongestName || std::ranges::any_of(*one, is_control)) {
+      return std::nullopt;
+    }
+  }
+  if (!card) {
     return std::nullopt;
   }
   read.state = static_cast<State>(state - kStates.begin());

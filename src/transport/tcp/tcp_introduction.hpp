@@ -27,8 +27,10 @@ struct Acquaintance {
   enum class State : std::uint8_t { alive, ended, unreachable };
   Processes::Id id = 0;
   State state = State::alive;
-  Card card;
-  std::string name;
+  Card card = {};
+  std::string name = {};
+  std::string host = {};     // host_identity(); empty: it has no witness
+  std::string witness = {};  // where others of that host announce themselves
 
   /// Without a line's end.
   [[nodiscard]] std::string to_text() const;

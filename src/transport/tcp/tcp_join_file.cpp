@@ -136,7 +136,7 @@ void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines
   const auto look = [&] {
     for (std::size_t i = next++; i < lines.size() && !over; i = next++) {
       const Acquaintance& process = lines[i].process;
-      const Greeting mine{.rank = kFirstToken, .control = 1};
+      const Greeting mine{.rank = kFirstToken, .purpose = 1};
       std::string why;
       if (process.card.may_be_there(Clock::now() + kLookAtOne, mine, process.id, why)) {
         const std::lock_guard lock(mutex);

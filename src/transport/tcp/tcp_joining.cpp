@@ -159,13 +159,13 @@ class Joining {
     for (const bool control : {true, false}) {
       Socket& lane = control ? lanes.prompt : lanes.bulk;
       std::string tried;
-      lane = process.card.reach(until(), {.rank = token_, .control = control ? 1U : 0U}, id, tried);
+      lane = process.card.reach(until(), {.rank = token_, .purpose = control ? 1U : 0U}, id, tried);
       if (!lane.valid()) {
         check_for_one_descriptor("to join: ");
         why_ = name_of(id) + " does not answer; where it is stopped, end it (" + tried + ")";
         return std::nullopt;
       }
-      set_up(lane, control ? Carries::control : Carries::messages);
+      set_up(lane, Carries::lane);
       tell_of_waiting();  // it may have answered late
     }
     const auto said = wait_for(lanes.prompt) ? read_message(lanes.prompt, until()) : std::nullopt;
@@ -195,6 +195,8 @@ class Joining {
     for (Acquaintance& told : turn.known) {
       auto& process = known_.try_emplace(told.id, told).first->second;
       process.name = told.name;
+      process.host = told.host;
+      process.witness = told.witness;
       if (told.state == State::unreachable) {  // it may live, and is needed then
         doubtful_.insert(told.id);
       }
@@ -209,10 +211,14 @@ class Joining {
 
   bool be_admitted() {
     self_ = highest_ + 1;
-    const std::string introduction =
-        Acquaintance{
-            .id = self_, .state = State::alive, .card = listening_.card, .name = process_name() + ", which joined"}
-            .to_text();
+    own_ = {.id = self_,
+            .card = listening_.card,
+            .name = process_name() + ", which joined",
+            .host = host_identity(),
+            .witness = {}};
+    witnesses_ = std::make_shared<witness::Witnesses>(own_.card.nonce);
+    own_.witness = witnesses_->name();
+    const std::string introduction = own_.to_text();
     for (const auto& [id, lanes] : held_) {
       static_cast<void>(write_message(lanes.prompt, introduction, until()));  // or it will not answer
     }
@@ -228,9 +234,11 @@ class Joining {
   Seat seat() {
     Seat seat{.self = self_,
               .start = start_,
-              .name = process_name() + ", which joined",
+              .own = own_,
               .others = {},
-              .listening = std::move(listening_)};
+              .listeners = std::move(listening_.listeners),
+              .witnesses = std::move(witnesses_),
+              .agent = {}};
     for (auto& [id, process] : known_) {
       const auto held = held_.find(id);
       if (held == held_.end() && id >= start_ && process.state != State::ended) {
@@ -256,6 +264,8 @@ class Joining {
   Id start_ = 0;
   Id highest_ = 0;
   Id self_ = 0;
+  Acquaintance own_;
+  std::shared_ptr<witness::Witnesses> witnesses_;
   std::string why_;
   Clock::time_point tells_at_ = Clock::now() + options_.first_word;
 };

@@ -1,5 +1,3 @@
-#include "transport/tcp/tcp_processes.hpp"
-
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -10,65 +8,71 @@
 #include "base/forked.hpp"
 #include "base/process_number.hpp"
 #include "gradwire/error.hpp"
-#include "transport/tcp/tcp_channel.hpp"
-#include "transport/tcp/tcp_connect.hpp"
-#include "transport/tcp/tcp_descriptors.hpp"
 #include "transport/tcp/tcp_door.hpp"
-#include "transport/tcp/tcp_join_file.hpp"
-#include "transport/tcp/tcp_joining.hpp"
 #include "transport/tcp/tcp_letters.hpp"
+#include "transport/tcp/tcp_links.hpp"
 #include "transport/tcp/tcp_report_end.hpp"
+#include "transport/tcp/tcp_seat.hpp"
 
-namespace gradwire::transport {
-namespace tcp {
+namespace gradwire::transport::tcp {
 namespace {
 
 using Id = Processes::Id;
 using State = Acquaintance::State;
 
 // How each message begins.
-constexpr std::byte kOfJob{0};   // what was given to send()
-constexpr std::byte kHello{1};   // of one who joined, to each other: all have admitted it
-constexpr std::byte kLetter{2};  // for a world that is being made
-constexpr std::uint32_t kNowhere = UINT32_MAX;
-constexpr std::size_t kOfProcess = 2;  // connections with each other process, beside those of a world
-constexpr std::size_t kOfWorld = 2;
+constexpr std::byte kOfJob{0};    // what was given to send()
+constexpr std::byte kHello{1};    // of one who joined, to each other: all have admitted it
+constexpr std::byte kLetter{2};   // for a world that is being made
 constexpr Id kMostMissed = 1000;  // ids that others have given to processes which ended before they came here
 
 class TcpProcesses final : public Processes {
  public:
-  /// With `listening` others may join.
-  TcpProcesses(Seat seat, std::string interface, Card own_card, std::vector<Listener> listening,
-               std::function<void()> on_loss = {})
+  TcpProcesses(Seat seat, bool open, std::string interface, std::function<void()> on_loss)
       : self_(seat.self),
         start_(seat.start),
         interface_(std::move(interface)),
         on_loss_(std::move(on_loss)),
-        own_{.id = seat.self, .state = State::alive, .card = std::move(own_card), .name = std::move(seat.name)},
-        channel_({}) {
+        own_(std::move(seat.own)),
+        links_({.self = self_,
+                .card = own_.card,
+                .host = own_.host,
+                .listeners = std::move(seat.listeners),
+                .witnesses = std::move(seat.witnesses),
+                .agent = std::move(seat.agent),
+                .knock = open ? [this](Accepted accepted) { door_->knock(std::move(accepted)); }
+                              : std::function<void(Accepted)>()}) {
     number_process(self_);
+    highest_ = self_;
     for (Seat::Other& other : seat.others) {
       const State state = other.who.state;
-      meet(std::move(other.who), std::move(other.prompt), std::move(other.bulk)).known = true;
       if (other.who.id >= start_) {
         first_.push_back({.from = other.who.id, .came = true});
       }
       if (state == State::ended) {
         first_.push_back({.from = other.who.id, .ended = true});
+      } else {
+        links_.meet(other.who, std::move(other.prompt), std::move(other.bulk));
       }
+      add(std::move(other.who)).known = true;
     }
     if (joined()) {
       for (auto& [id, peer] : peers_) {
-        channel_.send(peer.prompt, {&kHello, 1});
+        links_.send(id, {&kHello, 1}, Lane::prompt);
       }
     }
-    if (!listening.empty()) {
-      door_.emplace(std::move(listening), Greeting{.nonce = own_.card.nonce, .rank = self_},
-                    Door::Host{.turn = [this] { return turn(); },
+    if (open) {
+      door_.emplace(Door::Host{.turn = [this] { return turn(); },
                                .admit = [this](Door::Guest guest) { admit(std::move(guest)); }});
     }
+    links_.start();
   }
-  ~TcpProcesses() override { end(); }
+  // The threads first: they call this object, each by its own member.
+  ~TcpProcesses() override {
+    end();
+    links_.stop();
+    door_.reset();
+  }
 
   [[nodiscard]] Id self() const noexcept override { return self_; }
   [[nodiscard]] bool joined() const noexcept override { return self_ >= start_; }
@@ -95,12 +99,12 @@ class TcpProcesses final : public Processes {
 
   using Processes::send;
   void send(Id to, std::span<const std::byte> message, Lane lane) noexcept override { send(to, kOfJob, message, lane); }
-  [[nodiscard]] std::uint64_t unsent(Id to, Lane lane) const noexcept override {
-    const auto socket = socket_of(to, lane);
-    return socket ? channel_.unsent(*socket) : 0;
-  }
+  [[nodiscard]] std::uint64_t unsent(Id to, Lane lane) const noexcept override { return links_.unsent(to, lane); }
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override;
-  void wake() noexcept override { channel_.wake(); }
+  void wake() noexcept override { links_.wake(); }
+  void enter(std::uint32_t epoch) noexcept override { links_.enter(epoch); }
+  void count(std::uint64_t step) noexcept override { links_.count(step); }
+  void trust_resets() noexcept override { links_.trust_resets(); }
   void note_loss() noexcept override {
     if (on_loss_) {
       on_loss_();
@@ -112,7 +116,7 @@ class TcpProcesses final : public Processes {
     if (door_) {
       door_->close();
     }
-    channel_.end();
+    links_.end();
   }
   [[nodiscard]] std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
                                                    std::chrono::milliseconds timeout) override;
@@ -120,17 +124,13 @@ class TcpProcesses final : public Processes {
  private:
   struct Peer {
     Acquaintance who;
-    std::uint32_t prompt = kNowhere;  // numbers of connections
-    std::uint32_t bulk = kNowhere;
-    int ended_lanes = 0;
     bool known = false;  // to whoever asks: it is here since the start, or has said hello
   };
 
-  Peer& meet(Acquaintance who, Socket prompt, Socket bulk);
+  Peer& add(Acquaintance who);
   void send(Id to, std::byte mark, std::span<const std::byte> message, Lane lane) noexcept;
-  [[nodiscard]] std::optional<std::uint32_t> socket_of(Id who, Lane lane) const noexcept;
   [[nodiscard]] std::string describe_locked(Id who) const;
-  void take(Channel::Heard one, std::vector<Heard>& heard);
+  void take(Heard one, std::vector<Heard>& heard);
   // Of the door's thread.
   [[nodiscard]] Turn turn() const;
   void admit(Door::Guest guest);
@@ -142,52 +142,25 @@ class TcpProcesses final : public Processes {
   const std::string interface_;
   const std::function<void()> on_loss_;
   const Acquaintance own_;
-  Channel channel_;
   Letters letters_;
   mutable std::mutex mutex_;  // of what follows
   std::map<Id, Peer> peers_;
-  std::vector<Id> of_socket_;  // whose it is, by the channel's number
-  std::vector<Heard> first_;   // to be heard before anything else
-  std::optional<Door> door_;   // the last one: it calls this object
+  Id highest_ = 0;            // id that was ever given, as far as is known
+  std::vector<Heard> first_;  // to be heard before anything else
+  std::optional<Door> door_;
+  Links links_;
 };
 
-TcpProcesses::Peer& TcpProcesses::meet(Acquaintance who, Socket prompt, Socket bulk) {
-  const Id id = who.id;
-  of_socket_.reserve(of_socket_.size() + 2);
-  Peer& peer = peers_[id];
-  peer.who = std::move(who);
-  if (!prompt.valid() || !bulk.valid()) {
-    return peer;
-  }
-  try {
-    peer.prompt = channel_.add(std::move(prompt));
-    of_socket_.push_back(id);
-    peer.bulk = channel_.add(std::move(bulk));
-    of_socket_.push_back(id);
-  } catch (...) {  // no memory: as if it had never been here
-    peers_.erase(id);
-    std::ranges::replace(of_socket_, id, kNowhere);
-    throw;
-  }
-  return peer;
-}
-
-std::optional<std::uint32_t> TcpProcesses::socket_of(Id who, Lane lane) const noexcept {
-  const std::lock_guard lock(mutex_);
-  const auto found = peers_.find(who);
-  if (found == peers_.end()) {
-    return std::nullopt;
-  }
-  return lane == Lane::prompt ? found->second.prompt : found->second.bulk;
+TcpProcesses::Peer& TcpProcesses::add(Acquaintance who) {
+  highest_ = std::max(highest_, who.id);
+  return peers_[who.id] = Peer{.who = std::move(who)};
 }
 
 void TcpProcesses::send(Id to, std::byte mark, std::span<const std::byte> message, Lane lane) noexcept {
   try {
-    if (const auto socket = socket_of(to, lane)) {
-      std::vector<std::byte> marked{mark};
-      marked.insert(marked.end(), message.begin(), message.end());
-      channel_.send(*socket, marked);
-    }
+    std::vector<std::byte> marked{mark};
+    marked.insert(marked.end(), message.begin(), message.end());
+    links_.send(to, marked, lane);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): lost, as the contract says
   }
 }
@@ -207,56 +180,52 @@ std::vector<Processes::Heard> TcpProcesses::hear(std::chrono::milliseconds wait)
     const std::lock_guard lock(mutex_);
     heard = std::exchange(first_, {});
   }
-  for (Channel::Heard& one : channel_.hear(heard.empty() ? wait : std::chrono::milliseconds(0))) {
+  for (Heard& one : links_.hear(heard.empty() ? wait : std::chrono::milliseconds(0))) {
     take(std::move(one), heard);
   }
   return letters_.closed() ? std::vector<Heard>() : heard;
 }
 
-void TcpProcesses::take(Channel::Heard one, std::vector<Heard>& heard) {
+void TcpProcesses::take(Heard one, std::vector<Heard>& heard) {
   const std::lock_guard lock(mutex_);
-  if (letters_.closed()) {
-    return;  // it has closed the connections itself: nobody has ended
-  }
-  const Id from = of_socket_.at(one.from);
-  const auto found = peers_.find(from);
+  const auto found = peers_.find(one.from);
   if (found == peers_.end()) {
     return;
   }
   Peer& peer = found->second;
-  if (one.lost) {
-    peer.who.state = State::unreachable;
-    if (peer.known) {
-      heard.push_back({.from = from, .lost = true});
-    }
-  } else if (one.ended) {
-    if (++peer.ended_lanes < 2) {  // behind all that it sent
-      return;
-    }
-    peer.who.state = State::ended;
+  if (one.lost && !peer.known) {
+    // It has not said hello to this process, so that it is in no world yet, and cannot get into one without that.
+    links_.forget(one.from);
+    peers_.erase(found);
+    return;
+  }
+  if (one.lost || one.back || one.ended) {
+    peer.who.state = one.lost ? State::unreachable : one.back ? State::alive : State::ended;
     letters_.look();
     if (peer.known) {
-      heard.push_back({.from = from, .ended = true});
+      heard.push_back(std::move(one));
     }
-  } else if (!one.message.empty()) {
-    if (!std::exchange(peer.known, true)) {
-      heard.push_back({.from = from, .came = true});
-    }
-    const std::byte mark = one.message.front();
-    if (mark == kOfJob) {
-      one.message.erase(one.message.begin());
-      heard.push_back({.from = from, .message = std::move(one.message)});
-    } else if (mark == kLetter) {
-      letters_.put(std::span(one.message).subspan(1));
-    }
+    return;
+  }
+  if (one.message.empty()) {
+    return;
+  }
+  if (!std::exchange(peer.known, true)) {
+    heard.push_back({.from = one.from, .came = true});
+  }
+  const std::byte mark = one.message.front();
+  if (mark == kOfJob) {
+    one.message.erase(one.message.begin());
+    heard.push_back(std::move(one));
+  } else if (mark == kLetter) {
+    letters_.put(std::span(one.message).subspan(1));
   }
 }
 
 Turn TcpProcesses::turn() const {
   const std::lock_guard lock(mutex_);
-  Turn turn{.start = start_, .highest = self_, .known = {own_}};
+  Turn turn{.start = start_, .highest = highest_, .known = {own_}};
   for (const auto& [id, peer] : peers_) {
-    turn.highest = std::max(turn.highest, id);
     turn.known.push_back(peer.who);  // also one that ended before it had joined: others may not have heard yet
   }
   return turn;
@@ -265,12 +234,12 @@ Turn TcpProcesses::turn() const {
 // It says hello once all others have admitted it, too: so who hears of it knows that they can reach it.
 void TcpProcesses::admit(Door::Guest guest) {
   const std::lock_guard lock(mutex_);
-  const Id highest = std::max(self_, peers_.empty() ? self_ : peers_.rbegin()->first);
-  if (letters_.closed() || guest.who.id <= highest || guest.who.id > highest + kMostMissed) {
+  if (letters_.closed() || guest.who.id <= highest_ || guest.who.id > highest_ + kMostMissed ||
+      !write_message(guest.prompt, std::string(kAdmitted), Clock::now())) {  // it is short: there is room
     return;
   }
-  const Peer& peer = meet(std::move(guest.who), std::move(guest.prompt), std::move(guest.bulk));
-  channel_.send(peer.prompt, std::as_bytes(std::span(kAdmitted)));
+  links_.meet(guest.who, std::move(guest.prompt), std::move(guest.bulk));
+  add(std::move(guest.who));
 }
 
 void TcpProcesses::look_at(std::span<const Id> members) const {
@@ -327,91 +296,10 @@ std::shared_ptr<Transport> TcpProcesses::connect(std::span<const Id> members, st
   return transport;
 }
 
-std::string introduction_key(int rank) { return "tcp/process/" + std::to_string(rank); }
-
-// What each rank leaves for the others: how it can be joined, or why it cannot.
-constexpr std::string_view kProblem = "problem ";
-
-std::vector<Acquaintance> introduce(const Rendezvous& rendezvous, const TcpOptions& options, const Card& card,
-                                    const std::string& problem) {
-  const Acquaintance own{.id = static_cast<Id>(options.rank),
-                         .state = State::alive,
-                         .card = card,
-                         .name = "rank " + std::to_string(options.rank) + " (" + process_name() + ")"};
-  rendezvous.put(introduction_key(options.rank), problem.empty() ? own.to_text() : std::string(kProblem) + problem);
-  std::vector<Acquaintance> all;
-  for (int rank = 0; rank < options.world_size; ++rank) {
-    if (rank == options.rank) {
-      all.push_back(own);
-      continue;
-    }
-    const std::string text = rendezvous.get(introduction_key(rank), options.timeout);
-    if (text.starts_with(kProblem)) {
-      throw Error(ErrorCode::invalid_argument, text.substr(kProblem.size()));
-    }
-    auto read = Acquaintance::from_text(text);
-    if (!read) {
-      throw Error(ErrorCode::mismatch, "rank " + std::to_string(rank) + " says what no process does (" +
-                                           text.substr(0, 80) + "); do all ranks run the same version of gradwire?");
-    }
-    all.push_back(std::move(*read));
-  }
-  return all;
-}
-
 }  // namespace
-}  // namespace tcp
 
-std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, const TcpOptions& options,
-                                              const std::string& join_file, std::function<void()> on_loss) {
-  using tcp::Acquaintance;
-  std::optional<Error> problem;
-  std::optional<tcp::JoinFileClaim> claim;
-  tcp::Listening listening;
-  try {
-    const std::size_t others = static_cast<std::size_t>(options.world_size) - 1;
-    tcp::check_descriptors(others, tcp::kOfProcess + tcp::kOfWorld, "rank " + std::to_string(options.rank) + ": ");
-    if (!join_file.empty()) {
-      if (options.rank == 0) {
-        claim.emplace(join_file);
-      }
-      listening = tcp::listen_on(tcp::addresses_for(options.interface, false), "for processes that join: ");
-    }
-  } catch (const Error& error) {
-    problem = error;  // the others are to know it, too
-  }
-  std::vector<Acquaintance> all =
-      tcp::introduce(rendezvous, options, listening.card, problem ? problem->what() : std::string());
-  if (problem) {
-    throw Error(*problem);
-  }
-  tcp::Connections made = tcp::connect_all(rendezvous, options);
-  tcp::Seat seat{.self = static_cast<Processes::Id>(options.rank),
-                 .start = static_cast<Processes::Id>(options.world_size),
-                 .name = all.at(static_cast<std::size_t>(options.rank)).name,
-                 .others = {}};
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (i != seat.self) {
-      seat.others.push_back(
-          {.who = all[i], .prompt = std::move(made.peers[i].control), .bulk = std::move(made.peers[i].messages)});
-    }
-  }
-  auto processes = make_shared_at_home<tcp::TcpProcesses>(std::move(seat), options.interface, std::move(listening.card),
-                                                          std::move(listening.listeners), std::move(on_loss));
-  if (!join_file.empty() && options.rank == 0) {
-    tcp::write_join_file(join_file, all);
-  }
-  return processes;
+std::shared_ptr<Processes> make_processes(Seat seat, bool open, std::string interface, std::function<void()> on_loss) {
+  return make_shared_at_home<TcpProcesses>(std::move(seat), open, std::move(interface), std::move(on_loss));
 }
 
-std::shared_ptr<Processes> join_tcp_processes(const JoinOptions& options) {
-  tcp::Seat seat = tcp::find_seat(options);
-  tcp::Listening listening = std::move(seat.listening);
-  const tcp::Acquaintance own{.id = seat.self, .state = {}, .card = listening.card, .name = {}};
-  auto processes = make_shared_at_home<tcp::TcpProcesses>(std::move(seat), options.interface, std::move(listening.card),
-                                                          std::move(listening.listeners));
-  tcp::append_to_join_file(options.join_file, own);
-  return processes;
-}
-
-}  // namespace gradwire::transport
+}  // namespace gradwire::transport::tcp

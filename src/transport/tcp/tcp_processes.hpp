@@ -9,22 +9,29 @@
 
 #include "gradwire/processes.hpp"
 #include "transport/tcp/tcp_transport.hpp"
+#include "transport/witness/agent.hpp"
 
 namespace gradwire::transport {
 
-/// Those of the start; process i is rank i. Collective, as make_tcp(); uses the keys "tcp/process/<rank>" of the
-/// rendezvous, too. With a `join_file` others may join: rank 0 writes it, and each process listens on all addresses of
-/// its host (of options.interface where that is named). Error(invalid_argument) on all where the file cannot be
-/// written, is another file, or belongs to a job that runs. note_loss() calls `on_loss`.
+struct ProcessesOptions {
+  std::string join_file = {};                  // others may join; empty: nobody can
+  std::function<void()> on_loss = {};          // what note_loss() calls
+  std::shared_ptr<witness::Agent> agent = {};  // of this process; none: only its own host sees its end
+  bool worlds = true;                          // connect() will be called, and needs descriptors
+};
+/// Those of the start; process i is rank i. Collective, as make_tcp(); uses the keys "tcp/process/<rank>" and
+/// "tcp/process-host/<rank>" of the rendezvous, too. With a join file others may join: rank 0 writes it, and each
+/// process listens on all addresses of its host (of options.interface where that is named). Error(invalid_argument) on
+/// all where the file cannot be written, is another file, or belongs to a job that runs.
 [[nodiscard]] std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, const TcpOptions& options,
-                                                            const std::string& join_file = {},
-                                                            std::function<void()> on_loss = {});
+                                                            ProcessesOptions more = {});
 
 struct JoinOptions {
   std::string join_file;
   std::string interface = {};  // the only one to use
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   std::chrono::milliseconds first_word{std::chrono::seconds(5)};  // after which it says for whom it waits
+  std::shared_ptr<witness::Agent> agent = {};                     // of this process
 };
 /// This process joins a job that runs. It knows all others then, and they know it; others may
 /// join by it. Error(timeout) where nobody in the file answers, or somebody does not answer until the timeout: then it

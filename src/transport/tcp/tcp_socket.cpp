@@ -231,16 +231,17 @@ bool read_until(const Socket& socket, std::span<std::byte> data, Clock::time_poi
 
 void set_up(const Socket& socket, Carries what) {
   const int on = 1;
-  const int idle_s = 10;
-  const int interval_s = 5;
-  const int probes = 4;
-  const int unanswered_ms = 30'000;
+  const bool lane = what == Carries::lane;
+  const int idle_s = lane ? 3 : 10;
+  const int interval_s = lane ? 1 : 5;
+  const int probes = lane ? 3 : 4;
+  const int unanswered_ms = lane ? 6'000 : 30'000;
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(socket.fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-  if (what == Carries::control) {
+  if (what != Carries::messages) {
     setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unanswered_ms, sizeof(unanswered_ms));
   }
 }

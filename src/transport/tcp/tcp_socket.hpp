@@ -71,9 +71,11 @@ struct Listener {
 [[nodiscard]] bool read_until(const Socket& socket, std::span<std::byte> data, Clock::time_point deadline,
                               const Socket& woken = {});
 
-enum class Carries : std::uint8_t { messages, control };
+enum class Carries : std::uint8_t { messages, control, lane };
 /// No delay for small messages. A host that is gone shows within half a minute on the control connection alone: a peer
 /// that takes no messages meanwhile may just be late, but the system would end that connection for it.
+/// A `lane` is made anew where it breaks, so that it may break early: within 6 s where its other side's host is gone,
+/// or takes nothing. Its keepalive, every 3 s where nothing else is said, keeps a NAT from forgetting it.
 void set_up(const Socket& socket, Carries what);
 
 }  // namespace gradwire::transport::tcp

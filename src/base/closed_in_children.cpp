@@ -1,0 +1,51 @@
+#include "base/closed_in_children.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+
+namespace gradwire {
+namespace {
+
+// A fixed place: a child may allocate nothing.
+std::array<int, 65536> g_descriptors;  // the first g_count
+std::atomic<std::size_t> g_count = 0;
+std::mutex g_mutex;  // held while a child is made, so that it finds them whole
+
+void before() noexcept { g_mutex.lock(); }
+void in_parent() noexcept { g_mutex.unlock(); }
+void in_child() noexcept {
+  for (std::size_t i = 0; i < g_count; ++i) {
+    ::close(g_descriptors[i]);
+  }
+  g_count = 0;
+  g_mutex.unlock();
+}
+
+}  // namespace
+
+bool close_in_children(int descriptor) noexcept {
+  static std::once_flag once;
+  std::call_once(once, [] { ::pthread_atfork(&before, &in_parent, &in_child); });
+  const std::lock_guard lock(g_mutex);
+  if (g_count == g_descriptors.size()) {
+    return false;
+  }
+  g_descriptors[g_count++] = descriptor;
+  return true;
+}
+
+void forget_in_children(int descriptor) noexcept {
+  const std::lock_guard lock(g_mutex);
+  auto* const end = g_descriptors.begin() + g_count;
+  if (auto* const found = std::find(g_descriptors.begin(), end, descriptor); found != end) {
+    *found = *(end - 1);
+    --g_count;
+  }
+}
+
+}  // namespace gradwire

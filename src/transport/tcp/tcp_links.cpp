@@ -1,0 +1,439 @@
+#include "transport/tcp/tcp_links.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/log.hpp"
+
+namespace gradwire::transport::tcp {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kAnew{1000};        // within which nobody hears that a connection broke
+constexpr milliseconds kLongestTick{100};  // of a longer time this process did not run
+constexpr milliseconds kBetweenDials{50};  // at first
+constexpr milliseconds kBetweenLateDials{1000};
+constexpr milliseconds kOneDial{300};  // a lost packet is sent again by the next one
+constexpr milliseconds kOneLateDial{1000};
+constexpr milliseconds kPause{10};       // while something is to be looked at soon
+constexpr milliseconds kLongPause{200};  // likewise, and it has been there for longer
+constexpr milliseconds kOtherLane{200};  // behind a farewell on one lane
+constexpr milliseconds kOnItsWay{50};    // behind the word of a witness of another host
+
+constexpr std::size_t index_of(Processes::Lane lane) { return lane == Processes::Lane::prompt ? 0 : 1; }
+constexpr Purpose purpose_of(std::size_t lane) { return lane == 0 ? Purpose::control : Purpose::messages; }
+
+// Whether the error is one of those by which a process's end shows, too.
+bool is_end(int code) { return code == 0 || code == ECONNRESET || code == EPIPE || code == ENOTCONN; }
+
+}  // namespace
+
+Links::Links(Own own) : own_(std::move(own)) {
+  own_.witnesses->begin(own_.self);
+  if (own_.agent != nullptr &&
+      (own_.witnesses->page() == nullptr || !own_.agent->begin(own_.self, *own_.witnesses->page()))) {
+    own_.agent.reset();
+  }
+}
+
+void Links::start() {
+  reception_ = std::make_unique<Reception>(
+      std::move(own_.listeners), Greeting{.nonce = own_.card.nonce, .rank = own_.self},
+      own_.knock ? kEndOfTokens : kFirstToken,
+      Reception::Host{.came = [this](Accepted accepted) { came(std::move(accepted)); },
+                      .made = [this](Dialer::Made made_one) { made(std::move(made_one)); }});
+}
+
+Links::~Links() {
+  end();
+  stop();
+}
+
+void Links::meet(const Acquaintance& who, Socket prompt, Socket bulk) {
+  // First: from now on this process may be relied on.
+  if (!own_.host.empty() && who.host == own_.host) {
+    static_cast<void>(own_.witnesses->announce(who.witness, who.card.nonce));
+  }
+  const std::lock_guard lock(mutex_);
+  Peer peer;
+  peer.id = who.id;
+  peer.card = who.card;
+  peer.host = who.host;
+  const auto role = dials(peer) ? Lane::Role::dials : Lane::Role::accepts;
+  of_lane_.reserve(of_lane_.size() + 2);
+  set_up(prompt, Carries::lane);
+  set_up(bulk, Carries::lane);
+  Peer& met = peers_[who.id] = std::move(peer);
+  try {
+    for (const std::size_t lane : {0U, 1U}) {
+      met.lanes.at(lane).number = channel_.add(std::move(lane == 0 ? prompt : bulk), role);
+      of_lane_.emplace_back(who.id, lane);
+    }
+  } catch (...) {  // no memory: as if it had never been here
+    peers_.erase(who.id);
+    throw;
+  }
+  pause_ = kPause;
+}
+
+void Links::forget(Id who) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = peers_.find(who); found != peers_.end()) {
+    for (const LaneState& lane : found->second.lanes) {
+      channel_.close(lane.number);
+    }
+    peers_.erase(found);
+    agents_.forget(who);
+  }
+}
+
+void Links::send(Id to, std::span<const std::byte> message, Processes::Lane lane) noexcept {
+  std::uint32_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(to);
+    if (found == peers_.end() || found->second.over) {
+      return;
+    }
+    number = found->second.lanes[index_of(lane)].number;
+  }
+  channel_.send(number, message);
+}
+
+std::uint64_t Links::unsent(Id to, Processes::Lane lane) const noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(to);
+  return found == peers_.end() ? 0 : channel_.unsent(found->second.lanes[index_of(lane)].number);
+}
+
+void Links::wake() noexcept {
+  woken_ = true;
+  channel_.wake();
+}
+
+void Links::enter(std::uint32_t epoch) noexcept {
+  epoch_ = epoch;
+  if (witness::WitnessPage* const page = own_.witnesses->page()) {
+    page->enter(epoch);
+  }
+}
+
+void Links::count(std::uint64_t step) noexcept {
+  step_ = step;
+  if (witness::WitnessPage* const page = own_.witnesses->page()) {
+    page->count(step);
+  }
+}
+
+void Links::end() noexcept {
+  if (closed_.exchange(true)) {
+    return;
+  }
+  if (reception_ != nullptr) {
+    reception_->close();
+  }
+  const EndOfProcess last{.who = own_.self, .epoch = epoch_, .step = step_};
+  channel_.end(bytes_of_body(last));
+  own_.witnesses->close();
+  wake();
+}
+
+std::vector<Links::Heard> Links::hear(milliseconds wait) {
+  const auto until = Clock::now() + wait;
+  const std::array<Watched*, 3> beside{own_.witnesses.get(), &agents_, &agent_word_};
+  std::vector<Heard> heard;
+  for (;;) {
+    auto left = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now()));
+    {
+      const std::lock_guard lock(mutex_);
+      left = std::min(left, pause_);
+    }
+    std::vector<Channel::Heard> of_channel = channel_.hear(left, beside);
+    if (closed_) {
+      return {};
+    }
+    const std::lock_guard lock(mutex_);
+    for (Channel::Heard& one : of_channel) {
+      take(one, heard);
+    }
+    for (const EndOfProcess& end : own_.witnesses->take_ends()) {
+      const auto found = peers_.find(end.who);
+      if (found != peers_.end() && found->second.host == own_.host && !found->second.over) {
+        note_end(end.who, end, milliseconds(0));
+        tell_of_end(end);
+      }
+    }
+    for (const EndOfProcess& end : agents_.take_ends()) {
+      note_end(end.who, end, kOnItsWay);
+    }
+    tick(heard);
+    if (!heard.empty() || woken_.exchange(false) || Clock::now() >= until) {
+      return heard;
+    }
+  }
+}
+
+void Links::take(Channel::Heard& one, std::vector<Heard>& heard) {
+  using What = Channel::Heard::What;
+  const auto [from, lane] = of_lane_.at(one.from);
+  const auto found = peers_.find(from);
+  if (found == peers_.end() || found->second.over) {
+    return;
+  }
+  Peer& peer = found->second;
+  EndOfProcess end;
+  BrokenLane broken;
+  switch (one.what) {
+    case What::message: heard.push_back({.from = from, .message = std::move(one.body)}); break;
+    case What::farewell:
+      peer.lanes.at(lane).gone = true;
+      if (read_body(one.body, end) && end.who == from) {
+        note_end(from, end, kOtherLane);
+      }
+      break;
+    case What::word: {
+      // Of one of its own host alone.
+      const auto of = read_body(one.body, end) ? peers_.find(end.who) : peers_.end();
+      if (of != peers_.end() && of != found && !peer.host.empty() && of->second.host == peer.host) {
+        note_end(end.who, end, kOnItsWay);
+      }
+      break;
+    }
+    case What::again:
+      if (read_body(one.body, broken) && dials(peer)) {
+        channel_.break_at(peer.lanes.at(1 - lane).number, broken.attempt);
+      }
+      break;
+    case What::broke: note_break(peer, lane, one); break;
+    case What::mended: note_mended(peer, lane, heard); break;
+    case What::given_up:
+      peer.lanes.at(lane).broken = true;
+      peer.lanes.at(lane).gone = true;
+      peer.lanes.at(lane).for_ = kAnew;
+      log(LogLevel::warning,
+          "too much waits to be sent to process " + std::to_string(from) + ", which takes nothing: it is given up");
+  }
+}
+
+void Links::note_break(Peer& peer, std::size_t lane, const Channel::Heard& one) {
+  LaneState& state = peer.lanes.at(lane);
+  if (!std::exchange(state.broken, true)) {
+    state.for_ = {};
+    state.dials_at = Clock::now();
+  } else {  // the new connection, too
+    state.dials_at = Clock::now() + (peer.lost ? kBetweenLateDials : kBetweenDials);
+  }
+  state.greeted = false;
+  state.was_end = is_end(one.code) && !one.damaged;
+  if (!dials(peer) && !trusts_resets_) {  // the other side may not have noticed
+    channel_.ask_again(peer.lanes.at(1 - lane).number, state.number);
+  }
+}
+
+void Links::note_mended(Peer& peer, std::size_t lane, std::vector<Heard>& heard) {
+  LaneState& state = peer.lanes.at(lane);
+  const LaneState& other = peer.lanes.at(1 - lane);
+  state.broken = state.greeted = false;
+  state.for_ = {};
+  if (!dials(peer) && other.broken && !other.gone) {
+    channel_.ask_again(state.number, other.number);
+  }
+  if (peer.lost && !other.broken) {
+    peer.lost = false;
+    heard.push_back({.from = peer.id, .back = true});
+  }
+}
+
+void Links::note_end(Id who, const EndOfProcess& end, milliseconds settles_in) {
+  const auto found = peers_.find(who);
+  if (found == peers_.end() || found->second.over) {
+    return;
+  }
+  Peer& peer = found->second;
+  const auto at = Clock::now() + settles_in;
+  peer.settles_at = peer.end ? std::min(peer.settles_at, at) : at;
+  if (!peer.end || peer.end->epoch < end.epoch) {
+    peer.end = end;
+  }
+}
+
+// Those of other hosts cannot see it.
+void Links::tell_of_end(const EndOfProcess& end) {
+  for (const auto& [id, peer] : peers_) {
+    if (!peer.over && peer.host != own_.host) {
+      channel_.send(peer.lanes[0].number, bytes_of_body(end), PacketKind::word);
+    }
+  }
+}
+
+void Links::tick(std::vector<Heard>& heard) {
+  const auto now = Clock::now();
+  const auto passed = std::min<Clock::duration>(now - ticked_, kLongestTick);
+  ticked_ = now;
+  pause_ = milliseconds::max();
+  for (auto& [id, peer] : peers_) {
+    if (!peer.over) {
+      tick(peer, passed, heard);
+    }
+  }
+}
+
+void Links::tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>& heard) {
+  const auto now = Clock::now();
+  for (LaneState& lane : peer.lanes) {
+    if (trusts_resets_ && lane.broken && lane.was_end && !lane.gone) {
+      lane.gone = true;
+      channel_.close(lane.number);
+    }
+  }
+  const auto is_gone = [](const LaneState& lane) { return lane.gone; };
+  if (trusts_resets_ && !peer.end && std::ranges::all_of(peer.lanes, is_gone)) {
+    peer.end = EndOfProcess{.who = peer.id};
+    peer.settles_at = now;
+  }
+  if (peer.end) {
+    pause_ = kPause;
+    const auto is_silent = [](const LaneState& lane) { return lane.gone || lane.broken; };
+    if (now >= peer.settles_at || std::ranges::all_of(peer.lanes, is_silent)) {
+      finish(peer, heard);
+    }
+    return;
+  }
+  for (std::size_t i = 0; i < peer.lanes.size(); ++i) {
+    LaneState& lane = peer.lanes.at(i);
+    if (!lane.broken) {
+      continue;
+    }
+    pause_ = std::min(pause_, peer.lost ? kLongPause : kPause);
+    if (!lane.greeted) {
+      lane.for_ += passed;
+    }
+    if (!peer.lost && lane.for_ >= kAnew) {
+      peer.lost = true;
+      heard.push_back({.from = peer.id, .lost = true});
+    }
+    const bool waits_for_other = peer.lost && i == 1 && peer.lanes[0].broken;
+    if (dials(peer) && !lane.gone && !lane.dialing && !lane.greeted && !waits_for_other && now >= lane.dials_at) {
+      lane.dialing = true;
+      reception_->dial({.who = peer.id,
+                        .purpose = purpose_of(i),
+                        .card = peer.card,
+                        .until = now + (peer.lost ? kOneLateDial : kOneDial)});
+    }
+  }
+  const bool wants_agent = own_.agent != nullptr && peer.host != own_.host && !peer.agent_has && !peer.agent_dials;
+  if (wants_agent && now >= peer.agent_dials_at && channel_.live(peer.lanes[0].number)) {
+    peer.agent_dials = true;
+    reception_->dial({.who = peer.id, .purpose = Purpose::agent, .card = peer.card, .until = now + kOneLateDial});
+  }
+  if (wants_agent || peer.agent_dials) {
+    pause_ = std::min(pause_, peer.agent_dials_at == Clock::time_point() ? kPause : kLongPause);
+  }
+}
+
+// What it sent comes first.
+void Links::finish(Peer& peer, std::vector<Heard>& heard) {
+  for (const LaneState& lane : peer.lanes) {
+    for (Channel::Heard& one : channel_.drain(lane.number)) {
+      if (one.what == Channel::Heard::What::message) {
+        take(one, heard);
+      }
+    }
+    channel_.close(lane.number);
+  }
+  peer.over = true;
+  heard.push_back({.from = peer.id, .ended = true, .epoch = peer.end->epoch, .step = peer.end->step});
+  own_.witnesses->forget(peer.id);
+  agents_.forget(peer.id);
+  if (own_.agent != nullptr && peer.agent_has) {
+    static_cast<void>(own_.agent->forget(peer.id));
+  }
+}
+
+void Links::came(Accepted accepted) {
+  const auto who = static_cast<Id>(accepted.rank);
+  if (who >= kFirstToken) {
+    own_.knock(std::move(accepted));
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(who);
+  if (found == peers_.end() || found->second.over || closed_) {
+    return;
+  }
+  set_up(accepted.socket, Carries::lane);
+  if (accepted.purpose == Purpose::agent) {
+    // Its process dials for it once both know the secret.
+    if (const auto secret = channel_.secret(found->second.lanes[0].number)) {
+      agents_.add(who, std::move(accepted.socket), *secret);
+      channel_.wake();
+    }
+  } else if (!dials(found->second)) {
+    const std::size_t lane = accepted.purpose == Purpose::control ? 0 : 1;
+    channel_.offer(found->second.lanes.at(lane).number, std::move(accepted.socket));
+  }
+}
+
+void Links::made(Dialer::Made made) {
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(made.who);
+  if (found == peers_.end() || found->second.over) {
+    return;
+  }
+  Peer& peer = found->second;
+  if (made.socket.valid()) {
+    set_up(made.socket, Carries::lane);
+  }
+  if (made.purpose == Purpose::agent) {
+    give_to_agent(peer, std::move(made.socket));
+    return;
+  }
+  LaneState& lane = peer.lanes.at(made.purpose == Purpose::control ? 0 : 1);
+  lane.dialing = false;
+  lane.greeted = made.socket.valid();
+  if (made.socket.valid()) {
+    channel_.offer(lane.number, std::move(made.socket));
+  } else {
+    lane.dials_at = Clock::now() + (peer.lost ? kBetweenLateDials : kBetweenDials);
+  }
+}
+
+void Links::give_to_agent(Peer& peer, Socket socket) {
+  peer.agent_dials = false;
+  peer.agent_dials_at = Clock::now() + kBetweenLateDials;
+  const auto secret = channel_.secret(peer.lanes[0].number);
+  if (!socket.valid() || !secret || own_.agent == nullptr) {
+    return;
+  }
+  const AgentGreeting greeting{.secret = *secret};
+  const auto packet = make_packet(PacketKind::agent, 0, bytes_of_body(greeting));
+  peer.agent_has = write_until(socket, packet, Clock::now()) && own_.agent->give(peer.id, std::move(socket));
+}
+
+void Links::AgentWord::list(std::vector<pollfd>& polled) {
+  const std::lock_guard lock(links_.mutex_);
+  polled.push_back({links_.own_.agent == nullptr ? -1 : links_.own_.agent->readable().fd(), POLLIN, 0});
+}
+
+void Links::AgentWord::look(std::span<const pollfd> polled) {
+  if (polled.front().revents == 0) {
+    return;
+  }
+  const std::lock_guard lock(links_.mutex_);
+  Id who = 0;
+  while (links_.own_.agent->next_broken(who)) {
+    if (const auto found = links_.peers_.find(who); found != links_.peers_.end()) {
+      found->second.agent_has = false;
+      links_.pause_ = kPause;
+    }
+  }
+  if ((polled.front().revents & (POLLHUP | POLLERR)) != 0) {
+    links_.own_.agent.reset();
+    log(LogLevel::warning,
+        "the agent of this process has ended: processes of other hosts will not hear if it is killed");
+  }
+}
+
+}  // namespace gradwire::transport::tcp

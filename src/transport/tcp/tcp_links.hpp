@@ -1,0 +1,132 @@
+// How a process reaches the others of its job, and what it learns of their ends. A connection that breaks is made anew;
+// a process has ended where it says so itself, or a witness on its host does.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/processes.hpp"
+#include "transport/tcp/tcp_agents.hpp"
+#include "transport/tcp/tcp_channel.hpp"
+#include "transport/tcp/tcp_introduction.hpp"
+#include "transport/tcp/tcp_reception.hpp"
+#include "transport/witness/agent.hpp"
+#include "transport/witness/witnesses.hpp"
+
+namespace gradwire::transport::tcp {
+
+class Links {
+ public:
+  using Id = Processes::Id;
+  using Heard = Processes::Heard;
+
+  struct Own {
+    Id self = 0;
+    Card card = {};
+    std::string host = {};
+    std::vector<Listener> listeners = {};
+    std::shared_ptr<witness::Witnesses> witnesses = {};
+    std::shared_ptr<witness::Agent> agent = {};         // none: only processes of this host see its end
+    std::function<void(Accepted accepted)> knock = {};  // of those that join; none: nobody can
+  };
+
+  explicit Links(Own own);
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+  ~Links();
+  /// From here on connections are taken and made; until stop(), which end() does not wait for.
+  void start();
+  void stop() noexcept { reception_.reset(); }
+
+  /// One more process. Any thread.
+  void meet(const Acquaintance& who, Socket prompt, Socket bulk);
+  /// Of one that has never said anything: nothing more is heard of it. Any thread.
+  void forget(Id who);
+
+  // As those of Processes; what is heard may have `message`, `ended`, `lost` or `back`.
+  void send(Id to, std::span<const std::byte> message, Processes::Lane lane) noexcept;
+  [[nodiscard]] std::uint64_t unsent(Id to, Processes::Lane lane) const noexcept;
+  [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait);
+  void wake() noexcept;
+  void end() noexcept;
+  void enter(std::uint32_t epoch) noexcept;
+  void count(std::uint64_t step) noexcept;
+  void trust_resets() noexcept { trusts_resets_ = true; }
+
+ private:
+  struct LaneState {
+    std::uint32_t number = 0;
+    bool broken = false;
+    bool gone = false;     // for good
+    bool was_end = false;  // it broke as where a process ends
+    bool dialing = false;
+    bool greeted = false;    // there is a new connection, of which the other side has not taken note yet
+    Clock::duration for_{};  // how long it has been broken, while this process ran
+    Clock::time_point dials_at;
+  };
+  struct Peer {
+    Id id = 0;
+    Card card;
+    std::string host;
+    std::array<LaneState, 2> lanes;  // prompt, bulk
+    bool lost = false;
+    std::optional<EndOfProcess> end;  // that it has come to, of which the others hear once all is read
+    Clock::time_point settles_at;     // when that is taken for so
+    bool over = false;
+    bool agent_dials = false;
+    bool agent_has = false;  // a connection to it
+    Clock::time_point agent_dials_at;
+  };
+  // What hear() finds of the agent.
+  class AgentWord final : public Watched {
+   public:
+    explicit AgentWord(Links& links) : links_(links) {}
+    void list(std::vector<pollfd>& polled) override;
+    void look(std::span<const pollfd> polled) override;
+
+   private:
+    Links& links_;
+  };
+
+  [[nodiscard]] bool dials(const Peer& peer) const noexcept { return own_.self > peer.id; }
+  // The callers of these hold the lock.
+  void take(Channel::Heard& one, std::vector<Heard>& heard);
+  void note_break(Peer& peer, std::size_t lane, const Channel::Heard& one);
+  void note_mended(Peer& peer, std::size_t lane, std::vector<Heard>& heard);
+  void note_end(Id who, const EndOfProcess& end, std::chrono::milliseconds settles_in);
+  void tell_of_end(const EndOfProcess& end);
+  void tick(std::vector<Heard>& heard);
+  void tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>& heard);
+  void finish(Peer& peer, std::vector<Heard>& heard);
+  // Of the reception's thread.
+  void came(Accepted accepted);
+  void made(Dialer::Made made);
+  void give_to_agent(Peer& peer, Socket socket);
+
+  Own own_;
+  std::atomic<bool> trusts_resets_ = false;
+  std::atomic<bool> closed_ = false;
+  std::atomic<bool> woken_ = false;
+  std::atomic<std::uint32_t> epoch_ = 0;
+  std::atomic<std::uint64_t> step_ = 0;
+  Channel channel_;
+  mutable std::mutex mutex_;  // of what follows
+  std::map<Id, Peer> peers_;
+  std::vector<std::pair<Id, std::size_t>> of_lane_;  // whose it is, and which, by the channel's number
+  Clock::time_point ticked_ = Clock::now();
+  std::chrono::milliseconds pause_{0};  // after which something is to be looked at, though nothing comes
+  Agents agents_;
+  AgentWord agent_word_{*this};
+  std::unique_ptr<Reception> reception_;  // the last one: it calls this object
+};
+
+}  // namespace gradwire::transport::tcp

@@ -1,0 +1,87 @@
+#include "transport/tcp/tcp_reception.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/log.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::transport::tcp {
+namespace {
+
+constexpr std::chrono::minutes kLook{1};
+constexpr std::chrono::minutes kBetweenWarnings{1};
+constexpr std::size_t kMostAtOnce = 64;  // they know the secret
+
+}  // namespace
+
+Reception::Reception(std::vector<Listener> listeners, const Greeting& own, std::uint32_t end, Host host)
+    : own_(own), end_(end), host_(std::move(host)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), dialer_(own.rank) {
+  if (!wake_.valid()) {
+    throw Error(ErrorCode::transport, "tcp: eventfd: " + system_text(errno));
+  }
+  dialer_.watch(wake_);
+  thread_ = std::thread([this, taken = std::move(listeners)]() mutable { run(std::move(taken)); });
+}
+
+Reception::~Reception() {
+  close();
+  thread_.join();
+}
+
+void Reception::wake() noexcept {
+  const std::uint64_t one = 1;
+  static_cast<void>(!write(wake_.fd(), &one, sizeof(one)));
+}
+
+void Reception::close() noexcept {
+  closed_ = true;
+  wake();
+}
+
+void Reception::dial(Dialer::Order order) {
+  {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back(std::move(order));
+  }
+  wake();
+}
+
+void Reception::run(std::vector<Listener> listeners) noexcept {
+  Acceptor acceptor(std::move(listeners), own_,
+                    {.first = 0, .end = end_, .at_once = kMostAtOnce, .last = Purpose::agent});
+  Clock::time_point warns_at = Clock::now();
+  while (!closed_) {
+    try {
+      std::uint64_t count = 0;
+      static_cast<void>(!read(wake_.fd(), &count, sizeof(count)));
+      std::vector<Dialer::Order> orders;
+      {
+        const std::lock_guard lock(mutex_);
+        orders.swap(orders_);
+      }
+      for (Dialer::Order& order : orders) {
+        dialer_.begin(std::move(order));
+      }
+      for (Dialer::Made& made : dialer_.move()) {
+        host_.made(std::move(made));
+      }
+      const auto look = Clock::now() + kLook;
+      if (auto accepted = acceptor.take(std::min(dialer_.deadline().value_or(look), look), dialer_.readable())) {
+        host_.came(std::move(*accepted));
+      }
+    } catch (const std::exception& error) {  // as where no descriptor is left
+      if (const auto now = Clock::now(); now >= warns_at) {
+        warns_at = now + kBetweenWarnings;
+        log(LogLevel::warning, std::string("nobody can join at this moment: ") + error.what());
+      }
+      usleep(100'000);
+    }
+  }
+}
+
+}  // namespace gradwire::transport::tcp

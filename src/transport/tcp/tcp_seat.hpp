@@ -1,0 +1,35 @@
+// What a process of TcpProcesses begins with.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gradwire/processes.hpp"
+#include "transport/tcp/tcp_introduction.hpp"
+#include "transport/witness/agent.hpp"
+#include "transport/witness/witnesses.hpp"
+
+namespace gradwire::transport::tcp {
+
+struct Seat {
+  struct Other {
+    Acquaintance who;
+    Socket prompt;  // not valid: it has ended
+    Socket bulk;
+  };
+  Processes::Id self = 0;
+  Processes::Id start = 0;  // processes at the beginning
+  Acquaintance own = {};
+  std::vector<Other> others = {};
+  std::vector<Listener> listeners = {};
+  std::shared_ptr<witness::Witnesses> witnesses = {};
+  std::shared_ptr<witness::Agent> agent = {};
+};
+
+/// `open`: others may join.
+[[nodiscard]] std::shared_ptr<Processes> make_processes(Seat seat, bool open, std::string interface,
+                                                        std::function<void()> on_loss);
+
+}  // namespace gradwire::transport::tcp
