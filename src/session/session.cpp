@@ -192,21 +192,8 @@ std::uint64_t Session::residual_bytes() {
 }
 
 void Session::confirm() {
-  if (!state_->elastic || state_->elastic->waits()) {
-    return;
-  }
-  state_->checked([&] {
-    state_->throw_if_left();
-    const std::lock_guard lock(state_->progress.state);
-    if (state_->step.in_step()) {
-      throw Error(ErrorCode::invalid_argument,
-                  "confirm: a step is under way; call it before the first ready() or after finish()");
-    }
-  });
-  try {
-    state_->elastic->confirm();
-  } catch (const Error& error) {
-    state_->leave(error);
+  if (state_->elastic && !state_->elastic->waits()) {
+    state_->confirm();
   }
 }
 

@@ -76,7 +76,24 @@ Session::State::~State() {
       runner->abort(why->code(), why->what());
     }
   });
+  if (elastic) {
+    end_among_others(why);
+  }
   publish(true);
+}
+
+// A process that ends with status 0 says that its steps count.
+void Session::State::end_among_others(const std::optional<Error>& why) noexcept {
+  if (why) {
+    elastic->deny_success(*why);
+  } else if (!left && !elastic->waits() && step.number() > 0 && std::uncaught_exceptions() == 0) {
+    try {
+      elastic->confirm();
+    } catch (const Error& error) {
+      log(LogLevel::error, std::string("whether the last step counts is not known: ") + error.what());
+      elastic->deny_success(error);
+    }
+  }
 }
 
 // In builds that can tell. Whoever is told so has the place in hand; else the next one to touch the memory is blamed.

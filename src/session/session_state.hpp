@@ -142,6 +142,8 @@ struct Session::State final : private session::Progress::Work {
   /// Both, over Processes.
   static void sync_elastically(std::unique_ptr<State>& self);
   void abort(const std::string& why) noexcept;
+  /// Of a session over Processes.
+  void confirm();
   void set_loss_scale(double scale);
   void reserve();
   [[nodiscard]] LinkEstimate link();
@@ -234,6 +236,8 @@ struct Session::State final : private session::Progress::Work {
   void reduce_late_gradients_of(std::ptrdiff_t ranks);
   // The others need not wait for this rank.
   [[noreturn]] void leave(const Error& error);
+  /// Of a session that ends; `why` it does in the middle of a step.
+  void end_among_others(const std::optional<Error>& why) noexcept;
   /// This process takes no part in the job any more: by leave() or abort().
   void throw_if_left();
 

@@ -1,11 +1,12 @@
 // A job that goes on when ranks end, whose processes say what they hold: `elastic_job STEPS [OPTION=VALUE ...]`.
-// ms=N: a step computes for so long; min_ranks=N, suspect=MILLISECONDS, replicate=N, spares=N as in [elastic];
-// elements=N of the one tensor, at int4; die=NUMBER@STEP: that process ends by SIGKILL in that step; exit=STATUS:
-// leaves the loop by exit(STATUS) at its middle.
+// ms=N: a step computes for so long; min_ranks=N, suspect=MILLISECONDS, replicate=N, spares=N, trust_resets=1 as in
+// [elastic]; elements=N of the one tensor, at int4; die=NUMBER@STEP: that process ends by SIGKILL in that step;
+// exit=STATUS: leaves the loop by exit(STATUS) at its middle.
 #include <dirent.h>
 #include <malloc.h>
 #include <unistd.h>
 
+#include <bit>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -41,6 +42,15 @@ long entries(const char* folder) {
   return count;
 }
 
+// FNV-1a.
+std::uint64_t hash_of(const std::vector<float>& values) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const float value : values) {
+    hash = (hash ^ std::bit_cast<std::uint32_t>(value)) * 0x100000001b3U;
+  }
+  return hash;
+}
+
 void tell_of_what_is_held(const char* what, const gradwire::Session& session) {
   const auto held = ::mallinfo2();
   std::printf("%s process %d rank %d of %d: %zu KiB, %ld descriptors, %ld threads\n", what, ::getpid(), session.rank(),
@@ -60,7 +70,8 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, std::uint64_t 
   policy.elastic = gradwire::Policy::Elastic{.suspect = std::chrono::milliseconds(number("suspect", 5000)),
                                              .min_ranks = number("min_ranks", 1),
                                              .replicate = number("replicate", 0),
-                                             .spares = number("spares", 0)};
+                                             .spares = number("spares", 0),
+                                             .trust_resets = number("trust_resets", 0) != 0};
   gradwire::Session session(processes, policy);
   const gradwire::TensorId id = session.add("vector", gradwire::view(gradient.data(), gradient.size()));
   session.on_world_change([&](const gradwire::WorldChange&) { tell_of_what_is_held("changed", session); });
@@ -88,7 +99,11 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, std::uint64_t 
       value[i] -= 0.01F * gradient[i];
     }
   }
+  session.confirm();
   tell_of_what_is_held("ended", session);
+  std::printf("model %016llx of process %d after %llu steps\n", static_cast<unsigned long long>(hash_of(value)),
+              ::getpid(), static_cast<unsigned long long>(session.step()));
+  std::fflush(stdout);
 }
 
 }  // namespace

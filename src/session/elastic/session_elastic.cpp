@@ -155,9 +155,26 @@ void Session::State::leave(const Error& error) {
   give_up(error, true);
   runner->abort(error.code(), error.what());
   if (elastic) {
+    elastic->deny_success(error);
     elastic->end();
   }
   throw Error(error);
+}
+
+void Session::State::confirm() {
+  checked([&] {
+    throw_if_left();
+    const std::lock_guard lock(progress.state);
+    if (step.in_step()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "confirm: a step is under way; call it before the first ready() or after finish()");
+    }
+  });
+  try {
+    elastic->confirm();
+  } catch (const Error& error) {
+    leave(error);
+  }
 }
 
 // The others have gone on without it: none of them makes another world with it.
