@@ -441,10 +441,12 @@ void Member::enter(std::uint32_t epoch) {
   }
 }
 
-void Member::miss(Processes::Id who) {
+void Member::miss(std::uint32_t epoch, Processes::Id who) {
   const std::lock_guard lock(mutex_);
-  machine_.missed(who, now());
-  act();
+  if (!over_locked(epoch)) {  // else what broke may have been let go
+    machine_.missed(who, now());
+    act();
+  }
 }
 
 bool Member::over_locked(std::uint32_t epoch) const {
