@@ -115,6 +115,10 @@ class Transport {
   /// is and throwing as that does. Element r is rank r's answer. Empty: this transport cannot ask.
   [[nodiscard]] virtual std::vector<PeerState> ask(std::chrono::milliseconds limit);
 
+  /// The rank to which the way broke, where this rank threw an Error(transport) for that. None: it did not, or the
+  /// transport cannot tell. Any thread.
+  [[nodiscard]] virtual std::optional<int> failed_peer() const noexcept { return std::nullopt; }
+
   [[nodiscard]] virtual TransportCounters counters() const = 0;
 };
 

@@ -72,8 +72,10 @@ Message Membership::promise(Time now) const {
     said.ready.push_back(found == ready_.end() ? 0 : found->second);
   }
   for (const Id who : world_.members) {  // again, and no step in between; or it lies
-    if ((missed_before_.contains(who) && missed_.contains(who)) ||
-        (unheard_before_.contains(who) && unheard(who, now)) || distrusted_.contains(who)) {
+    const auto cut = cut_.find(who);
+    const bool for_long = cut == cut_.end() || now - cut->second >= settings_.silent_after;
+    if ((missed_before_.contains(who) && missed_.contains(who)) || distrusted_.contains(who) ||
+        (unheard_before_.contains(who) && unheard(who, now) && for_long)) {
       said.silent.push_back(who);
     }
   }

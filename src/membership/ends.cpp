@@ -25,6 +25,9 @@ Time Membership::time_lived(Time clock) {
   for (auto& [who, met] : met_) {
     met = lived_;
   }
+  for (auto& [who, spoken] : spoken_) {
+    spoken = lived_;
+  }
   for (auto& [who, rumour] : rumours_) {
     rumour.since = lived_;
   }
@@ -140,6 +143,13 @@ void Membership::missed(Id who, Time clock) {
   }
   missed_.insert(who);
   miss(now);
+}
+
+void Membership::damaged(Id who, Time clock) {
+  const Time now = time_lived(clock);
+  if (!expelled_ && member(self_) && member(who) && !ended(who)) {
+    miss(now);  // it may have been one that a step waits for
+  }
 }
 
 void Membership::distrust(Id who, const std::string& why, Time clock) {

@@ -176,6 +176,9 @@ void Membership::receive(const Message& message, Time clock) {
     return distrust(message.from, wrong, clock);
   }
   cut_.erase(message.from);
+  if (world_.members.empty()) {
+    spoken_[message.from] = now;
+  }
   if (const auto rumour = rumours_.find(message.from); rumour != rumours_.end()) {
     rumour->second.since = now;
   }

@@ -76,6 +76,8 @@ class Membership {
   void back(Id who) { cut_.erase(who); }
   /// A step waits for `who` for too long, though it may give signs of life to others.
   void missed(Id who, Time clock);
+  /// A message of `who` was lost, though nothing is wrong with the way there.
+  void damaged(Id who, Time clock);
   /// `who` has said what it cannot have said: one of the two goes.
   void distrust(Id who, const std::string& why, Time clock);
 
@@ -201,6 +203,7 @@ class Membership {
   void hear_that_it_waits(const Message& message, Time now);
   void hear_of_those_gone(const Message& message);
   [[nodiscard]] std::vector<Id> gone() const;
+  [[nodiscard]] bool out_of_reach(Id who) const;
   [[nodiscard]] bool is_waiting(Id who, Time now) const;
   [[nodiscard]] bool waits_knowing(Id who, const Ids& ended) const;
   [[nodiscard]] bool at_start(Id who) const;
@@ -230,9 +233,11 @@ class Membership {
     Ids known;    // to whom, had it heard
   };
   std::map<Id, Waiting> waiting_;
-  std::map<Id, Time> met_;  // those in no world: when they last said that they wait, or were first known
-  Ids newcomers_;           // not there at the beginning; they know this process, or it is told of them
-  Ids known_to_;            // of a process that waits: who knows of it
+  std::map<Id, Time> met_;       // those in no world: when they last said that they wait, or were first known
+  Ids newcomers_;                // not there at the beginning; they know this process, or it is told of them
+  Ids known_to_;                 // of a process that waits: who knows of it
+  std::map<Id, Time> spoken_;    // to a process that waits: who, and when last
+  std::map<Id, Time> answered_;  // those that wait, and when last
   Ids let_in_;
   std::vector<Id> told_of_wait_;
 

@@ -62,7 +62,10 @@ void Membership::hear_that_it_waits(const Message& message, Time now) {
   meet(who, now);
   const bool is_told = at_start(who) || std::ranges::find(message.known, self_) != message.known.end();
   const std::vector<Id> mine = gone();
-  if (!is_told || !std::ranges::includes(message.gone, mine)) {
+  const auto answered = answered_.find(who);
+  const bool again = answered == answered_.end() || now - answered->second >= kBeatsOfWaiting * settings_.beat;
+  if (!is_told || again || !std::ranges::includes(message.gone, mine)) {
+    answered_[who] = now;
     send(who, this->message(Message::Kind::knows));
   }
   if (!expelled_ && !member(who)) {
@@ -81,13 +84,21 @@ std::vector<Id> Membership::unaware() const {
   return ids;
 }
 
+// A spare does not know of one that has never spoken whether it has come so far. Who joins has been let in by all.
+bool Membership::out_of_reach(Id who) const {
+  const auto for_long = [&](const std::map<Id, Time>& since) {
+    const auto found = since.find(who);
+    return found != since.end() && lived_ - found->second >= settings_.silent_after;
+  };
+  return for_long(cut_) || for_long(spoken_) || (!at_start(self_) && !spoken_.contains(who) && for_long(met_));
+}
+
 bool Membership::alone() const {
   Ids all_ended;
   std::ranges::transform(ended_, std::inserter(all_ended, all_ended.end()), [](const auto& one) { return one.first; });
   return world_.members.empty() && std::ranges::all_of(told_of_wait_, [&](Id who) {
-           const auto cut = cut_.find(who);
-           const bool out_of_reach = cut != cut_.end() && lived_ - cut->second >= settings_.silent_after;
-           return who == self_ || ended(who) || gone_.contains(who) || out_of_reach || waits_knowing(who, all_ended);
+           return who == self_ || ended(who) || gone_.contains(who) || out_of_reach(who) ||
+                  waits_knowing(who, all_ended);
          });
 }
 

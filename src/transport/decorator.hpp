@@ -6,6 +6,7 @@
 #include <chrono>
 #include <list>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,6 +40,7 @@ class Decorator : public Transport {
   [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
   [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
   [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return inner_->nodes(); }
+  [[nodiscard]] std::optional<int> failed_peer() const noexcept override { return inner_->failed_peer(); }
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
   void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
 

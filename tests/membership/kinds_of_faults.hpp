@@ -19,6 +19,19 @@ inline Faults whole_machines_end(int seed) {
           .follow_ups = seed % 2 == 0};
 }
 
+// Resets, and all else that a network does to those that live.
+inline Faults resets_and_silences(int seed) {
+  return {.processes = 2 + seed % 7,
+          .deaths = seed % 3,
+          .pauses = seed % 5 / 4,
+          .partitions = seed % 7 / 6,
+          .resets = 1 + seed % 4,
+          .isolations = seed % 4 / 2,
+          .follow_ups = seed % 5 == 1,
+          .forgets = seed % 2 == 0,
+          .finishes = seed % 3 != 0};
+}
+
 inline constexpr KindOfFaults kKindsOfFaults[] = {
     {"deaths", 20, [](int seed) { return Faults{.processes = 2 + seed % 7, .deaths = 1 + seed % 4}; }},
     {"whole machines end", 40, whole_machines_end},
@@ -64,6 +77,58 @@ inline constexpr KindOfFaults kKindsOfFaults[] = {
                                               .follow_ups = seed % 4 == 1};
        faults.joins = 1 + seed % 3;
        faults.spares = seed % 7 / 5;
+       faults.ends_say_no_epoch = seed % 3 == 2;
+       return faults;
+     }},
+    {"single links are reset", 30,
+     [](int seed) {
+       return Faults{.processes = 3 + seed % 6,
+                     .deaths = 0,
+                     .resets = 1 + seed % 3,
+                     .forgets = seed % 2 == 0,
+                     .flips = seed % 5 == 4,
+                     .longest = seed % 3 == 0 ? 9000 : 1800};
+     }},
+    {"resets, deaths and silences", 40, resets_and_silences},
+    {"one loses all links, and finds them again", 30,
+     [](int seed) {
+       return Faults{.processes = 2 + seed % 7,
+                     .deaths = seed % 4 / 2,
+                     .isolations = 1 + seed % 3,
+                     .forgets = seed % 2 == 0,
+                     .finishes = seed % 3 != 0};
+     }},
+    {"hosts are lost with their witness", 30,
+     [](int seed) {
+       return Faults{.processes = 2 + seed % 7,
+                     .deaths = seed % 2,
+                     .machines = seed % 4 / 3,
+                     .lost_hosts = 1 + seed % 2,
+                     .resets = seed % 3 / 2,
+                     .follow_ups = seed % 5 == 0,
+                     .finishes = seed % 2 == 0};
+     }},
+    {"a process is stopped while it writes its farewell", 30,
+     [](int seed) {
+       return Faults{.processes = 2 + seed % 6,
+                     .deaths = seed % 3 / 2,
+                     .stops = 1 + seed % 2,
+                     .pauses = seed % 4 / 3,
+                     .resets = seed % 5 / 4,
+                     .finishes = true};
+     }},
+    {"bits of messages flip", 20,
+     [](int seed) {
+       return Faults{
+           .processes = 2 + seed % 6, .deaths = seed % 3, .resets = seed % 2, .flips = true, .finishes = seed % 2 == 0};
+     }},
+    {"some join and some are lost", 40,
+     [](int seed) {
+       Faults faults = resets_and_silences(seed);
+       faults.lost_hosts = seed % 4 / 2;
+       faults.stops = seed % 6 / 5;
+       faults.joins = 1 + seed % 3;
+       faults.spares = seed % 5 / 3;
        return faults;
      }},
     // Deaths and silences of those that wait as of all others. Tried by hand, each red here: no grow(); who is left
@@ -77,7 +142,8 @@ inline constexpr KindOfFaults kKindsOfFaults[] = {
                      .broken_links = seed % 5 / 4,
                      .partitions = seed % 6 / 5,
                      .spares = 1 + seed % 3,
-                     .follow_ups = seed % 2 == 0};
+                     .follow_ups = seed % 2 == 0,
+                     .ends_say_no_epoch = seed % 3 == 2};
      }},
 };
 

@@ -16,9 +16,13 @@ class SimulatedLinks {
  public:
   using Arrivals = std::vector<std::pair<Id, Packet>>;  // to whom
   static constexpr int kForEver = 1'000'000;
+  static constexpr int kFlipsEnd = 20'000;
+  static constexpr int kMendedUnheard = 1000;  // in which a connection is made anew
 
-  explicit SimulatedLinks(std::mt19937& random) : random_(random) {}
+  /// `flips`: now and then bits of a message do.
+  SimulatedLinks(std::mt19937& random, bool flips) : random_(random), flips_(flips) {}
 
+  /// Nothing passes for so long; what was sent meanwhile arrives then.
   void cut(Id a, Id b, int now, int length, bool one_way = false) {
     links_[{a, b}].broken_until = std::max(links_[{a, b}].broken_until, now + length);
     if (one_way) {
@@ -27,13 +31,40 @@ class SimulatedLinks {
     links_[{b, a}].broken_until = std::max(links_[{b, a}].broken_until, now + length);
   }
 
-  void send(Id from, Id to, std::variant<Message, Part> what, int now) {
+  /// Likewise, but both ends hear of it where it takes long; `one_way`: of those that `a` sends, and `a` alone.
+  /// `forgets`: some of what `a` and `b` send is lost.
+  void reset(Id a, Id b, int now, int length, bool one_way, bool forgets) {
+    cut(a, b, now, length, one_way);
+    if (length <= kMendedUnheard) {
+      return;
+    }
+    const int noticed = now + kMendedUnheard + draw(0, 200);
+    tell(noticed, a, {b, Lost{}});
+    mend(now + length, a, b);
+    if (!one_way) {
+      tell(noticed + draw(0, 200), b, {a, Lost{}});
+      mend(now + length, b, a);
+    }
+    if (forgets) {
+      forget(a, b, now + length);
+      if (!one_way) {
+        forget(b, a, now + length);
+      }
+    }
+  }
+
+  void tell(int at, Id to, Packet what) { packets_[at].emplace_back(to, std::move(what)); }
+
+  void send(Id from, Id to, decltype(Packet::what) what, int now) {
     Link& link = links_[{from, to}];
-    if (link.broken_until == kForEver) {
+    if (link.broken_until >= kForEver || (now < link.forgets_until && draw(0, 2) == 0)) {
       return;
     }
     if (auto* message = std::get_if<Message>(&what)) {
       *message = decode(encode(*message));
+      if (flips_ && now < kFlipsEnd && draw(1, 500) == 1) {
+        what = Damaged{};
+      }
     }
     link.free_at = std::max({link.free_at, now + (draw(1, 20) == 1 ? draw(20, 300) : draw(1, 20)),
                              link.broken_until});  // sent again when it is mended
@@ -42,14 +73,25 @@ class SimulatedLinks {
 
   Arrivals arrivals(int now) {
     const auto due = packets_.extract(now);
-    return due.empty() ? Arrivals() : std::move(due.mapped());
+    Arrivals found = due.empty() ? Arrivals() : std::move(due.mapped());
+    std::erase_if(found, [&](const auto& packet) {
+      const int broken_until = links_[{packet.first, packet.second.from}].broken_until;
+      const bool early = std::holds_alternative<Back>(packet.second.what) && broken_until > now;
+      if (early && broken_until < kForEver) {  // it was reset again
+        mend(broken_until, packet.first, packet.second.from);
+      }
+      return early;
+    });
+    return found;
   }
 
   /// What a process that ended has sent is lost where it arrives after `last`, by receiver; 0 for those that ended,
   /// too.
   void lose(Id from, std::map<Id, int> last) {
     for (auto& [at, packets] : packets_) {
-      std::erase_if(packets, [&](const auto& packet) { return packet.second.from == from && at > last[packet.first]; });
+      std::erase_if(packets, [&](const auto& packet) {
+        return packet.second.from == from && at > last[packet.first] && is_sent(packet.second);
+      });
     }
   }
 
@@ -57,11 +99,27 @@ class SimulatedLinks {
   struct Link {
     int free_at = 0;  // messages of a link stay in order
     int broken_until = 0;
+    int forgets_until = 0;
   };
+
+  static bool is_sent(const Packet& packet) {
+    return std::holds_alternative<Message>(packet.what) || std::holds_alternative<Part>(packet.what) ||
+           std::holds_alternative<Damaged>(packet.what);
+  }
+  void mend(int at, Id who, Id other) { tell(at, who, {other, Back{}}); }
+  void forget(Id from, Id to, int until) {
+    links_[{from, to}].forgets_until = until;
+    for (auto& [at, packets] : packets_) {
+      std::erase_if(packets, [&](const auto& packet) {
+        return packet.first == to && packet.second.from == from && is_sent(packet.second) && draw(0, 1) == 0;
+      });
+    }
+  }
 
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
   std::mt19937& random_;
+  const bool flips_;
   std::map<std::pair<Id, Id>, Link> links_;
   std::map<int, Arrivals> packets_;
 };

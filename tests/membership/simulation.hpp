@@ -1,6 +1,7 @@
-// Processes that are in a world together, in simulated time: links with delays, deaths, pauses and broken links, drawn
-// from a seed. Each runs steps: it sends its part to all, holds a step once all parts came, and delivers as its
-// Membership says. What comes out must be one world and, for each step, one result.
+// Processes that are in a world together, in simulated time: links with delays, deaths, pauses, resets and broken
+// links, drawn from a seed. Each runs steps: it sends its part to all, holds a step once all parts came, and delivers
+// as its Membership says. Now and then it has a step confirmed. What comes out must be one world and, for each step,
+// one result.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "membership/membership.hpp"
+#include "tests/membership/simulated_judge.hpp"
 #include "tests/membership/simulated_links.hpp"
 #include "tests/membership/simulated_process.hpp"
 
@@ -23,9 +25,13 @@ struct Faults {
   int processes = 4;
   int deaths = 1;
   int machines = 0;         // two or three processes end together
+  int lost_hosts = 0;       // likewise, one or two of them, and no witness says so
+  int stops = 0;            // of a process, for ever, as one that is stopped while it writes its farewell
   int pauses = 0;           // of a process, 0.1 to 9 s
-  int broken_links = 0;     // of a pair, both ways, 0.1 to 9 s
+  int broken_links = 0;     // of a pair, both ways or one, 0.1 to 9 s
   int partitions = 0;       // of two halves, 0.1 to 9 s
+  int resets = 0;           // of a pair, both ways or one, 0.01 to 9 s; what takes more than a second is told
+  int isolations = 0;       // of all links of a process, likewise
   int freezes = 0;          // of all processes at once, 0.1 to 9 s: they go on within 50 ms of each other
   int frozen_hosts = 0;     // likewise of a third of them
   int clock_jumps = 0;      // of one process's clock, by up to 54 s, either way
@@ -33,12 +39,18 @@ struct Faults {
   int spares = 0;           // processes that wait from the start
   bool follow_ups = false;  // faults while others are dealt with
   bool for_ever = false;    // broken links stay broken
+  bool forgets = false;     // some messages are lost with a reset
+  bool flips = false;       // bits of messages do
+  bool finishes = false;    // processes leave once their steps are made
+  bool ends_say_no_epoch = false;
+  int longest = 9000;  // fault
 };
 
 class Simulation {
  public:
-  Simulation(unsigned seed, Faults faults) : random_(seed), faults_(faults) {
-    World world;
+  Simulation(unsigned seed, Faults faults) : random_(seed), faults_(faults), links_(random_, faults.flips) {
+    World world{1, {}};
+    last_step_ = faults.finishes ? static_cast<std::uint64_t>(draw(60, 120)) : ~0ULL;
     for (int i = 0; i < faults.processes; ++i) {
       world.members.push_back(static_cast<Id>(i));
     }
@@ -57,9 +69,22 @@ class Simulation {
     while (now_ < kQuiet) {
       advance();
     }
-    judge(processes_, spares_, joins_, static_cast<std::size_t>(faults_.processes), wrong_);
-    if (faults_.pauses + faults_.broken_links + faults_.partitions + faults_.frozen_hosts == 0 && !faults_.follow_ups) {
+    if (faults_.finishes) {
+      judge_that_all_end(processes_, wrong_);
+    } else {
+      judge(processes_, spares_, joins_, static_cast<std::size_t>(faults_.processes), wrong_);
+    }
+    const int uncertain = faults_.pauses + faults_.broken_links + faults_.partitions + faults_.frozen_hosts +
+                          faults_.lost_hosts + faults_.stops + faults_.isolations;
+    if (uncertain == 0 && !faults_.follow_ups && faults_.longest < 3000) {
       judge_that_nobody_is_lost(processes_, wrong_);
+    }
+    const auto left_out = std::ranges::count_if(processes_, [](const auto& one) {
+      return one.second.membership->expelled() || one.second.fate == Process::Fate::gave_up;
+    });
+    if (uncertain == faults_.broken_links && !faults_.follow_ups && faults_.processes > 2 &&
+        left_out > faults_.resets + faults_.broken_links) {
+      wrong_ << left_out << " processes are lost to " << faults_.resets + faults_.broken_links << " broken links; ";
     }
     return wrong_.str();
   }
@@ -68,6 +93,9 @@ class Simulation {
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
   [[nodiscard]] std::size_t taken_in() const { return taken_in_; }
   [[nodiscard]] int longest_stop() const { return longest_stop_; }
+  [[nodiscard]] std::size_t confirmed() const { return confirmed_; }
+  [[nodiscard]] std::size_t left_out() const { return left_out_; }
+  [[nodiscard]] std::size_t gave_up() const { return gave_up_; }
 
  private:
   static constexpr int kFaultsEnd = 12'000;
@@ -76,17 +104,24 @@ class Simulation {
 
   using Process = SimulatedProcess;
   struct Fault {
-    enum class Kind : std::uint8_t { death, machine, pause, link, partition, freeze, host, jump, join } kind;
+    enum class Kind : std::uint8_t {
+      death,
+      machine,
+      lost_host,
+      stop,
+      pause,
+      link,
+      partition,
+      reset,
+      isolation,
+      freeze,
+      host,
+      jump,
+      join
+    } kind;
     int at;
     int length;
     int follows = 0;
-  };
-
-  struct Notice {  // that another has ended, or come
-    int at;
-    Id to;
-    Id of;
-    bool came;
   };
 
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
@@ -108,6 +143,7 @@ class Simulation {
     process.reaches = settings.start;
     process.membership->wait_among(process.reaches);
     process.works_until = now_ + draw(1, 50);
+    process.entered = world.epoch;
   }
 
   // The others hear of it one by one.
@@ -116,36 +152,59 @@ class Simulation {
     add(who, World{});
     joins_.insert(who);
     Membership& membership = *processes_[who].membership;
-    for (const auto& [other, process] : processes_) {
-      if (process.ended) {
-        membership.dead({other}, Time(now_));
+    for (auto& [other, process] : processes_) {
+      if (process.ended_for_certain()) {
+        membership.dead(end_of(other), Time(now_));
       } else if (other != who) {
-        notices_.push_back({now_ + draw(0, 300), other, who, true});
-        notices_.push_back({now_, who, other, true});
+        links_.tell(now_ + draw(1, 300), other, {who, Came{}});
+        links_.tell(now_ + 1, who, {other, Came{}});
+        if (process.fate == Process::Fate::lost) {
+          links_.tell(now_ + draw(1000, 1300), who, {other, Lost{}});
+        }
       }
     }
   }
 
-  void hear(Process& process, const Notice& notice) {
+  [[nodiscard]] Ended end_of(Id who) const {
+    const Process& process = processes_.at(who);
+    return faults_.ends_say_no_epoch ? Ended{who} : Ended{who, process.entered, process.counted};
+  }
+
+  // What comes that is no message of the agreement.
+  void hear(Id who, Process& process, const Packet& packet) {
     Membership& membership = *process.membership;
-    if (!notice.came) {
-      return membership.dead({notice.of}, process.time(now_));
-    }
-    if (std::ranges::find(process.reaches, notice.of) == process.reaches.end()) {
-      membership.let_in(notice.of);
-      process.reaches.push_back(notice.of);
+    const Time time = process.time(now_);
+    if (const auto* part = std::get_if<Part>(&packet.what)) {
+      process.parts[{part->epoch, part->step}].insert(packet.from);
+      hold(process);
+    } else if (const auto* ended = std::get_if<Ended>(&packet.what)) {
+      membership.dead(*ended, time);
+    } else if (std::holds_alternative<Damaged>(packet.what)) {
+      membership.damaged(packet.from, time);
+    } else if (std::holds_alternative<Lost>(packet.what)) {
+      membership.cut(packet.from, time);
+    } else if (std::holds_alternative<Back>(packet.what)) {
+      membership.back(packet.from);
+    } else if (std::ranges::find(process.reaches, packet.from) == process.reaches.end()) {
+      membership.let_in(packet.from);
+      process.reaches.push_back(packet.from);
       membership.wait_among(process.reaches);
     }
+    take(who, process);
   }
 
   void plan() {
     const auto some = [&](Fault::Kind kind, int count) {
       for (int i = 0; i < count; ++i) {
-        plan_.push_back({kind, draw(10, kFaultsEnd), draw(100, 9000)});
+        plan_.push_back({kind, draw(10, kFaultsEnd), draw(100, faults_.longest)});
       }
     };
     some(Fault::Kind::death, faults_.deaths);
     some(Fault::Kind::machine, faults_.machines);
+    some(Fault::Kind::lost_host, faults_.lost_hosts);
+    some(Fault::Kind::stop, faults_.stops);
+    some(Fault::Kind::reset, faults_.resets);
+    some(Fault::Kind::isolation, faults_.isolations);
     some(Fault::Kind::pause, faults_.pauses);
     some(Fault::Kind::link, faults_.broken_links);
     some(Fault::Kind::partition, faults_.partitions);
@@ -159,16 +218,11 @@ class Simulation {
   std::vector<Id> running() const {
     std::vector<Id> ids;
     for (const auto& [who, process] : processes_) {
-      if (!process.ended) {
+      if (process.lives()) {
         ids.push_back(who);
       }
     }
     return ids;
-  }
-
-  bool is_member(Id who) const {
-    const Membership& membership = *processes_.at(who).membership;
-    return !membership.expelled() && !membership.world().members.empty();
   }
 
   // Often another fault meets those that are busy with the last.
@@ -189,14 +243,42 @@ class Simulation {
     if (ids.empty()) {
       return;
     }
+    disturbed_until_ = std::max(disturbed_until_, now_ + fault.length);
     const auto any = [&] { return ids[static_cast<std::size_t>(draw(0, static_cast<int>(ids.size()) - 1))]; };
     switch (fault.kind) {
-      case Fault::Kind::death: end(any()); break;
-      case Fault::Kind::machine:
-        for (int i = draw(2, 3); i > 0; --i) {
-          end(any());
+      case Fault::Kind::death:
+        if (const Id who = any(); draw(0, 2) == 0) {
+          processes_[who].ends_after = draw(0, 12);  // in the middle of what it says
+        } else {
+          kill(who, true);
         }
         break;
+      case Fault::Kind::machine:
+        for (int i = draw(2, 3); i > 0; --i) {
+          kill(any(), true);
+        }
+        break;
+      case Fault::Kind::lost_host:
+        for (int i = draw(1, 2); i > 0; --i) {
+          kill(any(), false);
+        }
+        break;
+      case Fault::Kind::stop: stop(any()); break;
+      case Fault::Kind::reset:
+        if (const std::vector<Id> two = some_of(ids, 2); two.size() == 2) {
+          reset(two[0], two[1], draw(0, 2) == 0 ? draw(10, 1000) : fault.length, draw(0, 2) == 0);
+        }
+        break;
+      case Fault::Kind::isolation: {
+        const Id who = any();
+        const bool one_way = draw(0, 2) == 0;
+        for (const Id other : ids) {
+          if (other != who) {
+            reset(who, other, fault.length + draw(0, 200), one_way);
+          }
+        }
+        break;
+      }
       case Fault::Kind::pause: processes_[any()].paused_until = now_ + fault.length; break;
       case Fault::Kind::link: {
         const Id a = any();
@@ -240,22 +322,66 @@ class Simulation {
     }
   }
 
-  // What it sent last is lost on some links.
-  void end(Id who) {
+  void reset(Id a, Id b, int length, bool one_way) { links_.reset(a, b, now_, length, one_way, faults_.forgets); }
+
+  // A job of which nobody is left proves nothing.
+  [[nodiscard]] bool may_go(Id who) const {
     const std::vector<Id> ids = running();
-    if (processes_[who].ended ||
-        (is_member(who) && std::count_if(ids.begin(), ids.end(), [&](Id one) { return is_member(one); }) < 2)) {
+    return processes_.at(who).lives() && (!processes_.at(who).is_member() || std::ranges::count_if(ids, [&](Id one) {
+                                                                               return processes_.at(one).is_member();
+                                                                             }) > 1);
+  }
+
+  void stop(Id who) {
+    if (may_go(who)) {
+      processes_[who].fate = Process::Fate::stopped;
+      lose_last_words(who);
+    }
+  }
+
+  // What it sent last is lost on some links. A witness tells the others of it, one by one.
+  void kill(Id who, bool witnessed) {
+    if (!may_go(who)) {
       return;
     }
-    processes_[who].ended = true;
-    std::map<Id, int> last;
-    for (const Id other : ids) {
-      last[other] = now_ + draw(0, 40);
-      if (other != who) {
-        notices_.push_back({now_ + draw(0, 300), other, who, false});
+    processes_[who].fate = witnessed ? Process::Fate::killed : Process::Fate::lost;
+    lose_last_words(who);
+    for (const Id other : running()) {
+      if (witnessed) {
+        links_.tell(now_ + draw(1, 300), other, {who, end_of(who)});
+      } else if (draw(0, 3) > 0 || !processes_[other].is_member()) {  // else nothing is ever heard of it
+        links_.tell(now_ + draw(1000, 1300), other, {who, Lost{}});
       }
     }
+  }
+
+  void lose_last_words(Id who) {
+    std::map<Id, int> last;
+    for (const Id other : running()) {
+      last[other] = now_ + draw(0, 40);
+    }
     links_.lose(who, last);
+  }
+
+  // It ends by itself, and says so; its witness does, too.
+  void leave(Id who, Process& process, Process::Fate fate) {
+    left_out_ += fate == Process::Fate::expelled ? 1 : 0;
+    gave_up_ += fate == Process::Fate::gave_up ? 1 : 0;
+    if (fate == Process::Fate::finished) {
+      process.counted = process.at;
+      process.membership->leave();
+    }
+    say(who, process);
+    if (!process.lives()) {
+      return;
+    }
+    process.fate = fate;
+    for (const Id other : running()) {
+      if (draw(0, 3) > 0) {
+        links_.send(who, other, end_of(who), now_);
+      }
+      links_.tell(now_ + draw(20, 400), other, {who, end_of(who)});
+    }
   }
 
   void advance() {
@@ -267,17 +393,8 @@ class Simulation {
     for (auto& [to, packet] : links_.arrivals(now_)) {
       processes_[to].inbox.push_back(std::move(packet));
     }
-    std::erase_if(notices_, [&](const Notice& notice) {
-      Process& process = processes_[notice.to];
-      if (notice.at > now_ || process.ended || now_ < process.paused_until) {
-        return process.ended;
-      }
-      hear(process, notice);
-      process.touched = true;
-      return true;
-    });
     for (auto& [who, process] : processes_) {
-      if (!process.ended && now_ >= process.paused_until && has_to_do(who, process)) {
+      if (process.lives() && now_ >= process.paused_until && has_to_do(who, process)) {
         live(who, process);
       }
     }
@@ -287,36 +404,62 @@ class Simulation {
   // Most of the time nothing is: three quarters of a simulation's own time.
   [[nodiscard]] bool has_to_do(Id who, Process& process) const {
     const bool works = process.works_until >= 0 && now_ >= process.works_until;
-    return std::exchange(process.touched, false) || !process.inbox.empty() || works || ticks(who) || now_ % 400 == 0 ||
-           now_ - process.moved_at >= 4000;
+    return !process.inbox.empty() || works || ticks(who) || now_ % 400 == 0 || now_ - process.moved_at >= 4000;
   }
   [[nodiscard]] bool ticks(Id who) const { return now_ % 50 == static_cast<int>(who) % 50; }
 
   void live(Id who, Process& process) {
     Membership& membership = *process.membership;
     for (const Packet& packet : std::exchange(process.inbox, {})) {
+      if (!process.lives()) {
+        return;
+      }
       if (const auto* message = std::get_if<Message>(&packet.what)) {
         membership.receive(*message, process.time(now_));
         take(who, process);
       } else {
-        const Part& part = std::get<Part>(packet.what);
-        process.parts[{part.epoch, part.step}].insert(packet.from);
-        hold(process);
+        hear(who, process, packet);
       }
     }
     if (ticks(who)) {
       membership.tick(process.time(now_));
     }
     work(who, process);
-    miss(who, process);
     take(who, process);
+    miss(process);
+    take(who, process);
+    if (process.lives()) {
+      end_if_over(who, process);
+    }
+  }
+
+  void end_if_over(Id who, Process& process) {
+    const Membership& membership = *process.membership;
+    if (process.confirming > 0 && membership.confirmed() >= process.confirming && !membership.expelled()) {
+      ++confirmed_;
+      truth_.confirm(who, process, process.confirming);
+      process.confirming = 0;
+      if (process.at >= last_step_) {
+        return faults_.stops > 0 && may_go(who) && draw(0, 3) == 0 ? stop(who)
+                                                                   : leave(who, process, Process::Fate::finished);
+      }
+    }
+    if (membership.hopeless()) {
+      judge_that_it_may_give_up(processes_, who, truth_.last_epoch(), now_ < disturbed_until_ + 12'000, wrong_);
+      leave(who, process, Process::Fate::gave_up);
+    } else if (membership.expelled() && (faults_.finishes || faults_.spares + faults_.joins > 0)) {
+      leave(who, process, Process::Fate::expelled);
+    } else if (membership.alone()) {
+      leave(who, process, Process::Fate::no_place);
+    }
   }
 
   // What a session does whose step does not end.
-  void miss(Id who, Process& process) {
+  void miss(Process& process) {
     Membership& membership = *process.membership;
     const auto& members = membership.world().members;
-    if (!is_member(who) || membership.agreeing() || now_ >= kStepsEnd || now_ - process.moved_at < 4000) {
+    if (!process.is_member() || membership.agreeing() || process.at >= last_step_ || now_ >= kStepsEnd ||
+        now_ - process.moved_at < 4000) {
       return;
     }
     process.moved_at = now_;
@@ -332,7 +475,7 @@ class Simulation {
     Membership& membership = *process.membership;
     const auto& members = membership.world().members;
     if (membership.expelled() || membership.agreeing() || process.works_until < 0 || now_ < process.works_until ||
-        now_ >= kStepsEnd || !std::binary_search(members.begin(), members.end(), who)) {
+        process.at >= last_step_ || now_ >= kStepsEnd || !std::binary_search(members.begin(), members.end(), who)) {
       return;
     }
     process.works_until = -1;
@@ -358,35 +501,40 @@ class Simulation {
     }
   }
 
-  void take(Id who, Process& process) {
+  // As a session's member does: of a later world nobody hears before the witness does.
+  void say(Id who, Process& process) {
     Membership& membership = *process.membership;
     for (Membership::Outgoing& out : membership.take_messages()) {
+      process.entered = std::max(process.entered, std::min(out.message.epoch, membership.epoch_entered()));
+      if (process.ends_after == 0 && may_go(who)) {
+        process.ends_after = -1;
+        return kill(who, true);
+      }
+      process.ends_after -= process.ends_after > 0 ? 1 : 0;
       links_.send(who, out.to, std::move(out.message), now_);
+    }
+    process.entered = std::max(process.entered, membership.epoch_entered());
+  }
+
+  void take(Id who, Process& process) {
+    Membership& membership = *process.membership;
+    say(who, process);
+    if (!process.lives()) {
+      return;
     }
     for (const News& news : membership.take_news()) {
       if (const auto* delivered = std::get_if<Delivered>(&news)) {
+        truth_.deliver(who, membership.world());
         deliver(who, process, delivered->step);
         process.moved_at = now_;
         process.works_until = now_ + draw(1, 50);
       } else if (const auto* changed = std::get_if<Changed>(&news)) {
-        ++changes_;
-        process.moved_at = now_;
-        const std::uint64_t last = changed->decision.delivered;
-        note(who, process, changed->decision);
-        if (joins_.erase(who) + spares_.erase(who) != 0) {
-          process.at = last;
-          ++taken_in_;
-        }
-        while (process.at < last) {
-          deliver(who, process, process.at + 1);
-        }
-        process.works_until = now_ + draw(1, 50);
-      } else if (faults_.spares + faults_.joins > 0) {
-        if (spares_.contains(who) ||
-            joins_.contains(who)) {  // seen red where a process that waits took any decision for one about it
-          wrong_ << "process " << who << " waits, and took itself for left out\n";
-        }
-        end(who);  // as a process does that learns that it is out
+        change(who, process, changed->decision);
+      } else if (const auto* lied = std::get_if<Distrusted>(&news)) {
+        wrong_ << "process " << who << " takes " << lied->who << " for a liar: " << lied->why << "; ";
+      } else if (spares_.contains(who) ||
+                 joins_.contains(who)) {  // seen red where a process that waits took any decision for one about it
+        wrong_ << "process " << who << " waits, and took itself for left out\n";
       }
     }
     if (membership.agreeing() && process.stopped_since < 0) {
@@ -397,16 +545,26 @@ class Simulation {
     }
   }
 
-  // Two that live must never have decided differently.
-  void note(Id who, Process& process, const Decision& decision) {
-    process.decisions[decision.world.epoch] = decision;
-    for (const auto& [other, theirs] : processes_) {
-      const auto found = theirs.decisions.find(decision.world.epoch);
-      if (!theirs.ended && !theirs.membership->expelled() && found != theirs.decisions.end() &&
-          found->second != decision) {
-        wrong_ << "processes " << other << " and " << who << " decided differently on epoch " << decision.world.epoch
-               << "; ";
-      }
+  void change(Id who, Process& process, const Decision& decision) {
+    ++changes_;
+    process.moved_at = now_;
+    if (joins_.erase(who) + spares_.erase(who) != 0) {
+      process.at = decision.delivered;
+      ++taken_in_;
+    }
+    while (process.at < decision.delivered) {
+      deliver(who, process, process.at + 1);
+    }
+    truth_.enter(who, process, decision);
+    process.works_until = now_ + draw(1, 50);
+    confirm_last(process);
+  }
+
+  // At the end of a job, before a checkpoint: anywhere.
+  void confirm_last(Process& process) {
+    if (process.at > 0 && !faults_.ends_say_no_epoch && (process.at >= last_step_ || draw(1, 20) == 1)) {
+      process.counted = process.confirming = process.at;
+      process.membership->confirm(process.at);
     }
   }
 
@@ -419,6 +577,9 @@ class Simulation {
     }
     process.results[step] = held->second;
     steps_ = std::max(steps_, step);
+    if (!process.membership->agreeing()) {
+      confirm_last(process);
+    }
   }
 
   std::mt19937 random_;
@@ -426,9 +587,8 @@ class Simulation {
   int now_ = 0;
   Id next_id_ = 1000;
   std::map<Id, Process> processes_;
-  SimulatedLinks links_{random_};
+  SimulatedLinks links_;
   std::vector<Fault> plan_;
-  std::vector<Notice> notices_;
   std::map<Id, bool> side_;
   std::set<Id> joins_;
   std::set<Id> spares_;  // that wait
@@ -436,7 +596,13 @@ class Simulation {
   std::size_t taken_in_ = 0;
   std::uint64_t steps_ = 0;
   int longest_stop_ = 0;
+  std::size_t confirmed_ = 0;
+  std::size_t left_out_ = 0;
+  std::size_t gave_up_ = 0;
+  std::uint64_t last_step_;
+  int disturbed_until_ = 0;
   std::ostringstream wrong_;
+  SimulatedTruth truth_{wrong_};
 };
 
 }  // namespace gradwire::membership

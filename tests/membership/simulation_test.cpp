@@ -27,7 +27,7 @@ TEST_P(Simulated, OneWorldIsLeftAndOneResultOfEachStep) {
   const KindOfFaults& kind = GetParam();
   int failures = 0;
   std::size_t changes = 0;
-  std::size_t taken_in = 0;
+  std::size_t taken_in = 0, confirmed = 0, left_out = 0, gave_up = 0;
   int longest = 0;
   std::uint64_t least_steps = ~0ULL;
   for (int seed = 1; seed <= seeds(1 + kind.seeds / test::kStepShare) && failures < 5; ++seed) {
@@ -37,11 +37,17 @@ TEST_P(Simulated, OneWorldIsLeftAndOneResultOfEachStep) {
     EXPECT_EQ(wrong, "") << kind.name << ", seed " << seed;
     changes += simulation.changes();
     taken_in += simulation.taken_in();
+    confirmed += simulation.confirmed();
+    left_out += simulation.left_out();
+    gave_up += simulation.gave_up();
     longest = std::max(longest, simulation.longest_stop());
     least_steps = std::min(least_steps, simulation.steps());
   }
-  std::printf("%s: %zu changes of a world, %zu taken in, the longest agreement took %d ms, at least %llu steps\n",
-              kind.name, changes, taken_in, longest, static_cast<unsigned long long>(least_steps));
+  std::printf(
+      "%s: %zu changes of a world, %zu taken in, %zu left out, %zu gave up, %zu confirmed, the longest agreement took "
+      "%d ms, at least %llu steps\n",
+      kind.name, changes, taken_in, left_out, gave_up, confirmed, longest,
+      static_cast<unsigned long long>(least_steps));
 }
 
 INSTANTIATE_TEST_SUITE_P(Membership, Simulated, ::testing::ValuesIn(kKindsOfFaults), [](const auto& kind) {

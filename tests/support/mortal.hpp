@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <thread>
@@ -116,6 +117,7 @@ class MortalTransport final : public Transport {
   [[nodiscard]] TransportCapabilities capabilities() const override { return inner_->capabilities(); }
   [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return nodes_.empty() ? inner_->nodes() : nodes_; }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
+  [[nodiscard]] std::optional<int> failed_peer() const noexcept override { return inner_->failed_peer(); }
 
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
     note(tag);

@@ -105,6 +105,7 @@ std::shared_ptr<Transport> Elastic::connect() {
     try {
       if (std::shared_ptr<Transport> transport = try_to_connect(world)) {
         world_ = std::move(world);
+        transport_ = transport;
         keepers_before_ = std::exchange(keepers_, {});
         find_keepers(transport->nodes());
         copied_ = false;
@@ -266,7 +267,21 @@ bool Elastic::commit() {
   return all;
 }
 
-bool Elastic::await_change(bool failed) { return member_.await_change(world_.epoch, patience(failed), timeout_); }
+// Without a word the two at its ends would leave with their error, or the others.
+void Elastic::miss_failed_peer() {
+  const auto transport = transport_.lock();
+  const auto peer = transport ? transport->failed_peer() : std::nullopt;
+  if (const auto who = peer ? id_of(*peer) : std::nullopt) {
+    member_.miss(world_.epoch, *who);
+  }
+}
+
+bool Elastic::await_change(bool failed) {
+  if (failed) {
+    miss_failed_peer();
+  }
+  return member_.await_change(world_.epoch, patience(failed), timeout_);
+}
 
 bool Elastic::has_to_tell() const { return !told_.members.empty() && told_.members != world_.members; }
 

@@ -123,13 +123,15 @@ class Elastic {
   using Clock = std::chrono::steady_clock;
   [[nodiscard]] std::shared_ptr<Transport> try_to_connect(const Member::World& world);
   [[nodiscard]] std::chrono::milliseconds patience(bool failed) const;
+  void miss_failed_peer();
   void find_keepers(const std::vector<std::uint32_t>& nodes);
 
   std::shared_ptr<Processes> processes_;
   const MakeRunner make_runner_;
   const Policy::Elastic settings_;
   const std::chrono::milliseconds timeout_;
-  Member::World world_;                 // of the transport in use
+  Member::World world_;  // of the transport in use
+  std::weak_ptr<Transport> transport_;
   Member::World before_;                // of the one before
   Member::World told_;                  // by take_change()
   std::set<Processes::Id> ranks_;       // that there were, as far as is known here

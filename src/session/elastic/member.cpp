@@ -170,7 +170,7 @@ void Member::hear_message(const Processes::Heard& heard) {
   try {
     body = membership::unseal(heard.message);
   } catch (const Error&) {
-    return machine_.missed(heard.from, now());
+    return machine_.damaged(heard.from, now());
   }
   try {
     wire::ByteReader in(body.subspan(1), "a message of another process");
@@ -185,7 +185,7 @@ void Member::hear_message(const Processes::Heard& heard) {
   } catch (const Error& error) {
     machine_.distrust(heard.from, error.what(), now());
   } catch (const std::bad_alloc&) {
-    machine_.missed(heard.from, now());
+    machine_.damaged(heard.from, now());
   }
 }
 
@@ -441,10 +441,12 @@ void Member::enter(std::uint32_t epoch) {
   }
 }
 
-void Member::miss(Processes::Id who) {
+void Member::miss(std::uint32_t epoch, Processes::Id who) {
   const std::lock_guard lock(mutex_);
-  machine_.missed(who, now());
-  act();
+  if (!over_locked(epoch)) {  // else what broke may have been let go
+    machine_.missed(who, now());
+    act();
+  }
 }
 
 bool Member::over_locked(std::uint32_t epoch) const {

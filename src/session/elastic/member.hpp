@@ -82,8 +82,8 @@ class Member {
   bool send_copy(Processes::Id keeper, const Copy& copy);
   /// The latest that `of` sent in `epoch`, whole; none: nothing came.
   [[nodiscard]] std::optional<Copy> take_copy(Processes::Id of, std::uint32_t epoch);
-  /// `who` failed a step: the others hear that it is missed here.
-  void miss(Processes::Id who);
+  /// A step of `epoch` failed for want of `who`: the others hear that it is missed here.
+  void miss(std::uint32_t epoch, Processes::Id who);
   /// Nobody will take those that were made before `epoch`, nor what of them still comes.
   void forget_copies_before(std::uint32_t epoch);
 

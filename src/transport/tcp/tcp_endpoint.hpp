@@ -1,6 +1,7 @@
 // The transport of tcp_transport.hpp.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <optional>
@@ -33,6 +34,10 @@ class TcpTransport final : public Transport, public RequestSink {
   bool cancel(Operation& operation) noexcept override;
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override;
   void abort(ErrorCode code, const std::string& message) noexcept override;
+  [[nodiscard]] std::optional<int> failed_peer() const noexcept override {
+    const int rank = failed_peer_;
+    return rank < 0 ? std::nullopt : std::optional(rank);
+  }
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
 
  private:
@@ -72,6 +77,7 @@ class TcpTransport final : public Transport, public RequestSink {
   std::vector<std::optional<PeerState>> answers_;  // to the latest question
   Counters counters_;
   AbortNote abort_;
+  std::atomic<int> failed_peer_ = -1;
 };
 
 }  // namespace gradwire::transport::tcp

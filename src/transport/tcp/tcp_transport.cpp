@@ -210,6 +210,9 @@ void TcpTransport::check_gone(int rank) {
       usleep(1000);
     }
   }
+  if (!peer.left) {
+    failed_peer_ = rank;
+  }
   abort(ErrorCode::transport,
         "rank " + std::to_string(rank) +
             (peer.left ? " has left while this rank still communicates with it; do all ranks make the same calls?"

@@ -1,0 +1,182 @@
+// When a step counts for ever, and what the end of a process says of it.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/membership/hands.hpp"
+
+namespace gradwire::membership {
+namespace {
+
+// All hold a step, and `delivers` know that.
+void hold(Hands& hands, std::size_t processes, const std::set<Id>& delivers) {
+  for (std::size_t who = 0; who < processes; ++who) {
+    hands[who].ready(1);
+  }
+  hands.carry([&](Id to, const Message& /*message*/) { return delivers.contains(to); });
+}
+
+// Tried by hand, red: who is asked does not deliver.
+TEST(MembershipConfirm, AStepCountsOnceAQuorumHasDeliveredIt) {
+  Hands hands(3, 1);
+  hold(hands, 3, {2});
+  ASSERT_EQ(hands[2].delivered(), 1U);
+  hands[2].confirm(1);
+  EXPECT_EQ(hands[2].confirmed(), 0U);
+  EXPECT_EQ(hands[2].unconfirmed(), (std::vector<Id>{0, 1}));
+  hands.talk({1, 2});
+  EXPECT_EQ(hands[2].confirmed(), 1U);
+  EXPECT_EQ(hands[1].delivered(), 1U) << "it holds the step, and has heard that it counts";
+  EXPECT_EQ(hands[2].unconfirmed(), std::vector<Id>{});
+}
+
+// What others have said before need not be asked for: they may have left.
+TEST(MembershipConfirm, LastWordsAreAnAnswer) {
+  Hands hands(2, 1);
+  hold(hands, 2, {0, 1});
+  hands[0].leave();
+  hands.talk({0, 1});
+  hands[1].confirm(1);
+  EXPECT_EQ(hands[1].confirmed(), 1U);
+}
+
+// Half with the lowest is one of two: its end must tell the other one. Tried by hand, red: the step of an end is not
+// read.
+TEST(MembershipConfirm, TheEndOfWhoConfirmedTellsOfTheStep) {
+  for (const bool told : {false, true}) {
+    Hands hands(2, 1);
+    hold(hands, 2, {0});
+    hands[0].confirm(1);
+    ASSERT_EQ(hands[0].confirmed(), 1U);
+    // That 0 held it is lost on the way.
+    hands[1].dead({0, 1, told ? 1U : 0U}, hands.now());
+    EXPECT_EQ(members(hands[1]), std::vector<Id>{1});
+    EXPECT_EQ(hands[1].delivered(), told ? 1U : 0U);
+  }
+}
+
+// Who has promised not to deliver must not say that it did. Tried by hand, red: it answers what it is asked.
+TEST(MembershipConfirm, WhoHasPromisedDoesNotConfirm) {
+  Hands hands(3, 1);
+  hold(hands, 3, {2});
+  for (const std::size_t who : {0U, 1U}) {
+    hands[who].missed(2, hands.now());
+  }
+  hands[2].confirm(1);
+  hands.carry([](Id to, const Message& message) {
+    return message.kind == Message::Kind::confirm || (to == 2 && message.kind == Message::Kind::confirmed);
+  });
+  EXPECT_EQ(hands[2].confirmed(), 0U);
+  EXPECT_EQ(hands[0].delivered(), 0U);
+}
+
+// 0 and 1 have left 2 out, entered the next world and ended. Tried by hand, red: whoever has ended counts.
+TEST(MembershipEnds, WhoEndedInALaterWorldHasNotJustEnded) {
+  for (const std::uint32_t epoch : {1U, 2U}) {
+    Hands hands(3, 1);
+    for (const Id who : {0U, 1U}) {
+      hands[2].dead({who, epoch, 0}, hands.now());
+    }
+    EXPECT_EQ(hands[2].agreeing(), epoch == 2);
+    EXPECT_EQ(members(hands[2]), epoch == 2 ? (std::vector<Id>{0, 1, 2}) : std::vector<Id>{2});
+    EXPECT_EQ(hands[2].went_on().has_value(), epoch == 2);
+    hands.pass(8, {2});
+    EXPECT_EQ(hands[2].hopeless(), epoch == 2);
+  }
+}
+
+// It hears of the later world after all.
+TEST(MembershipEnds, WhoCatchesUpGoesOn) {
+  Hands hands(2, 1);
+  hands[1].dead({0, 2, 0}, hands.now());
+  ASSERT_TRUE(hands[1].agreeing());
+  Message late;
+  late.kind = Message::Kind::decided;
+  late.from = 0;
+  late.decision = Decision{{2, {0, 1}}, 0};
+  hands[1].receive(late, hands.now());
+  EXPECT_EQ(hands[1].world(), (World{3, {1}})) << "in its world 0 has ended";
+}
+
+// A majority goes on all the same.
+TEST(MembershipEnds, AQuorumNeedsNoWordOfThoseThatWentOn) {
+  Hands hands(3, 1);
+  for (const std::size_t who : {1U, 2U}) {
+    hands[who].dead({0, 2, 0}, hands.now());
+  }
+  hands.talk({1, 2});
+  EXPECT_EQ(hands[1].world(), (World{2, {1, 2}}));
+  EXPECT_EQ(hands[2].world(), hands[1].world());
+}
+
+// A ballot passes on where the ended ones were.
+TEST(MembershipEnds, ABallotSaysWhereTheyWere) {
+  Hands hands(4, 1);
+  Message said;
+  said.kind = Message::Kind::prepare;
+  said.epoch = 1;
+  said.from = 2;
+  said.ballot = {1, 2};
+  said.dead = {{0, 2, 0}, {1, 1, 0}};
+  hands[3].receive(said, hands.now());
+  EXPECT_EQ(hands[3].went_on(), (Ended{0, 2, 0}));
+}
+
+// Both ends of a way that is broken still reach the third: nobody goes, if it is mended in time. Tried by hand, red: a
+// way that is cut is an end; whoever cannot be reached is not waited for.
+TEST(MembershipCut, OneThatOthersHearIsWaitedFor) {
+  Hands hands(3, 1);
+  hands[0].cut(2, hands.now());
+  hands[2].cut(0, hands.now());
+  const auto without = [](Id to, const Message& message) { return to + message.from != 2 || to == 1; };
+  for (int i = 0; i < 40; ++i) {
+    hands.carry(without);
+    hands.tick();
+  }
+  EXPECT_TRUE(hands[0].agreeing());
+  EXPECT_EQ(hands[0].world().epoch, 1U);
+  hands[0].back(2);
+  hands[2].back(0);
+  hands.pass(1, {0, 1, 2});
+  EXPECT_EQ(hands[0].world(), (World{2, {0, 1, 2}}));
+
+  for (int i = 0; i < 400; ++i) {  // it breaks for ever: one goes
+    if (i == 1) {
+      hands[0].cut(2, hands.now());
+      hands[2].cut(0, hands.now());
+    }
+    hands.carry(without);
+    hands.tick();
+  }
+  EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 1}));
+  EXPECT_TRUE(hands[2].expelled());
+}
+
+// A host is gone, and no witness of it: all have lost the way to it. Tried by hand, red: it is waited for.
+TEST(MembershipCut, OneThatNobodyReachesIsLeftOutAtOnce) {
+  Hands hands(3, 1);
+  for (const std::size_t who : {0U, 1U}) {
+    hands[who].cut(2, hands.now());
+  }
+  hands.talk({0, 1});
+  EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 1}));
+}
+
+// Of two hosts of one rank the lower goes on, and the other learns in bounded time that it cannot. Tried by hand, red:
+// who is cut off is never without hope.
+TEST(MembershipCut, TheOtherHalfIsWithoutHope) {
+  Hands hands(2, 1);
+  hands[0].cut(1, hands.now());
+  hands[1].cut(0, hands.now());
+  EXPECT_EQ(members(hands[0]), std::vector<Id>{0});
+  hands.pass(4, {1});
+  EXPECT_FALSE(hands[1].hopeless());
+  hands.pass(4, {1});
+  EXPECT_TRUE(hands[1].hopeless());
+  EXPECT_EQ(hands[1].waits_for(), std::vector<Id>{0});
+  hands.pass(1, {0, 1});  // the way is there again
+  EXPECT_TRUE(hands[1].expelled());
+}
+
+}  // namespace
+}  // namespace gradwire::membership

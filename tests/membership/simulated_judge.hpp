@@ -1,0 +1,198 @@
+// What must hold of a simulation, at each step and at its end.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <ostream>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "tests/membership/simulated_process.hpp"
+
+namespace gradwire::membership {
+
+/// What was delivered and confirmed so far, by anybody.
+class SimulatedTruth {
+ public:
+  explicit SimulatedTruth(std::ostream& wrong) : wrong_(wrong) {}
+
+  /// Never do two worlds deliver that have decided differently.
+  void deliver(Id who, const World& world) {
+    const World& first = delivering_.try_emplace(world.epoch, world).first->second;
+    if (first != world) {
+      wrong_ << "process " << who << " delivers in another world of epoch " << world.epoch << "; ";
+    }
+  }
+
+  /// What was confirmed counts in all later worlds.
+  void enter(Id who, const SimulatedProcess& process, const Decision& decision) {
+    entered_.try_emplace(decision.world.epoch, decision);
+    for (const auto& [epoch, step] : confirmed_in_) {
+      if (epoch < decision.world.epoch && decision.delivered < step) {
+        wrong_ << "process " << who << " goes on in epoch " << decision.world.epoch << " behind step "
+               << decision.delivered << ", and step " << step << " was confirmed in epoch " << epoch << "; ";
+      }
+    }
+    compare(who, process, decision.delivered);
+  }
+
+  void confirm(Id who, const SimulatedProcess& process, std::uint64_t step) {
+    const std::uint32_t epoch = process.membership->world().epoch;
+    std::uint64_t& last = confirmed_in_[epoch];
+    last = std::max(last, step);
+    for (const auto& [later, decision] : entered_) {
+      if (later > epoch && decision.delivered < step) {
+        wrong_ << "step " << step << " is confirmed to process " << who << " in epoch " << epoch << ", and epoch "
+               << later << " begins behind step " << decision.delivered << "; ";
+      }
+    }
+    compare(who, process, step);
+    for (const auto& [one, result] : process.results) {
+      if (one <= step) {
+        confirmed_.emplace(one, result);
+      }
+    }
+  }
+
+  [[nodiscard]] std::uint32_t last_epoch() const { return entered_.empty() ? 1 : entered_.rbegin()->first; }
+
+ private:
+  void compare(Id who, const SimulatedProcess& process, std::uint64_t up_to) {
+    for (const auto& [step, result] : process.results) {
+      const auto found = confirmed_.find(step);
+      if (step <= up_to && found != confirmed_.end() && found->second != result) {
+        wrong_ << "process " << who << " has another result of step " << step << " than was confirmed; ";
+        return;
+      }
+    }
+  }
+
+  std::ostream& wrong_;
+  std::map<std::uint32_t, World> delivering_;
+  std::map<std::uint32_t, Decision> entered_;            // by a member
+  std::map<std::uint32_t, std::uint64_t> confirmed_in_;  // by the epoch of who asked
+  std::map<std::uint64_t, std::uint32_t> confirmed_;     // step: result
+};
+
+/// A process gives up only where those that live are too few, or a later world exists. `disturbed`: links or pauses may
+/// keep it from those that live.
+inline void judge_that_it_may_give_up(const SimulatedProcesses& processes, Id who, std::uint32_t last_epoch,
+                                      bool disturbed, std::ostream& wrong) {
+  const World& world = processes.at(who).membership->world();
+  std::size_t alive = 0;
+  bool all = true;
+  for (const Id member : world.members) {
+    const SimulatedProcess& process = processes.at(member);
+    alive += process.lives() ? 1 : 0;
+    all = all && (process.lives() || (process.ended_for_certain() && process.entered > 0));
+  }
+  const bool enough = all || 2 * alive > world.members.size() ||
+                      (2 * alive == world.members.size() && processes.at(world.members.front()).lives());
+  if (last_epoch <= world.epoch && enough && !disturbed) {
+    wrong << "process " << who << " gives up in epoch " << world.epoch << ", though a quorum lives; ";
+  }
+}
+
+/// Where no process was silent while others ran, none that lives was left out.
+inline void judge_that_nobody_is_lost(const SimulatedProcesses& processes, std::ostream& wrong) {
+  using Fate = SimulatedProcess::Fate;
+  for (const auto& [who, process] : processes) {
+    if (process.fate == Fate::expelled || process.fate == Fate::gave_up ||
+        (process.lives() && process.membership->expelled())) {
+      wrong << "process " << who << " is healthy, and was left out; ";
+    }
+  }
+}
+
+/// Nobody is left of the last world, whose members have all ended, none since it was left out.
+inline void judge_the_end(const SimulatedProcesses& processes, std::ostream& wrong) {
+  const World* last = nullptr;
+  for (const auto& [who, process] : processes) {
+    const World& world = process.membership->world();
+    if (last == nullptr || world.epoch > last->epoch) {
+      last = &world;
+    }
+  }
+  const auto is_gone = [&](Id member) {
+    return !processes.at(member).lives() && !processes.at(member).membership->expelled();
+  };
+  if (last == nullptr || !std::ranges::all_of(last->members, is_gone)) {
+    wrong << "nobody is left; ";
+  }
+}
+
+/// All that ended well, or live, are in one world, and have one result of each step.
+inline void judge_results(const SimulatedProcesses& processes, std::ostream& wrong) {
+  std::map<std::uint64_t, std::uint32_t> first;
+  for (const auto& [who, process] : processes) {
+    const bool counts = process.fate == SimulatedProcess::Fate::finished || (process.lives() && process.is_member());
+    for (const auto& [step, result] : process.results) {
+      if (counts && first.emplace(step, result).first->second != result) {
+        wrong << "from step " << step << " on there are two results, of which process " << who << " has one; ";
+        break;
+      }
+    }
+  }
+}
+
+/// Of processes that are neither ended nor expelled: one world.
+/// Says to `wrong` what is wrong. `spares` and `joins`: those that wait; `full`: ranks of a whole world.
+inline void judge(SimulatedProcesses& processes, const std::set<Id>& spares, const std::set<Id>& joins,
+                  std::size_t full, std::ostream& wrong) {
+  const SimulatedProcess* first = nullptr;
+  for (const auto& [who, process] : processes) {
+    const Membership& membership = *process.membership;
+    if (!process.lives() || !process.is_member()) {
+      continue;
+    }
+    if (membership.agreeing()) {
+      wrong << "process " << who << " still agrees; ";
+    }
+    if (first == nullptr) {
+      first = &process;
+      continue;
+    }
+    const Membership& other = *first->membership;
+    if (membership.world() != other.world() || membership.delivered() != other.delivered()) {
+      wrong << "processes " << other.self() << " and " << who << " are in epochs " << other.world().epoch << " and "
+            << membership.world().epoch << " at steps " << other.delivered() << " and " << membership.delivered()
+            << "; ";
+    }
+  }
+  judge_results(processes, wrong);
+  if (first == nullptr) {
+    return judge_the_end(processes, wrong);
+  }
+  const std::vector<Id>& members = first->membership->world().members;
+  for (const Id who : members) {
+    if (!processes[who].lives()) {
+      wrong << "process " << who << " has ended and is a member; ";
+    }
+  }
+  for (const Id who : spares) {
+    if (processes[who].lives() && !processes[who].membership->expelled() && members.size() < full) {
+      wrong << "process " << who << " waits, though members are missing; ";
+    }
+  }
+  for (const Id who : joins) {
+    if (processes[who].lives() && !processes[who].membership->expelled()) {
+      wrong << "process " << who << " has not been let in; ";
+    }
+  }
+}
+
+/// Where all leave once their steps are made, nobody is left behind.
+inline void judge_that_all_end(const SimulatedProcesses& processes, std::ostream& wrong) {
+  for (const auto& [who, process] : processes) {
+    if (process.lives()) {
+      const Membership& membership = *process.membership;
+      wrong << "process " << who << (process.is_member() ? " never ends, in epoch " : " waits for ever, in epoch ")
+            << membership.world().epoch << " at step " << process.at << (membership.agreeing() ? ", and agrees" : "")
+            << "; ";
+    }
+  }
+  judge_results(processes, wrong);
+}
+
+}  // namespace gradwire::membership
