@@ -166,7 +166,7 @@ class TcpProcesses : public ::testing::Test {
           body(i);
         } catch (...) {
           const std::lock_guard lock(mutex);
-          failure = std::current_exception();
+          failure = failure ? failure : std::current_exception();  // the others' may follow from the first one
         }
       });
     }

@@ -6,6 +6,7 @@
 #include <array>
 #include <random>
 
+#include "tests/transport/connected.hpp"
 #include "transport/tcp/tcp_lane.hpp"
 
 namespace gradwire::test {
@@ -18,12 +19,6 @@ using TcpLane = transport::tcp::Lane;
 using transport::tcp::PacketHead;
 using transport::tcp::PacketKind;
 using transport::tcp::Socket;
-
-std::pair<Socket, Socket> connected() {
-  std::array<int, 2> ends{};
-  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()), 0);
-  return {Socket(ends[0]), Socket(ends[1])};
-}
 
 // Between the ends of two lanes: passes on so many bytes as it is told, damages them, and cuts.
 class Wire {

@@ -152,6 +152,26 @@ std::string name_of_system(const ::testing::TestParamInfo<System (*)()>& given) 
 INSTANTIATE_TEST_SUITE_P(Systems, WitnessesOfChildren, ::testing::Values(&System::real, &blind, &invisible),
                          name_of_system);
 
+// The number of a process may be another process's by the time that it is watched. Tried by hand, red: nobody looks
+// whether the connection has ended.
+TEST(Witnesses, ANumberThatIsGivenAgainIsNotTakenForTheProcess) {
+  System system = System::real();
+  system.watch = [real = system.watch](pid_t) { return real(getpid()); };
+  Witnesses witness(kNonce, system);
+  {
+    Witnesses gone(1);
+    gone.begin(6);
+    EXPECT_TRUE(gone.announce(witness.name(), kNonce));
+  }
+  std::vector<pollfd> polled;
+  witness.list(polled);
+  poll(polled.data(), polled.size(), 1000);
+  witness.look(polled);
+  const Ends ends = witness.take_ends();
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(ends[0].who, 6U);
+}
+
 System other_user() {
   System system = System::real();
   system.peer = [](const transport::tcp::Socket&) {
