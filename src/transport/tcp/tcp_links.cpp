@@ -78,6 +78,16 @@ void Links::meet(const Acquaintance& who, Socket prompt, Socket bulk) {
   pause_ = kPause;
 }
 
+void Links::give(Id who, Socket prompt, Socket bulk) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = peers_.find(who); found != peers_.end()) {
+    set_up(prompt, Carries::lane);
+    set_up(bulk, Carries::lane);
+    channel_.offer(found->second.lanes[0].number, std::move(prompt));
+    channel_.offer(found->second.lanes[1].number, std::move(bulk));
+  }
+}
+
 void Links::forget(Id who) {
   const std::lock_guard lock(mutex_);
   if (const auto found = peers_.find(who); found != peers_.end()) {
