@@ -43,7 +43,8 @@ struct JoinFile {
 /// or one that others can read or write; Error(mismatch) where it is of another version of gradwire.
 [[nodiscard]] std::shared_ptr<Processes> join_processes(const JoinFile& join_file);
 /// What elastic_main() has: with GRADWIRE_JOIN a process that joins; else MPI is initialised, and others may join with
-/// GRADWIRE_LET_JOIN.
+/// GRADWIRE_LET_JOIN. Before that a small process forks off, which tells processes of other hosts once this one has
+/// ended. To be called early: what this process has in memory then is kept until its end.
 [[nodiscard]] std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv);
 
 /// Ends this process: by MPI_Finalize where MPI is up, no rank was lost and the code is 0, but for at most a minute;

@@ -80,6 +80,12 @@ class Ear {
     return heard_[from];
   }
 
+  /// The world and the step that came with the end.
+  [[nodiscard]] std::pair<std::uint32_t, std::uint64_t> end_of(Id from) {
+    const std::lock_guard lock(mutex_);
+    return ends_[from];
+  }
+
   void say(Id to, const std::string& what, Lane lane = Lane::prompt) {
     processes_->send(to, std::as_bytes(std::span(what)), lane);
   }
@@ -93,6 +99,9 @@ class Ear {
     while (!stopped_) {
       for (const Processes::Heard& one : processes_->hear(milliseconds(50))) {
         const std::lock_guard lock(mutex_);
+        if (one.ended) {
+          ends_[one.from] = {one.epoch, one.step};
+        }
         heard_[one.from].push_back(
             one.came    ? "came"
             : one.ended ? "ended"
@@ -108,6 +117,7 @@ class Ear {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<Id, std::vector<std::string>> heard_;
+  std::map<Id, std::pair<std::uint32_t, std::uint64_t>> ends_;
   std::atomic<bool> stopped_ = false;
   std::thread thread_;
 };
@@ -156,7 +166,7 @@ class TcpProcesses : public ::testing::Test {
           body(i);
         } catch (...) {
           const std::lock_guard lock(mutex);
-          failure = std::current_exception();
+          failure = failure ? failure : std::current_exception();  // the others' may follow from the first one
         }
       });
     }

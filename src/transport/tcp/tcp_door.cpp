@@ -31,6 +31,8 @@ Door::~Door() {
 void Door::close() noexcept {
   const std::lock_guard lock(mutex_);
   closed_ = true;
+  halves_.clear();  // they need not wait for a turn that never comes
+  waiting_.clear();
   const std::uint64_t one = 1;
   static_cast<void>(!write(wake_.fd(), &one, sizeof(one)));
   changed_.notify_all();

@@ -1,6 +1,5 @@
 #include "transport/tcp/tcp_lane.hpp"
 
-#include <linux/sockios.h>
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 
@@ -104,7 +103,7 @@ bool Lane::has_more() const noexcept {
 
 bool Lane::arrived() const noexcept {
   int left = 0;
-  return !has_more() && (!socket_.valid() || ioctl(socket_.fd(), SIOCOUTQ, &left) != 0 || left == 0);
+  return !has_more() && (!socket_.valid() || ioctl(socket_.fd(), TIOCOUTQ, &left) != 0 || left == 0);
 }
 
 // The next packet, if there is one.

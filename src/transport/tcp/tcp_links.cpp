@@ -78,6 +78,16 @@ void Links::meet(const Acquaintance& who, Socket prompt, Socket bulk) {
   pause_ = kPause;
 }
 
+void Links::give(Id who, Socket prompt, Socket bulk) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = peers_.find(who); found != peers_.end()) {
+    set_up(prompt, Carries::lane);
+    set_up(bulk, Carries::lane);
+    channel_.offer(found->second.lanes[0].number, std::move(prompt));
+    channel_.offer(found->second.lanes[1].number, std::move(bulk));
+  }
+}
+
 void Links::forget(Id who) {
   const std::lock_guard lock(mutex_);
   if (const auto found = peers_.find(who); found != peers_.end()) {
@@ -283,13 +293,14 @@ void Links::tick(std::vector<Heard>& heard) {
 void Links::tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>& heard) {
   const auto now = Clock::now();
   for (LaneState& lane : peer.lanes) {
-    if (trusts_resets_ && lane.broken && lane.was_end && !lane.gone) {
+    if (trusts_resets_ && lane.broken && !lane.gone) {  // nothing is made anew
       lane.gone = true;
+      lane.for_ = lane.was_end ? lane.for_ : kAnew;
       channel_.close(lane.number);
     }
   }
-  const auto is_gone = [](const LaneState& lane) { return lane.gone; };
-  if (trusts_resets_ && !peer.end && std::ranges::all_of(peer.lanes, is_gone)) {
+  const auto has_ended = [](const LaneState& lane) { return lane.gone && lane.was_end; };
+  if (trusts_resets_ && !peer.end && std::ranges::all_of(peer.lanes, has_ended)) {
     peer.end = EndOfProcess{.who = peer.id};
     peer.settles_at = now;
   }
@@ -307,7 +318,7 @@ void Links::tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>
       continue;
     }
     pause_ = std::min(pause_, peer.lost ? kLongPause : kPause);
-    if (!lane.greeted) {
+    if (!lane.greeted && !lane.gone) {
       lane.for_ += passed;
     }
     if (!peer.lost && lane.for_ >= kAnew) {
@@ -360,7 +371,8 @@ void Links::came(Accepted accepted) {
   }
   const std::lock_guard lock(mutex_);
   const auto found = peers_.find(who);
-  if (found == peers_.end() || found->second.over || closed_) {
+  if (found == peers_.end() || found->second.over || closed_ ||
+      (trusts_resets_ && accepted.purpose != Purpose::agent)) {
     return;
   }
   set_up(accepted.socket, Carries::lane);

@@ -47,8 +47,9 @@ class Links {
   void start();
   void stop() noexcept { reception_.reset(); }
 
-  /// One more process. Any thread.
+  /// One more process. Any thread. Where the sockets are not valid, what is sent waits until give().
   void meet(const Acquaintance& who, Socket prompt, Socket bulk);
+  void give(Id who, Socket prompt, Socket bulk);
   /// Of one that has never said anything: nothing more is heard of it. Any thread.
   void forget(Id who);
 

@@ -14,11 +14,15 @@ std::uint32_t crc_of(const PacketHead& head) noexcept {
 
 PacketHead make_head(PacketKind kind, std::uint64_t number, std::uint64_t acknowledged,
                      std::span<const std::byte> body) noexcept {
-  PacketHead head{.bytes = static_cast<std::uint32_t>(body.size()),
-                  .kind = kind,
-                  .number = number,
-                  .acknowledged = acknowledged,
-                  .body_crc = wire::crc32c(body)};
+  const PacketHead head{.bytes = static_cast<std::uint32_t>(body.size()),
+                        .kind = kind,
+                        .number = number,
+                        .acknowledged = acknowledged,
+                        .body_crc = wire::crc32c(body)};
+  return with_right_checksum(head);
+}
+
+PacketHead with_right_checksum(PacketHead head) noexcept {
   head.head_crc = crc_of(head);
   return head;
 }

@@ -54,6 +54,8 @@ inline constexpr std::size_t kLongestPacket = (1U << 20U) + 64;
 
 [[nodiscard]] PacketHead make_head(PacketKind kind, std::uint64_t number, std::uint64_t acknowledged,
                                    std::span<const std::byte> body) noexcept;
+/// The same with the checksum of what it says now.
+[[nodiscard]] PacketHead with_right_checksum(PacketHead head) noexcept;
 [[nodiscard]] std::vector<std::byte> make_packet(PacketKind kind, std::uint64_t acknowledged,
                                                  std::span<const std::byte> body);
 

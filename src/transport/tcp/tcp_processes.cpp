@@ -234,12 +234,18 @@ Turn TcpProcesses::turn() const {
 // It says hello once all others have admitted it, too: so who hears of it knows that they can reach it.
 void TcpProcesses::admit(Door::Guest guest) {
   const std::lock_guard lock(mutex_);
-  if (letters_.closed() || guest.who.id <= highest_ || guest.who.id > highest_ + kMostMissed ||
-      !write_message(guest.prompt, std::string(kAdmitted), Clock::now())) {  // it is short: there is room
+  const Id id = guest.who.id;
+  if (letters_.closed() || id <= highest_ || id > highest_ + kMostMissed) {
     return;
   }
-  links_.meet(guest.who, std::move(guest.prompt), std::move(guest.bulk));
+  links_.meet(guest.who, {}, {});  // what is sent to it from here on waits for its connections
   add(std::move(guest.who));
+  if (write_message(guest.prompt, std::string(kAdmitted), Clock::now())) {  // it is short: there is room
+    links_.give(id, std::move(guest.prompt), std::move(guest.bulk));
+  } else {
+    links_.forget(id);
+    peers_.erase(id);
+  }
 }
 
 void TcpProcesses::look_at(std::span<const Id> members) const {
