@@ -309,6 +309,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   if (local) {
     sync();
   }
+  session.confirm();  // else one of those that were cut off may hold a last step that the others made again
   const auto note = [&](const std::vector<std::vector<float>>& all_values) {
     for (const std::vector<float>& values : all_values) {
       fate.parameters.insert(fate.parameters.end(), values.begin(), values.end());
