@@ -108,6 +108,7 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
       std::fflush(stdout);
     }
   }
+  session.confirm();  // the last step counts, whatever ends from here on: now a model may be written
 }
 
 int main(int argc, char** argv) {
