@@ -256,7 +256,9 @@ void Membership::decide(const Decision& decision, Time now) {
       unheard_before_.insert(who);
     }
   }
-  missed_before_ = std::exchange(missed_, {});
+  missed_before_ = std::exchange(missed_by_, {});
+  missed_before_.merge(missed_);
+  missed_.clear();
   note_who_comes_and_goes(decision, now);
   // Who is in two worlds one after the other has answered in the first. Left out of one in between, it was taken for
   // one that waits, by a word of before it learnt that it was in.

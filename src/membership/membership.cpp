@@ -103,6 +103,7 @@ void Membership::deliver() {
     news_.emplace_back(Delivered{++delivered_});
     fresh_.clear();
     missed_.clear();  // all links work
+    missed_by_.clear();
     missed_before_.clear();
   }
 }
@@ -245,6 +246,9 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
     case Message::Kind::suspect:
       hear_rumours(message, now);
       doubts_[message.from] = {message.silent.begin(), message.silent.end()};
+      if (std::ranges::binary_search(message.silent, self_)) {
+        missed_by_.insert(message.from);
+      }
       begin(now);
       advance(now);
       break;

@@ -248,6 +248,7 @@ class Membership {
   Ids dead_;                                  // of ended_ the members that never entered a later world
   std::map<Id, Ids> doubts_;                  // by member: those that it cannot hear, as it said last
   Ids missed_;                                // by a step of this process
+  Ids missed_by_;                             // cannot hear this process, or a step of theirs waited for it
   Ids distrusted_;                            // said what they cannot have said
   Ids in_epoch_;                              // have been heard in this epoch
   Ids untold_;                                // joined and do not know it yet
@@ -279,7 +280,7 @@ class Membership {
 
   // Of the agreement before, until it shows that they can reach each other.
   Ids unheard_before_;  // did not give a sign of life
-  Ids missed_before_;   // a step waited for them
+  Ids missed_before_;   // a step waited for them, or they said one of the two of this process
 
   std::vector<Outgoing> messages_;
   std::vector<News> news_;

@@ -83,7 +83,7 @@ class Simulation {
       return one.second.membership->expelled() || one.second.fate == Process::Fate::gave_up;
     });
     if (uncertain == faults_.broken_links && !faults_.follow_ups && faults_.processes > 2 &&
-        left_out > faults_.resets + faults_.broken_links) {
+        left_out > faults_.resets + faults_.broken_links + faults_.deaths + faults_.machines) {
       wrong_ << left_out << " processes are lost to " << faults_.resets + faults_.broken_links << " broken links; ";
     }
     return wrong_.str();
