@@ -219,6 +219,23 @@ TEST(Witnesses, WhoDoesNotKnowTheSecretIsNotWatched) {
   EXPECT_EQ(ends[0].who, 6U);
 }
 
+// Whoever lives may say that it takes no part any more, and may not reach everybody with that.
+TEST(Witnesses, AProcessThatLivesMayHaveEnded) {
+  Witnesses witness(kNonce);
+  Witnesses other(1);
+  other.begin(6);
+  other.page()->enter(2);
+  other.page()->count(5);
+  EXPECT_TRUE(other.announce(witness.name(), kNonce));
+  EXPECT_THAT(look(witness), IsEmpty());
+  EXPECT_FALSE(witness.own_word_of(6));
+  EXPECT_FALSE(witness.own_word_of(7));
+  other.page()->end();
+  ASSERT_TRUE(witness.own_word_of(6));
+  EXPECT_EQ(witness.own_word_of(6)->epoch, 2U);
+  EXPECT_EQ(witness.own_word_of(6)->step, 5U);
+}
+
 // Descriptors stay few where processes can be watched: neither side keeps a connection.
 TEST(Witnesses, NoConnectionIsKeptWithoutNeed) {
   Witnesses witness(kNonce);

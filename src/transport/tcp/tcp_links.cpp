@@ -145,6 +145,9 @@ void Links::end() noexcept {
     reception_->close();
   }
   const EndOfProcess last{.who = own_.self, .epoch = epoch_, .step = step_};
+  if (witness::WitnessPage* const page = own_.witnesses->page()) {
+    page->end();
+  }
   channel_.end(bytes_of_body(last));
   own_.witnesses->close();
   wake();
@@ -303,6 +306,12 @@ void Links::tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>
   if (trusts_resets_ && !peer.end && std::ranges::all_of(peer.lanes, has_ended)) {
     peer.end = EndOfProcess{.who = peer.id};
     peer.settles_at = now;
+  }
+  const auto is_broken = [](const LaneState& lane) { return lane.broken; };
+  if (!peer.end && peer.host == own_.host && std::ranges::any_of(peer.lanes, is_broken)) {
+    if (const auto word = own_.witnesses->own_word_of(peer.id)) {  // its farewell did not get through
+      note_end(peer.id, *word, kOtherLane);
+    }
   }
   if (peer.end) {
     pause_ = kPause;

@@ -29,7 +29,10 @@ class WitnessPage {
   /// Any thread; of the own page.
   void enter(std::uint32_t epoch) noexcept { words_->epoch.store(epoch, std::memory_order_release); }
   void count(std::uint64_t step) noexcept { words_->step.store(step, std::memory_order_release); }
+  void end() noexcept { words_->ended.store(1, std::memory_order_release); }
   [[nodiscard]] LastWord read() const noexcept;
+  /// Whether the process has said by end() that it takes no part any more.
+  [[nodiscard]] bool has_ended() const noexcept { return words_->ended.load(std::memory_order_acquire) != 0; }
   /// Of the memory that a process gave. False where it is none.
   [[nodiscard]] static bool read_once(int memory, LastWord& word) noexcept;
   /// What is given to others. Of the own page.
@@ -39,6 +42,7 @@ class WitnessPage {
   struct Words {
     std::atomic<std::uint32_t> epoch;
     std::atomic<std::uint64_t> step;
+    std::atomic<std::uint32_t> ended;
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes share it");
 

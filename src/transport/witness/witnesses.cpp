@@ -84,6 +84,15 @@ bool Witnesses::announce(const std::string& name, std::uint64_t nonce) {
 
 void Witnesses::forget(Id who) { watches_.erase(who); }
 
+std::optional<tcp::EndOfProcess> Witnesses::own_word_of(Id who) const {
+  const auto found = watches_.find(who);
+  if (found == watches_.end() || !found->second.page.has_ended()) {
+    return std::nullopt;
+  }
+  const LastWord word = found->second.page.read();
+  return tcp::EndOfProcess{.who = who, .epoch = word.epoch, .step = word.step};
+}
+
 void Witnesses::list(std::vector<pollfd>& polled) {
   polled.push_back({listener_.fd(), POLLIN, 0});
   for (const Visitor& visitor : visitors_) {

@@ -38,6 +38,8 @@ class Witnesses final : public tcp::Watched {
   bool announce(const std::string& name, std::uint64_t nonce);
   /// It has ended. By the thread that hears.
   void forget(Id who);
+  /// Whether this one, which may live, takes no part any more, by its own word. By the thread that hears.
+  [[nodiscard]] std::optional<tcp::EndOfProcess> own_word_of(Id who) const;
   /// Nobody sees more of this process than that it has ended. Any thread.
   void close() noexcept;
 
