@@ -59,6 +59,9 @@ void Reception::run(std::vector<Listener> listeners) noexcept {
     try {
       std::uint64_t count = 0;
       static_cast<void>(!read(wake_.fd(), &count, sizeof(count)));
+      if (closed_) {  // what was read may have said so
+        return;
+      }
       std::vector<Dialer::Order> orders;
       {
         const std::lock_guard lock(mutex_);
