@@ -81,6 +81,8 @@ class Processes {
   /// has it. Any thread.
   virtual void enter(std::uint32_t /*epoch*/) noexcept {}
   virtual void count(std::uint64_t /*step*/) noexcept {}
+  /// The others go on without `who` for good, whether it has ended or not: who joins need not reach it. Any thread.
+  virtual void leave_out(Id /*who*/) noexcept {}
   /// From here on a connection that ends or is reset is the end of its process, whatever closed it.
   virtual void trust_resets() noexcept {}
 

@@ -119,6 +119,8 @@ class Membership {
   [[nodiscard]] std::uint32_t epoch_entered() const noexcept { return epoch_entered_; }
   [[nodiscard]] bool agreeing() const noexcept { return agreeing_; }
   [[nodiscard]] bool expelled() const noexcept { return expelled_; }
+  /// Those that knew that they were members, have not ended as far as is known, and never will be members again.
+  [[nodiscard]] std::vector<Id> gone() const;
   /// Those that answer are too few to agree, and the others have been waited for long enough: `silent_after` and a
   /// little.
   [[nodiscard]] bool hopeless() const;
@@ -202,7 +204,6 @@ class Membership {
   void say_that_it_waits(Time now);
   void hear_that_it_waits(const Message& message, Time now);
   void hear_of_those_gone(const Message& message);
-  [[nodiscard]] std::vector<Id> gone() const;
   [[nodiscard]] bool out_of_reach(Id who) const;
   [[nodiscard]] bool is_waiting(Id who, Time now) const;
   [[nodiscard]] bool waits_knowing(Id who, const Ids& ended) const;

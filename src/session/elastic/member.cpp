@@ -427,6 +427,11 @@ void Member::act() {
       log(LogLevel::warning, processes_->describe(lied->who) + " says what no rank would, and is to go: " + lied->why);
     }
   }
+  for (const membership::Id who : machine_.gone()) {
+    if (left_out_.insert(who).second) {
+      processes_->leave_out(who);
+    }
+  }
   if (interrupt_ && over_locked(watched_)) {
     over_since_ = Clock::now();
     std::exchange(interrupt_, nullptr)();

@@ -141,6 +141,7 @@ class Member {
   std::uint32_t copies_from_ = 0;            // copies of epochs before this one are not kept
   std::uint64_t largest_copy_ = 0;           // longer ones are not, either
   std::set<membership::Id> left_;            // said farewell
+  std::set<membership::Id> left_out_;        // by the others
   struct Farewell {
     Clock::time_point counts;  // as an end
     membership::Ended end;

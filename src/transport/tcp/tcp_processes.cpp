@@ -104,6 +104,12 @@ class TcpProcesses final : public Processes {
   void wake() noexcept override { links_.wake(); }
   void enter(std::uint32_t epoch) noexcept override { links_.enter(epoch); }
   void count(std::uint64_t step) noexcept override { links_.count(step); }
+  void leave_out(Id who) noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = peers_.find(who); found != peers_.end()) {
+      found->second.left_out = true;
+    }
+  }
   void trust_resets() noexcept override { links_.trust_resets(); }
   void note_loss() noexcept override {
     if (on_loss_) {
@@ -125,6 +131,7 @@ class TcpProcesses final : public Processes {
   struct Peer {
     Acquaintance who;
     bool known = false;  // to whoever asks: it is here since the start, or has said hello
+    bool left_out = false;
   };
 
   Peer& add(Acquaintance who);
@@ -227,6 +234,9 @@ Turn TcpProcesses::turn() const {
   Turn turn{.start = start_, .highest = highest_, .known = {own_}};
   for (const auto& [id, peer] : peers_) {
     turn.known.push_back(peer.who);  // also one that ended before it had joined: others may not have heard yet
+    if (peer.left_out) {
+      turn.known.back().state = State::ended;  // to who joins it is no more than that
+    }
   }
   return turn;
 }
