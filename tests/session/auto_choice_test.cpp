@@ -243,7 +243,8 @@ TEST(AutoChoice, AWrongClockDoesNotFlap) {
       choice.start(0, calibration(rate));
       Training training([=](std::uint64_t) { return rate; }, calibration(rate), clock);
       training.run(choice, 10'000);
-      EXPECT_LE(training.switches, 30U) << name << " at " << rate << ": " << training.reason;
+      EXPECT_LE(training.switches, 60U)  // of 200 seeds one had 33; a choice that flaps has hundreds
+          << name << " at " << rate << ": " << training.reason;
     }
   }
 }
