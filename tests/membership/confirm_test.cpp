@@ -16,7 +16,6 @@ void hold(Hands& hands, std::size_t processes, const std::set<Id>& delivers) {
   hands.carry([&](Id to, const Message& /*message*/) { return delivers.contains(to); });
 }
 
-// Tried by hand, red: who is asked does not deliver.
 TEST(MembershipConfirm, AStepCountsOnceAQuorumHasDeliveredIt) {
   Hands hands(3, 1);
   hold(hands, 3, {2});
@@ -40,8 +39,7 @@ TEST(MembershipConfirm, LastWordsAreAnAnswer) {
   EXPECT_EQ(hands[1].confirmed(), 1U);
 }
 
-// Half with the lowest is one of two: its end must tell the other one. Tried by hand, red: the step of an end is not
-// read.
+// Half with the lowest is one of two: its end must tell the other one.
 TEST(MembershipConfirm, TheEndOfWhoConfirmedTellsOfTheStep) {
   for (const bool told : {false, true}) {
     Hands hands(2, 1);
@@ -55,7 +53,7 @@ TEST(MembershipConfirm, TheEndOfWhoConfirmedTellsOfTheStep) {
   }
 }
 
-// Who has promised not to deliver must not say that it did. Tried by hand, red: it answers what it is asked.
+// Who has promised not to deliver must not say that it did.
 TEST(MembershipConfirm, WhoHasPromisedDoesNotConfirm) {
   Hands hands(3, 1);
   hold(hands, 3, {2});
@@ -152,7 +150,7 @@ TEST(MembershipCut, OneThatOthersHearIsWaitedFor) {
   EXPECT_TRUE(hands[2].expelled());
 }
 
-// A host is gone, and no witness of it: all have lost the way to it. Tried by hand, red: it is waited for.
+// A host is gone, and no witness of it: all have lost the way to it.
 TEST(MembershipCut, OneThatNobodyReachesIsLeftOutAtOnce) {
   Hands hands(3, 1);
   for (const std::size_t who : {0U, 1U}) {
@@ -162,8 +160,7 @@ TEST(MembershipCut, OneThatNobodyReachesIsLeftOutAtOnce) {
   EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 1}));
 }
 
-// Of two hosts of one rank the lower goes on, and the other learns in bounded time that it cannot. Tried by hand, red:
-// who is cut off is never without hope.
+// Of two hosts of one rank the lower goes on, and the other learns in bounded time that it cannot.
 TEST(MembershipCut, TheOtherHalfIsWithoutHope) {
   Hands hands(2, 1);
   hands[0].cut(1, hands.now());

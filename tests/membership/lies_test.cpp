@@ -1,5 +1,5 @@
 // Messages that no process sends that keeps to the rules, as of a member that is broken or hostile: each is refused,
-// and its sender distrusted. Of each test one check of membership/believable.cpp was taken out by hand, and it was red.
+// and its sender distrusted.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -140,7 +140,7 @@ TEST_F(Lies, APromiseForTooFew) {
   expect_a_lie(said);
 }
 
-// That another has ended is believed once that one is silent. Tried by hand, red: at once.
+// That another has ended is believed once that one is silent.
 TEST_F(Lies, AnEndOfOneThatLives) {
   Hands hands(3, 1);
   Message said = of(Message::Kind::suspect, 2);
@@ -156,7 +156,7 @@ TEST_F(Lies, AnEndOfOneThatLives) {
   EXPECT_EQ(members(again[0]), (std::vector<Id>{0, 2}));
 }
 
-// The others part from it at once. Tried by hand, red: as from one that a step waits for, the second time.
+// The others part from it at once.
 TEST_F(Lies, WhoLiesGoesAndTheOthersGoOn) {
   Hands hands(3, 1);
   Message said = of(Message::Kind::beat, 2);

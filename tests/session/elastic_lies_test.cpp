@@ -116,7 +116,6 @@ void expect_that_all_go_on(const std::vector<End>& ends) {
   }
 }
 
-// Tried by hand, red: a lie is taken for a message that was lost.
 TEST(ElasticLies, WhoSaysWhatCannotBeIsLeftOut) {
   const auto to_both = [](const Message& message) {
     return [message](const Send& send) {
@@ -194,7 +193,7 @@ TEST(ElasticLies, OneThatLivesStays) {
   expect_that_all_go_on(train_with("", [&](const Send& send) { send(0, body_of(dead)); }));
 }
 
-// Pieces of a copy that would take 2^62 bytes. Tried by hand, red: without a limit.
+// Pieces of a copy that would take 2^62 bytes.
 TEST(ElasticLies, ACopyTakesNoMoreThanResidualsCan) {
   const auto lie = [](const Send& send) {
     constexpr std::size_t kPiece = 1 << 19;
@@ -299,7 +298,6 @@ std::vector<End> train_while_worlds_break(std::size_t worlds) {
   return ends;
 }
 
-// Tried by hand, red: the peer of a step that failed is not missed, so that all leave with an error.
 TEST(ElasticResets, AConnectionOfStepsThatBreaksCostsAStep) { expect_that_all_go_on(train_while_worlds_break(1)); }
 
 // Where it breaks again, one of its two ends goes, and never the third.
@@ -366,7 +364,7 @@ class ElasticConfirm : public ::testing::Test {
   std::unique_ptr<session::Member> members_[2];
 };
 
-// The others must hear of it with the end of this process. Tried by hand, red: without count(); without enter().
+// The others must hear of it with the end of this process.
 TEST_F(ElasticConfirm, ItReturnsOnceAQuorumHasSaidSo) {
   EXPECT_EQ(processes_[1]->counted, 0U);
   members_[1]->confirm(std::chrono::seconds(30));
@@ -374,8 +372,7 @@ TEST_F(ElasticConfirm, ItReturnsOnceAQuorumHasSaidSo) {
   EXPECT_EQ(processes_[1]->entered, 1U);
 }
 
-// Half with the lowest goes on; the other half has nobody to ask. Tried by hand, red: it asks nobody; it waits for its
-// limit.
+// Half with the lowest goes on; the other half has nobody to ask.
 TEST_F(ElasticConfirm, WithoutAQuorumItSaysWhoDidNotAnswer) {
   processes_[1]->deaf = true;
   members_[0]->confirm(std::chrono::seconds(30));

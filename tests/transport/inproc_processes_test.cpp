@@ -38,7 +38,6 @@ TEST(InprocProcesses, AnEndNamesTheWorldAndTheStep) {
   EXPECT_THAT(hear(*all[0]), ElementsAre("1 last", "1 ended in 3 at 17"));
 }
 
-// Tried by hand, red: what is sent over a broken link arrives at once; it is lost; `back` comes behind it.
 TEST(InprocProcesses, ALinkThatHealsLosesNothing) {
   const auto all = make_inproc_processes(3);
   break_link(*all[0], 1);

@@ -252,7 +252,6 @@ TEST_F(TcpProcesses, OneThatDoesNotAnswerIsNamed) {
   EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("rank 1"), HasSubstr(file_)));
 }
 
-// Tried by hand, red: who was left out is told of as any other one.
 TEST_F(TcpProcesses, OneThatWasLeftOutKeepsNobodyFromJoining) {
   start(3);
   const auto processes = lines();

@@ -91,7 +91,6 @@ TEST_F(TcpProcesses, ResetsBetweenLivingProcessesAreNoEnd) {
   }
 }
 
-// Tried by hand, red: the farewell does not name the world; who ends does not wait until it has arrived.
 TEST_F(TcpProcesses, AFarewellComesBehindAllThatWasSaid) {
   start(2);
   for (int round = 0; round < 20; ++round) {

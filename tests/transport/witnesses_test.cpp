@@ -152,8 +152,7 @@ std::string name_of_system(const ::testing::TestParamInfo<System (*)()>& given) 
 INSTANTIATE_TEST_SUITE_P(Systems, WitnessesOfChildren, ::testing::Values(&System::real, &blind, &invisible),
                          name_of_system);
 
-// The number of a process may be another process's by the time that it is watched. Tried by hand, red: nobody looks
-// whether the connection has ended.
+// The number of a process may be another process's by the time that it is watched.
 TEST(Witnesses, ANumberThatIsGivenAgainIsNotTakenForTheProcess) {
   System system = System::real();
   system.watch = [real = system.watch](pid_t) { return real(getpid()); };
@@ -201,7 +200,6 @@ TEST(Witnesses, AnotherUserIsRefusedByBothSides) {
   EXPECT_THAT(look(strict), IsEmpty()) << "nobody is watched";
 }
 
-// Tried by hand, red: the number is not compared.
 TEST(Witnesses, WhoDoesNotKnowTheSecretIsNotWatched) {
   Witnesses witness(kNonce, blind());
   Witnesses stranger(1);
