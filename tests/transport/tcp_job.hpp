@@ -145,12 +145,12 @@ class TcpProcesses : public ::testing::Test {
       all_.push_back(std::make_unique<Ear>(std::move(one)));
     }
   }
-  [[nodiscard]] std::shared_ptr<Processes> join_plain(milliseconds timeout = seconds(20),
+  [[nodiscard]] std::shared_ptr<Processes> join_plain(milliseconds timeout = seconds(60),
                                                       milliseconds first_word = seconds(5)) const {
     return transport::join_tcp_processes(
         {.join_file = file_, .interface = "lo", .timeout = timeout, .first_word = first_word});
   }
-  Ear& join(milliseconds timeout = seconds(20), milliseconds first_word = seconds(5)) {
+  Ear& join(milliseconds timeout = seconds(60), milliseconds first_word = seconds(5)) {
     all_.push_back(std::make_unique<Ear>(join_plain(timeout, first_word)));
     return *all_.back();
   }
