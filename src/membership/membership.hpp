@@ -91,7 +91,7 @@ class Membership {
 
   /// Of a process that is in no world: from here on it says so every beat to `others`, until it is in one. Again where
   /// there are more of them.
-  void wait_among(std::vector<Id> others) { told_of_wait_ = std::move(others); }
+  void wait_among(std::vector<Id> others);
   /// `who` may be a member: a spare while some are missing, one that has joined always. If it waits, it is in the next
   /// world. Where nothing else makes one, this does once a step is delivered.
   void let_in(Id who) { let_in_.insert(who); }

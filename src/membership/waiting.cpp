@@ -17,6 +17,14 @@ void Membership::meet(Id who, Time now) {
   }
 }
 
+// One that never speaks, as on a host that was lost before, is out of reach from some time on.
+void Membership::wait_among(std::vector<Id> others) {
+  for (const Id who : others) {
+    met_.try_emplace(who, lived_);
+  }
+  told_of_wait_ = std::move(others);
+}
+
 bool Membership::is_waiting(Id who, Time now) const {
   const auto found = waiting_.find(who);
   return found != waiting_.end() && now - found->second.said <= kBeatsOfWaiting * settings_.beat;
