@@ -67,7 +67,7 @@ Plan plan_of(const drop_in::Forecast& forecast, int size, double budget) {
   return plan;
 }
 
-// Of the passes the middle one: the first may go out at once by a burst that the link allows after a rest.
+// The median pass is taken, since a link that has rested may let the first one through in a burst.
 template <typename Call>
 double middle_seconds(MPI_Comm comm, const Call& call) {
   std::array<double, kPasses> seconds{};

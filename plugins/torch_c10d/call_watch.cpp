@@ -118,7 +118,8 @@ std::string CallWatch::compare(const Late& mine) {
 
 std::string CallWatch::told_of() const { return look(store_, kFound).value_or(""); }
 
-// What is told has arrived when this returns, and the other ranks have read it, unless they take too long for that.
+// When this function returns, the message is in the store and the other ranks have read it, or the time to wait for
+// them is over.
 void CallWatch::tell(const std::string& why) noexcept {
   constexpr milliseconds kPause{10};
   try {

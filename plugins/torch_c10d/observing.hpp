@@ -16,7 +16,7 @@
 
 namespace gradwire::torch_c10d {
 
-/// Of all groups of a process; any thread.
+/// Observes the sums of all process groups of this process. Any thread may call it.
 ///
 /// Sums that overlap, as those of DDP's buckets, share the link, and each is about as slow as all of them. So they
 /// count as one sum of their joint bytes, from the first one's begin to the last one's end. They do not count where

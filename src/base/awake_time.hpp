@@ -10,7 +10,8 @@
 
 namespace gradwire {
 
-/// Whoever waits looks at it at least every kLook. A longer time between two looks counts as kLook.
+/// Measures how long a thread has waited while the process ran. The waiting thread calls waited() at least every kLook;
+/// a longer gap between two calls means that the process was stopped, and counts as kLook.
 class AwakeTime {
  public:
   using Clock = std::chrono::steady_clock;

@@ -12,7 +12,8 @@
 
 namespace gradwire::cli {
 
-/// What has been seen so far, for messages about a job that left no report, and of how its ranks ended.
+/// Counts what `gradwire run` has learnt of the ranks so far. Messages use it to explain a missing report and to say
+/// how the ranks ended.
 struct SeenRanks {
   int begun = 0;                             // processes that were about to call MPI_Init
   int asked = 0;                             // ranks that came out of it

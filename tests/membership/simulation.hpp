@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <sstream>
@@ -15,36 +16,12 @@
 #include <vector>
 
 #include "membership/membership.hpp"
+#include "tests/membership/simulated_faults.hpp"
 #include "tests/membership/simulated_judge.hpp"
 #include "tests/membership/simulated_links.hpp"
 #include "tests/membership/simulated_process.hpp"
 
 namespace gradwire::membership {
-
-struct Faults {
-  int processes = 4;
-  int deaths = 1;
-  int machines = 0;         // two or three processes end together
-  int lost_hosts = 0;       // likewise, one or two of them, and no witness says so
-  int stops = 0;            // of a process, for ever, as one that is stopped while it writes its farewell
-  int pauses = 0;           // of a process, 0.1 to 9 s
-  int broken_links = 0;     // of a pair, both ways or one, 0.1 to 9 s
-  int partitions = 0;       // of two halves, 0.1 to 9 s
-  int resets = 0;           // of a pair, both ways or one, 0.01 to 9 s; what takes more than a second is told
-  int isolations = 0;       // of all links of a process, likewise
-  int freezes = 0;          // of all processes at once, 0.1 to 9 s: they go on within 50 ms of each other
-  int frozen_hosts = 0;     // likewise of a third of them
-  int clock_jumps = 0;      // of one process's clock, by up to 54 s, either way
-  int joins = 0;            // of new processes
-  int spares = 0;           // processes that wait from the start
-  bool follow_ups = false;  // faults while others are dealt with
-  bool for_ever = false;    // broken links stay broken
-  bool forgets = false;     // some messages are lost with a reset
-  bool flips = false;       // bits of messages do
-  bool finishes = false;    // processes leave once their steps are made
-  bool ends_say_no_epoch = false;
-  int longest = 9000;  // fault
-};
 
 class Simulation {
  public:
@@ -61,7 +38,7 @@ class Simulation {
       spares_.insert(static_cast<Id>(faults.processes + i));
       add(static_cast<Id>(faults.processes + i), World{});
     }
-    plan();
+    plan_.emplace(random_, faults_);
   }
 
   /// Empty, or what is wrong.
@@ -98,32 +75,10 @@ class Simulation {
   [[nodiscard]] std::size_t gave_up() const { return gave_up_; }
 
  private:
-  static constexpr int kFaultsEnd = 12'000;
   static constexpr int kStepsEnd = 50'000;
   static constexpr int kQuiet = 60'000;
 
   using Process = SimulatedProcess;
-  struct Fault {
-    enum class Kind : std::uint8_t {
-      death,
-      machine,
-      lost_host,
-      stop,
-      pause,
-      link,
-      partition,
-      reset,
-      isolation,
-      freeze,
-      host,
-      jump,
-      join
-    } kind;
-    int at;
-    int length;
-    int follows = 0;
-  };
-
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
   void add(Id who, const World& world) {
@@ -193,28 +148,6 @@ class Simulation {
     take(who, process);
   }
 
-  void plan() {
-    const auto some = [&](Fault::Kind kind, int count) {
-      for (int i = 0; i < count; ++i) {
-        plan_.push_back({kind, draw(10, kFaultsEnd), draw(100, faults_.longest)});
-      }
-    };
-    some(Fault::Kind::death, faults_.deaths);
-    some(Fault::Kind::machine, faults_.machines);
-    some(Fault::Kind::lost_host, faults_.lost_hosts);
-    some(Fault::Kind::stop, faults_.stops);
-    some(Fault::Kind::reset, faults_.resets);
-    some(Fault::Kind::isolation, faults_.isolations);
-    some(Fault::Kind::pause, faults_.pauses);
-    some(Fault::Kind::link, faults_.broken_links);
-    some(Fault::Kind::partition, faults_.partitions);
-    some(Fault::Kind::freeze, faults_.freezes);
-    some(Fault::Kind::host, faults_.frozen_hosts);
-    some(Fault::Kind::jump, faults_.clock_jumps);
-    some(Fault::Kind::join, faults_.joins);
-    std::sort(plan_.begin(), plan_.end(), [](const Fault& a, const Fault& b) { return a.at > b.at; });
-  }
-
   std::vector<Id> running() const {
     std::vector<Id> ids;
     for (const auto& [who, process] : processes_) {
@@ -225,20 +158,7 @@ class Simulation {
     return ids;
   }
 
-  // Often another fault meets those that are busy with the last.
-  void follow_up(const Fault& fault) {
-    if (fault.follows < 2 && draw(0, 1) == 0) {
-      const bool dies = faults_.deaths > 0 && draw(0, 2) == 0;
-      plan_.push_back(
-          {dies ? Fault::Kind::death : Fault::Kind::pause, now_ + draw(1, 120), draw(100, 9000), fault.follows + 1});
-      std::sort(plan_.begin(), plan_.end(), [](const Fault& a, const Fault& b) { return a.at > b.at; });
-    }
-  }
-
   void strike(const Fault& fault) {
-    if (faults_.follow_ups) {
-      follow_up(fault);
-    }
     const std::vector<Id> ids = running();
     if (ids.empty()) {
       return;
@@ -385,10 +305,8 @@ class Simulation {
   }
 
   void advance() {
-    while (!plan_.empty() && plan_.back().at <= now_) {
-      const Fault fault = plan_.back();
-      plan_.pop_back();
-      strike(fault);
+    while (const std::optional<Fault> fault = plan_->take(now_)) {
+      strike(*fault);
     }
     for (auto& [to, packet] : links_.arrivals(now_)) {
       processes_[to].inbox.push_back(std::move(packet));
@@ -588,7 +506,7 @@ class Simulation {
   Id next_id_ = 1000;
   std::map<Id, Process> processes_;
   SimulatedLinks links_;
-  std::vector<Fault> plan_;
+  std::optional<FaultPlan> plan_;  // once all processes have drawn their beginnings
   std::map<Id, bool> side_;
   std::set<Id> joins_;
   std::set<Id> spares_;  // that wait

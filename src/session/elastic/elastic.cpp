@@ -212,9 +212,9 @@ void Elastic::replicate(std::uint64_t step, const ResidualCopy& copy) {
   copied_ = true;
   const int rank = rank_in(world_, processes_->self());
   const int keeper = keepers_[static_cast<std::size_t>(rank)];
-  const Member::Copy sent{.epoch = world_.epoch,
-                          .step = step,
-                          .bytes = encode_copy(copy.residuals, copy.loss_scale, settings_.replicate_exact)};
+  const Copy sent{.epoch = world_.epoch,
+                  .step = step,
+                  .bytes = encode_copy(copy.residuals, copy.loss_scale, settings_.replicate_exact)};
   if (!member_.send_copy(world_.members[static_cast<std::size_t>(keeper)], sent)) {
     log(LogLevel::info, "step " + std::to_string(step) +
                             ": the copy of residuals before this one is still on its way; " + "this one is left out");

@@ -8,32 +8,13 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "membership/message.hpp"
-#include "plan/plan.hpp"
+#include "session/elastic/member_messages.hpp"
 
 namespace gradwire::session {
 namespace {
 
 // Who leaves at the end of a job is followed by the others within this time, and needs no agreement.
 constexpr std::chrono::milliseconds kFarewell{300};
-
-// After which one that joins says why it is not in yet.
-constexpr std::chrono::seconds kSilentWait{10};
-
-// How the bodies of messages begin that are none of membership, of which none begins so.
-constexpr std::byte kCopyMark{0xC0};      // epoch, step, bytes of the copy, bytes of it before this piece, the piece
-constexpr std::byte kFarewellMark{0xC1};  // whether all ranks of the start are in the world; epoch, step delivered
-constexpr std::byte kFactsMark{0xC2};     // of a process that waits: a text
-constexpr std::byte kRefusalMark{0xC3};   // of such a one: why, a text
-constexpr std::byte kSparesMark{0xC4};    // how many the policy of this process has
-constexpr std::size_t kPieceBytes = 256 << 10;
-constexpr std::size_t kMostFacts = 512 << 10;
-constexpr std::size_t kMostRefusal = 16 << 10;
-
-wire::Bytes with_text(std::byte mark, const std::string& text) {
-  wire::Bytes message{mark};
-  wire::put(message, text.data(), text.size());
-  return message;
-}
 
 std::string text_of(wire::ByteReader& body, std::size_t most) {
   if (body.left() > most) {
@@ -213,7 +194,7 @@ void Member::note_end(const membership::Ended& end) {
   const Processes::Id who = end.who;
   ended_.insert(who);
   facts_.erase(who);
-  incoming_.erase(who);
+  copies_.lose(who);
   if (!waits() && !is_member(who)) {
     note_loss_of(who);  // a spare, which would have stayed until the job ends
   }
@@ -232,19 +213,6 @@ void Member::note_loss_of(Processes::Id who) {
   }
 }
 
-void Member::say_to_all_that_it_waits() {
-  if (says_.empty()) {
-    return;
-  }
-  std::vector<Processes::Id> all = others();
-  for (const Processes::Id who : all) {
-    if (told_facts_.insert(who).second) {
-      send_sealed(who, with_text(kFactsMark, says_));
-    }
-  }
-  machine_.wait_among(std::move(all));
-}
-
 void Member::send_sealed(Processes::Id to, std::span<const std::byte> body, Processes::Lane lane) noexcept {
   try {
     processes_->send(to, membership::seal(body), lane);
@@ -252,128 +220,13 @@ void Member::send_sealed(Processes::Id to, std::span<const std::byte> body, Proc
   }
 }
 
-// One that joins says it with its facts, and alone has to go where it is another number. Said once, at the beginning.
-void Member::hear_number_of_spares(Processes::Id from, wire::ByteReader body) {
-  const std::size_t mine = settings_.spares.size();
-  const auto theirs = body.number<std::uint32_t>();
-  body.expect_end();
-  if (at_start(from) && told_spares_.insert(from).second && theirs != mine) {
-    refused_ =
-        Error(ErrorCode::mismatch, "[elastic] spares is " + std::to_string(mine) + " on " +
-                                       processes_->describe(processes_->self()) + " and " + std::to_string(theirs) +
-                                       " on " + processes_->describe(from) + "; give all processes the same policy");
-  }
-}
-
-// A rank is none that others could refuse.
-void Member::hear_refusal(const std::string& why) {
-  if (waits()) {
-    refused_ = Error(ErrorCode::mismatch, why);
-  }
-}
-
-void Member::hear_facts(Processes::Id from, const std::string& facts) {
-  facts_[from] = facts;
-  if (own_facts_.empty()) {
-    return;  // later
-  }
-  if (facts == own_facts_) {
-    machine_.let_in(from);
-    return;
-  }
-  std::string why = (at_start(from) ? "a spare, " : "") + processes_->describe(from) +
-                    ", cannot be a rank: " + plan::first_difference(own_facts_, "the job", facts, "it");
-  why.resize(std::min(why.size(), kMostRefusal));
-  if (!waits() && machine_.world().members.front() == machine_.self()) {
-    log(LogLevel::warning, why);
-  }
-  send_sealed(from, with_text(kRefusalMark, why));  // by all: any of them may be stopped, or end
-}
-
-void Member::let_in(std::string facts) {
-  const std::lock_guard lock(mutex_);
-  own_facts_ = std::move(facts);
-  for (const auto& [who, said] : std::exchange(facts_, {})) {
-    hear_facts(who, said);
-  }
-}
-
-bool Member::wait_for_place(const std::string& facts) {
-  std::unique_lock lock(mutex_);
-  says_ = facts;
-  say_to_all_that_it_waits();
-  const auto is_over = [&] { return over_locked(0) || machine_.alone(); };
-  for (int reports = 0; !changed_.wait_for(lock, reports == 0 ? kSilentWait : 6 * kSilentWait, is_over); ++reports) {
-    say_who_keeps_it_out();
-  }
-  if (!over_locked(0)) {
-    if (!lost_.empty()) {
-      log(LogLevel::warning, "the way to " + std::to_string(lost_.size()) +
-                                 " processes is broken, and nobody else is left: this process ends without a place");
-    }
-    processes_->note_no_place();
-    return false;
-  }
-  throw_if_out();
-  return true;
-}
-
-// A spare waits for others to end, which is no news.
-void Member::say_who_keeps_it_out() const {
-  if (at_start(machine_.self())) {
-    return;
-  }
-  std::string names;
-  for (const Processes::Id who : machine_.unaware()) {
-    names += (names.empty() ? "" : ", ") + processes_->describe(who);
-  }
-  log(LogLevel::warning,
-      names.empty() ? "this process waits to be a rank: the others have not come to share(), or make no steps"
-                    : "this process waits to be a rank: all that have not ended must know of it, and these have not "
-                      "said so: " +
-                          names + "; where one of them is stopped, end it");
-}
-
 void Member::take_copies_up_to(std::uint64_t bytes) {
   const std::lock_guard lock(mutex_);
-  largest_copy_ = bytes;
+  copies_.take_up_to(bytes);
 }
 
-// Pieces come in order. Memory is taken for what has come, and not for what is said to follow.
 void Member::hear_copy(Processes::Id from, wire::ByteReader body) {
-  const auto epoch = body.number<std::uint32_t>();
-  const auto step = body.number<std::uint64_t>();
-  const auto total = body.number<std::uint64_t>();
-  const auto before = body.number<std::uint64_t>();
-  const auto piece = body.take(body.left());
-  if (epoch < copies_from_ || !is_member(from) || largest_copy_ == 0) {
-    incoming_.erase(from);
-    return;
-  }
-  try {
-    if (total > largest_copy_) {
-      body.fail("a copy of " + std::to_string(total) + " bytes is more than residuals can be");
-    }
-    Copy& copy = incoming_[from];
-    if (before == 0) {
-      copy = {.epoch = epoch, .step = step, .bytes = {}};
-    }
-    if (copy.epoch != epoch || copy.step != step || copy.bytes.size() != before ||
-        piece.size() > total - std::min(before, total)) {
-      incoming_.erase(from);  // pieces before it may have been lost
-      return;
-    }
-    copy.bytes.insert(copy.bytes.end(), piece.begin(), piece.end());
-    if (copy.bytes.size() >= total) {
-      copies_[from] = std::move(copy);
-      incoming_.erase(from);
-    }
-  } catch (const std::bad_alloc&) {
-    incoming_.erase(from);
-  } catch (...) {
-    incoming_.erase(from);
-    throw;
-  }
+  is_member(from) ? copies_.hear(from, body) : copies_.lose(from);
 }
 
 bool Member::send_copy(Processes::Id keeper, const Copy& copy) {
@@ -382,36 +235,21 @@ bool Member::send_copy(Processes::Id keeper, const Copy& copy) {
   }
   std::size_t at = 0;
   do {
-    const std::size_t size = std::min(kPieceBytes, copy.bytes.size() - at);
     wire::Bytes piece{kCopyMark};
-    wire::put_number(piece, copy.epoch);
-    wire::put_number(piece, copy.step);
-    wire::put_number(piece, static_cast<std::uint64_t>(copy.bytes.size()));
-    wire::put_number(piece, static_cast<std::uint64_t>(at));
-    wire::put(piece, copy.bytes.data() + at, size);
+    at += put_piece(piece, copy, at);
     send_sealed(keeper, piece, Processes::Lane::bulk);
-    at += size;
   } while (at < copy.bytes.size());
   return true;
 }
 
-std::optional<Member::Copy> Member::take_copy(Processes::Id of, std::uint32_t epoch) {
+std::optional<Copy> Member::take_copy(Processes::Id of, std::uint32_t epoch) {
   const std::lock_guard lock(mutex_);
-  const auto found = copies_.find(of);
-  if (found == copies_.end() || found->second.epoch != epoch) {
-    return std::nullopt;
-  }
-  Copy copy = std::move(found->second);
-  copies_.erase(found);
-  return copy;
+  return copies_.take(of, epoch);
 }
 
 void Member::forget_copies_before(std::uint32_t epoch) {
   const std::lock_guard lock(mutex_);
-  copies_from_ = std::max(copies_from_, epoch);
-  const auto is_old = [&](const auto& copy) { return copy.second.epoch < copies_from_; };
-  std::erase_if(copies_, is_old);
-  std::erase_if(incoming_, is_old);
+  copies_.forget_before(epoch);
 }
 
 // Whoever hears of a later world must be able to rely on it that the end of this process would tell of that world: so a

@@ -20,6 +20,7 @@
 
 #include "gradwire/processes.hpp"
 #include "membership/membership.hpp"
+#include "session/elastic/kept_copies.hpp"
 
 namespace gradwire::session {
 
@@ -69,22 +70,14 @@ class Member {
   /// worlds that follow, whatever becomes of this process. Error(expelled), or Error(timeout) that names who did not
   /// answer within `limit`.
   void confirm(std::chrono::milliseconds limit);
-  /// What another rank wants to be kept: of transaction or step `step`.
-  struct Copy {
-    std::uint32_t epoch = 0;  // in which it was made
-    std::uint64_t step = 0;
-    wire::Bytes bytes;
-  };
-  /// Of others, up to this size; none before.
+  /// See KeptCopies.
   void take_copies_up_to(std::uint64_t bytes);
   /// Sends a copy to `keeper` in the background. False: the one before is still on its way there, and this one is not
   /// sent.
   bool send_copy(Processes::Id keeper, const Copy& copy);
-  /// The latest that `of` sent in `epoch`, whole; none: nothing came.
   [[nodiscard]] std::optional<Copy> take_copy(Processes::Id of, std::uint32_t epoch);
   /// A step of `epoch` failed for want of `who`: the others hear that it is missed here.
   void miss(std::uint32_t epoch, Processes::Id who);
-  /// Nobody will take those that were made before `epoch`, nor what of them still comes.
   void forget_copies_before(std::uint32_t epoch);
 
   /// Waits until the world after `epoch` is agreed on: true. False where nobody is missed for `patience`.
@@ -135,13 +128,10 @@ class Member {
   std::function<void()> interrupt_;
   std::uint32_t watched_ = 0;  // the epoch of `interrupt_`
   Clock::time_point over_since_ = Clock::now();
-  bool gave_up_ = false;                     // commit() did, and what became of its transaction is not known
-  std::map<membership::Id, Copy> copies_;    // whole
-  std::map<membership::Id, Copy> incoming_;  // so far
-  std::uint32_t copies_from_ = 0;            // copies of epochs before this one are not kept
-  std::uint64_t largest_copy_ = 0;           // longer ones are not, either
-  std::set<membership::Id> left_;            // said farewell
-  std::set<membership::Id> left_out_;        // by the others
+  bool gave_up_ = false;  // commit() did, and what became of its transaction is not known
+  KeptCopies copies_;
+  std::set<membership::Id> left_;      // said farewell
+  std::set<membership::Id> left_out_;  // by the others
   struct Farewell {
     Clock::time_point counts;  // as an end
     membership::Ended end;
