@@ -72,6 +72,7 @@ class Joining {
   void begin_attempt() {
     held_.clear();
     doubtful_.clear();
+    joined_.clear();
     highest_ = 0;
     // Another joiner may wait at the address of the attempt before, and hold turns meanwhile.
     listening_ = listen_on(addresses_for(options_.interface, false), "to join: ");
@@ -193,6 +194,13 @@ class Joining {
     }
     bool in_order = true;
     for (Acquaintance& told : turn.known) {
+      // All that live know whoever has joined. Of one that the first does not know, whose turn this process has, the
+      // others know from an attempt that came to nothing.
+      if (held_.size() == 1) {
+        joined_.insert(told.id);
+      } else if (!joined_.contains(told.id) && told.state != State::ended) {
+        continue;
+      }
       auto& process = known_.try_emplace(told.id, told).first->second;
       process.name = told.name;
       process.host = told.host;
@@ -260,6 +268,7 @@ class Joining {
   Listening listening_;
   std::map<Id, Acquaintance> known_;
   std::map<Id, Held> held_;  // where it is this process's turn
+  std::set<Id> joined_;      // as the first says whose turn it is
   std::set<Id> doubtful_;    // that one of them cannot reach
   Id start_ = 0;
   Id highest_ = 0;
