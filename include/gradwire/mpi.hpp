@@ -34,9 +34,8 @@ namespace gradwire::mpi {
   return make_session(make_transport(comm, options.timeout), std::move(policy), options);
 }
 
-// What elastic_main() exits with where it is not 0, or 1 for any other error.
-inline constexpr int kExitExpelled = 81;  // ErrorCode::expelled
-inline constexpr int kExitTooFew = 82;    // ErrorCode::too_few
+using gradwire::kExitExpelled;
+using gradwire::kExitTooFew;
 
 /// The main() of a job that goes on when ranks end: initialises MPI, calls loop(processes), which makes its session
 /// over them and trains, and ends the process. It ends with 0 only where all steps that its sessions delivered count

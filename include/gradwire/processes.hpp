@@ -116,6 +116,10 @@ class Processes {
   std::optional<Error> denied_;
 };
 
+/// What mpi::elastic_main() ends a process with, where it is not 0, or 1 for any other error.
+inline constexpr int kExitExpelled = 81;  // ErrorCode::expelled
+inline constexpr int kExitTooFew = 82;    // ErrorCode::too_few
+
 /// `count` processes that are threads of this one; element i is process i. `open`: others may join.
 /// Error(invalid_argument) for a count below 1.
 [[nodiscard]] std::vector<std::shared_ptr<Processes>> make_inproc_processes(int count, bool open = false);

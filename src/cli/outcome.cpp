@@ -16,6 +16,7 @@
 #include "cli/page/page.hpp"
 #include "cli/report.hpp"
 #include "gradwire/error.hpp"
+#include "gradwire/processes.hpp"
 #include "transport/tcp/tcp_registration.hpp"
 
 namespace gradwire::cli {
@@ -210,13 +211,11 @@ std::optional<RankOutcome> outcome_of_ranks(const SeenRanks& seen, int status, b
   if (seen.elastic == 0) {
     return std::nullopt;
   }
-  constexpr int kExpelled = 81;  // as elastic_main() ends a process
-  constexpr int kTooFew = 82;
   const auto named = [](int code) {
-    return code == 0           ? std::string("well")
-           : code == kExpelled ? "with 81 (the others went on without it)"
-           : code == kTooFew   ? "with 82 (fewer than min_ranks were left)"
-                               : "with " + std::to_string(code);
+    return code == 0               ? std::string("well")
+           : code == kExitExpelled ? "with 81 (the others went on without it)"
+           : code == kExitTooFew   ? "with 82 (fewer than min_ranks were left)"
+                                   : "with " + std::to_string(code);
   };
   RankOutcome outcome{.status = status, .text = {}};
   int silent = seen.elastic - seen.without_place;
@@ -224,8 +223,8 @@ std::optional<RankOutcome> outcome_of_ranks(const SeenRanks& seen, int status, b
   for (const auto& [code, count] : seen.ended_as) {
     outcome.text += (outcome.text.empty() ? "" : ", ") + std::to_string(count) + " ended " + named(code);
     silent -= count;
-    const bool says_more = worst == 0 || worst == kExpelled || code == kTooFew;
-    worst = code != 0 && says_more && worst != kTooFew ? code : worst;
+    const bool says_more = worst == 0 || worst == kExitExpelled || code == kExitTooFew;
+    worst = code != 0 && says_more && worst != kExitTooFew ? code : worst;
   }
   if (silent > 0) {
     outcome.text += (outcome.text.empty() ? "" : ", ") + ("nothing was heard of the end of " + std::to_string(silent));

@@ -26,7 +26,7 @@ struct KnownCommand {
 /// with 0, though no rank did, it is not 0. None: the command ran no such job, as far as `seen` says.
 struct RankOutcome {
   int status = 0;
-  std::string text;  // "2 ranks ended with 82 (fewer ranks than min_ranks were left), of 1 nothing was heard"
+  std::string text;  // "of 3 processes 2 ended with 82 (fewer than min_ranks were left), ..."
 };
 [[nodiscard]] std::optional<RankOutcome> outcome_of_ranks(const SeenRanks& seen, int status, bool others_may_join);
 

@@ -35,7 +35,8 @@ std::string Membership::what_is_wrong(const Message& message) const {
     if (!message.decision) {
       return "it says that something was decided, and not what";
     }
-    return message.decision->world.epoch <= world_.epoch ? "" : what_is_wrong_with_decided(*message.decision);
+    return message.decision->world.epoch <= world_.epoch ? ""
+                                                         : what_is_wrong_with_decided(message.from, *message.decision);
   }
   if (expelled_ || message.epoch != world_.epoch || !member(self_) || !member(message.from)) {
     return "";  // the epoch alone is read
@@ -94,13 +95,17 @@ std::string Membership::what_is_wrong_with_next(const Decision& next) const {
   return "";
 }
 
-std::string Membership::what_is_wrong_with_decided(const Decision& decision) const {
+// It comes from one that took part in it, or is in it, or was left out by it.
+std::string Membership::what_is_wrong_with_decided(Id from, const Decision& decision) const {
   const std::uint32_t epoch = decision.world.epoch;
   if (decision.world.members.empty() || decision.delivered > kMostStep || epoch > kMostEpoch) {
     return "it has decided on a world that there cannot be";
   }
   if (world_.members.empty() || expelled_) {
     return "";
+  }
+  if (!member(from) && !holds(decision.world.members, from) && !gone_.contains(from)) {
+    return "it tells of a world that it has no part in";
   }
   if (epoch == world_.epoch + 1) {
     return what_is_wrong_with_next(decision);

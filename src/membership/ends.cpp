@@ -174,6 +174,9 @@ void Membership::hear_rumours(const Message& message, Time now) {
 }
 
 void Membership::believe_rumours(Time now) {
+  if (!agreeing_ || rumours_.empty()) {
+    return;
+  }
   for (const auto& [who, rumour] : std::map<Id, Rumour>(rumours_)) {
     if (agreeing_ && now - std::max(rumour.since, agreeing_since_) >= kBeatsOfRumour * settings_.beat) {
       hear_of_end(rumour.what, now);

@@ -164,7 +164,7 @@ class Membership {
   [[nodiscard]] std::string what_is_wrong(const Message& message) const;
   [[nodiscard]] std::string what_is_wrong_with_ballot(const Message& message) const;
   [[nodiscard]] std::string what_is_wrong_with_next(const Decision& next) const;
-  [[nodiscard]] std::string what_is_wrong_with_decided(const Decision& decision) const;
+  [[nodiscard]] std::string what_is_wrong_with_decided(Id from, const Decision& decision) const;
   [[nodiscard]] bool known(Id who) const;
   [[nodiscard]] std::uint64_t most_delivered() const;
   [[nodiscard]] Message message(Message::Kind kind) const;

@@ -155,7 +155,7 @@ void Membership::say_that_it_waits(Time now) {
   said.known = to_list(known_to_);
   said.gone = gone();
   for (const Id who : told_of_wait_) {
-    if (who != self_ && !ended(who)) {
+    if (who != self_ && !ended(who) && !gone_.contains(who) && !cut_.contains(who)) {  // it would be kept for them
       send(who, said);
     }
   }

@@ -44,6 +44,10 @@ Rings& rings() { return process().rings; }
 
 }  // namespace detail
 
+namespace {
+
+// Where this process has a number of its own in its job (base/process_number.hpp), that in place of the rank, which may
+// change.
 Source numbered(Source source) noexcept {
   if (const auto number = process_number()) {
     source.rank = static_cast<int>(*number);
@@ -54,7 +58,10 @@ Source numbered(Source source) noexcept {
   return source;
 }
 
-SourceId add_source(const Source& source) {
+}  // namespace
+
+SourceId add_source(const Source& given) {
+  const Source source = numbered(given);
   detail::Process& self = detail::process();
   const std::lock_guard lock(self.sources_mutex);
   if (detail::g_sources.load(std::memory_order_relaxed) == detail::kLastSource) {

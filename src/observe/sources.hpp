@@ -21,16 +21,13 @@ struct Source {
       false;  // with other ranks of its world: each is then a rank of its own, whatever the process is
 };
 
-/// As it is, or where this process has a number of its own in its job (base/process_number.hpp), that in place of the
-/// rank, which may change.
-[[nodiscard]] Source numbered(Source source) noexcept;
-
 /// A world of one thread says nothing of which rank the process is.
 [[nodiscard]] inline bool is_alone(const Source& source) noexcept {
   return source.shares_process && source.world_size == 1;
 }
 
-/// A number for it; the last of them stands for all that come when there are no more. Any thread.
+/// A number for it; the last of them stands for all that come when there are no more. A process that has a number in
+/// its job (base/process_number.hpp) has that for its rank, since its rank may change. Any thread.
 [[nodiscard]] SourceId add_source(const Source& source);
 [[nodiscard]] std::optional<Source> source_of(SourceId id);
 /// Of this process; 0: it has none. In a child that forked off they go on from its parent's.

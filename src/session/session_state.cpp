@@ -85,14 +85,19 @@ Session::State::~State() {
 // A process that ends with status 0 says that its steps count.
 void Session::State::end_among_others(const std::optional<Error>& why) noexcept {
   if (why) {
-    elastic->deny_success(*why);
-  } else if (!left && !elastic->waits() && step.number() > 0 && std::uncaught_exceptions() == 0) {
-    try {
-      elastic->confirm();
-    } catch (const Error& error) {
-      log(LogLevel::error, std::string("whether the last step counts is not known: ") + error.what());
-      elastic->deny_success(error);
-    }
+    return elastic->deny_success(*why);
+  }
+  if (left || elastic->waits() || step.number() == 0) {
+    return;
+  }
+  if (std::uncaught_exceptions() > 0) {
+    return elastic->deny_success(Error(ErrorCode::aborted, "an exception has ended the session between two steps"));
+  }
+  try {
+    elastic->confirm();
+  } catch (const Error& error) {
+    log(LogLevel::error, std::string("whether the last step counts is not known: ") + error.what());
+    elastic->deny_success(error);
   }
 }
 
@@ -358,11 +363,12 @@ void Session::State::broadcast(std::span<const View> values, int root) {
 void Session::State::abort(const std::string& why) noexcept {
   left = true;
   runner->abort(ErrorCode::aborted, why);
-  if (elastic) {
-    elastic->end();  // the others go on
-  }
   const std::lock_guard lock(progress.state);
   try {
+    if (elastic) {
+      elastic->end();  // the others go on
+      elastic->deny_success(Error(ErrorCode::aborted, why));
+    }
     step.faults.fail(Error(ErrorCode::aborted, why));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
   }

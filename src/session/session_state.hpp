@@ -238,6 +238,8 @@ struct Session::State final : private session::Progress::Work {
   [[noreturn]] void leave(const Error& error);
   /// Of a session that ends; `why` it does in the middle of a step.
   void end_among_others(const std::optional<Error>& why) noexcept;
+  /// From here on this state is of a session over Processes.
+  void adopt(std::unique_ptr<session::Elastic>&& made);
   /// This process takes no part in the job any more: by leave() or abort().
   void throw_if_left();
 

@@ -8,14 +8,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "base/environment.hpp"
 #include "base/forked.hpp"
-#include "base/process_number.hpp"
 #include "base/start_directory.hpp"
 #include "base/timeout.hpp"
 #include "gradwire/mpi_transport.hpp"
@@ -77,7 +75,8 @@ std::atomic<bool> g_lost_ranks = false;  // a world of the job was not its first
 
 class MpiProcesses final : public Processes {
  public:
-  MpiProcesses(MPI_Comm comm, std::chrono::milliseconds timeout, std::shared_ptr<witness::Agent> agent) {
+  MpiProcesses(MPI_Comm comm, const std::string& interface, std::chrono::milliseconds timeout,
+               std::shared_ptr<witness::Agent> agent) {
     int rank = 0;
     int size = 1;
     check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
@@ -85,7 +84,8 @@ class MpiProcesses final : public Processes {
     base_ = duplicate(comm, timeout, "duplicating the communicator (MPI_Comm_idup)");
     nodes_ = find_nodes(base_, rank, size, timeout);
     MpiRendezvous rendezvous(base_, rank, timeout);
-    others_ = make_tcp_processes(rendezvous.make(), {.rank = rank, .world_size = size, .timeout = timeout},
+    others_ = make_tcp_processes(rendezvous.make(),
+                                 {.rank = rank, .world_size = size, .interface = interface, .timeout = timeout},
                                  {.agent = std::move(agent), .worlds = false});
   }
 
@@ -106,7 +106,8 @@ class MpiProcesses final : public Processes {
   void count(std::uint64_t step) noexcept override { others_->count(step); }
   void trust_resets() noexcept override { others_->trust_resets(); }
   void note_loss() noexcept override { g_lost_ranks = true; }
-  void note_no_place() noexcept override { tcp::this_process_had_no_place(); }
+  void note_no_place() noexcept override { others_->note_no_place(); }
+  void leave_out(Id who) noexcept override { others_->leave_out(who); }
 
   [[nodiscard]] std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
                                                    std::chrono::milliseconds timeout) override {
@@ -169,7 +170,8 @@ std::shared_ptr<Processes> make_processes(MPI_Comm comm, std::chrono::millisecon
                 "gradwire::mpi::make_processes: a job that goes on without ranks needs MPI_THREAD_MULTIPLE; initialise "
                 "with MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted)");
   }
-  return make_shared_at_home<transport::MpiProcesses>(comm, timeout, transport::agent_of_this_process());
+  return make_shared_at_home<transport::MpiProcesses>(comm, environment("GRADWIRE_SOCKET_IFNAME").value_or(""), timeout,
+                                                      transport::agent_of_this_process());
 }
 
 std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& given) {

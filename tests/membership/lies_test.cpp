@@ -97,6 +97,19 @@ TEST_F(Lies, AWorldWithStepsThatNobodyMade) { expect_a_lie(decides({{2, {0, 1}},
 TEST_F(Lies, AWorldWithoutStepsThatCount) { expect_a_lie(decides({{2, {0, 1}}, 1})); }
 TEST_F(Lies, AWorldOfStrangers) { expect_a_lie(decides({{2, {0, 99}}, 2})); }
 TEST_F(Lies, AWorldOfThoseThatWait) { expect_a_lie(decides({{2, {5}}, 2})); }
+
+// It could be so, but nobody tells of it who had a part in it. Tried by hand, red: whoever says so is believed.
+TEST_F(Lies, AWorldOfOthersAsOneSaysThatWaits) {
+  Message said = decides({{2, {0, 1}}, 2});
+  said.from = 5;
+  said.epoch = 0;
+  zero.receive(said, Time(1000));
+  EXPECT_EQ(zero.world(), (World{1, {0, 1, 2}}));
+  said.decision->world.members = {0, 1, 5};
+  zero.receive(said, Time(1000));
+  EXPECT_EQ(zero.world().epoch, 2U) << "one that was taken in may tell it";
+}
+
 TEST_F(Lies, ADecisionOfNothing) { expect_a_lie(of(Message::Kind::decided, 2)); }
 TEST_F(Lies, AnAcceptedWorldOfStrangers) {
   Message said = decides({{2, {0, 99}}, 2}, Message::Kind::accept);

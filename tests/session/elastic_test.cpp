@@ -379,7 +379,34 @@ TEST(Elastic, WhoGaveUpIsToldSoEveryTimeAndAtOnce) {
       expected.insert(expected.begin(), ErrorCode::invalid_argument);
     }
     EXPECT_EQ(told, expected) << "by abort: " << by_abort;
+    for (const auto& one : processes) {  // elastic_main() ends with 0 where it is not
+      EXPECT_EQ(one->success_denied().has_value(), one->self() == 1) << one->self();
+    }
     EXPECT_LT(took, std::chrono::seconds(10)) << "it waited for others";
+  }
+}
+
+// It may be caught, and the program end as if all were well. Tried by hand, red: nothing is said where an exception
+// ends the session.
+TEST(Elastic, ASessionThatAnExceptionEndsDeniesSuccess) {
+  for (const bool by_exception : {false, true}) {
+    const auto process = make_inproc_processes(1).front();
+    const auto train = [&] {
+      std::vector<float> gradient(100, 1.0F);
+      Session session(process, Policy());
+      const TensorId id = session.add("t", view(gradient.data(), gradient.size()));
+      session.ready(id);
+      session.finish();
+      if (by_exception) {
+        throw std::runtime_error("of the program");
+      }
+    };
+    if (by_exception) {
+      EXPECT_THROW(train(), std::runtime_error);
+    } else {
+      train();
+    }
+    EXPECT_EQ(process->success_denied().has_value(), by_exception);
   }
 }
 

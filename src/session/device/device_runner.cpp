@@ -23,9 +23,9 @@ DeviceRunner::DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std
               .world_size = device->backend().world_size(),
               .transport = device->name(),
               .checksum = false,  // kernels fill in no CRC
-              .source = observe::add_source(observe::numbered({.kind = observe::Source::Kind::session,
-                                                               .rank = device->backend().rank(),
-                                                               .world_size = device->backend().world_size()}))}),
+              .source = observe::add_source({.kind = observe::Source::Kind::session,
+                                             .rank = device->backend().rank(),
+                                             .world_size = device->backend().world_size()})}),
       device_(std::move(device)),
       options_(with_checked_timeout(options, "Session")),
       peers_(std::move(peers)),

@@ -136,13 +136,17 @@ plan::ResidualStore Session::State::residuals_of(State& before, const SavedState
   return residuals;
 }
 
+void Session::State::adopt(std::unique_ptr<Elastic>&& made) {
+  elastic = std::move(made);
+  is_elastic = true;
+  runner->undo()->remember();
+}
+
 std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic>&& elastic, const Policy& policy,
                                                          const SessionOptions& options) {
   std::shared_ptr<Transport> transport = elastic->connect();
   auto state = std::make_unique<State>(elastic->runner_over(std::move(transport)), policy, options);
-  state->elastic = std::move(elastic);
-  state->is_elastic = true;
-  state->runner->undo()->remember();
+  state->adopt(std::move(elastic));
   state->elastic->watch([runner = state->runner.get()] {
     runner->abort(ErrorCode::aborted, "the world changes: a rank has ended, or is silent");
   });

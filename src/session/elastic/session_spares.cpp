@@ -45,9 +45,7 @@ std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elas
   auto places = make_inproc_world(elastic->processes() + 1);  // its own place alone is taken
   auto own = std::move(places.back());
   auto state = std::make_unique<State>(elastic->runner_over(std::move(own)), policy, options);
-  state->elastic = std::move(elastic);
-  state->is_elastic = true;
-  state->runner->undo()->remember();
+  state->adopt(std::move(elastic));
   return state;
 }
 

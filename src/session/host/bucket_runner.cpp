@@ -82,10 +82,10 @@ RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
           .nodes = transport.nodes(),
           .background = true,
           .crowded = share_cores(ranks_here(transport.nodes(), transport.rank(), transport.world_size())),
-          .source = observe::add_source(observe::numbered({.kind = observe::Source::Kind::session,
-                                                           .rank = transport.rank(),
-                                                           .world_size = transport.world_size(),
-                                                           .shares_process = transport::shares_process(transport)}))};
+          .source = observe::add_source({.kind = observe::Source::Kind::session,
+                                         .rank = transport.rank(),
+                                         .world_size = transport.world_size(),
+                                         .shares_process = transport::shares_process(transport)})};
 }
 
 }  // namespace

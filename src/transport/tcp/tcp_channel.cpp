@@ -73,7 +73,7 @@ void Channel::close(std::uint32_t lane) noexcept {
 
 void Channel::send(std::uint32_t to, std::span<const std::byte> message, PacketKind kind) noexcept {
   Peer* const peer = peer_at(to);
-  if (peer == nullptr || message.size() > kLongestMessage) {
+  if (peer == nullptr || message.size() > kLongestPacket) {
     return;
   }
   try {
@@ -121,6 +121,16 @@ bool Channel::live(std::uint32_t lane) const noexcept {
   }
   const std::lock_guard lock(peer->mutex);
   return peer->lane.live();
+}
+
+bool Channel::is_at_end(std::uint32_t lane) const noexcept {
+  const Peer* peer = peer_at(lane);
+  if (peer == nullptr) {
+    return true;
+  }
+  const std::lock_guard lock(peer->mutex);
+  const Socket& socket = peer->lane.socket().valid() ? peer->lane.socket() : peer->lane.candidate();
+  return !socket.valid() || tcp::is_at_end(socket);
 }
 
 std::optional<std::uint64_t> Channel::secret(std::uint32_t lane) const noexcept {

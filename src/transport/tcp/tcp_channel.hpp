@@ -53,6 +53,8 @@ class Channel {
   /// Bytes that wait for the connection. Any thread.
   [[nodiscard]] std::uint64_t unsent(std::uint32_t to) const noexcept;
   [[nodiscard]] bool live(std::uint32_t lane) const noexcept;
+  /// Whether its connection is at its end, though nobody may have heard that yet; also where there is none.
+  [[nodiscard]] bool is_at_end(std::uint32_t lane) const noexcept;
   [[nodiscard]] std::optional<std::uint64_t> secret(std::uint32_t lane) const noexcept;
 
   struct Heard {
@@ -80,8 +82,6 @@ class Channel {
   /// Sends `last` on all lanes as their last packet, and waits a moment until the others' systems have all that was
   /// sent. Any thread; what comes meanwhile is lost.
   void end(std::span<const std::byte> last) noexcept;
-
-  static constexpr std::size_t kLongestMessage = kLongestPacket;
 
  private:
   struct Peer {

@@ -59,6 +59,7 @@ class Joining {
                                             format_duration(options_.timeout) + ": " + why_);
       }
       tell_of_waiting();
+      held_.clear();  // others have their turn meanwhile
       std::this_thread::sleep_for(kBetweenAttempts);
     }
   }
@@ -70,7 +71,6 @@ class Joining {
   };
 
   void begin_attempt() {
-    held_.clear();
     doubtful_.clear();
     joined_.clear();
     highest_ = 0;

@@ -71,6 +71,7 @@ void Lane::close() noexcept {
 
 void Lane::shut() noexcept {
   flush();
+  candidate_ = Socket();  // what has proven nothing by now leads nowhere
   if (socket_.valid()) {
     static_cast<void>(shutdown(socket_.fd(), SHUT_WR));
   }
@@ -80,7 +81,7 @@ bool Lane::push(PacketKind kind, std::span<const std::byte> body) {
   if (closed_) {
     return true;
   }
-  if (kept_bytes_ + body.size() > kMostKept) {
+  if (kept_bytes_ + body.size() + (kept_.size() + 1) * sizeof(Kept) > kMostKept) {
     return false;
   }
   kept_.push_back({.kind = kind, .body = {body.begin(), body.end()}});

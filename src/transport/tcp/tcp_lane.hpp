@@ -59,8 +59,6 @@ class Lane {
   /// Sends what it can, then the end of what this side sends.
   void shut() noexcept;
   [[nodiscard]] bool live() const noexcept { return live_; }
-  [[nodiscard]] bool closed() const noexcept { return closed_; }
-  [[nodiscard]] Role role() const noexcept { return role_; }
   [[nodiscard]] const Socket& socket() const noexcept { return socket_; }
   [[nodiscard]] const Socket& candidate() const noexcept { return candidate_; }
   /// Errno of the last break; 0: an end, or what came was damaged.

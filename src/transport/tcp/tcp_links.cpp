@@ -118,6 +118,12 @@ std::uint64_t Links::unsent(Id to, Processes::Lane lane) const noexcept {
   return found == peers_.end() ? 0 : channel_.unsent(found->second.lanes[index_of(lane)].number);
 }
 
+bool Links::is_at_end(Id who) const noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto found = peers_.find(who);
+  return found == peers_.end() || channel_.is_at_end(found->second.lanes[0].number);
+}
+
 void Links::wake() noexcept {
   woken_ = true;
   channel_.wake();
@@ -248,6 +254,7 @@ void Links::note_break(Peer& peer, std::size_t lane, const Channel::Heard& one) 
 void Links::note_mended(Peer& peer, std::size_t lane, std::vector<Heard>& heard) {
   LaneState& state = peer.lanes.at(lane);
   const LaneState& other = peer.lanes.at(1 - lane);
+  state.proven = true;
   state.broken = state.greeted = false;
   state.for_ = {};
   if (!dials(peer) && other.broken && !other.gone) {
@@ -307,7 +314,7 @@ void Links::tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>
     peer.end = EndOfProcess{.who = peer.id};
     peer.settles_at = now;
   }
-  const auto is_broken = [](const LaneState& lane) { return lane.broken; };
+  const auto is_broken = [](const LaneState& lane) { return lane.broken || !lane.proven; };
   if (!peer.end && peer.host == own_.host && std::ranges::any_of(peer.lanes, is_broken)) {
     if (const auto word = own_.witnesses->own_word_of(peer.id)) {  // its farewell did not get through
       note_end(peer.id, *word, kOtherLane);

@@ -56,6 +56,8 @@ class Links {
   // As those of Processes; what is heard may have `message`, `ended`, `lost` or `back`.
   void send(Id to, std::span<const std::byte> message, Processes::Lane lane) noexcept;
   [[nodiscard]] std::uint64_t unsent(Id to, Processes::Lane lane) const noexcept;
+  /// Whether nothing more comes over the connection that there is, also where nobody has heard that yet. Any thread.
+  [[nodiscard]] bool is_at_end(Id who) const noexcept;
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait);
   void wake() noexcept;
   void end() noexcept;
@@ -66,6 +68,7 @@ class Links {
  private:
   struct LaneState {
     std::uint32_t number = 0;
+    bool proven = false;  // it was there once
     bool broken = false;
     bool gone = false;     // for good
     bool was_end = false;  // it broke as where a process ends

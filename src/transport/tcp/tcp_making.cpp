@@ -68,7 +68,7 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
                                               ProcessesOptions more) {
   using tcp::Acquaintance;
   const bool open = !more.join_file.empty();
-  const bool one_host = tcp::on_one_host(rendezvous, options) && !open;
+  const bool one_host = !open && tcp::on_one_host(rendezvous, options);
   std::optional<Error> problem;
   std::optional<tcp::JoinFileClaim> claim;
   tcp::Listening listening;

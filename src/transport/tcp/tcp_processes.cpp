@@ -203,7 +203,7 @@ void TcpProcesses::take(Heard one, std::vector<Heard>& heard) {
   if (one.lost && !peer.known) {
     // It has not said hello to this process, so that it is in no world yet, and cannot get into one without that.
     links_.forget(one.from);
-    peers_.erase(found);
+    peer.who.state = State::ended;
     return;
   }
   if (one.lost || one.back || one.ended) {
@@ -234,8 +234,10 @@ Turn TcpProcesses::turn() const {
   Turn turn{.start = start_, .highest = highest_, .known = {own_}};
   for (const auto& [id, peer] : peers_) {
     turn.known.push_back(peer.who);  // also one that ended before it had joined: others may not have heard yet
-    if (peer.left_out) {
-      turn.known.back().state = State::ended;  // to who joins it is no more than that
+    // To who joins they are no more than that: one that was left out, and a joiner whose attempt came to nothing,
+    // though nobody has listened since.
+    if (peer.left_out || (!peer.known && links_.is_at_end(id))) {
+      turn.known.back().state = State::ended;
     }
   }
   return turn;

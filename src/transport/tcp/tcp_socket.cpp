@@ -246,4 +246,10 @@ void set_up(const Socket& socket, Carries what) {
   }
 }
 
+bool is_at_end(const Socket& socket) noexcept {
+  std::byte any{};
+  const ssize_t count = ::recv(socket.fd(), &any, 1, MSG_PEEK | MSG_DONTWAIT);
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 }  // namespace gradwire::transport::tcp

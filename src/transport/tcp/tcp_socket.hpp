@@ -78,4 +78,7 @@ enum class Carries : std::uint8_t { messages, control, lane };
 /// or takes nothing. Its keepalive, every 3 s where nothing else is said, keeps a NAT from forgetting it.
 void set_up(const Socket& socket, Carries what);
 
+/// Whether the other end is closed. What was not read stays.
+[[nodiscard]] bool is_at_end(const Socket& socket) noexcept;
+
 }  // namespace gradwire::transport::tcp

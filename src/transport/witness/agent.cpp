@@ -45,17 +45,7 @@ std::shared_ptr<Agent> Agent::start() {
 bool Agent::say(std::uint32_t kind, std::uint32_t who, int descriptor) {
   const AgentOrder order{.kind = kind, .who = who};
   const std::lock_guard lock(mutex_);
-  for (int tries = 0; tries < 50; ++tries) {
-    if (send_with(socket_, std::as_bytes(std::span(&order, 1)), descriptor)) {
-      return true;
-    }
-    if (errno != EAGAIN && errno != ETOOMANYREFS) {
-      return false;
-    }
-    pollfd writable{socket_.fd(), POLLOUT, 0};
-    ::poll(&writable, 1, 10);
-  }
-  return false;
+  return send_with(socket_, std::as_bytes(std::span(&order, 1)), descriptor);  // else it is tried again later
 }
 
 bool Agent::begin(std::uint32_t self, const WitnessPage& page) { return say(AgentOrder::kBegin, self, page.memory()); }

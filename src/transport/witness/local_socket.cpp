@@ -83,10 +83,4 @@ Received receive_with(int socket, std::span<std::byte> bytes, tcp::Socket& descr
   return count == static_cast<ssize_t>(bytes.size()) ? Received::all : Received::ended;
 }
 
-bool is_at_end(const tcp::Socket& socket) noexcept {
-  std::byte any{};
-  const ssize_t count = ::recv(socket.fd(), &any, 1, MSG_PEEK | MSG_DONTWAIT);
-  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
-}
-
 }  // namespace gradwire::transport::witness

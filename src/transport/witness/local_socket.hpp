@@ -36,7 +36,5 @@ enum class Received : std::uint8_t { all, nothing, ended };
 [[nodiscard]] Received receive_with(const tcp::Socket& socket, std::span<std::byte> bytes,
                                     tcp::Socket& descriptor) noexcept;
 [[nodiscard]] Received receive_with(int socket, std::span<std::byte> bytes, tcp::Socket& descriptor) noexcept;
-/// Whether the other end is closed. What was not read stays.
-[[nodiscard]] bool is_at_end(const tcp::Socket& socket) noexcept;
 
 }  // namespace gradwire::transport::witness

@@ -60,16 +60,17 @@ bool WitnessPage::read_once(int memory, LastWord& word) noexcept {
   if (mapped == MAP_FAILED) {
     return false;
   }
-  const auto* const words = static_cast<const Words*>(mapped);
-  word = {.epoch = words->epoch.load(std::memory_order_acquire), .step = words->step.load(std::memory_order_acquire)};
+  word = read(*static_cast<const Words*>(mapped));
   return true;
 }
 
-LastWord WitnessPage::read() const noexcept {
+LastWord WitnessPage::read() const noexcept { return read(*words_); }
+
+LastWord WitnessPage::read(const Words& words) noexcept {
   // The epoch first: a step that counts later belongs to it, or to a later one.
   LastWord word;
-  word.epoch = words_->epoch.load(std::memory_order_acquire);
-  word.step = words_->step.load(std::memory_order_acquire);
+  word.epoch = words.epoch.load(std::memory_order_acquire);
+  word.step = words.step.load(std::memory_order_acquire);
   return word;
 }
 

@@ -46,6 +46,8 @@ class WitnessPage {
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "processes share it");
 
+  [[nodiscard]] static LastWord read(const Words& words) noexcept;
+
   WitnessPage(tcp::Socket memory, Words* words) noexcept : memory_(std::move(memory)), words_(words) {}
   [[nodiscard]] static std::optional<WitnessPage> map(tcp::Socket memory, bool own);
 
