@@ -61,9 +61,8 @@ class Processes {
     bool ended =
         false;          // it has ended, for certain: by its own word or that of its witness; nothing more comes from it
     bool came = false;  // it has joined, and can be reached from here on
-    bool lost =
-        false;  // the way there is broken and could not be made anew at once; it may not have ended, nor be gone
-    bool back = false;        // after `lost`: it can be reached again; what was sent meanwhile arrives, in order
+    bool lost = false;  // it cannot be reached, and reconnecting failed; it may still run
+    bool back = false;  // after `lost`: it can be reached again; what was sent meanwhile arrives, in order
     std::uint32_t epoch = 0;  // where `ended`: the last that it had said to enter(); 0: none
     std::uint64_t step = 0;   // where `ended`: the last that it had said to count()
     std::vector<std::byte> message = {};

@@ -1,5 +1,4 @@
-// What no process says that keeps to the rules: bounds of what a message may hold, from what this process knows. A
-// member that lies within them is believed.
+// Bounds on what a message may claim, from what this process knows. A member that lies within them is believed.
 #include <algorithm>
 
 #include "membership/membership.hpp"

@@ -47,8 +47,8 @@ bool Membership::unheard(Id who, Time now) const {
   return who != self_ && !ended(who) && (cut_.contains(who) || quiet(who, now));
 }
 
-// Nobody waits for it, nor for a ballot of it. Where one way alone is broken, others still hear it: it gets the time
-// that one has who says nothing.
+// Nobody waits for a silent process, or for its ballot. If only one link is broken, others still hear the process, so
+// that it gets as long as one that says nothing.
 bool Membership::silent(Id who, Time now) const {
   if (!unheard(who, now)) {
     return false;
@@ -60,7 +60,7 @@ bool Membership::silent(Id who, Time now) const {
          });
 }
 
-// Of a way that was broken in the world before, too, nothing else tells.
+// A link that was already broken in the previous world is reported nowhere else.
 bool Membership::misses_anybody(Time now) const {
   const Ids watching = watched();
   return std::ranges::any_of(watching, [&](Id who) { return silent(who, now); }) ||
@@ -84,7 +84,7 @@ Membership::Ids Membership::ended_members() const {
   return found;
 }
 
-// Of two words that of the later world counts: it says more.
+// Of two reports about one process the one that names the later world counts.
 void Membership::note_end(const Ended& who) {
   Ended& known = ended_.try_emplace(who.who, who).first->second;
   if (std::pair(known.epoch, known.step) < std::pair(who.epoch, who.step)) {

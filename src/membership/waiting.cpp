@@ -30,15 +30,15 @@ bool Membership::is_waiting(Id who, Time now) const {
   return found != waiting_.end() && now - found->second.said <= kBeatsOfWaiting * settings_.beat;
 }
 
-// Of these none has taken it in, then.
+// Then no member of which this process knows the end has taken `who` in.
 bool Membership::waits_knowing(Id who, const Ids& ended) const {
   const auto found = waiting_.find(who);
   return found != waiting_.end() &&
          std::includes(found->second.ended.begin(), found->second.ended.end(), ended.begin(), ended.end());
 }
 
-// Of those that may still wake up and find all others ended, each would ask it. Whoever is in no world and has been
-// silent for long is not waited for: the ends of the others say that they had gone on (D172).
+// A process that wakes up and finds all others ended would ask this one, so all must know of it. A process that is in
+// no world and has been silent for long is not waited for: the ends of the others say that they had gone on (D172).
 bool Membership::is_known_to_all(Id who, Time now) const {
   const Ids& known = waiting_.at(who).known;
   const auto knows = [&](Id other) {

@@ -24,8 +24,8 @@ int environment_int(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-// A draw by the sum of end and mode gave each end one mode alone, where the ends and one more are a multiple of the
-// modes.
+// If the number of ends plus one is a multiple of the number of modes, a draw by the sum of both pairs each end with
+// one mode only.
 TEST(Faults, EveryEndMeetsEveryModeAndCodec) {
   std::set<std::tuple<std::size_t, std::size_t, std::size_t>> met;
   for (int seed = 1; seed <= 192; ++seed) {

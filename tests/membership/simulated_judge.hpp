@@ -136,8 +136,8 @@ inline void judge_results(const SimulatedProcesses& processes, std::ostream& wro
   }
 }
 
-/// Of processes that are neither ended nor expelled: one world.
-/// Says to `wrong` what is wrong. `spares` and `joins`: those that wait; `full`: ranks of a whole world.
+/// Checks that all processes that run are in one world, and that nobody waits for a place that is free. Writes to
+/// `wrong` what is not so. `spares` and `joins`: those that wait; `full`: ranks of a whole world.
 inline void judge(SimulatedProcesses& processes, const std::set<Id>& spares, const std::set<Id>& joins,
                   std::size_t full, std::ostream& wrong) {
   const SimulatedProcess* first = nullptr;

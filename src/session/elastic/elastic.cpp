@@ -198,7 +198,7 @@ void Elastic::find_keepers(const std::vector<std::uint32_t>& nodes) {
   }
 }
 
-// Twice all elements, as fp32, and as much for where they lie.
+// Residuals hold at most all elements twice, as fp32, with a position for each.
 void Elastic::take_copies_of(std::uint64_t elements) {
   constexpr std::uint64_t kLeast = 1 << 20;
   member_.take_copies_up_to(replicates() ? kLeast + 4 * sizeof(float) * elements : 0);
@@ -267,7 +267,7 @@ bool Elastic::commit() {
   return all;
 }
 
-// Without a word the two at its ends would leave with their error, or the others.
+// Unless it is reported, both ends of the broken connection would fail with their errors, or be left out.
 void Elastic::miss_failed_peer() {
   const auto transport = transport_.lock();
   const auto peer = transport ? transport->failed_peer() : std::nullopt;

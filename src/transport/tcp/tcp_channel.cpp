@@ -252,8 +252,9 @@ bool Channel::has_all_of(Peer& peer) noexcept {
   return true;
 }
 
-// A connection that is closed with something unread is reset, and what its other side's system has not got by then is
-// lost. So that is waited for; what it has got it gives out, whatever comes behind.
+// A socket that is closed with unread data resets its connection, and what the other side's kernel has not received by
+// then is lost. So this function waits until the kernels of all others have everything; they keep it in spite of a
+// reset.
 void Channel::end(std::span<const std::byte> last) noexcept {
   std::vector<Peer*> peers;
   {

@@ -76,8 +76,12 @@ class Joining {
     highest_ = 0;
     // Another joiner may wait at the address of the attempt before, and hold turns meanwhile.
     listening_ = listen_on(addresses_for(options_.interface, false), "to join: ");
+    suppose_all(State::alive);
+  }
+  // Who has ended stays so.
+  void suppose_all(State state) {
     for (auto& [id, process] : known_) {
-      process.state = process.state == State::ended ? State::ended : State::alive;
+      process.state = process.state == State::ended ? State::ended : state;
     }
   }
   // For what is under way now.
@@ -188,9 +192,7 @@ class Joining {
     start_ = turn.start;
     highest_ = std::max(highest_, turn.highest);
     if (held_.size() == 1) {  // what the file says counts no more
-      for (auto& [id, process] : known_) {
-        process.state = process.state == State::ended ? State::ended : State::unreachable;
-      }
+      suppose_all(State::unreachable);
     }
     bool in_order = true;
     for (Acquaintance& told : turn.known) {

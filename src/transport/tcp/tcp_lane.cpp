@@ -14,8 +14,8 @@ namespace gradwire::transport::tcp {
 namespace {
 
 constexpr std::size_t kPiece = 65536;             // that is read at once
-constexpr std::size_t kMostUntold = 1U << 16U;    // bytes that are received before that is said
-constexpr std::chrono::milliseconds kTellIn{50};  // likewise
+constexpr std::size_t kMostUntold = 1U << 16U;    // bytes that are received before they are acknowledged
+constexpr std::chrono::milliseconds kTellIn{50};  // an acknowledgement waits no longer
 
 }  // namespace
 
@@ -206,7 +206,7 @@ bool Lane::acknowledged(std::uint64_t number) {
   return true;
 }
 
-// Of who accepts: whether the candidate is of this lane, by its first packet. Then it is the connection.
+// On the accepting side the first packet shows whether the candidate belongs to this lane. If so, it is the connection.
 bool Lane::prove() {
   PacketHead head;
   std::span<const std::byte> body;
@@ -232,7 +232,7 @@ bool Lane::prove() {
   return true;
 }
 
-// One that came: whether it may come here. What it says of this side's packets counts.
+// Whether this packet may come now. Its acknowledgement is applied.
 bool Lane::is_right(const PacketHead& head, std::span<const std::byte> body) {
   if (!live_) {  // of who dials: the answer
     Resume said;

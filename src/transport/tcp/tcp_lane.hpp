@@ -18,14 +18,14 @@ namespace gradwire::transport::tcp {
 /// Not for several threads at once.
 class Lane {
  public:
-  /// Who dials makes the connection anew, and speaks first; the other one waits for it.
+  /// The dialling side makes the connection anew and speaks first; the accepting side waits for it.
   enum class Role : std::uint8_t { dials, accepts };
   Lane(Socket first, Role role);
 
   // What is sent.
   /// False: so much is kept for a process that takes nothing that this lane is given up.
   [[nodiscard]] bool push(PacketKind kind, std::span<const std::byte> body);
-  /// Of what has no number; only where there is a connection.
+  /// Sends a packet without a number. It is dropped where there is no connection.
   void push_unnumbered(PacketKind kind, std::span<const std::byte> body);
   /// As much as the connection takes at once.
   void flush() noexcept;
@@ -46,7 +46,7 @@ class Lane {
   [[nodiscard]] Change take(std::vector<Taken>& taken, std::size_t most_bytes);
   /// Whether something came that should be acknowledged by now, though nothing is sent.
   [[nodiscard]] bool owes(Clock::time_point now) const noexcept;
-  /// Whether it may become due.
+  /// Whether an acknowledgement may become due.
   [[nodiscard]] bool will_owe() const noexcept { return live_ && received_ > told_; }
   void acknowledge();
 
@@ -86,7 +86,7 @@ class Lane {
 
   Role role_;
   Socket socket_;
-  Socket candidate_;  // of who accepts: one that has not proven that it is of this lane
+  Socket candidate_;  // of the accepting side: a connection that has not proven yet that it belongs to this lane
   PacketReader reader_;
   PacketReader candidate_reader_;
   bool live_ = false;    // both sides have said what they had received

@@ -36,7 +36,7 @@ class Links {
     std::vector<Listener> listeners = {};
     std::shared_ptr<witness::Witnesses> witnesses = {};
     std::shared_ptr<witness::Agent> agent = {};         // none: only processes of this host see its end
-    std::function<void(Accepted accepted)> knock = {};  // of those that join; none: nobody can
+    std::function<void(Accepted accepted)> knock = {};  // takes connections of joiners; empty: nobody can join
   };
 
   explicit Links(Own own);
@@ -50,7 +50,7 @@ class Links {
   /// One more process. Any thread. Where the sockets are not valid, what is sent waits until give().
   void meet(const Acquaintance& who, Socket prompt, Socket bulk);
   void give(Id who, Socket prompt, Socket bulk);
-  /// Of one that has never said anything: nothing more is heard of it. Any thread.
+  /// Drops a process that has never sent anything. Nothing more is reported of it. Any thread.
   void forget(Id who);
 
   // As those of Processes; what is heard may have `message`, `ended`, `lost` or `back`.
@@ -66,14 +66,19 @@ class Links {
   void trust_resets() noexcept { trusts_resets_ = true; }
 
  private:
+  static constexpr std::chrono::milliseconds kAnew{1000};        // within which nobody hears that a connection broke
+  static constexpr std::chrono::milliseconds kBetweenDials{50};  // at first
+  static constexpr std::chrono::milliseconds kBetweenLateDials{1000};
+  static constexpr std::chrono::milliseconds kOtherLane{200};  // behind a farewell on one lane
+
   struct LaneState {
     std::uint32_t number = 0;
     bool proven = false;  // it was there once
     bool broken = false;
     bool gone = false;     // for good
-    bool was_end = false;  // it broke as where a process ends
+    bool was_end = false;  // it broke in the way it does when a process ends
     bool dialing = false;
-    bool greeted = false;    // there is a new connection, of which the other side has not taken note yet
+    bool greeted = false;    // a new connection exists; the other side has not answered on it yet
     Clock::duration for_{};  // how long it has been broken, while this process ran
     Clock::time_point dials_at;
   };
@@ -83,12 +88,13 @@ class Links {
     std::string host;
     std::array<LaneState, 2> lanes;  // prompt, bulk
     bool lost = false;
-    std::optional<EndOfProcess> end;  // that it has come to, of which the others hear once all is read
-    Clock::time_point settles_at;     // when that is taken for so
+    std::optional<EndOfProcess> end;  // its end, passed on once all that it sent is read
+    Clock::time_point settles_at;     // when `end` is passed on though more may come
     bool over = false;
     bool agent_dials = false;
     bool agent_has = false;  // a connection to it
     Clock::time_point agent_dials_at;
+    std::chrono::milliseconds agent_pause{0};  // since the last dial, which failed
   };
   // What hear() finds of the agent.
   class AgentWord final : public Watched {
@@ -127,10 +133,10 @@ class Links {
   std::map<Id, Peer> peers_;
   std::vector<std::pair<Id, std::size_t>> of_lane_;  // whose it is, and which, by the channel's number
   Clock::time_point ticked_ = Clock::now();
-  std::chrono::milliseconds pause_{0};  // after which something is to be looked at, though nothing comes
+  std::chrono::milliseconds pause_{0};  // longest wait before tick() must run again
   Agents agents_;
   AgentWord agent_word_{*this};
-  std::unique_ptr<Reception> reception_;  // the last one: it calls this object
+  std::unique_ptr<Reception> reception_;  // declared last: its thread calls this object
 };
 
 }  // namespace gradwire::transport::tcp

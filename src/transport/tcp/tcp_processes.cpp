@@ -243,7 +243,7 @@ Turn TcpProcesses::turn() const {
   return turn;
 }
 
-// It says hello once all others have admitted it, too: so who hears of it knows that they can reach it.
+// A joiner says hello after every process has admitted it. So whoever hears the hello knows that all can reach it.
 void TcpProcesses::admit(Door::Guest guest) {
   const std::lock_guard lock(mutex_);
   const Id id = guest.who.id;

@@ -1,4 +1,4 @@
-// What a process of TcpProcesses begins with.
+// What a TcpProcesses object starts from.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace gradwire::transport::tcp {
 struct Seat {
   struct Other {
     Acquaintance who;
-    Socket prompt;  // not valid: it has ended
+    Socket prompt;  // not valid: that process has ended, or cannot be reached
     Socket bulk;
   };
   Processes::Id self = 0;

@@ -39,7 +39,7 @@ void close_from(int first) noexcept {
   }
 }
 
-// To a place of its own among the first ones.
+// Moves a descriptor to a fixed low number.
 int move_to(int descriptor, int place) noexcept {
   if (descriptor < 0) {
     return -1;
@@ -50,7 +50,8 @@ int move_to(int descriptor, int place) noexcept {
 }  // namespace
 
 void AgentProcess::prepare() noexcept {
-  static_cast<void>(tcp::make_head(tcp::PacketKind::word, 0, 0, {}));  // which way of it this processor has
+  static_cast<void>(
+      tcp::make_head(tcp::PacketKind::word, 0, 0, {}));  // chooses the CRC routine for this processor before the fork
 }
 
 // A launcher waits for the end of its pipes, a signal to the job's process group is for the job, and a folder that the
@@ -118,7 +119,7 @@ bool AgentProcess::take_orders() noexcept {
   }
 }
 
-// One that is at its end leads nowhere any more: the process may make another one.
+// A closed connection is useless. The process may open another one.
 void AgentProcess::look_at_connections() noexcept {
   std::array<epoll_event, 16> events{};
   const int count = ::epoll_wait(poll_, events.data(), static_cast<int>(events.size()), 0);
@@ -129,7 +130,7 @@ void AgentProcess::look_at_connections() noexcept {
   }
 }
 
-// It always fits: nothing else was written there.
+// The packet always fits: nothing else is in the socket's send buffer.
 void AgentProcess::tell() noexcept {
   LastWord last;
   if (page_ < 0 || !WitnessPage::read_once(page_, last)) {

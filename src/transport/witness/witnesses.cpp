@@ -114,7 +114,7 @@ void Witnesses::look(std::span<const pollfd> polled) {
   const auto has_something = [&](int fd) {
     return std::ranges::any_of(polled, [fd](const pollfd& one) { return one.fd == fd && one.revents != 0; });
   };
-  // Those first that were watched before.
+  // Processes that are watched already come before new visitors.
   std::erase_if(watches_, [&](const auto& one) {
     const Watch& watch = one.second;
     const bool ended = watch.process.valid() ? has_something(watch.process.fd())
@@ -131,7 +131,7 @@ void Witnesses::look(std::span<const pollfd> polled) {
   std::erase_if(visitors_, [&](Visitor& visitor) { return now >= visitor.until || hear(visitor); });
 }
 
-// Whoever needs no connection any more to watch this process has closed it.
+// A witness that no longer needs its connection has closed it.
 void Witnesses::look_at_own() {
   const std::lock_guard lock(mutex_);
   std::erase_if(own_, [](const tcp::Socket& socket) {
@@ -179,8 +179,8 @@ bool Witnesses::hear(Visitor& visitor) {
   }
   const auto peer = system_.peer(socket);
   tcp::Socket process = peer ? system_.watch(peer->process) : tcp::Socket();
-  // That number may be another process's by now, but not while the connection's other end is open. What it is closed by
-  // is the end of its process, until this side closes it.
+  // The pid may have been reused, but not while the other end of the connection is open. If that is closed before this
+  // side closes its own, the process has ended.
   if (is_at_end(socket)) {
     const LastWord word = page->read();
     ends_.push_back({.who = who, .epoch = word.epoch, .step = word.step});
