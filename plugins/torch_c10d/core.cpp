@@ -16,26 +16,11 @@
 #include "base/units.hpp"
 #include "drop_in/observed_calls.hpp"
 #include "plugins/torch_c10d/over_mpi.hpp"
+#include "plugins/torch_c10d/reporting.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::torch_c10d {
 namespace {
-
-void say(const std::string& line) noexcept { std::fputs(("gradwire: " + line + "\n").c_str(), stderr); }
-
-// What the report at the end says besides the numbers.
-struct Reporting {
-  std::mutex mutex;
-  std::shared_ptr<Observing> observing;     // there, while it observes
-  std::optional<drop_in::ReportHead> head;  // on the rank 0 of the first group
-  std::optional<std::string> file;
-  bool quiet = false;
-};
-
-Reporting& reporting() {
-  static auto* const instance = new Reporting;  // a group may end after static objects have
-  return *instance;
-}
 
 void tell_of_nonfinite() {
   static std::atomic<bool> told = false;
@@ -82,42 +67,7 @@ void count_failed_call(drop_in::CallClass what, std::uint64_t bytes) {
   ledger().add(what, {.calls = 1, .bytes_in = bytes});
 }
 
-std::uint64_t failed_calls() {
-  std::uint64_t calls = 0;
-  for (const auto& [what, totals] : ledger().classes()) {
-    calls += what.reason == drop_in::Reason::failed ? totals.calls : 0;
-  }
-  return calls;
-}
-
-// The closing line of groups that only observe.
-std::string observed_summary(const drop_in::ReportHead& head, const drop_in::Observed& observed) {
-  drop_in::CallTotals all;
-  drop_in::CallTotals eligible;
-  for (const auto& [what, totals] : ledger().classes()) {
-    all.add(totals);
-    if (what.reason == drop_in::Reason::observing) {
-      eligible.add(totals);
-    }
-  }
-  std::string line = "no codec was named, so nothing was compressed: ";
-  if (eligible.calls == 0) {
-    line += "none of " + std::to_string(all.calls) + " calls could be";
-  } else {
-    line += std::to_string(eligible.calls) + " of " + std::to_string(all.calls) + " calls could be (" +
-            format_bytes(eligible.bytes_in) + ", " + format_number(eligible.seconds, 3) + " s from call to end); ";
-    const std::string forecast = forecast_text(drop_in::forecast_of(observed));
-    line += forecast.empty() ? "GRADWIRE_CODEC=auto compresses those that it makes faster" : forecast;
-  }
-  return line + (head.note.empty() ? "" : " (" + head.note + ")");
-}
-
 }  // namespace
-
-drop_in::Ledger& ledger() {
-  static auto* const instance = new drop_in::Ledger;
-  return *instance;
-}
 
 Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
     : store_(store), options_(options), configuration_(drop_in::Configuration::read(true)) {
@@ -477,32 +427,6 @@ void Core::make_both_ways(const Posted& posted, const drop_in::Member::Route& ro
   const double seconds = seconds_since(begin);
   member_->end_trial(seconds, {posted.output, own, *asked.dtype});
   member_->count_passed(route, asked.bytes, seconds);
-}
-
-void report() noexcept {
-  try {
-    const std::lock_guard lock(reporting().mutex);
-    auto head = std::exchange(reporting().head, std::nullopt);
-    const auto observing = std::exchange(reporting().observing, nullptr);
-    if (!head || !ledger().any()) {
-      return;
-    }
-    const drop_in::Observed observed = observing ? observing->observed() : drop_in::Observed();
-    ledger().add_observed(observed);
-    if (const std::uint64_t failed = failed_calls(); failed > 0) {
-      head->note += (head->note.empty() ? "" : "; ") + std::to_string(failed) +
-                    (failed == 1 ? " call ended with an error" : " calls ended with an error");
-    }
-    if (const auto& file = reporting().file) {
-      if (const auto problem = drop_in::write_report(*file, drop_in::report_json(*head, ledger()))) {
-        say(*problem);
-      }
-    }
-    if (!reporting().quiet) {
-      say(observing ? observed_summary(*head, observed) : drop_in::report_summary(*head, ledger()));
-    }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): the job itself has ended well
-  }
 }
 
 }  // namespace gradwire::torch_c10d

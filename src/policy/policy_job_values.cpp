@@ -1,0 +1,111 @@
+// The tables of a policy that speak of the job as a whole: [elastic] and [batch].
+#include <charconv>
+
+#include "base/units.hpp"
+#include "policy/bounds.hpp"
+#include "policy/policy_values.hpp"
+
+namespace gradwire::policy {
+
+std::uint32_t PolicyValues::read_replicate(const toml::node& node) const {
+  const std::string text = read_string(node, "replicate", "a string such as \"10 steps\"");
+  std::uint32_t steps = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, steps);
+  const std::string_view unit(rest, static_cast<std::size_t>(end - rest));
+  if (error != std::errc() || steps == 0 || (unit != " steps" && unit != " step")) {
+    fail(node, "replicate = \"" + text +
+                   "\" is no number of steps; write \"10 steps\": after so many another rank gets a " +
+                   "copy of each rank's residuals");
+  }
+  return steps;
+}
+
+double PolicyValues::read_expel_slower_than(const toml::node& node) const {
+  const double factor = node.value_or(0.0);
+  if (!node.is_number()) {
+    fail_type(node, "expel_slower_than", "a number such as 3");
+  }
+  if (!(factor >= kLeastSlower && factor <= kMostSlower)) {
+    fail(node,
+         "expel_slower_than = " + format_number(factor, 3) +
+             " is not from 1.5 to 1000; write how many times as long steps take because of a rank until it must go, "
+             "such as 3");
+  }
+  return factor;
+}
+
+Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {
+  Policy::Elastic elastic;
+  read_table(
+      table, "in [elastic]",
+      {{"suspect",
+        [&](const toml::node& node) {
+          const std::string text = read_string(node, "suspect", "a string such as \"5s\"");
+          elastic.suspect = std::chrono::duration_cast<std::chrono::milliseconds>(
+              read_parsed(node, [&] { return parse_duration(text); }));
+          if (elastic.suspect < kLeastSuspect || elastic.suspect > kMostSuspect) {
+            fail(node, "suspect = \"" + text + "\" is not from 1s to 10min; write how long a rank may give no " +
+                           "sign of life, such as \"5s\"");
+          }
+        }},
+       {"replicate", [&](const toml::node& node) { elastic.replicate = read_replicate(node); }},
+       {"replicate_as",
+        [&](const toml::node& node) {
+          const std::string text = read_string(node, "replicate_as", R"("bf16" or "exact")");
+          if (text != "bf16" && text != "exact") {
+            fail(node, "unknown replicate_as \"" + text + R"("; write "bf16" or "exact")");
+          }
+          elastic.replicate_exact = text == "exact";
+        }},
+       {"min_ranks",
+        [&](const toml::node& node) {
+          elastic.min_ranks = read_uint32(node, "min_ranks", "an integer such as 2", 1, kMostRanks,
+                                          "the fewest ranks that go on, 1 to " + std::to_string(kMostRanks));
+        }},
+       {"expel_slower_than", [&](const toml::node& node) { elastic.expel_slower_than = read_expel_slower_than(node); }},
+       {"trust_resets", [&](const toml::node& node) { elastic.trust_resets = read_bool(node, "trust_resets"); }},
+       {"spares", [&](const toml::node& node) {
+          elastic.spares = read_uint32(
+              node, "spares", "an integer such as 1", 0, kMostRanks,
+              "how many processes wait to take the places of ranks that end, 0 to " + std::to_string(kMostRanks));
+        }}});
+  return elastic;
+}
+
+Policy::Batch PolicyValues::read_batch(const toml::table& table) const {
+  Policy::Batch batch;
+  Place most = place_of(table.source());
+  const auto read_count = [this](const toml::node& node, std::string_view key) {
+    return read_uint32(node, key, "an integer such as 8", 1, kMaxAccumulation,
+                       "micro-steps to each reduction, 1 to " + std::to_string(kMaxAccumulation));
+  };
+  read_table(table, "in [batch]",
+             {{"target_exposed",
+               [&](const toml::node& node) {
+                 batch.target_exposed = read_share(node, "target_exposed", "10%");
+                 if (batch.target_exposed == 0) {
+                   fail(node, "target_exposed is 0, which no batch reaches; write a share above 0, such as \"10%\"");
+                 }
+               }},
+              {"min_accumulation",
+               [&](const toml::node& node) { batch.min_accumulation = read_count(node, "min_accumulation"); }},
+              {"max_accumulation",
+               [&](const toml::node& node) {
+                 batch.max_accumulation = read_count(node, "max_accumulation");
+                 most = place_of(node.source());
+               }},
+              {"scaling", [&](const toml::node& node) {
+                 const std::string text = read_string(node, "scaling", R"("linear" or "sqrt")");
+                 if (text != "linear" && text != "sqrt") {
+                   fail(node, "unknown scaling \"" + text + R"("; write "linear" or "sqrt")");
+                 }
+                 batch.scaling = text == "linear" ? BatchScaling::linear : BatchScaling::square_root;
+               }}});
+  if (batch.min_accumulation > batch.max_accumulation) {
+    fail(most, contradiction(batch));
+  }
+  return batch;
+}
+
+}  // namespace gradwire::policy
