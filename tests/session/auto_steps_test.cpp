@@ -230,20 +230,24 @@ TEST(AutoTrials, OfWhatIsFarSlowerWaitForStepsOfThisProcess) {
 TEST_F(AutoSteps, ThatAreSmallStopBeingSoForATrialAndAreAgain) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     std::vector<Gradient> gradients{{"w", std::vector<float>(100), {}}};
-    Session session(transport, bf16_or_dense(), {.threading = Threading::serialized});
-    add_all(session, gradients);
-    constexpr int kMost = 100'000;
-    int steps = 0;
-    while (session.statistics().all().frames_sent == 0 && ++steps < kMost) {
-      make_step(session, gradients);
+    constexpr int kSessions = 100;
+    constexpr int kSteps = 200;
+    bool tried = false, small = false;
+    // A session that measured other levels as far slower, on a busy machine, tries them after minutes: the next one.
+    for (int i = 0; i < kSessions && !tried; ++i) {
+      Session session(transport, bf16_or_dense(), {.threading = Threading::serialized});
+      add_all(session, gradients);
+      for (int step = 0; step < kSteps && !tried; ++step) {  // on all ranks at one step
+        make_step(session, gradients);
+        tried = session.statistics().all().frames_sent > 0;
+      }
+      for (int step = 0; step < kSteps && tried && !small; ++step) {
+        session.reset_statistics();
+        make_step(session, gradients);
+        small = session.statistics().all().total_seconds == 0;  // the executor's alone
+      }
     }
-    EXPECT_LT(steps, kMost) << "no step was made of frames";
-    bool small = false;
-    for (steps = 0; !small && steps < kMost; ++steps) {  // on all ranks at one step
-      session.reset_statistics();
-      make_step(session, gradients);
-      small = session.statistics().all().total_seconds == 0;  // the executor's alone
-    }
+    EXPECT_TRUE(tried) << "no step was made of frames";
     EXPECT_TRUE(small);
   });
 }
