@@ -153,7 +153,7 @@ struct Init {
 
 struct InitThread {
   NextFortran& next;
-  void operator()(MPI_Fint* required, MPI_Fint* granted, MPI_Fint* error) const {
+  void operator()(const MPI_Fint* required, MPI_Fint* granted, MPI_Fint* error) const {
     MPI_Fint level = process().configuration.raise_threads ? MPI_THREAD_MULTIPLE : *required;
     before_init();
     const int code = next.call(&level, granted);

@@ -203,7 +203,9 @@ bool Membership::hopeless() const {
   Ids reached{self_};
   std::ranges::copy_if(world_.members, std::inserter(reached, reached.end()),
                        [&](Id who) { return !ended(who) && lived_ - heard_.at(who) < patience; });
-  if (!enough(reached, dead_)) {
+  // Where a member ended in a later world, another one may know of that world, and that this process belongs to it.
+  const bool may_be_told = reached.size() > 1 && went_on().has_value();
+  if (!enough(reached, dead_) && !may_be_told) {
     return true;
   }
   return !quorum(reached, dead_) && lived_ - agreeing_since_ >= patience;  // those that wait may say what they know

@@ -96,6 +96,24 @@ TEST(MembershipEnds, WhoCatchesUpGoesOn) {
   EXPECT_EQ(hands[1].world(), (World{3, {1}})) << "in its world 0 has ended";
 }
 
+// The decision was lost with the one that sent it. Seen red where too few that were reached were hopeless at once.
+TEST(MembershipEnds, WhoHeardNothingOfALaterWorldIsToldByOthersOfIt) {
+  Hands hands(4, 1);
+  for (const std::size_t who : {0U, 1U, 3U}) {
+    hands[who].dead({2, 1, 0}, hands.now());
+  }
+  hands.carry([](Id to, const Message& message) { return to != 1 || message.kind != Message::Kind::decided; });
+  ASSERT_EQ(members(hands[3]), (std::vector<Id>{0, 1, 3}));
+  ASSERT_EQ(hands[1].world().epoch, 1U);
+  for (const std::size_t who : {1U, 3U}) {
+    hands[who].dead({0, 2, 0}, hands.now());
+  }
+  EXPECT_FALSE(hands[1].hopeless());
+  hands.pass(1, {1, 3});
+  EXPECT_EQ(hands[1].world(), (World{3, {1, 3}}));
+  EXPECT_EQ(hands[3].world(), (World{3, {1, 3}}));
+}
+
 // A majority goes on all the same.
 TEST(MembershipEnds, AQuorumNeedsNoWordOfThoseThatWentOn) {
   Hands hands(3, 1);

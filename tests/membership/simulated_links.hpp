@@ -35,14 +35,15 @@ class SimulatedLinks {
   /// `forgets`: some of what `a` and `b` send is lost.
   void reset(Id a, Id b, int now, int length, bool one_way, bool forgets) {
     cut(a, b, now, length, one_way);
-    if (length <= kMendedUnheard) {
+    meet(a, b, now, length);
+    const int first = kMendedUnheard + draw(0, 200);
+    if (length <= first) {
       return;
     }
-    const int noticed = now + kMendedUnheard + draw(0, 200);
-    tell(noticed, a, {b, Lost{}});
+    tell(now + first, a, {b, Lost{}});
     mend(now + length, a, b);
     if (!one_way) {
-      tell(noticed + draw(0, 200), b, {a, Lost{}});
+      tell(now + std::min(first + draw(0, 200), length - 1), b, {a, Lost{}});  // before it hears that it is mended
       mend(now + length, b, a);
     }
     if (forgets) {
@@ -52,6 +53,10 @@ class SimulatedLinks {
       }
     }
   }
+
+  /// Whether two links of one process were ever reset at once, or soon one after the other, one of them for long: then
+  /// it may be the one that goes.
+  [[nodiscard]] bool met() const { return met_; }
 
   void tell(int at, Id to, Packet what) { packets_[at].emplace_back(to, std::move(what)); }
 
@@ -102,9 +107,22 @@ class SimulatedLinks {
     int forgets_until = 0;
   };
 
+  struct Reset {
+    Id a, b;
+    int until, length;
+  };
+
   static bool is_sent(const Packet& packet) {
     return std::holds_alternative<Message>(packet.what) || std::holds_alternative<Part>(packet.what) ||
            std::holds_alternative<Damaged>(packet.what);
+  }
+  void meet(Id a, Id b, int now, int length) {
+    constexpr int kSoon = 1000;
+    for (const Reset& other : resets_) {
+      const bool shared = a == other.a || a == other.b || b == other.a || b == other.b;
+      met_ |= shared && now < other.until + kSoon && std::max(length, other.length) > kMendedUnheard;
+    }
+    resets_.push_back({a, b, now + length, length});
   }
   void mend(int at, Id who, Id other) { tell(at, who, {other, Back{}}); }
   void forget(Id from, Id to, int until) {
@@ -122,6 +140,8 @@ class SimulatedLinks {
   const bool flips_;
   std::map<std::pair<Id, Id>, Link> links_;
   std::map<int, Arrivals> packets_;
+  std::vector<Reset> resets_;
+  bool met_ = false;
 };
 
 }  // namespace gradwire::membership

@@ -53,14 +53,14 @@ class Simulation {
     }
     const int uncertain = faults_.pauses + faults_.broken_links + faults_.partitions + faults_.frozen_hosts +
                           faults_.lost_hosts + faults_.stops + faults_.isolations;
-    if (uncertain == 0 && !faults_.follow_ups && faults_.longest < 3000) {
+    if (uncertain == 0 && !faults_.follow_ups && faults_.longest < 3000 && !links_.met()) {
       judge_that_nobody_is_lost(processes_, wrong_);
     }
     const auto left_out = std::ranges::count_if(processes_, [](const auto& one) {
       return one.second.membership->expelled() || one.second.fate == Process::Fate::gave_up;
     });
     if (uncertain == faults_.broken_links && !faults_.follow_ups && faults_.processes > 2 &&
-        left_out > faults_.resets + faults_.broken_links + faults_.deaths + faults_.machines) {
+        left_out > faults_.resets + faults_.broken_links) {
       wrong_ << left_out << " processes are lost to " << faults_.resets + faults_.broken_links << " broken links; ";
     }
     return wrong_.str();
