@@ -56,8 +56,10 @@ class Simulation {
     if (uncertain == 0 && !faults_.follow_ups && faults_.longest < 3000 && !links_.met()) {
       judge_that_nobody_is_lost(processes_, wrong_);
     }
+    // One that ended in a later world may have taken with it what others would have to know of that world.
     const auto left_out = std::ranges::count_if(processes_, [](const auto& one) {
-      return one.second.membership->expelled() || one.second.fate == Process::Fate::gave_up;
+      const Membership& membership = *one.second.membership;
+      return membership.expelled() || (one.second.fate == Process::Fate::gave_up && !membership.went_on());
     });
     if (uncertain == faults_.broken_links && !faults_.follow_ups && faults_.processes > 2 &&
         left_out > faults_.resets + faults_.broken_links) {
