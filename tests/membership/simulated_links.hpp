@@ -35,7 +35,7 @@ class SimulatedLinks {
   /// `forgets`: some of what `a` and `b` send is lost.
   void reset(Id a, Id b, int now, int length, bool one_way, bool forgets) {
     cut(a, b, now, length, one_way);
-    meet(a, b, now, length);
+    meet(a, b, now, length, forgets);
     const int first = kMendedUnheard + draw(0, 200);
     if (length <= first) {
       return;
@@ -54,9 +54,9 @@ class SimulatedLinks {
     }
   }
 
-  /// Whether two links of one process were ever reset at once, or soon one after the other, one of them for long: then
-  /// it may be the one that goes.
-  [[nodiscard]] bool met() const { return met_; }
+  /// Whether one end of a link may have to go: two links of one process were reset at once, or soon one after the
+  /// other, one of them for long; or a part of a step was lost.
+  [[nodiscard]] bool may_lose_one() const { return may_lose_one_; }
 
   void tell(int at, Id to, Packet what) { packets_[at].emplace_back(to, std::move(what)); }
 
@@ -116,11 +116,12 @@ class SimulatedLinks {
     return std::holds_alternative<Message>(packet.what) || std::holds_alternative<Part>(packet.what) ||
            std::holds_alternative<Damaged>(packet.what);
   }
-  void meet(Id a, Id b, int now, int length) {
+  void meet(Id a, Id b, int now, int length, bool forgets) {
+    may_lose_one_ |= forgets && length > kMendedUnheard;
     constexpr int kSoon = 1000;
     for (const Reset& other : resets_) {
       const bool shared = a == other.a || a == other.b || b == other.a || b == other.b;
-      met_ |= shared && now < other.until + kSoon && std::max(length, other.length) > kMendedUnheard;
+      may_lose_one_ |= shared && now < other.until + kSoon && std::max(length, other.length) > kMendedUnheard;
     }
     resets_.push_back({a, b, now + length, length});
   }
@@ -141,7 +142,7 @@ class SimulatedLinks {
   std::map<std::pair<Id, Id>, Link> links_;
   std::map<int, Arrivals> packets_;
   std::vector<Reset> resets_;
-  bool met_ = false;
+  bool may_lose_one_ = false;
 };
 
 }  // namespace gradwire::membership

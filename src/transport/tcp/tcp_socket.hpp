@@ -75,7 +75,8 @@ enum class Carries : std::uint8_t { messages, control, lane };
 /// No delay for small messages. A host that is gone shows within half a minute on the control connection alone: a peer
 /// that takes no messages meanwhile may just be late, but the system would end that connection for it.
 /// A `lane` is made anew where it breaks, so that it may break early: within 6 s where its other side's host is gone,
-/// or takes nothing. Its keepalive, every 3 s where nothing else is said, keeps a NAT from forgetting it.
+/// or takes nothing. Its keepalive, every 3 s where nothing else is said, keeps a NAT from forgetting it. What was lost
+/// is sent again every 200 ms or so.
 void set_up(const Socket& socket, Carries what);
 
 /// Whether the other end is closed. What was not read stays.
