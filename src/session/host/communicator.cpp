@@ -416,6 +416,9 @@ Statistics Communicator::broadcast(View data, int root, const CallOptions& optio
   plain.reduction = Reduction::sum;
   plain.weight.reset();
   plain.feedback = nullptr;
+  if (!options.codec.named()) {
+    plain.codec = CodecSpec::exact();
+  }
   return state_->run("broadcast", plain, [&]() -> Prepared {
     check_view(data, "broadcast data");
     if (root < 0 || root >= state_->world()) {
