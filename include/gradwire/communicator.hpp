@@ -72,7 +72,8 @@ class CallCodec : public CodecSpec {
   bool named_ = true;
 };
 
-/// What one call asks for. Must be equal on every rank.
+/// What one call asks for. Must be equal on every rank. docs/defaults.md compares these defaults with those of
+/// sessions, policies and C.
 struct CallOptions {
   CallCodec codec = CallCodec::unnamed();
   /// How an all-reduce is made; the other calls have one way each. `automatic` is chosen anew for each size and codec,
