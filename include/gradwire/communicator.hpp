@@ -52,11 +52,33 @@ class FeedbackBuffer {
   std::unique_ptr<State> state_;
 };
 
-/// What one call asks for. Must be equal on every rank.
+/// The codec of a call, and whether the caller named it. It is written and read like a CodecSpec, and a default one is
+/// exact as well.
+class CallCodec : public CodecSpec {
+ public:
+  using CodecSpec::CodecSpec;
+  constexpr CallCodec() noexcept = default;
+  constexpr CallCodec(const CodecSpec& spec) noexcept : CodecSpec(spec) {}
+  /// What CallOptions begin with: a broadcast then sends exact values, every other call int8.
+  [[nodiscard]] static CallCodec unnamed() {
+    CallCodec codec("int8");
+    codec.named_ = false;
+    return codec;
+  }
+
+  [[nodiscard]] constexpr bool named() const noexcept { return named_; }
+
+ private:
+  bool named_ = true;
+};
+
+/// What one call asks for. Must be equal on every rank. docs/defaults.md compares these defaults with those of
+/// sessions, policies and C.
 struct CallOptions {
-  CodecSpec codec = "int8";
-  /// `automatic` is chosen anew for each size and codec, over device memory always two_shot.
-  Algorithm algorithm = Algorithm::two_shot;
+  CallCodec codec = CallCodec::unnamed();
+  /// How an all-reduce is made; the other calls have one way each. `automatic` is chosen anew for each size and codec,
+  /// over device memory always two_shot. Name an algorithm where results must not depend on how ranks lie on hosts.
+  Algorithm algorithm = Algorithm::automatic;
   Reduction reduction = Reduction::sum;
   /// This rank's weight, such as its sample count, on every rank or on none. sum: sum of w x; mean: that / sum of w.
   std::optional<double> weight = std::nullopt;
@@ -107,7 +129,8 @@ class Communicator {
   Statistics all_gather(ConstView input, View output, std::span<const std::uint64_t> counts,
                         const CallOptions& options = {});
 
-  /// Rank `root`'s `data` to everyone; use codec `exact` for parameters. With a lossy codec root's copy is decoded too.
+  /// Sends rank `root`'s `data` to everyone: exactly, unless `options` name a codec. With a lossy codec root's copy is
+  /// decoded too.
   Statistics broadcast(View data, int root, const CallOptions& options = {});
 
   /// Returns once every rank has called it.

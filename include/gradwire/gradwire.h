@@ -51,7 +51,8 @@ typedef enum gradwire_algorithm {
   GRADWIRE_TWO_SHOT = 1,
   GRADWIRE_ONE_SHOT = 2,
   GRADWIRE_DENSE = 3,
-  GRADWIRE_HIERARCHICAL = 4
+  GRADWIRE_HIERARCHICAL = 4,
+  GRADWIRE_ALGORITHM_AUTO = 5 /* the one of these that the cost model finds quickest, for each call */
 } gradwire_algorithm;
 
 typedef enum gradwire_switch { GRADWIRE_SWITCH_DEFAULT = 0, GRADWIRE_ON = 1, GRADWIRE_OFF = 2 } gradwire_switch;

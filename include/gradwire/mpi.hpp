@@ -3,7 +3,6 @@
 
 #include <mpi.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -14,18 +13,18 @@
 #include "gradwire/mpi_transport.hpp"
 #include "gradwire/session.hpp"
 #include "gradwire/table.hpp"
+#include "gradwire/threading.hpp"
 #include "gradwire/transport.hpp"
 
 namespace gradwire::mpi {
 
-/// Collective over `comm`. `options.threading` is lowered to what MPI's thread level allows.
+/// Collective over `comm`. Where MPI's thread level allows less than `options.threading`, the session does with that.
 /// Over a transport: one that make_transport() made, or that is over such a one.
 [[nodiscard]] inline Session make_session(std::shared_ptr<Transport> transport, Policy policy,
                                           SessionOptions options = {}) {
-  const bool lowered = options.threading < threading();
-  options.threading = std::max(options.threading, threading());
+  const Threading asked = std::exchange(options.threading, more_restricted(options.threading, threading()));
   Session session(std::move(transport), std::move(policy), options);
-  if (lowered) {
+  if (options.threading != asked) {
     tell_of_thread_level();
   }
   return session;
@@ -65,7 +64,7 @@ template <typename Loop>
 
 /// As make_session().
 [[nodiscard]] inline Table make_table(std::shared_ptr<Transport> transport, TableOptions options) {
-  options.threading = std::max(options.threading, threading());
+  options.threading = more_restricted(options.threading, threading());
   return Table(std::move(transport), std::move(options));
 }
 [[nodiscard]] inline Table make_table(MPI_Comm comm, TableOptions options) {

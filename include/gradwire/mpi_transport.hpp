@@ -54,7 +54,7 @@ struct JoinFile {
 /// What the granted thread level allows.
 [[nodiscard]] Threading threading();
 /// Tells in the log, once and on rank 0 of MPI_COMM_WORLD, that the thread level keeps gradients from travelling beside
-/// the backward pass. make_session() calls it where it lowers `options.threading`.
+/// the backward pass. make_session() calls it where it makes `options.threading` more restricted.
 void tell_of_thread_level();
 
 }  // namespace gradwire::mpi

@@ -146,6 +146,11 @@ void write_struct(const T& values, T* target) {
 [[nodiscard]] std::optional<bool> switch_of(gradwire_switch value, const char* function, const char* argument);
 /// 0 is five minutes.
 [[nodiscard]] std::chrono::milliseconds timeout_of(std::int64_t milliseconds, const char* function);
+/// What options of C come to; NULL: what all zeros come to.
+[[nodiscard]] CallOptions call_options_of(const gradwire_call_options* given, const char* function);
+[[nodiscard]] CommunicatorOptions communicator_options_of(const gradwire_communicator_options* given,
+                                                          const char* function);
+[[nodiscard]] SessionOptions session_options_of(const gradwire_session_options* given, const char* function);
 /// `policy` may be null.
 [[nodiscard]] TableOptions table_options_of(const gradwire_table_options* given, const gradwire_policy* policy,
                                             const char* function);

@@ -4,12 +4,10 @@
 
 #include "api/c_api.hpp"
 
-using gradwire::Algorithm;
-using gradwire::CallOptions;
-using gradwire::CodecSpec;
 using gradwire::ConstView;
 using gradwire::DType;
 using gradwire::View;
+using gradwire::api::call_options_of;
 using gradwire::api::communicator_of;
 using gradwire::api::dtype_of;
 using gradwire::api::guard;
@@ -18,33 +16,6 @@ using gradwire::api::required;
 namespace {
 
 constexpr const char* kStatistics = "gradwire_statistics";
-
-Algorithm algorithm_of(gradwire_algorithm algorithm, const char* function) {
-  switch (algorithm) {
-    case GRADWIRE_ALGORITHM_DEFAULT:
-    case GRADWIRE_TWO_SHOT: return Algorithm::two_shot;
-    case GRADWIRE_ONE_SHOT: return Algorithm::one_shot;
-    case GRADWIRE_DENSE: return Algorithm::dense;
-    case GRADWIRE_HIERARCHICAL: return Algorithm::hierarchical;
-  }
-  gradwire::api::refuse(function, "algorithm", algorithm, "one of gradwire_algorithm, such as GRADWIRE_TWO_SHOT");
-}
-
-CallOptions call_options(const gradwire_call_options* given, const char* codec, const char* function) {
-  const gradwire_call_options known = gradwire::api::read_struct(given, "gradwire_call_options");
-  CallOptions options;
-  options.codec = CodecSpec::parse(known.codec == nullptr ? codec : known.codec);
-  if (known.second_hop != nullptr) {
-    options.second_hop = CodecSpec::parse(known.second_hop);
-  }
-  if (known.intra_codec != nullptr) {
-    options.intra_codec = CodecSpec::parse(known.intra_codec);
-  }
-  options.algorithm = algorithm_of(known.algorithm, function);
-  options.reduction = gradwire::api::reduction_of(known.reduction, gradwire::Reduction::sum, function);
-  options.feedback = known.feedback == nullptr ? nullptr : &known.feedback->buffer;
-  return options;
-}
 
 // The segments of a reduce-scatter or an all-gather: one of each rank, and all of them.
 struct Segments {
@@ -81,7 +52,7 @@ gradwire_status over_segments(gradwire_communicator* communicator, const uint64_
     const DType type = dtype_of(dtype, function);
     gradwire::Communicator& all = communicator_of(communicator, function);
     const Segments segments = segments_of(all, counts, type, function);
-    const gradwire::Statistics sent = call(all, segments, type, call_options(options, "int8", function));
+    const gradwire::Statistics sent = call(all, segments, type, call_options_of(options, function));
     gradwire::api::write_struct(gradwire::api::statistics_of(sent), statistics);
   });
 }
@@ -105,9 +76,9 @@ gradwire_status gradwire_all_reduce(gradwire_communicator* communicator, const v
   return guard([&] {
     gradwire::api::check_struct_size(statistics, kStatistics);
     const DType type = dtype_of(dtype, function);
-    const gradwire::Statistics sent = communicator_of(communicator, function)
-                                          .all_reduce(ConstView(input, count, type), View{output, count, type},
-                                                      call_options(options, "int8", function));
+    const gradwire::Statistics sent =
+        communicator_of(communicator, function)
+            .all_reduce(ConstView(input, count, type), View{output, count, type}, call_options_of(options, function));
     gradwire::api::write_struct(gradwire::api::statistics_of(sent), statistics);
   });
 }
@@ -140,7 +111,7 @@ gradwire_status gradwire_broadcast(gradwire_communicator* communicator, void* va
     gradwire::api::check_struct_size(statistics, kStatistics);
     const gradwire::Statistics sent =
         communicator_of(communicator, function)
-            .broadcast(View{values, count, dtype_of(dtype, function)}, root, call_options(options, "exact", function));
+            .broadcast(View{values, count, dtype_of(dtype, function)}, root, call_options_of(options, function));
     gradwire::api::write_struct(gradwire::api::statistics_of(sent), statistics);
   });
 }

@@ -7,30 +7,6 @@
 using gradwire::api::guard;
 using gradwire::api::required;
 
-namespace {
-
-gradwire::Nonfinite nonfinite_of(gradwire_nonfinite nonfinite, const char* function) {
-  switch (nonfinite) {
-    case GRADWIRE_NONFINITE_DEFAULT: return gradwire::Nonfinite::automatic;
-    case GRADWIRE_PROPAGATE: return gradwire::Nonfinite::propagate;
-    case GRADWIRE_SKIP: return gradwire::Nonfinite::skip;
-  }
-  gradwire::api::refuse(function, "nonfinite", nonfinite, "GRADWIRE_PROPAGATE or GRADWIRE_SKIP");
-}
-
-gradwire::SessionOptions session_options(const gradwire_session_options* given, const char* function) {
-  const gradwire_session_options known = gradwire::api::read_struct(given, "gradwire_session_options");
-  gradwire::SessionOptions options;
-  options.reduction = gradwire::api::reduction_of(known.reduction, gradwire::Reduction::mean, function);
-  options.timeout = gradwire::api::timeout_of(known.timeout_ms, function);
-  options.checksum = gradwire::api::switch_of(known.checksum, function, "checksum");
-  options.nonfinite = nonfinite_of(known.nonfinite, function);
-  options.compare_ranks_every = known.compare_ranks_every;
-  return options;
-}
-
-}  // namespace
-
 extern "C" {
 
 gradwire_status gradwire_session_create_mpi(MPI_Comm comm, const gradwire_policy* policy,
@@ -39,8 +15,9 @@ gradwire_status gradwire_session_create_mpi(MPI_Comm comm, const gradwire_policy
   return guard([&] {
     gradwire_session*& result = required(session, function, "session");
     result = nullptr;
-    result = new gradwire_session{gradwire::mpi::make_session(
-        comm, policy == nullptr ? gradwire::Policy() : policy->policy, session_options(options, function))};
+    result =
+        new gradwire_session{gradwire::mpi::make_session(comm, policy == nullptr ? gradwire::Policy() : policy->policy,
+                                                         gradwire::api::session_options_of(options, function))};
   });
 }
 
@@ -50,13 +27,8 @@ gradwire_status gradwire_communicator_create_mpi(MPI_Comm comm, const gradwire_c
   return guard([&] {
     gradwire_communicator*& result = required(communicator, function, "communicator");
     result = nullptr;
-    const gradwire_communicator_options known = gradwire::api::read_struct(options, "gradwire_communicator_options");
-    gradwire::CommunicatorOptions wanted{.timeout = gradwire::api::timeout_of(known.timeout_ms, function),
-                                         .checksum = gradwire::api::switch_of(known.checksum, function, "checksum")};
-    if (known.ranks_per_node != 0) {
-      wanted.ranks_per_node = known.ranks_per_node;
-    }
-    result = new gradwire_communicator{gradwire::mpi::make_communicator(comm, wanted)};
+    result = new gradwire_communicator{
+        gradwire::mpi::make_communicator(comm, gradwire::api::communicator_options_of(options, function))};
   });
 }
 

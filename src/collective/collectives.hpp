@@ -50,7 +50,8 @@ struct AlgorithmEntry {
 /// The transport's own all-reduce, for a transport that has the dtype.
 struct NativeOptions {
   bool asks = false;            // all ranks that wait make the blocking call
-  bool compares_terms = false;  // Task::terms
+  bool compares_terms = false;  // Task::terms, and the elements
+  bool compares_first = false;  // before the sum begins, not beside it
 };
 [[nodiscard]] Schedule native_all_reduce(const Shape& shape, std::uint64_t count, NativeOptions options = {});
 

@@ -15,9 +15,10 @@ Schedule native_all_reduce(const Shape& shape, std::uint64_t count, NativeOption
               lane.steps.push_back({.kind = StepKind::native_ask, .slot = answer.front()});
             }
             add_weight_exchange(lane, index, shape, answer);
-            const std::vector<Slot> before = options.asks ? answer : std::vector<Slot>{};  // else it travels beside
-            lane.steps.push_back({.kind = StepKind::native_load, .slot = slot, .inputs = before});
-            lane.steps.push_back({.kind = StepKind::native_reduce, .slot = slot, .inputs = before});
+            const std::vector<Slot> none;  // the answer travels beside the sum
+            const bool first = options.asks || options.compares_first;
+            lane.steps.push_back({.kind = StepKind::native_load, .slot = slot, .inputs = options.asks ? answer : none});
+            lane.steps.push_back({.kind = StepKind::native_reduce, .slot = slot, .inputs = first ? answer : none});
             lane.steps.push_back({.kind = StepKind::native_store, .slot = slot, .inputs = answer});
             return lane;
           }};

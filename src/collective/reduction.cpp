@@ -92,7 +92,9 @@ Schedule schedule_of(const Request& request, const ResolvedCall& call, const Ran
                     group.tiers};
   if (is_native_by(request, call.codecs, group)) {
     return native_all_reduce(shape, request.count,
-                             {.asks = request.native.asks, .compares_terms = request.native.compares_terms});
+                             {.asks = request.native.asks,
+                              .compares_terms = request.native.compares_terms,
+                              .compares_first = request.native.compares_first});
   }
   switch (request.function) {
     case Function::reduce_scatter: return reduce_scatter(shape, request.segments, call.codecs);

@@ -38,7 +38,8 @@ struct NativeSum {
   bool half = false;                                                // f16 and bf16
   std::uint64_t below = std::numeric_limits<std::uint64_t>::max();  // bytes
   bool asks = false;            // the blocking call, of any size, where all ranks wait for it (Task::waits)
-  bool compares_terms = false;  // it has no frames, so it compares Task::terms itself
+  bool compares_terms = false;  // it has no frames, so it compares Task::terms and the elements itself
+  bool compares_first = false;  // before it begins: MPI's sum may do anything where ranks differ in the elements
 
   [[nodiscard]] bool has(DType dtype) const noexcept {
     return dtype == DType::f32 ? f32 : dtype == DType::f64 ? f64 : half;

@@ -22,7 +22,7 @@ enum class StepKind : std::uint8_t {
   copy,           // output <- input (world of one)
   weight,         // slot <- this rank's weight
   sum_weights,    // total weight <- own and inputs, in rank order; every reduce waits for it
-  native_ask,     // slot <- how many ranks wait for this reduction and do nothing else; and their terms
+  native_ask,     // slot <- how many ranks wait for this reduction and do nothing else; their terms and elements
   native_load,    // slot <- this rank's input as it is, weighted
   native_reduce,  // the transport's own all-reduce of the slot
   native_store,   // output <- slot, divided for a mean

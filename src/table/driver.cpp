@@ -33,8 +33,8 @@ Driver::Driver(std::shared_ptr<Transport> transport, const TableOptions& options
                                    .rank = transport_->rank(),
                                    .world_size = transport_->world_size(),
                                    .shares_process = transport::shares_process(*transport_)})),
-      threading_(std::max(options.threading,
-                          transport_->capabilities().any_thread ? Threading::background : Threading::main_thread)),
+      threading_(more_restricted(
+          options.threading, transport_->capabilities().any_thread ? Threading::background : Threading::main_thread)),
       service_(transport_->rank(), transport_->world_size(), options),
       mailbox_(transport_, {.rows = options.rows, .width = options.width}) {
   metrics::export_from_environment();

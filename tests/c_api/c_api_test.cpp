@@ -134,6 +134,34 @@ TEST(CApi, HierarchicalTakesRanksPerNodeAndACodecForEachTier) {
   gradwire_communicator_destroy(communicator);
 }
 
+// Seen red where 0 is auto, and where 5 is two_shot.
+TEST(CApi, TheAlgorithmIsTwoShotUnlessOneIsNamed) {
+  gradwire_communicator* communicator = nullptr;
+  ASSERT_OK(gradwire_communicator_create_mpi(MPI_COMM_WORLD, nullptr, &communicator));
+  const auto sum_by = [&](gradwire_algorithm algorithm, std::size_t count) {
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) {
+      values[i] = static_cast<float>((i * 7919 + static_cast<std::size_t>(world_rank()) * 104729) % 10007);
+    }
+    auto options = sized<gradwire_call_options>();
+    options.algorithm = algorithm;
+    EXPECT_OK(gradwire_all_reduce(communicator, values.data(), values.data(), count, GRADWIRE_F32, &options, nullptr));
+    return values;
+  };
+  constexpr std::size_t kSmall = 1000;    // one_shot is quickest
+  constexpr std::size_t kLarge = 300000;  // two_shot is
+  EXPECT_TRUE(sum_by(GRADWIRE_ALGORITHM_DEFAULT, kSmall) == sum_by(GRADWIRE_TWO_SHOT, kSmall));
+  EXPECT_TRUE(sum_by(GRADWIRE_ALGORITHM_AUTO, kSmall) == sum_by(GRADWIRE_ONE_SHOT, kSmall));
+  EXPECT_TRUE(sum_by(GRADWIRE_ALGORITHM_AUTO, kLarge) == sum_by(GRADWIRE_TWO_SHOT, kLarge));
+  EXPECT_EQ(sum_by(GRADWIRE_ONE_SHOT, kSmall) == sum_by(GRADWIRE_TWO_SHOT, kSmall), world_size() == 1)
+      << "else this test compares nothing";
+  auto options = sized<gradwire_call_options>();
+  options.algorithm = static_cast<gradwire_algorithm>(6);
+  expect_error(gradwire_all_reduce(communicator, nullptr, nullptr, 0, GRADWIRE_F32, &options, nullptr),
+               GRADWIRE_INVALID_ARGUMENT, "gradwire_all_reduce: algorithm is 6; give one of gradwire_algorithm");
+  gradwire_communicator_destroy(communicator);
+}
+
 TEST(CApi, RefusesNullsAndNumbersThatAreNone) {
   gradwire_policy* policy = nullptr;
   expect_error(gradwire_policy_load(nullptr, &policy), GRADWIRE_INVALID_ARGUMENT, "gradwire_policy_load: file is NULL");

@@ -27,6 +27,7 @@ PINNED(dtypes, GRADWIRE_F32 == 1 && GRADWIRE_F16 == 2 && GRADWIRE_BF16 == 3 && G
 PINNED(reductions, GRADWIRE_SUM == 1 && GRADWIRE_MEAN == 2);
 PINNED(algorithms,
        GRADWIRE_TWO_SHOT == 1 && GRADWIRE_ONE_SHOT == 2 && GRADWIRE_DENSE == 3 && GRADWIRE_HIERARCHICAL == 4);
+PINNED(algorithm_auto, GRADWIRE_ALGORITHM_DEFAULT == 0 && GRADWIRE_ALGORITHM_AUTO == 5);
 PINNED(switches, GRADWIRE_ON == 1 && GRADWIRE_OFF == 2);
 PINNED(nonfinite, GRADWIRE_PROPAGATE == 1 && GRADWIRE_SKIP == 2);
 /* Fields may only be added at the end. */

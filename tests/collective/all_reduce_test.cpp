@@ -238,7 +238,8 @@ TEST(AllReduce, BytesSentAreThoseOfTheFrames) {
     const std::uint64_t count = 64 * codec::kTileElements;
     Values values(DType::f32, gaussian(count, transport->rank()));
     const TransportCounters before = transport->counters();
-    const Statistics statistics = communicator.all_reduce(values.view(), {.codec = CodecSpec::parse("int8")});
+    const Statistics statistics =
+        communicator.all_reduce(values.view(), {.codec = CodecSpec::parse("int8"), .algorithm = Algorithm::two_shot});
     const std::uint64_t sent = transport->counters().bytes_sent - before.bytes_sent;
     EXPECT_EQ(statistics.bytes_sent, sent);
     EXPECT_EQ(statistics.bytes_uncompressed, count * 4);

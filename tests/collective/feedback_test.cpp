@@ -82,6 +82,7 @@ void flush(Communicator& communicator, FeedbackBuffer& feedback, Account& accoun
   std::vector<float> zeros(feedback.count());
   communicator.all_reduce(view(zeros.data(), zeros.size()),
                           {.codec = CodecSpec::parse("exact"),
+                           .algorithm = Algorithm::two_shot,
                            .reduction = reduction,
                            .weight = weighted ? std::optional(whole_weight_of(communicator.rank())) : std::nullopt,
                            .feedback = &feedback});
@@ -103,8 +104,9 @@ TEST(Feedback, ConservesTheSumOverManySteps) {
         Communicator communicator(transport);
         FeedbackBuffer feedback(kCount);
         for (int step = 0; step < 60 / kStepShare; ++step) {
-          reduce(communicator, feedback, account, step,
-                 {.codec = codec, .reduction = Reduction::mean, .chunk_bytes = 1 << 13});
+          reduce(
+              communicator, feedback, account, step,
+              {.codec = codec, .algorithm = Algorithm::two_shot, .reduction = Reduction::mean, .chunk_bytes = 1 << 13});
         }
         EXPECT_GT(feedback.bytes(), kCount * sizeof(float));
         EXPECT_LE(feedback.bytes(), 2 * kCount * sizeof(float));
@@ -124,7 +126,8 @@ TEST(Feedback, ConservesTheSumOverAThousandSteps) {
       Communicator communicator(transport);
       FeedbackBuffer feedback(kCount);
       for (int step = 0; step < 1000 / kStepShare; ++step) {
-        reduce(communicator, feedback, account, step, {.codec = codec, .reduction = Reduction::mean});
+        reduce(communicator, feedback, account, step,
+               {.codec = codec, .algorithm = Algorithm::two_shot, .reduction = Reduction::mean});
       }
       flush(communicator, feedback, account, Reduction::mean);
     });
@@ -220,8 +223,9 @@ TEST(Feedback, SixteenBitTensorsReceiveResidualsInFull) {
     std::vector<double> mixed(kCount, 0.001);
     mixed[0] = 1;
     Values first(DType::bf16, mixed);
-    communicator.all_reduce(first.view(), {.codec = int8, .feedback = &feedback});
-    communicator.all_reduce(ones.view(), {.codec = CodecSpec::parse("exact"), .feedback = &feedback});
+    communicator.all_reduce(first.view(), {.codec = int8, .algorithm = Algorithm::two_shot, .feedback = &feedback});
+    communicator.all_reduce(
+        ones.view(), {.codec = CodecSpec::parse("exact"), .algorithm = Algorithm::two_shot, .feedback = &feedback});
     EXPECT_EQ(feedback.bytes(), 0U);
     for (const double x : ones.doubles()) {
       EXPECT_NEAR(x, 2.0, 0.02);
@@ -245,8 +249,10 @@ TEST(Feedback, ThreeWorkersWithTopOneConverge) {
         for (std::size_t i = 0; i < 3; ++i) {
           g[i] = static_cast<float>(2 * product * mine[i] + static_cast<double>(x[i]) / 2);
         }
-        communicator.all_reduce(view(g.data(), 3),
-                                {.codec = CodecSpec::parse(spec), .reduction = Reduction::mean, .feedback = &feedback});
+        communicator.all_reduce(view(g.data(), 3), {.codec = CodecSpec::parse(spec),
+                                                    .algorithm = Algorithm::two_shot,
+                                                    .reduction = Reduction::mean,
+                                                    .feedback = &feedback});
         for (std::size_t i = 0; i < 3; ++i) {
           x[i] -= 0.02F * g[i];
         }
@@ -326,10 +332,12 @@ TEST(Feedback, RanksAgreeOnTheDtypeThatCarriesResiduals) {
     Communicator communicator(transport);
     FeedbackBuffer feedback(100);
     Values values(DType::f16, gaussian(100, transport->rank(), 1.0));
+    communicator.all_reduce(values.view(), {.codec = CodecSpec::parse("exact"),
+                                            .algorithm = Algorithm::two_shot,
+                                            .second_hop = CodecSpec::parse("int8"),
+                                            .feedback = &feedback});
     communicator.all_reduce(
-        values.view(),
-        {.codec = CodecSpec::parse("exact"), .second_hop = CodecSpec::parse("int8"), .feedback = &feedback});
-    communicator.all_reduce(values.view(), {.codec = CodecSpec::parse("exact"), .feedback = &feedback});
+        values.view(), {.codec = CodecSpec::parse("exact"), .algorithm = Algorithm::two_shot, .feedback = &feedback});
     EXPECT_EQ(feedback.bytes(), 0U);
   });
 }

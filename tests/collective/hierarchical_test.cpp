@@ -83,7 +83,8 @@ TEST(Hierarchical, EqualsFlatWithinTheCodecsBoundOnEveryRank) {
       for (const char* name : {"int8", "fp8", "int4"}) {
         SCOPED_TRACE(text_of(nodes) + " count " + std::to_string(count) + " " + name);
         const CodecSpec codec = CodecSpec::parse(name);
-        CallOptions options{.codec = codec, .reduction = Reduction::mean, .chunk_bytes = 1 << 14};
+        CallOptions options{
+            .codec = codec, .algorithm = Algorithm::two_shot, .reduction = Reduction::mean, .chunk_bytes = 1 << 14};
         const std::vector<double> flat = reduce(nodes, inputs, DType::f32, options).results[0].doubles();
         options.algorithm = Algorithm::hierarchical;
         const std::vector<double> tiered = reduce(nodes, inputs, DType::f32, options).results[0].doubles();
@@ -271,7 +272,7 @@ TEST(Hierarchical, WithoutEvenTiersItIsTwoShotAndSaysSo) {
   for (const auto& [nodes, text] : cases) {
     SCOPED_TRACE(text_of(nodes));
     const auto inputs = gaussians(nodes, 30000);
-    CallOptions options{.codec = CodecSpec::parse("topk(1%)+int8")};
+    CallOptions options{.codec = CodecSpec::parse("topk(1%)+int8"), .algorithm = Algorithm::two_shot};
     const std::string flat = reduce(nodes, inputs, DType::f32, options).results[0].bytes();
     options.algorithm = Algorithm::hierarchical;
     EXPECT_TRUE(reduce(nodes, inputs, DType::f32, options).results[0].bytes() == flat);
@@ -297,7 +298,7 @@ TEST(Hierarchical, AnOpenAlgorithmIsChosenForEachCall) {
     const auto inputs = gaussians(c.nodes, c.count);
     CallOptions options{.codec = CodecSpec::parse("int8"), .algorithm = c.wanted};
     const std::string wanted = reduce(c.nodes, inputs, DType::f32, options).results[0].bytes();
-    options.algorithm = Algorithm::automatic;
+    options = {};  // int8, and left open
     EXPECT_TRUE(reduce(c.nodes, inputs, DType::f32, options).results[0].bytes() == wanted) << c.text;
     run_ranks(make_inproc_world(world_of(c.nodes), c.nodes), [&](const std::shared_ptr<Transport>& transport) {
       Communicator communicator(transport);

@@ -55,8 +55,9 @@ std::string train(std::vector<std::shared_ptr<Transport>> transports, CodecSpec 
       for (std::uint64_t i = 0; i < count; ++i) {
         gradient[i] = parameters[i] * (static_cast<float>(random() % 1000) / 1000.0F - 0.3F);
       }
-      communicator.all_reduce(view(gradient.data(), count),
-                              {.codec = codec, .reduction = Reduction::mean, .chunk_bytes = 1 << 13});
+      communicator.all_reduce(
+          view(gradient.data(), count),
+          {.codec = codec, .algorithm = Algorithm::two_shot, .reduction = Reduction::mean, .chunk_bytes = 1 << 13});
       for (std::uint64_t i = 0; i < count; ++i) {
         parameters[i] -= 0.01F * gradient[i];
       }
@@ -95,7 +96,8 @@ TEST(Invariants, ChunkSizeChangesNoBit) {
         run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
           Communicator communicator(transport);
           Values values = inputs[static_cast<std::size_t>(transport->rank())];
-          communicator.all_reduce(values.view(), {.codec = codec, .chunk_bytes = chunk_bytes});
+          communicator.all_reduce(values.view(),
+                                  {.codec = codec, .algorithm = Algorithm::two_shot, .chunk_bytes = chunk_bytes});
           if (transport->rank() == 0) {
             result = values.bytes();
           }
@@ -118,7 +120,8 @@ double squared_relative_error_of_mean(const std::vector<std::vector<double>>& in
   run_ranks(static_cast<int>(inputs.size()), [&](const std::shared_ptr<Transport>& transport) {
     Communicator communicator(transport);
     Values values(DType::f32, inputs[static_cast<std::size_t>(transport->rank())]);
-    communicator.all_reduce(values.view(), {.codec = codec, .reduction = Reduction::mean});
+    communicator.all_reduce(values.view(),
+                            {.codec = codec, .algorithm = Algorithm::two_shot, .reduction = Reduction::mean});
     if (transport->rank() == 0) {
       const double relative = relative_error(values.doubles(), wanted);
       error = relative * relative;

@@ -173,6 +173,32 @@ TEST(Broadcast, ExactKeepsEveryBit) {
   });
 }
 
+// Seen red where a broadcast takes the codec that other calls default to.
+TEST(Broadcast, IsExactUnlessACodecIsNamed) {
+  CallOptions other_fields;
+  other_fields.algorithm = Algorithm::two_shot;
+  CallOptions assigned;
+  assigned.codec = "int4";
+  const std::vector<std::pair<CallOptions, bool>> cases{{{}, true},
+                                                        {{.chunk_bytes = 1 << 14}, true},
+                                                        {other_fields, true},
+                                                        {{.codec = {}}, true},
+                                                        {{.codec = "int8"}, false},
+                                                        {assigned, false}};
+  for (const auto& [options, exact] : cases) {
+    SCOPED_TRACE(options.codec.to_string() + (options.codec.named() ? ", named" : ", not named"));
+    std::vector<std::string> results(3);
+    run_ranks(3, [&, options = options](const std::shared_ptr<Transport>& transport) {
+      Communicator communicator(transport);
+      Values values(DType::f32, gaussian(50000, transport->rank()));
+      communicator.broadcast(values.view(), 1, options);
+      results[static_cast<std::size_t>(transport->rank())] = values.bytes();
+    });
+    EXPECT_TRUE(results[0] == results[1] && results[2] == results[1]);
+    EXPECT_EQ(results[1] == Values(DType::f32, gaussian(50000, 1)).bytes(), exact);
+  }
+}
+
 TEST(Broadcast, LossyIsTheSameOnTheRootToo) {
   std::vector<std::string> results(4);
   run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {

@@ -194,7 +194,9 @@ TEST(Pipeline, FramesScaleWithTheChunkSize) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
       Communicator communicator(transport);
       Values values(DType::f32, gaussian(256 * codec::kTileElements, transport->rank()));
-      communicator.all_reduce(values.view(), {.codec = CodecSpec::parse("exact"), .chunk_bytes = chunk_bytes});
+      communicator.all_reduce(
+          values.view(),
+          {.codec = CodecSpec::parse("exact"), .algorithm = Algorithm::two_shot, .chunk_bytes = chunk_bytes});
       if (transport->rank() == 0) {
         messages.push_back(transport->counters().messages_sent);
       }

@@ -85,8 +85,10 @@ Values input_of(const CallOf& call, std::uint64_t count, int rank, int round) {
 
 // The same calls over a transport of their own, as a job without devices would make them.
 std::string on_host(Communicator& host, const Case& given, View input, FeedbackBuffer* feedback) {
-  const CallOptions options{
-      .codec = CodecSpec::parse(given.codec), .reduction = given.call.reduction, .feedback = feedback};
+  const CallOptions options{.codec = CodecSpec::parse(given.codec),
+                            .algorithm = Algorithm::two_shot,
+                            .reduction = given.call.reduction,
+                            .feedback = feedback};
   if (given.call.function == Function::nccl_all_reduce) {
     host.all_reduce(input, options);
     return bytes_of(input);

@@ -90,7 +90,7 @@ struct Job {
       rank.member.drop_trial();
       return route;
     }
-    sums.all_reduce(view, {.codec = CodecSpec::exact()});
+    sums.all_reduce(view, {.codec = CodecSpec::exact(), .algorithm = Algorithm::two_shot});
     if (route.turn.trial) {
       rank.member.end_trial(library_seconds, view);
     }

@@ -93,7 +93,8 @@ bool LaneRun::ready(const Step& step) {
       }
       check_early_frames();
       return false;
-    case StepKind::weight: return std::all_of(step.inputs.begin(), step.inputs.end(), received);
+    case StepKind::weight:
+    case StepKind::native_reduce: return std::all_of(step.inputs.begin(), step.inputs.end(), received);
     case StepKind::send:
     case StepKind::decode: return received(step.slot);
     case StepKind::native_store:

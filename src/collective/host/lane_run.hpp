@@ -6,6 +6,7 @@
 #include <deque>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "collective/host/host_executor.hpp"
@@ -55,8 +56,11 @@ class LaneRun {
   void check_early_frames();
   void sum_weights(const Step& step);
   void ask(const Step& step);
-  using Answer =
-      std::array<float, 3>;  // sums over ranks: those that wait; where there are terms, these and their squares
+  // Small numbers that all ranks of a call without a plan must have alike: its terms, and digits of its elements.
+  using Alike = std::array<std::uint8_t, 5>;
+  [[nodiscard]] Alike alike() const;
+  // Sums over ranks: of those that wait; where there are terms, of each number of Alike and of its square.
+  using Answer = std::array<float, 1 + 2 * std::tuple_size_v<Alike>>;
   [[nodiscard]] Answer answer(const Step& step) const;
   void native(const Step& step);
   [[nodiscard]] std::byte* native_values(Slot slot) const;

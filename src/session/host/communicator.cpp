@@ -347,6 +347,7 @@ Statistics Communicator::all_reduce(ConstView input, View output, const CallOpti
     collective::Request request = state_->request(call, input.dtype, input.count);
     request.native = collective::native_sum(*state_->transport);
     request.native.compares_terms = true;
+    request.native.compares_first = options.algorithm == Algorithm::automatic;  // nobody asked for a native sum
     // By what all ranks see alike, so that calls that differ in the feedback buffer or in weights match, and say so.
     request.native.asks = call.algorithm == Algorithm::dense &&
                           collective::dense_in_call(*state_->transport, input.dtype, input.count, state_->tiers());
@@ -415,6 +416,9 @@ Statistics Communicator::broadcast(View data, int root, const CallOptions& optio
   plain.reduction = Reduction::sum;
   plain.weight.reset();
   plain.feedback = nullptr;
+  if (!options.codec.named()) {
+    plain.codec = CodecSpec::exact();
+  }
   return state_->run("broadcast", plain, [&]() -> Prepared {
     check_view(data, "broadcast data");
     if (root < 0 || root >= state_->world()) {

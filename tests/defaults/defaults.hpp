@@ -1,0 +1,37 @@
+// What holds where a program says nothing, as one table: of calls, sessions, policies and embedding tables, in C++ and
+// in C. The tests compare each value with the code, and docs/defaults.md with what document() makes of the table.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gradwire/policy.hpp"
+
+namespace gradwire::test {
+
+/// One value: as the document shows it, and how it is read from the code.
+struct Default {
+  std::string text;
+  std::function<std::string()> in_code = nullptr;  // null where nothing can be set: `text` then says what holds
+};
+
+struct DefaultRow {
+  std::string what;
+  std::vector<Default> values;  // one a column
+};
+
+struct DefaultTable {
+  std::string title;
+  std::vector<std::string> columns;
+  std::vector<DefaultRow> rows = {};
+};
+
+[[nodiscard]] DefaultTable call_and_session_defaults();
+[[nodiscard]] DefaultTable policy_defaults();
+[[nodiscard]] DefaultTable table_defaults();
+
+/// docs/defaults.md.
+[[nodiscard]] std::string document();
+
+}  // namespace gradwire::test

@@ -1,0 +1,94 @@
+// The table of defaults against the code, and docs/defaults.md against the table. WRITE=1 writes the document.
+#include "tests/defaults/defaults.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gradwire/communicator.hpp"
+#include "gradwire/gradwire.h"
+#include "gradwire/session.hpp"
+#include "gradwire/table.hpp"
+#include "gradwire/tables.h"
+
+namespace gradwire::test {
+namespace {
+
+const std::filesystem::path kDocument = std::filesystem::path(GRADWIRE_SOURCE_DIR) / "docs/defaults.md";
+
+// Where a struct gets a field, one of these stops compiling: give the field a row of the table, and then a name here.
+[[maybe_unused]] void know(const CallOptions& all) {
+  [[maybe_unused]] const auto& [codec, algorithm, reduction, weight, chunk, second_hop, intra_codec, feedback] = all;
+}
+[[maybe_unused]] void know(const CommunicatorOptions& all) {
+  [[maybe_unused]] const auto& [timeout, checksum, ranks_per_node, link, in_flight] = all;
+}
+[[maybe_unused]] void know(const SessionOptions& all) {
+  [[maybe_unused]] const auto& [reduction, timeout, checksum, threading, nonfinite, measure_error, compare] = all;
+}
+[[maybe_unused]] void know(const TensorPolicy& all) {
+  [[maybe_unused]] const auto& [codec, algorithm, feedback, decay, second_hop, warmup, allow, sync, max_error] = all;
+}
+[[maybe_unused]] void know(const Policy& all) {
+  [[maybe_unused]] const auto& [source, defaults, small, rules, tiers, bucket, chunk, in_flight, floor, link,
+                                auto_options, batch, elastic, deterministic, strict] = all;
+}
+[[maybe_unused]] void know(const Policy::AutoOptions& all) {
+  [[maybe_unused]] const auto& [gain, dwell, window, cost] = all;
+}
+[[maybe_unused]] void know(const Policy::Batch& all) {
+  [[maybe_unused]] const auto& [target_exposed, min_accumulation, max_accumulation, scaling] = all;
+}
+[[maybe_unused]] void know(const Policy::Elastic& all) {
+  [[maybe_unused]] const auto& [suspect, ranks, replicate, exact, spares, expel_slower_than, trust_resets] = all;
+}
+[[maybe_unused]] void know(const TableOptions& all) {
+  [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,
+                                gradient_codec, staleness, read_own_writes, cache, copies, timeout, threading] = all;
+}
+[[maybe_unused]] void know(const gradwire_call_options& all) {
+  [[maybe_unused]] const auto& [size, codec, second_hop, algorithm, reduction, feedback, intra_codec] = all;
+}
+[[maybe_unused]] void know(const gradwire_communicator_options& all) {
+  [[maybe_unused]] const auto& [size, timeout, checksum, ranks_per_node] = all;
+}
+[[maybe_unused]] void know(const gradwire_session_options& all) {
+  [[maybe_unused]] const auto& [size, timeout, reduction, checksum, nonfinite, compare] = all;
+}
+[[maybe_unused]] void know(const gradwire_table_options& all) {
+  [[maybe_unused]] const auto& [size, name, rows, width, optimizer, learning_rate, epsilon, initial_scale, own_writes,
+                                seed, codec, gradient_codec, staleness, cache, timeout, tensor, copies, reserved] = all;
+}
+
+// Tried by hand, each red: CallOptions name two_shot again; sessions sum; 0 is auto in C; a broadcast takes int8.
+TEST(Defaults, AreThoseOfTheCode) {
+  for (const DefaultTable& table : {call_and_session_defaults(), policy_defaults(), table_defaults()}) {
+    int compared = 0;
+    for (const DefaultRow& row : table.rows) {
+      ASSERT_EQ(row.values.size(), table.columns.size()) << table.title << ": " << row.what;
+      for (std::size_t i = 0; i < row.values.size(); ++i) {
+        if (row.values[i].in_code) {
+          EXPECT_EQ(row.values[i].in_code(), row.values[i].text)
+              << table.title << ": " << row.what << ", " << table.columns[i];
+          ++compared;
+        }
+      }
+    }
+    EXPECT_GT(compared, 10) << table.title;
+  }
+}
+
+TEST(Defaults, AreDocumented) {
+  if (const char* write = std::getenv("WRITE"); write != nullptr && *write != '\0') {
+    std::ofstream(kDocument) << document();
+  }
+  std::ostringstream found;
+  found << std::ifstream(kDocument).rdbuf();
+  EXPECT_EQ(found.str(), document()) << "write docs/defaults.md anew: WRITE=1 build/release/bin/defaults_test";
+}
+
+}  // namespace
+}  // namespace gradwire::test

@@ -1,0 +1,140 @@
+// The defaults of what only policies say, and of embedding tables.
+#include "api/c_api.hpp"
+#include "policy/sync.hpp"
+#include "tests/defaults/defaults_text.hpp"
+
+namespace gradwire::test {
+namespace {
+
+std::string list_text(bool empty) { return empty ? "none" : "some"; }
+std::string count_text(double number, const std::string& of_zero) {
+  return number == 0 ? of_zero : format_number(number);
+}
+
+void add(DefaultTable& table, const std::string& key, Default value) {
+  table.rows.push_back({key, {std::move(value)}});
+}
+
+void add_keys_of_tensors(DefaultTable& table) {
+  add(table, "`allow`, of `codec = \"auto\"`", {"bf16, int8", [] {
+                                                  std::string all;
+                                                  for (const CodecSpec& codec : Policy::automatic().defaults.allow) {
+                                                    all += (all.empty() ? "" : ", ") + text(codec);
+                                                  }
+                                                  return all;
+                                                }});
+  add(table, "`decay`", of_policy("1", [](const Policy& all) { return format_number(all.defaults.decay); }));
+  add(table, "`warmup`", of_policy("none", [](const Policy& all) { return list_text(all.defaults.warmup.empty()); }));
+  add(table, "`max_error`", of_policy("none", [](const Policy& all) { return given(all.defaults.max_error, "none"); }));
+  add(table, "`sync`", of_policy("step", [](const Policy& all) { return policy::to_string(all.defaults.sync); }));
+  add(table, "`lr` and `momentum` of `outer`", {"0.7, 0.9", [] {
+                                                  const Sync::Outer outer;
+                                                  return format_number(outer.learning_rate) + ", " +
+                                                         format_number(outer.momentum);
+                                                }});
+  add(table, "`[[rule]]`", of_policy("none", [](const Policy& all) { return list_text(all.rules.empty()); }));
+}
+
+void add_keys_of_a_job(DefaultTable& table) {
+  add(table, "`bytes` of `[bucket]`",
+      of_policy("32MiB", [](const Policy& all) { return format_bytes(all.bucket_bytes); }));
+  add(table, "`floor`", of_policy("64KiB", [](const Policy& all) { return format_bytes(all.floor); }));
+  add(table, "`floor` of `codec = \"auto\"`", {"4KiB", [] { return format_bytes(Policy::automatic().floor); }});
+  add(table, "`deterministic`", of_policy("off", [](const Policy& all) { return text(all.deterministic); }));
+  add(table, "`strict`", of_policy("off", [](const Policy& all) { return text(all.strict); }));
+  add(table, "`gain` of `[auto]`", of_policy("5%", [](const Policy& all) { return percent(all.auto_options.gain); }));
+  add(table, "`dwell` of `[auto]`",
+      of_policy("20 steps", [](const Policy& all) { return std::to_string(all.auto_options.dwell) + " steps"; }));
+  add(table, "`window` of `[auto]`",
+      of_policy("15 steps", [](const Policy& all) { return std::to_string(all.auto_options.window) + " steps"; }));
+  add(table, "`cost` of `[auto]`",
+      of_policy("0.05%", [](const Policy& all) { return percent(all.auto_options.cost); }));
+}
+
+void add_batch(DefaultTable& table) {
+  const auto of_batch = [](std::string shown, const std::function<std::string(const Policy::Batch&)>& read) {
+    return of_section<Policy::Batch>(std::move(shown), "[batch]", &Policy::batch, read);
+  };
+  add(table, "`[batch]`", of_policy("none", [](const Policy& all) { return given(all.batch, "none"); }));
+  add(table, "`target_exposed` of `[batch]`",
+      of_batch("10%", [](const Policy::Batch& batch) { return percent(batch.target_exposed); }));
+  add(table, "`min_accumulation` of `[batch]`",
+      of_batch("1", [](const Policy::Batch& batch) { return std::to_string(batch.min_accumulation); }));
+  add(table, "`max_accumulation` of `[batch]`",
+      of_batch("8", [](const Policy::Batch& batch) { return std::to_string(batch.max_accumulation); }));
+  add(table, "`scaling` of `[batch]`", of_batch("linear", [](const Policy::Batch& batch) {
+        return std::string(batch.scaling == BatchScaling::linear ? "linear" : "square_root");
+      }));
+}
+
+void add_elastic(DefaultTable& table) {
+  using Elastic = Policy::Elastic;
+  const auto of_elastic = [](std::string shown, const std::function<std::string(const Elastic&)>& read) {
+    return of_section<Elastic>(std::move(shown), "[elastic]", &Policy::elastic, read);
+  };
+  add(table, "`[elastic]`", of_policy("none", [](const Policy& all) { return given(all.elastic, "none"); }));
+  add(table, "`suspect` of `[elastic]`",
+      of_elastic("5s", [](const Elastic& elastic) { return format_duration(elastic.suspect); }));
+  add(table, "`min_ranks` of `[elastic]`",
+      of_elastic("1", [](const Elastic& elastic) { return std::to_string(elastic.min_ranks); }));
+  add(table, "`replicate` of `[elastic]`",
+      of_elastic("never", [](const Elastic& elastic) { return steps_text(elastic.replicate); }));
+  add(table, "`replicate_exact` of `[elastic]`",
+      of_elastic("off", [](const Elastic& elastic) { return text(elastic.replicate_exact); }));
+  add(table, "`spares` of `[elastic]`",
+      of_elastic("none", [](const Elastic& elastic) { return count_text(elastic.spares, "none"); }));
+  add(table, "`expel_slower_than` of `[elastic]`",
+      of_elastic("never", [](const Elastic& elastic) { return count_text(elastic.expel_slower_than, "never"); }));
+  add(table, "`trust_resets` of `[elastic]`",
+      of_elastic("off", [](const Elastic& elastic) { return text(elastic.trust_resets); }));
+}
+
+// What a struct of zeros comes to.
+TableOptions in_c() {
+  gradwire_table_options options{};
+  options.struct_size = sizeof options;
+  return api::table_options_of(&options, nullptr, "a table");
+}
+
+}  // namespace
+
+DefaultTable policy_defaults() {
+  DefaultTable table{.title = "Other keys of policies", .columns = {"policy files"}};
+  add_keys_of_tensors(table);
+  add_keys_of_a_job(table);
+  add_batch(table);
+  add_elastic(table);
+  return table;
+}
+
+DefaultTable table_defaults() {
+  DefaultTable table{.title = "Embedding tables", .columns = {"C++", "C"}};
+  const auto row = [&](const std::string& what, const std::string& shown,
+                       const std::function<std::string(const TableOptions&)>& read) {
+    table.rows.push_back(
+        {what, {{shown, [read] { return read(TableOptions()); }}, {shown, [read] { return read(in_c()); }}}});
+  };
+  row("name", "table", [](const TableOptions& options) { return options.name; });
+  row("rows and width", "must be given", [](const TableOptions& options) {
+    return std::string(options.rows == 0 && options.width == 0 ? "must be given" : "given");
+  });
+  row("optimizer of rows", "sgd", [](const TableOptions& options) {
+    return std::string(options.optimizer == RowOptimizer::sgd ? "sgd" : "adagrad");
+  });
+  row("learning rate", "0.01", [](const TableOptions& options) { return format_number(options.learning_rate, 6); });
+  row("epsilon of adagrad", "1e-10", [](const TableOptions& options) { return format_number(options.epsilon, 6); });
+  row("initial scale", "0", [](const TableOptions& options) { return format_number(options.initial_scale); });
+  row("seed", "0", [](const TableOptions& options) { return std::to_string(options.seed); });
+  row("codec of rows", "exact", [](const TableOptions& options) { return text(options.codec); });
+  row("codec of gradients", "exact", [](const TableOptions& options) { return text(options.gradient_codec); });
+  row("staleness", "0", [](const TableOptions& options) { return std::to_string(options.staleness); });
+  row("own pushes seen at once", "on", [](const TableOptions& options) { return text(options.read_own_writes); });
+  row("cache", "none", [](const TableOptions& options) { return count_text(options.cache_bytes, "none"); });
+  row("copies of a row", "by the session",
+      [](const TableOptions& options) { return count_text(options.copies, "by the session"); });
+  row("timeout of a wait", "5 min", [](const TableOptions& options) { return text(options.timeout); });
+  row("threading", "background", [](const TableOptions& options) { return text(options.threading); });
+  return table;
+}
+
+}  // namespace gradwire::test
