@@ -32,7 +32,7 @@ struct Group {
   int communicator_size = 0;
   bool scatters = false;
   double hops = 0;
-  friend auto operator<=>(const Group&, const Group&) = default;
+  friend auto operator<=>(const Group&, const Group&) = default;  // NOLINT(modernize-use-nullptr): false
 };
 
 Group group_of(const ObservedClass& what) {
