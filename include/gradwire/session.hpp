@@ -119,10 +119,9 @@ struct Ticket {
 class Session {
  public:
   Session(std::shared_ptr<Transport> transport, Policy policy, SessionOptions options = {});
-  /// Goes on without ranks that end, as docs/elastic.md says: finish() then returns world_changed and repeat. Errors of
-  /// a rank itself make it leave; the others go on. While a call communicates no other thread may call the session.
-  /// Error(invalid_argument) where another session has used `processes`; sync modes other than `step` are
-  /// Error(unsupported) in the first ready().
+  /// Goes on without ranks that end, as docs/elastic.md says: finish() then returns world_changed and repeat. All sync
+  /// modes work. Errors of a rank itself make it leave; the others go on. While a call communicates no other thread may
+  /// call the session. Error(invalid_argument) where another session has used `processes`.
   Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
