@@ -23,7 +23,12 @@ namespace gradwire::cuda {
 /// memory only once no stream of the process waits.
 /// `options.threading` is ignored: any thread may call, one at a time communicates.
 /// Error(unsupported) without GPU or driver, with CUDA's text, and for a transport that only the thread that made it
-/// may use (MPI below MPI_THREAD_MULTIPLE). Error(invalid_argument) for a stream of another device or a null transport.
+/// may use (MPI below MPI_THREAD_MULTIPLE). Error(invalid_argument) for a null transport, and from
+/// CUDA 12.8 on for a stream of another device.
+/// Error(unsupported) also for what no session over device memory can do, here measure_error and checksum = true, in
+/// later calls sync modes other than `step`, tables, checkpoint(), restore() and link(); and for a step that is being
+/// captured. The first step is Error(invalid_argument) under codec = "auto" and [batch], which choose by measurement.
+/// docs/support.md lists what works where.
 [[nodiscard]] Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, Policy policy,
                                    SessionOptions options = {});
 
@@ -33,8 +38,7 @@ namespace gradwire::cuda {
 /// counts on all ranks or on none. Bytes go through pinned host memory, also where a transport takes device memory.
 /// What share() is given is memory of the device. Work that the caller enqueues on `stream` must not wait for another
 /// rank. A new world has a pool of device memory of its own, made before the old one is given back.
-/// Error(unsupported) as above, for sync modes other than `step`, tables, and a step that is being captured.
-/// Error(invalid_argument) as above, and where another session has used `processes`.
+/// Error(unsupported) as above. Error(invalid_argument) as above, and where another session has used `processes`.
 [[nodiscard]] Session make_session(std::shared_ptr<Processes> processes, cudaStream_t stream, Policy policy,
                                    SessionOptions options = {});
 

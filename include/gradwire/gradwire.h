@@ -69,7 +69,8 @@ typedef struct gradwire_communicator gradwire_communicator;
 typedef struct gradwire_feedback gradwire_feedback;
 
 /* Structs begin with their size, so that they may grow: write `gradwire_call_options options = {.struct_size = sizeof
- * options};` and set what differs from the default. A size of another version of this header is understood. */
+ * options};` and set what differs from the default. A size of another version of this header is understood. A field
+ * that the library is too old to know must be 0, as must fields named `reserved`: else GRADWIRE_UNSUPPORTED. */
 
 typedef struct gradwire_session_options {
   size_t struct_size;

@@ -24,8 +24,11 @@ namespace gradwire::nccl {
 /// come to light in a later call, and only there: a host that waits for `stream` itself is not watched. A graph that
 /// captured a step must be destroyed before the session is. docs/gpu.md says more.
 /// `options.threading` is ignored: any thread may call, one at a time communicates.
-/// Error(unsupported) without GPU or driver, with CUDA's text; Error(invalid_argument) for a null communicator or a
-/// stream of another device; Error(transport) with NCCL's text.
+/// Error(unsupported) without GPU or driver, with CUDA's text; Error(invalid_argument) for a null communicator, and
+/// from CUDA 12.8 on for a stream of another device; Error(transport) with NCCL's text.
+/// Error(unsupported) also for what no session over device memory can do, here measure_error and checksum = true, in
+/// later calls sync modes other than `step`, tables, checkpoint(), restore() and link(). Under codec = "auto" the first
+/// codec of `allow` is used always. docs/support.md lists what works where.
 [[nodiscard]] Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, SessionOptions options = {});
 
 /// All-reduces with codecs over device memory, without a session: one call, one result, nothing that blocks the host.
@@ -33,7 +36,7 @@ namespace gradwire::nccl {
 /// any error the communicator is dead.
 class Communicator {
  public:
-  /// As make_session(). `timeout` of the options: for what blocks.
+  /// As make_session(). `timeout` of the options: for what blocks. Error(unsupported) for checksum = true.
   Communicator(ncclComm_t comm, cudaStream_t stream, CommunicatorOptions options = {});
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
@@ -46,8 +49,8 @@ class Communicator {
   /// Enqueues the reduction of `input` over all ranks into `output` (same count and dtype; may be the same memory, must
   /// not overlap otherwise), behind what the stream holds; what the stream is given afterwards comes behind the result.
   /// Both are memory of the device and must stay until then. Statistics hold bytes and frames, no times.
-  /// `options.feedback` must be null: Error(unsupported); use a session. `options.chunk_bytes` as given, or what
-  /// fits devices.
+  /// `options.feedback` must be null: Error(unsupported); use a session. Error(unsupported), too, for the algorithm
+  /// hierarchical. `options.chunk_bytes` as given, or what fits devices.
   /// Throws what went wrong in earlier calls: see make_session().
   Statistics all_reduce(ConstView input, View output, const CallOptions& options = {});
   Statistics all_reduce(View in_place, const CallOptions& options = {}) {

@@ -144,8 +144,8 @@ class Policy {
   /// codec = "auto": every tensor, small ones too, travels uncompressed or with one of these, given in order of
   /// quality, whichever is fastest by measurement. Error(invalid_argument) for an empty list, or one out of order.
   [[nodiscard]] static Policy automatic(const std::vector<CodecSpec>& allow = {"bf16", "int8"});
-  /// Reads a TOML file. Error "FILE:LINE:COLUMN: what is wrong; what to write instead": invalid_argument, or
-  /// unsupported for what the format has a place for but this build cannot do.
+  /// Reads a TOML file. Error(invalid_argument) that says "FILE:LINE:COLUMN: what is wrong; what to write instead". A
+  /// policy that parses may still ask a session or a drop-in for what it cannot do: docs/support.md.
   [[nodiscard]] static Policy load(const std::filesystem::path& file);
   /// The same from text; `source` stands for the file name in messages.
   [[nodiscard]] static Policy parse(std::string_view text, const std::string& source = "policy");

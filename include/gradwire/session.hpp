@@ -119,10 +119,9 @@ struct Ticket {
 class Session {
  public:
   Session(std::shared_ptr<Transport> transport, Policy policy, SessionOptions options = {});
-  /// Goes on without ranks that end, as docs/elastic.md says: finish() then returns world_changed and repeat. Errors of
-  /// a rank itself make it leave; the others go on. While a call communicates no other thread may call the session.
-  /// Error(invalid_argument) where another session has used `processes`; sync modes other than `step` are
-  /// Error(unsupported) in the first ready().
+  /// Goes on without ranks that end, as docs/elastic.md says: finish() then returns world_changed and repeat. All sync
+  /// modes work. Errors of a rank itself make it leave; the others go on. While a call communicates no other thread may
+  /// call the session. Error(invalid_argument) where another session has used `processes`.
   Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
@@ -136,7 +135,8 @@ class Session {
   /// Registers a gradient; same names, counts, dtypes and order on every rank. The memory must stay valid until the
   /// session ends or ready(id, view) replaces it, so declare gradients before the session; builds with AddressSanitizer
   /// say where that is not so. Error(invalid_argument) that names both where it overlaps memory of another tensor (tied
-  /// weights are added once). Only before the first ready(). `ndim` serves policy rules.
+  /// weights are added once). Error(unsupported) where the policy asks for rows of it (sync = { rows = true, ... }):
+  /// make a table of it instead. Only before the first ready(). `ndim` serves policy rules.
   TensorId add(std::string_view name, View gradient, std::uint32_t ndim = 1);
 
   /// The same with a scale. Error(invalid_argument) where that is not in the memory that the session works on;
@@ -183,7 +183,7 @@ class Session {
   [[nodiscard]] bool done(const Ticket& ticket);
   /// Blocks until done(ticket), and communicates meanwhile. Error(invalid_argument) while a tensor that must come
   /// before is not ready on this rank: of all tensors in steps in which ranks look for NaN first (Nonfinite::skip,
-  /// flush(), the step before local steps begin).
+  /// flush(), the step before local steps begin); and where the tensor's sync mode brings its result with finish().
   void wait(const Ticket& ticket);
 
   /// Blocks until every gradient of this step holds the reduced value. Over device memory it only enqueues that, but
@@ -211,8 +211,9 @@ class Session {
 
   /// Registers a table; same options and order on every rank, before the first step and share(). Rows are on `copies`
   /// ranks each. Error(invalid_argument) for options that make no sense or are for a Table alone: staleness,
-  /// cache_bytes, read_own_writes; `timeout` and `threading` are the session's. Error(unsupported) over device memory.
-  /// Options that differ are Error(mismatch) on every rank in the first pull() or step, which names rank and option.
+  /// cache_bytes, read_own_writes; `timeout` and `threading` are the session's. Error(unsupported) over device memory,
+  /// and for codecs other than exact, bf16 and int8. Options that differ are Error(mismatch) on every rank in the first
+  /// pull() or step, which names rank and option.
   TableId add_table(const TableOptions& options);
   /// Copies row ids[i] to rows[i * width]: what all pushes of steps that counted have made of it. Any order,
   /// duplicates, none. On every rank, between steps, for the same table; blocks. False, over Processes alone: the world
@@ -231,7 +232,7 @@ class Session {
   [[nodiscard]] TableStatistics table_statistics(TableId table) const;
 
   /// Called inside the call that changes the world, before it returns; at once where ranks ended before the session's
-  /// first world was made. Of a session over Processes.
+  /// first world was made. Error(invalid_argument) where the session is not over Processes: its world never changes.
   void on_world_change(std::function<void(const WorldChange&)> callback);
 
   /// While true, ready() only counts micro-steps and finish() is not called: gradients accumulate locally.
@@ -258,7 +259,8 @@ class Session {
   /// on every rank, finite and above 0, between steps. Results keep that factor. Residuals follow it, so that what is
   /// carried over from steps with another scale is right. From the first call on steps with NaN or Inf are skipped,
   /// unless options say otherwise. With late results and where others may come: after all changes of what is shared,
-  /// and before save() and checkpoint() (docs/elastic.md).
+  /// and before save() and checkpoint() (docs/elastic.md). Error(unsupported) under outer momentum, whose residuals are
+  /// of parameters: unscale gradients before the optimizer.
   void set_loss_scale(double scale);
 
   /// The next step travels exactly and carries all residuals, none of which is left afterwards; on every rank, between
@@ -308,12 +310,12 @@ class Session {
   void reserve();
 
   /// The links between ranks. Where the policy chooses codecs: as measured last, from the first step on. Else measured
-  /// now, in well under a second: on every rank then, between steps. Blocks.
+  /// now, in well under a second: on every rank then, between steps. Blocks. Error(unsupported) over device memory.
   [[nodiscard]] LinkEstimate link();
   /// Where the policy has [batch]: how many micro-steps to accumulate to each reduction, under no_sync() but for the
   /// last one, and how the learning rate follows. It keeps exposed communication at its target, and changes only inside
-  /// finish(), alike on every rank. Gradients are best the mean over a rank's micro-steps. Error(invalid_argument)
-  /// without [batch].
+  /// finish(), alike on every rank. Gradients are best the mean over a rank's micro-steps. Over NCCL nothing is
+  /// measured, and the advice stays what it is at the start. Error(invalid_argument) without [batch].
   [[nodiscard]] BatchAdvice batch_advice() const;
   /// What every tensor resolved to and why; a table for people.
   [[nodiscard]] std::string explain();

@@ -68,8 +68,8 @@ struct TableOptions {
 /// `base` with what the first matching rule of the policy says of an embedding table: staleness, gradient_codec (its
 /// codec) and codec (its second_hop, or its codec too). All else is base's. Rules see the name, rows x width elements
 /// of f32 and ndim 2. Error(invalid_argument) that names the tensor where no rule asks for rows of it;
-/// Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16 or int8, warmup, error
-/// feedback.
+/// Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16 or int8, codec
+/// "auto", warmup, error feedback, decay.
 [[nodiscard]] TableOptions table_options(const Policy& policy, std::string_view tensor_name, TableOptions base = {});
 
 /// Since the table was made, on this rank. Rows are counted after duplicates were merged.
@@ -115,8 +115,9 @@ class TableSnapshot {
 class Table {
  public:
   /// Collective. `transport` belongs to the table alone from here on. Error(mismatch) where options differ between
-  /// ranks, or a rank cannot make its part (then with its reason); Error(out_of_memory) for more cache_bytes than this
-  /// machine has.
+  /// ranks. A rank that cannot make its part throws its reason, and all others throw Error(aborted) that quotes it:
+  /// Error(invalid_argument) for options that make no sense, Error(unsupported) for `copies` above 1 and for codecs
+  /// other than exact, bf16 and int8, Error(out_of_memory) for more cache_bytes than this machine has.
   Table(std::shared_ptr<Transport> transport, TableOptions options);
   Table(Table&&) noexcept;
   Table& operator=(Table&&) noexcept;
@@ -134,8 +135,8 @@ class Table {
   /// it waited for.
   void pull(std::span<const std::uint64_t> ids, std::span<float> rows);
   /// Sends gradients[i * width] for row ids[i] to its owner, those of duplicates added up, and does not wait for it.
-  /// Error(invalid_argument) for NaN or Inf, and for what is that once gradient_codec has rounded it (bf16: above
-  /// 3.39e38); it names the id, and nothing was sent then. Sums at the owner may still overflow: rows_nonfinite.
+  /// Error(invalid_argument) for NaN or Inf, and in rows of other ranks for what gradient_codec rounds to that (bf16:
+  /// above 3.39e38); it names the id, and nothing was sent then. Sums at the owner may still overflow: rows_nonfinite.
   void push(std::span<const std::uint64_t> ids, std::span<const float> gradients);
   /// Replaces rows; of duplicates the last one counts. Otherwise as push. Optimizer state stays.
   void assign(std::span<const std::uint64_t> ids, std::span<const float> values);

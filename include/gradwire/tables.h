@@ -136,12 +136,13 @@ GRADWIRE_API void gradwire_table_snapshot_destroy(gradwire_table_snapshot* snaps
 
 /* Tables of a session: a pull sees the pushes of all steps before, and of no other. The session's save and load hold
  * their rows. Calls come from the thread that makes steps; GRADWIRE_INVALID_ARGUMENT and
- * GRADWIRE_UNSUPPORTED harm nobody, any other error ends the session on every rank. timeout_ms is not looked at: that of
- * the session counts. */
+ * GRADWIRE_UNSUPPORTED harm nobody, any other error ends the session on every rank. The session's timeout counts, and
+ * timeout_ms is ignored. */
 
 /* Adds a table; same options and order on every rank, before the first step. `policy` as in
  * gradwire_table_create_mpi(). `table` receives its number; NULL: not wanted, numbers count from 0.
- * GRADWIRE_INVALID_ARGUMENT for options of a gradwire_table alone: staleness, cache_bytes, read_own_writes. */
+ * GRADWIRE_INVALID_ARGUMENT for options of a gradwire_table alone: staleness, cache_bytes, read_own_writes.
+ * GRADWIRE_UNSUPPORTED for codecs other than exact, bf16 and int8. */
 GRADWIRE_API gradwire_status gradwire_session_add_table(gradwire_session* session, const gradwire_policy* policy,
                                                         const gradwire_table_options* options, uint32_t* table);
 /* Copies row ids[i] to rows[i * width]; `rows` has room for count * width floats. On every rank, between a finish and

@@ -241,6 +241,49 @@ TEST(Documents, ThoseThatCodeNamesExist) {
   }
 }
 
+/// Sections that a text cites as (DOCUMENT.md, "Section") and that are not there.
+std::vector<std::string> missing_sections(const std::string& text) {
+  static const std::regex kCitation(R"re(((?:docs/)?[A-Za-z0-9_/-]+\.md), "([^"]+)")re");
+  std::vector<std::string> missing;
+  for (std::sregex_iterator it(text.begin(), text.end(), kCitation), end; it != end; ++it) {
+    const std::string document = (*it)[1];
+    const std::vector<std::string> lines =
+        lines_of(std::filesystem::exists(kRepository / document) ? read_file(kRepository / document) : "");
+    const std::string heading = " " + (*it)[2].str();
+    if (std::none_of(lines.begin(), lines.end(), [&](const std::string& line) {
+          return line.starts_with('#') && line.substr(std::min(line.find_first_not_of('#'), line.size())) == heading;
+        })) {
+      missing.push_back(document + " has no section \"" + (*it)[2].str() + "\"");
+    }
+  }
+  return missing;
+}
+
+TEST(Documents, SectionsThatCodeCitesExist) {
+  int citations = 0;
+  for (const auto& file : files_below({"include", "src", "kernels", "plugins", "bench", "cmake", "tests"},
+                                      {".hpp", ".h", ".cpp", ".cu", ".cuh", ".txt", ".cmake"})) {
+    if (file.filename() == "documents_test.cpp") {
+      continue;
+    }
+    const std::string text = read_file(file);
+    if (text.find(".md, \"") == std::string::npos) {
+      continue;  // which takes a thousandth of the time of the expression
+    }
+    ++citations;
+    for (const std::string& problem : missing_sections(text)) {
+      ADD_FAILURE() << file.lexically_relative(kRepository).string() << ": " << problem;
+    }
+  }
+  EXPECT_GT(citations, 0) << "nothing was looked at";
+}
+
+TEST(Documents, ASectionThatIsNotThereIsFound) {
+  EXPECT_TRUE(missing_sections("# Modules (ARCHITECTURE.md, \"Map\").").empty());
+  EXPECT_EQ(missing_sections("# Modules (ARCHITECTURE.md, \"Layers\").").size(), 1U);
+  EXPECT_EQ(missing_sections("(docs/none.md, \"Map\")").size(), 1U);
+}
+
 // Where a release is named besides gradwire/version.hpp; docs/development.md lists the places.
 TEST(Documents, NameTheVersionOfTheLibrary) {
   const std::string version(kVersion);

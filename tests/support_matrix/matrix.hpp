@@ -1,0 +1,87 @@
+// What works where, as data: features by place, and the errors that public comments promise. Each row has the function
+// that makes its call, so that a test can play it; docs/support.md is written from the same rows.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "gradwire/error.hpp"
+
+namespace gradwire::support {
+
+inline constexpr ErrorCode kUnsupported = ErrorCode::unsupported;
+inline constexpr ErrorCode kInvalid = ErrorCode::invalid_argument;
+
+/// What a program makes its session or communicator with.
+enum class Place : std::uint8_t {
+  host,            // host memory over a Transport
+  processes,       // host memory over Processes
+  cuda,            // device memory over a Transport: gradwire/cuda.hpp
+  cuda_processes,  // device memory over Processes: gradwire/cuda.hpp
+  nccl,            // device memory over NCCL: gradwire/nccl.hpp
+  c,               // host memory over MPI through the C API
+};
+inline constexpr std::size_t kPlaces = 6;
+
+/// What a feature is at one place.
+struct Cell {
+  enum class Kind : std::uint8_t {
+    works,
+    differs,  // it works, but otherwise than elsewhere: `text` says how
+    refused,  // the call throws an Error with `code` and the piece `text`
+    absent,   // there is no such call: no header of the place has the word `text`
+    none,     // the feature has no meaning there: `text` says why. Nothing is played
+  };
+  Kind kind = Kind::works;
+  ErrorCode code = ErrorCode::internal;
+  std::string_view text = {};
+  /// Why no test can play it here; empty: it is played.
+  std::string_view not_played = {};
+};
+
+/// Plays a feature at one place of C++, on two ranks that are threads. What the call throws comes out.
+using Play = void (*)(Place);
+/// Plays it through the C API, in a world of this process alone; a status that is not GRADWIRE_OK comes out as an
+/// Error.
+using PlayInC = void (*)();
+
+struct Feature {
+  std::string_view group;
+  std::string_view name;
+  std::array<Cell, kPlaces> cells;
+  Play play = nullptr;
+  PlayInC play_in_c = nullptr;  // null also where this build has no C API
+};
+
+/// An error that a comment of a public header promises.
+struct Promise {
+  std::string_view header;  // its name below include/gradwire
+  std::string_view of;      // the function or type that the comment is about
+  std::string_view quote;   // what the comment says, on one line
+  ErrorCode code;
+  std::string_view text;  // a piece of what the error says
+  /// Makes the call, from which the Error comes out. Null where `elsewhere` plays it, where nothing does, and for MPI
+  /// and C in a build without them.
+  void (*call)() = nullptr;
+  std::string_view elsewhere = {};   // a test that needs a GPU or LibTorch, and names `text`
+  std::string_view not_played = {};  // why no test plays it
+};
+
+/// Thrown by a call that cannot be made now, with the reason.
+struct NotNow {
+  std::string why;
+};
+
+[[nodiscard]] std::span<const Feature> features();
+/// Of headers that stand alone, and of those for CUDA, NCCL, LibTorch, MPI and C.
+[[nodiscard]] std::span<const Promise> promises_of_cpp();
+[[nodiscard]] std::span<const Promise> promises_of_libraries();
+
+[[nodiscard]] std::string_view to_string(Place place) noexcept;
+/// The whole text of docs/support.md.
+[[nodiscard]] std::string document();
+
+}  // namespace gradwire::support

@@ -1,0 +1,418 @@
+// The errors that the C++ headers promise, each with the call that gives it: sessions, and what is made for them.
+#include <array>
+#include <filesystem>
+#include <limits>
+#include <span>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "gradwire/communicator.hpp"
+#include "gradwire/emulation.hpp"
+#include "gradwire/optimizer.hpp"
+#include "gradwire/table.hpp"
+#include "tests/support/scratch_folder.hpp"
+#include "tests/support_matrix/jobs.hpp"
+#include "tests/support_matrix/plays.hpp"
+
+namespace gradwire::support {
+namespace {
+
+// A session of one rank, with a tensor "w".
+void alone(const std::string& policy, const std::function<void(Rank&, TensorId)>& body,
+           const SessionOptions& options = {}, Place place = Place::host) {
+  on_session(
+      place, policy, [&](Rank& rank) { body(rank, rank.session.add("w", rank.gradient_view())); }, options, 1);
+}
+
+// A session of one rank that other processes may join, after share().
+void joinable(const std::function<void(Rank&)>& body) {
+  on_processes(make_inproc_processes(1, true), [&](const std::shared_ptr<Processes>& processes) {
+    Rank rank(0, [&](std::shared_ptr<test::HostDevice>& device) {
+      return session_over(Place::processes, processes, Policy(), {}, device);
+    });
+    rank.session.add("w", rank.gradient_view());
+    static_cast<void>(rank.session.share(rank.view_of(rank.parameter)));
+    body(rank);
+  });
+}
+
+const std::vector<std::uint64_t> kIds{1, 1};
+const std::vector<std::uint64_t> kOutside{10};
+
+// A session of one rank with a table of 10 rows of 2 elements.
+void with_table(const std::function<void(Rank&, TableId)>& body) {
+  alone(with("int8"), [&](Rank& rank, TensorId) {
+    body(rank, rank.session.add_table({.name = "t", .rows = 10, .width = 2, .gradient_codec = "bf16"}));
+  });
+}
+
+void with_own_table(const std::function<void(Table&)>& body, TableOptions options = {}) {
+  options.rows = 10;
+  options.width = 2;
+  options.gradient_codec = options.gradient_codec == CodecSpec::exact() ? CodecSpec("bf16") : options.gradient_codec;
+  on_transports(
+      [&](const std::shared_ptr<Transport>& transport) {
+        Table table(transport, options);
+        body(table);
+      },
+      1);
+}
+
+// What bf16 rounds to infinity.
+constexpr float kAlmostInfinite = std::numeric_limits<float>::max();
+
+void push_what_rounds_to_infinity() {
+  on_transports([](const std::shared_ptr<Transport>& transport) {
+    Table table(transport, {.rows = 100, .width = 2, .gradient_codec = "bf16"});
+    std::uint64_t id = 0;
+    while (table.owner(id) == table.rank()) {
+      ++id;
+    }
+    table.push({&id, 1}, std::array{kAlmostInfinite, 0.0F});
+  });
+}
+
+// The options of a table under a rule for rows with these lines more.
+void options_by_rule(const std::string& lines) {
+  static_cast<void>(
+      table_options(Policy::parse("[[rule]]\nmatch = \"w\"\nsync = { rows = true, staleness = 1 }\n" + lines), "w",
+                    {.rows = 10, .width = 2}));
+}
+
+void options_by_changed_rule(void (*change)(TensorPolicy&)) {
+  Policy policy = Policy::parse("[[rule]]\nmatch = \"w\"\nsync = { rows = true, staleness = 1 }\n");
+  change(policy.rules.at(0).policy);
+  static_cast<void>(table_options(policy, "w", {.rows = 10, .width = 2}));
+}
+
+constexpr std::string_view kOtherMemory =
+    "Error(invalid_argument) where that is not in the memory that the session works on;";
+constexpr std::string_view kShare = "broadcast(), reserve(), restore(), load(), link() are Error(invalid_argument).";
+constexpr std::string_view kWait =
+    "Error(invalid_argument) while a tensor that must come before is not ready on this rank: of all tensors in steps "
+    "in "
+    "which ranks look for NaN first (Nonfinite::skip, flush(), the step before local steps begin); and where the "
+    "tensor's sync mode brings its result with finish().";
+constexpr std::string_view kAddTable =
+    "Error(invalid_argument) for options that make no sense or are for a Table alone: staleness, cache_bytes, "
+    "read_own_writes;";
+constexpr std::string_view kAddTableUnsupported =
+    "Error(unsupported) over device memory, and for codecs other than exact, bf16 and int8.";
+constexpr std::string_view kCheckpoint =
+    "Error(invalid_argument) where the directory holds checkpoints of later steps that restore() has not seen, "
+    "Error(unsupported) over device memory.";
+constexpr std::string_view kPull =
+    "Error(invalid_argument), which harms nobody, for an id outside the table, a span of another size or a step that "
+    "is "
+    "under way.";
+constexpr std::string_view kPush =
+    "Error(invalid_argument) as in pull(), and for NaN or Inf, also once gradient_codec has rounded it;";
+constexpr std::string_view kOptimizer = "Everything that throws is Error(invalid_argument) unless said otherwise.";
+constexpr std::string_view kRules =
+    "Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16 or int8, codec "
+    "\"auto\", warmup, error feedback, decay.";
+constexpr std::string_view kTable =
+    "Error(invalid_argument) for options that make no sense, Error(unsupported) for `copies` above 1 and for codecs "
+    "other than exact, bf16 and int8,";
+constexpr std::string_view kPullOfTable =
+    "Error(invalid_argument) for an id outside the table or a span of another size;";
+constexpr std::string_view kPushOfTable =
+    "Error(invalid_argument) for NaN or Inf, and in rows of other ranks for what gradient_codec rounds to that";
+constexpr std::string_view kWorld = "Error(invalid_argument) for a world below 1, or nodes that are not one a rank.";
+
+constexpr Promise kPromisesOfCpp[] = {
+    {"session.hpp", "Session(processes)", "Error(invalid_argument) where another session has used `processes`.",
+     kInvalid, "serve, or served, another session",
+     [] {
+       const auto processes = make_inproc_processes(1).front();
+       const Session first(processes, Policy());
+       const Session second(processes, Policy());
+     }},
+    {"session.hpp", "add()",
+     "Error(invalid_argument) that names both where it overlaps memory of another tensor (tied weights are added "
+     "once).",
+     kInvalid, "the gradient of \"v\" overlaps the gradient of \"w\"",
+     [] { alone(with("int8"), [](Rank& rank, TensorId) { rank.session.add("v", rank.gradient_view()); }); }},
+    {"session.hpp", "add()",
+     "Error(unsupported) where the policy asks for rows of it (sync = { rows = true, ... }): make a table of it "
+     "instead.",
+     kUnsupported, "add: the policy asks for rows of \"w\"", [] { play::rows_of_a_tensor(Place::host); }},
+    {"session.hpp", "add()", kOtherMemory, kInvalid, "add: the scale of \"v\" is",
+     [] {
+       alone(
+           with("int8"),
+           [](Rank& rank, TensorId) {
+             rank.device->foreign.insert(rank.scale.data());
+             rank.session.add("v", rank.view_of(rank.other), {.scale = rank.scale});
+           },
+           {}, Place::nccl);
+     }},
+    {"session.hpp", "add()", kOtherMemory, kInvalid, "is in the memory of a GPU", nullptr,
+     "tests/session/device_pointer_test.cpp"},
+    {"session.hpp", "add()", "Error(unsupported), in the first ready(), under sync modes.", kUnsupported,
+     "has a scale, which sync async", [] { play::scales_in_modes(Place::host); }},
+    {"session.hpp", "share()", kShare, kInvalid, "broadcast: with [elastic] spares, or where processes may join",
+     [] { joinable([](Rank& rank) { rank.session.broadcast(rank.gradient_view()); }); }},
+    {"session.hpp", "share()", kShare, kInvalid, "reserve: with [elastic] spares, or where processes may join",
+     [] { joinable([](Rank& rank) { rank.session.reserve(); }); }},
+    {"session.hpp", "share()", kShare, kInvalid, "restore: with [elastic] spares, or where processes may join",
+     [] { joinable([](Rank& rank) { static_cast<void>(rank.session.restore("nowhere", {})); }); }},
+    {"session.hpp", "share()", kShare, kInvalid, "load: with [elastic] spares, or where processes may join",
+     [] { joinable([](Rank& rank) { rank.session.load(std::filesystem::path("nowhere")); }); }},
+    {"session.hpp", "share()", kShare, kInvalid, "link: with [elastic] spares, or where processes may join",
+     [] { joinable([](Rank& rank) { static_cast<void>(rank.session.link()); }); }},
+    {"session.hpp", "ready()", "Twice in one step is Error(invalid_argument).", kInvalid, "was ready already in step 0",
+     [] {
+       alone(with("int8"), [](Rank& rank, TensorId id) {
+         rank.session.add("v", rank.view_of(rank.other));
+         rank.session.ready(id);
+         rank.session.ready(id);
+       });
+     }},
+    {"session.hpp", "wait()", kWait, kInvalid, "tensor(s) that are not ready, and must start first",
+     [] {
+       alone(with("int8"),
+             [](Rank& rank, TensorId id) {
+               rank.session.add("v", rank.view_of(rank.other));
+               rank.session.wait(rank.session.ready(id));
+             },
+             {.nonfinite = Nonfinite::skip});
+     }},
+    {"session.hpp", "wait()", kWait, kInvalid, "the tensor's sync mode brings its result with finish()",
+     [] {
+       alone(with("int8", "sync = { async = true, staleness = 1 }\n"),
+             [](Rank& rank, TensorId id) { rank.session.wait(rank.session.ready(id)); });
+     }},
+    {"session.hpp", "finish()",
+     "Error(invalid_argument) names tensors that were not ready on this rank (and aborts the others).", kInvalid,
+     "tensor(s) not ready on rank 0 in step 0",
+     [] { alone(with("int8"), [](Rank& rank, TensorId) { rank.session.finish(); }); }},
+    {"session.hpp", "add_table()", kAddTable, kInvalid, "give at least one row",
+     [] { alone(with("int8"), [](Rank& rank, TensorId) { rank.session.add_table({}); }); }},
+    {"session.hpp", "add_table()", kAddTable, kInvalid, "staleness is for a Table of its own",
+     [] {
+       alone(with("int8"),
+             [](Rank& rank, TensorId) { rank.session.add_table({.rows = 10, .width = 2, .staleness = 1}); });
+     }},
+    {"session.hpp", "add_table()", kAddTableUnsupported, kUnsupported, "add_table: tables lie in host memory",
+     [] { play::tables_of_sessions(Place::nccl); }},
+    {"session.hpp", "add_table()", kAddTableUnsupported, kUnsupported,
+     "rows have no codec \"int4\"; use exact, bf16 or int8",
+     [] {
+       alone(with("int8"),
+             [](Rank& rank, TensorId) { rank.session.add_table({.rows = 10, .width = 2, .codec = "int4"}); });
+     }},
+    {"session.hpp", "pull()", kPull, kInvalid, "id 10",
+     [] {
+       with_table([](Rank& rank, TableId table) {
+         static_cast<void>(rank.session.pull(table, kOutside, std::span(rank.other).first(2)));
+       });
+     }},
+    {"session.hpp", "pull()", kPull, kInvalid, "need 4 elements, not 3",
+     [] {
+       with_table([](Rank& rank, TableId table) {
+         static_cast<void>(rank.session.pull(table, kIds, std::span(rank.other).first(3)));
+       });
+     }},
+    {"session.hpp", "pull()", kPull, kInvalid, "pull: step 0 is under way",
+     [] {
+       with_table([](Rank& rank, TableId table) {
+         rank.session.ready(TensorId{0});
+         static_cast<void>(rank.session.pull(table, kIds, std::span(rank.other).first(4)));
+       });
+     }},
+    {"session.hpp", "push()", kPush, kInvalid, "id 10",
+     [] { with_table([](Rank& rank, TableId table) {
+            rank.session.push(table, kOutside, std::array{1.0F, 2.0F});
+          }); }},
+    {"session.hpp", "push()", kPush, kInvalid, "the gradient for id 1 has NaN or Inf",
+     [] {
+       with_table([](Rank& rank, TableId table) {
+         rank.session.push(table, kIds, std::array{1.0F, std::numeric_limits<float>::quiet_NaN(), 0.0F, 0.0F});
+       });
+     }},
+    {"session.hpp", "push()", kPush, kInvalid, "or has as bf16",
+     [] {
+       with_table([](Rank& rank, TableId table) {
+         rank.session.push(table, kIds, std::array{1.0F, kAlmostInfinite, 0.0F, 0.0F});
+       });
+     }},
+    {"session.hpp", "on_world_change()",
+     "Error(invalid_argument) where the session is not over Processes: its world never changes.", kInvalid,
+     "on_world_change: the world of this session never changes", [] { play::world_change(Place::host); }},
+    {"session.hpp", "set_loss_scale()",
+     "Error(unsupported) under outer momentum, whose residuals are of parameters: unscale gradients before the "
+     "optimizer.",
+     kUnsupported, "residuals of parameter changes have no loss scale", [] { play::scale_under_outer(Place::host); }},
+    {"session.hpp", "save()", "Error(invalid_argument) names what cannot be written.", kInvalid, "/dev/null/state",
+     [] { alone(with("int8"), [](Rank& rank, TensorId) { rank.session.save("/dev/null/state"); }); }},
+    {"session.hpp", "load()", "and a stream is Error(unsupported).", kUnsupported, "load: a stream is one rank's",
+     [] {
+       with_table([](Rank& rank, TableId) {
+         std::istringstream stream;
+         rank.session.load(stream);
+       });
+     }},
+    {"session.hpp", "checkpoint()", kCheckpoint, kInvalid, "later than this session's step 0",
+     [] {
+       const test::ScratchFolder scratch;
+       alone(with("int8"), [&](Rank& rank, TensorId id) {
+         rank.step(id);
+         rank.session.checkpoint(scratch.path(), {});
+         rank.session.wait_for_checkpoint();
+       });
+       alone(with("int8"), [&](Rank& rank, TensorId) { rank.session.checkpoint(scratch.path(), {}); });
+     }},
+    {"session.hpp", "checkpoint()", kCheckpoint, kUnsupported, "checkpoint: not in a session over device memory",
+     [] { play::checkpoint(Place::nccl); }},
+    {"session.hpp", "restore()",
+     "Error(invalid_argument) where a rank cannot read what is there: nothing has changed then.", kInvalid,
+     "/dev/null: cannot be read",
+     [] { alone(with("int8"), [](Rank& rank, TensorId) { rank.session.restore("/dev/null", {}); }); }},
+    {"session.hpp", "restore()", "Error(unsupported) over device memory. A directory belongs to one job.", kUnsupported,
+     "restore: not in a session over device memory",
+     [] {
+       alone(
+           with("int8"), [](Rank& rank, TensorId) { rank.session.restore("nowhere", {}); }, {}, Place::nccl);
+     }},
+    {"session.hpp", "link()", "between steps. Blocks. Error(unsupported) over device memory.", kUnsupported,
+     "link: links between devices are not measured yet", [] { play::link(Place::nccl); }},
+    {"session.hpp", "batch_advice()", "Error(invalid_argument) without [batch].", kInvalid,
+     "batch_advice: the policy has no [batch]",
+     [] { alone(with("int8"), [](Rank& rank, TensorId) { static_cast<void>(rank.session.batch_advice()); }); }},
+
+    {"communicator.hpp", "Communicator()", "Error(invalid_argument) where ranks_per_node does not divide the world.",
+     kInvalid, "ranks_per_node is 3, which does not divide",
+     [] {
+       CommunicatorOptions options;
+       options.ranks_per_node = 3;
+       on_transports([&](const std::shared_ptr<Transport>& transport) { Communicator(transport, options); });
+     }},
+
+    {"optimizer.hpp", "Optimizer", kOptimizer, kInvalid, "\"w\" was added already; names must differ",
+     [] {
+       std::vector<float> w(3);
+       Sgd sgd;
+       sgd.add("w", w);
+       sgd.add("w", w);
+     }},
+    {"optimizer.hpp", "Optimizer", kOptimizer, kInvalid, "\"w\" has no gradient; set_gradient()",
+     [] {
+       std::vector<float> w(3);
+       Sgd sgd;
+       sgd.add("w", w);
+       sgd.step({});
+     }},
+    {"optimizer.hpp", "Optimizer", kOptimizer, kInvalid, "no parameter \"v\" was added",
+     [] { static_cast<void>(AdamW().scale("v")); }},
+    {"optimizer.hpp", "Optimizer", kOptimizer, kInvalid, "must be finite and above 0", [] { Sgd().set_loss_scale(0); }},
+    {"optimizer.hpp", "AdamW::to_send()",
+     "behind it step() is Error(invalid_argument) for a gradient that was not given to it.", kInvalid,
+     "\"w\" was not given to to_send() in this step",
+     [] {
+       std::vector<float> w(3), gradient(3);
+       AdamW adam;
+       adam.add("w", w, gradient);
+       adam.send_momentum();
+       adam.step({});
+     }},
+
+    {"table.hpp", "table_options()", "Error(invalid_argument) that names the tensor where no rule asks for rows of it;",
+     kInvalid, "table \"v\": no rule matches it",
+     [] { static_cast<void>(table_options(Policy(), "v", {.rows = 10, .width = 2})); }},
+    {"table.hpp", "table_options()", kRules, kUnsupported, "rows have no codec \"int4\"",
+     [] { options_by_rule("codec = \"int4\"\n"); }},
+    {"table.hpp", "table_options()", kRules, kUnsupported, "codec \"auto\"",
+     [] { options_by_changed_rule([](TensorPolicy& rule) { rule.allow = {"bf16"}; }); }},
+    {"table.hpp", "table_options()", kRules, kUnsupported, "tables have no warmup",
+     [] { options_by_rule("codec = \"int8\"\nwarmup = [{ until_step = 5, codec = \"exact\" }]\n"); }},
+    {"table.hpp", "table_options()", kRules, kUnsupported, "rows have no error feedback; remove it",
+     [] { options_by_rule("codec = \"int8\"\nerror_feedback = \"on\"\n"); }},
+    {"table.hpp", "table_options()", kRules, kUnsupported, "and so no decay",
+     [] { options_by_changed_rule([](TensorPolicy& rule) { rule.decay = 0.5; }); }},
+    {"table.hpp", "Table()", kTable, kInvalid, "a name has 1 to 128 letters",
+     [] { with_own_table([](Table&) {}, {.name = "a/b"}); }},
+    {"table.hpp", "Table()", kTable, kUnsupported, "copies = 2: a Table ends with any of its ranks",
+     [] { with_own_table([](Table&) {}, {.copies = 2}); }},
+    {"table.hpp", "Table()", kTable, kUnsupported, "rows have no codec \"int4\"",
+     [] { with_own_table([](Table&) {}, {.codec = "int4"}); }},
+    {"table.hpp", "pull()", kPullOfTable, kInvalid, "id 10 (number 0 of 1) lies outside the table",
+     [] {
+       with_own_table([](Table& table) {
+         std::array<float, 2> row{};
+         table.pull(kOutside, row);
+       });
+     }},
+    {"table.hpp", "pull()", kPullOfTable, kInvalid, "need 4 elements, not 2",
+     [] {
+       with_own_table([](Table& table) {
+         std::array<float, 2> row{};
+         table.pull(kIds, row);
+       });
+     }},
+    {"table.hpp", "push()", kPushOfTable, kInvalid, "the row for id 1 has NaN or Inf; nothing was sent",
+     [] {
+       with_own_table([](Table& table) {
+         table.push(kIds, std::array{std::numeric_limits<float>::infinity(), 0.0F, 0.0F, 0.0F});
+       });
+     }},
+    {"table.hpp", "push()", kPushOfTable, kInvalid, "is too large for bf16, which makes Inf of it; nothing was sent",
+     &push_what_rounds_to_infinity},
+    {"table.hpp", "prefetch()", "Error(invalid_argument) without one.", kInvalid, "there is no cache; set cache_bytes",
+     [] { with_own_table([](Table& table) { table.prefetch(kIds); }); }},
+
+    {"transport.hpp", "post_all_reduce()", "Error(unsupported) where capabilities() has no such dtype.", kUnsupported,
+     "has no native all-reduce of f16",
+     [] {
+       std::array<std::uint16_t, 4> values{};
+       Operation operation;
+       make_inproc_world(1)[0]->post_all_reduce(operation, view(values.data(), values.size(), DType::f16));
+     }},
+    {"transport.hpp", "all_reduce()", "Error(unsupported) unless capabilities() says all_reduce_in_call.", kUnsupported,
+     "has no blocking all-reduce; use post_all_reduce",
+     [] {
+       std::array<float, 4> values{};
+       make_inproc_world(1)[0]->all_reduce(view(values.data(), values.size()));
+     }},
+    {"transport.hpp", "make_inproc_world()", kWorld, kInvalid, "a world has at least 1 rank, not 0",
+     [] { static_cast<void>(make_inproc_world(0)); }},
+    {"transport.hpp", "make_inproc_world()", kWorld, kInvalid, "1 nodes for 2 ranks; give one for each",
+     [] { static_cast<void>(make_inproc_world(2, {0})); }},
+    {"processes.hpp", "make_inproc_processes()", "Error(invalid_argument) for a count below 1.", kInvalid,
+     "a job has at least 1 process, not 0", [] { static_cast<void>(make_inproc_processes(0)); }},
+
+    {"dtype.hpp", "parse_dtype()", "The inverse of to_string; throws Error(invalid_argument).", kInvalid,
+     "unknown dtype \"f8\"", [] { static_cast<void>(parse_dtype("f8")); }},
+    {"codec_spec.hpp", "CodecSpec::parse()",
+     "Throws Error(invalid_argument) that quotes the text and lists what is known.", kInvalid,
+     "codec \"int9\": write one of", [] { static_cast<void>(CodecSpec::parse("int9")); }},
+    {"reduction.hpp", "parse_algorithm()", "Throws Error(invalid_argument) that lists the names.", kInvalid,
+     "unknown algorithm \"tree\": write one of", [] { static_cast<void>(parse_algorithm("tree")); }},
+    {"policy.hpp", "Policy::automatic()", "Error(invalid_argument) for an empty list, or one out of order.", kInvalid,
+     "allow: no codec is left to choose", [] { static_cast<void>(Policy::automatic({})); }},
+    {"policy.hpp", "Policy::automatic()", "Error(invalid_argument) for an empty list, or one out of order.", kInvalid,
+     "order codecs from the best quality",
+     [] {
+       static_cast<void>(Policy::automatic({"int8", "bf16"}));
+     }},
+    {"policy.hpp", "Policy::load()",
+     "Error(invalid_argument) that says \"FILE:LINE:COLUMN: what is wrong; what to write instead\".", kInvalid,
+     "job.toml:2:9:", [] { static_cast<void>(Policy::parse("[defaults]\ncodec = \"int9\"\n", "job.toml")); }},
+    {"link.hpp", "Link::parse()", "Error(invalid_argument) names what is wrong.", kInvalid,
+     "link \"fast\":", [] { static_cast<void>(Link::parse("fast")); }},
+    {"emulation.hpp", "LinkSchedule()", "Error(invalid_argument) names the phase that is wrong.", kInvalid,
+     "has no end, but others follow",
+     [] {
+       LinkSchedule({LinkPhase{}, LinkPhase{}});
+     }},
+    {"emulation.hpp", "LinkSchedule::parse()", "Error(invalid_argument) names the phase and what is wrong with it.",
+     kInvalid, "link schedule \"1Gbit/s until soon, 1Gbit/s\":",
+     [] { static_cast<void>(LinkSchedule::parse("1Gbit/s until soon, 1Gbit/s")); }},
+};
+
+}  // namespace
+
+std::span<const Promise> promises_of_cpp() { return kPromisesOfCpp; }
+
+}  // namespace gradwire::support
