@@ -225,7 +225,7 @@ void Member::take_copies_up_to(std::uint64_t bytes) {
   copies_.take_up_to(bytes);
 }
 
-void Member::hear_copy(Processes::Id from, wire::ByteReader body) {
+void Member::hear_copy(Processes::Id from, const wire::ByteReader& body) {
   is_member(from) ? copies_.hear(from, body) : copies_.lose(from);
 }
 

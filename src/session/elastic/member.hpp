@@ -108,8 +108,8 @@ class Member {
   void hear_facts(Processes::Id from, const std::string& facts);
   void hear_refusal(const std::string& why);
   void hear_number_of_spares(Processes::Id from, wire::ByteReader body);
-  void note_end(const membership::Ended& who);
-  void hear_copy(Processes::Id from, wire::ByteReader body);
+  void note_end(const membership::Ended& end);
+  void hear_copy(Processes::Id from, const wire::ByteReader& body);
   void enter(std::uint32_t epoch);
   /// What the machine says goes out. The caller holds the lock.
   void act();

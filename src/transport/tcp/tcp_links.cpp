@@ -54,10 +54,10 @@ void Links::meet(const Acquaintance& who, Socket prompt, Socket bulk) {
   set_up(bulk, Carries::lane);
   Peer& met = peers_[who.id] = std::move(peer);
   try {
-    for (const std::size_t lane : {0U, 1U}) {
-      met.lanes.at(lane).number = channel_.add(std::move(lane == 0 ? prompt : bulk), role);
-      of_lane_.emplace_back(who.id, lane);
-    }
+    met.lanes[0].number = channel_.add(std::move(prompt), role);
+    of_lane_.emplace_back(who.id, 0);
+    met.lanes[1].number = channel_.add(std::move(bulk), role);
+    of_lane_.emplace_back(who.id, 1);
   } catch (...) {  // no memory: as if it had never been here
     peers_.erase(who.id);
     throw;

@@ -13,6 +13,7 @@
 #include "transport/tcp/tcp_links.hpp"
 #include "transport/tcp/tcp_report_end.hpp"
 #include "transport/tcp/tcp_seat.hpp"
+#include "transport/tcp/tcp_transport.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -160,7 +161,9 @@ class TcpProcesses final : public Processes {
 
 TcpProcesses::Peer& TcpProcesses::add(Acquaintance who) {
   highest_ = std::max(highest_, who.id);
-  return peers_[who.id] = Peer{.who = std::move(who)};
+  Peer& peer = peers_[who.id];
+  peer = Peer{.who = std::move(who)};
+  return peer;
 }
 
 void TcpProcesses::send(Id to, std::byte mark, std::span<const std::byte> message, Lane lane) noexcept {
