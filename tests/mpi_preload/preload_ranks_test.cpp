@@ -125,10 +125,15 @@ TEST_P(Preload, ChoicesAreFollowedByThreadsInAnyOrder) {
     }
   }
   std::ofstream(file) << choices;
-  expect_ok(with(2, env, "crossed_threads multiple"), "crossed_threads");
-  // Where threads ask for tags at the same moment, one may get none for its first calls (D150).
-  EXPECT_GT(compressed_calls(report()), 0U) << choices.dump(1);
-  EXPECT_LE(compressed_calls(report()), 2U * 12) << choices.dump(1);
+  // Where threads ask for tags at the same moment, one may get none for its first calls (D150), or, on a busy machine,
+  // for all of them.
+  std::uint64_t compressed = 0;
+  for (int i = 0; i < 5 && compressed == 0; ++i) {
+    expect_ok(with(2, env, "crossed_threads multiple"), "crossed_threads");
+    compressed = compressed_calls(report());
+  }
+  EXPECT_GT(compressed, 0U) << choices.dump(1);
+  EXPECT_LE(compressed, 2U * 12) << choices.dump(1);
 }
 
 // Each line once, with time and rank; the status with GRADWIRE_LOG=info only.
