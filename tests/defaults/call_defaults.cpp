@@ -96,7 +96,7 @@ void add_codecs(DefaultTable& table) {
       of_policy("by the codec", [](const Policy& all) { return given(all.defaults.second_hop, "by the codec"); }));
 }
 
-// What is summed, and how it travels.
+// These rows say what a call sums, and how the values travel.
 void add_exchange(DefaultTable& table) {
   add(table, "sum or mean", {"sum", [] { return text(CallOptions().reduction); }},
       {"sum", [] { return text(c_call().reduction); }}, {"mean", [] { return text(SessionOptions().reduction); }},

@@ -222,7 +222,7 @@ std::vector<std::pair<std::size_t, ErrorCode>> promised_in(const std::string& he
   return found;
 }
 
-/// What is wrong between a header and the rows that quote it.
+/// Returns what is wrong between a header and the rows that quote it.
 std::vector<std::string> problems_of(const std::string& name, const std::string& text,
                                      const std::vector<Promise>& promises) {
   const std::string header = on_one_line(text);
