@@ -10,6 +10,7 @@
 #include "plugins/mpi_preload/consent.hpp"
 #include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/observed.hpp"
+#include "plugins/mpi_preload/observing.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/quiet_errors.hpp"
 #include "plugins/mpi_preload/reduce.hpp"
@@ -191,6 +192,7 @@ CommState::CommState(MPI_Comm of) : comm(of) {
 
 CommState::~CommState() {
   requests.reset();
+  known.tell_unseen(observe_seconds);
   count_into(process().ledger, false);
   if (rank == 0 && member && ordered_ && process().configuration.recording) {
     process().ledger.add_choices(name, member->choices());
@@ -220,6 +222,7 @@ void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
 }
 
 void CommState::drop() noexcept {
+  known.tell_unseen(observe_seconds);
   count_into(process().ledger, false);
   lost = true;
   known.forget();  // before the member, which it points into

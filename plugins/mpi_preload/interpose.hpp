@@ -30,15 +30,16 @@ namespace gradwire::mpi_preload {
   return true;
 }
 
-/// The same for a call that returns a request, without asking MPI for the state.
-[[nodiscard]] inline bool passes_as_small(drop_in::Function function, std::int64_t count, MPI_Datatype type,
-                                          MPI_Comm comm) noexcept {
+/// Whether a call that returns a request is known to pass, without asking MPI for the state.
+[[nodiscard]] inline bool request_passes_at_once(drop_in::Function function, std::int64_t count, MPI_Datatype type,
+                                                 MPI_Op op, MPI_Comm comm) noexcept {
   note_reached(function);
   if (forwards_only()) {
     return true;
   }
   CommState* state = cached_state(comm);
-  return state != nullptr && counted_as_small(*state, function, count, type);
+  return state != nullptr && (counted_as_small(*state, function, count, type) ||
+                              (!compresses() && state->known.pass({function, type, op, count})));
 }
 
 /// Whether the call is known to pass, without asking MPI: nothing more is to be done than forward it.
@@ -59,6 +60,7 @@ struct Verdict {
   enum class Next : std::uint8_t { done, forward, raise };
   Next next = Next::forward;
   int code = MPI_SUCCESS;  // to raise
+  double cost = 0;         // seconds that the judgement took
   // How long a forwarded call takes belongs to these; for note_seconds.
   KnownCall* known = nullptr;
   drop_in::CallClass* counted = nullptr;

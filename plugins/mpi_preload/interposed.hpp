@@ -95,9 +95,9 @@ struct Requesting {
 
   MPI_Request* request;  // set where gradwire makes it
 
-  [[nodiscard]] static bool passes(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op /*op*/,
+  [[nodiscard]] static bool passes(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
                                    MPI_Comm comm) noexcept {
-    return passes_as_small(function, count, type, comm);
+    return request_passes_at_once(function, count, type, op, comm);
   }
   [[nodiscard]] Verdict judge(const Reduce& call) const noexcept { return judge_request(call, request); }
 };

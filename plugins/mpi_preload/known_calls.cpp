@@ -1,5 +1,7 @@
 #include "plugins/mpi_preload/known_calls.hpp"
 
+#include <utility>
+
 namespace gradwire::mpi_preload {
 
 KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const drop_in::Router::Route& route) {
@@ -17,13 +19,21 @@ KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const d
   }
   KnownCall& known = found->second;
   if (route.lasting) {
-    // Calls that are observed are timed, and a look at the clock is nothing beside them.
-    known.own_left = route.what.reason == drop_in::Reason::observing ? 0 : kUnasked;
+    known.own_left = kUnasked;  // of calls that are timed, note_seconds() says how many
   }
   add_to<std::uint64_t>(known.calls, 1);
   ++calls_;
   slots_[slot_of(key)] = &known;
   return &known;
+}
+
+void KnownCalls::tell_unseen(Observe observe) noexcept {
+  const std::lock_guard lock(mutex_);
+  for (auto& [name, one] : all_) {
+    if (one.timed > 0 && one.calls > one.seen) {
+      observe(one.what, one.seconds / static_cast<double>(one.timed), one.calls - std::exchange(one.seen, one.calls));
+    }
+  }
 }
 
 void KnownCalls::forget() noexcept {

@@ -54,6 +54,7 @@ struct KnownCall {
   std::uint64_t calls = 0;
   std::uint64_t timed = 0;  // of these
   double seconds = 0;       // those took
+  std::uint64_t seen = 0;   // that observing has been told of
   /// So many more calls need not be asked for; AutoCall's, or its own.
   std::uint64_t* left = nullptr;
   std::uint64_t own_left = 0;
@@ -77,6 +78,9 @@ class KnownCalls {
   /// counted.
   KnownCall* remember(const CallKey& key, std::uint64_t bytes, const drop_in::Router::Route& route);
 
+  /// Tells `observe` of the calls after the last that it was told of, as what the timed ones took in the mean.
+  using Observe = void (*)(const drop_in::CallClass& what, double seconds, std::uint64_t calls) noexcept;
+  void tell_unseen(Observe observe) noexcept;
   /// All of them: for when their calls are no longer made here.
   void forget() noexcept;
 

@@ -166,13 +166,17 @@ void observe_values(const Reduce& call, const drop_in::CallClass& what) noexcept
   }
 }
 
-void observe_seconds(const drop_in::CallClass& what, double seconds) noexcept {
+void observe_seconds(const drop_in::CallClass& what, double seconds, std::uint64_t calls) noexcept {
   try {
     if (observation() && what.dtype && what.count > 0) {
-      observation()->note(class_of(what), what.count * element_bytes(*what.dtype), seconds);
+      observation()->note_for(class_of(what), what.count * element_bytes(*what.dtype), seconds, calls);
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to note it
   }
+}
+
+std::uint64_t next_look(std::uint64_t call, double cost, double call_seconds) noexcept {
+  return observation() ? observation()->next_look(call, cost, call_seconds) : 0;
 }
 
 void end_observing(int rank, int size, bool all_are_here) {

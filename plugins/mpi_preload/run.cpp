@@ -1,8 +1,10 @@
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "base/current_error.hpp"
+#include "base/elapsed.hpp"
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/observing.hpp"
 #include "plugins/mpi_preload/process.hpp"
@@ -93,7 +95,9 @@ Verdict guarded(CommState& state, const Act& act) {
 
 }  // namespace
 
-Verdict judge(const Reduce& call) noexcept {
+namespace {
+
+Verdict judge_now(const Reduce& call) noexcept {
   CommState* state = find_state(call.comm);
   // Small calls on more communicators than the cache holds. Not where a call that returns a request waits for a
   // blocking one, in which the ranks can agree.
@@ -110,11 +114,26 @@ Verdict judge(const Reduce& call) noexcept {
   }
 }
 
+}  // namespace
+
+Verdict judge(const Reduce& call) noexcept {
+  const auto begin = std::chrono::steady_clock::now();
+  Verdict verdict = judge_now(call);
+  verdict.cost = seconds_since(begin);
+  return verdict;
+}
+
 namespace {
 
 Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reason) {
-  process().ledger.add({.function = call.function, .communicator_size = state.size, .reason = reason},
-                       drop_in::passed_totals(call.function, 1, bytes_of(call.count, call.type), state.size));
+  drop_in::Router::Route route;
+  route.what = {.function = call.function, .communicator_size = state.size, .reason = reason};
+  route.lasting = true;
+  const std::uint64_t bytes = bytes_of(call.count, call.type);
+  if (!compresses() && state.known.remember({call.function, call.type, call.op, call.count}, bytes, route) != nullptr) {
+    return {};
+  }
+  process().ledger.add(route.what, drop_in::passed_totals(call.function, 1, bytes, state.size));
   ++state.others;
   return {};
 }
@@ -176,16 +195,32 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
     // Without the mutex, which the thread has while it makes a call: such a call waits for nobody.
     return state->lost ? Verdict{} : post_or_count(call, *state, request);
   } catch (...) {  // out of memory
-    return {.next = Verdict::Next::raise, .code = MPI_ERR_OTHER};
+    return compresses() ? Verdict{.next = Verdict::Next::raise, .code = MPI_ERR_OTHER} : Verdict{};
   }
 }
 
+namespace {
+
+// Of a call that is known, and was forwarded. Under the communicator's mutex.
+void note_known(KnownCall& known, double seconds, double cost, std::chrono::steady_clock::time_point begin) noexcept {
+  add_to<std::uint64_t>(known.timed, 1);
+  add_to(known.seconds, seconds);
+  observe_seconds(known.what, seconds, known.calls - std::exchange(known.seen, known.calls));
+  if (known.what.reason == drop_in::Reason::observing) {
+    known.own_left =
+        next_look(known.calls, cost + seconds_since(begin), known.seconds / static_cast<double>(known.timed));
+  }
+}
+
+}  // namespace
+
 void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double seconds) noexcept {
+  const auto begin = std::chrono::steady_clock::now();
   const std::unique_ptr<drop_in::CallClass> owned(verdict.counted);
   try {
     if (owned != nullptr) {
       process().ledger.add(*owned, {.seconds = seconds});
-      observe_seconds(*owned, seconds);
+      observe_seconds(*owned, seconds, 1);
     }
     if (code != MPI_SUCCESS) {
       // The job's error handler may have freed the communicator. The cache knows of none that was.
@@ -209,9 +244,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
       return;  // and what is known of its calls with it
     }
     if (verdict.known != nullptr) {
-      add_to<std::uint64_t>(verdict.known->timed, 1);
-      add_to(verdict.known->seconds, seconds);
-      observe_seconds(verdict.known->what, seconds);
+      note_known(*verdict.known, seconds, verdict.cost, begin);
     }
     if (verdict.trial) {
       end_trial(*state, {verdict.result, verdict.result_count}, verdict.dtype, seconds);

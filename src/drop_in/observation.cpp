@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <exception>
 #include <iterator>
 #include <new>
@@ -22,13 +23,29 @@ constexpr std::uint64_t kNotesToOneTimed = 16;
 constexpr std::size_t kMostKept = 32;         // times of one size
 constexpr std::size_t kMostSamples = 24;      // of one class
 constexpr double kSamplesOfRun = 5e-3;        // of the run
-constexpr double kNotesOfRun = 4e-3;          // likewise
+constexpr double kNotesOfRun = 2.5e-3;        // likewise
 constexpr double kLeastRun = 0.25;            // seconds: of a shorter run notes may take a larger share
 constexpr double kClockSeconds = 6e-8;        // that the caller of note() takes for two looks at a clock
 constexpr double kLongestNote = 2e-6;         // one that took longer was interrupted
+constexpr double kLongestLook = 1e-5;         // likewise
 constexpr std::uint32_t kMostSkipped = 1023;  // in the mean
+constexpr double kLeastCall = 1e-8;           // seconds
 constexpr double kFirstGuess = 2e-9;          // seconds that sampling a byte takes, before one was sampled
 constexpr std::size_t kLeastSample = std::size_t{64} << 10;  // bytes, unless a call has fewer
+
+// A call is looked at where the fractional part of its number times the golden ratio is below 1/2^halvings: evenly over
+// the run, out of step with any period of the program, and fewer calls are a part of more. By the three-distance
+// theorem the next such number is a Fibonacci number away.
+std::uint64_t gap_to_next_look(std::uint64_t call, unsigned halvings) {
+  constexpr std::uint32_t kGolden = 0x9e3779b9;
+  const std::uint32_t below = UINT32_MAX >> halvings;
+  std::uint64_t gap = 1;
+  std::uint64_t next = 2;
+  while (gap < 2 * (std::uint64_t{1} << halvings) && static_cast<std::uint32_t>(call + gap) * kGolden > below) {
+    gap = std::exchange(next, gap + next);
+  }
+  return gap;
+}
 
 // Of a core: what others do meanwhile is none of a sample's cost.
 double thread_seconds() {
@@ -142,7 +159,7 @@ void Observation::note_locked(const ObservedClass& what, std::uint64_t bytes, do
 }
 
 void Observation::note(const ObservedClass& what, std::uint64_t bytes, double seconds) {
-  if (!wants_note()) {  // of a caller who did not ask
+  if (!wants_note()) {
     return;
   }
   const std::lock_guard lock(mutex_);
@@ -161,8 +178,25 @@ void Observation::note(const ObservedClass& what, std::uint64_t bytes, double se
               std::memory_order_relaxed);
 }
 
+void Observation::note_for(const ObservedClass& what, std::uint64_t bytes, double seconds, std::uint64_t calls) {
+  const std::lock_guard lock(mutex_);
+  note_locked(what, bytes, seconds, calls);
+}
+
+std::uint64_t Observation::next_look(std::uint64_t call, double cost, double call_seconds) noexcept {
+  const std::lock_guard lock(mutex_);
+  looks_seconds_ += std::min(cost, kLongestLook);
+  ++looks_;
+  const double mean = looks_seconds_ / static_cast<double>(looks_);
+  const double every = std::clamp(mean / (kNotesOfRun * std::max(call_seconds, kLeastCall)), 1.0, double{kMostSkipped});
+  return gap_to_next_look(call,
+                          static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(std::ceil(every)) - 1))) -
+         1;
+}
+
 double Observation::note_seconds() const noexcept {
-  return timed_notes_seconds_ * static_cast<double>(kNotesToOneTimed) + kClockSeconds * static_cast<double>(notes_);
+  return timed_notes_seconds_ * static_cast<double>(kNotesToOneTimed) + kClockSeconds * static_cast<double>(notes_) +
+         looks_seconds_;
 }
 
 void Observation::choose_skips() {

@@ -28,12 +28,15 @@ class Observation {
   Observation(const Observation&) = delete;
   Observation& operator=(const Observation&) = delete;
 
-  /// Whether the next call is to be timed, and given to note(). Most are; where calls are so short that this would cost
-  /// too much, one stands for several. Costs some nanoseconds. Who times calls anyway need not ask.
-  [[nodiscard]] bool wants_note() noexcept;
-  /// The library's own call, which took so long. Calls that are too small to be compressed are welcome, too: they show
-  /// the latency.
+  /// The library's own call, which took so long. Where calls are so short that keeping this would cost too much, one
+  /// stands for several. Calls that are too small to be compressed are welcome, too: they show the latency.
   void note(const ObservedClass& what, std::uint64_t bytes, double seconds);
+  /// The same for a caller that leaves calls out by itself, as next_look() tells it: the call stands for `calls`.
+  void note_for(const ObservedClass& what, std::uint64_t bytes, double seconds, std::uint64_t calls);
+  /// How many calls like this one, the `call`th, may go without a look, where looking at it took `cost` seconds beside
+  /// the `call_seconds` that such calls take themselves. Ranks that look equally often look at the same calls, so that
+  /// they do not wait for each other in turn; one that looks half as often looks at some of these.
+  [[nodiscard]] std::uint64_t next_look(std::uint64_t call, double cost, double call_seconds) noexcept;
 
   /// Whether sample() is to be called for the next call of the class: now and then, as far as its cost allows. False
   /// where the class would not be compressed, and where it was not noted yet.
@@ -83,6 +86,7 @@ class Observation {
     std::optional<ObservedTotals::Transfer> transfer = {};
   };
 
+  [[nodiscard]] bool wants_note() noexcept;
   [[nodiscard]] Class* class_of(const ObservedClass& what, std::uint64_t bytes);
   void note_locked(const ObservedClass& what, std::uint64_t bytes, double seconds, std::uint64_t weight);
   [[nodiscard]] double note_seconds() const noexcept;
@@ -98,6 +102,8 @@ class Observation {
   std::uint32_t mean_skip_ = 0;
   std::uint64_t notes_ = 0;
   double timed_notes_seconds_ = 0;  // of one in kNotesToOneTimed
+  std::uint64_t looks_ = 0;
+  double looks_seconds_ = 0;
   double sample_seconds_ = 0;
   double seconds_a_byte_;  // of a sample
   bool sampling_ = false;  // in some thread

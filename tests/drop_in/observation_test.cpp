@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "drop_in/auto_call.hpp"
@@ -347,7 +348,7 @@ TEST(Observation, CountsCallsByQuartersOfAClassAndForgetsNone) {
 
 // Calls of a microsecond, a million in a second: one note stands for many, and the two sizes that take turns both
 // count.
-TEST(Observation, CostsLittleWhereTheCallerDoesNotAskEither) {
+TEST(Observation, CostsLittleWhereCallsAreShort) {
   const plan::CallPlanner planner = planner_of("");
   Observation observation(planner);
   const auto begin = Observation::Clock::now();
@@ -361,29 +362,35 @@ TEST(Observation, CostsLittleWhereTheCallerDoesNotAskEither) {
               4096);
 }
 
-TEST(Observation, CostsLittleWhereCallsAreShort) {
+// A look that takes a microsecond: at one of many short calls, at every long one.
+TEST(Observation, LooksAtFewOfShortCallsAndStandsForAll) {
   const plan::CallPlanner planner = planner_of("");
   Observation observation(planner);
-  const auto begin = Observation::Clock::now();
-  std::uint64_t calls = 0;
-  std::uint64_t noted = 0;
-  while (std::chrono::duration<double>(Observation::Clock::now() - begin).count() < 0.5) {
-    const std::uint64_t bytes = calls++ % 2 == 0 ? 1 << 10 : 1 << 12;
-    if (observation.wants_note()) {
-      ++noted;
-      observation.note(observed_class(bytes, 2), bytes, 1e-6);
+  for (const double call_seconds : {4e-6, 1e-3}) {
+    std::uint64_t since = 0;
+    std::uint64_t left = 0;
+    std::uint64_t looks = 0;
+    constexpr std::uint64_t kCalls = 100000;
+    const auto bytes = static_cast<std::uint64_t>(call_seconds * 1e9);
+    for (std::uint64_t call = 0; call < kCalls; ++call) {
+      ++since;
+      if (left > 0) {
+        --left;
+        continue;
+      }
+      ++looks;
+      observation.note_for(observed_class(bytes, 2), bytes, call_seconds, std::exchange(since, 0));
+      left = observation.next_look(call + 1, 1e-6, call_seconds);
     }
+    EXPECT_LE(static_cast<double>(looks) * 1e-6, 0.003 * static_cast<double>(kCalls) * call_seconds);
+    EXPECT_GE(static_cast<double>(looks), std::min<double>(kCalls, 0.001 * kCalls * call_seconds / 1e-6));
+    const Observed observed = observation.observed();
+    const auto& totals = observed.classes.at(observed_class(bytes, 2));
+    EXPECT_NEAR(static_cast<double>(totals.calls()), kCalls, 1024);
+    EXPECT_NEAR(totals.sizes.at(0).seconds + totals.sizes.at(1).seconds + totals.sizes.at(2).seconds +
+                    totals.sizes.at(3).seconds,
+                static_cast<double>(totals.calls()) * call_seconds, 1e-6);
   }
-  EXPECT_LT(noted, calls / 4);
-  const double run = std::chrono::duration<double>(Observation::Clock::now() - begin).count();
-  EXPECT_LT(observation.cost_seconds(), 0.01 * run);
-  const Observed observed = observation.observed();
-  double both = 0;
-  for (const auto& [what, totals] : observed.classes) {
-    EXPECT_NEAR(static_cast<double>(totals.calls()), static_cast<double>(calls) / 2, 0.2 * static_cast<double>(calls));
-    both += static_cast<double>(totals.calls());
-  }
-  EXPECT_NEAR(both, static_cast<double>(calls), 4096);
 }
 
 TEST(Observation, NamesTheClassesOfMostBytesForRealMessages) {

@@ -153,7 +153,7 @@ TEST(AutoCodec, TiersAreMeasuredApartAndChosenFor) {
   });
   Policy policy = automatic(R"(["int8"])");
   policy.defaults.algorithm = Algorithm::hierarchical;
-  run_ranks(throttled_world(4, "40Mbit/s", {0, 1, 0, 1}), [&](const std::shared_ptr<Transport>& transport) {
+  run_ranks(throttled_world(4, "10Mbit/s", {0, 1, 0, 1}), [&](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session session(transport, policy);
     add_all(session, gradients);
