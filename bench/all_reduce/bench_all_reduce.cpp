@@ -84,7 +84,7 @@ Table make_table(bool emulated, bool predicted) {
 }
 
 Json make_row(const ContenderRecipe& recipe, const Measurement& result, int ranks, std::uint64_t bytes,
-              const LinkText& link, const Options& options, const tuning::Cost& predicted) {
+              const LinkText& link, const Options& options, const exchange::Cost& predicted) {
   const double p50 = median(result.seconds);
   const double perfect = ring_bytes(ranks, static_cast<double>(bytes)) / link.rate;
   Json row;
@@ -177,8 +177,8 @@ int run(Options options) {
   for (const std::uint64_t bytes : options.sizes()) {
     const auto results = measure(recipes, options, bytes);
     for (std::size_t i = 0; i < recipes.size(); ++i) {
-      const tuning::Cost predicted =
-          predictor ? predictor->cost(recipes[i], static_cast<double>(bytes) / 4) : tuning::Cost();
+      const exchange::Cost predicted =
+          predictor ? predictor->cost(recipes[i], static_cast<double>(bytes) / 4) : exchange::Cost();
       const Json row = make_row(recipes[i], results[i], ranks, bytes, link, options, predicted);
       table.add(table_row(row, bytes));
       report["rows"].push_back(row);

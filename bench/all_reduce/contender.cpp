@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "exchange/default_codecs.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 #include "policy/stage.hpp"
@@ -73,7 +74,7 @@ ContenderRecipe gradwire_contender(const Options& options, const std::string& co
   }
   const bool tiered = call.algorithm == Algorithm::hierarchical;
   if (tiered) {
-    call.intra_codec = policy::intra_codec(
+    call.intra_codec = exchange::intra_codec(
         call.codec, options.intra.empty() ? std::nullopt : std::optional(CodecSpec::parse(options.intra)));
   }
   const bool feedback =

@@ -12,10 +12,10 @@
 #include "bench/all_reduce/process.hpp"
 #include "bench/support/samples.hpp"
 #include "bench/support/table.hpp"
+#include "exchange/default_codecs.hpp"
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/transport.hpp"
-#include "policy/stage.hpp"
 #include "tuning/codec_speed.hpp"
 
 namespace gradwire::bench {
@@ -141,7 +141,7 @@ Predictor::Predictor(const Options& options, double bytes_per_second)
   }
 }
 
-const tuning::CodecCost& Predictor::cost_of(const std::string& codec, bool feedback) {
+const exchange::CodecCost& Predictor::cost_of(const std::string& codec, bool feedback) {
   const auto [found, added] = costs_.try_emplace({codec, feedback});
   if (added) {
     const auto cost = tuning::measure_codec(CodecSpec::parse(codec), feedback, std::chrono::milliseconds(100), kTiles);
@@ -150,23 +150,23 @@ const tuning::CodecCost& Predictor::cost_of(const std::string& codec, bool feedb
   return found->second;
 }
 
-tuning::Cost Predictor::cost(const ContenderRecipe& recipe, double elements) {
+exchange::Cost Predictor::cost(const ContenderRecipe& recipe, double elements) {
   if (recipe.implementation != "gradwire") {
-    return tuning::dense_cost(cluster_, elements, sizeof(float));  // a ring, whatever they do
+    return exchange::dense_cost(cluster_, elements, sizeof(float));  // a ring, whatever they do
   }
   const CodecSpec codec = CodecSpec::parse(recipe.codec);
-  const tuning::CodecCost first = cost_of(recipe.codec, recipe.error_feedback);
+  const exchange::CodecCost first = cost_of(recipe.codec, recipe.error_feedback);
   if (recipe.algorithm == "hierarchical" && cluster_.ranks_per_node > 1) {
-    return tuning::hierarchical_cost(cluster_, elements, cost_of(recipe.intra, recipe.error_feedback), first,
-                                     chunk_bytes_);
+    return exchange::hierarchical_cost(cluster_, elements, cost_of(recipe.intra, recipe.error_feedback), first,
+                                       chunk_bytes_);
   }
   if (recipe.algorithm == "one_shot") {
-    return tuning::one_shot_cost(cluster_, elements, first, chunk_bytes_);
+    return exchange::one_shot_cost(cluster_, elements, first, chunk_bytes_);
   }
-  const CodecSpec hop = recipe.second_hop.empty() ? policy::default_second_hop(codec, cluster_.ranks)
+  const CodecSpec hop = recipe.second_hop.empty() ? exchange::default_second_hop(codec, cluster_.ranks)
                                                   : CodecSpec::parse(recipe.second_hop);
-  const tuning::CodecCost second = cost_of(hop.to_string(), recipe.error_feedback);
-  return tuning::two_shot_cost(cluster_, elements, first, second, chunk_bytes_);
+  const exchange::CodecCost second = cost_of(hop.to_string(), recipe.error_feedback);
+  return exchange::two_shot_cost(cluster_, elements, first, second, chunk_bytes_);
 }
 
 std::string Predictor::describe() const {

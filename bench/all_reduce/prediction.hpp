@@ -7,7 +7,7 @@
 
 #include "bench/all_reduce/contender.hpp"
 #include "bench/all_reduce/options.hpp"
-#include "tuning/cost_model.hpp"
+#include "exchange/model/cost_model.hpp"
 
 namespace gradwire::bench {
 
@@ -18,16 +18,16 @@ class Predictor {
 
   /// The same on every rank. Measures codecs that it sees for the first
   /// time: collective over the world.
-  [[nodiscard]] tuning::Cost cost(const ContenderRecipe& recipe, double elements);
+  [[nodiscard]] exchange::Cost cost(const ContenderRecipe& recipe, double elements);
   /// The model's inputs besides codecs, for people.
   [[nodiscard]] std::string describe() const;
 
  private:
-  [[nodiscard]] const tuning::CodecCost& cost_of(const std::string& codec, bool feedback);
+  [[nodiscard]] const exchange::CodecCost& cost_of(const std::string& codec, bool feedback);
 
-  tuning::Cluster cluster_;
+  exchange::Cluster cluster_;
   double chunk_bytes_;
-  std::map<std::pair<std::string, bool>, tuning::CodecCost> costs_;
+  std::map<std::pair<std::string, bool>, exchange::CodecCost> costs_;
 };
 
 }  // namespace gradwire::bench

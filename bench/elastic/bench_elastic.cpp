@@ -14,8 +14,8 @@
 #include "base/units.hpp"
 #include "bench/support/mpi_program.hpp"
 #include "bench/support/samples.hpp"
+#include "exchange/residuals/residual_store.hpp"
 #include "gradwire/mpi.hpp"
-#include "plan/residual_store.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -63,8 +63,8 @@ std::unique_ptr<Trained> make(std::size_t count, const std::function<Session()>&
 // Seconds in which a store takes what encoders of a step of `count` elements leave, tile by tile.
 double writing_seconds(std::uint64_t count) {
   constexpr std::uint64_t kTile = 4096;
-  plan::ResidualStore store;
-  const plan::ResidualKey key{0, codec::EncodeSite::local};
+  exchange::ResidualStore store;
+  const exchange::ResidualKey key{0, codec::EncodeSite::local};
   const std::vector<float> tile(kTile);
   store.keep(key, 0, count);
   const auto pass = [&] {

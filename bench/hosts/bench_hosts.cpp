@@ -11,15 +11,15 @@
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/table.hpp"
-#include "collective/reduction.hpp"
+#include "exchange/reduction.hpp"
 #include "gradwire/link.hpp"
 #include "tests/support/simulated_links.hpp"
 
 namespace gradwire::bench {
 namespace {
 
-using collective::SimulatedLink;
-using collective::SimulatedLinks;
+using exchange::SimulatedLink;
+using exchange::SimulatedLinks;
 
 struct Options {
   std::vector<std::string> hosts{"2", "4", "8", "64", "512"};
@@ -41,15 +41,15 @@ double seconds(std::chrono::nanoseconds duration) { return std::chrono::duration
 
 Outcome simulate(int hosts, const std::string& codec, std::uint64_t bytes, const SimulatedLink& link) {
   constexpr int kCallsBefore = 2;  // in which the window learns
-  std::vector<collective::Schedule> schedules;
-  std::optional<collective::HopCodecs> codecs;
+  std::vector<exchange::Schedule> schedules;
+  std::optional<exchange::HopCodecs> codecs;
   for (int rank = 0; rank < hosts; ++rank) {
     const CodecSpec spec = CodecSpec::parse(codec);
-    auto [call, schedule] = collective::resolve({.codec = spec, .count = bytes / sizeof(float)}, {rank, hosts});
+    auto [call, schedule] = exchange::resolve({.codec = spec, .count = bytes / sizeof(float)}, {rank, hosts});
     codecs = call.codecs;
     schedules.push_back(std::move(schedule));
   }
-  const auto frame_bytes = [&](const collective::Step& step) {
+  const auto frame_bytes = [&](const exchange::Step& step) {
     return codecs->of(step.hop).frame_bytes(step.chunk.count);
   };
   SimulatedLinks links(hosts, link, {});

@@ -14,8 +14,8 @@
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/table.hpp"
+#include "exchange/model/cost_model.hpp"
 #include "plot/svg_plot.hpp"
-#include "tuning/cost_model.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -32,11 +32,11 @@ struct Speedup {
 double bytes_per_second(double gbit) { return gbit * 1e9 / 8; }
 
 // As two_shot, a byte of the message for an element.
-double compressed_seconds(const CallCost& call, const tuning::Cluster& cluster) {
+double compressed_seconds(const CallCost& call, const exchange::Cluster& cluster) {
   const double sent = 2.0 * (cluster.ranks - 1) / cluster.ranks * call.bytes;  // elements in both hops
-  const tuning::CodecCost codec{call.wire_bytes / sent, call.encode_seconds / call.bytes,
-                                call.decode_seconds / call.bytes};
-  return tuning::two_shot_cost(cluster, call.bytes, codec, codec).total;
+  const exchange::CodecCost codec{call.wire_bytes / sent, call.encode_seconds / call.bytes,
+                                  call.decode_seconds / call.bytes};
+  return exchange::two_shot_cost(cluster, call.bytes, codec, codec).total;
 }
 
 // From a lab whose link is this one (a link carries a little less than its nominal rate), else predicted.
@@ -48,8 +48,8 @@ Speedup speedup(const Row& row, double gbit, int ranks, double latency_seconds, 
       return {gbit, *value, true};
     }
   }
-  const tuning::Cluster cluster{.ranks = ranks, .inter = {latency_seconds, bytes_per_second(gbit)}};
-  return {gbit, tuning::dense_cost(cluster, row.cost.bytes, 1).total / compressed_seconds(row.cost, cluster), false};
+  const exchange::Cluster cluster{.ranks = ranks, .inter = {latency_seconds, bytes_per_second(gbit)}};
+  return {gbit, exchange::dense_cost(cluster, row.cost.bytes, 1).total / compressed_seconds(row.cost, cluster), false};
 }
 
 double gigabytes_per_second(double bytes, double seconds) { return seconds > 0 ? bytes / seconds / 1e9 : NAN; }

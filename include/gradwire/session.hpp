@@ -20,6 +20,7 @@
 #include "gradwire/policy.hpp"
 #include "gradwire/processes.hpp"
 #include "gradwire/statistics.hpp"
+#include "gradwire/step.hpp"
 #include "gradwire/table.hpp"
 #include "gradwire/threading.hpp"
 #include "gradwire/transport.hpp"
@@ -35,46 +36,6 @@ using MakeRunner = std::function<std::unique_ptr<Runner>(std::shared_ptr<Transpo
 Session make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options);
 Session make_session(std::shared_ptr<Processes> processes, MakeRunner make, Policy policy, SessionOptions options);
 }  // namespace session
-
-/// What a step with NaN or Inf in a gradient does.
-enum class Nonfinite : std::uint8_t {
-  automatic,  // propagate; skip once set_loss_scale() was called
-  propagate,  // reduced like any step, but where it flushes or is the last one before local steps, which is skipped:
-              // the result is not finite on any rank, and residuals of the blocks concerned stay. What healthy ranks
-              // sent in a step that the caller then skips is lost, and so are residuals that an exact step carried
-  skip,       // ranks look and agree before anything is encoded: nothing is reduced and no residual changes. Buckets
-              // therefore start only once all tensors are ready: no overlap with the backward pass
-};
-
-/// What finish() found; the same on every rank, but for `nonfinite` over device memory.
-struct StepOutcome {
-  std::uint64_t step = 0;            // the one that ended
-  bool skipped = false;              // nothing was reduced: gradients are each rank's own, as before ready()
-  bool nonfinite = false;            // NaN or Inf in a result, or in the gradients of a skipped step; over device
-                                     // memory what this rank knew when finish() was called (docs/gpu.md)
-  std::vector<int> nonfinite_ranks;  // of a skipped step: whose gradients they were
-  // Of a session over Processes (docs/elastic.md).
-  bool world_changed = false;  // other ranks take part from here on; rank() and world_size() are new
-  bool repeat = false;         // and nothing of this step was delivered: make its gradients again, step() is as before
-};
-
-/// Who takes part from here on. Ranks are those of the world before, but for `rank` and `world_size`.
-struct WorldChange {
-  std::uint32_t epoch = 0;  // number of the new world
-  int rank = 0;             // of this process, now
-  int world_size = 1;
-  int old_rank = 0;
-  int old_world_size = 1;
-  std::vector<int> lost = {};                // ended, or were left out; ascending
-  std::vector<std::string> lost_names = {};  // what is known of each
-  std::vector<int> joined = {};              // ranks of the world now, of spares and processes that came; ascending
-  std::vector<std::string> joined_names = {};
-  /// What ranks that ended had yet to send, as far as this rank has a copy that counts ([elastic] replicate): it is
-  /// sent with this rank's own. The rank, of the world before; and the step after which the copy was made: what it
-  /// dropped since is lost.
-  std::vector<std::pair<int, std::uint64_t>> residuals_kept = {};
-  double seconds = 0;  // from the first sign of it on this rank until the new world was there
-};
 
 struct SessionOptions {
   Reduction reduction = Reduction::mean;
@@ -100,20 +61,6 @@ struct TensorOptions {
   /// names the tensor, in the finish() after that step. Over device memory it is memory of that device, it keeps its
   /// values in the order of the session's stream, and the comparison is in finish() itself, which then waits.
   std::span<const float> scale = {};
-};
-
-/// Identifies a tensor of a session; the order of add().
-enum class TensorId : std::uint32_t {};
-
-/// Identifies a table of a session; the order of add_table().
-enum class TableId : std::uint32_t {};
-
-/// What ready() set going: one bucket of one step. A default one (from ready() under no_sync) is always done.
-struct Ticket {
-  static constexpr std::uint32_t kNothing = ~0U;
-  std::uint64_t step = 0;
-  std::uint32_t bucket = kNothing;
-  std::uint32_t session = 0;  // which one of this process, from 1; 0: not said
 };
 
 class Session {

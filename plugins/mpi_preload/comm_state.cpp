@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "exchange/peers.hpp"
+#include "plan/hash.hpp"
 #include "plugins/mpi_preload/child.hpp"
 #include "plugins/mpi_preload/consent.hpp"
 #include "plugins/mpi_preload/describe.hpp"
@@ -15,7 +17,6 @@
 #include "plugins/mpi_preload/quiet_errors.hpp"
 #include "plugins/mpi_preload/reduce.hpp"
 #include "plugins/mpi_preload/requests.hpp"
-#include "session/peers.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_faults.hpp"
 
@@ -386,7 +387,7 @@ std::vector<int> CommState::find_ranks() const {
 }
 
 drop_in::CommunicatorName CommState::find_name() const {
-  drop_in::CommunicatorName found{.ranks = session::hash_of(ranks.data(), ranks.size() * sizeof(int), 0),
+  drop_in::CommunicatorName found{.ranks = plan::hash_of(ranks.data(), ranks.size() * sizeof(int), 0),
                                   .size = static_cast<std::uint32_t>(size),
                                   .first = static_cast<std::uint32_t>(ranks.front())};
   return found;

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "drop_in/configuration.hpp"
+#include "plan/hash.hpp"
 #include "plugins/mpi_preload/process.hpp"
-#include "session/peers.hpp"
 #include "transport/backoff.hpp"
 
 namespace gradwire::mpi_preload {
@@ -34,7 +34,7 @@ class Board final : public transport::NoticeListener {
  public:
   explicit Board(const Waiting& waiting) : waiting_(waiting) {
     constexpr std::uint64_t kNoNumber = std::uint64_t{1} << 63;  // numbers of communicators never have this bit
-    key_ = session::hash_of(waiting.ranks.data(), waiting.ranks.size() * sizeof(int), 0) | kNoNumber;
+    key_ = plan::hash_of(waiting.ranks.data(), waiting.ranks.size() * sizeof(int), 0) | kNoNumber;
   }
   ~Board() override {
     if (pinned_) {

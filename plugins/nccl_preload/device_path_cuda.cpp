@@ -2,7 +2,7 @@
 // is linked in and shares the job's primary context.
 #include <cuda_runtime_api.h>
 
-#include "collective/stream/stream_cuda_device.hpp"
+#include "exchange/stream/stream_cuda_device.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 
@@ -13,11 +13,11 @@ class CudaLink final : public drop_in::DeviceLink {
  public:
   CudaLink(std::unique_ptr<CallerMessages> messages, int device) : device_(std::move(messages), device, nullptr) {}
 
-  [[nodiscard]] collective::StreamDevice& device() noexcept override { return device_; }
+  [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
   void set_caller(void* stream) override { device_.set_caller(static_cast<cudaStream_t>(stream)); }
 
  private:
-  collective::CudaDevice device_;
+  exchange::CudaDevice device_;
 };
 
 }  // namespace

@@ -1,12 +1,13 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
+#include "exchange/default_codecs.hpp"
+#include "exchange/model/algorithm_choice.hpp"
 #include "gradwire/policy.hpp"
 #include "plan/call_plan.hpp"
 #include "policy/rule.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
-#include "tuning/algorithm_choice.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -24,7 +25,7 @@ std::vector<std::string> row(const std::string& rule, const std::string& line, c
           matches,
           policy::to_string(stages, policy::make_levels(policy, ranks, all.tiers.intra_codec)),
           std::string(to_string(policy.algorithm)),
-          (policy.is_auto() ? "up to " : "") + format_number(kF32Bits / policy::bits_per_element(smallest), 3)};
+          (policy.is_auto() ? "up to " : "") + format_number(kF32Bits / exchange::bits_per_element(smallest), 3)};
 }
 
 // What jobs without a session make of it.
@@ -59,14 +60,14 @@ void print_algorithms(const std::string& who, const TensorPolicy& policy, const 
   if (ranks % each != 0) {
     return;  // a session refuses it
   }
-  const auto tiers = collective::Tiers::in_rows(static_cast<std::uint32_t>(each), ranks);
+  const auto tiers = exchange::Tiers::in_rows(static_cast<std::uint32_t>(each), ranks);
   out << "algorithm of " << who << ", "
       << (all.tiers.ranks_per_node ? tiers.describe() : "where each node has one rank") << ": "
-      << tuning::algorithms_by_size({.codec = policy.codec,
-                                     .second_hop = policy.second_hop,
-                                     .intra = all.tiers.intra_codec,
-                                     .native = !all.deterministic && policy.warmup.empty() && !policy.is_auto()},
-                                    tiers, all.link)
+      << exchange::algorithms_by_size({.codec = policy.codec,
+                                       .second_hop = policy.second_hop,
+                                       .intra = all.tiers.intra_codec,
+                                       .native = !all.deterministic && policy.warmup.empty() && !policy.is_auto()},
+                                      tiers, all.link)
       << '\n';
 }
 

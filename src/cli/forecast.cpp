@@ -5,16 +5,16 @@
 #include <optional>
 #include <utility>
 
+#include "exchange/default_codecs.hpp"
 #include "gradwire/error.hpp"
 #include "plan/plan.hpp"
-#include "policy/stage.hpp"
 
 namespace gradwire::cli {
 namespace {
 
 constexpr double kWorthwhile = 0.05;  // quality is not given up for less
 
-const tuning::CodecCost& cost_of(std::span<const Candidate> candidates, const CodecSpec& codec) {
+const exchange::CodecCost& cost_of(std::span<const Candidate> candidates, const CodecSpec& codec) {
   const auto found = std::find_if(candidates.begin(), candidates.end(),
                                   [&](const Candidate& candidate) { return candidate.codec == codec; });
   if (found == candidates.end()) {
@@ -36,39 +36,39 @@ double dense_bytes(DType dtype) { return static_cast<double>(element_bytes(dtype
 
 // Codecs by which a bucket travels, as a session chooses them.
 struct Hops {
-  tuning::CodecCost first;  // of hierarchical: between nodes
-  tuning::CodecCost second;
-  tuning::CodecCost intra;
+  exchange::CodecCost first;  // of hierarchical: between nodes
+  exchange::CodecCost second;
+  exchange::CodecCost intra;
 };
 
-Hops hops_of(const tuning::Cluster& cluster, const plan::Bucket& bucket, const CodecSpec& codec, Algorithm algorithm,
+Hops hops_of(const exchange::Cluster& cluster, const plan::Bucket& bucket, const CodecSpec& codec, Algorithm algorithm,
              std::span<const Candidate> candidates) {
   const CodecSpec inside =
-      algorithm == Algorithm::hierarchical ? policy::intra_codec(codec, std::nullopt) : CodecSpec::exact();
-  Hops hops{cost_of(candidates, codec), cost_of(candidates, policy::default_second_hop(codec, cluster.ranks)),
+      algorithm == Algorithm::hierarchical ? exchange::intra_codec(codec, std::nullopt) : CodecSpec::exact();
+  Hops hops{cost_of(candidates, codec), cost_of(candidates, exchange::default_second_hop(codec, cluster.ranks)),
             cost_of(candidates, inside)};
   if (codec == CodecSpec::exact()) {
-    for (tuning::CodecCost* hop : {&hops.first, &hops.second, &hops.intra}) {
+    for (exchange::CodecCost* hop : {&hops.first, &hops.second, &hops.intra}) {
       hop->bytes *= dense_bytes(bucket.dtype) / dense_bytes(DType::f32);
     }
   }
   return hops;
 }
 
-tuning::Cost bucket_cost(const tuning::Cluster& cluster, const plan::Bucket& bucket, Algorithm algorithm,
-                         const Hops& hops) {
+exchange::Cost bucket_cost(const exchange::Cluster& cluster, const plan::Bucket& bucket, Algorithm algorithm,
+                           const Hops& hops) {
   const auto elements = static_cast<double>(bucket.count);
-  const tuning::Cost frames = algorithm == Algorithm::hierarchical
-                                  ? tuning::hierarchical_cost(cluster, elements, hops.intra, hops.first)
-                                  : tuning::two_shot_cost(cluster, elements, hops.first, hops.second);
+  const exchange::Cost frames = algorithm == Algorithm::hierarchical
+                                    ? exchange::hierarchical_cost(cluster, elements, hops.intra, hops.first)
+                                    : exchange::two_shot_cost(cluster, elements, hops.first, hops.second);
   if (bucket.codec != CodecSpec::exact()) {
     return frames;
   }
-  const tuning::Cost ring = tuning::dense_cost(cluster, elements, dense_bytes(bucket.dtype));
+  const exchange::Cost ring = exchange::dense_cost(cluster, elements, dense_bytes(bucket.dtype));
   return ring.total <= frames.total ? ring : frames;
 }
 
-double sent_bytes(const tuning::Cluster& cluster, const plan::Bucket& bucket, Algorithm algorithm, const Hops& hops) {
+double sent_bytes(const exchange::Cluster& cluster, const plan::Bucket& bucket, Algorithm algorithm, const Hops& hops) {
   const auto elements = static_cast<double>(bucket.count);
   const auto others = [](double of) { return (of - 1) / of; };
   if (algorithm == Algorithm::hierarchical && bucket.codec != CodecSpec::exact()) {
@@ -79,7 +79,7 @@ double sent_bytes(const tuning::Cluster& cluster, const plan::Bucket& bucket, Al
   return others(cluster.ranks) * elements * (hops.first.bytes + hops.second.bytes);
 }
 
-Forecast forecast_one(const ModelFile& model, const tuning::Cluster& cluster, const CodecSpec& codec,
+Forecast forecast_one(const ModelFile& model, const exchange::Cluster& cluster, const CodecSpec& codec,
                       Algorithm algorithm, std::span<const Candidate> candidates) {
   Policy policy;
   policy.defaults.codec = codec;
@@ -90,23 +90,23 @@ Forecast forecast_one(const ModelFile& model, const tuning::Cluster& cluster, co
   const double forward = model.compute_seconds * (1 - model.backward);
   const double total = elements_of(model);
   Forecast result{.codec = codec, .algorithm = algorithm, .step = {}};
-  std::vector<tuning::BucketCost> buckets;
+  std::vector<exchange::BucketCost> buckets;
   double done = 0;
   for (const plan::Bucket& bucket : plan.buckets) {
     done += static_cast<double>(bucket.count);
     const Hops hops = hops_of(cluster, bucket, bucket.codec, algorithm, candidates);
-    const tuning::Cost cost = bucket_cost(cluster, bucket, algorithm, hops);
+    const exchange::Cost cost = bucket_cost(cluster, bucket, algorithm, hops);
     buckets.push_back({forward + (model.compute_seconds - forward) * std::min(1.0, done / total), cost.total});
     result.communication += cost.total;
     result.sent_bytes += sent_bytes(cluster, bucket, algorithm, hops);
   }
-  result.step = tuning::step_cost(model.compute_seconds, buckets);
+  result.step = exchange::step_cost(model.compute_seconds, buckets);
   return result;
 }
 
 }  // namespace
 
-std::vector<Forecast> forecast(const ModelFile& model, const tuning::Cluster& cluster,
+std::vector<Forecast> forecast(const ModelFile& model, const exchange::Cluster& cluster,
                                std::span<const Candidate> candidates) {
   std::vector<Forecast> forecasts;
   for (const Candidate& candidate : candidates) {

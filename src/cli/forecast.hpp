@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "cli/model_file.hpp"
+#include "exchange/model/cost_model.hpp"
 #include "gradwire/codec_spec.hpp"
-#include "tuning/cost_model.hpp"
 
 namespace gradwire::cli {
 
 /// A codec that may be advised, or that only serves as another one's second hop.
 struct Candidate {
   CodecSpec codec;
-  tuning::CodecCost cost;
+  exchange::CodecCost cost;
   bool offered = true;
 };
 
@@ -24,7 +24,7 @@ struct Forecast {
   CodecSpec codec;  // exact: uncompressed, the quicker of a ring and frames
   Algorithm algorithm =
       Algorithm::two_shot;  // of frames; hierarchical where nodes have several ranks and that is quicker
-  tuning::StepCost step;
+  exchange::StepCost step;
   double communication = 0;  // of all buckets, one after the other, in seconds
   double sent_bytes = 0;     // by one rank in a step
 };
@@ -33,7 +33,7 @@ struct Forecast {
 /// by default). Where nodes have several ranks, codecs without topk are tried with
 /// hierarchical too (bf16 inside, exact with exact). Gradients become ready evenly over the backward pass, the last
 /// layer first. `candidates` must hold `exact`, `bf16` and the default second hop of each.
-[[nodiscard]] std::vector<Forecast> forecast(const ModelFile& model, const tuning::Cluster& cluster,
+[[nodiscard]] std::vector<Forecast> forecast(const ModelFile& model, const exchange::Cluster& cluster,
                                              std::span<const Candidate> candidates);
 
 /// Which of them to use: the first, in the order given (best quality first), whose exposed communication is at most

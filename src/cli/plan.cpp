@@ -9,19 +9,20 @@
 #include "cli/commands.hpp"
 #include "cli/forecast.hpp"
 #include "cli/measured_loss.hpp"
+#include "exchange/default_codecs.hpp"
+#include "exchange/model/sizes.hpp"
 #include "gradwire/error.hpp"
 #include "plot/svg_plot.hpp"
 #include "policy/stage.hpp"
 #include "tuning/codec_speed.hpp"
-#include "tuning/sizes.hpp"
 
 namespace gradwire::cli {
 namespace {
 
 using cli::Candidate;
 using cli::Forecast;
-using tuning::Cluster;
-using tuning::CodecCost;
+using exchange::Cluster;
+using exchange::CodecCost;
 
 struct Scale {
   Cluster cluster;
@@ -57,16 +58,17 @@ std::vector<Candidate> candidates_of(const PlanCommandOptions& options) {
   }
   for (const Candidate& candidate : std::vector(candidates)) {
     for (const int ranks : options.ranks) {
-      add(policy::default_second_hop(candidate.codec, ranks), false);
+      add(exchange::default_second_hop(candidate.codec, ranks), false);
     }
   }
   return candidates;
 }
 
 // What keeps a rank's part of the link full, and whether its frames may take so much memory.
-std::string in_flight_text(const tuning::Cluster& cluster) {
-  const std::uint64_t needed = tuning::window_memory(cluster);
-  std::string text = format_bytes(tuning::window_of(cluster)) + " of a rank keep the link full, its frames may take " +
+std::string in_flight_text(const exchange::Cluster& cluster) {
+  const std::uint64_t needed = exchange::window_memory(cluster);
+  std::string text = format_bytes(exchange::window_of(cluster)) +
+                     " of a rank keep the link full, its frames may take " +
                      format_bytes(static_cast<std::uint64_t>(cluster.in_flight_bytes));
   if (static_cast<double>(needed) > cluster.in_flight_bytes) {
     text += ": less than the " + format_bytes(needed) + " that takes, so the link carries less; see --in-flight, and " +
@@ -76,7 +78,7 @@ std::string in_flight_text(const tuning::Cluster& cluster) {
 }
 
 void print_assumptions(const PlanCommandOptions& options, const cli::ModelFile& model,
-                       const std::vector<Candidate>& candidates, const tuning::Cluster& cluster, std::ostream& out) {
+                       const std::vector<Candidate>& candidates, const exchange::Cluster& cluster, std::ostream& out) {
   double elements = 0;
   for (const TensorInfo& layer : model.layers) {
     elements += static_cast<double>(layer.count);
@@ -227,8 +229,8 @@ int plan(const PlanCommandOptions& options, std::ostream& out) {
   check(options);
   const cli::ModelFile model = cli::ModelFile::load(options.layers);
   const double target = parse_fraction(options.target_exposed);
-  const tuning::LinkCost inter{seconds_of(options.latency), parse_rate(options.link)};
-  const tuning::LinkCost intra{seconds_of(options.intra_latency), parse_rate(options.intra_link)};
+  const exchange::LinkCost inter{seconds_of(options.latency), parse_rate(options.link)};
+  const exchange::LinkCost intra{seconds_of(options.intra_latency), parse_rate(options.intra_link)};
   const auto in_flight = static_cast<double>(parse_bytes(options.in_flight));
   const std::vector<Candidate> candidates = candidates_of(options);
   std::vector<int> worlds = options.ranks;

@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "base/current_error.hpp"
-#include "collective/reduction.hpp"
+#include "exchange/reduction.hpp"
 
 namespace gradwire::drop_in {
 namespace {
 
-using collective::CurrentDevice;
-using Queue = collective::StreamBackend::Queue;
+using exchange::CurrentDevice;
+using Queue = exchange::StreamBackend::Queue;
 
 // What a rank says of itself, as bytes.
 struct DeviceRank {
@@ -39,7 +39,7 @@ bool any_twice(std::vector<std::uint64_t> values) {
 // A group of messages that is closed also where one of them fails: the library keeps it open for the thread otherwise.
 class MessageGroup {
  public:
-  explicit MessageGroup(collective::StreamBackend& backend) : backend_(backend) { backend_.begin_group(); }
+  explicit MessageGroup(exchange::StreamBackend& backend) : backend_(backend) { backend_.begin_group(); }
   ~MessageGroup() {
     if (open_) {
       try {
@@ -57,7 +57,7 @@ class MessageGroup {
   }
 
  private:
-  collective::StreamBackend& backend_;
+  exchange::StreamBackend& backend_;
   bool open_ = true;
 };
 
@@ -185,7 +185,7 @@ void DeviceMember::run(std::span<const Job> jobs) {
       device_.follow_caller();
     }
   }
-  std::vector<std::shared_ptr<const collective::StreamExecution>> executions;
+  std::vector<std::shared_ptr<const exchange::StreamExecution>> executions;
   for (const Job& job : jobs) {
     executions.push_back(enqueue(job, static_cast<std::uint32_t>(executions.size())));
   }
@@ -204,30 +204,30 @@ void DeviceMember::run(std::span<const Job> jobs) {
   }
 }
 
-collective::ChunkSize DeviceMember::chunk_bytes() const {
+exchange::ChunkSize DeviceMember::chunk_bytes() const {
   const std::optional<std::uint64_t>& asked = configuration_.planner.policy().chunk_bytes;
-  return {asked.value_or(collective::stream_chunk_bytes(world_)), asked.has_value()};
+  return {asked.value_or(exchange::stream_chunk_bytes(world_)), asked.has_value()};
 }
 
-std::shared_ptr<const collective::StreamExecution> DeviceMember::enqueue(const Job& job, std::uint32_t index) {
+std::shared_ptr<const exchange::StreamExecution> DeviceMember::enqueue(const Job& job, std::uint32_t index) {
   const DeviceReduce& reduce = job.reduce;
   const Router::Route& route = job.route;
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
   const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
   const bool feedback = route.keeps && route.resets == resets_;
   const bool held = feedback && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
-  collective::Resolved resolved = collective::resolve(
-      {.function = scatters ? collective::Function::reduce_scatter : collective::Function::all_reduce,
-       .algorithm = route.algorithm == Algorithm::automatic ? Algorithm::two_shot : route.algorithm,
-       .codec = route.stage.codec,
-       .second_hop = route.stage.second_hop,
-       .dtype = reduce.dtype,
-       .count = count,
-       .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), reduce.count),
-       .feedback = feedback,
-       .held = {.any = held},
-       .chunk_bytes = chunk_bytes()},
-      {rank_, world_});
+  exchange::Resolved resolved =
+      exchange::resolve({.function = scatters ? exchange::Function::reduce_scatter : exchange::Function::all_reduce,
+                         .algorithm = route.algorithm == Algorithm::automatic ? Algorithm::two_shot : route.algorithm,
+                         .codec = route.stage.codec,
+                         .second_hop = route.stage.second_hop,
+                         .dtype = reduce.dtype,
+                         .count = count,
+                         .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), reduce.count),
+                         .feedback = feedback,
+                         .held = {.any = held},
+                         .chunk_bytes = chunk_bytes()},
+                        {rank_, world_});
   const Residuals residuals = feedback ? open_residuals(*route.keeps, resolved.call.residuals) : Residuals{};
   return executor_.start(
       std::move(resolved.schedule),
@@ -245,7 +245,7 @@ std::shared_ptr<const collective::StreamExecution> DeviceMember::enqueue(const J
        .name = std::string(name_of(route.what.function)) + " of " + std::to_string(count) + " elements"});
 }
 
-DeviceMember::Residuals DeviceMember::open_residuals(std::size_t place, const collective::ResidualUse& use) {
+DeviceMember::Residuals DeviceMember::open_residuals(std::size_t place, const exchange::ResidualUse& use) {
   residuals_.resize(std::max(residuals_.size(), place + 1));
   make_room(residuals_[place].local, use.local);
   make_room(residuals_[place].owner, use.owned);
@@ -253,7 +253,7 @@ DeviceMember::Residuals DeviceMember::open_residuals(std::size_t place, const co
   return residuals_[place];
 }
 
-void DeviceMember::make_room(collective::DeviceRange<float>& range, const collective::ResidualUse::Range& wanted) {
+void DeviceMember::make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted) {
   if (range.data != nullptr || wanted.count == 0) {
     return;
   }

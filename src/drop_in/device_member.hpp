@@ -11,9 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "collective/stream/stream_device.hpp"
-#include "collective/stream/stream_executor.hpp"
 #include "drop_in/router.hpp"
+#include "exchange/stream/stream_device.hpp"
+#include "exchange/stream/stream_executor.hpp"
 
 namespace gradwire::drop_in {
 
@@ -26,7 +26,7 @@ class DeviceLink {
   DeviceLink& operator=(const DeviceLink&) = delete;
   virtual ~DeviceLink() = default;
 
-  [[nodiscard]] virtual collective::StreamDevice& device() noexcept = 0;
+  [[nodiscard]] virtual exchange::StreamDevice& device() noexcept = 0;
   /// The stream that follow_caller() and lead_caller() are about from now on: a handle of the library.
   virtual void set_caller(void* stream) = 0;
 };
@@ -101,8 +101,8 @@ class DeviceMember {
  private:
   // What error feedback keeps of one call of the step.
   struct Residuals {
-    collective::DeviceRange<float> local = {};
-    collective::DeviceRange<float> owner = {};
+    exchange::DeviceRange<float> local = {};
+    exchange::DeviceRange<float> owner = {};
     bool held = false;  // by some rank: alike on all, though a rank may own nothing
   };
   // Memory through which the ranks tell each other something.
@@ -115,18 +115,18 @@ class DeviceMember {
   void swap(const Exchange& exchange);
   [[nodiscard]] std::vector<std::byte> download(Exchange& exchange);
   [[nodiscard]] bool all_say(std::uint64_t value);
-  std::shared_ptr<const collective::StreamExecution> enqueue(const Job& job, std::uint32_t index);
-  Residuals open_residuals(std::size_t place, const collective::ResidualUse& use);
-  void make_room(collective::DeviceRange<float>& range, const collective::ResidualUse::Range& wanted);
+  std::shared_ptr<const exchange::StreamExecution> enqueue(const Job& job, std::uint32_t index);
+  Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
+  void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
   void release(std::span<const Residuals> old);
-  [[nodiscard]] collective::ChunkSize chunk_bytes() const;
+  [[nodiscard]] exchange::ChunkSize chunk_bytes() const;
 
   const Configuration& configuration_;
   Ledger& ledger_;
   std::unique_ptr<DeviceLink> link_;
-  collective::StreamDevice& device_;
-  collective::StreamBackend& backend_;
-  collective::StreamExecutor executor_;
+  exchange::StreamDevice& device_;
+  exchange::StreamBackend& backend_;
+  exchange::StreamExecutor executor_;
   int rank_;
   int world_;
   std::uint64_t process_;

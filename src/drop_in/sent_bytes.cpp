@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "collective/partition.hpp"
-#include "collective/reduction.hpp"
-#include "tuning/algorithm_choice.hpp"
+#include "exchange/model/algorithm_choice.hpp"
+#include "exchange/partition.hpp"
+#include "exchange/reduction.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -14,7 +14,7 @@ std::uint64_t frames(const codec::Codec& codec, std::uint64_t count, std::uint64
 }
 
 // Empty ones have no frame.
-std::uint64_t chunks_of(const collective::Partition& partition, int shards) {
+std::uint64_t chunks_of(const exchange::Partition& partition, int shards) {
   const std::uint64_t each = std::max<std::uint64_t>(1, partition.chunk(0, 0).count);  // of the largest shard
   std::uint64_t chunks = 0;
   for (int shard = 0; shard < shards; ++shard) {
@@ -30,11 +30,11 @@ Algorithm algorithm_of(const Router::Route& route, const Policy& policy) {
   if (route.algorithm != Algorithm::automatic) {
     return route.algorithm;
   }
-  return tuning::choose_algorithm({.codec = route.stage.codec,
-                                   .second_hop = route.second_hop,
-                                   .dtype = *route.what.dtype,
-                                   .count = route.what.count},
-                                  collective::Tiers({}, route.what.communicator_size), policy.link)
+  return exchange::choose_algorithm({.codec = route.stage.codec,
+                                     .second_hop = route.second_hop,
+                                     .dtype = *route.what.dtype,
+                                     .count = route.what.count},
+                                    exchange::Tiers({}, route.what.communicator_size), policy.link)
       .algorithm;
 }
 
@@ -44,14 +44,14 @@ std::uint64_t sent_bytes(const Router::Route& route, const Policy& policy) {
   const int ranks = route.what.communicator_size;
   const std::uint64_t count = route.what.count;
   const auto others = static_cast<std::uint64_t>(ranks > 1 ? ranks - 1 : 0);
-  const collective::HopCodecs codecs =
-      collective::hop_codecs(route.stage.codec, route.second_hop.value_or(route.stage.second_hop), *route.what.dtype,
-                             route.stage.error_feedback);
-  const collective::ChunkSize chunk{policy.chunk_bytes.value_or(kDefaultChunkBytes), policy.chunk_bytes.has_value()};
+  const exchange::HopCodecs codecs =
+      exchange::hop_codecs(route.stage.codec, route.second_hop.value_or(route.stage.second_hop), *route.what.dtype,
+                           route.stage.error_feedback);
+  const exchange::ChunkSize chunk{policy.chunk_bytes.value_or(kDefaultChunkBytes), policy.chunk_bytes.has_value()};
   const bool scatters = is_reduce_scatter(route.what.function);
   const bool to_all = !scatters && algorithm_of(route, policy) == Algorithm::one_shot;
   const int shards = to_all ? 1 : ranks;
-  const std::uint64_t chunks = chunks_of(collective::Partition::even(count, shards, codecs, chunk), shards);
+  const std::uint64_t chunks = chunks_of(exchange::Partition::even(count, shards, codecs, chunk), shards);
   if (to_all) {
     return others * frames(codecs.first, count, chunks);
   }

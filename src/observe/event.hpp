@@ -49,7 +49,7 @@ inline constexpr std::uint64_t kTicksOfDuration = 16;
 struct Event {
   std::uint64_t begin = 0;  // ticks of the clock (clock.hpp)
   std::uint64_t bytes : 44 = 0;
-  std::uint64_t hop : 4 = 0;  // of a message: collective::Hop
+  std::uint64_t hop : 4 = 0;  // of a message: exchange::Hop
   std::uint64_t source : 16 = 0;
   std::uint32_t duration = 0;  // in kTicksOfDuration; 0: it has none
   std::uint32_t step = 0;

@@ -2,11 +2,11 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
-#include "collective/window.hpp"
+#include "exchange/model/sizes.hpp"
+#include "exchange/window.hpp"
 #include "plan/plan.hpp"
 #include "policy/rule.hpp"
 #include "policy/sync.hpp"
-#include "tuning/sizes.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -96,10 +96,10 @@ std::string chosen_algorithms(const Plan& plan) {
 
 // How much is under way at once over host memory.
 std::string in_flight(const Plan& plan) {
-  std::string text = "in flight: " + std::to_string(collective::kLeastLanes) + " chunks of " +
+  std::string text = "in flight: " + std::to_string(exchange::kLeastLanes) + " chunks of " +
                      format_bytes(plan.host_chunk_bytes()) + " a shard; ";
   if (plan.link) {
-    text += format_bytes(tuning::window_of(tuning::given_cluster(*plan.link, *plan.tiers))) + " on the link of " +
+    text += format_bytes(exchange::window_of(exchange::given_cluster(*plan.link, *plan.tiers))) + " on the link of " +
             plan.link->to_string() + ", where that is more; ";
   }
   return text + "more where that leaves the link idle; their frames take at most " +

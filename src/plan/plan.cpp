@@ -9,7 +9,9 @@
 
 #include "base/units.hpp"
 #include "codec/codec.hpp"
-#include "collective/collectives.hpp"
+#include "exchange/collectives.hpp"
+#include "exchange/default_codecs.hpp"
+#include "exchange/model/sizes.hpp"
 #include "gradwire/error.hpp"
 #include "plan/plan_algorithms.hpp"
 #include "plan/plan_scale.hpp"
@@ -17,7 +19,6 @@
 #include "policy/bounds.hpp"
 #include "policy/rule.hpp"
 #include "policy/sync.hpp"
-#include "tuning/sizes.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -57,8 +58,8 @@ class Planner {
     const std::optional<std::uint32_t>& ranks = policy_.tiers.ranks_per_node;
     const int world = plan_.options.world_size;
     try {
-      plan_.tiers = std::make_shared<const collective::Tiers>(ranks ? collective::Tiers::in_rows(*ranks, world)
-                                                                    : collective::Tiers(plan_.options.nodes, world));
+      plan_.tiers = std::make_shared<const exchange::Tiers>(ranks ? exchange::Tiers::in_rows(*ranks, world)
+                                                                  : exchange::Tiers(plan_.options.nodes, world));
     } catch (const Error& error) {
       throw Error(error.code(), "policy " + policy_.source + ", [tier]: " + error.what());
     }
@@ -77,13 +78,14 @@ class Planner {
     const TensorPolicy& defaults = policy_.defaults;
     const CodecSpec& codec = defaults.is_auto() ? defaults.allow.front() : defaults.codec;
     const Algorithm algorithm = typical(defaults, plan_).algorithm;
-    tuning::Way way{.algorithm = algorithm == Algorithm::dense ? Algorithm::two_shot : algorithm};
-    way.first.bytes = way.second.bytes = way.intra.bytes = policy::bits_per_element(codec) / 8;
+    exchange::Way way{.algorithm = algorithm == Algorithm::dense ? Algorithm::two_shot : algorithm};
+    way.first.bytes = way.second.bytes = way.intra.bytes = exchange::bits_per_element(codec) / 8;
     double elements = 0;
     for (const TensorInfo& tensor : tensors_) {
       elements += static_cast<double>(tensor.count);
     }
-    plan_.bucket_bytes = tuning::best_bucket_bytes(tuning::given_cluster(*policy_.link, *plan_.tiers), way, elements);
+    plan_.bucket_bytes =
+        exchange::best_bucket_bytes(exchange::given_cluster(*policy_.link, *plan_.tiers), way, elements);
     plan_.notes.push_back("buckets of " + format_bytes(plan_.bucket_bytes) + ", by the cost model");
   }
 
@@ -91,10 +93,10 @@ class Planner {
     if (!policy_.link) {
       return;
     }
-    tuning::Cluster cluster = tuning::given_cluster(*policy_.link, *plan_.tiers);
+    exchange::Cluster cluster = exchange::given_cluster(*policy_.link, *plan_.tiers);
     cluster.in_flight_bytes = static_cast<double>(policy_.in_flight_bytes);
-    plan_.fitting_chunk_bytes = tuning::least_chunk_bytes(cluster);
-    const std::uint64_t needed = tuning::window_memory(cluster);
+    plan_.fitting_chunk_bytes = exchange::least_chunk_bytes(cluster);
+    const std::uint64_t needed = exchange::window_memory(cluster);
     if (plan_.options.world_size > 1 && needed > policy_.in_flight_bytes) {
       plan_.warnings.push_back("a link of " + policy_.link->to_string() + " stays full with frames of " +
                                format_bytes(needed) + " in flight, and in_flight in [bucket] allows " +
@@ -231,7 +233,7 @@ class Planner {
       policy.warmup.clear();
       policy.allow.clear();
     }
-    if (policy.second_hop && !collective::encodes_at_owner(typical(policy, plan_).algorithm)) {
+    if (policy.second_hop && !exchange::encodes_at_owner(typical(policy, plan_).algorithm)) {
       plan_.warnings.push_back(who + ": second_hop has no effect with the algorithm " +
                                std::string(to_string(policy.algorithm)) + ", which encodes once");
       policy.second_hop.reset();

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "collective/tiers.hpp"
+#include "exchange/residuals/bucket_residuals.hpp"
+#include "exchange/tiers.hpp"
 #include "gradwire/dtype.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/reduction.hpp"
-#include "plan/bucket_residuals.hpp"
 #include "policy/stage.hpp"
 
 namespace gradwire::plan {
@@ -50,7 +50,7 @@ struct Group {
 
 /// Tensors of one group and dtype that travel as one sequence of elements.
 struct Bucket {
-  using Part = BucketPart;
+  using Part = exchange::BucketPart;
   std::uint32_t id = 0;  // its index: the agreed order in which buckets start
   std::size_t group = 0;
   DType dtype = DType::f32;
@@ -70,7 +70,7 @@ struct Bucket {
 
 struct Plan {
   PlanOptions options;
-  std::shared_ptr<const collective::Tiers> tiers;
+  std::shared_ptr<const exchange::Tiers> tiers;
   std::uint64_t bucket_bytes = 0;
   std::optional<std::uint64_t> chunk_bytes = std::nullopt;  // as asked
   std::uint64_t fitting_chunk_bytes = kDefaultChunkBytes;   // else, over host memory

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "codec/codec.hpp"
-#include "tuning/algorithm_choice.hpp"
+#include "exchange/model/algorithm_choice.hpp"
 
 namespace gradwire::plan {
 namespace {
@@ -14,18 +14,18 @@ int parts_of(const TensorPolicy& policy, const Plan& plan) {
   return policy.algorithm == Algorithm::hierarchical ? plan.tiers->nodes() : plan.options.world_size;
 }
 
-tuning::AlgorithmChoice choice_for(const Bucket& bucket, const TensorPolicy& policy, const Plan& plan,
-                                   const Policy& all, const std::optional<Link>& link) {
+exchange::AlgorithmChoice choice_for(const Bucket& bucket, const TensorPolicy& policy, const Plan& plan,
+                                     const Policy& all, const std::optional<Link>& link) {
   if (!plan.options.knows_tiers) {
     return {Algorithm::two_shot, "over device memory"};
   }
-  return tuning::choose_algorithm({.codec = policy.codec,
-                                   .second_hop = policy.second_hop,
-                                   .intra = all.tiers.intra_codec,
-                                   .dtype = bucket.dtype,
-                                   .count = bucket.count,
-                                   .native = !plan.deterministic && policy.warmup.empty() && !policy.is_auto()},
-                                  *plan.tiers, link);
+  return exchange::choose_algorithm({.codec = policy.codec,
+                                     .second_hop = policy.second_hop,
+                                     .intra = all.tiers.intra_codec,
+                                     .dtype = bucket.dtype,
+                                     .count = bucket.count,
+                                     .native = !plan.deterministic && policy.warmup.empty() && !policy.is_auto()},
+                                    *plan.tiers, link);
 }
 
 }  // namespace
@@ -49,7 +49,7 @@ std::vector<policy::Level> levels_of(const TensorPolicy& policy, const Plan& pla
 void settle(Bucket& bucket, const Plan& plan, const Policy& all, const std::optional<Link>& link) {
   TensorPolicy policy = plan.groups[bucket.group].policy;
   if (policy.algorithm == Algorithm::automatic) {
-    tuning::AlgorithmChoice choice = choice_for(bucket, policy, plan, all, link);
+    exchange::AlgorithmChoice choice = choice_for(bucket, policy, plan, all, link);
     policy.algorithm = choice.algorithm;
     bucket.why = std::move(choice.why);
   }

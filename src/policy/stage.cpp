@@ -3,7 +3,8 @@
 #include <algorithm>
 
 #include "codec/codec.hpp"
-#include "collective/collectives.hpp"
+#include "exchange/collectives.hpp"
+#include "exchange/default_codecs.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::policy {
@@ -18,12 +19,12 @@ Stage make_stage(const CodecSpec& codec, const TensorPolicy& policy, int parts, 
                  std::uint64_t until) {
   Stage stage{.until_step = until, .codec = codec, .second_hop = codec, .error_feedback = false};
   const bool open = policy.algorithm == Algorithm::automatic;  // calls choose when they are made
-  if (open || collective::encodes_at_owner(policy.algorithm)) {
+  if (open || exchange::encodes_at_owner(policy.algorithm)) {
     const bool last = until == kForever;  // second_hop belongs to the codec beside it, not to warm-up stages
-    stage.second_hop = last && policy.second_hop ? *policy.second_hop : default_second_hop(codec, parts);
+    stage.second_hop = last && policy.second_hop ? *policy.second_hop : exchange::default_second_hop(codec, parts);
   }
   if (policy.algorithm == Algorithm::hierarchical || (open && intra)) {
-    stage.intra = intra_codec(codec, intra);
+    stage.intra = exchange::intra_codec(codec, intra);
   }
   stage.error_feedback = lossy(codec) || lossy(stage.second_hop);
   return stage;
@@ -102,7 +103,7 @@ void check_allowed(const std::vector<CodecSpec>& allow) {
     if (!codec::Codec(allow[i], DType::f32).lossy()) {
       fail(allow[i].to_string() + " is a candidate always; name only what compresses");
     }
-    if (i > 0 && bits_per_element(allow[i]) >= bits_per_element(allow[i - 1])) {
+    if (i > 0 && exchange::bits_per_element(allow[i]) >= exchange::bits_per_element(allow[i - 1])) {
       fail(allow[i].to_string() + " after " + allow[i - 1].to_string() +
            " takes no fewer bits; order codecs from the best quality to the fewest bits, each once");
     }
@@ -122,17 +123,9 @@ Stage exact_stage(const Stage& like) {
   return stage;
 }
 
-CodecSpec intra_codec(const CodecSpec& codec, const std::optional<CodecSpec>& asked) {
-  return lossy(codec) ? asked.value_or(CodecSpec::parse("bf16")) : codec;
+bool wants_feedback(const CodecSpec& codec) {
+  return codec.k != 0 || exchange::bits_per_element(codec) < kFeedbackBits;
 }
-
-double bits_per_element(const CodecSpec& codec) {
-  constexpr double kBits = 8;
-  return kBits * static_cast<double>(codec::Codec(codec, DType::f32).payload_bytes(codec::kTileElements)) /
-         static_cast<double>(codec::kTileElements);
-}
-
-bool wants_feedback(const CodecSpec& codec) { return codec.k != 0 || bits_per_element(codec) < kFeedbackBits; }
 
 std::string selection_note(const CodecSpec& codec) {
   constexpr unsigned kTile = 4096;
@@ -148,17 +141,8 @@ std::string selection_note(const CodecSpec& codec) {
   return "";
 }
 
-bool requires_feedback(const CodecSpec& codec) { return codec.k == 0 && bits_per_element(codec) < kRequiredBelowBits; }
-
-CodecSpec default_second_hop(const CodecSpec& codec, int parts) {
-  if (codec.k == 0) {
-    return codec;
-  }
-  CodecSpec second = codec;
-  second.k = static_cast<std::uint16_t>(
-      std::min<std::uint64_t>(codec::kTileElements, std::uint64_t{codec.k} * static_cast<std::uint64_t>(parts)));
-  const CodecSpec dense = CodecSpec::parse("int4");
-  return bits_per_element(second) > bits_per_element(dense) ? dense : second;
+bool requires_feedback(const CodecSpec& codec) {
+  return codec.k == 0 && exchange::bits_per_element(codec) < kRequiredBelowBits;
 }
 
 std::string to_string(const Stage& stage) {

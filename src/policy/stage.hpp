@@ -31,8 +31,6 @@ struct Stage {
                                              const std::optional<CodecSpec>& intra = std::nullopt);
 /// No feedback: `exact` at every encoding that `like` has.
 [[nodiscard]] Stage exact_stage(const Stage& like);
-/// What hierarchical uses inside nodes beside `codec`: what is asked for, else bf16; exact with exact.
-[[nodiscard]] CodecSpec intra_codec(const CodecSpec& codec, const std::optional<CodecSpec>& asked);
 /// What one bucket may do at a step whose codec is chosen at run time.
 struct Level {
   Algorithm algorithm = Algorithm::two_shot;
@@ -51,17 +49,12 @@ void check_allowed(const std::vector<CodecSpec>& allow);
 
 [[nodiscard]] const Stage& stage_at(const std::vector<Stage>& stages, std::uint64_t step);
 
-/// Payload bits an element takes in a full tile.
-[[nodiscard]] double bits_per_element(const CodecSpec& codec);
 /// What error_feedback = "auto" means: on with topk, and from 4 bits an element down.
 [[nodiscard]] bool wants_feedback(const CodecSpec& codec);
 /// What is odd in how many elements topk keeps: one of a tile, or all, as "topk(1)" for 1% does. Empty: nothing.
 [[nodiscard]] std::string selection_note(const CodecSpec& codec);
 /// Training diverges without it: one bit an element.
 [[nodiscard]] bool requires_feedback(const CodecSpec& codec);
-/// The owner encodes the sum as the ranks encode their parts; after topk it keeps k times the number of parts, since
-/// each rank chose its own, or where int4 of all takes fewer bytes, that.
-[[nodiscard]] CodecSpec default_second_hop(const CodecSpec& codec, int parts);
 
 /// "int4", "int8, intra bf16", or "topk(41/4096)+int8, second hop topk(82/4096)+int8, error feedback, until step 100".
 [[nodiscard]] std::string to_string(const Stage& stage);

@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "exchange/model/cost_model.hpp"
+#include "exchange/peers.hpp"
 #include "gradwire/session.hpp"
 #include "observe/peer_waits.hpp"
 #include "observe/sources.hpp"
 #include "plan/plan.hpp"
 #include "session/checkpoint/state_file.hpp"
-#include "session/peers.hpp"
 #include "session/step_info.hpp"
-#include "tuning/cost_model.hpp"
 #include "tuning/guard.hpp"
 #include "tuning/noise_scale.hpp"
 
@@ -67,7 +67,7 @@ class Buckets {
 class HeldByRunner {
  public:
   [[nodiscard]] virtual std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) = 0;
-  virtual void load_residuals(plan::ResidualStore residuals, const plan::Plan& plan) = 0;
+  virtual void load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) = 0;
   virtual void scale_residuals(float factor) = 0;
   [[nodiscard]] virtual std::uint64_t residual_bytes() = 0;
 
@@ -100,7 +100,7 @@ class Probes {
   /// weights. The same on every rank.
   [[nodiscard]] virtual bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const = 0;
   /// What was measured: so much is kept in flight from now on.
-  virtual void know_link(const tuning::Cluster& cluster) = 0;
+  virtual void know_link(const exchange::Cluster& cluster) = 0;
   /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do alike.
   virtual double time_exchange(int to, int from, std::uint64_t bytes) = 0;
   /// Seconds of one reduction of `trial`, which has one bucket of one tensor; residuals and statistics stay as they
@@ -200,7 +200,7 @@ class Runner : public Buckets {
   virtual void compare(std::span<const View> values, std::uint64_t step) = 0;
   /// A hash of each, of f32: alike on ranks whose bytes are. Over device memory it waits for the device.
   [[nodiscard]] virtual std::vector<std::uint64_t> hashes(std::span<const View> values) = 0;
-  [[nodiscard]] virtual Peers& peers() noexcept = 0;
+  [[nodiscard]] virtual exchange::Peers& peers() noexcept = 0;
   [[nodiscard]] virtual HeldByRunner& held() noexcept = 0;
 
   // What it has, or has not.

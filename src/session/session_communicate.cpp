@@ -11,6 +11,7 @@
 #include "base/log.hpp"
 #include "observe/record.hpp"
 #include "plan/plan_algorithms.hpp"
+#include "session/agreements.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {

@@ -19,6 +19,7 @@
 #include "base/forked.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
+#include "session/agreements.hpp"
 #include "session/auto/auto_batch.hpp"
 #include "session/auto/auto_codec.hpp"
 #include "session/checkpoint/state_file.hpp"
@@ -218,7 +219,7 @@ struct Session::State final : private session::Progress::Work {
   // not delivered, or the next one.
   void take_over(State& before);
   // What ranks that are left hold of residuals, and of those that are not what others keep. `held`: what sync modes do.
-  [[nodiscard]] plan::ResidualStore residuals_of(State& before, const session::SavedState& held) const;
+  [[nodiscard]] exchange::ResidualStore residuals_of(State& before, const session::SavedState& held) const;
   // Waits for the next world and goes on in it; or this rank leaves, with the error.
   static WorldChange change_world(std::unique_ptr<State>& self, const std::optional<Error>& error);
   // Goes on in the world that counts now, or the next one, until all ranks of one hold the same.

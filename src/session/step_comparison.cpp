@@ -6,8 +6,8 @@
 
 #include "base/elapsed.hpp"
 #include "base/units.hpp"
+#include "exchange/peers.hpp"
 #include "observe/record.hpp"
-#include "session/peers.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -75,7 +75,7 @@ void StepComparison::append(std::uint64_t step, const std::function<bool(const C
 
 StepComparison::Numbers StepComparison::gather() {
   const auto begin = std::chrono::steady_clock::now();
-  Numbers all = gather_numbers(runner_.peers(), numbers_, kWhat, Sizes::any);
+  Numbers all = exchange::gather_numbers(runner_.peers(), numbers_, kWhat, exchange::Sizes::any);
   gather_seconds_ = seconds_since(begin);
   return all;
 }
@@ -83,7 +83,7 @@ StepComparison::Numbers StepComparison::gather() {
 void StepComparison::post(std::uint64_t step) {
   append(step, [](const ComparedPart& part) { return !part.blocks(); });
   const auto begin = std::chrono::steady_clock::now();
-  posted_ = runner_.peers().post_all_gather(bytes_of(numbers_));
+  posted_ = runner_.peers().post_all_gather(exchange::bytes_of(numbers_));
   if (!posted_) {
     conclude(gather());
     return;
@@ -93,7 +93,7 @@ void StepComparison::post(std::uint64_t step) {
 
 void StepComparison::finish_posted() {
   const auto begin = std::chrono::steady_clock::now();
-  const Numbers all = numbers_of(runner_.peers().complete(std::move(posted_), kWhat));
+  const Numbers all = exchange::numbers_of(runner_.peers().complete(std::move(posted_), kWhat));
   gather_seconds_ = posting_seconds_ + seconds_since(begin);
   conclude(all);
 }

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "session/peers.hpp"
+#include "exchange/peers.hpp"
 #include "session/runner.hpp"
 
 namespace gradwire::session {
@@ -79,7 +79,7 @@ class StepComparison {
   double gather_seconds_ = 0;
   double posting_seconds_ = 0;
   // Of the comparison under way.
-  std::unique_ptr<Peers::Posted> posted_;
+  std::unique_ptr<exchange::Peers::Posted> posted_;
   std::uint64_t step_ = 0;
   std::vector<double> numbers_;
   std::vector<Part*> riders_;

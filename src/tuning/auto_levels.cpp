@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/units.hpp"
-#include "tuning/cost_model.hpp"
+#include "exchange/model/cost_model.hpp"
 
 namespace gradwire::tuning {
 namespace {
@@ -29,12 +29,12 @@ StepForecast doubted(const StepForecast& forecast, const Levels& levels, double 
 }  // namespace
 
 double step_seconds(const StepForecast& forecast, const Levels& levels) {
-  std::vector<BucketCost> costs;
+  std::vector<exchange::BucketCost> costs;
   for (std::size_t i = 0; i < levels.size(); ++i) {
     const BucketForecast& bucket = forecast.buckets[i];
     costs.push_back({bucket.ready_seconds, bucket.seconds[levels[i]]});
   }
-  return step_cost(forecast.compute_seconds, costs).seconds;
+  return exchange::step_cost(forecast.compute_seconds, costs).seconds;
 }
 
 Levels best_levels(const StepForecast& forecast, double tolerance) {

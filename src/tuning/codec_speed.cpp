@@ -38,7 +38,8 @@ double quickest_seconds(std::chrono::nanoseconds budget, const Run& run) {
 
 }  // namespace
 
-CodecCost measure_codec(const CodecSpec& spec, bool feedback, std::chrono::nanoseconds budget, std::uint32_t tiles) {
+exchange::CodecCost measure_codec(const CodecSpec& spec, bool feedback, std::chrono::nanoseconds budget,
+                                  std::uint32_t tiles) {
   const std::uint32_t elements = tiles * kTile;
   const codec::Codec codec(spec, DType::f32);
   std::vector<float> values = gaussian(elements);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/model_file.hpp"
+#include "exchange/default_codecs.hpp"
 #include "gradwire/error.hpp"
 #include "policy/stage.hpp"
 #include "tests/support/error_of.hpp"
@@ -38,15 +39,15 @@ std::vector<Candidate> free_codecs(int ranks) {
   std::vector<Candidate> candidates;
   for (const char* name : {"exact", "bf16", "int8", "int4", "topk(1%)+int8"}) {
     const CodecSpec codec = CodecSpec::parse(name);
-    candidates.push_back({codec, {.bytes = policy::bits_per_element(codec) / 8}});
-    candidates.push_back({policy::default_second_hop(codec, ranks),
-                          {.bytes = policy::bits_per_element(policy::default_second_hop(codec, ranks)) / 8},
+    candidates.push_back({codec, {.bytes = exchange::bits_per_element(codec) / 8}});
+    candidates.push_back({exchange::default_second_hop(codec, ranks),
+                          {.bytes = exchange::bits_per_element(exchange::default_second_hop(codec, ranks)) / 8},
                           false});
   }
   return candidates;
 }
 
-tuning::Cluster cluster(int ranks, double rate) {
+exchange::Cluster cluster(int ranks, double rate) {
   return {.ranks = ranks, .ranks_per_node = 1, .inter = {0, rate}, .intra = {}};
 }
 
@@ -153,14 +154,14 @@ TEST(Forecast, AdviceIsMonotoneInBandwidth) {
 TEST(Forecast, SlowLinksBetweenNodesSpeakForTiers) {
   const ModelFile model = two_layers();
   const auto candidates = free_codecs(8);
-  tuning::Cluster nodes = cluster(8, 1e7);
+  exchange::Cluster nodes = cluster(8, 1e7);
   nodes.ranks_per_node = 4;
   nodes.intra = {0, 1e12};
   const auto slow = forecast(model, nodes, candidates);
   EXPECT_EQ(slow[2].algorithm, Algorithm::hierarchical);
   // int8 once into each node and once out of it, beside bf16 and int8 inside.
   const double elements = 4 * 1048576;
-  const double int8 = policy::bits_per_element(CodecSpec::parse("int8")) / 8;
+  const double int8 = exchange::bits_per_element(CodecSpec::parse("int8")) / 8;
   EXPECT_NEAR(slow[2].communication, elements * int8 / 1e7, 1e-3);
   EXPECT_NEAR(slow[2].sent_bytes, elements * (0.75 * (2 + int8) + int8 / 4), 1);
   EXPECT_EQ(slow[4].algorithm, Algorithm::two_shot);  // topk
@@ -201,9 +202,9 @@ TEST(Forecast, SlowCodecsLoseAgainstFastLinks) {
 TEST(CodecSpeed, SaysWhatACodecMakesOfAnElement) {
   for (const char* name : {"exact", "bf16", "int8", "int4", "topk(1%)+int8"}) {
     const CodecSpec codec = CodecSpec::parse(name);
-    const tuning::CodecCost cost =
+    const exchange::CodecCost cost =
         tuning::measure_codec(codec, policy::wants_feedback(codec), std::chrono::microseconds(200));
-    EXPECT_NEAR(cost.bytes, policy::bits_per_element(codec) / 8, 0.001)
+    EXPECT_NEAR(cost.bytes, exchange::bits_per_element(codec) / 8, 0.001)
         << name;  // 32 bytes of header in 64 Ki elements
     EXPECT_GT(cost.encode_seconds, 0) << name;
     EXPECT_GT(cost.decode_seconds, 0) << name;

@@ -1,5 +1,6 @@
 // The defaults of calls and sessions.
 #include "api/c_api.hpp"
+#include "exchange/default_codecs.hpp"
 #include "policy/stage.hpp"
 #include "tests/defaults/defaults_text.hpp"
 #include "tests/support/ranks.hpp"
@@ -85,10 +86,10 @@ void add_codecs(DefaultTable& table) {
         return all.small ? text(all.small->codec) + " below " + format_bytes(all.small->below) : "as others";
       }));
   add(table, "codec inside nodes",
-      {"bf16", [] { return text(policy::intra_codec(CallOptions().codec, CallOptions().intra_codec)); }},
-      {"bf16", [] { return text(policy::intra_codec(c_call().codec, c_call().intra_codec)); }}, by_policy(),
+      {"bf16", [] { return text(exchange::intra_codec(CallOptions().codec, CallOptions().intra_codec)); }},
+      {"bf16", [] { return text(exchange::intra_codec(c_call().codec, c_call().intra_codec)); }}, by_policy(),
       by_policy(), of_policy("bf16", [](const Policy& all) {
-        return text(policy::intra_codec(all.defaults.codec, all.tiers.intra_codec));
+        return text(exchange::intra_codec(all.defaults.codec, all.tiers.intra_codec));
       }));
   add(table, "codec of the second hop",
       {"by the codec", [] { return given(CallOptions().second_hop, "by the codec"); }},

@@ -11,7 +11,7 @@
 
 #include "drop_in/device_calls.hpp"
 #include "gradwire/policy.hpp"
-#include "tests/collective/inputs.hpp"
+#include "tests/exchange/inputs.hpp"
 #include "tests/support/host_device.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -29,7 +29,7 @@ class HostLink final : public DeviceLink {
  public:
   HostLink(std::shared_ptr<Transport> transport, std::size_t limit) : host(std::move(transport), limit, kSlab) {}
 
-  [[nodiscard]] collective::StreamDevice& device() noexcept override { return host; }
+  [[nodiscard]] exchange::StreamDevice& device() noexcept override { return host; }
   // Each stream is named twice a run: before its jobs and after.
   void set_caller(void* stream) override {
     streams.push_back(stream);

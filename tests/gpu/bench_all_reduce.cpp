@@ -112,13 +112,13 @@ class Bench {
   }
 
   void enqueue(const Arm& arm, const Buffers& buffers, std::uint64_t count) {
-    const collective::ChunkSize several = collective::stream_chunk_bytes(world_.world_size());
-    const collective::ChunkSize whole(count * sizeof(float), true);
-    collective::Resolved resolved = collective::resolve({.codec = CodecSpec::parse(arm.codec),
-                                                         .second_hop = CodecSpec::parse(arm.codec),
-                                                         .count = count,
-                                                         .chunk_bytes = arm.one_lane ? whole : several},
-                                                        {world_.rank(), world_.world_size()});
+    const exchange::ChunkSize several = exchange::stream_chunk_bytes(world_.world_size());
+    const exchange::ChunkSize whole(count * sizeof(float), true);
+    exchange::Resolved resolved = exchange::resolve({.codec = CodecSpec::parse(arm.codec),
+                                                     .second_hop = CodecSpec::parse(arm.codec),
+                                                     .count = count,
+                                                     .chunk_bytes = arm.one_lane ? whole : several},
+                                                    {world_.rank(), world_.world_size()});
     device_.follow_caller();
     executor_.run(std::move(resolved.schedule), {.input = {buffers.input, 0, count},
                                                  .output = {buffers.output, 0, count},
@@ -143,8 +143,8 @@ class Bench {
   static constexpr int kRounds = 7;
   Check& check_;
   const World& world_;
-  collective::CudaDevice device_;
-  collective::StreamExecutor executor_;
+  exchange::CudaDevice device_;
+  exchange::StreamExecutor executor_;
   Stopwatch watch_;
   Memory step_{Bytes(sizeof(std::uint32_t))};
   Memory status_{Bytes(sizeof(kernels::DeviceStatus))};

@@ -10,8 +10,8 @@
 namespace gradwire::gpu {
 namespace {
 
-using collective::CudaDevice;
-using collective::StreamExecutor;
+using exchange::CudaDevice;
+using exchange::StreamExecutor;
 using transport::NcclMessages;
 
 constexpr std::chrono::seconds kTimeout{30};
@@ -90,9 +90,9 @@ void check_native(Check& check, const World& world, Lane& lane) {
   const Memory memory(bytes_of(values));
   const Memory status{Bytes(sizeof(kernels::DeviceStatus))};
   const Memory step{Bytes(sizeof(std::uint32_t))};
-  collective::Resolved resolved =
-      collective::resolve({.algorithm = Algorithm::dense, .count = count, .native = collective::kStreamNativeSum},
-                          {world.rank(), world.world_size()});
+  exchange::Resolved resolved =
+      exchange::resolve({.algorithm = Algorithm::dense, .count = count, .native = exchange::kStreamNativeSum},
+                        {world.rank(), world.world_size()});
   lane.device.follow_caller();
   lane.executor.run(std::move(resolved.schedule), {.input = {memory.data(), 0, count},
                                                    .output = {memory.data(), 0, count},
@@ -208,7 +208,7 @@ void check_abort(Check& check, const World& world) {
     }
   });
   other.join();
-  cuda(cudaStreamSynchronize(lane.device.stream(collective::StreamBackend::Queue::communication)),
+  cuda(cudaStreamSynchronize(lane.device.stream(exchange::StreamBackend::Queue::communication)),
        "the aborted communicator's stream");
   check.that(check.elapsed_s() - begun < 15, "the abort took " + std::to_string(check.elapsed_s() - begun) + " s");
   check.that(world.largest(world.rank()) == world.world_size() - 1, "the job's own communicator after the abort");

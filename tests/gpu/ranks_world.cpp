@@ -6,7 +6,7 @@
 #include <cstring>
 #include <thread>
 
-#include "collective/host/host_executor.hpp"
+#include "exchange/host/host_executor.hpp"
 #include "tests/gpu/kernel_jobs.hpp"
 
 namespace gradwire::gpu {
@@ -52,8 +52,8 @@ bool World::agree(std::span<const std::byte> bytes) const {
   return std::all_of(all.begin(), all.end(), [hash](std::uint64_t other) { return other == hash; });
 }
 
-collective::Schedule AllReduce::schedule(int rank, int world_size) const {
-  return collective::all_reduce(
+exchange::Schedule AllReduce::schedule(int rank, int world_size) const {
+  return exchange::all_reduce(
       algorithm, {.rank = rank, .world_size = world_size, .weighted = weighted, .chunk_bytes = chunk_bytes}, count,
       codecs());
 }
@@ -69,7 +69,7 @@ Bytes AllReduce::input(int rank, std::uint32_t step) const {
 }
 
 // Residuals of one rank: its own part of every element, and of the shard it owns.
-struct HostReference::OfRank final : collective::Residuals {
+struct HostReference::OfRank final : exchange::Residuals {
   std::vector<float> local;
   std::vector<float> owner;
   std::uint64_t owner_first = 0;
@@ -110,7 +110,7 @@ struct HostReference::OfRank final : collective::Residuals {
 
 HostReference::HostReference(AllReduce call, int world_size)
     : call_(call), results_(static_cast<std::size_t>(world_size)) {
-  const auto shards = collective::Partition::even(call_.count, world_size, call_.codecs(), call_.chunk_bytes);
+  const auto shards = exchange::Partition::even(call_.count, world_size, call_.codecs(), call_.chunk_bytes);
   for (int rank = 0; rank < world_size; ++rank) {
     auto residuals = std::make_unique<OfRank>();
     if (call_.keeps()) {
@@ -138,16 +138,16 @@ void HostReference::run(std::uint32_t step) {
     threads.emplace_back([&, rank] {
       try {
         results_[rank] = call_.input(static_cast<int>(rank), step);
-        collective::Task task{.tensors = codec::TensorList(call_.dtype, call_.codecs().first.working()),
-                              .call = call_.resolved(),
-                              .reduction = call_.reduction,
-                              .weight = weight_of(static_cast<int>(rank)),
-                              .bucket = kRanksBucket,
-                              .step = step,
-                              .residuals = call_.keeps() ? residuals_[rank].get() : nullptr,
-                              .name = "reference"};
+        exchange::Task task{.tensors = codec::TensorList(call_.dtype, call_.codecs().first.working()),
+                            .call = call_.resolved(),
+                            .reduction = call_.reduction,
+                            .weight = weight_of(static_cast<int>(rank)),
+                            .bucket = kRanksBucket,
+                            .step = step,
+                            .residuals = call_.keeps() ? residuals_[rank].get() : nullptr,
+                            .name = "reference"};
         task.tensors.append(results_[rank].data(), results_[rank].data(), call_.count);
-        collective::HostExecutor executor(*transports[rank], {.checksum = false});
+        exchange::HostExecutor executor(*transports[rank], {.checksum = false});
         const auto execution =
             executor.start(call_.schedule(static_cast<int>(rank), static_cast<int>(results_.size())), std::move(task));
         executor.wait(*execution);
@@ -169,8 +169,8 @@ void HostReference::run(std::uint32_t step) {
 
 namespace {
 
-collective::Partition shards_of(const AllReduce& call, int world_size) {
-  return collective::Partition::even(call.count, world_size, call.codecs(), call.chunk_bytes);
+exchange::Partition shards_of(const AllReduce& call, int world_size) {
+  return exchange::Partition::even(call.count, world_size, call.codecs(), call.chunk_bytes);
 }
 
 Memory zeros(std::size_t bytes) { return Memory(Bytes(bytes)); }
@@ -192,7 +192,7 @@ DeviceSide::DeviceSide(const World& world, AllReduce call, std::uint32_t first_s
 
 void DeviceSide::load(std::uint32_t step) const { input_.write(call_.input(world_.rank(), step)); }
 
-collective::StreamTask DeviceSide::task() const {
+exchange::StreamTask DeviceSide::task() const {
   return {.input = {input_.data(), 0, call_.count},
           .output = {in_place_ ? input_.data() : output_.data(), 0, call_.count},
           .count = call_.count,
@@ -208,7 +208,7 @@ collective::StreamTask DeviceSide::task() const {
           .name = "check"};
 }
 
-void DeviceSide::enqueue(collective::CudaDevice& device, collective::StreamExecutor& executor) const {
+void DeviceSide::enqueue(exchange::CudaDevice& device, exchange::StreamExecutor& executor) const {
   device.follow_caller();
   executor.run(call_.schedule(world_.rank(), world_.world_size()), task());
   device.advance(step_.as<std::uint32_t>());

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "collective/collectives.hpp"
-#include "collective/stream/stream_cuda_device.hpp"
-#include "collective/stream/stream_executor.hpp"
+#include "exchange/collectives.hpp"
+#include "exchange/stream/stream_cuda_device.hpp"
+#include "exchange/stream/stream_executor.hpp"
 #include "gradwire/reduction.hpp"
 #include "tests/gpu/check.hpp"
 #include "tests/gpu/device.hpp"
@@ -60,14 +60,14 @@ struct AllReduce {
   bool weighted = false;
   std::uint64_t chunk_bytes = 1 << 14;
 
-  [[nodiscard]] collective::HopCodecs codecs() const { return collective::hop_codecs(codec, codec, dtype); }
+  [[nodiscard]] exchange::HopCodecs codecs() const { return exchange::hop_codecs(codec, codec, dtype); }
   [[nodiscard]] bool keeps() const { return feedback && algorithm == Algorithm::two_shot && codecs().first.lossy(); }
-  [[nodiscard]] collective::ResolvedCall resolved() const {
+  [[nodiscard]] exchange::ResolvedCall resolved() const {
     return {.codecs = codecs(),
             .weighted = weighted,
             .residuals = {.any = keeps(), .keeps = {.local = keeps(), .owner = keeps()}}};
   }
-  [[nodiscard]] collective::Schedule schedule(int rank, int world_size) const;
+  [[nodiscard]] exchange::Schedule schedule(int rank, int world_size) const;
   [[nodiscard]] std::string name() const;
   [[nodiscard]] Bytes input(int rank, std::uint32_t step) const;
 };
@@ -101,13 +101,13 @@ class DeviceSide {
   /// This rank's input of `step`.
   void load(std::uint32_t step) const;
   /// Enqueues it between what the caller's stream holds and what comes later; the step counts on.
-  void enqueue(collective::CudaDevice& device, collective::StreamExecutor& executor) const;
+  void enqueue(exchange::CudaDevice& device, exchange::StreamExecutor& executor) const;
   /// Compares with the host's; all have run.
   void compare(Check& check, const HostReference& wanted, const std::string& what) const;
   [[nodiscard]] Bytes result() const { return (in_place_ ? input_ : output_).read(); }
 
  private:
-  [[nodiscard]] collective::StreamTask task() const;
+  [[nodiscard]] exchange::StreamTask task() const;
 
   const World& world_;
   AllReduce call_;

@@ -2,7 +2,7 @@
 // leaves, frame for frame and residual for residual, with a scale and without.
 #include <gtest/gtest.h>
 
-#include "tests/collective/stream_harness.hpp"
+#include "tests/exchange/stream_harness.hpp"
 
 namespace gradwire::test {
 namespace {

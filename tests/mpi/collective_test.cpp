@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "codec/registry.hpp"
-#include "collective/collectives.hpp"
+#include "exchange/collectives.hpp"
 #include "gradwire/mpi.hpp"
-#include "tests/collective/inputs.hpp"
+#include "tests/exchange/inputs.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace gradwire::test {
@@ -64,7 +64,7 @@ double relative_error(const std::vector<float>& got, const std::vector<float>& w
 
 TEST(MpiCollective, AllReduceAgainstMpi) {
   Communicator communicator = mpi::make_communicator(MPI_COMM_WORLD);
-  for (const collective::AlgorithmEntry& algorithm : collective::algorithms()) {
+  for (const exchange::AlgorithmEntry& algorithm : exchange::algorithms()) {
     for (const codec::CodecEntry& codec : codec::codecs()) {
       for (const std::uint64_t count : {0ULL, 1ULL, 4097ULL, 1000003ULL}) {
         SCOPED_TRACE(std::string(algorithm.name) + " " + std::string(codec.name) + " count " + std::to_string(count));

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "collective/stream/null_backend.hpp"
 #include "drop_in/configuration.hpp"
+#include "exchange/stream/null_backend.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
 
@@ -25,7 +25,7 @@ void ask_for_truce(const char* what) {
   }
 }
 
-class FakeBackend final : public collective::NullBackend {
+class FakeBackend final : public exchange::NullBackend {
  public:
   FakeBackend(memory::Arena& arena, CallerMessages& messages)
       : NullBackend(arena, messages.rank(), messages.world_size()), messages_(messages) {}
@@ -55,7 +55,7 @@ class Heap final : public memory::ArenaSource {
   [[nodiscard]] std::string why() const override { return "no memory"; }
 };
 
-class FakeDevice final : public collective::StreamDevice {
+class FakeDevice final : public exchange::StreamDevice {
  public:
   explicit FakeDevice(std::unique_ptr<CallerMessages> messages)
       : messages_(std::move(messages)), arena_(heap_, 4096), backend_(arena_, *messages_) {}
@@ -68,7 +68,7 @@ class FakeDevice final : public collective::StreamDevice {
     }
   }
 
-  [[nodiscard]] collective::StreamBackend& backend() noexcept override { return backend_; }
+  [[nodiscard]] exchange::StreamBackend& backend() noexcept override { return backend_; }
   [[nodiscard]] memory::Arena& arena() noexcept override { return arena_; }
   [[nodiscard]] std::string name() const override { return "fake"; }
   [[nodiscard]] std::uint64_t pinned_bytes() const noexcept override { return 0; }
@@ -118,7 +118,7 @@ class FakeDevice final : public collective::StreamDevice {
 class FakeLink final : public drop_in::DeviceLink {
  public:
   explicit FakeLink(std::unique_ptr<CallerMessages> messages) : device_(std::move(messages)) {}
-  [[nodiscard]] collective::StreamDevice& device() noexcept override { return device_; }
+  [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
   void set_caller(void* /*stream*/) override {}
 
  private:

@@ -1,4 +1,4 @@
-#include "plan/residual_store.hpp"
+#include "exchange/residuals/residual_store.hpp"
 
 #include <gtest/gtest.h>
 

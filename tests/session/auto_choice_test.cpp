@@ -31,7 +31,7 @@ plan::Plan one_bucket(double elements = kElements) {
   return plan::make_plan(policy(), {{"w", static_cast<std::uint64_t>(elements), DType::f32}}, {.world_size = 2});
 }
 
-tuning::Cluster link(double bytes_per_second) {
+exchange::Cluster link(double bytes_per_second) {
   return {.ranks = 2, .inter = {.latency_seconds = 30e-6, .bytes_per_second = bytes_per_second}};
 }
 
@@ -41,8 +41,9 @@ session::Calibration calibration(double bytes_per_second, const std::vector<doub
   constexpr double kBytes[] = {4, 2, 1.01, 0.51};
   session::Calibration all{.cluster = link(bytes_per_second), .buckets = {{}}};
   for (std::size_t i = 0; i < factors.size(); ++i) {
-    const tuning::CodecCost codec{kBytes[i], kEncode[i], kEncode[i]};
-    all.buckets[0].levels.emplace_back(tuning::Way{.first = codec, .second = codec}, tuning::Fit{50e-6, factors[i]});
+    const exchange::CodecCost codec{kBytes[i], kEncode[i], kEncode[i]};
+    all.buckets[0].levels.emplace_back(exchange::Way{.first = codec, .second = codec},
+                                       exchange::Fit{50e-6, factors[i]});
   }
   return all;
 }
@@ -59,7 +60,7 @@ class Training {
       : rate_(std::move(rate)), truth_(std::move(truth)), clock_(std::move(clock)), plan_(one_bucket()) {}
 
   [[nodiscard]] double seconds(std::uint64_t step, std::size_t level) const {
-    const tuning::LevelForecast& truth = truth_.buckets[0].levels[level];
+    const exchange::LevelForecast& truth = truth_.buckets[0].levels[level];
     return share_of_link * truth.seconds(link(rate_(step)), kElements) +
            (1 - share_of_link) * truth.seconds(link(rate_(0)), kElements);
   }

@@ -168,7 +168,7 @@ TEST(AutoCodec, TiersAreMeasuredApartAndChosenFor) {
 
 TEST(Neighbours, AroundTheNodeAndAroundTheNodes) {
   const std::vector<std::uint32_t> nodes{0, 1, 2, 0, 1, 2};
-  const collective::Tiers tiers(nodes, 6);
+  const exchange::Tiers tiers(nodes, 6);
   EXPECT_EQ(session::neighbours_inside(tiers, 1).to, 4);
   EXPECT_EQ(session::neighbours_inside(tiers, 4).from, 1);
   EXPECT_EQ(session::neighbours_between(tiers, 3).to, 4);

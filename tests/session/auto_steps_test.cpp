@@ -84,7 +84,7 @@ class MadeUpProbes final : public session::Probes {
                                   std::span<const session::BucketChoice> choices) const override {
     return real_.ends_in_call(plan, choices);
   }
-  void know_link(const tuning::Cluster& cluster) override { real_.know_link(cluster); }
+  void know_link(const exchange::Cluster& cluster) override { real_.know_link(cluster); }
   double time_exchange(int to, int from, std::uint64_t bytes) override { return real_.time_exchange(to, from, bytes); }
   double time_reduction(const plan::Plan& trial, const session::TensorMemory& /*memory*/,
                         const session::TrialStep& step) override {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/bucket_residuals.hpp"
+#include "exchange/residuals/bucket_residuals.hpp"
 #include "scaled_model.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
@@ -132,11 +132,11 @@ TEST(Decay, OneChangesNoByte) {
 // A step that is undone has changed nothing: what it read was not yet what decayed. Mutation tried: residuals decay
 // where they lie.
 TEST(Decay, AStepThatIsUndoneLeavesResidualsAsTheyWere) {
-  plan::ResidualStore store;
-  const plan::ResidualKey key{0, codec::EncodeSite::local};
+  exchange::ResidualStore store;
+  const exchange::ResidualKey key{0, codec::EncodeSite::local};
   store.add(key, 0, {8, 4, 2}, 1);
   store.remember();
-  plan::BucketResiduals residuals(store, {{0, 0, 3}}, 0.5);
+  exchange::BucketResiduals residuals(store, {{0, 0, 3}}, 0.5);
   for (int attempt = 0; attempt < 2; ++attempt) {
     float scratch[3];
     const float* before = residuals.load(codec::EncodeSite::local, 0, 3, scratch);

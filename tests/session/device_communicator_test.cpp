@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "device_model.hpp"
-#include "session/device/device_communicator.hpp"
+#include "exchange/calls/device_communicator.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -35,11 +35,11 @@ TEST(DeviceCommunicator, HasTheBitsOfOneOverHostMemory) {
   const auto reduce = [&](bool on_device) {
     return on_ranks(3, [&](const auto& transport) {
       std::shared_ptr<HostDevice> device;
-      std::unique_ptr<session::DeviceCommunicator> there;
+      std::unique_ptr<exchange::DeviceCommunicator> there;
       std::unique_ptr<Communicator> here;
       if (on_device) {
         device = std::make_shared<HostDevice>(transport);
-        there = std::make_unique<session::DeviceCommunicator>(device, CommunicatorOptions{});
+        there = std::make_unique<exchange::DeviceCommunicator>(device, CommunicatorOptions{});
       } else {
         here = std::make_unique<Communicator>(transport);
       }
@@ -79,7 +79,7 @@ TEST(DeviceCommunicator, HasTheBitsOfOneOverHostMemory) {
 TEST(DeviceCommunicator, ChunksAreAsAskedAlsoAtTheHostsDefault) {
   on_ranks(2, [&](const auto& transport) -> std::string {
     const auto device = std::make_shared<HostDevice>(transport);
-    session::DeviceCommunicator communicator(device, {});
+    exchange::DeviceCommunicator communicator(device, {});
     std::vector<float> values(1 << 20);
     const View all = view(values.data(), values.size());
     const std::uint64_t fit = communicator.all_reduce(all, all, {}).frames_sent;
@@ -94,7 +94,7 @@ TEST(DeviceCommunicator, ACapturedCallCountsAtEachReplay) {
   const auto reduce = [&](bool captures) {
     return on_ranks(2, [&](const auto& transport) {
       auto device = std::make_shared<HostDevice>(transport);
-      session::DeviceCommunicator communicator(device, {});
+      exchange::DeviceCommunicator communicator(device, {});
       const CallOptions options{.codec = CodecSpec::parse("int4")};
       std::vector<float> values(kCount);
       const View all = view(values.data(), kCount);
@@ -126,7 +126,7 @@ TEST(DeviceCommunicator, ACapturedCallCountsAtEachReplay) {
 
 TEST(DeviceCommunicator, HierarchicalIsRefused) {
   on_ranks(1, [](const auto& transport) -> std::string {
-    session::DeviceCommunicator communicator(std::make_shared<HostDevice>(transport), {});
+    exchange::DeviceCommunicator communicator(std::make_shared<HostDevice>(transport), {});
     std::vector<float> values(10);
     try {
       communicator.all_reduce(view(static_cast<const float*>(values.data()), 10), view(values.data(), 10),
@@ -144,7 +144,7 @@ TEST(DeviceCommunicator, HierarchicalIsRefused) {
 TEST(DeviceCommunicator, RefusesToWaitInsideACapture) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     auto device = std::make_shared<HostDevice>(transport);
-    session::DeviceCommunicator communicator(device, {});
+    exchange::DeviceCommunicator communicator(device, {});
     std::vector<float> values(kCount);
     const View all = view(values.data(), kCount);
     communicator.reserve(kCount, DType::f32, {});
@@ -168,7 +168,7 @@ TEST(DeviceCommunicator, RefusesToWaitInsideACapture) {
 TEST(DeviceCommunicator, CaptureWithoutReservationIsAnError) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     auto device = std::make_shared<HostDevice>(transport, ~std::size_t{0}, 512);
-    session::DeviceCommunicator communicator(device, {});
+    exchange::DeviceCommunicator communicator(device, {});
     std::vector<std::uint16_t> values(kCount);
     const View all = view(values.data(), kCount, DType::bf16);
     device->begin_capture();

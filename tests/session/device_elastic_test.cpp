@@ -76,9 +76,9 @@ std::string alike(const std::string& codec, const std::string& rest = "") {
 }
 
 /// Residuals by tensor and site, whole, as ranges differ where some are zero.
-std::map<plan::ResidualKey, std::vector<float>> residuals_in(const std::string& state) {
+std::map<exchange::ResidualKey, std::vector<float>> residuals_in(const std::string& state) {
   std::istringstream stream(state);
-  std::map<plan::ResidualKey, std::vector<float>> all;
+  std::map<exchange::ResidualKey, std::vector<float>> all;
   for (const auto& residual : session::read_state(stream, "test").residuals) {
     for (std::size_t i = 0; i < residual.range.values.size(); ++i) {
       if (residual.range.values[i] != 0) {

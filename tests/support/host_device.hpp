@@ -19,14 +19,14 @@
 #include <string>
 #include <vector>
 
-#include "collective/stream/stream_device.hpp"
+#include "exchange/stream/stream_device.hpp"
 #include "gradwire/transport.hpp"
 #include "tests/support/access_log.hpp"
 #include "tests/support/host_kernels.hpp"
 
 namespace gradwire::test {
 
-class HostDevice final : public collective::StreamDevice, private HostKernels {
+class HostDevice final : public exchange::StreamDevice, private HostKernels {
  public:
   /// A captured step.
   struct Work {
@@ -64,7 +64,7 @@ class HostDevice final : public collective::StreamDevice, private HostKernels {
   /// Operations enqueued and not run yet.
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
 
-  [[nodiscard]] collective::StreamBackend& backend() noexcept override { return *this; }
+  [[nodiscard]] exchange::StreamBackend& backend() noexcept override { return *this; }
   [[nodiscard]] memory::Arena& arena() noexcept override { return arena_; }
   [[nodiscard]] std::string name() const override { return "host device over " + transport_->name(); }
   [[nodiscard]] std::uint64_t pinned_bytes() const noexcept override { return 0; }

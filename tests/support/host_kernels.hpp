@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "collective/stream/stream_backend.hpp"
+#include "exchange/stream/stream_backend.hpp"
 #include "tests/support/access_log.hpp"
 
 namespace gradwire::test {
 
-class HostKernels : public collective::StreamBackend {
+class HostKernels : public exchange::StreamBackend {
  public:
   void encode(const kernels::EncodeJob& job) final;
   void decode(const kernels::DecodeJob& job) final;

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "collective/hop_codecs.hpp"
+#include "exchange/hop_codecs.hpp"
 #include "gradwire/processes.hpp"
 #include "wire/frame.hpp"
 
@@ -164,10 +164,10 @@ class MortalTransport final : public Transport {
     }
   }
   void note(Tag tag) {
-    switch (static_cast<collective::Hop>(tag % (1U << collective::kHopBits))) {
-      case collective::Hop::own: return life_->note("first hop");
-      case collective::Hop::node: return life_->note("hop between nodes");
-      case collective::Hop::result: return life_->note("second hop");
+    switch (static_cast<exchange::Hop>(tag % (1U << exchange::kHopBits))) {
+      case exchange::Hop::own: return life_->note("first hop");
+      case exchange::Hop::node: return life_->note("hop between nodes");
+      case exchange::Hop::result: return life_->note("second hop");
       default: return life_->note("agreement of ranks");
     }
   }

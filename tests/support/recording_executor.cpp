@@ -9,7 +9,7 @@
 
 #include "gradwire/error.hpp"
 
-namespace gradwire::collective {
+namespace gradwire::exchange {
 namespace {
 
 // (from, to, lane, hop): messages are matched in the order in which they are sent and awaited.
@@ -152,4 +152,4 @@ class World {
 
 std::vector<RecordedStep> record(std::span<const Schedule> world, int window) { return World(world, window).run(); }
 
-}  // namespace gradwire::collective
+}  // namespace gradwire::exchange

@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "collective/schedule.hpp"
+#include "exchange/schedule.hpp"
 
-namespace gradwire::collective {
+namespace gradwire::exchange {
 
 struct RecordedStep {
   int rank = 0;
@@ -20,4 +20,4 @@ struct RecordedStep {
 /// receives, or a pair of steps that disagree about a chunk.
 [[nodiscard]] std::vector<RecordedStep> record(std::span<const Schedule> world, int window);
 
-}  // namespace gradwire::collective
+}  // namespace gradwire::exchange

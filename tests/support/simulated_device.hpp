@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/stream/stream_backend.hpp"
+#include "exchange/stream/stream_backend.hpp"
 #include "tests/support/access_log.hpp"
 #include "tests/support/host_kernels.hpp"
 
@@ -35,7 +35,7 @@ struct SimulatedMessage {
 };
 
 /// For messages.
-[[nodiscard]] std::string name_of(collective::StreamBackend::Queue queue);
+[[nodiscard]] std::string name_of(exchange::StreamBackend::Queue queue);
 [[nodiscard]] std::string describe(const std::vector<SimulatedMessage>& messages);
 
 class SimulatedDevice final : public HostKernels {
@@ -133,7 +133,7 @@ class SimulatedWorld {
 
  private:
   friend class SimulatedDevice;
-  using Queue = collective::StreamBackend::Queue;
+  using Queue = exchange::StreamBackend::Queue;
   [[nodiscard]] bool runnable(SimulatedDevice& device, Queue queue);
   void step(SimulatedDevice& device, Queue queue);
   // Ranks whose groups must run together with this rank's; empty while one of them is not there yet.

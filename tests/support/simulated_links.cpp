@@ -6,7 +6,7 @@
 
 #include "gradwire/error.hpp"
 
-namespace gradwire::collective {
+namespace gradwire::exchange {
 
 SimulatedLinks::SimulatedLinks(int ranks, SimulatedLink link, WindowLimits limits, std::uint64_t known_window)
     : link_(link) {
@@ -153,4 +153,4 @@ bool SimulatedLinks::step(int rank, OpenLane& lane) {
   return true;
 }
 
-}  // namespace gradwire::collective
+}  // namespace gradwire::exchange

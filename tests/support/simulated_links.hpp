@@ -11,9 +11,9 @@
 #include <tuple>
 #include <vector>
 
-#include "collective/window.hpp"
+#include "exchange/window.hpp"
 
-namespace gradwire::collective {
+namespace gradwire::exchange {
 
 struct SimulatedLink {
   double bytes_per_second;  // of each rank, in each direction
@@ -92,4 +92,4 @@ class SimulatedLinks {
   double peak_queue_seconds_ = 0;
 };
 
-}  // namespace gradwire::collective
+}  // namespace gradwire::exchange

@@ -11,8 +11,8 @@
 
 namespace gradwire::test {
 
-std::string name_of(collective::StreamBackend::Queue queue) {
-  return queue == collective::StreamBackend::Queue::compute ? "compute" : "communication";
+std::string name_of(exchange::StreamBackend::Queue queue) {
+  return queue == exchange::StreamBackend::Queue::compute ? "compute" : "communication";
 }
 
 std::string describe(const std::vector<SimulatedMessage>& messages) {

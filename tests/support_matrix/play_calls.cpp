@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
+#include "exchange/calls/device_communicator.hpp"
 #include "gradwire/communicator.hpp"
 #include "gradwire/optimizer.hpp"
 #include "gradwire/table.hpp"
-#include "session/device/device_communicator.hpp"
 #include "tests/support_matrix/jobs.hpp"
 #include "tests/support_matrix/plays.hpp"
 
@@ -29,7 +29,7 @@ void reduce(Place place, const std::function<CallOptions(int rank)>& options_of,
           Communicator(transport, of).all_reduce(all, options);
         } else {
           const auto device = std::make_shared<test::HostDevice>(transport);
-          session::DeviceCommunicator communicator(device, of);
+          exchange::DeviceCommunicator communicator(device, of);
           communicator.all_reduce(all, all, options);
           communicator.wait();
           device->synchronize();
@@ -100,7 +100,7 @@ void captured_calls(Place /*place*/) {
     std::vector<float> values(kCount, 1.0F);
     const View all = view(values.data(), values.size());
     const auto device = std::make_shared<test::HostDevice>(transport);
-    session::DeviceCommunicator communicator(device, {});
+    exchange::DeviceCommunicator communicator(device, {});
     communicator.reserve(kCount, DType::f32, {});
     Capture capture(*device);
     communicator.all_reduce(all, all, {});

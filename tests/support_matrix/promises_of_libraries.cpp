@@ -19,7 +19,7 @@
 namespace gradwire::support {
 namespace {
 
-constexpr std::string_view kStreamCuda = "tests/collective/stream_cuda_test.cpp";
+constexpr std::string_view kStreamCuda = "tests/exchange/stream_cuda_test.cpp";
 constexpr std::string_view kTorchTest = "tests/examples/torch_parameters_test.cpp";
 
 constexpr std::string_view kCudaGpu =

@@ -1,7 +1,7 @@
 // The label-sorted classifier of bench_convergence: 32-64-10, 8 workers through two_shot, SGD with momentum, 2000
 // steps, 3 seeds. Its loss as a ratio to uncompressed training with the same seed: seeds differ by far more.
 // Mutations tried, with what became of the ratios (int4, int2, sign, top-10%, top-1%; unharmed 1.00, 1.01, 1.01, 1.03,
-// 1.12). int4 hides most of them: invariants are the gate (tests/collective), this is a sanity check.
+// 1.12). int4 hides most of them: invariants are the gate (tests/exchange), this is a sanity check.
 //   no residual on the second hop      1.01  1.12  1.42  1.02  1.60
 //   residual = g - decoded             1.01  1.12  2.58  3.43  7.68
 //   residual += p - decoded            339   NaN   NaN   NaN   NaN

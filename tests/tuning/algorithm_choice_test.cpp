@@ -1,5 +1,5 @@
 // algorithm = "auto": what it comes to, by world, size, codec and link.
-#include "tuning/algorithm_choice.hpp"
+#include "exchange/model/algorithm_choice.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace gradwire::tuning {
 namespace {
 
-using collective::Tiers;
+using exchange::Tiers;
 
 constexpr std::uint64_t kKilobyte = 1024;
 constexpr std::uint64_t kMegabyte = 1024 * kKilobyte;

@@ -1,5 +1,5 @@
 // The cost model: known cases by hand, and properties that hold for any link and codec.
-#include "tuning/cost_model.hpp"
+#include "exchange/model/cost_model.hpp"
 
 #include <gtest/gtest.h>
 

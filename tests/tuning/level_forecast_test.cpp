@@ -1,5 +1,5 @@
 // The cost model fitted to what was timed.
-#include "tuning/level_forecast.hpp"
+#include "exchange/model/level_forecast.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Chunk and bucket sizes by the cost model, and what a plan makes of them.
-#include "tuning/sizes.hpp"
+#include "exchange/model/sizes.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

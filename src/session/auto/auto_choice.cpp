@@ -4,7 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "tuning/sizes.hpp"
+#include "exchange/default_codecs.hpp"
+#include "exchange/model/sizes.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -30,7 +31,7 @@ std::vector<std::vector<double>> bits_of(const plan::Plan& plan) {
   for (const plan::Bucket& bucket : plan.buckets) {
     std::vector<double>& of_bucket = bits.emplace_back();
     for (const policy::Level& level : bucket.levels) {
-      of_bucket.push_back(of_bucket.empty() ? kExactBits : policy::bits_per_element(level.stage.codec));
+      of_bucket.push_back(of_bucket.empty() ? kExactBits : exchange::bits_per_element(level.stage.codec));
     }
     if (of_bucket.empty()) {
       of_bucket.push_back(kExactBits);  // not chosen: one level that stands for what it is
@@ -196,7 +197,7 @@ tuning::StepForecast AutoChoice::forecast(std::uint64_t step, const LinkReport* 
     tuning::BucketForecast& bucket = all.buckets.emplace_back();
     bucket.ready_seconds = report == nullptr ? 0 : report->ready_seconds[i];
     bucket.most = guard_.most(step, i);
-    for (const tuning::LevelForecast& level : calibration_.buckets[i].levels) {
+    for (const exchange::LevelForecast& level : calibration_.buckets[i].levels) {
       bucket.seconds.push_back(level.seconds(calibration_.cluster, static_cast<double>(plan_.buckets[i].count)));
     }
     if (bucket.seconds.empty()) {
@@ -251,8 +252,8 @@ void AutoChoice::apply(const tuning::Levels& levels) {
     const BucketWays& ways = calibration_.buckets[i];
     choices_[i] = {levels[i], levels[i] == 0 && ways.native, plan_.host_chunk_bytes()};
     if (!ways.levels.empty() && !plan_.chunk_bytes) {
-      choices_[i].chunk_bytes = tuning::best_chunk_bytes(calibration_.cluster, ways.levels[levels[i]].way(),
-                                                         static_cast<double>(plan_.buckets[i].count));
+      choices_[i].chunk_bytes = exchange::best_chunk_bytes(calibration_.cluster, ways.levels[levels[i]].way(),
+                                                           static_cast<double>(plan_.buckets[i].count));
     }
   }
 }

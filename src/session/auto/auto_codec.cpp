@@ -142,7 +142,7 @@ void AutoCodec::probe(const LinkReport& report) {
   if (given_ || only_the_link(report)) {
     return;
   }
-  const tuning::Cluster& cluster = choice_.calibration().cluster;
+  const exchange::Cluster& cluster = choice_.calibration().cluster;
   const double most = std::clamp(kProbeSteps * report.bytes_per_second * report.busy_seconds, kLeastProbe, kMostProbe);
   const auto bytes =
       static_cast<std::uint64_t>(std::clamp(cluster.inter.bytes_per_second * kProbeSeconds, kLeastProbe, most));

@@ -10,10 +10,10 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
+#include "exchange/model/sizes.hpp"
 #include "policy/sync.hpp"
 #include "session/auto/rounds.hpp"
 #include "tuning/codec_speed.hpp"
-#include "tuning/sizes.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -55,9 +55,9 @@ struct Trial {
   DType dtype;
   policy::Level level;
   By by;
-  tuning::Way way;
+  exchange::Way way;
   double largest;  // elements of a bucket
-  std::vector<tuning::Timing> timings = {};
+  std::vector<exchange::Timing> timings = {};
 };
 
 bool same(const Trial& trial, DType dtype, const policy::Level& level, By by) {
@@ -77,7 +77,7 @@ std::string way_text(const Trial& trial) {
 
 class Calibrator {
  public:
-  Calibrator(Runner& runner, Probes& probes, const plan::Plan& plan, StepsAhead steps, const tuning::Cluster& cluster)
+  Calibrator(Runner& runner, Probes& probes, const plan::Plan& plan, StepsAhead steps, const exchange::Cluster& cluster)
       : runner_(runner), probes_(probes), plan_(plan), steps_(steps), cluster_(cluster) {}
 
   std::vector<BucketWays> run() {
@@ -94,7 +94,7 @@ class Calibrator {
         time(trial, static_cast<std::uint64_t>(elements), seconds);
       }
     }
-    seconds = slowest(gather_numbers(runner_.peers(), seconds, "calibration"));
+    seconds = slowest(exchange::gather_numbers(runner_.peers(), seconds, "calibration"));
     std::span<const double> next = seconds;
     for (Trial& trial : trials_) {
       for (const double elements : sizes(trial)) {
@@ -115,7 +115,7 @@ class Calibrator {
   }
 
   /// With what reductions showed of the link.
-  [[nodiscard]] const tuning::Cluster& cluster() const noexcept { return cluster_; }
+  [[nodiscard]] const exchange::Cluster& cluster() const noexcept { return cluster_; }
 
  private:
   // Long waits, as those of large messages, let a rank sleep in those that follow; many short ones end that.
@@ -133,9 +133,9 @@ class Calibrator {
 
   // No link carries less than what went through it: the exchange was disturbed.
   void learn_from(const Trial& trial) {
-    tuning::LinkCost& link = cluster_.inter;
-    const tuning::Timing& large = trial.timings.back();
-    const double bytes = tuning::way_cost(cluster_, trial.way, large.elements).wire * link.bytes_per_second;
+    exchange::LinkCost& link = cluster_.inter;
+    const exchange::Timing& large = trial.timings.back();
+    const double bytes = exchange::way_cost(cluster_, trial.way, large.elements).wire * link.bytes_per_second;
     if (cluster_.ranks_per_node == 1 && link.seen_bytes > 0 && bytes > link.seen_bytes / 2) {
       link.bytes_per_second = std::max(link.bytes_per_second, bytes / large.seconds);
     }
@@ -143,7 +143,7 @@ class Calibrator {
 
   static void log_timings(const Trial& trial) {
     std::string text = way_text(trial);
-    for (const tuning::Timing& timing : trial.timings) {
+    for (const exchange::Timing& timing : trial.timings) {
       text += ", " + format_number(timing.elements) + " elements in " + format_number(timing.seconds * 1e6, 4) + " us";
     }
     log(LogLevel::debug, "timed " + text);
@@ -155,7 +155,7 @@ class Calibrator {
     }
     const std::optional<By> native = native_of(bucket, level);
     if (native && !covered(bucket, level, *native)) {
-      tuning::Way way = find(bucket.dtype, level, By::frames)->way;
+      exchange::Way way = find(bucket.dtype, level, By::frames)->way;
       way.native = true;
       trials_.push_back({bucket.dtype, level, *native, way, static_cast<double>(bucket.count)});
     }
@@ -172,11 +172,11 @@ class Calibrator {
     return false;
   }
 
-  static tuning::Way way_of(const plan::Bucket& bucket, const policy::Level& level) {
+  static exchange::Way way_of(const plan::Bucket& bucket, const policy::Level& level) {
     const bool feedback = level.stage.error_feedback;
-    tuning::Way way{.algorithm = level.algorithm == Algorithm::dense ? Algorithm::two_shot : level.algorithm,
-                    .first = tuning::measure_codec(level.stage.codec, feedback, kCodecBudget),
-                    .second = tuning::measure_codec(level.stage.second_hop, feedback, kCodecBudget)};
+    exchange::Way way{.algorithm = level.algorithm == Algorithm::dense ? Algorithm::two_shot : level.algorithm,
+                      .first = tuning::measure_codec(level.stage.codec, feedback, kCodecBudget),
+                      .second = tuning::measure_codec(level.stage.second_hop, feedback, kCodecBudget)};
     if (level.stage.intra) {
       way.intra = tuning::measure_codec(*level.stage.intra, feedback, kCodecBudget);
     }
@@ -208,14 +208,14 @@ class Calibrator {
   void agree_on_codecs() {
     std::vector<double> mine;
     for (const Trial& trial : trials_) {
-      for (const tuning::CodecCost* codec : {&trial.way.first, &trial.way.second, &trial.way.intra}) {
+      for (const exchange::CodecCost* codec : {&trial.way.first, &trial.way.second, &trial.way.intra}) {
         mine.insert(mine.end(), {codec->encode_seconds, codec->decode_seconds});
       }
     }
-    const std::vector<double> agreed = slowest(gather_numbers(runner_.peers(), mine, "calibration"));
+    const std::vector<double> agreed = slowest(exchange::gather_numbers(runner_.peers(), mine, "calibration"));
     auto next = agreed.begin();
     for (Trial& trial : trials_) {
-      for (tuning::CodecCost* codec : {&trial.way.first, &trial.way.second, &trial.way.intra}) {
+      for (exchange::CodecCost* codec : {&trial.way.first, &trial.way.second, &trial.way.intra}) {
         codec->encode_seconds = *next++;
         codec->decode_seconds = *next++;
       }
@@ -224,7 +224,7 @@ class Calibrator {
 
   // As large as the largest bucket, or as can be afforded; and a quarter of that or less, to tell overhead from rate.
   [[nodiscard]] std::vector<double> sizes(const Trial& trial) const {
-    const double seconds = tuning::model_seconds(cluster_, trial.way, kMostElements);
+    const double seconds = exchange::model_seconds(cluster_, trial.way, kMostElements);
     const double affordable =
         std::max(4 * kSmallElements, std::floor(kMostElements * kTrialSeconds / std::max(seconds, 1e-9)));
     const double large = std::min({trial.largest, affordable, kMostElements});
@@ -255,12 +255,12 @@ class Calibrator {
     BucketWays ways;
     const auto elements = static_cast<double>(bucket.count);
     const auto fitted = [&](const Trial& trial) {
-      return tuning::LevelForecast(trial.way, tuning::fit(cluster_, trial.way, trial.timings));
+      return exchange::LevelForecast(trial.way, exchange::fit(cluster_, trial.way, trial.timings));
     };
     for (const policy::Level& level : bucket.levels) {
       ways.levels.push_back(fitted(*find(bucket.dtype, level, By::frames)));
       if (const std::optional<By> native = native_of(bucket, level)) {
-        const tuning::LevelForecast forecast = fitted(*find(bucket.dtype, level, *native));
+        const exchange::LevelForecast forecast = fitted(*find(bucket.dtype, level, *native));
         if (small_ || forecast.seconds(cluster_, elements) < ways.levels.back().seconds(cluster_, elements) + kAlike) {
           ways.levels.back() = forecast;
           ways.native = true;
@@ -283,7 +283,7 @@ class Calibrator {
   Probes& probes_;
   const plan::Plan& plan_;
   StepsAhead steps_;
-  tuning::Cluster cluster_;
+  exchange::Cluster cluster_;
   bool small_ = are_small();
   bool in_call_ = !steps_.weighted && probes_.ends_in_call(plan_, all_native());
   std::vector<Trial> trials_;
@@ -309,7 +309,7 @@ Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, co
                       const std::optional<Link>& link, const LinkMeasured& measured) {
   const Clock::time_point start = Clock::now();
   Calibration result;
-  result.cluster = link ? tuning::given_cluster(*link, *plan.tiers) : measure_cluster(runner, probes, *plan.tiers);
+  result.cluster = link ? exchange::given_cluster(*link, *plan.tiers) : measure_cluster(runner, probes, *plan.tiers);
   result.cluster.in_flight_bytes = static_cast<double>(plan.in_flight_bytes);
   probes.know_link(result.cluster);
   if (!link && runner.info().world_size > 1) {

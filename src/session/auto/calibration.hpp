@@ -10,12 +10,12 @@
 #include <tuple>
 #include <vector>
 
+#include "exchange/model/cost_model.hpp"
+#include "exchange/model/level_forecast.hpp"
 #include "gradwire/dtype.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/runner.hpp"
-#include "tuning/cost_model.hpp"
-#include "tuning/level_forecast.hpp"
 
 namespace gradwire::session {
 
@@ -25,23 +25,23 @@ struct Neighbours {
   int from;
 };
 /// Around the node, or around the nodes among ranks of equal place in theirs; `rank` itself where it is alone there.
-[[nodiscard]] Neighbours neighbours_inside(const collective::Tiers& tiers, int rank);
-[[nodiscard]] Neighbours neighbours_between(const collective::Tiers& tiers, int rank);
+[[nodiscard]] Neighbours neighbours_inside(const exchange::Tiers& tiers, int rank);
+[[nodiscard]] Neighbours neighbours_between(const exchange::Tiers& tiers, int rank);
 
 /// Latency and bandwidth of each tier, the same numbers on every rank. On one node, or where nodes differ in size,
 /// there is one tier: `inter`, between neighbours in rank order. `probes`: the runner's; so below.
-[[nodiscard]] tuning::Cluster measure_cluster(Runner& runner, Probes& probes, const collective::Tiers& tiers);
+[[nodiscard]] exchange::Cluster measure_cluster(Runner& runner, Probes& probes, const exchange::Tiers& tiers);
 /// For people and the public interface.
-[[nodiscard]] LinkEstimate to_estimate(const tuning::Cluster& cluster, double seconds);
+[[nodiscard]] LinkEstimate to_estimate(const exchange::Cluster& cluster, double seconds);
 
 /// The ways in which a bucket can be reduced, timed.
 struct BucketWays {
-  std::vector<tuning::LevelForecast> levels;  // as Bucket::levels; level 0: the faster of dense's two
-  bool native = false;                        // level 0 is the transport's own all-reduce
+  std::vector<exchange::LevelForecast> levels;  // as Bucket::levels; level 0: the faster of dense's two
+  bool native = false;                          // level 0 is the transport's own all-reduce
 };
 
 struct Calibration {
-  tuning::Cluster cluster;
+  exchange::Cluster cluster;
   std::vector<BucketWays> buckets;  // as in the plan; no levels where the codec is not chosen
   double seconds = 0;               // that it took
 };

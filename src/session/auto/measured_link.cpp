@@ -21,14 +21,14 @@ constexpr double kSeen = 0.3;         // of the latency, what bytes add to it
 constexpr double kLeastShare = 0.05;  // of an exchange: less cannot be told from nothing
 
 // A link `within` one node lets no burst through that its rate would not carry: what moved least tells of it, too.
-tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& neighbours, bool within = false) {
+exchange::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& neighbours, bool within = false) {
   const auto exchange = [&](std::uint64_t bytes) {
     return probes.time_exchange(neighbours.to, neighbours.from, bytes);
   };
   const auto agreed = [&](int rounds, std::uint64_t bytes) {  // the slowest rank's part of the quickest round
     std::vector<double> seconds(static_cast<std::size_t>(rounds));
     std::generate(seconds.begin(), seconds.end(), [&] { return exchange(bytes); });
-    return quickest(slowest(gather_numbers(runner.peers(), seconds, "calibration")));
+    return quickest(slowest(exchange::gather_numbers(runner.peers(), seconds, "calibration")));
   };
   const double latency = agreed(kLatencyRounds, 1);
   double rate = 0;
@@ -52,7 +52,7 @@ tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& 
     }
     const double added = std::max(seconds - latency, kLeastShare * seconds);
     seen = static_cast<double>(bytes);
-    rate = within ? seen / added : tuning::link_rate(seen, before.value_or(added / 2), added);
+    rate = within ? seen / added : exchange::link_rate(seen, before.value_or(added / 2), added);
     before = added;
     if (again && enough(seconds)) {
       break;
@@ -63,23 +63,23 @@ tuning::LinkCost measure_tier(Runner& runner, Probes& probes, const Neighbours& 
 
 }  // namespace
 
-Neighbours neighbours_inside(const collective::Tiers& tiers, int rank) {
+Neighbours neighbours_inside(const exchange::Tiers& tiers, int rank) {
   const std::vector<int>& members = tiers.members(tiers.node_of(rank));
   const auto place = static_cast<std::size_t>(tiers.place_of(rank));
   return {members[(place + 1) % members.size()], members[(place + members.size() - 1) % members.size()]};
 }
 
-Neighbours neighbours_between(const collective::Tiers& tiers, int rank) {
+Neighbours neighbours_between(const exchange::Tiers& tiers, int rank) {
   const int node = tiers.node_of(rank);
   const auto place = static_cast<std::size_t>(tiers.place_of(rank));
   return {tiers.members((node + 1) % tiers.nodes())[place],
           tiers.members((node + tiers.nodes() - 1) % tiers.nodes())[place]};
 }
 
-tuning::Cluster measure_cluster(Runner& runner, Probes& probes, const collective::Tiers& tiers) {
+exchange::Cluster measure_cluster(Runner& runner, Probes& probes, const exchange::Tiers& tiers) {
   const int world = runner.info().world_size;
   const int rank = runner.info().rank;
-  tuning::Cluster cluster{.ranks = world, .ranks_per_node = 1};
+  exchange::Cluster cluster{.ranks = world, .ranks_per_node = 1};
   if (world == 1) {
     return cluster;
   }
@@ -95,7 +95,7 @@ tuning::Cluster measure_cluster(Runner& runner, Probes& probes, const collective
   return cluster;
 }
 
-LinkEstimate to_estimate(const tuning::Cluster& cluster, double seconds) {
+LinkEstimate to_estimate(const exchange::Cluster& cluster, double seconds) {
   LinkEstimate estimate;
   estimate.ranks_per_node = cluster.ranks_per_node;
   estimate.inter = {cluster.inter.latency_seconds, cluster.inter.bytes_per_second};

@@ -70,9 +70,9 @@ LinkEstimate Session::State::link() {
     }
     step.require_between("link");
   }
-  const collective::Tiers tiers =
-      policy.tiers.ranks_per_node ? collective::Tiers::in_rows(*policy.tiers.ranks_per_node, runner->info().world_size)
-                                  : collective::Tiers(runner->info().nodes, runner->info().world_size);
+  const exchange::Tiers tiers = policy.tiers.ranks_per_node
+                                    ? exchange::Tiers::in_rows(*policy.tiers.ranks_per_node, runner->info().world_size)
+                                    : exchange::Tiers(runner->info().nodes, runner->info().world_size);
   LinkEstimate estimate;
   on_wire([&] { estimate = session::to_estimate(session::measure_cluster(*runner, *probes, tiers), 0); });
   estimate.measured_in_seconds = seconds_since(begin);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "collective/collectives.hpp"
+#include "exchange/collectives.hpp"
 #include "observe/record.hpp"
 #include "policy/sync.hpp"
 #include "session/checkpoint/state_file.hpp"
@@ -14,7 +14,7 @@ namespace gradwire {
 namespace {
 
 using codec::EncodeSite;
-using plan::ResidualStore;
+using exchange::ResidualStore;
 using session::SavedState;
 
 void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tensors, const std::string& source) {
@@ -91,11 +91,11 @@ void check_units(const SavedState& saved, const plan::Plan& plan, const std::str
 std::vector<ResidualStore::Range> owned_ranges(const plan::Plan& plan, std::size_t tensor, int rank, int world) {
   const plan::TensorPlan& entry = plan.tensors[tensor];
   const plan::Bucket& bucket = plan.buckets[entry.bucket];
-  if (!collective::encodes_at_owner(bucket.algorithm) || world == 1) {
+  if (!exchange::encodes_at_owner(bucket.algorithm) || world == 1) {
     return {};
   }
   const codec::Codec any(bucket.codec, DType::f32);  // shards do not depend on it
-  const auto shards = collective::Partition::even(bucket.count, world, any, plan.host_chunk_bytes());
+  const auto shards = exchange::Partition::even(bucket.count, world, any, plan.host_chunk_bytes());
   const std::uint64_t begin = std::max(shards.shard_first(rank), entry.offset);
   const std::uint64_t end =
       std::min(shards.shard_first(rank) + shards.shard_count(rank), entry.offset + entry.info.count);

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "memory/device_pointer.hpp"
 #include "observe/record.hpp"
 #include "session/checkpoint/checkpoint_folder.hpp"
-#include "session/device/device_pointer.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -173,7 +173,7 @@ void Session::checkpoint(const std::filesystem::path& directory, std::span<const
       throw Error(ErrorCode::invalid_argument, "checkpoint: keep is " + std::to_string(keep) + "; it is 1 or more");
     }
     for (const ConstView& parameter : parameters) {
-      session::require_host_memory(parameter.data, "checkpoint: a parameter");
+      memory::require_host_memory(parameter.data, "checkpoint: a parameter");
     }
     state.catch_up_with_replays();
     const std::lock_guard lock(state.progress.wire);

@@ -13,18 +13,18 @@
 #include <string>
 #include <vector>
 
+#include "exchange/residuals/residual_store.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/reduction.hpp"
 #include "gradwire/table.hpp"
-#include "plan/residual_store.hpp"
 #include "table/shard.hpp"
 
 namespace gradwire::session {
 
 struct SavedState {
   struct Residual {
-    plan::ResidualKey key;
-    plan::ResidualStore::Range range;
+    exchange::ResidualKey key;
+    exchange::ResidualStore::Range range;
   };
   /// Of a tensor under outer momentum, in its dtype; the same on every rank.
   struct Anchor {

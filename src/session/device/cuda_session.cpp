@@ -4,8 +4,8 @@
 
 #include "base/environment.hpp"
 #include "base/timeout.hpp"
-#include "collective/stream/stream_cuda_device.hpp"
-#include "collective/stream/stream_cuda_port.hpp"
+#include "exchange/stream/stream_cuda_device.hpp"
+#include "exchange/stream/stream_cuda_port.hpp"
 #include "session/device/device_runner.hpp"
 #include "transport/relayed_messages.hpp"
 
@@ -17,12 +17,12 @@ using Path = transport::RelayedMessages::Path;
 
 std::unique_ptr<session::Runner> runner_over(std::shared_ptr<Transport> transport, Path path, int device,
                                              cudaStream_t stream, const SessionOptions& options) {
-  const collective::OnCudaDevice current(device);  // a new world is made on a thread of the caller
+  const exchange::OnCudaDevice current(device);  // a new world is made on a thread of the caller
   auto messages =
-      std::make_unique<transport::RelayedMessages>(std::move(transport), std::make_unique<collective::CudaPort>(device),
+      std::make_unique<transport::RelayedMessages>(std::move(transport), std::make_unique<exchange::CudaPort>(device),
                                                    path, checked_timeout(options.timeout, "cuda::make_session"));
   return std::make_unique<session::DeviceRunner>(
-      std::make_shared<collective::CudaDevice>(std::move(messages), device, stream), nullptr, options);
+      std::make_shared<exchange::CudaDevice>(std::move(messages), device, stream), nullptr, options);
 }
 
 }  // namespace
@@ -31,7 +31,7 @@ Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, 
   if (transport == nullptr) {
     throw Error(ErrorCode::invalid_argument, "cuda::make_session: transport is null");
   }
-  const int device = collective::current_cuda_device();
+  const int device = exchange::current_cuda_device();
   policy.deterministic = true;  // dense as two_shot: the transport's own sums know no device memory
   const bool direct = transport->capabilities().device_memory && !environment_flag("GRADWIRE_STAGED");
   return session::make_session(
@@ -40,7 +40,7 @@ Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, 
 }
 
 Session make_session(std::shared_ptr<Processes> processes, cudaStream_t stream, Policy policy, SessionOptions options) {
-  const int device = collective::current_cuda_device();
+  const int device = exchange::current_cuda_device();
   policy.deterministic = true;
   // Staged always: a world that is over may leave receives behind, which then write to no memory of the device.
   const auto make = [=](std::shared_ptr<Transport> transport, std::uint32_t /*epoch*/) {

@@ -5,23 +5,23 @@
 #include <tuple>
 #include <utility>
 
-#include "collective/partition.hpp"
+#include "exchange/partition.hpp"
 
 namespace gradwire::session {
 namespace {
 
 using codec::EncodeSite;
-using collective::DeviceRange;
-using plan::ResidualKey;
-using plan::ResidualStore;
+using exchange::DeviceRange;
+using exchange::ResidualKey;
+using exchange::ResidualStore;
 
-ResidualKey key_of(const plan::BucketPart& part, EncodeSite site) {
+ResidualKey key_of(const exchange::BucketPart& part, EncodeSite site) {
   return {static_cast<std::uint32_t>(part.tensor), site};
 }
 
-collective::Partition shards_of(const plan::Plan& plan, const plan::Bucket& bucket, int world_size) {
+exchange::Partition shards_of(const plan::Plan& plan, const plan::Bucket& bucket, int world_size) {
   const codec::Codec any(bucket.codec, DType::f32);  // shards do not depend on it
-  return collective::Partition::even(bucket.count, world_size, any, plan.host_chunk_bytes());
+  return exchange::Partition::even(bucket.count, world_size, any, plan.host_chunk_bytes());
 }
 
 std::span<const std::byte> bytes_of(const std::vector<float>& values) { return std::as_bytes(std::span(values)); }
@@ -33,9 +33,9 @@ DeviceResiduals::OfBucket& DeviceResiduals::of_bucket(std::uint32_t bucket) {
   return buckets_[bucket];
 }
 
-collective::HeldResiduals DeviceResiduals::held(std::uint32_t bucket) const {
-  return bucket < buckets_.size() ? collective::HeldResiduals{buckets_[bucket].held, buckets_[bucket].moved}
-                                  : collective::HeldResiduals{};
+exchange::HeldResiduals DeviceResiduals::held(std::uint32_t bucket) const {
+  return bucket < buckets_.size() ? exchange::HeldResiduals{buckets_[bucket].held, buckets_[bucket].moved}
+                                  : exchange::HeldResiduals{};
 }
 
 void DeviceResiduals::copy_for_undo(std::uint32_t bucket) {
@@ -44,7 +44,7 @@ void DeviceResiduals::copy_for_undo(std::uint32_t bucket) {
   }
   const OfBucket& now = of_bucket(bucket);
   OfBucket before = now;
-  collective::StreamBackend& backend = device_.backend();
+  exchange::StreamBackend& backend = device_.backend();
   const auto copy = [&](DeviceRange<float>& range) {
     if (range.data != nullptr) {
       const std::size_t bytes = range.count * sizeof(float);
@@ -81,7 +81,7 @@ void DeviceResiduals::undo() {
   before_.clear();
 }
 
-DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const collective::ResidualUse& call) {
+DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const exchange::ResidualUse& call) {
   if (remembers_) {
     copy_for_undo(bucket);
   }
@@ -113,14 +113,14 @@ DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const collecti
   return {call, now.local, now.owner};
 }
 
-void DeviceResiduals::drop(collective::StreamBackend& backend, DeviceRange<float>& range) const {
+void DeviceResiduals::drop(exchange::StreamBackend& backend, DeviceRange<float>& range) const {
   if (!keeps_memory_ && range.data != nullptr) {
     backend.release(reinterpret_cast<std::byte*>(range.data));
     range = {};
   }
 }
 
-void DeviceResiduals::end(collective::StreamBackend& backend, std::uint32_t bucket, const Use& use) {
+void DeviceResiduals::end(exchange::StreamBackend& backend, std::uint32_t bucket, const Use& use) {
   if (!use.call.any) {
     return;
   }
@@ -183,7 +183,7 @@ void DeviceResiduals::save_site(const plan::Bucket& bucket, EncodeSite site, con
   if (range.count > 0) {
     device_.download(std::as_writable_bytes(std::span(values)), range.data, timeout);
   }
-  for (const plan::BucketPart& part : bucket.parts) {
+  for (const exchange::BucketPart& part : bucket.parts) {
     const std::uint64_t begin = std::max(part.offset, range.first);
     const std::uint64_t end = std::min(part.offset + part.count, range.first + range.count);
     if (begin < end) {
@@ -191,7 +191,7 @@ void DeviceResiduals::save_site(const plan::Bucket& bucket, EncodeSite site, con
       saved.push_back(
           {key_of(part, site), {begin - part.offset, {first, first + static_cast<std::ptrdiff_t>(end - begin)}}});
     } else if (site == EncodeSite::local && part.count > 0) {
-      saved.push_back({key_of(part, site), {}});  // a mark that counts: see plan::BucketResiduals::held
+      saved.push_back({key_of(part, site), {}});  // a mark that counts: see exchange::BucketResiduals::held
     }
   }
 }
@@ -225,7 +225,7 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
   bool any_owner = false;
   bool all_owned = true;
   OfBucket& now = of_bucket(bucket.id);
-  for (const plan::BucketPart& part : bucket.parts) {
+  for (const exchange::BucketPart& part : bucket.parts) {
     now.held = now.held || residuals.has(key_of(part, EncodeSite::local));
     now.moved = now.moved || residuals.moved(static_cast<std::uint32_t>(part.tensor));
     // What hosts kept of sums over nodes is in the same units as local residuals, and nothing here keeps it apart.

@@ -1,5 +1,5 @@
 // What error feedback keeps on a device: two arrays a bucket, in the order of its elements, by encode site. Which call
-// keeps and which folds in what is collective::resolve()'s rule; the stream executor does it. On the host they are by
+// keeps and which folds in what is exchange::resolve()'s rule; the stream executor does it. On the host they are by
 // tensor, as files have them.
 #pragma once
 
@@ -8,8 +8,8 @@
 #include <map>
 #include <vector>
 
-#include "collective/stream/stream_device.hpp"
-#include "collective/stream/stream_executor.hpp"
+#include "exchange/stream/stream_device.hpp"
+#include "exchange/stream/stream_executor.hpp"
 #include "plan/plan.hpp"
 #include "session/checkpoint/state_file.hpp"
 
@@ -17,24 +17,24 @@ namespace gradwire::session {
 
 class DeviceResiduals {
  public:
-  DeviceResiduals(collective::StreamDevice& device, int rank, int world_size)
+  DeviceResiduals(exchange::StreamDevice& device, int rank, int world_size)
       : device_(device), rank_(rank), world_size_(world_size) {}
 
   /// How one call uses those of a bucket.
   struct Use {
-    collective::ResidualUse call = {};
-    collective::DeviceRange<float> local = {};
-    collective::DeviceRange<float> owner = {};
+    exchange::ResidualUse call = {};
+    exchange::DeviceRange<float> local = {};
+    exchange::DeviceRange<float> owner = {};
   };
 
   /// What any rank may hold of a bucket.
-  [[nodiscard]] collective::HeldResiduals held(std::uint32_t bucket) const;
+  [[nodiscard]] exchange::HeldResiduals held(std::uint32_t bucket) const;
   /// Before the call: makes room for what its encoders keep, zero where nothing was.
-  [[nodiscard]] Use begin(std::uint32_t bucket, const collective::ResidualUse& call);
+  [[nodiscard]] Use begin(std::uint32_t bucket, const exchange::ResidualUse& call);
   /// Between begin() and the call: what was kept before counts so much of its worth.
   void decay(std::uint32_t bucket, double factor);
   /// Once all of the call is enqueued: gives back what it has folded in.
-  void end(collective::StreamBackend& backend, std::uint32_t bucket, const Use& use);
+  void end(exchange::StreamBackend& backend, std::uint32_t bucket, const Use& use);
 
   // So that a step can be undone: what it changes of a bucket is copied before.
   /// From here on.
@@ -51,25 +51,25 @@ class DeviceResiduals {
 
   // Block until the device has done what it holds.
   [[nodiscard]] std::vector<SavedState::Residual> save(const plan::Plan& plan, std::chrono::milliseconds timeout);
-  void load(plan::ResidualStore residuals, const plan::Plan& plan);
+  void load(exchange::ResidualStore residuals, const plan::Plan& plan);
 
  private:
   struct OfBucket {
     bool held = false;   // on every rank or on none
     bool moved = false;  // owner residuals may be of elements that this rank does not own
-    collective::DeviceRange<float> local = {};
-    collective::DeviceRange<float> owner = {};
+    exchange::DeviceRange<float> local = {};
+    exchange::DeviceRange<float> owner = {};
   };
   void scale(const OfBucket& now, double factor);
   OfBucket& of_bucket(std::uint32_t bucket);
   void copy_for_undo(std::uint32_t bucket);
-  void drop(collective::StreamBackend& backend, collective::DeviceRange<float>& range) const;
-  void save_site(const plan::Bucket& bucket, codec::EncodeSite site, const collective::DeviceRange<float>& range,
+  void drop(exchange::StreamBackend& backend, exchange::DeviceRange<float>& range) const;
+  void save_site(const plan::Bucket& bucket, codec::EncodeSite site, const exchange::DeviceRange<float>& range,
                  std::chrono::milliseconds timeout, std::vector<SavedState::Residual>& saved);
-  void load_bucket(plan::ResidualStore& residuals, const plan::Bucket& bucket, const plan::Plan& plan);
-  void upload(collective::DeviceRange<float>& range, const std::vector<float>& values, std::uint64_t first);
+  void load_bucket(exchange::ResidualStore& residuals, const plan::Bucket& bucket, const plan::Plan& plan);
+  void upload(exchange::DeviceRange<float>& range, const std::vector<float>& values, std::uint64_t first);
 
-  collective::StreamDevice& device_;
+  exchange::StreamDevice& device_;
   int rank_;
   int world_size_;
   std::vector<OfBucket> buckets_;                  // by bucket

@@ -7,17 +7,18 @@
 #include "base/log.hpp"
 #include "base/timeout.hpp"
 #include "base/units.hpp"
-#include "session/device/device_status.hpp"
+#include "exchange/calls/device_status.hpp"
+#include "session/agreements.hpp"
 
 namespace gradwire::session {
 namespace {
 
-using collective::CurrentDevice;
-using collective::StreamBackend;
+using exchange::CurrentDevice;
+using exchange::StreamBackend;
 
 }  // namespace
 
-DeviceRunner::DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std::unique_ptr<Peers> peers,
+DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::unique_ptr<exchange::Peers> peers,
                            const SessionOptions& options)
     : Runner({.rank = device->backend().rank(),
               .world_size = device->backend().world_size(),
@@ -29,7 +30,7 @@ DeviceRunner::DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std
       device_(std::move(device)),
       options_(with_checked_timeout(options, "Session")),
       peers_(std::move(peers)),
-      executor_(std::make_unique<collective::StreamExecutor>(device_->backend())),
+      executor_(std::make_unique<exchange::StreamExecutor>(device_->backend())),
       residuals_(*device_, info().rank, info().world_size) {
   if (options.measure_error) {
     throw Error(ErrorCode::unsupported,
@@ -39,7 +40,7 @@ DeviceRunner::DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std
     throw Error(ErrorCode::unsupported, "checksum: frames made on a device carry none; leave the option out");
   }
   if (peers_ == nullptr) {
-    peers_ = std::make_unique<DevicePeers>(*device_, options_.timeout);
+    peers_ = std::make_unique<exchange::DevicePeers>(*device_, options_.timeout);
   }
   const CurrentDevice current(*device_);
   device_->load_kernels();
@@ -68,7 +69,7 @@ DeviceRunner::~DeviceRunner() {
 void DeviceRunner::check_memory(const View& gradient, const std::string& what) {
   if (gradient.count > 0) {
     const CurrentDevice current(*device_);
-    check_view(*device_, gradient.data, gradient.dtype, what);
+    exchange::check_view(*device_, gradient.data, gradient.dtype, what);
   }
 }
 
@@ -85,7 +86,7 @@ std::vector<std::string> DeviceRunner::agree(const plan::Plan& plan, bool weight
 DeviceRunner::Opened DeviceRunner::open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
   const policy::Stage now = policy::stage_at(bucket.stages, step.step);
   const policy::Stage stage = step.flush ? policy::exact_stage(now) : now;
-  Opened opened{.resolved = collective::resolve(
+  Opened opened{.resolved = exchange::resolve(
                     {.algorithm = bucket.algorithm,
                      .codec = stage.codec,
                      .second_hop = stage.second_hop,
@@ -95,9 +96,9 @@ DeviceRunner::Opened DeviceRunner::open(const plan::Plan& plan, const plan::Buck
                      .feedback = stage.error_feedback,
                      .preconditioned = bucket.preconditioned,
                      .held = residuals_.held(bucket.id),
-                     .chunk_bytes = {plan.chunk_bytes.value_or(collective::stream_chunk_bytes(info().world_size)),
+                     .chunk_bytes = {plan.chunk_bytes.value_or(exchange::stream_chunk_bytes(info().world_size)),
                                      plan.chunk_bytes.has_value()},
-                     .native = plan.deterministic ? collective::NativeSum{} : collective::kStreamNativeSum},
+                     .native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum},
                     {info().rank, info().world_size})};
   opened.residuals = residuals_.begin(bucket.id, opened.resolved.call.residuals);
   return opened;
@@ -126,7 +127,7 @@ std::byte* DeviceRunner::measure_scale(StreamBackend& backend, const plan::Bucke
   return powers;
 }
 
-DeviceRunner::Flight DeviceRunner::enqueue(StreamBackend& backend, collective::StreamExecutor& executor,
+DeviceRunner::Flight DeviceRunner::enqueue(StreamBackend& backend, exchange::StreamExecutor& executor,
                                            const Opened& opened, const plan::Plan& plan, const plan::Bucket& bucket,
                                            std::span<const TensorMemory> memory, const StepInfo& step) {
   Flight flight{.bucket = bucket.id, .group = bucket.group, .execution = nullptr, .dtype = bucket.dtype};
@@ -221,7 +222,7 @@ void DeviceRunner::flush_pipeline() {
 std::vector<Runner::Ended> DeviceRunner::advance(std::chrono::microseconds /*wait*/) {
   const CurrentDevice current(*device_);
   device_->poll();
-  check_device_status(*device_);
+  exchange::check_device_status(*device_);
   check_timeout();
   note_memory();
   return std::exchange(started_, {});
@@ -276,7 +277,7 @@ void DeviceRunner::settle() {
   flush_pipeline();
   device_->wait(device_->mark(), options_.timeout);
   device_->poll();
-  check_device_status(*device_);
+  exchange::check_device_status(*device_);
 }
 
 void DeviceRunner::require_no_capture(const char* call) {
@@ -290,7 +291,7 @@ bool DeviceRunner::complete(std::uint64_t step, std::uint32_t bucket) {
   require_no_capture("done");
   const CurrentDevice current(*device_);
   device_->poll();
-  check_device_status(*device_);
+  exchange::check_device_status(*device_);
   const auto mark = find_mark(step, bucket);
   if (mark) {
     return device_->reached(*mark);
@@ -322,7 +323,7 @@ void DeviceRunner::wait_complete(std::uint64_t step, std::uint32_t bucket) {
     device_->wait(*mark, options_.timeout);
   }
   device_->poll();
-  check_device_status(*device_);
+  exchange::check_device_status(*device_);
 }
 
 void DeviceRunner::note_memory() {

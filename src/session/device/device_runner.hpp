@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "collective/stream/stream_device.hpp"
-#include "collective/stream/stream_executor.hpp"
+#include "exchange/peers.hpp"
+#include "exchange/stream/stream_device.hpp"
+#include "exchange/stream/stream_executor.hpp"
 #include "session/device/device_residuals.hpp"
-#include "session/peers.hpp"
 #include "session/runner.hpp"
 
 namespace gradwire::session {
@@ -24,7 +24,7 @@ namespace gradwire::session {
 class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSteps, private StepUndo {
  public:
   /// `peers` null: agreements go over the device's communicator. Error(unsupported) for options that a device has not.
-  DeviceRunner(std::shared_ptr<collective::StreamDevice> device, std::unique_ptr<Peers> peers,
+  DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::unique_ptr<exchange::Peers> peers,
                const SessionOptions& options);
   ~DeviceRunner() override;
 
@@ -46,7 +46,7 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   void compare(std::span<const View> values, std::uint64_t step) override;
   [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
   void fail(ErrorCode code, const std::string& message) noexcept override { device_->abort(code, message); }
-  [[nodiscard]] Peers& peers() noexcept override { return *peers_; }
+  [[nodiscard]] exchange::Peers& peers() noexcept override { return *peers_; }
   [[nodiscard]] HeldByRunner& held() noexcept override { return *this; }
   [[nodiscard]] DeviceSteps* device() noexcept override { return this; }
   [[nodiscard]] StepUndo* undo() noexcept override { return this; }
@@ -63,7 +63,7 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   [[nodiscard]] DeviceMemory memory() const override;
 
   [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) override;
-  void load_residuals(plan::ResidualStore residuals, const plan::Plan& plan) override;
+  void load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) override;
   void scale_residuals(float factor) override;
   [[nodiscard]] std::uint64_t residual_bytes() override { return residuals_.bytes(); }
 
@@ -71,13 +71,13 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   void commit() override { residuals_.commit(); }
   void undo_step() override;
 
-  using Point = collective::StreamDevice::Point;
+  using Point = exchange::StreamDevice::Point;
   using Clock = std::chrono::steady_clock;
   // One bucket whose collective is not all enqueued yet.
   struct Flight {
     std::uint32_t bucket;
     std::size_t group;
-    std::shared_ptr<const collective::StreamExecution> execution;
+    std::shared_ptr<const exchange::StreamExecution> execution;
     std::byte* run = nullptr;     // of gathered tensors
     std::byte* powers = nullptr;  // of a preconditioned bucket's scale, a byte an element
     std::vector<kernels::CopyPiece> results = {};
@@ -96,18 +96,18 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   };
 
   struct Opened {
-    collective::Resolved resolved;
+    exchange::Resolved resolved;
     DeviceResiduals::Use residuals = {};
   };
   // What the bucket's collective is in this step; makes room for its residuals.
   [[nodiscard]] Opened open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step);
-  Flight enqueue(collective::StreamBackend& backend, collective::StreamExecutor& executor, const Opened& opened,
+  Flight enqueue(exchange::StreamBackend& backend, exchange::StreamExecutor& executor, const Opened& opened,
                  const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
                  const StepInfo& step);
   // What the tensors' scales count as.
-  static std::byte* measure_scale(collective::StreamBackend& backend, const plan::Bucket& bucket,
+  static std::byte* measure_scale(exchange::StreamBackend& backend, const plan::Bucket& bucket,
                                   std::span<const TensorMemory> memory);
-  static void close(collective::StreamBackend& backend, const Flight& flight);
+  static void close(exchange::StreamBackend& backend, const Flight& flight);
   void close_flights();
   void flush_pipeline();
   void check_timeout();
@@ -116,10 +116,10 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   [[nodiscard]] std::optional<Point> find_mark(std::uint64_t step, std::uint32_t bucket) const;
   [[nodiscard]] bool any_nonfinite(std::span<const TensorMemory> memory);
 
-  std::shared_ptr<collective::StreamDevice> device_;
+  std::shared_ptr<exchange::StreamDevice> device_;
   SessionOptions options_;
-  std::unique_ptr<Peers> peers_;
-  std::unique_ptr<collective::StreamExecutor> executor_;
+  std::unique_ptr<exchange::Peers> peers_;
+  std::unique_ptr<exchange::StreamExecutor> executor_;
   DeviceResiduals residuals_;
   std::uint32_t* step_ = nullptr;                  // device memory
   kernels::DeviceStatus* probe_status_ = nullptr;  // of looks for NaN; device memory

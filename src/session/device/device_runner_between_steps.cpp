@@ -4,16 +4,18 @@
 #include <array>
 #include <utility>
 
-#include "collective/collectives.hpp"
-#include "collective/reduction.hpp"
+#include "exchange/collectives.hpp"
+#include "exchange/reduction.hpp"
+#include "exchange/stream/dry_run.hpp"
+#include "plan/hash.hpp"
+#include "session/agreements.hpp"
 #include "session/device/device_runner.hpp"
-#include "session/device/dry_run.hpp"
 
 namespace gradwire::session {
 namespace {
 
-using collective::CurrentDevice;
-using collective::StreamBackend;
+using exchange::CurrentDevice;
+using exchange::StreamBackend;
 
 }  // namespace
 
@@ -32,8 +34,8 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
   for (const plan::TensorPlan& tensor : plan.tensors) {
     memory.push_back({{step_, tensor.info.count, tensor.info.dtype}, false});  // nobody looks
   }
-  reserve_memory_of(device_->arena(), info().rank, info().world_size, [&](collective::NullBackend& backend) {
-    collective::StreamExecutor executor(backend);
+  exchange::reserve_memory_of(device_->arena(), info().rank, info().world_size, [&](exchange::NullBackend& backend) {
+    exchange::StreamExecutor executor(backend);
     std::deque<Flight> flights;
     const auto close_enqueued = [&] {
       for (; !flights.empty() && flights.front().execution->enqueued(); flights.pop_front()) {
@@ -112,14 +114,13 @@ void DeviceRunner::broadcast(std::span<const View> values, int root) {
   device_->follow_caller();
   agree_on_broadcast(*peers_, values, root);
   for (const View& value : values) {
-    collective::Resolved resolved =
-        collective::resolve({.function = collective::Function::broadcast,
-                             .codec = CodecSpec::exact(),
-                             .dtype = value.dtype,
-                             .count = value.count,
-                             .root = root,
-                             .chunk_bytes = collective::stream_chunk_bytes(info().world_size)},
-                            {info().rank, info().world_size});
+    exchange::Resolved resolved = exchange::resolve({.function = exchange::Function::broadcast,
+                                                     .codec = CodecSpec::exact(),
+                                                     .dtype = value.dtype,
+                                                     .count = value.count,
+                                                     .root = root,
+                                                     .chunk_bytes = exchange::stream_chunk_bytes(info().world_size)},
+                                                    {info().rank, info().world_size});
     executor_->run(std::move(resolved.schedule), {.input = {value.data, 0, value.count},
                                                   .output = {value.data, 0, value.count},
                                                   .count = value.count,
@@ -142,7 +143,7 @@ void DeviceRunner::compare(std::span<const View> values, std::uint64_t step) {
     if (!bytes.empty()) {
       device_->download(bytes, value.data, options_.timeout);
     }
-    hash = hash_of(bytes.data(), bytes.size(), hash);
+    hash = plan::hash_of(bytes.data(), bytes.size(), hash);
   }
   agree_on_results(*peers_, hash, step);
 }
@@ -183,7 +184,7 @@ std::vector<SavedState::Residual> DeviceRunner::save_residuals(const plan::Plan&
   return residuals_.save(plan, options_.timeout);
 }
 
-void DeviceRunner::load_residuals(plan::ResidualStore residuals, const plan::Plan& plan) {
+void DeviceRunner::load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) {
   require_no_capture("load");
   const CurrentDevice current(*device_);
   residuals_.load(std::move(residuals), plan);

@@ -1,25 +1,25 @@
 #include <utility>
 
 #include "base/forked.hpp"
-#include "collective/stream/stream_nccl.hpp"
+#include "exchange/calls/device_communicator.hpp"
+#include "exchange/stream/stream_nccl.hpp"
 #include "gradwire/nccl.hpp"
-#include "session/device/device_communicator.hpp"
 #include "session/device/device_runner.hpp"
 
 namespace gradwire::nccl {
 Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, SessionOptions options) {
   return session::make_session(
-      std::make_unique<session::DeviceRunner>(collective::make_nccl_device(comm, stream), nullptr, options),
+      std::make_unique<session::DeviceRunner>(exchange::make_nccl_device(comm, stream), nullptr, options),
       std::move(policy), options);
 }
 
 struct Communicator::State {
-  session::DeviceCommunicator communicator;
+  exchange::DeviceCommunicator communicator;
   Home home = {};
 };
 
 Communicator::Communicator(ncclComm_t comm, cudaStream_t stream, CommunicatorOptions options)
-    : state_(new State{session::DeviceCommunicator(collective::make_nccl_device(comm, stream), options)}) {}
+    : state_(new State{exchange::DeviceCommunicator(exchange::make_nccl_device(comm, stream), options)}) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&& other) noexcept {
   leave_in_child(state_);

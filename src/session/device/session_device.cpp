@@ -4,6 +4,7 @@
 #include <mutex>
 #include <string>
 
+#include "session/agreements.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {

@@ -76,11 +76,11 @@ void Session::State::take_over(State& before) {
   reset_step(std::chrono::steady_clock::now());
 }
 
-plan::ResidualStore Session::State::residuals_of(State& before, const SavedState& held) const {
+exchange::ResidualStore Session::State::residuals_of(State& before, const SavedState& held) const {
   const bool plain_mean = options.reduction == Reduction::mean && !before.step.is_to_be_weighted();
   const float ratio =
       static_cast<float>(runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
-  plan::ResidualStore residuals;
+  exchange::ResidualStore residuals;
   const auto add = [&](const SavedState::Residual& residual, double factor = 1) {
     const bool averaged = plain_mean || held.has_anchor(residual.key.tensor);  // changes have no weights
     const bool owner = residual.key.site == codec::EncodeSite::owner;

@@ -233,7 +233,7 @@ Standing Session::State::standing() {
 void Session::State::go_on_from(const Standing& others) {
   const std::lock_guard lock(progress.state);
   make_plan();
-  plan::ResidualStore residuals;
+  exchange::ResidualStore residuals;
   for (const std::uint32_t tensor : others.with_residuals) {
     residuals.keep({tensor, codec::EncodeSite::local}, 0, tensors.infos().at(tensor).count);
   }

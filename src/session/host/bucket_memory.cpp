@@ -3,7 +3,7 @@
 namespace gradwire::session {
 
 BucketMemory::BucketMemory(const plan::Bucket& bucket, std::span<const TensorMemory> memory,
-                           const collective::ResolvedCall& call)
+                           const exchange::ResolvedCall& call)
     : tensors(bucket.dtype, call.codecs.first.working()), results(bucket.dtype, call.codecs.first.working()) {
   if (call.preconditioned) {
     preconditioner.emplace();

@@ -6,14 +6,14 @@
 
 #include "codec/preconditioner.hpp"
 #include "codec/tensor_list.hpp"
-#include "collective/reduction.hpp"
+#include "exchange/reduction.hpp"
 #include "plan/plan.hpp"
 #include "session/step_info.hpp"
 
 namespace gradwire::session {
 
 struct BucketMemory {
-  BucketMemory(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const collective::ResolvedCall& call);
+  BucketMemory(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const exchange::ResolvedCall& call);
 
   codec::TensorList tensors;                            // what is reduced, in place
   codec::TensorList results;                            // the same gradients, to be read

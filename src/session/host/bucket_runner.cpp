@@ -5,12 +5,15 @@
 #include <utility>
 
 #include "base/cores.hpp"
+#include "exchange/default_codecs.hpp"
+#include "exchange/model/sizes.hpp"
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
+#include "plan/hash.hpp"
 #include "policy/sync.hpp"
+#include "session/agreements.hpp"
 #include "session/host/bucket_memory.hpp"
 #include "transport/shares_process.hpp"
-#include "tuning/sizes.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -47,18 +50,18 @@ policy::Level level_at(const plan::Bucket& bucket, const StepInfo& step) {
 }
 
 // None in the background: a native sum must come in the same order among all of a transport on every rank.
-collective::NativeSum native_of(const Transport& transport, const plan::Plan& plan, const plan::Bucket& bucket,
-                                const StepInfo& step) {
+exchange::NativeSum native_of(const Transport& transport, const plan::Plan& plan, const plan::Bucket& bucket,
+                              const StepInfo& step) {
   if (plan.deterministic || step.background || (is_chosen(bucket, step) && !step.choices[bucket.id].native)) {
     return {};
   }
-  collective::NativeSum native = collective::native_sum(
-      transport, is_chosen(bucket, step) ? std::numeric_limits<std::uint64_t>::max() : collective::kNativeBelowBytes);
+  exchange::NativeSum native = exchange::native_sum(
+      transport, is_chosen(bucket, step) ? std::numeric_limits<std::uint64_t>::max() : exchange::kNativeBelowBytes);
   native.asks = step.in_call != StepInfo::InCall::no;
   return native;
 }
 
-collective::ChunkSize chunk_bytes(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
+exchange::ChunkSize chunk_bytes(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
   return {is_chosen(bucket, step) ? step.choices[bucket.id].chunk_bytes : plan.host_chunk_bytes(),
           plan.chunk_bytes.has_value()};
 }
@@ -68,7 +71,7 @@ collective::ChunkSize chunk_bytes(const plan::Plan& plan, const plan::Bucket& bu
 bool keeps_norms(const policy::Stage& stage) {
   constexpr double kLeastBits = 8;
   const auto close = [](const CodecSpec& codec) {
-    return codec.k == 0 && policy::bits_per_element(codec) >= kLeastBits;
+    return codec.k == 0 && exchange::bits_per_element(codec) >= kLeastBits;
   };
   return close(stage.codec) && close(stage.second_hop) && (!stage.intra || close(*stage.intra));
 }
@@ -119,10 +122,10 @@ std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weight
   const bool behind_others = std::any_of(plan.buckets.begin(), plan.buckets.end(),
                                          [](const plan::Bucket& bucket) { return policy::is_step(bucket.sync); });
   executor_.set_window({.memory_bytes = plan.in_flight_bytes});
-  background_.set_window({.least_lanes = behind_others ? kLanesBehindOthers : collective::kLeastLanes,
+  background_.set_window({.least_lanes = behind_others ? kLanesBehindOthers : exchange::kLeastLanes,
                           .memory_bytes = plan.in_flight_bytes});
   if (plan.link) {
-    know_link(tuning::given_cluster(*plan.link, *plan.tiers));
+    know_link(exchange::given_cluster(*plan.link, *plan.tiers));
   }
   return agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty()), beside);
 }
@@ -134,14 +137,14 @@ observe::PeerWaits* BucketRunner::watch_peers() {
   return waits;
 }
 
-void BucketRunner::know_link(const tuning::Cluster& cluster) {
-  const std::uint64_t bytes = tuning::window_of(cluster);
+void BucketRunner::know_link(const exchange::Cluster& cluster) {
+  const std::uint64_t bytes = exchange::window_of(cluster);
   executor_.set_known_window(bytes);
   background_.set_known_window(bytes);
 }
 
-collective::Request BucketRunner::request(const plan::Plan& plan, const plan::Bucket& bucket,
-                                          const policy::Level& level, const StepInfo& step) const {
+exchange::Request BucketRunner::request(const plan::Plan& plan, const plan::Bucket& bucket, const policy::Level& level,
+                                        const StepInfo& step) const {
   return {.algorithm = level.algorithm,
           .codec = level.stage.codec,
           .second_hop = level.stage.second_hop,
@@ -155,12 +158,12 @@ collective::Request BucketRunner::request(const plan::Plan& plan, const plan::Bu
           .native = native_of(*transport_, plan, bucket, step)};
 }
 
-collective::RankGroup BucketRunner::group(const plan::Plan& plan) const {
+exchange::RankGroup BucketRunner::group(const plan::Plan& plan) const {
   return {transport_->rank(), transport_->world_size(), plan.tiers};
 }
 
 bool BucketRunner::sums_natively(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const {
-  return collective::is_native(request(plan, bucket, level_at(bucket, step), step), group(plan));
+  return exchange::is_native(request(plan, bucket, level_at(bucket, step), step), group(plan));
 }
 
 void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
@@ -171,29 +174,29 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
       residuals_.copy_before_changes(static_cast<std::uint32_t>(part.tensor));
     }
   }
-  auto residuals = std::make_unique<plan::BucketResiduals>(residuals_, bucket.parts, bucket.decay);
-  collective::Request asked = request(plan, bucket, level, step);
+  auto residuals = std::make_unique<exchange::BucketResiduals>(residuals_, bucket.parts, bucket.decay);
+  exchange::Request asked = request(plan, bucket, level, step);
   if (!step.plain) {
     asked.held = residuals->held();
   }
-  auto [call, schedule] = collective::resolve(asked, group(plan));
+  auto [call, schedule] = exchange::resolve(asked, group(plan));
   if (call.residuals.any) {
     residuals->begin(call.residuals);
   } else {
     residuals.reset();
   }
   BucketMemory of_bucket(bucket, memory, call);
-  collective::Task task{.tensors = std::move(of_bucket.tensors),
-                        .call = call,
-                        .reduction = options_.reduction,
-                        .weight = step.weight,
-                        .bucket = bucket.id,
-                        .step = step.step,
-                        .residuals = residuals.get(),
-                        .preconditioner = std::move(of_bucket.preconditioner),
-                        .waits = step.in_call == StepInfo::InCall::waits,
-                        .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
-                                ") of step " + std::to_string(step.step)};
+  exchange::Task task{.tensors = std::move(of_bucket.tensors),
+                      .call = call,
+                      .reduction = options_.reduction,
+                      .weight = step.weight,
+                      .bucket = bucket.id,
+                      .step = step.step,
+                      .residuals = residuals.get(),
+                      .preconditioner = std::move(of_bucket.preconditioner),
+                      .waits = step.in_call == StepInfo::InCall::waits,
+                      .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
+                              ") of step " + std::to_string(step.step)};
   Flight flight{bucket.id,
                 bucket.group,
                 step.background,
@@ -216,7 +219,7 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   if (options_.measure_error && (call.codecs.first.lossy() || call.codecs.node.lossy())) {
     start_exact(flight, plan, bucket, task);
   }
-  collective::HostExecutor& executor = step.background ? background_ : executor_;
+  exchange::HostExecutor& executor = step.background ? background_ : executor_;
   if (!step.background && transport_->world_size() > 1) {
     foreground_.note(true, true);
   }
@@ -229,19 +232,19 @@ bool BucketRunner::ends_in_call(const plan::Plan& plan, std::span<const BucketCh
     return false;
   }
   const plan::Bucket& last = plan.buckets.back();
-  return collective::dense_in_call(*transport_, last.dtype, last.count, *plan.tiers) &&
+  return exchange::dense_in_call(*transport_, last.dtype, last.count, *plan.tiers) &&
          sums_natively(plan, last, {.choices = choices, .in_call = StepInfo::InCall::waits});
 }
 
 void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket,
-                               const collective::Task& task) {
+                               const exchange::Task& task) {
   const std::size_t element = element_bytes(bucket.dtype);
-  auto [call, schedule] = collective::resolve({.algorithm = Algorithm::dense,
-                                               .dtype = bucket.dtype,
-                                               .count = bucket.count,
-                                               .weighted = task.call.weighted,
-                                               .chunk_bytes = plan.host_chunk_bytes()},
-                                              {transport_->rank(), transport_->world_size()});
+  auto [call, schedule] = exchange::resolve({.algorithm = Algorithm::dense,
+                                             .dtype = bucket.dtype,
+                                             .count = bucket.count,
+                                             .weighted = task.call.weighted,
+                                             .chunk_bytes = plan.host_chunk_bytes()},
+                                            {transport_->rank(), transport_->world_size()});
   flight.exact_values.resize(bucket.count * element);
   codec::TensorList copy(bucket.dtype, call.codecs.first.working());
   copy.append(flight.exact_values.data(), flight.exact_values.data(), bucket.count);
@@ -249,15 +252,15 @@ void BucketRunner::start_exact(Flight& flight, const plan::Plan& plan, const pla
   for_each_tile(bucket.count, [&](std::uint64_t first, std::uint32_t count) {
     copy.store_verbatim(first, count, task.tensors.load_verbatim(first, count, scratch.data()));
   });
-  collective::Task exact_task{.tensors = std::move(copy),
-                              .call = std::move(call),
-                              .reduction = task.reduction,
-                              .weight = task.weight,
-                              .bucket = task.bucket,
-                              .step = task.step,
-                              .residuals = nullptr,
-                              .name = task.name + ", exact copy"};
-  collective::HostExecutor& executor = flight.background ? background_ : executor_;
+  exchange::Task exact_task{.tensors = std::move(copy),
+                            .call = std::move(call),
+                            .reduction = task.reduction,
+                            .weight = task.weight,
+                            .bucket = task.bucket,
+                            .step = task.step,
+                            .residuals = nullptr,
+                            .name = task.name + ", exact copy"};
+  exchange::HostExecutor& executor = flight.background ? background_ : executor_;
   flight.exact = executor.start(std::move(schedule), std::move(exact_task));
 }
 
@@ -346,12 +349,12 @@ void BucketRunner::collect(Flight& flight) {
 void BucketRunner::broadcast(std::span<const View> values, int root) {
   agree_on_broadcast(peers_, values, root);
   for (const View& value : values) {
-    auto [call, schedule] = collective::resolve({.function = collective::Function::broadcast,
-                                                 .codec = CodecSpec::exact(),
-                                                 .dtype = value.dtype,
-                                                 .count = value.count,
-                                                 .root = root},
-                                                {transport_->rank(), transport_->world_size()});
+    auto [call, schedule] = exchange::resolve({.function = exchange::Function::broadcast,
+                                               .codec = CodecSpec::exact(),
+                                               .dtype = value.dtype,
+                                               .count = value.count,
+                                               .root = root},
+                                              {transport_->rank(), transport_->world_size()});
     codec::TensorList tensors(value.dtype, call.codecs.first.working());
     tensors.append(value.data, value.data, value.count);
     const auto execution = executor_.start(
@@ -363,7 +366,7 @@ void BucketRunner::broadcast(std::span<const View> values, int root) {
 void BucketRunner::compare(std::span<const View> values, std::uint64_t step) {
   std::uint64_t hash = 0;
   for (const View& value : values) {
-    hash = hash_of(value.data, value.count * element_bytes(value.dtype), hash);
+    hash = plan::hash_of(value.data, value.count * element_bytes(value.dtype), hash);
   }
   agree_on_results(peers_, hash, step);
 }
@@ -371,7 +374,7 @@ void BucketRunner::compare(std::span<const View> values, std::uint64_t step) {
 std::vector<std::uint64_t> BucketRunner::hashes(std::span<const View> values) {
   std::vector<std::uint64_t> hashes;
   for (const View& value : values) {
-    hashes.push_back(hash_of(value.data, value.count * element_bytes(value.dtype), 0));
+    hashes.push_back(plan::hash_of(value.data, value.count * element_bytes(value.dtype), 0));
   }
   return hashes;
 }
@@ -386,7 +389,7 @@ std::vector<int> BucketRunner::nonfinite_ranks(std::span<const TensorMemory> mem
 std::vector<SavedState::Residual> BucketRunner::save_residuals(const plan::Plan& /*plan*/) {
   std::vector<SavedState::Residual> saved;
   for (const auto& [key, ranges] : residuals_.entries()) {
-    for (const plan::ResidualStore::Range& range : ranges) {
+    for (const exchange::ResidualStore::Range& range : ranges) {
       saved.push_back({key, range});
     }
     if (ranges.empty()) {

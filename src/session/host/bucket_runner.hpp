@@ -12,12 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "collective/host/host_executor.hpp"
+#include "exchange/host/host_executor.hpp"
+#include "exchange/peers.hpp"
 #include "gradwire/session.hpp"
+#include "memory/device_pointer.hpp"
 #include "plan/plan.hpp"
-#include "session/device/device_pointer.hpp"
 #include "session/host/small_sums.hpp"
-#include "session/peers.hpp"
 #include "session/runner.hpp"
 #include "transport/foreground.hpp"
 
@@ -35,7 +35,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   [[nodiscard]] observe::Knowledge known(const plan::Plan& plan) const override;
 
   void check_memory(const View& gradient, const std::string& what) override {
-    require_host_memory(gradient.data, what);
+    memory::require_host_memory(gradient.data, what);
   }
   std::vector<std::string> agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
                                  const std::string& beside) override;
@@ -56,7 +56,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
     background_.fail(code, message);
     small_.give_up();
   }
-  [[nodiscard]] Peers& peers() noexcept override { return peers_; }
+  [[nodiscard]] exchange::Peers& peers() noexcept override { return peers_; }
   [[nodiscard]] HeldByRunner& held() noexcept override { return *this; }
   [[nodiscard]] Probes* probes() noexcept override { return this; }
   [[nodiscard]] observe::PeerWaits* watch_peers() override;
@@ -71,12 +71,12 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
 
   [[nodiscard]] bool has_native(DType dtype) const override;
   [[nodiscard]] bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
-  void know_link(const tuning::Cluster& cluster) override;
+  void know_link(const exchange::Cluster& cluster) override;
   double time_exchange(int to, int from, std::uint64_t bytes) override;
   double time_reduction(const plan::Plan& trial, const TensorMemory& memory, const TrialStep& step) override;
 
   [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& /*plan*/) override;
-  void load_residuals(plan::ResidualStore residuals, const plan::Plan& /*plan*/) override {
+  void load_residuals(exchange::ResidualStore residuals, const plan::Plan& /*plan*/) override {
     residuals_ = std::move(residuals);
     if (remembers_) {
       residuals_.remember();
@@ -98,32 +98,32 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
     std::uint32_t bucket;
     std::size_t group;
     bool background;
-    std::shared_ptr<collective::Execution> execution;
+    std::shared_ptr<exchange::Execution> execution;
     // For measured errors: the same reduction, exactly, over a copy of the inputs.
-    std::shared_ptr<collective::Execution> exact;
+    std::shared_ptr<exchange::Execution> exact;
     std::vector<std::byte> exact_values;
     codec::TensorList results;  // the gradients, to be read
-    std::unique_ptr<plan::BucketResiduals> residuals = nullptr;
-    collective::ResidualUse use = {};
+    std::unique_ptr<exchange::BucketResiduals> residuals = nullptr;
+    exchange::ResidualUse use = {};
     std::optional<tuning::QualitySample> sample = {};
     std::optional<tuning::GradientNorms> norms = {};
   };
   // What a bucket asks of the collective, but for the residuals that are held of it.
-  [[nodiscard]] collective::Request request(const plan::Plan& plan, const plan::Bucket& bucket,
-                                            const policy::Level& level, const StepInfo& step) const;
-  [[nodiscard]] collective::RankGroup group(const plan::Plan& plan) const;
+  [[nodiscard]] exchange::Request request(const plan::Plan& plan, const plan::Bucket& bucket,
+                                          const policy::Level& level, const StepInfo& step) const;
+  [[nodiscard]] exchange::RankGroup group(const plan::Plan& plan) const;
   // Whether it is then the transport's own sum.
   [[nodiscard]] bool sums_natively(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const;
   // Encodes some tiles of what is about to be reduced, and looks at what that drops.
-  static tuning::QualitySample sample_quality(const collective::Task& task);
+  static tuning::QualitySample sample_quality(const exchange::Task& task);
   // For whoever observes: one bucket in turn a second, and what memory there is.
-  void look_at_health(const plan::Plan& plan, const collective::Task& task,
+  void look_at_health(const plan::Plan& plan, const exchange::Task& task,
                       const std::optional<tuning::QualitySample>& sampled);
   // Now and then, of some tiles: whether the codec loses their small values for ever, which is told once.
-  void look_at_small_values(const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);
+  void look_at_small_values(const plan::Plan& plan, const plan::Bucket& bucket, const exchange::Task& task);
   // Of some tiles: what a rank hands in, and what comes out.
   static double squared_norm(const codec::TensorList& tensors);
-  void start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const collective::Task& task);
+  void start_exact(Flight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const exchange::Task& task);
   void collect(Flight& flight);
   bool advance_foreground(std::chrono::microseconds wait);
   // Moves both executors, the background behind what sends.
@@ -132,12 +132,12 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   std::shared_ptr<Transport> transport_;
   SessionOptions options_;
   std::optional<observe::PeerWaits> peer_waits_;  // where they are watched
-  collective::HostExecutor executor_;
-  collective::HostExecutor background_;
+  exchange::HostExecutor executor_;
+  exchange::HostExecutor background_;
   transport::Foreground foreground_;             // the former, to whoever else shares the link
   std::chrono::steady_clock::time_point moved_;  // when the former did something, or had nothing to send
-  TransportPeers peers_;
-  plan::ResidualStore residuals_;
+  exchange::TransportPeers peers_;
+  exchange::ResidualStore residuals_;
   bool remembers_ = false;
   std::deque<Flight> flights_;
   SmallSums small_;

@@ -37,7 +37,7 @@ const std::string& tensor_at(const plan::Plan& plan, const plan::Bucket& bucket,
 }  // namespace
 
 void BucketRunner::look_at_small_values(const plan::Plan& plan, const plan::Bucket& bucket,
-                                        const collective::Task& task) {
+                                        const exchange::Task& task) {
   const codec::Codec& codec = task.call.codecs.node;
   const std::uint64_t count = task.tensors.count();
   if (told_small_values_ || info().rank != 0 || count == 0 || !looks_at(task.step) || task.call.residuals.any ||

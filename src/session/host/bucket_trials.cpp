@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/elapsed.hpp"
-#include "collective/control.hpp"
+#include "exchange/control.hpp"
 #include "policy/stage.hpp"
 #include "session/host/bucket_runner.hpp"
 #include "session/progress.hpp"
@@ -38,7 +38,7 @@ std::uint64_t looks_at(std::uint64_t tiles) { return std::clamp<std::uint64_t>(t
 
 }  // namespace
 
-bool BucketRunner::has_native(DType dtype) const { return collective::native_sum(*transport_).has(dtype); }
+bool BucketRunner::has_native(DType dtype) const { return exchange::native_sum(*transport_).has(dtype); }
 
 double BucketRunner::time_exchange(int to, int from, std::uint64_t bytes) {
   return peers_.time_exchange(to, from, bytes, kExchangePart);
@@ -72,7 +72,7 @@ class BucketRunner::KeptAsTheyAre {
 
  private:
   BucketRunner& runner_;
-  plan::ResidualStore residuals_;
+  exchange::ResidualStore residuals_;
   std::vector<Statistics> statistics_;
 };
 
@@ -96,7 +96,7 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
   return seconds_since(start);
 }
 
-tuning::QualitySample BucketRunner::sample_quality(const collective::Task& task) {
+tuning::QualitySample BucketRunner::sample_quality(const exchange::Task& task) {
   const codec::Codec& codec = task.call.codecs.node;  // between nodes; elsewhere the only one
   if (codec.working() == codec::Working::f64) {
     return {};  // what travels of f64 is exact
@@ -149,7 +149,7 @@ tuning::QualitySample BucketRunner::sample_quality(const collective::Task& task)
   return {.nmse = dropped2 / encoded2, .residual_ratio = std::sqrt(before2 / gradient2)};
 }
 
-void BucketRunner::look_at_health(const plan::Plan& plan, const collective::Task& task,
+void BucketRunner::look_at_health(const plan::Plan& plan, const exchange::Task& task,
                                   const std::optional<tuning::QualitySample>& sampled) {
   constexpr std::chrono::seconds kInterval{1};
   const Clock::time_point now = Clock::now();

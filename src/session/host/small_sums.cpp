@@ -7,7 +7,7 @@
 #include "base/awake_time.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
-#include "collective/reduction.hpp"
+#include "exchange/reduction.hpp"
 #include "observe/record.hpp"
 #include "transport/operations.hpp"
 #include "transport/silence.hpp"
@@ -34,7 +34,7 @@ bool SmallSums::are_small(const plan::Plan& plan) {
   for (const plan::Bucket& bucket : plan.buckets) {
     bytes += step_bytes(bucket);
   }
-  return bytes < collective::kNativeBelowBytes;  // of each bucket then, so that the executor sums it natively too
+  return bytes < exchange::kNativeBelowBytes;  // of each bucket then, so that the executor sums it natively too
 }
 
 void SmallSums::prepare(const plan::Plan& plan) {
@@ -189,7 +189,7 @@ void SmallSums::count(const plan::Plan& plan, std::span<Statistics> groups) cons
     group.elements += bucket.count;
     group.bytes_in += step_bytes(bucket);
     if (bucket.count > 0) {
-      plan.tiers->count_sent(group, sums_[i].operation.bytes_counted, transport_.rank(), collective::Tiers::kAllPeers);
+      plan.tiers->count_sent(group, sums_[i].operation.bytes_counted, transport_.rank(), exchange::Tiers::kAllPeers);
     }
     group.bytes_uncompressed += transport::ring_bytes(step_bytes(bucket), transport_.world_size());
   }

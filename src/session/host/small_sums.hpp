@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "collective/tiers.hpp"
+#include "exchange/tiers.hpp"
 #include "gradwire/reduction.hpp"
 #include "gradwire/statistics.hpp"
 #include "gradwire/transport.hpp"

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "policy/sync.hpp"
+#include "session/agreements.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "plan/hash.hpp"
 #include "policy/sync.hpp"
 #include "session/modes/sync_modes.hpp"
-#include "session/peers.hpp"
 
 namespace gradwire::session {
 
@@ -35,12 +35,12 @@ std::uint64_t SyncModes::outer_hash() const {
       continue;
     }
     if (entry.anchored) {
-      hash = hash_of(entry.anchor.data(), entry.anchor.size(), hash);
+      hash = plan::hash_of(entry.anchor.data(), entry.anchor.size(), hash);
       continue;
     }
     for (const plan::Bucket::Part& part : bucket.parts) {
       const View& parameter = parameters_[part.tensor][0];
-      hash = hash_of(parameter.data, parameter.count * element_bytes(parameter.dtype), hash);
+      hash = plan::hash_of(parameter.data, parameter.count * element_bytes(parameter.dtype), hash);
     }
   }
   return hash;

@@ -4,6 +4,8 @@
 #include <sstream>
 
 #include "base/units.hpp"
+#include "plan/hash.hpp"
+#include "session/agreements.hpp"
 #include "table/options.hpp"
 
 namespace gradwire::session {
@@ -104,7 +106,7 @@ void Tables::enter(const TableWorld& world, int rank) {
   }
 }
 
-void Tables::agree(Peers& peers) {
+void Tables::agree(exchange::Peers& peers) {
   if (agreed_) {
     return;
   }
@@ -125,13 +127,14 @@ void Tables::agree(Peers& peers) {
   agreed_ = true;
 }
 
-void Tables::pull(Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids, std::span<float> rows) {
+void Tables::pull(exchange::Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids,
+                  std::span<float> rows) {
   agree(peers);
   ReplicatedTable& table = tables_[number];
   const std::string what = table.said("pull");
   ReplicatedTable::Pull pull = table.begin_pull(ids);
   const std::size_t world = world_.members.size();
-  Peers::Messages messages;
+  exchange::Peers::Messages messages;
   std::vector<std::uint64_t> sizes;
   for (std::size_t rank = 0; rank < world; ++rank) {
     messages.push_back(table.ask(pull, rank));
@@ -153,10 +156,10 @@ void Tables::pull(Peers& peers, std::uint32_t number, std::span<const std::uint6
   in_use_ = true;
 }
 
-void Tables::exchange_pushes(Peers& peers, Reduction reduction, std::optional<double> weight) {
+void Tables::exchange_pushes(exchange::Peers& peers, Reduction reduction, std::optional<double> weight) {
   agree(peers);
   const auto self = static_cast<std::size_t>(rank_);
-  Peers::Messages messages(world_.members.size());
+  exchange::Peers::Messages messages(world_.members.size());
   for (wire::Bytes& message : messages) {
     if (weight) {
       wire::put_number(message, *weight);
@@ -219,7 +222,7 @@ void Tables::forget_pushes() {
 }
 
 // Newcomers learn it from the others.
-std::optional<TableWorld> Tables::agree_on_place(Peers& peers, bool holds) const {
+std::optional<TableWorld> Tables::agree_on_place(exchange::Peers& peers, bool holds) const {
   wire::Bytes mine;
   if (holds) {
     wire::put_number(mine, static_cast<std::uint8_t>(lies_ ? 1 : 0));
@@ -243,7 +246,7 @@ std::optional<TableWorld> Tables::agree_on_place(Peers& peers, bool holds) const
   return any ? std::optional(std::move(place)) : std::nullopt;
 }
 
-void Tables::move(Peers& peers, bool holds) {
+void Tables::move(exchange::Peers& peers, bool holds) {
   if (tables_.empty()) {
     return;
   }
@@ -259,7 +262,7 @@ void Tables::move(Peers& peers, bool holds) {
   std::vector<std::vector<std::size_t>> next(tables_.size(), std::vector<std::size_t>(world));
   // Some of the rows at a time, until no rank has more. Each message begins with whether its sender has.
   for (bool more = true; more;) {
-    Peers::Messages messages(world, wire::Bytes(1));
+    exchange::Peers::Messages messages(world, wire::Bytes(1));
     bool mine = false;
     for (std::size_t rank = 0; rank < world; ++rank) {
       for (std::uint32_t number = 0; number < tables_.size(); ++number) {
@@ -311,8 +314,8 @@ std::vector<SavedState::Table> Tables::save() {
   std::vector<SavedState::Table> saved = heads();
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     saved[i].layout =
-        hash_of(world_.members.data(), world_.members.size() * sizeof(Processes::Id), world_.members.size());
-    saved[i].layout = hash_of(world_.nodes.data(), world_.nodes.size() * sizeof(std::uint32_t), saved[i].layout);
+        plan::hash_of(world_.members.data(), world_.members.size() * sizeof(Processes::Id), world_.members.size());
+    saved[i].layout = plan::hash_of(world_.nodes.data(), world_.nodes.size() * sizeof(std::uint32_t), saved[i].layout);
     tables_[i].save(saved[i]);
   }
   return saved;

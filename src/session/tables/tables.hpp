@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "exchange/peers.hpp"
 #include "session/checkpoint/state_file.hpp"
-#include "session/peers.hpp"
 #include "session/tables/replicated_table.hpp"
 
 namespace gradwire::session {
@@ -31,14 +31,14 @@ class Tables {
   /// Goes on as `rank` of that world. What is under way is forgotten.
   void enter(const TableWorld& world, int rank);
 
-  void pull(Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids, std::span<float> rows);
+  void pull(exchange::Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids, std::span<float> rows);
   void push(std::uint32_t number, std::span<const std::uint64_t> ids, std::span<const float> gradients);
   /// Whether the step under way has pulled or pushed: a change of world is to begin it anew, by the caller.
   [[nodiscard]] bool in_use() const noexcept { return in_use_; }
 
   /// Rows' gradients of this step go to all that hold the rows, and are added up there: sums, or means by world size or
   /// by weights where there are any.
-  void exchange_pushes(Peers& peers, Reduction reduction, std::optional<double> weight);
+  void exchange_pushes(exchange::Peers& peers, Reduction reduction, std::optional<double> weight);
   /// The step counts: what was added up is applied.
   void count();
   void forget_pushes();
@@ -47,7 +47,7 @@ class Tables {
   [[nodiscard]] bool to_move() const { return lies_ && *lies_ != world_; }
   /// Rows go to ranks that hold them from here on. `holds`: what the others know is known here. Error(too_few) on all
   /// ranks where no copy of some rows is left.
-  void move(Peers& peers, bool holds);
+  void move(exchange::Peers& peers, bool holds);
   /// All ranks have moved them.
   void install();
 
@@ -75,8 +75,8 @@ class Tables {
 
  private:
   // On what they are; on nothing else, since ranks that begin a step anew may have come to different places of it.
-  void agree(Peers& peers);
-  [[nodiscard]] std::optional<TableWorld> agree_on_place(Peers& peers, bool holds) const;
+  void agree(exchange::Peers& peers);
+  [[nodiscard]] std::optional<TableWorld> agree_on_place(exchange::Peers& peers, bool holds) const;
 
   std::vector<ReplicatedTable> tables_;
   TableWorld world_;

@@ -1,0 +1,113 @@
+// The table of all-reduce algorithms, and the pieces that schedules share.
+#include <array>
+#include <string>
+#include <vector>
+
+#include "exchange/collectives.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire {
+namespace exchange {
+namespace {
+
+constexpr std::array kAlgorithms{
+    AlgorithmEntry{Algorithm::two_shot, "two_shot", &all_reduce_two_shot},
+    AlgorithmEntry{Algorithm::one_shot, "one_shot", &all_reduce_one_shot},
+    AlgorithmEntry{Algorithm::hierarchical, "hierarchical", &all_reduce_hierarchical},
+    AlgorithmEntry{Algorithm::dense, "dense",
+                   &all_reduce_two_shot},  // over exact; native_all_reduce where that is better
+};
+
+constexpr std::string_view kAutomatic = "auto";  // no algorithm: who asks for it chooses one first
+
+}  // namespace
+
+std::span<const AlgorithmEntry> algorithms() noexcept { return kAlgorithms; }
+
+Schedule all_reduce(Algorithm algorithm, const Shape& shape, std::uint64_t count, const HopCodecs& codecs) {
+  if (shape.world_size == 1) {
+    return copy_schedule("all-reduce", Partition::even(count, 1, codecs, shape.chunk_bytes));
+  }
+  for (const AlgorithmEntry& entry : kAlgorithms) {
+    if (entry.algorithm == algorithm) {
+      return entry.make(shape, count, codecs);
+    }
+  }
+  throw Error(ErrorCode::internal,
+              "all-reduce algorithm " + std::to_string(static_cast<int>(algorithm)) + " is not registered");
+}
+
+Schedule copy_schedule(std::string_view name, const Partition& partition) {
+  return {name, partition.lanes(), [partition](std::uint64_t index) {
+            Lane lane;
+            lane.steps.push_back({.kind = StepKind::copy, .chunk = partition.chunk(0, index)});
+            return lane;
+          }};
+}
+
+void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape, std::vector<Slot> answer) {
+  if (!shape.weighted || lane_index != 0) {
+    return;
+  }
+  const Slot own = lane.add_slot();
+  lane.steps.push_back({.kind = StepKind::weight, .slot = own, .hop = Hop::weight, .inputs = std::move(answer)});
+  std::vector<Slot> inputs(static_cast<std::size_t>(shape.world_size), own);
+  for (int distance = 1; distance < shape.world_size; ++distance) {
+    const int from = peer_after(shape, shape.world_size - distance);
+    inputs[static_cast<std::size_t>(from)] = lane.add_slot();
+    lane.steps.push_back(
+        {.kind = StepKind::receive, .slot = inputs[static_cast<std::size_t>(from)], .peer = from, .hop = Hop::weight});
+    lane.steps.push_back(
+        {.kind = StepKind::send, .slot = own, .peer = peer_after(shape, distance), .hop = Hop::weight});
+  }
+  lane.steps.push_back({.kind = StepKind::sum_weights, .hop = Hop::weight, .inputs = std::move(inputs)});
+}
+
+std::string_view to_string(StepKind kind) noexcept {
+  switch (kind) {
+    case StepKind::receive: return "receive";
+    case StepKind::send: return "send";
+    case StepKind::encode: return "encode";
+    case StepKind::reduce: return "reduce";
+    case StepKind::reduce_encode: return "reduce_encode";
+    case StepKind::decode: return "decode";
+    case StepKind::copy: return "copy";
+    case StepKind::weight: return "weight";
+    case StepKind::sum_weights: return "sum_weights";
+    case StepKind::native_ask: return "native_ask";
+    case StepKind::native_load: return "native_load";
+    case StepKind::native_reduce: return "native_reduce";
+    case StepKind::native_store: return "native_store";
+  }
+  return "unknown";
+}
+
+}  // namespace exchange
+
+std::string_view to_string(Algorithm algorithm) noexcept {
+  if (algorithm == Algorithm::automatic) {
+    return exchange::kAutomatic;
+  }
+  for (const exchange::AlgorithmEntry& entry : exchange::algorithms()) {
+    if (entry.algorithm == algorithm) {
+      return entry.name;
+    }
+  }
+  return "unknown";
+}
+
+Algorithm parse_algorithm(std::string_view text) {
+  if (text == exchange::kAutomatic) {
+    return Algorithm::automatic;
+  }
+  std::string names(exchange::kAutomatic);
+  for (const exchange::AlgorithmEntry& entry : exchange::algorithms()) {
+    if (entry.name == text) {
+      return entry.algorithm;
+    }
+    names += ", " + std::string(entry.name);
+  }
+  throw Error(ErrorCode::invalid_argument, "unknown algorithm \"" + std::string(text) + "\": write one of " + names);
+}
+
+}  // namespace gradwire

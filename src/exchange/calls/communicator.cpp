@@ -1,0 +1,446 @@
+#include "gradwire/communicator.hpp"
+
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/current_error.hpp"
+#include "base/forked.hpp"
+#include "base/log.hpp"
+#include "base/timeout.hpp"
+#include "codec/tensor_list.hpp"
+#include "exchange/calls/communicator_counts.hpp"
+#include "exchange/control.hpp"
+#include "exchange/default_codecs.hpp"
+#include "exchange/host/host_executor.hpp"
+#include "exchange/model/algorithm_choice.hpp"
+#include "exchange/model/sizes.hpp"
+#include "exchange/residuals/bucket_residuals.hpp"
+#include "export/exporting.hpp"
+#include "memory/device_pointer.hpp"
+#include "observe/record.hpp"
+#include "observe/sources.hpp"
+#include "transport/shares_process.hpp"
+#include "wire/frame.hpp"
+
+namespace gradwire {
+namespace {
+
+void check_view(const ConstView& view, const char* what) {
+  if (element_bytes(view.dtype) == 0) {
+    throw Error(ErrorCode::invalid_argument, std::string(what) + ": unknown dtype " +
+                                                 std::to_string(static_cast<int>(view.dtype)) +
+                                                 "; use f32, f16, bf16 or f64");
+  }
+  if (view.data == nullptr && view.count > 0) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(what) + ": null data with count " + std::to_string(view.count));
+  }
+  memory::require_host_memory(view.data, what);
+}
+
+void check_same_type(const ConstView& input, const ConstView& output) {
+  if (input.dtype != output.dtype) {
+    throw Error(ErrorCode::invalid_argument, "input is " + std::string(to_string(input.dtype)) + " but output is " +
+                                                 std::string(to_string(output.dtype)) + "; they must be equal");
+  }
+}
+
+void check_count(const char* what, std::uint64_t got, std::uint64_t wanted) {
+  if (got != wanted) {
+    throw Error(ErrorCode::invalid_argument, std::string(what) + " has " + std::to_string(got) +
+                                                 " elements but must have " + std::to_string(wanted));
+  }
+}
+
+const std::byte* at(const void* data, std::uint64_t elements, DType dtype) {
+  return data == nullptr ? nullptr : static_cast<const std::byte*>(data) + elements * element_bytes(dtype);
+}
+std::byte* at(void* data, std::uint64_t elements, DType dtype) {
+  return data == nullptr ? nullptr : static_cast<std::byte*>(data) + elements * element_bytes(dtype);
+}
+
+// `allowed` is the one place inside `whole` where `part` may lie: in place.
+void check_overlap(const ConstView& whole, const ConstView& part, const void* allowed) {
+  const std::byte* begin = at(whole.data, 0, whole.dtype);
+  const std::byte* part_begin = at(part.data, 0, part.dtype);
+  if (whole.count == 0 || part.count == 0 || part.data == allowed) {
+    return;
+  }
+  if (part_begin < begin + whole.count * element_bytes(whole.dtype) &&
+      begin < part_begin + part.count * element_bytes(part.dtype)) {
+    throw Error(ErrorCode::invalid_argument,
+                "input and output overlap; give separate memory, or the same place exactly");
+  }
+}
+
+std::uint8_t terms_of(const CallOptions& options) {
+  return static_cast<std::uint8_t>((options.reduction == Reduction::mean ? wire::kTermMean : 0) |
+                                   (options.feedback != nullptr ? wire::kTermFeedback : 0) |
+                                   (options.weight ? wire::kTermWeighted : 0));
+}
+
+std::uint64_t sum_of(std::span<const std::uint64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+}
+
+}  // namespace
+
+struct FeedbackBuffer::State {
+  std::uint64_t count = 0;
+  exchange::ResidualStore store = {};
+  int world_size = 0;  // of the calls that left something here
+
+  // The same answer on every rank that made the same calls.
+  [[nodiscard]] bool held() const { return store.has({0, codec::EncodeSite::local}); }
+};
+
+FeedbackBuffer::FeedbackBuffer(std::uint64_t count) : state_(std::make_unique<State>(State{.count = count})) {}
+FeedbackBuffer::FeedbackBuffer(FeedbackBuffer&&) noexcept = default;
+FeedbackBuffer& FeedbackBuffer::operator=(FeedbackBuffer&&) noexcept = default;
+FeedbackBuffer::~FeedbackBuffer() = default;
+std::uint64_t FeedbackBuffer::count() const noexcept { return state_->count; }
+std::uint64_t FeedbackBuffer::bytes() const { return state_->store.bytes(); }
+void FeedbackBuffer::clear() { state_->store = {}; }
+
+namespace {
+
+// A call, and how it lies in the caller's memory.
+struct Prepared {
+  exchange::Request request;
+  std::function<void(codec::TensorList&)> add_memory;
+  bool whole = true;  // it encodes every element of the buffer
+};
+
+}  // namespace
+
+struct Communicator::State {
+  const Home home;
+  std::shared_ptr<Transport> transport;
+  exchange::HostExecutor executor;
+  exchange::Control control;
+  exchange::CommunicatorCounts counted;
+  std::uint32_t calls = 0;
+  bool tiers_agreed = false;
+  std::optional<Link> link;  // as given
+
+  // Of the latest automatic all-reduce, so that equal ones need not ask the model again.
+  struct Chosen {
+    exchange::AllReduce call;
+    exchange::AlgorithmChoice choice;
+  };
+  std::optional<Chosen> chosen;
+  std::optional<Algorithm> latest;  // all-reduce
+  bool latest_chosen = false;
+
+  State(std::shared_ptr<Transport> t, const CommunicatorOptions& options)
+      : transport(std::move(t)),
+        executor(*transport,
+                 {.timeout = options.timeout,
+                  .checksum = options.checksum.value_or(transport->capabilities().checksum_by_default),
+                  .window = {.memory_bytes = options.in_flight_bytes},
+                  .source = observe::add_source({.kind = observe::Source::Kind::communicator,
+                                                 .rank = transport->rank(),
+                                                 .world_size = transport->world_size(),
+                                                 .shares_process = transport::shares_process(*transport)})}),
+        control(*transport, options.timeout),
+        counted(*transport, executor.source()),
+        link(options.link) {
+    metrics::export_from_environment();
+    if (options.ranks_per_node) {
+      executor.set_tiers(
+          std::make_shared<const exchange::Tiers>(exchange::Tiers::in_rows(*options.ranks_per_node, world())));
+    }
+    if (options.link) {
+      executor.set_known_window(exchange::window_of(exchange::given_cluster(*options.link, *executor.tiers())));
+    }
+  }
+
+  [[nodiscard]] int world() const { return transport->world_size(); }
+  [[nodiscard]] int rank() const { return transport->rank(); }
+
+  void check_counts(std::span<const std::uint64_t> counts) const {
+    check_count("counts", counts.size(), static_cast<std::uint64_t>(world()));
+  }
+
+  [[nodiscard]] const exchange::Tiers& tiers() const { return *executor.tiers(); }
+
+  // On what choices rest on: the nodes, and the link.
+  void agree_on_tiers(Algorithm asked) {
+    if (std::exchange(tiers_agreed, true)) {
+      return;
+    }
+    const std::string mine = tiers().text() + '\n' + (link ? link->to_string() : "none");
+    const auto all = control.all_gather(mine, "the agreement on nodes");
+    const auto nodes = [&](std::size_t of) { return all[of].substr(0, all[of].find('\n')); };
+    const auto known = [&](std::size_t of) { return all[of].substr(all[of].find('\n') + 1); };
+    for (std::size_t other = 0; other < all.size(); ++other) {
+      const std::string number = std::to_string(other);
+      if (nodes(other) != nodes(0)) {
+        throw Error(ErrorCode::mismatch, "ranks disagree about which of them share a node: rank 0 has " + nodes(0) +
+                                             " (the node of each rank), rank " + number + " has " + nodes(other) +
+                                             "; give the same ranks_per_node on every rank");
+      }
+      if (known(other) != known(0)) {
+        throw Error(ErrorCode::mismatch, "ranks disagree about the link: rank 0 has " + known(0) + ", rank " + number +
+                                             " has " + known(other) + "; give the same link on every rank");
+      }
+    }
+    if (const std::string why = tiers().why_not_hierarchical(); !why.empty() && asked == Algorithm::hierarchical) {
+      log(rank() == 0 ? LogLevel::info : LogLevel::debug, "the algorithm hierarchical is two_shot here: " + why);
+    }
+  }
+
+  [[nodiscard]] const exchange::AlgorithmChoice& choose(const CallOptions& options, DType dtype, std::uint64_t count) {
+    const exchange::AllReduce call{.codec = options.codec,
+                                   .second_hop = options.second_hop,
+                                   .intra = options.intra_codec,
+                                   .dtype = dtype,
+                                   .count = count,
+                                   .native = true};
+    if (!chosen || chosen->call != call) {
+      chosen = Chosen{call, exchange::choose_algorithm(call, tiers(), link)};
+    }
+    return chosen->choice;
+  }
+
+  // What is left open is chosen, on every rank alike. A hierarchical call where the tiers allow it, else a two_shot
+  // one.
+  void resolve_algorithm(CallOptions& options, DType dtype, std::uint64_t count) {
+    latest_chosen = options.algorithm == Algorithm::automatic;
+    if (latest_chosen || options.algorithm == Algorithm::hierarchical) {
+      agree_on_tiers(options.algorithm);
+    }
+    if (latest_chosen) {
+      options.algorithm = choose(options, dtype, count).algorithm;
+    }
+    if (options.algorithm == Algorithm::hierarchical && !tiers().why_not_hierarchical().empty()) {
+      options.algorithm = Algorithm::two_shot;
+    }
+    latest = options.algorithm;
+  }
+
+  // What every call asks for, but for its function and its elements.
+  [[nodiscard]] exchange::Request request(const CallOptions& options, DType dtype, std::uint64_t count) const {
+    const bool tiered = options.algorithm == Algorithm::hierarchical;
+    return {.algorithm = options.algorithm == Algorithm::automatic ? Algorithm::two_shot : options.algorithm,
+            .codec = options.codec,
+            .second_hop =
+                options.second_hop.value_or(exchange::default_second_hop(options.codec, tiered ? tiers().nodes() : world())),
+            .intra = tiered ? std::optional(exchange::intra_codec(options.codec, options.intra_codec)) : std::nullopt,
+            .dtype = dtype,
+            .count = count,
+            .weighted = options.weight.has_value(),
+            .feedback = options.feedback != nullptr,
+            .chunk_bytes = {options.chunk_bytes.value_or(kDefaultChunkBytes), options.chunk_bytes.has_value()}};
+  }
+
+  // Runs what `make` returns; any error there ends the communicator on every rank.
+  template <typename Make>
+  Statistics run(const char* name, const CallOptions& options, Make&& make) {
+    try {
+      const std::uint32_t call = calls++;
+      Prepared prepared = std::forward<Make>(make)();
+      auto residuals = open_residuals(options, prepared.request);
+      exchange::Resolved resolved = exchange::resolve(prepared.request, {rank(), world(), executor.tiers()});
+      if (resolved.call.residuals.any) {
+        residuals->begin(resolved.call.residuals);
+      } else {
+        residuals.reset();
+      }
+      codec::TensorList tensors(prepared.request.dtype, resolved.call.codecs.first.working());
+      prepared.add_memory(tensors);
+      const auto execution =
+          executor.start(std::move(resolved.schedule), {.tensors = std::move(tensors),
+                                                        .call = resolved.call,
+                                                        .reduction = options.reduction,
+                                                        .weight = options.weight.value_or(1.0),
+                                                        .bucket = 0,
+                                                        .step = call,
+                                                        .residuals = residuals.get(),
+                                                        .terms = terms_of(options),
+                                                        .waits = true,
+                                                        .name = "call " + std::to_string(call) + " (" + name + ")"});
+      executor.wait(*execution);
+      if (residuals && prepared.whole) {
+        residuals->end(resolved.call.residuals);
+      }
+      const Statistics statistics = execution->statistics();
+      counted.add(name, prepared.request, statistics);
+      return statistics;
+    } catch (...) {
+      const Error error = current_error();
+      observe::record({.begin = observe::ticks(),
+                       .bytes = static_cast<std::uint64_t>(error.code()),
+                       .source = executor.source(),
+                       .kind = observe::EventKind::error});
+      executor.fail(error.code(), error.what());
+      throw Error(error);
+    }
+  }
+
+  // Null without a feedback buffer; else says in `request` what that holds.
+  std::unique_ptr<exchange::BucketResiduals> open_residuals(const CallOptions& options,
+                                                            exchange::Request& request) const {
+    if (options.feedback == nullptr) {
+      return nullptr;
+    }
+    check_count("the feedback buffer", options.feedback->count(), request.count);
+    FeedbackBuffer::State& state = *options.feedback->state_;
+    if (state.held() && state.world_size != world()) {
+      throw Error(ErrorCode::invalid_argument, "the feedback buffer holds residuals of a world of " +
+                                                   std::to_string(state.world_size) + " ranks, this one has " +
+                                                   std::to_string(world()) +
+                                                   "; make an exact call with it in the old one first, or clear() it");
+    }
+    state.world_size = world();
+    auto residuals = std::make_unique<exchange::BucketResiduals>(
+        options.feedback->state_->store, std::vector<exchange::BucketPart>{{.count = request.count}});
+    request.held = residuals->held();
+    return residuals;
+  }
+};
+
+Communicator::Communicator(std::shared_ptr<Transport> transport, CommunicatorOptions options) {
+  if (transport == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "Communicator: transport is null");
+  }
+  state_ = std::make_unique<State>(std::move(transport), with_checked_timeout(options, "Communicator"));
+}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&& other) noexcept {
+  leave_in_child(state_);
+  state_ = std::move(other.state_);
+  return *this;
+}
+Communicator::~Communicator() { leave_in_child(state_); }
+
+int Communicator::rank() const noexcept { return state_->rank(); }
+int Communicator::world_size() const noexcept { return state_->world(); }
+Transport& Communicator::transport() const noexcept { return *state_->transport; }
+
+std::string Communicator::latest_algorithm() const {
+  if (!state_->latest) {
+    return "";
+  }
+  return std::string(to_string(*state_->latest)) +
+         (state_->latest_chosen && state_->chosen ? ": " + state_->chosen->choice.why : "");
+}
+
+std::string Communicator::tiers() const {
+  const exchange::Tiers& tiers = state_->tiers();
+  const std::string why = tiers.why_not_hierarchical();
+  return tiers.describe() + (why.empty() ? "" : "; hierarchical is two_shot here: " + why);
+}
+
+Statistics Communicator::all_reduce(ConstView input, View output, const CallOptions& options) {
+  CallOptions call = options;
+  return state_->run("all_reduce", options, [&]() -> Prepared {
+    check_view(input, "all_reduce input");
+    check_view(output, "all_reduce output");
+    check_same_type(input, output);
+    check_count("all_reduce output", output.count, input.count);
+    check_overlap(input, output, input.data);
+    state_->resolve_algorithm(call, input.dtype, input.count);
+    exchange::Request request = state_->request(call, input.dtype, input.count);
+    request.native = exchange::native_sum(*state_->transport);
+    request.native.compares_terms = true;
+    request.native.compares_first = options.algorithm == Algorithm::automatic;  // nobody asked for a native sum
+    // By what all ranks see alike, so that calls that differ in the feedback buffer or in weights match, and say so.
+    request.native.asks = call.algorithm == Algorithm::dense &&
+                          exchange::dense_in_call(*state_->transport, input.dtype, input.count, state_->tiers());
+    return {.request = std::move(request),
+            .add_memory = [&](codec::TensorList& tensors) { tensors.append(input.data, output.data, input.count); }};
+  });
+}
+
+Statistics Communicator::reduce_scatter(ConstView input, View output, std::span<const std::uint64_t> counts,
+                                        const CallOptions& options) {
+  return state_->run("reduce_scatter", options, [&]() -> Prepared {
+    check_view(input, "reduce_scatter input");
+    check_view(output, "reduce_scatter output");
+    check_same_type(input, output);
+    state_->check_counts(counts);
+    const auto self = static_cast<std::size_t>(state_->rank());
+    check_count("reduce_scatter input", input.count, sum_of(counts));
+    check_count("reduce_scatter output", output.count, counts[self]);
+    check_overlap(input, output, at(input.data, sum_of(counts.first(self)), input.dtype));
+    exchange::Request request = state_->request(options, input.dtype, input.count);
+    request.function = exchange::Function::reduce_scatter;
+    request.segments.assign(counts.begin(), counts.end());
+    return {.request = std::move(request), .add_memory = [&, self](codec::TensorList& tensors) {
+              std::uint64_t first = 0;
+              for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+                tensors.append(at(input.data, first, input.dtype), rank == self ? output.data : nullptr, counts[rank]);
+                first += counts[rank];
+              }
+            }};
+  });
+}
+
+Statistics Communicator::all_gather(ConstView input, View output, std::span<const std::uint64_t> counts,
+                                    const CallOptions& options) {
+  CallOptions plain = options;
+  plain.reduction = Reduction::sum;
+  plain.weight.reset();
+  return state_->run("all_gather", plain, [&]() -> Prepared {
+    check_view(input, "all_gather input");
+    check_view(output, "all_gather output");
+    check_same_type(input, output);
+    state_->check_counts(counts);
+    const auto self = static_cast<std::size_t>(state_->rank());
+    check_count("all_gather input", input.count, counts[self]);
+    check_count("all_gather output", output.count, sum_of(counts));
+    check_overlap(output, input, at(output.data, sum_of(counts.first(self)), output.dtype));
+    exchange::Request request = state_->request(plain, input.dtype, output.count);
+    request.function = exchange::Function::all_gather;
+    request.segments.assign(counts.begin(), counts.end());
+    return {.request = std::move(request),
+            .add_memory =
+                [&, self](codec::TensorList& tensors) {
+                  std::uint64_t first = 0;
+                  for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+                    tensors.append(rank == self ? input.data : nullptr, at(output.data, first, output.dtype),
+                                   counts[rank]);
+                    first += counts[rank];
+                  }
+                },
+            .whole = false};
+  });
+}
+
+Statistics Communicator::broadcast(View data, int root, const CallOptions& options) {
+  CallOptions plain = options;
+  plain.reduction = Reduction::sum;
+  plain.weight.reset();
+  plain.feedback = nullptr;
+  if (!options.codec.named()) {
+    plain.codec = CodecSpec::exact();
+  }
+  return state_->run("broadcast", plain, [&]() -> Prepared {
+    check_view(data, "broadcast data");
+    if (root < 0 || root >= state_->world()) {
+      throw Error(ErrorCode::invalid_argument, "broadcast: root " + std::to_string(root) +
+                                                   " is not a rank of a world of " + std::to_string(state_->world()));
+    }
+    exchange::Request request = state_->request(plain, data.dtype, data.count);
+    request.function = exchange::Function::broadcast;
+    request.root = root;
+    return {.request = std::move(request),
+            .add_memory = [&](codec::TensorList& tensors) { tensors.append(data.data, data.data, data.count); }};
+  });
+}
+
+void Communicator::barrier() {
+  try {
+    state_->control.barrier();
+  } catch (...) {
+    const Error error = current_error();
+    state_->executor.fail(error.code(), error.what());
+    throw Error(error);
+  }
+}
+
+}  // namespace gradwire

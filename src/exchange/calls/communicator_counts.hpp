@@ -1,0 +1,35 @@
+// What a communicator did, for whoever observes the job.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string_view>
+
+#include "exchange/reduction.hpp"
+#include "gradwire/statistics.hpp"
+#include "gradwire/transport.hpp"
+#include "observe/event.hpp"
+
+namespace gradwire::exchange {
+
+class CommunicatorCounts {
+ public:
+  CommunicatorCounts(const Transport& transport, observe::SourceId source);
+  CommunicatorCounts(const CommunicatorCounts&) = delete;
+  CommunicatorCounts& operator=(const CommunicatorCounts&) = delete;
+  ~CommunicatorCounts();
+
+  /// A call that ended: one group a function and codec.
+  void add(std::string_view function, const Request& request, const Statistics& call) noexcept;
+
+ private:
+  void count(std::string_view function, const Request& request, const Statistics& call);
+  void publish(bool last);
+
+  observe::SourceId source_;
+  SessionStatistics sums_;
+  std::vector<std::optional<CodecSpec>> codecs_;  // of its groups; none: of several
+  std::optional<std::chrono::steady_clock::time_point> published_;
+};
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,76 @@
+// Small agreements between ranks beside the data: exchange of byte strings, barrier.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/transport.hpp"
+
+namespace gradwire::exchange {
+
+class Control {
+ public:
+  /// A gather under way. What has not come when it is destroyed is given up.
+  class Posted {
+   public:
+    explicit Posted(Transport& transport) : transport_(transport) {}
+    Posted(const Posted&) = delete;
+    Posted& operator=(const Posted&) = delete;
+    ~Posted();
+    /// Progress for so long at most; whether all has come. Throws nothing: what fails has not come.
+    bool wait_for(std::chrono::milliseconds most) noexcept;
+
+   private:
+    friend class Control;
+    struct Memory {
+      std::vector<std::vector<std::byte>> sent;  // by rank, or one for all
+      std::vector<std::vector<std::byte>> all;   // by rank
+      std::vector<Operation> operations;
+    };
+    Transport& transport_;
+    std::unique_ptr<Memory> memory_ = std::make_unique<Memory>();
+  };
+
+  Control(Transport& transport, std::chrono::milliseconds timeout) : transport_(transport), timeout_(timeout) {}
+
+  /// Element r of the result is rank r's `mine`; sizes may differ. `what` is for messages. Blocks. On failure aborts
+  /// the transport and throws.
+  std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine, const std::string& what);
+  /// The same for texts.
+  std::vector<std::string> all_gather(const std::string& mine, const std::string& what);
+  /// The same in two calls, of texts of one size: the first does not wait. Between them other calls may come, in the
+  /// same order on every rank. On failure aborts the transport and throws.
+  std::unique_ptr<Posted> post_all_gather(const std::string& mine);
+  std::vector<std::string> complete(std::unique_ptr<Posted> posted, const std::string& what);
+  /// Element r of the result is what rank r has for this one; `to[r]` goes to rank r. Sizes may differ, and of empty
+  /// messages none travels. `call` tells what kind of exchange it is, 1 to 2^24 - 1: Error(mismatch) where another rank
+  /// is in one of another kind. Blocks. On failure aborts the transport and throws.
+  std::vector<std::vector<std::byte>> all_to_all(std::vector<std::vector<std::byte>> to, std::uint32_t call,
+                                                 const std::string& what);
+  /// The same where it is known that rank r has sizes[r] bytes for this one.
+  std::vector<std::vector<std::byte>> all_to_all(std::vector<std::vector<std::byte>> to,
+                                                 std::span<const std::uint64_t> sizes, const std::string& what);
+  void barrier();
+  /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do alike:
+  /// in messages of `part` bytes, all in flight at once, since a few would show how far the link is and not what it
+  /// carries. Ranks meet once their memory is there. On failure aborts the transport and throws.
+  double time_exchange(int to, int from, std::uint64_t bytes, std::uint64_t part);
+
+ private:
+  std::unique_ptr<Posted> post(std::vector<std::vector<std::byte>> sent, std::span<const std::uint64_t> sizes);
+  [[noreturn]] void fail(ErrorCode code, const std::string& message);
+  std::vector<std::vector<std::byte>> take(std::unique_ptr<Posted> posted, const std::string& what);
+  std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> mine, std::span<const std::uint64_t> sizes,
+                                               const std::string& what);
+
+  Transport& transport_;
+  std::chrono::milliseconds timeout_;
+  std::uint32_t sequence_ = 0;
+};
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,405 @@
+// The steps of a lane that compute: encoding, summing, decoding, and what residuals add on the way.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/of_thread.hpp"
+#include "exchange/host/lane_run.hpp"
+#include "observe/record.hpp"
+
+namespace gradwire::exchange {
+namespace {
+
+using codec::FrameReader;
+using codec::FrameWriter;
+using codec::kTileElements;
+
+// Tiles of working values on the stack of a progress thread would be large; one pair a thread is enough. On the heap:
+// what a drop-in that is loaded late has of its own for each thread must fit into what the C library keeps free for
+// that.
+struct Scratch {
+  alignas(64) std::byte sum[kTileElements * sizeof(double)];
+  alignas(64) std::byte input[kTileElements * sizeof(double)];
+  alignas(64) float residual[kTileElements];
+  alignas(64) float scale[kTileElements];
+};
+Scratch& scratch() { return of_thread<Scratch>(); }
+
+// Calls body(first element, count) for each tile of a chunk.
+template <typename Body>
+void for_each_tile(const Chunk& chunk, Body&& body) {
+  for (std::uint64_t done = 0; done < chunk.count; done += kTileElements) {
+    body(chunk.first + done, static_cast<std::uint32_t>(std::min<std::uint64_t>(kTileElements, chunk.count - done)));
+  }
+}
+
+// What a rank says of its weight. The complement shows damage: these few bytes are no frame and carry no CRC.
+struct WeightMessage {
+  explicit WeightMessage(double weight) : bits(std::bit_cast<std::uint64_t>(weight)), complement(~bits) {}
+  std::uint64_t bits;
+  std::uint64_t complement;
+};
+
+}  // namespace
+
+const void* LaneRun::own_input(std::uint64_t first, std::uint32_t count, void* to) const {
+  const void* values = task_.tensors.load(first, count, to);
+  if (task_.call.weighted) {
+    const bool share = task_.call.scales_first() && task_.reduction == Reduction::mean;
+    codec::multiply(task_.call.codecs.first.working(), values,
+                    share ? task_.weight / execution_->total_weight_ : task_.weight, to, count);
+    return to;
+  }
+  return values;
+}
+
+bool LaneRun::held(std::uint64_t first, std::uint32_t count) const {
+  return task_.residuals != nullptr && (task_.residuals->holds(codec::EncodeSite::local, first, count) ||
+                                        task_.residuals->holds(codec::EncodeSite::intra, first, count) ||
+                                        task_.residuals->holds(codec::EncodeSite::owner, first, count));
+}
+
+const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps, void* to) const {
+  const void* values = own_input(first, count, to);
+  Residuals* residuals = task_.residuals;
+  if (residuals == nullptr) {
+    return values;
+  }
+  const bool folds_local = !keeps.local && residuals->holds(codec::EncodeSite::local, first, count);
+  const bool folds_intra = !keeps.intra && residuals->holds(codec::EncodeSite::intra, first, count);
+  const bool folds_owner = !keeps.owner && residuals->holds(codec::EncodeSite::owner, first, count);
+  if (!folds_local && !folds_intra && !folds_owner) {
+    return values;
+  }
+  const codec::Codec& codec = task_.call.codecs.first;
+  if (values != to) {
+    std::memcpy(to, values, count * codec.working_bytes());
+  }
+  const bool mean = task_.reduction == Reduction::mean;
+  const double total = execution_->total_weight_;
+  const double share = mean && task_.call.scales_first() ? 1 / total : 1.0;
+  if (folds_local) {
+    residuals->fold(codec::EncodeSite::local, first, count, share, codec.working(), to);
+  }
+  if (folds_intra) {
+    residuals->fold(codec::EncodeSite::intra, first, count, share, codec.working(), to);
+  }
+  if (folds_owner) {
+    residuals->fold(codec::EncodeSite::owner, first, count, mean && !task_.call.scales_first() ? total : 1.0,
+                    codec.working(), to);
+  }
+  return to;
+}
+
+codec::TileScale LaneRun::scale_of(std::uint64_t first, std::uint32_t count) const {
+  return {task_.call.preconditioned ? &*task_.preconditioner : nullptr, first, count, scratch().scale};
+}
+
+const void* LaneRun::scaled_contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps,
+                                         codec::TileScale& scale) const {
+  void* to = scratch().input;
+  const void* values = contribution(first, count, keeps, to);
+  if (!scale) {
+    return values;
+  }
+  if (values != to) {
+    std::memcpy(to, values, count * sizeof(float));
+  }
+  scale.divide(static_cast<float*>(to));
+  return to;
+}
+
+void LaneRun::write_tile(FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                         const void* values, codec::TileScale& scale) const {
+  const bool keeps = site == codec::EncodeSite::owner   ? task_.call.residuals.keeps.owner
+                     : site == codec::EncodeSite::intra ? task_.call.residuals.keeps.intra
+                                                        : task_.call.residuals.keeps.local;
+  float* room = scratch().residual;
+  const float* before = keeps ? task_.residuals->load(site, first, count, room) : nullptr;
+  if (before == nullptr) {
+    writer.write(values, nullptr, count);
+    return;
+  }
+  float* after = task_.residuals->target(site, first, count, room);
+  if (scale) {
+    if (before != room) {
+      std::memcpy(room, before, count * sizeof(float));
+      before = room;
+    }
+    scale.divide(room);
+  }
+  writer.write(values, {before, after}, count);
+  if (scale) {
+    scale.multiply(after);
+  }
+  if (after == room) {
+    task_.residuals->store(site, first, count, room);
+  }
+}
+
+void LaneRun::store_result(std::uint64_t first, std::uint32_t count, void* values, codec::TileScale& scale) const {
+  if (scale) {
+    scale.multiply(static_cast<float*>(values));
+  }
+  task_.tensors.store(first, count, values);
+}
+
+bool LaneRun::divides() const { return task_.reduction == Reduction::mean && !task_.call.scales_first(); }
+
+bool LaneRun::verbatim() const {
+  const codec::Codec& codec = task_.call.codecs.first;
+  return !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.call.weighted &&
+         task_.residuals == nullptr && !task_.call.preconditioned;
+}
+
+void LaneRun::encode(const Step& step) {
+  FrameWriter writer(task_.call.codecs.of(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
+                     open_slot(step));
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    if (verbatim()) {
+      writer.write_verbatim(task_.tensors.load_verbatim(first, count, scratch().input), count);
+      return;
+    }
+    codec::TileScale scale = scale_of(first, count);
+    const void* values = scaled_contribution(first, count, {.local = task_.call.residuals.keeps.local}, scale);
+    write_tile(writer, step.site, first, count, values, scale);
+  });
+  execution_->statistics_.nonfinite_frames += writer.finish() ? 1 : 0;
+  slots_[step.slot].from = executor_.transport_.rank();
+  slots_[step.slot].hop = step.hop;
+}
+
+void LaneRun::reduce(const Step& step) {
+  const codec::Codec& codec = task_.call.codecs.first;
+  const bool part = step.site == codec::EncodeSite::intra;  // of the sum
+  std::vector<std::optional<FrameReader>> readers(step.inputs.size());
+  for (std::size_t i = 0; i < readers.size(); ++i) {
+    if (step.inputs[i] != kOwnInput) {
+      const SlotState& slot = slots_[step.inputs[i]];
+      readers[i].emplace(task_.call.codecs.of(slot.hop), frame_info(step, slot.hop), executor_.options_.checksum,
+                         slot.buffer.bytes(), slot.from);
+    }
+  }
+  std::optional<FrameWriter> writer;
+  if (step.kind == StepKind::reduce_encode) {
+    writer.emplace(task_.call.codecs.of(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
+                   open_slot(step));
+  }
+  std::byte* sum = scratch().sum;
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    codec::TileScale scale = scale_of(first, count);
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+      if (readers[i]) {
+        i == 0 ? readers[i]->read(sum, count) : readers[i]->add(sum, count);
+        continue;
+      }
+      const void* own = scaled_contribution(first, count,
+                                            {.intra = task_.call.residuals.keeps.intra && part,
+                                             .owner = task_.call.residuals.keeps.owner && writer && !part},
+                                            scale);
+      if (i == 0) {
+        std::memcpy(sum, own, count * codec.working_bytes());
+      } else {
+        codec::add(codec.working(), sum, own, count);
+      }
+    }
+    if (divides() && !part) {
+      codec::divide(codec.working(), sum, execution_->total_weight_, count);
+    }
+    if (!writer) {
+      store_result(first, count, sum, scale);
+      note_stored(first, count);
+      return;
+    }
+    write_tile(*writer, step.site, first, count, sum, scale);
+  });
+  bool nonfinite = writer && writer->finish();
+  for (const auto& reader : readers) {
+    nonfinite = nonfinite || (reader && reader->nonfinite());
+  }
+  execution_->nonfinite_ = execution_->nonfinite_ || (nonfinite && !writer);  // else decode() sees it, on every rank
+  execution_->statistics_.nonfinite_frames += nonfinite ? 1 : 0;
+}
+
+// What is stored may be less finite than what arrived: f16 overflows early.
+void LaneRun::note_stored(std::uint64_t first, std::uint32_t count) {
+  execution_->nonfinite_ = execution_->nonfinite_ || !task_.tensors.finite_outputs(first, count);
+}
+
+void LaneRun::decode(const Step& step) {
+  const codec::Codec& codec = task_.call.codecs.of(step.hop);
+  const bool as_stored = !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.call.preconditioned;
+  FrameReader reader(codec, frame_info(step, step.hop), executor_.options_.checksum, slots_[step.slot].buffer.bytes(),
+                     step.peer);
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    if (as_stored) {
+      void* bytes = task_.tensors.target_verbatim(first, count, scratch().sum);
+      reader.read_verbatim(bytes, count);
+      task_.tensors.store_verbatim(first, count, bytes);
+      return;
+    }
+    void* values = task_.tensors.target(first, count, scratch().sum);
+    reader.read(values, count);
+    codec::TileScale scale = scale_of(first, count);
+    store_result(first, count, values, scale);
+    if (element_bytes(task_.tensors.dtype()) < codec.working_bytes()) {
+      note_stored(first, count);
+    }
+  });
+  execution_->nonfinite_ = execution_->nonfinite_ || reader.nonfinite();
+  execution_->statistics_.nonfinite_frames += reader.nonfinite() ? 1 : 0;
+}
+
+void LaneRun::copy(const Step& step) {
+  const codec::Codec& codec = task_.call.codecs.first;
+  const bool mean = task_.reduction == Reduction::mean;
+  const double total = execution_->total_weight_;
+  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+    const bool folds = total > 0 && held(first, count);
+    if (!folds && (!task_.call.weighted || mean)) {  // one rank's weighted mean is its input
+      const void* bytes = task_.tensors.load_verbatim(first, count, scratch().input);
+      task_.tensors.store_verbatim(first, count, bytes);
+      execution_->nonfinite_ = execution_->nonfinite_ || !codec::all_finite(task_.tensors.dtype(), bytes, count);
+      return;
+    }
+    const void* values = contribution(first, count, {}, scratch().input);
+    std::memmove(scratch().sum, values, count * codec.working_bytes());
+    if (mean && !task_.call.scales_first()) {
+      codec::divide(codec.working(), scratch().sum, total, count);
+    }
+    execution_->nonfinite_ = execution_->nonfinite_ || !codec::all_finite(codec.working(), scratch().sum, count);
+    task_.tensors.store(first, count, scratch().sum);
+  });
+}
+
+void LaneRun::write_weight(const Step& step) {
+  if (!step.inputs.empty()) {
+    static_cast<void>(answer(step));
+  }
+  const WeightMessage message(task_.weight);
+  std::memcpy(open_slot(step).data(), &message, sizeof message);
+}
+
+// A rank whose call has no weight sends none, so its frames must say so: nothing else of it comes.
+void LaneRun::check_early_frames() {
+  for (Pending& pending : pending_) {
+    const SlotState& slot = slots_[pending.slot];
+    if (!task_.terms || pending.terms_known || pending.operation.kind != Operation::Kind::receive ||
+        !pending.operation.done() || slot.hop == Hop::weight) {
+      continue;
+    }
+    pending.terms_known = true;
+    codec::check_terms(slot.buffer.bytes(), *task_.terms, slot.from);
+  }
+}
+
+void LaneRun::sum_weights(const Step& step) {
+  double total = 0;
+  for (std::size_t rank = 0; rank < step.inputs.size(); ++rank) {
+    WeightMessage message(0);
+    std::memcpy(&message, slots_[step.inputs[rank]].buffer.bytes().data(), sizeof message);
+    const auto weight = std::bit_cast<double>(message.bits);
+    if (message.complement != ~message.bits || !(weight >= 0) || !std::isfinite(weight)) {
+      throw Error(ErrorCode::corrupt, task_.name + ": the weight of rank " + std::to_string(rank) +
+                                          " arrived damaged; check the network and the memory of both nodes");
+    }
+    total += weight;
+  }
+  if (!(total > 0) || !std::isfinite(total)) {
+    throw Error(ErrorCode::invalid_argument, task_.name + ": the weights of all ranks sum to " + std::to_string(total) +
+                                                 "; at least one must be above 0");
+  }
+  execution_->total_weight_ = total;
+  execution_->weights_known_ = true;
+}
+
+std::byte* LaneRun::native_values(Slot slot) const {
+  return in_place_ != nullptr ? in_place_ : slots_[slot].buffer.bytes().data();
+}
+
+void LaneRun::native(const Step& step) {
+  const codec::TensorList& tensors = task_.tensors;
+  const Chunk whole{0, static_cast<std::uint32_t>(tensors.count()), 0};
+  const codec::Codec& codec = task_.call.codecs.first;
+  const std::size_t element = codec.working_bytes();
+  if (step.kind == StepKind::native_load) {
+    if (!step.inputs.empty()) {
+      in_call_ = answer(step)[0] == static_cast<float>(executor_.transport_.world_size());
+    }
+    // Not while others may still write: a nonblocking sum that is given up may go on.
+    in_place_ = in_call_ && !task_.call.weighted && task_.residuals == nullptr ? tensors.whole_output() : nullptr;
+    std::byte* values = in_place_ != nullptr ? in_place_ : open_slot(step).data();
+    for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
+      const void* from = contribution(first, count, {}, scratch().input);
+      if (from != values + first * element) {
+        std::memcpy(values + first * element, from, count * element);
+      }
+    });
+    return;
+  }
+  std::byte* values = native_values(step.slot);
+  if (step.kind == StepKind::native_reduce) {
+    if (!step.inputs.empty()) {
+      static_cast<void>(answer(step));  // the library must not be given sums that differ in size
+    }
+    const View view{values, tensors.count(), codec.dtype()};
+    const auto world = static_cast<std::uint64_t>(executor_.transport_.world_size());
+    execution_->statistics_.bytes_uncompressed += 2 * (world - 1) * tensors.bytes() / world;
+    if (!in_call_) {
+      post_native(step.slot, view);
+      return;
+    }
+    const TransportCounters before = executor_.transport_.counters();
+    const std::uint64_t ticks = observe::ticks();
+    executor_.transport_.all_reduce(view);
+    const std::uint64_t sent = executor_.transport_.counters().bytes_sent - before.bytes_sent;
+    count_sent(Tiers::kAllPeers, sent);
+    observe::record_since(ticks, event(observe::EventKind::all_reduce, sent));
+    return;
+  }
+  if (!step.inputs.empty()) {
+    static_cast<void>(answer(step));
+  }
+  for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
+    if (divides()) {
+      codec::divide(codec.working(), values + first * element, execution_->total_weight_, count);
+    }
+    execution_->nonfinite_ =
+        execution_->nonfinite_ || !codec::all_finite(codec.working(), values + first * element, count);
+    tensors.store(first, count, values + first * element);
+  });
+}
+
+std::span<std::byte> LaneRun::open_slot(const Step& step) {
+  SlotState& slot = slots_[step.slot];
+  slot.buffer = executor_.pool_.acquire(slot_bytes(step));
+  return slot.buffer.bytes();
+}
+
+std::uint64_t LaneRun::slot_bytes(const Step& step) const {
+  if (step.hop == Hop::weight) {
+    return sizeof(WeightMessage);
+  }
+  if (step.kind == StepKind::native_ask) {
+    return task_.terms ? sizeof(Answer) : sizeof(float);
+  }
+  if (step.kind == StepKind::native_load) {
+    return task_.tensors.count() * task_.call.codecs.first.working_bytes();
+  }
+  return task_.call.codecs.of(step.hop).frame_bytes(step.chunk.count);
+}
+
+codec::FrameInfo LaneRun::frame_info(const Step& step, Hop hop) const {
+  return {.count = step.chunk.count,
+          .first_tile = step.chunk.first_tile,
+          .bucket = task_.bucket,
+          .step = task_.step,
+          .hop = static_cast<std::uint8_t>(hop),
+          .terms = task_.terms.value_or(0),
+          .epoch = executor_.options_.epoch};
+}
+
+}  // namespace gradwire::exchange

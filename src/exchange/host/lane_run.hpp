@@ -1,0 +1,126 @@
+// One lane under way: its frame slots, its pending operations, the next step.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "exchange/host/host_executor.hpp"
+#include "observe/event.hpp"
+
+namespace gradwire::exchange {
+
+class LaneRun {
+ public:
+  LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, std::uint64_t index);
+
+  /// What it holds of the window while it is open.
+  [[nodiscard]] const LaneLoad& load() const noexcept { return load_; }
+  void open(Window& window);
+  void close(Window& window) const;
+
+  enum class Outcome : std::uint8_t { blocked, posted, computed, finished };
+  /// Runs steps in order until one must wait (blocked), one has computed something, or none is left.
+  Outcome run();
+  /// All steps have run and all operations are done.
+  [[nodiscard]] bool complete();
+  [[nodiscard]] const std::shared_ptr<Execution>& execution() const noexcept { return execution_; }
+  /// Ranks whose frames of the earliest hop have not come; if none is awaited, ranks that do not take this one's.
+  [[nodiscard]] std::vector<int> missing() const;
+  [[nodiscard]] bool sending() const noexcept;
+  void cancel(Transport& transport) noexcept;
+
+ private:
+  struct SlotState {
+    memory::BufferPool::Buffer buffer;
+    Operation* receive = nullptr;
+    int from = -1;           // whose frame it is
+    Hop hop = Hop::own;      // and which encoding of it
+    std::uint32_t uses = 0;  // steps and operations that still need the bytes
+  };
+
+  [[nodiscard]] bool ready(const Step& step);
+  void execute(const Step& step);
+  void post_receive(const Step& step);
+  void post_send(const Step& step);
+  void encode(const Step& step);
+  void reduce(const Step& step);
+  void decode(const Step& step);
+  void note_stored(std::uint64_t first, std::uint32_t count);
+  void copy(const Step& step);
+  void write_weight(const Step& step);
+  void check_early_frames();
+  void sum_weights(const Step& step);
+  void ask(const Step& step);
+  // Small numbers that all ranks of a call without a plan must have alike: its terms, and digits of its elements.
+  using Alike = std::array<std::uint8_t, 5>;
+  [[nodiscard]] Alike alike() const;
+  // Sums over ranks: of those that wait; where there are terms, of each number of Alike and of its square.
+  using Answer = std::array<float, 1 + 2 * std::tuple_size_v<Alike>>;
+  [[nodiscard]] Answer answer(const Step& step) const;
+  void native(const Step& step);
+  [[nodiscard]] std::byte* native_values(Slot slot) const;
+  void release_uses(const Step& step);
+  void release_slot(Slot slot);
+  void harvest();
+  void count_sent(int peer, std::uint64_t bytes) const;
+  void trace(const Step& step, bool completed) const;
+  // What observe records of it.
+  [[nodiscard]] observe::Event event(observe::EventKind kind, std::uint64_t bytes) const;
+  void note_stage(const Step& step, std::uint64_t begin) const;
+
+  [[nodiscard]] Tag tag(Hop hop) const;
+  void post_native(Slot slot, View values);
+  [[nodiscard]] std::uint64_t slot_bytes(const Step& step) const;
+  [[nodiscard]] codec::FrameInfo frame_info(const Step& step, Hop hop) const;
+  [[nodiscard]] bool verbatim() const;
+  [[nodiscard]] bool divides() const;
+  std::span<std::byte> open_slot(const Step& step);
+  // Working values of this rank's input, weighted: a pointer into a tensor, or scratch.
+  const void* own_input(std::uint64_t first, std::uint32_t count, void* to) const;
+  [[nodiscard]] bool held(std::uint64_t first, std::uint32_t count) const;
+  // own_input() and the residuals held but at sites of `keeps`, where an encoder of this call adds them.
+  const void* contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps, void* to) const;
+  // Of a tile, where the call is preconditioned.
+  [[nodiscard]] codec::TileScale scale_of(std::uint64_t first, std::uint32_t count) const;
+  // contribution() as it travels.
+  const void* scaled_contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps,
+                                  codec::TileScale& scale) const;
+  void write_tile(codec::FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                  const void* values, codec::TileScale& scale) const;
+  // What has travelled, to the tensors; `values` may be theirs.
+  void store_result(std::uint64_t first, std::uint32_t count, void* values, codec::TileScale& scale) const;
+
+  HostExecutor& executor_;
+  std::shared_ptr<Execution> execution_;
+  Task& task_;
+  std::uint64_t index_;
+  Lane lane_;
+  LaneLoad load_;
+  Window::Opened opened_;
+  std::size_t next_step_ = 0;
+  // For observe::PeerWaits: the moment when this rank had made its part of a result, and whose frame came last before.
+  double reduced_ = -1;
+  int last_ = -1;
+  bool in_call_ = false;           // all ranks wait: a native sum is the blocking call
+  std::byte* in_place_ = nullptr;  // then, where it can be: the tensor itself
+  std::vector<SlotState> slots_;
+  struct Pending {
+    Operation operation;
+    Slot slot;
+    std::uint64_t posted = 0;  // observe::ticks()
+    double waited = 0;         // PeerWaits::total() then
+    bool counted = false;
+    bool terms_known = false;  // of a frame that came before the weights
+  };
+  void note_message(const Pending& pending) const;
+  void note_arrival(const Pending& pending);
+  std::deque<Pending> pending_;  // addresses must stay
+  std::size_t open_operations_ = 0;
+};
+
+}  // namespace gradwire::exchange

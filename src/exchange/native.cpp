@@ -1,0 +1,27 @@
+// The transport's own all-reduce as a schedule of one lane. One that asks is the blocking call where all ranks wait for
+// it, else the nonblocking one. The answer also says whether they mean the same. A weighted one then agrees the sum of
+// weights; before, it would wait for that of a rank whose call has none.
+#include "exchange/collectives.hpp"
+
+namespace gradwire::exchange {
+
+Schedule native_all_reduce(const Shape& shape, std::uint64_t count, NativeOptions options) {
+  return {"native all-reduce", count == 0 ? 0U : 1U, [shape, options](std::uint64_t index) {
+            Lane lane;
+            const Slot slot = lane.add_slot();
+            std::vector<Slot> answer;
+            if (options.asks || options.compares_terms) {
+              answer.push_back(lane.add_slot());
+              lane.steps.push_back({.kind = StepKind::native_ask, .slot = answer.front()});
+            }
+            add_weight_exchange(lane, index, shape, answer);
+            const std::vector<Slot> none;  // the answer travels beside the sum
+            const bool first = options.asks || options.compares_first;
+            lane.steps.push_back({.kind = StepKind::native_load, .slot = slot, .inputs = options.asks ? answer : none});
+            lane.steps.push_back({.kind = StepKind::native_reduce, .slot = slot, .inputs = first ? answer : none});
+            lane.steps.push_back({.kind = StepKind::native_store, .slot = slot, .inputs = answer});
+            return lane;
+          }};
+}
+
+}  // namespace gradwire::exchange

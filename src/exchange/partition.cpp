@@ -1,0 +1,69 @@
+#include "exchange/partition.hpp"
+
+#include <algorithm>
+
+namespace gradwire::exchange {
+namespace {
+
+using codec::kTileElements;
+
+constexpr std::uint64_t kChunksPerShard = 4;    // at least, so that lanes overlap
+constexpr std::uint64_t kLeastBytes = 6 << 10;  // about; smaller lanes cost more than they overlap
+constexpr std::uint64_t kMaxTilesPerChunk = (1ULL << 31) / kTileElements;  // a frame's count is 32 bits
+
+std::uint64_t tiles_of(std::uint64_t count) { return (count + kTileElements - 1) / kTileElements; }
+
+}  // namespace
+
+Partition Partition::even(std::uint64_t count, int shards, const HopCodecs& codecs, ChunkSize chunks) {
+  const std::uint64_t tiles = tiles_of(count);
+  const auto parts = static_cast<std::uint64_t>(shards);
+  Partition partition;
+  std::uint64_t tile = 0;
+  for (std::uint64_t shard = 0; shard < parts; ++shard) {
+    const std::uint64_t end = tile + tiles / parts + (shard < tiles % parts ? 1 : 0);
+    const std::uint64_t first = std::min(count, tile * kTileElements);
+    partition.shards_.push_back({first, std::min(count, end * kTileElements) - first, tile});
+    tile = end;
+  }
+  partition.set_chunks(codecs, chunks);
+  return partition;
+}
+
+Partition Partition::segments(std::span<const std::uint64_t> counts, const HopCodecs& codecs, ChunkSize chunks) {
+  Partition partition;
+  std::uint64_t first = 0;
+  for (const std::uint64_t count : counts) {
+    partition.shards_.push_back({first, count, 0});
+    first += count;
+  }
+  partition.set_chunks(codecs, chunks);
+  return partition;
+}
+
+void Partition::set_chunks(const HopCodecs& codecs, ChunkSize chunks) {
+  std::uint64_t most = 0;
+  for (const Shard& shard : shards_) {
+    most = std::max(most, tiles_of(shard.count));
+  }
+  const std::uint64_t wanted = chunks.bytes / codecs.tile_bytes();
+  const std::uint64_t least = (kLeastBytes + codecs.tile_bytes() - 1) / codecs.tile_bytes();
+  const std::uint64_t fitting = chunks.as_asked ? most : std::max(least, most / kChunksPerShard);
+  const std::uint64_t bound = std::clamp<std::uint64_t>(fitting, 1, kMaxTilesPerChunk);
+  const std::uint64_t largest = std::clamp<std::uint64_t>(wanted, 1, bound);
+  lanes_ = (most + largest - 1) / largest;
+  tiles_per_chunk_ = lanes_ == 0 ? largest : (most + lanes_ - 1) / lanes_;  // as alike as it goes
+}
+
+Chunk Partition::chunk(int shard, std::uint64_t lane) const {
+  const Shard& whole = shards_[static_cast<std::size_t>(shard)];
+  const std::uint64_t elements = tiles_per_chunk_ * kTileElements;
+  const std::uint64_t offset = lane * elements;
+  if (offset >= whole.count) {
+    return {};
+  }
+  return {whole.first + offset, static_cast<std::uint32_t>(std::min(elements, whole.count - offset)),
+          static_cast<std::uint32_t>(whole.first_tile + lane * tiles_per_chunk_)};
+}
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,95 @@
+// Small agreements between ranks, beside the data: over a transport, or over a device's communicator.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "exchange/control.hpp"
+#include "exchange/stream/stream_device.hpp"
+#include "gradwire/dtype.hpp"
+#include "gradwire/transport.hpp"
+
+namespace gradwire::exchange {
+
+class Peers {
+ public:
+  Peers() = default;
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+  virtual ~Peers() = default;
+
+  /// Element r of the result is rank r's `mine`; sizes may differ. `what` is for messages. Blocks. Throws on failure.
+  [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine, const std::string& what) = 0;
+
+  /// Element r of the result is what rank r has for this one, to[r] what this one has for it: as
+  /// Control::all_to_all. Error(unsupported) where there is no such thing.
+  using Messages = std::vector<std::vector<std::byte>>;
+  [[nodiscard]] virtual Messages all_to_all(Messages to, std::uint32_t call, const std::string& what);
+  /// The same where it is known that rank r has sizes[r] bytes for this one.
+  [[nodiscard]] virtual Messages all_to_all(Messages to, std::span<const std::uint64_t> sizes, const std::string& what);
+
+  /// The same as all_gather() of texts of one size, in two calls: the first does not wait. Null: not here.
+  using Posted = Control::Posted;
+  [[nodiscard]] virtual std::unique_ptr<Posted> post_all_gather(const std::string& /*mine*/) { return nullptr; }
+  [[nodiscard]] virtual std::vector<std::string> complete(std::unique_ptr<Posted> /*posted*/,
+                                                          const std::string& /*what*/) {
+    return {};
+  }
+};
+
+/// Numbers of every rank: element r of the result is rank r's `mine`. Error(mismatch) unless all have as many, where
+/// `sizes` asks for it.
+enum class Sizes { same, any };
+[[nodiscard]] std::string bytes_of(const std::vector<double>& numbers);
+[[nodiscard]] std::vector<std::vector<double>> numbers_of(const std::vector<std::string>& texts);
+[[nodiscard]] std::vector<std::vector<double>> gather_numbers(Peers& peers, const std::vector<double>& mine,
+                                                              const std::string& what, Sizes sizes = Sizes::same);
+
+class TransportPeers final : public Peers {
+ public:
+  TransportPeers(Transport& transport, std::chrono::milliseconds timeout) : control_(transport, timeout) {}
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine, const std::string& what) override {
+    return control_.all_gather(mine, what);
+  }
+  [[nodiscard]] Messages all_to_all(Messages to, std::uint32_t call, const std::string& what) override {
+    return control_.all_to_all(std::move(to), call, what);
+  }
+  [[nodiscard]] Messages all_to_all(Messages to, std::span<const std::uint64_t> sizes,
+                                    const std::string& what) override {
+    return control_.all_to_all(std::move(to), sizes, what);
+  }
+  [[nodiscard]] std::unique_ptr<Posted> post_all_gather(const std::string& mine) override {
+    return control_.post_all_gather(mine);
+  }
+  [[nodiscard]] std::vector<std::string> complete(std::unique_ptr<Posted> posted, const std::string& what) override {
+    return control_.complete(std::move(posted), what);
+  }
+  void barrier() { control_.barrier(); }
+  [[nodiscard]] double time_exchange(int to, int from, std::uint64_t bytes, std::uint64_t part) {
+    return control_.time_exchange(to, from, bytes, part);
+  }
+
+ private:
+  Control control_;
+};
+
+/// Through device memory. Not during capture.
+class DevicePeers final : public Peers {
+ public:
+  DevicePeers(StreamDevice& device, std::chrono::milliseconds timeout) : device_(device), timeout_(timeout) {}
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine, const std::string& what) override;
+
+ private:
+  std::vector<std::string> exchange(const std::string& mine, std::span<const std::uint64_t> sizes);
+
+  StreamDevice& device_;
+  std::chrono::milliseconds timeout_;
+};
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,52 @@
+// A bucket's view of the residuals: elements of the bucket to (tensor, offset), and back.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "exchange/reduction.hpp"
+#include "exchange/residuals/residual_store.hpp"
+#include "exchange/residuals/residuals.hpp"
+
+namespace gradwire::exchange {
+
+/// `count` elements of a tensor, `offset` elements into the bucket.
+struct BucketPart {
+  std::size_t tensor = 0;    // order of add
+  std::uint64_t offset = 0;  // elements before it in the bucket
+  std::uint64_t count = 0;   // elements; may be 0
+};
+
+class BucketResiduals final : public Residuals {
+ public:
+  /// Parts in the order of the bucket, end to end. `store` must outlive this. What is kept counts `decay` of its worth
+  /// where load() and fold() give it: once in a call, since that encodes each element once a site.
+  BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts, double decay = 1);
+
+  /// What any rank may hold of this bucket.
+  [[nodiscard]] HeldResiduals held() const;
+  /// Before a call: makes room for what its encoders keep.
+  void begin(const ResidualUse& use);
+  /// After a call that encoded every element of the bucket: forgets what it has folded in.
+  void end(const ResidualUse& use);
+
+  [[nodiscard]] const float* load(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                                  float* scratch) const override;
+  [[nodiscard]] float* target(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
+                              float* scratch) override;
+  void store(codec::EncodeSite site, std::uint64_t first, std::uint32_t count, const float* values) override;
+  [[nodiscard]] bool holds(codec::EncodeSite site, std::uint64_t first, std::uint32_t count) const override;
+  void fold(codec::EncodeSite site, std::uint64_t first, std::uint32_t count, double factor, codec::Working type,
+            void* values) override;
+
+ private:
+  // Calls body(part, offset in its tensor, offset in the range, count) for each tensor that the range touches.
+  template <class Body>
+  void for_each_piece(std::uint64_t first, std::uint64_t count, Body body) const;
+
+  ResidualStore& store_;
+  std::vector<BucketPart> parts_;
+  float decay_;
+};
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,158 @@
+// How a store undoes a step: encoders write to a second buffer of each range, and commit() swaps the two. A key that
+// changes in any other way is copied whole before, which happens where codecs or layouts do.
+#include <algorithm>
+#include <utility>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "exchange/residuals/residual_store.hpp"
+
+namespace gradwire::exchange {
+
+namespace {
+
+// Past the caches: nobody reads it before the next step, and reading it first would take as long as writing it.
+void copy_past_caches(const float* from, std::uint64_t count, float* to) {
+  std::uint64_t i = 0;
+#if defined(__SSE2__)
+  constexpr std::uint64_t kLine = 16;  // floats in a cache line
+  for (; i < count && reinterpret_cast<std::uintptr_t>(to + i) % (kLine * sizeof(float)) != 0; ++i) {
+    to[i] = from[i];
+  }
+  for (; i + kLine <= count; i += kLine) {
+    for (std::uint64_t j = i; j < i + kLine; j += 4) {
+      _mm_stream_ps(to + j, _mm_loadu_ps(from + j));
+    }
+  }
+  _mm_sfence();  // before another thread may be told of it
+#endif
+  std::copy(from + i, from + count, to + i);
+}
+
+}  // namespace
+
+void ResidualStore::write(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, const float* values) {
+  if (undo_ && !undo_->reshaped.contains(key)) {
+    copy_past_caches(values, count, next_of(key, offset, count));
+  } else {
+    std::copy_n(values, count, slice(key, offset, count));
+  }
+}
+
+float* ResidualStore::next_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) {
+  const std::vector<Range>& ranges = ranges_.at(key);
+  std::vector<Next>& nexts = undo_->next[key];
+  nexts.resize(ranges.size());
+  std::size_t i = 0;
+  while (offset < ranges[i].offset || offset + count > ranges[i].end()) {
+    ++i;
+  }
+  Next& next = nexts[i];
+  if (next.values.empty()) {
+    next.values = ranges[i].values;
+  }
+  const std::uint64_t begin = offset - ranges[i].offset;
+  if (!next.written.empty() && next.written.back().end == begin) {
+    next.written.back().end += count;
+  } else {
+    next.written.push_back({begin, begin + count});
+  }
+  return next.values.data() + begin;
+}
+
+namespace {
+
+// Ascending, and what touches joined.
+template <class Elements>
+void normalise(std::vector<Elements>& runs) {
+  std::sort(runs.begin(), runs.end(), [](const Elements& a, const Elements& b) { return a.begin < b.begin; });
+  std::size_t last = 0;
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    if (runs[i].begin <= runs[last].end) {
+      runs[last].end = std::max(runs[last].end, runs[i].end);
+    } else {
+      runs[++last] = runs[i];
+    }
+  }
+  runs.resize(std::min(runs.size(), last + 1));
+}
+
+template <class Elements>
+void copy(const std::vector<Elements>& runs, const std::vector<float>& from, std::vector<float>& to) {
+  for (const Elements& run : runs) {
+    std::copy(from.data() + run.begin, from.data() + run.end, to.data() + run.begin);
+  }
+}
+
+}  // namespace
+
+void ResidualStore::note_change(const ResidualKey& key) {
+  if (!undo_ || undo_->reshaped.contains(key)) {
+    return;
+  }
+  const auto found = ranges_.find(key);
+  undo_->reshaped.emplace(key, found == ranges_.end() ? std::nullopt : std::optional(found->second));
+  if (const auto next = undo_->next.find(key); next != undo_->next.end()) {
+    for (std::size_t i = 0; i < next->second.size(); ++i) {
+      copy(next->second[i].written, next->second[i].values, found->second[i].values);
+    }
+    undo_->next.erase(next);
+  }
+}
+
+void ResidualStore::copy_before_changes(std::uint32_t tensor) {
+  for (const auto& [key, ranges] : ranges_) {
+    if (key.tensor == tensor) {
+      note_change(key);
+    }
+  }
+}
+
+void ResidualStore::commit() noexcept {
+  if (!undo_) {
+    return;
+  }
+  for (auto& [key, nexts] : undo_->next) {
+    std::vector<Range>& ranges = ranges_.at(key);
+    for (std::size_t i = 0; i < nexts.size(); ++i) {
+      Next& next = nexts[i];
+      if (next.written.empty()) {
+        continue;
+      }
+      normalise(next.written);
+      if (next.differs.empty() || next.differs == next.written) {  // each step writes what the last one wrote
+        std::swap(ranges[i].values, next.values);
+        std::swap(next.differs, next.written);
+      } else {
+        copy(next.written, next.values, ranges[i].values);
+        copy(next.differs, ranges[i].values, next.values);
+        next.differs.clear();
+      }
+      next.written.clear();
+    }
+  }
+  undo_->reshaped.clear();
+  undo_->moved.reset();
+}
+
+void ResidualStore::undo() {
+  if (!undo_) {
+    return;
+  }
+  Undo undo = std::move(*undo_);
+  undo_.emplace();
+  for (auto& [key, ranges] : undo.reshaped) {
+    if (ranges) {
+      ranges_[key] = std::move(*ranges);
+    } else {
+      ranges_.erase(key);
+    }
+  }
+  if (undo.moved) {
+    moved_ = std::move(*undo.moved);
+  }
+}
+
+}  // namespace gradwire::exchange

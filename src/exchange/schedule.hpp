@@ -1,0 +1,87 @@
+// What a collective is, apart from how it is run: for each lane (one chunk of every shard) an ordered list of steps
+// over abstract frame slots. Schedules know no dtype, no codec and no transport; executors run them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "codec/codec.hpp"
+#include "exchange/partition.hpp"
+
+namespace gradwire::exchange {
+
+enum class StepKind : std::uint8_t {
+  receive,        // slot <- peer; posted as soon as it is reached, done when the slot is next read
+  send,           // slot -> peer
+  encode,         // slot <- frame of this rank's input, weighted
+  reduce,         // output <- sum of inputs, in rank order, divided for a mean
+  reduce_encode,  // slot <- frame of that sum; at the site `intra` of a part of it, not divided
+  decode,         // output <- slot
+  copy,           // output <- input (world of one)
+  weight,         // slot <- this rank's weight
+  sum_weights,    // total weight <- own and inputs, in rank order; every reduce waits for it
+  native_ask,     // slot <- how many ranks wait for this reduction and do nothing else; their terms and elements
+  native_load,    // slot <- this rank's input as it is, weighted
+  native_reduce,  // the transport's own all-reduce of the slot
+  native_store,   // output <- slot, divided for a mean
+};
+[[nodiscard]] std::string_view to_string(StepKind kind) noexcept;
+
+using Slot = std::uint32_t;
+/// In Step::inputs: this rank's own, uncoded input.
+inline constexpr Slot kOwnInput = ~Slot{0};
+
+struct Step {
+  StepKind kind;
+  Slot slot = 0;  // lane-local
+  int peer = -1;
+  Hop hop = Hop::own;
+  codec::EncodeSite site = codec::EncodeSite::none;
+  Chunk chunk = {};
+  // reduce: what is added, in this order; sum_weights: element r is rank r's; weight, native_load, native_reduce and
+  // native_store: the answer to native_ask, where they wait for it
+  std::vector<Slot> inputs = {};
+};
+
+/// Calls body(slot) for every slot that the step reads, writes or sends.
+template <class Body>
+void for_each_slot(const Step& step, Body&& body) {
+  for (const Slot input : step.inputs) {
+    if (input != kOwnInput) {
+      body(input);
+    }
+  }
+  if (step.kind != StepKind::reduce && step.kind != StepKind::sum_weights && step.kind != StepKind::copy) {
+    body(step.slot);
+  }
+}
+
+struct Lane {
+  std::vector<Step> steps;
+  Slot slots = 0;  // how many slots the steps name
+
+  Slot add_slot() { return slots++; }
+};
+
+/// Lanes are made one by one as the executor reaches them, so that a schedule of any length takes little memory.
+struct Schedule {
+  std::string_view name;  // for messages: "two_shot all-reduce"
+  std::uint64_t lanes = 0;
+  std::function<Lane(std::uint64_t lane)> make_lane;
+  /// Of what it sends, uncompressed, the part that a perfect algorithm would send: where it sends more to save latency.
+  struct Share {
+    std::uint64_t of = 1;
+    std::uint64_t all = 1;
+  };
+  Share dense_share = {};
+
+  /// What counts as sent by an uncompressed call where this schedule sends a chunk of so many bytes of the tensors'
+  /// own.
+  [[nodiscard]] std::uint64_t dense_bytes(std::uint64_t bytes) const noexcept {
+    return bytes * dense_share.of / dense_share.all;
+  }
+};
+
+}  // namespace gradwire::exchange

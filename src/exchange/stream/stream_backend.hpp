@@ -1,0 +1,80 @@
+// What the stream executor asks of a device: two queues with events between them, memory in their order, codecs and
+// messages. Everything is enqueued and nothing blocks, so that a whole collective can be captured into a graph. One
+// rank, one thread at a time. Implementations: CUDA with NCCL, and the tests' simulation on host memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gradwire/dtype.hpp"
+#include "kernels/device/jobs.hpp"
+
+namespace gradwire::exchange {
+
+class StreamBackend {
+ public:
+  enum class Queue : std::uint8_t { compute, communication };
+  /// A point in a queue; valid until kLiveEvents more have been recorded there.
+  using Event = std::uint32_t;
+  static constexpr Event kLiveEvents = 8;
+
+  StreamBackend() = default;
+  StreamBackend(const StreamBackend&) = delete;
+  StreamBackend& operator=(const StreamBackend&) = delete;
+  virtual ~StreamBackend() = default;
+
+  [[nodiscard]] virtual int rank() const noexcept = 0;
+  [[nodiscard]] virtual int world_size() const noexcept = 0;
+
+  // Memory follows the order of the compute queue; work of the communication queue that uses it waits for an event of
+  // the compute queue recorded after acquire(), and the compute queue for that work before release().
+  /// Device memory, 256-byte aligned, for work that comes after what the compute queue holds now. Error(out_of_memory)
+  /// names the size and, during capture, that it was not reserved.
+  [[nodiscard]] virtual std::byte* acquire(std::size_t bytes) = 0;
+  /// Its last use is before what the compute queue enqueues from now on.
+  virtual void release(std::byte* memory) noexcept = 0;
+
+  [[nodiscard]] virtual Event record(Queue queue) = 0;
+  /// Work enqueued on `queue` from now on starts after the event.
+  virtual void wait(Queue queue, Event event) = 0;
+
+  // On the compute queue.
+  virtual void encode(const kernels::EncodeJob& job) = 0;
+  virtual void decode(const kernels::DecodeJob& job) = 0;
+  virtual void reduce(const kernels::ReduceJob& job) = 0;
+  /// values += factor (or *device_factor) x residual, which is zero afterwards; where it is zero, values stay as they
+  /// are (so does -0). The factor is rounded to the type of `values` first, f16 and bf16 work in f32.
+  virtual void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
+                    std::uint64_t count) = 0;
+  /// to <- from x factor / divisor (or the doubles behind the device pointers, where not null), converted; each
+  /// operation rounds once in the working type: f64 where both are f64, else f32. `from` may be `to` where the dtypes
+  /// are equal.
+  virtual void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
+                       const double* device_factor, double divisor, const double* device_divisor) = 0;
+  /// powers[i]: element i of a scale is 2^-powers[i] of the largest of its tile, as kernels/scale.hpp counts. `scale`
+  /// has the `count` elements of a whole bucket.
+  virtual void measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers) = 0;
+  virtual void rescale(const kernels::RescaleJob& job) = 0;
+  /// sums[0] and sums[1] += the words of kernels/array_hash.hpp of `count` elements of 32 bits.
+  virtual void hash(const void* elements, std::uint64_t count, std::uint32_t* sums) = 0;
+  virtual void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) = 0;
+  virtual void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) = 0;
+  virtual void copy(void* to, const void* from, std::size_t bytes) = 0;
+  /// totals[0] <- sum of the doubles behind `weights` (host array of device pointers, one a rank), in order;
+  /// totals[1] <- 1 / sum; totals[2] <- own / sum. A weight below 0 or not finite, or a sum that is not above 0, makes
+  /// all three NaN, and so the result.
+  virtual void sum_weights(std::span<const double* const> weights, double own, double* totals) = 0;
+  virtual void store_weight(double weight, double* to) = 0;
+
+  // On the communication queue. Between begin_group and end_group in one step that cannot deadlock; every rank makes
+  // the same groups in the same order.
+  virtual void begin_group() = 0;
+  virtual void send(std::span<const std::byte> bytes, int peer) = 0;
+  virtual void receive(std::span<std::byte> bytes, int peer) = 0;
+  /// Sum in place, in the library's own order: f32, f64, f16 and bf16. In a group of its own.
+  virtual void all_reduce(void* values, DType dtype, std::uint64_t count) = 0;
+  virtual void end_group() = 0;
+};
+
+}  // namespace gradwire::exchange

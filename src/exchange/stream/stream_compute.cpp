@@ -1,0 +1,367 @@
+// The steps of a lane that compute, as jobs for a device: the same arithmetic in the same order as lane_compute.cpp.
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "exchange/stream/stream_lane.hpp"
+
+namespace gradwire::exchange {
+namespace {
+
+enum Totals : std::uint8_t { sum_of_weights, inverse_sum, own_share };  // as StreamBackend::sum_weights() writes them
+
+kernels::FrameCodec frame_codec(const codec::Codec& codec, std::uint8_t terms) {
+  return {.id = codec.spec().values, .k = codec.spec().k, .dtype = codec.dtype(), .terms = terms};
+}
+
+template <class T>
+bool covers(const DeviceRange<T>& range, Elements chunk) {
+  return range.data != nullptr && chunk.first >= range.first && chunk.first + chunk.count <= range.first + range.count;
+}
+
+template <class T>
+bool touches(const DeviceRange<T>& range, Elements chunk) {
+  return range.data != nullptr && chunk.first < range.first + range.count && range.first < chunk.first + chunk.count;
+}
+
+float* residual_of(const DeviceRange<float>& range, Elements chunk, const StreamTask& task, const char* site) {
+  if (!covers(range, chunk)) {
+    throw Error(ErrorCode::invalid_argument,
+                task.name + ": the " + site + " residual covers " + std::to_string(range.data ? range.count : 0) +
+                    " elements from " + std::to_string(range.first) + " on, but this call keeps those of elements " +
+                    std::to_string(chunk.first) + " to " + std::to_string(chunk.first + chunk.count));
+  }
+  return range.data + (chunk.first - range.first);
+}
+
+template <class T>
+T* element(const DeviceRange<T>& range, Elements chunk, const StreamTask& task, const char* what) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  if (!covers(range, chunk)) {
+    throw Error(ErrorCode::invalid_argument, task.name + ": the " + what + " has " + std::to_string(range.count) +
+                                                 " elements from " + std::to_string(range.first) +
+                                                 " on, but elements " + std::to_string(chunk.first) + " to " +
+                                                 std::to_string(chunk.first + chunk.count) + " are needed");
+  }
+  return static_cast<Byte*>(range.data) + (chunk.first - range.first) * element_bytes(task.dtype);
+}
+
+}  // namespace
+
+void StreamLane::compute(const Step& step) {
+  executor_.trace(
+      {.kind = step.kind, .sequence = execution_->sequence_, .lane = index_, .round = round_, .peer = step.peer});
+  switch (step.kind) {
+    case StepKind::encode: encode(step); break;
+    case StepKind::reduce:
+    case StepKind::reduce_encode: reduce(step); break;
+    case StepKind::decode: decode(step); break;
+    case StepKind::copy: copy(step); break;
+    case StepKind::weight: backend_.store_weight(task_.weight, reinterpret_cast<double*>(open_slot(step))); break;
+    case StepKind::sum_weights: sum_weights(step); break;
+    case StepKind::native_load: native_load(step); break;
+    case StepKind::native_store: native_store(step); break;
+    case StepKind::receive:
+    case StepKind::send:
+    case StepKind::native_ask:
+    case StepKind::native_reduce: break;
+  }
+  for_each_slot(step, [this](Slot slot) { used(slot); });
+}
+
+kernels::CallFields StreamLane::fields(const codec::Codec& codec) const {
+  return {.codec = frame_codec(codec, task_.terms), .bucket = task_.bucket, .step = task_.step, .status = task_.status};
+}
+
+DType StreamLane::working() const {
+  return task_.call.codecs.first.working() == codec::Working::f64 ? DType::f64 : DType::f32;
+}
+
+const void* StreamLane::input(Elements chunk) const {
+  return task_.input.data == nullptr ? nullptr : element(task_.input, chunk, task_, "input");
+}
+
+void* StreamLane::output(Elements chunk) const { return element(task_.output, chunk, task_, "output"); }
+
+double StreamLane::own_factor() const { return task_.call.weighted ? task_.weight : 1.0; }
+
+const double* StreamLane::share() const {
+  return task_.call.scales_first() && task_.reduction == Reduction::mean ? execution_->totals_ + own_share : nullptr;
+}
+
+bool StreamLane::divides() const { return task_.reduction == Reduction::mean && !task_.call.scales_first(); }
+
+double StreamLane::divisor() const { return divides() && !task_.call.weighted ? backend_.world_size() : 1.0; }
+
+const double* StreamLane::device_divisor() const {
+  return divides() && task_.call.weighted ? execution_->totals_ + sum_of_weights : nullptr;
+}
+
+void StreamLane::zeros(Elements chunk, void* values, DType dtype) {
+  const kernels::CopyPiece piece{.tensor = nullptr, .count = chunk.count, .offset = 0};
+  backend_.gather({&piece, 1}, task_.dtype, values, dtype);
+}
+
+void StreamLane::load_input(Elements chunk, void* values, DType dtype) {
+  const void* from = input(chunk);
+  if (from == nullptr) {
+    zeros(chunk, values, dtype);
+  } else if (dtype == task_.dtype && own_factor() == 1 && share() == nullptr) {
+    if (from != values) {
+      backend_.copy(values, from, chunk.count * element_bytes(dtype));
+    }
+  } else {
+    backend_.convert(from, task_.dtype, values, dtype, chunk.count, own_factor(), share(), 1.0, nullptr);
+  }
+}
+
+void StreamLane::fold(const DeviceRange<float>& residual, Elements chunk, double factor, const double* device_factor,
+                      void* values, DType dtype) {
+  if (!touches(residual, chunk)) {
+    return;
+  }
+  const std::uint64_t begin = std::max(residual.first, chunk.first);
+  const std::uint64_t end = std::min(residual.first + residual.count, chunk.first + chunk.count);
+  backend_.fold(residual.data + (begin - residual.first), factor, device_factor,
+                static_cast<std::byte*>(values) + (begin - chunk.first) * element_bytes(dtype), dtype, end - begin);
+}
+
+// Local residuals are in units of w x g, owner residuals in those of the result: what is added to p = w g counts times
+// the sum of weights there, what is added to a share w / sum x g counts divided by it here.
+void StreamLane::prepare(Elements chunk, bool folds_local, bool folds_owner, void* values, DType dtype) {
+  load_input(chunk, values, dtype);
+  if (folds_local) {
+    fold(task_.local_residual, chunk, 1.0, share() == nullptr ? nullptr : execution_->totals_ + inverse_sum, values,
+         dtype);
+  }
+  if (folds_owner) {
+    fold(task_.owner_residual, chunk, divisor(), device_divisor(), values, dtype);
+  }
+}
+
+void StreamLane::rescale(Elements chunk, const void* from, DType from_dtype, double factor, void* to, DType to_dtype,
+                         Units units) {
+  if (!task_.call.preconditioned) {
+    return;
+  }
+  if (!covers(task_.powers, chunk)) {
+    throw Error(ErrorCode::internal, task_.name + ": the scale does not cover elements " + std::to_string(chunk.first) +
+                                         " to " + std::to_string(chunk.first + chunk.count));
+  }
+  backend_.rescale({.from = from,
+                    .from_dtype = from_dtype,
+                    .factor = factor,
+                    .to = to,
+                    .to_dtype = to_dtype,
+                    .powers = task_.powers.data + (chunk.first - task_.powers.first),
+                    .count = chunk.count,
+                    .divides = units == Units::of_scale,
+                    .status = units == Units::of_gradient ? task_.status : nullptr});
+}
+
+void StreamLane::rescale_residual(Elements chunk, float* residual, Units units) {
+  if (residual != nullptr) {
+    rescale(chunk, residual, DType::f32, 1.0, residual, DType::f32, units);
+  }
+}
+
+// Values in units of the scale are f32, whatever the tensor is.
+StreamLane::Result StreamLane::open_result(Elements chunk) {
+  if (!task_.call.preconditioned || task_.dtype == DType::f32) {
+    return {.values = output(chunk), .dtype = task_.dtype};
+  }
+  std::byte* scratch = backend_.acquire(chunk.count * sizeof(float));
+  return {.values = scratch, .dtype = DType::f32, .scratch = scratch};
+}
+
+void StreamLane::put_result(Elements chunk, const Result& result) {
+  rescale(chunk, result.values, result.dtype, 1.0, output(chunk), task_.dtype, Units::of_gradient);
+  if (result.scratch != nullptr) {
+    backend_.release(result.scratch);
+  }
+}
+
+StreamLane::Part StreamLane::prepared_part(Elements chunk, bool folds_local, bool folds_owner) {
+  Part part{.values = nullptr, .dtype = working(), .factor = 1};
+  part.scratch = backend_.acquire(chunk.count * element_bytes(part.dtype));
+  part.values = part.scratch;
+  const bool only_scaled = task_.call.preconditioned && !folds_local && !folds_owner && share() == nullptr;
+  if (only_scaled && task_.input.data != nullptr) {
+    rescale(chunk, input(chunk), task_.dtype, own_factor(), part.scratch, part.dtype, Units::of_scale);
+    return part;
+  }
+  prepare(chunk, folds_local, folds_owner, part.scratch, part.dtype);
+  rescale(chunk, part.scratch, part.dtype, 1.0, part.scratch, part.dtype, Units::of_scale);
+  return part;
+}
+
+StreamLane::Part StreamLane::encoder_part(Elements chunk) {
+  const bool folds_local = !task_.call.residuals.keeps.local && touches(task_.local_residual, chunk);
+  const bool folds_owner = touches(task_.owner_residual, chunk);
+  const bool as_it_lies = !folds_local && !folds_owner && share() == nullptr && !task_.call.preconditioned;
+  Part part = as_it_lies ? Part{.values = input(chunk), .dtype = task_.dtype, .factor = own_factor()}
+                         : prepared_part(chunk, folds_local, folds_owner);
+  if (task_.call.residuals.keeps.local) {
+    part.residual = residual_of(task_.local_residual, chunk, task_, "local");
+  }
+  return part;
+}
+
+// The part of a sum that is not encoded takes its local residual along.
+StreamLane::Part StreamLane::owner_part(Elements chunk, bool keeps_owner) {
+  const bool folds_owner = !keeps_owner && touches(task_.owner_residual, chunk);
+  const bool folds_local = touches(task_.local_residual, chunk);
+  if (folds_owner || share() != nullptr || task_.input.data == nullptr || task_.call.preconditioned ||
+      (folds_local && !covers(task_.local_residual, chunk))) {
+    return prepared_part(chunk, folds_local, folds_owner);
+  }
+  return {.values = input(chunk),
+          .dtype = task_.dtype,
+          .factor = own_factor(),
+          .residual = folds_local ? residual_of(task_.local_residual, chunk, task_, "local") : nullptr};
+}
+
+void StreamLane::encode(const Step& step) {
+  std::byte* frame = open_slot(step);
+  const Part part = encoder_part(step.chunk);
+  rescale_residual(step.chunk, part.residual, Units::of_scale);
+  backend_.encode({.call = fields(task_.call.codecs.of(step.hop)),
+                   .frame = {.bytes = reinterpret_cast<std::uint8_t*>(frame),
+                             .count = step.chunk.count,
+                             .first_tile = step.chunk.first_tile,
+                             .hop = static_cast<std::uint8_t>(step.hop),
+                             .peer = backend_.rank()},
+                   .values = part.values,
+                   .values_dtype = part.dtype,
+                   .factor = part.factor,
+                   .residual = part.residual});
+  rescale_residual(step.chunk, part.residual, Units::of_gradient);
+  if (part.scratch != nullptr) {
+    backend_.release(part.scratch);
+  }
+}
+
+void StreamLane::reduce(const Step& step) {
+  const bool encodes = step.kind == StepKind::reduce_encode;
+  const bool keeps_owner = encodes && task_.call.residuals.keeps.owner;
+  std::vector<kernels::ReduceInput> inputs(step.inputs.size());
+  bool uncoded = false;
+  for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+    const Slot slot = step.inputs[rank];
+    uncoded = uncoded || slot == kOwnInput;
+    inputs[rank].bytes = slot == kOwnInput ? nullptr : reinterpret_cast<const std::uint8_t*>(slots_[slot].memory);
+  }
+  std::byte* frame = encodes ? open_slot(step) : nullptr;
+  const Part own = uncoded ? owner_part(step.chunk, keeps_owner) : Part{.dtype = task_.dtype};
+  const Result result = encodes ? Result{.dtype = task_.dtype} : open_result(step.chunk);
+  float* residual = keeps_owner ? residual_of(task_.owner_residual, step.chunk, task_, "owner") : nullptr;
+  rescale_residual(step.chunk, residual, Units::of_scale);
+  backend_.reduce({.call = fields(task_.call.codecs.first),
+                   .second = frame_codec(task_.call.codecs.second, task_.terms),
+                   .count = step.chunk.count,
+                   .first_tile = step.chunk.first_tile,
+                   .inputs = inputs.data(),
+                   .ranks = static_cast<int>(inputs.size()),
+                   .own = own.values,
+                   .own_dtype = own.dtype,
+                   .factor = own.factor,
+                   .own_residual = own.residual,
+                   .divisor = divisor(),
+                   .device_divisor = device_divisor(),
+                   .out = reinterpret_cast<std::uint8_t*>(frame),
+                   .owner_residual = residual,
+                   .result = result.values,
+                   .result_dtype = result.dtype});
+  rescale_residual(step.chunk, residual, Units::of_gradient);
+  if (!encodes) {
+    put_result(step.chunk, result);
+  }
+  if (own.scratch != nullptr) {
+    backend_.release(own.scratch);
+  }
+}
+
+void StreamLane::decode(const Step& step) {
+  const Result result = open_result(step.chunk);
+  backend_.decode({.call = fields(task_.call.codecs.of(step.hop)),
+                   .frame = {.bytes = reinterpret_cast<std::uint8_t*>(slots_[step.slot].memory),
+                             .count = step.chunk.count,
+                             .first_tile = step.chunk.first_tile,
+                             .hop = static_cast<std::uint8_t>(step.hop),
+                             .peer = step.peer},
+                   .values = result.values,
+                   .values_dtype = result.dtype,
+                   .add = false});
+  put_result(step.chunk, result);
+}
+
+// A world of one: the input and any residual it holds. Weights are known here.
+void StreamLane::copy(const Step& step) {
+  const Elements chunk = step.chunk;
+  const bool mean = task_.reduction == Reduction::mean;
+  const double total = task_.call.weighted ? task_.weight : 1.0;
+  const bool share = task_.call.scales_first() && mean;  // w / w
+  const bool folds = total > 0 && (touches(task_.local_residual, chunk) || touches(task_.owner_residual, chunk));
+  const void* from = input(chunk);
+  void* to = output(chunk);
+  if (from == nullptr && !folds) {
+    zeros(chunk, to, task_.dtype);
+    return;
+  }
+  if (!folds && (!task_.call.weighted || mean)) {  // one rank's weighted mean is its input
+    if (from != to) {
+      backend_.copy(to, from, chunk.count * element_bytes(task_.dtype));
+    }
+    return;
+  }
+  std::byte* values = backend_.acquire(chunk.count * element_bytes(working()));
+  if (from == nullptr) {
+    zeros(chunk, values, working());
+  } else {
+    backend_.convert(from, task_.dtype, values, working(), chunk.count, share ? 1.0 : own_factor(), nullptr, 1.0,
+                     nullptr);
+  }
+  if (folds) {
+    fold(task_.local_residual, chunk, share ? 1 / total : 1.0, nullptr, values, working());
+    fold(task_.owner_residual, chunk, mean && !share ? total : 1.0, nullptr, values, working());
+  }
+  backend_.convert(values, working(), to, task_.dtype, chunk.count, 1.0, nullptr, mean && !share ? total : 1.0,
+                   nullptr);
+  backend_.release(values);
+}
+
+void StreamLane::sum_weights(const Step& step) {
+  std::vector<const double*> weights;
+  weights.reserve(step.inputs.size());
+  for (const Slot slot : step.inputs) {
+    weights.push_back(reinterpret_cast<const double*>(slots_[slot].memory));
+  }
+  backend_.sum_weights(weights, task_.weight, execution_->totals_);
+}
+
+Elements StreamLane::whole() const { return {0, task_.count}; }
+
+// The sum runs in the output itself where that has the dtype that travels.
+void StreamLane::native_load(const Step& step) {
+  const DType dtype = task_.call.codecs.first.dtype();
+  SlotState& slot = slots_[step.slot];
+  if (dtype == task_.dtype) {
+    slot.bytes = slot_bytes(step);
+    slot.memory = static_cast<std::byte*>(output(whole()));
+    slot.borrowed = true;
+  } else {
+    open_slot(step);
+  }
+  prepare(whole(), true, true, slot.memory, dtype);
+}
+
+void StreamLane::native_store(const Step& step) {
+  const DType dtype = task_.call.codecs.first.dtype();
+  if (slots_[step.slot].borrowed && !divides()) {
+    return;
+  }
+  backend_.convert(slots_[step.slot].memory, dtype, output(whole()), task_.dtype, task_.count, 1.0, nullptr, divisor(),
+                   device_divisor());
+}
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,94 @@
+#include "exchange/stream/stream_cuda.hpp"
+
+#include "kernels/device/operations.hpp"
+#include "memory/cuda_check.hpp"
+
+namespace gradwire::exchange {
+
+using memory::cuda_check;
+
+CudaStream::CudaStream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"); }
+
+CudaStream::~CudaStream() { cudaStreamDestroy(stream_); }
+
+CudaEvent::CudaEvent() { cuda_check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
+
+CudaEvent::~CudaEvent() { cudaEventDestroy(event_); }
+
+void CudaEvent::record(cudaStream_t stream) { cuda_check(cudaEventRecord(event_, stream), "recording an event"); }
+
+void wait_for(cudaStream_t stream, const CudaEvent& event) {
+  cuda_check(cudaStreamWaitEvent(stream, event.get(), 0), "making a stream wait for an event");
+}
+
+// An Event is its number times two, plus the queue.
+StreamBackend::Event CudaBackend::record(Queue queue) {
+  const std::size_t q = queue == Queue::compute ? 0 : 1;
+  const Event number = recorded_.at(q)++;
+  events_.at(q).at(number % kEvents).record(stream(queue));
+  return number << 1U | static_cast<Event>(q);
+}
+
+void CudaBackend::wait(Queue queue, Event event) {
+  const std::size_t q = event & 1U;
+  const Event number = event >> 1U;
+  wait_for(stream(queue), events_.at(q).at(number % kEvents));
+}
+
+void CudaBackend::encode(const kernels::EncodeJob& job) { kernels::encode(job, compute_.get()); }
+void CudaBackend::decode(const kernels::DecodeJob& job) { kernels::decode(job, compute_.get()); }
+void CudaBackend::reduce(const kernels::ReduceJob& job) { kernels::reduce(job, compute_.get()); }
+
+void CudaBackend::fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
+                       std::uint64_t count) {
+  kernels::fold(residual, factor, device_factor, values, dtype, count, compute_.get());
+}
+
+void CudaBackend::convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count,
+                          double factor, const double* device_factor, double divisor, const double* device_divisor) {
+  kernels::convert(from, from_dtype, to, to_dtype, count, factor, device_factor, divisor, device_divisor,
+                   compute_.get());
+}
+
+void CudaBackend::measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers) {
+  kernels::measure_scale(scale, count, powers, compute_.get());
+}
+
+void CudaBackend::rescale(const kernels::RescaleJob& job) { kernels::rescale(job, compute_.get()); }
+
+void CudaBackend::hash(const void* elements, std::uint64_t count, std::uint32_t* sums) {
+  kernels::hash(elements, count, sums, compute_.get());
+}
+
+void CudaBackend::gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) {
+  kernels::gather(pieces, tensors, run, run_dtype, compute_.get());
+}
+
+void CudaBackend::scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) {
+  kernels::scatter(pieces, tensors, run, run_dtype, compute_.get());
+}
+
+void CudaBackend::copy(void* to, const void* from, std::size_t bytes) {
+  cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, compute_.get()),
+             "copying " + std::to_string(bytes) + " bytes on the device");
+}
+
+void CudaBackend::sum_weights(std::span<const double* const> weights, double own, double* totals) {
+  kernels::sum_weights(weights, own, totals, compute_.get());
+}
+
+void CudaBackend::store_weight(double weight, double* to) { kernels::store_weight(weight, to, compute_.get()); }
+
+void CudaBackend::send(std::span<const std::byte> bytes, int peer) {
+  messages_.send(bytes, peer, communication_.get());
+}
+
+void CudaBackend::receive(std::span<std::byte> bytes, int peer) {
+  messages_.receive(bytes, peer, communication_.get());
+}
+
+void CudaBackend::all_reduce(void* values, DType dtype, std::uint64_t count) {
+  messages_.all_reduce(values, dtype, count, communication_.get());
+}
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,99 @@
+// The stream executor's backend over CUDA: the compute queue and the communication queue are two streams of our own,
+// ordered by events, memory comes from a pool in the order of the compute stream, codecs are our kernels, and messages
+// are NCCL's or MPI's.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "exchange/stream/stream_backend.hpp"
+#include "memory/cuda_pool.hpp"
+#include "transport/device_messages.hpp"
+
+namespace gradwire::exchange {
+
+/// A stream of our own, which no other waits for unless told so.
+class CudaStream {
+ public:
+  /// On the current device.
+  CudaStream();
+  ~CudaStream();
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+  [[nodiscard]] cudaStream_t get() const noexcept { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// An event without a clock.
+class CudaEvent {
+ public:
+  CudaEvent();
+  ~CudaEvent();
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  [[nodiscard]] cudaEvent_t get() const noexcept { return event_; }
+  void record(cudaStream_t stream);
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+/// Work of `stream` from now on comes after the event.
+void wait_for(cudaStream_t stream, const CudaEvent& event);
+
+/// All calls need the device of its making to be current.
+class CudaBackend final : public StreamBackend {
+ public:
+  /// Both must outlive it.
+  CudaBackend(memory::CudaPool& pool, transport::DeviceMessages& messages) : pool_(pool), messages_(messages) {}
+
+  [[nodiscard]] cudaStream_t stream(Queue queue) const noexcept {
+    return queue == Queue::compute ? compute_.get() : communication_.get();
+  }
+
+  [[nodiscard]] int rank() const noexcept override { return messages_.rank(); }
+  [[nodiscard]] int world_size() const noexcept override { return messages_.world_size(); }
+  [[nodiscard]] std::byte* acquire(std::size_t bytes) override { return pool_.acquire(bytes); }
+  void release(std::byte* memory) noexcept override { pool_.release(memory); }
+  [[nodiscard]] Event record(Queue queue) override;
+  void wait(Queue queue, Event event) override;
+  void encode(const kernels::EncodeJob& job) override;
+  void decode(const kernels::DecodeJob& job) override;
+  void reduce(const kernels::ReduceJob& job) override;
+  void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
+            std::uint64_t count) override;
+  void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
+               const double* device_factor, double divisor, const double* device_divisor) override;
+  void measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers) override;
+  void rescale(const kernels::RescaleJob& job) override;
+  void hash(const void* elements, std::uint64_t count, std::uint32_t* sums) override;
+  void gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) override;
+  void scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) override;
+  void copy(void* to, const void* from, std::size_t bytes) override;
+  void sum_weights(std::span<const double* const> weights, double own, double* totals) override;
+  void store_weight(double weight, double* to) override;
+  void begin_group() override { messages_.begin_group(); }
+  void send(std::span<const std::byte> bytes, int peer) override;
+  void receive(std::span<std::byte> bytes, int peer) override;
+  void all_reduce(void* values, DType dtype, std::uint64_t count) override;
+  void end_group() override { messages_.end_group(); }
+
+ private:
+  memory::CudaPool& pool_;
+  transport::DeviceMessages& messages_;
+  CudaStream compute_;
+  CudaStream communication_;
+  // Recorded again only after those who wait have been enqueued: the wait remembers what the event was.
+  // A power of two, so that places stay in order where numbers wrap around.
+  static constexpr Event kEvents = 16;
+  static_assert(kEvents > kLiveEvents);
+  std::array<std::array<CudaEvent, kEvents>, 2> events_;
+  std::array<Event, 2> recorded_{};
+};
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,205 @@
+#include "exchange/stream/stream_executor.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/current_error.hpp"
+#include "exchange/stream/stream_lane.hpp"
+
+namespace gradwire::exchange {
+namespace {
+
+constexpr std::size_t kTotals = 3;  // as sum_weights() writes them
+constexpr std::uint64_t kMostChunkBytes = 4ULL << 20;
+constexpr std::uint64_t kLeastChunkBytes = 256ULL << 10;
+constexpr std::uint64_t kWorldChunkBytes = 32ULL << 20;  // one chunk of every rank
+
+[[noreturn]] void reject(const StreamTask& task, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, task.name + ": " + what);
+}
+
+void check(const StreamTask& task, int world) {
+  if (task.call.weighted && (!(task.weight >= 0) || !std::isfinite(task.weight))) {
+    reject(task, "weight " + std::to_string(task.weight) + " must be finite and not below 0");
+  }
+  const bool holds = task.local_residual.data != nullptr || task.owner_residual.data != nullptr;
+  if (world == 1 && task.call.weighted && task.weight == 0 && holds) {
+    reject(task, "the weights of all ranks sum to 0; at least one must be above 0");
+  }
+  if (element_bytes(task.dtype) == 0) {
+    reject(task, "unknown dtype " + std::to_string(static_cast<int>(task.dtype)) + "; use f32, f16, bf16 or f64");
+  }
+  if (task.call.codecs.first.working() == codec::Working::f64 && task.dtype != DType::f64) {
+    reject(task, "codecs that work in f64 over a tensor of " + std::string(to_string(task.dtype)));
+  }
+  if (task.count > 0 && (task.step == nullptr || task.status == nullptr)) {
+    reject(task, "the step counter and the status words must be in device memory, not null");
+  }
+}
+
+}  // namespace
+
+std::uint64_t stream_chunk_bytes(int world_size) noexcept {
+  return std::clamp(kWorldChunkBytes / static_cast<std::uint64_t>(std::max(1, world_size)), kLeastChunkBytes,
+                    kMostChunkBytes);
+}
+
+StreamExecutor::StreamExecutor(StreamBackend& backend, StreamExecutorOptions options)
+    : backend_(backend), options_(std::move(options)) {}
+
+StreamExecutor::~StreamExecutor() = default;
+
+template <class Body>
+void StreamExecutor::guarded(Body&& body) {
+  if (failed_) {
+    throw Error(ErrorCode::aborted, "gradwire gave up earlier: " + failure_);
+  }
+  try {
+    std::forward<Body>(body)();
+  } catch (...) {
+    const Error error = current_error();
+    failed_ = true;
+    failure_ = error.what();
+    if (in_group_) {
+      try {
+        backend_.end_group();  // the library keeps a group open for the thread otherwise
+      } catch (...) {          // the first error is the one to tell
+        in_group_ = false;
+      }
+    }
+    lanes_.clear();
+    parked_.clear();
+    throw Error(error);
+  }
+}
+
+std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, StreamTask task) {
+  auto execution = std::make_shared<StreamExecution>();
+  guarded([&] {
+    const int world = backend_.world_size();
+    check(task, world);
+    StreamExecution& e = *execution;
+    e.schedule_ = std::move(schedule);
+    e.task_ = std::make_unique<StreamTask>(std::move(task));
+    e.lanes_left_ = e.schedule_.lanes;
+    e.sequence_ = next_sequence_++;
+    e.statistics_.calls = 1;
+    e.statistics_.elements = e.task_->count;
+    e.statistics_.bytes_in = e.task_->count * element_bytes(e.task_->dtype);
+    if (e.task_->call.weighted && world > 1 && e.lanes_left_ > 0) {
+      e.totals_ = reinterpret_cast<double*>(backend_.acquire(kTotals * sizeof(double)));
+    }
+    const std::uint64_t lanes = e.schedule_.lanes;
+    for (std::uint64_t index = 0; index < lanes; ++index) {
+      turn(std::make_unique<StreamLane>(*this, execution, index));
+      if (index == 0 && e.totals_ != nullptr && e.task_->call.weights_first()) {
+        turn(nullptr);  // lane 1 is encoded after the sum of weights
+      }
+    }
+  });
+  return execution;
+}
+
+void StreamExecutor::finish() {
+  guarded([&] {
+    while (!lanes_.empty()) {
+      turn(nullptr);
+    }
+    catch_up();
+  });
+}
+
+std::shared_ptr<const StreamExecution> StreamExecutor::run(Schedule schedule, StreamTask task) {
+  auto execution = start(std::move(schedule), std::move(task));
+  finish();
+  return execution;
+}
+
+// One round of every lane in flight. On the compute queue: what the next group sends of `fresh`, while the last group
+// travels; then what it sends of that group's lanes; after the group, what nobody waits for.
+void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
+  if (fresh != nullptr) {
+    fresh->feed();
+  }
+  catch_up();
+  for (const auto& lane : lanes_) {
+    lane->feed();
+  }
+  if (fresh != nullptr) {
+    lanes_.push_back(std::move(fresh));
+  }
+  communicate();
+  for (auto lane = lanes_.begin(); lane != lanes_.end();) {
+    if ((*lane)->finish_round()) {
+      ++lane;
+      continue;
+    }
+    StreamExecution& execution = (*lane)->execution();
+    if (--execution.lanes_left_ == 0 && execution.totals_ != nullptr) {
+      backend_.release(reinterpret_cast<std::byte*>(std::exchange(execution.totals_, nullptr)));
+    }
+    lane = lanes_.erase(lane);
+  }
+}
+
+// The compute queue waits for the last group, after which nothing communicates from or to what was parked.
+void StreamExecutor::catch_up() {
+  if (waited_ == groups_) {
+    return;
+  }
+  backend_.wait(Queue::compute, last_group_);
+  trace({.what = StreamTrace::What::wait});
+  waited_ = groups_;
+  for (std::byte* memory : parked_) {
+    backend_.release(memory);
+  }
+  parked_.clear();
+}
+
+void StreamExecutor::communicate() {
+  const bool messages =
+      std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->communicates(); });
+  const bool native =
+      std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->reduces_natively(); });
+  if (!messages && !native) {
+    return;
+  }
+  for (const auto& lane : lanes_) {
+    lane->open_receives();
+  }
+  backend_.wait(Queue::communication, backend_.record(Queue::compute));
+  ++groups_;
+  if (messages) {
+    group([this] {
+      for (const auto& lane : lanes_) {
+        lane->communicate(groups_);
+      }
+    });
+  }
+  for (const auto& lane : lanes_) {
+    if (lane->reduces_natively()) {
+      group([&] { lane->reduce_natively(groups_); });
+    }
+  }
+  last_group_ = backend_.record(Queue::communication);
+}
+
+template <class Body>
+void StreamExecutor::group(Body&& body) {
+  trace({.what = StreamTrace::What::group_begin});
+  backend_.begin_group();
+  in_group_ = true;
+  std::forward<Body>(body)();
+  in_group_ = false;
+  backend_.end_group();
+  trace({.what = StreamTrace::What::group_end});
+}
+
+void StreamExecutor::trace(const StreamTrace& event) const {
+  if (options_.trace) {
+    options_.trace(event);
+  }
+}
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,131 @@
+// One lane on its way through a stream executor: which of its steps belong to which round, and where its frames lie.
+//
+// Communication has rounds by hop: 0 for first frames and for weights, 1 for second ones. Computation has one more:
+// round r is what communication round r sends or does not wait for, and what reads what round r-1 received. Where
+// encoding needs the sum of weights, lane 0 begins with a round -1 that exchanges them. Rounds follow from hops alone,
+// so that all ranks put a message into the same group.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "exchange/stream/stream_executor.hpp"
+
+namespace gradwire::exchange {
+
+/// Elements [first, first + count) of a bucket.
+struct Elements {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+
+  Elements(std::uint64_t f, std::uint64_t c) : first(f), count(c) {}
+  Elements(const Chunk& chunk) : first(chunk.first), count(chunk.count) {}  // NOLINT(google-explicit-constructor)
+};
+
+class StreamLane {
+ public:
+  StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution> execution, std::uint64_t index);
+
+  [[nodiscard]] StreamExecution& execution() const noexcept { return *execution_; }
+  /// Computation of this round that communication of this round sends.
+  void feed();
+  /// Memory for what this round receives.
+  void open_receives();
+  [[nodiscard]] bool communicates() const noexcept { return has(&StreamLane::is_message); }
+  /// This round's sends and receives, inside a group. `group` is its number.
+  void communicate(std::uint64_t group);
+  [[nodiscard]] bool reduces_natively() const noexcept { return has(&StreamLane::is_native); }
+  void reduce_natively(std::uint64_t group);
+  /// The rest of this round's computation. Goes on to the next round; returns whether there is one.
+  bool finish_round();
+
+ private:
+  struct SlotState {
+    std::byte* memory = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint32_t uses = 0;        // steps that still name it
+    std::uint64_t last_group = 0;  // that sends or receives it
+    bool borrowed = false;         // the caller's output, not acquired
+  };
+  // What this rank adds to a sum: elements as they lie in the input, or prepared in memory of `scratch`.
+  struct Part {
+    const void* values = nullptr;
+    DType dtype = DType::f32;
+    double factor = 1;
+    float* residual = nullptr;  // to be added by the kernel
+    std::byte* scratch = nullptr;
+  };
+
+  // Where a kernel writes values of a result: the output, or memory of `scratch` on the way there.
+  struct Result {
+    void* values = nullptr;
+    DType dtype = DType::f32;
+    std::byte* scratch = nullptr;
+  };
+
+  static bool is_message(const Step& step) noexcept {
+    return step.kind == StepKind::send || step.kind == StepKind::receive;
+  }
+  static bool is_native(const Step& step) noexcept { return step.kind == StepKind::native_reduce; }
+  static bool feeds(const Step& step) noexcept;
+  [[nodiscard]] bool has(bool (*wanted)(const Step&) noexcept) const noexcept;
+  void place_steps();
+  [[nodiscard]] int round_of_hop(Hop hop) const noexcept;
+  void count_uses();
+
+  void compute(const Step& step);
+  void encode(const Step& step);
+  void reduce(const Step& step);
+  void decode(const Step& step);
+  void copy(const Step& step);
+  void sum_weights(const Step& step);
+  void native_load(const Step& step);
+  void native_store(const Step& step);
+
+  [[nodiscard]] double own_factor() const;
+  [[nodiscard]] const double* share() const;  // device factor in place of own_factor(), or null
+  [[nodiscard]] bool divides() const;
+  [[nodiscard]] double divisor() const;
+  [[nodiscard]] const double* device_divisor() const;
+  [[nodiscard]] kernels::CallFields fields(const codec::Codec& codec) const;
+  [[nodiscard]] const void* input(Elements chunk) const;  // null: zeros
+  [[nodiscard]] void* output(Elements chunk) const;
+  [[nodiscard]] Part encoder_part(Elements chunk);
+  [[nodiscard]] Part owner_part(Elements chunk, bool keeps_owner);
+  // A part in memory of its own, as it is encoded or added.
+  [[nodiscard]] Part prepared_part(Elements chunk, bool folds_local, bool folds_owner);
+  // values <- own input, weighted, and the residuals of both sites where asked for.
+  void prepare(Elements chunk, bool folds_local, bool folds_owner, void* values, DType dtype);
+  void zeros(Elements chunk, void* values, DType dtype);
+  void load_input(Elements chunk, void* values, DType dtype);
+  void fold(const DeviceRange<float>& residual, Elements chunk, double factor, const double* device_factor,
+            void* values, DType dtype);
+  enum class Units : std::uint8_t { of_gradient, of_scale };
+  // to <- factor x from, which is in the other units. Nothing unless the call is preconditioned.
+  void rescale(Elements chunk, const void* from, DType from_dtype, double factor, void* to, DType to_dtype,
+               Units units);
+  // The same in place; null: nothing to do.
+  void rescale_residual(Elements chunk, float* residual, Units units);
+  [[nodiscard]] Result open_result(Elements chunk);
+  void put_result(Elements chunk, const Result& result);
+  [[nodiscard]] DType working() const;
+  [[nodiscard]] Elements whole() const;
+
+  std::byte* open_slot(const Step& step);
+  [[nodiscard]] std::uint64_t slot_bytes(const Step& step) const;
+  void used(Slot index);
+
+  StreamExecutor& executor_;
+  StreamBackend& backend_;
+  std::shared_ptr<StreamExecution> execution_;
+  const StreamTask& task_;
+  std::uint64_t index_;
+  Lane lane_;
+  std::vector<int> rounds_;  // by step
+  std::vector<SlotState> slots_;
+  int round_ = 0;
+  int last_round_ = 0;  // of computation
+};
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,139 @@
+// How many lanes may be under way at once: as many as their link needs to stay full, which is its rate times its delay,
+// within a bound of memory. A pure state machine: lanes open and close at times that the caller tells.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include "exchange/hop_codecs.hpp"
+#include "exchange/schedule.hpp"
+#include "gradwire/reduction.hpp"
+
+namespace gradwire::exchange {
+
+/// Lanes that are always allowed: enough for encoding, two hops and decoding to overlap on a near link.
+inline constexpr int kLeastLanes = 4;
+/// Lanes that are never exceeded: a peer may be as many ahead, and tags of all must stay apart.
+inline constexpr int kMostLanes = 1024;
+
+struct WindowLimits {
+  int least_lanes = kLeastLanes;                       // whatever they weigh
+  std::uint64_t memory_bytes = kDefaultInFlightBytes;  // of the frames of all lanes, where there are more
+  int most_lanes = kMostLanes;                         // what tags of the transport tell apart
+};
+
+/// What one lane holds of a window, bytes.
+struct LaneLoad {
+  /// In the busier direction of its rank. 0: what stays within the least lanes, such as a native sum behind weights,
+  /// which must come in the same order on every rank.
+  std::uint64_t travels = 0;
+  std::uint64_t memory = 0;  // its frames, all at once
+  std::uint32_t hops = 0;    // of its messages wait for each other: latencies that it takes
+
+  /// What is on the link at any one time.
+  [[nodiscard]] double a_hop() const noexcept { return static_cast<double>(travels) / (hops > 0 ? hops : 1); }
+};
+
+/// `frame_bytes(step)`: of the slot that a step fills.
+template <class FrameBytes>
+[[nodiscard]] LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes);
+
+/// Bytes that a rank keeps on a link of that rate and latency: their product and a quarter, for what varies.
+[[nodiscard]] std::uint64_t window_bytes(double bytes_per_second, double latency_seconds);
+
+class Window {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  explicit Window(WindowLimits limits) : limits_(limits) {}
+
+  /// Other limits; what was learnt of the link stays.
+  void set_limits(WindowLimits limits) noexcept { limits_ = limits; }
+  /// Of a link that is known: see window_bytes(). 0: nothing is known.
+  void set_known(std::uint64_t bytes) noexcept { known_ = static_cast<double>(bytes); }
+
+  /// Whether the next lane may be opened. Where not, `starved()` may follow.
+  [[nodiscard]] bool admits(const LaneLoad& load);
+  /// The caller has nothing to do and nothing to send: only the window keeps the link from carrying more.
+  void starved() noexcept { starved_ = starved_ || refused_ == Refused::by_link; }
+
+  struct Opened {
+    Time at;
+    double delivered = 0;  // until then
+    double open = 0;       // of the window, with this lane
+  };
+  [[nodiscard]] Opened open(const LaneLoad& load, Time now);
+  void close(const LaneLoad& load, const Opened& opened, Time now);
+
+  [[nodiscard]] int lanes() const noexcept { return lanes_; }
+  /// Bytes on the link that are allowed beyond the least lanes.
+  [[nodiscard]] std::uint64_t bytes() const noexcept;
+  [[nodiscard]] std::uint64_t memory() const noexcept { return memory_; }
+
+ private:
+  enum class Refused : std::uint8_t { no, by_link, by_memory };
+  // What was seen in some periods, each from one moment without lanes to the next.
+  struct Seen {
+    double hop_seconds = std::numeric_limits<double>::infinity();  // the shortest
+    double product = 0;                                            // rate times delay, the largest
+  };
+  [[nodiscard]] double hop_seconds() const noexcept;
+  [[nodiscard]] double product() const noexcept;
+  void learn(const LaneLoad& load, const Opened& opened, Time now);
+  void end_period() noexcept;
+
+  WindowLimits limits_;
+  double known_ = 0;
+  double grown_ = 0;
+  int lanes_ = 0;
+  double open_ = 0;  // sum of LaneLoad::a_hop
+  std::uint64_t memory_ = 0;
+  double delivered_ = 0;  // sum of LaneLoad::travels
+  Refused refused_ = Refused::no;
+  bool starved_ = false;
+  bool searching_ = true;       // the window was never larger than what the link takes
+  bool counts_ = false;         // the window kept a lane back in this period
+  std::uint32_t periods_ = 0;   // in seen_[0]
+  std::array<Seen, 2> seen_{};  // now, and before
+};
+
+template <class FrameBytes>
+LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes) {
+  constexpr std::uint64_t kPage = 4096;  // of which buffers are made
+  LaneLoad load;
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+  bool native = false;
+  std::array<bool, std::size_t{1} << kHopBits> waits{};
+  for (const Step& step : lane.steps) {
+    const bool fills = step.kind == StepKind::receive || step.kind == StepKind::encode ||
+                       step.kind == StepKind::reduce_encode || step.kind == StepKind::weight ||
+                       step.kind == StepKind::native_ask || step.kind == StepKind::native_load;
+    if (!fills && step.kind != StepKind::send) {
+      continue;
+    }
+    const std::uint64_t bytes = frame_bytes(step);
+    native = native || step.kind == StepKind::native_load;
+    load.memory += fills ? (bytes + kPage - 1) / kPage * kPage : 0;
+    sent += step.kind == StepKind::send ? bytes : 0;
+    if (step.kind == StepKind::receive) {
+      received += bytes;
+      waits[static_cast<std::size_t>(step.hop)] = step.hop != Hop::weight;
+    }
+  }
+  load.travels = sent > received ? sent : received;
+  if (native) {
+    load.travels = load.travels > 0 ? 0 : load.memory;
+    return load;
+  }
+  for (const bool hop : waits) {
+    load.hops += hop ? 1 : 0;
+  }
+  return load;
+}
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,79 @@
+// Schedules over two tiers: they fit together, and put first what has farthest to go.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "placements.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using exchange::Hop;
+using exchange::StepKind;
+using exchange::Tiers;
+
+// Mutation tried: results are passed on in another order than they are awaited.
+TEST(Hierarchical, SchedulesFitTogether) {
+  for (const Nodes& nodes : kPlacements) {
+    const Tiers tiers(nodes, world_of(nodes));
+    for (const std::uint64_t count : kCounts) {
+      for (const int window : {1, 4}) {
+        for (const bool weighted : {false, true}) {
+          SCOPED_TRACE(text_of(nodes) + " count " + std::to_string(count));
+          const auto steps = record_world(nodes, count, weighted, window, codecs_of("bf16", "int8"), 1 << 14);
+          std::map<Hop, std::uint64_t> encoded;
+          std::map<Hop, std::uint64_t> crossed;
+          for (const auto& [rank, lane, step] : steps) {
+            if (step.hop == Hop::weight) {
+              continue;
+            }
+            EXPECT_FALSE(step.chunk.empty());
+            encoded[step.hop] +=
+                step.kind == StepKind::encode || step.kind == StepKind::reduce_encode ? step.chunk.count : 0;
+            crossed[step.hop] +=
+                step.kind == StepKind::send && tiers.node_of(rank) != tiers.node_of(step.peer) ? step.chunk.count : 0;
+          }
+          const auto n = static_cast<std::uint64_t>(tiers.nodes());
+          const auto per_node = static_cast<std::uint64_t>(tiers.members(0).size());
+          EXPECT_EQ(encoded[Hop::own], n * (per_node - 1) * count);
+          EXPECT_EQ(encoded[Hop::node], (n - 1) * count);
+          EXPECT_EQ(encoded[Hop::result], count) << "a result is encoded once, whatever the world";
+          EXPECT_EQ(crossed[Hop::own], 0U);
+          EXPECT_EQ(crossed[Hop::node], (n - 1) * count);
+          EXPECT_EQ(crossed[Hop::result], (n - 1) * count);
+        }
+      }
+    }
+  }
+}
+
+// Mutation tried: the owner adds up its own shard before it sends what other nodes wait for.
+TEST(Hierarchical, SumsForOtherNodesLeaveFirstAndLanesOverlap) {
+  const auto steps = record_world({0, 0, 1, 1}, 64 * 4096, false, 4, codecs_of("bf16", "int8"), 1 << 14);
+  const auto position = [&](int rank, std::uint64_t lane, StepKind kind, Hop hop, int peer = -2) {
+    const auto found = std::find_if(steps.begin(), steps.end(), [&](const exchange::RecordedStep& recorded) {
+      return recorded.rank == rank && recorded.lane == lane && recorded.step.kind == kind && recorded.step.hop == hop &&
+             (peer == -2 || recorded.step.peer == peer);
+    });
+    EXPECT_NE(found, steps.end());
+    return found - steps.begin();
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    const int neighbour = rank ^ 1;
+    const int counterpart = rank ^ 2;
+    const auto sum = position(rank, 0, StepKind::reduce_encode, Hop::node);
+    const auto sent = position(rank, 0, StepKind::send, Hop::node, counterpart);
+    const auto result = position(rank, 0, StepKind::reduce_encode, Hop::result);
+    EXPECT_LT(position(rank, 0, StepKind::send, Hop::own, neighbour), sum);
+    EXPECT_LT(sum, sent);
+    EXPECT_LT(sent, result);
+    EXPECT_LT(result, position(rank, 0, StepKind::send, Hop::result, counterpart));
+    EXPECT_LT(result, position(rank, 0, StepKind::send, Hop::result, neighbour));
+  }
+  EXPECT_LT(position(0, 1, StepKind::encode, Hop::own), position(0, 0, StepKind::decode, Hop::result))
+      << "chunk 1 is encoded before chunk 0 is back";
+}
+
+}  // namespace
+}  // namespace gradwire::test

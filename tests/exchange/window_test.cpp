@@ -1,0 +1,191 @@
+// The window: as many lanes as keep a link full, whatever its rate and latency, within its memory.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "codec/codec.hpp"
+#include "exchange/collectives.hpp"
+#include "exchange/reduction.hpp"
+#include "tests/support/simulated_links.hpp"
+#include "tests/support/step_share.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using namespace exchange;  // NOLINT(google-build-using-namespace): a test of its inside
+
+constexpr double kBits = 8;
+constexpr double kRates[] = {10e6, 100e6, 1e9, 10e9, 100e9};                        // bit/s
+constexpr double kLatencies[] = {10e-6, 100e-6, 1e-3, 5e-3, 20e-3, 50e-3, 200e-3};  // seconds
+constexpr std::uint64_t kTilesALane = 13;                                           // of int8 in 56 KiB
+
+// All rates with all latencies, or a part of them.
+std::vector<SimulatedLink> all_links(bool hides_queue) {
+  std::vector<SimulatedLink> links;
+  int at = 0;
+  for (const double bits : kRates) {
+    for (const double latency : kLatencies) {
+      if (at++ % kStepShare == 0) {
+        links.push_back({bits / kBits, latency, 0, hides_queue});
+      }
+    }
+  }
+  return links;
+}
+
+// The same all-reduce on every rank of a world.
+struct World {
+  int ranks;
+  std::vector<Schedule> schedules = {};
+  HopCodecs codecs = hop_codecs("int8", "int8", DType::f32);
+
+  World(int size, std::uint64_t lanes, Algorithm algorithm = Algorithm::two_shot) : ranks(size) {
+    const std::uint64_t count = static_cast<std::uint64_t>(size) * lanes * kTilesALane * codec::kTileElements;
+    for (int rank = 0; rank < size; ++rank) {
+      schedules.push_back(
+          resolve({.algorithm = algorithm, .codec = "int8", .second_hop = "int8", .count = count}, {rank, size})
+              .schedule);
+    }
+  }
+  [[nodiscard]] std::uint64_t frame_bytes(const Step& step) const {
+    return codecs.of(step.hop).frame_bytes(step.chunk.count);
+  }
+  [[nodiscard]] LaneLoad load() const {
+    return load_of(schedules[0].make_lane(0), [this](const Step& step) { return frame_bytes(step); });
+  }
+  double run(SimulatedLinks& links) const {
+    return links.run(schedules, [this](const Step& step) { return frame_bytes(step); });
+  }
+};
+
+// Lanes whose frames fit a bound of memory, or that are always allowed.
+double allowed_lanes(const World& world, const WindowLimits& limits) {
+  const auto fit = static_cast<double>(limits.memory_bytes / world.load().memory);
+  return std::clamp(fit, double{kLeastLanes}, double{kMostLanes});
+}
+
+// What the link could do at best within those lanes: its rate, or all of them once in a lane's latencies.
+double best_seconds(const World& world, const SimulatedLinks& links, const SimulatedLink& link, double lanes) {
+  const LaneLoad load = world.load();
+  const double round = load.hops * link.latency_seconds + static_cast<double>(load.travels) / link.bytes_per_second;
+  const double rate = std::min(link.bytes_per_second, lanes * static_cast<double>(load.travels) / round);
+  return static_cast<double>(links.sent_bytes()) / rate + load.hops * link.latency_seconds;
+}
+
+std::string describe(const SimulatedLink& link) {
+  return std::to_string(link.bytes_per_second * kBits / 1e6) + " Mbit/s, " +
+         std::to_string(link.latency_seconds * 1e3) + " ms";
+}
+
+// Enough lanes for several windows, and for a start and an end that do not count for much.
+std::uint64_t lanes_for(const SimulatedLink& link, const World& world, const WindowLimits& limits) {
+  const double full = link.bytes_per_second * link.latency_seconds / world.load().a_hop();
+  return static_cast<std::uint64_t>(100 + 8 * std::min(full, allowed_lanes(world, limits)));
+}
+
+void expect_full(int ranks, const WindowLimits& limits, bool known, bool hides_queue, double slack) {
+  const World one(ranks, 100);
+  for (const SimulatedLink& link : all_links(hides_queue)) {
+    const World world(ranks, lanes_for(link, one, limits));
+    SimulatedLinks links(ranks, link, limits, known ? window_bytes(link.bytes_per_second, link.latency_seconds) : 0);
+    for (int call = 0; call < (known ? 0 : 3); ++call) {
+      world.run(links);
+    }
+    const double seconds = world.run(links);
+    EXPECT_LT(seconds, slack * best_seconds(world, links, link, allowed_lanes(world, limits))) << describe(link);
+    const std::uint64_t least = kLeastLanes * world.load().memory;
+    EXPECT_LE(links.peak_memory(), std::max(limits.memory_bytes, least)) << describe(link);
+  }
+}
+
+// The transport's tags tell fewer lanes apart than the link could carry.
+TEST(Window, KeepsWithinTheLanesOfTheTransport) {
+  Window window({.most_lanes = 16});
+  window.set_known(std::uint64_t{1} << 40);
+  const LaneLoad load{.travels = 1000, .memory = 4096, .hops = 2};
+  int lanes = 0;
+  for (; lanes < 100 && window.admits(load); ++lanes) {
+    static_cast<void>(window.open(load, Window::Time{}));
+  }
+  EXPECT_EQ(lanes, 16);
+}
+
+// Mutation tried: four lanes whatever the link; no bound of memory.
+TEST(Window, FillsALinkThatIsKnown) { expect_full(2, {}, true, false, 1.05); }
+TEST(Window, FillsALinkThatIsKnownInLargerWorlds) { expect_full(4, {}, true, false, 1.1); }
+
+// Mutations tried: starved() does nothing; the product of a lane is not kept.
+TEST(Window, GrowsUntilALinkIsFull) { expect_full(2, {}, false, false, 1.05); }
+TEST(Window, GrowsUntilALinkIsFullThatHidesItsQueue) { expect_full(2, {}, false, true, 1.05); }
+
+TEST(Window, StaysWithinLittleMemory) {
+  for (const std::uint64_t memory : {0ULL, 2ULL << 20, 8ULL << 20}) {
+    expect_full(2, {.memory_bytes = memory}, true, false, 1.1);
+    expect_full(2, {.memory_bytes = memory}, false, true, 1.1);
+  }
+}
+
+// What the kernel takes at once it queues, which delays whoever shares the link.
+TEST(Window, DoesNotFillQueues) {
+  for (const SimulatedLink& link : all_links(true)) {
+    const World world(2, lanes_for(link, World(2, 100), {}));
+    SimulatedLinks links(2, link, {});
+    for (int call = 0; call < 20; ++call) {
+      world.run(links);
+    }
+    const double needed = link.bytes_per_second * link.latency_seconds;
+    const double least = kLeastLanes * world.load().a_hop();
+    EXPECT_LT(static_cast<double>(links.window(0).bytes()), 3 * needed + 2 * least) << describe(link);
+  }
+}
+
+// More would only queue; what waits behind it is the end of a call. Mutation tried: a quarter above what was seen.
+TEST(Window, KeepsTheLeastLanesOnANearLink) {
+  for (const int ranks : {2, 4}) {
+    const SimulatedLink link{1e9 / kBits, 20e-6, 0, true};
+    const World world(ranks, 400);
+    SimulatedLinks links(ranks, link, {});
+    int calls = 0;
+    for (int call = 0; call < 40; ++call) {
+      world.run(links);
+      calls += links.window(0).bytes() <= kLeastLanes * world.load().a_hop() ? 1 : 0;
+    }
+    EXPECT_GE(calls, 30) << ranks << " ranks; the others looked whether the link is far";
+  }
+}
+
+// Native sums come in the same order on every rank, which weights would change. A copy travels nowhere.
+TEST(Window, WhatMustComeInOrderStaysWithinTheLeastLanes) {
+  const auto bytes = [](const Step&) { return std::uint64_t{100}; };
+  const Shape shape{.rank = 0, .world_size = 2, .weighted = true};
+  const Lane weighted = native_all_reduce(shape, 1000, {}).make_lane(0);
+  const Lane alone = native_all_reduce({.rank = 0, .world_size = 2}, 1000, {}).make_lane(0);
+  EXPECT_EQ(load_of(weighted, bytes).travels, 0U);
+  EXPECT_EQ(load_of(alone, bytes).travels, 4096U);
+  Window window({});
+  window.set_known(1 << 30);
+  for (int lane = 0; lane < kLeastLanes; ++lane) {
+    EXPECT_TRUE(window.admits({.travels = 0}));
+    static_cast<void>(window.open({.travels = 0}, {}));
+  }
+  EXPECT_FALSE(window.admits({.travels = 0}));
+  EXPECT_TRUE(window.admits({.travels = 100}));
+}
+
+TEST(Window, FollowsALinkThatGetsFarther) {
+  SimulatedLink link{1e9 / kBits, 1e-3};
+  const World world(2, 800);
+  SimulatedLinks links(2, link, {});
+  world.run(links);
+  link.latency_seconds = 20e-3;
+  links.change(link);
+  for (int call = 0; call < 40; ++call) {
+    world.run(links);
+  }
+  EXPECT_LT(world.run(links), 1.1 * best_seconds(world, links, link, allowed_lanes(world, {})));
+}
+
+}  // namespace
+}  // namespace gradwire::test
