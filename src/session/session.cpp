@@ -49,7 +49,7 @@ std::unique_ptr<Session::State> Session::State::over_processes(std::shared_ptr<P
   }
   const Policy::Elastic settings = policy.elastic.value_or(Policy::Elastic{});
   auto elastic = std::make_unique<session::Elastic>(std::move(processes), std::move(make), settings, options.timeout);
-  return elastic->waits() ? in_no_world(std::move(elastic), policy, options)
+  return elastic->waits() ? make_waiting_state(std::move(elastic), policy, options)
                           : in_world(std::move(elastic), policy, options);
 }
 

@@ -35,7 +35,7 @@ void Session::State::communicate(std::chrono::microseconds wait, bool waits) {
     const auto ended = runner->advance(wait);
     if (busy || !ended.empty()) {
       const std::lock_guard lock(progress.state);
-      take_note_of(ended);
+      record_ended(ended);
       if (busy) {  // counted before a caller can end the step
         const auto now = Clock::now();
         watch.busy(begin, now);
@@ -107,7 +107,7 @@ void Session::State::start(const Action& action) {
   }
 }
 
-void Session::State::take_note_of(const std::vector<session::Buckets::Ended>& ended) {
+void Session::State::record_ended(const std::vector<session::Buckets::Ended>& ended) {
   for (const session::Buckets::Ended& bucket : ended) {
     if (bucket.background) {
       modes->ended(bucket);
@@ -207,7 +207,7 @@ void Session::State::rethrow_given_up(bool to_caller) {
 
 // Where another rank has ended the session goes on in the next world: that is no error, unless there is none.
 void Session::State::give_up(const Error& error, bool for_good) noexcept {
-  const bool is_one = for_good || !is_elastic || !session::may_be_of_others(error.code());
+  const bool is_one = for_good || !is_elastic || !session::may_be_peer_failure(error.code());
   if (is_one && !told_error.exchange(true)) {
     observe::record({.begin = observe::ticks(),
                      .bytes = static_cast<std::uint64_t>(error.code()),

@@ -261,7 +261,7 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
     try {
       progress.inside_call();
     } catch (const Error& error) {
-      if (!elastic || !session::may_be_of_others(error.code())) {
+      if (!elastic || !session::may_be_peer_failure(error.code())) {
         throw;
       }
     }
@@ -290,7 +290,7 @@ bool Session::State::done(const Ticket& ticket) {
   try {
     return completed(ticket);
   } catch (const Error& error) {
-    if (!elastic || !session::may_be_of_others(error.code())) {
+    if (!elastic || !session::may_be_peer_failure(error.code())) {
       throw;
     }
     return true;  // as above
@@ -309,7 +309,7 @@ void Session::State::wait(const Ticket& ticket) {
     progress.wait_until("wait", [&] { return step.ended(ticket); });
     wait_completed(ticket);
   } catch (const Error& error) {
-    if (!elastic || !session::may_be_of_others(error.code())) {
+    if (!elastic || !session::may_be_peer_failure(error.code())) {
       throw;
     }
     return;  // the result is void, as finish() says

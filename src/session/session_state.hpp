@@ -189,8 +189,8 @@ struct Session::State final : private session::Progress::Work {
                                     std::optional<double> coming_loss_scale = {});
 
   /// Of a process that is no rank yet: nothing communicates.
-  [[nodiscard]] static std::unique_ptr<State> in_no_world(std::unique_ptr<session::Elastic>&& elastic,
-                                                          const Policy& policy, const SessionOptions& options);
+  [[nodiscard]] static std::unique_ptr<State> make_waiting_state(std::unique_ptr<session::Elastic>&& elastic,
+                                                                 const Policy& policy, const SessionOptions& options);
   /// Session::share(). The first: of ranks, what they have agreed on with the others is left to the caller.
   void let_in_others(std::span<const View> parameters);
   [[nodiscard]] static bool become_rank(std::unique_ptr<State>& self, std::span<const View> parameters);
@@ -229,7 +229,7 @@ struct Session::State final : private session::Progress::Work {
   [[nodiscard]] std::optional<Error> teach_newcomers();
   // What it is, beside what sync modes hold: what the caller shares, and parameters that it added.
   [[nodiscard]] std::vector<View> taught() const;
-  [[nodiscard]] std::string facts_of_waiting();
+  [[nodiscard]] std::string joiner_requirements();
   [[nodiscard]] session::Standing standing();
   void go_on_from(const session::Standing& others);
   void teach();
@@ -255,7 +255,7 @@ struct Session::State final : private session::Progress::Work {
   /// progress thread. Returns whether the step was such a one.
   bool reduce_small();
   /// The caller holds `state`.
-  void take_note_of(const std::vector<session::Buckets::Ended>& ended);
+  void record_ended(const std::vector<session::Buckets::Ended>& ended);
   void agree_on_plan(bool weighted);
   void agree_on_outer(std::uint64_t now);
   void look_for_nonfinite();

@@ -113,7 +113,7 @@ std::shared_ptr<Transport> Elastic::connect() {
         return transport;
       }
     } catch (const Error& failure) {
-      if (!may_be_of_others(failure.code())) {
+      if (!may_be_peer_failure(failure.code())) {
         throw;
       }
       error = failure;

@@ -21,7 +21,7 @@
 namespace gradwire::session {
 
 /// Whether the error may come of another rank's end.
-[[nodiscard]] inline bool may_be_of_others(ErrorCode code) {
+[[nodiscard]] inline bool may_be_peer_failure(ErrorCode code) {
   return code == ErrorCode::aborted || code == ErrorCode::transport || code == ErrorCode::timeout;
 }
 

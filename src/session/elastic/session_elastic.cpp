@@ -12,7 +12,7 @@
 namespace gradwire {
 
 using session::Elastic;
-using session::may_be_of_others;
+using session::may_be_peer_failure;
 using session::SavedState;
 
 namespace {
@@ -240,7 +240,7 @@ StepOutcome Session::State::finish_elastically(std::unique_ptr<State>& self) {
   try {
     return self->finish();
   } catch (const Error& error) {
-    if (!may_be_of_others(error.code())) {
+    if (!may_be_peer_failure(error.code())) {
       self->leave(error);
     }
     failure = error;
@@ -277,7 +277,7 @@ void Session::State::call_elastically(std::unique_ptr<State>& self, const std::f
       }
       failure = Error(ErrorCode::aborted, "the world changes");
     } catch (const Error& error) {
-      if (!may_be_of_others(error.code())) {
+      if (!may_be_peer_failure(error.code())) {
         self->leave(error);
       }
       failure = error;

@@ -40,8 +40,9 @@ std::shared_ptr<std::byte> send_to_one_place(std::vector<View>& views, session::
 
 }  // namespace
 
-std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elastic>&& elastic, const Policy& policy,
-                                                            const SessionOptions& options) {
+std::unique_ptr<Session::State> Session::State::make_waiting_state(std::unique_ptr<Elastic>&& elastic,
+                                                                   const Policy& policy,
+                                                                   const SessionOptions& options) {
   auto places = make_inproc_world(elastic->processes() + 1);  // its own place alone is taken
   auto own = std::move(places.back());
   auto state = std::make_unique<State>(elastic->runner_over(std::move(own)), policy, options);
@@ -51,7 +52,7 @@ std::unique_ptr<Session::State> Session::State::in_no_world(std::unique_ptr<Elas
 
 // What a process that waits must have alike with ranks, one item a line: the plan as in a world of all processes of the
 // beginning, since none knows of how many and of which nodes the next world is.
-std::string Session::State::facts_of_waiting() {
+std::string Session::State::joiner_requirements() {
   const std::lock_guard lock(progress.state);
   plan::Plan shown = plan::make_plan(policy, tensors.infos(),
                                      {.world_size = elastic->processes(),
@@ -84,13 +85,13 @@ void Session::State::let_in_others(std::span<const View> parameters) {
     make_plan();
   }
   elastic->share({parameters.begin(), parameters.end()});
-  elastic->let_in(facts_of_waiting());
+  elastic->let_in(joiner_requirements());
 }
 
 bool Session::State::become_rank(std::unique_ptr<State>& self, std::span<const View> parameters) {
   try {
     self->elastic->share({parameters.begin(), parameters.end()});
-    if (!self->elastic->wait_for_place(self->facts_of_waiting())) {
+    if (!self->elastic->wait_for_place(self->joiner_requirements())) {
       return false;
     }
     enter_world(self);
@@ -148,7 +149,7 @@ std::optional<Error> Session::State::teach_newcomers() {
     }
     return Error(ErrorCode::aborted, "the world changes");
   } catch (const Error& error) {
-    if (!session::may_be_of_others(error.code())) {
+    if (!session::may_be_peer_failure(error.code())) {
       throw;
     }
     return error;

@@ -92,7 +92,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   void commit() override { residuals_.commit(); }
   void undo_step() override { residuals_.undo(); }
 
-  class KeptAsTheyAre;
+  class RestoreOnExit;
 
   struct Flight {
     std::uint32_t bucket;

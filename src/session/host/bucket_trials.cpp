@@ -56,19 +56,19 @@ void BucketRunner::advance_eagerly() {
 }
 
 // Residuals and statistics, for the time of a trial.
-class BucketRunner::KeptAsTheyAre {
+class BucketRunner::RestoreOnExit {
  public:
-  explicit KeptAsTheyAre(BucketRunner& runner) : runner_(runner), residuals_(std::exchange(runner.residuals_, {})) {
+  explicit RestoreOnExit(BucketRunner& runner) : runner_(runner), residuals_(std::exchange(runner.residuals_, {})) {
     const std::lock_guard lock(runner_.statistics_mutex_);
     statistics_ = runner_.statistics_;
   }
-  ~KeptAsTheyAre() {
+  ~RestoreOnExit() {
     runner_.residuals_ = std::move(residuals_);
     const std::lock_guard lock(runner_.statistics_mutex_);
     runner_.statistics_ = std::move(statistics_);
   }
-  KeptAsTheyAre(const KeptAsTheyAre&) = delete;
-  KeptAsTheyAre& operator=(const KeptAsTheyAre&) = delete;
+  RestoreOnExit(const RestoreOnExit&) = delete;
+  RestoreOnExit& operator=(const RestoreOnExit&) = delete;
 
  private:
   BucketRunner& runner_;
@@ -82,7 +82,7 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
   const StepInfo info{.weighted = step.weighted,
                       .choices = std::span(&choice, 1),
                       .in_call = step.by == By::in_call ? StepInfo::InCall::waits : StepInfo::InCall::no};
-  const KeptAsTheyAre kept(*this);  // also where another rank ends meanwhile
+  const RestoreOnExit kept(*this);  // also where another rank ends meanwhile
   peers_.barrier();
   const Clock::time_point start = Clock::now();
   if (step.by == By::at_once) {

@@ -93,7 +93,7 @@ bool Session::State::pull_elastically(std::unique_ptr<State>& self, std::uint32_
     self->pull(table, ids, rows);
     return true;
   } catch (const Error& error) {
-    if (!session::may_be_of_others(error.code())) {
+    if (!session::may_be_peer_failure(error.code())) {
       self->leave(error);
     }
     failure = error;
