@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "exchange/default_codecs.hpp"
 #include "gradwire/error.hpp"
 #include "plan/call_plan.hpp"
 #include "plan/plan.hpp"
@@ -96,7 +97,7 @@ TEST(AutomaticPolicy, LevelsOfABucket) {
   EXPECT_EQ(large.levels[1].stage.codec, codec("bf16"));
   EXPECT_FALSE(large.levels[1].stage.error_feedback) << "bf16 does not pay for what topk wants";
   EXPECT_TRUE(large.levels[3].stage.error_feedback);
-  EXPECT_EQ(large.levels[3].stage.second_hop, default_second_hop(codec("topk(1%)+int8"), 4));
+  EXPECT_EQ(large.levels[3].stage.second_hop, exchange::default_second_hop(codec("topk(1%)+int8"), 4));
   const plan::Bucket& small = plan.buckets[0];
   ASSERT_EQ(small.levels.size(), 2U) << "small tensors are chosen for too";
   EXPECT_EQ(small.levels[1].stage.codec, codec("bf16"));

@@ -8,7 +8,7 @@
 #include "gradwire/policy.hpp"
 #include "plan/plan.hpp"
 
-namespace gradwire::tuning {
+namespace gradwire::exchange {
 namespace {
 
 using ::testing::HasSubstr;
@@ -120,4 +120,4 @@ TEST(Sizes, PoliciesMadeInCodeAreChecked) {
 }
 
 }  // namespace
-}  // namespace gradwire::tuning
+}  // namespace gradwire::exchange

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace gradwire::tuning {
+namespace gradwire::exchange {
 namespace {
 
 Cluster cluster(double bytes_per_second) {
@@ -114,4 +114,4 @@ TEST(LevelForecast, NativeIsARing) {
 }
 
 }  // namespace
-}  // namespace gradwire::tuning
+}  // namespace gradwire::exchange

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace gradwire::tuning {
+namespace gradwire::exchange {
 namespace {
 
 using exchange::Tiers;
@@ -114,4 +114,4 @@ TEST(AlgorithmChoice, IsSaidBySize) {
 }
 
 }  // namespace
-}  // namespace gradwire::tuning
+}  // namespace gradwire::exchange

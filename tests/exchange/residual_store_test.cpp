@@ -8,7 +8,7 @@
 #include <random>
 #include <string>
 
-namespace gradwire::plan {
+namespace gradwire::exchange {
 namespace {
 
 TEST(ResidualStore, HandsOutOnlyWhatItKeeps) {
@@ -163,4 +163,4 @@ TEST(ResidualStore, CommitSwaps) {
 }
 
 }  // namespace
-}  // namespace gradwire::plan
+}  // namespace gradwire::exchange

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace gradwire::tuning {
+namespace gradwire::exchange {
 namespace {
 
 constexpr double kChunk = kDefaultChunkBytes;
@@ -173,4 +173,4 @@ TEST(StepCost, BucketsQueueBehindEachOther) {
 }
 
 }  // namespace
-}  // namespace gradwire::tuning
+}  // namespace gradwire::exchange
