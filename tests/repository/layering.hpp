@@ -42,6 +42,7 @@ inline const std::vector<Layer> kLayers = {
     {"api", {"session"}, {}},
     {"drop_in", {"plan"}, {}},
     {"plugins", {"drop_in"}, {}},
+    {"mpi_link", {"plugins", "session"}, {}},
     {"plot", {}, {}},
     {"cli", {"export", "plan", "plot"}, {}},
 };

@@ -50,8 +50,8 @@ TEST(Layering, FabricatedViolationsAreFound) {
   const std::vector<Case> cases = {
       {"src/base/error.cpp", "#include \"wire/frame.hpp\"", "base may not include wire"},
       {"src/transport/inproc.cpp", "#include \"codec/codec.hpp\"", "transport may not include codec"},
-      {"src/collective/native.cpp", "#include <mpi.h>", "headers of MPI"},
-      {"src/collective/native.cpp", "  #  include \"plan/plan.hpp\"  // why", "collective may not include plan"},
+      {"src/exchange/native.cpp", "#include <mpi.h>", "headers of MPI"},
+      {"src/exchange/native.cpp", "  #  include \"plan/plan.hpp\"  // why", "exchange may not include plan"},
       {"src/transport/inproc.cpp", "#include \"gradwire/mpi.hpp\"", "transport may not include session"},
       {"src/codec/codec.cpp", "#include \"gradwire/transport.hpp\"", "codec may not include transport"},
       {"src/session/session.cpp", "#include <cuda_runtime.h>", "headers of CUDA"},
@@ -78,7 +78,7 @@ TEST(Layering, WhatIsAllowedPasses) {
       {"include/gradwire/mpi.hpp", "#include <mpi.h>"},
       {"include/gradwire/torch.hpp", "#include <torch/torch.h>"},
       {"src/session/session.cpp", "#include \"base/units.hpp\""},
-      {"src/collective/native.cpp", "#include \"gradwire/transport.hpp\""},
+      {"src/exchange/native.cpp", "#include \"gradwire/transport.hpp\""},
       {"kernels/int8.cuh", "#include <cuda_runtime.h>"},
   };
   for (const auto& [path, line] : cases) {
