@@ -31,11 +31,8 @@ class Session;
 struct SessionOptions;
 
 namespace session {
-class Runner;
-using MakeRunner = std::function<std::unique_ptr<Runner>(std::shared_ptr<Transport> transport, std::uint32_t epoch)>;
-Session make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options);
-Session make_session(std::shared_ptr<Processes> processes, MakeRunner make, Policy policy, SessionOptions options);
-}  // namespace session
+struct Access;  // what makes sessions over device memory
+}
 
 struct SessionOptions {
   Reduction reduction = Reduction::mean;
@@ -276,9 +273,7 @@ class Session {
   void abort(const std::string& why) noexcept;
 
  private:
-  friend Session session::make_session(std::unique_ptr<session::Runner> runner, Policy policy, SessionOptions options);
-  friend Session session::make_session(std::shared_ptr<Processes> processes, session::MakeRunner make, Policy policy,
-                                       SessionOptions options);
+  friend struct session::Access;
   struct State;
   explicit Session(std::unique_ptr<State> state);
   [[nodiscard]] bool waits_to_be_rank(const char* call) const;

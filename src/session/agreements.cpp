@@ -41,9 +41,11 @@ std::vector<std::string> agree_on_plan(exchange::Peers& peers, const std::string
   return texts;
 }
 
-std::string agreement_text(const plan::Plan& plan, bool weighted, std::uint64_t step, bool holds_residuals) {
+std::string agreement_text(const plan::Plan& plan, bool weighted, std::uint64_t step, bool holds_residuals,
+                           const std::string& parts) {
   return "nodes: " + plan.tiers->text() + "\n" + plan.describe() + "weighted: " + (weighted ? "yes" : "no") +
-         "\nstep: " + std::to_string(step) + "\nholds residuals: " + (holds_residuals ? "yes" : "no") + "\n";
+         "\nstep: " + std::to_string(step) + "\nholds residuals: " + (holds_residuals ? "yes" : "no") + "\n" +
+         (parts.empty() ? "" : "parts: " + parts + "\n");
 }
 
 std::vector<int> agree_on_nonfinite(exchange::Peers& peers, bool nonfinite, double scale, std::uint64_t step) {

@@ -22,7 +22,7 @@ void agree_on_broadcast(exchange::Peers& peers, std::span<const View> values, in
 std::vector<std::string> agree_on_plan(exchange::Peers& peers, const std::string& mine, const std::string& beside);
 /// All that ranks must agree on before the first step.
 [[nodiscard]] std::string agreement_text(const plan::Plan& plan, bool weighted, std::uint64_t step,
-                                         bool holds_residuals);
+                                         bool holds_residuals, const std::string& parts);
 /// Ranks that say `nonfinite`; all must be at this step with this loss scale.
 [[nodiscard]] std::vector<int> agree_on_nonfinite(exchange::Peers& peers, bool nonfinite, double scale,
                                                   std::uint64_t step);

@@ -184,10 +184,10 @@ class Runner : public Buckets {
 
   /// Error(invalid_argument) where a gradient is in the wrong memory.
   virtual void check_memory(const View& gradient, const std::string& what) = 0;
-  /// Error(mismatch) on every rank, naming the first difference, unless all ranks made the same plan. Returns what each
-  /// rank says `beside` it.
+  /// Error(mismatch) on every rank, naming the first difference, unless all ranks made the same plan and named the same
+  /// `parts`. Returns what each rank says `beside` it.
   virtual std::vector<std::string> agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
-                                         const std::string& beside) = 0;
+                                         const std::string& parts, const std::string& beside) = 0;
   /// Ranks whose gradients hold NaN or Inf; asks all of them. `scale` is this rank's loss scale: Error(mismatch) where
   /// another rank has another one.
   [[nodiscard]] virtual std::vector<int> nonfinite_ranks(std::span<const TensorMemory> memory, double scale,
@@ -214,6 +214,9 @@ class Runner : public Buckets {
  private:
   RunnerInfo info_;
 };
+
+/// Makes the runner of one world over its transport.
+using MakeRunner = std::function<std::unique_ptr<Runner>(std::shared_ptr<Transport> transport, std::uint32_t epoch)>;
 
 // What gradwire::nccl::make_session and gradwire::cuda::make_session call.
 [[nodiscard]] Session make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options);

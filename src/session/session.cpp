@@ -55,17 +55,32 @@ std::unique_ptr<Session::State> Session::State::over_processes(std::shared_ptr<P
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
+struct session::Access {
+  static Session make(std::unique_ptr<Runner> runner, Policy policy, const SessionOptions& options, PartTable parts) {
+    bind_log();
+    return Session(std::make_unique<Session::State>(std::move(runner), std::move(policy),
+                                                    with_checked_timeout(options, "Session"), std::move(parts)));
+  }
+  static Session make(std::shared_ptr<Processes> processes, MakeRunner make, const Policy& policy,
+                      const SessionOptions& options) {
+    return Session(Session::State::over_processes(std::move(processes), std::move(make), policy, options));
+  }
+};
+
+// NOLINTBEGIN(performance-unnecessary-value-param): as the public constructors
 Session session::make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options) {
-  bind_log();
-  return Session(
-      std::make_unique<Session::State>(std::move(runner), std::move(policy), with_checked_timeout(options, "Session")));
+  return make_session(std::move(runner), std::move(policy), options, standard_parts());
 }
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param)
+Session session::make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options, PartTable parts) {
+  return Access::make(std::move(runner), std::move(policy), options, std::move(parts));
+}
+
 Session session::make_session(std::shared_ptr<Processes> processes, MakeRunner make, Policy policy,
                               SessionOptions options) {
-  return Session(Session::State::over_processes(std::move(processes), std::move(make), policy, options));
+  return Access::make(std::move(processes), std::move(make), policy, options);
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 Session::Session(Session&&) noexcept = default;
 
@@ -234,7 +249,7 @@ std::string Session::explain() {
     const std::lock_guard lock(state_->progress.state);
     state_->make_plan();
     return state_->plan->explain() + state_->tables.explain() +
-           (state_->elastic ? state_->elastic->explain(residuals) : "");
+           (state_->elastic ? state_->elastic->explain(residuals) : "") + state_->parts.explain();
   });
 }
 

@@ -134,7 +134,7 @@ void Session::State::agree_on_plan(bool weighted) {
   const bool again = step.has_agreed();
   std::vector<std::string> told;
   try {
-    told = runner->agree(*plan, weighted, step.number(), session::slow_text(slow_share));
+    told = runner->agree(*plan, weighted, step.number(), parts.names(), session::slow_text(slow_share));
   } catch (const Error& error) {
     if (again && (error.code() == ErrorCode::timeout || error.code() == ErrorCode::aborted)) {
       throw Error(error.code(), std::string(error.what()) + " (set_weight() was called after reserve() or " +

@@ -70,6 +70,7 @@ StepOutcome Session::State::finish() {
   const StepOutcome& outcome = ended.end.outcome;
   last_outcome = outcome;
   conclude(ended);
+  parts.after_step(outcome);
   tell(outcome, ended.at);
   if (ticks != 0) {
     observe::record_since(ticks, {.source = runner->info().source,
@@ -158,8 +159,7 @@ Session::State::Ended Session::State::end_step(Clock::time_point begin, bool was
 void Session::State::conclude(const Ended& ended) {
   const session::Step::End& end = ended.end;
   const bool may_compare = decides() || comparison.under_way() ||
-                           (rank_comparison && rank_comparison->due(end.outcome.step)) ||
-                           (scales && scales->due(end.outcome.step));
+                           (rank_comparison && rank_comparison->due(end.outcome.step)) || parts.due(end.outcome.step);
   if ((may_compare && end.as_usual) || ended.undecided || ended.may_get_small) {
     on_wire([&] {
       if (end.as_usual) {

@@ -47,12 +47,13 @@ Threading threading_over(session::Runner& runner, Threading asked) {
 
 }  // namespace
 
-Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o)
+Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o, session::PartTable part_table)
     : policy(std::move(p)),
       options(o),
       slow_share(slow_share_of(r->info().rank)),
       runner(std::move(r)),
       step(next_number(), o.nonfinite),
+      parts(std::move(part_table)),
       progress(threading_over(*runner, o.threading), step, *this) {
   metrics::export_from_environment();
   progress.start();
@@ -161,14 +162,7 @@ void Session::State::make_plan() {
       throw;
     }
   }
-  if (runner->info().world_size > 1) {
-    scales = std::make_unique<session::ScaleComparison>(tensors, *plan, *runner);
-    if (scales->any()) {
-      comparison.add(*scales);
-    } else {
-      scales.reset();
-    }
-  }
+  parts.make({.plan = *plan, .tensors = tensors, .runner = *runner}, comparison);
   if (auto_codec) {
     comparison.add(*auto_codec);
   }

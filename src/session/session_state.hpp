@@ -26,10 +26,10 @@
 #include "session/elastic/elastic.hpp"
 #include "session/elastic/standing.hpp"
 #include "session/modes/sync_modes.hpp"
+#include "session/parts/part.hpp"
 #include "session/progress.hpp"
 #include "session/rank_comparison.hpp"
 #include "session/runner.hpp"
-#include "session/scale_comparison.hpp"
 #include "session/status_line.hpp"
 #include "session/step.hpp"
 #include "session/step_comparison.hpp"
@@ -40,7 +40,8 @@
 namespace gradwire {
 
 struct Session::State final : private session::Progress::Work {
-  State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o);
+  State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o,
+        session::PartTable part_table = session::standard_parts());
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   /// Ends the progress thread; tells the other ranks if a step or an uncaught misuse is left behind.
@@ -64,7 +65,7 @@ struct Session::State final : private session::Progress::Work {
   std::unique_ptr<session::AutoBatch> auto_batch;            // where the policy has [batch]
   std::unique_ptr<session::RankComparison> rank_comparison;  // where GRADWIRE_SLOW and the plan allow it
   std::unique_ptr<session::SyncModes> modes;                 // where groups have other sync modes than `step`
-  std::unique_ptr<session::ScaleComparison> scales;          // where tensors have scales
+  session::Parts parts;                                      // what else the plan asks for
   session::StepComparison comparison{*runner};               // of all but `modes`. Guarded by `wire`
 
   session::Tables tables;  // of the thread that makes steps; what communicates, under `wire`
@@ -168,8 +169,9 @@ struct Session::State final : private session::Progress::Work {
                                                              session::MakeRunner make, const Policy& policy,
                                                              const SessionOptions& options);
   // `elastic` is moved from only where the call returns.
-  [[nodiscard]] static std::unique_ptr<State> in_world(std::unique_ptr<session::Elastic>&& elastic,
-                                                       const Policy& policy, const SessionOptions& options);
+  [[nodiscard]] static std::unique_ptr<State> in_world(
+      std::unique_ptr<session::Elastic>&& elastic, const Policy& policy, const SessionOptions& options,
+      const session::PartTable& part_table = session::standard_parts());
   void tell_of(const WorldChange& change) const;
   void require_between_steps(const char* call);
   [[nodiscard]] static StepOutcome finish_elastically(std::unique_ptr<State>& self);

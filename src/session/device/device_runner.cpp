@@ -74,13 +74,13 @@ void DeviceRunner::check_memory(const View& gradient, const std::string& what) {
 }
 
 std::vector<std::string> DeviceRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
-                                             const std::string& beside) {
+                                             const std::string& parts, const std::string& beside) {
   {
     const std::lock_guard lock(statistics_mutex_);
     statistics_.resize(plan.groups.size());
   }
   const CurrentDevice current(*device_);
-  return agree_on_plan(*peers_, agreement_text(plan, weighted, step, !residuals_.empty()), beside);
+  return agree_on_plan(*peers_, agreement_text(plan, weighted, step, !residuals_.empty(), parts), beside);
 }
 
 DeviceRunner::Opened DeviceRunner::open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {

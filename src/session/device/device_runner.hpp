@@ -34,7 +34,7 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   void reset_statistics() override;
 
   void check_memory(const View& gradient, const std::string& what) override;
-  std::vector<std::string> agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
+  std::vector<std::string> agree(const plan::Plan& plan, bool weighted, std::uint64_t step, const std::string& parts,
                                  const std::string& beside) override;
   void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
              const StepInfo& step) override;

@@ -143,9 +143,10 @@ void Session::State::adopt(std::unique_ptr<Elastic>&& made) {
 }
 
 std::unique_ptr<Session::State> Session::State::in_world(std::unique_ptr<Elastic>&& elastic, const Policy& policy,
-                                                         const SessionOptions& options) {
+                                                         const SessionOptions& options,
+                                                         const session::PartTable& part_table) {
   std::shared_ptr<Transport> transport = elastic->connect();
-  auto state = std::make_unique<State>(elastic->runner_over(std::move(transport)), policy, options);
+  auto state = std::make_unique<State>(elastic->runner_over(std::move(transport)), policy, options, part_table);
   state->adopt(std::move(elastic));
   state->elastic->watch([runner = state->runner.get()] {
     runner->abort(ErrorCode::aborted, "the world changes: a rank has ended, or is silent");
@@ -211,7 +212,7 @@ void Session::State::enter_world(std::unique_ptr<State>& self) {
       self->give_up(Error(ErrorCode::aborted, "the world changes"));  // late gradients may be on their way
       self->runner->undo()->undo_step();
     }
-    std::unique_ptr<State> fresh = in_world(std::move(self->elastic), self->policy, self->options);
+    std::unique_ptr<State> fresh = in_world(std::move(self->elastic), self->policy, self->options, self->parts.table());
     fresh->take_over(*self);
     self = std::move(fresh);
     const std::optional<Error> failure = self->teach_newcomers();

@@ -112,7 +112,7 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
       small_(*transport_, options.reduction, options.timeout, {.crowded = info().crowded, .source = info().source}) {}
 
 std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
-                                             const std::string& beside) {
+                                             const std::string& parts, const std::string& beside) {
   {
     const std::lock_guard lock(statistics_mutex_);
     statistics_.resize(plan.groups.size());
@@ -127,7 +127,7 @@ std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weight
   if (plan.link) {
     know_link(exchange::given_cluster(*plan.link, *plan.tiers));
   }
-  return agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty()), beside);
+  return agree_on_plan(peers_, agreement_text(plan, weighted, step, !residuals_.empty(), parts), beside);
 }
 
 observe::PeerWaits* BucketRunner::watch_peers() {

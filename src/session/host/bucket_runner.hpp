@@ -37,7 +37,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   void check_memory(const View& gradient, const std::string& what) override {
     memory::require_host_memory(gradient.data, what);
   }
-  std::vector<std::string> agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
+  std::vector<std::string> agree(const plan::Plan& plan, bool weighted, std::uint64_t step, const std::string& parts,
                                  const std::string& beside) override;
   void start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
              const StepInfo& step) override;

@@ -1,0 +1,55 @@
+#include <algorithm>
+
+#include "session/parts/part.hpp"
+#include "session/parts/scales.hpp"
+
+namespace gradwire::session {
+
+const PartTable& standard_parts() {
+  static const PartTable table{make_scales};
+  return table;
+}
+
+void Parts::make(const PartInputs& inputs, StepComparison& comparison) {
+  for (const MakePart& make : table_) {
+    std::unique_ptr<Part> part = make(inputs);
+    if (part == nullptr) {
+      continue;
+    }
+    if (ComparedPart* compared = part->compared()) {
+      comparison.add(*compared);
+    }
+    parts_.push_back(std::move(part));
+  }
+}
+
+std::string Parts::names() const {
+  std::string names;
+  for (const auto& part : parts_) {
+    names += (names.empty() ? "" : ", ") + std::string(part->name());
+  }
+  return names;
+}
+
+bool Parts::due(std::uint64_t step) const {
+  return std::any_of(parts_.begin(), parts_.end(), [=](const auto& part) {
+    const ComparedPart* compared = part->compared();
+    return compared != nullptr && compared->due(step);
+  });
+}
+
+void Parts::after_step(const StepOutcome& outcome) {
+  for (const auto& part : parts_) {
+    part->after_step(outcome);
+  }
+}
+
+std::string Parts::explain() const {
+  std::string text;
+  for (const auto& part : parts_) {
+    text += part->explain();
+  }
+  return text;
+}
+
+}  // namespace gradwire::session
