@@ -15,7 +15,8 @@ namespace gradwire::membership {
 /// What was delivered and confirmed so far, by anybody.
 class SimulatedTruth {
  public:
-  explicit SimulatedTruth(std::ostream& wrong) : wrong_(wrong) {}
+  /// `ends_name_worlds`: the end of a process says which world it had entered.
+  SimulatedTruth(std::ostream& wrong, bool ends_name_worlds) : wrong_(wrong), ends_name_worlds_(ends_name_worlds) {}
 
   /// Never do two worlds deliver that have decided differently.
   void deliver(Id who, const World& world) {
@@ -25,9 +26,13 @@ class SimulatedTruth {
     }
   }
 
-  /// What was confirmed counts in all later worlds.
+  /// What was confirmed counts in all later worlds. A world that somebody entered is the only one of its number, unless
+  /// those who entered it may have ended without a word of it.
   void enter(Id who, const SimulatedProcess& process, const Decision& decision) {
-    entered_.try_emplace(decision.world.epoch, decision);
+    const Decision& first = entered_.try_emplace(decision.world.epoch, decision).first->second;
+    if (first != decision && ends_name_worlds_) {
+      wrong_ << "process " << who << " enters another world of epoch " << decision.world.epoch << "; ";
+    }
     for (const auto& [epoch, step] : confirmed_in_) {
       if (epoch < decision.world.epoch && decision.delivered < step) {
         wrong_ << "process " << who << " goes on in epoch " << decision.world.epoch << " behind step "
@@ -69,11 +74,38 @@ class SimulatedTruth {
   }
 
   std::ostream& wrong_;
+  const bool ends_name_worlds_;
   std::map<std::uint32_t, World> delivering_;
   std::map<std::uint32_t, Decision> entered_;            // by a member
   std::map<std::uint32_t, std::uint64_t> confirmed_in_;  // by the epoch of who asked
   std::map<std::uint64_t, std::uint32_t> confirmed_;     // step: result
 };
+
+/// Who goes on with a decision has delivered no step beyond it. Who has not come so far has delivered one at most: that
+/// which all had told it that they hold.
+inline void judge_steps(const SimulatedProcesses& processes, Id who, const Decision& decision, std::ostream& wrong) {
+  const std::uint64_t at = processes.at(who).at;
+  if (at > decision.delivered) {
+    wrong << "process " << who << " goes on in epoch " << decision.world.epoch << " behind step " << decision.delivered
+          << ", and has delivered step " << at << "; ";
+  }
+  for (const auto& [other, process] : processes) {
+    if (process.membership->epoch_entered() < decision.world.epoch && process.at > decision.delivered + 1) {
+      wrong << "process " << other << " has delivered step " << process.at << ", and epoch " << decision.world.epoch
+            << " begins behind step " << decision.delivered << "; ";
+    }
+  }
+}
+
+/// Steps go on once no more faults come: `before` says where each process was then.
+inline void judge_that_steps_go_on(const SimulatedProcesses& processes, const std::map<Id, std::uint64_t>& before,
+                                   std::ostream& wrong) {
+  for (const auto& [who, process] : processes) {
+    if (process.lives() && process.is_member() && process.at <= before.at(who)) {
+      wrong << "process " << who << " makes no steps any more, at step " << process.at << "; ";
+    }
+  }
+}
 
 /// A process gives up only where those that live are too few, or a later world exists. `disturbed`: links or pauses may
 /// keep it from those that live.
@@ -162,6 +194,11 @@ inline void judge(SimulatedProcesses& processes, const std::set<Id>& spares, con
   }
   judge_results(processes, wrong);
   if (first == nullptr) {
+    for (const auto& [who, process] : processes) {
+      if (process.lives() && !process.membership->expelled()) {
+        wrong << "process " << who << " waits, though nobody is left; ";
+      }
+    }
     return judge_the_end(processes, wrong);
   }
   const std::vector<Id>& members = first->membership->world().members;

@@ -43,12 +43,20 @@ class Simulation {
 
   /// Empty, or what is wrong.
   [[nodiscard]] std::string run() {
+    while (now_ < kFaultsAreOver) {
+      advance();
+    }
+    std::map<Id, std::uint64_t> before;
+    for (const auto& [who, process] : processes_) {
+      before[who] = process.at;
+    }
     while (now_ < kQuiet) {
       advance();
     }
     if (faults_.finishes) {
       judge_that_all_end(processes_, wrong_);
     } else {
+      judge_that_steps_go_on(processes_, before, wrong_);
       judge(processes_, spares_, joins_, static_cast<std::size_t>(faults_.processes), wrong_);
     }
     const int uncertain = faults_.pauses + faults_.broken_links + faults_.partitions + faults_.frozen_hosts +
@@ -79,6 +87,7 @@ class Simulation {
   [[nodiscard]] std::size_t gave_up() const { return gave_up_; }
 
  private:
+  static constexpr int kFaultsAreOver = 40'000;  // and what they cost
   static constexpr int kStepsEnd = 50'000;
   static constexpr int kQuiet = 60'000;
 
@@ -474,6 +483,7 @@ class Simulation {
       process.at = decision.delivered;
       ++taken_in_;
     }
+    judge_steps(processes_, who, decision, wrong_);
     while (process.at < decision.delivered) {
       deliver(who, process, process.at + 1);
     }
@@ -491,6 +501,9 @@ class Simulation {
   }
 
   void deliver(Id who, Process& process, std::uint64_t step) {
+    if (step != process.at + 1) {
+      wrong_ << "process " << who << " delivers step " << step << " after step " << process.at << "; ";
+    }
     process.at = step;
     const auto held = process.held.find(step);
     if (held == process.held.end()) {
@@ -524,7 +537,7 @@ class Simulation {
   std::uint64_t last_step_;
   int disturbed_until_ = 0;
   std::ostringstream wrong_;
-  SimulatedTruth truth_{wrong_};
+  SimulatedTruth truth_{wrong_, !faults_.ends_say_no_epoch};
 };
 
 }  // namespace gradwire::membership
