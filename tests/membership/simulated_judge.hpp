@@ -107,13 +107,15 @@ inline void judge_that_steps_go_on(const SimulatedProcesses& processes, const st
   }
 }
 
-/// A process gives up only where those that live are too few, or a later world exists. `disturbed`: links or pauses may
-/// keep it from those that live.
+/// A process gives up only where those that live are too few, or a later world exists of which only those who ended
+/// could tell it. `disturbed`: links or pauses may keep it from those that live. `ends_name_worlds`: else those that
+/// are left cannot know that all others have ended in this world.
 inline void judge_that_it_may_give_up(const SimulatedProcesses& processes, Id who, std::uint32_t last_epoch,
-                                      bool disturbed, std::ostream& wrong) {
-  const World& world = processes.at(who).membership->world();
+                                      bool disturbed, bool ends_name_worlds, std::ostream& wrong) {
+  const Membership& membership = *processes.at(who).membership;
+  const World& world = membership.world();
   std::size_t alive = 0;
-  bool all = true;
+  bool all = ends_name_worlds;
   for (const Id member : world.members) {
     const SimulatedProcess& process = processes.at(member);
     alive += process.lives() ? 1 : 0;
@@ -121,8 +123,30 @@ inline void judge_that_it_may_give_up(const SimulatedProcesses& processes, Id wh
   }
   const bool enough = all || 2 * alive > world.members.size() ||
                       (2 * alive == world.members.size() && processes.at(world.members.front()).lives());
-  if (last_epoch <= world.epoch && enough && !disturbed) {
+  if (last_epoch <= world.epoch && !membership.went_on() && enough && !disturbed) {
     wrong << "process " << who << " gives up in epoch " << world.epoch << ", though a quorum lives; ";
+  }
+}
+
+/// Where all links work and all that live run, a world of which most members live goes on, or they make all their
+/// steps. Of its members those count that knew of it.
+inline void judge_that_most_go_on(const SimulatedProcesses& processes, std::ostream& wrong) {
+  using Fate = SimulatedProcess::Fate;
+  const World* last = nullptr;
+  bool goes_on = false;
+  for (const auto& [who, process] : processes) {
+    const World& world = process.membership->world();
+    last = process.is_member() && (last == nullptr || world.epoch > last->epoch) ? &world : last;
+    goes_on = goes_on || process.fate == Fate::finished || (process.lives() && process.is_member());
+  }
+  const auto is_left = [&](Id who) {
+    const SimulatedProcess& process = processes.at(who);
+    return process.fate != Fate::killed && process.fate != Fate::lost && process.fate != Fate::stopped &&
+           process.membership->epoch_entered() == last->epoch;
+  };
+  if (!goes_on && last != nullptr &&
+      2 * std::ranges::count_if(last->members, is_left) > static_cast<std::ptrdiff_t>(last->members.size())) {
+    wrong << "most of epoch " << last->epoch << " are left, and all gave up; ";
   }
 }
 

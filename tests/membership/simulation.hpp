@@ -59,6 +59,11 @@ class Simulation {
       judge_that_steps_go_on(processes_, before, wrong_);
       judge(processes_, spares_, joins_, static_cast<std::size_t>(faults_.processes), wrong_);
     }
+    if (!faults_.follow_ups && faults_.pauses + faults_.partitions + faults_.isolations + faults_.resets +
+                                       faults_.broken_links + faults_.frozen_hosts ==
+                                   0) {
+      judge_that_most_go_on(processes_, wrong_);
+    }
     const int uncertain = faults_.pauses + faults_.broken_links + faults_.partitions + faults_.frozen_hosts +
                           faults_.lost_hosts + faults_.stops + faults_.isolations;
     if (uncertain == 0 && !faults_.follow_ups && faults_.longest < 3000 && !links_.may_lose_one()) {
@@ -171,12 +176,21 @@ class Simulation {
     return ids;
   }
 
+  // Keeps some that live from others for a while.
+  [[nodiscard]] static bool disturbs(Fault::Kind kind) {
+    using Kind = Fault::Kind;
+    return kind != Kind::death && kind != Kind::machine && kind != Kind::lost_host && kind != Kind::stop &&
+           kind != Kind::join;
+  }
+
   void strike(const Fault& fault) {
     const std::vector<Id> ids = running();
     if (ids.empty()) {
       return;
     }
-    disturbed_until_ = std::max(disturbed_until_, now_ + fault.length);
+    if (disturbs(fault.kind)) {
+      disturbed_until_ = std::max(disturbed_until_, now_ + fault.length);
+    }
     const auto any = [&] { return ids[static_cast<std::size_t>(draw(0, static_cast<int>(ids.size()) - 1))]; };
     switch (fault.kind) {
       case Fault::Kind::death:
@@ -376,7 +390,8 @@ class Simulation {
       }
     }
     if (membership.hopeless()) {
-      judge_that_it_may_give_up(processes_, who, truth_.last_epoch(), now_ < disturbed_until_ + 12'000, wrong_);
+      judge_that_it_may_give_up(processes_, who, truth_.last_epoch(), now_ < disturbed_until_ + 12'000,
+                                !faults_.ends_say_no_epoch, wrong_);
       leave(who, process, Process::Fate::gave_up);
     } else if (membership.expelled() && (faults_.finishes || faults_.spares + faults_.joins > 0)) {
       leave(who, process, Process::Fate::expelled);
