@@ -150,15 +150,35 @@ inline void judge_that_most_go_on(const SimulatedProcesses& processes, std::ostr
   }
 }
 
-/// Where no process was silent while others ran, none that lives was left out.
-inline void judge_that_nobody_is_lost(const SimulatedProcesses& processes, std::ostream& wrong) {
+/// Where all that live run, only ends of links that are down for long are lost, one for each link. Both ends may give
+/// up where a third one ends: neither is then enough. Whom nobody else can reach is not waited for (docs/elastic.md: it
+/// is suspected at once), as one of two whose link is not mended within a second. `may_lose(who)`: a link of it was
+/// down for long.
+template <typename MayLose>
+void judge_who_is_lost(const SimulatedProcesses& processes, const MayLose& may_lose, int broken, std::ostream& wrong) {
   using Fate = SimulatedProcess::Fate;
+  int left_out = 0;
   for (const auto& [who, process] : processes) {
-    if (process.fate == Fate::expelled || process.fate == Fate::gave_up ||
-        (process.lives() && process.membership->expelled())) {
-      wrong << "process " << who << " is healthy, and was left out; ";
+    const bool expelled = process.membership->expelled();
+    left_out += expelled ? 1 : 0;
+    const bool lost = expelled || (process.fate == Fate::gave_up && !process.was_alone);
+    if (lost && !process.was_cut_off && !may_lose(who)) {
+      wrong << "process " << who << " is lost, and no link of it was down for long; ";
     }
   }
+  if (left_out > broken) {
+    wrong << left_out << " processes are left out, and " << broken << " links broke; ";
+  }
+}
+
+/// Whether a member that lives is in a later world than `who`, with it, and can tell it so.
+inline bool may_be_told(const SimulatedProcesses& processes, Id who) {
+  const std::uint32_t epoch = processes.at(who).membership->world().epoch;
+  return std::ranges::any_of(processes, [&](const auto& one) {
+    const Membership& membership = *one.second.membership;
+    return one.second.lives() && one.second.is_member() && membership.world().epoch > epoch &&
+           std::ranges::binary_search(membership.world().members, who);
+  });
 }
 
 /// Nobody is left of the last world, whose members have all ended, none since it was left out.

@@ -66,19 +66,10 @@ class Simulation {
     }
     const int uncertain = faults_.pauses + faults_.broken_links + faults_.partitions + faults_.frozen_hosts +
                           faults_.lost_hosts + faults_.stops + faults_.isolations;
-    if (uncertain == 0 && !faults_.follow_ups && faults_.longest < 3000 && !links_.may_lose_one()) {
-      judge_that_nobody_is_lost(processes_, wrong_);
-    }
-    // One that ended in a later world may have taken with it what others would have to know of that world.
-    const auto left_out = std::ranges::count_if(processes_, [](const auto& one) {
-      const Membership& membership = *one.second.membership;
-      return membership.expelled() || (one.second.fate == Process::Fate::gave_up && !membership.went_on());
-    });
-    // Of two that do not hear each other none may be enough once a third one has ended.
     const int broken = faults_.resets + faults_.broken_links;
-    const int may_go = broken > 0 ? broken + faults_.deaths + faults_.machines : 0;
-    if (uncertain == faults_.broken_links && !faults_.follow_ups && faults_.processes > 2 && left_out > may_go) {
-      wrong_ << left_out << " processes are lost to " << broken << " broken links; ";
+    if (uncertain == faults_.broken_links && !faults_.follow_ups) {
+      judge_who_is_lost(
+          processes_, [&](Id who) { return links_.may_lose(who); }, broken, wrong_);
     }
     return wrong_.str();
   }
@@ -392,6 +383,8 @@ class Simulation {
     if (membership.hopeless()) {
       judge_that_it_may_give_up(processes_, who, truth_.last_epoch(), now_ < disturbed_until_ + 12'000,
                                 !faults_.ends_say_no_epoch, wrong_);
+      const bool out_of_reach = faults_.resets + faults_.broken_links > 0 || !may_be_told(processes_, who);
+      process.was_alone = membership.went_on().has_value() && out_of_reach;
       leave(who, process, Process::Fate::gave_up);
     } else if (membership.expelled() && (faults_.finishes || faults_.spares + faults_.joins > 0)) {
       leave(who, process, Process::Fate::expelled);
@@ -498,6 +491,7 @@ class Simulation {
       process.at = decision.delivered;
       ++taken_in_;
     }
+    note_who_is_cut_off(decision.world);
     judge_steps(processes_, who, decision, wrong_);
     while (process.at < decision.delivered) {
       deliver(who, process, process.at + 1);
@@ -505,6 +499,16 @@ class Simulation {
     truth_.enter(who, process, decision);
     process.works_until = now_ + draw(1, 50);
     confirm_last(process);
+  }
+
+  void note_who_is_cut_off(const World& next) {
+    for (auto& [who, process] : processes_) {
+      const bool is_out = process.is_member() && process.membership->world().epoch < next.epoch &&
+                          !std::binary_search(next.members.begin(), next.members.end(), who);
+      process.was_cut_off |= is_out && std::ranges::all_of(next.members, [&](Id member) {
+                               return !processes_.at(member).lives() || links_.were_apart(who, member, now_);
+                             });
+    }
   }
 
   // At the end of a job, before a checkpoint: anywhere.
