@@ -42,5 +42,22 @@ TEST(MembershipLinks, WhomOthersHearIsWaitedForThoughTwoOfItsLinksAreDown) {
   }
 }
 
+// Of two the one link is all there is. Tried by hand, red: a way that is cut is always waited for.
+TEST(MembershipLinks, WhomNobodyElseHearsIsNotWaitedFor) {
+  for (const Id others : {1U, 2U, 4U}) {
+    Hands hands(static_cast<int>(others) + 1);
+    std::set<Link> down;
+    std::vector<Id> left;
+    for (Id who = 0; who < others; ++who) {
+      down.insert({who, others});
+      left.push_back(who);
+    }
+    pass_without(hands, 1100, down);
+    cut(hands, down);
+    pass_without(hands, 100, down);
+    EXPECT_EQ(members(hands[0]), left);
+  }
+}
+
 }  // namespace
 }  // namespace gradwire::membership
