@@ -47,13 +47,13 @@ bool Membership::unheard(Id who, Time now) const {
   return who != self_ && !ended(who) && (cut_.contains(who) || quiet(who, now));
 }
 
-// Nobody waits for a silent process, or for its ballot. If only one link is broken, others still hear the process, so
-// that it gets as long as one that says nothing.
+// Nobody waits for a silent process, or for its ballot. Whom another member still hears is none before it has been
+// silent here for `silent_after`, however many links of it are broken.
 bool Membership::silent(Id who, Time now) const {
   if (!unheard(who, now)) {
     return false;
   }
-  return quiet(who, now) || std::ranges::all_of(world_.members, [&](Id other) {
+  return now - heard_.at(who) >= settings_.silent_after || std::ranges::all_of(world_.members, [&](Id other) {
            const auto doubts = doubts_.find(other);
            return other == self_ || other == who || ended(other) || unheard(other, now) ||
                   (doubts != doubts_.end() && doubts->second.contains(who));

@@ -15,7 +15,8 @@ namespace gradwire::membership {
 /// What was delivered and confirmed so far, by anybody.
 class SimulatedTruth {
  public:
-  explicit SimulatedTruth(std::ostream& wrong) : wrong_(wrong) {}
+  /// `ends_name_worlds`: the end of a process says which world it had entered.
+  SimulatedTruth(std::ostream& wrong, bool ends_name_worlds) : wrong_(wrong), ends_name_worlds_(ends_name_worlds) {}
 
   /// Never do two worlds deliver that have decided differently.
   void deliver(Id who, const World& world) {
@@ -25,9 +26,13 @@ class SimulatedTruth {
     }
   }
 
-  /// What was confirmed counts in all later worlds.
+  /// What was confirmed counts in all later worlds. A world that somebody entered is the only one of its number, unless
+  /// those who entered it may have ended without a word of it.
   void enter(Id who, const SimulatedProcess& process, const Decision& decision) {
-    entered_.try_emplace(decision.world.epoch, decision);
+    const Decision& first = entered_.try_emplace(decision.world.epoch, decision).first->second;
+    if (first != decision && ends_name_worlds_) {
+      wrong_ << "process " << who << " enters another world of epoch " << decision.world.epoch << "; ";
+    }
     for (const auto& [epoch, step] : confirmed_in_) {
       if (epoch < decision.world.epoch && decision.delivered < step) {
         wrong_ << "process " << who << " goes on in epoch " << decision.world.epoch << " behind step "
@@ -69,19 +74,48 @@ class SimulatedTruth {
   }
 
   std::ostream& wrong_;
+  const bool ends_name_worlds_;
   std::map<std::uint32_t, World> delivering_;
   std::map<std::uint32_t, Decision> entered_;            // by a member
   std::map<std::uint32_t, std::uint64_t> confirmed_in_;  // by the epoch of who asked
   std::map<std::uint64_t, std::uint32_t> confirmed_;     // step: result
 };
 
-/// A process gives up only where those that live are too few, or a later world exists. `disturbed`: links or pauses may
-/// keep it from those that live.
+/// Who goes on with a decision has delivered no step beyond it. Who has not come so far has delivered one at most: that
+/// which all had told it that they hold.
+inline void judge_steps(const SimulatedProcesses& processes, Id who, const Decision& decision, std::ostream& wrong) {
+  const std::uint64_t at = processes.at(who).at;
+  if (at > decision.delivered) {
+    wrong << "process " << who << " goes on in epoch " << decision.world.epoch << " behind step " << decision.delivered
+          << ", and has delivered step " << at << "; ";
+  }
+  for (const auto& [other, process] : processes) {
+    if (process.membership->epoch_entered() < decision.world.epoch && process.at > decision.delivered + 1) {
+      wrong << "process " << other << " has delivered step " << process.at << ", and epoch " << decision.world.epoch
+            << " begins behind step " << decision.delivered << "; ";
+    }
+  }
+}
+
+/// Steps go on once no more faults come: `before` says where each process was then.
+inline void judge_that_steps_go_on(const SimulatedProcesses& processes, const std::map<Id, std::uint64_t>& before,
+                                   std::ostream& wrong) {
+  for (const auto& [who, process] : processes) {
+    if (process.lives() && process.is_member() && process.at <= before.at(who)) {
+      wrong << "process " << who << " makes no steps any more, at step " << process.at << "; ";
+    }
+  }
+}
+
+/// A process gives up only where those that live are too few, or a later world exists of which only those who ended
+/// could tell it. `disturbed`: links or pauses may keep it from those that live. `ends_name_worlds`: else those that
+/// are left cannot know that all others have ended in this world.
 inline void judge_that_it_may_give_up(const SimulatedProcesses& processes, Id who, std::uint32_t last_epoch,
-                                      bool disturbed, std::ostream& wrong) {
-  const World& world = processes.at(who).membership->world();
+                                      bool disturbed, bool ends_name_worlds, std::ostream& wrong) {
+  const Membership& membership = *processes.at(who).membership;
+  const World& world = membership.world();
   std::size_t alive = 0;
-  bool all = true;
+  bool all = ends_name_worlds;
   for (const Id member : world.members) {
     const SimulatedProcess& process = processes.at(member);
     alive += process.lives() ? 1 : 0;
@@ -89,20 +123,62 @@ inline void judge_that_it_may_give_up(const SimulatedProcesses& processes, Id wh
   }
   const bool enough = all || 2 * alive > world.members.size() ||
                       (2 * alive == world.members.size() && processes.at(world.members.front()).lives());
-  if (last_epoch <= world.epoch && enough && !disturbed) {
+  if (last_epoch <= world.epoch && !membership.went_on() && enough && !disturbed) {
     wrong << "process " << who << " gives up in epoch " << world.epoch << ", though a quorum lives; ";
   }
 }
 
-/// Where no process was silent while others ran, none that lives was left out.
-inline void judge_that_nobody_is_lost(const SimulatedProcesses& processes, std::ostream& wrong) {
+/// Where all links work and all that live run, a world of which most members live goes on, or they make all their
+/// steps. Of its members those count that knew of it.
+inline void judge_that_most_go_on(const SimulatedProcesses& processes, std::ostream& wrong) {
   using Fate = SimulatedProcess::Fate;
+  const World* last = nullptr;
+  bool goes_on = false;
   for (const auto& [who, process] : processes) {
-    if (process.fate == Fate::expelled || process.fate == Fate::gave_up ||
-        (process.lives() && process.membership->expelled())) {
-      wrong << "process " << who << " is healthy, and was left out; ";
+    const World& world = process.membership->world();
+    last = process.is_member() && (last == nullptr || world.epoch > last->epoch) ? &world : last;
+    goes_on = goes_on || process.fate == Fate::finished || (process.lives() && process.is_member());
+  }
+  const auto is_left = [&](Id who) {
+    const SimulatedProcess& process = processes.at(who);
+    return process.fate != Fate::killed && process.fate != Fate::lost && process.fate != Fate::stopped &&
+           process.membership->epoch_entered() == last->epoch;
+  };
+  if (!goes_on && last != nullptr &&
+      2 * std::ranges::count_if(last->members, is_left) > static_cast<std::ptrdiff_t>(last->members.size())) {
+    wrong << "most of epoch " << last->epoch << " are left, and all gave up; ";
+  }
+}
+
+/// Where all that live run, only ends of links that are down for long are lost, one for each link. Both ends may give
+/// up where a third one ends: neither is then enough. Whom nobody else can reach is not waited for (docs/elastic.md: it
+/// is suspected at once), as one of two whose link is not mended within a second. `may_lose(who)`: a link of it was
+/// down for long.
+template <typename MayLose>
+void judge_who_is_lost(const SimulatedProcesses& processes, const MayLose& may_lose, int broken, std::ostream& wrong) {
+  using Fate = SimulatedProcess::Fate;
+  int left_out = 0;
+  for (const auto& [who, process] : processes) {
+    const bool expelled = process.membership->expelled();
+    left_out += expelled ? 1 : 0;
+    const bool lost = expelled || (process.fate == Fate::gave_up && !process.was_alone);
+    if (lost && !process.was_cut_off && !may_lose(who)) {
+      wrong << "process " << who << " is lost, and no link of it was down for long; ";
     }
   }
+  if (left_out > broken) {
+    wrong << left_out << " processes are left out, and " << broken << " links broke; ";
+  }
+}
+
+/// Whether a member that lives is in a later world than `who`, with it, and can tell it so.
+inline bool may_be_told(const SimulatedProcesses& processes, Id who) {
+  const std::uint32_t epoch = processes.at(who).membership->world().epoch;
+  return std::ranges::any_of(processes, [&](const auto& one) {
+    const Membership& membership = *one.second.membership;
+    return one.second.lives() && one.second.is_member() && membership.world().epoch > epoch &&
+           std::ranges::binary_search(membership.world().members, who);
+  });
 }
 
 /// Nobody is left of the last world, whose members have all ended, none since it was left out.
@@ -162,6 +238,11 @@ inline void judge(SimulatedProcesses& processes, const std::set<Id>& spares, con
   }
   judge_results(processes, wrong);
   if (first == nullptr) {
+    for (const auto& [who, process] : processes) {
+      if (process.lives() && !process.membership->expelled()) {
+        wrong << "process " << who << " waits, though nobody is left; ";
+      }
+    }
     return judge_the_end(processes, wrong);
   }
   const std::vector<Id>& members = first->membership->world().members;

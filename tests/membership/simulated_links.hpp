@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,12 +19,16 @@ class SimulatedLinks {
   static constexpr int kForEver = 1'000'000;
   static constexpr int kFlipsEnd = 20'000;
   static constexpr int kMendedUnheard = 1000;  // in which a connection is made anew
+  static constexpr int kSuspected = 2500;      // `silent_after`, less what a sign of life takes
 
   /// `flips`: now and then bits of a message do.
   SimulatedLinks(std::mt19937& random, bool flips) : random_(random), flips_(flips) {}
 
   /// Nothing passes for so long; what was sent meanwhile arrives then.
   void cut(Id a, Id b, int now, int length, bool one_way = false) {
+    if (length > kSuspected) {
+      may_lose_.insert({a, b});
+    }
     links_[{a, b}].broken_until = std::max(links_[{a, b}].broken_until, now + length);
     if (one_way) {
       return;
@@ -35,11 +40,14 @@ class SimulatedLinks {
   /// `forgets`: some of what `a` and `b` send is lost.
   void reset(Id a, Id b, int now, int length, bool one_way, bool forgets) {
     cut(a, b, now, length, one_way);
-    meet(a, b, now, length, forgets);
+    if (forgets && length > kMendedUnheard) {
+      may_lose_.insert({a, b});
+    }
     const int first = kMendedUnheard + draw(0, 200);
     if (length <= first) {
       return;
     }
+    apart_until_[std::minmax(a, b)] = std::max(apart_until_[std::minmax(a, b)], now + length);
     tell(now + first, a, {b, Lost{}});
     mend(now + length, a, b);
     if (!one_way) {
@@ -54,9 +62,17 @@ class SimulatedLinks {
     }
   }
 
-  /// Whether one end of a link may have to go: two links of one process were reset at once, or soon one after the
-  /// other, one of them for long; or a part of a step was lost.
-  [[nodiscard]] bool may_lose_one() const { return may_lose_one_; }
+  /// Whether a link of `who` was down for about as long as makes it silent, or a part of a step was lost there: then
+  /// one end of that link may have to go.
+  [[nodiscard]] bool may_lose(Id who) const { return may_lose_.contains(who); }
+
+  /// Whether the link of `a` and `b` was reset for so long that its ends are told, and was not mended before the time
+  /// that an agreement takes.
+  [[nodiscard]] bool were_apart(Id a, Id b, int now) const {
+    constexpr int kAgreed = 1000;
+    const auto found = apart_until_.find(std::minmax(a, b));
+    return found != apart_until_.end() && now < found->second + kAgreed;
+  }
 
   void tell(int at, Id to, Packet what) { packets_[at].emplace_back(to, std::move(what)); }
 
@@ -107,23 +123,9 @@ class SimulatedLinks {
     int forgets_until = 0;
   };
 
-  struct Reset {
-    Id a, b;
-    int until, length;
-  };
-
   static bool is_sent(const Packet& packet) {
     return std::holds_alternative<Message>(packet.what) || std::holds_alternative<Part>(packet.what) ||
            std::holds_alternative<Damaged>(packet.what);
-  }
-  void meet(Id a, Id b, int now, int length, bool forgets) {
-    may_lose_one_ |= forgets && length > kMendedUnheard;
-    constexpr int kSoon = 1000;
-    for (const Reset& other : resets_) {
-      const bool shared = a == other.a || a == other.b || b == other.a || b == other.b;
-      may_lose_one_ |= shared && now < other.until + kSoon && std::max(length, other.length) > kMendedUnheard;
-    }
-    resets_.push_back({a, b, now + length, length});
   }
   void mend(int at, Id who, Id other) { tell(at, who, {other, Back{}}); }
   void forget(Id from, Id to, int until) {
@@ -141,8 +143,8 @@ class SimulatedLinks {
   const bool flips_;
   std::map<std::pair<Id, Id>, Link> links_;
   std::map<int, Arrivals> packets_;
-  std::vector<Reset> resets_;
-  bool may_lose_one_ = false;
+  std::map<std::pair<Id, Id>, int> apart_until_;  // by the lower one
+  std::set<Id> may_lose_;
 };
 
 }  // namespace gradwire::membership

@@ -40,6 +40,8 @@ struct SimulatedProcess {
 
   std::unique_ptr<Membership> membership;
   Fate fate = Fate::lives;
+  bool was_alone = false;    // it gave up where nobody of a later world could tell it of that
+  bool was_cut_off = false;  // from all that went on without it
   int paused_until = 0;
   int clock = 0;         // what its clock shows beside the simulation's
   int works_until = -1;  // then it sends its part of the next step; -1: it has
