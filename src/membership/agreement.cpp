@@ -283,7 +283,7 @@ void Membership::decide(const Decision& decision, Time now) {
   for (const auto& [who, end] : std::map<Id, Ended>(ended_)) {  // who ended after the world was chosen
     hear_of_end(end, now);
   }
-  if (!untold_.empty() && !agreeing_) {
+  if (!joiners_not_notified_.empty() && !agreeing_) {
     send_all(message(Message::Kind::beat));  // so that all soon know of all
   }
   tell_joiners();
@@ -291,7 +291,7 @@ void Membership::decide(const Decision& decision, Time now) {
 
 void Membership::note_who_comes_and_goes(const Decision& decision, Time now) {
   // A process that joins is told once all that were in know of it: nobody asks it what was decided.
-  untold_.clear();
+  joiners_not_notified_.clear();
   to_hear_.clear();
   if (std::max(delivered_, decision.delivered) > entered_) {
     fresh_.clear();
@@ -305,7 +305,7 @@ void Membership::note_who_comes_and_goes(const Decision& decision, Time now) {
     if (!member(who)) {
       fresh_.insert(who);
       if (!joins) {
-        untold_.insert(who);
+        joiners_not_notified_.insert(who);
       }
     } else if (who != self_) {
       to_hear_.insert(who);

@@ -56,7 +56,7 @@ void Membership::send(Id to, Message message) { messages_.push_back({to, std::mo
 
 void Membership::send_all(const Message& message) {
   for (const Id who : world_.members) {
-    if (who != self_ && !ended(who) && !untold_.contains(who)) {
+    if (who != self_ && !ended(who) && !joiners_not_notified_.contains(who)) {
       send(who, message);
     }
   }
@@ -194,8 +194,8 @@ void Membership::receive(const Message& message, Time clock) {
   } else if (message.kind == Message::Kind::decided) {
     receive_decided(message, now);
   } else if (message.epoch < world_.epoch) {
-    if (latest_ &&
-        !untold_.contains(message.from)) {  // a member of this world is one epoch behind at most, others are out
+    if (latest_ && !joiners_not_notified_.contains(
+                       message.from)) {  // a member of this world is one epoch behind at most, others are out
       Message told = this->message(Message::Kind::decided);
       told.decision = latest_;
       send(message.from, std::move(told));
@@ -287,7 +287,7 @@ void Membership::tick(Time clock) {
     beaten_ = now;
     if (agreeing_) {
       send_all(suspicion(now));
-    } else if (!untold_.empty() || in_epoch_.size() + 1 < world_.members.size()) {
+    } else if (!joiners_not_notified_.empty() || in_epoch_.size() + 1 < world_.members.size()) {
       send_all(message(Message::Kind::beat));  // until all are known to be here
     } else {
       for (const Id who : watchers()) {

@@ -252,7 +252,7 @@ class Membership {
   Ids missed_by_;                             // cannot hear this process, or a step of theirs waited for it
   Ids distrusted_;                            // said what they cannot have said
   Ids in_epoch_;                              // have been heard in this epoch
-  Ids untold_;                                // joined and do not know it yet
+  Ids joiners_not_notified_;                  // joined and do not know it yet
   Ids to_hear_;                               // before they are told
   Ids fresh_;                                 // joined, and no step was delivered since
   std::uint64_t entered_ = 0;                 // delivered when this epoch began

@@ -113,8 +113,8 @@ bool Membership::alone() const {
 // The lowest member begins it. A step was delivered before, so that each change is worth one, and all hold the same.
 void Membership::grow(Time now) {
   const std::size_t size = world_.members.size();
-  if (agreeing_ || world_.members.front() != self_ || delivered_ == entered_ || !fresh_.empty() || !untold_.empty() ||
-      in_epoch_.size() + 1 < size) {
+  if (agreeing_ || world_.members.front() != self_ || delivered_ == entered_ || !fresh_.empty() ||
+      !joiners_not_notified_.empty() || in_epoch_.size() + 1 < size) {
     return;
   }
   if (std::ranges::any_of(let_in_, [&](Id who) { return may_come(who, size, now); })) {
@@ -162,14 +162,14 @@ void Membership::say_that_it_waits(Time now) {
 }
 
 void Membership::tell_joiners() {
-  if (untold_.empty() || expelled_ || !latest_) {
+  if (joiners_not_notified_.empty() || expelled_ || !latest_) {
     return;
   }
   const bool all = std::ranges::all_of(to_hear_, [&](Id who) { return ended(who) || in_epoch_.contains(who); });
   if (all) {
     Message said = message(Message::Kind::decided);
     said.decision = latest_;
-    for (const Id who : std::exchange(untold_, {})) {
+    for (const Id who : std::exchange(joiners_not_notified_, {})) {
       send(who, said);
     }
   }
