@@ -224,7 +224,7 @@ TEST(AutoCodec, BucketsTravelInTheChunkThatWasChosen) {
   std::vector<std::vector<float>> results;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     session::BucketRunner runner(transport, {});
-    runner.agree(plan, false, 0, "");
+    runner.agree(plan, false, 0, "", "");
     for (const auto& [chunk, messages] : {std::pair(64ULL << 10, 32U), {256ULL << 10, 8U}}) {
       std::vector<float> values(kCount);
       for (std::uint64_t i = 0; i < kCount; ++i) {
@@ -255,7 +255,7 @@ TEST(AutoCodec, SwitchesOfCodecConserveTheSum) {
     run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
       const plan::Plan plan = one_bucket_plan(world, kCount, ErrorFeedback::on);
       session::BucketRunner runner(transport, {.reduction = Reduction::sum});
-      runner.agree(plan, false, 0, "");
+      runner.agree(plan, false, 0, "", "");
       std::mt19937 random(seed);  // alike on every rank
       std::vector<double> wanted(kCount);
       std::vector<double> got(kCount);
@@ -294,7 +294,7 @@ TEST(AutoCodec, EncodersAreSampled) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     const plan::Plan plan = one_bucket_plan(2, kCount, ErrorFeedback::automatic);
     session::BucketRunner runner(transport, {});
-    runner.agree(plan, false, 0, "");
+    runner.agree(plan, false, 0, "", "");
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     std::vector<float> values(kCount);

@@ -126,7 +126,7 @@ Trials trials_of(const std::vector<std::uint64_t>& counts, session::StepsAhead s
   Trials trials;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     session::BucketRunner runner(std::make_shared<InCallTransport>(transport), {});
-    runner.agree(plan, steps.weighted, 0, "");
+    runner.agree(plan, steps.weighted, 0, "", "");
     MadeUpProbes probes(*static_cast<session::Runner&>(runner).probes(), soon);
     (void)session::calibrate(runner, probes, plan, steps, Link::parse("1Gbit/s,50us"), {});
     if (transport->rank() == 0) {
@@ -172,7 +172,7 @@ TEST(AutoTrials, AreMadeAsAsked) {
     const auto transport = std::make_shared<InCallTransport>(inner);
     session::BucketRunner bucket_runner(transport, {});
     session::Runner& runner = bucket_runner;
-    runner.agree(plan, false, 0, "");
+    runner.agree(plan, false, 0, "", "");
     std::vector<float> values(kSmall, 3);
     const auto make = [&](By by, bool weighted) {
       std::fill(values.begin(), values.end(), static_cast<float>(2 * inner->rank()));
@@ -201,7 +201,7 @@ TEST(AutoTrials, OfWhatIsFarSlowerWaitForStepsOfThisProcess) {
   };
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     session::BucketRunner runner(transport, {});
-    runner.agree(plan, false, 0, "");
+    runner.agree(plan, false, 0, "", "");
     MadeUpProbes probes(*static_cast<session::Runner&>(runner).probes(), seconds);
     for (const bool loads : {false, true}) {
       session::AutoCodec chooser(runner, probes, plan, bf16_or_dense());
