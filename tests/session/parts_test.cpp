@@ -130,15 +130,17 @@ TEST(Parts, RanksWithOtherPartsAreToldWhichOnes) {
     add_all(session, gradients);
     step(session, gradients, 0);
   });
+  bool mismatch = false;  // the first rank to see it ends the session of the others
   for (const auto& error : errors) {
     ASSERT_TRUE(error);
     try {
       std::rethrow_exception(error);
     } catch (const Error& e) {
-      EXPECT_EQ(e.code(), ErrorCode::mismatch);
+      mismatch |= e.code() == ErrorCode::mismatch;
       EXPECT_THAT(e.what(), HasSubstr("parts: rank 0 has counter, rank 1 has comparer, counter"));
     }
   }
+  EXPECT_TRUE(mismatch);
 }
 
 TEST(Parts, AMakerThatReturnsNullMakesNoPart) {

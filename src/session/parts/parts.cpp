@@ -6,8 +6,8 @@
 namespace gradwire::session {
 
 const PartTable& standard_parts() {
-  static const PartTable table{make_scales};
-  return table;
+  static const auto* const table = new PartTable{make_scales};  // never destroyed: sessions are made at exit, too
+  return *table;
 }
 
 void Parts::make(const PartInputs& inputs, StepComparison& comparison) {
