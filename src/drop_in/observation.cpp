@@ -1,6 +1,6 @@
 #include "drop_in/observation.hpp"
 
-#include <time.h>
+#include <time.h>  // NOLINT(modernize-deprecated-headers): POSIX clocks
 
 #include <algorithm>
 #include <bit>
