@@ -84,7 +84,7 @@ Session::State::~State() {
 }
 
 // A process that ends with status 0 says that its steps count.
-void Session::State::end_among_others(const std::optional<Error>& why) noexcept {
+void Session::State::end_among_others(const std::optional<Error>& why) const noexcept {
   if (why) {
     return elastic->deny_success(*why);
   }

@@ -167,7 +167,7 @@ struct Session::State final : private session::Progress::Work {
   // Of a session over Processes: what may replace the state.
   [[nodiscard]] static std::unique_ptr<State> over_processes(std::shared_ptr<Processes> processes,
                                                              session::MakeRunner make, const Policy& policy,
-                                                             const SessionOptions& options);
+                                                             const SessionOptions& given);
   // `elastic` is moved from only where the call returns.
   [[nodiscard]] static std::unique_ptr<State> in_world(
       std::unique_ptr<session::Elastic>&& elastic, const Policy& policy, const SessionOptions& options,
@@ -240,7 +240,7 @@ struct Session::State final : private session::Progress::Work {
   // The others need not wait for this rank.
   [[noreturn]] void leave(const Error& error);
   /// Of a session that ends; `why` it does in the middle of a step.
-  void end_among_others(const std::optional<Error>& why) noexcept;
+  void end_among_others(const std::optional<Error>& why) const noexcept;
   /// From here on this state is of a session over Processes.
   void adopt(std::unique_ptr<session::Elastic>&& made);
   /// This process takes no part in the job any more: by leave() or abort().
