@@ -7,73 +7,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <future>
 #include <map>
 #include <random>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cli/registrations.hpp"
 #include "drop_in/mpi_job.hpp"
+#include "registered_ranks.hpp"
 #include "transport/tcp/tcp_registration.hpp"
 #include "transport/tcp/tcp_report_end.hpp"
 
 namespace gradwire::cli {
 namespace {
 
-using drop_in::Registration;
-using drop_in::RegistrationAnswer;
-using drop_in::RegistrationSettings;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Kind = RegistrationAnswer::Kind;
-using std::chrono::milliseconds;
-namespace tcp = transport::tcp;
-
-constexpr milliseconds kUsual{150};
-constexpr milliseconds kLong{20'000};  // longer than any test here
-
-Registrations::Options options(milliseconds usual, milliseconds longest = kLong) {
-  return {.patience = {.usual = usual, .longest = longest}, .on_loopback = true};
-}
-
-RegistrationSettings settings(const std::string& server, const std::string& job = "job", int rank = -1) {
-  RegistrationSettings settings;
-  settings.server = server;
-  settings.job = job;
-  settings.launched_rank = rank;
-  return settings;
-}
-
-// Ranks `from` to `end` of a world of `size`, each in a thread.
-std::vector<std::future<RegistrationAnswer>> ask_all(const std::string& server, const std::string& job, int from,
-                                                     int end, int size) {
-  std::vector<std::future<RegistrationAnswer>> answers;
-  for (int rank = from; rank < end; ++rank) {
-    answers.push_back(std::async(std::launch::async, [=] {
-      Registration one(settings(server, job, rank));
-      one.begin();
-      return one.ask(rank, size);
-    }));
-  }
-  return answers;
-}
-
-// By TCP alone, as from another host.
-std::string without_local(const std::string& server) {
-  auto address = tcp::RegistrationAddress::from_text(server).value();
-  address.local.clear();
-  return address.to_text();
-}
-
-tcp::Socket connect_to(const std::string& server) {
-  int code = 0;
-  return tcp::begin_connecting_locally(tcp::RegistrationAddress::from_text(server)->local, code);
-}
 
 TEST(Registration, AllRanksThatAskAreAll) {
   const Registrations server(options(kLong));
@@ -249,135 +201,6 @@ TEST(Registration, AfterANewStartTheOldTokenIsWorthNothing) {
   EXPECT_NE(server.variable(), before);
   for (auto& answer : ask_all(server.variable(), "job", 0, 2, 2)) {
     EXPECT_EQ(answer.get().kind, Kind::all);
-  }
-}
-
-// A machine may have no IPv4.
-std::string loopback() { return tcp::addresses_for("", true).front(); }
-
-TEST(Registration, AServerThatHasGoneIsUnreachableAtOnce) {
-  auto server = std::make_unique<Registrations>(options(kLong));
-  const std::string variable = server->variable();
-  Registration begun(settings(variable));
-  begun.begin();
-  auto waiting = ask_all(variable, "job", 1, 2, 2);
-  EXPECT_EQ(waiting[0].wait_for(kUsual), std::future_status::timeout);
-  server.reset();
-  const auto begin = tcp::Clock::now();
-  const RegistrationAnswer answer = begun.ask(0, 2);
-  EXPECT_EQ(answer.kind, Kind::unreachable);
-  EXPECT_THAT(answer.why, HasSubstr(loopback() + " port "));
-  EXPECT_THAT(answer.why, HasSubstr("Connection refused"));
-  EXPECT_EQ(waiting[0].get().kind, Kind::unreachable);
-  EXPECT_LT(tcp::Clock::now() - begin, std::chrono::seconds(10));
-}
-
-// A listener whose queue is full takes no connection and refuses none, as behind a firewall that drops.
-TEST(Registration, AnAddressThatDoesNotAnswerTakesABoundedTime) {
-  std::string why;
-  const tcp::Listener deaf = tcp::listen_at(loopback(), why);
-  ASSERT_TRUE(deaf.socket.valid()) << why;
-  tcp::RegistrationAddress address = tcp::RegistrationAddress::random();
-  address.places.push_back({.address = loopback(), .port = deaf.port});
-  RegistrationSettings given = settings(address.to_text());
-  given.to_connect = milliseconds(200);
-  Registration one(given);
-  const auto begin = tcp::Clock::now();
-  one.begin();
-  const RegistrationAnswer answer = one.ask(0, 2);
-  EXPECT_LT(tcp::Clock::now() - begin, std::chrono::seconds(10));
-  EXPECT_EQ(answer.kind, Kind::unreachable);
-  EXPECT_THAT(answer.why, HasSubstr(loopback() + " port " + std::to_string(deaf.port) + ": no answer"));
-  EXPECT_EQ(RegistrationSettings().to_connect, std::chrono::seconds(2));
-}
-
-// Another host may have the same address.
-TEST(Registration, AStrangerAtTheAddressIsPassedOver) {
-  const Registrations other(options(kLong));
-  const Registrations server(options(kLong));
-  auto address = tcp::RegistrationAddress::from_text(without_local(server.variable())).value();
-  const auto wrong = tcp::RegistrationAddress::from_text(other.variable()).value();
-  address.places.insert(address.places.begin(), wrong.places.begin(), wrong.places.end());
-  for (auto& answer : ask_all(address.to_text(), "job", 0, 2, 2)) {
-    const RegistrationAnswer got = answer.get();
-    EXPECT_EQ(got.kind, Kind::all) << got.why;
-  }
-  EXPECT_EQ(other.seen().begun, 0);
-}
-
-TEST(Registration, WhoDoesNotHaveTheTokenIsDropped) {
-  const Registrations server(options(kLong));
-  auto address = tcp::RegistrationAddress::from_text(server.variable()).value();
-  address.token.back() = address.token.back() == '0' ? '1' : '0';
-  RegistrationSettings given = settings(address.to_text());
-  given.to_connect = milliseconds(300);
-  Registration stranger(given);
-  stranger.begin();
-  EXPECT_EQ(stranger.ask(0, 1).kind, Kind::unreachable);
-  EXPECT_EQ(server.seen().begun, 0);
-}
-
-TEST(Registration, WhoSaysNothingIsDropped) {
-  Registrations::Options given = options(kLong);
-  given.to_speak = milliseconds(100);
-  const Registrations server(given);
-  const tcp::Socket silent = connect_to(server.variable());
-  ASSERT_TRUE(silent.valid());
-  std::byte byte{};
-  const auto begin = tcp::Clock::now();
-  EXPECT_FALSE(tcp::read_until(silent, std::span(&byte, 1), begin + kLong));
-  EXPECT_LT(tcp::Clock::now() - begin, kLong / 2) << "it was not closed";
-}
-
-// Seeded: silence, halves of letters, garbage with and without the token, letters that cannot be, crowds.
-TEST(Registration, NobodyWhoConnectsHoldsUpAnother) {
-  Registrations::Options given = options(kLong);
-  given.to_speak = milliseconds(500);
-  const Registrations server(given);
-  const auto address = tcp::RegistrationAddress::from_text(server.variable()).value();
-  std::mt19937 random(41);
-  std::vector<tcp::Socket> held;
-  for (int i = 0; i < 600; ++i) {
-    tcp::Socket socket = connect_to(server.variable());
-    if (!socket.valid()) {
-      continue;  // the queue is full for a moment
-    }
-    tcp::RegistrationLetter letter;
-    auto bytes = std::as_writable_bytes(std::span(&letter, 1));
-    for (std::byte& byte : bytes) {
-      byte = static_cast<std::byte>(random());
-    }
-    if (i % 4 >= 2) {
-      std::copy(address.token.begin(), address.token.end(), letter.token.begin());
-      letter.version = i % 8 >= 4 ? tcp::kRegistrationVersion : letter.version;
-      letter.kind = i % 16 >= 8 ? tcp::RegistrationLetter::Kind::asks : letter.kind;
-    }
-    const std::size_t said = i % 3 == 0 ? 0 : i % 3 == 1 ? random() % bytes.size() : bytes.size();
-    static_cast<void>(::send(socket.fd(), bytes.data(), said, MSG_NOSIGNAL | MSG_DONTWAIT));
-    if (i % 5 != 0) {
-      held.push_back(std::move(socket));  // half open
-    }
-  }
-  const auto begin = tcp::Clock::now();
-  for (auto& answer : ask_all(server.variable(), "job", 0, 4, 4)) {
-    const RegistrationAnswer got = answer.get();
-    EXPECT_EQ(got.kind, Kind::all) << got.why;
-  }
-  EXPECT_LT(tcp::Clock::now() - begin, std::chrono::seconds(10));
-  EXPECT_GT(held.size(), 100U);
-}
-
-TEST(Registration, WithFewConnectionsRanksComeAgain) {
-  Registrations::Options given = options(kLong);
-  given.most_connections = 3;
-  const Registrations server(given);
-  for (auto& answer : ask_all(server.variable(), "job", 0, 3, 3)) {
-    EXPECT_EQ(answer.get().kind, Kind::all);
-  }
-  given.patience.usual = kUsual;
-  const Registrations impatient(given);
-  for (auto& answer : ask_all(impatient.variable(), "job", 0, 6, 7)) {
-    EXPECT_THAT(answer.get().missing, ::testing::Contains(6)) << "ranks that had to wait asked too late, or were named";
   }
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "elastic_deaths.hpp"
+#include "elastic_kinds.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/device/device_runner.hpp"
 #include "tests/support/error_of.hpp"

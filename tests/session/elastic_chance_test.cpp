@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "elastic_job.hpp"
+#include "elastic_kinds.hpp"
 #include "tests/support/scratch_folder.hpp"
 
 namespace gradwire::test {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "elastic_job.hpp"
+#include "elastic_kinds.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/step_share.hpp"
 

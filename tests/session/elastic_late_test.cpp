@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "elastic_job.hpp"
+#include "elastic_kinds.hpp"
 #include "tests/support/step_share.hpp"
 
 namespace gradwire::test {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "elastic_job.hpp"
+#include "elastic_kinds.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/elastic/standing.hpp"
 #include "tests/support/error_of.hpp"

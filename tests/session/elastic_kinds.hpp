@@ -1,0 +1,61 @@
+// The policies under which jobs over Processes are played, and what belongs to each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "elastic_job.hpp"
+
+namespace gradwire::test {
+
+/// Policies with weights or without, with scales, with small tensors (which would be bf16), with local steps, of which
+/// some follow others and one is put off by a skipped step, and with late gradients.
+struct Kind {
+  const char* policy;
+  bool weighted = false;
+  bool scaled = false;
+  std::optional<std::uint64_t> skips = {};
+  Nonfinite nonfinite = Nonfinite::automatic;
+  bool broadcasts = false;
+  std::optional<std::uint64_t> flushes = {};
+
+  [[nodiscard]] Plan plan() const {
+    return {.policy = policy,
+            .weighted = weighted,
+            .scaled = scaled,
+            .skips = skips,
+            .nonfinite = nonfinite,
+            .broadcasts = broadcasts,
+            .flushes = flushes};
+  }
+};
+inline const Kind kPolicies[] = {
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"exact\"\n", false},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n", true},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", false},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", true},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n", false, true},
+    {"[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\nalgorithm = \"one_shot\"\ndecay = 0.8\n", false},
+    {"[[rule]]\nmatch = \"*\"\nsync = { every = 2 }\n", true},
+    {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\nsync = { every = 2, from_step = 2 }\n", .skips = 1},
+    {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\nsync = { every = 16, offset = 13, outer = {} }\n"},
+    {.policy =
+         "[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n"
+         "sync = { every = 16, offset = 13, stagger = true, outer = { lr = 0.7, momentum = 0.9 }, from_step = 2 }\n"
+         "[bucket]\nbytes = \"24KiB\"\n"},
+    {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\nsync = { async = true, staleness = 2 }\n",
+     .weighted = true,
+     .flushes = 3},
+    {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n"
+               "sync = { async = true, staleness = 2, from_step = 1 }\n[bucket]\nbytes = \"24KiB\"\n",
+     .skips = 3,
+     .nonfinite = Nonfinite::skip},
+    {.policy = "[defaults]\ncodec = \"int4\"\n[[rule]]\nmatch = \"t0\"\ncodec = \"int8\"\nerror_feedback = \"on\"\n"
+               "sync = { async = true, staleness = 3 }\n",
+     .broadcasts = true},
+};
+inline constexpr std::size_t kFirstLate = 10;                 // before, all is reduced in its step
+inline const std::span<const Kind> kUnderStep(kPolicies, 6);  // no local steps, nothing late
+
+}  // namespace gradwire::test
