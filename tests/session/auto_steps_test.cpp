@@ -233,19 +233,22 @@ TEST_F(AutoSteps, ThatAreSmallStopBeingSoForATrialAndAreAgain) {
     constexpr int kSessions = 100;
     constexpr int kSteps = 200;
     bool tried = false, small = false;
-    // A session that measured other levels as far slower, on a busy machine, tries them after minutes: the next one.
-    for (int i = 0; i < kSessions && !tried; ++i) {
+    // On a busy machine a session may measure the other level as far slower, and tries it only after minutes, or as
+    // faster, and stays with it. Then the test takes a new session.
+    for (int i = 0; i < kSessions && !small; ++i) {
       Session session(transport, bf16_or_dense(), {.threading = Threading::serialized});
       add_all(session, gradients);
-      for (int step = 0; step < kSteps && !tried; ++step) {  // on all ranks at one step
+      bool tries = false;
+      for (int step = 0; step < kSteps && !tries; ++step) {  // on all ranks at one step
         make_step(session, gradients);
-        tried = session.statistics().all().frames_sent > 0;
+        tries = session.statistics().all().frames_sent > 0;
       }
-      for (int step = 0; step < kSteps && tried && !small; ++step) {
+      for (int step = 0; step < kSteps && tries && !small; ++step) {
         session.reset_statistics();
         make_step(session, gradients);
         small = session.statistics().all().total_seconds == 0;  // the executor's alone
       }
+      tried = tried || tries;
     }
     EXPECT_TRUE(tried) << "no step was made of frames";
     EXPECT_TRUE(small);
