@@ -60,7 +60,7 @@ struct Verdict {
   enum class Next : std::uint8_t { done, forward, raise };
   Next next = Next::forward;
   int code = MPI_SUCCESS;  // to raise
-  double cost = 0;         // seconds that the judgement took
+  double cost = 0;         // seconds that the judgement took, while observing
   // How long a forwarded call takes belongs to these; for note_seconds.
   KnownCall* known = nullptr;
   drop_in::CallClass* counted = nullptr;

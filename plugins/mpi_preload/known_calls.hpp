@@ -78,8 +78,8 @@ class KnownCalls {
   /// counted.
   KnownCall* remember(const CallKey& key, std::uint64_t bytes, const drop_in::Router::Route& route);
 
-  /// Tells `observe` of the calls after the last that it was told of, as what the timed ones took in the mean.
   using Observe = void (*)(const drop_in::CallClass& what, double seconds, std::uint64_t calls) noexcept;
+  /// Tells `observe` of the calls that it has not been told of yet, each with the mean time of those that were timed.
   void tell_unseen(Observe observe) noexcept;
   /// All of them: for when their calls are no longer made here.
   void forget() noexcept;

@@ -93,10 +93,6 @@ Verdict guarded(CommState& state, const Act& act) {
   return raise(failure);
 }
 
-}  // namespace
-
-namespace {
-
 Verdict judge_now(const Reduce& call) noexcept {
   CommState* state = find_state(call.comm);
   // Small calls on more communicators than the cache holds. Not where a call that returns a request waits for a
@@ -117,6 +113,9 @@ Verdict judge_now(const Reduce& call) noexcept {
 }  // namespace
 
 Verdict judge(const Reduce& call) noexcept {
+  if (compresses()) {
+    return judge_now(call);
+  }
   const auto begin = std::chrono::steady_clock::now();
   Verdict verdict = judge_now(call);
   verdict.cost = seconds_since(begin);
@@ -128,9 +127,10 @@ namespace {
 Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reason) {
   drop_in::Router::Route route;
   route.what = {.function = call.function, .communicator_size = state.size, .reason = reason};
-  route.lasting = true;
+  route.lasting = drop_in::lasts(reason) || reason == drop_in::Reason::nonblocking;
   const std::uint64_t bytes = bytes_of(call.count, call.type);
-  if (!compresses() && state.known.remember({call.function, call.type, call.op, call.count}, bytes, route) != nullptr) {
+  if (!compresses() && route.lasting &&
+      state.known.remember({call.function, call.type, call.op, call.count}, bytes, route) != nullptr) {
     return {};
   }
   process().ledger.add(route.what, drop_in::passed_totals(call.function, 1, bytes, state.size));
@@ -187,6 +187,9 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
   }
   try {
     if (!compresses()) {
+      if (state->lost) {
+        return {};
+      }
       const drop_in::Decision decision = drop_in::decide(describe(call, *state), state->member->settings());
       const bool dry = decision.compress && state->member->dry_run();
       return dry ? guarded(*state, [&] { return decide_and_do(call, *state); })
@@ -201,10 +204,14 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
 
 namespace {
 
-// Of a call that is known, and was forwarded. Under the communicator's mutex.
-void note_known(KnownCall& known, double seconds, double cost, std::chrono::steady_clock::time_point begin) noexcept {
+// Counts a known call that was forwarded. The caller holds the communicator's mutex.
+void note_known(KnownCall& known, double seconds, double cost) noexcept {
   add_to<std::uint64_t>(known.timed, 1);
   add_to(known.seconds, seconds);
+  if (compresses()) {
+    return;
+  }
+  const auto begin = std::chrono::steady_clock::now();
   observe_seconds(known.what, seconds, known.calls - std::exchange(known.seen, known.calls));
   if (known.what.reason == drop_in::Reason::observing) {
     known.own_left =
@@ -215,7 +222,6 @@ void note_known(KnownCall& known, double seconds, double cost, std::chrono::stea
 }  // namespace
 
 void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double seconds) noexcept {
-  const auto begin = std::chrono::steady_clock::now();
   const std::unique_ptr<drop_in::CallClass> owned(verdict.counted);
   try {
     if (owned != nullptr) {
@@ -244,7 +250,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
       return;  // and what is known of its calls with it
     }
     if (verdict.known != nullptr) {
-      note_known(*verdict.known, seconds, verdict.cost, begin);
+      note_known(*verdict.known, seconds, verdict.cost);
     }
     if (verdict.trial) {
       end_trial(*state, {verdict.result, verdict.result_count}, verdict.dtype, seconds);

@@ -316,7 +316,7 @@ AutoCall::Turn AutoCall::turn() {
     }
     // The order turns round from trial to trial, so that a machine that slows down, or caches, favour no way.
     const bool turned = (one.comparison->trials + (one.comparison->warm ? 1 : 0)) % 2 != 0;
-    return {.trial = true, .library_first = !turned};
+    return {.trial = true, .passed_first = !turned};
   }
   note(one, one.way);
   const double seconds = one.seconds(one.way);

@@ -83,7 +83,7 @@ class AutoCall {
     bool timed = false;            // measured() is to be told
     bool decided = false;          // not for the sake of a comparison
     bool trial = false;            // the call is made every way, and concluded() is to be told
-    bool library_first = true;     // in a trial; else the library's own call is the last one
+    bool passed_first = true;      // in a trial; else the library's own call is the last one
     Reason barred = Reason::none;  // why the class passes whatever would be faster
     /// So many more calls of the class go the same way and need not begin here; the caller counts down.
     std::uint64_t* left = nullptr;

@@ -58,12 +58,12 @@ void Member::begin_trial(const Route& route, ConstView input, bool in_place, std
     trial.seconds.resize(route.ways.size() + 1);
     trial.differences.resize(route.ways.size());
     std::memset(trial.output.data, 0, own * element_bytes(input.dtype));  // pages are made here, and not in our call
-    if (in_place && route.turn.library_first) {
+    if (in_place && route.turn.passed_first) {
       std::memcpy(scratch_.get(), input.data, bytes);
       trial.input.data = scratch_.get();
     }
     trial.copying = seconds_since(begin);
-    if (!route.turn.library_first) {
+    if (!route.turn.passed_first) {
       make_ours(trial, {});
       communicator().barrier();
     }
@@ -79,7 +79,7 @@ void Member::end_trial(double library_seconds, ConstView result) noexcept {
   try {
     Trial& trial = *trial_;
     trial.seconds[0] = library_seconds;
-    if (trial.route.turn.library_first) {
+    if (trial.route.turn.passed_first) {
       communicator().barrier();
       make_ours(trial, result);
     } else if (trial.route.max_error && result.count == trial.output.count) {
@@ -97,7 +97,7 @@ void Member::end_trial(double library_seconds, ConstView result) noexcept {
 // Each codec in turn, the last one first where the library's own call comes last.
 void Member::make_ours(Trial& trial, ConstView result) {
   for (std::size_t i = 0; i < trial.route.ways.size(); ++i) {
-    const std::size_t way = trial.route.turn.library_first ? i : trial.route.ways.size() - 1 - i;
+    const std::size_t way = trial.route.turn.passed_first ? i : trial.route.ways.size() - 1 - i;
     if (i > 0) {
       communicator().barrier();
     }

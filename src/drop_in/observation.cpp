@@ -33,15 +33,22 @@ constexpr double kLeastCall = 1e-8;           // seconds
 constexpr double kFirstGuess = 2e-9;          // seconds that sampling a byte takes, before one was sampled
 constexpr std::size_t kLeastSample = std::size_t{64} << 10;  // bytes, unless a call has fewer
 
-// A call is looked at where the fractional part of its number times the golden ratio is below 1/2^halvings: evenly over
-// the run, out of step with any period of the program, and fewer calls are a part of more. By the three-distance
-// theorem the next such number is a Fibonacci number away.
+// A call is looked at where the fractional part of its number times the golden ratio is below 1/2^halvings. Such calls
+// are spread evenly over the run, are out of step with any period of the program, and are among those that fewer
+// halvings select. By the three-distance theorem two of them that follow each other are a Fibonacci number apart.
 std::uint64_t gap_to_next_look(std::uint64_t call, unsigned halvings) {
   constexpr std::uint32_t kGolden = 0x9e3779b9;
-  const std::uint32_t below = UINT32_MAX >> halvings;
+  const auto is_look = [below = UINT32_MAX >> halvings](std::uint64_t number) {
+    return static_cast<std::uint32_t>(number) * kGolden <= below;
+  };
   std::uint64_t gap = 1;
-  std::uint64_t next = 2;
-  while (gap < 2 * (std::uint64_t{1} << halvings) && static_cast<std::uint32_t>(call + gap) * kGolden > below) {
+  if (!is_look(call)) {  // the first call, or `halvings` has grown
+    while (!is_look(call + gap)) {
+      ++gap;
+    }
+    return gap;
+  }
+  for (std::uint64_t next = 2; !is_look(call + gap);) {
     gap = std::exchange(next, gap + next);
   }
   return gap;
@@ -185,9 +192,13 @@ void Observation::note_for(const ObservedClass& what, std::uint64_t bytes, doubl
 
 std::uint64_t Observation::next_look(std::uint64_t call, double cost, double call_seconds) noexcept {
   const std::lock_guard lock(mutex_);
-  looks_seconds_ += std::min(cost, kLongestLook);
-  ++looks_;
-  const double mean = looks_seconds_ / static_cast<double>(looks_);
+  const double whole = std::min(cost + kClockSeconds, kLongestLook);
+  looks_seconds_ += whole;
+  if (call == 1) {  // it made what the later ones find
+    return 0;
+  }
+  later_looks_seconds_ += whole;
+  const double mean = later_looks_seconds_ / static_cast<double>(++later_looks_);
   const double every = std::clamp(mean / (kNotesOfRun * std::max(call_seconds, kLeastCall)), 1.0, double{kMostSkipped});
   return gap_to_next_look(call,
                           static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(std::ceil(every)) - 1))) -

@@ -33,9 +33,10 @@ class Observation {
   void note(const ObservedClass& what, std::uint64_t bytes, double seconds);
   /// The same for a caller that leaves calls out by itself, as next_look() tells it: the call stands for `calls`.
   void note_for(const ObservedClass& what, std::uint64_t bytes, double seconds, std::uint64_t calls);
-  /// How many calls like this one, the `call`th, may go without a look, where looking at it took `cost` seconds beside
-  /// the `call_seconds` that such calls take themselves. Ranks that look equally often look at the same calls, so that
-  /// they do not wait for each other in turn; one that looks half as often looks at some of these.
+  /// How many calls like this one, the `call`th of its kind, may go without a look, where looking at it took `cost`
+  /// seconds beside the `call_seconds` that such calls take themselves. After the first call none may. Ranks that look
+  /// equally often look at the same calls, so that they do not wait for each other in turn; a rank that looks half as
+  /// often looks at some of these.
   [[nodiscard]] std::uint64_t next_look(std::uint64_t call, double cost, double call_seconds) noexcept;
 
   /// Whether sample() is to be called for the next call of the class: now and then, as far as its cost allows. False
@@ -102,8 +103,9 @@ class Observation {
   std::uint32_t mean_skip_ = 0;
   std::uint64_t notes_ = 0;
   double timed_notes_seconds_ = 0;  // of one in kNotesToOneTimed
-  std::uint64_t looks_ = 0;
   double looks_seconds_ = 0;
+  std::uint64_t later_looks_ = 0;  // those of no first call of a kind
+  double later_looks_seconds_ = 0;
   double sample_seconds_ = 0;
   double seconds_a_byte_;  // of a sample
   bool sampling_ = false;  // in some thread

@@ -242,7 +242,7 @@ void Router::choose(Route& route, const Call& call, const plan::CallPlan& plan) 
     route.ways = plan.ways;
     route.stage = plan.ways.front();
     route.max_error = plan.policy.max_error;
-    route.turn.library_first |= route.max_error && route.ways.size() > 1;  // each result is compared with its sum
+    route.turn.passed_first |= route.max_error && route.ways.size() > 1;  // each result is compared with its sum
   }
   pass(route, configuration_.script               ? Reason::recorded
               : route.turn.barred != Reason::none ? route.turn.barred

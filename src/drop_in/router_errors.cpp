@@ -6,8 +6,8 @@
 #include "base/current_error.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
-#include "drop_in/router.hpp"
 #include "drop_in/call_sample.hpp"
+#include "drop_in/router.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -72,7 +72,7 @@ void Router::watch(Route& route, const Call& call, const plan::CallPlan& plan) {
       if (aside_) {
         return pass(route, Reason::aside);
       }
-      route.turn = {.trial = !watched.untried, .library_first = true};
+      route.turn = {.trial = !watched.untried, .passed_first = true};
       route.ways = {route.stage};
       return pass(route, watched.untried ? Reason::untried : Reason::measuring);
     }

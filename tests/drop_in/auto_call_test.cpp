@@ -99,7 +99,7 @@ TEST(AutoCall, TheOrderTurnsRoundFromTrialToTrial) {
   for (std::uint64_t trials = 0; trials < 8;) {
     world.call();
     if (world.turn().trial) {
-      EXPECT_EQ(world.turn().library_first, trials++ % 2 == 0) << trials;
+      EXPECT_EQ(world.turn().passed_first, trials++ % 2 == 0) << trials;
     }
   }
 }

@@ -43,7 +43,7 @@ class World {
       EXPECT_EQ(turn.way, first_.way);
       EXPECT_EQ(turn.timed, first_.timed);
       EXPECT_EQ(turn.trial, first_.trial);
-      EXPECT_EQ(turn.library_first, first_.library_first);
+      EXPECT_EQ(turn.passed_first, first_.passed_first);
       EXPECT_EQ(turn.left == nullptr, first_.left == nullptr);
       EXPECT_EQ(turn.left == nullptr ? 0 : *turn.left, first_.left == nullptr ? 0 : *first_.left);
       EXPECT_TRUE(turn.left == nullptr || *turn.left == 0 || turn.way == 0) << "only what passes need not be asked for";

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -390,6 +391,30 @@ TEST(Observation, LooksAtFewOfShortCallsAndStandsForAll) {
     EXPECT_NEAR(totals.sizes.at(0).seconds + totals.sizes.at(1).seconds + totals.sizes.at(2).seconds +
                     totals.sizes.at(3).seconds,
                 static_cast<double>(totals.calls()) * call_seconds, 1e-6);
+  }
+}
+
+// Otherwise every look of every rank would delay all the others.
+TEST(Observation, RanksLookAtTheSameCallsOrAtSomeOfThem) {
+  const plan::CallPlanner planner = planner_of("");
+  const auto looks_at = [&](double cost) {
+    Observation observation(planner);
+    std::set<std::uint64_t> looks;
+    std::uint64_t call = 1;
+    for (; call < 100000; call += 1 + observation.next_look(call, cost, 1e-5)) {
+      looks.insert(call);
+    }
+    return looks;
+  };
+  const std::set<std::uint64_t> often = looks_at(0.9e-7);  // every fourth call
+  EXPECT_EQ(often, looks_at(0.8e-7));
+  EXPECT_NEAR(static_cast<double>(often.size()), 25000, 2500);
+  for (const double cost : {1.9e-7, 1e-6, 5e-6}) {
+    std::set<std::uint64_t> seldom = looks_at(cost);
+    EXPECT_LT(seldom.size(), often.size());
+    EXPECT_GT(seldom.size(), 200U);
+    seldom.erase(1);  // the first call of a kind, wherever it is
+    EXPECT_TRUE(std::includes(often.begin(), often.end(), seldom.begin(), seldom.end())) << cost;
   }
 }
 
