@@ -31,7 +31,7 @@ class Session;
 struct SessionOptions;
 
 namespace session {
-struct Access;  // what makes sessions over device memory
+struct Access;  // makes sessions over other memory, over Processes and with other parts
 }
 
 struct SessionOptions {

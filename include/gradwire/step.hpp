@@ -24,27 +24,29 @@ enum class TensorId : std::uint32_t {};
 /// Identifies a table of a session; the order of add_table().
 enum class TableId : std::uint32_t {};
 
-/// What ready() set going: one bucket of one step. A default one (from ready() under no_sync) is always done.
+/// One bucket of one step, whose reduction ready() has started. A default ticket, which ready() returns under no_sync,
+/// is always done.
 struct Ticket {
   static constexpr std::uint32_t kNothing = ~0U;
   std::uint64_t step = 0;
   std::uint32_t bucket = kNothing;
-  std::uint32_t session = 0;  // which one of this process, from 1; 0: not said
+  std::uint32_t session = 0;  // the number of the session in this process, from 1 on; 0: not known
 };
 
-/// What finish() found; the same on every rank, but for `nonfinite` over device memory.
+/// What finish() returns. It is the same on every rank, except for `nonfinite` over device memory.
 struct StepOutcome {
   std::uint64_t step = 0;            // the one that ended
   bool skipped = false;              // nothing was reduced: gradients are each rank's own, as before ready()
   bool nonfinite = false;            // NaN or Inf in a result, or in the gradients of a skipped step; over device
                                      // memory what this rank knew when finish() was called (docs/gpu.md)
   std::vector<int> nonfinite_ranks;  // of a skipped step: whose gradients they were
-  // Of a session over Processes (docs/elastic.md).
+  // These two are set only by a session over Processes (docs/elastic.md).
   bool world_changed = false;  // other ranks take part from here on; rank() and world_size() are new
   bool repeat = false;         // and nothing of this step was delivered: make its gradients again, step() is as before
 };
 
-/// Who takes part from here on. Ranks are those of the world before, but for `rank` and `world_size`.
+/// Tells which processes take part from here on. Ranks are numbered as in the previous world, except for `rank` and
+/// `world_size`.
 struct WorldChange {
   std::uint32_t epoch = 0;  // number of the new world
   int rank = 0;             // of this process, now
@@ -55,9 +57,9 @@ struct WorldChange {
   std::vector<std::string> lost_names = {};  // what is known of each
   std::vector<int> joined = {};              // ranks of the world now, of spares and processes that came; ascending
   std::vector<std::string> joined_names = {};
-  /// What ranks that ended had yet to send, as far as this rank has a copy that counts ([elastic] replicate): it is
-  /// sent with this rank's own. The rank, of the world before; and the step after which the copy was made: what it
-  /// dropped since is lost.
+  /// The ranks that ended and whose residuals this rank has a valid copy of ([elastic] replicate), with the step after
+  /// which each copy was made. This rank sends these residuals with its own. What such a rank dropped after that step
+  /// is lost.
   std::vector<std::pair<int, std::uint64_t>> residuals_kept = {};
   double seconds = 0;  // from the first sign of it on this rank until the new world was there
 };

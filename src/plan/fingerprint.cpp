@@ -1,7 +1,4 @@
 // The text that ranks compare before the first byte of data moves, its hash, and the message for ranks that differ.
-#define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
-#include <xxhash.h>
-
 #include <array>
 #include <optional>
 #include <string_view>
@@ -10,6 +7,7 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "gradwire/version.hpp"
+#include "plan/hash.hpp"
 #include "plan/plan.hpp"
 #include "policy/sync.hpp"
 
@@ -163,7 +161,7 @@ std::string Plan::fingerprint() const { return fingerprint_of(describe()); }
 
 std::string fingerprint_of(const std::string& text) {
   constexpr std::string_view kHex = "0123456789abcdef";
-  const XXH64_hash_t hash = XXH3_64bits(text.data(), text.size());
+  const std::uint64_t hash = hash_of(text.data(), text.size(), 0);
   std::string digits;
   for (int shift = 60; shift >= 0; shift -= 4) {
     digits += kHex[(hash >> shift) & 15];

@@ -21,7 +21,7 @@ Session::Session(std::shared_ptr<Transport> transport, Policy policy, SessionOpt
   }
   options = with_checked_timeout(options, "Session");
   state_ = std::make_unique<State>(std::make_unique<session::BucketRunner>(std::move(transport), options),
-                                   std::move(policy), options);
+                                   std::move(policy), options, session::standard_parts());
 }
 
 // Like the other constructor. NOLINTNEXTLINE(performance-unnecessary-value-param)
@@ -50,7 +50,7 @@ std::unique_ptr<Session::State> Session::State::over_processes(std::shared_ptr<P
   const Policy::Elastic settings = policy.elastic.value_or(Policy::Elastic{});
   auto elastic = std::make_unique<session::Elastic>(std::move(processes), std::move(make), settings, options.timeout);
   return elastic->waits() ? make_waiting_state(std::move(elastic), policy, options)
-                          : in_world(std::move(elastic), policy, options);
+                          : in_world(std::move(elastic), policy, options, session::standard_parts());
 }
 
 Session::Session(std::unique_ptr<State> state) : state_(std::move(state)) {}

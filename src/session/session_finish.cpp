@@ -69,8 +69,8 @@ StepOutcome Session::State::finish() {
   const Ended ended = end_step(begin, was_small);
   const StepOutcome& outcome = ended.end.outcome;
   last_outcome = outcome;
-  conclude(ended);
   parts.after_step(outcome);
+  conclude(ended);
   tell(outcome, ended.at);
   if (ticks != 0) {
     observe::record_since(ticks, {.source = runner->info().source,

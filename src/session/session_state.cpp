@@ -154,15 +154,19 @@ void Session::State::make_plan() {
   } else if (plan->batch) {
     log(speaks ? LogLevel::warning : LogLevel::debug, "[batch] gives no advice over device memory yet");
   }
-  if (plan->has_modes()) {
-    try {
+  try {
+    if (plan->has_modes()) {
       make_modes();
-    } catch (...) {
-      plan.reset();  // so that the next call refuses it too
-      throw;
     }
+    parts.make({.plan = *plan, .tensors = tensors, .runner = *runner});
+  } catch (...) {
+    modes.reset();
+    auto_batch.reset();
+    auto_codec.reset();
+    plan.reset();  // so that the next call makes all of it anew, or refuses it too
+    throw;
   }
-  parts.make({.plan = *plan, .tensors = tensors, .runner = *runner}, comparison);
+  parts.add_to(comparison);
   if (auto_codec) {
     comparison.add(*auto_codec);
   }

@@ -40,8 +40,7 @@
 namespace gradwire {
 
 struct Session::State final : private session::Progress::Work {
-  State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o,
-        session::PartTable part_table = session::standard_parts());
+  State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o, session::PartTable part_table);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   /// Ends the progress thread; tells the other ranks if a step or an uncaught misuse is left behind.
@@ -169,9 +168,9 @@ struct Session::State final : private session::Progress::Work {
                                                              session::MakeRunner make, const Policy& policy,
                                                              const SessionOptions& given);
   // `elastic` is moved from only where the call returns.
-  [[nodiscard]] static std::unique_ptr<State> in_world(
-      std::unique_ptr<session::Elastic>&& elastic, const Policy& policy, const SessionOptions& options,
-      const session::PartTable& part_table = session::standard_parts());
+  [[nodiscard]] static std::unique_ptr<State> in_world(std::unique_ptr<session::Elastic>&& elastic,
+                                                       const Policy& policy, const SessionOptions& options,
+                                                       const session::PartTable& part_table);
   void tell_of(const WorldChange& change) const;
   void require_between_steps(const char* call);
   [[nodiscard]] static StepOutcome finish_elastically(std::unique_ptr<State>& self);

@@ -46,7 +46,7 @@ struct Inputs {
   std::vector<float> owner_residual;
 };
 
-// As src/collective/lane_compute.cpp does it. Returns the sum, divided.
+// As src/exchange/host/lane_compute.cpp does it. Returns the sum, divided.
 Values host_sum(const codec::Codec& codec, const SumCase& s, Inputs& in) {
   Values own = working_values(codec, codec.dtype(), in.own);
   if (s.factor != 1 && s.count != 0) {

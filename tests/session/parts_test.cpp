@@ -143,6 +143,27 @@ TEST(Parts, RanksWithOtherPartsAreToldWhichOnes) {
   EXPECT_TRUE(mismatch);
 }
 
+TEST(Parts, AMakerThatThrowsIsAskedAgainWithAPlanMadeAnew) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    auto gradients = make_gradients();
+    int asked = 0;
+    Session session = make(transport, {[](const PartInputs&) { return std::make_unique<Comparer>(1); },
+                                       [&](const PartInputs&) -> std::unique_ptr<Part> {
+                                         if (++asked == 1) {
+                                           throw Error(ErrorCode::unsupported, "not yet");
+                                         }
+                                         return std::make_unique<Counter>();
+                                       }});
+    add_all(session, gradients);
+    EXPECT_THROW(session.explain(), Error);
+    for (std::uint64_t s = 0; s < 5; ++s) {
+      step(session, gradients, s);
+    }
+    EXPECT_EQ(asked, 2);
+    EXPECT_THAT(session.explain(), EndsWith("comparisons: 1\ncounted steps: 5\n"));
+  });
+}
+
 TEST(Parts, AMakerThatReturnsNullMakesNoPart) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();

@@ -45,7 +45,8 @@ std::unique_ptr<Session::State> Session::State::make_waiting_state(std::unique_p
                                                                    const SessionOptions& options) {
   auto places = make_inproc_world(elastic->processes() + 1);  // its own place alone is taken
   auto own = std::move(places.back());
-  auto state = std::make_unique<State>(elastic->runner_over(std::move(own)), policy, options);
+  auto state =
+      std::make_unique<State>(elastic->runner_over(std::move(own)), policy, options, session::standard_parts());
   state->adopt(std::move(elastic));
   return state;
 }

@@ -1,5 +1,6 @@
-// What a session can do beside reducing gradients. A part owns its state. The session makes the parts that its plan
-// asks for, in the order of a table, and drives each through a few phases; it knows no part by its type.
+// What a session can do beside reducing gradients. A part owns its state, which ends with the world: where ranks end or
+// join, the session of the next world makes its parts anew. The session makes the parts that its plan asks for, in the
+// order of a table, and drives each through a few phases; it knows no part by its type.
 #pragma once
 
 #include <functional>
@@ -28,7 +29,7 @@ class Part {
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   /// What the part compares among ranks at the ends of steps. Null: it compares nothing.
   [[nodiscard]] virtual ComparedPart* compared() noexcept { return nullptr; }
-  /// A step has ended, and finish() is about to return `outcome`. Called by the thread that makes steps, with no lock.
+  /// A step has ended with `outcome`; what ranks compare after it comes later. finish() calls this with no lock held.
   virtual void after_step(const StepOutcome& /*outcome*/) {}
   /// Whole lines for Session::explain(). Any thread.
   [[nodiscard]] virtual std::string explain() const { return {}; }
@@ -45,18 +46,19 @@ struct PartInputs {
 using MakePart = std::function<std::unique_ptr<Part>(const PartInputs&)>;
 using PartTable = std::vector<MakePart>;
 
-/// The table of every session: to add a part, add its line there.
+/// The table that every session is given unless its maker names another. A new part adds its line there.
 [[nodiscard]] const PartTable& standard_parts();
 
-/// The parts of one session. A session without any pays for one look at whether it is empty.
+/// The parts of one session. One without any pays for two looks in a step at whether a vector is empty.
 class Parts {
  public:
   explicit Parts(PartTable table) : table_(std::move(table)) {}
 
-  /// Makes what the plan asks for. What compares numbers among ranks is added to `comparison`, which must not outlive
-  /// this.
-  void make(const PartInputs& inputs, StepComparison& comparison);
-  /// What a session that takes over from this one is given.
+  /// Makes what the plan asks for. Where a maker throws there are no parts, and the call may be repeated.
+  void make(const PartInputs& inputs);
+  /// Adds the parts that compare numbers among ranks to `comparison`, which must not outlive this.
+  void add_to(StepComparison& comparison);
+  /// The table that these parts were made from; the session of the next world gets the same one.
   [[nodiscard]] const PartTable& table() const noexcept { return table_; }
 
   /// "scales, counter"; empty where there is none.

@@ -10,16 +10,21 @@ const PartTable& standard_parts() {
   return *table;
 }
 
-void Parts::make(const PartInputs& inputs, StepComparison& comparison) {
+void Parts::make(const PartInputs& inputs) {
+  std::vector<std::unique_ptr<Part>> made;
   for (const MakePart& make : table_) {
-    std::unique_ptr<Part> part = make(inputs);
-    if (part == nullptr) {
-      continue;
+    if (std::unique_ptr<Part> part = make(inputs)) {
+      made.push_back(std::move(part));
     }
+  }
+  parts_ = std::move(made);
+}
+
+void Parts::add_to(StepComparison& comparison) {
+  for (const auto& part : parts_) {
     if (ComparedPart* compared = part->compared()) {
       comparison.add(*compared);
     }
-    parts_.push_back(std::move(part));
   }
 }
 
