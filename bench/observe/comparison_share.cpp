@@ -12,7 +12,7 @@
 #include "gradwire/emulation.hpp"
 #include "gradwire/session.hpp"
 #include "session/host/bucket_runner.hpp"
-#include "session/rank_comparison.hpp"
+#include "session/parts/rank_comparison/rank_comparison.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -59,7 +59,7 @@ double end_seconds() {
   auto now = begin;
   std::uint64_t due = 0;
   for (int i = 0; i < kLooks; ++i) {
-    comparison.end_step(now += std::chrono::microseconds(2), 1e-6, true);
+    comparison.step_ended(now += std::chrono::microseconds(2), 1e-6, true);
     due += comparison.due(0) ? 1 : 0;
   }
   return due == 0 ? seconds_since(begin) / kLooks : 0;

@@ -10,6 +10,7 @@
 #include "policy/sync.hpp"
 #include "session/host/bucket_runner.hpp"
 #include "session/logging.hpp"
+#include "session/parts/auto_batch/auto_batch.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -237,7 +238,8 @@ BatchAdvice Session::batch_advice() const {
                 "Policy::batch");
   }
   const std::lock_guard lock(state.progress.state);
-  return state.auto_batch ? state.auto_batch->advice() : session::AutoBatch::initial(*state.policy.batch);
+  const auto* advisor = state.parts.find<session::AutoBatch>();
+  return advisor != nullptr ? advisor->advice() : session::AutoBatch::initial(*state.policy.batch);
 }
 
 std::string Session::explain() {

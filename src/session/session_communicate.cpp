@@ -73,7 +73,7 @@ bool Session::State::start_what_can(bool waits) {
 bool Session::State::reduce_small() {
   bool nonfinite = false;
   const auto applies = [this] {
-    const bool may = small && step.may_start_all() && !(auto_batch && auto_batch->samples(step.number()));
+    const bool may = small && step.may_start_all() && !parts.look_at_buckets(step.number());
     if (may) {
       step.start_all();
     }
@@ -82,9 +82,7 @@ bool Session::State::reduce_small() {
   const auto reduce = [&] {
     try {
       session::StepInfo info = step.info();
-      if (auto_codec) {
-        info.choices = auto_codec->choices();
-      }
+      parts.tune(info);
       nonfinite = runner->small()->reduce(*plan, tensors.memory(), info);
     } catch (...) {
       rethrow_given_up(true);
@@ -96,11 +94,7 @@ bool Session::State::reduce_small() {
 void Session::State::start(const Action& action) {
   session::StepInfo info = action.info;
   agree_on_outer(info.step);
-  if (auto_codec) {
-    info.choices = auto_codec->choices();
-    info.sample = auto_codec->samples(info.step);
-  }
-  info.norms = auto_batch && auto_batch->samples(info.step);
+  parts.tune(info);
   const plan::Bucket& bucket = plan->buckets[action.bucket];
   if (!enqueue(bucket, info)) {
     runner->start(*plan, bucket, tensors.memory(), info);
@@ -115,12 +109,7 @@ void Session::State::record_ended(const std::vector<session::Buckets::Ended>& en
       continue;
     }
     step.bucket_ended(bucket.bucket, bucket.nonfinite);
-    if (bucket.sample) {
-      auto_codec->sampled(bucket.bucket, *bucket.sample);
-    }
-    if (bucket.norms) {
-      auto_batch->sampled(step.number(), *bucket.norms);
-    }
+    parts.bucket_ended(step.number(), bucket);
   }
   if (!ended.empty()) {
     progress.changed();
@@ -134,7 +123,7 @@ void Session::State::agree_on_plan(bool weighted) {
   const bool again = step.has_agreed();
   std::vector<std::string> told;
   try {
-    told = runner->agree(*plan, weighted, step.number(), parts.names(), session::slow_text(slow_share));
+    told = runner->agree(*plan, weighted, step.number(), parts.names(), parts.says());
   } catch (const Error& error) {
     if (again && (error.code() == ErrorCode::timeout || error.code() == ErrorCode::aborted)) {
       throw Error(error.code(), std::string(error.what()) + " (set_weight() was called after reserve() or " +
@@ -142,55 +131,25 @@ void Session::State::agree_on_plan(bool weighted) {
     }
     throw;
   }
-  if (auto_codec && !again) {
-    auto_codec->begin(step.number(), {weighted, options.nonfinite == Nonfinite::skip}, [this](const Link& link) {
+  if (!again) {
+    const auto settle = [this](const Link& link) {
       const std::lock_guard lock(progress.state);
       plan::settle_again(*plan, policy, link);
-    });
-  }
-  if (!again) {
-    compare_with_others(told);
+    };
+    parts.agreed({step.number(), {weighted, options.nonfinite == Nonfinite::skip}, {}, settle}, told);
   }
   const std::lock_guard lock(progress.state);
+  if (!again) {
+    parts.recollect(comparison);
+  }
   step.agreed();
-}
-
-// Not under sync modes, where ranks need not be at the same step, nor over a device.
-void Session::State::compare_with_others(const std::vector<std::string>& told) {
-  if (runner->info().world_size == 1) {
-    return;
-  }
-  const bool on_host = runner->device() == nullptr;
-  const bool steps_alike = on_host && !plan->has_modes();
-  const std::optional<double> share =
-      steps_alike ? session::common_slow_share(told, runner->info().rank == 0) : std::nullopt;
-  observe::PeerWaits* waits = share ? runner->watch_peers() : nullptr;
-  const double slower_than = elastic && policy.elastic ? policy.elastic->expel_slower_than : 0;
-  if (waits == nullptr && slower_than > 0 && runner->info().rank == 0) {
-    log(LogLevel::warning, std::string("[elastic] expel_slower_than does nothing: ranks are not compared ") +
-                               (steps_alike ? "with GRADWIRE_SLOW=off"
-                                : on_host   ? "under sync modes other than \"step\""
-                                            : "over device memory"));
-  }
-  if (waits != nullptr) {
-    auto made = std::make_unique<session::RankComparison>(*runner, *waits, watch, *share);
-    if (slower_than > 0) {
-      constexpr std::size_t kLeastRanks = 2;  // of two nobody knows which one is slow
-      made->expel(slower_than, std::max<std::size_t>(policy.elastic->min_ranks, kLeastRanks));
-    }
-    comparison.add(*made);
-    const std::lock_guard lock(progress.state);
-    rank_comparison = std::move(made);
-  }
 }
 
 void Session::State::look_for_nonfinite() {
   const auto begin = Clock::now();
   std::vector<int> ranks = runner->nonfinite_ranks(tensors.memory(), step.loss_scale(), step.number());
   const std::lock_guard lock(progress.state);
-  if (rank_comparison) {
-    rank_comparison->excuse(seconds_since(begin));
-  }
+  parts.waited(seconds_since(begin));
   step.looked(std::move(ranks));
   progress.changed();
 }

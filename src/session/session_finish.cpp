@@ -69,15 +69,8 @@ StepOutcome Session::State::finish() {
   const Ended ended = end_step(begin, was_small);
   const StepOutcome& outcome = ended.end.outcome;
   last_outcome = outcome;
-  parts.after_step(outcome);
   conclude(ended);
-  tell(outcome, ended.at);
-  if (ticks != 0) {
-    observe::record_since(ticks, {.source = runner->info().source,
-                                  .step = static_cast<std::uint32_t>(outcome.step),
-                                  .kind = observe::EventKind::step_end});
-    publish(false);
-  }
+  parts.step_over(outcome, ticks, ended.at);
   return outcome;
 }
 
@@ -124,7 +117,7 @@ Session::State::Ended Session::State::end_step(Clock::time_point begin, bool was
   const bool captured = capturing();
   const bool delivered_nonfinite = !was_small && deliver();
   const bool nonfinite = end_device_step() || delivered_nonfinite;
-  const Statistics totals = decides() ? runner->totals() : Statistics{};
+  const Statistics totals = parts.tune() ? runner->totals() : Statistics{};
   const auto now = Clock::now();
   const double exposed = std::chrono::duration<double>(now - begin).count();
   Ended ended{.at = now, .end = {}, .results = {}};
@@ -139,13 +132,11 @@ Session::State::Ended Session::State::end_step(Clock::time_point begin, bool was
     watch.busy(begin, now);
   }
   ended.end = step.end(nonfinite, captured);
-  if (decides()) {
+  if (parts.tune()) {
     see_step_end(now, exposed, totals, ended.end.micro_steps);
   }
   watch.count(exposed);
-  if (rank_comparison) {
-    rank_comparison->end_step(now, exposed, ended.end.as_usual);
-  }
+  parts.time_step(now, exposed, ended.end.as_usual);
   was_captured = was_captured || captured;
   ended.undecided = !step.last_decided();
   ended.may_get_small = may_be_small && !small;
@@ -158,12 +149,12 @@ Session::State::Ended Session::State::end_step(Clock::time_point begin, bool was
 
 void Session::State::conclude(const Ended& ended) {
   const session::Step::End& end = ended.end;
-  const bool may_compare = decides() || comparison.under_way() ||
-                           (rank_comparison && rank_comparison->due(end.outcome.step)) || parts.due(end.outcome.step);
+  const bool may_compare = parts.tune() || comparison.under_way() || parts.due(end.outcome.step);
   if ((may_compare && end.as_usual) || ended.undecided || ended.may_get_small) {
     on_wire([&] {
       if (end.as_usual) {
-        decide(end.outcome.step);
+        parts.step_ended(end.outcome.step, watch.last());
+        comparison.end_step(end.outcome.step);
       }
       decide_coming(ended.undecided);
     });
@@ -171,6 +162,44 @@ void Session::State::conclude(const Ended& ended) {
   if (compares_results(end.outcome) && !end.outcome.skipped) {
     on_wire([&] { runner->compare(ended.results, end.outcome.step); });
   }
+}
+
+void Session::State::see_step_end(session::StepWatch::Time now, double exposed, const Statistics& totals,
+                                  std::uint32_t micro_steps) {
+  std::optional<std::size_t> ranks;
+  if (plan->tiers->why_not_hierarchical().empty()) {
+    ranks = plan->tiers->members(0).size();
+  }
+  watch.end(now, exposed, totals, ranks, micro_steps, progress.background());
+}
+
+void Session::State::decide_coming(bool undecided) {
+  const std::uint64_t revision = parts.revision();
+  if (!undecided && decided_for == revision) {
+    if (may_be_small && !small) {  // they change under both locks
+      look_for_residuals();
+    }
+    return;
+  }
+  decided_for = revision;
+  const session::Probes* probes = runner->probes();
+  const session::SmallSteps* steps = runner->small();
+  session::StepInfo coming;
+  parts.tune(coming);
+  const bool in_call = step.has_agreed() && probes != nullptr && probes->ends_in_call(*plan, coming.choices);
+  const bool takes = step.has_agreed() && steps != nullptr && !modes && steps->takes(*plan, coming.choices);
+  {
+    const std::lock_guard lock(progress.state);
+    step.decide_last(in_call);
+    may_be_small = takes;
+  }
+  look_for_residuals();
+}
+
+// Those of a codec that was given up, or that were loaded, go into the next step that is not small.
+void Session::State::look_for_residuals() {
+  const std::lock_guard lock(progress.state);
+  small = may_be_small && !runner->small()->has_to_add();
 }
 
 }  // namespace gradwire

@@ -7,9 +7,7 @@
 #include <new>
 #include <string>
 
-#include "base/environment.hpp"
 #include "base/log.hpp"
-#include "base/units.hpp"
 #include "export/exporting.hpp"
 #include "observe/record.hpp"
 #include "policy/sync.hpp"
@@ -25,22 +23,6 @@ std::uint32_t next_number() {
   return ++last;
 }
 
-// What only observes ends no job.
-std::optional<double> slow_share_of(int rank) {
-  session::name_rank(rank);
-  try {
-    return environment_slow(observe::kSlowShare);
-  } catch (const Error& error) {
-    static std::atomic<bool> told = false;  // of a process
-    if (!told.exchange(true)) {
-      log(LogLevel::warning, std::string(error.what()) + ". Rank " + std::to_string(rank) +
-                                 " is compared with the default, " + format_number(100 * observe::kSlowShare) +
-                                 "% of a step, and the job goes on. Told once");
-    }
-    return observe::kSlowShare;
-  }
-}
-
 Threading threading_over(session::Runner& runner, Threading asked) {
   return runner.device() != nullptr ? Threading::serialized : asked;  // the device works on by itself
 }
@@ -50,11 +32,12 @@ Threading threading_over(session::Runner& runner, Threading asked) {
 Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o, session::PartTable part_table)
     : policy(std::move(p)),
       options(o),
-      slow_share(slow_share_of(r->info().rank)),
       runner(std::move(r)),
       step(next_number(), o.nonfinite),
       parts(std::move(part_table)),
       progress(threading_over(*runner, o.threading), step, *this) {
+  session::name_rank(runner->info().rank);
+  parts.make(part_inputs(), session::PartMaker::When::with_session);
   metrics::export_from_environment();
   progress.start();
 }
@@ -80,7 +63,7 @@ Session::State::~State() {
   if (elastic) {
     end_among_others(why);
   }
-  publish(true);
+  parts.session_ends();
 }
 
 // A process that ends with status 0 says that its steps count.
@@ -142,39 +125,29 @@ void Session::State::make_plan() {
   if (speaks && session::logs(LogLevel::debug)) {  // long where tensors are many
     log(LogLevel::debug, plan->explain());
   }
-  session::Probes* probes = runner->probes();
-  if (plan->is_auto() && probes != nullptr) {
-    auto_codec = std::make_unique<session::AutoCodec>(*runner, *probes, *plan, policy);
-  } else if (plan->is_auto()) {
-    log(speaks ? LogLevel::warning : LogLevel::debug,
-        "codec \"auto\" does not choose over device memory yet: the first codec of allow is used always");
-  }
-  if (plan->batch && probes != nullptr) {
-    auto_batch = std::make_unique<session::AutoBatch>(*runner, policy, options.reduction);
-  } else if (plan->batch) {
-    log(speaks ? LogLevel::warning : LogLevel::debug, "[batch] gives no advice over device memory yet");
-  }
   try {
     if (plan->has_modes()) {
       make_modes();
     }
-    parts.make({.plan = *plan, .tensors = tensors, .runner = *runner});
+    parts.make(part_inputs(), session::PartMaker::When::with_plan);
   } catch (...) {
     modes.reset();
-    auto_batch.reset();
-    auto_codec.reset();
     plan.reset();  // so that the next call makes all of it anew, or refuses it too
     throw;
   }
-  parts.add_to(comparison);
-  if (auto_codec) {
-    comparison.add(*auto_codec);
-  }
-  if (auto_batch) {
-    comparison.add(*auto_batch);
-  }
   step.set_plan(*plan);
   reset_step(Clock::now());
+}
+
+session::PartInputs Session::State::part_inputs() {
+  return {.plan = plan,
+          .policy = policy,
+          .options = options,
+          .tensors = tensors,
+          .watch = watch,
+          .runner = *runner,
+          .over_processes = elastic != nullptr,
+          .look = [this] { return look(); }};
 }
 
 void Session::State::reset_step(session::StepWatch::Time now) {

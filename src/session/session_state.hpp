@@ -20,17 +20,13 @@
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/agreements.hpp"
-#include "session/auto/auto_batch.hpp"
-#include "session/auto/auto_codec.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/elastic/elastic.hpp"
 #include "session/elastic/standing.hpp"
 #include "session/modes/sync_modes.hpp"
-#include "session/parts/part.hpp"
+#include "session/parts.hpp"
 #include "session/progress.hpp"
-#include "session/rank_comparison.hpp"
 #include "session/runner.hpp"
-#include "session/status_line.hpp"
 #include "session/step.hpp"
 #include "session/step_comparison.hpp"
 #include "session/step_watch.hpp"
@@ -49,7 +45,6 @@ struct Session::State final : private session::Progress::Work {
   const Home home;
   const Policy policy;
   const SessionOptions options;
-  const std::optional<double> slow_share;         // of GRADWIRE_SLOW; none: ranks are not compared
   const std::unique_ptr<session::Runner> runner;  // guarded by `wire`, but for what any thread may call
   std::atomic<bool> no_sync{false};
   std::atomic<bool> was_captured{false};  // a step was, and may have been replayed since
@@ -60,12 +55,9 @@ struct Session::State final : private session::Progress::Work {
   session::Step step;
   session::StepWatch watch;
   std::optional<plan::Plan> plan;
-  std::unique_ptr<session::AutoCodec> auto_codec;            // where the plan has codecs to choose
-  std::unique_ptr<session::AutoBatch> auto_batch;            // where the policy has [batch]
-  std::unique_ptr<session::RankComparison> rank_comparison;  // where GRADWIRE_SLOW and the plan allow it
-  std::unique_ptr<session::SyncModes> modes;                 // where groups have other sync modes than `step`
-  session::Parts parts;                                      // what else the plan asks for
-  session::StepComparison comparison{*runner};               // of all but `modes`. Guarded by `wire`
+  std::unique_ptr<session::SyncModes> modes;    // where groups have other sync modes than `step`
+  session::Parts parts;                         // what else the plan asks for
+  session::StepComparison comparison{*runner};  // of parts. Guarded by `wire`
 
   session::Tables tables;  // of the thread that makes steps; what communicates, under `wire`
 
@@ -73,7 +65,7 @@ struct Session::State final : private session::Progress::Work {
   std::optional<session::KnownFiles> known_files;
   std::optional<std::chrono::steady_clock::time_point> busy_since;  // to be counted by the next look
   bool agreed_on_outer = false;                                     // on what outer momentum begins with
-  std::optional<std::uint64_t> decided_for;  // AutoCodec::revision() for whose choices decide_coming() has asked
+  std::optional<std::uint64_t> decided_for;  // Parts::revision() for which decide_coming() has asked
 
   // Of checkpoint() and restore(), between steps.
   struct Checkpoints {
@@ -83,12 +75,9 @@ struct Session::State final : private session::Progress::Work {
   } checkpoints;
 
   // Of finish() alone, on rank 0.
-  session::StatusLine status;
-  bool told_nonfinite = false;
   std::atomic<bool> is_elastic = false;  // as `elastic` says, which a later world takes over while threads end
   std::atomic<bool> left = false;        // no world comes after this one
   std::atomic<bool> told_error = false;  // to those who observe: it gives up once
-  std::optional<std::chrono::steady_clock::time_point> published;  // counts, for whoever observes
 
   // Guarded by `state`.
   bool may_be_small = false;  // the coming steps are small (session::SmallSteps) but for residuals that are held
@@ -153,11 +142,8 @@ struct Session::State final : private session::Progress::Work {
   void pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
   void check_pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
   [[nodiscard]] SessionStatistics statistics() const;
-  [[nodiscard]] observe::Knowledge known() const;
-  /// Counts for whoever observes, now and then; `last`: no more follow.
-  void publish(bool last) noexcept;
-  /// In the log, at the end of a step.
-  void tell(const StepOutcome& outcome, std::chrono::steady_clock::time_point now);
+  /// For whoever observes.
+  [[nodiscard]] observe::Snapshot look() const;
   /// For save() and load(). The caller holds `wire`.
   [[nodiscard]] session::SavedState saved_state();
   void restore(const std::vector<session::SavedState>& saved, session::Tables::Loading&& rows,
@@ -202,6 +188,7 @@ struct Session::State final : private session::Progress::Work {
 
   /// The caller holds `state`.
   void make_plan();
+  [[nodiscard]] session::PartInputs part_inputs();
   /// Throws the session's failure; over Processes only finish() does, and what communicates. The caller holds `state`.
   void throw_if_failed() {
     if (!elastic) {
@@ -265,7 +252,6 @@ struct Session::State final : private session::Progress::Work {
   void give_up(const Error& error, bool for_good = false) noexcept;
 
   void reset_step(session::StepWatch::Time now);
-  void compare_with_others(const std::vector<std::string>& told);
   void check_all_ready();
   void refuse_rows(const TensorInfo& tensor) const;
   void stop_if_gradients_are_gone();
@@ -294,8 +280,6 @@ struct Session::State final : private session::Progress::Work {
   /// What all ranks hold alike after this step: not gradients of local steps, but parameters that were synchronised.
   /// The caller holds `state`.
   [[nodiscard]] std::vector<View> comparable_results() const;
-  /// Whether anything is decided from what steps took.
-  [[nodiscard]] bool decides() const { return auto_codec != nullptr || auto_batch != nullptr; }
   /// The caller holds `state`.
   void see_step_end(session::StepWatch::Time now, double exposed, const Statistics& totals, std::uint32_t micro_steps);
   /// After a step that was reduced as steps are. The caller holds `wire`.

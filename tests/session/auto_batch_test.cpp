@@ -10,7 +10,7 @@
 
 #include "gradwire/emulation.hpp"
 #include "gradwire/session.hpp"
-#include "session/auto/auto_batch.hpp"
+#include "session/parts/auto_batch/auto_batch.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {

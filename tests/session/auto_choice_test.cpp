@@ -1,6 +1,6 @@
 // The choice of codecs from what ranks report: made-up and recorded links, wrong clocks, codecs that harm. No clocks,
 // no ranks.
-#include "session/auto/auto_choice.hpp"
+#include "session/parts/auto_codec/auto_choice.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,8 +10,8 @@
 
 #include "gradwire/emulation.hpp"
 #include "model.hpp"
-#include "session/auto/auto_codec.hpp"
 #include "session/host/bucket_runner.hpp"
+#include "session/parts/auto_codec/auto_codec.hpp"
 #include "tests/support/faulty.hpp"
 #include "tests/support/ranks.hpp"
 

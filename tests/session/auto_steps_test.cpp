@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "model.hpp"
-#include "session/auto/auto_codec.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/host/bucket_runner.hpp"
+#include "session/parts/auto_codec/auto_codec.hpp"
 #include "tests/support/in_call_transport.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -212,7 +212,7 @@ TEST(AutoTrials, OfWhatIsFarSlowerWaitForStepsOfThisProcess) {
       }
       ASSERT_TRUE(chooser.due(kLate + 5));
       for (int i = 0; i < 5; ++i) {
-        chooser.note_step({.step_seconds = 2e-3, .busy_seconds = 1.05e-3, .ready_seconds = {1e-3}});
+        chooser.step_ended(kLate, {.step_seconds = 2e-3, .busy_seconds = 1.05e-3, .ready_seconds = {1e-3}});
       }
       std::vector<double> mine;
       chooser.append(mine);

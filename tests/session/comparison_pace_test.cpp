@@ -1,5 +1,5 @@
 // How often ranks look for slow ones: counted over steps of every length, without a clock.
-#include "session/comparison_pace.hpp"
+#include "session/parts/rank_comparison/comparison_pace.hpp"
 
 #include <gtest/gtest.h>
 

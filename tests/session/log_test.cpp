@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gradwire/session.hpp"
-#include "session/status_line.hpp"
+#include "session/parts/observation/status_line.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {

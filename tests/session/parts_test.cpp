@@ -1,5 +1,5 @@
 // A part that no file of the product knows: it is made, driven and explained by the table that the session is given.
-#include "session/parts/part.hpp"
+#include "session/part.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,14 +16,19 @@ namespace {
 using session::ComparedPart;
 using session::Part;
 using session::PartInputs;
+using session::PartMaker;
 using session::PartTable;
+using session::StepListener;
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-class Counter final : public Part {
+class Counter final : public Part, public StepListener {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "counter"; }
-  void after_step(const StepOutcome& outcome) override {
+  [[nodiscard]] StepListener* listener() noexcept override { return this; }
+  void step_over(const StepOutcome& outcome, std::uint64_t /*begin*/,
+                 std::chrono::steady_clock::time_point /*end*/) override {
     EXPECT_EQ(outcome.step, steps_.load());
     ++steps_;
   }
@@ -56,6 +61,35 @@ class Comparer final : public Part, public ComparedPart {
   int taken_ = 0;
 };
 
+// Says its line to the other ranks, and compares nothing until it has theirs.
+class Speaker final : public Part, public ComparedPart {
+ public:
+  Speaker(std::string_view name, int rank) : name_(name), line_(std::string(name) + " of " + std::to_string(rank)) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return name_; }
+  [[nodiscard]] std::string says() const override { return line_; }
+  void agreed(const session::Agreement& agreement) override {
+    EXPECT_TRUE(told_.empty()) << "once";
+    told_ = agreement.told;
+  }
+  [[nodiscard]] ComparedPart* compared() noexcept override { return told_.empty() ? nullptr : this; }
+  [[nodiscard]] bool due(std::uint64_t step) const override { return step == 1; }
+  void append(std::vector<double>& numbers) override { numbers.push_back(1); }
+  void take(const Compared& /*compared*/) override { ++taken_; }
+  [[nodiscard]] std::string explain() const override {
+    std::string text;
+    for (const std::string& line : told_) {
+      text += line + "; ";
+    }
+    return text + "compared " + std::to_string(taken_) + "\n";
+  }
+
+ private:
+  std::string_view name_;
+  std::string line_;
+  std::vector<std::string> told_;
+  int taken_ = 0;
+};
+
 Session make(const std::shared_ptr<Transport>& transport, PartTable parts) {
   return session::make_session(std::make_unique<session::BucketRunner>(transport, SessionOptions{}),
                                Policy::parse("[defaults]\ncodec = \"int8\"\n"), {}, std::move(parts));
@@ -73,7 +107,7 @@ TEST(Parts, APartOfTheCallerCountsStepsAndExplains) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session session = make(transport, {[](const PartInputs& inputs) {
-                             EXPECT_FALSE(inputs.plan.buckets.empty());
+                             EXPECT_FALSE(inputs.plan->buckets.empty());
                              return std::make_unique<Counter>();
                            }});
     add_all(session, gradients);
@@ -162,6 +196,44 @@ TEST(Parts, AMakerThatThrowsIsAskedAgainWithAPlanMadeAnew) {
     EXPECT_EQ(asked, 2);
     EXPECT_THAT(session.explain(), EndsWith("comparisons: 1\ncounted steps: 5\n"));
   });
+}
+
+TEST(Parts, EachOfThoseThatSpeakIsToldWhatItsLikesSayOnAllRanks) {
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    auto gradients = make_gradients();
+    const int rank = transport->rank();
+    Session session = make(transport, {[=](const PartInputs&) { return std::make_unique<Speaker>("this", rank); },
+                                       [](const PartInputs&) { return std::make_unique<Counter>(); },
+                                       [=](const PartInputs&) { return std::make_unique<Speaker>("that", rank); }});
+    add_all(session, gradients);
+    for (std::uint64_t s = 0; s < 3; ++s) {
+      step(session, gradients, s);
+    }
+    EXPECT_THAT(session.explain(), EndsWith("this of 0; this of 1; compared 1\ncounted steps: 3\n"
+                                            "that of 0; that of 1; compared 1\n"));
+  });
+}
+
+TEST(Parts, ThoseThatAreMadeWithTheSessionSeeItsEnd) {
+  struct Witness final : Part {
+    explicit Witness(std::vector<std::string>& told) : log(told) { log.emplace_back("made"); }
+    [[nodiscard]] std::string_view name() const noexcept override { return "witness"; }
+    void session_ends() noexcept override { log.emplace_back("ends"); }
+    ~Witness() override { log.emplace_back("gone"); }
+    Witness(const Witness&) = delete;
+    Witness& operator=(const Witness&) = delete;
+    std::vector<std::string>& log;
+  };
+  std::vector<std::string> saw;
+  {
+    Session session = make(make_inproc_world(1)[0], {{[&](const PartInputs& inputs) {
+                                                        EXPECT_FALSE(inputs.plan);
+                                                        return std::make_unique<Witness>(saw);
+                                                      },
+                                                      PartMaker::When::with_session}});
+    EXPECT_THAT(saw, ElementsAre("made"));
+  }
+  EXPECT_THAT(saw, ElementsAre("made", "ends", "gone"));
 }
 
 TEST(Parts, AMakerThatReturnsNullMakesNoPart) {

@@ -239,9 +239,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, session::Tabl
   }
   may_be_small = small = false;  // residuals may have come
   step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
-  if (auto_codec) {
-    auto_codec->resume(first.step);
-  }
+  parts.resume(first.step);
   set_device_step();
   reset_step(std::chrono::steady_clock::now());
 }

@@ -46,10 +46,10 @@ void Session::State::take_over(State& before) {
   tables = std::move(before.tables);
   enter_tables();
   no_sync = before.no_sync.load();
-  told_nonfinite = before.told_nonfinite;
   syncs = before.syncs;
   checkpoints = std::move(before.checkpoints);
   coming_loss_scale = before.coming_loss_scale;
+  parts.take_over(before.parts);
   step.go_on_from(before.step);
   set_device_step();
   sent = std::max<std::uint64_t>(step.number(), 1) - 1;
@@ -70,9 +70,7 @@ void Session::State::take_over(State& before) {
     modes->load(held);
   }
   runner->held().load_residuals(residuals_of(before, held), *plan);
-  if (auto_codec) {
-    auto_codec->resume(step.number());
-  }
+  parts.resume(step.number());
   reset_step(std::chrono::steady_clock::now());
 }
 

@@ -268,9 +268,7 @@ void Session::State::go_on_from(const Standing& others) {
   if (others.flush) {
     step.flush_next();
   }
-  if (auto_codec) {
-    auto_codec->resume(step.number());
-  }
+  parts.resume(step.number());
   reset_step(std::chrono::steady_clock::now());
 }
 

@@ -81,9 +81,7 @@ void Session::State::pull(std::uint32_t table, std::span<const std::uint64_t> id
   on_wire([&] { tables.pull(runner->peers(), table, ids, rows); });
   tables.at(table, "pull").counts().wait_seconds += seconds_since(begin);
   const std::lock_guard lock(progress.state);
-  if (rank_comparison) {
-    rank_comparison->excuse(seconds_since(begin));  // it waited for others, and computed nothing
-  }
+  parts.waited(seconds_since(begin));
 }
 
 bool Session::State::pull_elastically(std::unique_ptr<State>& self, std::uint32_t table,

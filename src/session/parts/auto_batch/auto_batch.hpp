@@ -3,14 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "gradwire/session.hpp"
-#include "session/auto/auto_codec.hpp"
-#include "session/runner.hpp"
-#include "session/step_comparison.hpp"
+#include "session/part.hpp"
 #include "tuning/batch_advisor.hpp"
 #include "tuning/noise_scale.hpp"
 #include "tuning/window.hpp"
@@ -32,7 +31,7 @@ struct BatchReport {
 /// ranks and not for the network; mean noise.
 [[nodiscard]] BatchReport combined(const std::vector<BatchReport>& reports);
 
-class AutoBatch final : public ComparedPart {
+class AutoBatch final : public Part, public ComparedPart, public Tuner {
  public:
   /// The policy has [batch]. `runner` must outlive this.
   AutoBatch(Runner& runner, const Policy& policy, Reduction reduction);
@@ -40,12 +39,16 @@ class AutoBatch final : public ComparedPart {
   /// Before the first step.
   [[nodiscard]] static BatchAdvice initial(const Policy::Batch& batch);
 
-  /// Whether runners take norms in this step.
-  [[nodiscard]] bool samples(std::uint64_t step) const noexcept;
-  /// Of one bucket in this step.
-  void sampled(std::uint64_t step, const tuning::GradientNorms& norms);
-  /// After a step that was reduced as usual. At those that all ranks know they compare and decide for the next one.
-  void note_step(std::uint64_t step, const StepSeen& seen);
+  [[nodiscard]] std::string_view name() const noexcept override { return "batch advice"; }
+  [[nodiscard]] ComparedPart* compared() noexcept override { return this; }
+  [[nodiscard]] Tuner* tuner() noexcept override { return this; }
+
+  /// Whether runners take norms in the step.
+  void tune(StepInfo& info) const override { info.norms = looks_at_buckets(info.step); }
+  [[nodiscard]] bool looks_at_buckets(std::uint64_t step) const override;
+  void bucket_ended(std::uint64_t step, const Buckets::Ended& bucket) override;
+  /// At steps that all ranks know they compare afterwards and decide for the next one.
+  void step_ended(std::uint64_t step, const StepSeen& seen) override;
   [[nodiscard]] bool due(std::uint64_t step) const override { return next_ && step >= *next_; }
   [[nodiscard]] bool rides(std::uint64_t step) const override { return next_ && step >= last_ + least_steps_; }
   void append(std::vector<double>& numbers) override;
@@ -77,5 +80,8 @@ class AutoBatch final : public ComparedPart {
   mutable std::mutex mutex_;  // guards what other threads ask for
   BatchAdvice advice_;
 };
+
+/// Null where the policy has no [batch].
+[[nodiscard]] std::unique_ptr<Part> make_auto_batch(const PartInputs& inputs);
 
 }  // namespace gradwire::session

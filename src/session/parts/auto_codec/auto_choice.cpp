@@ -1,4 +1,4 @@
-#include "session/auto/auto_choice.hpp"
+#include "session/parts/auto_codec/auto_choice.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "session/auto/calibration.hpp"
+#include "session/parts/auto_codec/calibration.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +12,7 @@
 #include "codec/codec.hpp"
 #include "exchange/model/sizes.hpp"
 #include "policy/sync.hpp"
-#include "session/auto/rounds.hpp"
+#include "session/parts/auto_codec/rounds.hpp"
 #include "tuning/codec_speed.hpp"
 
 namespace gradwire::session {

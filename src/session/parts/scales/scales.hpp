@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "session/parts/part.hpp"
+#include "session/part.hpp"
 
 namespace gradwire::session {
 

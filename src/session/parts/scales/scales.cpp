@@ -1,4 +1,4 @@
-#include "session/parts/scales.hpp"
+#include "session/parts/scales/scales.hpp"
 
 #include <cstdint>
 #include <string>
@@ -71,8 +71,8 @@ void Scales::take(const Compared& compared) {
 
 std::unique_ptr<Part> make_scales(const PartInputs& inputs) {
   std::vector<std::size_t> scaled;
-  for (std::size_t i = 0; i < inputs.plan.tensors.size(); ++i) {
-    if (plan::is_preconditioned(inputs.plan.tensors[i])) {
+  for (std::size_t i = 0; i < inputs.plan->tensors.size(); ++i) {
+    if (plan::is_preconditioned(inputs.plan->tensors[i])) {
       scaled.push_back(i);
     }
   }

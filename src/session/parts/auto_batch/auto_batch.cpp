@@ -1,4 +1,4 @@
-#include "session/auto/auto_batch.hpp"
+#include "session/parts/auto_batch/auto_batch.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -60,20 +60,23 @@ AutoBatch::AutoBatch(Runner& runner, const Policy& policy, Reduction reduction)
       noise_(kNoiseWindow),
       advice_(initial(*policy.batch)) {}
 
-bool AutoBatch::samples(std::uint64_t step) const noexcept {
+bool AutoBatch::looks_at_buckets(std::uint64_t step) const {
   return step % kNoiseEvery == 0 && runner_.info().world_size > 1;
 }
 
-void AutoBatch::sampled(std::uint64_t step, const tuning::GradientNorms& norms) {
+void AutoBatch::bucket_ended(std::uint64_t step, const Buckets::Ended& bucket) {
+  if (!bucket.norms) {
+    return;
+  }
   if (step != norms_step_) {
     norms_ = {};
     norms_step_ = step;
   }
-  norms_.local += norms.local;
-  norms_.reduced += norms.reduced;
+  norms_.local += bucket.norms->local;
+  norms_.reduced += bucket.norms->reduced;
 }
 
-void AutoBatch::note_step(std::uint64_t step, const StepSeen& seen) {
+void AutoBatch::step_ended(std::uint64_t step, const StepSeen& seen) {
   if (runner_.info().world_size == 1) {
     return;  // nothing is exposed
   }
@@ -167,6 +170,18 @@ void AutoBatch::decide(std::uint64_t step, const BatchReport& agreed) {
 BatchAdvice AutoBatch::advice() const {
   const std::lock_guard lock(mutex_);
   return advice_;
+}
+
+std::unique_ptr<Part> make_auto_batch(const PartInputs& inputs) {
+  if (!inputs.plan->batch) {
+    return nullptr;
+  }
+  if (inputs.runner.probes() == nullptr) {
+    log(inputs.runner.info().rank == 0 ? LogLevel::warning : LogLevel::debug,
+        "[batch] gives no advice over device memory yet");
+    return nullptr;
+  }
+  return std::make_unique<AutoBatch>(inputs.runner, inputs.policy, inputs.options.reduction);
 }
 
 }  // namespace gradwire::session

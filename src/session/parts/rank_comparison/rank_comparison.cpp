@@ -1,4 +1,4 @@
-#include "session/rank_comparison.hpp"
+#include "session/parts/rank_comparison/rank_comparison.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>

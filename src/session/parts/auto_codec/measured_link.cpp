@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "session/auto/calibration.hpp"
-#include "session/auto/rounds.hpp"
+#include "session/parts/auto_codec/calibration.hpp"
+#include "session/parts/auto_codec/rounds.hpp"
 
 namespace gradwire::session {
 namespace {

@@ -1,4 +1,4 @@
-#include "session/auto/auto_codec.hpp"
+#include "session/parts/auto_codec/auto_codec.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -92,13 +92,18 @@ void AutoCodec::resume(std::uint64_t step) {
   }
 }
 
-bool AutoCodec::samples(std::uint64_t step) const noexcept { return step % kSampleEvery == kSampleEvery - 1; }
-
-void AutoCodec::sampled(std::uint32_t bucket, const tuning::QualitySample& sample) {
-  samples_[bucket] = worse(samples_[bucket], sample);
+void AutoCodec::tune(StepInfo& info) const {
+  info.choices = choices();
+  info.sample = info.step % kSampleEvery == kSampleEvery - 1;
 }
 
-void AutoCodec::note_step(const StepSeen& seen) {
+void AutoCodec::bucket_ended(std::uint64_t /*step*/, const Buckets::Ended& bucket) {
+  if (bucket.sample) {
+    samples_[bucket.bucket] = worse(samples_[bucket.bucket], *bucket.sample);
+  }
+}
+
+void AutoCodec::step_ended(std::uint64_t /*step*/, const StepSeen& seen) {
   if (!begun_) {
     return;
   }
@@ -230,7 +235,7 @@ void AutoCodec::note(const tuning::Change& change) {
   }
 }
 
-LinkEstimate AutoCodec::link() const {
+std::optional<LinkEstimate> AutoCodec::link() const {
   const std::lock_guard lock(mutex_);
   return link_;
 }
@@ -238,6 +243,24 @@ LinkEstimate AutoCodec::link() const {
 std::vector<CodecSwitch> AutoCodec::switches() const {
   const std::lock_guard lock(mutex_);
   return switches_;
+}
+
+void AutoCodec::add_to(SessionStatistics& statistics) const {
+  if (!link()) {
+    return;
+  }
+  statistics.switches = switches();
+  for (std::size_t i = 0; i < statistics.groups.size(); ++i) {
+    if (plan_.groups[i].policy.is_auto()) {
+      statistics.groups[i].codec = codec_text(i);
+    }
+  }
+}
+
+void AutoCodec::add_to(observe::Snapshot& snapshot) const {
+  if (const auto measured = link()) {
+    snapshot.knowledge.link = measured;
+  }
 }
 
 std::string AutoCodec::codec_text(std::size_t group) const {
@@ -255,6 +278,19 @@ std::string AutoCodec::codec_text(std::size_t group) const {
     text += (text == "auto" ? ": " : ", ") + use.first + (used.size() > 1 ? " " + std::to_string(use.second) : "");
   }
   return text;
+}
+
+std::unique_ptr<Part> make_auto_codec(const PartInputs& inputs) {
+  if (!inputs.plan->is_auto()) {
+    return nullptr;
+  }
+  Probes* probes = inputs.runner.probes();
+  if (probes == nullptr) {
+    log(inputs.runner.info().rank == 0 ? LogLevel::warning : LogLevel::debug,
+        "codec \"auto\" does not choose over device memory yet: the first codec of allow is used always");
+    return nullptr;
+  }
+  return std::make_unique<AutoCodec>(inputs.runner, *probes, *inputs.plan, inputs.policy);
 }
 
 }  // namespace gradwire::session

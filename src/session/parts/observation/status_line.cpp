@@ -1,4 +1,4 @@
-#include "session/status_line.hpp"
+#include "session/parts/observation/status_line.hpp"
 
 #include "base/units.hpp"
 

@@ -14,10 +14,8 @@
 #include "observe/peer_waits.hpp"
 #include "observe/slow_ranks.hpp"
 #include "observe/sources.hpp"
-#include "session/comparison_pace.hpp"
-#include "session/runner.hpp"
-#include "session/step_comparison.hpp"
-#include "session/step_watch.hpp"
+#include "session/part.hpp"
+#include "session/parts/rank_comparison/comparison_pace.hpp"
 
 namespace gradwire::session {
 
@@ -28,10 +26,8 @@ namespace gradwire::session {
 /// `speaks` warns.
 [[nodiscard]] std::optional<double> common_slow_share(const std::vector<std::string>& told, bool speaks);
 
-class RankComparison final : public ComparedPart {
+class RankComparison final : public ComparedPart, public StepTimer {
  public:
-  using Time = std::chrono::steady_clock::time_point;
-
   /// All three must outlive this; `steps` counts the session's. `share`: the same on every rank.
   RankComparison(Runner& runner, observe::PeerWaits& waits, const StepWatch& steps, double share);
 
@@ -42,9 +38,8 @@ class RankComparison final : public ComparedPart {
     least_ = least;
   }
 
-  /// A step has ended and is counted, and its finish() took `exposed`. `counts`: it was reduced as steps are, on every
-  /// rank. Here, and no more than two looks, since a step may take microseconds: what it took is in `steps`.
-  void end_step(Time now, double exposed, bool counts) {
+  /// No more than two looks, since a step may take microseconds: what it took is in `steps`.
+  void step_ended(Time now, double exposed, bool counts) override {
     const Time before = std::exchange(ended_, now);
     if (!counts || !begun_) {
       end_odd_step(now - before, exposed, counts);
@@ -52,8 +47,8 @@ class RankComparison final : public ComparedPart {
       note_gap(now, std::chrono::duration<double>(now - before).count(), exposed);
     }
   }
-  /// So long it waited for others and no PeerWaits was told.
-  void excuse(double seconds) noexcept { excused_ += seconds; }
+  /// No PeerWaits was told.
+  void waited(double seconds) noexcept override { excused_ += seconds; }
   [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return steps() >= pace_.steps(); }
   /// Where at least half of an interval is over.
   [[nodiscard]] bool rides(std::uint64_t /*step*/) const override { return 2 * steps() >= pace_.steps(); }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "plan/plan.hpp"
-#include "session/auto/calibration.hpp"
+#include "session/parts/auto_codec/calibration.hpp"
 #include "session/runner.hpp"
 #include "tuning/auto_levels.hpp"
 #include "tuning/guard.hpp"

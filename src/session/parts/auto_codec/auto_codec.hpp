@@ -4,21 +4,20 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
-#include "session/auto/auto_choice.hpp"
-#include "session/runner.hpp"
-#include "session/step_comparison.hpp"
-#include "session/step_watch.hpp"
+#include "session/part.hpp"
+#include "session/parts/auto_codec/auto_choice.hpp"
 #include "tuning/window.hpp"
 
 namespace gradwire::session {
 
-class AutoCodec final : public ComparedPart {
+class AutoCodec final : public Part, public ComparedPart, public Tuner {
  public:
   /// All must outlive this; `probes` are the runner's. Of the policy only [link] and [auto] count: the plan has the
   /// rest.
@@ -26,22 +25,30 @@ class AutoCodec final : public ComparedPart {
 
   /// Measures and chooses for `step`, the first one. Collective. `measured`: see calibrate().
   void begin(std::uint64_t step, const StepsAhead& steps, const LinkMeasured& measured);
-  /// Steps have other numbers from now on, of which `step` is the first: none has been made so far.
-  void resume(std::uint64_t step);
+  void agreed(const Agreement& agreement) override { begin(agreement.step, agreement.steps, agreement.link_measured); }
+  /// None has been made so far.
+  void resume(std::uint64_t step) override;
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "auto codec"; }
+  [[nodiscard]] ComparedPart* compared() noexcept override { return this; }
+  [[nodiscard]] Tuner* tuner() noexcept override { return this; }
+  void add_to(SessionStatistics& statistics) const override;
+  void add_to(observe::Snapshot& snapshot) const override;
+
   [[nodiscard]] std::span<const BucketChoice> choices() const noexcept { return choice_.choices(); }
-  /// Another number where levels of choices() may be others.
-  [[nodiscard]] std::uint64_t revision() const noexcept { return revision_; }
-  /// Whether encoders look at what they drop in this step.
-  [[nodiscard]] bool samples(std::uint64_t step) const noexcept;
-  void sampled(std::uint32_t bucket, const tuning::QualitySample& sample);
-  /// After a step that was reduced as usual. At those that all ranks know they compare and decide for the next one.
-  void note_step(const StepSeen& seen);
+  [[nodiscard]] std::uint64_t revision() const noexcept override { return revision_; }
+  /// The step's choices() and whether encoders look at what they drop.
+  void tune(StepInfo& info) const override;
+  void bucket_ended(std::uint64_t step, const Buckets::Ended& bucket) override;
+  /// At steps that all ranks know they compare afterwards and decide for the next one.
+  void step_ended(std::uint64_t step, const StepSeen& seen) override;
   [[nodiscard]] bool due(std::uint64_t step) const override;
   void append(std::vector<double>& numbers) override;
   void take(const Compared& compared) override;
 
   // Any thread.
-  [[nodiscard]] LinkEstimate link() const;
+  /// None: nothing is measured yet.
+  [[nodiscard]] std::optional<LinkEstimate> link() const;
   [[nodiscard]] std::vector<CodecSwitch> switches() const;
   /// "auto: int8", "auto: int8 3, dense 1": of the buckets of a group.
   [[nodiscard]] std::string codec_text(std::size_t group) const;
@@ -75,9 +82,12 @@ class AutoCodec final : public ComparedPart {
   std::uint64_t revision_ = 0;
 
   mutable std::mutex mutex_;  // guards what other threads ask for
-  LinkEstimate link_;
+  std::optional<LinkEstimate> link_;
   std::vector<CodecSwitch> switches_;
   tuning::Levels levels_;
 };
+
+/// Null where the plan leaves no codec to be chosen at run time.
+[[nodiscard]] std::unique_ptr<Part> make_auto_codec(const PartInputs& inputs);
 
 }  // namespace gradwire::session

@@ -1,0 +1,155 @@
+// What a session can do beside reducing gradients is a part each. A part owns its state, which ends with the world:
+// where ranks end or join, the session of the next world makes its parts anew. The session makes the parts that its
+// plan asks for, in the order of a table, and drives them through the interfaces below; it knows no part by its type.
+// Steps call only those parts that implement what is called.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gradwire/session.hpp"
+#include "gradwire/step.hpp"
+#include "observe/sources.hpp"
+#include "plan/plan.hpp"
+#include "session/runner.hpp"
+#include "session/step_comparison.hpp"
+#include "session/step_watch.hpp"
+#include "session/tensors.hpp"
+
+namespace gradwire::session {
+
+/// A part that decides how coming steps travel, from what it saw of those before. It decides the same on every rank.
+class Tuner {
+ public:
+  /// Sets its fields of `info`, with which every bucket of the step `info.step` starts.
+  virtual void tune(StepInfo& info) const = 0;
+  /// Whether it looks at the buckets of this step one by one, which then is not made as a small one.
+  [[nodiscard]] virtual bool looks_at_buckets(std::uint64_t /*step*/) const { return false; }
+  /// Of `step`, which is under way.
+  virtual void bucket_ended(std::uint64_t step, const Buckets::Ended& bucket) = 0;
+  /// A step has ended that was reduced as steps are.
+  virtual void step_ended(std::uint64_t step, const StepSeen& seen) = 0;
+  /// Another number where coming steps may travel in another way.
+  [[nodiscard]] virtual std::uint64_t revision() const noexcept { return 0; }
+
+ protected:
+  ~Tuner() = default;
+};
+
+/// A part that follows how long this rank computes and how long it waits. The caller holds the lock of steps.
+class StepTimer {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// A step has ended and is counted, and its finish() took `exposed` seconds. `as_usual`: it was reduced as steps are.
+  virtual void step_ended(Time now, double exposed, bool as_usual) = 0;
+  /// This rank waited for others for so long, outside of what the runner counts.
+  virtual void waited(double seconds) noexcept = 0;
+
+ protected:
+  ~StepTimer() = default;
+};
+
+/// A part that tells somebody of steps. The caller is finish(), with no lock held.
+class StepListener {
+ public:
+  /// What the step changes is done, and what ranks compared after it is known. `begin`: observe::ticks() at the
+  /// beginning of finish(), 0 where nobody observes.
+  virtual void step_over(const StepOutcome& outcome, std::uint64_t begin,
+                         std::chrono::steady_clock::time_point end) = 0;
+
+ protected:
+  ~StepListener() = default;
+};
+
+/// What ranks have agreed on with the plan.
+struct Agreement {
+  std::uint64_t step = 0;  // the first one
+  StepsAhead steps;
+  std::vector<std::string> told;                   // what this part says(), by rank
+  std::function<void(const Link&)> link_measured;  // settles what the plan leaves to the link; the same on every rank
+};
+
+class Part {
+ public:
+  Part() = default;
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+  virtual ~Part() = default;
+
+  /// A word or two, such as "scales".
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// Whether ranks compare its name when they agree on the plan, in the order of parts: one that communicates on some
+  /// ranks alone would hang. No for one that only watches, or that settles in agreed() what it does.
+  [[nodiscard]] virtual bool has_name_compared() const noexcept { return true; }
+  /// A line that this rank tells the others when they agree on the plan, and that may differ. Empty: none, on any rank.
+  [[nodiscard]] virtual std::string says() const { return {}; }
+  /// Ranks have agreed. Called once and by all ranks, which may communicate here; whoever communicates calls it.
+  virtual void agreed(const Agreement& /*agreement*/) {}
+  /// This part of the session in the world before hands over what outlives a world.
+  virtual void take_over(Part& /*before*/) {}
+  /// Steps have other numbers from now on: `step` is the next one. Between steps.
+  virtual void resume(std::uint64_t /*step*/) {}
+
+  // What the part implements. Null: nothing of it. The answer may change in agreed(), and at no other time.
+  /// What it compares among ranks at the ends of steps.
+  [[nodiscard]] virtual ComparedPart* compared() noexcept { return nullptr; }
+  [[nodiscard]] virtual Tuner* tuner() noexcept { return nullptr; }
+  [[nodiscard]] virtual StepTimer* timer() noexcept { return nullptr; }
+  [[nodiscard]] virtual StepListener* listener() noexcept { return nullptr; }
+
+  // What it tells. Any thread.
+  /// Whole lines for Session::explain().
+  [[nodiscard]] virtual std::string explain() const { return {}; }
+  /// Groups are there already.
+  virtual void add_to(SessionStatistics& /*statistics*/) const {}
+  virtual void add_to(observe::Snapshot& /*snapshot*/) const {}
+  /// The session ends: nothing calls the part any more.
+  virtual void session_ends() noexcept {}
+};
+
+/// What a part is made from. All of it outlives the part.
+struct PartInputs {
+  const std::optional<plan::Plan>& plan;  // there once the first step begins, or somebody asks for it
+  const Policy& policy;
+  const SessionOptions& options;
+  const Tensors& tensors;
+  const StepWatch& watch;
+  Runner& runner;
+  bool over_processes = false;                        // the session goes on where ranks end
+  std::function<observe::Snapshot()> look = nullptr;  // at the session and all its parts. No lock held
+};
+
+/// Makes one kind of part.
+struct PartMaker {
+  enum class When : std::uint8_t {
+    with_plan,     // the plan is there, and says whether the session needs the part
+    with_session,  // before that
+  };
+  /// Returns null where this session does not need the part; the answer is the same on every rank.
+  using Make = std::function<std::unique_ptr<Part>(const PartInputs&)>;
+
+  // Implicit, so that a table is a list of functions.
+  template <typename Function>
+  PartMaker(Function function, When made = When::with_plan) : make(std::move(function)), when(made) {}
+
+  Make make;
+  When when;
+};
+using PartTable = std::vector<PartMaker>;
+
+/// The table that every session is given unless its maker names another. A new part adds its line there.
+[[nodiscard]] const PartTable& standard_parts();
+
+/// A session with parts of the caller's choice, in place of standard_parts().
+[[nodiscard]] Session make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options,
+                                   PartTable parts);
+
+}  // namespace gradwire::session

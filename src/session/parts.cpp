@@ -1,0 +1,130 @@
+#include "session/parts.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+namespace gradwire::session {
+
+void Parts::make(const PartInputs& inputs, PartMaker::When when) {
+  std::vector<std::unique_ptr<Part>> made(table_.size());
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    if (table_[i].when == when) {
+      made[i] = table_[i].make(inputs);
+    }
+  }
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    if (table_[i].when == when) {
+      parts_[i] = std::move(made[i]);
+    }
+  }
+  collect();
+}
+
+void Parts::take_over(Parts& before) {
+  for_each([&](Part& part) {
+    before.for_each([&](Part& other) {
+      if (other.name() == part.name()) {
+        part.take_over(other);
+      }
+    });
+  });
+}
+
+void Parts::collect() {
+  compared_.clear();
+  tuners_.clear();
+  timers_.clear();
+  listeners_.clear();
+  const auto add = [](auto& to, auto* what) {
+    if (what != nullptr) {
+      to.push_back(what);
+    }
+  };
+  for_each([&](Part& part) {
+    add(compared_, part.compared());
+    add(tuners_, part.tuner());
+    add(timers_, part.timer());
+    add(listeners_, part.listener());
+  });
+}
+
+void Parts::recollect(StepComparison& comparison) {
+  collect();
+  for (ComparedPart* compared : compared_) {
+    comparison.add(*compared);
+  }
+}
+
+std::string Parts::names() const {
+  std::string names;
+  for_each([&](const Part& part) {
+    if (part.has_name_compared()) {
+      names += (names.empty() ? "" : ", ") + std::string(part.name());
+    }
+  });
+  return names;
+}
+
+std::string Parts::says() const {
+  std::string lines;
+  for_each([&](const Part& part) {
+    if (const std::string line = part.says(); !line.empty()) {
+      lines += (lines.empty() ? "" : "\n") + line;
+    }
+  });
+  return lines;
+}
+
+void Parts::agreed(Agreement agreement, const std::vector<std::string>& told) {
+  std::vector<std::istringstream> lines;
+  for (const std::string& text : told) {
+    lines.emplace_back(text);
+  }
+  for_each([&](Part& part) {
+    agreement.told.assign(told.size(), {});
+    for (std::size_t rank = 0; !part.says().empty() && rank < told.size(); ++rank) {
+      std::getline(lines[rank], agreement.told[rank]);
+    }
+    part.agreed(agreement);
+  });
+}
+
+void Parts::resume(std::uint64_t step) {
+  for_each([&](Part& part) { part.resume(step); });
+}
+
+bool Parts::look_at_buckets(std::uint64_t step) const {
+  return std::any_of(tuners_.begin(), tuners_.end(), [=](const Tuner* one) { return one->looks_at_buckets(step); });
+}
+
+std::uint64_t Parts::revision() const noexcept {
+  std::uint64_t all = 0;  // each of them grows
+  for (const Tuner* tuner : tuners_) {
+    all += tuner->revision();
+  }
+  return all;
+}
+
+bool Parts::due(std::uint64_t step) const {
+  return std::any_of(compared_.begin(), compared_.end(), [=](const ComparedPart* one) { return one->due(step); });
+}
+
+std::string Parts::explain() const {
+  std::string text;
+  for_each([&](const Part& part) { text += part.explain(); });
+  return text;
+}
+
+void Parts::add_to(SessionStatistics& statistics) const {
+  for_each([&](const Part& part) { part.add_to(statistics); });
+}
+
+void Parts::add_to(observe::Snapshot& snapshot) const {
+  for_each([&](const Part& part) { part.add_to(snapshot); });
+}
+
+void Parts::session_ends() noexcept {
+  for_each([&](Part& part) { part.session_ends(); });
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,107 @@
+// The parts of one session, in the order of its table.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "session/part.hpp"
+
+namespace gradwire::session {
+
+class Parts {
+ public:
+  explicit Parts(PartTable table) : table_(std::move(table)), parts_(table_.size()) {}
+
+  /// The table that these parts are made from; the session of the next world gets the same one.
+  [[nodiscard]] const PartTable& table() const noexcept { return table_; }
+  /// Makes the parts that are made `when`. Where a maker throws none of these is there, and the call may be repeated.
+  void make(const PartInputs& inputs, PartMaker::When when);
+  /// By name.
+  void take_over(Parts& before);
+  /// "scales, counter": those that ranks compare. Empty where there is none.
+  [[nodiscard]] std::string names() const;
+  /// What this rank tells the others beside the plan: one line a part that says() anything.
+  [[nodiscard]] std::string says() const;
+  /// Ranks have agreed; `told`: what each of them says(). What the parts implement stays as it was until recollect().
+  void agreed(Agreement agreement, const std::vector<std::string>& told);
+  /// Asks all parts again what they implement, and adds to `comparison` those that compare; it must not outlive this.
+  void recollect(StepComparison& comparison);
+  void resume(std::uint64_t step);
+
+  // Each is a look at whether a list is empty where no part implements it.
+  void tune(StepInfo& info) const {
+    for (const Tuner* tuner : tuners_) {
+      tuner->tune(info);
+    }
+  }
+  [[nodiscard]] bool look_at_buckets(std::uint64_t step) const;
+  void bucket_ended(std::uint64_t step, const Buckets::Ended& bucket) {
+    for (Tuner* tuner : tuners_) {
+      tuner->bucket_ended(step, bucket);
+    }
+  }
+  void step_ended(std::uint64_t step, const StepSeen& seen) {
+    for (Tuner* tuner : tuners_) {
+      tuner->step_ended(step, seen);
+    }
+  }
+  [[nodiscard]] std::uint64_t revision() const noexcept;
+  /// Whether anything is decided from what steps took.
+  [[nodiscard]] bool tune() const noexcept { return !tuners_.empty(); }
+  /// Whether some part compares ranks after `step`; the same on every rank.
+  [[nodiscard]] bool due(std::uint64_t step) const;
+  void time_step(StepTimer::Time now, double exposed, bool as_usual) {
+    for (StepTimer* timer : timers_) {
+      timer->step_ended(now, exposed, as_usual);
+    }
+  }
+  void waited(double seconds) noexcept {
+    for (StepTimer* timer : timers_) {
+      timer->waited(seconds);
+    }
+  }
+  void step_over(const StepOutcome& outcome, std::uint64_t begin, StepTimer::Time end) {
+    for (StepListener* listener : listeners_) {
+      listener->step_over(outcome, begin, end);
+    }
+  }
+
+  [[nodiscard]] std::string explain() const;
+  void add_to(SessionStatistics& statistics) const;
+  void add_to(observe::Snapshot& snapshot) const;
+  void session_ends() noexcept;
+
+  /// The part of that type, for calls of the public interface that are about it alone. Null where there is none.
+  template <typename Kind>
+  [[nodiscard]] Kind* find() const {
+    for (const auto& part : parts_) {
+      if (auto* found = dynamic_cast<Kind*>(part.get())) {
+        return found;
+      }
+    }
+    return nullptr;
+  }
+
+ private:
+  void collect();
+  template <typename Call>
+  void for_each(Call&& call) const {
+    for (const auto& part : parts_) {
+      if (part != nullptr) {
+        call(*part);
+      }
+    }
+  }
+
+  PartTable table_;
+  std::vector<std::unique_ptr<Part>> parts_;  // by row of the table; null: not needed, or not yet
+  std::vector<ComparedPart*> compared_;
+  std::vector<Tuner*> tuners_;
+  std::vector<StepTimer*> timers_;
+  std::vector<StepListener*> listeners_;
+};
+
+}  // namespace gradwire::session

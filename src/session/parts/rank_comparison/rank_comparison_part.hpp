@@ -1,0 +1,14 @@
+// The comparison of ranks (GRADWIRE_SLOW) as a part of a session.
+#pragma once
+
+#include <memory>
+
+#include "session/part.hpp"
+
+namespace gradwire::session {
+
+/// Null in a world of one. Ranks tell each other their GRADWIRE_SLOW when they agree on the plan, and only then know
+/// whether they compare: not under sync modes, where ranks need not be at the same step, nor over a device.
+[[nodiscard]] std::unique_ptr<Part> make_rank_comparison(const PartInputs& inputs);
+
+}  // namespace gradwire::session
