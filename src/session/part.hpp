@@ -18,9 +18,11 @@
 #include "gradwire/step.hpp"
 #include "observe/sources.hpp"
 #include "plan/plan.hpp"
+#include "session/checkpoint/state_file.hpp"
 #include "session/runner.hpp"
 #include "session/step_comparison.hpp"
 #include "session/step_watch.hpp"
+#include "session/sync_schedule.hpp"
 #include "session/tensors.hpp"
 
 namespace gradwire::session {
@@ -41,6 +43,35 @@ class Tuner {
 
  protected:
   ~Tuner() = default;
+};
+
+/// A part that takes buckets in place of the runner, lets them travel beside the steps, and delivers what comes of them
+/// at the end of some step. A session has one at most.
+class Background {
+ public:
+  // Whoever communicates calls these.
+  /// Before a bucket of `step` starts, after ranks have agreed on the plan. Collective.
+  virtual void before_bucket(std::uint64_t step) = 0;
+  /// Takes what is to travel of the bucket. False: in this step the bucket is the runner's.
+  [[nodiscard]] virtual bool enqueue(const plan::Bucket& bucket, const StepInfo& info, std::uint64_t step,
+                                     double loss_scale) = 0;
+  /// Starts what may start of that.
+  virtual void start(Buckets& buckets) = 0;
+  virtual void ended(const Buckets::Ended& bucket) = 0;
+
+  // Any thread.
+  /// Whether the bucket was enqueued in this step, and all has come that the step waits for.
+  [[nodiscard]] virtual bool arrived(std::uint32_t bucket) const = 0;
+  [[nodiscard]] virtual bool busy() const = 0;
+
+  // finish() calls these once all has arrived, in a step that is not skipped.
+  /// Writes to gradients and parameters. Returns whether NaN or Inf was in it.
+  [[nodiscard]] virtual bool deliver(double loss_scale) = 0;
+  /// What all ranks hold alike after `step`.
+  [[nodiscard]] virtual std::vector<View> comparable(std::uint64_t step) const = 0;
+
+ protected:
+  ~Background() = default;
 };
 
 /// A part that follows how long this rank computes and how long it waits. The caller holds the lock of steps.
@@ -95,8 +126,13 @@ class Part {
   virtual void agreed(const Agreement& /*agreement*/) {}
   /// This part of the session in the world before hands over what outlives a world.
   virtual void take_over(Part& /*before*/) {}
+  /// Between steps: what the session is to go on from, which files hold or which the next world gets.
+  virtual void save(SavedState& /*state*/) const {}
+  virtual void load(const SavedState& /*state*/) {}
   /// Steps have other numbers from now on: `step` is the next one. Between steps.
   virtual void resume(std::uint64_t /*step*/) {}
+  /// Error(unsupported) where the part cannot do with a loss scale.
+  virtual void check_loss_scale() const {}
 
   // What the part implements. Null: nothing of it. The answer may change in agreed(), and at no other time.
   /// What it compares among ranks at the ends of steps.
@@ -104,6 +140,7 @@ class Part {
   [[nodiscard]] virtual Tuner* tuner() noexcept { return nullptr; }
   [[nodiscard]] virtual StepTimer* timer() noexcept { return nullptr; }
   [[nodiscard]] virtual StepListener* listener() noexcept { return nullptr; }
+  [[nodiscard]] virtual Background* background() noexcept { return nullptr; }
 
   // What it tells. Any thread.
   /// Whole lines for Session::explain().
@@ -111,6 +148,7 @@ class Part {
   /// Groups are there already.
   virtual void add_to(SessionStatistics& /*statistics*/) const {}
   virtual void add_to(observe::Snapshot& /*snapshot*/) const {}
+  virtual void reset_statistics() {}
   /// The session ends: nothing calls the part any more.
   virtual void session_ends() noexcept {}
 };
@@ -121,8 +159,10 @@ struct PartInputs {
   const Policy& policy;
   const SessionOptions& options;
   const Tensors& tensors;
+  const SyncSchedule& schedule;
   const StepWatch& watch;
   Runner& runner;
+  const SavedState* held = nullptr;                   // what the session goes on from, while it is told
   bool over_processes = false;                        // the session goes on where ranks end
   std::function<observe::Snapshot()> look = nullptr;  // at the session and all its parts. No lock held
 };

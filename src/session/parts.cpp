@@ -8,16 +8,37 @@ namespace gradwire::session {
 void Parts::make(const PartInputs& inputs, PartMaker::When when) {
   std::vector<std::unique_ptr<Part>> made(table_.size());
   for (std::size_t i = 0; i < table_.size(); ++i) {
-    if (table_[i].when == when) {
+    if (table_[i].when == when && parts_[i] == nullptr) {
       made[i] = table_[i].make(inputs);
     }
   }
   for (std::size_t i = 0; i < table_.size(); ++i) {
-    if (table_[i].when == when) {
+    if (made[i] != nullptr) {
       parts_[i] = std::move(made[i]);
     }
   }
   collect();
+}
+
+void Parts::unmake() {
+  for (std::size_t i = 0; i < table_.size(); ++i) {
+    if (table_[i].when == PartMaker::When::with_plan) {
+      parts_[i].reset();
+    }
+  }
+  collect();
+}
+
+void Parts::load(const SavedState& state) {
+  for_each([&](Part& part) { part.load(state); });
+}
+
+void Parts::save(SavedState& state) const {
+  for_each([&](const Part& part) { part.save(state); });
+}
+
+void Parts::check_loss_scale() const {
+  for_each([](const Part& part) { part.check_loss_scale(); });
 }
 
 void Parts::take_over(Parts& before) {
@@ -35,6 +56,7 @@ void Parts::collect() {
   tuners_.clear();
   timers_.clear();
   listeners_.clear();
+  background_ = nullptr;
   const auto add = [](auto& to, auto* what) {
     if (what != nullptr) {
       to.push_back(what);
@@ -45,6 +67,7 @@ void Parts::collect() {
     add(tuners_, part.tuner());
     add(timers_, part.timer());
     add(listeners_, part.listener());
+    background_ = background_ != nullptr ? background_ : part.background();
   });
 }
 
@@ -121,6 +144,10 @@ void Parts::add_to(SessionStatistics& statistics) const {
 
 void Parts::add_to(observe::Snapshot& snapshot) const {
   for_each([&](const Part& part) { part.add_to(snapshot); });
+}
+
+void Parts::reset_statistics() {
+  for_each([](Part& part) { part.reset_statistics(); });
 }
 
 void Parts::session_ends() noexcept {

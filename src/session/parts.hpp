@@ -17,8 +17,13 @@ class Parts {
 
   /// The table that these parts are made from; the session of the next world gets the same one.
   [[nodiscard]] const PartTable& table() const noexcept { return table_; }
-  /// Makes the parts that are made `when`. Where a maker throws none of these is there, and the call may be repeated.
+  /// Makes the parts that are made `when` and are not there yet. Where a maker throws it makes none.
   void make(const PartInputs& inputs, PartMaker::When when);
+  /// The plan, and with it the parts that were made of it, are to be made anew.
+  void unmake();
+  void save(SavedState& state) const;
+  void load(const SavedState& state);
+  void check_loss_scale() const;
   /// By name.
   void take_over(Parts& before);
   /// "scales, counter": those that ranks compare. Empty where there is none.
@@ -69,9 +74,13 @@ class Parts {
     }
   }
 
+  /// Null where no part is one.
+  [[nodiscard]] Background* background() const noexcept { return background_; }
+
   [[nodiscard]] std::string explain() const;
   void add_to(SessionStatistics& statistics) const;
   void add_to(observe::Snapshot& snapshot) const;
+  void reset_statistics();
   void session_ends() noexcept;
 
   /// The part of that type, for calls of the public interface that are about it alone. Null where there is none.
@@ -102,6 +111,7 @@ class Parts {
   std::vector<Tuner*> tuners_;
   std::vector<StepTimer*> timers_;
   std::vector<StepListener*> listeners_;
+  Background* background_ = nullptr;
 };
 
 }  // namespace gradwire::session

@@ -11,6 +11,7 @@
 #include "session/host/bucket_runner.hpp"
 #include "session/logging.hpp"
 #include "session/parts/auto_batch/auto_batch.hpp"
+#include "session/parts/sync_modes/sync_modes.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -120,7 +121,8 @@ void Session::sync_parameters() {
     return;
   }
   // A newcomer has made it with the others in share(), and does not know at which place of its program they were.
-  const bool nothing = state_->elastic->expects_others() && !(state_->modes && state_->modes->have_moved());
+  const bool nothing =
+      state_->elastic->expects_others() && (state_->modes() == nullptr || !state_->modes()->have_moved());
   if (state_->elastic->waits()) {
     return;
   }
@@ -277,9 +279,7 @@ SessionStatistics Session::statistics() const { return state_->statistics(); }
 void Session::reset_statistics() {
   state_->runner->reset_statistics();
   const std::lock_guard lock(state_->progress.state);
-  if (state_->modes) {
-    state_->modes->reset_ages();
-  }
+  state_->parts.reset_statistics();
   state_->watch.reset_counts();
   state_->comparison.reset_counts();
 }

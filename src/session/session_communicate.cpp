@@ -29,8 +29,8 @@ void Session::State::communicate(std::chrono::microseconds wait, bool waits) {
   const auto begin = std::exchange(busy_since, {}).value_or(Clock::now());
   try {
     const bool busy = start_what_can(waits);
-    if (modes) {
-      modes->start(*runner);
+    if (parts.background() != nullptr) {
+      parts.background()->start(*runner);
     }
     const auto ended = runner->advance(wait);
     if (busy || !ended.empty()) {
@@ -93,7 +93,6 @@ bool Session::State::reduce_small() {
 
 void Session::State::start(const Action& action) {
   session::StepInfo info = action.info;
-  agree_on_outer(info.step);
   parts.tune(info);
   const plan::Bucket& bucket = plan->buckets[action.bucket];
   if (!enqueue(bucket, info)) {
@@ -104,7 +103,7 @@ void Session::State::start(const Action& action) {
 void Session::State::record_ended(const std::vector<session::Buckets::Ended>& ended) {
   for (const session::Buckets::Ended& bucket : ended) {
     if (bucket.background) {
-      modes->ended(bucket);
+      parts.background()->ended(bucket);
       note_arrival(bucket.bucket);
       continue;
     }

@@ -5,6 +5,7 @@
 
 #include "base/log.hpp"
 #include "observe/record.hpp"
+#include "session/parts/sync_modes/sync_modes.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -92,7 +93,7 @@ void Session::State::commit_step() {
     throw Error(ErrorCode::aborted, "finish: the world changes");
   }
   const std::lock_guard lock(progress.wire);
-  if (step.outcome().skipped && modes && modes->has_uncounted()) {
+  if (step.outcome().skipped && modes() != nullptr && modes()->has_uncounted()) {
     return;  // late gradients may be on their way, and nothing else has changed
   }
   runner->undo()->commit();
@@ -141,7 +142,7 @@ Session::State::Ended Session::State::end_step(Clock::time_point begin, bool was
   ended.undecided = !step.last_decided();
   ended.may_get_small = may_be_small && !small;
   reset_step(now);
-  if (modes && modes->busy()) {
+  if (parts.background() != nullptr && parts.background()->busy()) {
     progress.wake();  // for late gradients that begin to travel now
   }
   return ended;
@@ -187,7 +188,8 @@ void Session::State::decide_coming(bool undecided) {
   session::StepInfo coming;
   parts.tune(coming);
   const bool in_call = step.has_agreed() && probes != nullptr && probes->ends_in_call(*plan, coming.choices);
-  const bool takes = step.has_agreed() && steps != nullptr && !modes && steps->takes(*plan, coming.choices);
+  const bool takes =
+      step.has_agreed() && steps != nullptr && parts.background() == nullptr && steps->takes(*plan, coming.choices);
   {
     const std::lock_guard lock(progress.state);
     step.decide_last(in_call);

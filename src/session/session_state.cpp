@@ -126,12 +126,12 @@ void Session::State::make_plan() {
     log(LogLevel::debug, plan->explain());
   }
   try {
-    if (plan->has_modes()) {
-      make_modes();
-    }
     parts.make(part_inputs(), session::PartMaker::When::with_plan);
+    if (step.loss_scale_set()) {
+      parts.check_loss_scale();
+    }
   } catch (...) {
-    modes.reset();
+    parts.unmake();
     plan.reset();  // so that the next call makes all of it anew, or refuses it too
     throw;
   }
@@ -139,15 +139,23 @@ void Session::State::make_plan() {
   reset_step(Clock::now());
 }
 
-session::PartInputs Session::State::part_inputs() {
+session::PartInputs Session::State::part_inputs(const session::SavedState* held) {
   return {.plan = plan,
           .policy = policy,
           .options = options,
           .tensors = tensors,
+          .schedule = step.modes(),
           .watch = watch,
           .runner = *runner,
+          .held = held,
           .over_processes = elastic != nullptr,
           .look = [this] { return look(); }};
+}
+
+void Session::State::make_parts_for(const session::SavedState& held) {
+  if (!held.results.empty()) {  // of a step whose policy had other sync modes
+    parts.make(part_inputs(&held), session::PartMaker::When::with_plan);
+  }
 }
 
 void Session::State::reset_step(session::StepWatch::Time now) {
@@ -296,9 +304,7 @@ void Session::State::set_loss_scale(double scale) {
   const std::lock_guard wire_lock(progress.wire);
   drain("set_loss_scale");  // what is under way leaves residuals of the old scale
   const std::lock_guard lock(progress.state);
-  if (modes && modes->has_outer()) {
-    throw no_scale_under_outer();
-  }
+  parts.check_loss_scale();
   if (scale != step.loss_scale()) {
     runner->held().scale_residuals(static_cast<float>(scale / step.loss_scale()));
   }

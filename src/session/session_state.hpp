@@ -23,7 +23,6 @@
 #include "session/checkpoint/state_file.hpp"
 #include "session/elastic/elastic.hpp"
 #include "session/elastic/standing.hpp"
-#include "session/modes/sync_modes.hpp"
 #include "session/parts.hpp"
 #include "session/progress.hpp"
 #include "session/runner.hpp"
@@ -34,6 +33,10 @@
 #include "session/tensors.hpp"
 
 namespace gradwire {
+
+namespace session {
+class SyncModes;
+}
 
 struct Session::State final : private session::Progress::Work {
   State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o, session::PartTable part_table);
@@ -55,8 +58,7 @@ struct Session::State final : private session::Progress::Work {
   session::Step step;
   session::StepWatch watch;
   std::optional<plan::Plan> plan;
-  std::unique_ptr<session::SyncModes> modes;    // where groups have other sync modes than `step`
-  session::Parts parts;                         // what else the plan asks for
+  session::Parts parts;                         // what the plan asks for beside reducing
   session::StepComparison comparison{*runner};  // of parts. Guarded by `wire`
 
   session::Tables tables;  // of the thread that makes steps; what communicates, under `wire`
@@ -64,7 +66,6 @@ struct Session::State final : private session::Progress::Work {
   // Guarded by `wire`.
   std::optional<session::KnownFiles> known_files;
   std::optional<std::chrono::steady_clock::time_point> busy_since;  // to be counted by the next look
-  bool agreed_on_outer = false;                                     // on what outer momentum begins with
   std::optional<std::uint64_t> decided_for;  // Parts::revision() for which decide_coming() has asked
 
   // Of checkpoint() and restore(), between steps.
@@ -188,7 +189,12 @@ struct Session::State final : private session::Progress::Work {
 
   /// The caller holds `state`.
   void make_plan();
-  [[nodiscard]] session::PartInputs part_inputs();
+  /// `held`: see PartInputs.
+  [[nodiscard]] session::PartInputs part_inputs(const session::SavedState* held = nullptr);
+  /// The session goes on from `held`, which may need parts that the plan alone does not.
+  void make_parts_for(const session::SavedState& held);
+  /// What calls are about that are about sync modes alone. Null where there are none.
+  [[nodiscard]] session::SyncModes* modes() const;
   /// Throws the session's failure; over Processes only finish() does, and what communicates. The caller holds `state`.
   void throw_if_failed() {
     if (!elastic) {
@@ -234,7 +240,9 @@ struct Session::State final : private session::Progress::Work {
 
   // Whoever communicates.
   void communicate(std::chrono::microseconds wait, bool waits) override;
-  [[nodiscard]] bool in_background() const override { return !step.faults.failed() && modes && modes->busy(); }
+  [[nodiscard]] bool in_background() const override {
+    return !step.faults.failed() && parts.background() != nullptr && parts.background()->busy();
+  }
   [[nodiscard]] bool last_awaits_caller() const override;
   [[nodiscard]] bool all_await_caller() const override { return small; }
   bool start_what_can(bool waits);
@@ -245,7 +253,6 @@ struct Session::State final : private session::Progress::Work {
   /// The caller holds `state`.
   void record_ended(const std::vector<session::Buckets::Ended>& ended);
   void agree_on_plan(bool weighted);
-  void agree_on_outer(std::uint64_t now);
   void look_for_nonfinite();
   /// Inside a catch block; `to_caller`: what it throws reaches the caller of a public function.
   [[noreturn]] void rethrow_given_up(bool to_caller);
@@ -289,13 +296,11 @@ struct Session::State final : private session::Progress::Work {
   void decide_coming(bool undecided);
   void look_for_residuals();
 
-  // Sync modes.
-  void make_modes();
+  // What travels beside the steps.
   /// What `enqueue` enqueues, given the number of the coming step. It returns whether there is something to wait for.
   void travel_between_steps(const char* call, const std::function<bool(std::uint64_t)>& enqueue);
-  static Error no_scale_under_outer();
-  /// Whether the bucket's turn is a matter of sync modes. The caller holds `wire`.
-  bool enqueue(const plan::Bucket& bucket, session::StepInfo& info);
+  /// Whether the bucket's turn is a matter of the background. The caller holds `wire`.
+  bool enqueue(const plan::Bucket& bucket, const session::StepInfo& info);
   /// What has come for a bucket may be all that its step waits for. The caller holds `state`.
   void note_arrival(std::uint32_t bucket);
   /// Moves the background, between steps; until nothing is in it. The caller holds `wire`.

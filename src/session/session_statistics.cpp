@@ -25,7 +25,6 @@ SessionStatistics Session::State::statistics() const {
   if (const session::DeviceSteps* device = runner->device()) {
     statistics.device_memory = device->memory();
   }
-  const std::vector<Lateness> ages = modes ? modes->ages() : std::vector<Lateness>();
   for (std::size_t i = 0; plan && i < plan->groups.size(); ++i) {
     const plan::Group& group = plan->groups[i];
     statistics.groups.push_back({.name = group.name,
@@ -35,7 +34,6 @@ SessionStatistics Session::State::statistics() const {
                                  .tensors = group.tensors,
                                  .totals = i < totals.size() ? totals[i] : Statistics{},
                                  .sync = policy::to_string(group.policy.sync),
-                                 .late = i < ages.size() ? ages[i] : Lateness{},
                                  .algorithm_reason = statistics.world_size > 1 ? plan->why_algorithms(i) : ""});
   }
   parts.add_to(statistics);

@@ -5,16 +5,14 @@
 #include "session/parts/observation/observation.hpp"
 #include "session/parts/rank_comparison/rank_comparison_part.hpp"
 #include "session/parts/scales/scales.hpp"
+#include "session/parts/sync_modes/sync_modes_part.hpp"
 
 namespace gradwire::session {
 
 const PartTable& standard_parts() {
   static const auto* const table =  // never destroyed: sessions are made at exit, too
-      new PartTable{make_scales,
-                    make_auto_codec,
-                    make_auto_batch,
-                    make_rank_comparison,
-                    {make_observation, PartMaker::When::with_session}};
+      new PartTable{make_scales,     make_sync_modes,      make_auto_codec,
+                    make_auto_batch, make_rank_comparison, {make_observation, PartMaker::When::with_session}};
   return *table;
 }
 

@@ -11,8 +11,8 @@
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/faults.hpp"
-#include "session/modes/sync_schedule.hpp"
 #include "session/step_info.hpp"
+#include "session/sync_schedule.hpp"
 
 namespace gradwire::session {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "plan/plan.hpp"
-#include "session/modes/sync_modes.hpp"
+#include "session/parts/sync_modes/sync_modes.hpp"
 
 namespace gradwire::session {
 namespace {

@@ -179,9 +179,7 @@ SavedState Session::State::saved_state() {
                    .fingerprint = plan->fingerprint(),
                    .tensors = tensors.infos(),
                    .residuals = runner->held().save_residuals(*plan)};
-  if (modes) {
-    modes->save(saved);
-  }
+  parts.save(saved);
   saved.tables = tables.save();
   return saved;
 }
@@ -212,9 +210,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, session::Tabl
                 source + ": residuals are of steps without weights; load before set_weight(), or flush before saving");
   }
   check_units(first, *plan, source);
-  if (!modes && !first.results.empty()) {
-    make_modes();  // for what another policy left behind
-  }
+  make_parts_for(first);
   const bool same_world = first.world_size == runner->info().world_size;
   ResidualStore residuals;
   if (same_world) {
@@ -234,9 +230,7 @@ void Session::State::restore(const std::vector<SavedState>& saved, session::Tabl
   tables.load(std::move(rows));
   runner->held().load_residuals(std::move(residuals), *plan);
   step.modes().load(*plan, first);
-  if (modes) {
-    modes->load(first);
-  }
+  parts.load(first);
   may_be_small = small = false;  // residuals may have come
   step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
   parts.resume(first.step);

@@ -7,6 +7,7 @@
 
 #include "base/log.hpp"
 #include "base/units.hpp"
+#include "session/parts/sync_modes/sync_modes.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -59,16 +60,10 @@ void Session::State::take_over(State& before) {
   make_plan();
   SavedState held;
   held.step = step.number();
-  if (before.modes) {
-    before.modes->save(held);
-  }
+  before.parts.save(held);
+  make_parts_for(held);
   step.modes().load(*plan, held);
-  if (!modes && !held.results.empty()) {
-    make_modes();  // for what another policy left behind
-  }
-  if (modes) {
-    modes->load(held);
-  }
+  parts.load(held);
   runner->held().load_residuals(residuals_of(before, held), *plan);
   parts.resume(step.number());
   reset_step(std::chrono::steady_clock::now());
@@ -93,8 +88,8 @@ exchange::ResidualStore Session::State::residuals_of(State& before, const SavedS
   const auto counts = [&](std::uint32_t tensor, std::uint64_t copied) {
     const plan::Bucket& bucket = before.plan->buckets[before.plan->tensors[tensor].bucket];
     session::SyncModes::Sent last{before.sent, before.flushed};
-    if (before.modes) {
-      last = before.modes->sent(bucket.id, step.number(), last);
+    if (before.modes() != nullptr) {
+      last = before.modes()->sent(bucket.id, step.number(), last);
     }
     return copied >= (bucket.codec.k > 0 ? last.all : last.some);
   };

@@ -6,6 +6,7 @@
 
 #include "gradwire/version.hpp"
 #include "session/elastic/standing.hpp"
+#include "session/parts/sync_modes/sync_modes.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -185,8 +186,8 @@ void Session::State::teach() {
 // Under local steps the others' parameters are their own: these stay as they are. The caller holds `wire`.
 void Session::State::broadcast_what_is_taught(int teacher) {
   std::vector<View> views = taught();
-  if (modes) {
-    std::ranges::copy(modes->alike(), std::back_inserter(views));
+  if (modes() != nullptr) {
+    std::ranges::copy(modes()->alike(), std::back_inserter(views));
   }
   std::shared_ptr<std::byte> nowhere;
   if (elastic->holds() && runner->info().rank != teacher) {
@@ -196,8 +197,8 @@ void Session::State::broadcast_what_is_taught(int teacher) {
   if (session::DeviceSteps* device = runner->device()) {
     device->settle();
   }
-  if (!elastic->holds() && modes) {
-    modes->go_to_anchors();
+  if (!elastic->holds() && modes() != nullptr) {
+    modes()->go_to_anchors();
   }
 }
 
@@ -217,10 +218,10 @@ Standing Session::State::standing() {
       standing.with_residuals.push_back(held.key.tensor);
     }
   }
-  if (modes) {
+  if (modes() != nullptr) {
     session::SavedState held;
     held.step = step.number();
-    modes->save(held, session::SyncModes::Values::left_out);
+    modes()->save(held, session::SyncModes::Values::left_out);
     for (const session::SavedState::Anchor& anchor : held.anchors) {
       standing.with_anchors.push_back(anchor.tensor);
     }
@@ -247,24 +248,20 @@ void Session::State::go_on_from(const Standing& others) {
   set_device_step();
   syncs = others.syncs;
   coming_loss_scale = others.coming_loss_scale > 0 ? std::optional(others.coming_loss_scale) : std::nullopt;
-  if (!modes && !others.results.empty()) {
-    make_modes();  // for what another policy left behind
+  session::SavedState told;
+  told.step = others.step;
+  told.local_steps = others.local_steps;
+  told.results = others.results;
+  told.late = others.late;
+  for (session::SavedState::Late& late : told.late) {
+    late.weight = 0;  // this rank has none: zeros
   }
-  if (modes) {
-    session::SavedState told;
-    told.step = others.step;
-    told.local_steps = others.local_steps;
-    told.results = others.results;
-    told.late = others.late;
-    for (session::SavedState::Late& late : told.late) {
-      late.weight = 0;  // this rank has none: zeros
-    }
-    for (const std::uint32_t tensor : others.with_anchors) {
-      told.anchors.push_back({tensor});  // values follow
-    }
-    step.modes().load(*plan, told);
-    modes->load(told);
+  for (const std::uint32_t tensor : others.with_anchors) {
+    told.anchors.push_back({tensor});  // values follow
   }
+  make_parts_for(told);
+  step.modes().load(*plan, told);
+  parts.load(told);
   if (others.flush) {
     step.flush_next();
   }

@@ -1,52 +1,24 @@
-// A session's part of sync modes: when buckets are enqueued, what finish() waits for, how the background ends.
+// What travels beside the steps: when buckets are enqueued, what finish() waits for, how the background ends.
 #include <string>
 #include <utility>
 
-#include "policy/sync.hpp"
-#include "session/agreements.hpp"
+#include "session/parts/sync_modes/sync_modes_part.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
 
-void Session::State::make_modes() {
-  if (!runner->info().background) {
-    throw Error(ErrorCode::unsupported,
-                "policy " + policy.source +
-                    ": over device memory there is no sync but \"step\" yet; write sync = \"step\" or remove it");
-  }
-  auto made = std::make_unique<session::SyncModes>(*plan, step.modes(), tensors.parameters(), elastic != nullptr);
-  if (step.loss_scale_set() && made->has_outer()) {
-    throw no_scale_under_outer();
-  }
-  modes = std::move(made);
+session::SyncModes* Session::State::modes() const {
+  auto* part = parts.find<session::SyncModesPart>();
+  return part != nullptr ? &part->modes() : nullptr;
 }
 
-Error Session::State::no_scale_under_outer() {
-  return {
-      ErrorCode::unsupported,
-      "set_loss_scale: residuals of parameter changes have no loss scale; unscale gradients before the optimizer, or "
-      "leave outer out of sync"};
-}
-
-// Each rank goes on from its own copy of what the ranks are said to have agreed on.
-void Session::State::agree_on_outer(std::uint64_t now) {
-  if (!modes || !modes->has_outer() || (agreed_on_outer && !modes->begins_outer(now))) {
-    return;
+bool Session::State::enqueue(const plan::Bucket& bucket, const session::StepInfo& info) {
+  session::Background* background = parts.background();
+  if (background == nullptr) {
+    return false;
   }
-  const auto hashes = runner->peers().all_gather(std::to_string(modes->outer_hash()), "the agreement on parameters");
-  for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
-    if (hashes[rank] != hashes[0]) {
-      throw Error(ErrorCode::mismatch, "parameters of tensors under sync with outer differ between ranks 0 and " +
-                                           std::to_string(rank) +
-                                           " before the first local step; broadcast() them, or load the same state");
-    }
-  }
-  modes->drop_anchors(now);
-  agreed_on_outer = true;
-}
-
-bool Session::State::enqueue(const plan::Bucket& bucket, session::StepInfo& info) {
-  if (!modes || !modes->enqueue(bucket, tensors.memory(), info, step.number(), step.loss_scale())) {
+  background->before_bucket(info.step);
+  if (!background->enqueue(bucket, info, step.number(), step.loss_scale())) {
     return false;
   }
   const std::lock_guard lock(progress.state);
@@ -55,7 +27,7 @@ bool Session::State::enqueue(const plan::Bucket& bucket, session::StepInfo& info
 }
 
 void Session::State::note_arrival(std::uint32_t bucket) {
-  if (step.under_way(bucket) && modes->arrived(bucket)) {
+  if (step.under_way(bucket) && parts.background()->arrived(bucket)) {
     step.bucket_ended(bucket, false);
     progress.changed();
   }
@@ -66,14 +38,14 @@ void Session::State::progress_background() {
     const std::lock_guard lock(progress.state);
     step.faults.stop_if_failed();  // what is under way has been given up then, and would never end
   }
-  modes->start(*runner);
+  parts.background()->start(*runner);
   for (const session::Runner::Ended& ended : runner->advance(std::chrono::milliseconds(1))) {
-    modes->ended(ended);
+    parts.background()->ended(ended);
   }
 }
 
 void Session::State::end_what_travels() {
-  while (modes->busy()) {
+  while (parts.background()->busy()) {
     progress_background();
   }
 }
@@ -118,12 +90,12 @@ bool Session::State::deliver() {
   double scale = 1;
   {
     const std::lock_guard lock(progress.state);
-    if (!modes || step.outcome().skipped) {
+    if (parts.background() == nullptr || step.outcome().skipped) {
       return false;
     }
     scale = step.loss_scale();
   }
-  return modes->deliver(tensors.memory(), scale);
+  return parts.background()->deliver(scale);
 }
 
 void Session::State::travel_between_steps(const char* call, const std::function<bool(std::uint64_t)>& enqueue) {
@@ -138,7 +110,7 @@ void Session::State::travel_between_steps(const char* call, const std::function<
     now = step.number();
     with_weights = step.is_to_be_weighted();
   }
-  if (!modes) {
+  if (parts.background() == nullptr) {
     return;
   }
   on_wire([&] {
@@ -150,7 +122,7 @@ void Session::State::travel_between_steps(const char* call, const std::function<
 }
 
 void Session::State::sync_parameters() {
-  travel_between_steps("sync_parameters", [this](std::uint64_t now) { return modes->enqueue_all_parameters(now); });
+  travel_between_steps("sync_parameters", [this](std::uint64_t now) { return modes()->enqueue_all_parameters(now); });
 }
 
 void Session::State::sync_elastically(std::unique_ptr<State>& self) {
@@ -168,9 +140,9 @@ void Session::State::count_what_travelled() {
   if (elastic) {
     runner->undo()->commit();
   }
-  if (modes) {
-    modes->released_count(step.number());
-    (void)modes->deliver({}, 1);
+  if (session::SyncModes* travelled = modes()) {
+    travelled->released_count(step.number());
+    (void)travelled->deliver({}, 1);
   }
 }
 
@@ -180,7 +152,7 @@ void Session::State::reduce_late_gradients(std::unique_ptr<State>& self, const c
     return;
   }
   const auto are_left = [&](State& state) {  // none where newcomers have come meanwhile: they know of no such call
-    if (!state.modes || !state.modes->has_uncounted()) {
+    if (state.modes() == nullptr || !state.modes()->has_uncounted()) {
       return false;
     }
     state.progress.require_communication(call);
@@ -192,7 +164,7 @@ void Session::State::reduce_late_gradients(std::unique_ptr<State>& self, const c
     state.coming_loss_scale = coming_loss_scale;
     state.checked([&] {
       state.travel_between_steps(call, [&](std::uint64_t /*now*/) {
-        state.modes->release_all();
+        state.modes()->release_all();
         return true;
       });
     });
@@ -217,19 +189,17 @@ void Session::State::reduce_late_gradients_of(std::ptrdiff_t ranks) {
   if (options.reduction == Reduction::mean) {
     weight = elastic->holds() ? static_cast<double>(runner->info().world_size) / static_cast<double>(ranks) : 0.0;
   }
-  modes->release_all(weight);
+  modes()->release_all(weight);
   end_what_travels();
 }
 
 std::vector<View> Session::State::comparable_results() const {
+  if (parts.background() != nullptr) {
+    return parts.background()->comparable(step.number());
+  }
   std::vector<View> results;
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const plan::Bucket& bucket = plan->buckets[plan->tensors[i].bucket];
-    if (bucket.sync.mode != Sync::Mode::every || !step.modes().active(bucket.id, step.number())) {
-      results.push_back(tensors.memory()[i].gradient);
-    } else if (modes->synced(bucket.id)) {
-      results.push_back(tensors.parameters()[i][0]);
-    }
+  for (const session::TensorMemory& memory : tensors.memory()) {
+    results.push_back(memory.gradient);
   }
   return results;
 }

@@ -1,4 +1,4 @@
-#include "session/modes/sync_schedule.hpp"
+#include "session/sync_schedule.hpp"
 
 #include <algorithm>
 

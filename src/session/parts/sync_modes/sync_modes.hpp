@@ -18,8 +18,8 @@
 #include "gradwire/dtype.hpp"
 #include "plan/plan.hpp"
 #include "session/checkpoint/state_file.hpp"
-#include "session/modes/sync_schedule.hpp"
 #include "session/runner.hpp"
+#include "session/sync_schedule.hpp"
 
 namespace gradwire::session {
 

@@ -4,7 +4,7 @@
 
 #include "plan/hash.hpp"
 #include "policy/sync.hpp"
-#include "session/modes/sync_modes.hpp"
+#include "session/parts/sync_modes/sync_modes.hpp"
 
 namespace gradwire::session {
 

@@ -1,4 +1,4 @@
-#include "session/modes/sync_modes.hpp"
+#include "session/parts/sync_modes/sync_modes.hpp"
 
 #include <algorithm>
 #include <cstring>
