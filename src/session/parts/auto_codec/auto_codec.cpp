@@ -12,9 +12,9 @@ namespace gradwire::session {
 namespace {
 
 constexpr std::size_t kProbes = 3;
-constexpr std::uint64_t kMostBetween = 5;      // steps between comparisons that cost nothing
-constexpr std::uint64_t kMostSteps = 100'000;  // between two comparisons
-constexpr std::uint64_t kSampleEvery = 50;     // steps
+constexpr std::uint64_t kLeastStepsBetween = 5;  // steps between comparisons that cost nothing
+constexpr std::uint64_t kMostSteps = 100'000;    // between two comparisons
+constexpr std::uint64_t kSampleEvery = 50;       // steps
 constexpr double kProbeSeconds = 2e-3;
 constexpr double kLeastProbe = 16 << 10;
 constexpr double kProbeSteps = 16;  // of which a probe sends as much, at most: small steps cannot pay for large ones
@@ -44,7 +44,7 @@ AutoCodec::AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, con
       plan_(plan),
       given_(policy.link),
       cost_(policy.auto_options.cost),
-      least_steps_(std::clamp<std::uint64_t>(policy.auto_options.dwell, 1, kMostBetween)),
+      least_steps_(std::clamp<std::uint64_t>(policy.auto_options.dwell, 1, kLeastStepsBetween)),
       choice_(plan, policy),
       samples_(plan.buckets.size()),
       step_(policy.auto_options.window),
