@@ -11,8 +11,12 @@ namespace gradwire::session {
 
 const PartTable& standard_parts() {
   static const auto* const table =  // never destroyed: sessions are made at exit, too
-      new PartTable{make_scales,     make_sync_modes,      make_auto_codec,
-                    make_auto_batch, make_rank_comparison, {make_observation, PartMaker::When::with_session}};
+      new PartTable{make_scales,
+                    make_sync_modes,
+                    make_auto_codec,
+                    make_auto_batch,
+                    {make_rank_comparison, PartMaker::When::with_session},
+                    {make_observation, PartMaker::When::with_session}};
   return *table;
 }
 

@@ -54,6 +54,9 @@ class RankComparisonPart final : public Part {
 
 void RankComparisonPart::agreed(const Agreement& agreement) {
   Runner& runner = inputs_.runner;
+  if (runner.info().world_size == 1) {
+    return;
+  }
   const bool on_host = runner.device() == nullptr;
   const bool steps_alike = on_host && !inputs_.plan->has_modes();
   const bool speaks = runner.info().rank == 0;
@@ -80,7 +83,7 @@ void RankComparisonPart::agreed(const Agreement& agreement) {
 }  // namespace
 
 std::unique_ptr<Part> make_rank_comparison(const PartInputs& inputs) {
-  return inputs.runner.info().world_size > 1 ? std::make_unique<RankComparisonPart>(inputs) : nullptr;
+  return std::make_unique<RankComparisonPart>(inputs);
 }
 
 }  // namespace gradwire::session

@@ -7,8 +7,9 @@
 
 namespace gradwire::session {
 
-/// Null in a world of one. Ranks tell each other their GRADWIRE_SLOW when they agree on the plan, and only then know
-/// whether they compare: not under sync modes, where ranks need not be at the same step, nor over a device.
+/// Made with the session, which warns at once of a GRADWIRE_SLOW that is none. Ranks tell each other what theirs says
+/// when they agree on the plan, and only then know whether they compare: not in a world of one, nor under sync modes,
+/// where ranks need not be at the same step, nor over a device.
 [[nodiscard]] std::unique_ptr<Part> make_rank_comparison(const PartInputs& inputs);
 
 }  // namespace gradwire::session
