@@ -9,6 +9,11 @@
 
 namespace gradwire::session {
 
+/// Whether the error may come of another rank's end.
+[[nodiscard]] inline bool may_be_peer_failure(ErrorCode code) {
+  return code == ErrorCode::aborted || code == ErrorCode::transport || code == ErrorCode::timeout;
+}
+
 class Faults {
  public:
   /// The session is over; the first reason stays.

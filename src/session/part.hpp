@@ -163,7 +163,7 @@ struct PartInputs {
   const StepWatch& watch;
   Runner& runner;
   const SavedState* held = nullptr;                   // what the session goes on from, while it is told
-  bool over_processes = false;                        // the session goes on where ranks end
+  bool undoable = false;                              // steps may be undone, where the session goes on as ranks end
   std::function<observe::Snapshot()> look = nullptr;  // at the session and all its parts. No lock held
 };
 

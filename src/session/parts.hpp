@@ -15,8 +15,6 @@ class Parts {
  public:
   explicit Parts(PartTable table) : table_(std::move(table)), parts_(table_.size()) {}
 
-  /// The table that these parts are made from; the session of the next world gets the same one.
-  [[nodiscard]] const PartTable& table() const noexcept { return table_; }
   /// Makes the parts that are made `when` and are not there yet. Where a maker throws it makes none.
   void make(const PartInputs& inputs, PartMaker::When when);
   /// The plan, and with it the parts that were made of it, are to be made anew.

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <regex>
 #include <set>
 #include <string>
@@ -53,6 +55,7 @@ TEST(Layering, FabricatedViolationsAreFound) {
       {"src/exchange/native.cpp", "#include <mpi.h>", "headers of MPI"},
       {"src/exchange/native.cpp", "  #  include \"plan/plan.hpp\"  // why", "exchange may not include plan"},
       {"src/transport/inproc.cpp", "#include \"gradwire/mpi.hpp\"", "transport may not include session"},
+      {"src/session/engine.cpp", "#include \"elastic/elastic.hpp\"", "session may not include elastic"},
       {"src/codec/codec.cpp", "#include \"gradwire/transport.hpp\"", "codec may not include transport"},
       {"src/session/session.cpp", "#include <cuda_runtime.h>", "headers of CUDA"},
       {"src/plan/plan.cpp", "#include <nccl.h>", "headers of NCCL"},
@@ -78,6 +81,7 @@ TEST(Layering, WhatIsAllowedPasses) {
       {"include/gradwire/mpi.hpp", "#include <mpi.h>"},
       {"include/gradwire/torch.hpp", "#include <torch/torch.h>"},
       {"src/session/session.cpp", "#include \"base/units.hpp\""},
+      {"src/elastic/elastic_session.cpp", "#include \"session/engine.hpp\""},
       {"src/exchange/native.cpp", "#include \"gradwire/transport.hpp\""},
       {"kernels/int8.cuh", "#include <cuda_runtime.h>"},
   };
@@ -85,6 +89,23 @@ TEST(Layering, WhatIsAllowedPasses) {
     const auto violations = find_violations(path, line);
     EXPECT_TRUE(violations.empty()) << violations[0];
   }
+}
+
+// Elasticity is a wrapper around ordinary engines (docs/decisions/session.md, D180).
+TEST(Layering, TheEngineKnowsNothingOfElasticity) {
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kRepository / "src/session")) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && (name.starts_with("engine") || name.starts_with("step") ||
+                                    name.starts_with("progress") || name.starts_with("part"))) {
+      ++files;
+      std::ifstream file(entry.path());
+      const std::string text(std::istreambuf_iterator<char>(file), {});
+      EXPECT_EQ(text.find("lastic"), std::string::npos) << name;
+      EXPECT_EQ(text.find("Processes"), std::string::npos) << name;
+    }
+  }
+  EXPECT_GE(files, 10U);
 }
 
 TEST(Layering, TheTopLevelHoldsWhatItShould) {

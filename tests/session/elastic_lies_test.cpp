@@ -12,7 +12,7 @@
 
 #include "gradwire/session.hpp"
 #include "membership/message.hpp"
-#include "session/elastic/member.hpp"
+#include "elastic/member.hpp"
 
 namespace gradwire::test {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "elastic_deaths.hpp"
 #include "session/checkpoint/state_file.hpp"
-#include "session/elastic/residual_copy.hpp"
+#include "elastic/residual_copy.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/heard_log.hpp"
 #include "tests/support/step_share.hpp"

@@ -164,7 +164,7 @@ class Resharding {
 
 }  // namespace
 
-SavedState Session::State::saved_state() {
+SavedState session::Engine::saved_state() {
   const std::lock_guard lock(progress.state);
   throw_if_failed();
   step.require_between("save");
@@ -184,7 +184,7 @@ SavedState Session::State::saved_state() {
   return saved;
 }
 
-void Session::State::restore(const std::vector<SavedState>& saved, session::Tables::Loading&& rows,
+void session::Engine::restore(const std::vector<SavedState>& saved, session::Tables::Loading&& rows,
                              const std::string& source) {
   const std::lock_guard lock(progress.state);
   throw_if_failed();
@@ -239,8 +239,8 @@ void Session::State::restore(const std::vector<SavedState>& saved, session::Tabl
 }
 
 void Session::save(const std::filesystem::path& directory) {
-  State::reduce_late_gradients(state_, "save");
-  State& state = *state_;
+  state_->reduce_late_gradients("save");
+  session::Engine& state = state_->engine();
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
   state.checked([&] {
     state.catch_up_with_replays();
@@ -253,8 +253,8 @@ void Session::save(const std::filesystem::path& directory) {
 }
 
 void Session::save(std::ostream& stream) {
-  State::reduce_late_gradients(state_, "save");
-  State& state = *state_;
+  state_->reduce_late_gradients("save");
+  session::Engine& state = state_->engine();
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
   state.checked([&] {
     state.catch_up_with_replays();
@@ -265,10 +265,10 @@ void Session::save(std::ostream& stream) {
 }
 
 void Session::load(const std::filesystem::path& directory) {
-  if (waits_to_be_rank("load")) {
+  if (state_->waits("load")) {
     return;
   }
-  State& state = *state_;
+  session::Engine& state = state_->engine();
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
   state.checked([&] {
     const std::lock_guard lock(state.progress.wire);
@@ -281,10 +281,10 @@ void Session::load(const std::filesystem::path& directory) {
 }
 
 void Session::load(std::istream& stream) {
-  if (waits_to_be_rank("load")) {
+  if (state_->waits("load")) {
     return;
   }
-  State& state = *state_;
+  session::Engine& state = state_->engine();
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
   state.checked([&] {
     const std::lock_guard lock(state.progress.wire);

@@ -163,10 +163,10 @@ void require_host(session::Runner& runner, const char* call) {
 }  // namespace
 
 void Session::checkpoint(const std::filesystem::path& directory, std::span<const ConstView> parameters, int keep) {
-  require_host(*state_->runner, "checkpoint");
-  State::reduce_late_gradients(state_, "checkpoint");
+  require_host(*state_->engine().runner, "checkpoint");
+  state_->reduce_late_gradients("checkpoint");
   confirm();
-  State& state = *state_;
+  session::Engine& state = state_->engine();
   const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
   state.checked([&] {
     if (keep < 1) {
@@ -205,14 +205,14 @@ void Session::checkpoint(const std::filesystem::path& directory, std::span<const
 }
 
 void Session::wait_for_checkpoint() {
-  if (state_->checkpoints.writing.valid()) {
-    state_->checkpoints.writing.get();
+  if (state_->engine().checkpoints.writing.valid()) {
+    state_->engine().checkpoints.writing.get();
   }
 }
 
 std::uint64_t Session::restore(const std::filesystem::path& directory, std::span<const View> parameters) {
-  require_host(*state_->runner, "restore");
-  if (waits_to_be_rank("restore")) {
+  require_host(*state_->engine().runner, "restore");
+  if (state_->waits("restore")) {
     return 0;
   }
   for (;;) {
@@ -232,7 +232,7 @@ std::uint64_t Session::restore(const std::filesystem::path& directory, std::span
 // Nothing: the world has changed meanwhile.
 std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::path& directory,
                                                        std::span<const View> parameters) {
-  const observe::Span span({.source = state_->runner->info().source, .kind = observe::EventKind::load});
+  const observe::Span span({.source = state_->engine().runner->info().source, .kind = observe::EventKind::load});
   const int world = world_size();
   const Candidates candidates = rank() == 0 ? candidates_of(directory) : Candidates();
   std::optional<CheckpointName> name;
@@ -247,17 +247,18 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
       break;
     }
     read = {};  // before the next one takes memory
-    read = read_checkpoint(directory, *name, parameters, rank(), world_size(), state_->tables);
+    read = read_checkpoint(directory, *name, parameters, rank(), world_size(), state_->engine().tables);
     verdict = verdict_of_all(*this, read.verdict);
-    if (world_size() != world || !state_->tables.still_for(read.rows)) {
+    if (world_size() != world || !state_->engine().tables.still_for(read.rows)) {
       return std::nullopt;
     }
     refuse(verdict, read, name->text());
   }
   if (name) {
-    state_->checked([&] {
-      const std::lock_guard lock(state_->progress.wire);
-      state_->restore(read.states, std::move(read.rows), (directory / name->text()).string());
+    session::Engine& engine = state_->engine();
+    engine.checked([&] {
+      const std::lock_guard lock(engine.progress.wire);
+      engine.restore(read.states, std::move(read.rows), (directory / name->text()).string());
     });
     for (std::size_t i = 0; i < read.parameters.size(); ++i) {
       std::memcpy(parameters[i].data, read.parameters[i].data(), read.parameters[i].size());
@@ -274,8 +275,8 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
       log(LogLevel::warning, "restore: later checkpoints are not set aside: " + std::string(error.what()));
     }
   }
-  state_->checkpoints.restored = name ? name->text() : "";
-  state_->checkpoints.directory = directory;  // once rank 0 has looked, there are none of later steps
+  state_->engine().checkpoints.restored = name ? name->text() : "";
+  state_->engine().checkpoints.directory = directory;  // once rank 0 has looked, there are none of later steps
   return name ? name->step : 0;
 }
 

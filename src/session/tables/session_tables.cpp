@@ -13,13 +13,13 @@ namespace gradwire {
 
 using session::TableWorld;
 
-std::uint32_t Session::State::add_table(TableOptions asked) {
+std::uint32_t session::Engine::add_table(TableOptions asked) {
   if (runner->device() != nullptr) {
     throw Error(ErrorCode::unsupported,
                 "add_table: tables lie in host memory, and this session works over a device's; "
                 "make a gradwire::Table, or a session over host memory");
   }
-  asked.copies = asked.copies > 0 ? asked.copies : elastic ? 2 : 1;
+  asked.copies = asked.copies > 0 ? asked.copies : settings.copies_of_rows;
   {
     const std::lock_guard lock(progress.state);
     throw_if_failed();
@@ -36,10 +36,10 @@ std::uint32_t Session::State::add_table(TableOptions asked) {
 }
 
 // A spare is in no world, and asks nothing of them.
-void Session::State::enter_tables() {
+void session::Engine::enter_tables() {
   TableWorld world;
-  if (elastic) {
-    world.members = elastic->members();
+  if (settings.members) {
+    world.members = *settings.members;
   } else {
     world.members.resize(static_cast<std::size_t>(runner->info().world_size));
     std::iota(world.members.begin(), world.members.end(), 0U);
@@ -50,17 +50,8 @@ void Session::State::enter_tables() {
   tables.enter(world, runner->info().rank);
 }
 
-void Session::State::require_rank(const char* call) const {
-  if (elastic && elastic->waits()) {
-    throw Error(ErrorCode::invalid_argument,
-                std::string(call) +
-                    ": this process is no rank yet; call share() first, and make no steps where it returns false");
-  }
-}
-
-void Session::State::check_pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
+void session::Engine::check_pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
   checked([&] {
-    require_rank("pull");
     tables.at(table, "pull").check("pull", ids, rows.size());
     progress.require_communication("pull");
     const std::lock_guard lock(progress.state);
@@ -69,7 +60,7 @@ void Session::State::check_pull(std::uint32_t table, std::span<const std::uint64
   });
 }
 
-void Session::State::pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
+void session::Engine::pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
   const auto begin = std::chrono::steady_clock::now();
   const observe::Span span(
       {.bytes = rows.size_bytes(), .source = runner->info().source, .kind = observe::EventKind::pull});
@@ -84,24 +75,7 @@ void Session::State::pull(std::uint32_t table, std::span<const std::uint64_t> id
   parts.waited(seconds_since(begin));
 }
 
-bool Session::State::pull_elastically(std::unique_ptr<State>& self, std::uint32_t table,
-                                      std::span<const std::uint64_t> ids, std::span<float> rows) {
-  std::optional<Error> failure;
-  try {
-    self->pull(table, ids, rows);
-    return true;
-  } catch (const Error& error) {
-    if (!session::may_be_peer_failure(error.code())) {
-      self->leave(error);
-    }
-    failure = error;
-  }
-  const WorldChange change = change_world(self, failure);  // replaces the state
-  self->tell_of(change);
-  return false;
-}
-
-void Session::State::exchange_pushes() {
+void session::Engine::exchange_pushes() {
   if (tables.empty()) {
     return;
   }
@@ -120,28 +94,24 @@ void Session::State::exchange_pushes() {
 }
 
 TableId Session::add_table(const TableOptions& options) {
-  return static_cast<TableId>(state_->checked([&] { return state_->add_table(options); }));
+  session::Engine& engine = state_->engine();
+  return static_cast<TableId>(engine.checked([&] { return engine.add_table(options); }));
 }
 
 bool Session::pull(TableId table, std::span<const std::uint64_t> ids, std::span<float> rows) {
-  const auto number = static_cast<std::uint32_t>(table);
-  state_->check_pull(number, ids, rows);
-  if (state_->elastic) {
-    return State::pull_elastically(state_, number, ids, rows);
-  }
-  state_->checked([&] { state_->pull(number, ids, rows); });
-  return true;
+  return state_->pull(static_cast<std::uint32_t>(table), ids, rows);
 }
 
 void Session::push(TableId table, std::span<const std::uint64_t> ids, std::span<const float> gradients) {
-  state_->checked([&] {
+  session::Engine& engine = state_->engine();
+  engine.checked([&] {
     state_->require_rank("push");
-    state_->tables.push(static_cast<std::uint32_t>(table), ids, gradients);
+    engine.tables.push(static_cast<std::uint32_t>(table), ids, gradients);
   });
 }
 
 TableStatistics Session::table_statistics(TableId table) const {
-  return state_->tables.at(static_cast<std::uint32_t>(table), "table_statistics").statistics();
+  return state_->engine().tables.at(static_cast<std::uint32_t>(table), "table_statistics").statistics();
 }
 
 }  // namespace gradwire

@@ -63,7 +63,7 @@ void RankComparisonPart::agreed(const Agreement& agreement) {
   const std::optional<double> share = steps_alike ? common_slow_share(agreement.told, speaks) : std::nullopt;
   observe::PeerWaits* waits = share ? runner.watch_peers() : nullptr;
   const auto& elastic = inputs_.policy.elastic;
-  const double slower_than = inputs_.over_processes && elastic ? elastic->expel_slower_than : 0;
+  const double slower_than = inputs_.undoable && elastic ? elastic->expel_slower_than : 0;
   if (waits == nullptr) {
     if (slower_than > 0 && speaks) {
       log(LogLevel::warning, std::string("[elastic] expel_slower_than does nothing: ranks are not compared ") +

@@ -7,7 +7,7 @@
 namespace gradwire::session {
 
 SyncModesPart::SyncModesPart(const PartInputs& inputs)
-    : inputs_(inputs), modes_(*inputs.plan, inputs.schedule, inputs.tensors.parameters(), inputs.over_processes) {
+    : inputs_(inputs), modes_(*inputs.plan, inputs.schedule, inputs.tensors.parameters(), inputs.undoable) {
   if (!inputs.runner.info().background) {
     throw Error(ErrorCode::unsupported,
                 "policy " + inputs.policy.source +

@@ -1,4 +1,4 @@
-#include "session/elastic/kept_copies.hpp"
+#include "elastic/kept_copies.hpp"
 
 #include <algorithm>
 #include <new>

@@ -1,4 +1,4 @@
-#include "session/elastic/residual_copy.hpp"
+#include "elastic/residual_copy.hpp"
 
 #include <algorithm>
 #include <cstring>

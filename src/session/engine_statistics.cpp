@@ -5,12 +5,12 @@
 #include "observe/sources.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
+#include "session/engine.hpp"
 #include "session/parts/auto_codec/auto_codec.hpp"
-#include "session/session_state.hpp"
 
 namespace gradwire {
 
-SessionStatistics Session::State::statistics() const {
+SessionStatistics session::Engine::statistics() const {
   SessionStatistics statistics;
   const std::vector<Statistics> totals = runner->statistics();
   const std::lock_guard lock(progress.state);
@@ -19,7 +19,6 @@ SessionStatistics Session::State::statistics() const {
   statistics.world_size = runner->info().world_size;
   statistics.steps = watch.steps();
   statistics.exposed_seconds = watch.exposed_seconds();
-  statistics.commit_seconds = elastic ? elastic->commit_seconds() : 0;
   statistics.comparisons = comparison.count();
   statistics.comparison_seconds = comparison.seconds();
   if (const session::DeviceSteps* device = runner->device()) {
@@ -40,7 +39,7 @@ SessionStatistics Session::State::statistics() const {
   return statistics;
 }
 
-observe::Snapshot Session::State::look() const {
+observe::Snapshot session::Engine::look() const {
   observe::Snapshot snapshot{.source = runner->info().source, .statistics = statistics()};
   const std::lock_guard lock(progress.state);
   if (plan) {
@@ -50,7 +49,7 @@ observe::Snapshot Session::State::look() const {
   return snapshot;
 }
 
-LinkEstimate Session::State::link() {
+LinkEstimate session::Engine::link() {
   progress.require_communication("link");
   const auto begin = std::chrono::steady_clock::now();
   session::Probes* probes = runner->probes();

@@ -1,4 +1,4 @@
-#include "session/elastic/member.hpp"
+#include "elastic/member.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -7,8 +7,8 @@
 #include "base/awake_time.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
+#include "elastic/member_messages.hpp"
 #include "membership/message.hpp"
-#include "session/elastic/member_messages.hpp"
 
 namespace gradwire::session {
 namespace {

@@ -12,18 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "elastic/member.hpp"
+#include "elastic/residual_copy.hpp"
 #include "gradwire/session.hpp"
 #include "session/checkpoint/state_file.hpp"
-#include "session/elastic/member.hpp"
-#include "session/elastic/residual_copy.hpp"
+#include "session/faults.hpp"
 #include "session/runner.hpp"
 
 namespace gradwire::session {
-
-/// Whether the error may come of another rank's end.
-[[nodiscard]] inline bool may_be_peer_failure(ErrorCode code) {
-  return code == ErrorCode::aborted || code == ErrorCode::transport || code == ErrorCode::timeout;
-}
 
 class Elastic {
  public:

@@ -1,4 +1,4 @@
-#include "session/session_state.hpp"
+#include "session/engine.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -29,26 +29,33 @@ Threading threading_over(session::Runner& runner, Threading asked) {
 
 }  // namespace
 
-Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptions o, session::PartTable part_table)
-    : policy(std::move(p)),
-      options(o),
+session::Engine::Engine(std::unique_ptr<session::Runner> r, session::EngineSettings given)
+    : settings(std::move(given)),
       runner(std::move(r)),
-      step(next_number(), o.nonfinite),
-      parts(std::move(part_table)),
-      progress(threading_over(*runner, o.threading), step, *this) {
+      step(next_number(), settings.options.nonfinite),
+      parts(settings.parts),
+      progress(threading_over(*runner, settings.options.threading), step, *this) {
   session::name_rank(runner->info().rank);
+  if (settings.undoable) {
+    runner->undo()->remember();
+  }
   parts.make(part_inputs(), session::PartMaker::When::with_session);
   metrics::export_from_environment();
   progress.start();
 }
 
-Session::State::~State() {
+session::Engine::~Engine() { end(); }
+
+std::optional<Error> session::Engine::end() noexcept {
+  if (std::exchange(is_over, true)) {
+    return std::nullopt;
+  }
   stop_if_gradients_are_gone();
   std::optional<Error> why;
   {
     const std::lock_guard lock(progress.state);
     why = step.faults.why_gone(step.under_way() || step.in_step());
-    if (!why && elastic && in_background()) {  // others may go on, and would be waited for in vain
+    if (!why && settings.undoable && in_background()) {  // others may go on, and would be waited for in vain
       why = Error(ErrorCode::aborted, "session destroyed with late gradients that no step has delivered");
     }
   }
@@ -60,33 +67,12 @@ Session::State::~State() {
       runner->abort(why->code(), why->what());
     }
   });
-  if (elastic) {
-    end_among_others(why);
-  }
   parts.session_ends();
-}
-
-// A process that ends with status 0 says that its steps count.
-void Session::State::end_among_others(const std::optional<Error>& why) const noexcept {
-  if (why) {
-    return elastic->deny_success(*why);
-  }
-  if (left || elastic->waits() || step.number() == 0) {
-    return;
-  }
-  if (std::uncaught_exceptions() > 0) {
-    return elastic->deny_success(Error(ErrorCode::aborted, "an exception has ended the session between two steps"));
-  }
-  try {
-    elastic->confirm();
-  } catch (const Error& error) {
-    log(LogLevel::error, std::string("whether the last step counts is not known: ") + error.what());
-    elastic->deny_success(error);
-  }
+  return why;
 }
 
 // In builds that can tell. Whoever is told so has the place in hand; else the next one to touch the memory is blamed.
-void Session::State::stop_if_gradients_are_gone() {
+void session::Engine::stop_if_gradients_are_gone() {
   const std::lock_guard lock(progress.state);
   for (std::uint32_t i = 0; !step.faults.any() && i < tensors.size(); ++i) {
     if (step.is_ready(i) && tensors.is_freed(i)) {
@@ -97,7 +83,7 @@ void Session::State::stop_if_gradients_are_gone() {
   }
 }
 
-void Session::State::make_plan() {
+void session::Engine::make_plan() {
   if (plan) {
     return;
   }
@@ -108,13 +94,6 @@ void Session::State::make_plan() {
                           .nodes = runner->info().nodes,
                           .knows_tiers = runner->device() == nullptr});
   plan->tables = tables.describe();
-  if (elastic) {
-    std::uint64_t elements = 0;
-    for (const TensorInfo& tensor : tensors.infos()) {
-      elements += tensor.count;
-    }
-    elastic->take_copies_of(elements);
-  }
   const bool speaks = runner->info().rank == 0;  // plans are the same everywhere, or the first step says so
   for (const std::string& warning : plan->warnings) {
     log(speaks ? LogLevel::warning : LogLevel::debug, warning);
@@ -139,7 +118,7 @@ void Session::State::make_plan() {
   reset_step(Clock::now());
 }
 
-session::PartInputs Session::State::part_inputs(const session::SavedState* held) {
+session::PartInputs session::Engine::part_inputs(const session::SavedState* held) {
   return {.plan = plan,
           .policy = policy,
           .options = options,
@@ -148,23 +127,23 @@ session::PartInputs Session::State::part_inputs(const session::SavedState* held)
           .watch = watch,
           .runner = *runner,
           .held = held,
-          .over_processes = elastic != nullptr,
+          .undoable = settings.undoable,
           .look = [this] { return look(); }};
 }
 
-void Session::State::make_parts_for(const session::SavedState& held) {
+void session::Engine::make_parts_for(const session::SavedState& held) {
   if (!held.results.empty()) {  // of a step whose policy had other sync modes
     parts.make(part_inputs(&held), session::PartMaker::When::with_plan);
   }
 }
 
-void Session::State::reset_step(session::StepWatch::Time now) {
+void session::Engine::reset_step(session::StepWatch::Time now) {
   tensors.begin_step();
   watch.begin(plan->buckets.size(), now);
 }
 
 // Before the plan is made of all tensors, since this one should not have come here.
-void Session::State::refuse_rows(const TensorInfo& tensor) const {
+void session::Engine::refuse_rows(const TensorInfo& tensor) const {
   const bool any = std::any_of(policy.rules.begin(), policy.rules.end(),
                                [](const Policy::Rule& rule) { return rule.policy.sync.mode == Sync::Mode::rows; });
   if (any && policy::policy_of(policy, tensor).sync.mode == Sync::Mode::rows) {
@@ -173,8 +152,8 @@ void Session::State::refuse_rows(const TensorInfo& tensor) const {
   }
 }
 
-TensorId Session::State::add(const std::string& name, const View& gradient, std::vector<View> beside,
-                             std::uint32_t ndim, std::span<const float> scale) {
+TensorId session::Engine::add(const std::string& name, const View& gradient, std::vector<View> beside,
+                              std::uint32_t ndim, std::span<const float> scale) {
   const std::lock_guard lock(progress.state);
   throw_if_failed();
   if (plan) {
@@ -189,7 +168,7 @@ TensorId Session::State::add(const std::string& name, const View& gradient, std:
   return tensors.add(std::move(info), gradient, std::move(beside), scale);
 }
 
-Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
+Ticket session::Engine::ready(TensorId id, const View* gradient, bool zero) {
   const auto index = static_cast<std::uint32_t>(id);
   if (no_sync) {
     const std::lock_guard lock(progress.state);
@@ -202,14 +181,10 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
   bool left_to_finish = false;
   {
     const std::lock_guard lock(progress.state);
-    if (elastic && step.faults.failed()) {
-      return {};  // finish() says what becomes of this step
+    if (is_void()) {
+      return {};
     }
     throw_if_failed();
-    if (elastic && elastic->waits()) {
-      throw Error(ErrorCode::invalid_argument,
-                  "ready: this process is no rank yet; call share() first, and make no steps where it returns false");
-    }
     tensors.check(id);
     make_plan();
     if (capturing()) {
@@ -240,7 +215,7 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
     try {
       progress.inside_call();
     } catch (const Error& error) {
-      if (!elastic || !session::may_be_peer_failure(error.code())) {
+      if (!leaves_to_finish(error)) {
         throw;
       }
     }
@@ -248,11 +223,11 @@ Ticket Session::State::ready(TensorId id, const View* gradient, bool zero) {
   return ticket;
 }
 
-bool Session::State::done(const Ticket& ticket) {
+bool session::Engine::done(const Ticket& ticket) {
   const bool ended = checked([&] {
     const std::lock_guard lock(progress.state);
-    if (elastic && step.faults.failed()) {
-      return true;  // the result is void, as finish() says
+    if (is_void()) {
+      return true;
     }
     step.faults.throw_if_failed();
     step.check("done", ticket);
@@ -269,14 +244,14 @@ bool Session::State::done(const Ticket& ticket) {
   try {
     return completed(ticket);
   } catch (const Error& error) {
-    if (!elastic || !session::may_be_peer_failure(error.code())) {
+    if (!leaves_to_finish(error)) {
       throw;
     }
-    return true;  // as above
+    return true;
   }
 }
 
-void Session::State::wait(const Ticket& ticket) {
+void session::Engine::wait(const Ticket& ticket) {
   checked([&] {
     require_no_capture("wait");
     const std::lock_guard lock(progress.state);
@@ -288,14 +263,13 @@ void Session::State::wait(const Ticket& ticket) {
     progress.wait_until("wait", [&] { return step.ended(ticket); });
     wait_completed(ticket);
   } catch (const Error& error) {
-    if (!elastic || !session::may_be_peer_failure(error.code())) {
+    if (!leaves_to_finish(error)) {
       throw;
     }
-    return;  // the result is void, as finish() says
   }
 }
 
-void Session::State::set_loss_scale(double scale) {
+void session::Engine::set_loss_scale(double scale) {
   if (!(scale > 0) || !std::isfinite(scale)) {
     throw Error(ErrorCode::invalid_argument,
                 "set_loss_scale: " + std::to_string(scale) + " must be finite and above 0");
@@ -311,7 +285,7 @@ void Session::State::set_loss_scale(double scale) {
   step.set_loss_scale(scale);
 }
 
-void Session::State::broadcast(std::span<const View> values, int root) {
+void session::Engine::broadcast(std::span<const View> values, int root) {
   checked([&] {
     for (const View& value : values) {
       if (element_bytes(value.dtype) == 0 || (value.data == nullptr && value.count > 0)) {
@@ -337,19 +311,63 @@ void Session::State::broadcast(std::span<const View> values, int root) {
   on_wire([&] { runner->broadcast(values, root); });
 }
 
-void Session::State::abort(const std::string& why) noexcept {
-  left = true;
+void session::Engine::abort(const std::string& why) noexcept {
   runner->abort(ErrorCode::aborted, why);
   const std::lock_guard lock(progress.state);
   try {
-    if (elastic) {
-      elastic->end();  // the others go on
-      elastic->deny_success(Error(ErrorCode::aborted, why));
-    }
     step.faults.fail(Error(ErrorCode::aborted, why));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
   }
   progress.changed();
+}
+
+std::string session::Engine::explain(const std::string& beside) {
+  const std::lock_guard lock(progress.state);
+  make_plan();
+  return plan->explain() + tables.explain() + beside + parts.explain();
+}
+
+void session::Engine::require_between_steps(const char* call) {
+  const std::lock_guard lock(progress.state);
+  throw_if_failed();
+  step.require_between(call);
+}
+
+void session::Engine::undo(const Error& why) {
+  const std::lock_guard lock(progress.wire);
+  give_up(why);  // late gradients may be on their way
+  runner->undo()->undo_step();
+}
+
+void session::Engine::take_over(Engine& before,
+                                const std::function<exchange::ResidualStore(const session::SavedState&)>& residuals) {
+  const std::scoped_lock wires(before.progress.wire, progress.wire);
+  const std::scoped_lock states(before.progress.state, progress.state);
+  for (std::size_t i = 0; i < before.tensors.size(); ++i) {
+    step.add_tensor();
+    tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i],
+                before.tensors.scale(i));
+  }
+  tables = std::move(before.tables);
+  enter_tables();
+  no_sync = before.no_sync.load();
+  checkpoints = std::move(before.checkpoints);
+  parts.take_over(before.parts);
+  step.go_on_from(before.step);
+  set_device_step();
+  if (!before.plan) {
+    return;
+  }
+  make_plan();
+  session::SavedState held;
+  held.step = step.number();
+  before.parts.save(held);
+  make_parts_for(held);
+  step.modes().load(*plan, held);
+  parts.load(held);
+  runner->held().load_residuals(residuals(held), *plan);
+  parts.resume(step.number());
+  reset_step(Clock::now());
 }
 
 }  // namespace gradwire

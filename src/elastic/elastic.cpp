@@ -1,4 +1,4 @@
-#include "session/elastic/elastic.hpp"
+#include "elastic/elastic.hpp"
 
 #include <algorithm>
 #include <condition_variable>

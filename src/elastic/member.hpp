@@ -18,9 +18,9 @@
 #include <thread>
 #include <vector>
 
+#include "elastic/kept_copies.hpp"
 #include "gradwire/processes.hpp"
 #include "membership/membership.hpp"
-#include "session/elastic/kept_copies.hpp"
 
 namespace gradwire::session {
 

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "elastic/member.hpp"
+#include "elastic/member_messages.hpp"
 #include "plan/plan.hpp"
-#include "session/elastic/member.hpp"
-#include "session/elastic/member_messages.hpp"
 
 namespace gradwire::session {
 namespace {

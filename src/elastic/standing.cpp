@@ -1,4 +1,4 @@
-#include "session/elastic/standing.hpp"
+#include "elastic/standing.hpp"
 
 #include <span>
 

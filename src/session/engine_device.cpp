@@ -5,13 +5,13 @@
 #include <string>
 
 #include "session/agreements.hpp"
-#include "session/session_state.hpp"
+#include "session/engine.hpp"
 
 namespace gradwire {
 
 // A captured step must not need what only the host can do while it runs.
-void Session::State::check_capture() const {
-  if (elastic) {
+void session::Engine::check_capture() const {
+  if (settings.undoable) {
     throw Error(ErrorCode::unsupported,
                 "this step is being captured into a graph, but a session that goes on without ranks that end agrees in "
                 "each step whether it counts; make its steps without a graph");
@@ -33,12 +33,12 @@ void Session::State::check_capture() const {
   }
 }
 
-bool Session::State::capturing() const {
+bool session::Engine::capturing() const {
   session::DeviceSteps* device = runner->device();
   return device != nullptr && device->capturing();
 }
 
-void Session::State::require_no_capture(const char* call) const {
+void session::Engine::require_no_capture(const char* call) const {
   if (capturing()) {
     throw Error(ErrorCode::invalid_argument,
                 std::string(call) + ": not while the stream is being captured into a graph; nothing runs until then");
@@ -46,7 +46,7 @@ void Session::State::require_no_capture(const char* call) const {
 }
 
 // Replays have advanced the device's step behind the host's back.
-void Session::State::catch_up_with_replays() {
+void session::Engine::catch_up_with_replays() {
   if (!was_captured) {  // before any lock: the progress thread may hold `wire` for long
     return;
   }
@@ -64,7 +64,7 @@ void Session::State::catch_up_with_replays() {
   }
 }
 
-void Session::State::reserve() {
+void session::Engine::reserve() {
   progress.require_communication("reserve");
   session::StepInfo info;
   bool weighted = false;
@@ -81,13 +81,13 @@ void Session::State::reserve() {
   on_wire([&] {
     agree_on_plan(weighted);
     session::DeviceSteps* device = runner->device();
-    if (device != nullptr && !elastic) {  // else nothing is captured; the host's pool grows when it must
+    if (device != nullptr && !settings.undoable) {  // else nothing is captured; the host's pool grows when it must
       device->reserve(*plan, info);
     }
   });
 }
 
-bool Session::State::completed(const Ticket& ticket) {
+bool session::Engine::completed(const Ticket& ticket) {
   if (runner->device() == nullptr || ticket.bucket == Ticket::kNothing) {
     return true;
   }
@@ -101,13 +101,13 @@ bool Session::State::completed(const Ticket& ticket) {
   return complete;
 }
 
-void Session::State::wait_completed(const Ticket& ticket) {
+void session::Engine::wait_completed(const Ticket& ticket) {
   if (runner->device() != nullptr && ticket.bucket != Ticket::kNothing) {
     on_wire([&] { runner->device()->wait_complete(ticket.step, ticket.bucket); });
   }
 }
 
-bool Session::State::end_device_step() {
+bool session::Engine::end_device_step() {
   bool nonfinite = false;
   if (runner->device() != nullptr) {
     bool skipped = false;
@@ -120,13 +120,13 @@ bool Session::State::end_device_step() {
   return nonfinite;
 }
 
-void Session::State::set_device_step() {
+void session::Engine::set_device_step() {
   if (session::DeviceSteps* device = runner->device()) {
     device->set_step(step.number());
   }
 }
 
-void Session::State::settle() {
+void session::Engine::settle() {
   if (session::DeviceSteps* device = runner->device()) {
     on_wire([&] { device->settle(); });
   }

@@ -12,7 +12,7 @@
 #include "observe/record.hpp"
 #include "plan/plan_algorithms.hpp"
 #include "session/agreements.hpp"
-#include "session/session_state.hpp"
+#include "session/engine.hpp"
 
 namespace gradwire {
 namespace {
@@ -24,7 +24,7 @@ constexpr std::uint64_t kSmallBucketBytes = 1ULL << 20;  // what the progress th
 
 }  // namespace
 
-void Session::State::communicate(std::chrono::microseconds wait, bool waits) {
+void session::Engine::communicate(std::chrono::microseconds wait, bool waits) {
   // Since the last time, where something was under way then: nobody does anything else with it.
   const auto begin = std::exchange(busy_since, {}).value_or(Clock::now());
   try {
@@ -48,7 +48,7 @@ void Session::State::communicate(std::chrono::microseconds wait, bool waits) {
 }
 
 // Returns whether something was, or is now, under way.
-bool Session::State::start_what_can(bool waits) {
+bool session::Engine::start_what_can(bool waits) {
   bool busy = false;
   for (;;) {
     Action action;
@@ -70,7 +70,7 @@ bool Session::State::start_what_can(bool waits) {
   }
 }
 
-bool Session::State::reduce_small() {
+bool session::Engine::reduce_small() {
   bool nonfinite = false;
   const auto applies = [this] {
     const bool may = small && step.may_start_all() && !parts.look_at_buckets(step.number());
@@ -91,7 +91,7 @@ bool Session::State::reduce_small() {
   return progress.drive_once(applies, reduce, [&] { step.end_all(nonfinite); });
 }
 
-void Session::State::start(const Action& action) {
+void session::Engine::start(const Action& action) {
   session::StepInfo info = action.info;
   parts.tune(info);
   const plan::Bucket& bucket = plan->buckets[action.bucket];
@@ -100,7 +100,7 @@ void Session::State::start(const Action& action) {
   }
 }
 
-void Session::State::record_ended(const std::vector<session::Buckets::Ended>& ended) {
+void session::Engine::record_ended(const std::vector<session::Buckets::Ended>& ended) {
   for (const session::Buckets::Ended& bucket : ended) {
     if (bucket.background) {
       parts.background()->ended(bucket);
@@ -115,7 +115,7 @@ void Session::State::record_ended(const std::vector<session::Buckets::Ended>& en
   }
 }
 
-void Session::State::agree_on_plan(bool weighted) {
+void session::Engine::agree_on_plan(bool weighted) {
   if (!step.to_agree()) {  // changes under both locks
     return;
   }
@@ -144,7 +144,7 @@ void Session::State::agree_on_plan(bool weighted) {
   step.agreed();
 }
 
-void Session::State::look_for_nonfinite() {
+void session::Engine::look_for_nonfinite() {
   const auto begin = Clock::now();
   std::vector<int> ranks = runner->nonfinite_ranks(tensors.memory(), step.loss_scale(), step.number());
   const std::lock_guard lock(progress.state);
@@ -153,7 +153,7 @@ void Session::State::look_for_nonfinite() {
   progress.changed();
 }
 
-void Session::State::rethrow_given_up(bool to_caller) {
+void session::Engine::rethrow_given_up(bool to_caller) {
   const Error error = current_error();
   give_up(error);
   if (to_caller) {
@@ -163,9 +163,9 @@ void Session::State::rethrow_given_up(bool to_caller) {
   throw Error(error);
 }
 
-// Where another rank has ended the session goes on in the next world: that is no error, unless there is none.
-void Session::State::give_up(const Error& error, bool for_good) noexcept {
-  const bool is_one = for_good || !is_elastic || !session::may_be_peer_failure(error.code());
+// What an engine's next one goes on from is no error, unless there is none.
+void session::Engine::give_up(const Error& error, bool for_good) noexcept {
+  const bool is_one = for_good || !leaves_to_finish(error);
   if (is_one && !told_error.exchange(true)) {
     observe::record({.begin = observe::ticks(),
                      .bytes = static_cast<std::uint64_t>(error.code()),
@@ -180,7 +180,7 @@ void Session::State::give_up(const Error& error, bool for_good) noexcept {
   progress.wake();
 }
 
-bool Session::State::last_awaits_caller() const {
+bool session::Engine::last_awaits_caller() const {
   return plan && !plan->buckets.empty() &&
          (step.holds_last() ||
           plan->buckets.back().count * element_bytes(plan->buckets.back().dtype) <= kSmallBucketBytes);

@@ -5,8 +5,7 @@
 
 #include "base/log.hpp"
 #include "observe/record.hpp"
-#include "session/parts/sync_modes/sync_modes.hpp"
-#include "session/session_state.hpp"
+#include "session/engine.hpp"
 
 namespace gradwire {
 namespace {
@@ -15,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-void Session::State::check_may_finish() {
+void session::Engine::check_may_finish() {
   checked([&] {
     if (no_sync) {
       throw Error(ErrorCode::invalid_argument,
@@ -25,7 +24,7 @@ void Session::State::check_may_finish() {
   });
 }
 
-void Session::State::check_all_ready() {
+void session::Engine::check_all_ready() {
   std::string names;
   std::size_t count = 0;
   std::uint64_t now = 0;
@@ -53,30 +52,31 @@ void Session::State::check_all_ready() {
   on_wire([&] { throw Error(error); });
 }
 
-StepOutcome Session::State::finish() {
-  const std::uint64_t ticks = observe::ticks();
-  const auto begin = Clock::now();
+StepOutcome session::Engine::finish() { return commit(prepare()); }
+
+session::Engine::Finishing session::Engine::prepare() {
+  Finishing finishing{.ticks = observe::ticks(), .begin = Clock::now()};
   check_may_finish();
-  const bool was_small = reduce_small();
-  if (!was_small) {
+  finishing.was_small = reduce_small();
+  if (!finishing.was_small) {
     check_all_ready();
     progress.wait_until("finish", [&] { return step.ended(); });
   }
   exchange_pushes();
-  if (elastic) {
-    commit_step();
-  }
+  return finishing;
+}
+
+StepOutcome session::Engine::commit(const Finishing& finishing) {
   count_in_tables();
-  const Ended ended = end_step(begin, was_small);
-  const StepOutcome& outcome = ended.end.outcome;
-  last_outcome = outcome;
-  conclude(ended);
-  parts.step_over(outcome, ticks, ended.at);
-  return outcome;
+  const Ended over = end_step(finishing.begin, finishing.was_small);
+  last_outcome = over.end.outcome;  // also where what follows throws
+  conclude(over);
+  parts.step_over(last_outcome, finishing.ticks, over.at);
+  return last_outcome;
 }
 
 // Others count the step: a rank that cannot has to go.
-void Session::State::count_in_tables() {
+void session::Engine::count_in_tables() {
   try {
     tables.count();
   } catch (const std::bad_alloc&) {
@@ -86,35 +86,11 @@ void Session::State::count_in_tables() {
   }
 }
 
-// Until all members of the world hold all that this step delivers, nothing of it counts.
-void Session::State::commit_step() {
-  settle();
-  if (!elastic->commit()) {
-    throw Error(ErrorCode::aborted, "finish: the world changes");
-  }
-  const std::lock_guard lock(progress.wire);
-  if (step.outcome().skipped && modes() != nullptr && modes()->has_uncounted()) {
-    return;  // late gradients may be on their way, and nothing else has changed
-  }
-  runner->undo()->commit();
-  if (!step.outcome().skipped) {
-    sent = step.number();
-    flushed = step.info().flush ? sent : flushed;
-  }
-  if (elastic->replicates_after(step.number())) {
-    try {
-      elastic->replicate(step.number(), {step.loss_scale(), runner->held().save_residuals(*plan)});
-    } catch (const std::exception& error) {  // the step counts all the same
-      log(LogLevel::warning, std::string("residuals were not copied to another rank: ") + error.what());
-    }
-  }
-}
-
-bool Session::State::compares_results(const StepOutcome& outcome) const {
+bool session::Engine::compares_results(const StepOutcome& outcome) const {
   return options.compare_ranks_every > 0 && (outcome.step + 1) % options.compare_ranks_every == 0;
 }
 
-Session::State::Ended Session::State::end_step(Clock::time_point begin, bool was_small) {
+session::Engine::Ended session::Engine::end_step(Clock::time_point begin, bool was_small) {
   const bool captured = capturing();
   const bool delivered_nonfinite = !was_small && deliver();
   const bool nonfinite = end_device_step() || delivered_nonfinite;
@@ -148,7 +124,7 @@ Session::State::Ended Session::State::end_step(Clock::time_point begin, bool was
   return ended;
 }
 
-void Session::State::conclude(const Ended& ended) {
+void session::Engine::conclude(const Ended& ended) {
   const session::Step::End& end = ended.end;
   const bool may_compare = parts.tune() || comparison.under_way() || parts.due(end.outcome.step);
   if ((may_compare && end.as_usual) || ended.undecided || ended.may_get_small) {
@@ -165,8 +141,8 @@ void Session::State::conclude(const Ended& ended) {
   }
 }
 
-void Session::State::see_step_end(session::StepWatch::Time now, double exposed, const Statistics& totals,
-                                  std::uint32_t micro_steps) {
+void session::Engine::see_step_end(session::StepWatch::Time now, double exposed, const Statistics& totals,
+                                   std::uint32_t micro_steps) {
   std::optional<std::size_t> ranks;
   if (plan->tiers->why_not_hierarchical().empty()) {
     ranks = plan->tiers->members(0).size();
@@ -174,7 +150,7 @@ void Session::State::see_step_end(session::StepWatch::Time now, double exposed, 
   watch.end(now, exposed, totals, ranks, micro_steps, progress.background());
 }
 
-void Session::State::decide_coming(bool undecided) {
+void session::Engine::decide_coming(bool undecided) {
   const std::uint64_t revision = parts.revision();
   if (!undecided && decided_for == revision) {
     if (may_be_small && !small) {  // they change under both locks
@@ -199,7 +175,7 @@ void Session::State::decide_coming(bool undecided) {
 }
 
 // Those of a codec that was given up, or that were loaded, go into the next step that is not small.
-void Session::State::look_for_residuals() {
+void session::Engine::look_for_residuals() {
   const std::lock_guard lock(progress.state);
   small = may_be_small && !runner->small()->has_to_add();
 }

@@ -1,0 +1,320 @@
+// How a process that waits becomes a rank: what it says of itself before, and what it gets of the others.
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "elastic/elastic_session.hpp"
+#include "elastic/standing.hpp"
+#include "gradwire/version.hpp"
+#include "session/parts/sync_modes/sync_modes.hpp"
+
+namespace gradwire::session {
+namespace {
+
+constexpr std::size_t kMostPlanText = 256 << 10;  // of a message; of a longer one the hash alone
+
+std::uint64_t bytes_of(const View& view) { return view.count * element_bytes(view.dtype); }
+
+bool lies_within(const View& part, const View& whole) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(part.data);
+  const auto whole_begin = reinterpret_cast<std::uintptr_t>(whole.data);
+  return begin >= whole_begin && begin + bytes_of(part) <= whole_begin + bytes_of(whole);
+}
+
+// Of a rank that has no use for what is sent: one place for all of it, one view after another.
+std::shared_ptr<std::byte> send_to_one_place(std::vector<View>& views, Runner& runner) {
+  std::uint64_t largest = 0;
+  for (const View& view : views) {
+    largest = std::max(largest, bytes_of(view));
+  }
+  std::shared_ptr<std::byte> place = runner.scratch(largest);
+  for (View& view : views) {
+    view.data = place.get();
+  }
+  return place;
+}
+
+}  // namespace
+
+// What a process that waits must have alike with ranks, one item a line: the plan as in a world of all processes of the
+// beginning, since none knows of how many and of which nodes the next world is.
+std::string ElasticSession::joiner_requirements() {
+  const std::lock_guard lock(engine_->progress.state);
+  plan::Plan shown = plan::make_plan(base_.policy, engine_->tensors.infos(),
+                                     {.world_size = elastic_->processes(),
+                                      .reduction = base_.options.reduction,
+                                      .checksum = base_.options.checksum.value_or(true)});
+  shown.tables = engine_->tables.describe();
+  const std::vector<View> parameters = taught();
+  std::string sizes;
+  std::uint64_t bytes = 0;
+  for (const View& parameter : parameters) {
+    sizes += std::string(to_string(parameter.dtype)) + " x " + std::to_string(parameter.count) + "\n";
+    bytes += bytes_of(parameter);
+  }
+  const std::string text = shown.describe();
+  return "library: " + std::string(kVersion) + "\n" + (text.size() <= kMostPlanText ? text : "") +
+         "plan: " + plan::fingerprint_of(text) +
+         "\n[elastic] spares: " + std::to_string(elastic_->processes() - elastic_->full_size()) +
+         "\nshared parameters: " + std::to_string(parameters.size()) + " of " + std::to_string(bytes) + " bytes, " +
+         plan::fingerprint_of(sizes) + "\nSessionOptions: nonfinite " +
+         std::to_string(static_cast<int>(base_.options.nonfinite)) + ", compare_ranks_every " +
+         std::to_string(base_.options.compare_ranks_every) + "\n";
+}
+
+void ElasticSession::let_in_others(std::span<const View> parameters) {
+  if (!elastic_->expects_others()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(engine_->progress.state);
+    engine_->make_plan();
+  }
+  elastic_->share({parameters.begin(), parameters.end()});
+  elastic_->let_in(joiner_requirements());
+}
+
+bool ElasticSession::become_rank(std::span<const View> parameters) {
+  try {
+    elastic_->share({parameters.begin(), parameters.end()});
+    if (!elastic_->wait_for_place(joiner_requirements())) {
+      return false;
+    }
+    enter_world();
+    let_in_others(parameters);
+    static_cast<void>(elastic_->take_change());
+    if (syncs_) {
+      synchronise();
+    }
+    if (const auto scale = std::exchange(coming_loss_scale_, {})) {
+      engine_->set_loss_scale(*scale);
+    }
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::too_few && !elastic_->holds() && elastic_->job_is_over()) {
+      return false;  // ranks made their last step while it was on its way to them
+    }
+    leave(error);
+  }
+  return true;
+}
+
+std::vector<View> ElasticSession::taught() const {
+  const std::vector<View>& shared = elastic_->shared();
+  std::vector<View> views = shared;
+  for (const std::vector<View>& added : engine_->tensors.parameters()) {
+    std::ranges::copy_if(added, std::back_inserter(views), [&](const View& view) {
+      return std::ranges::none_of(shared, [&](const View& whole) { return lies_within(view, whole); });
+    });
+  }
+  return views;
+}
+
+std::optional<Error> ElasticSession::teach_newcomers() {
+  const bool any = elastic_->has_newcomers();
+  if (!any && !engine_->tables.to_move()) {
+    return std::nullopt;
+  }
+  try {
+    engine_->on_wire([&] {
+      if (any) {
+        teach();
+      }
+      engine_->tables.move(engine_->runner->peers(), elastic_->holds());
+    });
+    if (elastic_->commit()) {
+      elastic_->all_hold();
+      if (any) {
+        engine_->count_what_travelled();
+      }
+      try {
+        engine_->tables.install();
+      } catch (const std::bad_alloc&) {
+        throw Error(ErrorCode::out_of_memory, "no memory for rows of tables that ranks have left behind");
+      }
+      return std::nullopt;
+    }
+    return Error(ErrorCode::aborted, "the world changes");
+  } catch (const Error& error) {
+    if (!may_be_peer_failure(error.code())) {
+      throw;
+    }
+    return error;
+  }
+}
+
+// The caller holds `wire`.
+void ElasticSession::teach() {
+  Standing mine;
+  if (elastic_->holds()) {
+    mine = standing();
+  }
+  const std::vector<std::string> told =
+      engine_->runner->peers().all_gather(encode_standing(mine), "telling newcomers what ranks hold");
+  std::vector<Standing> all;
+  std::transform(told.begin(), told.end(), std::back_inserter(all), decode_standing);
+  const auto teacher = std::ranges::find_if(all, [](const Standing& one) { return one.holds; });
+  if (teacher == all.end()) {
+    throw Error(ErrorCode::too_few,
+                "all ranks that held the parameters have ended before this one had them; start "
+                "the job again from what it saved");
+  }
+  if (!elastic_->holds()) {
+    go_on_from(*teacher);
+  }
+  broadcast_what_is_taught(static_cast<int>(teacher - all.begin()));
+  if (!teacher->late.empty()) {
+    reduce_late_gradients_of(std::ranges::count_if(all, [](const Standing& one) { return one.holds; }));
+  }
+}
+
+// Under local steps the others' parameters are their own: these stay as they are. The caller holds `wire`.
+void ElasticSession::broadcast_what_is_taught(int teacher) {
+  std::vector<View> views = taught();
+  if (engine_->modes() != nullptr) {
+    std::ranges::copy(engine_->modes()->alike(), std::back_inserter(views));
+  }
+  std::shared_ptr<std::byte> nowhere;
+  if (elastic_->holds() && engine_->runner->info().rank != teacher) {
+    nowhere = send_to_one_place(views, *engine_->runner);
+  }
+  engine_->runner->broadcast(views, teacher);
+  if (DeviceSteps* device = engine_->runner->device()) {
+    device->settle();
+  }
+  if (!elastic_->holds() && engine_->modes() != nullptr) {
+    engine_->modes()->go_to_anchors();
+  }
+}
+
+// The caller holds `wire`.
+Standing ElasticSession::standing() {
+  const std::lock_guard lock(engine_->progress.state);
+  Standing standing{.holds = true,
+                    .step = engine_->step.number(),
+                    .loss_scale = engine_->step.loss_scale(),
+                    .loss_scale_set = engine_->step.loss_scale_set(),
+                    .weighted = engine_->step.is_to_be_weighted(),
+                    .flush = engine_->step.flushes(),
+                    .syncs = syncs_,
+                    .coming_loss_scale = coming_loss_scale_.value_or(0)};
+  for (const SavedState::Residual& held : engine_->runner->held().save_residuals(*engine_->plan)) {
+    if (held.key.site == codec::EncodeSite::local) {
+      standing.with_residuals.push_back(held.key.tensor);
+    }
+  }
+  if (engine_->modes() != nullptr) {
+    SavedState held;
+    held.step = engine_->step.number();
+    engine_->modes()->save(held, SyncModes::Values::left_out);
+    for (const SavedState::Anchor& anchor : held.anchors) {
+      standing.with_anchors.push_back(anchor.tensor);
+    }
+    standing.local_steps = std::move(held.local_steps);
+    standing.results = std::move(held.results);
+    standing.late = std::move(held.late);
+  }
+  return standing;
+}
+
+// Of what error feedback holds, a newcomer has nothing, but ranks agree on what may be held. The caller holds `wire`.
+void ElasticSession::go_on_from(const Standing& others) {
+  const std::lock_guard lock(engine_->progress.state);
+  engine_->make_plan();
+  exchange::ResidualStore residuals;
+  for (const std::uint32_t tensor : others.with_residuals) {
+    residuals.keep({tensor, codec::EncodeSite::local}, 0, engine_->tensors.infos().at(tensor).count);
+  }
+  for (std::uint32_t tensor = 0; !residuals.empty() && tensor < engine_->tensors.size(); ++tensor) {
+    residuals.mark_moved(tensor);
+  }
+  engine_->runner->held().load_residuals(std::move(residuals), *engine_->plan);
+  engine_->step.resume(others.step, others.loss_scale, others.loss_scale_set, others.weighted);
+  engine_->set_device_step();
+  syncs_ = others.syncs;
+  coming_loss_scale_ = others.coming_loss_scale > 0 ? std::optional(others.coming_loss_scale) : std::nullopt;
+  SavedState told;
+  told.step = others.step;
+  told.local_steps = others.local_steps;
+  told.results = others.results;
+  told.late = others.late;
+  for (SavedState::Late& late : told.late) {
+    late.weight = 0;  // this rank has none: zeros
+  }
+  for (const std::uint32_t tensor : others.with_anchors) {
+    told.anchors.push_back({tensor});  // values follow
+  }
+  engine_->make_parts_for(told);
+  engine_->step.modes().load(*engine_->plan, told);
+  engine_->parts.load(told);
+  if (others.flush) {
+    engine_->step.flush_next();
+  }
+  engine_->parts.resume(engine_->step.number());
+  engine_->reset_step(std::chrono::steady_clock::now());
+}
+
+// In a world with newcomers, before these hold what the others do: nothing is left of which they have no gradient. A
+// late mean is that of the `ranks` that have one. Their weights sum to the size of the world, by which residuals count.
+// The caller holds `wire`.
+void ElasticSession::reduce_late_gradients_of(std::ptrdiff_t ranks) {
+  bool with_weights = false;
+  {
+    const std::lock_guard lock(engine_->progress.state);
+    with_weights = engine_->step.is_to_be_weighted();
+  }
+  engine_->agree_on_plan(with_weights);
+  std::optional<double> weight;
+  if (base_.options.reduction == Reduction::mean) {
+    weight =
+        elastic_->holds() ? static_cast<double>(engine_->runner->info().world_size) / static_cast<double>(ranks) : 0.0;
+  }
+  engine_->modes()->release_all(weight);
+  engine_->end_what_travels();
+}
+
+bool ElasticSession::share(std::span<const View> parameters) {
+  if (elastic_->lets_in()) {
+    throw Error(ErrorCode::invalid_argument, "share: was called before; call it once, with all that ranks share");
+  }
+  if (elastic_->waits()) {
+    return become_rank(parameters);
+  }
+  broadcast(parameters, 0);
+  let_in_others(parameters);
+  return true;
+}
+
+void ElasticSession::require_rank(const char* call) const {
+  if (elastic_->waits()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) +
+                    ": this process is no rank yet; call share() first, and make no steps where it returns false");
+  }
+}
+
+void ElasticSession::require_nobody_comes(const char* call) const {
+  if (elastic_->waits()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) +
+                    ": this process waits to be a rank, and communicates with nobody; leave the call out where there "
+                    "are [elastic] spares, or processes may join");
+  }
+  if (elastic_->lets_in()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) +
+                    ": with [elastic] spares, or where processes may join, ranks communicate after share() "
+                    "in steps, pull(), sync_parameters() and for late results alone, since a newcomer knows of nothing "
+                    "else; call it before");
+  }
+}
+
+bool ElasticSession::waits(const char* call) const {
+  if (elastic_->waits()) {
+    return true;
+  }
+  require_nobody_comes(call);
+  return false;
+}
+
+}  // namespace gradwire::session

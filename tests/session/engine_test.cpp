@@ -1,0 +1,148 @@
+// The two halves of finish(), as a policy of its own uses them: ranks vote on each step, and a step that is voted down
+// is undone and made again by the next engine. Nothing of the product knows of such a policy.
+#include "session/engine.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "model.hpp"
+#include "session/host/bucket_runner.hpp"
+#include "tests/support/ranks.hpp"
+
+namespace gradwire::test {
+namespace {
+
+using session::Engine;
+
+constexpr int kRanks = 2;
+constexpr std::uint64_t kSteps = 6;
+
+std::unique_ptr<Engine> make_engine(std::shared_ptr<Transport> transport, bool undoable) {
+  return std::make_unique<Engine>(
+      std::make_unique<session::BucketRunner>(std::move(transport), SessionOptions{}),
+      session::EngineSettings{.policy = Policy::parse("[defaults]\ncodec = \"int4\"\nerror_feedback = \"on\"\n"),
+                              .options = {},
+                              .parts = session::standard_parts(),
+                              .undoable = undoable});
+}
+
+void add_to(Engine& engine, std::vector<Gradient>& gradients) {
+  for (Gradient& gradient : gradients) {
+    gradient.id = engine.add(gradient.name, view(gradient.values.data(), gradient.values.size()), {}, 0);
+  }
+}
+
+void reduce(Engine& engine, std::vector<Gradient>& gradients, int rank, std::uint64_t number) {
+  fill(gradients, rank, number);
+  for (const Gradient& gradient : gradients) {
+    engine.ready(gradient.id, nullptr, false);
+  }
+}
+
+using Results = std::vector<std::vector<float>>;  // by step and tensor
+
+Results run_undisturbed() {
+  std::vector<Results> all(kRanks);
+  run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
+    const int rank = transport->rank();
+    std::vector<Gradient> gradients = make_gradients();
+    const auto engine = make_engine(transport, false);
+    add_to(*engine, gradients);
+    for (std::uint64_t step = 0; step < kSteps; ++step) {
+      reduce(*engine, gradients, rank, step);
+      engine->finish();
+      for (const Gradient& gradient : gradients) {
+        all[static_cast<std::size_t>(rank)].push_back(gradient.values);
+      }
+    }
+  });
+  EXPECT_EQ(all[0], all[1]);
+  return all[0];
+}
+
+// Mutations tried: undo() does not undo what the runner holds; take_over() forgets the step's number.
+TEST(Engine, AStepThatIsVotedDownIsMadeAgainByTheNextEngine) {
+  const Results expected = run_undisturbed();
+  std::vector<std::vector<std::shared_ptr<Transport>>> worlds;  // one after another
+  for (std::uint64_t i = 0; i <= kSteps; ++i) {
+    worlds.push_back(make_inproc_world(kRanks));
+  }
+  std::barrier vote(kRanks);
+  std::vector<Results> all(kRanks);
+  const auto run = [&](std::size_t rank) {
+    std::size_t world = 0;
+    std::vector<Gradient> gradients = make_gradients();
+    auto engine = make_engine(worlds[world][rank], true);
+    add_to(*engine, gradients);
+    bool voted_down = false;
+    for (std::uint64_t step = 0; step < kSteps;) {
+      reduce(*engine, gradients, static_cast<int>(rank), step);
+      const Engine::Finishing finishing = engine->prepare();
+      vote.arrive_and_wait();
+      const bool passes = step % 2 == 0 || voted_down;  // every second step is made twice
+      voted_down = !passes;
+      if (!passes) {
+        engine->undo(Error(ErrorCode::aborted, "voted down"));
+        auto next = make_engine(worlds[++world][rank], true);
+        next->take_over(*engine, [&](const session::SavedState& /*held*/) {
+          exchange::ResidualStore residuals;
+          for (const auto& kept : engine->runner->held().save_residuals(*engine->plan)) {
+            residuals.add(kept.key, kept.range.offset, kept.range.values, 1.0F);
+          }
+          return residuals;
+        });
+        engine = std::move(next);
+        EXPECT_EQ(engine->step.number(), step);
+        continue;
+      }
+      engine->runner->undo()->commit();
+      EXPECT_EQ(engine->commit(finishing).step, step);
+      for (const Gradient& gradient : gradients) {
+        all[rank].push_back(gradient.values);
+      }
+      ++step;
+    }
+    EXPECT_EQ(world, kSteps / 2);
+  };
+  std::thread other([&] { run(1); });
+  run(0);
+  other.join();
+  EXPECT_EQ(all[0], all[1]);
+  EXPECT_EQ(all[0], expected) << "bit for bit";
+}
+
+// Whoever is told of it waits for finish(), which the policy above can act upon.
+TEST(Engine, OneThatIsUndoableLeavesItToFinishToReportAPeersEnd) {
+  for (const bool undoable : {false, true}) {
+    std::vector<std::shared_ptr<Transport>> world = make_inproc_world(kRanks);
+    std::vector<Gradient> gradients = make_gradients();
+    const auto engine = make_engine(world[0], undoable);
+    add_to(*engine, gradients);
+    world[1]->abort(ErrorCode::aborted, "it has ended");
+    fill(gradients, 0, 0);
+    const auto calls = [&] {
+      std::vector<Ticket> tickets;
+      for (const Gradient& gradient : gradients) {
+        tickets.push_back(engine->ready(gradient.id, nullptr, false));
+      }
+      for (const Ticket& ticket : tickets) {
+        engine->wait(ticket);
+      }
+    };
+    if (undoable) {
+      EXPECT_NO_THROW(calls());
+    } else {
+      EXPECT_THROW(calls(), Error);
+    }
+    EXPECT_THROW(engine->finish(), Error);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test
