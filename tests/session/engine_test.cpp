@@ -66,7 +66,7 @@ Results run_undisturbed() {
   return all[0];
 }
 
-// Mutations tried: undo() does not undo what the runner holds; take_over() forgets the step's number.
+// Mutations tried: take_over() forgets the step's number; the undone step counts for residuals.
 TEST(Engine, AStepThatIsVotedDownIsMadeAgainByTheNextEngine) {
   const Results expected = run_undisturbed();
   std::vector<std::vector<std::shared_ptr<Transport>>> worlds;  // one after another

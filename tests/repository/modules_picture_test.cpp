@@ -1,5 +1,5 @@
-// docs/pictures/rooms.svg is drawn from the table of layers: WRITE=1 repository_test --gtest_filter='Rooms*' draws it
-// anew.
+// docs/pictures/modules.svg is drawn from the table of layers: WRITE=1 repository_test --gtest_filter='Modules*' draws
+// it anew.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,13 +20,13 @@ namespace {
 
 using Names = std::set<std::string_view>;
 
-struct Room {
+struct Module {
   std::string_view says;  // in a few words
-  int floor = 0;          // one above the highest room that it stands on
+  int floor = 0;          // one above the highest module that it uses
   double x = 0;           // of its middle
 };
 
-constexpr double kWidth = 960, kRoomWidth = 138, kRoomHeight = 40, kFloorHeight = 68, kMargin = 16;
+constexpr double kWidth = 960, kBoxWidth = 138, kBoxHeight = 40, kFloorHeight = 68, kMargin = 16;
 
 const std::map<std::string_view, std::string_view>& descriptions() {
   static const std::map<std::string_view, std::string_view> all = {
@@ -69,7 +69,7 @@ void add_all_below(std::string_view name, Names& names) {
   }
 }
 
-/// What it stands on, but for what that stands on itself.
+/// What it uses, but for what that uses itself.
 Names supports_of(const Layer& layer) {
   Names supports(layer.below.begin(), layer.below.end());
   for (const std::string_view below : layer.below) {
@@ -82,72 +82,72 @@ Names supports_of(const Layer& layer) {
   return supports;
 }
 
-std::map<std::string_view, Room> make_rooms() {
-  std::map<std::string_view, Room> rooms;
+std::map<std::string_view, Module> make_modules() {
+  std::map<std::string_view, Module> modules;
   std::map<int, std::vector<std::string_view>> floors;
-  for (const Layer& layer : kLayers) {  // each comes after those that it stands on
-    Room& room = rooms[layer.name];
+  for (const Layer& layer : kLayers) {  // each comes after those that it uses
+    Module& module = modules[layer.name];
     for (const std::string_view below : layer.below) {
-      room.floor = std::max(room.floor, rooms.at(below).floor + 1);
+      module.floor = std::max(module.floor, modules.at(below).floor + 1);
     }
-    floors[room.floor].push_back(layer.name);
+    floors[module.floor].push_back(layer.name);
     const auto said = descriptions().find(layer.name);
     EXPECT_NE(said, descriptions().end()) << layer.name << " has no description in this file";
-    room.says = said == descriptions().end() ? "" : said->second;
+    module.says = said == descriptions().end() ? "" : said->second;
   }
   for (const auto& [floor, names] : floors) {
     for (std::size_t i = 0; i < names.size(); ++i) {
-      rooms.at(names[i]).x = kWidth * static_cast<double>(2 * i + 1) / static_cast<double>(2 * names.size());
+      modules.at(names[i]).x = kWidth * static_cast<double>(2 * i + 1) / static_cast<double>(2 * names.size());
     }
   }
-  return rooms;
+  return modules;
 }
 
 std::string draw() {
-  const std::map<std::string_view, Room> rooms = make_rooms();
+  const std::map<std::string_view, Module> modules = make_modules();
   int top = 0;
-  for (const auto& [name, room] : rooms) {
-    top = std::max(top, room.floor);
+  for (const auto& [name, module] : modules) {
+    top = std::max(top, module.floor);
   }
-  const double height = 2 * kMargin + kFloorHeight * top + kRoomHeight;
-  const auto y_of = [&](const Room& room) { return kMargin + kFloorHeight * (top - room.floor); };
+  const double height = 2 * kMargin + kFloorHeight * top + kBoxHeight;
+  const auto y_of = [&](const Module& module) { return kMargin + kFloorHeight * (top - module.floor); };
   std::ostringstream svg;
   svg << R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 )" << kWidth << " " << height
       << R"(" font-family="sans-serif" font-size="13" text-anchor="middle">)"
-      << "\n<title>Rooms of gradwire: each stands on those that lines lead down to</title>\n"
+      << "\n<title>Modules of gradwire: each uses those that its lines lead down to</title>\n"
       << R"(<rect width="100%" height="100%" fill="white"/>)"
       << "\n";
   for (const Layer& layer : kLayers) {
-    const Room& from = rooms.at(layer.name);
+    const Module& from = modules.at(layer.name);
     for (const std::string_view below : supports_of(layer)) {
-      const Room& to = rooms.at(below);
-      svg << R"(<line x1=")" << from.x << R"(" y1=")" << y_of(from) + kRoomHeight << R"(" x2=")" << to.x << R"(" y2=")"
+      const Module& to = modules.at(below);
+      svg << R"(<line x1=")" << from.x << R"(" y1=")" << y_of(from) + kBoxHeight << R"(" x2=")" << to.x << R"(" y2=")"
           << y_of(to) << R"(" stroke="#9aa5b1"/>)"
           << "\n";
     }
   }
   for (const Layer& layer : kLayers) {
-    const Room& room = rooms.at(layer.name);
-    const double y = y_of(room);
-    svg << R"(<rect x=")" << room.x - kRoomWidth / 2 << R"(" y=")" << y << R"(" width=")" << kRoomWidth
-        << R"(" height=")" << kRoomHeight << R"(" rx="4" fill="#eef3f8" stroke="#52708f"/>)"
-        << R"(<text x=")" << room.x << R"(" y=")" << y + 17 << R"(" font-weight="bold">)" << layer.name
-        << R"(</text><text x=")" << room.x << R"(" y=")" << y + 33 << R"(" font-size="11">)" << room.says
+    const Module& module = modules.at(layer.name);
+    const double y = y_of(module);
+    svg << R"(<rect x=")" << module.x - kBoxWidth / 2 << R"(" y=")" << y << R"(" width=")" << kBoxWidth
+        << R"(" height=")" << kBoxHeight << R"(" rx="4" fill="#eef3f8" stroke="#52708f"/>)"
+        << R"(<text x=")" << module.x << R"(" y=")" << y + 17 << R"(" font-weight="bold">)" << layer.name
+        << R"(</text><text x=")" << module.x << R"(" y=")" << y + 33 << R"(" font-size="11">)" << module.says
         << "</text>\n";
   }
   svg << "</svg>\n";
   return svg.str();
 }
 
-TEST(Rooms, ThePictureIsThatOfTheTable) {
-  const std::filesystem::path path = kRepository / "docs/pictures/rooms.svg";
+TEST(Modules, ThePictureIsThatOfTheTable) {
+  const std::filesystem::path path = kRepository / "docs/pictures/modules.svg";
   const std::string drawn = draw();
   if (std::getenv("WRITE") != nullptr) {
     std::ofstream(path) << drawn;
   }
   std::ifstream file(path);
   EXPECT_TRUE(drawn == std::string(std::istreambuf_iterator<char>(file), {}))
-      << "docs/pictures/rooms.svg is not drawn from the table; run WRITE=1 repository_test --gtest_filter='Rooms*'";
+      << "docs/pictures/modules.svg is not drawn from the table; run WRITE=1 repository_test --gtest_filter='Modules*'";
 }
 
 }  // namespace
