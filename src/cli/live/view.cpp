@@ -1,9 +1,8 @@
 #include "cli/live/view.hpp"
 
 #include <algorithm>
-#include <map>
 
-#include "cli/waiting.hpp"
+#include "observe/late_ranks.hpp"
 
 namespace gradwire::cli::live {
 namespace {
@@ -13,32 +12,18 @@ constexpr double kSilentSeconds = 15;  // three turns of a file that is written 
 }  // namespace
 
 void mark_slow(std::span<RankRow> rows) {
-  const auto compares = [](const RankRow& row) {
-    return row.state == RankState::running && row.rates.exposed.has_value();
-  };
-  const bool told = std::any_of(rows.begin(), rows.end(), [](const RankRow& row) { return row.now.slow.has_value(); });
-  if (told) {
-    for (RankRow& row : rows) {
-      if (row.state == RankState::running && row.now.slow.value_or(false)) {
-        row.state = RankState::slow;
-      }
-    }
-    return;
-  }
-  std::map<std::string, std::vector<RankRow*>> parts;
-  for (RankRow& row : rows) {
-    if (compares(row)) {
-      parts[row.now.name.first].push_back(&row);
+  std::vector<observe::RankFromOutside> ranks;
+  for (const RankRow& row : rows) {
+    observe::RankFromOutside& rank = ranks.emplace_back(observe::RankFromOutside{.part = row.now.name.first});
+    rank.agreed = row.now.slow;
+    if (row.state == RankState::running && row.rates.exposed) {
+      rank.exposed = *row.rates.exposed;
     }
   }
-  for (const auto& [part, alike] : parts) {
-    std::vector<double> exposed;
-    for (const RankRow* row : alike) {
-      exposed.push_back(*row->rates.exposed);
-    }
-    const std::vector<WaitedFor> waits = waited_for(exposed);
-    for (std::size_t i = 0; i < alike.size(); ++i) {
-      alike[i]->state = waits[i].is_slow ? RankState::slow : alike[i]->state;
+  const std::vector<observe::WaitedFor> waits = observe::waited_for(ranks);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].state == RankState::running && waits[i].is_slow) {
+      rows[i].state = RankState::slow;
     }
   }
 }

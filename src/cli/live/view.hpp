@@ -39,9 +39,7 @@ struct RankRow {
   RankState state = RankState::running;
 };
 
-/// Marks ranks of one part as slow among those that run: as they say themselves, where any says so
-/// (gradwire_rank_slow). Else a rank whose exposed share is a tenth of the time or more below the median of the others:
-/// who waits least is whom the others wait for.
+/// Marks the slow ones among the ranks that run, as observe::waited_for() judges them.
 void mark_slow(std::span<RankRow> rows);
 
 /// Rows by part and rank. `history` has taken the snapshot.

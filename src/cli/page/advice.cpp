@@ -6,13 +6,11 @@
 #include "base/median.hpp"
 #include "cli/page/summary.hpp"
 #include "cli/page/units.hpp"
-#include "cli/waiting.hpp"
+#include "observe/late_ranks.hpp"
 
 namespace gradwire::cli::page {
 namespace {
 
-constexpr double kSlowLink = 0.5;      // of what others send at
-constexpr double kLonger = 1.1;        // times what others take
 constexpr std::size_t kMostNamed = 4;  // ranks, in sentences
 constexpr double kFewSteps = 20;       // say little
 constexpr double kHidden = 0.05;       // of a step: communication is no cost
@@ -55,15 +53,25 @@ double encoding_of_others(const Summary& summary, const RankRow& one) {
   return median_of_others(summary, one, [](const RankRow& rank) { return rank.split.encode + rank.split.reduce; });
 }
 
-// Where ranks did not say themselves why.
-std::string cause_of(const Summary& summary, const RankRow& rank) {
-  if (rank.split.compute > kLonger * computing_of_others(summary, rank)) {
-    return "late_compute";
+// The cause of each rank, by the rule that ranks apply who compare themselves, fed with means of the whole job. All
+// ranks reduce the same tensors, so their bytes are taken as one unit. Without steps nobody knows what a rank computes.
+std::vector<std::string> causes_of(const Summary& summary) {
+  std::vector<observe::RankSeen> seen;
+  for (const RankRow& rank : summary.ranks) {
+    const Split& split = rank.split;
+    seen.push_back({.steps = rank.steps,
+                    .step_seconds = split.step,
+                    .wait_seconds = split.exposed,
+                    .compute_seconds = split.compute,
+                    .bytes_in = 1,
+                    .codec_seconds_per_byte = split.encode + split.reduce + split.decode});
   }
-  if (rank.sending_rate >= 0 && rank.sending_rate < kSlowLink * sending_of_others(summary, rank)) {
-    return "slow_link_out";
+  std::vector<std::string> causes;
+  for (const observe::Diagnosis& found : observe::diagnose(seen)) {
+    const bool is_known = summary.has_steps && found.cause != observe::SlowCause::none;
+    causes.emplace_back(is_known ? to_string(found.cause) : "unknown");
   }
-  return "unknown";
+  return causes;
 }
 
 std::string because(const Summary& summary, const RankRow& rank) {
@@ -116,11 +124,12 @@ void add_slow_ranks(const Summary& summary, std::vector<std::string>& sentences)
   std::stable_sort(slow.begin(), slow.end(), [](const RankRow* a, const RankRow* b) {
     return std::max(a->waited_for, 0.0) + a->slow_share > std::max(b->waited_for, 0.0) + b->slow_share;
   });
+  const std::string unit = summary.has_steps ? "a step" : "the time";
   for (std::size_t i = 0; i < std::min(slow.size(), kMostNamed); ++i) {
     const RankRow& rank = *slow[i];
     const std::string name = "rank " + std::to_string(rank.rank);
-    const std::string begin = rank.waited_for >= kNoticeableWait / 2
-                                  ? "Ranks wait " + percent(rank.waited_for) + " of a step for " + name
+    const std::string begin = rank.waited_for >= observe::kSlowShare / 2
+                                  ? "Ranks wait " + percent(rank.waited_for) + " of " + unit + " for " + name
                                   : "Ranks waited for " + name + " during " + percent(rank.slow_share) + " of the job";
     sentences.push_back(begin + because(summary, rank) + "." + fix(rank.cause));
   }
@@ -224,18 +233,24 @@ void find_slow_ranks(Summary& summary) {
     }
     return;
   }
-  std::vector<double> shares;
+  std::vector<observe::RankFromOutside> ranks;
   for (const RankRow& rank : summary.ranks) {
-    shares.push_back(rank.exposed_share);
+    observe::RankFromOutside& each = ranks.emplace_back();
+    each.exposed = rank.exposed_share;
+    each.agreed = rank.is_judged ? std::optional(!rank.cause.empty()) : std::nullopt;
   }
-  const std::vector<WaitedFor> waits = waited_for(shares);
+  const std::vector<observe::WaitedFor> waits = observe::waited_for(ranks);
+  const std::vector<std::string> causes = causes_of(summary);
+  // Of other jobs, such as those of tables, nothing says which of their times are waits for other ranks.
+  const bool shows_waits = summary.has_steps || !summary.replaced.empty();
   for (std::size_t i = 0; i < waits.size(); ++i) {
     RankRow& rank = summary.ranks[i];
     rank.waited_for = waits[i].share;
-    if (rank.is_judged) {
-      rank.cause = rank.slow_share >= kSlowEnough || rank.waited_for >= kNoticeableWait ? rank.cause : "";
-    } else if (summary.has_steps && waits[i].is_slow) {
-      rank.cause = cause_of(summary, rank);
+    const bool is_enough = rank.slow_share >= kSlowEnough || rank.waited_for >= observe::kSlowShare;
+    if (!waits[i].is_slow || (rank.is_judged ? !is_enough : !shows_waits)) {
+      rank.cause = "";
+    } else if (!rank.is_judged) {
+      rank.cause = causes[i];
     }
   }
 }
@@ -246,9 +261,11 @@ std::vector<std::string> advice(const Summary& summary) {
   if (!has_all_ranks(summary)) {
     sentences.push_back(std::to_string(summary.ranks.size()) + " of " + std::to_string(summary.world) +
                         " ranks left a history, so ranks are not compared, and nothing is said of the link.");
-  } else if (summary.has_steps && summary.world > 1) {
+  } else if (summary.world > 1) {
     add_slow_ranks(summary, sentences);
-    add_communication(summary, sentences);
+    if (summary.has_steps) {
+      add_communication(summary, sentences);
+    }
   }
   add_health(summary, sentences);
   add_passed(summary, sentences);
