@@ -95,15 +95,13 @@ void subscribe_metrics(TotalsSink& sink, const MetricsTarget& target, const Warn
   }
 }
 
-void subscribe_history(TotalsSink& sink, const std::string& value, const TotalsOptions& of, const Warn& warn) {
-  if (const auto directory = report_place(from_start_directory(value)).directory) {
-    sink.subscribe(std::make_unique<HistoryWriter>(HistoryOptions{.directory = *directory,
-                                                                  .head = head_of_process(of.part),
-                                                                  .begun = observe::monotonic_nanoseconds(),
-                                                                  .quiet_without_calls = of.replaced != nullptr,
-                                                                  .warn = warn,
-                                                                  .tell = tell}));
-  }
+void subscribe_history(TotalsSink& sink, const std::string& directory, const TotalsOptions& of, const Warn& warn) {
+  sink.subscribe(std::make_unique<HistoryWriter>(HistoryOptions{.directory = directory,
+                                                                .head = head_of_process(of.part),
+                                                                .begun = observe::monotonic_nanoseconds(),
+                                                                .quiet_without_calls = of.replaced != nullptr,
+                                                                .warn = warn,
+                                                                .tell = tell}));
 }
 
 void begin(ExportOptions options) {
@@ -118,8 +116,8 @@ void begin(ExportOptions options) {
     }
   });
   attempt(warn, [&] {
-    if (const auto value = environment("GRADWIRE_REPORT")) {
-      subscribe_history(*sink, *value, options.of, warn);
+    if (const auto place = report_place_of_environment(); place && place->directory) {
+      subscribe_history(*sink, *place->directory, options.of, warn);
     }
   });
   attempt(warn, [&] {
