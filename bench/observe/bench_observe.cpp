@@ -33,7 +33,7 @@ struct Options {
 
 // Files are written as a job writes them.
 std::shared_ptr<observe::Sink> metrics_sink(const std::filesystem::path& folder) {
-  auto sink = std::make_shared<metrics::TotalsSink>(metrics::TotalsOptions{});
+  auto sink = std::make_shared<metrics::TotalsSink>(observe::WatchedProcess{});
   sink->subscribe(std::make_unique<metrics::TextfileWriter>(metrics::TextfileOptions{
       .directory = folder, .warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }}));
   return sink;

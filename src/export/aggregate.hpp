@@ -15,19 +15,11 @@
 #include "observe/collector.hpp"
 #include "observe/event.hpp"
 #include "observe/sources.hpp"
+#include "observe/watching.hpp"
 
 namespace gradwire::metrics {
 
-/// Calls of a job that a drop-in took over, or passed on.
-struct ReplacedCalls {
-  std::string function;  // "MPI_Allreduce"
-  std::string reason;    // why they were passed on; empty: they were compressed
-  std::uint64_t calls = 0;
-  std::uint64_t bytes_in = 0;
-  std::uint64_t bytes_sent = 0;
-  double seconds = 0;
-  std::uint64_t bytes_dense = 0;  // what a perfect uncompressed algorithm would send
-};
+using observe::ReplacedCalls;
 
 /// A codec as a label: of codec = "auto" the text also says what is in use now, which would make a new series each
 /// time.

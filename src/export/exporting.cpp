@@ -11,7 +11,6 @@
 
 #include "base/current_error.hpp"
 #include "base/environment.hpp"
-#include "base/log.hpp"
 #include "base/metrics_target.hpp"
 #include "base/report_place.hpp"
 #include "base/start_directory.hpp"
@@ -25,6 +24,7 @@
 #include "export/textfile.hpp"
 #include "gradwire/error.hpp"
 #include "observe/collector.hpp"
+#include "observe/watching.hpp"
 
 namespace gradwire::metrics {
 namespace {
@@ -53,8 +53,8 @@ void tell(const std::string& text) {
 }
 
 // The rank, where it is known.
-std::string whose(const ExportOptions& options) {
-  std::optional<int> rank = options.of.rank ? options.of.rank() : std::nullopt;
+std::string whose(const observe::WatchedProcess& process) {
+  std::optional<int> rank = process.rank ? process.rank() : std::nullopt;
   if (const auto first = observe::source_of(observe::first_source()); !rank && first && !first->shares_process) {
     rank = first->rank;
   }
@@ -74,11 +74,11 @@ TraceTarget absolute(TraceTarget target) {
 
 // Of a variable; what it cannot be ends no job.
 template <typename Target>
-Target target_of(const std::string& value, const char* what, const ExportOptions& options) {
+Target target_of(const std::string& value, const char* what, const observe::WatchedProcess& process) {
   try {
     return absolute(Target::parse(value));
   } catch (const Error& error) {
-    throw Error(error.code(), std::string(error.what()) + ". The job goes on without " + what + whose(options));
+    throw Error(error.code(), std::string(error.what()) + ". The job goes on without " + what + whose(process));
   }
 }
 
@@ -95,29 +95,28 @@ void subscribe_metrics(TotalsSink& sink, const MetricsTarget& target, const Warn
   }
 }
 
-void subscribe_history(TotalsSink& sink, const std::string& directory, const TotalsOptions& of, const Warn& warn) {
+void subscribe_history(TotalsSink& sink, const std::string& directory, const observe::WatchedProcess& process,
+                       const Warn& warn) {
   sink.subscribe(std::make_unique<HistoryWriter>(HistoryOptions{.directory = directory,
-                                                                .head = head_of_process(of.part),
+                                                                .head = head_of_process(process.part),
                                                                 .begun = observe::monotonic_nanoseconds(),
-                                                                .quiet_without_calls = of.replaced != nullptr,
+                                                                .quiet_without_calls = process.replaced != nullptr,
                                                                 .warn = warn,
                                                                 .tell = tell}));
 }
 
-void begin(ExportOptions options) {
-  options.of.part = with_world_name(options.of.part);
-  const Warn warn = options.warn ? options.warn : [](const std::string& text) {
-    has_log_sink() ? log(LogLevel::warning, text) : tell("warning: " + text);  // a communicator has no log
-  };
-  const auto sink = std::make_shared<TotalsSink>(options.of);
+void begin(observe::WatchedProcess process) {
+  process.part = with_world_name(process.part);
+  const Warn warn = process.warn ? process.warn : observe::warn;
+  const auto sink = std::make_shared<TotalsSink>(process);
   attempt(warn, [&] {
     if (const auto value = environment("GRADWIRE_METRICS")) {
-      subscribe_metrics(*sink, target_of<MetricsTarget>(*value, "metrics", options), warn);
+      subscribe_metrics(*sink, target_of<MetricsTarget>(*value, "metrics", process), warn);
     }
   });
   attempt(warn, [&] {
     if (const auto place = report_place_of_environment(); place && place->directory) {
-      subscribe_history(*sink, *place->directory, options.of, warn);
+      subscribe_history(*sink, *place->directory, process, warn);
     }
   });
   attempt(warn, [&] {
@@ -128,36 +127,40 @@ void begin(ExportOptions options) {
   attempt(warn, [&] {
     if (const auto value = environment("GRADWIRE_TRACE")) {
       observe::add_sink(
-          std::make_shared<EventFileSink>(EventFileOptions{.target = target_of<TraceTarget>(*value, "a trace", options),
-                                                           .part = options.of.part,
-                                                           .rank = options.of.rank,
+          std::make_shared<EventFileSink>(EventFileOptions{.target = target_of<TraceTarget>(*value, "a trace", process),
+                                                           .part = process.part,
+                                                           .rank = process.rank,
                                                            .warn = warn}));
     }
   });
 }
 
 }  // namespace
+}  // namespace gradwire::metrics
 
-void export_from_environment(const ExportOptions& options) noexcept {
+namespace gradwire::observe {
+
+bool watch(const WatchedProcess& process) noexcept {
   // By process: a child that forks off, perhaps in the middle of this, is one of its own. No lock, which it could
   // inherit taken.
   static std::atomic<pid_t> begun{0};
   static std::atomic<pid_t> done{0};
   const pid_t self = ::getpid();
   if (done.load(std::memory_order_acquire) == self) {
-    return;
+    return true;
   }
   if (begun.exchange(self) == self) {
     while (done.load(std::memory_order_acquire) != self) {
       std::this_thread::yield();  // what follows is to be recorded
     }
-    return;
+    return true;
   }
   try {
-    begin(options);
+    metrics::begin(process);
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory
   }
   done.store(self, std::memory_order_release);
+  return true;
 }
 
-}  // namespace gradwire::metrics
+}  // namespace gradwire::observe

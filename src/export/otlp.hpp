@@ -13,7 +13,7 @@ namespace gradwire::metrics {
 
 /// Whose metrics they are, as attributes of the resource.
 struct OtlpResource {
-  std::string part;  // as TotalsOptions
+  std::string part;  // as observe::WatchedProcess
   int rank = 0;
   std::string host;
   int process = 0;           // its number

@@ -6,29 +6,29 @@
 
 namespace gradwire::metrics {
 
-Totals::Totals(TotalsOptions options)
-    : options_(std::move(options)), aggregate_([](observe::SourceId id) { return observe::source_of(id); }) {
-  if (options_.replaced) {
+Totals::Totals(observe::WatchedProcess process)
+    : process_(std::move(process)), aggregate_([](observe::SourceId id) { return observe::source_of(id); }) {
+  if (process_.replaced) {
     aggregate_.leave_out_calls_of_communicators();
   }
 }
 
 void Totals::add(const observe::Round& round) {
   const std::lock_guard lock(known_);
-  aggregate_.add(round, options_.rank);
+  aggregate_.add(round, process_.rank);
   reader_ = {round.clock, round.recorded, round.dropped, round.collector_seconds, round.ring_bytes, round.last};
   now_ = round.scale.nanoseconds;
 }
 
 std::vector<ReplacedCalls> Totals::replaced() {
   const std::lock_guard lock(calls_);
-  return options_.replaced ? options_.replaced() : std::vector<ReplacedCalls>();
+  return process_.replaced ? process_.replaced() : std::vector<ReplacedCalls>();
 }
 
 std::vector<Family> Totals::page() {
   const std::vector<ReplacedCalls> calls = replaced();
   const std::lock_guard lock(known_);
-  return page_of(aggregate_, reader_, calls, options_.part);
+  return page_of(aggregate_, reader_, calls, process_.part);
 }
 
 void TotalsSink::take(const observe::Round& round) {

@@ -14,16 +14,9 @@
 
 namespace gradwire::metrics {
 
-struct TotalsOptions {
-  std::string part = "library";  // what of gradwire speaks: "library", "mpi", "nccl", "torch"
-  /// This process's rank, where that is known better than from its first session: none yet, or none ever.
-  std::function<std::optional<int>()> rank = {};
-  std::function<std::vector<ReplacedCalls>()> replaced = {};  // one thread at a time
-};
-
 class Totals {
  public:
-  explicit Totals(TotalsOptions options);
+  explicit Totals(observe::WatchedProcess process);
 
   void add(const observe::Round& round);
 
@@ -34,13 +27,13 @@ class Totals {
   [[nodiscard]] std::uint64_t now() const noexcept { return now_; }  // CLOCK_MONOTONIC, ns
 
   // Of any thread.
-  [[nodiscard]] const std::string& part() const noexcept { return options_.part; }
+  [[nodiscard]] const std::string& part() const noexcept { return process_.part; }
   [[nodiscard]] std::vector<ReplacedCalls> replaced();
   [[nodiscard]] std::vector<Family> page();  // page_of()
 
  private:
-  const TotalsOptions options_;
-  std::mutex calls_;  // of options_.replaced
+  const observe::WatchedProcess process_;
+  std::mutex calls_;  // of process_.replaced
   std::mutex known_;  // of what follows; the thread that adds takes it only to change that
   Aggregate aggregate_;
   ReaderState reader_;
@@ -62,7 +55,7 @@ class Subscriber {
 
 class TotalsSink final : public observe::Sink {
  public:
-  explicit TotalsSink(TotalsOptions options) : totals_(std::make_shared<Totals>(std::move(options))) {}
+  explicit TotalsSink(observe::WatchedProcess process) : totals_(std::make_shared<Totals>(std::move(process))) {}
 
   /// Before the sink gets its first round.
   void subscribe(std::unique_ptr<Subscriber> subscriber) { subscribers_.push_back(std::move(subscriber)); }

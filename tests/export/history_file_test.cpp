@@ -16,9 +16,9 @@
 #include <thread>
 
 #include "base/report_place.hpp"
-#include "export/exporting.hpp"
 #include "export/textfile.hpp"
 #include "gradwire/gradwire.hpp"
+#include "observe/watching.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
 

@@ -75,12 +75,13 @@ inline std::string page_at(std::uint16_t port) {
 }
 
 inline void serve_rank(int rank, std::string* told = nullptr) {
-  export_from_environment(
-      {.of = {.rank = [rank] { return std::optional(rank); }}, .warn = [told](const std::string& text) {
-         if (told != nullptr) {
-           *told += text + "\n";
-         }
-       }});
+  observe::begin_watching({.rank = [rank] { return std::optional(rank); },
+                           .warn =
+                               [told](const std::string& text) {
+                                 if (told != nullptr) {
+                                   *told += text + "\n";
+                                 }
+                               }});
 }
 
 inline std::string http(std::uint16_t port, const std::string& behind = "") {

@@ -13,11 +13,11 @@
 #include <sstream>
 #include <thread>
 
-#include "export/exporting.hpp"
 #include "export/textfile.hpp"
 #include "gradwire/session.hpp"
 #include "http_children.hpp"
 #include "observe/record.hpp"
+#include "observe/watching.hpp"
 #include "tests/support/http_get.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"

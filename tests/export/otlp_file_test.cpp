@@ -13,8 +13,8 @@
 #include <memory>
 #include <sstream>
 
-#include "export/exporting.hpp"
 #include "gradwire/gradwire.hpp"
+#include "observe/watching.hpp"
 #include "tests/export/otlp_reading.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"

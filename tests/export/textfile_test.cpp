@@ -17,9 +17,9 @@
 #include <thread>
 
 #include "export/event_file.hpp"
-#include "export/exporting.hpp"
 #include "gradwire/session.hpp"
 #include "observe/record.hpp"
+#include "observe/watching.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/run_program.hpp"
@@ -131,7 +131,7 @@ std::vector<std::string> g_told;
 // A sink that writes textfiles.
 class TextfileSink {
  public:
-  TextfileSink(TotalsOptions of, const TextfileOptions& options) : sink_(std::move(of)) {
+  TextfileSink(observe::WatchedProcess of, const TextfileOptions& options) : sink_(std::move(of)) {
     sink_.subscribe(std::make_unique<TextfileWriter>(options));
   }
   void take(const observe::Round& round) { sink_.take(round); }
@@ -288,7 +288,7 @@ TEST(Environment, AProcessThatLeavesAtOnceLeavesAWholeFile) {
   const auto file = folder.path() / file_name("library", 2);
   const pid_t child = start_child([&] {
     ::setenv("GRADWIRE_METRICS", ("file:" + folder.path().string()).c_str(), 1);
-    export_from_environment({.of = {.rank = [] { return std::optional(2); }}});
+    observe::begin_watching({.rank = [] { return std::optional(2); }});
     while (!exists(file)) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -344,8 +344,8 @@ TEST(Environment, WhatIsWrongIsOneWarning) {
       ::setenv("GRADWIRE_METRICS", value, 1);
       std::string told;
       for (int i = 0; i < 2; ++i) {
-        export_from_environment({.of = {.rank = [] { return std::optional(0); }},
-                                 .warn = [&](const std::string& text) { told += text + "\n"; }});
+        observe::begin_watching(
+            {.rank = [] { return std::optional(0); }, .warn = [&](const std::string& text) { told += text + "\n"; }});
         observe::collect();
         observe::collect();
       }
@@ -377,8 +377,8 @@ TEST(Environment, AFullDiskIsOneWarningAndTheFileComesWhenThereIsRoom) {
     const rlimit full{100, RLIM_INFINITY};
     ::setrlimit(RLIMIT_FSIZE, &full);
     std::string told;
-    export_from_environment({.of = {.rank = [] { return std::optional(0); }},
-                             .warn = [&](const std::string& text) { told += text + "\n"; }});
+    observe::begin_watching(
+        {.rank = [] { return std::optional(0); }, .warn = [&](const std::string& text) { told += text + "\n"; }});
     observe::collect();
     const bool nothing = !exists(file);
     const rlimit room{RLIM_INFINITY, RLIM_INFINITY};
@@ -404,9 +404,9 @@ TEST(Environment, NobodyGoesOnBeforeItHasBegun) {
     std::atomic<bool> begun{false};
     std::atomic<bool> begun_when_second_went_on{false};
     std::thread second;
-    export_from_environment({.warn = [&](const std::string&) {
+    observe::begin_watching({.warn = [&](const std::string&) {
       second = std::thread([&] {
-        export_from_environment();
+        observe::begin_watching();
         begun_when_second_went_on = begun.load();
       });
       std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -22,7 +22,7 @@ struct Layer {
 
 inline const std::vector<Layer> kLayers = {
     {"base", {}, {"dtype", "error", "step", "version"}},
-    {"observe", {"base"}, {"statistics"}},
+    {"observe", {"base"}, {"statistics", "without_watch"}},
     {"export", {"observe"}, {}},
     {"memory", {"base"}, {}},
     {"wire", {"base"}, {}},
