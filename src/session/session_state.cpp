@@ -10,8 +10,8 @@
 #include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
-#include "export/exporting.hpp"
 #include "observe/record.hpp"
+#include "observe/watching.hpp"
 #include "policy/sync.hpp"
 #include "session/logging.hpp"
 
@@ -55,7 +55,7 @@ Session::State::State(std::unique_ptr<session::Runner> r, Policy p, SessionOptio
       step(next_number(), o.nonfinite),
       parts(std::move(part_table)),
       progress(threading_over(*runner, o.threading), step, *this) {
-  metrics::export_from_environment();
+  observe::begin_watching();
   progress.start();
 }
 
