@@ -11,10 +11,13 @@
 #include "base/own_files.hpp"
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
-#include "cli/page/page.hpp"
 #include "gradwire/error.hpp"
+#include "watch/page/page.hpp"
 
 namespace gradwire::cli {
+
+namespace page = watch::page;
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -8,11 +8,14 @@
 
 #include "base/median.hpp"
 #include "base/text.hpp"
-#include "cli/live/view.hpp"
-#include "cli/page/summary.hpp"
+#include "watch/live/view.hpp"
+#include "watch/page/summary.hpp"
 
 namespace gradwire::cli {
 namespace {
+
+namespace live = watch::live;
+namespace page = watch::page;
 
 using ::testing::ElementsAre;
 

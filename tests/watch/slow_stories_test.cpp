@@ -10,18 +10,18 @@
 #include <string>
 #include <vector>
 
-#include "cli/live/view.hpp"
-#include "cli/page/summary.hpp"
-#include "export/history.hpp"
 #include "observe/late_ranks.hpp"
 #include "tests/observe/simulated_ranks.hpp"
 #include "tests/watch/alert_rules.hpp"
+#include "watch/history.hpp"
+#include "watch/live/view.hpp"
+#include "watch/page/summary.hpp"
 
 namespace gradwire::test {
 namespace {
 
-namespace live = cli::live;
-namespace page = cli::page;
+namespace live = watch::live;
+namespace page = watch::page;
 using observe::SlowCause;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -72,15 +72,15 @@ class Rank {
       aggregate_.add({.source = 1, .statistics = statistics, .slow = told});
     }
     before_ = std::move(now_);
-    now_ = metrics::families(totals(), {}, calls_);
+    now_ = watch::families(totals(), {}, calls_);
     history_.add(seconds_, totals(), {}, calls_);
     if (++intervals_ + kVersions > kIntervals) {
-      versions_.push_back(live::rank_values(live::parse_metrics(metrics::to_text(now_, labels())), seconds_));
+      versions_.push_back(live::rank_values(live::parse_metrics(watch::to_text(now_, labels())), seconds_));
     }
   }
 
   [[nodiscard]] page::RankHistory history() const {
-    metrics::HistoryHead head{.part = part(), .rank = rank_, .host = "here"};
+    watch::HistoryHead head{.part = part(), .rank = rank_, .host = "here"};
     head.started = 1.7e9;
     head.written = head.started + seconds_;
     head.ended = true;
@@ -90,7 +90,7 @@ class Rank {
   void add_series(std::vector<PromSeries>& all) const {
     for (std::size_t f = 0; f < now_.size(); ++f) {
       for (std::size_t s = 0; s < now_[f].samples.size(); ++s) {
-        const metrics::Sample& sample = now_[f].samples[s];
+        const watch::Sample& sample = now_[f].samples[s];
         PromSeries series{.name = now_[f].name, .labels = {{"job", "story"}}, .value = sample.value};
         series.rate = (sample.value - before_.at(f).samples.at(s).value) / last_interval();
         series.labels.insert(sample.labels.begin(), sample.labels.end());
@@ -104,8 +104,8 @@ class Rank {
 
  private:
   [[nodiscard]] std::string part() const { return is_drop_in_ ? "mpi" : "library"; }
-  [[nodiscard]] metrics::Labels labels() const { return {{"part", part()}, {"rank", std::to_string(rank_)}}; }
-  [[nodiscard]] const metrics::RankTotals& totals() const { return aggregate_.ranks().at(rank_); }
+  [[nodiscard]] watch::Labels labels() const { return {{"part", part()}, {"rank", std::to_string(rank_)}}; }
+  [[nodiscard]] const watch::RankTotals& totals() const { return aggregate_.ranks().at(rank_); }
   [[nodiscard]] int world() const { return totals().world_size; }
   [[nodiscard]] double last_interval() const {
     return versions_.back().written - versions_[versions_.size() - 2].written;
@@ -133,10 +133,10 @@ class Rank {
 
   int rank_;
   bool is_drop_in_;
-  metrics::Aggregate aggregate_;
-  metrics::History history_{0.1};
-  std::vector<metrics::ReplacedCalls> calls_;
-  std::vector<metrics::Family> before_, now_;
+  watch::Aggregate aggregate_;
+  watch::History history_{0.1};
+  std::vector<watch::ReplacedCalls> calls_;
+  std::vector<watch::Family> before_, now_;
   std::vector<live::RankValues> versions_;
   double seconds_ = 0;
   double exposed_ = 0;
