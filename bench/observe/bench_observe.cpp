@@ -15,8 +15,8 @@
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/table.hpp"
-#include "export/event_file.hpp"
-#include "export/textfile.hpp"
+#include "watch/event_file.hpp"
+#include "watch/textfile.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -33,18 +33,18 @@ struct Options {
 
 // Files are written as a job writes them.
 std::shared_ptr<observe::Sink> metrics_sink(const std::filesystem::path& folder) {
-  auto sink = std::make_shared<metrics::TotalsSink>(metrics::TotalsOptions{});
-  sink->subscribe(std::make_unique<metrics::TextfileWriter>(metrics::TextfileOptions{
+  auto sink = std::make_shared<watch::TotalsSink>(observe::WatchedProcess{});
+  sink->subscribe(std::make_unique<watch::TextfileWriter>(watch::TextfileOptions{
       .directory = folder, .warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); }}));
   return sink;
 }
 
 // Likewise: all events of all steps.
 std::shared_ptr<observe::Sink> trace_sink(const std::filesystem::path& folder) {
-  metrics::EventFileOptions options;
+  watch::EventFileOptions options;
   options.target.directory = folder.string();
   options.warn = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
-  return std::make_shared<metrics::EventFileSink>(std::move(options));
+  return std::make_shared<watch::EventFileSink>(std::move(options));
 }
 
 class Rows {

@@ -1,4 +1,4 @@
-// libgradwire_export.so: prometheus-cpp's HTTP server behind a table of C functions (export/http_table.hpp).
+// libgradwire_export.so: prometheus-cpp's HTTP server behind a table of C functions (watch/http_table.hpp).
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <netdb.h>
@@ -25,16 +25,16 @@
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
 
-#include "export/http_table.hpp"
+#include "watch/http_table.hpp"
 
 namespace {
 
-using gradwire::metrics::CollectFamilies;
-using gradwire::metrics::ExportTable;
-using gradwire::metrics::kAddress;
-using gradwire::metrics::kExportVersion;
-using gradwire::metrics::PlainFamily;
-using gradwire::metrics::PlainSample;
+using gradwire::watch::CollectFamilies;
+using gradwire::watch::ExportTable;
+using gradwire::watch::kAddress;
+using gradwire::watch::kExportVersion;
+using gradwire::watch::PlainFamily;
+using gradwire::watch::PlainSample;
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;

@@ -136,8 +136,9 @@ void try_places(std::vector<std::string>& unwritable) {
     return Directories{target.directory, target.otlp};
   });
   look("GRADWIRE_TRACE", [](const std::string& value) { return Directories{TraceTarget::parse(value).directory}; });
-  look("GRADWIRE_REPORT",
-       [](const std::string& value) { return Directories{report_place(value).directory.value_or("")}; });
+  if (const auto report = report_place_of_environment(); report && report->directory) {
+    try_directory("GRADWIRE_REPORT", report->named, unwritable);
+  }
 }
 
 void read_variables(Facts& facts) {

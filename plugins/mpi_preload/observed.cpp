@@ -13,7 +13,7 @@ namespace gradwire::mpi_preload {
 namespace {
 
 // Beside the job's threads, and without MPI: they may be anywhere in it.
-std::vector<metrics::ReplacedCalls> calls_so_far() {
+std::vector<observe::ReplacedCalls> calls_so_far() {
   Process& self = process();
   drop_in::Ledger all;
   all.merge(self.ledger.to_text());

@@ -1,4 +1,4 @@
-// What GRADWIRE_REPORT names.
+// What GRADWIRE_REPORT names. It is read here and nowhere else.
 #pragma once
 
 #include <optional>
@@ -9,15 +9,15 @@ namespace gradwire {
 /// A name that ends in ".json" is a file, in which rank 0 says what became of replaced calls. Any other is a directory,
 /// which has such a file of each process that writes one ("%p": its number), and the histories of all ranks.
 struct ReportPlace {
+  std::string named;  // as it was written
   std::optional<std::string> directory;
   std::string calls;
 };
 
-[[nodiscard]] inline ReportPlace report_place(const std::string& value) {
-  if (value.ends_with(".json")) {
-    return {.directory = std::nullopt, .calls = value};
-  }
-  return {.directory = value, .calls = value + (value.ends_with('/') ? "" : "/") + "calls-%p.json"};
-}
+[[nodiscard]] ReportPlace report_place(const std::string& name);
+
+/// Of the environment; nothing where GRADWIRE_REPORT is not set. Its paths are below the directory in which this
+/// process started.
+[[nodiscard]] std::optional<ReportPlace> report_place_of_environment();
 
 }  // namespace gradwire

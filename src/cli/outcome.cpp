@@ -12,14 +12,17 @@
 #include "base/text.hpp"
 #include "cli/elf.hpp"
 #include "cli/launch.hpp"
-#include "cli/page/histories.hpp"
-#include "cli/page/page.hpp"
 #include "cli/report.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/processes.hpp"
 #include "transport/tcp/tcp_registration.hpp"
+#include "watch/page/histories.hpp"
+#include "watch/page/page.hpp"
 
 namespace gradwire::cli {
+
+namespace page = watch::page;
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -11,10 +11,13 @@
 #include "base/own_files.hpp"
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
-#include "cli/page/page.hpp"
 #include "gradwire/error.hpp"
+#include "watch/page/page.hpp"
 
 namespace gradwire::cli {
+
+namespace page = watch::page;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -57,15 +60,16 @@ bool is_report(const fs::path& file) {
 
 }  // namespace
 
-ReportFile::ReportFile(const std::optional<std::string>& named, bool of_script) {
-  if (named && named->empty()) {
+ReportFile::ReportFile(const std::optional<std::string>& option, bool of_script) {
+  if (option && option->empty()) {
     refuse_report("--report has an empty name; name a directory, or a file that ends in .json");
   }
-  const ReportPlace place = named ? report_place(fs::absolute(*named).string()) : ReportPlace{};
-  if (place.directory) {
-    use_directory(*place.directory, place.calls);
+  const std::optional<ReportPlace> place =
+      option ? report_place(fs::absolute(*option).string()) : report_place_of_environment();
+  if (place && place->directory) {
+    use_directory(*place->directory, place->calls);
   } else {
-    file_ = named ? fs::path(place.calls) : make_folder() / (of_script ? "report-%p.json" : "report.json");
+    file_ = place ? fs::path(place->calls) : make_folder() / (of_script ? "report-%p.json" : "report.json");
     if (const std::string why = fs::is_directory(file_) ? "it is a folder" : why_not_writable(file_.parent_path());
         !why.empty()) {
       refuse_report("the report " + file_.string() + " cannot be written (" + why +

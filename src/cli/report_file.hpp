@@ -16,8 +16,8 @@ namespace gradwire::cli {
 /// reports of replaced calls. A page stays until there is a new one.
 class ReportFile {
  public:
-  /// Error where it cannot be written.
-  ReportFile(const std::optional<std::string>& named, bool of_script);
+  /// `option`: of the command line; without it GRADWIRE_REPORT counts. Error where it cannot be written.
+  ReportFile(const std::optional<std::string>& option, bool of_script);
   ReportFile(const ReportFile&) = delete;
   ReportFile& operator=(const ReportFile&) = delete;
 

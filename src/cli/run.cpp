@@ -227,7 +227,7 @@ int run(const RunOptions& given, std::ostream& out) {
   KnownCommand command = look_at(options, launcher);
   command.compresses = (codec || policy) && !options.dry_run && !environment_flag("GRADWIRE_DRY_RUN");
   const IgnoredBrokenPipes ignored_broken_pipes;
-  const ReportFile report(options.report ? options.report : environment("GRADWIRE_REPORT"), !command.mpi);
+  const ReportFile report(options.report, !command.mpi);
   const Told told{.policy = policy,
                   .codec = codec,
                   .beside = beside,

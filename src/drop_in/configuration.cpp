@@ -119,12 +119,11 @@ void read_into(Configuration& configuration, bool measures) {
   configuration.quiet = log == "error" || log == "off";
   configuration.tells_status = log == "info" || log == "debug";
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
-  if (const auto report = environment("GRADWIRE_REPORT")) {
-    const ReportPlace place = report_place(from_start_directory(*report));
-    configuration.report = place.calls;
+  if (const auto place = report_place_of_environment()) {
+    configuration.report = place->calls;
     std::error_code ignored;  // who writes the file says what is wrong
-    if (place.directory) {
-      make_own_folders(*place.directory, ignored);
+    if (place->directory) {
+      make_own_folders(*place->directory, ignored);
     }
   }
   if (const auto mark = configuration.report ? configuration.report->find("%p") : std::string::npos;

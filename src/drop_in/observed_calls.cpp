@@ -6,12 +6,10 @@
 #include <memory>
 #include <utility>
 
-#include "export/exporting.hpp"
-
 namespace gradwire::drop_in {
 namespace {
 
-using metrics::ReplacedCalls;
+using observe::ReplacedCalls;
 using Key = std::pair<std::string, std::string>;
 
 // A communicator that is being freed is for a moment neither among those that are there nor in the ledger.
@@ -57,13 +55,12 @@ std::vector<ReplacedCalls> replaced_calls(const Ledger& ledger) {
 
 void observe_process(const ObservedProcess& process) noexcept {
   try {
-    metrics::export_from_environment(
-        {.of = {.part = process.part,
-                .rank = process.rank,
-                .replaced =
-                    [calls = process.calls, before = std::make_shared<std::map<Key, ReplacedCalls>>()] {
-                      return never_less(calls(), *before);
-                    }},
+    observe::begin_watching(
+        {.part = process.part,
+         .rank = process.rank,
+         .replaced = [calls = process.calls,
+                      before =
+                          std::make_shared<std::map<Key, ReplacedCalls>>()] { return never_less(calls(), *before); },
          .warn = [](const std::string& text) { std::fputs(("gradwire: " + text + "\n").c_str(), stderr); }});
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory
   }

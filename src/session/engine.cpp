@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/log.hpp"
-#include "export/exporting.hpp"
 #include "observe/record.hpp"
+#include "observe/watching.hpp"
 #include "policy/sync.hpp"
 #include "session/logging.hpp"
 
@@ -40,7 +40,7 @@ session::Engine::Engine(std::unique_ptr<session::Runner> r, session::EngineSetti
     runner->undo()->remember();
   }
   parts.make(part_inputs(), session::PartMaker::When::with_session);
-  metrics::export_from_environment();
+  observe::begin_watching();
   progress.start();
 }
 

@@ -6,9 +6,9 @@
 
 #include "base/awake_time.hpp"
 #include "base/current_error.hpp"
-#include "export/exporting.hpp"
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
+#include "observe/watching.hpp"
 #include "transport/foreground.hpp"
 #include "transport/shares_process.hpp"
 #include "transport/silence.hpp"
@@ -37,7 +37,7 @@ Driver::Driver(std::shared_ptr<Transport> transport, const TableOptions& options
           options.threading, transport_->capabilities().any_thread ? Threading::background : Threading::main_thread)),
       service_(transport_->rank(), transport_->world_size(), options),
       mailbox_(transport_, {.rows = options.rows, .width = options.width}) {
-  metrics::export_from_environment();
+  observe::begin_watching();
   if (threading_ == Threading::background && transport_->world_size() > 1) {
     thread_ = std::thread([this] { run(); });
   }

@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "cli/page/page.hpp"
-#include "cli/page/units.hpp"
-#include "export/history.hpp"
+#include "watch/history.hpp"
+#include "watch/page/page.hpp"
+#include "watch/page/units.hpp"
 
 namespace gradwire::test {
 
-namespace page = cli::page;
+namespace page = watch::page;
 
 /// A rank of a job whose steps are all alike.
 struct PlannedRank {
@@ -59,10 +59,10 @@ inline page::RankHistory planned_history(const PlannedJob& job, int rank) {
                             .causes = {"", plan.cause.empty() ? "paused" : plan.cause}};
   page::GroupHistory group{
       .name = "default", .codec = "int8", .algorithm = "two_shot", .sync = "step", .in_use = {}, .columns = {}};
-  for (const std::string_view name : metrics::kHistoryCounters) {
+  for (const std::string_view name : watch::kHistoryCounters) {
     history.columns[std::string(name)].assign(job.samples, 0);
   }
-  for (const std::string_view name : metrics::kHistoryGroupCounters) {
+  for (const std::string_view name : watch::kHistoryGroupCounters) {
     group.columns[std::string(name)].assign(job.samples, 0);
   }
   auto& columns = history.columns;

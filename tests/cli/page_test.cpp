@@ -152,7 +152,7 @@ TEST(PageOfAJob, OfOneShortSampleHasNoNonsense) {
 
 // What the library writes is what is read.
 TEST(Histories, AreReadAsTheyAreWritten) {
-  metrics::RankTotals totals;
+  watch::RankTotals totals;
   totals.world_size = 3;
   SessionStatistics session;
   session.steps = 9;
@@ -165,9 +165,9 @@ TEST(Histories, AreReadAsTheyAreWritten) {
   session.groups.push_back(group);
   session.switches.push_back({5, "dense", "int8", 3, "why"});
   totals.sessions[1] = session;
-  metrics::History history(1);
+  watch::History history(1);
   history.add(0, totals, {}, {});
-  history.add(1, totals, {}, std::vector<metrics::ReplacedCalls>{{"f", "r", 1, 2, 3, 4, 5}});
+  history.add(1, totals, {}, std::vector<watch::ReplacedCalls>{{"f", "r", 1, 2, 3, 4, 5}});
   const page::RankHistory read =
       page::parse_history(history.to_json({.rank = 2, .host = "h", .command = {"a", "b"}, .started = 7}), "x.history");
   EXPECT_EQ(read.rank, 2);

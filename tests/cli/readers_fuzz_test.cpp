@@ -8,24 +8,24 @@
 #include <random>
 #include <sstream>
 
-#include "cli/live/prometheus_text.hpp"
-#include "cli/live/view.hpp"
-#include "cli/timeline/critical_path.hpp"
-#include "cli/timeline/layout.hpp"
-#include "cli/timeline/summary.hpp"
-#include "export/aggregate.hpp"
-#include "export/event_blocks.hpp"
 #include "tests/cli/page_support.hpp"
 #include "tests/cli/timeline/made_up_job.hpp"
 #include "tests/support/mutations.hpp"
 #include "tests/support/nasty_values.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "watch/aggregate.hpp"
+#include "watch/event_blocks.hpp"
+#include "watch/live/prometheus_text.hpp"
+#include "watch/live/view.hpp"
+#include "watch/timeline/critical_path.hpp"
+#include "watch/timeline/layout.hpp"
+#include "watch/timeline/summary.hpp"
 
 namespace gradwire::test {
 namespace {
 
 std::string textfile(int rank, int steps) {
-  metrics::RankTotals totals;
+  watch::RankTotals totals;
   totals.world_size = 2;
   SessionStatistics statistics;
   statistics.steps = static_cast<std::uint64_t>(steps);
@@ -42,16 +42,16 @@ std::string textfile(int rank, int steps) {
     totals.steps.add(0.1);
   }
   totals.slow[1] = {.cause = observe::SlowCause::late_compute, .latest = {}, .comparisons = 3, .seconds = 0.1};
-  const std::vector<metrics::ReplacedCalls> replaced{{"MPI_Allreduce", "too small", 3, 300, 100, 0.5}};
-  return metrics::to_text(metrics::families(totals, {.recorded = 100}, replaced),
-                          {{"part", "mpi"}, {"rank", std::to_string(rank)}});
+  const std::vector<watch::ReplacedCalls> replaced{{"MPI_Allreduce", "too small", 3, 300, 100, 0.5}};
+  return watch::to_text(watch::families(totals, {.recorded = 100}, replaced),
+                        {{"part", "mpi"}, {"rank", std::to_string(rank)}});
 }
 
 // As `gradwire top` looks at a folder again and again.
 class Watch {
  public:
   void look(const std::string& text) {
-    using namespace cli::live;
+    using namespace watch::live;
     Snapshot snapshot;
     snapshot.time = time_ += 5;
     snapshot.ranks.push_back(rank_values(parse_metrics(textfile(1, looks_++)), time_ - 1));
@@ -79,7 +79,7 @@ class Watch {
   int skipped = 0;
 
  private:
-  cli::live::History history_;
+  watch::live::History history_;
   double time_ = 1.7e9;
   int looks_ = 0;
 };
@@ -167,22 +167,22 @@ TEST(ReadersFuzz, HistoriesWithOtherValues) {
 
 // Files of events: of a job of two ranks, in blocks.
 struct Block {
-  metrics::BlockHead head;
+  watch::BlockHead head;
   std::string body;
 };
 
-std::vector<Block> blocks_of(const cli::timeline::RankLog& log) {
+std::vector<Block> blocks_of(const watch::timeline::RankLog& log) {
   std::vector<Block> blocks;
   const auto add = [&](std::uint32_t kind, const void* data, std::size_t bytes, std::uint32_t thread = 0) {
     blocks.push_back({{.kind = kind, .thread = thread, .bytes = bytes}, {static_cast<const char*>(data), bytes}});
   };
-  metrics::EventFileHead head{.rank = log.rank};
+  watch::EventFileHead head{.rank = log.rank};
   std::string("boot").copy(head.monotonic, sizeof head.monotonic - 1);
   std::string("host").copy(head.host, sizeof head.host - 1);
-  add(metrics::kFile, &head, sizeof head);
-  const metrics::EventFileSource source{.id = 1, .rank = log.rank, .world_size = 2};
+  add(watch::kFile, &head, sizeof head);
+  const watch::EventFileSource source{.id = 1, .rank = log.rank, .world_size = 2};
   std::vector<observe::Event> events;
-  for (const cli::timeline::Activity& each : log.activities) {
+  for (const watch::timeline::Activity& each : log.activities) {
     events.push_back({.begin = static_cast<std::uint64_t>(each.begin),
                       .bytes = each.bytes,
                       .hop = each.hop,
@@ -196,19 +196,19 @@ std::vector<Block> blocks_of(const cli::timeline::RankLog& log) {
   }
   const std::size_t half = events.size() / 2;
   for (const bool first : {true, false}) {
-    const metrics::EventFileScale scale{.ticks = first ? 0U : 5'000'000U,
-                                        .monotonic = first ? 1U : 5'000'001U,
-                                        .realtime = 1'700'000'000'000'000'000 + (first ? 0 : 5'000'000),
-                                        .nanoseconds_per_tick = 1,
-                                        .recorded = events.size()};
-    add(metrics::kScale, &scale, sizeof scale);
+    const watch::EventFileScale scale{.ticks = first ? 0U : 5'000'000U,
+                                      .monotonic = first ? 1U : 5'000'001U,
+                                      .realtime = 1'700'000'000'000'000'000 + (first ? 0 : 5'000'000),
+                                      .nanoseconds_per_tick = 1,
+                                      .recorded = events.size()};
+    add(watch::kScale, &scale, sizeof scale);
     if (first) {
-      add(metrics::kSource, &source, sizeof source);
+      add(watch::kSource, &source, sizeof source);
     }
-    add(metrics::kEvents, events.data() + (first ? 0 : half), (first ? half : events.size() - half) * sizeof(events[0]),
+    add(watch::kEvents, events.data() + (first ? 0 : half), (first ? half : events.size() - half) * sizeof(events[0]),
         1);
   }
-  add(metrics::kEnd, nullptr, 0);
+  add(watch::kEnd, nullptr, 0);
   return blocks;
 }
 
@@ -264,7 +264,7 @@ void damage_blocks(std::vector<Block>& blocks, std::mt19937& random) {
 
 // As `gradwire trace` does, but for the file that needs protobuf.
 std::size_t make_timeline(const std::filesystem::path& folder) {
-  using namespace cli::timeline;
+  using namespace watch::timeline;
   Read read{.recording = read_recording(folder), .matching = {}, .alignment = {}, .folder = folder.string()};
   read.matching = match(read.recording);
   read.alignment = align(read.recording, read.matching);
@@ -283,7 +283,7 @@ TEST(ReadersFuzz, Traces) {
   facts.steps = 2;
   facts.buckets = 2;
   facts.lanes = 2;
-  const cli::timeline::Recording job = MadeUpJob(facts).recording();
+  const watch::timeline::Recording job = MadeUpJob(facts).recording();
   const std::vector<Block> whole = blocks_of(job.ranks[0]);
   const ScratchFolder folder;
   const auto write = [&](int rank, const std::string& text) {

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/live/view.hpp"
+#include "watch/live/view.hpp"
 
-namespace gradwire::cli::live {
+namespace gradwire::watch::live {
 namespace {
 
 using ::testing::AllOf;
@@ -261,4 +261,4 @@ TEST(TopDrawing, OfAJobThatIsOverSaysSo) {
 }
 
 }  // namespace
-}  // namespace gradwire::cli::live
+}  // namespace gradwire::watch::live

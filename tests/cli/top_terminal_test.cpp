@@ -16,10 +16,10 @@
 #include <cstring>
 #include <functional>
 
-#include "cli/live/terminal.hpp"
 #include "cli/tool.hpp"
-#include "export/textfile.hpp"
 #include "support/scratch_folder.hpp"
+#include "watch/live/terminal.hpp"
+#include "watch/textfile.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -179,7 +179,7 @@ class AtATerminal {
 };
 
 void write_rank(const std::filesystem::path& folder, int rank, int steps, double exposed, bool ended = false) {
-  metrics::RankTotals totals;
+  watch::RankTotals totals;
   totals.world_size = 4;
   SessionStatistics::Group group;
   group.name = "default";
@@ -195,11 +195,11 @@ void write_rank(const std::filesystem::path& folder, int rank, int steps, double
       totals.steps.add(0.1);
     }
   }
-  metrics::ReaderState reader;
+  watch::ReaderState reader;
   reader.ended = ended;
-  metrics::write_whole(
-      folder, metrics::file_name("library", rank),
-      metrics::to_text(metrics::families(totals, reader, {}), {{"part", "library"}, {"rank", std::to_string(rank)}}));
+  watch::write_whole(
+      folder, watch::file_name("library", rank),
+      watch::to_text(watch::families(totals, reader, {}), {{"part", "library"}, {"rank", std::to_string(rank)}}));
 }
 
 class Top : public ::testing::Test {
@@ -293,8 +293,8 @@ TEST_F(Top, GivesTheTerminalBackWhileItIsStopped) {
 TEST_F(Top, GivesTheTerminalBackWhenAnErrorEndsIt) {
   AtATerminal failing(80, 24, [] {
     try {
-      cli::live::Terminal terminal;
-      terminal.show(std::vector<cli::live::Line>{{"shown", cli::live::Emphasis::none}});
+      watch::live::Terminal terminal;
+      terminal.show(std::vector<watch::live::Line>{{"shown", watch::live::Emphasis::none}});
       throw std::runtime_error("planted");
     } catch (const std::runtime_error&) {
       return 3;

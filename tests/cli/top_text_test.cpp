@@ -6,15 +6,15 @@
 #include <cmath>
 #include <limits>
 
-#include "cli/live/folder_reader.hpp"
-#include "cli/live/prometheus_text.hpp"
-#include "cli/live/snapshot.hpp"
-#include "export/aggregate.hpp"
-#include "export/textfile.hpp"
 #include "support/error_of.hpp"
 #include "support/scratch_folder.hpp"
+#include "watch/aggregate.hpp"
+#include "watch/live/folder_reader.hpp"
+#include "watch/live/prometheus_text.hpp"
+#include "watch/live/snapshot.hpp"
+#include "watch/textfile.hpp"
 
-namespace gradwire::cli::live {
+namespace gradwire::watch::live {
 namespace {
 
 using gradwire::test::error_of;
@@ -24,8 +24,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // A rank after `steps` steps of a tenth of a second, a quarter of which is exposed.
-metrics::RankTotals totals(int steps) {
-  metrics::RankTotals rank;
+watch::RankTotals totals(int steps) {
+  watch::RankTotals rank;
   rank.world_size = 4;
   SessionStatistics statistics;
   statistics.steps = static_cast<std::uint64_t>(steps);
@@ -54,17 +54,17 @@ metrics::RankTotals totals(int steps) {
   return rank;
 }
 
-std::vector<metrics::Family> families_of(int steps, bool ended = false,
-                                         std::span<const metrics::ReplacedCalls> replaced = {}) {
-  metrics::ReaderState reader;
+std::vector<watch::Family> families_of(int steps, bool ended = false,
+                                       std::span<const watch::ReplacedCalls> replaced = {}) {
+  watch::ReaderState reader;
   reader.recorded = 100 + static_cast<std::uint64_t>(steps);
   reader.dropped = 7;
   reader.ended = ended;
-  return metrics::families(totals(steps), reader, replaced);
+  return watch::families(totals(steps), reader, replaced);
 }
 
 std::string text_of(int steps, int rank = 3, bool ended = false) {
-  return metrics::to_text(families_of(steps, ended), {{"part", "library"}, {"rank", std::to_string(rank)}});
+  return watch::to_text(families_of(steps, ended), {{"part", "library"}, {"rank", std::to_string(rank)}});
 }
 
 RankValues values_of(int steps, double written, bool ended = false) {
@@ -72,28 +72,28 @@ RankValues values_of(int steps, double written, bool ended = false) {
 }
 
 TEST(TopText, ReadsWhatTheProductWrites) {
-  std::vector<metrics::Family> families = families_of(5);
+  std::vector<watch::Family> families = families_of(5);
   families.push_back({"gradwire_odd",
                       "Odd \\ and\nlines.",
-                      metrics::Type::gauge,
+                      watch::Type::gauge,
                       {{{{"value", "not a number"}}, std::nan("")},
                        {{{"value", "above"}}, std::numeric_limits<double>::infinity()},
                        {{{"value", "below"}}, -std::numeric_limits<double>::infinity()},
                        {{{"value", "}\" 1,{\\n"}}, -1.25e-300}}});
-  const std::vector<TextSample> samples = parse_metrics(metrics::to_text(families, {{"rank", "3"}}));
+  const std::vector<TextSample> samples = parse_metrics(watch::to_text(families, {{"rank", "3"}}));
   std::size_t at = 0;
-  for (const metrics::Family& family : families) {
-    for (const metrics::Sample& sample : family.samples) {
+  for (const watch::Family& family : families) {
+    for (const watch::Sample& sample : family.samples) {
       ASSERT_LT(at, samples.size());
-      metrics::Labels labels{{"rank", "3"}};
+      watch::Labels labels{{"rank", "3"}};
       labels.insert(labels.end(), sample.labels.begin(), sample.labels.end());
       EXPECT_EQ(samples[at].name, family.name);
       EXPECT_EQ(samples[at].labels, labels);
       EXPECT_TRUE(samples[at].value == sample.value || (std::isnan(samples[at].value) && std::isnan(sample.value)));
       ++at;
     }
-    for (const metrics::HistogramSample& sample : family.histograms) {
-      at += metrics::Histogram::kBounds + 1;
+    for (const watch::HistogramSample& sample : family.histograms) {
+      at += watch::Histogram::kBounds + 1;
       ASSERT_LT(at + 1, samples.size());
       EXPECT_EQ(samples[at].name, family.name + "_sum");
       EXPECT_EQ(samples[at++].value, sample.histogram.sum());
@@ -234,15 +234,15 @@ TEST(TopRates, AreNeverNegativeWhenAnotherJobReplacesTheFiles) {
 
 TEST(TopRates, OfADropInAreByCalls) {
   const auto at = [](std::uint64_t calls, double written) {
-    const std::vector<metrics::ReplacedCalls> replaced{{.function = "MPI_Allreduce",
-                                                        .reason = "",
-                                                        .calls = calls,
-                                                        .bytes_in = 8000,
-                                                        .bytes_sent = 500 * calls,
-                                                        .seconds = 0.01 * static_cast<double>(calls)}};
+    const std::vector<watch::ReplacedCalls> replaced{{.function = "MPI_Allreduce",
+                                                      .reason = "",
+                                                      .calls = calls,
+                                                      .bytes_in = 8000,
+                                                      .bytes_sent = 500 * calls,
+                                                      .seconds = 0.01 * static_cast<double>(calls)}};
     return rank_values(
-        parse_metrics(metrics::to_text(metrics::families(metrics::RankTotals(), metrics::ReaderState(), replaced),
-                                       {{"part", "mpi"}, {"rank", "0"}})),
+        parse_metrics(watch::to_text(watch::families(watch::RankTotals(), watch::ReaderState(), replaced),
+                                     {{"part", "mpi"}, {"rank", "0"}})),
         written);
   };
   const RankValues before = at(100, 10);
@@ -287,13 +287,13 @@ TEST(TopFolder, NamesAFileThatItSkipsAndReadsTheOthers) {
   EXPECT_THAT(reader.read().problem, HasSubstr("no rank has written its metrics to " + folder.path().string() +
                                                " yet; start the job with GRADWIRE_METRICS=file:"));
   const auto write = [&](const std::string& name, const std::string& text) {
-    metrics::write_whole(folder.path(), name, text);
+    watch::write_whole(folder.path(), name, text);
   };
-  write(metrics::file_name("library", 0), text_of(5, 0));
-  write(metrics::file_name("library", 1), text_of(5, 1).substr(0, 300));
-  write(metrics::file_name("library", 2), text_of(5, 0));
+  write(watch::file_name("library", 0), text_of(5, 0));
+  write(watch::file_name("library", 1), text_of(5, 1).substr(0, 300));
+  write(watch::file_name("library", 2), text_of(5, 0));
   write("node.prom", "broken");
-  std::filesystem::create_directory(folder.path() / metrics::file_name("library", 4));
+  std::filesystem::create_directory(folder.path() / watch::file_name("library", 4));
   Snapshot snapshot = reader.read();
   EXPECT_EQ(snapshot.problem, "");
   ASSERT_EQ(snapshot.ranks.size(), 1U);
@@ -305,9 +305,9 @@ TEST(TopFolder, NamesAFileThatItSkipsAndReadsTheOthers) {
   EXPECT_THAT(snapshot.skipped[1].reason, HasSubstr("of the same rank as gradwire-library-rank-0.prom"));
   EXPECT_THAT(snapshot.skipped[2].reason, HasSubstr("gradwire-library-rank-4.prom"));
 
-  write(metrics::file_name("library", 0), text_of(8, 0));
-  write(metrics::file_name("library", 1), text_of(9, 1));
-  std::filesystem::remove(folder.path() / metrics::file_name("library", 2));
+  write(watch::file_name("library", 0), text_of(8, 0));
+  write(watch::file_name("library", 1), text_of(9, 1));
+  std::filesystem::remove(folder.path() / watch::file_name("library", 2));
   snapshot = reader.read();
   ASSERT_EQ(snapshot.ranks.size(), 2U);
   EXPECT_EQ(snapshot.ranks[0].counters.steps_published, 8);
@@ -322,8 +322,8 @@ TEST(TopFolder, LeavesOutWhatALargerJobLeftThere) {
     const std::size_t at = text.find(line + "4");
     ASSERT_NE(at, std::string::npos) << text;
     text.replace(at, line.size() + 1, line + std::to_string(world));
-    const std::string name = metrics::file_name("library", rank);
-    metrics::write_whole(folder.path(), name, text);
+    const std::string name = watch::file_name("library", rank);
+    watch::write_whole(folder.path(), name, text);
     std::filesystem::last_write_time(folder.path() / name,
                                      std::filesystem::file_time_type::clock::now() - std::chrono::seconds(seconds_ago));
   };
@@ -344,9 +344,9 @@ TEST(TopFolder, SaysWhatIsMissing) {
   const ScratchFolder folder;
   EXPECT_THAT(FolderReader(folder.path() / "none").read().problem,
               AllOf(HasSubstr("none is not there"), HasSubstr("GRADWIRE_METRICS=file:" + folder.file("none"))));
-  metrics::write_whole(folder.path(), "file", "");
+  watch::write_whole(folder.path(), "file", "");
   EXPECT_THAT(FolderReader(folder.path() / "file").read().problem, HasSubstr("file is no directory"));
 }
 
 }  // namespace
-}  // namespace gradwire::cli::live
+}  // namespace gradwire::watch::live

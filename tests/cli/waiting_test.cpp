@@ -1,5 +1,5 @@
 // Whom ranks wait for: top and report say the same. And what others wrote, for a terminal.
-#include "cli/waiting.hpp"
+#include "observe/late_ranks.hpp"
 
 #include <gmock/gmock.h>
 
@@ -8,24 +8,35 @@
 
 #include "base/median.hpp"
 #include "base/text.hpp"
-#include "cli/live/view.hpp"
-#include "cli/page/summary.hpp"
+#include "watch/live/view.hpp"
+#include "watch/page/summary.hpp"
 
 namespace gradwire::cli {
 namespace {
 
+namespace live = watch::live;
+namespace page = watch::page;
+
 using ::testing::ElementsAre;
+
+std::vector<observe::WaitedFor> judged(const std::vector<double>& exposed) {
+  std::vector<observe::RankFromOutside> ranks;
+  for (const double each : exposed) {
+    ranks.push_back({.exposed = each});
+  }
+  return observe::waited_for(ranks);
+}
 
 std::vector<bool> slow_of(const std::vector<double>& exposed) {
   std::vector<bool> slow;
-  for (const WaitedFor& each : waited_for(exposed)) {
+  for (const observe::WaitedFor& each : judged(exposed)) {
     slow.push_back(each.is_slow);
   }
   return slow;
 }
 
 TEST(Waiting, TheMedianOfTheOthersCounts) {
-  const auto waits = waited_for(std::vector{0.1, 0.4, 0.6, std::nan("")});
+  const auto waits = judged({0.1, 0.4, 0.6, std::nan("")});
   EXPECT_NEAR(waits[0].share, 0.4, 1e-9);
   EXPECT_NEAR(waits[1].share, -0.05, 1e-9);
   EXPECT_NEAR(waits[2].share, -0.35, 1e-9);

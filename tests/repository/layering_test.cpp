@@ -108,6 +108,20 @@ TEST(Layering, TheEngineKnowsNothingOfElasticity) {
   EXPECT_GE(files, 10U);
 }
 
+// What the name means, a directory or a file, is decided once.
+TEST(Layering, GradwireReportIsReadInOnePlace) {
+  std::vector<std::string> readers;
+  for (const std::string& file : library_files(kRepository)) {
+    const std::string text = read_file(kRepository / file);
+    const bool reads = std::regex_search(text, std::regex(R"((environment|getenv|look)\(\s*"GRADWIRE_REPORT)"));
+    if (reads || (text.find("report_place(") != std::string::npos && file != "src/cli/report_file.cpp")) {
+      readers.push_back(file);
+    }
+  }
+  EXPECT_EQ(readers, (std::vector<std::string>{"src/base/report_place.cpp", "src/base/report_place.hpp"}))
+      << "ask report_place_of_environment(); only `gradwire run --report` has a name of its own";
+}
+
 TEST(Layering, TheTopLevelHoldsWhatItShould) {
   const std::set<std::string> allowed = {".ci",
                                          ".clang-format",

@@ -38,7 +38,7 @@ const std::map<std::string_view, std::string_view>& descriptions() {
       {"elastic", "ranks that end or come"},
       {"emulation", "slower links"},
       {"exchange", "one collective call"},
-      {"export", "metrics, histories"},
+      {"export_http", "the HTTP server"},
       {"kernels", "codecs: CPU and GPU"},
       {"membership", "who takes part"},
       {"memory", "frame buffers"},

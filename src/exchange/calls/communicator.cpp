@@ -18,10 +18,10 @@
 #include "exchange/model/algorithm_choice.hpp"
 #include "exchange/model/sizes.hpp"
 #include "exchange/residuals/bucket_residuals.hpp"
-#include "export/exporting.hpp"
 #include "memory/device_pointer.hpp"
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
+#include "observe/watching.hpp"
 #include "transport/shares_process.hpp"
 #include "wire/frame.hpp"
 
@@ -148,7 +148,7 @@ struct Communicator::State {
         control(*transport, options.timeout),
         counted(*transport, executor.source()),
         link(options.link) {
-    metrics::export_from_environment();
+    observe::begin_watching();
     if (options.ranks_per_node) {
       executor.set_tiers(
           std::make_shared<const exchange::Tiers>(exchange::Tiers::in_rows(*options.ranks_per_node, world())));
@@ -227,8 +227,8 @@ struct Communicator::State {
     const bool tiered = options.algorithm == Algorithm::hierarchical;
     return {.algorithm = options.algorithm == Algorithm::automatic ? Algorithm::two_shot : options.algorithm,
             .codec = options.codec,
-            .second_hop =
-                options.second_hop.value_or(exchange::default_second_hop(options.codec, tiered ? tiers().nodes() : world())),
+            .second_hop = options.second_hop.value_or(
+                exchange::default_second_hop(options.codec, tiered ? tiers().nodes() : world())),
             .intra = tiered ? std::optional(exchange::intra_codec(options.codec, options.intra_codec)) : std::nullopt,
             .dtype = dtype,
             .count = count,

@@ -1,5 +1,5 @@
 // Clocks that are made up, so that it is known how far ahead each is.
-#include "cli/timeline/clocks.hpp"
+#include "watch/timeline/clocks.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-namespace gradwire::cli::timeline {
+namespace gradwire::watch::timeline {
 namespace {
 
 struct MadeUpClock {
@@ -109,4 +109,4 @@ TEST(Clocks, ThatAreFarApartStayWithinWhatCanBeCounted) {
 }
 
 }  // namespace
-}  // namespace gradwire::cli::timeline
+}  // namespace gradwire::watch::timeline

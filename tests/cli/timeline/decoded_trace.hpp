@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/timeline/trace.pb.h"
+#include "watch/timeline/trace.pb.h"
 
 namespace gradwire::test {
 

@@ -1,5 +1,5 @@
 // Slices on tracks.
-#include "cli/timeline/layout.hpp"
+#include "watch/timeline/layout.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 
 #include "tests/cli/timeline/made_up_job.hpp"
 
-namespace gradwire::cli::timeline {
+namespace gradwire::watch::timeline {
 namespace {
 
 using test::JobFacts;
@@ -95,4 +95,4 @@ TEST(Layout, ABucketThatNeverEndedIsShown) {
 }
 
 }  // namespace
-}  // namespace gradwire::cli::timeline
+}  // namespace gradwire::watch::timeline

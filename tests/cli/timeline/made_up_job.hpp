@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "cli/timeline/recording.hpp"
+#include "watch/timeline/recording.hpp"
 
 namespace gradwire::test {
 
@@ -38,7 +38,7 @@ struct JobFacts {
 
 class MadeUpJob {
  public:
-  using Activity = cli::timeline::Activity;
+  using Activity = watch::timeline::Activity;
   using Kind = observe::EventKind;
 
   explicit MadeUpJob(JobFacts facts) : facts_(std::move(facts)), ranks_(static_cast<std::size_t>(facts_.ranks)) {
@@ -47,15 +47,15 @@ class MadeUpJob {
     }
   }
 
-  [[nodiscard]] cli::timeline::Recording recording() const {
-    cli::timeline::Recording all;
+  [[nodiscard]] watch::timeline::Recording recording() const {
+    watch::timeline::Recording all;
     all.streams.push_back({.part = "library", .world_size = facts_.ranks});
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       const bool own = facts_.ahead[r] != 0;
       if (all.clocks.empty() || own) {
         all.clocks.push_back({"host " + std::to_string(r), 1'700'000'000'000'000'000 - facts_.ahead[r]});
       }
-      cli::timeline::RankLog log;
+      watch::timeline::RankLog log;
       log.part = "library";
       log.rank = static_cast<int>(r);
       log.clock = own ? static_cast<int>(all.clocks.size()) - 1 : 0;
@@ -66,7 +66,7 @@ class MadeUpJob {
         activity.begin += facts_.ahead[r];
         activity.end += facts_.ahead[r];
       }
-      cli::timeline::sort_activities(log.activities);
+      watch::timeline::sort_activities(log.activities);
       all.ranks.push_back(std::move(log));
     }
     return all;

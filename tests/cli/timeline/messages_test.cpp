@@ -1,12 +1,12 @@
 // Sends and their receives, of recordings that are made up.
-#include "cli/timeline/messages.hpp"
+#include "watch/timeline/messages.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/cli/timeline/made_up_job.hpp"
 
-namespace gradwire::cli::timeline {
+namespace gradwire::watch::timeline {
 namespace {
 
 using test::JobFacts;
@@ -124,4 +124,4 @@ TEST(Messages, AClockThatIsSaidToBeSharedAndIsNotIsSplit) {
 }
 
 }  // namespace
-}  // namespace gradwire::cli::timeline
+}  // namespace gradwire::watch::timeline

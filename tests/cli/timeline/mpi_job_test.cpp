@@ -12,19 +12,19 @@
 #include <thread>
 #include <vector>
 
-#include "cli/timeline/critical_path.hpp"
-#include "cli/timeline/layout.hpp"
-#include "cli/timeline/summary.hpp"
-#include "cli/timeline/trace_file.hpp"
 #include "gradwire/mpi.hpp"
 #include "gradwire/session.hpp"
 #include "observe/collector.hpp"
+#include "watch/timeline/critical_path.hpp"
+#include "watch/timeline/layout.hpp"
+#include "watch/timeline/summary.hpp"
+#include "watch/timeline/trace_file.hpp"
 
 #ifdef GRADWIRE_DECODES
 #include "tests/cli/timeline/decoded_trace.hpp"
 #endif
 
-namespace gradwire::cli::timeline {
+namespace gradwire::watch::timeline {
 namespace {
 
 constexpr int kSteps = 6;
@@ -96,4 +96,4 @@ TEST(TracedMpiJob, IsOneTimelineWhosePathRunsThroughTheSlowRank) {
 }
 
 }  // namespace
-}  // namespace gradwire::cli::timeline
+}  // namespace gradwire::watch::timeline

@@ -1,13 +1,13 @@
 // Critical paths of jobs whose slow part is known.
-#include "cli/timeline/critical_path.hpp"
+#include "watch/timeline/critical_path.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cli/timeline/summary.hpp"
 #include "tests/cli/timeline/made_up_job.hpp"
+#include "watch/timeline/summary.hpp"
 
-namespace gradwire::cli::timeline {
+namespace gradwire::watch::timeline {
 namespace {
 
 using test::JobFacts;
@@ -243,4 +243,4 @@ TEST(CriticalPath, TypicalStepsAreTheMedianAndTheWorst) {
 }
 
 }  // namespace
-}  // namespace gradwire::cli::timeline
+}  // namespace gradwire::watch::timeline

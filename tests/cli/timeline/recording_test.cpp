@@ -1,5 +1,5 @@
 // Files of events, as jobs leave them and as they are found.
-#include "cli/timeline/recording.hpp"
+#include "watch/timeline/recording.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,23 +9,23 @@
 #include <fstream>
 #include <limits>
 
-#include "export/event_blocks.hpp"
 #include "gradwire/error.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "watch/event_blocks.hpp"
 
-namespace gradwire::cli::timeline {
+namespace gradwire::watch::timeline {
 namespace {
 
-using metrics::EventFileHead;
-using metrics::EventFileScale;
-using metrics::EventFileSource;
 using observe::Event;
 using test::error_of;
 using test::ScratchFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using watch::EventFileHead;
+using watch::EventFileScale;
+using watch::EventFileSource;
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 
@@ -50,14 +50,14 @@ class Files : public ::testing::Test {
   std::string write(const FileFacts& facts) {
     std::string text;
     const auto append = [&](std::uint32_t kind, const void* data, std::size_t bytes) {
-      const metrics::BlockHead head{.kind = kind, .bytes = bytes, .place = text.size()};
+      const watch::BlockHead head{.kind = kind, .bytes = bytes, .place = text.size()};
       text.append(reinterpret_cast<const char*>(&head), sizeof head);
       text.append(static_cast<const char*>(data), bytes);
     };
     EventFileHead head{.rank = facts.rank};
     facts.monotonic.copy(head.monotonic, sizeof head.monotonic - 1);
     facts.host.copy(head.host, sizeof head.host - 1);
-    append(metrics::kFile, &head, sizeof head);
+    append(watch::kFile, &head, sizeof head);
     for (int i = 0; i < 2; ++i) {  // 2 ns a tick, then 4
       const EventFileScale scale{.ticks = 1'000 * static_cast<std::uint64_t>(i),
                                  .monotonic = facts.up + facts.took * static_cast<std::uint64_t>(i),
@@ -65,18 +65,18 @@ class Files : public ::testing::Test {
                                  .nanoseconds_per_tick = facts.nanoseconds_per_tick,
                                  .recorded = 1,
                                  .dropped = facts.dropped};
-      append(metrics::kScale, &scale, sizeof scale);
+      append(watch::kScale, &scale, sizeof scale);
     }
     std::vector<EventFileSource> sources = facts.sources;
     if (sources.empty()) {
       sources.push_back({.id = 1, .rank = facts.rank, .world_size = facts.world});
     }
     for (const EventFileSource& source : sources) {
-      append(metrics::kSource, &source, sizeof source);
+      append(watch::kSource, &source, sizeof source);
     }
-    append(metrics::kEvents, facts.events.data(), facts.events.size() * sizeof(Event));
+    append(watch::kEvents, facts.events.data(), facts.events.size() * sizeof(Event));
     if (facts.ended) {
-      append(metrics::kEnd, nullptr, 0);
+      append(watch::kEnd, nullptr, 0);
     }
     const std::string name = "gradwire-" + facts.part + "-rank-" + std::to_string(facts.rank) + ".events";
     std::ofstream(folder_.file(name), std::ios::binary) << text;
@@ -216,7 +216,7 @@ TEST_F(Files, AFileThatIsCutOffAnywhereIsReadOrNamed) {
 TEST_F(Files, OfAnotherLayoutAreNamed) {
   write({.rank = 1});
   std::string text = write({.rank = 0});
-  text[sizeof(metrics::BlockHead)] = 1;
+  text[sizeof(watch::BlockHead)] = 1;
   std::ofstream(folder_.file("gradwire-library-rank-0.events"), std::ios::binary | std::ios::trunc) << text;
   EXPECT_THAT(read().warnings[0],
               ::testing::AllOf(HasSubstr("rank-0.events: events of version 1"), HasSubstr("left out")));
@@ -305,4 +305,4 @@ TEST_F(Files, ManyStreamsTakeNoLonger) {
 }
 
 }  // namespace
-}  // namespace gradwire::cli::timeline
+}  // namespace gradwire::watch::timeline

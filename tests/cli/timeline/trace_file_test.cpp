@@ -1,5 +1,5 @@
 // Files for Perfetto: decoded again, of jobs that are made up and of one that ran.
-#include "cli/timeline/trace_file.hpp"
+#include "watch/timeline/trace_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include "tests/cli/timeline/traced_job.hpp"
 #include "tests/support/scratch_folder.hpp"
 
-namespace gradwire::cli::timeline {
+namespace gradwire::watch::timeline {
 namespace {
 
 using test::decode;
@@ -173,4 +173,4 @@ TEST(TraceFile, OfAJobThatRanHoldsWhatItMust) {
 }
 
 }  // namespace
-}  // namespace gradwire::cli::timeline
+}  // namespace gradwire::watch::timeline

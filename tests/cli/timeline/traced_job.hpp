@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "export/event_file.hpp"
 #include "gradwire/session.hpp"
+#include "watch/event_file.hpp"
 
 namespace gradwire::test {
 
@@ -42,10 +42,10 @@ inline void run_job(std::size_t elements, const std::string& codec, int steps) {
 
 /// Five steps by frames and, of another session, five by the transport's own sums.
 inline void trace_a_job(const std::filesystem::path& folder) {
-  metrics::EventFileOptions options;
+  watch::EventFileOptions options;
   options.target.directory = folder.string();
   options.warn = [](const std::string& text) { ADD_FAILURE() << text; };
-  const auto sink = std::make_shared<metrics::EventFileSink>(std::move(options));
+  const auto sink = std::make_shared<watch::EventFileSink>(std::move(options));
   observe::add_sink(sink);
   run_job(200'000, "int8", 5);
   run_job(100, "exact", 5);

@@ -1,0 +1,49 @@
+// gradwire report: a page of a job, from what its ranks left.
+#include <ostream>
+
+#include "base/text.hpp"
+#include "cli/commands.hpp"
+#include "gradwire/error.hpp"
+#include "watch/page/page.hpp"
+
+namespace gradwire::cli {
+
+namespace page = watch::page;
+
+int report(const ReportOptions& options, std::ostream& out) {
+  namespace fs = std::filesystem;
+  const fs::path html = options.output ? fs::path(*options.output) : fs::path(options.folder) / "report.html";
+  if (html.extension() == ".json") {
+    throw Error(ErrorCode::invalid_argument, "report: --output names " + html.string() +
+                                                 "; give the page a name such as report.html, and name the "
+                                                 "JSON by --json");
+  }
+  if (html == "-" || options.json == "-") {
+    throw Error(ErrorCode::invalid_argument,
+                "report: - is no file; the page and its numbers go to files: name them by --output and --json");
+  }
+  page::PageFiles files{.html = html, .json = html};
+  if (options.json) {
+    files.json = *options.json;
+  } else {
+    files.json.replace_extension(".json");
+  }
+  std::error_code ignored;
+  if (fs::weakly_canonical(fs::absolute(files.html), ignored) ==
+      fs::weakly_canonical(fs::absolute(files.json), ignored)) {
+    throw Error(ErrorCode::invalid_argument,
+                "report: --output and --json both name " + files.html.string() + "; give each a file of its own");
+  }
+  const page::Summary summary = page::write_page(options.folder, files);
+  for (const std::string& sentence : summary.advice) {
+    out << text::printable(sentence) << '\n';
+  }
+  for (const std::string& note : summary.notes) {
+    out << "note: " << text::printable(note) << '\n';
+  }
+  out << "page: " << text::printable(files.html.string()) << "\nnumbers: " << text::printable(files.json.string())
+      << '\n';
+  return 0;
+}
+
+}  // namespace gradwire::cli

@@ -1,0 +1,138 @@
+// gradwire top: the ranks of a running job, from the files that they write.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <ostream>
+#include <thread>
+
+#include "base/units.hpp"
+#include "cli/commands.hpp"
+#include "gradwire/error.hpp"
+#include "watch/live/folder_reader.hpp"
+#include "watch/live/terminal.hpp"
+
+namespace gradwire::cli {
+
+namespace live = watch::live;
+
+namespace {
+
+constexpr std::size_t kPlainWidth = 160;  // of what no terminal limits
+
+std::chrono::nanoseconds interval_of(const TopOptions& options) {
+  std::chrono::nanoseconds interval{};
+  try {
+    interval = parse_duration(options.interval);
+  } catch (const Error& error) {
+    throw Error(error.code(), std::string("top: --interval: ") + error.what());
+  }
+  if (interval < std::chrono::milliseconds(100) || interval > std::chrono::hours(1)) {
+    throw Error(ErrorCode::invalid_argument,
+                "top: --interval " + options.interval + " is not between 100ms and 60min; 1s is the default");
+  }
+  return interval;
+}
+
+class Watch {
+ public:
+  explicit Watch(const TopOptions& options)
+      : reader_(options.folder), folder_(std::filesystem::absolute(options.folder).lexically_normal().string()) {}
+
+  void look() {
+    snapshot_ = reader_.read();
+    history_.take(snapshot_.ranks);
+  }
+  [[nodiscard]] std::vector<live::Line> draw(live::Size size, bool keys) const {
+    return live::draw(snapshot_, live::rows_of(snapshot_, history_),
+                      {.folder = folder_, .width = size.width, .height = size.height, .keys = keys});
+  }
+  /// Nothing can be shown, however long one waits; or now.
+  void refuse_what_is_missing(bool now) const {
+    std::error_code ignored;
+    const bool other = std::filesystem::exists(folder_, ignored) && !std::filesystem::is_directory(folder_, ignored);
+    if (!snapshot_.problem.empty() && (now || other)) {
+      throw Error(ErrorCode::invalid_argument, "top: " + snapshot_.problem);
+    }
+  }
+
+ private:
+  live::FolderReader reader_;
+  std::string folder_;
+  live::Snapshot snapshot_;
+  live::History history_;
+};
+
+void print_time(std::ostream& out) {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  std::array<char, 32> text{};
+  if (::gmtime_r(&now, &parts) != nullptr &&
+      std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts) > 0) {
+    out << text.data() << '\n';
+  }
+}
+
+int print_blocks(Watch& watch, const TopOptions& options, std::chrono::nanoseconds interval, std::ostream& out) {
+  const std::size_t width = ::isatty(STDOUT_FILENO) == 1 ? live::terminal_size().width : kPlainWidth;
+  for (;;) {
+    if (!options.once) {
+      print_time(out);
+    }
+    for (const live::Line& line : watch.draw({.width = width, .height = 0}, false)) {
+      out << line.text.substr(0, line.text.find_last_not_of(' ') + 1) << '\n';
+    }
+    out << (options.once ? "" : "\n") << std::flush;
+    if (!out) {
+      throw Error(ErrorCode::invalid_argument, "top: standard output cannot be written");
+    }
+    if (options.once) {
+      return 0;
+    }
+    std::this_thread::sleep_for(interval);
+    watch.look();
+  }
+}
+
+// Returns the signal that ended it; 0: a key did.
+int draw_until_quit(Watch& watch, std::chrono::nanoseconds interval) {
+  using LookClock = std::chrono::steady_clock;
+  live::Terminal terminal;
+  LookClock::time_point next = LookClock::now() + interval;
+  for (;;) {
+    terminal.show(watch.draw(live::terminal_size(), true));
+    const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(next - LookClock::now());
+    switch (terminal.wait(std::max(left, std::chrono::nanoseconds(0)))) {
+      case live::Terminal::Event::quit: return 0;
+      case live::Terminal::Event::ended: return terminal.signal();
+      case live::Terminal::Event::resized:
+      case live::Terminal::Event::none: break;
+    }
+    if (LookClock::now() >= next) {
+      watch.look();
+      next = LookClock::now() + interval;
+    }
+  }
+}
+
+}  // namespace
+
+int top(const TopOptions& options, std::ostream& out) {
+  const std::chrono::nanoseconds interval = interval_of(options);
+  Watch watch(options);
+  watch.look();
+  watch.refuse_what_is_missing(options.once);
+  if (options.once || !live::can_draw()) {
+    return print_blocks(watch, options, interval, out);
+  }
+  const int signal = draw_until_quit(watch, interval);
+  if (signal != 0) {
+    ::raise(signal);  // whoever started this sees what ended it
+  }
+  return 128 * (signal != 0 ? 1 : 0) + signal;
+}
+
+}  // namespace gradwire::cli

@@ -1,0 +1,50 @@
+// Where rooms that record say that this process may be watched. What writes metrics, traces and histories is the
+// library `watch`, which stands above them; a program may leave it out (gradwire/without_watch.hpp).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace gradwire::observe {
+
+/// Calls of a job that a drop-in took over, or passed on.
+struct ReplacedCalls {
+  std::string function;  // "MPI_Allreduce"
+  std::string reason;    // why they were passed on; empty: they were compressed
+  std::uint64_t calls = 0;
+  std::uint64_t bytes_in = 0;
+  std::uint64_t bytes_sent = 0;
+  double seconds = 0;
+  std::uint64_t bytes_dense = 0;  // what a perfect uncompressed algorithm would send
+};
+
+struct WatchedProcess {
+  std::string part = "library";  // what of gradwire speaks: "library", "mpi", "nccl", "torch"
+  /// This process's rank, where that is known better than from its first session: none yet, or none ever.
+  std::function<std::optional<int>()> rank = {};
+  std::function<std::vector<ReplacedCalls>()> replaced = {};  // one thread at a time
+  std::function<void(const std::string&)> warn = {};          // none: warn()
+};
+
+/// Begins to write what GRADWIRE_METRICS, GRADWIRE_TRACE and GRADWIRE_REPORT ask for, at the first call of a process;
+/// later ones do nothing. A value that is wrong is told once, and the job goes on. False: the program has no `watch`.
+/// The library defines it, and so does gradwire/without_watch.hpp, which then stands for the library.
+bool watch(const WatchedProcess& process) noexcept;
+
+/// Where those variables ask for something, says in one line a process that this program leaves `watch` out.
+void say_that_nobody_watches(const WatchedProcess& process) noexcept;
+
+/// A line of the log; on standard error where there is no log, unless GRADWIRE_LOG wants no warnings.
+void warn(const std::string& text);
+
+/// Any thread. Inline, so that `watch` is linked where something is recorded, and nowhere else.
+inline void begin_watching(const WatchedProcess& process = {}) noexcept {
+  if (!watch(process)) {
+    say_that_nobody_watches(process);
+  }
+}
+
+}  // namespace gradwire::observe

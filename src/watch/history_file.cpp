@@ -1,0 +1,92 @@
+#include "watch/history_file.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "base/environment.hpp"
+#include "watch/host.hpp"
+
+namespace gradwire::watch {
+namespace {
+
+constexpr std::size_t kMostArguments = 64;
+constexpr std::size_t kMostText = 400;  // of an argument
+
+std::vector<std::string> command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  std::string argument;
+  while (arguments.size() < kMostArguments && std::getline(file, argument, '\0')) {
+    arguments.push_back(argument.size() <= kMostText ? argument : argument.substr(0, kMostText) + "...");
+  }
+  return arguments;
+}
+
+}  // namespace
+
+HistoryHead head_of_process(const std::string& part) {
+  HistoryHead head{.part = part, .host = host_name(), .command = command_line()};
+  head.started = head.written = 1e-9 * static_cast<double>(realtime_nanoseconds());
+  for (const EnvironmentVariable& variable : environment_variables()) {
+    if (const auto value = environment(variable.name)) {
+      head.environment.emplace_back(variable.name, value->substr(0, kMostText));
+    }
+  }
+  return head;
+}
+
+std::string history_name(const std::string& part, int rank) {
+  return "gradwire-" + part + "-rank-" + std::to_string(rank) + ".history";
+}
+
+HistoryWriter::HistoryWriter(HistoryOptions options)
+    : options_(std::move(options)), files_(options_.directory, "report", "GRADWIRE_REPORT", options_.warn) {}
+
+void HistoryWriter::take(Totals& totals) {
+  const auto& ranks = totals.aggregate().ranks();
+  const bool last = totals.reader().ended;
+  options_.begun = options_.begun.value_or(totals.now());
+  if (ranks.empty()) {
+    return;
+  }
+  const double time = static_cast<double>(std::max(totals.now(), *options_.begun) - *options_.begun) * 1e-9;
+  const bool writes = last || time >= next_;
+  const bool due =
+      std::any_of(ranks.begin(), ranks.end(), [&](const auto& each) { return ranks_[each.first].is_due(time); });
+  if (!writes && !due) {
+    return;
+  }
+  const std::vector<ReplacedCalls> replaced = totals.replaced();
+  for (const auto& [rank, sums] : ranks) {
+    ranks_[rank].add(time, sums, totals.reader(), replaced);
+  }
+  if (writes) {
+    constexpr double kPart = 20;  // of the time that a job runs, between two versions
+    constexpr double kMost = 30;
+    next_ = time + std::clamp(time / kPart, 1.0, kMost);
+    write(time, last);
+    const bool saw_calls =
+        std::any_of(replaced.begin(), replaced.end(), [](const ReplacedCalls& each) { return each.calls > 0; });
+    if (last && options_.tell && !files_.warned() && ranks_.contains(0) &&
+        (saw_calls || !options_.quiet_without_calls)) {
+      options_.tell("this job's histories are in " + files_.directory().string() + "; gradwire report " +
+                    files_.directory().string() + " makes a page of them");
+    }
+  }
+}
+
+void HistoryWriter::write(double time, bool last) {
+  files_.attempt([&] {
+    HistoryHead head = options_.head;
+    head.written = head.started + time;
+    head.ended = last;
+    for (const auto& [rank, history] : ranks_) {
+      head.rank = rank;
+      files_.write(history_name(head.part, rank), history.to_json(head), Readers::owner);  // it has the command line
+    }
+  });
+}
+
+}  // namespace gradwire::watch

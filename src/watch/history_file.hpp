@@ -1,0 +1,48 @@
+// Histories as files that `gradwire report` reads: one a rank, whole at any time.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "watch/history.hpp"
+#include "watch/totals.hpp"
+#include "watch/whole_file.hpp"
+
+namespace gradwire::watch {
+
+struct HistoryOptions {
+  std::filesystem::path directory;          // made where it is not there
+  HistoryHead head = {};                    // all but the rank and what changes
+  std::optional<std::uint64_t> begun = {};  // CLOCK_MONOTONIC, ns; none: with the first round
+  bool quiet_without_calls = false;         // of a drop-in that saw no call nothing is told
+  std::function<void(const std::string&)> warn = {};
+  std::function<void(const std::string&)> tell = {};  // once, at the end of rank 0
+};
+
+/// This process: its host, its command line, our variables, now.
+[[nodiscard]] HistoryHead head_of_process(const std::string& part);
+
+/// "gradwire-mpi-rank-3.history"
+[[nodiscard]] std::string history_name(const std::string& part, int rank);
+
+/// Writes every second at first, and less often the longer a job runs. What cannot be written is told once, and tried
+/// again at the next turn.
+class HistoryWriter final : public Subscriber {
+ public:
+  explicit HistoryWriter(HistoryOptions options);
+  void take(Totals& totals) override;
+
+ private:
+  void write(double time, bool last);
+
+  HistoryOptions options_;
+  RankFiles files_;
+  std::map<int, History> ranks_;
+  double next_ = 0;  // when to write: seconds since the beginning
+};
+
+}  // namespace gradwire::watch

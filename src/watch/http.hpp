@@ -1,0 +1,39 @@
+// Metrics of this process over HTTP, served by libgradwire_export.so.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/metrics_target.hpp"
+#include "watch/http_table.hpp"
+#include "watch/totals.hpp"
+
+namespace gradwire::watch {
+
+struct HttpOptions {
+  MetricsTarget::Http target;
+  std::function<void(const std::string&)> warn;
+};
+
+/// Listens from the first round on that knows the rank, until the process ends; a page says what was known at the last
+/// round. What cannot be listened on is told once.
+class HttpListener final : public Subscriber {
+ public:
+  HttpListener(HttpOptions options, std::shared_ptr<Totals> totals, const ExportTable& library);
+  void take(Totals& totals) override;
+  [[nodiscard]] bool done() const noexcept override { return given_up_; }
+
+ private:
+  struct Served;
+
+  void listen(int rank);
+
+  HttpOptions options_;
+  const ExportTable& library_;
+  std::shared_ptr<Served> served_;
+  bool listens_ = false;
+  bool given_up_ = false;
+};
+
+}  // namespace gradwire::watch

@@ -1,0 +1,31 @@
+// JSON of a few lines, for what is part of preloads and links no library.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace gradwire::watch {
+
+/// Appends to a text; the caller says what comes in which order.
+class JsonText {
+ public:
+  /// `{"a": 1, "b": [2, 3]}` is
+  /// open('{').key("a").number(1).key("b").open('[').number(2).number(3).close(']').close('}')
+  JsonText& open(char bracket);
+  JsonText& close(char bracket);
+  JsonText& key(std::string_view name);
+  JsonText& string(std::string_view value);
+  /// The shortest text that reads back; null for what is not finite.
+  JsonText& number(double value);
+  JsonText& boolean(bool value);
+  JsonText& null();
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+ private:
+  void separate();
+
+  std::string text_;
+  bool first_ = true;  // nothing stands before in this bracket, or a key does
+};
+
+}  // namespace gradwire::watch

@@ -1,0 +1,212 @@
+// The lines of `gradwire top`.
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "base/median.hpp"
+#include "base/text.hpp"
+#include "watch/live/table.hpp"
+#include "watch/live/view.hpp"
+
+namespace gradwire::watch::live {
+namespace {
+
+std::size_t count(std::span<const RankRow> rows, RankState state) {
+  return static_cast<std::size_t>(
+      std::count_if(rows.begin(), rows.end(), [&](const RankRow& row) { return row.state == state; }));
+}
+
+bool is_live(const RankRow& row) { return row.state != RankState::ended && row.state != RankState::silent; }
+
+// "4 of 8 ranks, 1 slow, 2 errors: /folder"
+std::string title(std::span<const RankRow> rows, const std::string& folder) {
+  std::set<int> ranks;
+  int world = 0;
+  double errors = 0;
+  for (const RankRow& row : rows) {
+    ranks.insert(row.now.name.second);
+    world = std::max(world, row.now.world_size);
+    errors += row.now.counters.errors;
+  }
+  std::string text = "gradwire top: " + std::to_string(ranks.size()) + " of " + std::to_string(world) +
+                     (world == 1 ? " rank" : " ranks");
+  for (const RankState state : {RankState::slow, RankState::stalled, RankState::silent, RankState::ended}) {
+    if (const std::size_t number = count(rows, state)) {
+      text += ", " + std::to_string(number) + " " + state_name(state);
+    }
+  }
+  if (errors > 0) {
+    text += ", " + whole_number(errors) + (errors == 1 ? " error" : " errors");
+  }
+  return text + "  " + folder;
+}
+
+// Of the ranks that run: "12.3 steps/s, exposed 31%, 240MB/s sent, ratio 3.9, over the last 5s"
+std::string totals(std::span<const RankRow> rows) {
+  std::vector<double> steps;
+  double exposed = 0;
+  std::size_t exposing = 0;
+  double sent = 0;
+  double uncompressed = 0;
+  double with_ratio = 0;
+  double seconds = 0;
+  for (const RankRow& row : rows) {
+    if (!is_live(row)) {
+      continue;
+    }
+    if (row.rates.steps) {
+      steps.push_back(*row.rates.steps);
+    }
+    exposed += row.rates.exposed.value_or(0);
+    exposing += row.rates.exposed ? 1 : 0;
+    sent += row.rates.sent.value_or(0);
+    if (row.rates.sent && row.rates.ratio) {
+      with_ratio += *row.rates.sent;
+      uncompressed += *row.rates.sent * *row.rates.ratio;
+    }
+    seconds = std::max(seconds, row.rates.seconds);
+  }
+  if (std::none_of(rows.begin(), rows.end(), is_live)) {
+    return "no rank runs; what stands below is of the whole job";
+  }
+  std::string text;
+  if (!steps.empty()) {
+    text += in_short(median(steps)) + " steps/s, ";
+  }
+  text += exposing > 0 ? "exposed " + percent(exposed / static_cast<double>(exposing)) + ", " : "";
+  text += sent > 0 ? bytes_in_short(sent) + "/s sent, " : "";
+  text += with_ratio > 0 ? "ratio " + in_short(uncompressed / with_ratio) + ", " : "";
+  return text + (seconds > 0 ? "over the last " + time_in_short(std::round(seconds)) : "since the start");
+}
+
+std::string names(std::span<const RankRow> rows, RankState state) {
+  constexpr std::size_t kNamed = 6;
+  std::set<int> ranks;
+  for (const RankRow& row : rows) {
+    if (row.state == state) {
+      ranks.insert(row.now.name.second);
+    }
+  }
+  std::string text = ranks.size() == 1 ? "Rank " : "Ranks ";
+  std::size_t named = 0;
+  for (const int rank : ranks) {
+    if (named == kNamed) {
+      return text + " and " + std::to_string(ranks.size() - named) + " more";
+    }
+    text += (named++ == 0 ? "" : ", ") + std::to_string(rank);
+  }
+  return text;
+}
+
+std::vector<std::string> notes(const Snapshot& snapshot, std::span<const RankRow> rows) {
+  std::vector<std::string> notes;
+  const auto add = [&](RankState state, const char* one, const char* many) {
+    if (const std::size_t number = count(rows, state)) {
+      notes.push_back(names(rows, state) + (number == 1 ? one : many));
+    }
+  };
+  add(RankState::slow, " is slow: the others wait for it.", " are slow: the others wait for them.");
+  add(RankState::silent, " is silent: killed or stopped, or its host hangs or cannot write.",
+      " are silent: killed or stopped, or their hosts hang or cannot write.");
+  add(RankState::stalled, " is stalled: it is alive, and no step ends.", " are stalled: alive, and no step ends.");
+  if (!snapshot.problem.empty()) {
+    notes.push_back(snapshot.problem);
+  }
+  for (const SkippedFile& file : snapshot.skipped) {
+    notes.push_back("skipped " + file.name + ": " + file.reason);
+  }
+  return notes;
+}
+
+// Broken at blanks; what has none, anywhere.
+std::vector<std::string> wrapped(std::string text, std::size_t width) {
+  std::vector<std::string> lines;
+  while (text.size() > width) {
+    std::size_t at = text.rfind(' ', width);
+    at = at == std::string::npos || at == 0 ? width : at;
+    lines.push_back(text.substr(0, at));
+    text.erase(0, text[at] == ' ' ? at + 1 : at);
+  }
+  lines.push_back(text);
+  return lines;
+}
+
+// Files are written by others: no control character of theirs reaches the terminal.
+Line line_of(std::string text, std::size_t width, Emphasis emphasis = Emphasis::none) {
+  text.resize(std::min(text.size(), width));
+  return {text::printable_ascii(text), emphasis};
+}
+
+Emphasis emphasis_of(const RankRow& row) {
+  if (row.state == RankState::ended) {
+    return Emphasis::weak;
+  }
+  return row.state != RankState::running || row.now.counters.errors > 0 ? Emphasis::strong : Emphasis::none;
+}
+
+// The slowest first: those that others wait for, and among the rest those that wait least.
+std::vector<RankRow> most_urgent(std::span<const RankRow> rows, std::size_t number) {
+  static constexpr std::array<int, 5> kUrgency{3, 0, 2, 1, 4};  // by state
+  std::vector<RankRow> order(rows.begin(), rows.end());
+  std::stable_sort(order.begin(), order.end(), [](const RankRow& a, const RankRow& b) {
+    const auto key = [](const RankRow& row) {
+      return std::pair(kUrgency[static_cast<std::size_t>(row.state)], row.rates.exposed.value_or(2));
+    };
+    return key(a) < key(b);
+  });
+  order.erase(order.begin() + static_cast<std::ptrdiff_t>(std::min(number, order.size())), order.end());
+  return order;
+}
+
+// Head, rows, and how many there is no place for. `height` 0: no limit.
+void add_table(std::vector<Line>& lines, std::span<const RankRow> rows, std::size_t width, std::size_t height) {
+  std::vector<RankRow> shown(rows.begin(), rows.end());
+  if (height > 0 && rows.size() + 1 > height) {
+    shown = most_urgent(rows, height > 2 ? height - 2 : 0);
+  }
+  const Table table = table_of(shown, width);
+  std::string head = row_text(table, 0);
+  lines.push_back(line_of(std::move(head), width, Emphasis::head));
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    lines.push_back(line_of(row_text(table, i + 1), width, emphasis_of(shown[i])));
+  }
+  if (shown.size() < rows.size()) {
+    lines.push_back(line_of("and " + std::to_string(rows.size() - shown.size()) + " more", width));
+  }
+}
+
+}  // namespace
+
+std::vector<Line> draw(const Snapshot& snapshot, std::span<const RankRow> rows, const DrawOptions& options) {
+  const std::size_t width = std::max<std::size_t>(options.width, 1);
+  std::vector<Line> below;
+  for (const std::string& note : notes(snapshot, rows)) {
+    for (std::string& text : wrapped(note, width)) {
+      below.push_back(line_of(std::move(text), width));
+    }
+  }
+  if (options.height > 0) {
+    below.resize(std::min(below.size(), std::max<std::size_t>(options.height / 4, 1)));
+  }
+  if (options.keys) {
+    below.push_back(line_of("q quits", width, Emphasis::weak));
+  }
+  std::vector<Line> lines;
+  if (rows.empty()) {
+    lines.push_back(line_of("gradwire top  " + options.folder, width));
+  } else {
+    lines.push_back(line_of(title(rows, options.folder), width));
+    lines.push_back(line_of(totals(rows), width));
+    const std::size_t others = lines.size() + below.size();
+    const std::size_t left = options.height > others ? options.height - others : 1;
+    add_table(lines, rows, width, options.height == 0 ? 0 : left);
+  }
+  lines.insert(lines.end(), below.begin(), below.end());
+  if (options.height > 0) {
+    lines.resize(std::min(lines.size(), options.height));
+  }
+  return lines;
+}
+
+}  // namespace gradwire::watch::live

@@ -1,0 +1,36 @@
+// The files of a folder as a snapshot.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "watch/live/view.hpp"
+
+namespace gradwire::watch::live {
+
+/// Parses a file again only where it changed.
+class FolderReader {
+ public:
+  explicit FolderReader(std::filesystem::path folder) : folder_(std::move(folder)) {}
+
+  /// Never fails: what cannot be read is in the snapshot, with its reason.
+  [[nodiscard]] Snapshot read();
+  /// What is wrong where no file of a rank lies in the folder, and what to do.
+  [[nodiscard]] std::string what_is_missing() const;
+
+ private:
+  struct Known {
+    std::filesystem::file_time_type written;
+    RankValues values;
+    std::string reason;  // why it is skipped; empty: it is not
+  };
+  /// Ranks that a larger job left here which ran before the one that writes now.
+  static void leave_out_earlier(Snapshot& snapshot);
+  [[nodiscard]] Known read_one(const std::filesystem::path& file) const;
+
+  std::filesystem::path folder_;
+  std::map<std::string, Known> known_;  // by name
+};
+
+}  // namespace gradwire::watch::live

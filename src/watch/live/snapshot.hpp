@@ -1,0 +1,101 @@
+// What the file of one rank says, and how fast it goes from one version of the file to the next. Pure.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "watch/live/prometheus_text.hpp"
+
+namespace gradwire::watch::live {
+
+/// What only grows while a job runs.
+struct Counters {
+  double events = 0;
+  double steps = 0;         // from the end of one to the end of the next, so the first is not among them
+  double step_seconds = 0;  // of these
+  double waits = 0;         // steps that had exposed communication measured: all
+  double exposed_seconds = 0;
+  double steps_published = 0;  // as the session says it, with its bytes
+  double calls = 0;
+  double bytes_sent = 0;
+  double bytes_intra = 0;
+  double bytes_inter = 0;
+  double bytes_uncompressed = 0;
+  double replaced_calls = 0;
+  double replaced_seconds = 0;
+  double errors = 0;
+  double dropped = 0;
+};
+
+/// All of them.
+inline constexpr std::array<double Counters::*, 15> kCounters{&Counters::events,
+                                                              &Counters::steps,
+                                                              &Counters::step_seconds,
+                                                              &Counters::waits,
+                                                              &Counters::exposed_seconds,
+                                                              &Counters::steps_published,
+                                                              &Counters::calls,
+                                                              &Counters::bytes_sent,
+                                                              &Counters::bytes_intra,
+                                                              &Counters::bytes_inter,
+                                                              &Counters::bytes_uncompressed,
+                                                              &Counters::replaced_calls,
+                                                              &Counters::replaced_seconds,
+                                                              &Counters::errors,
+                                                              &Counters::dropped};
+
+using RankName = std::pair<std::string, int>;  // part and rank, which name a file
+
+struct RankValues {
+  RankName name;
+  double written = 0;  // when, in seconds since 1970
+  int world_size = 1;
+  bool ended = false;
+  Counters counters;
+  std::string codec;         // in use, most bytes first: "int8", "auto:int4", "int8,exact"
+  bool has_tiers = false;    // bytes are known by tier
+  std::optional<bool> slow;  // as ranks agreed (gradwire_rank_slow), where a rank says so
+};
+
+/// Error(invalid_argument) for samples that are not those of one rank.
+[[nodiscard]] RankValues rank_values(std::span<const TextSample> samples, double written);
+
+/// What is not known is absent.
+struct Rates {
+  double seconds = 0;  // that they are of; 0: all since the job's start
+  std::optional<double> steps;
+  std::optional<double> calls;    // of a drop-in
+  std::optional<double> exposed;  // share of the time
+  std::optional<double> sent;     // bytes, and by tier
+  std::optional<double> intra;
+  std::optional<double> inter;
+  std::optional<double> ratio;
+};
+
+/// Whether `now` is of another job than `before`: it ended, or something that only grows did not.
+[[nodiscard]] bool is_another_job(const RankValues& before, const RankValues& now);
+
+/// `before` is an older version of the same file, or null: then they are means since the start. Never negative.
+[[nodiscard]] Rates rates_between(const RankValues* before, const RankValues& now);
+
+/// The versions of the files of the last minutes. A file changes every 5 s, and a step may take longer than that, so
+/// rates are from the newest version since which a step ended.
+class History {
+ public:
+  /// Forgets ranks that are not among them.
+  void take(std::span<const RankValues> ranks);
+  [[nodiscard]] Rates rates(const RankName& rank) const;
+  /// No step has ended for 10 s at least, and for three times as long as steps take.
+  [[nodiscard]] bool is_stalled(const RankName& rank) const;
+
+ private:
+  std::map<RankName, std::deque<RankValues>> versions_;  // oldest first
+};
+
+}  // namespace gradwire::watch::live

@@ -1,0 +1,66 @@
+// A running job as `gradwire top` shows it: made of what was read, and drawn as lines. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "watch/live/snapshot.hpp"
+
+namespace gradwire::watch::live {
+
+struct SkippedFile {
+  std::string name;
+  std::string reason;
+};
+
+/// What lay in the folder at one moment.
+struct Snapshot {
+  double time = 0;  // in seconds since 1970
+  std::vector<RankValues> ranks;
+  std::vector<SkippedFile> skipped;
+  std::string problem;  // of the folder as a whole; empty: none
+};
+
+enum class RankState : std::uint8_t {
+  running,
+  slow,     // the others wait for it
+  stalled,  // it writes its file, and no step ends
+  silent,   // its file is old, though it should be written every 5 s
+  ended,
+};
+
+struct RankRow {
+  RankValues now;
+  Rates rates;
+  double age = 0;  // of its file, in seconds
+  RankState state = RankState::running;
+};
+
+/// Marks the slow ones among the ranks that run, as observe::waited_for() judges them.
+void mark_slow(std::span<RankRow> rows);
+
+/// Rows by part and rank. `history` has taken the snapshot.
+[[nodiscard]] std::vector<RankRow> rows_of(const Snapshot& snapshot, const History& history);
+
+enum class Emphasis : std::uint8_t { none, head, strong, weak };
+
+struct Line {
+  std::string text;  // printable ASCII
+  Emphasis emphasis = Emphasis::none;
+};
+
+struct DrawOptions {
+  std::string folder;
+  std::size_t width = 80;
+  std::size_t height = 0;  // 0: as many lines as there are
+  bool keys = false;       // say which there are
+};
+
+/// No line is longer than the width, and there are no more of them than the height.
+[[nodiscard]] std::vector<Line> draw(const Snapshot& snapshot, std::span<const RankRow> rows,
+                                     const DrawOptions& options);
+
+}  // namespace gradwire::watch::live

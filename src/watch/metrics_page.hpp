@@ -1,0 +1,20 @@
+// All metrics of a process, as a server hands them out: families once, with the samples of every rank.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "watch/aggregate.hpp"
+#include "watch/http_table.hpp"
+
+namespace gradwire::watch {
+
+/// Samples have the labels that files have: `part` and `rank` before their own.
+[[nodiscard]] std::vector<Family> page_of(const Aggregate& aggregate, const ReaderState& reader,
+                                          std::span<const ReplacedCalls> replaced, const std::string& part);
+
+/// Hands them over in plain C. Families without samples are left out.
+void hand_over(std::span<const Family> families, void* page, AddFamily add);
+
+}  // namespace gradwire::watch

@@ -1,0 +1,44 @@
+// Metrics as files of OTLP's JSON, a line each time: what OpenTelemetry's collector reads as a file of otlp_json.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <string>
+
+#include "watch/textfile.hpp"
+
+namespace gradwire::watch {
+
+struct OtlpOptions {
+  std::filesystem::path directory;  // made where it is not there
+  std::chrono::nanoseconds interval = TextfileOptions{}.interval;
+  std::uint64_t most_bytes = std::uint64_t{64} << 20;  // of a file; then it is renamed, and replaces the one before
+  std::function<void(const std::string&)> warn;
+};
+
+/// "gradwire-mpi-rank-3.otlp.jsonl"; renamed it is "gradwire-mpi-rank-3.otlp.jsonl.1".
+[[nodiscard]] std::string otlp_file_name(const std::string& part, int rank);
+
+/// Appends `line` whole, or nothing of it. Error(invalid_argument) that names the file and why.
+void append_line(const std::filesystem::path& file, const std::string& line);
+
+/// What cannot be written is told once, and tried again at the next turn.
+class OtlpWriter final : public Subscriber {
+ public:
+  explicit OtlpWriter(const OtlpOptions& options);
+  void take(Totals& totals) override;
+
+ private:
+  void append(const std::string& name, const std::string& line);
+
+  RankFiles files_;
+  Turns turns_;
+  std::uint64_t most_bytes_;
+  std::int64_t started_;
+  std::set<std::string> begun_;  // files, by this process
+};
+
+}  // namespace gradwire::watch

@@ -1,0 +1,68 @@
+// Small charts as inline SVG, whose colours are those of the page's style sheet.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "watch/page/units.hpp"
+
+namespace gradwire::watch::page {
+
+using Json = nlohmann::ordered_json;
+
+/// The axis that all curves of a page share.
+struct Axis {
+  std::vector<double> times;  // ends of spans; the axis begins at 0
+  std::vector<double> steps;  // by then
+};
+
+struct Layer {
+  std::string label;
+  std::string style;           // class of the style sheet
+  std::vector<double> values;  // NaN: none
+};
+
+/// Makes figures with names of their own within a page.
+class Charts {
+ public:
+  explicit Charts(Axis axis) : axis_(std::move(axis)) {}
+
+  /// Layers one upon another.
+  [[nodiscard]] std::string stacked(std::string_view title, Unit unit, const std::vector<Layer>& layers);
+  /// The median as a line, in the band of all but the outer tenths; `band` has low, median and high.
+  [[nodiscard]] std::string band(std::string_view title, std::string_view note, Unit unit, const Json& band);
+  [[nodiscard]] std::string bars(std::string_view title, std::string_view note, Unit unit, const Json& values);
+  struct Dot {
+    double value = 0;
+    bool marked = false;
+  };
+  /// One a rank.
+  [[nodiscard]] std::string dots(std::string_view title, std::string_view note, Unit unit,
+                                 const std::vector<std::pair<int, Dot>>& ranks);
+  struct Lane {
+    std::string label;
+    struct Part {
+      double from;
+      double to;
+      std::string text;
+    };
+    std::vector<Part> parts;
+  };
+  /// What was in use, a lane each.
+  [[nodiscard]] std::string lanes(std::string_view title, const std::vector<Lane>& lanes) const;
+
+ private:
+  [[nodiscard]] std::string figure(std::string_view title, std::string_view note, const std::string& description,
+                                   const std::string& drawing, int height);
+  [[nodiscard]] std::string frame(Unit unit, double top) const;
+
+  Axis axis_;
+  int figures_ = 0;
+};
+
+/// NaN for null.
+[[nodiscard]] std::vector<double> values_of(const Json& values);
+
+}  // namespace gradwire::watch::page

@@ -1,0 +1,375 @@
+#include "watch/page/histories.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+
+#include "base/read_file.hpp"
+#include "base/text.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::watch::page {
+namespace {
+
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+constexpr std::size_t kMostBytes = 64 << 20;  // a history of 16 groups and 512 samples has a twentieth of it
+constexpr int kMostRanks = 1 << 20;
+constexpr double kMostTime = 1e11;  // seconds since 1970
+constexpr std::size_t kMostSamples = 1 << 16;
+
+[[noreturn]] void corrupt(const std::string& what) { throw Error(ErrorCode::corrupt, what); }
+
+Column column_of(const json& values, std::size_t samples) {
+  if (!values.is_array() || values.size() != samples) {
+    corrupt("its columns differ in length");
+  }
+  Column column;
+  column.reserve(values.size());
+  for (const json& value : values) {
+    column.push_back(value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>());
+  }
+  return column;
+}
+
+/// A damaged file may have 1e300 here, which is no int.
+template <typename Whole>
+Whole whole(const json& value) {
+  constexpr double kExact = 9007199254740992;  // 2^53
+  const double low = std::is_signed_v<Whole> ? std::max<double>(std::numeric_limits<Whole>::min(), -kExact) : 0;
+  const double high = std::min(static_cast<double>(std::numeric_limits<Whole>::max()), kExact);
+  return static_cast<Whole>(std::clamp(value.get<double>(), low, high));
+}
+
+std::vector<ReplacedRow> replaced_of(const json& rows) {
+  std::vector<ReplacedRow> all;
+  for (const json& row : rows) {
+    all.push_back({.function = row.at("function"),
+                   .reason = row.at("reason"),
+                   .calls = row.at("calls"),
+                   .bytes_in = row.at("bytes_in"),
+                   .bytes_sent = row.at("bytes_sent"),
+                   .bytes_dense = row.at("bytes_dense"),
+                   .seconds = row.at("seconds")});
+  }
+  return all;
+}
+
+GroupHistory group_of(const json& group, std::size_t samples) {
+  GroupHistory history{.name = group.at("name"),
+                       .codec = group.at("codec"),
+                       .algorithm = group.at("algorithm"),
+                       .sync = group.at("sync"),
+                       .in_use = column_of(group.at("in_use"), samples),
+                       .columns = {}};
+  for (const auto& [name, values] : group.items()) {
+    if (values.is_array() && name != "in_use") {
+      history.columns.emplace(name, column_of(values, samples));
+    }
+  }
+  return history;
+}
+
+void read_samples(const json& root, RankHistory& history) {
+  const json& samples = root.at("samples");
+  const std::size_t count = samples.at("time").size();
+  if (count > kMostSamples) {
+    corrupt("it has " + std::to_string(count) + " samples");
+  }
+  history.time = column_of(samples.at("time"), count);
+  const bool finite = std::all_of(history.time.begin(), history.time.end(), [](double t) { return std::isfinite(t); });
+  if (count == 0 || !finite || !std::is_sorted(history.time.begin(), history.time.end()) || history.time.front() < 0) {
+    corrupt("its times do not rise");
+  }
+  for (const auto& [name, values] : samples.items()) {
+    history.columns.emplace(name, column_of(values, count));
+  }
+  for (const json& group : root.at("groups")) {
+    history.groups.push_back(group_of(group, count));
+  }
+  for (const auto& [name, values] : root.at("gauges").items()) {
+    history.gauges.emplace(name, column_of(values, count));
+  }
+}
+
+RankHistory history_of(const json& root, const std::string& file) {
+  if (!root.is_object() || root.value("format", "") != "gradwire history") {
+    corrupt("it has another format");
+  }
+  if (whole<int>(root.at("version")) != kFormat) {
+    corrupt("it is of version " + root.at("version").dump() + " and this gradwire reads " + std::to_string(kFormat));
+  }
+  RankHistory history{.file = file,
+                      .part = root.at("part"),
+                      .rank = whole<int>(root.at("rank")),
+                      .world = whole<int>(root.at("world")),
+                      .version = root.at("gradwire"),
+                      .transport = root.at("transport"),
+                      .host = root.at("host"),
+                      .command = root.at("command"),
+                      .environment = root.at("environment"),
+                      .started = root.at("started"),
+                      .written = root.at("written"),
+                      .ended = root.at("ended"),
+                      .codecs = root.at("codecs"),
+                      .causes = root.at("causes"),
+                      .switches = {},
+                      .replaced = replaced_of(root.at("replaced"))};
+  if (history.rank < 0 || history.rank >= kMostRanks || history.world < 1 || history.world > kMostRanks) {
+    corrupt("its rank is " + std::to_string(history.rank) + " of " + std::to_string(history.world));
+  }
+  if (!std::isfinite(history.started) || std::abs(history.started) > kMostTime) {
+    corrupt("it started at no time");
+  }
+  for (const json& each : root.at("switches")) {
+    history.switches.push_back({.step = whole<std::uint64_t>(each.at("step")),
+                                .from = each.at("from"),
+                                .to = each.at("to"),
+                                .buckets = whole<std::uint64_t>(each.at("buckets")),
+                                .reason = each.at("reason")});
+  }
+  read_samples(root, history);
+  return history;
+}
+
+bool is_history(const std::string& name) { return name.starts_with("gradwire-") && name.ends_with(".history"); }
+
+// Of a rank that has a history by the library and one by a drop-in: the one with more to tell of steps, then of calls.
+bool tells_more(const RankHistory& a, const RankHistory& b) {
+  const auto weight = [](const RankHistory& h) {
+    return std::pair(h.last("timed_steps"), h.last("compressed_calls") + h.last("passed_calls"));
+  };
+  return weight(a) > weight(b);
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  constexpr std::size_t kMost = 4;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(names.size(), kMost); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
+  }
+  return names.size() > kMost ? text + " and " + std::to_string(names.size() - kMost) + " more" : text;
+}
+
+void note_missing(Job& job) {
+  int world = 1;
+  std::set<int> there;
+  for (const RankHistory& rank : job.ranks) {
+    world = std::max(world, rank.world);
+    there.insert(rank.rank);
+  }
+  if (const text::Missing missing = text::missing(there, world); missing.count > 0) {
+    job.notes.push_back((missing.count == 1 ? "rank " : "ranks ") + missing.names + " of " + std::to_string(world) +
+                        " left no history here: started without GRADWIRE_REPORT, or on a host that does not share "
+                        "this directory");
+  }
+}
+
+/// Ranks of one job run at one time. `last` is the last of them to start.
+bool runs_with(const RankHistory& history, const RankHistory& last) {
+  constexpr double kClocksDiffer = 5;  // seconds, of hosts; but a job of another size is another one
+  const double tolerance = history.world == last.world ? kClocksDiffer : 0;
+  return history.started <= last.started && std::max(history.written, history.started) + tolerance >= last.started;
+}
+
+// The file by which others may join its job, or by which it joined; empty: neither.
+std::string join_file_of(const RankHistory& history) {
+  for (const char* name : {"GRADWIRE_LET_JOIN", "GRADWIRE_JOIN"}) {
+    if (const auto found = history.environment.find(name); found != history.environment.end()) {
+      return std::filesystem::path(found->second).filename().string();
+    }
+  }
+  return "";
+}
+
+/// In a job that others may join processes come and go: each of them runs at one time with another one that belongs to
+/// it. Those of the newest, by name.
+std::set<std::string> come_and_go_with_newest(const std::vector<RankHistory>& histories) {
+  const auto newest = std::max_element(histories.begin(), histories.end(), [](const auto& a, const auto& b) {
+    return std::max(a.written, a.started) < std::max(b.written, b.started);
+  });
+  const std::string join_file = join_file_of(*newest);
+  std::set<std::string> files;
+  double began = newest->started;
+  for (bool more = !join_file.empty(); more;) {
+    more = false;
+    for (const RankHistory& one : histories) {
+      constexpr double kClocksDiffer = 5;
+      if (join_file_of(one) == join_file && std::max(one.written, one.started) + kClocksDiffer >= began &&
+          files.insert(one.file).second) {
+        began = std::min(began, one.started);
+        more = true;
+      }
+    }
+  }
+  return files;
+}
+
+/// Of the job that has most of its ranks here, of equal ones of the newest. A clock that is far ahead makes a job of
+/// its own, of few ranks; and so do files that a later job of fewer ranks left in place. `histories` by rank.
+const RankHistory& last_to_start(const std::vector<RankHistory>& histories) {
+  std::pair<double, double> best{-1, 0};
+  const RankHistory* last = &histories.front();
+  std::set<std::pair<double, int>> tried;
+  for (const RankHistory& one : histories) {
+    if (!tried.emplace(one.started, one.world).second) {
+      continue;
+    }
+    int ranks = 0;
+    int previous = -1;
+    int world = 1;
+    for (const RankHistory& other : histories) {
+      if (runs_with(other, one)) {
+        ranks += other.rank != previous ? 1 : 0;
+        previous = other.rank;
+        world = std::max({world, other.world, other.rank + 1});  // of a drop-in that was never used, it is 1
+      }
+    }
+    const std::pair here(static_cast<double>(ranks) / world, one.started);
+    if (here > best) {
+      best = here;
+      last = &one;
+    }
+  }
+  return *last;
+}
+
+/// Of a host whose date is wrong by any amount: the same command, and as long; and nothing here is of that rank or
+/// host.
+bool only_the_date_differs(const RankHistory& history, const Job& job, const RankHistory& last) {
+  constexpr double kLengthsDiffer = 10;
+  const auto length = [](const RankHistory& one) { return one.written - one.started; };
+  const double shorter = std::min(length(history), length(last));
+  const bool as_long = std::abs(length(history) - length(last)) <= kLengthsDiffer + shorter / 2;
+  return history.ended && last.ended && as_long && history.world == last.world && history.command == last.command &&
+         std::none_of(job.ranks.begin(), job.ranks.end(),
+                      [&](const RankHistory& one) { return one.rank == history.rank || one.host == history.host; });
+}
+
+/// Moves into the job those of `left_out` of which only the date differs; they begin as the others did.
+void take_in_wrong_dates(std::vector<RankHistory>& left_out, Job& job, const RankHistory& last) {
+  std::vector<RankHistory> taken;
+  std::erase_if(left_out, [&](RankHistory& history) {
+    if (!only_the_date_differs(history, job, last)) {
+      return false;
+    }
+    const double ahead = history.started - last.started;
+    job.notes.push_back(history.file + ": the date of its host, " + history.host + ", is " +
+                        std::to_string(std::llround(std::abs(ahead))) + " s " + (ahead > 0 ? "ahead" : "behind") +
+                        "; taken for one of the same job. Set that clock, or remove the file if it is of another job");
+    history.started -= ahead;
+    history.written -= ahead;
+    taken.push_back(std::move(history));
+    return true;
+  });
+  std::move(taken.begin(), taken.end(), std::back_inserter(job.ranks));
+  std::stable_sort(job.ranks.begin(), job.ranks.end(),
+                   [](const RankHistory& a, const RankHistory& b) { return a.rank < b.rank; });
+}
+
+}  // namespace
+
+double RankHistory::last(std::string_view column) const {
+  const auto found = columns.find(column);
+  return found == columns.end() || found->second.empty() || std::isnan(found->second.back()) ? 0 : found->second.back();
+}
+
+RankHistory parse_history(const std::string& text, const std::string& file) {
+  try {
+    return history_of(json::parse(text), file);
+  } catch (const json::parse_error& error) {
+    throw Error(ErrorCode::corrupt,
+                file + " is cut off or damaged at byte " + std::to_string(error.byte) + "; remove it");
+  } catch (const json::exception& error) {
+    throw Error(ErrorCode::corrupt, file + " is no history of a rank: " + error.what());
+  } catch (const Error& error) {
+    throw Error(ErrorCode::corrupt, file + " is no history of a rank: " + error.what());
+  }
+}
+
+Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> notes, const std::string& folder) {
+  if (histories.empty()) {
+    throw Error(ErrorCode::invalid_argument,
+                folder + " holds no history of a rank; start the job with GRADWIRE_REPORT=" + folder +
+                    ", or by gradwire run --report " + folder + (notes.empty() ? "" : "; " + listed(notes)));
+  }
+  Job job{.ranks = {}, .notes = std::move(notes)};
+  std::vector<RankHistory> left_out;
+  std::sort(histories.begin(), histories.end(), [](const RankHistory& a, const RankHistory& b) {
+    return std::pair(a.rank, a.file) < std::pair(b.rank, b.file);
+  });
+  const RankHistory last = last_to_start(histories);
+  const std::set<std::string> come_and_go = come_and_go_with_newest(histories);
+  for (RankHistory& history : histories) {
+    const bool belongs = come_and_go.empty() ? runs_with(history, last) : come_and_go.contains(history.file);
+    if (!belongs) {
+      left_out.push_back(std::move(history));
+    } else if (job.ranks.empty() || job.ranks.back().rank != history.rank) {
+      job.ranks.push_back(std::move(history));
+    } else {
+      RankHistory& kept = job.ranks.back();
+      if (tells_more(history, kept)) {
+        std::swap(kept, history);
+      }
+      kept.replaced.insert(kept.replaced.end(), history.replaced.begin(), history.replaced.end());
+    }
+  }
+  if (come_and_go.empty()) {
+    take_in_wrong_dates(left_out, job, last);
+  }
+  std::vector<std::string> earlier;
+  std::vector<std::string> later;
+  for (const RankHistory& history : left_out) {
+    (history.started > last.started ? later : earlier).push_back(history.file);
+  }
+  const auto it = [](const std::vector<std::string>& files) { return std::string(files.size() == 1 ? "it" : "them"); };
+  if (!earlier.empty()) {
+    job.notes.push_back("left out, since an earlier job wrote " + it(earlier) + ": " + listed(earlier));
+  }
+  if (!later.empty()) {
+    job.notes.push_back("left out, since another job wrote " + it(later) +
+                        " later, or a host whose clock is ahead: " + listed(later));
+  }
+  note_missing(job);
+  return job;
+}
+
+Job read_job(const std::filesystem::path& folder) {
+  std::error_code problem;
+  const std::string name = folder.string();
+  if (!std::filesystem::is_directory(folder, problem)) {
+    throw Error(ErrorCode::invalid_argument,
+                name + (std::filesystem::exists(folder, problem) ? " is no directory" : " is not there") +
+                    "; name the directory that GRADWIRE_REPORT named for the job");
+  }
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator entry(folder, problem), end; !problem && entry != end;
+       entry.increment(problem)) {
+    if (const std::string file = entry->path().filename().string(); is_history(file)) {
+      names.push_back(file);
+    }
+  }
+  if (problem) {
+    throw Error(ErrorCode::invalid_argument, name + " cannot be read: " + problem.message());
+  }
+  std::sort(names.begin(), names.end());
+  std::vector<RankHistory> histories;
+  std::vector<std::string> notes;
+  for (const std::string& file : names) {
+    try {
+      histories.push_back(parse_history(read_file(folder / file, kMostBytes, "history"), file));
+    } catch (const Error& error) {
+      notes.emplace_back(error.what());
+    }
+  }
+  return newest_job(std::move(histories), std::move(notes), name);
+}
+
+}  // namespace gradwire::watch::page

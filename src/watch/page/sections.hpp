@@ -1,0 +1,55 @@
+// The parts of a page, each made of the JSON of its numbers.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "watch/page/charts.hpp"
+#include "watch/page/units.hpp"
+
+namespace gradwire::watch::page {
+
+/// A number of the JSON, as text that knows where it came from.
+class Numbers {
+ public:
+  explicit Numbers(const Json& root) : root_(root) {}
+  /// `<b data-n="/totals/steps" data-u="n">12,345</b>`; `tag` may have a class: "td class=n".
+  [[nodiscard]] std::string tagged(std::string_view tag, const std::string& place, Unit unit) const;
+  [[nodiscard]] std::string bold(const std::string& place, Unit unit) const { return tagged("b", place, unit); }
+  [[nodiscard]] std::string span(const std::string& place, Unit unit) const { return tagged("span", place, unit); }
+  [[nodiscard]] std::string cell(const std::string& place, Unit unit) const {
+    return tagged("td class=n", place, unit);
+  }
+  /// NaN where it is null.
+  [[nodiscard]] double value(const std::string& place) const;
+  [[nodiscard]] const Json& root() const noexcept { return root_; }
+
+ private:
+  const Json& root_;
+};
+
+struct Section {
+  std::string id;
+  std::string title;
+  std::string html;  // empty: there is nothing to show
+};
+
+[[nodiscard]] std::string cards(const Numbers& numbers);
+[[nodiscard]] Section step_section(const Numbers& numbers, Charts& charts);
+[[nodiscard]] Section bytes_section(const Numbers& numbers, Charts& charts);
+[[nodiscard]] Section codec_section(const Numbers& numbers, Charts& charts);
+[[nodiscard]] Section link_section(const Numbers& numbers, Charts& charts);
+[[nodiscard]] Section rank_section(const Numbers& numbers, Charts& charts);
+[[nodiscard]] Section health_section(const Numbers& numbers, Charts& charts);
+[[nodiscard]] Section replaced_section(const Numbers& numbers, Charts& charts);
+
+/// In a box of its own that scrolls sideways; `head` says of each column its name, and that it holds numbers by a "#"
+/// before it.
+[[nodiscard]] std::string table(std::string_view caption, const std::vector<std::string>& head,
+                                const std::string& rows);
+/// "late compute", and in words for people what it means.
+[[nodiscard]] std::string cause_text(const std::string& cause);
+
+}  // namespace gradwire::watch::page

@@ -1,0 +1,132 @@
+// What a job did, from its ranks' histories: the numbers that a page shows. Pure.
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "watch/page/histories.hpp"
+
+namespace gradwire::watch::page {
+
+/// A rank's step (or, of a job without steps, a second of it) in seconds.
+struct Split {
+  double step = 0;     // compute + exposed
+  double compute = 0;  // what is no exposed communication; some of it may run behind it
+  double exposed = 0;  // inside finish(); of a drop-in: inside calls
+  double encode = 0;   // what communication did, exposed or not
+  double reduce = 0;
+  double decode = 0;
+  double native = 0;
+  double wait = 0;
+};
+
+/// Over time, a value a place of Summary::times; NaN: none. Of ranks: the worst and best tenth lie outside.
+struct Band {
+  Column low;
+  Column median;
+  Column high;
+};
+
+struct GroupRow {
+  std::string name;
+  std::string codec;
+  std::string algorithm;
+  std::string sync;
+  double calls = 0;  // of one rank; all others of all ranks
+  double bytes_in = 0;
+  double bytes_sent = 0;
+  double bytes_uncompressed = 0;
+  double encode_seconds = 0;
+  double decode_seconds = 0;
+  double wire_seconds = 0;
+  double nonfinite_frames = 0;
+  [[nodiscard]] double ratio() const { return bytes_sent > 0 ? bytes_uncompressed / bytes_sent : 1; }
+};
+
+struct RankRow {
+  int rank = 0;
+  std::string host;
+  std::string state;  // "ended" by itself, "running" when it last wrote, "silent" while others went on
+  double steps = 0;
+  Split split;
+  double exposed_share = 0;
+  double wait_share = 0;
+  double bytes_sent = 0;
+  double sending_rate = -1;   // bytes a second while a message was on its way; -1: nothing was sent
+  double sending_share = 0;   // of the time
+  double last_arrivals = -1;  // share, as ranks agreed; -1: not known
+  double slow_share = 0;      // of the time, in which others waited for it, as ranks agreed
+  std::string cause;          // that time's, or as worked out here
+  bool is_judged = false;     // ranks agreed that it is slow, or that it is not
+  double waited_for = 0;      // share of a step that the median of the others waits longer
+  double errors = 0;
+  double last_seen = 0;  // seconds since the job's start
+
+  [[nodiscard]] bool is_slow() const { return !cause.empty(); }
+};
+
+/// What a group used, from one time to another.
+struct CodecSpan {
+  std::size_t group = 0;  // index of Summary::groups
+  double from = 0;
+  double to = 0;
+  std::string codec;
+};
+
+struct Summary {
+  std::vector<std::string> command;
+  std::map<std::string, std::string> environment;
+  std::string version;
+  std::string transport;
+  std::string part;
+  std::vector<std::string> hosts;
+  double started = 0;  // seconds since 1970
+  double seconds = 0;
+  int world = 1;
+  bool has_steps = false;  // else a Split is of a second
+  double steps = 0;
+
+  Split split;  // mean of the ranks
+  double bytes_sent = 0;
+  double bytes_uncompressed = 0;
+  double bytes_sent_a_step = 0;  // of a rank
+  double nonfinite_frames = 0;
+  double observer_share = 0;  // of a core, of a rank's time
+  double pulls = 0;
+  double pull_seconds = 0;
+  double pushes = 0;
+  double push_seconds = 0;
+  [[nodiscard]] double exposed_share() const { return split.step > 0 ? split.exposed / split.step : 0; }
+  [[nodiscard]] double wait_share() const { return split.step > 0 ? split.wait / split.step : 0; }
+  [[nodiscard]] double ratio() const { return bytes_sent > 0 ? bytes_uncompressed / bytes_sent : 1; }
+
+  std::vector<double> times;  // the ends of equal spans, in seconds since the start
+  std::vector<double> step_numbers;
+  std::map<std::string, Column> means;  // parts of a Split over time, mean of the ranks
+  std::map<std::string, Band> bands;    // "step", "wait_share", "sent_rate", "sending_rate", "ratio"
+  Column nonfinite;                     // frames, of all ranks
+  std::map<std::string, Band> gauges;   // errors, residuals: by name
+  std::vector<GroupRow> groups;
+  std::vector<CodecSpan> codecs;
+  std::vector<CodecSwitch> switches;
+  std::vector<RankRow> ranks;
+  std::vector<ReplacedRow> replaced;  // most bytes first
+  std::vector<std::string> notes;
+  std::vector<std::string> advice;
+};
+
+/// All but the advice.
+[[nodiscard]] Summary summarize(const Job& job);
+
+/// Sentences that the numbers support, most important first.
+[[nodiscard]] std::vector<std::string> advice(const Summary& summary);
+
+/// Which ranks others wait for, worked out from how long each waits, where ranks did not agree on it themselves. Sets
+/// waited_for and cause.
+void find_slow_ranks(Summary& summary);
+
+[[nodiscard]] nlohmann::ordered_json to_json(const Summary& summary);
+
+}  // namespace gradwire::watch::page

@@ -1,0 +1,48 @@
+// Metrics as files that node_exporter collects: one a rank, whole at any time.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "watch/totals.hpp"
+#include "watch/whole_file.hpp"
+
+namespace gradwire::watch {
+
+struct TextfileOptions {
+  std::filesystem::path directory;  // made where it is not there
+  std::chrono::nanoseconds interval = std::chrono::seconds(5);
+  std::function<void(const std::string&)> warn;
+};
+
+/// "gradwire-mpi-rank-3.prom"
+[[nodiscard]] std::string file_name(const std::string& part, int rank);
+
+/// Whether it is time again, and at the end.
+class Turns {
+ public:
+  explicit Turns(std::chrono::nanoseconds interval) : interval_(static_cast<std::uint64_t>(interval.count())) {}
+  /// True: then the next one is an interval later. Never before a rank is known.
+  [[nodiscard]] bool is_due(const Totals& totals);
+
+ private:
+  std::uint64_t interval_;
+  std::optional<std::uint64_t> next_;  // CLOCK_MONOTONIC, ns
+};
+
+/// What cannot be written is told once, and tried again at the next turn.
+class TextfileWriter final : public Subscriber {
+ public:
+  explicit TextfileWriter(const TextfileOptions& options);
+  void take(Totals& totals) override;
+
+ private:
+  RankFiles files_;
+  Turns turns_;
+};
+
+}  // namespace gradwire::watch

@@ -1,0 +1,71 @@
+// What this process did, added up once for all who tell of it: files, a server, histories.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "observe/collector.hpp"
+#include "watch/aggregate.hpp"
+
+namespace gradwire::watch {
+
+class Totals {
+ public:
+  explicit Totals(observe::WatchedProcess process);
+
+  void add(const observe::Round& round);
+
+  // Of the thread that adds.
+  [[nodiscard]] const Aggregate& aggregate() const noexcept { return aggregate_; }
+  /// As of the latest round.
+  [[nodiscard]] const ReaderState& reader() const noexcept { return reader_; }
+  [[nodiscard]] std::uint64_t now() const noexcept { return now_; }  // CLOCK_MONOTONIC, ns
+
+  // Of any thread.
+  [[nodiscard]] const std::string& part() const noexcept { return process_.part; }
+  [[nodiscard]] std::vector<ReplacedCalls> replaced();
+  [[nodiscard]] std::vector<Family> page();  // page_of()
+
+ private:
+  const observe::WatchedProcess process_;
+  std::mutex calls_;  // of process_.replaced
+  std::mutex known_;  // of what follows; the thread that adds takes it only to change that
+  Aggregate aggregate_;
+  ReaderState reader_;
+  std::uint64_t now_ = 0;
+};
+
+/// Who tells of totals.
+class Subscriber {
+ public:
+  Subscriber() = default;
+  Subscriber(const Subscriber&) = delete;
+  Subscriber& operator=(const Subscriber&) = delete;
+  virtual ~Subscriber() = default;
+  /// After a round, on the thread that adds. Nothing follows where reader() says `ended`, or once it has thrown.
+  virtual void take(Totals& totals) = 0;
+  /// After a round: whether it wants no more.
+  [[nodiscard]] virtual bool done() const noexcept { return false; }
+};
+
+class TotalsSink final : public observe::Sink {
+ public:
+  explicit TotalsSink(observe::WatchedProcess process) : totals_(std::make_shared<Totals>(std::move(process))) {}
+
+  /// Before the sink gets its first round.
+  void subscribe(std::unique_ptr<Subscriber> subscriber) { subscribers_.push_back(std::move(subscriber)); }
+  [[nodiscard]] const std::shared_ptr<Totals>& totals() const noexcept { return totals_; }
+  void take(const observe::Round& round) override;
+  [[nodiscard]] bool done() const noexcept override { return subscribers_.empty(); }
+
+ private:
+  std::shared_ptr<Totals> totals_;
+  std::vector<std::unique_ptr<Subscriber>> subscribers_;
+};
+
+}  // namespace gradwire::watch

@@ -1,0 +1,313 @@
+// Events and counts summed up by rank.
+#include "watch/aggregate.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+
+namespace gradwire::watch {
+namespace {
+
+using observe::Event;
+using observe::EventKind;
+using observe::Source;
+
+constexpr observe::TimeScale kScale{.ticks = 0, .nanoseconds = 0, .nanoseconds_per_tick = 0.5};
+
+// A duration of so many seconds by that scale.
+std::uint32_t lasting(double seconds) {
+  return static_cast<std::uint32_t>(seconds * 1e9 / 0.5 / static_cast<double>(observe::kTicksOfDuration));
+}
+
+// Sources 1, 2, ... as given.
+Aggregate over(std::vector<Source> sources) {
+  return Aggregate([sources](observe::SourceId id) {
+    return id >= 1 && id <= sources.size() ? std::optional(sources[id - 1U]) : std::nullopt;
+  });
+}
+
+Source shared(int rank) { return {.rank = rank, .world_size = 4, .shares_process = true}; }
+
+double value_of(const std::vector<Family>& families, const std::string& name, const Labels& labels = {}) {
+  for (const Family& family : families) {
+    for (const Sample& sample : family.samples) {
+      if (family.name == name && sample.labels == labels) {
+        return sample.value;
+      }
+    }
+  }
+  ADD_FAILURE() << "no " << name;
+  return -1;
+}
+
+SessionStatistics::Group group(const std::string& name, const std::string& codec, std::uint64_t sent) {
+  SessionStatistics::Group group;
+  group.name = name;
+  group.codec = codec;
+  group.totals.calls = 1;
+  group.totals.bytes_sent = sent;
+  group.totals.bytes_inter = sent;
+  group.totals.bytes_uncompressed = 4 * sent;
+  return group;
+}
+
+TEST(Aggregate, RanksThatAreThreadsAreApartAndThoseOfAProcessOne) {
+  Aggregate threads = over({shared(0), shared(3)});
+  const std::vector<Event> events{{.source = 1, .kind = EventKind::error}, {.source = 2, .kind = EventKind::error}};
+  threads.add(events, kScale);
+  EXPECT_EQ(threads.ranks().size(), 2U);
+  EXPECT_EQ(threads.ranks().at(3).events[EventKind::error], 1U);
+
+  // A process of rank 5, which also has a place in a smaller world; the one made first says which rank it is.
+  Aggregate process = over({{.rank = 5, .world_size = 8}, {.rank = 1, .world_size = 2}});
+  process.add(std::vector<Event>{{.source = 2, .kind = EventKind::error}, {.source = 0, .kind = EventKind::error}},
+              kScale);
+  process.add(std::vector<Event>{{.source = 1, .kind = EventKind::error}}, kScale);
+  ASSERT_EQ(process.ranks().size(), 1U);
+  EXPECT_EQ(process.ranks().at(5).events[EventKind::error], 3U);
+  EXPECT_EQ(process.ranks().at(5).world_size, 8);
+
+  Aggregate told = over({{.rank = 1, .world_size = 2}});
+  told.set_home(7);
+  told.add(std::vector<Event>{{.source = 1, .kind = EventKind::error}}, kScale);
+  EXPECT_TRUE(told.ranks().contains(7));
+}
+
+// Such as a table that a rank makes for itself alone.
+TEST(Aggregate, AWorldOfOneIsOfTheRankOfItsProcess) {
+  Source alone = shared(0);
+  alone.world_size = 1;
+  const std::vector<Event> events{{.source = 2, .kind = EventKind::error}, {.source = 1, .kind = EventKind::error}};
+  Aggregate rank_1 = over({{.rank = 1, .world_size = 2}, alone});
+  rank_1.add(events, kScale);
+  ASSERT_EQ(rank_1.ranks().size(), 1U);
+  EXPECT_EQ(rank_1.ranks().at(1).events[EventKind::error], 2U);
+
+  Aggregate nobody_else = over({alone, alone});
+  nobody_else.add(events, kScale);
+  ASSERT_EQ(nobody_else.ranks().size(), 1U);
+  EXPECT_EQ(nobody_else.ranks().at(0).events[EventKind::error], 2U);
+}
+
+// Which its calls that were replaced have made.
+TEST(Aggregate, ADropInsCommunicatorsAddNoCalls) {
+  for (const auto kind : {Source::Kind::communicator, Source::Kind::session}) {
+    Aggregate aggregate = over({{.kind = kind, .rank = 1, .world_size = 2}});
+    aggregate.leave_out_calls_of_communicators();
+    observe::Snapshot snapshot{.source = 1};
+    snapshot.statistics.groups.push_back(group("all_reduce", "int8", 100));
+    aggregate.add(snapshot);
+    snapshot.last = true;
+    aggregate.add(snapshot);
+    EXPECT_EQ(aggregate.ranks().at(1).sum().groups.size(), kind == Source::Kind::session ? 1U : 0U);
+  }
+}
+
+TEST(Aggregate, StagesAndStepsTakeSeconds) {
+  Aggregate aggregate = over({shared(0)});
+  const auto ticks = [](double seconds) { return static_cast<std::uint64_t>(seconds * 2e9); };
+  aggregate.add(
+      std::vector<Event>{
+          {.bytes = 1000, .source = 1, .duration = lasting(0.002), .kind = EventKind::encode},
+          {.bytes = 300, .source = 1, .duration = lasting(3), .kind = EventKind::send},
+          {.begin = ticks(1), .source = 1, .duration = lasting(0.5), .step = 0, .kind = EventKind::step_end},
+          {.begin = ticks(3), .source = 1, .duration = lasting(0.25), .step = 1, .kind = EventKind::step_end}},
+      kScale);
+  const RankTotals& rank = aggregate.ranks().at(0);
+  EXPECT_EQ(rank.seconds[EventKind::encode].count(), 1U);
+  EXPECT_NEAR(rank.seconds[EventKind::encode].sum(), 0.002, 1e-6);
+  EXPECT_EQ(rank.seconds[EventKind::send].count(), 0U) << "until it is seen to be done is no time of a stage";
+  EXPECT_EQ(rank.bytes[EventKind::send].sum(), 300);
+  EXPECT_EQ(rank.steps.count(), 1U);
+  EXPECT_NEAR(rank.steps.sum(), 1.75, 1e-6);
+  EXPECT_NEAR(rank.seconds[EventKind::step_end].sum(), 0.75, 1e-6);
+}
+
+// From 1 to 3 s, from 2 to 3 s inside of that, from 2 to 5 s over its end, from 9 to 10 s apart.
+TEST(Aggregate, MessagesOnTheirWayAtOneTimeCountOnce) {
+  Aggregate aggregate = over({shared(0)});
+  const auto send = [](double from, double to) {
+    return Event{.begin = static_cast<std::uint64_t>(from * 2e9),
+                 .bytes = 10,
+                 .source = 1,
+                 .duration = lasting(to - from),
+                 .kind = EventKind::send};
+  };
+  aggregate.add(std::vector<Event>{send(1, 3), send(2, 3), send(2, 5)}, kScale);
+  aggregate.add(std::vector<Event>{send(9, 10)}, kScale);
+  EXPECT_NEAR(aggregate.ranks().at(0).sending_seconds, 5, 1e-6);
+  EXPECT_EQ(aggregate.ranks().at(0).sum_of_bytes[EventKind::send], 40U);
+}
+
+TEST(Aggregate, CountsOfSessionsThatGoOnAndThatEndedAddUp) {
+  Aggregate aggregate = over({shared(0), shared(0)});
+  SessionStatistics statistics;
+  statistics.steps = 2;
+  statistics.groups = {group("default", "int8", 100)};
+  aggregate.add({.source = 1, .statistics = statistics});
+  statistics.steps = 5;
+  statistics.groups = {group("default", "int8", 300), group("small", "bf16", 7)};
+  aggregate.add({.source = 1, .statistics = statistics, .last = true});
+  statistics.steps = 1;
+  statistics.groups = {group("default", "int8", 50), group("default", "int4", 1)};
+  aggregate.add({.source = 2, .statistics = statistics});
+  aggregate.add({.source = 2, .statistics = statistics});
+  const std::vector<Family> made = families(aggregate.ranks().at(0), {}, {});
+  EXPECT_EQ(value_of(made, "gradwire_steps_total"), 6);
+  const auto sent = [&](const char* name, const char* codec) {
+    return value_of(made, "gradwire_bytes_sent_total", {{"group", name}, {"codec", codec}, {"tier", "inter"}});
+  };
+  EXPECT_EQ(sent("default", "int8"), 350);
+  EXPECT_EQ(sent("default", "int4"), 1);
+  EXPECT_EQ(sent("small", "bf16"), 7);
+  EXPECT_EQ(value_of(made, "gradwire_compression_ratio", {{"group", "default"}, {"codec", "int8"}}), 4);
+}
+
+TEST(Aggregate, WhatAutoChoosesNowIsNoLabelOfACounter) {
+  Aggregate aggregate = over({shared(0)});
+  SessionStatistics statistics;
+  statistics.groups = {group("default", "auto: topk(1%)+int8 3, dense 1", 8)};
+  statistics.switches.resize(2);
+  for (CodecSwitch& change : statistics.switches) {
+    change.cause = "guard";
+  }
+  aggregate.add({.source = 1, .statistics = statistics});
+  const std::vector<Family> made = families(aggregate.ranks().at(0), {}, {});
+  EXPECT_EQ(value_of(made, "gradwire_calls_total", {{"group", "default"}, {"codec", "auto"}}), 1);
+  EXPECT_EQ(value_of(made, "gradwire_codec_buckets", {{"group", "default"}, {"codec", "topk(1%)+int8"}}), 3);
+  EXPECT_EQ(value_of(made, "gradwire_codec_buckets", {{"group", "default"}, {"codec", "dense"}}), 1);
+  EXPECT_EQ(value_of(made, "gradwire_codec_switches_total", {{"cause", "guard"}}), 2);
+  EXPECT_EQ(value_of(made, "gradwire_codec_switches_total", {{"cause", "faster"}}), 0);
+}
+
+TEST(Aggregate, WhatSourcesKnowIsTheLatest) {
+  Aggregate aggregate = over({shared(0), shared(0), shared(0)});
+  observe::Knowledge known;
+  known.link.emplace().inter = {.latency_seconds = 1, .bytes_per_second = 2};
+  known.health = {{.group = "default", .codec = "auto: int8 3", .nmse = 0.5, .residual_ratio = 7}};
+  known.memory = {.residual_bytes = 100, .frame_bytes = 10};
+  aggregate.add({.source = 1, .knowledge = known});
+  aggregate.add({.source = 2, .knowledge = known});
+  known.link->inter.bytes_per_second = 3;
+  known.health[0].nmse = 0.25;
+  known.memory->residual_bytes = 200;
+  aggregate.add({.source = 1, .knowledge = known});
+  aggregate.add({.source = 3, .knowledge = {.rows = observe::Knowledge::Rows{9, 4, 6, 2}}});
+  const auto made = [&] { return families(aggregate.ranks().at(0), {.ring_bytes = 5}, {}); };
+  EXPECT_EQ(value_of(made(), "gradwire_link_bytes_per_second", {{"tier", "inter"}}), 3);
+  EXPECT_EQ(value_of(made(), "gradwire_link_latency_seconds", {{"tier", "inter"}}), 1);
+  EXPECT_EQ(value_of(made(), "gradwire_nmse_ratio", {{"group", "default"}, {"codec", "auto"}}), 0.25);
+  EXPECT_EQ(value_of(made(), "gradwire_residual_norm_ratio", {{"group", "default"}, {"codec", "auto"}}), 7);
+  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "residuals"}}), 300);
+  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "frames"}}), 20);
+  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "rings"}}), 5);
+  EXPECT_EQ(value_of(made(), "gradwire_table_rows_total", {{"from", "owner"}}), 4);
+  EXPECT_EQ(value_of(made(), "gradwire_table_rows_total", {{"from", "here"}}), 5);
+  EXPECT_EQ(value_of(made(), "gradwire_table_row_age_clocks_total"), 6);
+  EXPECT_EQ(value_of(made(), "gradwire_table_oldest_row_clocks"), 2);
+  aggregate.add({.source = 2, .knowledge = known, .last = true});
+  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "residuals"}}), 200) << "what is gone takes none";
+  EXPECT_EQ(value_of(made(), "gradwire_nmse_ratio", {{"group", "default"}, {"codec", "auto"}}), 0.25)
+      << "for who looks after the end";
+
+  const std::vector<Event> buckets{
+      {.bytes = 1000, .source = 1, .duration = lasting(0.5), .kind = EventKind::bucket_end},
+      {.bytes = 10, .source = 1, .duration = lasting(2), .kind = EventKind::bucket_end}};
+  aggregate.add(buckets, kScale);
+  EXPECT_NEAR(value_of(made(), "gradwire_bucket_byte_seconds_total"), 520, 0.01);
+}
+
+TEST(Aggregate, GroupsAreBounded) {
+  Aggregate aggregate = over({shared(0)});
+  SessionStatistics statistics;
+  for (int i = 0; i < 1000; ++i) {
+    statistics.groups.push_back(group("rule " + std::to_string(i), "int8", 1));
+  }
+  aggregate.add({.source = 1, .statistics = statistics, .last = true});
+  const std::vector<Family> made = families(aggregate.ranks().at(0), {}, {});
+  double calls = 0;
+  for (const Family& family : made) {
+    EXPECT_LE(family.samples.size(), 3 * 65U) << family.name;
+    for (const Sample& sample : family.samples) {
+      calls += family.name == "gradwire_calls_total" ? sample.value : 0;
+    }
+  }
+  EXPECT_EQ(calls, 1000) << "none is lost";
+}
+
+TEST(Families, CallsOfADropIn) {
+  Aggregate aggregate = over({});
+  aggregate.touch(2);
+  const std::vector<ReplacedCalls> calls{{"MPI_Allreduce", "", 3, 300, 100, 0.5},
+                                         {"MPI_Allreduce", "too small", 9, 9, 9}};
+  const std::vector<Family> made = families(aggregate.ranks().at(2), {}, calls);
+  EXPECT_EQ(value_of(made, "gradwire_replaced_calls_total",
+                     {{"function", "MPI_Allreduce"}, {"outcome", "compressed"}, {"reason", ""}}),
+            3);
+  EXPECT_EQ(value_of(made, "gradwire_replaced_calls_total",
+                     {{"function", "MPI_Allreduce"}, {"outcome", "passed"}, {"reason", "too small"}}),
+            9);
+}
+
+TEST(Families, ASlowRankHasItsCause) {
+  Aggregate aggregate = over({shared(0)});
+  aggregate.add({.source = 1,
+                 .slow = observe::SlowState{observe::SlowCause::late_compute, {.share = 0.25, .last_arrivals = 0.75}}});
+  std::vector<Family> made = families(aggregate.ranks().at(0), {}, {});
+  EXPECT_EQ(value_of(made, "gradwire_rank_slow", {{"cause", "late_compute"}}), 1);
+  EXPECT_EQ(value_of(made, "gradwire_rank_slow", {{"cause", "paused"}}), 0);
+  EXPECT_EQ(value_of(made, "gradwire_rank_last_arrivals_ratio", {}), 0.75);
+  EXPECT_EQ(value_of(made, "gradwire_rank_waited_for_ratio", {}), 0.25);
+  aggregate.add({.source = 1, .slow = observe::SlowState{}});
+  made = families(aggregate.ranks().at(0), {}, {});
+  EXPECT_EQ(value_of(made, "gradwire_rank_slow", {{"cause", "late_compute"}}), 0);
+}
+
+// Metrics that a rank may have: all.
+std::set<std::string> all_names() {
+  Aggregate aggregate = over({shared(0)});
+  SessionStatistics statistics;
+  statistics.device_memory.emplace();
+  aggregate.add({.source = 1, .statistics = statistics, .slow = observe::SlowState{}});
+  std::set<std::string> names;
+  for (const Family& family : families(aggregate.ranks().at(0), {}, {})) {
+    names.insert(family.name);
+  }
+  return names;
+}
+
+TEST(Families, AreThoseOfTheDocuments) {
+  std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/docs/monitoring.md");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::set<std::string> listed;
+  const std::regex row("\n\\| `(gradwire_[a-z_]+)` \\|");
+  for (std::sregex_iterator match(text.begin(), text.end(), row), end; match != end; ++match) {
+    EXPECT_TRUE(listed.insert((*match)[1]).second) << (*match)[1] << " twice";
+  }
+  EXPECT_EQ(listed, all_names());
+}
+
+// What Prometheus' conventions want of a name.
+TEST(Families, AreNamedAsTheyShould) {
+  Aggregate aggregate = over({shared(0)});
+  aggregate.touch(0);
+  std::set<std::string> names;
+  for (const Family& family : families(aggregate.ranks().at(0), {}, {})) {
+    EXPECT_TRUE(names.insert(family.name).second) << family.name << " twice";
+    EXPECT_TRUE(family.name.starts_with("gradwire_")) << family.name;
+    EXPECT_EQ(family.name.ends_with("_total"), family.type == Type::counter) << family.name;
+    EXPECT_TRUE(family.help.ends_with(".")) << family.name;
+    if (family.type == Type::histogram) {
+      EXPECT_TRUE(family.name.ends_with("_seconds") || family.name.ends_with("_bytes")) << family.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::watch

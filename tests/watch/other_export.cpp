@@ -1,0 +1,7 @@
+// libgradwire_export.so of another time.
+#include "watch/http_table.hpp"
+
+extern "C" const gradwire::watch::ExportTable* gradwire_export_functions() {
+  static constexpr gradwire::watch::ExportTable kTable{999, nullptr};
+  return &kTable;
+}
