@@ -40,6 +40,12 @@ bool spread_evenly(std::span<const std::uint32_t> nodes) {
 
 }  // namespace
 
+ReplicaRing::ReplicaRing(int ranks) : ring_(ranks), copies_(1) {
+  for (std::size_t place = 0; place < ring_.places(); ++place) {
+    holders_.push_back(ring_.rank_at(place));
+  }
+}
+
 ReplicaRing::ReplicaRing(std::span<const std::uint32_t> keys, std::span<const std::uint32_t> nodes,
                          std::uint32_t copies)
     : ring_(keys), copies_(std::min<std::size_t>(copies, keys.size())) {

@@ -15,6 +15,8 @@ class ReplicaRing {
  public:
   /// Of no rank; nothing may be asked of it.
   ReplicaRing() : ReplicaRing({}, {}, 0) {}
+  /// One copy of each row, by the ranks' numbers.
+  explicit ReplicaRing(int ranks);
   /// `keys`: of the ranks, ascending, see HashRing. `nodes`: of each rank, or empty where all share one; copies go to
   /// different nodes as far as there are any, but where one node has more than two thirds of the ranks. Of each row
   /// there are `copies`, or as many as there are ranks.

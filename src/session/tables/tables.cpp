@@ -64,10 +64,12 @@ ReplicatedTable& Tables::at(std::uint32_t number, const char* call) {
 std::vector<std::string> Tables::describe() const {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
-    const TableOptions& options = tables_[i].options();
+    const table::RowOptions& options = tables_[i].options();
     const std::string table = "table " + std::to_string(i);
     lines.push_back(table + ": \"" + options.name + "\"");
-    std::istringstream text(table::option_lines(options) + "copies = " + std::to_string(options.copies) + "\n");
+    // The two lines about reads stand in fingerprints of before; every session's table has the same.
+    std::istringstream text(table::row_lines(options) + table::read_lines(0, true) +
+                            "copies = " + std::to_string(tables_[i].copies()) + "\n");
     for (std::string line; std::getline(text, line);) {
       const std::size_t equals = line.find(" = ");
       lines.push_back(table + " \"" + options.name + "\", " + line.substr(0, equals) + ": " + line.substr(equals + 3));
@@ -79,10 +81,9 @@ std::vector<std::string> Tables::describe() const {
 std::string Tables::explain() const {
   std::string text;
   for (const ReplicatedTable& table : tables_) {
-    const TableOptions& options = table.options();
-    const std::size_t copies = std::min<std::size_t>(options.copies, std::max<std::size_t>(1, world_.members.size()));
-    const std::uint64_t row =
-        std::uint64_t{options.width} * sizeof(float) * (options.optimizer == RowOptimizer::adagrad ? 2U : 1U);
+    const table::RowOptions& options = table.options();
+    const std::size_t copies = std::min<std::size_t>(table.copies(), std::max<std::size_t>(1, world_.members.size()));
+    const std::uint64_t row = table::row_floats(options.optimizer, options.width) * sizeof(float);
     text += "table \"" + options.name + "\": " + std::to_string(options.rows) + " rows of " +
             std::to_string(options.width) + " f32, on " + std::to_string(copies) + (copies == 1 ? " rank" : " ranks") +
             " each; a row that was ever written takes " + format_bytes(row * copies) + " on all ranks together, and " +
@@ -152,7 +153,7 @@ void Tables::pull(exchange::Peers& peers, std::uint32_t number, std::span<const 
     table.counts().traffic.bytes_received += messages[rank].size();
     table.take(pull, rank, messages[rank]);
   }
-  table.give(pull, ids.size(), rows);
+  table.give(pull, rows);
   in_use_ = true;
 }
 
@@ -300,18 +301,18 @@ void Tables::install() {
   lies_ = std::exchange(to_lie_in_, {});
 }
 
-std::vector<SavedState::Table> Tables::heads() const {
-  std::vector<SavedState::Table> heads;
+std::vector<table::SavedTable> Tables::heads() const {
+  std::vector<table::SavedTable> heads;
   for (const ReplicatedTable& table : tables_) {
-    const TableOptions& options = table.options();
+    const table::RowOptions& options = table.options();
     heads.push_back(
         {.name = options.name, .rows = options.rows, .width = options.width, .optimizer = options.optimizer});
   }
   return heads;
 }
 
-std::vector<SavedState::Table> Tables::save() {
-  std::vector<SavedState::Table> saved = heads();
+std::vector<table::SavedTable> Tables::save() {
+  std::vector<table::SavedTable> saved = heads();
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     saved[i].layout =
         plan::hash_of(world_.members.data(), world_.members.size() * sizeof(Processes::Id), world_.members.size());
@@ -323,17 +324,17 @@ std::vector<SavedState::Table> Tables::save() {
 
 Tables::Loading::Loading(const Tables& to) : world_(to.world_) {
   for (const ReplicatedTable& table : to.tables_) {
-    tables_.emplace_back(table.options());
+    tables_.emplace_back(table.options(), table.copies());
     tables_.back().enter(to.world_, to.rank_);
   }
 }
 
-bool Tables::Loading::wants(std::size_t number, const SavedState::Table& table) {
+bool Tables::Loading::wants(std::size_t number, const table::SavedTable& table) {
   layout_ = layout_.value_or(table.layout);
   if (number >= tables_.size() || table.layout != layout_) {
     return false;  // whoever reads the files says why
   }
-  const TableOptions& options = tables_[number].options();
+  const table::RowOptions& options = tables_[number].options();
   return table.rows == options.rows && table.width == options.width && table.optimizer == options.optimizer;
 }
 

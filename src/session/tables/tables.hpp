@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "exchange/peers.hpp"
-#include "session/checkpoint/state_file.hpp"
+#include "gradwire/reduction.hpp"
 #include "session/tables/replicated_table.hpp"
+#include "table/saved_rows.hpp"
 
 namespace gradwire::session {
 
@@ -52,14 +53,14 @@ class Tables {
   void install();
 
   /// What files hold: of each table what it is, or also the rows of which this rank has the first copy.
-  [[nodiscard]] std::vector<SavedState::Table> heads() const;
-  [[nodiscard]] std::vector<SavedState::Table> save();
+  [[nodiscard]] std::vector<table::SavedTable> heads() const;
+  [[nodiscard]] std::vector<table::SavedTable> save();
   /// Rows of which this rank has a copy, from the files of all ranks, beside those that it has now.
-  class Loading final : public RowSink {
+  class Loading final : public table::RowSink {
    public:
     Loading() = default;
     explicit Loading(const Tables& to);
-    [[nodiscard]] bool wants(std::size_t number, const SavedState::Table& table) override;
+    [[nodiscard]] bool wants(std::size_t number, const table::SavedTable& table) override;
     [[nodiscard]] bool take(std::size_t number, const table::Shard::Row& row) override;
 
    private:

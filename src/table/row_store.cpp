@@ -1,0 +1,68 @@
+#include "table/row_store.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace gradwire::table {
+namespace {
+
+Shard::Settings shard_settings(const RowOptions& options) noexcept {
+  return {.width = options.width,
+          .optimizer = options.optimizer,
+          .learning_rate = options.learning_rate,
+          .epsilon = options.epsilon,
+          .initial_scale = options.initial_scale,
+          .seed = options.seed};
+}
+
+}  // namespace
+
+RowStore::RowStore(RowOptions options)
+    : options_(std::move(options)),
+      codec_(options_.codec, options_.width),
+      gradient_codec_(options_.gradient_codec, options_.width),
+      shard_(shard_settings(options_)) {}
+
+void RowStore::enter(ReplicaRing ring, int rank) {
+  ring_ = std::move(ring);
+  rank_ = rank;
+}
+
+bool RowStore::holds(std::uint64_t id) const noexcept {
+  const std::span<const int> holders = ring_.holders(id);
+  return std::ranges::find(holders, rank_) != holders.end();
+}
+
+std::optional<std::uint64_t> RowStore::first_not_held(std::span<const std::uint64_t> ids) const noexcept {
+  const auto at = std::ranges::find_if(ids, [this](std::uint64_t id) { return !holds(id); });
+  return at == ids.end() ? std::nullopt : std::optional(*at);
+}
+
+void RowStore::replace(std::span<const Shard::Row> rows) {
+  Shard shard(shard_settings(options_));
+  shard.continue_after(shard_.sequence());
+  for (const Shard::Row& row : rows) {
+    shard.restore(row);
+  }
+  shard_ = std::move(shard);
+}
+
+void RowStore::encode(std::span<const std::uint64_t> ids, wire::Bytes& out) const {
+  std::size_t at = out.size();
+  out.resize(at + ids.size() * codec_.row_bytes());
+  std::vector<float> row(options_.width);
+  for (const std::uint64_t id : ids) {
+    shard_.read(id, row.data());
+    codec_.encode(row.data(), out.data() + at);
+    at += codec_.row_bytes();
+  }
+}
+
+TableStatistics RowStore::statistics(TableStatistics counts) const noexcept {
+  counts.rows_held = shard_.rows();
+  counts.rows_nonfinite = shard_.nonfinite_rows();
+  return counts;
+}
+
+}  // namespace gradwire::table
