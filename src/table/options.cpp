@@ -108,6 +108,29 @@ std::string agreement_text(const TableOptions& options, int world_size) {
          read_lines(options.staleness, options.read_own_writes);
 }
 
+SessionTableOptions session_options_of(const TableOptions& options) {
+  check_options(options);
+  const TableOptions plain;
+  const char* other = options.staleness != plain.staleness               ? "staleness"
+                      : options.cache_bytes != plain.cache_bytes         ? "cache_bytes"
+                      : options.read_own_writes != plain.read_own_writes ? "read_own_writes"
+                                                                         : nullptr;
+  if (other != nullptr) {
+    refuse_for_session(options.name, other);
+  }
+  SessionTableOptions result = row_options(options);
+  result.copies = options.copies;
+  return result;
+}
+
+void refuse_for_session(const std::string& table, const char* option) {
+  reject(table,
+         std::string(option) +
+             " is for a Table of its own: rows of a session's table are those behind the last step, on every rank; "
+             "leave it out, or make a gradwire::Table",
+         ErrorCode::invalid_argument);
+}
+
 void compare_agreements(const std::string& table, const std::vector<std::string>& texts) {
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     std::istringstream first(texts[0]);

@@ -1,30 +1,17 @@
 // What every table has, whoever counts its updates: all that rows, their optimizer, codecs and files depend on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <string>
 
-#include "gradwire/codec_spec.hpp"
 #include "gradwire/table.hpp"
 
 namespace gradwire::table {
 
-struct RowOptions {
-  std::string name;
-  std::uint64_t rows = 0;
-  std::uint32_t width = 0;
-  RowOptimizer optimizer = RowOptimizer::sgd;
-  float learning_rate = 0;
-  float epsilon = 0;
-  float initial_scale = 0;
-  std::uint64_t seed = 0;
-  CodecSpec codec;
-  CodecSpec gradient_codec;
-};
+/// A Table has one copy of each row.
+using RowOptions = SessionTableOptions;
 
-/// Of the options of either kind of table.
-template <class Options>
-[[nodiscard]] RowOptions row_options(const Options& options) {
+[[nodiscard]] inline RowOptions row_options(const TableOptions& options) {
   return {.name = options.name,
           .rows = options.rows,
           .width = options.width,
@@ -34,7 +21,8 @@ template <class Options>
           .initial_scale = options.initial_scale,
           .seed = options.seed,
           .codec = options.codec,
-          .gradient_codec = options.gradient_codec};
+          .gradient_codec = options.gradient_codec,
+          .copies = 1};
 }
 
 /// Floats that a row takes where it is held, and in files: its values, and the sums of Adagrad.

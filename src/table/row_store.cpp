@@ -5,24 +5,11 @@
 #include <vector>
 
 namespace gradwire::table {
-namespace {
-
-Shard::Settings shard_settings(const RowOptions& options) noexcept {
-  return {.width = options.width,
-          .optimizer = options.optimizer,
-          .learning_rate = options.learning_rate,
-          .epsilon = options.epsilon,
-          .initial_scale = options.initial_scale,
-          .seed = options.seed};
-}
-
-}  // namespace
-
 RowStore::RowStore(RowOptions options)
     : options_(std::move(options)),
       codec_(options_.codec, options_.width),
       gradient_codec_(options_.gradient_codec, options_.width),
-      shard_(shard_settings(options_)) {}
+      shard_(options_) {}
 
 void RowStore::enter(ReplicaRing ring, int rank) {
   ring_ = std::move(ring);
@@ -40,7 +27,7 @@ std::optional<std::uint64_t> RowStore::first_not_held(std::span<const std::uint6
 }
 
 void RowStore::replace(std::span<const Shard::Row> rows) {
-  Shard shard(shard_settings(options_));
+  Shard shard(options_);
   shard.continue_after(shard_.sequence());
   for (const Shard::Row& row : rows) {
     shard.restore(row);

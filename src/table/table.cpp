@@ -65,7 +65,8 @@ Table::State::State(std::shared_ptr<Transport> transport, TableOptions o) : opti
   try {
     table::check_options(options);
     if (options.copies > 1) {
-      throw Error(ErrorCode::unsupported, "table \"" + options.name + "\": copies = " + std::to_string(options.copies) +
+      throw Error(ErrorCode::unsupported, "table \"" + options.name +
+                                              "\": copies = " + std::to_string(std::uint32_t{options.copies}) +
                                               ": a Table ends with any of its ranks, so that copies would serve "
                                               "nobody; use Session::add_table for rows that survive the end of ranks");
     }

@@ -15,37 +15,22 @@ namespace {
 
 using table::Shard;
 
-TableOptions checked(TableOptions options) {
-  table::check_options(options);
-  const TableOptions plain;
-  const char* other = options.staleness != plain.staleness               ? "staleness"
-                      : options.cache_bytes != plain.cache_bytes         ? "cache_bytes"
-                      : options.read_own_writes != plain.read_own_writes ? "read_own_writes"
-                                                                         : nullptr;
-  if (other != nullptr) {
-    throw Error(ErrorCode::invalid_argument,
-                "table \"" + options.name + "\": " + other +
-                    " is for a Table of its own: rows of a session's table are those behind the last step, on every "
-                    "rank; leave it out, or make a gradwire::Table");
-  }
+SessionTableOptions checked(SessionTableOptions options) {
+  table::check_rows(options);
   return options;
 }
 
 }  // namespace
 
-ReplicatedTable::ReplicatedTable(const TableOptions& options)
-    : ReplicatedTable(table::row_options(checked(options)), options.copies) {}
-
-ReplicatedTable::ReplicatedTable(table::RowOptions options, std::uint32_t copies)
-    : store_(std::move(options)),
+ReplicatedTable::ReplicatedTable(SessionTableOptions options)
+    : store_(checked(std::move(options))),
       state_codec_("exact",
-                   static_cast<std::uint32_t>(table::row_floats(store_.options().optimizer, store_.options().width))),
-      copies_(copies) {}
+                   static_cast<std::uint32_t>(table::row_floats(store_.options().optimizer, store_.options().width))) {}
 
 void ReplicatedTable::enter(const TableWorld& world, int rank) {
   world_ = world;
   rank_ = rank;
-  store_.enter(table::ReplicaRing(world.members, world.nodes, copies_), rank);
+  store_.enter(table::ReplicaRing(world.members, world.nodes, options().copies), rank);
   staged_ = {};
   forget_pushes();
 }
@@ -120,7 +105,7 @@ ReplicatedTable::RowsByRank ReplicatedTable::rows_to_move(const TableWorld& from
     left.push_back(here);
     now.push_back(here ? static_cast<int>(at - world_.members.begin()) : -1);
   }
-  const table::ReplicaRing before(from.members, from.nodes, copies_);
+  const table::ReplicaRing before(from.members, from.nodes, options().copies);
   if (const double lost = before.lost(left); lost > 0) {
     throw Error(ErrorCode::too_few,
                 "table \"" + options().name + "\": " + format_number(100 * lost, 2) + "% of its rows are gone: all " +

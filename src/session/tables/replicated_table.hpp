@@ -28,14 +28,11 @@ struct TableWorld {
 
 class ReplicatedTable {
  public:
-  /// Error(invalid_argument) for options that make no sense, or that are for a Table alone. `copies` is above 0.
-  explicit ReplicatedTable(const TableOptions& options);
-  /// `options` have been checked.
-  ReplicatedTable(table::RowOptions options, std::uint32_t copies);
+  /// Error(invalid_argument) for options that make no sense. `copies` is above 0.
+  explicit ReplicatedTable(SessionTableOptions options);
 
-  [[nodiscard]] const table::RowOptions& options() const noexcept { return store_.options(); }
-  /// As asked for; a small world has fewer.
-  [[nodiscard]] std::uint32_t copies() const noexcept { return copies_; }
+  /// A small world has fewer copies than they say.
+  [[nodiscard]] const SessionTableOptions& options() const noexcept { return store_.options(); }
   [[nodiscard]] std::string said(const char* call) const { return store_.said(call); }
   [[nodiscard]] TableStatistics statistics() const { return store_.statistics(counts_); }
   [[nodiscard]] TableStatistics& counts() noexcept { return counts_; }
@@ -99,7 +96,6 @@ class ReplicatedTable {
 
   table::RowStore store_;
   table::RowCodec state_codec_;  // of rows with their optimizer state: as they are
-  std::uint32_t copies_;
   TableWorld world_;
   int rank_ = 0;
   StepPushes pushes_;

@@ -8,12 +8,13 @@
 #include "base/elapsed.hpp"
 #include "observe/record.hpp"
 #include "session/session_state.hpp"
+#include "table/options.hpp"
 
 namespace gradwire {
 
 using session::TableWorld;
 
-std::uint32_t session::Engine::add_table(TableOptions asked) {
+std::uint32_t session::Engine::add_table(SessionTableOptions asked) {
   if (runner->device() != nullptr) {
     throw Error(ErrorCode::unsupported,
                 "add_table: tables lie in host memory, and this session works over a device's; "
@@ -93,9 +94,13 @@ void session::Engine::exchange_pushes() {
   on_wire([&] { tables.exchange_pushes(runner->peers(), options.reduction, weight); });
 }
 
-TableId Session::add_table(const TableOptions& options) {
+TableId Session::add_table(const SessionTableOptions& options) {
   session::Engine& engine = state_->engine();
   return static_cast<TableId>(engine.checked([&] { return engine.add_table(options); }));
+}
+
+TableId Session::add_table_as_before(const TableOptions& options) {
+  return add_table(state_->engine().checked([&] { return table::session_options_of(options); }));
 }
 
 bool Session::pull(TableId table, std::span<const std::uint64_t> ids, std::span<float> rows) {

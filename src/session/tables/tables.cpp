@@ -41,7 +41,7 @@ std::vector<std::uint32_t> take_numbers(wire::ByteReader& in) {
 
 }  // namespace
 
-std::uint32_t Tables::add(const TableOptions& options) {
+std::uint32_t Tables::add(const SessionTableOptions& options) {
   for (const ReplicatedTable& other : tables_) {
     if (other.options().name == options.name) {
       throw Error(ErrorCode::invalid_argument,
@@ -64,12 +64,12 @@ ReplicatedTable& Tables::at(std::uint32_t number, const char* call) {
 std::vector<std::string> Tables::describe() const {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
-    const table::RowOptions& options = tables_[i].options();
+    const SessionTableOptions& options = tables_[i].options();
     const std::string table = "table " + std::to_string(i);
     lines.push_back(table + ": \"" + options.name + "\"");
     // The two lines about reads stand in fingerprints of before; every session's table has the same.
     std::istringstream text(table::row_lines(options) + table::read_lines(0, true) +
-                            "copies = " + std::to_string(tables_[i].copies()) + "\n");
+                            "copies = " + std::to_string(options.copies) + "\n");
     for (std::string line; std::getline(text, line);) {
       const std::size_t equals = line.find(" = ");
       lines.push_back(table + " \"" + options.name + "\", " + line.substr(0, equals) + ": " + line.substr(equals + 3));
@@ -81,8 +81,8 @@ std::vector<std::string> Tables::describe() const {
 std::string Tables::explain() const {
   std::string text;
   for (const ReplicatedTable& table : tables_) {
-    const table::RowOptions& options = table.options();
-    const std::size_t copies = std::min<std::size_t>(table.copies(), std::max<std::size_t>(1, world_.members.size()));
+    const SessionTableOptions& options = table.options();
+    const std::size_t copies = std::min<std::size_t>(options.copies, std::max<std::size_t>(1, world_.members.size()));
     const std::uint64_t row = table::row_floats(options.optimizer, options.width) * sizeof(float);
     text += "table \"" + options.name + "\": " + std::to_string(options.rows) + " rows of " +
             std::to_string(options.width) + " f32, on " + std::to_string(copies) + (copies == 1 ? " rank" : " ranks") +
@@ -304,7 +304,7 @@ void Tables::install() {
 std::vector<table::SavedTable> Tables::heads() const {
   std::vector<table::SavedTable> heads;
   for (const ReplicatedTable& table : tables_) {
-    const table::RowOptions& options = table.options();
+    const SessionTableOptions& options = table.options();
     heads.push_back(
         {.name = options.name, .rows = options.rows, .width = options.width, .optimizer = options.optimizer});
   }
@@ -324,7 +324,7 @@ std::vector<table::SavedTable> Tables::save() {
 
 Tables::Loading::Loading(const Tables& to) : world_(to.world_) {
   for (const ReplicatedTable& table : to.tables_) {
-    tables_.emplace_back(table.options(), table.copies());
+    tables_.emplace_back(table.options());
     tables_.back().enter(to.world_, to.rank_);
   }
 }
@@ -334,7 +334,7 @@ bool Tables::Loading::wants(std::size_t number, const table::SavedTable& table) 
   if (number >= tables_.size() || table.layout != layout_) {
     return false;  // whoever reads the files says why
   }
-  const table::RowOptions& options = tables_[number].options();
+  const SessionTableOptions& options = tables_[number].options();
   return table.rows == options.rows && table.width == options.width && table.optimizer == options.optimizer;
 }
 

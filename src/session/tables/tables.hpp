@@ -21,7 +21,7 @@ class Tables {
  public:
   [[nodiscard]] bool empty() const noexcept { return tables_.empty(); }
   /// Its number. See ReplicatedTable. Error(invalid_argument) for a name that another one has.
-  std::uint32_t add(const TableOptions& options);
+  std::uint32_t add(const SessionTableOptions& options);
   /// Error(invalid_argument) where there is none of that number; `call` is for its message.
   [[nodiscard]] ReplicatedTable& at(std::uint32_t number, const char* call);
   /// Lines of plan::Plan::tables.
