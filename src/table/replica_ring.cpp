@@ -63,6 +63,14 @@ ReplicaRing::ReplicaRing(std::span<const std::uint32_t> keys, std::span<const st
   }
 }
 
+bool ReplicaRing::is_holder(std::uint64_t id, int rank) const noexcept {
+  if (copies_ == 1) {
+    return first_holder(id) == rank;
+  }
+  const std::span<const int> all = holders(id);
+  return std::ranges::find(all, rank) != all.end();
+}
+
 double ReplicaRing::lost(const std::vector<bool>& left) const {
   std::size_t gone = 0;
   for (std::size_t place = 0; place < ring_.places(); ++place) {

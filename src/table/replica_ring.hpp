@@ -25,6 +25,9 @@ class ReplicaRing {
   [[nodiscard]] std::size_t copies() const noexcept { return copies_; }
   /// Different ranks; the first one first.
   [[nodiscard]] std::span<const int> holders(std::uint64_t id) const noexcept { return at(ring_.place_of(id)); }
+  /// The first of them.
+  [[nodiscard]] int first_holder(std::uint64_t id) const noexcept { return ring_.owner(id); }
+  [[nodiscard]] bool is_holder(std::uint64_t id, int rank) const noexcept;
   /// The part of the ring, 0 to 1, of which no holder is left.
   [[nodiscard]] double lost(const std::vector<bool>& left) const;
 

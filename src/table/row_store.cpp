@@ -16,11 +16,6 @@ void RowStore::enter(ReplicaRing ring, int rank) {
   rank_ = rank;
 }
 
-bool RowStore::holds(std::uint64_t id) const noexcept {
-  const std::span<const int> holders = ring_.holders(id);
-  return std::ranges::find(holders, rank_) != holders.end();
-}
-
 std::optional<std::uint64_t> RowStore::first_not_held(std::span<const std::uint64_t> ids) const noexcept {
   const auto at = std::ranges::find_if(ids, [this](std::uint64_t id) { return !holds(id); });
   return at == ids.end() ? std::nullopt : std::optional(*at);

@@ -31,10 +31,10 @@ class RowStore {
   void enter(ReplicaRing ring, int rank);
   [[nodiscard]] const ReplicaRing& ring() const noexcept { return ring_; }
   /// The first holder of the row, which others ask for it.
-  [[nodiscard]] int owner(std::uint64_t id) const noexcept { return ring_.holders(id).front(); }
+  [[nodiscard]] int owner(std::uint64_t id) const noexcept { return ring_.first_holder(id); }
   [[nodiscard]] bool owns(std::uint64_t id) const noexcept { return owner(id) == rank_; }
   /// Whether this rank has a copy of the row.
-  [[nodiscard]] bool holds(std::uint64_t id) const noexcept;
+  [[nodiscard]] bool holds(std::uint64_t id) const noexcept { return ring_.is_holder(id, rank_); }
   /// The first of these rows of which this rank has no copy.
   [[nodiscard]] std::optional<std::uint64_t> first_not_held(std::span<const std::uint64_t> ids) const noexcept;
 

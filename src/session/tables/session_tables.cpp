@@ -53,7 +53,7 @@ void session::Engine::enter_tables() {
 
 void session::Engine::check_pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
   checked([&] {
-    tables.at(table, "pull").check("pull", ids, rows.size());
+    tables.check_pull(table, ids, rows.size());
     progress.require_communication("pull");
     const std::lock_guard lock(progress.state);
     throw_if_failed();
@@ -71,7 +71,6 @@ void session::Engine::pull(std::uint32_t table, std::span<const std::uint64_t> i
     make_plan();
   }
   on_wire([&] { tables.pull(runner->peers(), table, ids, rows); });
-  tables.at(table, "pull").counts().wait_seconds += seconds_since(begin);
   const std::lock_guard lock(progress.state);
   parts.waited(seconds_since(begin));
 }
@@ -116,7 +115,7 @@ void Session::push(TableId table, std::span<const std::uint64_t> ids, std::span<
 }
 
 TableStatistics Session::table_statistics(TableId table) const {
-  return state_->engine().tables.at(static_cast<std::uint32_t>(table), "table_statistics").statistics();
+  return state_->engine().tables.statistics(static_cast<std::uint32_t>(table));
 }
 
 }  // namespace gradwire

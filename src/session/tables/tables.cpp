@@ -1,8 +1,10 @@
 #include "session/tables/tables.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <sstream>
 
+#include "base/elapsed.hpp"
 #include "base/units.hpp"
 #include "plan/hash.hpp"
 #include "session/agreements.hpp"
@@ -53,12 +55,12 @@ std::uint32_t Tables::add(const SessionTableOptions& options) {
   return static_cast<std::uint32_t>(tables_.size() - 1);
 }
 
-ReplicatedTable& Tables::at(std::uint32_t number, const char* call) {
+std::uint32_t Tables::known(std::uint32_t number, const char* call) const {
   if (number >= tables_.size()) {
     throw Error(ErrorCode::invalid_argument, std::string(call) + ": there is no table " + std::to_string(number) +
                                                  "; use what add_table() of this session returned");
   }
-  return tables_[number];
+  return number;
 }
 
 std::vector<std::string> Tables::describe() const {
@@ -128,10 +130,19 @@ void Tables::agree(exchange::Peers& peers) {
   agreed_ = true;
 }
 
+TableStatistics Tables::statistics(std::uint32_t number) const {
+  return tables_[known(number, "table_statistics")].statistics();
+}
+
+void Tables::check_pull(std::uint32_t number, std::span<const std::uint64_t> ids, std::size_t elements) const {
+  tables_[known(number, "pull")].check("pull", ids, elements);
+}
+
 void Tables::pull(exchange::Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids,
                   std::span<float> rows) {
+  const auto begin = std::chrono::steady_clock::now();
   agree(peers);
-  ReplicatedTable& table = tables_[number];
+  ReplicatedTable& table = tables_[known(number, "pull")];
   const std::string what = table.said("pull");
   ReplicatedTable::Pull pull = table.begin_pull(ids);
   const std::size_t world = world_.members.size();
@@ -154,6 +165,7 @@ void Tables::pull(exchange::Peers& peers, std::uint32_t number, std::span<const 
     table.take(pull, rank, messages[rank]);
   }
   table.give(pull, rows);
+  table.counts().wait_seconds += seconds_since(begin);
   in_use_ = true;
 }
 
@@ -211,7 +223,7 @@ void Tables::count() {
 }
 
 void Tables::push(std::uint32_t number, std::span<const std::uint64_t> ids, std::span<const float> gradients) {
-  at(number, "push").push(ids, gradients);
+  tables_[known(number, "push")].push(ids, gradients);
   in_use_ = true;
 }
 
@@ -284,7 +296,7 @@ void Tables::move(exchange::Peers& peers, bool holds) {
       wire::ByteReader in(messages[rank], "rows of tables from rank " + std::to_string(rank));
       more = in.number<std::uint8_t>() != 0 || more;
       while (in.left() > 0) {
-        at(static_cast<std::uint32_t>(in.varint()), "moving rows").stage_rows(in);
+        tables_[known(static_cast<std::uint32_t>(in.varint()), "moving rows")].stage_rows(in);
       }
     }
   }
