@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -154,11 +155,17 @@ class Session {
   // Calls come from the thread that makes steps.
 
   /// Registers a table; same options and order on every rank, before the first step and share(). Rows are on `copies`
-  /// ranks each. Error(invalid_argument) for options that make no sense or are for a Table alone: staleness,
-  /// cache_bytes, read_own_writes; `timeout` and `threading` are the session's. Error(unsupported) over device memory,
-  /// and for codecs other than exact, bf16 and int8. Options that differ are Error(mismatch) on every rank in the first
-  /// pull() or step, which names rank and option.
-  TableId add_table(const TableOptions& options);
+  /// ranks each. Error(invalid_argument) for options that make no sense. Error(unsupported) over device memory, and for
+  /// codecs other than exact, bf16 and int8. Options that differ are Error(mismatch) on every rank in the first pull()
+  /// or step, which names rank and option.
+  TableId add_table(const SessionTableOptions& options);
+  /// The old way. Error(invalid_argument) for what is for a Table alone: staleness, cache_bytes, read_own_writes;
+  /// `timeout` and `threading` say nothing here. (A template, so that braces mean SessionTableOptions.)
+  template <std::same_as<TableOptions> Options>
+  [[deprecated("use SessionTableOptions, in which nothing can be asked for that a session's table has not")]] TableId
+  add_table(const Options& options) {
+    return add_table_as_before(options);
+  }
   /// Copies row ids[i] to rows[i * width]: what all pushes of steps that counted have made of it. Any order,
   /// duplicates, none. On every rank, between steps, for the same table; blocks. False, over Processes alone: the world
   /// has changed, `rows` say nothing, and the step begins anew, its other pulls too. Error(invalid_argument), which
@@ -275,6 +282,7 @@ class Session {
  private:
   friend struct session::Access;
   struct State;
+  TableId add_table_as_before(const TableOptions& options);
   explicit Session(std::unique_ptr<State> state);
   [[nodiscard]] bool waits_to_be_rank(const char* call) const;
   std::optional<std::uint64_t> restore_in_world(const std::filesystem::path& directory,

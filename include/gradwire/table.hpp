@@ -26,8 +26,25 @@ namespace gradwire {
 class Policy;
 
 namespace table {
+
 class Shard;
-}
+
+/// What TableOptions::copies was as long as one struct served tables of both kinds. Setting it warns.
+class DeprecatedCopies {
+ public:
+  constexpr DeprecatedCopies() noexcept = default;
+  // NOLINTBEGIN(google-explicit-constructor): it was a number
+  [[deprecated("copies are for SessionTableOptions: a Table has one copy of each row")]] constexpr DeprecatedCopies(
+      std::uint32_t copies) noexcept
+      : copies_(copies) {}
+  constexpr operator std::uint32_t() const noexcept { return copies_; }
+  // NOLINTEND(google-explicit-constructor)
+
+ private:
+  std::uint32_t copies_ = 0;
+};
+
+}  // namespace table
 
 /// What an owner does with a gradient g of a row v.
 enum class RowOptimizer : std::uint8_t {
@@ -35,7 +52,24 @@ enum class RowOptimizer : std::uint8_t {
   adagrad,  // a += g^2, v -= rate g / (sqrt(a) + epsilon), by element (Duchi et al., JMLR 2011)
 };
 
-/// The same on every rank, but for cache_bytes, timeout and threading.
+/// Of a table that belongs to a session (Session::add_table): its rows count with the session's steps. The same on
+/// every rank. Members that TableOptions has as well mean the same there.
+struct SessionTableOptions {
+  std::string name = "table";
+  std::uint64_t rows = 0;
+  std::uint32_t width = 0;
+  RowOptimizer optimizer = RowOptimizer::sgd;
+  float learning_rate = 0.01F;
+  float epsilon = 1e-10F;
+  float initial_scale = 0;
+  std::uint64_t seed = 0;
+  CodecSpec codec = CodecSpec::exact();
+  CodecSpec gradient_codec = CodecSpec::exact();
+  /// Of each row, on as many ranks, so that rows survive the end of ranks. 0: 2 in a session over Processes, else 1.
+  std::uint32_t copies = 0;
+};
+
+/// Of a Table. The same on every rank, but for cache_bytes, timeout and threading.
 struct TableOptions {
   /// A rank never waits for others' clocks, and never uses a cached row without asking its owner.
   static constexpr std::uint64_t kUnbounded = ~std::uint64_t{0};
@@ -56,10 +90,8 @@ struct TableOptions {
   /// A rank sees its own pushes in its next pull. False: a cached row serves until it is older than `staleness`, though
   /// this rank pushed to it since: rows that every step uses then travel once in staleness + 1 steps.
   bool read_own_writes = true;
-  std::uint64_t cache_bytes = 0;  // of other ranks' rows kept here, the least recently used leave first; 0: none
-  /// Of each row, on as many ranks, so that rows survive the end of ranks. Of a table that belongs to a session
-  /// (Session::add_table). 0: 2 in a session over Processes, else 1. A Table has one.
-  std::uint32_t copies = 0;
+  std::uint64_t cache_bytes = 0;        // of other ranks' rows kept here, the least recently used leave first; 0: none
+  table::DeprecatedCopies copies = {};  // goes away: SessionTableOptions::copies
 
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; above 0, ten years at most
   Threading threading = Threading::background;
@@ -71,6 +103,10 @@ struct TableOptions {
 /// Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16 or int8, codec
 /// "auto", warmup, error feedback, decay.
 [[nodiscard]] TableOptions table_options(const Policy& policy, std::string_view tensor_name, TableOptions base = {});
+
+/// The same for a table of a session; the rule must have staleness 0, else Error(invalid_argument).
+[[nodiscard]] SessionTableOptions session_table_options(const Policy& policy, std::string_view tensor_name,
+                                                        SessionTableOptions base = {});
 
 /// Since the table was made, on this rank. Rows are counted after duplicates were merged.
 struct TableStatistics {
@@ -116,8 +152,8 @@ class Table {
  public:
   /// Collective. `transport` belongs to the table alone from here on. Error(mismatch) where options differ between
   /// ranks. A rank that cannot make its part throws its reason, and all others throw Error(aborted) that quotes it:
-  /// Error(invalid_argument) for options that make no sense, Error(unsupported) for `copies` above 1 and for codecs
-  /// other than exact, bf16 and int8, Error(out_of_memory) for more cache_bytes than this machine has.
+  /// Error(invalid_argument) for options that make no sense, Error(unsupported) for codecs other than exact, bf16 and
+  /// int8, Error(out_of_memory) for more cache_bytes than this machine has.
   Table(std::shared_ptr<Transport> transport, TableOptions options);
   Table(Table&&) noexcept;
   Table& operator=(Table&&) noexcept;

@@ -1,5 +1,6 @@
 // gradwire/tables.h: tables of a session.
 #include "api/c_api.hpp"
+#include "table/options.hpp"
 
 using gradwire::TableId;
 using gradwire::api::guard;
@@ -24,7 +25,8 @@ gradwire_status gradwire_session_add_table(gradwire_session* session, const grad
   const char* function = __func__;
   return guard([&] {
     gradwire::Session& of = session_of(session, function);
-    const gradwire::TableOptions wanted = gradwire::api::table_options_of(options, policy, function);
+    const gradwire::SessionTableOptions wanted =
+        gradwire::table::session_options_of(gradwire::api::table_options_of(options, policy, function));
     session->table_widths.reserve(session->table_widths.size() + 1);  // so that nothing throws once it is added
     const auto number = static_cast<std::uint32_t>(of.add_table(wanted));
     session->table_widths.push_back(wanted.width);

@@ -51,7 +51,10 @@ TableOptions table_options_of(const gradwire_table_options* given, const gradwir
   options.read_own_writes = switch_of(known.read_own_writes, function, "read_own_writes").value_or(true);
   options.cache_bytes = known.cache_bytes;
   options.timeout = timeout_of(known.timeout_ms, function);
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // C has one struct for tables of both kinds
   options.copies = known.copies;
+#pragma GCC diagnostic pop
   if (known.reserved != 0) {
     throw Error(ErrorCode::unsupported, std::string(function) + ": reserved is not 0");
   }

@@ -44,7 +44,7 @@ struct EngineSettings {
   bool undoable = false;
   /// Who the ranks are, by numbers that outlive this world; none of the world: nobody yet. Unset: 0, 1, and so on.
   std::optional<std::vector<std::uint32_t>> members = {};
-  int copies_of_rows = 1;  // of tables, where TableOptions::copies leaves it open
+  int copies_of_rows = 1;  // of tables, where SessionTableOptions::copies leaves it open
 };
 
 struct Engine final : private Progress::Work {
@@ -150,7 +150,7 @@ struct Engine final : private Progress::Work {
   void set_loss_scale(double scale);
   void reserve();
   [[nodiscard]] LinkEstimate link();
-  std::uint32_t add_table(TableOptions asked);
+  std::uint32_t add_table(SessionTableOptions asked);
   /// Behind check_pull(), which throws what is no reason to give up.
   void pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
   void check_pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);

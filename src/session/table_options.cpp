@@ -6,14 +6,15 @@
 #include "gradwire/table.hpp"
 #include "policy/rule.hpp"
 #include "policy/sync.hpp"
+#include "table/options.hpp"
 #include "table/row_codec.hpp"
 
 namespace gradwire {
 namespace {
 
-std::uint64_t elements_of(const TableOptions& options) noexcept {
+std::uint64_t elements_of(std::uint64_t rows, std::uint32_t width) noexcept {
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
-  return options.width != 0 && options.rows > kMost / options.width ? kMost : options.rows * options.width;
+  return width != 0 && rows > kMost / width ? kMost : rows * width;
 }
 
 /// What is wrong with a rule for a table; empty where nothing is.
@@ -33,10 +34,13 @@ std::string problem_of(const TensorPolicy& rule) {
   return policy::problem_of(rule.sync);
 }
 
-}  // namespace
-
-TableOptions table_options(const Policy& policy, std::string_view tensor_name, TableOptions base) {
-  const TensorInfo tensor{.name = std::string(tensor_name), .count = elements_of(base), .dtype = DType::f32, .ndim = 2};
+/// Sets the codecs of `options` as the rule for this tensor says, and returns the rule's staleness.
+template <class Options>
+std::uint64_t follow_rule(const Policy& policy, std::string_view tensor_name, Options& options) {
+  const TensorInfo tensor{.name = std::string(tensor_name),
+                          .count = elements_of(options.rows, options.width),
+                          .dtype = DType::f32,
+                          .ndim = 2};
   const std::vector<policy::RuleMatcher> matchers = policy::compile_rules(policy);
   std::size_t first = 0;
   while (first < matchers.size() && !matchers[first].matches(tensor)) {
@@ -57,14 +61,28 @@ TableOptions table_options(const Policy& policy, std::string_view tensor_name, T
   if (const std::string problem = problem_of(rule); !problem.empty()) {
     fail(place + ": " + problem, ErrorCode::unsupported);
   }
-  base.gradient_codec = rule.codec;
-  base.codec = rule.second_hop.value_or(rule.codec);
-  base.staleness = rule.sync.staleness;
+  options.gradient_codec = rule.codec;
+  options.codec = rule.second_hop.value_or(rule.codec);
   try {
-    static_cast<void>(table::RowCodec(base.gradient_codec, 1));
-    static_cast<void>(table::RowCodec(base.codec, 1));
+    static_cast<void>(table::RowCodec(options.gradient_codec, 1));
+    static_cast<void>(table::RowCodec(options.codec, 1));
   } catch (const Error& error) {
     fail(place + ": " + error.what(), error.code());
+  }
+  return rule.sync.staleness;
+}
+
+}  // namespace
+
+TableOptions table_options(const Policy& policy, std::string_view tensor_name, TableOptions base) {
+  base.staleness = follow_rule(policy, tensor_name, base);
+  return base;
+}
+
+SessionTableOptions session_table_options(const Policy& policy, std::string_view tensor_name,
+                                          SessionTableOptions base) {
+  if (follow_rule(policy, tensor_name, base) != 0) {
+    table::refuse_for_session(base.name, "staleness");
   }
   return base;
 }

@@ -40,18 +40,31 @@ MergedIds merge_ids(std::span<const std::uint64_t> ids, std::uint64_t rows, cons
   return merged;
 }
 
+void check_elements(const std::string& call, std::size_t ids, std::size_t elements, std::uint32_t width) {
+  if (elements != ids * width) {
+    throw Error(ErrorCode::invalid_argument, call + ": " + std::to_string(ids) + " ids of width " +
+                                                 std::to_string(width) + " need " + std::to_string(ids * width) +
+                                                 " elements, not " + std::to_string(elements));
+  }
+}
+
 std::vector<float> add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width) {
   if (merged.as_given()) {
     return {rows.begin(), rows.end()};
   }
   std::vector<float> sums(merged.ids.size() * width);
-  for (std::size_t i = 0; i < merged.place.size(); ++i) {
-    float* sum = sums.data() + std::size_t{merged.place[i]} * width;
+  add_rows(merged, rows, width, sums);
+  return sums;
+}
+
+void add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width, std::span<float> sums) {
+  const std::size_t count = merged.as_given() ? merged.ids.size() : merged.place.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    float* sum = sums.data() + merged.place_of(i) * width;
     for (std::uint32_t j = 0; j < width; ++j) {
       sum[j] += rows[i * width + j];
     }
   }
-  return sums;
 }
 
 std::vector<float> last_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width) {
@@ -64,6 +77,12 @@ std::vector<float> last_rows(const MergedIds& merged, std::span<const float> row
                 last.begin() + static_cast<std::ptrdiff_t>(std::size_t{merged.place[i]} * width));
   }
   return last;
+}
+
+void spread_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width, std::span<float> out) {
+  for (std::size_t i = 0; i < out.size() / width; ++i) {
+    std::copy_n(rows.data() + merged.place_of(i) * width, width, out.data() + i * width);
+  }
 }
 
 }  // namespace gradwire::table

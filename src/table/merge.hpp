@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace gradwire::table {
@@ -18,9 +19,15 @@ struct MergedIds {
 
 /// Error(invalid_argument) that names `call` and the first id that is not below `rows`.
 [[nodiscard]] MergedIds merge_ids(std::span<const std::uint64_t> ids, std::uint64_t rows, const char* call);
+/// Error(invalid_argument) that names `call` unless there are `width` elements for each of `ids` ids.
+void check_elements(const std::string& call, std::size_t ids, std::size_t elements, std::uint32_t width);
 /// One row for each merged id: the sum of its rows, in the order given.
 [[nodiscard]] std::vector<float> add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width);
+/// The same, on top of what `sums` holds.
+void add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width, std::span<float> sums);
 /// One row for each merged id: the last of its rows.
 [[nodiscard]] std::vector<float> last_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width);
+/// Row i of `out` is that of the caller's id i; `rows` has one for each merged id.
+void spread_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width, std::span<float> out);
 
 }  // namespace gradwire::table

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "table/id_codec.hpp"
+#include "table/row_block.hpp"
 #include "wire/crc32c.hpp"
 
 namespace gradwire::table {
@@ -106,13 +108,11 @@ Message encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const 
   Message message;
   message.head.kind = kind;
   message.head.count = ids.size();
-  message.payload.reserve(ids.size() * (codec.row_bytes() + 2));
-  encode_ids(ids, message.payload);
-  std::size_t at = message.payload.size();
-  message.payload.resize(at + ids.size() * codec.row_bytes());
-  for (std::size_t i = 0; i < ids.size(); ++i, at += codec.row_bytes()) {
-    codec.encode(values + i * width, message.payload.data() + at);
-    if (!codec.finite(message.payload.data() + at)) {
+  put_rows(
+      ids, codec, [&](std::size_t i) { return values + i * width; }, message.payload);
+  const std::byte* row = message.payload.data() + message.payload.size() - ids.size() * codec.row_bytes();
+  for (std::size_t i = 0; i < ids.size(); ++i, row += codec.row_bytes()) {
+    if (!codec.finite(row)) {
       throw Error(ErrorCode::invalid_argument, "the row for id " + std::to_string(ids[i]) + " is too large for " +
                                                    codec.name() +
                                                    ", which makes Inf of it; nothing was sent: leave this step out, "
@@ -124,12 +124,12 @@ Message encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const 
 
 Rows decode_rows(const Message& message, std::uint64_t rows, std::uint32_t width, const RowCodec& codec, int peer) {
   wire::ByteReader in(message.payload, source(peer));
-  Rows result{.ids = decode_ids(in, message.head.count, rows), .values = {}};
-  const std::span<const std::byte> bytes = in.take(result.ids.size() * codec.row_bytes());
+  RowBlock block = take_rows(in, message.head.count, rows, codec);
   in.expect_end();
+  Rows result{.ids = std::move(block.ids), .values = {}};
   result.values.resize(result.ids.size() * width);
   for (std::size_t i = 0; i < result.ids.size(); ++i) {
-    codec.decode(bytes.data() + i * codec.row_bytes(), result.values.data() + i * width);
+    codec.decode(block.rows.data() + i * codec.row_bytes(), result.values.data() + i * width);
   }
   return result;
 }

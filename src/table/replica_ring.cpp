@@ -40,6 +40,12 @@ bool spread_evenly(std::span<const std::uint32_t> nodes) {
 
 }  // namespace
 
+ReplicaRing::ReplicaRing(int ranks) : ring_(ranks), copies_(1) {
+  for (std::size_t place = 0; place < ring_.places(); ++place) {
+    holders_.push_back(ring_.rank_at(place));
+  }
+}
+
 ReplicaRing::ReplicaRing(std::span<const std::uint32_t> keys, std::span<const std::uint32_t> nodes,
                          std::uint32_t copies)
     : ring_(keys), copies_(std::min<std::size_t>(copies, keys.size())) {
@@ -55,6 +61,14 @@ ReplicaRing::ReplicaRing(std::span<const std::uint32_t> keys, std::span<const st
     }
     holders_.insert(holders_.end(), chosen.begin(), chosen.begin() + static_cast<std::ptrdiff_t>(copies_));
   }
+}
+
+bool ReplicaRing::is_holder(std::uint64_t id, int rank) const noexcept {
+  if (copies_ == 1) {
+    return first_holder(id) == rank;
+  }
+  const std::span<const int> all = holders(id);
+  return std::ranges::find(all, rank) != all.end();
 }
 
 double ReplicaRing::lost(const std::vector<bool>& left) const {

@@ -15,6 +15,8 @@ class ReplicaRing {
  public:
   /// Of no rank; nothing may be asked of it.
   ReplicaRing() : ReplicaRing({}, {}, 0) {}
+  /// One copy of each row, by the ranks' numbers.
+  explicit ReplicaRing(int ranks);
   /// `keys`: of the ranks, ascending, see HashRing. `nodes`: of each rank, or empty where all share one; copies go to
   /// different nodes as far as there are any, but where one node has more than two thirds of the ranks. Of each row
   /// there are `copies`, or as many as there are ranks.
@@ -23,6 +25,9 @@ class ReplicaRing {
   [[nodiscard]] std::size_t copies() const noexcept { return copies_; }
   /// Different ranks; the first one first.
   [[nodiscard]] std::span<const int> holders(std::uint64_t id) const noexcept { return at(ring_.place_of(id)); }
+  /// The first of them.
+  [[nodiscard]] int first_holder(std::uint64_t id) const noexcept { return ring_.owner(id); }
+  [[nodiscard]] bool is_holder(std::uint64_t id, int rank) const noexcept;
   /// The part of the ring, 0 to 1, of which no holder is left.
   [[nodiscard]] double lost(const std::vector<bool>& left) const;
 

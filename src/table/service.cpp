@@ -24,13 +24,12 @@ Service::Service(int rank, int world_size, const TableOptions& options)
     : rank_(rank),
       world_size_(world_size),
       options_(options),
-      ring_(world_size),
-      codec_(options.codec, options.width),
-      gradient_codec_(options.gradient_codec, options.width),
+      store_(row_options(options)),
       exact_codec_("exact", options.width),
-      shard_(shard_settings(options_)),
       clocks_(world_size),
-      cache_(options.cache_bytes, options.width) {}
+      cache_(options.cache_bytes, options.width) {
+  store_.enter(ReplicaRing(world_size), rank);
+}
 
 void Service::send(int peer, Message message) {
   outgoing_.bytes += bytes_of(message);
@@ -64,7 +63,7 @@ void Service::take(int from, const Message& message) {
     case MessageKind::reply: take_reply(from, message); break;
     case MessageKind::push:
     case MessageKind::assign: {
-      const RowCodec& codec = head.kind == MessageKind::push ? gradient_codec_ : exact_codec_;
+      const RowCodec& codec = head.kind == MessageKind::push ? store_.gradient_codec() : exact_codec_;
       const Rows rows = decode_rows(message, options_.rows, options_.width, codec, from);
       require_own(from, rows.ids);
       write_own(head.kind, from, rows.ids, rows.values.data());
@@ -85,10 +84,8 @@ void Service::take(int from, const Message& message) {
 }
 
 void Service::require_own(int from, std::span<const std::uint64_t> ids) const {
-  for (const std::uint64_t id : ids) {
-    if (ring_.owner(id) != rank_) {
-      throw Error(ErrorCode::corrupt, damaged(from) + ": row " + std::to_string(id) + " is not held here");
-    }
+  if (const auto id = store_.first_not_held(ids)) {
+    throw Error(ErrorCode::corrupt, damaged(from) + ": row " + std::to_string(*id) + " is not held here");
   }
 }
 
@@ -110,7 +107,7 @@ std::shared_ptr<Pull> Service::start_pull(std::vector<std::uint64_t> ids, bool p
   std::map<int, std::vector<std::uint32_t>> places;
   for (std::uint32_t i = 0; i < pull->ids.size(); ++i) {
     const std::uint64_t id = pull->ids[i];
-    const int owner = ring_.owner(id);
+    const int owner = store_.owner(id);
     if (owner == rank_) {
       pull->own.push_back(i);
       continue;
@@ -158,25 +155,20 @@ void Service::serve(int peer, const PullRequest& request) {
   reply.head.kind = MessageKind::reply;
   reply.head.number = request.number;
   reply.head.clock = clocks_.complete();
-  reply.head.sequence = shard_.sequence();
+  reply.head.sequence = store_.shard().sequence();
+  std::vector<std::uint64_t> places;  // in the request
   std::vector<std::uint64_t> changed;
   for (std::size_t i = 0; i < request.ids.size(); ++i) {
-    if (request.known[i] == 0 || shard_.version(request.ids[i]) > request.known[i] - 1) {
-      changed.push_back(i);
+    if (request.known[i] == 0 || store_.shard().version(request.ids[i]) > request.known[i] - 1) {
+      places.push_back(i);
+      changed.push_back(request.ids[i]);
     }
   }
   reply.head.count = changed.size();
   if (changed.size() != request.ids.size()) {
-    encode_ids(changed, reply.payload);
+    encode_ids(places, reply.payload);
   }
-  std::size_t at = reply.payload.size();
-  reply.payload.resize(at + changed.size() * codec_.row_bytes());
-  std::vector<float> row(options_.width);
-  for (const std::uint64_t i : changed) {
-    shard_.read(request.ids[i], row.data());
-    codec_.encode(row.data(), reply.payload.data() + at);
-    at += codec_.row_bytes();
-  }
+  store_.encode(changed, reply.payload);
   send(peer, std::move(reply));
 }
 
@@ -189,6 +181,7 @@ void Service::take_reply(int from, const Message& message) {
   const std::shared_ptr<Pull> pull = at->second;
   const std::vector<std::uint32_t> places = std::move(pull->asked.extract(from).mapped());
   wire::ByteReader in(message.payload, "the answer of rank " + std::to_string(from) + " to a pull");
+  const RowCodec& codec = store_.codec();
   std::vector<bool> changed(places.size(), head.count == places.size());
   if (head.count != places.size()) {
     for (const std::uint64_t i : decode_ids(in, head.count, places.size())) {
@@ -197,7 +190,7 @@ void Service::take_reply(int from, const Message& message) {
   }
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (changed[i]) {
-      codec_.decode(in.take(codec_.row_bytes()).data(), pull->rows.data() + std::size_t{places[i]} * options_.width);
+      codec.decode(in.take(codec.row_bytes()).data(), pull->rows.data() + std::size_t{places[i]} * options_.width);
     }
     keep(*pull, places[i], changed[i], head);
     count_age(*pull, head.clock);
@@ -230,7 +223,7 @@ void Service::read_own(Pull& pull) {
     return;
   }
   for (const std::uint32_t place : pull.own) {
-    shard_.read(pull.ids[place], pull.rows.data() + std::size_t{place} * options_.width);
+    store_.shard().read(pull.ids[place], pull.rows.data() + std::size_t{place} * options_.width);
     count_age(pull, clocks_.complete());
   }
   statistics_.rows_own += pull.own.size();
@@ -296,11 +289,11 @@ void Service::write(MessageKind kind, std::span<const std::uint64_t> ids, const 
   const std::uint32_t width = options_.width;
   std::map<int, std::pair<std::vector<std::uint64_t>, std::vector<float>>> parts;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    auto& [part_ids, part_values] = parts[ring_.owner(ids[i])];
+    auto& [part_ids, part_values] = parts[store_.owner(ids[i])];
     part_ids.push_back(ids[i]);
     part_values.insert(part_values.end(), values + i * width, values + (i + 1) * width);
   }
-  const RowCodec& codec = kind == MessageKind::push ? gradient_codec_ : exact_codec_;
+  const RowCodec& codec = kind == MessageKind::push ? store_.gradient_codec() : exact_codec_;
   std::vector<Envelope> messages;
   for (const auto& [owner, part] : parts) {
     if (owner != rank_) {
@@ -326,7 +319,7 @@ void Service::write_own(MessageKind kind, int from, std::span<const std::uint64_
   const auto write_to = [&](Shard& shard) {
     kind == MessageKind::push ? shard.apply(ids, values) : shard.assign(ids, values);
   };
-  write_to(shard_);
+  write_to(store_.shard());
   for (auto& [number, cut] : cuts_) {
     if (!cut.marked[static_cast<std::size_t>(from)]) {
       write_to(cut.shard);
@@ -358,21 +351,10 @@ void Service::tick() {
   serve_waiting();
 }
 
-void Service::replace(std::span<const Shard::Row> rows) {
-  Shard shard(shard_settings(options_));
-  shard.continue_after(shard_.sequence());
-  for (const Shard::Row& row : rows) {
-    shard.restore(row);
-  }
-  shard_ = std::move(shard);
-}
-
 TableStatistics Service::statistics() const {
-  TableStatistics statistics = statistics_;
+  TableStatistics statistics = store_.statistics(statistics_);
   statistics.mean_age =
       statistics.rows_pulled == 0 ? 0 : static_cast<double>(age_sum_) / static_cast<double>(statistics.rows_pulled);
-  statistics.rows_held = shard_.rows();
-  statistics.rows_nonfinite = shard_.nonfinite_rows();
   statistics.cache_bytes = cache_.bytes();
   return statistics;
 }

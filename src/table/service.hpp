@@ -13,10 +13,10 @@
 
 #include "gradwire/table.hpp"
 #include "table/clocks.hpp"
-#include "table/hash_ring.hpp"
 #include "table/message.hpp"
 #include "table/row_cache.hpp"
 #include "table/row_codec.hpp"
+#include "table/row_store.hpp"
 #include "table/shard.hpp"
 
 namespace gradwire::table {
@@ -51,7 +51,7 @@ class Service {
   /// All that ever went into the outbox.
   [[nodiscard]] const Traffic& outgoing() const noexcept { return outgoing_; }
 
-  [[nodiscard]] int owner(std::uint64_t id) const noexcept { return ring_.owner(id); }
+  [[nodiscard]] int owner(std::uint64_t id) const noexcept { return store_.owner(id); }
   /// `ids` ascending, each once, here and below.
   [[nodiscard]] std::shared_ptr<Pull> start_pull(std::vector<std::uint64_t> ids, bool prefetch);
   /// Whether an answer to a prefetch is to come for any of these.
@@ -76,7 +76,7 @@ class Service {
   [[nodiscard]] std::string missing_in_cut(std::uint64_t number) const;
 
   /// Other rows from here on, all of them this rank's. Caches must be distrusted then.
-  void replace(std::span<const Shard::Row> rows);
+  void replace(std::span<const Shard::Row> rows) { store_.replace(rows); }
   /// Every cached row is compared with its owner's before it is used again.
   void distrust_cache() noexcept { cache_.distrust(); }
   [[nodiscard]] TableStatistics statistics() const;
@@ -113,9 +113,8 @@ class Service {
   int rank_;
   int world_size_;
   const TableOptions& options_;
-  HashRing ring_;
-  RowCodec codec_, gradient_codec_, exact_codec_;
-  Shard shard_;
+  RowStore store_;
+  RowCodec exact_codec_;
   Clocks clocks_;
   RowCache cache_;
 

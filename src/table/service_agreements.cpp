@@ -34,7 +34,8 @@ std::uint64_t Service::start_cut() {
 void Service::mark_cut(std::uint64_t number, int from) {
   auto at = cuts_.find(number);
   if (at == cuts_.end()) {
-    at = cuts_.emplace(number, Cut{shard_.copy(), std::vector<bool>(static_cast<std::size_t>(world_size_))}).first;
+    at = cuts_.emplace(number, Cut{store_.shard().copy(), std::vector<bool>(static_cast<std::size_t>(world_size_))})
+             .first;
   }
   at->second.marked[static_cast<std::size_t>(from)] = true;
 }

@@ -7,21 +7,15 @@
 #include <span>
 #include <vector>
 
-#include "gradwire/table.hpp"
 #include "table/flat_index.hpp"
+#include "table/row_options.hpp"
 
 namespace gradwire::table {
 
 class Shard {
  public:
-  struct Settings {
-    std::uint32_t width = 0;
-    RowOptimizer optimizer = RowOptimizer::sgd;
-    float learning_rate = 0;
-    float epsilon = 0;
-    float initial_scale = 0;
-    std::uint64_t seed = 0;
-  };
+  /// Of these it looks at width, optimizer and what rows begin as.
+  using Settings = RowOptions;
   /// A row's memory; `accumulators` is empty with SGD.
   struct Row {
     std::uint64_t id = 0;

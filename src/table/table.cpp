@@ -41,7 +41,6 @@ struct Table::State {
   /// Collective: throws on every rank if any has a `problem`, there its own. Else returns what the others said.
   std::vector<std::string> agree(const char* call, const std::optional<Error>& problem, const std::string& mine,
                                  table::Topic topic = table::Topic::collective) const;
-  void check_size(const char* call, std::size_t ids, std::size_t elements) const;
   void check_finite(const char* call, std::span<const std::uint64_t> ids, std::span<const float> values) const;
   void write(const char* call, MessageKind kind, std::span<const std::uint64_t> ids,
              std::span<const float> values) const;
@@ -66,7 +65,8 @@ Table::State::State(std::shared_ptr<Transport> transport, TableOptions o) : opti
   try {
     table::check_options(options);
     if (options.copies > 1) {
-      throw Error(ErrorCode::unsupported, "table \"" + options.name + "\": copies = " + std::to_string(options.copies) +
+      throw Error(ErrorCode::unsupported, "table \"" + options.name +
+                                              "\": copies = " + std::to_string(std::uint32_t{options.copies}) +
                                               ": a Table ends with any of its ranks, so that copies would serve "
                                               "nobody; use Session::add_table for rows that survive the end of ranks");
     }
@@ -114,14 +114,6 @@ std::vector<std::string> Table::State::agree(const char* call, const std::option
   return texts;
 }
 
-void Table::State::check_size(const char* call, std::size_t ids, std::size_t elements) const {
-  if (elements != ids * options.width) {
-    throw Error(ErrorCode::invalid_argument,
-                said(call) + ": " + std::to_string(ids) + " ids of width " + std::to_string(options.width) + " need " +
-                    std::to_string(ids * options.width) + " elements, not " + std::to_string(elements));
-  }
-}
-
 void Table::State::check_finite(const char* call, std::span<const std::uint64_t> ids,
                                 std::span<const float> values) const {
   if (codec::all_finite(codec::Working::f32, values.data(), values.size())) {
@@ -138,7 +130,7 @@ void Table::State::check_finite(const char* call, std::span<const std::uint64_t>
 void Table::State::write(const char* call, MessageKind kind, std::span<const std::uint64_t> ids,
                          std::span<const float> values) const {
   const observe::Span span(event(observe::EventKind::push, values.size()));
-  check_size(call, ids.size(), values.size());
+  table::check_elements(said(call), ids.size(), values.size(), options.width);
   const MergedIds merged = table::merge_ids(ids, options.rows, said(call).c_str());
   const std::vector<float> rows = kind == MessageKind::push ? table::add_rows(merged, values, options.width)
                                                             : table::last_rows(merged, values, options.width);
@@ -207,7 +199,7 @@ void Table::pull(std::span<const std::uint64_t> ids, std::span<float> rows) {
   State& state = *state_;
   const observe::Span span(state.event(observe::EventKind::pull, rows.size()));
   const auto begin = std::chrono::steady_clock::now();
-  state.check_size("pull", ids.size(), rows.size());
+  table::check_elements(state.said("pull"), ids.size(), rows.size(), state.options.width);
   MergedIds merged = table::merge_ids(ids, state.options.rows, state.said("pull").c_str());
   // What is on its way need not be asked for again.
   state.driver->wait(
@@ -217,10 +209,7 @@ void Table::pull(std::span<const std::uint64_t> ids, std::span<float> rows) {
   state.driver->wait(
       "pull", [&](const Service& /*service*/) { return pull->done(); },
       [&](const Service& service) { return service.describe_wait(*pull); });
-  const std::size_t width = state.options.width;
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    std::copy_n(pull->rows.data() + merged.place_of(i) * width, width, rows.data() + i * width);
-  }
+  table::spread_rows(merged, pull->rows, state.options.width, rows);
   state.driver->with("pull", [&](const Service& service) {
     state.wait_seconds += seconds_since(begin);
     state.publish(service);

@@ -11,6 +11,7 @@
 
 #include "base/regular_file.hpp"
 #include "table/hash_ring.hpp"
+#include "table/row_options.hpp"
 #include "wire/bytes.hpp"
 #include "wire/crc32c.hpp"
 
@@ -50,13 +51,6 @@ wire::Bytes encode(const FileHead& head, const std::vector<Shard::Row>& rows) {
   return bytes;
 }
 
-/// Values, and the sums of adagrad.
-std::size_t floats_of(const FileHead& head) {
-  return std::size_t{head.optimizer == RowOptimizer::adagrad ? 2U : 1U} * head.width;
-}
-
-std::string to_string(RowOptimizer optimizer) { return optimizer == RowOptimizer::sgd ? "sgd" : "adagrad"; }
-
 SaveId read_save(wire::ByteReader& in) {
   const auto clock = in.number<std::uint64_t>();
   return {.clock = clock, .number = in.number<std::uint64_t>()};
@@ -75,8 +69,8 @@ SaveId check_head(wire::ByteReader& in, const FileHead& expected, int rank, int 
   expect("the world size", std::to_string(in.number<std::uint32_t>()), std::to_string(world_size));
   expect("the number of rows", std::to_string(in.number<std::uint64_t>()), std::to_string(expected.rows));
   expect("the width of rows", std::to_string(in.number<std::uint32_t>()), std::to_string(expected.width));
-  expect("the optimizer", to_string(in.number<std::uint32_t>() == 0 ? RowOptimizer::sgd : RowOptimizer::adagrad),
-         to_string(expected.optimizer));
+  expect("the optimizer", name_of(in.number<std::uint32_t>() == 0 ? RowOptimizer::sgd : RowOptimizer::adagrad),
+         name_of(expected.optimizer));
   return read_save(in);
 }
 
@@ -126,9 +120,9 @@ wire::ByteReader open_file(const wire::Bytes& bytes, const std::string& file) {
 /// Visits each row of a file as (id, its floats), after the head.
 template <class Visit>
 void read_rows(wire::ByteReader& in, const FileHead& expected, const HashRing& ring, int rank, Visit visit) {
-  const std::size_t row_floats = floats_of(expected);
+  const std::size_t per_row = row_floats(expected.optimizer, expected.width);
   const auto count = in.number<std::uint64_t>();
-  if (count > in.left() / (sizeof(std::uint64_t) + row_floats * sizeof(float))) {
+  if (count > in.left() / (sizeof(std::uint64_t) + per_row * sizeof(float))) {
     in.fail("it says " + std::to_string(count) + " rows but has " + std::to_string(in.left()) + " bytes");
   }
   std::uint64_t next = 0;  // the least that the next id can be
@@ -144,7 +138,7 @@ void read_rows(wire::ByteReader& in, const FileHead& expected, const HashRing& r
                                            " of the world that saved it, by this build's shares; load it with the "
                                            "build that saved it");
     }
-    visit(id, in.take(row_floats * sizeof(float)));
+    visit(id, in.take(per_row * sizeof(float)));
   }
   in.expect_end();
 }
@@ -163,7 +157,7 @@ std::optional<std::uint64_t> length_of(std::span<const std::byte> begin, const s
   head.optimizer = in.number<std::uint32_t>() == 0 ? RowOptimizer::sgd : RowOptimizer::adagrad;
   static_cast<void>(read_save(in));
   const auto rows = in.number<std::uint64_t>();
-  const std::uint64_t row = sizeof(std::uint64_t) + floats_of(head) * sizeof(float);
+  const std::uint64_t row = sizeof(std::uint64_t) + row_floats(head.optimizer, head.width) * sizeof(float);
   const std::uint64_t before = begin.size() - in.left() + sizeof(std::uint32_t);  // and the checksum
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max() - before;
   return rows > most / row ? std::numeric_limits<std::uint64_t>::max() : before + rows * row;
@@ -268,7 +262,7 @@ FileRows read_table_files(const FileHead& head, const std::filesystem::path& dir
   const bool same = world == head.world_size;
   const HashRing saved(world);
   const HashRing here(head.world_size);
-  const std::size_t row_floats = floats_of(head);
+  const std::size_t per_row = row_floats(head.optimizer, head.width);
   FileRows result;
   std::vector<std::uint64_t> ids;
   std::vector<std::string> saves;
@@ -285,14 +279,14 @@ FileRows read_table_files(const FileHead& head, const std::filesystem::path& dir
       if (here.owner(id) == head.rank) {
         ids.push_back(id);
         const std::size_t at = result.memory.size();
-        result.memory.resize(at + row_floats);
+        result.memory.resize(at + per_row);
         std::memcpy(result.memory.data() + at, floats.data(), floats.size());
       }
     });
   }
   compare_saves(saves);
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    const std::span<const float> memory = std::span(result.memory).subspan(i * row_floats, row_floats);
+    const std::span<const float> memory = std::span(result.memory).subspan(i * per_row, per_row);
     result.rows.push_back(
         {.id = ids[i], .values = memory.first(head.width), .accumulators = memory.subspan(head.width)});
   }

@@ -13,6 +13,7 @@
 #include "gradwire/session.hpp"
 #include "gradwire/table.hpp"
 #include "gradwire/tables.h"
+#include "table/options.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -49,6 +50,10 @@ const std::filesystem::path kDocument = std::filesystem::path(GRADWIRE_SOURCE_DI
   [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,
                                 gradient_codec, staleness, read_own_writes, cache, copies, timeout, threading] = all;
 }
+[[maybe_unused]] void know(const SessionTableOptions& all) {
+  [[maybe_unused]] const auto& [name, rows, width, optimizer, learning_rate, epsilon, initial_scale, seed, codec,
+                                gradient_codec, copies] = all;
+}
 [[maybe_unused]] void know(const gradwire_call_options& all) {
   [[maybe_unused]] const auto& [size, codec, second_hop, algorithm, reduction, feedback, intra_codec] = all;
 }
@@ -61,6 +66,12 @@ const std::filesystem::path kDocument = std::filesystem::path(GRADWIRE_SOURCE_DI
 [[maybe_unused]] void know(const gradwire_table_options& all) {
   [[maybe_unused]] const auto& [size, name, rows, width, optimizer, learning_rate, epsilon, initial_scale, own_writes,
                                 seed, codec, gradient_codec, staleness, cache, timeout, tensor, copies, reserved] = all;
+}
+
+// Options that both kinds of tables have are one row of the table of defaults.
+TEST(Defaults, OfBothKindsOfTablesAreTheSame) {
+  EXPECT_EQ(table::row_lines(table::row_options(TableOptions())), table::row_lines(SessionTableOptions()));
+  EXPECT_EQ(SessionTableOptions().copies, 0U);
 }
 
 // Tried by hand, each red: CallOptions name two_shot again; sessions sum; 0 is auto in C; a broadcast takes int8.

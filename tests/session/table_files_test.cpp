@@ -173,7 +173,7 @@ TEST(TableFiles, RowsAreForTheWorldInWhichTheyWereRead) {
   EXPECT_FALSE(tables.still_for(loading));
   tables.enter({.members = {0, 1, 2}, .nodes = {0, 0, 0}}, 1);
   tables.load(std::move(loading));
-  const std::uint64_t held = tables.at(0, "test").statistics().rows_held;
+  const std::uint64_t held = tables.statistics(0).rows_held;
   EXPECT_GT(held, 0U);
   EXPECT_LT(held, kIds.size()) << "own rows alone";
 }

@@ -29,7 +29,7 @@ struct TablePlan {
   std::string policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n";
   Reduction reduction = Reduction::mean;
   bool weighted = false;
-  std::vector<TableOptions> tables = {
+  std::vector<SessionTableOptions> tables = {
       {.name = "users", .rows = 60, .width = 3, .optimizer = RowOptimizer::adagrad, .initial_scale = 0.5F, .seed = 7},
       {.name = "items", .rows = 35, .width = 5, .learning_rate = 0.1F},
   };
@@ -58,7 +58,7 @@ struct TableFate {
   std::int64_t operations = 0;
 };
 
-inline std::vector<std::uint64_t> ids_of(const TableOptions& options, Id who, std::uint64_t step) {
+inline std::vector<std::uint64_t> ids_of(const SessionTableOptions& options, Id who, std::uint64_t step) {
   std::vector<std::uint64_t> ids;
   for (std::uint64_t i = 0; i < 24; ++i) {  // some twice, and many on three ranks
     ids.push_back((11 * who + 17 * step + 3 * i * i + 7 * i) % options.rows);
@@ -72,7 +72,7 @@ inline float row_gradient(float value, std::uint64_t id, std::size_t column, Id 
   return 0.3F * value + static_cast<float>(noise);
 }
 
-inline std::vector<float> gradients_of(const TableOptions& options, const std::vector<std::uint64_t>& ids,
+inline std::vector<float> gradients_of(const SessionTableOptions& options, const std::vector<std::uint64_t>& ids,
                                        const std::vector<float>& rows, Id who, std::uint64_t step) {
   std::vector<float> gradients(rows.size());
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -86,7 +86,7 @@ inline std::vector<float> gradients_of(const TableOptions& options, const std::v
 /// The same job without tables: every row on one place.
 class DenseTable {
  public:
-  explicit DenseTable(const TableOptions& options)
+  explicit DenseTable(const SessionTableOptions& options)
       : options_(options), values(options.rows * options.width), squares_(values.size()) {
     const table::Shard fresh({.width = options.width, .initial_scale = options.initial_scale, .seed = options.seed});
     for (std::uint64_t id = 0; id < options.rows; ++id) {
@@ -138,7 +138,7 @@ class DenseTable {
     }
   }
 
-  TableOptions options_;
+  SessionTableOptions options_;
 
  public:
   std::vector<float> values;
@@ -150,7 +150,7 @@ class DenseTable {
 inline std::vector<std::vector<float>> dense_rows(const TablePlan& plan,
                                                   const std::vector<std::vector<Id>>& took_part) {
   std::vector<std::vector<float>> rows;
-  for (const TableOptions& options : plan.tables) {
+  for (const SessionTableOptions& options : plan.tables) {
     DenseTable table(options);
     for (std::uint64_t step = 0; step < plan.steps; ++step) {
       table.step(took_part[step], step, plan.reduction, plan.weighted);
@@ -168,7 +168,7 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
       local ? session.add("w", view(gradient.data(), gradient.size()), view(parameter.data(), parameter.size()))
             : session.add("w", view(gradient.data(), gradient.size()));
   std::vector<TableId> tables;
-  for (const TableOptions& options : plan.tables) {
+  for (const SessionTableOptions& options : plan.tables) {
     tables.push_back(session.add_table(options));
   }
   std::vector<Id> members(static_cast<std::size_t>(plan.ranks));

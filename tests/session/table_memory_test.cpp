@@ -57,7 +57,7 @@ constexpr int kRanks = 4;
 constexpr std::uint64_t kRows = 40'000;
 constexpr std::uint32_t kWidth = 64;
 constexpr double kTableBytes = 2.0 * sizeof(float) * kWidth * kRows;  // with what Adagrad keeps
-const TableOptions kTable{
+const SessionTableOptions kTable{
     .name = "users", .rows = kRows, .width = kWidth, .optimizer = RowOptimizer::adagrad, .learning_rate = 1};
 
 // A gradient of 1 for each row, in many small steps: of each step's rows a part by each rank.

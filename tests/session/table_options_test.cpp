@@ -73,6 +73,25 @@ TEST(TableOptionsOfPolicy, MistakesNameTheTensorAndTheRule) {
               HasSubstr("no warmup"));
 }
 
+TEST(TableOptionsOfPolicy, SayHowRowsOfASessionTravel) {
+  const SessionTableOptions base{.name = "items", .rows = 1U << 20U, .width = 8, .learning_rate = 0.5F, .copies = 3};
+  const Policy policy = Policy::parse(
+      "[[rule]]\nmatch = \"embed.*\"\ncodec = \"int8\"\nsecond_hop = \"bf16\"\nsync = { rows = true, staleness = 0 }\n",
+      "p");
+  const SessionTableOptions items = session_table_options(policy, "embed.items", base);
+  EXPECT_EQ(items.gradient_codec, "int8");
+  EXPECT_EQ(items.codec, "bf16");
+  EXPECT_EQ(items.learning_rate, 0.5F);
+  EXPECT_EQ(items.copies, 3U);
+  try {
+    static_cast<void>(session_table_options(Policy::parse(kRowsPolicy, "p"), "embed.users", base));
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.what(), HasSubstr("table \"items\": staleness is for a Table of its own"));
+  }
+}
+
 TEST(TableOptionsOfPolicy, OnePolicyServesASessionAndATable) {
   const Policy policy = Policy::parse(kRowsPolicy, "p");  // strict: rules for tables are not unused
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {

@@ -61,7 +61,7 @@ TEST(SessionTables, OptionsThatDifferAreNamed) {
         otherwise(plan);
       }
       Session session(std::move(transport), Policy{});
-      for (const TableOptions& options : plan.tables) {
+      for (const SessionTableOptions& options : plan.tables) {
         session.add_table(options);
       }
       errors[rank] = error_of([&] { session.finish(); });
@@ -91,7 +91,7 @@ TEST(SessionTables, CallsThatDifferAreNoticed) {
       const auto rank = static_cast<std::size_t>(transport->rank());
       Session session(std::move(transport), Policy{});
       std::vector<TableId> tables;
-      for (const TableOptions& options : TablePlan().tables) {
+      for (const SessionTableOptions& options : TablePlan().tables) {
         tables.push_back(session.add_table(options));
       }
       errors[rank] = error_of([&] { call(session, tables); });
@@ -151,18 +151,10 @@ TEST(SessionTables, PullsOfSomeRanksAreNamed) {
 
 TEST(SessionTables, RefuseWhatCannotWork) {
   run_ranks(1, [](std::shared_ptr<Transport> transport) {
-    const TableOptions options{.name = "t", .rows = 10, .width = 2};
+    const SessionTableOptions options{.name = "t", .rows = 10, .width = 2};
     Session session(std::move(transport), Policy{});
     std::vector<float> gradient(4);
     const TensorId tensor = session.add("w", view(gradient.data(), gradient.size()));
-    for (const char* option : {"staleness", "cache_bytes", "read_own_writes"}) {
-      TableOptions other = options;
-      (option[0] == 's' ? other.staleness : other.cache_bytes) = option[0] == 'r' ? 0 : 4096;
-      other.read_own_writes = option[0] != 'r';
-      const Error error = error_of([&] { session.add_table(other); });
-      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-      EXPECT_NE(std::string(error.what()).find(option), std::string::npos) << error.what();
-    }
     const TableId table = session.add_table(options);
     const auto refused = [&](const std::string& part, const std::function<void()>& call) {
       const Error error = error_of(call);

@@ -32,7 +32,7 @@ TEST(SessionTables, EqualDenseOnes) {
           SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(copies) + " copies" +
                        (weighted ? ", weighted" : ""));
           TablePlan plan{.reduction = reduction, .weighted = weighted, .ranks = ranks};
-          for (TableOptions& options : plan.tables) {
+          for (SessionTableOptions& options : plan.tables) {
             options.copies = copies;
           }
           const std::vector<TableFate> fates = run(plan);
@@ -53,7 +53,7 @@ TEST(SessionTables, WorkWithoutProcessesAndWithoutTensors) {
     Session session(std::move(transport), Policy{}, {.reduction = plan.reduction});
     const auto self = static_cast<Id>(session.rank());
     std::vector<TableId> tables;
-    for (const TableOptions& options : plan.tables) {
+    for (const SessionTableOptions& options : plan.tables) {
       tables.push_back(session.add_table(options));
     }
     for (std::uint64_t step = 0; step < plan.steps; ++step) {
@@ -91,7 +91,7 @@ TEST(SessionTables, FewBitsLeaveCopiesAlike) {
   for (const char* codec : {"bf16", "int8"}) {
     SCOPED_TRACE(codec);
     TablePlan plan{.ranks = 3};
-    for (TableOptions& options : plan.tables) {
+    for (SessionTableOptions& options : plan.tables) {
       options.gradient_codec = codec;
       options.copies = 3;
     }
@@ -102,7 +102,7 @@ TEST(SessionTables, FewBitsLeaveCopiesAlike) {
     for (std::size_t i = 0; i < wanted[1].size(); ++i) {
       EXPECT_NEAR(fates[0].rows[1][i], wanted[1][i], 0.05F);
     }
-    for (TableOptions& options : plan.tables) {
+    for (SessionTableOptions& options : plan.tables) {
       options.gradient_codec = CodecSpec::exact();
       options.codec = codec;
       options.copies = 1;
@@ -196,13 +196,13 @@ TEST(SessionTables, AllHoldersOfRowsEnd) {
   if (told == 0) {
     expect_dense(plan, fates);
   }
-  for (TableOptions& options : plan.tables) {
+  for (SessionTableOptions& options : plan.tables) {
     options.copies = 3;
   }
   const std::vector<TableFate> whole = run(plan);
   EXPECT_EQ(survivors_of(whole), (std::vector<Id>{0, 2}));
   expect_dense(plan, whole);
-  for (TableOptions& options : plan.tables) {
+  for (SessionTableOptions& options : plan.tables) {
     options.copies = 1;
   }
   plan.leaves_before = {{1, 3}};

@@ -16,8 +16,7 @@
 #include "exchange/residuals/residual_store.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/reduction.hpp"
-#include "gradwire/table.hpp"
-#include "table/shard.hpp"
+#include "table/saved_rows.hpp"
 
 namespace gradwire::session {
 
@@ -62,22 +61,7 @@ struct SavedState {
 
     [[nodiscard]] bool operator==(const LocalSteps&) const = default;
   };
-  /// Of a table.
-  struct Table {
-    std::string name;
-    std::uint64_t rows = 0;  // of the table
-    std::uint32_t width = 0;
-    RowOptimizer optimizer = RowOptimizer::sgd;
-    std::uint64_t layout = 0;  // of who holds rows: alike in files that belong together
-    /// To be written: rows that were ever written to, of which this rank has the first copy, by ascending id; their
-    /// memory is `shard`, which training does not change. What is read goes to a RowSink.
-    std::shared_ptr<const table::Shard> shard = {};
-    std::vector<table::Shard::Row> own = {};
-    [[nodiscard]] std::string said() const { return "table \"" + name + "\""; }
-    [[nodiscard]] std::size_t row_floats() const {
-      return std::size_t{optimizer == RowOptimizer::adagrad ? 2U : 1U} * width;
-    }
-  };
+  using Table = table::SavedTable;
   int rank = 0;
   int world_size = 1;
   std::uint64_t step = 0;
@@ -100,20 +84,7 @@ struct SavedState {
   }
 };
 
-/// Where rows of tables go while a file is read.
-class RowSink {
- public:
-  RowSink() = default;
-  RowSink(const RowSink&) = default;
-  RowSink(RowSink&&) = default;
-  RowSink& operator=(const RowSink&) = default;
-  RowSink& operator=(RowSink&&) = default;
-  virtual ~RowSink() = default;
-  /// Whether rows of this table, the `number`th of the file, are to come.
-  [[nodiscard]] virtual bool wants(std::size_t number, const SavedState::Table& table) = 0;
-  /// `row` is valid during the call. False: it came before.
-  [[nodiscard]] virtual bool take(std::size_t number, const table::Shard::Row& row) = 0;
-};
+using table::RowSink;
 
 /// Takes no memory for rows of tables. Error(invalid_argument) where the stream fails.
 void write_state(const SavedState& state, std::ostream& stream);

@@ -7,18 +7,14 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gradwire/processes.hpp"
-#include "gradwire/reduction.hpp"
 #include "gradwire/table.hpp"
-#include "session/checkpoint/state_file.hpp"
-#include "table/flat_index.hpp"
+#include "session/tables/step_pushes.hpp"
 #include "table/merge.hpp"
-#include "table/replica_ring.hpp"
-#include "table/row_codec.hpp"
-#include "table/shard.hpp"
+#include "table/row_store.hpp"
+#include "table/saved_rows.hpp"
 #include "wire/bytes.hpp"
 
 namespace gradwire::session {
@@ -32,13 +28,13 @@ struct TableWorld {
 
 class ReplicatedTable {
  public:
-  /// Error(invalid_argument) for options that make no sense, or that are for a Table alone. `copies` is above 0.
-  explicit ReplicatedTable(TableOptions options);
+  /// Error(invalid_argument) for options that make no sense. `copies` is above 0.
+  explicit ReplicatedTable(SessionTableOptions options);
 
-  [[nodiscard]] const TableOptions& options() const noexcept { return options_; }
-  [[nodiscard]] std::string said(const char* call) const { return "table \"" + options_.name + "\": " + call; }
-  [[nodiscard]] const table::ReplicaRing& ring() const noexcept { return ring_; }
-  [[nodiscard]] TableStatistics statistics() const;
+  /// A small world has fewer copies than they say.
+  [[nodiscard]] const SessionTableOptions& options() const noexcept { return store_.options(); }
+  [[nodiscard]] std::string said(const char* call) const { return store_.said(call); }
+  [[nodiscard]] TableStatistics statistics() const { return store_.statistics(counts_); }
   [[nodiscard]] TableStatistics& counts() noexcept { return counts_; }
 
   /// Goes on as `rank` of that world, whatever rows it holds. What the step under way has pushed is forgotten.
@@ -56,24 +52,23 @@ class ReplicatedTable {
   [[nodiscard]] wire::Bytes ask(const Pull& pull, std::size_t rank) const;
   [[nodiscard]] wire::Bytes answer(const wire::Bytes& asked, std::size_t from) const;
   [[nodiscard]] std::uint64_t answer_bytes(const Pull& pull, std::size_t rank) const {
-    return pull.asked[rank].size() * codec_.row_bytes();
+    return pull.asked[rank].size() * store_.codec().row_bytes();
   }
   void take(Pull& pull, std::size_t from, const wire::Bytes& answer);
-  void give(const Pull& pull, std::size_t ids, std::span<float> rows) const;
+  void give(const Pull& pull, std::span<float> rows) const {
+    table::spread_rows(pull.merged, pull.rows, options().width, rows);
+  }
 
-  // push(): kept until the step ends, sent to all that hold the rows, added up by these, applied once the step counts.
-  /// Error(invalid_argument) for what check() finds, and NaN or Inf, also once encoded: nothing is kept of it then.
-  void push(std::span<const std::uint64_t> ids, std::span<const float> gradients);
-  /// Appends what is for rank r to to[r].
-  void send_pushes(std::uint32_t number, std::vector<wire::Bytes>& to) const;
-  /// Of one rank, whose gradients count `weight` times. In the order of ranks; `in` stands behind the table's number
-  /// and stays in place until add_up().
-  void take_pushes(wire::ByteReader& in, double weight);
-  /// `divisor`: of a mean.
-  void add_up(bool weighted, std::optional<double> divisor);
-  /// Applies what was added up.
-  void count();
-  void forget_pushes();
+  // Pushes of a step, by StepPushes: each function is the one of that name there.
+  void push(std::span<const std::uint64_t> ids, std::span<const float> gradients) {
+    counts_.rows_pushed += pushes_.push(store_, ids, gradients);
+  }
+  void send_pushes(std::uint32_t number, std::vector<wire::Bytes>& to) const { pushes_.send(store_, number, to); }
+  void take_pushes(wire::ByteReader& in, double weight) { pushes_.take(store_, in, weight); }
+  void add_up(bool weighted, std::optional<double> divisor) { pushes_.add_up(store_, weighted, divisor); }
+  /// The step counts.
+  void count() { pushes_.apply(store_.shard()); }
+  void forget_pushes() { pushes_ = {}; }
 
   // From the world in which rows lie to the one now.
   using RowsByRank = std::vector<std::vector<table::Shard::Row>>;
@@ -87,44 +82,24 @@ class ReplicatedTable {
   void install();
 
   /// Rows of which this rank has the first copy, as they are now. Takes memory for those that change until `to` goes.
-  void save(SavedState::Table& to);
+  void save(table::SavedTable& to);
   /// A row of a file, where this rank has a copy of it; false: it came before.
   [[nodiscard]] bool restore(const table::Shard::Row& row);
   /// Goes on with the rows of one that is like it.
-  void take_rows(ReplicatedTable&& other) { shard_ = std::move(other.shard_); }
+  void take_rows(ReplicatedTable&& other) { store_.shard() = std::move(other.store_.shard()); }
 
  private:
-  struct Rows {
+  struct StagedRows {
     std::vector<std::uint64_t> ids;
-    std::vector<float> values;
-  };
-  struct Part {
-    std::size_t first;  // of the ids
-    std::size_t count;
-    const std::byte* rows;
-    double weight;
+    std::vector<float> floats;  // values and optimizer state
   };
 
-  [[nodiscard]] bool holds(std::uint64_t id) const;
-  void check_encodes(std::span<const std::uint64_t> ids, const std::vector<float>& sums) const;
-  [[nodiscard]] std::size_t moved_floats() const {
-    return std::size_t{options_.optimizer == RowOptimizer::adagrad ? 2U : 1U} * options_.width;
-  }
-
-  TableOptions options_;
-  table::RowCodec codec_;
-  table::RowCodec gradient_codec_;
+  table::RowStore store_;
+  table::RowCodec state_codec_;  // of rows with their optimizer state: as they are
   TableWorld world_;
   int rank_ = 0;
-  table::ReplicaRing ring_;
-  table::Shard shard_;
-  Rows pending_;                       // pushed by this rank in the step under way, each id once, in any order
-  table::FlatIndex place_in_pending_;  // by id
-  // Of all ranks, in this step, of rows that this rank holds.
-  std::vector<std::uint64_t> pushed_ids_;
-  std::vector<Part> parts_;
-  Rows sums_;
-  Rows staged_;  // values with optimizer state
+  StepPushes pushes_;
+  StagedRows staged_;
   TableStatistics counts_;
 };
 

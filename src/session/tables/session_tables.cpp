@@ -8,12 +8,13 @@
 #include "base/elapsed.hpp"
 #include "observe/record.hpp"
 #include "session/session_state.hpp"
+#include "table/options.hpp"
 
 namespace gradwire {
 
 using session::TableWorld;
 
-std::uint32_t session::Engine::add_table(TableOptions asked) {
+std::uint32_t session::Engine::add_table(SessionTableOptions asked) {
   if (runner->device() != nullptr) {
     throw Error(ErrorCode::unsupported,
                 "add_table: tables lie in host memory, and this session works over a device's; "
@@ -52,7 +53,7 @@ void session::Engine::enter_tables() {
 
 void session::Engine::check_pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
   checked([&] {
-    tables.at(table, "pull").check("pull", ids, rows.size());
+    tables.check_pull(table, ids, rows.size());
     progress.require_communication("pull");
     const std::lock_guard lock(progress.state);
     throw_if_failed();
@@ -70,7 +71,6 @@ void session::Engine::pull(std::uint32_t table, std::span<const std::uint64_t> i
     make_plan();
   }
   on_wire([&] { tables.pull(runner->peers(), table, ids, rows); });
-  tables.at(table, "pull").counts().wait_seconds += seconds_since(begin);
   const std::lock_guard lock(progress.state);
   parts.waited(seconds_since(begin));
 }
@@ -93,9 +93,13 @@ void session::Engine::exchange_pushes() {
   on_wire([&] { tables.exchange_pushes(runner->peers(), options.reduction, weight); });
 }
 
-TableId Session::add_table(const TableOptions& options) {
+TableId Session::add_table(const SessionTableOptions& options) {
   session::Engine& engine = state_->engine();
   return static_cast<TableId>(engine.checked([&] { return engine.add_table(options); }));
+}
+
+TableId Session::add_table_as_before(const TableOptions& options) {
+  return add_table(state_->engine().checked([&] { return table::session_options_of(options); }));
 }
 
 bool Session::pull(TableId table, std::span<const std::uint64_t> ids, std::span<float> rows) {
@@ -111,7 +115,7 @@ void Session::push(TableId table, std::span<const std::uint64_t> ids, std::span<
 }
 
 TableStatistics Session::table_statistics(TableId table) const {
-  return state_->engine().tables.at(static_cast<std::uint32_t>(table), "table_statistics").statistics();
+  return state_->engine().tables.statistics(static_cast<std::uint32_t>(table));
 }
 
 }  // namespace gradwire

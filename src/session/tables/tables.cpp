@@ -1,8 +1,10 @@
 #include "session/tables/tables.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <sstream>
 
+#include "base/elapsed.hpp"
 #include "base/units.hpp"
 #include "plan/hash.hpp"
 #include "session/agreements.hpp"
@@ -41,7 +43,7 @@ std::vector<std::uint32_t> take_numbers(wire::ByteReader& in) {
 
 }  // namespace
 
-std::uint32_t Tables::add(const TableOptions& options) {
+std::uint32_t Tables::add(const SessionTableOptions& options) {
   for (const ReplicatedTable& other : tables_) {
     if (other.options().name == options.name) {
       throw Error(ErrorCode::invalid_argument,
@@ -53,21 +55,23 @@ std::uint32_t Tables::add(const TableOptions& options) {
   return static_cast<std::uint32_t>(tables_.size() - 1);
 }
 
-ReplicatedTable& Tables::at(std::uint32_t number, const char* call) {
+std::uint32_t Tables::known(std::uint32_t number, const char* call) const {
   if (number >= tables_.size()) {
     throw Error(ErrorCode::invalid_argument, std::string(call) + ": there is no table " + std::to_string(number) +
                                                  "; use what add_table() of this session returned");
   }
-  return tables_[number];
+  return number;
 }
 
 std::vector<std::string> Tables::describe() const {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
-    const TableOptions& options = tables_[i].options();
+    const SessionTableOptions& options = tables_[i].options();
     const std::string table = "table " + std::to_string(i);
     lines.push_back(table + ": \"" + options.name + "\"");
-    std::istringstream text(table::option_lines(options) + "copies = " + std::to_string(options.copies) + "\n");
+    // The two lines about reads stand in fingerprints of before; every session's table has the same.
+    std::istringstream text(table::row_lines(options) + table::read_lines(0, true) +
+                            "copies = " + std::to_string(options.copies) + "\n");
     for (std::string line; std::getline(text, line);) {
       const std::size_t equals = line.find(" = ");
       lines.push_back(table + " \"" + options.name + "\", " + line.substr(0, equals) + ": " + line.substr(equals + 3));
@@ -79,10 +83,9 @@ std::vector<std::string> Tables::describe() const {
 std::string Tables::explain() const {
   std::string text;
   for (const ReplicatedTable& table : tables_) {
-    const TableOptions& options = table.options();
+    const SessionTableOptions& options = table.options();
     const std::size_t copies = std::min<std::size_t>(options.copies, std::max<std::size_t>(1, world_.members.size()));
-    const std::uint64_t row =
-        std::uint64_t{options.width} * sizeof(float) * (options.optimizer == RowOptimizer::adagrad ? 2U : 1U);
+    const std::uint64_t row = table::row_floats(options.optimizer, options.width) * sizeof(float);
     text += "table \"" + options.name + "\": " + std::to_string(options.rows) + " rows of " +
             std::to_string(options.width) + " f32, on " + std::to_string(copies) + (copies == 1 ? " rank" : " ranks") +
             " each; a row that was ever written takes " + format_bytes(row * copies) + " on all ranks together, and " +
@@ -127,10 +130,19 @@ void Tables::agree(exchange::Peers& peers) {
   agreed_ = true;
 }
 
+TableStatistics Tables::statistics(std::uint32_t number) const {
+  return tables_[known(number, "table_statistics")].statistics();
+}
+
+void Tables::check_pull(std::uint32_t number, std::span<const std::uint64_t> ids, std::size_t elements) const {
+  tables_[known(number, "pull")].check("pull", ids, elements);
+}
+
 void Tables::pull(exchange::Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids,
                   std::span<float> rows) {
+  const auto begin = std::chrono::steady_clock::now();
   agree(peers);
-  ReplicatedTable& table = tables_[number];
+  ReplicatedTable& table = tables_[known(number, "pull")];
   const std::string what = table.said("pull");
   ReplicatedTable::Pull pull = table.begin_pull(ids);
   const std::size_t world = world_.members.size();
@@ -152,7 +164,8 @@ void Tables::pull(exchange::Peers& peers, std::uint32_t number, std::span<const 
     table.counts().traffic.bytes_received += messages[rank].size();
     table.take(pull, rank, messages[rank]);
   }
-  table.give(pull, ids.size(), rows);
+  table.give(pull, rows);
+  table.counts().wait_seconds += seconds_since(begin);
   in_use_ = true;
 }
 
@@ -210,7 +223,7 @@ void Tables::count() {
 }
 
 void Tables::push(std::uint32_t number, std::span<const std::uint64_t> ids, std::span<const float> gradients) {
-  at(number, "push").push(ids, gradients);
+  tables_[known(number, "push")].push(ids, gradients);
   in_use_ = true;
 }
 
@@ -283,7 +296,7 @@ void Tables::move(exchange::Peers& peers, bool holds) {
       wire::ByteReader in(messages[rank], "rows of tables from rank " + std::to_string(rank));
       more = in.number<std::uint8_t>() != 0 || more;
       while (in.left() > 0) {
-        at(static_cast<std::uint32_t>(in.varint()), "moving rows").stage_rows(in);
+        tables_[known(static_cast<std::uint32_t>(in.varint()), "moving rows")].stage_rows(in);
       }
     }
   }
@@ -300,18 +313,18 @@ void Tables::install() {
   lies_ = std::exchange(to_lie_in_, {});
 }
 
-std::vector<SavedState::Table> Tables::heads() const {
-  std::vector<SavedState::Table> heads;
+std::vector<table::SavedTable> Tables::heads() const {
+  std::vector<table::SavedTable> heads;
   for (const ReplicatedTable& table : tables_) {
-    const TableOptions& options = table.options();
+    const SessionTableOptions& options = table.options();
     heads.push_back(
         {.name = options.name, .rows = options.rows, .width = options.width, .optimizer = options.optimizer});
   }
   return heads;
 }
 
-std::vector<SavedState::Table> Tables::save() {
-  std::vector<SavedState::Table> saved = heads();
+std::vector<table::SavedTable> Tables::save() {
+  std::vector<table::SavedTable> saved = heads();
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     saved[i].layout =
         plan::hash_of(world_.members.data(), world_.members.size() * sizeof(Processes::Id), world_.members.size());
@@ -328,12 +341,12 @@ Tables::Loading::Loading(const Tables& to) : world_(to.world_) {
   }
 }
 
-bool Tables::Loading::wants(std::size_t number, const SavedState::Table& table) {
+bool Tables::Loading::wants(std::size_t number, const table::SavedTable& table) {
   layout_ = layout_.value_or(table.layout);
   if (number >= tables_.size() || table.layout != layout_) {
     return false;  // whoever reads the files says why
   }
-  const TableOptions& options = tables_[number].options();
+  const SessionTableOptions& options = tables_[number].options();
   return table.rows == options.rows && table.width == options.width && table.optimizer == options.optimizer;
 }
 

@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "exchange/peers.hpp"
-#include "session/checkpoint/state_file.hpp"
+#include "gradwire/reduction.hpp"
 #include "session/tables/replicated_table.hpp"
+#include "table/saved_rows.hpp"
 
 namespace gradwire::session {
 
@@ -19,10 +20,9 @@ namespace gradwire::session {
 class Tables {
  public:
   [[nodiscard]] bool empty() const noexcept { return tables_.empty(); }
-  /// Its number. See ReplicatedTable. Error(invalid_argument) for a name that another one has.
-  std::uint32_t add(const TableOptions& options);
-  /// Error(invalid_argument) where there is none of that number; `call` is for its message.
-  [[nodiscard]] ReplicatedTable& at(std::uint32_t number, const char* call);
+  /// Its number, by which all calls below know it; they are Error(invalid_argument) for one that is none. See
+  /// ReplicatedTable. Error(invalid_argument) for a name that another one has.
+  std::uint32_t add(const SessionTableOptions& options);
   /// Lines of plan::Plan::tables.
   [[nodiscard]] std::vector<std::string> describe() const;
   /// What they cost, for people.
@@ -31,6 +31,8 @@ class Tables {
   /// Goes on as `rank` of that world. What is under way is forgotten.
   void enter(const TableWorld& world, int rank);
 
+  /// Error(invalid_argument) for arguments that pull() must not be given.
+  void check_pull(std::uint32_t number, std::span<const std::uint64_t> ids, std::size_t elements) const;
   void pull(exchange::Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids, std::span<float> rows);
   void push(std::uint32_t number, std::span<const std::uint64_t> ids, std::span<const float> gradients);
   /// Whether the step under way has pulled or pushed: a change of world is to begin it anew, by the caller.
@@ -51,15 +53,17 @@ class Tables {
   /// All ranks have moved them.
   void install();
 
+  [[nodiscard]] TableStatistics statistics(std::uint32_t number) const;
+
   /// What files hold: of each table what it is, or also the rows of which this rank has the first copy.
-  [[nodiscard]] std::vector<SavedState::Table> heads() const;
-  [[nodiscard]] std::vector<SavedState::Table> save();
+  [[nodiscard]] std::vector<table::SavedTable> heads() const;
+  [[nodiscard]] std::vector<table::SavedTable> save();
   /// Rows of which this rank has a copy, from the files of all ranks, beside those that it has now.
-  class Loading final : public RowSink {
+  class Loading final : public table::RowSink {
    public:
     Loading() = default;
     explicit Loading(const Tables& to);
-    [[nodiscard]] bool wants(std::size_t number, const SavedState::Table& table) override;
+    [[nodiscard]] bool wants(std::size_t number, const table::SavedTable& table) override;
     [[nodiscard]] bool take(std::size_t number, const table::Shard::Row& row) override;
 
    private:
@@ -74,6 +78,8 @@ class Tables {
   void load(Loading&& loading);
 
  private:
+  /// The number itself.
+  [[nodiscard]] std::uint32_t known(std::uint32_t number, const char* call) const;
   // On what they are; on nothing else, since ranks that begin a step anew may have come to different places of it.
   void agree(exchange::Peers& peers);
   [[nodiscard]] std::optional<TableWorld> agree_on_place(exchange::Peers& peers, bool holds) const;

@@ -1,0 +1,53 @@
+// What one step pushes to a table: this rank's gradients are kept until the step ends, and go to all ranks that hold
+// the rows; each of these adds up what all ranks sent, in the order of ranks, so that copies of a row change alike.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "table/flat_index.hpp"
+#include "table/row_store.hpp"
+#include "wire/bytes.hpp"
+
+namespace gradwire::session {
+
+class StepPushes {
+ public:
+  /// Adds this rank's gradients of rows to those that it pushed before, and returns how many rows are new to the step.
+  /// Error(invalid_argument) for what ReplicatedTable::check() finds, and for NaN or Inf, also once encoded; nothing of
+  /// the call is kept then.
+  std::uint64_t push(const table::RowStore& store, std::span<const std::uint64_t> ids,
+                     std::span<const float> gradients);
+  /// Appends the part for rank r to to[r]; a part begins with the table's number.
+  void send(const table::RowStore& store, std::uint32_t number, std::vector<wire::Bytes>& to) const;
+  /// One rank's part, whose gradients count `weight` times. Ranks come in order; `in` stands behind the table's number,
+  /// and its bytes stay in place until add_up().
+  void take(const table::RowStore& store, wire::ByteReader& in, double weight);
+  /// `divisor`: of a mean.
+  void add_up(const table::RowStore& store, bool weighted, std::optional<double> divisor);
+  /// Applies the sums to rows and forgets all.
+  void apply(table::Shard& rows);
+
+ private:
+  struct Sums {
+    std::vector<std::uint64_t> ids;
+    std::vector<float> values;
+  };
+  struct Sent {
+    std::size_t first;  // of ids_sent_
+    std::size_t count;
+    const std::byte* rows;
+    double weight;
+  };
+
+  Sums own_;                       // pushed by this rank, each id once, in any order
+  table::FlatIndex place_in_own_;  // by id
+  std::vector<std::uint64_t> ids_sent_;
+  std::vector<Sent> sent_;  // by all ranks, of rows that this rank holds
+  Sums sums_;
+};
+
+}  // namespace gradwire::session
