@@ -27,22 +27,21 @@ bool Membership::enough(const Ids& answered, const Ids& dead) const {
 // Where it is not known which world the ended ones had entered, others may have gone on with one of them, and a process
 // that waited.
 bool Membership::quorum(const Ids& answered, const Ids& dead) const {
-  const bool told = std::ranges::all_of(dead, [&](Id who) { return ended_.at(who).epoch > 0; });
+  const bool told = std::ranges::all_of(dead, [&](Id who) { return record_of(who).end.epoch > 0; });
   return enough(answered, told || unsure(dead).empty() ? dead : Ids());
 }
 
 // From here on nothing of this epoch is delivered but what is decided.
 void Membership::begin(Time now) {
-  if (agreeing_) {
+  if (agreeing()) {
     return;
   }
-  agreeing_ = true;
   agreeing_since_ = now;
   phase_ = Phase::following;
   const Ids watching = watched();
-  for (auto& [who, heard] : heard_) {
+  for (const Id who : world_.members) {
     if (!watching.contains(who)) {
-      heard = now;  // it owed no sign of life until now
+      processes_[who].here.heard = now;  // it owed no sign of life until now
     }
   }
   beaten_ = Time::min();
@@ -51,9 +50,9 @@ void Membership::begin(Time now) {
 // What can be done now, by what is known now.
 void Membership::advance(Time now) {
   const bool may_lead = now >= waits_until_ || ended(promised_.by);
-  const bool leads = phase_ == Phase::following && may_lead && leader(now) == self_;
-  const bool knows_more = phase_ != Phase::following && dead_ != ballot_dead_;  // than who answered
-  if (agreeing_ && (leads || knows_more)) {
+  const bool is_its_turn = phase_ == Phase::following && may_lead && leader(now) == self_;
+  const bool knows_more = leads() && dead_members() != ballot_dead_;  // than those that answered
+  if (is_its_turn || knows_more) {
     begin_ballot(now);
   } else if (phase_ == Phase::preparing) {
     propose_if_answered(now);
@@ -66,16 +65,15 @@ Message Membership::promise(Time now) const {
   Message said = message(Message::Kind::promise);
   said.ballot = promised_;
   said.step = std::max(delivered_, told_);
-  said.dead = ends(ended_members());
+  said.dead = ends_of_members();
   for (const Id who : world_.members) {
-    const auto found = ready_.find(who);
-    said.ready.push_back(found == ready_.end() ? 0 : found->second);
+    said.ready.push_back(record_of(who).here.ready);
   }
   for (const Id who : world_.members) {  // again, and no step in between; or it lies
-    const auto cut = cut_.find(who);
-    const bool for_long = cut == cut_.end() || now - cut->second >= settings_.silent_after;
-    if ((missed_before_.contains(who) && missed_.contains(who)) || distrusted_.contains(who) ||
-        (unheard_before_.contains(who) && unheard(who, now) && for_long)) {
+    const ProcessRecord& process = record_of(who);
+    const bool for_long = !process.cut || now - *process.cut >= settings_.silent_after;
+    if ((process.was_missed && process.here.missed) || process.here.distrusted ||
+        (process.was_unheard && unheard(who, now) && for_long)) {
       said.silent.push_back(who);
     }
   }
@@ -87,10 +85,9 @@ Message Membership::promise(Time now) const {
 void Membership::begin_ballot(Time now) {
   phase_ = Phase::preparing;
   promised_ = {promised_.round + 1, self_};
-  promises_.clear();
-  acceptances_.clear();
-  ballot_dead_ = dead_;
-  promises_[self_] = promise(now);
+  ballot_dead_ = dead_members();
+  forget_answers();
+  processes_[self_].give_promise(promise(now));
   began_ = now;
   send_ballot(now);
   propose_if_answered(now);
@@ -106,8 +103,8 @@ void Membership::send_ballot(Time now) {
     said.decision = value_;
   }
   for (const Id who : world_.members) {
-    const bool answered = phase_ == Phase::preparing ? promises_.contains(who) : acceptances_.contains(who);
-    if (!answered && !ended(who)) {
+    const ProcessRecord& process = record_of(who);
+    if (process.here.answer == Answer::none && !process.has_ended()) {
       send(who, said);
     }
   }
@@ -157,28 +154,28 @@ void Membership::propose_if_answered(Time now) {
   if (phase_ != Phase::preparing) {
     return;
   }
-  Ids answered;
-  for (const Id who : world_.members) {
-    if (promises_.contains(who)) {
-      answered.insert(who);
-    } else if (!ended(who) && !silent(who, now) && now - began_ < settings_.silent_after) {
-      return;  // who hears nothing, though it is heard, is waited for as long
-    }
-  }
-  if (!quorum(answered, ballot_dead_)) {
+  const bool is_too_early =
+      now - began_ < settings_.silent_after;  // for those that hear nothing, though they are heard
+  const bool waits = is_too_early && std::ranges::any_of(world_.members, [&](Id who) {
+                       return record_of(who).here.answer == Answer::none && !ended(who) && !silent(who, now);
+                     });
+  if (waits || !quorum(answered(), ballot_dead_)) {
     return;
   }
   phase_ = Phase::proposing;
   value_ = choose(now);
   accepted_ = promised_;
-  acceptances_ = {self_};
+  forget_answers();
+  processes_[self_].accept();
   send_ballot(now);
   decide_if_accepted(now);
 }
 
 Decision Membership::choose(Time now) const {
   const Message* latest = nullptr;
-  for (const auto& [who, said] : promises_) {
+  const Ids answered = this->answered();
+  for (const Id who : answered) {
+    const Message& said = record_of(who).here.promise;
     if (said.decision && (latest == nullptr || said.accepted > latest->accepted)) {
       latest = &said;
     }
@@ -189,7 +186,8 @@ Decision Membership::choose(Time now) const {
   Ids next;
   std::uint64_t delivered = told_;
   std::vector<std::uint64_t> ready(world_.members.size());
-  for (const auto& [who, said] : promises_) {
+  for (const Id who : answered) {
+    const Message& said = record_of(who).here.promise;
     if (!ended(who)) {
       next.insert(who);
     }
@@ -207,12 +205,13 @@ Decision Membership::choose(Time now) const {
 
 // Those that were in and hold what steps need remain half of all, so that no majority is without one of them.
 void Membership::take_in(Ids& next, Time now) const {
-  const auto fresh =
-      static_cast<std::size_t>(std::count_if(next.begin(), next.end(), [&](Id who) { return fresh_.contains(who); }));
+  const auto fresh = static_cast<std::size_t>(std::ranges::count_if(next, [&](Id who) {
+    return record_of(who).joined_after == delivered_;  // no step was delivered since
+  }));
   const std::size_t hold = next.size() - fresh;
   std::size_t places = hold > fresh ? hold - fresh : 0;
-  for (const Id who : let_in_) {
-    if (places > 0 && may_come(who, next.size(), now)) {
+  for (const auto& [who, process] : processes_) {
+    if (places > 0 && process.let_in && may_come(who, next.size(), now)) {
       places -= next.insert(who).second ? 1 : 0;
     }
   }
@@ -222,8 +221,8 @@ void Membership::take_in(Ids& next, Time now) const {
 void Membership::part(Ids& next) const {
   for (;;) {
     std::map<Id, std::size_t> apart;
-    for (const auto& [who, said] : promises_) {
-      for (const Id other : said.silent) {
+    for (const Id who : answered()) {
+      for (const Id other : record_of(who).here.promise.silent) {
         if (next.contains(who) && next.contains(other)) {
           ++apart[who];
           ++apart[other];
@@ -240,7 +239,7 @@ void Membership::part(Ids& next) const {
 }
 
 void Membership::decide_if_accepted(Time now) {
-  if (phase_ == Phase::proposing && quorum(acceptances_, ballot_dead_)) {
+  if (phase_ == Phase::proposing && quorum(answered(), ballot_dead_)) {
     const Decision decision = *value_;
     Message said = message(Message::Kind::decided);
     said.decision = decision;
@@ -250,24 +249,19 @@ void Membership::decide_if_accepted(Time now) {
 }
 
 void Membership::decide(const Decision& decision, Time now) {
-  unheard_before_.clear();
-  for (const Id who : world_.members) {
-    if (unheard(who, now)) {
-      unheard_before_.insert(who);
-    }
+  for (auto& [who, process] : processes_) {
+    process.was_unheard = process.is_member() && unheard(who, now);
+    process.was_missed = process.here.missed || process.here.misses_self;
   }
-  missed_before_ = std::exchange(missed_by_, {});
-  missed_before_.merge(missed_);
-  missed_.clear();
-  note_who_comes_and_goes(decision, now);
+  place_all(decision, now);
   // Who is in two worlds one after the other has answered in the first. Left out of one in between, it was taken for
   // one that waits, by a word of before it learnt that it was in.
   const bool left_out = !world_.members.empty() && decision.world.epoch > world_.epoch + 1;
   latest_ = decision;
   world_ = decision.world;
-  forget_epoch();
+  forget_world();
   for (const Id who : world_.members) {
-    heard_[who] = now;
+    processes_[who].here.heard = now;
   }
   beaten_ = now;
   if (!member(self_) || left_out) {
@@ -280,66 +274,59 @@ void Membership::decide(const Decision& decision, Time now) {
   confirmed_ = delivered_;  // a decision is final
   asked_ = 0;
   news_.emplace_back(Changed{decision});
-  for (const auto& [who, end] : std::map<Id, Ended>(ended_)) {  // who ended after the world was chosen
-    hear_of_end(end, now);
+  for (const auto& [who, process] : processes_) {  // who ended after the world was chosen
+    if (process.has_ended()) {
+      hear_of_end(Ended(process.end), now);
+    }
   }
-  if (!joiners_not_notified_.empty() && !agreeing_) {
+  if (has_to_tell_joiners() && !agreeing()) {
     send_all(message(Message::Kind::beat));  // so that all soon know of all
   }
   tell_joiners();
 }
 
-void Membership::note_who_comes_and_goes(const Decision& decision, Time now) {
-  // A process that joins is told once all that were in know of it: nobody asks it what was decided.
-  joiners_not_notified_.clear();
-  to_hear_.clear();
-  if (std::max(delivered_, decision.delivered) > entered_) {
-    fresh_.clear();
-  }
-  const bool joins = !member(self_);
-  for (const Id who : decision.world.members) {
-    waiting_.erase(who);
-    if (!at_start(who) && who != self_) {
-      newcomers_.insert(who);
-    }
-    if (!member(who)) {
-      fresh_.insert(who);
-      if (!joins) {
-        joiners_not_notified_.insert(who);
-      }
-    } else if (who != self_) {
-      to_hear_.insert(who);
-    }
-  }
+void Membership::place_all(const Decision& decision, Time now) {
+  const std::vector<Id>& next = decision.world.members;
+  const bool tells = member(self_);
   for (const Id who : world_.members) {
-    if (std::ranges::find(decision.world.members, who) == decision.world.members.end()) {
-      met_[who] = now;
-      if (in_epoch_.contains(who)) {  // others may not have learnt that they were in, and still wait
-        gone_.insert(who);
-      }
+    if (std::ranges::find(next, who) == next.end()) {
+      processes_[who].leave(now);
+    }
+  }
+  for (const Id who : next) {
+    ProcessRecord& process = processes_[who];
+    if (process.is_member()) {
+      process.stay();
+    } else {
+      process.join(tells, std::max(delivered_, decision.delivered));
+    }
+    if (who != self_) {
+      process.become_known();
     }
   }
 }
 
-void Membership::forget_epoch() {
-  agreeing_ = false;
-  phase_ = Phase::following;
+Ids Membership::answered() const {
+  return which([](Id, const ProcessRecord& process) { return process.here.answer != Answer::none; });
+}
+
+void Membership::forget_answers() {
+  for (const Id who : world_.members) {
+    processes_[who].forget_answer();
+  }
+}
+
+void Membership::forget_world() {
+  phase_ = Phase::delivering;
   promised_ = {};
   accepted_ = {};
   value_.reset();
-  promises_.clear();
-  acceptances_.clear();
   ballot_dead_.clear();
   waits_until_ = {};
-  rumours_.clear();
-  dead_.clear();
-  doubts_.clear();
-  distrusted_.clear();
-  ready_.clear();
   told_ = 0;
-  delivered_by_.clear();
-  in_epoch_.clear();
-  heard_.clear();
+  for (auto& [who, process] : processes_) {
+    process.forget_world();
+  }
 }
 
 }  // namespace gradwire::membership

@@ -16,14 +16,12 @@ bool holds(const std::vector<Id>& ids, Id who) { return std::ranges::binary_sear
 }  // namespace
 
 bool Membership::known(Id who) const {
-  return at_start(who) || newcomers_.contains(who) || std::ranges::find(told_of_wait_, who) != told_of_wait_.end();
+  return record_of(who).origin != ProcessRecord::Origin::stranger ||
+         std::ranges::find(told_of_wait_, who) != told_of_wait_.end();
 }
 
 // Nobody delivers a step in this epoch that this process has not said that it holds.
-std::uint64_t Membership::most_delivered() const {
-  const auto own = ready_.find(self_);
-  return std::max(entered_, own == ready_.end() ? 0 : own->second);
-}
+std::uint64_t Membership::most_delivered() const { return std::max(entered_, record_of(self_).here.ready); }
 
 // Empty where nothing is.
 std::string Membership::what_is_wrong(const Message& message) const {
@@ -57,9 +55,9 @@ std::string Membership::what_is_wrong(const Message& message) const {
 }
 
 std::string Membership::what_is_wrong_with_ballot(const Message& message) const {
-  const bool leads = message.kind == Message::Kind::prepare || message.kind == Message::Kind::accept;
+  const bool is_of_leader = message.kind == Message::Kind::prepare || message.kind == Message::Kind::accept;
   if (message.ballot.round == 0 || message.ballot.round > promised_.round + kMostRounds || !member(message.ballot.by) ||
-      (leads && message.ballot.by != message.from)) {
+      (is_of_leader && message.ballot.by != message.from)) {
     return "it names a ballot that there cannot be";
   }
   if (message.kind == Message::Kind::accept && !message.decision) {
@@ -103,7 +101,7 @@ std::string Membership::what_is_wrong_with_decided(Id from, const Decision& deci
   if (world_.members.empty() || expelled_) {
     return "";
   }
-  if (!member(from) && !holds(decision.world.members, from) && !gone_.contains(from)) {
+  if (!member(from) && !holds(decision.world.members, from) && !record_of(from).gone) {
     return "it tells of a world that it has no part in";
   }
   if (epoch == world_.epoch + 1) {

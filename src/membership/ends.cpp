@@ -16,35 +16,24 @@ Time Membership::time_lived(Time clock) {
   if (passed >= Time(0) && passed <= kBeatsOfSleep * settings_.beat) {
     return lived_ += passed;
   }
-  for (auto& [who, heard] : heard_) {
-    heard = lived_;
-  }
-  for (auto& [who, waiting] : waiting_) {
-    waiting.said = lived_;
-  }
-  for (auto& [who, met] : met_) {
-    met = lived_;
-  }
-  for (auto& [who, spoken] : spoken_) {
-    spoken = lived_;
-  }
-  for (auto& [who, rumour] : rumours_) {
-    rumour.since = lived_;
+  for (auto& [who, process] : processes_) {
+    process.forget_silence(lived_);
   }
   agreeing_since_ = began_ = lived_;
   return lived_;
 }
 
 bool Membership::quiet(Id who, Time now) const {
-  const Time heard = now - heard_.at(who);
+  const Time silence = now - record_of(who).here.heard;
   const auto doubted = [&] {
-    return std::ranges::any_of(doubts_, [&](const auto& one) { return !ended(one.first) && one.second.contains(who); });
+    return std::ranges::any_of(world_.members,
+                               [&](Id other) { return !ended(other) && record_of(other).here.doubts.contains(who); });
   };
-  return heard >= settings_.silent_after || (heard >= kBeatsOfDoubt * settings_.beat && doubted());
+  return silence >= settings_.silent_after || (silence >= kBeatsOfDoubt * settings_.beat && doubted());
 }
 
 bool Membership::unheard(Id who, Time now) const {
-  return who != self_ && !ended(who) && (cut_.contains(who) || quiet(who, now));
+  return who != self_ && !ended(who) && (record_of(who).cut || quiet(who, now));
 }
 
 // Nobody waits for a silent process, or for its ballot. Whom another member still hears is none before it has been
@@ -53,10 +42,10 @@ bool Membership::silent(Id who, Time now) const {
   if (!unheard(who, now)) {
     return false;
   }
-  return now - heard_.at(who) >= settings_.silent_after || std::ranges::all_of(world_.members, [&](Id other) {
-           const auto doubts = doubts_.find(other);
+  return now - record_of(who).here.heard >= settings_.silent_after ||
+         std::ranges::all_of(world_.members, [&](Id other) {
            return other == self_ || other == who || ended(other) || unheard(other, now) ||
-                  (doubts != doubts_.end() && doubts->second.contains(who));
+                  record_of(other).here.doubts.contains(who);
          });
 }
 
@@ -64,7 +53,7 @@ bool Membership::silent(Id who, Time now) const {
 bool Membership::misses_anybody(Time now) const {
   const Ids watching = watched();
   return std::ranges::any_of(watching, [&](Id who) { return silent(who, now); }) ||
-         std::ranges::any_of(cut_, [&](const auto& one) { return member(one.first) && silent(one.first, now); });
+         std::ranges::any_of(world_.members, [&](Id who) { return record_of(who).cut && silent(who, now); });
 }
 
 Id Membership::leader(Time now) const {
@@ -74,35 +63,23 @@ Id Membership::leader(Time now) const {
 
 std::vector<Ended> Membership::ends(const Ids& of) const {
   std::vector<Ended> list;
-  std::ranges::transform(of, std::back_inserter(list), [&](Id who) { return ended_.at(who); });
+  std::ranges::transform(of, std::back_inserter(list), [&](Id who) { return record_of(who).end; });
   return list;
 }
 
-Membership::Ids Membership::ended_members() const {
-  Ids found;
-  std::ranges::copy_if(world_.members, std::inserter(found, found.end()), [&](Id who) { return ended(who); });
-  return found;
+std::vector<Ended> Membership::ends_of_members() const {
+  return ends(which([](Id, const ProcessRecord& process) { return process.is_member() && process.has_ended(); }));
 }
 
-// Of two reports about one process the one that names the later world counts.
+Ids Membership::dead_members() const {
+  return which([](Id, const ProcessRecord& process) { return process.life == Life::dead; });
+}
+
 void Membership::note_end(const Ended& who) {
-  Ended& known = ended_.try_emplace(who.who, who).first->second;
-  if (std::pair(known.epoch, known.step) < std::pair(who.epoch, who.step)) {
-    known = who;
-  }
-  waiting_.erase(who.who);
-  rumours_.erase(who.who);
-  cut_.erase(who.who);
-  if (!member(who.who)) {
-    return;
-  }
-  if (known.epoch > world_.epoch) {
-    dead_.erase(who.who);  // the world that it entered may have counted steps that this process has not heard of
-    return;
-  }
-  dead_.insert(who.who);
-  if (known.epoch == world_.epoch && known.step <= most_delivered()) {
-    told_ = std::max(told_, known.step);  // it relied on it
+  ProcessRecord& process = processes_[who.who];
+  process.note_end(who, world_.epoch);
+  if (process.life == Life::dead && process.end.epoch == world_.epoch && process.end.step <= most_delivered()) {
+    told_ = std::max(told_, process.end.step);  // it relied on it
   }
 }
 
@@ -130,7 +107,8 @@ void Membership::cut(Id who, Time clock) {
   if (who == self_ || ended(who)) {
     return;
   }
-  cut_.try_emplace(who, now);
+  std::optional<Time>& since = processes_[who].cut;
+  since = since.value_or(now);
   if (!expelled_ && member(self_) && member(who)) {
     miss(now);
   }
@@ -141,7 +119,7 @@ void Membership::missed(Id who, Time clock) {
   if (expelled_ || who == self_ || !member(who) || ended(who)) {
     return;
   }
-  missed_.insert(who);
+  processes_[who].here.missed = true;
   miss(now);
 }
 
@@ -157,7 +135,7 @@ void Membership::distrust(Id who, const std::string& why, Time clock) {
   if (expelled_ || who == self_ || !member(self_) || !member(who) || ended(who)) {
     return;
   }
-  if (distrusted_.insert(who).second) {
+  if (!std::exchange(processes_[who].here.distrusted, true)) {
     news_.emplace_back(Distrusted{who, why});
   }
   miss(now);
@@ -167,19 +145,17 @@ void Membership::distrust(Id who, const std::string& why, Time clock) {
 // they agree.
 void Membership::hear_rumours(const Message& message, Time now) {
   for (const Ended& one : message.dead) {
-    if (one.who != self_ && one.who != message.from && member(one.who) && !ended(one.who)) {
-      rumours_.try_emplace(one.who, Rumour{one, now});
+    if (one.who != self_ && one.who != message.from && member(one.who)) {
+      processes_[one.who].hear_rumour(one, now);
     }
   }
 }
 
 void Membership::believe_rumours(Time now) {
-  if (!agreeing_ || rumours_.empty()) {
-    return;
-  }
-  for (const auto& [who, rumour] : std::map<Id, Rumour>(rumours_)) {
-    if (agreeing_ && now - std::max(rumour.since, agreeing_since_) >= kBeatsOfRumour * settings_.beat) {
-      hear_of_end(rumour.what, now);
+  for (const auto& [who, process] : processes_) {  // the agreement may end with each
+    if (agreeing() && process.life == Life::rumoured &&
+        now - std::max(process.rumoured, agreeing_since_) >= kBeatsOfRumour * settings_.beat) {
+      hear_of_end(Ended(process.end), now);
     }
   }
 }
@@ -187,34 +163,34 @@ void Membership::believe_rumours(Time now) {
 // Said again and again while they agree, as a sign of life: who enters the epoch late would not know.
 Message Membership::suspicion(Time now) const {
   Message said = message(Message::Kind::suspect);
-  said.dead = ends(ended_members());
-  Ids silent = missed_;
-  silent.insert(distrusted_.begin(), distrusted_.end());
-  std::ranges::copy_if(world_.members, std::inserter(silent, silent.end()), [&](Id who) { return unheard(who, now); });
-  said.silent = to_list(silent);
+  said.dead = ends_of_members();
+  said.silent = to_list(which([&](Id who, const ProcessRecord& process) {
+    return process.is_member() && (process.here.missed || process.here.distrusted || unheard(who, now));
+  }));
   return said;
 }
 
 bool Membership::hopeless() const {
-  if (!agreeing_ || expelled_) {
+  if (!agreeing() || expelled_) {
     return false;
   }
   const Time patience = settings_.silent_after + kBeatsBeyondHope * settings_.beat;
-  Ids reached{self_};
-  std::ranges::copy_if(world_.members, std::inserter(reached, reached.end()),
-                       [&](Id who) { return !ended(who) && lived_ - heard_.at(who) < patience; });
+  const Ids dead = dead_members();
+  const Ids reached = which([&](Id who, const ProcessRecord& process) {
+    return who == self_ || (process.is_member() && !process.has_ended() && lived_ - process.here.heard < patience);
+  });
   // Where a member ended in a later world, another one may know of that world, and that this process belongs to it.
   const bool may_be_told = reached.size() > 1 && went_on().has_value();
-  if (!enough(reached, dead_) && !may_be_told) {
+  if (!enough(reached, dead) && !may_be_told) {
     return true;
   }
-  return !quorum(reached, dead_) && lived_ - agreeing_since_ >= patience;  // those that wait may say what they know
+  return !quorum(reached, dead) && lived_ - agreeing_since_ >= patience;  // those that wait may say what they know
 }
 
 std::optional<Ended> Membership::went_on() const {
   for (const Id who : world_.members) {
-    if (const auto found = ended_.find(who); found != ended_.end() && found->second.epoch > world_.epoch) {
-      return found->second;
+    if (const ProcessRecord& process = record_of(who); process.has_ended() && process.end.epoch > world_.epoch) {
+      return process.end;
     }
   }
   return std::nullopt;

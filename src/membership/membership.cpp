@@ -30,15 +30,21 @@ Membership::Membership(Id self, World world, std::uint64_t delivered, Settings s
       lived_(now),
       entered_(delivered) {
   for (const Id who : world_.members) {
-    heard_[who] = now;
+    processes_[who].stay();
+    processes_[who].here.heard = now;
   }
   for (const Id who : settings_.start) {
-    met_[who] = now;
+    processes_[who].be_at_start();
+    processes_[who].met = now;
   }
   beaten_ = now;
 }
 
-bool Membership::member(Id who) const { return std::binary_search(world_.members.begin(), world_.members.end(), who); }
+const ProcessRecord& Membership::record_of(Id who) const {
+  static const ProcessRecord unknown;
+  const auto found = processes_.find(who);
+  return found == processes_.end() ? unknown : found->second;
+}
 
 Message Membership::message(Message::Kind kind) const {
   Message message;
@@ -56,7 +62,7 @@ void Membership::send(Id to, Message message) { messages_.push_back({to, std::mo
 
 void Membership::send_all(const Message& message) {
   for (const Id who : world_.members) {
-    if (who != self_ && !ended(who) && !joiners_not_notified_.contains(who)) {
+    if (who != self_ && !ended(who) && record_of(who).place != Place::joining) {
       send(who, message);
     }
   }
@@ -66,7 +72,7 @@ std::vector<Membership::Outgoing> Membership::take_messages() { return std::exch
 std::vector<News> Membership::take_news() { return std::exchange(news_, {}); }
 
 // In a ring, so that each is listened to by two others, whoever is missed.
-Membership::Ids Membership::neighbours(bool before) const {
+Ids Membership::neighbours(bool before) const {
   Ids found;
   const std::size_t size = world_.members.size();
   const auto at = static_cast<std::size_t>(std::lower_bound(world_.members.begin(), world_.members.end(), self_) -
@@ -76,14 +82,15 @@ Membership::Ids Membership::neighbours(bool before) const {
   }
   return found;
 }
-Membership::Ids Membership::watched() const { return neighbours(false); }
-Membership::Ids Membership::watchers() const { return neighbours(true); }
+Ids Membership::watched() const { return neighbours(false); }
+Ids Membership::watchers() const { return neighbours(true); }
 
 void Membership::ready(std::uint64_t step) {
-  if (agreeing_ || expelled_ || step <= ready_[self_]) {
+  std::uint64_t& held = processes_[self_].here.ready;
+  if (agreeing() || expelled_ || step <= held) {
     return;
   }
-  ready_[self_] = step;
+  held = step;
   Message said = message(Message::Kind::ready);
   said.step = step;
   send_all(said);
@@ -91,20 +98,21 @@ void Membership::ready(std::uint64_t step) {
 }
 
 void Membership::deliver() {
-  if (agreeing_ || expelled_) {
+  if (agreeing() || expelled_) {
     return;
   }
-  std::uint64_t all = ready_[self_];
+  std::uint64_t all = record_of(self_).here.ready;
   for (const Id who : world_.members) {
-    all = std::min(all, ready_[who]);
+    all = std::min(all, record_of(who).here.ready);
   }
   all = std::max(all, told_);
+  if (delivered_ < all) {
+    for (auto& [who, process] : processes_) {
+      process.forget_missed_steps();
+    }
+  }
   while (delivered_ < all) {
     news_.emplace_back(Delivered{++delivered_});
-    fresh_.clear();
-    missed_.clear();  // all links work
-    missed_by_.clear();
-    missed_before_.clear();
   }
 }
 
@@ -139,28 +147,21 @@ void Membership::confirm_if_answered() {
   if (asked_ == 0) {
     return;
   }
-  Ids answered{self_};
-  for (const auto& [who, step] : delivered_by_) {
-    if (step >= asked_) {
-      answered.insert(who);
-    }
-  }
-  if (quorum(answered, dead_)) {
+  const Ids answered =
+      which([&](Id who, const ProcessRecord& process) { return who == self_ || process.here.delivered >= asked_; });
+  if (quorum(answered, dead_members())) {
     confirmed_ = std::exchange(asked_, 0);
   }
 }
 
 std::vector<Id> Membership::unconfirmed() const {
-  std::vector<Id> ids;
-  std::ranges::copy_if(world_.members, std::back_inserter(ids), [&](Id who) {
-    const auto found = delivered_by_.find(who);
-    return asked_ > 0 && who != self_ && !ended(who) && (found == delivered_by_.end() || found->second < asked_);
-  });
-  return ids;
+  return to_list(which([&](Id who, const ProcessRecord& process) {
+    return process.is_member() && who != self_ && !process.has_ended() && process.here.delivered < asked_;
+  }));
 }
 
 void Membership::hear_of_delivery(const Message& message) {
-  std::uint64_t& last = delivered_by_[message.from];
+  std::uint64_t& last = processes_[message.from].here.delivered;
   last = std::max(last, message.step);
   told_ = std::max(told_, message.step);
   deliver();
@@ -169,33 +170,32 @@ void Membership::hear_of_delivery(const Message& message) {
 
 void Membership::receive(const Message& message, Time clock) {
   const Time now = time_lived(clock);
-  if (const auto end = ended_.find(message.from);
-      end != ended_.end() && (end->second.epoch <= world_.epoch || message.kind != Message::Kind::decided)) {
+  if (const ProcessRecord& from = record_of(message.from);
+      from.has_ended() && (from.end.epoch <= world_.epoch || message.kind != Message::Kind::decided)) {
     return;  // what the others agreed on does not hold what those say who have ended
   }
   if (const std::string wrong = what_is_wrong(message); !wrong.empty()) {
     return distrust(message.from, wrong, clock);
   }
-  cut_.erase(message.from);
+  ProcessRecord& from = processes_[message.from];
+  from.cut.reset();
+  from.rumoured = now;
   if (world_.members.empty()) {
-    spoken_[message.from] = now;
-  }
-  if (const auto rumour = rumours_.find(message.from); rumour != rumours_.end()) {
-    rumour->second.since = now;
+    from.spoke = now;
   }
   if (message.kind == Message::Kind::waits) {
     hear_that_it_waits(message, now);
   } else if (expelled_ && message.epoch >= world_.epoch) {
     return;  // it says to others what it knows, and hears nothing
   } else if (message.kind == Message::Kind::knows) {
-    beaten_ = known_to_.insert(message.from).second ? Time::min() : beaten_;  // all are to hear of it soon
+    beaten_ = std::exchange(from.knows_of_wait, true) ? beaten_ : Time::min();  // all are to hear of it soon
     hear_of_those_gone(message);
     meet(message.from, now);
   } else if (message.kind == Message::Kind::decided) {
     receive_decided(message, now);
   } else if (message.epoch < world_.epoch) {
-    if (latest_ && !joiners_not_notified_.contains(
-                       message.from)) {  // a member of this world is one epoch behind at most, others are out
+    if (latest_ &&
+        from.place != Place::joining) {  // a member of this world is one epoch behind at most, others are out
       Message told = this->message(Message::Kind::decided);
       told.decision = latest_;
       send(message.from, std::move(told));
@@ -218,9 +218,10 @@ void Membership::receive_decided(const Message& message, Time now) {
 }
 
 void Membership::receive_in_epoch(const Message& message, Time now) {
-  heard_[message.from] = now;
-  unheard_before_.erase(message.from);
-  in_epoch_.insert(message.from);
+  ProcessRecord& from = processes_[message.from];
+  from.here.heard = now;
+  from.here.present = true;
+  from.was_unheard = false;
   tell_joiners();
   switch (message.kind) {
     case Message::Kind::beat:
@@ -240,15 +241,13 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
     case Message::Kind::waits:
     case Message::Kind::knows: break;
     case Message::Kind::ready:
-      ready_[message.from] = std::max(ready_[message.from], message.step);
+      from.here.ready = std::max(from.here.ready, message.step);
       deliver();
       break;
     case Message::Kind::suspect:
       hear_rumours(message, now);
-      doubts_[message.from] = {message.silent.begin(), message.silent.end()};
-      if (std::ranges::binary_search(message.silent, self_)) {
-        missed_by_.insert(message.from);
-      }
+      from.here.doubts = {message.silent.begin(), message.silent.end()};
+      from.here.misses_self = from.here.misses_self || from.here.doubts.contains(self_);
       begin(now);
       advance(now);
       break;
@@ -256,12 +255,12 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
     case Message::Kind::promise:
       if (phase_ == Phase::preparing && message.ballot == promised_) {
         hear_rumours(message, now);
-        promises_[message.from] = message;
+        from.give_promise(message);
         advance(now);
       }
       break;
     case Message::Kind::refuse:
-      if (phase_ != Phase::following && message.ballot > promised_) {
+      if (leads() && message.ballot > promised_) {
         promised_.round = message.ballot.round;  // the next ballot is above it
         phase_ = Phase::following;
         waits_until_ = now + 2 * settings_.beat;
@@ -270,7 +269,7 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
     case Message::Kind::accept: answer_accept(message, now); break;
     case Message::Kind::accepted:
       if (phase_ == Phase::proposing && message.ballot == promised_) {
-        acceptances_.insert(message.from);
+        from.accept();
         advance(now);
       }
       break;
@@ -285,9 +284,9 @@ void Membership::tick(Time clock) {
   }
   if (beaten_ == Time::min() || now - beaten_ >= settings_.beat) {
     beaten_ = now;
-    if (agreeing_) {
+    if (agreeing()) {
       send_all(suspicion(now));
-    } else if (!joiners_not_notified_.empty() || in_epoch_.size() + 1 < world_.members.size()) {
+    } else if (has_to_tell_joiners() || !all_have_spoken()) {
       send_all(message(Message::Kind::beat));  // until all are known to be here
     } else {
       for (const Id who : watchers()) {
@@ -301,7 +300,7 @@ void Membership::tick(Time clock) {
   }
   believe_rumours(now);
   grow(now);
-  if (!agreeing_) {
+  if (!agreeing()) {
     if (!misses_anybody(now)) {
       return;
     }
@@ -309,7 +308,7 @@ void Membership::tick(Time clock) {
     send_all(suspicion(now));
   }
   advance(now);
-  if (phase_ != Phase::following && now - sent_ >= kBeatsOfBallot * settings_.beat) {
+  if (leads() && now - sent_ >= kBeatsOfBallot * settings_.beat) {
     send_ballot(now);                            // who entered the epoch meanwhile has not got it
     for (const Id who : unsure(ballot_dead_)) {  // if the others went on with it, it says so
       send(who, message(Message::Kind::beat));
@@ -318,28 +317,17 @@ void Membership::tick(Time clock) {
 }
 
 std::vector<Id> Membership::unready() const {
-  std::vector<Id> ids;
-  for (const Id who : world_.members) {
-    const auto found = ready_.find(who);
-    if (who != self_ && (found == ready_.end() || found->second <= delivered_)) {
-      ids.push_back(who);
-    }
-  }
-  return ids;
+  return to_list(which([&](Id who, const ProcessRecord& process) {
+    return process.is_member() && who != self_ && process.here.ready <= delivered_;
+  }));
 }
 
 std::vector<Id> Membership::waits_for() const {
-  std::vector<Id> ids;
-  for (const Id who : world_.members) {
-    const auto found = ready_.find(who);
-    const bool behind = found == ready_.end() || found->second <= delivered_;
-    const bool unanswered = phase_ == Phase::preparing ? !promises_.contains(who) : !acceptances_.contains(who);
-    const bool missing = !agreeing_ ? behind : (phase_ == Phase::following ? who == promised_.by : unanswered);
-    if (missing && who != self_ && !ended(who)) {
-      ids.push_back(who);
-    }
-  }
-  return ids;
+  return to_list(which([&](Id who, const ProcessRecord& process) {
+    const bool is_silent = leads() ? process.here.answer == Answer::none : who == promised_.by;
+    const bool missing = agreeing() ? is_silent : process.here.ready <= delivered_;
+    return process.is_member() && missing && who != self_ && !process.has_ended();
+  }));
 }
 
 }  // namespace gradwire::membership

@@ -22,11 +22,9 @@
 #include <vector>
 
 #include "membership/message.hpp"
+#include "membership/process_record.hpp"
 
 namespace gradwire::membership {
-
-// Since any moment. It may jump: only what passes between two calls that are at most a few beats apart counts.
-using Time = std::chrono::milliseconds;
 
 struct Settings {
   Time beat{100};               // between two signs of life
@@ -73,7 +71,7 @@ class Membership {
   /// Nothing reaches `who`, or comes from it, for now; messages may have been lost. It may live.
   void cut(Id who, Time clock);
   /// The way is there again.
-  void back(Id who) { cut_.erase(who); }
+  void back(Id who) { processes_[who].cut.reset(); }
   /// A step waits for `who` for too long, though it may give signs of life to others.
   void missed(Id who, Time clock);
   /// A message of `who` was lost, though nothing is wrong with the way there.
@@ -94,7 +92,7 @@ class Membership {
   void wait_among(std::vector<Id> others);
   /// `who` may be a member: a spare while some are missing, one that has joined always. If it waits, it is in the next
   /// world. Where nothing else makes one, this does once a step is delivered.
-  void let_in(Id who) { let_in_.insert(who); }
+  void let_in(Id who) { processes_[who].let_in = true; }
   /// Of a process that waits: those that have not said that they know of it.
   [[nodiscard]] std::vector<Id> unaware() const;
   /// Of a process that waits: all others have ended, were left out or cannot be reached, or wait and know that.
@@ -117,7 +115,7 @@ class Membership {
   [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
   /// The last world that this process was in; 0: none.
   [[nodiscard]] std::uint32_t epoch_entered() const noexcept { return epoch_entered_; }
-  [[nodiscard]] bool agreeing() const noexcept { return agreeing_; }
+  [[nodiscard]] bool agreeing() const noexcept { return phase_ != Phase::delivering; }
   [[nodiscard]] bool expelled() const noexcept { return expelled_; }
   /// Those that knew that they were members, have not ended as far as is known, and never will be members again.
   [[nodiscard]] std::vector<Id> gone() const;
@@ -134,26 +132,48 @@ class Membership {
   [[nodiscard]] std::vector<Id> waits_for_word_of() const;
 
  private:
-  using Ids = std::set<Id>;
+  using Place = ProcessRecord::Place;
+  using Life = ProcessRecord::Life;
+  using Answer = ProcessRecord::Answer;
+  enum class Phase : std::uint8_t {
+    delivering,  // steps count, and nobody is missed
+    following,   // the members agree on the next world, and another one leads, or is to
+    preparing,   // this process leads, and asks what others have accepted
+    proposing,   // this process leads, and has proposed a world
+  };
+
   [[nodiscard]] static std::vector<Id> to_list(const Ids& ids) { return {ids.begin(), ids.end()}; }
-  enum class Phase : std::uint8_t { following, preparing, proposing };
+  /// An empty one of a process of which nothing is known.
+  [[nodiscard]] const ProcessRecord& record_of(Id who) const;
+  /// The processes of which `is(id, record)` holds.
+  template <typename Is>
+  [[nodiscard]] Ids which(const Is& is) const {
+    Ids found;
+    for (const auto& [who, process] : processes_) {
+      if (is(who, process)) {
+        found.insert(found.end(), who);
+      }
+    }
+    return found;
+  }
 
   // Time, links and ends.
   [[nodiscard]] Time time_lived(Time clock);
-  [[nodiscard]] bool ended(Id who) const { return ended_.contains(who); }
+  [[nodiscard]] bool ended(Id who) const { return record_of(who).has_ended(); }
   void hear_of_end(const Ended& who, Time now);
   void note_end(const Ended& who);
   void hear_rumours(const Message& message, Time now);
   void believe_rumours(Time now);
   void miss(Time now);
   [[nodiscard]] std::vector<Ended> ends(const Ids& of) const;
-  [[nodiscard]] Ids ended_members() const;
+  [[nodiscard]] std::vector<Ended> ends_of_members() const;
+  [[nodiscard]] Ids dead_members() const;
   [[nodiscard]] bool quiet(Id who, Time now) const;
   [[nodiscard]] bool unheard(Id who, Time now) const;
   [[nodiscard]] bool silent(Id who, Time now) const;
   [[nodiscard]] bool misses_anybody(Time now) const;
   [[nodiscard]] Id leader(Time now) const;
-  [[nodiscard]] bool member(Id who) const;
+  [[nodiscard]] bool member(Id who) const { return record_of(who).is_member(); }
   [[nodiscard]] Ids watched() const;
   [[nodiscard]] Ids watchers() const;
   [[nodiscard]] Ids neighbours(bool before) const;
@@ -188,9 +208,14 @@ class Membership {
   void answer_prepare(const Message& message, Time now);
   void answer_accept(const Message& message, Time now);
   void decide(const Decision& decision, Time now);
-  void note_who_comes_and_goes(const Decision& decision, Time now);
-  void forget_epoch();
+  void place_all(const Decision& decision, Time now);
+  void forget_world();
+  [[nodiscard]] Ids answered() const;
+  void forget_answers();
+  [[nodiscard]] bool has_to_tell_joiners() const;
+  [[nodiscard]] bool all_have_spoken() const;
   void tell_joiners();
+  [[nodiscard]] bool leads() const noexcept { return phase_ > Phase::following; }
   void part(Ids& next) const;
   [[nodiscard]] Decision choose(Time now) const;
   void take_in(Ids& next, Time now) const;
@@ -207,7 +232,7 @@ class Membership {
   [[nodiscard]] bool out_of_reach(Id who) const;
   [[nodiscard]] bool is_waiting(Id who, Time now) const;
   [[nodiscard]] bool waits_knowing(Id who, const Ids& ended) const;
-  [[nodiscard]] bool at_start(Id who) const;
+  [[nodiscard]] bool at_start(Id who) const { return record_of(who).at_start(); }
   [[nodiscard]] bool is_known_to_all(Id who, Time now) const;
   [[nodiscard]] bool may_come(Id who, std::size_t size, Time now) const;
   void meet(Id who, Time now);
@@ -220,68 +245,30 @@ class Membership {
   std::uint64_t delivered_;
   std::uint32_t epoch_entered_;
   std::uint64_t confirmed_ = 0;
-  bool agreeing_ = false;
   bool expelled_ = false;
   Time called_{};                   // when this process last ran, by its clock
   Time lived_{};                    // how long it has run, all other times are counted in this
   std::optional<Decision> latest_;  // what made this epoch, for who missed it
-  std::map<Id, Ended> ended_;       // all that are known to have ended, whatever the epoch
-  std::map<Id, Time> cut_;          // those that cannot be reached, and since when
-  Ids gone_;                        // knew that they were members, and are none: they never will be again
-  struct Waiting {
-    Time said{};  // the last time
-    Ids ended;    // that it had heard of then
-    Ids known;    // to whom, had it heard
-  };
-  std::map<Id, Waiting> waiting_;
-  std::map<Id, Time> met_;       // those in no world: when they last said that they wait, or were first known
-  Ids newcomers_;                // not there at the beginning; they know this process, or it is told of them
-  Ids known_to_;                 // of a process that waits: who knows of it
-  std::map<Id, Time> spoken_;    // to a process that waits: who, and when last
-  std::map<Id, Time> answered_;  // those that wait, and when last
-  Ids let_in_;
-  std::vector<Id> told_of_wait_;
+  std::map<Id, ProcessRecord> processes_;
+  std::vector<Id> told_of_wait_;  // by this process, while it waits
 
   // Of this epoch.
-  std::map<Id, std::uint64_t> ready_;
-  std::uint64_t told_ = 0;  // the last step that a member said to have delivered
-  std::map<Id, Time> heard_;
-  Ids dead_;                                  // of ended_ the members that never entered a later world
-  std::map<Id, Ids> doubts_;                  // by member: those that it cannot hear, as it said last
-  Ids missed_;                                // by a step of this process
-  Ids missed_by_;                             // cannot hear this process, or a step of theirs waited for it
-  Ids distrusted_;                            // said what they cannot have said
-  Ids in_epoch_;                              // have been heard in this epoch
-  Ids joiners_not_notified_;                  // joined and do not know it yet
-  Ids to_hear_;                               // before they are told
-  Ids fresh_;                                 // joined, and no step was delivered since
-  std::uint64_t entered_ = 0;                 // delivered when this epoch began
-  Time beaten_{};                             // when the last signs of life were sent
-  std::uint64_t asked_ = 0;                   // by confirm(): whether this step counts; 0: nothing
-  std::map<Id, std::uint64_t> delivered_by_;  // the last step that a member said to have delivered
+  std::uint64_t told_ = 0;     // the last step that a member said to have delivered
+  std::uint64_t entered_ = 0;  // delivered when this epoch began
+  Time beaten_{};              // when the last signs of life were sent
+  std::uint64_t asked_ = 0;    // by confirm(): whether this step counts; 0: nothing
   Time asked_at_{};
 
   // Of the agreement under way.
-  Phase phase_ = Phase::following;
+  Phase phase_ = Phase::delivering;
   Ballot promised_;
   Ballot accepted_;
   std::optional<Decision> value_;  // accepted in ballot accepted_
-  std::map<Id, Message> promises_;
-  Ids acceptances_;
-  Ids ballot_dead_;  // what who answers it knows to have ended
-  struct Rumour {
-    Ended what;
-    Time since{};  // it was heard, or `what.who` was
-  };
-  std::map<Id, Rumour> rumours_;  // of members, by others that lead no ballot
+  Ids ballot_dead_;                // what who answers it knows to have ended
   Time agreeing_since_{};
   Time began_{};        // this ballot
   Time sent_{};         // its latest message
   Time waits_until_{};  // before it leads: another does
-
-  // Of the agreement before, until it shows that they can reach each other.
-  Ids unheard_before_;  // did not give a sign of life
-  Ids missed_before_;   // a step waited for them, or they said one of the two of this process
 
   std::vector<Outgoing> messages_;
   std::vector<News> news_;

@@ -19,7 +19,7 @@ std::string greet(const Socket& socket, Greeting mine, std::uint32_t rank, Clock
   const auto until = std::min(deadline, Clock::now() + kGreetingLimit);
   Greeting theirs;
   const bool answers = write_until(socket, bytes_of(mine), until) && read_until(socket, bytes_of(theirs), until) &&
-                       theirs.magic == kGreetingMagic && theirs.nonce == mine.nonce && theirs.rank == rank &&
+                       is_answer(theirs, mine, rank) &&
                        write_until(socket, bytes_of(mine), until);  // the answer came in time
   return answers ? "" : Clock::now() < until ? "somebody else answers" : std::string(kNoAnswer);
 }

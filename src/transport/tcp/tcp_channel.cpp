@@ -1,14 +1,8 @@
 #include "transport/tcp/tcp_channel.hpp"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 #include <vector>
-
-#include "gradwire/error.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -18,12 +12,6 @@ constexpr std::chrono::milliseconds kToOweFor{20};    // how often it is asked w
 constexpr std::chrono::milliseconds kLastWords{100};  // for which end() waits at most
 
 }  // namespace
-
-Channel::Channel() : wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (!wake_.valid()) {
-    throw Error(ErrorCode::transport, "tcp: eventfd: " + system_text(errno));
-  }
-}
 
 std::uint32_t Channel::add(Socket socket, Lane::Role role) {
   auto peer = std::make_unique<Peer>(std::move(socket), role);
@@ -143,7 +131,7 @@ std::optional<std::uint64_t> Channel::secret(std::uint32_t lane) const noexcept 
 }
 
 std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait, std::span<Watched* const> beside) {
-  std::vector<pollfd> polled{{wake_.fd(), POLLIN, 0}};
+  std::vector<pollfd> polled{{wake_.readable().fd(), POLLIN, 0}};
   std::vector<std::pair<std::uint32_t, Peer*>> peers{{0, nullptr}};
   std::vector<Heard> heard;
   const auto now = Clock::now();
@@ -182,8 +170,7 @@ std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait, std::s
     return heard;
   }
   if (polled[0].revents != 0) {
-    std::uint64_t count = 0;
-    static_cast<void>(!read(wake_.fd(), &count, sizeof(count)));
+    wake_.clear();
   }
   for (std::size_t i = 1; i < peers.size(); ++i) {
     if (polled[i].revents != 0) {
@@ -228,11 +215,6 @@ void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard, st
   if (peer.lane.owes(Clock::now())) {
     peer.lane.acknowledge();
   }
-}
-
-void Channel::wake() noexcept {
-  const std::uint64_t one = 1;
-  static_cast<void>(!write(wake_.fd(), &one, sizeof(one)));
 }
 
 // Whether nothing more can be done for it.

@@ -17,6 +17,7 @@
 
 #include "transport/tcp/tcp_lane.hpp"
 #include "transport/tcp/tcp_socket.hpp"
+#include "transport/tcp/tcp_wake_up.hpp"
 
 namespace gradwire::transport::tcp {
 
@@ -35,7 +36,7 @@ class Watched {
 
 class Channel {
  public:
-  Channel();
+  Channel() = default;
 
   /// One lane more, and its number: they count from 0. Any thread.
   std::uint32_t add(Socket socket, Lane::Role role);
@@ -78,7 +79,7 @@ class Channel {
   /// What has come of this lane until now. By the thread that hears.
   [[nodiscard]] std::vector<Heard> drain(std::uint32_t lane);
   /// Ends a wait in hear(). Any thread.
-  void wake() noexcept;
+  void wake() noexcept { wake_.set(); }
   /// Sends `last` on all lanes as their last packet, and waits a moment until the others' systems have all that was
   /// sent. Any thread; what comes meanwhile is lost.
   void end(std::span<const std::byte> last) noexcept;
@@ -98,7 +99,7 @@ class Channel {
   mutable std::shared_mutex mutex_;  // of what follows; what a pointer points to stays
   std::vector<std::unique_ptr<Peer>> peers_;
   bool ended_ = false;
-  Socket wake_;
+  WakeUp wake_;
 };
 
 }  // namespace gradwire::transport::tcp

@@ -1,10 +1,10 @@
 #include "transport/tcp/tcp_dialer.hpp"
 
-#include <poll.h>
 #include <sys/epoll.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 #include <utility>
 
 #include "gradwire/error.hpp"
@@ -35,45 +35,24 @@ void Dialer::begin(Order order) {
     int code = 0;
     if (Socket socket = begin_connecting(place, code); socket.valid()) {
       await(socket, EPOLLOUT, EPOLL_CTL_ADD);
-      dial.tries.push_back({.socket = std::move(socket)});
+      dial.tries.push_back({.attempt = Attempt(std::move(socket))});
     }
   }
 }
 
-Dialer::Step Dialer::move(Dial& dial, Try& one) const {
-  if (!one.connected) {
-    int code = 0;
-    socklen_t length = sizeof(code);
-    pollfd writable{one.socket.fd(), POLLOUT, 0};
-    if (poll(&writable, 1, 0) == 0) {
-      return Step::more;
-    }
-    if (getsockopt(one.socket.fd(), SOL_SOCKET, SO_ERROR, &code, &length) != 0 || code != 0) {
-      return Step::failed;
-    }
-    one.connected = true;
-    await(one.socket, EPOLLIN, EPOLL_CTL_MOD);
-    Greeting mine = dial.mine;
-    // It is small and the connection new, so that there is always room.
-    return write_until(one.socket, bytes_of(mine), Clock::now()) ? Step::more : Step::failed;
+Attempt::Step Dialer::move(Dial& dial, Try& one) const {
+  const bool was_connected = one.attempt.connected();
+  std::string why;
+  const Attempt::Step step = one.attempt.move(bytes_of(dial.mine), bytes_of(one.answer), why);
+  if (one.attempt.connected() != was_connected) {
+    await(one.attempt.socket(), EPOLLIN, EPOLL_CTL_MOD);
   }
-  const auto rest = bytes_of(one.answer).subspan(one.heard);
-  const ssize_t count = recv(one.socket.fd(), rest.data(), rest.size(), MSG_DONTWAIT);
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
-    return Step::more;
+  if (step != Attempt::Step::answered) {
+    return step;
   }
-  if (count <= 0) {
-    return Step::failed;
-  }
-  one.heard += static_cast<std::size_t>(count);
-  if (one.heard < sizeof(Greeting)) {
-    return Step::more;
-  }
-  const Greeting& answer = one.answer;
-  Greeting mine = dial.mine;
-  const bool right = answer.magic == kGreetingMagic && answer.nonce == mine.nonce && answer.rank == dial.order.who &&
-                     write_until(one.socket, bytes_of(mine), Clock::now());  // the answer came in time
-  return right ? Step::answered : Step::failed;
+  const bool right = is_answer(one.answer, dial.mine, dial.order.who) &&
+                     write_until(one.attempt.socket(), bytes_of(dial.mine), Clock::now());  // the answer came in time
+  return right ? Attempt::Step::answered : Attempt::Step::failed;
 }
 
 std::vector<Dialer::Made> Dialer::move() {
@@ -82,12 +61,12 @@ std::vector<Dialer::Made> Dialer::move() {
   for (auto dial = dials_.begin(); dial != dials_.end();) {
     Socket found;
     for (auto one = dial->tries.begin(); one != dial->tries.end() && !found.valid();) {
-      const Step step = move(*dial, *one);
-      if (step == Step::answered) {
-        epoll_ctl(poll_.fd(), EPOLL_CTL_DEL, one->socket.fd(), nullptr);
-        found = std::move(one->socket);
+      const Attempt::Step step = move(*dial, *one);
+      if (step == Attempt::Step::answered) {
+        epoll_ctl(poll_.fd(), EPOLL_CTL_DEL, one->attempt.socket().fd(), nullptr);
+        found = one->attempt.take();
       }
-      one = step == Step::more ? one + 1 : dial->tries.erase(one);
+      one = step == Attempt::Step::more ? one + 1 : dial->tries.erase(one);
     }
     if (found.valid() || dial->tries.empty() || now >= dial->order.until) {
       made.push_back({.who = dial->order.who, .purpose = dial->order.purpose, .socket = std::move(found)});

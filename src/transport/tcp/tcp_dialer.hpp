@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "transport/tcp/tcp_attempt.hpp"
 #include "transport/tcp/tcp_card.hpp"
 #include "transport/tcp/tcp_greeting.hpp"
 #include "transport/tcp/tcp_socket.hpp"
@@ -42,10 +43,8 @@ class Dialer {
 
  private:
   struct Try {
-    Socket socket;
-    bool connected = false;
+    Attempt attempt;
     Greeting answer = {};
-    std::size_t heard = 0;
   };
   struct Dial {
     Order order;
@@ -54,9 +53,7 @@ class Dialer {
   };
 
   void await(const Socket& socket, std::uint32_t events, int how) const;
-  // What became of it: whether it answered, or cannot any more.
-  enum class Step : std::uint8_t { more, answered, failed };
-  [[nodiscard]] Step move(Dial& dial, Try& one) const;
+  [[nodiscard]] Attempt::Step move(Dial& dial, Try& one) const;
 
   std::uint32_t self_;
   Socket poll_;

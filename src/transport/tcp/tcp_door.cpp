@@ -1,13 +1,8 @@
 #include "transport/tcp/tcp_door.hpp"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <utility>
 
 #include "base/log.hpp"
-#include "gradwire/error.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -16,12 +11,7 @@ constexpr std::size_t kMostHalves = 64;  // they know the secret
 
 }  // namespace
 
-Door::Door(Host host) : host_(std::move(host)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (!wake_.valid()) {
-    throw Error(ErrorCode::transport, "tcp: eventfd: " + system_text(errno));
-  }
-  thread_ = std::thread([this] { run(); });
-}
+Door::Door(Host host) : host_(std::move(host)), thread_([this] { run(); }) {}
 
 Door::~Door() {
   close();
@@ -33,8 +23,7 @@ void Door::close() noexcept {
   closed_ = true;
   halves_.clear();  // they need not wait for a turn that never comes
   waiting_.clear();
-  const std::uint64_t one = 1;
-  static_cast<void>(!write(wake_.fd(), &one, sizeof(one)));
+  wake_.set();
   changed_.notify_all();
 }
 
@@ -82,7 +71,7 @@ void Door::serve(Half joiner) const {
   if (!write_message(joiner.prompt, host_.turn().to_text(), until)) {
     return;
   }
-  const auto said = read_message(joiner.prompt, until, wake_);
+  const auto said = read_message(joiner.prompt, until, wake_.readable());
   auto who = said ? Acquaintance::from_text(*said) : std::nullopt;
   if (who && who->state == Acquaintance::State::alive && !who->card.places.empty()) {
     host_.admit({.who = std::move(*who), .prompt = std::move(joiner.prompt), .bulk = std::move(joiner.bulk)});

@@ -11,6 +11,7 @@
 
 #include "transport/tcp/tcp_acceptor.hpp"
 #include "transport/tcp/tcp_introduction.hpp"
+#include "transport/tcp/tcp_wake_up.hpp"
 
 namespace gradwire::transport::tcp {
 
@@ -49,7 +50,7 @@ class Door {
   void serve(Half joiner) const;
 
   Host host_;
-  Socket wake_;
+  WakeUp wake_;
   std::atomic<bool> closed_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -33,4 +33,9 @@ static_assert(sizeof(Greeting) == 24, "no padding: it travels as bytes");
   return std::as_writable_bytes(std::span(&greeting, 1));
 }
 
+/// Whether `answer` is what `rank` says to who greeted it with `mine`.
+[[nodiscard]] inline bool is_answer(const Greeting& answer, const Greeting& mine, std::uint32_t rank) {
+  return answer.magic == kGreetingMagic && answer.nonce == mine.nonce && answer.rank == rank;
+}
+
 }  // namespace gradwire::transport::tcp

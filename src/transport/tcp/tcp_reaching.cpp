@@ -1,7 +1,6 @@
 #include "transport/tcp/tcp_reaching.hpp"
 
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "transport/tcp/tcp_attempt.hpp"
+
 namespace gradwire::transport::tcp {
 namespace {
 
@@ -17,11 +18,6 @@ using Said = RegistrationReply::Kind;
 
 constexpr std::chrono::milliseconds kUntilRetry{20};  // before what may work soon is tried again
 constexpr std::chrono::milliseconds kAskAgain{100};
-
-template <typename Letter>
-std::span<std::byte> letter_bytes(Letter& letter) {
-  return std::as_writable_bytes(std::span(&letter, 1));
-}
 
 std::string place_name(const Card::Place& place) { return place.address + " port " + std::to_string(place.port); }
 
@@ -32,11 +28,9 @@ int milliseconds_until(Clock::time_point deadline) {
 
 // One connection that is being made.
 struct Try {
-  Socket socket;
+  Attempt attempt;
   std::string name;
-  bool connected = false;
   RegistrationReply reply = {};
-  std::size_t heard = 0;
 };
 
 /// Makes connections at once, and keeps the one on which the server answers first.
@@ -56,7 +50,7 @@ class Reaching {
       int code = 0;
       Socket socket = begin_connecting(place, code);
       if (socket.valid()) {
-        tries_.push_back({.socket = std::move(socket), .name = place_name(place)});
+        tries_.push_back({.attempt = Attempt(std::move(socket)), .name = place_name(place)});
       } else {
         note(place_name(place), system_text(code));
       }
@@ -75,7 +69,7 @@ class Reaching {
     while (code == EAGAIN) {
       Socket socket = begin_connecting_locally(server_.local, code);
       if (socket.valid()) {
-        tries_.push_back({.socket = std::move(socket), .name = "the socket of this host"});
+        tries_.push_back({.attempt = Attempt(std::move(socket)), .name = "the socket of this host"});
         return true;
       }
       if (Clock::now() >= deadline_) {
@@ -93,13 +87,14 @@ class Reaching {
     while (!tries_.empty()) {
       std::vector<pollfd> entries;
       for (const Try& each : tries_) {
-        entries.push_back(
-            {.fd = each.socket.fd(), .events = static_cast<short>(each.connected ? POLLIN : POLLOUT), .revents = 0});
+        entries.push_back({.fd = each.attempt.socket().fd(),
+                           .events = static_cast<short>(each.attempt.connected() ? POLLIN : POLLOUT),
+                           .revents = 0});
       }
       const int ready = ::poll(entries.data(), entries.size(), milliseconds_until(deadline_));
       if (ready == 0 && Clock::now() >= deadline_) {
         for (const Try& each : tries_) {
-          note(each.name, each.connected ? "no answer" : system_text(ETIMEDOUT));
+          note(each.name, each.attempt.connected() ? "no answer" : system_text(ETIMEDOUT));
         }
         tries_.clear();
         return {};
@@ -108,49 +103,34 @@ class Reaching {
         if (entries[i].revents == 0) {
           continue;
         }
-        if (const std::string wrong = move(tries_[i]); !wrong.empty()) {
-          note(tries_[i].name, wrong);
+        std::string why;
+        const Attempt::Step step = move(tries_[i], why);
+        if (step == Attempt::Step::answered) {
+          return tries_[i].attempt.take();
+        }
+        if (step == Attempt::Step::failed) {
+          note(tries_[i].name, why);
           tries_.erase(tries_.begin() + static_cast<std::ptrdiff_t>(i));
-        } else if (tries_[i].heard == sizeof(RegistrationReply)) {
-          return std::move(tries_[i].socket);
         }
       }
     }
     return {};
   }
 
-  // What is wrong with it, or nothing.
-  std::string move(Try& one) {
-    if (!one.connected) {
-      int code = 0;
-      socklen_t length = sizeof(code);
-      if (::getsockopt(one.socket.fd(), SOL_SOCKET, SO_ERROR, &code, &length) != 0 || code != 0) {
-        return system_text(code != 0 ? code : errno);
-      }
-      one.connected = true;
-      RegistrationLetter letter = letter_;
-      // It is small and the connection new, so that there is always room.
-      return write_until(one.socket, letter_bytes(letter), Clock::now()) ? "" : system_text(errno);
-    }
-    const auto rest = letter_bytes(one.reply).subspan(one.heard);
-    const ssize_t count = ::recv(one.socket.fd(), rest.data(), rest.size(), MSG_DONTWAIT);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) {
-      return "";
-    }
-    if (count <= 0) {
-      was_closed_ = true;
-      return "the connection was closed";
-    }
-    one.heard += static_cast<std::size_t>(count);
-    if (one.heard < sizeof(RegistrationReply)) {
-      return "";
+  Attempt::Step move(Try& one, std::string& why) {
+    const Attempt::Step step =
+        one.attempt.move(std::as_bytes(std::span(&letter_, 1)), std::as_writable_bytes(std::span(&one.reply, 1)), why);
+    was_closed_ = was_closed_ || one.attempt.was_closed();
+    if (step != Attempt::Step::answered) {
+      return step;
     }
     const bool known =
         std::equal(one.reply.proof.begin(), one.reply.proof.end(), server_.proof.begin(), server_.proof.end());
-    if (!known) {
-      return "somebody else answers";
+    if (known && one.reply.kind == Said::welcome) {
+      return step;
     }
-    return one.reply.kind == Said::welcome ? "" : "another version of gradwire answers";
+    why = known ? "another version of gradwire answers" : "somebody else answers";
+    return Attempt::Step::failed;
   }
 
   void note(const std::string& name, const std::string& what) {

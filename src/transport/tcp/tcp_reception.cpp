@@ -1,14 +1,11 @@
 #include "transport/tcp/tcp_reception.hpp"
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "base/log.hpp"
-#include "gradwire/error.hpp"
 
 namespace gradwire::transport::tcp {
 namespace {
@@ -20,11 +17,8 @@ constexpr std::size_t kMostAtOnce = 64;  // they know the secret
 }  // namespace
 
 Reception::Reception(std::vector<Listener> listeners, const Greeting& own, std::uint32_t end, Host host)
-    : own_(own), end_(end), host_(std::move(host)), wake_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), dialer_(own.rank) {
-  if (!wake_.valid()) {
-    throw Error(ErrorCode::transport, "tcp: eventfd: " + system_text(errno));
-  }
-  dialer_.watch(wake_);
+    : own_(own), end_(end), host_(std::move(host)), dialer_(own.rank) {
+  dialer_.watch(wake_.readable());
   thread_ = std::thread([this, taken = std::move(listeners)]() mutable { run(std::move(taken)); });
 }
 
@@ -33,14 +27,9 @@ Reception::~Reception() {
   thread_.join();
 }
 
-void Reception::wake() noexcept {
-  const std::uint64_t one = 1;
-  static_cast<void>(!write(wake_.fd(), &one, sizeof(one)));
-}
-
 void Reception::close() noexcept {
   closed_ = true;
-  wake();
+  wake_.set();
 }
 
 void Reception::dial(Dialer::Order order) {
@@ -48,7 +37,7 @@ void Reception::dial(Dialer::Order order) {
     const std::lock_guard lock(mutex_);
     orders_.push_back(std::move(order));
   }
-  wake();
+  wake_.set();
 }
 
 void Reception::run(std::vector<Listener> listeners) noexcept {
@@ -57,8 +46,7 @@ void Reception::run(std::vector<Listener> listeners) noexcept {
   Clock::time_point warns_at = Clock::now();
   while (!closed_) {
     try {
-      std::uint64_t count = 0;
-      static_cast<void>(!read(wake_.fd(), &count, sizeof(count)));
+      wake_.clear();
       if (closed_) {  // what was read may have said so
         return;
       }

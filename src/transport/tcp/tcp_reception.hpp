@@ -11,6 +11,7 @@
 
 #include "transport/tcp/tcp_acceptor.hpp"
 #include "transport/tcp/tcp_dialer.hpp"
+#include "transport/tcp/tcp_wake_up.hpp"
 
 namespace gradwire::transport::tcp {
 
@@ -35,12 +36,11 @@ class Reception {
 
  private:
   void run(std::vector<Listener> listeners) noexcept;
-  void wake() noexcept;
 
   Greeting own_;
   std::uint32_t end_;
   Host host_;
-  Socket wake_;
+  WakeUp wake_;
   std::atomic<bool> closed_ = false;
   std::mutex mutex_;
   std::vector<Dialer::Order> orders_;  // guarded by `mutex_`
