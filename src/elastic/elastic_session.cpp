@@ -239,6 +239,7 @@ void ElasticSession::enter_world() {
     sent_ = std::max<std::uint64_t>(next->step.number(), 1) - 1;
     flushed_ = 0;
     engine_ = std::move(next);
+    files.known.reset();  // other ranks have other names for theirs
     const std::optional<Error> failure = teach_newcomers();
     if (!failure) {
       return;

@@ -351,7 +351,6 @@ void session::Engine::take_over(Engine& before,
   tables = std::move(before.tables);
   enter_tables();
   no_sync = before.no_sync.load();
-  checkpoints = std::move(before.checkpoints);
   parts.take_over(before.parts);
   step.go_on_from(before.step);
   set_device_step();

@@ -74,16 +74,8 @@ struct Engine final : private Progress::Work {
   Tables tables;  // of the thread that makes steps; what communicates, under `wire`
 
   // Guarded by `wire`.
-  std::optional<KnownFiles> known_files;
   std::optional<std::chrono::steady_clock::time_point> busy_since;  // to be counted by the next look
   std::optional<std::uint64_t> decided_for;  // Parts::revision() for which decide_coming() has asked
-
-  // Of checkpoint() and restore(), between steps.
-  struct Checkpoints {
-    std::filesystem::path directory;  // holds none of a later step
-    std::string restored;             // the name there of the one that this session goes on from
-    std::future<void> writing;        // the last one; ends before the session does
-  } checkpoints;
 
   std::atomic<bool> told_error = false;  // to those who observe: it gives up once
 

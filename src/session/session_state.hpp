@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +13,7 @@
 
 #include "base/forked.hpp"
 #include "gradwire/session.hpp"
+#include "session/checkpoint/state_file.hpp"
 #include "session/engine.hpp"
 
 namespace gradwire {
@@ -65,6 +68,14 @@ struct Session::State {
   virtual void abort(const std::string& why) noexcept { engine_->abort(why); }
 
   const Home home;
+
+  /// Of save(), checkpoint() and restore(), between steps.
+  struct Files {
+    std::optional<session::KnownFiles> known;
+    std::filesystem::path directory;  // of checkpoints; it holds none of a later step
+    std::string restored;             // the name there of the one that this session goes on from
+    std::future<void> writing;        // the last one; ends before the session does
+  } files;
 
  protected:
   std::unique_ptr<session::Engine> engine_;

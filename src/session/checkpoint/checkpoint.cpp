@@ -185,7 +185,7 @@ SavedState session::Engine::saved_state() {
 }
 
 void session::Engine::restore(const std::vector<SavedState>& saved, session::Tables::Loading&& rows,
-                             const std::string& source) {
+                              const std::string& source) {
   const std::lock_guard lock(progress.state);
   throw_if_failed();
   if (step.in_step() || step.stepped() || tables.in_use()) {
@@ -240,27 +240,27 @@ void session::Engine::restore(const std::vector<SavedState>& saved, session::Tab
 
 void Session::save(const std::filesystem::path& directory) {
   state_->reduce_late_gradients("save");
-  session::Engine& state = state_->engine();
-  const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
-  state.checked([&] {
-    state.catch_up_with_replays();
-    const std::lock_guard lock(state.progress.wire);
-    state.drain("save");
-    const session::SavedState saved = state.saved_state();
-    session::write_state_file(saved, directory, state.known_files);
-    state.known_files = {directory, saved.step};
+  session::Engine& engine = state_->engine();
+  const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::save});
+  engine.checked([&] {
+    engine.catch_up_with_replays();
+    const std::lock_guard lock(engine.progress.wire);
+    engine.drain("save");
+    const session::SavedState saved = engine.saved_state();
+    session::write_state_file(saved, directory, state_->files.known);
+    state_->files.known = {directory, saved.step};
   });
 }
 
 void Session::save(std::ostream& stream) {
   state_->reduce_late_gradients("save");
-  session::Engine& state = state_->engine();
-  const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
-  state.checked([&] {
-    state.catch_up_with_replays();
-    const std::lock_guard lock(state.progress.wire);
-    state.drain("save");
-    session::write_state(state.saved_state(), stream);
+  session::Engine& engine = state_->engine();
+  const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::save});
+  engine.checked([&] {
+    engine.catch_up_with_replays();
+    const std::lock_guard lock(engine.progress.wire);
+    engine.drain("save");
+    session::write_state(engine.saved_state(), stream);
   });
 }
 
@@ -268,15 +268,15 @@ void Session::load(const std::filesystem::path& directory) {
   if (state_->waits("load")) {
     return;
   }
-  session::Engine& state = state_->engine();
-  const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
-  state.checked([&] {
-    const std::lock_guard lock(state.progress.wire);
-    session::Tables::Loading rows(state.tables);
+  session::Engine& engine = state_->engine();
+  const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
+  engine.checked([&] {
+    const std::lock_guard lock(engine.progress.wire);
+    session::Tables::Loading rows(engine.tables);
     const std::vector<SavedState> saved =
-        session::read_state_files(directory, rank(), world_size(), state.tables.empty() ? nullptr : &rows);
-    state.restore(saved, std::move(rows), directory.string());
-    state.known_files = {directory, saved.front().step};
+        session::read_state_files(directory, rank(), world_size(), engine.tables.empty() ? nullptr : &rows);
+    engine.restore(saved, std::move(rows), directory.string());
+    state_->files.known = {directory, saved.front().step};
   });
 }
 
@@ -284,11 +284,11 @@ void Session::load(std::istream& stream) {
   if (state_->waits("load")) {
     return;
   }
-  session::Engine& state = state_->engine();
-  const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::load});
-  state.checked([&] {
-    const std::lock_guard lock(state.progress.wire);
-    if (!state.tables.empty()) {
+  session::Engine& engine = state_->engine();
+  const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
+  engine.checked([&] {
+    const std::lock_guard lock(engine.progress.wire);
+    if (!engine.tables.empty()) {
       throw Error(ErrorCode::unsupported,
                   "load: a stream is one rank's, and rows of tables are looked for in those of all; load a directory");
     }
@@ -299,7 +299,7 @@ void Session::load(std::istream& stream) {
                                            std::to_string(rank()) + " of " + std::to_string(world_size()) +
                                            "; load a directory to change the world size");
     }
-    state.restore(saved, {}, "load");
+    engine.restore(saved, {}, "load");
   });
 }
 

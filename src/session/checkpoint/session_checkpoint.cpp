@@ -166,38 +166,38 @@ void Session::checkpoint(const std::filesystem::path& directory, std::span<const
   require_host(*state_->engine().runner, "checkpoint");
   state_->reduce_late_gradients("checkpoint");
   confirm();
-  session::Engine& state = state_->engine();
-  const observe::Span span({.source = state.runner->info().source, .kind = observe::EventKind::save});
-  state.checked([&] {
+  session::Engine& engine = state_->engine();
+  const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::save});
+  engine.checked([&] {
     if (keep < 1) {
       throw Error(ErrorCode::invalid_argument, "checkpoint: keep is " + std::to_string(keep) + "; it is 1 or more");
     }
     for (const ConstView& parameter : parameters) {
       memory::require_host_memory(parameter.data, "checkpoint: a parameter");
     }
-    state.catch_up_with_replays();
-    const std::lock_guard lock(state.progress.wire);
-    state.drain("checkpoint");
-    if (state.checkpoints.writing.valid()) {
-      state.checkpoints.writing.wait();  // one at a time is held; what went wrong was told
+    engine.catch_up_with_replays();
+    const std::lock_guard lock(engine.progress.wire);
+    engine.drain("checkpoint");
+    if (state_->files.writing.valid()) {
+      state_->files.writing.wait();  // one at a time is held; what went wrong was told
     }
-    SavedState saved = state.saved_state();
-    if (state.checkpoints.directory != directory) {
+    SavedState saved = engine.saved_state();
+    if (state_->files.directory != directory) {
       if (const std::uint64_t latest = session::latest_checkpoint_step(directory); latest > saved.step) {
         throw Error(ErrorCode::invalid_argument, "checkpoint: " + directory.string() + " holds one of step " +
                                                      std::to_string(latest) + ", later than this session's step " +
                                                      std::to_string(saved.step) +
                                                      "; call restore() first, or name another directory");
       }
-      state.checkpoints.directory = directory;
-      state.checkpoints.restored.clear();
+      state_->files.directory = directory;
+      state_->files.restored.clear();
     }
     const CheckpointName name{saved.step, saved.world_size, session::hash_of(parameters)};
-    if (name.text() == state.checkpoints.restored) {
+    if (name.text() == state_->files.restored) {
       return;  // it is there, whole; written file by file once more it could be lost
     }
     wire::Bytes bytes = saved.rank == 0 ? session::encode_parameters(parameters, saved.step) : wire::Bytes();
-    state.checkpoints.writing = std::async(
+    state_->files.writing = std::async(
         std::launch::async, [directory, name, keep, saved = std::move(saved), bytes = std::move(bytes)]() mutable {
           write_checkpoint(directory, name, keep, std::exchange(saved, {}), std::exchange(bytes, {}));
         });
@@ -205,8 +205,8 @@ void Session::checkpoint(const std::filesystem::path& directory, std::span<const
 }
 
 void Session::wait_for_checkpoint() {
-  if (state_->engine().checkpoints.writing.valid()) {
-    state_->engine().checkpoints.writing.get();
+  if (state_->files.writing.valid()) {
+    state_->files.writing.get();
   }
 }
 
@@ -275,8 +275,8 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
       log(LogLevel::warning, "restore: later checkpoints are not set aside: " + std::string(error.what()));
     }
   }
-  state_->engine().checkpoints.restored = name ? name->text() : "";
-  state_->engine().checkpoints.directory = directory;  // once rank 0 has looked, there are none of later steps
+  state_->files.restored = name ? name->text() : "";
+  state_->files.directory = directory;  // once rank 0 has looked, there are none of later steps
   return name ? name->step : 0;
 }
 
