@@ -6,7 +6,7 @@
 namespace gradwire::test {
 namespace {
 
-// A busy machine may keep a thread from its core for a quarter of a second, which is named, and rightly: then once more.
+// A busy machine may keep a thread from its core for a quarter of a second, which is rightly named: then once more.
 TEST(SlowSession, AHealthyJobNamesNobody) {
   constexpr int kRuns = 4;
   std::string said = "nothing ran";
