@@ -57,7 +57,7 @@ struct RankSettings {
   std::array<char, 4> magic{};
   Mode mode = Mode::disabled;
   std::uint8_t dry_run = 0;
-  std::uint8_t requests = 0;           // calls that return a request can be compressed here
+  std::uint8_t requests = 0;  // calls that return a request can be compressed here
   std::uint8_t reserved = 0;
   std::array<char, 20> fingerprint{};  // of policy and version; zero-terminated as the other
   std::array<char, 36> text{};         // where the policy came from, or why it is disabled; may be cut off

@@ -111,7 +111,7 @@ struct Settings {
   bool disabled = false;    // by some rank
   bool observing = false;   // no codec was named, and this is no dry run
   bool ranks_differ = false;
-  bool one_process = false;  // several of the ranks are in one process
+  bool one_process = false;     // several of the ranks are in one process
   bool aside = false;           // ranks agreed that calls of the communicator pass, as some rank cannot compress here
   bool aside_for_good = false;  // and it is not tried again
 };

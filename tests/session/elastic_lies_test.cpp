@@ -10,9 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "elastic/member.hpp"
 #include "gradwire/session.hpp"
 #include "membership/message.hpp"
-#include "elastic/member.hpp"
 
 namespace gradwire::test {
 namespace {

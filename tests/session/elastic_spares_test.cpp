@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "elastic/standing.hpp"
 #include "elastic_job.hpp"
 #include "elastic_kinds.hpp"
 #include "session/checkpoint/state_file.hpp"
-#include "elastic/standing.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/step_share.hpp"
 

@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
+#include "elastic/residual_copy.hpp"
 #include "elastic_deaths.hpp"
 #include "session/checkpoint/state_file.hpp"
-#include "elastic/residual_copy.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/heard_log.hpp"
 #include "tests/support/step_share.hpp"
