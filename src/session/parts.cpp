@@ -100,6 +100,7 @@ std::string Parts::says() const {
 
 void Parts::agreed(Agreement agreement, const std::vector<std::string>& told) {
   std::vector<std::istringstream> lines;
+  lines.reserve(told.size());
   for (const std::string& text : told) {
     lines.emplace_back(text);
   }
