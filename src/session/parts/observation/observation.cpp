@@ -3,6 +3,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "observe/record.hpp"
 #include "session/logging.hpp"
@@ -15,7 +16,7 @@ class Observation final : public Part, public StepListener {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  explicit Observation(const PartInputs& inputs) : inputs_(inputs) {}
+  explicit Observation(PartInputs inputs) : inputs_(std::move(inputs)) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "observation"; }
   [[nodiscard]] bool has_name_compared() const noexcept override { return false; }
