@@ -252,13 +252,20 @@ bool session::Engine::done(const Ticket& ticket) {
 }
 
 void session::Engine::wait(const Ticket& ticket) {
-  checked([&] {
+  const bool goes_on = checked([&] {
     require_no_capture("wait");
     const std::lock_guard lock(progress.state);
     throw_if_failed();
     step.check("wait", ticket);
+    if (is_void()) {
+      return false;  // ready() may have left tensors out since
+    }
     step.check_wait(ticket);
+    return true;
   });
+  if (!goes_on) {
+    return;
+  }
   try {
     progress.wait_until("wait", [&] { return step.ended(ticket); });
     wait_completed(ticket);
