@@ -52,8 +52,8 @@ enum class RowOptimizer : std::uint8_t {
   adagrad,  // a += g^2, v -= rate g / (sqrt(a) + epsilon), by element (Duchi et al., JMLR 2011)
 };
 
-/// Of a table that belongs to a session (Session::add_table): its rows count with the session's steps. The same on
-/// every rank. Members that TableOptions has as well mean the same there.
+/// Options for Session::add_table(). The table belongs to the session, and an update of a row counts when the session's
+/// step does. Every rank must pass the same options. Members that TableOptions has as well mean the same there.
 struct SessionTableOptions {
   std::string name = "table";
   std::uint64_t rows = 0;
@@ -65,11 +65,12 @@ struct SessionTableOptions {
   std::uint64_t seed = 0;
   CodecSpec codec = CodecSpec::exact();
   CodecSpec gradient_codec = CodecSpec::exact();
-  /// Of each row, on as many ranks, so that rows survive the end of ranks. 0: 2 in a session over Processes, else 1.
+  /// How many ranks hold a copy of each row, so that rows survive when ranks end. 0 stands for 2 in a session over
+  /// Processes, and for 1 otherwise.
   std::uint32_t copies = 0;
 };
 
-/// Of a Table. The same on every rank, but for cache_bytes, timeout and threading.
+/// Options for gradwire::Table. Every rank must pass the same ones, except for cache_bytes, timeout and threading.
 struct TableOptions {
   /// A rank never waits for others' clocks, and never uses a cached row without asking its owner.
   static constexpr std::uint64_t kUnbounded = ~std::uint64_t{0};

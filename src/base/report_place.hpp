@@ -16,8 +16,8 @@ struct ReportPlace {
 
 [[nodiscard]] ReportPlace report_place(const std::string& name);
 
-/// Of the environment; nothing where GRADWIRE_REPORT is not set. Its paths are below the directory in which this
-/// process started.
+/// What the environment variable GRADWIRE_REPORT names; std::nullopt if it is not set. Relative paths are resolved
+/// against the directory in which this process started.
 [[nodiscard]] std::optional<ReportPlace> report_place_of_environment();
 
 }  // namespace gradwire

@@ -20,7 +20,7 @@ namespace gradwire::session {
 
 class ElasticSession final : public Access::State {
  public:
-  /// `base`: its policy, options and parts, those of the engine of each world.
+  /// Every engine gets the policy, the options and the parts of `base`.
   ElasticSession(std::unique_ptr<Elastic> elastic, EngineSettings base);
   ElasticSession(const ElasticSession&) = delete;
   ElasticSession& operator=(const ElasticSession&) = delete;
@@ -48,43 +48,45 @@ class ElasticSession final : public Access::State {
   void abort(const std::string& why) noexcept override;
 
  private:
-  // From one world to the next (elastic_session.cpp).
-  /// That of the world that counts now. It has no tensors yet.
+  // Changing the world (elastic_session_worlds.cpp).
+  /// Connects to the current world and returns an engine for it, which has no tensors yet.
   [[nodiscard]] std::unique_ptr<Engine> make_engine();
   [[nodiscard]] EngineSettings engine_settings() const;
-  /// Waits for the next world and goes on in it; or this rank leaves, with the error.
+  /// Waits for the next world and enters it. If there is none, this rank leaves the job with `error`.
   WorldChange change_world(const Error& error);
-  /// Goes on in the world that counts now, or the next one, until all ranks of one hold the same.
+  /// Enters the current world, and then the next one, until all ranks of a world hold the same parameters and rows.
   void enter_world();
-  /// What ranks that are left hold of residuals, and of those that are not what others keep. `held`: what sync modes
-  /// do. `engine` takes over.
+  /// The residuals of the survivors, plus the copies kept for ranks that ended. `before` is the engine of the last
+  /// world, `engine` the one that takes over from it, and `held` what sync modes hand over.
   [[nodiscard]] exchange::ResidualStore residuals_of(Engine& before, Engine& engine, const SavedState& held);
   void tell_of(const WorldChange& change) const;
-  /// What the engine's runner changed in this step counts.
+  /// Makes this step's changes of residuals final, and sends copies of them to another rank where the policy says so.
   void commit_residuals();
-  /// `call` communicates between steps; it is made again in the next world where it did not end on all ranks. `check`
-  /// throws what is no reason to leave; false, on all ranks: nothing is left to be done. `deliver` runs once the call
-  /// has ended on all ranks.
+  /// Makes a call that communicates between steps. If the world changes before `call` has ended on all ranks, it is
+  /// made again in the next world. `check` runs before each attempt: it may throw for bad arguments, which does not end
+  /// the session, and returns false, on all ranks alike, if nothing is left to do. `deliver` runs once after success.
   void call_in_worlds(
       const std::function<bool()>& check, const std::function<void()>& call,
       const std::function<void()>& deliver = [] {});
+  /// The part of sync_parameters() in which ranks communicate.
   void synchronise();
-  /// The others need not wait for this rank.
+  /// Tells the other ranks that this one is gone, and throws `error`; every later call throws, too.
   [[noreturn]] void leave(const Error& error);
-  /// `why` the session ends in the middle of a step.
+  /// Says goodbye when the session is destroyed. `why` is set if that happens in the middle of a step.
   void end_among_others(const std::optional<Error>& why) const noexcept;
-  /// This process takes no part in the job any more: by leave() or abort().
+  /// Throws if this process has left the job by leave() or abort().
   void throw_if_left();
 
-  // Ranks that come (elastic_session_joins.cpp).
+  // Admitting new ranks (elastic_session_joins.cpp).
   void let_in_others(std::span<const View> parameters);
   [[nodiscard]] bool become_rank(std::span<const View> parameters);
   [[nodiscard]] std::string joiner_requirements();
-  /// Ranks that came get what the others hold, and rows of tables move. What may be of another rank's end is returned.
+  /// Sends new ranks what the others hold, and moves rows of tables. Returns the error if a rank may have ended
+  /// meanwhile.
   [[nodiscard]] std::optional<Error> teach_newcomers();
   void teach();
   void broadcast_what_is_taught(int teacher);
-  /// What it is, beside what sync modes hold: what the caller shares, and parameters that it added.
+  /// The memory that a new rank receives: what the caller shared, and the parameters that it added.
   [[nodiscard]] std::vector<View> taught() const;
   [[nodiscard]] Standing standing();
   void go_on_from(const Standing& others);
@@ -92,13 +94,13 @@ class ElasticSession final : public Access::State {
 
   const EngineSettings base_;
   std::function<void(const WorldChange&)> callback_;
-  std::atomic<bool> left_ = false;           // no world comes after this one
-  std::optional<StepOutcome> last_outcome_;  // of finish()
-  std::uint64_t sent_ = 0;                   // the last step that sent residuals: it was not skipped
-  std::uint64_t flushed_ = 0;                // the last step that sent all residuals, in this world
-  bool syncs_ = false;                       // ranks are in sync_parameters(), or this one makes it with them
-  std::optional<double> coming_loss_scale_;  // ranks are in set_loss_scale() with it, and reduce late gradients
-  std::unique_ptr<Elastic> elastic_;         // ends before the engine, which it interrupts
+  std::atomic<bool> left_ = false;  // this process takes no part in the job any more
+  std::uint64_t sent_ = 0;          // the last step that was not skipped, and so sent residuals
+  std::uint64_t flushed_ = 0;       // the last step of this world that sent all residuals
+  bool syncs_ = false;              // ranks are in sync_parameters(); a new rank then takes part in it
+  // The argument of set_loss_scale() while ranks reduce late gradients inside that call.
+  std::optional<double> coming_loss_scale_;
+  std::unique_ptr<Elastic> elastic_;  // destroyed before the engine, which its thread may interrupt
 };
 
 }  // namespace gradwire::session

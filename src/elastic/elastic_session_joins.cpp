@@ -22,7 +22,8 @@ bool lies_within(const View& part, const View& whole) {
   return begin >= whole_begin && begin + bytes_of(part) <= whole_begin + bytes_of(whole);
 }
 
-// Of a rank that has no use for what is sent: one place for all of it, one view after another.
+// A rank that already holds the values still takes part in the broadcast: it receives every view into the same scratch
+// memory, where each overwrites the one before.
 std::shared_ptr<std::byte> send_to_one_place(std::vector<View>& views, Runner& runner) {
   std::uint64_t largest = 0;
   for (const View& view : views) {
@@ -37,8 +38,8 @@ std::shared_ptr<std::byte> send_to_one_place(std::vector<View>& views, Runner& r
 
 }  // namespace
 
-// What a process that waits must have alike with ranks, one item a line: the plan as in a world of all processes of the
-// beginning, since none knows of how many and of which nodes the next world is.
+// What a waiting process must have in common with the ranks, one item a line. The plan is the one for a world of all
+// processes that the job started with, because nobody knows the size and the nodes of the next world yet.
 std::string ElasticSession::joiner_requirements() {
   const std::lock_guard lock(engine_->progress.state);
   plan::Plan shown = plan::make_plan(base_.policy, engine_->tensors.infos(),
@@ -168,7 +169,8 @@ void ElasticSession::teach() {
   }
 }
 
-// Under local steps the others' parameters are their own: these stay as they are. The caller holds `wire`.
+// Under local steps each rank has parameters of its own, so only newcomers write what they receive. The caller holds
+// `wire`.
 void ElasticSession::broadcast_what_is_taught(int teacher) {
   std::vector<View> views = taught();
   if (engine_->modes() != nullptr) {
@@ -217,7 +219,8 @@ Standing ElasticSession::standing() {
   return standing;
 }
 
-// Of what error feedback holds, a newcomer has nothing, but ranks agree on what may be held. The caller holds `wire`.
+// A newcomer has no residuals. It still registers the tensors for which other ranks have some, because ranks must agree
+// on that. The caller holds `wire`.
 void ElasticSession::go_on_from(const Standing& others) {
   const std::lock_guard lock(engine_->progress.state);
   engine_->make_plan();
@@ -254,8 +257,9 @@ void ElasticSession::go_on_from(const Standing& others) {
   engine_->reset_step(std::chrono::steady_clock::now());
 }
 
-// In a world with newcomers, before these hold what the others do: nothing is left of which they have no gradient. A
-// late mean is that of the `ranks` that have one. Their weights sum to the size of the world, by which residuals count.
+// Reduces all late gradients before newcomers receive what the others hold, since newcomers have no gradient to add. A
+// mean is taken over the `ranks` that have a late gradient: their weights sum to the size of the world, because that is
+// what residuals are scaled by.
 // The caller holds `wire`.
 void ElasticSession::reduce_late_gradients_of(std::ptrdiff_t ranks) {
   bool with_weights = false;

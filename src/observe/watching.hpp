@@ -1,5 +1,5 @@
-// Where rooms that record say that this process may be watched. What writes metrics, traces and histories is the
-// library `watch`, which stands above them; a program may leave it out (gradwire/without_watch.hpp).
+// How a module that records events starts the library `watch`, which writes metrics, traces and histories. That library
+// is built on top of these modules, and a program may leave it out (gradwire/without_watch.hpp).
 #pragma once
 
 #include <cstdint>
@@ -34,13 +34,13 @@ struct WatchedProcess {
 /// The library defines it, and so does gradwire/without_watch.hpp, which then stands for the library.
 bool watch(const WatchedProcess& process) noexcept;
 
-/// Where those variables ask for something, says in one line a process that this program leaves `watch` out.
+/// Logs one line per process saying that this program leaves `watch` out, if one of those variables is set.
 void say_that_nobody_watches(const WatchedProcess& process) noexcept;
 
-/// A line of the log; on standard error where there is no log, unless GRADWIRE_LOG wants no warnings.
+/// Logs a warning. Without a log it goes to standard error, unless GRADWIRE_LOG turns warnings off.
 void warn(const std::string& text);
 
-/// Any thread. Inline, so that `watch` is linked where something is recorded, and nowhere else.
+/// May be called from any thread. It is inline so that only programs that record something link `watch`.
 inline void begin_watching(const WatchedProcess& process = {}) noexcept {
   if (!watch(process)) {
     say_that_nobody_watches(process);

@@ -1,5 +1,5 @@
-// A session whose world stays as it is: its tensors, its steps, the runner that reduces them and its parts, and what
-// ties these together. `progress` has the locks; what is guarded by which stands beside it.
+// An engine is the session of one world: its tensors, its steps, the runner that reduces them, and its parts.
+// `progress` has the two locks, `state` and `wire`; the comments of the members say which lock guards them.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/forked.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/agreements.hpp"
@@ -34,27 +33,27 @@ namespace gradwire::session {
 
 class SyncModes;
 
-/// What an engine is made with beside its runner.
+/// The arguments of an engine's constructor, beside its runner.
 struct EngineSettings {
   Policy policy;
   SessionOptions options;
   PartTable parts;
-  /// finish() may be undone between its halves. Then only it reports what another rank's end may be behind, and other
-  /// calls go on as if the step were to end.
+  /// The caller may undo a step between the two halves of finish(). Only finish() then reports an error that the end of
+  /// another rank may have caused; other calls behave as if the step were going to end.
   bool undoable = false;
-  /// Who the ranks are, by numbers that outlive this world; none of the world: nobody yet. Unset: 0, 1, and so on.
+  /// The ranks, by numbers that stay the same in the next world; empty for a process that is in no world yet. If unset,
+  /// ranks are numbered 0, 1, and so on.
   std::optional<std::vector<std::uint32_t>> members = {};
-  int copies_of_rows = 1;  // of tables, where SessionTableOptions::copies leaves it open
+  int copies_of_rows = 1;  // used for tables whose SessionTableOptions::copies is 0
 };
 
 struct Engine final : private Progress::Work {
   Engine(std::unique_ptr<Runner> r, EngineSettings given);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-  /// end(), unless it was called.
+  /// Calls end() unless the caller did.
   ~Engine();
 
-  const Home home;
   const EngineSettings settings;
   const Policy& policy = settings.policy;
   const SessionOptions& options = settings.options;
@@ -68,24 +67,24 @@ struct Engine final : private Progress::Work {
   Step step;
   StepWatch watch;
   std::optional<plan::Plan> plan;
-  Parts parts;                         // what the plan asks for beside reducing
-  StepComparison comparison{*runner};  // of parts. Guarded by `wire`
+  Parts parts;
+  StepComparison comparison{*runner};  // between the parts of all ranks. Guarded by `wire`
 
-  Tables tables;  // of the thread that makes steps; what communicates, under `wire`
+  Tables tables;  // only the thread that makes steps uses it, and holds `wire` to communicate
 
   // Guarded by `wire`.
-  std::optional<std::chrono::steady_clock::time_point> busy_since;  // to be counted by the next look
-  std::optional<std::uint64_t> decided_for;  // Parts::revision() for which decide_coming() has asked
+  std::optional<std::chrono::steady_clock::time_point> busy_since;  // the next communicate() counts the time since then
+  std::optional<std::uint64_t> decided_for;  // the Parts::revision() that decide_coming() last decided for
 
-  std::atomic<bool> told_error = false;  // to those who observe: it gives up once
+  std::atomic<bool> told_error = false;  // the event of an error has been recorded; a session gives up once
 
   // Guarded by `state`.
-  bool may_be_small = false;  // the coming steps are small (SmallSteps) but for residuals that are held
-  bool small = false;         // they are
+  bool may_be_small = false;  // the coming steps are small (SmallSteps), unless there are residuals to add
+  bool small = false;         // the coming steps are small
 
   Progress progress;
-  StepOutcome last_outcome;  // of the last step that was committed
-  bool is_over = false;      // by end()
+  StepOutcome last_outcome;  // the outcome of the last step that was committed
+  bool is_over = false;      // end() was called
 
   /// Runs `call` of the public interface and remembers an Error, so that other ranks can be told why this one is gone.
   template <typename Call>
@@ -120,22 +119,23 @@ struct Engine final : private Progress::Work {
   Ticket ready(TensorId id, const View* gradient, bool zero);
   [[nodiscard]] bool done(const Ticket& ticket);
   void wait(const Ticket& ticket);
-  /// Both halves, one after the other.
+  /// prepare() and commit().
   StepOutcome finish();
-  /// What begins with finish(): its results are there, and nothing of the step counts yet.
+  /// What prepare() tells commit().
   struct Finishing {
     std::uint64_t ticks = 0;  // observe::ticks() when it began
     std::chrono::steady_clock::time_point begin = {};
     bool was_small = false;
   };
+  /// Reduces all that is left of the step. Nothing of the step counts yet.
   [[nodiscard]] Finishing prepare();
-  /// The step counts: results are delivered, and what follows from it for the coming ones is decided.
+  /// Makes the step count: delivers its results and decides how the coming steps are reduced.
   StepOutcome commit(const Finishing& finishing);
-  /// In place of commit(), and for whatever else was under way: `why` ends it on this rank, and what the runner holds
-  /// is as at the last commit(). For an engine whose next one takes over.
+  /// Abandons the step, and any other communication, with the error `why`, and restores the residuals of the last
+  /// commit(). Afterwards only the take_over() of another engine may follow.
   void undo(const Error& why);
   void broadcast(std::span<const View> values, int root);
-  /// Behind it, once all ranks are known to be there: count_what_travelled().
+  /// Must be followed by count_what_travelled() once all ranks are known to have finished it.
   void sync_parameters();
   void count_what_travelled();
   void abort(const std::string& why) noexcept;
@@ -143,45 +143,45 @@ struct Engine final : private Progress::Work {
   void reserve();
   [[nodiscard]] LinkEstimate link();
   std::uint32_t add_table(SessionTableOptions asked);
-  /// Behind check_pull(), which throws what is no reason to give up.
+  /// Must follow check_pull(), which throws for bad arguments without ending the session.
   void pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
   void check_pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
   [[nodiscard]] SessionStatistics statistics() const;
-  /// For whoever observes.
+  /// A snapshot for metrics and histories.
   [[nodiscard]] observe::Snapshot look() const;
-  /// For save() and load(). The caller holds `wire`.
+  /// The state that save() writes, and the way back. The caller holds `wire`.
   [[nodiscard]] SavedState saved_state();
   void restore(const std::vector<SavedState>& saved, Tables::Loading&& rows, const std::string& source);
 
-  /// For people; `beside` stands between the tables and the parts.
+  /// The text of Session::explain(). `beside` is inserted between the tables and the parts.
   [[nodiscard]] std::string explain(const std::string& beside = {});
-  /// Everything of `before`, an engine of the same session in another world, which has been undone: tensors, tables,
-  /// parts, the step that was not delivered, or the next one. `residuals` makes what error feedback goes on from of
-  /// what sync modes held. The caller holds the locks of neither.
+  /// Continues where `before` was, the engine of the same session in the previous world, after its undo(): with its
+  /// tensors, tables and parts, at the step that was not committed. `residuals` returns the residuals to start with,
+  /// given what sync modes hand over. Takes the locks of both engines.
   void take_over(Engine& before, const std::function<exchange::ResidualStore(const SavedState& held)>& residuals);
-  /// Error(invalid_argument), which names `call`, where a step is under way.
+  /// Throws Error(invalid_argument), which names `call`, if a step is under way.
   void require_between_steps(const char* call);
-  /// Ends the progress thread; tells the other ranks if a step or an uncaught misuse is left behind. Returns why they
-  /// were told that, if they were.
+  /// Stops the progress thread. If a step is unfinished or a call has failed, it tells the other ranks, and returns
+  /// what it told them.
   std::optional<Error> end() noexcept;
 
   /// The caller holds `state`.
   void make_plan();
-  /// `held`: see PartInputs.
+  /// `held` becomes PartInputs::held.
   [[nodiscard]] PartInputs part_inputs(const SavedState* held = nullptr);
-  /// The session goes on from `held`, which may need parts that the plan alone does not.
+  /// Makes parts that the loaded state `held` needs although the plan does not ask for them.
   void make_parts_for(const SavedState& held);
-  /// What calls are about that are about sync modes alone. Null where there are none.
+  /// Null if the session has no sync mode other than "step".
   [[nodiscard]] SyncModes* modes() const;
-  /// Throws the session's failure where calls beside finish() report it. The caller holds `state`.
+  /// Throws the session's failure, unless only finish() reports it. The caller holds `state`.
   void throw_if_failed() {
     if (!settings.undoable) {
       step.faults.throw_if_failed();
     }
   }
-  /// Whether the step is void, which finish() says alone. The caller holds `state`.
+  /// Whether the step has failed and only finish() reports that. The caller holds `state`.
   [[nodiscard]] bool is_void() const { return settings.undoable && step.faults.failed(); }
-  /// Whether finish() says it in place of a call that has thrown `error`.
+  /// Whether finish() reports `error`, so that the call that caught it returns normally.
   [[nodiscard]] bool leaves_to_finish(const Error& error) const {
     return settings.undoable && may_be_peer_failure(error.code());
   }
@@ -192,17 +192,18 @@ struct Engine final : private Progress::Work {
   /// Waits until nothing is in the background; between steps. The caller holds `wire`.
   void drain(const char* call);
 
-  // For whoever leads from one world to the next.
+  // The elastic wrapper calls these, too.
   /// The caller holds `wire`.
   void agree_on_plan(bool weighted);
-  /// `for_good`: no engine takes over.
+  /// Ends the session on this rank. With `for_good` no other engine takes over.
   void give_up(const Error& error, bool for_good = false) noexcept;
   void enter_tables();
   void set_device_step();
-  /// What this rank says that it holds must be there. The end of overlap.
+  /// Waits for the device, so that this rank really holds the results that it says it holds.
   void settle();
   void reset_step(StepWatch::Time now);
-  /// What `enqueue` enqueues, given the number of the coming step. It returns whether there is something to wait for.
+  /// Lets `enqueue` hand work to the background between two steps, and waits for it. `enqueue` gets the number of the
+  /// coming step and returns whether there is something to wait for.
   void travel_between_steps(const char* call, const std::function<bool(std::uint64_t)>& enqueue);
   /// The caller holds `wire`.
   void end_what_travels();
@@ -241,7 +242,7 @@ struct Engine final : private Progress::Work {
     bool undecided = false;     // how coming steps travel
     bool may_get_small = false;
   };
-  /// Of a step whose results are there, since `begin` in finish().
+  /// Ends a step whose results have arrived; finish() began at `begin`.
   [[nodiscard]] Ended end_step(std::chrono::steady_clock::time_point begin, bool was_small);
   /// What ranks do together at the end of some steps, and what follows from it for the coming ones.
   void conclude(const Ended& ended);
@@ -255,21 +256,20 @@ struct Engine final : private Progress::Work {
   [[nodiscard]] std::vector<View> comparable_results() const;
   /// The caller holds `state`.
   void see_step_end(StepWatch::Time now, double exposed, const Statistics& totals, std::uint32_t micro_steps);
-  /// After a step that was reduced as steps are. The caller holds `wire`.
-  void decide(std::uint64_t ended_step);
-  /// How the coming steps' last bucket is reduced, by what all ranks agreed on, and whether these steps are small:
-  /// asked once, where that is `undecided`, and for each other choice of codecs. The caller holds `wire`.
+  /// Decides how the last bucket of the coming steps is reduced, and whether these steps are small. It asks the runner
+  /// only if that is `undecided` or if codecs were chosen anew. The caller holds `wire`.
   void decide_coming(bool undecided);
   void look_for_residuals();
 
   // What travels beside the steps.
-  /// Whether the bucket's turn is a matter of the background. The caller holds `wire`.
+  /// Offers the bucket to the part that reduces in the background; returns whether the part took it. The caller holds
+  /// `wire`.
   bool enqueue(const plan::Bucket& bucket, const StepInfo& info);
-  /// What has come for a bucket may be all that its step waits for. The caller holds `state`.
+  /// Ends the bucket if this was the last arrival that its step waits for. The caller holds `state`.
   void note_arrival(std::uint32_t bucket);
-  /// Moves the background, between steps; until nothing is in it. The caller holds `wire`.
+  /// Moves background work forward once, between steps. The caller holds `wire`.
   void progress_background();
-  /// At the end of a session: other ranks wait for this one's part of what is in the background.
+  /// Finishes background work when the session ends, because other ranks wait for this rank's share of it.
   void end_background() noexcept;
 
   // Device memory.

@@ -32,13 +32,13 @@ class Tuner {
  public:
   /// Sets its fields of `info`, with which every bucket of the step `info.step` starts.
   virtual void tune(StepInfo& info) const = 0;
-  /// Whether it looks at the buckets of this step one by one, which then is not made as a small one.
+  /// Whether the part looks at each bucket of this step. Such a step is not made as a small one.
   [[nodiscard]] virtual bool looks_at_buckets(std::uint64_t /*step*/) const { return false; }
-  /// Of `step`, which is under way.
+  /// A bucket of `step` has ended.
   virtual void bucket_ended(std::uint64_t step, const Buckets::Ended& bucket) = 0;
-  /// A step has ended that was reduced as steps are.
+  /// `step` has ended and was neither skipped, flushed nor captured.
   virtual void step_ended(std::uint64_t step, const StepSeen& seen) = 0;
-  /// Another number where coming steps may travel in another way.
+  /// A number that changes whenever coming steps may be reduced in another way.
   [[nodiscard]] virtual std::uint64_t revision() const noexcept { return 0; }
 
  protected:
@@ -49,25 +49,25 @@ class Tuner {
 /// at the end of some step. A session has one at most.
 class Background {
  public:
-  // Whoever communicates calls these.
+  // The thread that communicates calls these.
   /// Before a bucket of `step` starts, after ranks have agreed on the plan. Collective.
   virtual void before_bucket(std::uint64_t step) = 0;
-  /// Takes what is to travel of the bucket. False: in this step the bucket is the runner's.
+  /// Takes the bucket's values. False means that the runner reduces this bucket in this step.
   [[nodiscard]] virtual bool enqueue(const plan::Bucket& bucket, const StepInfo& info, std::uint64_t step,
                                      double loss_scale) = 0;
-  /// Starts what may start of that.
+  /// Starts as many of the enqueued buckets as may run now.
   virtual void start(Buckets& buckets) = 0;
   virtual void ended(const Buckets::Ended& bucket) = 0;
 
   // Any thread.
-  /// Whether the bucket was enqueued in this step, and all has come that the step waits for.
+  /// Whether the bucket was enqueued in this step, and all results have come that the step waits for.
   [[nodiscard]] virtual bool arrived(std::uint32_t bucket) const = 0;
   [[nodiscard]] virtual bool busy() const = 0;
 
-  // finish() calls these once all has arrived, in a step that is not skipped.
+  // finish() calls these once all results have arrived, in a step that is not skipped.
   /// Writes to gradients and parameters. Returns whether NaN or Inf was in it.
   [[nodiscard]] virtual bool deliver(double loss_scale) = 0;
-  /// What all ranks hold alike after `step`.
+  /// The memory that holds the same values on all ranks after `step`.
   [[nodiscard]] virtual std::vector<View> comparable(std::uint64_t step) const = 0;
 
  protected:
@@ -91,8 +91,8 @@ class StepTimer {
 /// A part that tells somebody of steps. The caller is finish(), with no lock held.
 class StepListener {
  public:
-  /// What the step changes is done, and what ranks compared after it is known. `begin`: observe::ticks() at the
-  /// beginning of finish(), 0 where nobody observes.
+  /// The step is over: its results are delivered and ranks have compared their numbers. `begin` is observe::ticks()
+  /// when finish() began, or 0 if nobody observes.
   virtual void step_over(const StepOutcome& outcome, std::uint64_t begin,
                          std::chrono::steady_clock::time_point end) = 0;
 
@@ -104,7 +104,7 @@ class StepListener {
 struct Agreement {
   std::uint64_t step = 0;  // the first one
   StepsAhead steps;
-  std::vector<std::string> told;                   // what this part says(), by rank
+  std::vector<std::string> told;                   // this part's says(), by rank
   std::function<void(const Link&)> link_measured;  // settles what the plan leaves to the link; the same on every rank
 };
 
@@ -126,26 +126,27 @@ class Part {
   virtual void agreed(const Agreement& /*agreement*/) {}
   /// This part of the session in the world before hands over what outlives a world.
   virtual void take_over(Part& /*before*/) {}
-  /// Between steps: what the session is to go on from, which files hold or which the next world gets.
+  /// Writes the part's state to `state`, or continues from it. Files hold it, and the next world gets it. The session
+  /// calls both between steps.
   virtual void save(SavedState& /*state*/) const {}
   virtual void load(const SavedState& /*state*/) {}
-  /// Steps have other numbers from now on: `step` is the next one. Between steps.
+  /// The session loaded a state: the next step has the number `step`.
   virtual void resume(std::uint64_t /*step*/) {}
-  /// Error(unsupported) where the part cannot do with a loss scale.
+  /// Throws Error(unsupported) if the part does not work with a loss scale.
   virtual void check_loss_scale() const {}
 
   // What the part implements. Null: nothing of it. The answer may change in agreed(), and at no other time.
-  /// What it compares among ranks at the ends of steps.
+  /// The numbers that the part compares among ranks at the ends of steps.
   [[nodiscard]] virtual ComparedPart* compared() noexcept { return nullptr; }
   [[nodiscard]] virtual Tuner* tuner() noexcept { return nullptr; }
   [[nodiscard]] virtual StepTimer* timer() noexcept { return nullptr; }
   [[nodiscard]] virtual StepListener* listener() noexcept { return nullptr; }
   [[nodiscard]] virtual Background* background() noexcept { return nullptr; }
 
-  // What it tells. Any thread.
+  // Reports; any thread may call these.
   /// Whole lines for Session::explain().
   [[nodiscard]] virtual std::string explain() const { return {}; }
-  /// Groups are there already.
+  /// Adds the part's numbers; the groups of `statistics` are already filled in.
   virtual void add_to(SessionStatistics& /*statistics*/) const {}
   virtual void add_to(observe::Snapshot& /*snapshot*/) const {}
   virtual void reset_statistics() {}
@@ -162,9 +163,9 @@ struct PartInputs {
   const SyncSchedule& schedule;
   const StepWatch& watch;
   Runner& runner;
-  const SavedState* held = nullptr;                   // what the session goes on from, while it is told
-  bool undoable = false;                              // steps may be undone, where the session goes on as ranks end
-  std::function<observe::Snapshot()> look = nullptr;  // at the session and all its parts. No lock held
+  const SavedState* held = nullptr;                   // the state being loaded; valid only while the part is made
+  bool undoable = false;                              // EngineSettings::undoable
+  std::function<observe::Snapshot()> look = nullptr;  // describes the whole session; the caller holds no lock
 };
 
 /// Makes one kind of part.

@@ -15,14 +15,14 @@ class Parts {
  public:
   explicit Parts(PartTable table) : table_(std::move(table)), parts_(table_.size()) {}
 
-  /// Makes the parts that are made `when` and are not there yet. Where a maker throws it makes none.
+  /// Makes the parts of that kind that do not exist yet. If a maker throws, none is made.
   void make(const PartInputs& inputs, PartMaker::When when);
-  /// The plan, and with it the parts that were made of it, are to be made anew.
+  /// Destroys the parts that were made with the plan, because the plan will be made again.
   void unmake();
   void save(SavedState& state) const;
   void load(const SavedState& state);
   void check_loss_scale() const;
-  /// By name.
+  /// Lets each part take over from the part of the same name in `before`.
   void take_over(Parts& before);
   /// "scales, counter": those that ranks compare. Empty where there is none.
   [[nodiscard]] std::string names() const;
@@ -34,7 +34,7 @@ class Parts {
   void recollect(StepComparison& comparison);
   void resume(std::uint64_t step);
 
-  // Each is a look at whether a list is empty where no part implements it.
+  // Where no part implements one of these, it costs a look at an empty list.
   void tune(StepInfo& info) const {
     for (const Tuner* tuner : tuners_) {
       tuner->tune(info);

@@ -1,5 +1,5 @@
-// What stands between the public calls of a session and its engine. Here it is nothing: the world of such a session
-// never changes. Calls that depend on whether it does are virtual (elastic/elastic_session.hpp).
+// Session::State stands between the public calls of a session and its engine. This base class only forwards, since the
+// world of a plain session never changes. ElasticSession overrides the calls for which a change of world matters.
 #pragma once
 
 #include <cstdint>
@@ -24,18 +24,18 @@ struct Session::State {
   State& operator=(const State&) = delete;
   virtual ~State() = default;
 
-  /// That of the world now.
+  /// The engine of the current world.
   [[nodiscard]] session::Engine& engine() noexcept { return *engine_; }
   [[nodiscard]] const session::Engine& engine() const noexcept { return *engine_; }
 
   [[nodiscard]] virtual int rank() const noexcept { return engine_->runner->info().rank; }
   [[nodiscard]] virtual int world_size() const noexcept { return engine_->runner->info().world_size; }
-  /// Whether this process waits to be a rank, and `call` has nothing to do. Else Error(invalid_argument) where a
-  /// newcomer would not know of the call.
+  /// Whether this process still waits to become a rank, so that `call` has nothing to do. Throws
+  /// Error(invalid_argument) if ranks may join that would not know of this call.
   [[nodiscard]] virtual bool waits(const char* /*call*/) const { return false; }
-  /// Error(invalid_argument) on a process that waits to be a rank.
+  /// Throws Error(invalid_argument) on a process that waits to become a rank.
   virtual void require_rank(const char* /*call*/) const {}
-  /// Error(invalid_argument) where a newcomer would not know of this call, or this process is one.
+  /// Throws Error(invalid_argument) if ranks may join that would not know of this call, or if this process is one.
   virtual void require_nobody_comes(const char* /*call*/) const {}
 
   virtual Ticket ready(TensorId id, const View* gradient, bool zero) {
@@ -55,8 +55,8 @@ struct Session::State {
   virtual void reserve() {
     engine_->checked([&] { engine_->reserve(); });
   }
-  /// Before a call of all ranks that late gradients stand in the way of: none is left that could be undone.
-  /// `coming_loss_scale`: what the call sets.
+  /// Reduces late gradients whose step could still be undone, because `call` cannot run while there are any.
+  /// `coming_loss_scale` is the loss scale that `call` is about to set.
   virtual void reduce_late_gradients(const char* /*call*/, std::optional<double> /*coming_loss_scale*/ = {}) {}
   [[nodiscard]] virtual bool pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
     engine_->check_pull(table, ids, rows);
@@ -69,19 +69,19 @@ struct Session::State {
 
   const Home home;
 
-  /// Of save(), checkpoint() and restore(), between steps.
+  /// The files of save(), checkpoint() and restore(). Only these calls use it, between steps.
   struct Files {
     std::optional<session::KnownFiles> known;
-    std::filesystem::path directory;  // of checkpoints; it holds none of a later step
-    std::string restored;             // the name there of the one that this session goes on from
-    std::future<void> writing;        // the last one; ends before the session does
+    std::filesystem::path directory;  // of checkpoints; known to hold none of a later step
+    std::string restored;             // the checkpoint in it that this session continues from
+    std::future<void> writing;        // the last checkpoint; the session waits for it when it ends
   } files;
 
  protected:
   std::unique_ptr<session::Engine> engine_;
 };
 
-/// Makes sessions of what the public constructors do not take.
+/// Gives the rest of the library access to the private constructor of Session.
 struct session::Access {
   using State = Session::State;
   [[nodiscard]] static Session make(std::unique_ptr<State> state) { return Session(std::move(state)); }

@@ -238,30 +238,33 @@ void session::Engine::restore(const std::vector<SavedState>& saved, session::Tab
   reset_step(std::chrono::steady_clock::now());
 }
 
-void Session::save(const std::filesystem::path& directory) {
-  state_->reduce_late_gradients("save");
-  session::Engine& engine = state_->engine();
+namespace {
+
+// Calls `write` with the state between two steps, under the lock for communication.
+template <typename Write>
+void save_by(session::Access::State& state, Write&& write) {
+  state.reduce_late_gradients("save");
+  session::Engine& engine = state.engine();
   const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::save});
   engine.checked([&] {
     engine.catch_up_with_replays();
     const std::lock_guard lock(engine.progress.wire);
     engine.drain("save");
-    const session::SavedState saved = engine.saved_state();
+    write(engine.saved_state());
+  });
+}
+
+}  // namespace
+
+void Session::save(const std::filesystem::path& directory) {
+  save_by(*state_, [&](const SavedState& saved) {
     session::write_state_file(saved, directory, state_->files.known);
     state_->files.known = {directory, saved.step};
   });
 }
 
 void Session::save(std::ostream& stream) {
-  state_->reduce_late_gradients("save");
-  session::Engine& engine = state_->engine();
-  const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::save});
-  engine.checked([&] {
-    engine.catch_up_with_replays();
-    const std::lock_guard lock(engine.progress.wire);
-    engine.drain("save");
-    session::write_state(engine.saved_state(), stream);
-  });
+  save_by(*state_, [&](const SavedState& saved) { session::write_state(saved, stream); });
 }
 
 void Session::load(const std::filesystem::path& directory) {

@@ -13,7 +13,7 @@ class SyncModesPart final : public Part, public Background {
   /// Error(unsupported) over device memory.
   explicit SyncModesPart(const PartInputs& inputs);
 
-  /// For calls that are about them alone.
+  /// Public calls such as Session::sync_parameters() use it directly.
   [[nodiscard]] SyncModes& modes() noexcept { return modes_; }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "sync modes"; }
