@@ -284,7 +284,6 @@ class Session {
   struct State;
   TableId add_table_as_before(const TableOptions& options);
   explicit Session(std::unique_ptr<State> state);
-  [[nodiscard]] bool waits_to_be_rank(const char* call) const;
   std::optional<std::uint64_t> restore_in_world(const std::filesystem::path& directory,
                                                 std::span<const View> parameters);
   std::unique_ptr<State> state_;

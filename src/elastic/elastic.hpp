@@ -113,8 +113,6 @@ class Elastic {
   /// None: there is no such rank.
   [[nodiscard]] std::optional<Processes::Id> id_of(int rank) const;
 
-  std::function<void(const WorldChange&)> callback;
-
  private:
   using Clock = std::chrono::steady_clock;
   [[nodiscard]] std::shared_ptr<Transport> try_to_connect(const Member::World& world);

@@ -14,6 +14,7 @@ ElasticSession::ElasticSession(std::unique_ptr<Elastic> elastic, EngineSettings 
     : State(nullptr), base_(std::move(base)), elastic_(std::move(elastic)) {
   if (!elastic_->waits()) {
     engine_ = make_engine();
+    watch_engine();
     return;
   }
   auto places = make_inproc_world(elastic_->processes() + 1);  // its own place alone is taken: nothing communicates
@@ -99,7 +100,9 @@ void ElasticSession::on_world_change(std::function<void(const WorldChange&)> cal
 
 Ticket ElasticSession::ready(TensorId id, const View* gradient, bool zero) {
   return engine_->checked([&] {
-    require_rank("ready");
+    if (elastic_->waits() && !engine_->no_sync && !engine_->failed()) {
+      require_rank("ready");
+    }
     return engine_->ready(id, gradient, zero);
   });
 }
@@ -227,7 +230,7 @@ bool ElasticSession::pull(std::uint32_t table, std::span<const std::uint64_t> id
   engine_->check_pull(table, ids, rows);
   std::optional<Error> failure;
   try {
-    engine_->checked([&] { engine_->pull(table, ids, rows); });
+    engine_->pull(table, ids, rows);
     return true;
   } catch (const Error& error) {
     if (!may_be_peer_failure(error.code())) {

@@ -52,6 +52,8 @@ class ElasticSession final : public Access::State {
   /// Connects to the current world and returns an engine for it, which has no tensors yet.
   [[nodiscard]] std::unique_ptr<Engine> make_engine();
   [[nodiscard]] EngineSettings engine_settings() const;
+  /// Ends the engine's communication as soon as its world is over.
+  void watch_engine();
   /// Waits for the next world and enters it. If there is none, this rank leaves the job with `error`.
   WorldChange change_world(const Error& error);
   /// Enters the current world, and then the next one, until all ranks of a world hold the same parameters and rows.

@@ -28,16 +28,24 @@ void log_change(const WorldChange& change, std::uint64_t step, const char* resid
           " ms after that was noticed" + (change.lost.empty() ? "" : residuals));
 }
 
-// Adds to the engine's statistics how long ranks took to agree that steps count.
-class CommitSeconds final : public Part {
+// What the engine tells the wrapper, and the wrapper adds to the engine's statistics.
+class ElasticPart final : public Part {
  public:
-  explicit CommitSeconds(const Elastic& elastic) : elastic_(elastic) {}
-  [[nodiscard]] std::string_view name() const noexcept override { return "commit"; }
+  ElasticPart(Elastic& elastic, const Tensors& tensors) : elastic_(elastic), tensors_(tensors) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return "elastic"; }
   [[nodiscard]] bool has_name_compared() const noexcept override { return false; }
+  void agreed(const Agreement& /*agreement*/) override {
+    std::uint64_t elements = 0;
+    for (const TensorInfo& tensor : tensors_.infos()) {
+      elements += tensor.count;
+    }
+    elastic_.take_copies_of(elements);
+  }
   void add_to(SessionStatistics& statistics) const override { statistics.commit_seconds = elastic_.commit_seconds(); }
 
  private:
-  const Elastic& elastic_;
+  Elastic& elastic_;
+  const Tensors& tensors_;
 };
 
 }  // namespace
@@ -47,28 +55,24 @@ EngineSettings ElasticSession::engine_settings() const {
   settings.undoable = true;
   settings.members = elastic_->members();
   settings.copies_of_rows = 2;
-  Elastic* elastic = elastic_.get();
-  const auto note_tensors = [elastic](const PartInputs& inputs) -> std::unique_ptr<Part> {
-    std::uint64_t elements = 0;
-    for (const TensorInfo& tensor : inputs.tensors.infos()) {
-      elements += tensor.count;
-    }
-    elastic->take_copies_of(elements);
-    return nullptr;
-  };
-  settings.parts.emplace_back(note_tensors);
-  settings.parts.emplace_back([elastic](const PartInputs&) { return std::make_unique<CommitSeconds>(*elastic); },
-                              PartMaker::When::with_session);
+  settings.parts.emplace_back(
+      [elastic = elastic_.get()](const PartInputs& inputs) {
+        return std::make_unique<ElasticPart>(*elastic, inputs.tensors);
+      },
+      PartMaker::When::with_session);
   return settings;
 }
 
 std::unique_ptr<Engine> ElasticSession::make_engine() {
   std::shared_ptr<Transport> transport = elastic_->connect();
-  auto engine = std::make_unique<Engine>(elastic_->runner_over(std::move(transport)), engine_settings());
-  elastic_->watch([runner = engine->runner.get()] {
+  return std::make_unique<Engine>(elastic_->runner_over(std::move(transport)), engine_settings());
+}
+
+// Only once the engine is the session's own: if it is given up before that, the watcher must not outlive its runner.
+void ElasticSession::watch_engine() {
+  elastic_->watch([runner = engine_->runner.get()] {
     runner->abort(ErrorCode::aborted, "the world changes: a rank has ended, or is silent");
   });
-  return engine;
 }
 
 exchange::ResidualStore ElasticSession::residuals_of(Engine& before, Engine& engine, const SavedState& held) {
@@ -154,6 +158,7 @@ void ElasticSession::enter_world() {
     sent_ = std::max<std::uint64_t>(next->step.number(), 1) - 1;
     flushed_ = 0;
     engine_ = std::move(next);
+    watch_engine();
     files.known.reset();  // other ranks have other names for theirs
     const std::optional<Error> failure = teach_newcomers();
     if (!failure) {

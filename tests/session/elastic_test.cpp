@@ -16,6 +16,7 @@
 
 #include "elastic/residual_copy.hpp"
 #include "elastic_deaths.hpp"
+#include "elastic_kinds.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/heard_log.hpp"
@@ -64,6 +65,24 @@ TEST(Elastic, ARankThatErrsLeaves) {
   EXPECT_EQ(fates[2].error->code(), ErrorCode::invalid_argument);
   ASSERT_EQ(fates[0].first, std::vector<std::uint64_t>{3});
   expect_equal(fates[0], fates[3], false);
+}
+
+// Three ranks are no whole nodes of two, so the next world has no plan. Under AddressSanitizer this also shows whether
+// the membership's thread calls into the engine that was given up: run it several times, since that depends on timing.
+TEST(Elastic, AWorldWithoutAPlanEndsEveryRankWithAnError) {
+  for (std::int64_t moment = 120; moment < 220; moment += 20) {
+    const std::vector<Fate> fates =
+        run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n[tier]\nranks_per_node = 2\n",
+             .dies_after = {{3, moment}},
+             .errors = {ErrorCode::invalid_argument, ErrorCode::too_few, ErrorCode::expelled, ErrorCode::aborted,
+                        ErrorCode::timeout, ErrorCode::transport}});
+    std::size_t named = 0;
+    for (const Id id : {0U, 1U, 2U}) {
+      ASSERT_TRUE(fates[id].error) << id;
+      named += std::string(fates[id].error->what()).find("ranks_per_node") != std::string::npos ? 1 : 0;
+    }
+    EXPECT_GE(named, 1U) << fates[0].error->what();
+  }
 }
 
 // What residuals are worth in the coming means, element by element.
