@@ -281,6 +281,7 @@ bool ElasticSession::share(std::span<const View> parameters) {
   if (elastic_->lets_in()) {
     throw Error(ErrorCode::invalid_argument, "share: was called before; call it once, with all that ranks share");
   }
+  check_shared(parameters);
   if (elastic_->waits()) {
     return become_rank(parameters);
   }

@@ -81,14 +81,15 @@ void Session::sync_parameters() { state_->sync_parameters(); }
 
 void Session::broadcast(std::span<const View> values, int root) { state_->broadcast(values, root); }
 
-bool Session::share(std::span<const View> parameters) {
+bool Session::share(std::span<const View> parameters) { return state_->share(parameters); }
+
+void Session::State::check_shared(std::span<const View> parameters) {
   for (const View& parameter : parameters) {
     if (element_bytes(parameter.dtype) == 0 || (parameter.data == nullptr && parameter.count > 0)) {
       throw Error(ErrorCode::invalid_argument, "share: a parameter has null data or an unknown dtype");
     }
-    state_->engine().runner->check_memory(parameter, "share: a parameter");
+    engine_->runner->check_memory(parameter, "share: a parameter");
   }
-  return state_->share(parameters);
 }
 
 Ticket Session::ready(TensorId id) { return state_->ready(id, nullptr, false); }

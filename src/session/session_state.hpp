@@ -44,6 +44,7 @@ struct Session::State {
   virtual StepOutcome finish() { return engine_->finish(); }
   virtual void broadcast(std::span<const View> values, int root) { engine_->broadcast(values, root); }
   [[nodiscard]] virtual bool share(std::span<const View> parameters) {
+    check_shared(parameters);
     broadcast(parameters, 0);
     return true;
   }
@@ -78,6 +79,9 @@ struct Session::State {
   } files;
 
  protected:
+  /// Throws Error(invalid_argument) for a parameter without data, or in the wrong memory.
+  void check_shared(std::span<const View> parameters);
+
   std::unique_ptr<session::Engine> engine_;
 };
 
