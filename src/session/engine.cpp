@@ -132,7 +132,7 @@ session::PartInputs session::Engine::part_inputs(const session::SavedState* held
 }
 
 void session::Engine::make_parts_for(const session::SavedState& held) {
-  if (!held.results.empty()) {  // of a step whose policy had other sync modes
+  if (!held.results.empty() && modes() == nullptr) {  // they were saved under a policy with other sync modes
     parts.make(part_inputs(&held), session::PartMaker::When::with_plan);
   }
 }
@@ -252,20 +252,15 @@ bool session::Engine::done(const Ticket& ticket) {
 }
 
 void session::Engine::wait(const Ticket& ticket) {
-  const bool goes_on = checked([&] {
+  checked([&] {
     require_no_capture("wait");
     const std::lock_guard lock(progress.state);
     throw_if_failed();
     step.check("wait", ticket);
-    if (is_void()) {
-      return false;  // ready() may have left tensors out since
+    if (!is_void()) {  // else ready() has left out tensors since
+      step.check_wait(ticket);
     }
-    step.check_wait(ticket);
-    return true;
   });
-  if (!goes_on) {
-    return;
-  }
   try {
     progress.wait_until("wait", [&] { return step.ended(ticket); });
     wait_completed(ticket);
@@ -358,13 +353,15 @@ void session::Engine::take_over(Engine& before,
   tables = std::move(before.tables);
   enter_tables();
   no_sync = before.no_sync.load();
-  parts.take_over(before.parts);
   step.go_on_from(before.step);
   set_device_step();
+  if (before.plan) {
+    make_plan();
+  }
+  parts.take_over(before.parts);
   if (!before.plan) {
     return;
   }
-  make_plan();
   session::SavedState held;
   held.step = step.number();
   before.parts.save(held);

@@ -179,6 +179,10 @@ struct Engine final : private Progress::Work {
       step.faults.throw_if_failed();
     }
   }
+  [[nodiscard]] bool failed() const {
+    const std::lock_guard lock(progress.state);
+    return step.faults.failed();
+  }
   /// Whether the step has failed and only finish() reports that. The caller holds `state`.
   [[nodiscard]] bool is_void() const { return settings.undoable && step.faults.failed(); }
   /// Whether finish() reports `error`, so that the call that caught it returns normally.
@@ -192,7 +196,7 @@ struct Engine final : private Progress::Work {
   /// Waits until nothing is in the background; between steps. The caller holds `wire`.
   void drain(const char* call);
 
-  // The elastic wrapper calls these, too.
+  // A wrapper that owns one engine for each world calls these, too.
   /// The caller holds `wire`.
   void agree_on_plan(bool weighted);
   /// Ends the session on this rank. With `for_good` no other engine takes over.

@@ -110,7 +110,7 @@ void session::Engine::travel_between_steps(const char* call, const std::function
     now = step.number();
     with_weights = step.is_to_be_weighted();
   }
-  if (parts.background() == nullptr) {
+  if (modes() == nullptr) {
     return;
   }
   on_wire([&] {
