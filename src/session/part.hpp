@@ -1,7 +1,7 @@
 // What a session can do beside reducing gradients is a part each. A part owns its state, which ends with the world:
 // where ranks end or join, the session of the next world makes its parts anew. The session makes the parts that its
-// plan asks for, in the order of a table, and drives them through the interfaces below; it knows no part by its type.
-// Steps call only those parts that implement what is called.
+// plan asks for, in the order of a table, and drives them through the interfaces below. Steps call only the parts that
+// implement what is called, and know none by its type; a public call that is about one part alone finds it by type.
 #pragma once
 
 #include <chrono>
@@ -122,9 +122,11 @@ class Part {
   [[nodiscard]] virtual bool has_name_compared() const noexcept { return true; }
   /// A line that this rank tells the others when they agree on the plan, and that may differ. Empty: none, on any rank.
   [[nodiscard]] virtual std::string says() const { return {}; }
-  /// Ranks have agreed. Called once and by all ranks, which may communicate here; whoever communicates calls it.
+  /// All ranks have agreed on the plan. Every rank calls it once, on the thread that communicates and without the lock
+  /// that finish() and reports hold. A part that reports what it sets here guards it, or is only read by add_to() of a
+  /// snapshot, which finish() asks for.
   virtual void agreed(const Agreement& /*agreement*/) {}
-  /// This part of the session in the world before hands over what outlives a world.
+  /// `before` was made by the same row of the table in the previous world, and hands over what outlives a world.
   virtual void take_over(Part& /*before*/) {}
   /// Writes the part's state to `state`, or continues from it. Files hold it, and the next world gets it. The session
   /// calls both between steps.
@@ -154,7 +156,7 @@ class Part {
   virtual void session_ends() noexcept {}
 };
 
-/// What a part is made from. All of it outlives the part.
+/// What a part is made from. All of it but `held` outlives the part.
 struct PartInputs {
   const std::optional<plan::Plan>& plan;  // there once the first step begins, or somebody asks for it
   const Policy& policy;

@@ -42,13 +42,11 @@ void Parts::check_loss_scale() const {
 }
 
 void Parts::take_over(Parts& before) {
-  for_each([&](Part& part) {
-    before.for_each([&](Part& other) {
-      if (other.name() == part.name()) {
-        part.take_over(other);
-      }
-    });
-  });
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i] != nullptr && before.parts_.at(i) != nullptr) {
+      parts_[i]->take_over(*before.parts_[i]);
+    }
+  }
 }
 
 void Parts::collect() {

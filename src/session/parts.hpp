@@ -22,7 +22,7 @@ class Parts {
   void save(SavedState& state) const;
   void load(const SavedState& state);
   void check_loss_scale() const;
-  /// Lets each part take over from the part of the same name in `before`.
+  /// Lets each part take over from the one that the same row of the same table made in the world before.
   void take_over(Parts& before);
   /// "scales, counter": those that ranks compare. Empty where there is none.
   [[nodiscard]] std::string names() const;

@@ -61,17 +61,15 @@ void AutoCodec::begin(std::uint64_t step, const StepsAhead& steps, const LinkMea
   begun_ = true;
   ++revision_;
   count_from(step);
-  {
-    const std::lock_guard lock(mutex_);
-    link_ = to_estimate(calibration.cluster, calibration.seconds);
+  const LinkEstimate measured_link = to_estimate(calibration.cluster, calibration.seconds);
+  if (runner_.info().world_size > 1) {
+    tuning::Change change = choice_.start(step, std::move(calibration));
+    change.reason = "measured in " + format_number(measured_in_seconds_ * 1000, 3) +
+                    " ms: " + format_rate(choice_.calibration().cluster.inter.bytes_per_second);
+    note(change);
   }
-  if (runner_.info().world_size == 1) {
-    return;
-  }
-  tuning::Change change = choice_.start(step, std::move(calibration));
-  change.reason = "measured in " + format_number(measured_in_seconds_ * 1000, 3) +
-                  " ms: " + format_rate(choice_.calibration().cluster.inter.bytes_per_second);
-  note(change);
+  const std::lock_guard lock(mutex_);  // after note(): once there is a link, reports name the chosen codecs
+  link_ = measured_link;
 }
 
 void AutoCodec::count_from(std::uint64_t step) {
