@@ -58,9 +58,10 @@ TEST(Demo, AShortFormHoldsWhatItClaims) {
               rows.contains("int4_after_int8"));
   const auto of = [&](const std::string& row, const char* what) { return rows.at(row).at(what).get<double>(); };
 
-  // Ten of the twenty steps of the last row are int8.
+  // Ten of the twenty steps of the last row are int8. What `auto` takes depends on times: on a busy machine it may
+  // pass.
   const std::map<std::string, double> fewer_bytes{
-      {"dense", 0.99}, {"int8", 3.8}, {"auto", 1.9}, {"int4_after_int8", 5.5}};
+      {"dense", 0.99}, {"int8", 3.8}, {"auto", 0.99}, {"int4_after_int8", 5.5}};
   double shortest = of("dense", "seconds");
   for (const auto& [name, row] : rows) {
     EXPECT_NEAR(of(name, "held_out_loss"), of("dense", "held_out_loss"), 0.01 * of("dense", "held_out_loss")) << name;
@@ -68,15 +69,15 @@ TEST(Demo, AShortFormHoldsWhatItClaims) {
     EXPECT_GE(of("dense", "bytes_sent_per_step") / of(name, "bytes_sent_per_step"), fewer_bytes.at(name)) << name;
     shortest = std::min(shortest, of(name, "seconds"));
   }
-  // Three times on a quiet machine; on one that others use the ranks compute longer, and bytes tell more than times.
-  EXPECT_GT(of("dense", "seconds") / shortest, 1) << outcome.output;
+  const bool some_row_is_faster = shortest < of("dense", "seconds");  // three times on a quiet machine
 
   // A perfect ring sends 2 (P-1)/P of the gradients: the baseline is not made worse than that.
   const double ring = 4 * report.at("run").at("parameters").get<double>();  // between two
   EXPECT_LT(of("dense", "bytes_sent_per_step"), 1.01 * ring);
 
   for (const char* said : {"2 ranks on this machine", "link:    emulated, 100Mbit/s", "dense training waited",
-                           "The fastest row, ", "Every held-out loss is within 1%"}) {
+                           some_row_is_faster ? "The fastest row, " : "No row was faster than dense",
+                           "Every held-out loss is within 1%"}) {
     EXPECT_THAT(outcome.output, HasSubstr(said));
   }
   EXPECT_THAT(outcome.output, HasSubstr("\nplot: " + folder.file("results/demo.svg")));

@@ -67,9 +67,10 @@ TEST(Elastic, ARankThatErrsLeaves) {
   expect_equal(fates[0], fates[3], false);
 }
 
-// Three ranks are no whole nodes of two, so the next world has no plan. Under AddressSanitizer this also shows whether
-// the membership's thread calls into the engine that was given up: run it several times, since that depends on timing.
-TEST(Elastic, AWorldWithoutAPlanEndsEveryRankWithAnError) {
+// Three ranks are no whole nodes of two, so their world has no plan, and each rank that enters it ends with an error. A
+// rank that is late finds the others gone and may go on alone. Under AddressSanitizer this also shows whether the
+// membership's thread calls into the engine that was given up: run it several times, since that depends on timing.
+TEST(Elastic, AWorldWithoutAPlanEndsItsRanksWithAnError) {
   for (std::int64_t moment = 120; moment < 220; moment += 20) {
     const std::vector<Fate> fates =
         run({.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n[tier]\nranks_per_node = 2\n",
@@ -78,10 +79,9 @@ TEST(Elastic, AWorldWithoutAPlanEndsEveryRankWithAnError) {
                         ErrorCode::timeout, ErrorCode::transport}});
     std::size_t named = 0;
     for (const Id id : {0U, 1U, 2U}) {
-      ASSERT_TRUE(fates[id].error) << id;
-      named += std::string(fates[id].error->what()).find("ranks_per_node") != std::string::npos ? 1 : 0;
+      named += fates[id].error && std::string(fates[id].error->what()).find("ranks_per_node") != std::string::npos;
     }
-    EXPECT_GE(named, 1U) << fates[0].error->what();
+    EXPECT_GE(named, 1U) << "rank 3 died after operation " << moment;
   }
 }
 
