@@ -59,6 +59,13 @@ struct TensorOptions {
   /// names the tensor, in the finish() after that step. Over device memory it is memory of that device, it keeps its
   /// values in the order of the session's stream, and the comparison is in finish() itself, which then waits.
   std::span<const float> scale = {};
+  /// What local steps change (sync = { every = N, ... } in policies): the parameter, of the gradient's count and dtype.
+  /// Not owned: it must stay where it is, and keep its values between a step's first ready() and its finish(), which
+  /// alone writes to it.
+  std::optional<View> parameter = {};
+  /// Optimizer state that is averaged with the parameter, such as momentum; everything said of `parameter` holds for
+  /// it.
+  std::vector<View> state = {};
 };
 
 class Session {
@@ -79,20 +86,23 @@ class Session {
 
   /// Registers a gradient; same names, counts, dtypes and order on every rank. The memory must stay valid until the
   /// session ends or ready(id, view) replaces it, so declare gradients before the session; builds with AddressSanitizer
-  /// say where that is not so. Error(invalid_argument) that names both where it overlaps memory of another tensor (tied
-  /// weights are added once). Error(unsupported) where the policy asks for rows of it (sync = { rows = true, ... }):
-  /// make a table of it instead. Only before the first ready(). `ndim` serves policy rules.
-  TensorId add(std::string_view name, View gradient, std::uint32_t ndim = 1);
+  /// say where that is not so. Only before the first ready(). Error(invalid_argument) that names both where it overlaps
+  /// memory of another tensor (tied weights are added once). Error(unsupported) where the policy asks for rows of it
+  /// (sync = { rows = true, ... }): make a table of it instead. Error(invalid_argument) for a parameter or state of
+  /// another count or dtype, for state without a parameter, and for a scale that is not in the memory that the session
+  /// works on. Error(unsupported), in the first ready(), for a scale under sync modes.
+  TensorId add(std::string_view name, View gradient, const TensorOptions& options = {});
 
-  /// The same with a scale. Error(invalid_argument) where that is not in the memory that the session works on;
-  /// Error(unsupported), in the first ready(), under sync modes.
-  TensorId add(std::string_view name, View gradient, const TensorOptions& options);
+  /// Short for add(name, gradient, {.ndim = ndim}).
+  TensorId add(std::string_view name, View gradient, std::uint32_t ndim) {
+    return add(name, gradient, TensorOptions{.ndim = ndim});
+  }
 
-  /// The same with what local steps change (sync = { every = N, ... } in policies): the parameter, and optimizer state
-  /// that is averaged with it, such as momentum; of the gradient's count and dtype. They must stay where they are, and
-  /// keep their values between a step's first ready() and its finish(), which alone writes to them.
+  /// Short for add(name, gradient, {.ndim = ndim, .parameter = parameter, .state = state}).
   TensorId add(std::string_view name, View gradient, View parameter, std::vector<View> state = {},
-               std::uint32_t ndim = 1);
+               std::uint32_t ndim = 1) {
+    return add(name, gradient, TensorOptions{.ndim = ndim, .parameter = parameter, .state = std::move(state)});
+  }
 
   /// Sends rank `root`'s values to every rank, exactly. Between steps only.
   void broadcast(std::span<const View> values, int root = 0);

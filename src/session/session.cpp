@@ -61,20 +61,20 @@ Session::~Session() { leave_in_child(state_); }
 int Session::rank() const noexcept { return state_->rank(); }
 int Session::world_size() const noexcept { return state_->world_size(); }
 
-TensorId Session::add(std::string_view name, View gradient, std::uint32_t ndim) {
-  return add(name, gradient, TensorOptions{.ndim = ndim});
-}
-
 TensorId Session::add(std::string_view name, View gradient, const TensorOptions& options) {
   session::Engine& engine = state_->engine();
-  return engine.checked([&] { return engine.add(std::string(name), gradient, {}, options.ndim, options.scale); });
-}
-
-TensorId Session::add(std::string_view name, View gradient, View parameter, std::vector<View> state,
-                      std::uint32_t ndim) {
-  session::Engine& engine = state_->engine();
-  state.insert(state.begin(), parameter);
-  return engine.checked([&] { return engine.add(std::string(name), gradient, std::move(state), ndim); });
+  return engine.checked([&] {
+    if (!options.parameter && !options.state.empty()) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          "add: \"" + std::string(name) + "\" has state and no parameter; name the parameter that it belongs to");
+    }
+    std::vector<View> beside = options.state;
+    if (options.parameter) {
+      beside.insert(beside.begin(), *options.parameter);
+    }
+    return engine.add(std::string(name), gradient, std::move(beside), options.ndim, options.scale);
+  });
 }
 
 void Session::sync_parameters() { state_->sync_parameters(); }

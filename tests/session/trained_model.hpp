@@ -42,7 +42,8 @@ struct TrainedModel {
   void add_to(Session& session) {
     for (Tensor& tensor : tensors) {
       const auto whole = [](std::vector<float>& values) { return view(values.data(), values.size()); };
-      tensor.id = session.add(tensor.name, whole(tensor.gradient), whole(tensor.parameter), {whole(tensor.momentum)});
+      tensor.id = session.add(tensor.name, whole(tensor.gradient),
+                              {.parameter = whole(tensor.parameter), .state = {whole(tensor.momentum)}});
     }
   }
 

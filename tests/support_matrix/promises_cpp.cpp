@@ -94,8 +94,10 @@ void options_by_changed_rule(void (*change)(TensorPolicy&)) {
   static_cast<void>(table_options(policy, "w", {.rows = 10, .width = 2}));
 }
 
-constexpr std::string_view kOtherMemory =
-    "Error(invalid_argument) where that is not in the memory that the session works on;";
+constexpr std::string_view kAddRefuses =
+    "Error(invalid_argument) for a parameter or state of another count or dtype, for state without a parameter, and "
+    "for "
+    "a scale that is not in the memory that the session works on.";
 constexpr std::string_view kShare = "broadcast(), reserve(), restore(), load(), link() are Error(invalid_argument).";
 constexpr std::string_view kWait =
     "Error(invalid_argument) while a tensor that must come before is not ready on this rank: of all tensors in steps "
@@ -146,7 +148,21 @@ constexpr Promise kPromisesOfCpp[] = {
      "Error(unsupported) where the policy asks for rows of it (sync = { rows = true, ... }): make a table of it "
      "instead.",
      kUnsupported, "add: the policy asks for rows of \"w\"", [] { play::rows_of_a_tensor(Place::host); }},
-    {"session.hpp", "add()", kOtherMemory, kInvalid, "add: the scale of \"v\" is",
+    {"session.hpp", "add()", kAddRefuses, kInvalid, "\"v\" has state and no parameter",
+     [] {
+       alone(with("int8"), [](Rank& rank, TensorId) {
+         rank.session.add("v", rank.view_of(rank.other), {.state = {rank.view_of(rank.scale)}});
+       });
+     }},
+    {"session.hpp", "add()", kAddRefuses, kInvalid, "add: the parameter of \"v\" is",
+     [] {
+       alone(with("int8"), [](Rank& rank, TensorId) {
+         View parameter = rank.view_of(rank.scale);
+         --parameter.count;
+         rank.session.add("v", rank.view_of(rank.other), {.parameter = parameter});
+       });
+     }},
+    {"session.hpp", "add()", kAddRefuses, kInvalid, "add: the scale of \"v\" is",
      [] {
        alone(
            with("int8"),
@@ -156,9 +172,9 @@ constexpr Promise kPromisesOfCpp[] = {
            },
            {}, Place::nccl);
      }},
-    {"session.hpp", "add()", kOtherMemory, kInvalid, "is in the memory of a GPU", nullptr,
+    {"session.hpp", "add()", kAddRefuses, kInvalid, "is in the memory of a GPU", nullptr,
      "tests/session/device_pointer_test.cpp"},
-    {"session.hpp", "add()", "Error(unsupported), in the first ready(), under sync modes.", kUnsupported,
+    {"session.hpp", "add()", "Error(unsupported), in the first ready(), for a scale under sync modes.", kUnsupported,
      "has a scale, which sync async", [] { play::scales_in_modes(Place::host); }},
     {"session.hpp", "share()", kShare, kInvalid, "broadcast: with [elastic] spares, or where processes may join",
      [] { joinable([](Rank& rank) { rank.session.broadcast(rank.gradient_view()); }); }},
