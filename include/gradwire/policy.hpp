@@ -97,8 +97,7 @@ struct RuleMatch {
                                max_bytes = std::nullopt;  // sizes of the tensor in its own dtype, both inclusive
   std::optional<std::uint32_t> ndim = std::nullopt;
   std::optional<DType> dtype = std::nullopt;
-  std::optional<OrderRange> order =
-      std::nullopt;  // place of a call that a drop-in sees; tensors of a session have none
+  std::optional<OrderRange> order = std::nullopt;  // of a call in a drop-in; a session's tensors have none
   std::optional<std::uint32_t> communicator_size = std::nullopt;
   friend bool operator==(const RuleMatch&, const RuleMatch&) = default;
 };
@@ -185,8 +184,7 @@ class Policy {
   };
 
   static constexpr std::uint64_t kFloor = 64ULL << 10;
-  static constexpr std::uint64_t kAutomaticFloor =
-      4ULL << 10;  // smaller: measuring finds calls that do not pay, which then pass
+  static constexpr std::uint64_t kAutomaticFloor = 4ULL << 10;  // measuring finds and passes calls that do not pay
 
   std::string source = "built-in";
   TensorPolicy defaults;

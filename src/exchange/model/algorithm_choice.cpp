@@ -95,8 +95,8 @@ class Chooser {
   const Tiers& tiers_;
   Cluster cluster_;
   CodecCost first_ = cost_of(call_.codec, call_.dtype);
-  CodecCost second_ = cost_of(call_.second_hop.value_or(call_.codec),
-                              call_.dtype);  // too little after topk, where latency then decides
+  CodecCost second_ =
+      cost_of(call_.second_hop.value_or(call_.codec), call_.dtype);  // less than real after topk: latency decides
 };
 
 // The reason for two_shot where nothing else is chosen.

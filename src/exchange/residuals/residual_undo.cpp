@@ -123,8 +123,7 @@ void ResidualStore::commit() noexcept {
         continue;
       }
       normalise(next.written);
-      if (next.differs.empty() ||
-          next.differs == next.written) {  // usual: each step writes the same elements as the last
+      if (next.differs.empty() || next.differs == next.written) {  // usual: each step writes the same elements
         std::swap(ranges[i].values, next.values);
         std::swap(next.differs, next.written);
       } else {

@@ -94,9 +94,8 @@ Socket open_own(const fs::path& file, int flags) {
            "chmod 600 it if nobody has");
   }
   std::array<char, kMark.size()> begin{};
-  const bool holds_secrets =
-      pread(opened.fd(), begin.data(), begin.size(), 0) == std::ssize(begin) &&
-      std::string_view(begin.data(), begin.size()) == kMark;  // the caller reports any other file
+  const bool holds_secrets = pread(opened.fd(), begin.data(), begin.size(), 0) == std::ssize(begin) &&
+                             std::string_view(begin.data(), begin.size()) == kMark;  // the caller reports others
   if (holds_secrets && (status.st_mode & (S_IRGRP | S_IROTH)) != 0) {
     refuse("join file " + file.string() + " can be read by other users, who could join with its secrets; start the " +
            "job anew with another join file, or chmod 600 it if nobody has");

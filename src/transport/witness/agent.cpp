@@ -46,8 +46,7 @@ std::shared_ptr<Agent> Agent::start() {
 bool Agent::say(std::uint32_t kind, std::uint32_t who, int descriptor) {
   const AgentOrder order{.kind = kind, .who = who};
   const std::lock_guard lock(mutex_);
-  return send_with(socket_, std::as_bytes(std::span(&order, 1)),
-                   descriptor);  // after a failure callers try again later
+  return send_with(socket_, std::as_bytes(std::span(&order, 1)), descriptor);  // callers try again after a failure
 }
 
 bool Agent::begin(std::uint32_t self, const WitnessPage& page) { return say(AgentOrder::kBegin, self, page.memory()); }
