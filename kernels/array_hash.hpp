@@ -1,6 +1,6 @@
-// A hash of an array of 32-bit elements that may be added up in any order, as threads of a device do: of each element
-// and its place two words are made, and their sums tell arrays apart. Not against intent. The same text on hosts and
-// devices. The mixing is lowbias32 of C. Wellons' hash prospector.
+// A hash of an array of 32-bit elements that may be added up in any order, as threads of a device do: each element and
+// its place give two words, whose sums tell arrays apart. It does not resist deliberate collisions. Hosts and devices
+// compile the same text. The mixing is lowbias32 of C. Wellons' hash prospector.
 #ifndef GRADWIRE_KERNELS_ARRAY_HASH_HPP
 #define GRADWIRE_KERNELS_ARRAY_HASH_HPP
 

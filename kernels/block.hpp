@@ -65,7 +65,7 @@ struct BlockCore {
     }
   }
 
-  /// Block `block` of a tile of `count` elements; returns whether NaN or Inf was seen.
+  /// Encodes block `block` of a tile of `count` elements; returns whether NaN or Inf was seen.
   GRADWIRE_HOST_DEVICE static bool encode_block(const float* values, Residual residual, std::uint32_t block,
                                                 std::uint32_t count, std::uint8_t* out) {
     const Run run = block_run(values, residual, block * kBlock, kBlock, count);
@@ -73,13 +73,13 @@ struct BlockCore {
                       out + scale_bytes(count) + std::size_t{block} * kBlock * sizeof(Code));
   }
 
-  /// One block of any length.
+  /// Encodes one block of any length.
   GRADWIRE_HOST_DEVICE static bool encode_run(const Run& run, std::uint8_t* scale_out, std::uint8_t* codes) {
     const std::uint32_t absmax = largest(run);
     const bool nonfinite = absmax >= kInfinity;
     const std::uint16_t scale_bits = nonfinite ? kNanBf16 : Rule::scale(absmax);
     store(scale_out, 0, scale_bits);
-    if (nonfinite || scale_bits == 0) {  // codes 0, whatever the signs; what is finite stays in the residual
+    if (nonfinite || scale_bits == 0) {  // all codes are 0; finite values stay in the residual
       fill_zero(codes, run.count * static_cast<std::uint32_t>(sizeof(Code)));
       if (nonfinite) {
         run.residual.keep(run.count);
@@ -106,7 +106,7 @@ struct BlockCore {
   }
 };
 
-/// Selected values: one block, a scale and the codes.
+/// The coder of selected values: one block, a scale and the codes.
 template <class Rule>
 struct SelectedBlock {
   using Value = float;
@@ -196,8 +196,8 @@ struct BlockSimd : BlockCore<Rule> {
     return Core::encode_block(values, residual, block, count, out);
   }
 
-  // Blocks in groups that stay in the cache, all scales first: the way from a largest value to its scale is long, and
-  // blocks overlap there.
+  // Encodes blocks in groups that stay in the cache, all scales of a group first: computing a scale from the largest
+  // value has a long latency, which the blocks of a group overlap.
   template <bool kResidual>
   static HWY_INLINE bool encode_blocks(const float* values, Residual residual, std::uint32_t count, std::uint8_t* out) {
     constexpr std::uint32_t kGroup = 1024 / kBlock;

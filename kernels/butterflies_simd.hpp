@@ -1,5 +1,5 @@
-// The butterflies of kernels/rotation.hpp in SIMD, in two sweeps: strides below the elements of two vectors inside
-// these (of 32 elements for floats), then the others over vectors that lie so far apart.
+// The butterflies of kernels/rotation.hpp in SIMD, in two sweeps. The first does the strides that stay inside two
+// vectors (32 elements for floats), the second the longer strides, between vectors.
 #if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_BUTTERFLIES_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADWIRE_KERNELS_BUTTERFLIES_SIMD_HPP
 #undef GRADWIRE_KERNELS_BUTTERFLIES_SIMD_HPP
@@ -43,7 +43,7 @@ HWY_INLINE void butterflies(V* v) {
   }
 }
 
-/// -1 in the upper lane of each pair, 1 in the other: a table, which costs less than to make it again for each block.
+/// -1 in the upper lane of each pair, 1 in the other. A table costs less than making the vector again for each block.
 template <std::size_t kStride>
 struct LaneSigns {
   alignas(64) float of_lane[kLanes] = {};
@@ -54,8 +54,8 @@ struct LaneSigns {
   }
 };
 
-/// a + b in one lane, a - b in the other of a pair. The product with 1 or -1 is exact, so this rounds once with FMA or
-/// without.
+/// Makes a + b in one lane of each pair and a - b in the other. The product with 1 or -1 is exact, so this rounds once
+/// with FMA or without.
 template <std::size_t kStride>
 HWY_INLINE VF32 butterfly_lanes(VF32 v) {
   alignas(64) static constexpr LaneSigns<kStride> kSigns;
@@ -73,7 +73,7 @@ HWY_INLINE VF32 butterfly_all_lanes(VF32 v) {
   return v;
 }
 
-/// Levels: the stride of 8, or 16, elements, which lie in other blocks of 16 bytes.
+/// For levels: the stride of 8 or 16 elements, whose pairs lie in different blocks of 16 bytes.
 template <std::size_t kStride>
 HWY_INLINE V16 butterfly_blocks(V16 v) {
   const B16 d;
@@ -83,9 +83,9 @@ HWY_INLINE V16 butterfly_blocks(V16 v) {
   return v * sign + hn::BitCast(d, swap_lanes<kStride / 2>(words));
 }
 
-/// Levels: all strides inside two vectors. To interleave both turns the bits of an element's place (vector, lane in
-/// its block) by one, so that four butterflies between them are those of the strides 4, 2, 1 and of the vectors, and
-/// leave every element where it was.
+/// For levels: all strides inside two vectors. Interleaving both vectors rotates the bits of an element's place
+/// (vector, lane in its block) by one. So four butterflies between the vectors are those of the strides 4, 2, 1 and of
+/// the vectors, and leave every element where it was.
 HWY_INLINE void butterflies_near(V16& a, V16& b) {
   const B16 d;
   if constexpr (kLanes16 >= 16) {
@@ -104,7 +104,7 @@ HWY_INLINE void butterflies_near(V16& a, V16& b) {
   }
 }
 
-/// The first sweep: 256 elements as from.at(i) to `y`.
+/// The first sweep: reads 256 elements by from.at(i) and writes to `y`.
 template <class From>
 HWY_INLINE void rotate_near(From& from, float* y) {
   constexpr std::size_t kVectors = kNear / kLanes;
@@ -120,7 +120,7 @@ HWY_INLINE void rotate_near(From& from, float* y) {
   }
 }
 
-/// The second, which ends with a factor, and the squares.
+/// The second sweep, which ends with multiplying by `factor` and adding up the squares.
 HWY_INLINE void rotate_far(float* y, VF32 factor, OrderedLanes& squares) {
   for (std::size_t i = 0; i < kNear; i += kLanes) {
     VF32 v[kFar];
@@ -141,8 +141,8 @@ HWY_INLINE void rotate_far(float* y, VF32 factor, OrderedLanes& squares) {
 HWY_INLINE V16 load_levels(const std::int8_t* levels) { return hn::PromoteTo(B16(), hn::Load(hn::Half<B8>(), levels)); }
 HWY_INLINE V16 load_levels(const std::int16_t* levels) { return hn::Load(B16(), levels); }
 
-/// Levels, rotated but for the factor: to.put(i, those from i on). Sums are exact, so that the levels of each kNear16
-/// may lie in any order there; they come out in the same.
+/// Rotates levels, without the factor, and gives them to to.put(i, the levels from i on). Sums are exact, so the levels
+/// of each kNear16 may lie in any order; they come out in the same one.
 template <class Level, class To>
 HWY_INLINE void rotate_levels(const Level* levels, const To& to) {
   const B16 d;

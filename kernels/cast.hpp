@@ -46,14 +46,14 @@ struct CastCore {
     }
   }
 
-  /// Values as elements of the wire type, without padding.
+  /// Writes values as elements of the wire type, without padding.
   GRADWIRE_HOST_DEVICE static void narrow(const Value* values, std::uint32_t count, std::uint8_t* out) {
     for (std::uint32_t i = 0; i < count; ++i) {
       store(out, i, Wire::stored(values[i]));
     }
   }
 
-  /// Elements [first, count).
+  /// Encodes elements [first, count).
   GRADWIRE_HOST_DEVICE static bool encode_from(std::uint32_t first, const Value* values, Residual residual,
                                                std::uint32_t count, std::uint8_t* out) {
     bool nonfinite = false;
@@ -71,12 +71,12 @@ struct CastCore {
   }
 };
 
-/// Selected values: the elements, in order.
+/// The coder of selected values: the elements, in order.
 template <DType kWire>
 struct SelectedElements {
   using Core = CastCore<kWire>;
   using Value = typename Core::Value;
-  // What rounds to Inf.
+  // Magnitudes from here on round to Inf.
   static constexpr std::uint32_t kNonfiniteFrom =
       kWire == DType::f16 ? 0x477FF000U : (kWire == DType::bf16 ? 0x7F7F8000U : kInfinity);
 

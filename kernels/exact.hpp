@@ -11,7 +11,7 @@ template <DType kTensor>
 struct Exact : CastCore<kTensor> {
   using Stored = typename CastCore<kTensor>::Stored;
 
-  /// A tile of the tensor as it is; returns whether NaN or Inf was seen.
+  /// Copies a tile of the tensor as it is; returns whether NaN or Inf was seen.
   GRADWIRE_HOST_DEVICE static bool copy(const void* elements, std::uint32_t count, std::uint8_t* out) {
     constexpr Stored kExponent = Element<kTensor>::kExponent;
     bool nonfinite = false;

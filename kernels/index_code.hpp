@@ -1,8 +1,8 @@
-// How the indices of what topk selected are written: Elias-Fano (P. Elias, "Efficient storage and retrieval by content
-// and address of static files", 1974; R. Fano, 1971), or a bitmap where that takes fewer bytes.
-// First a run of bits, in which bit (index >> low) + j stands for the j-th index (in a bitmap bit `index`); then the
-// low bits of all indices, in order. Bit i is bit i % 8 of byte i / 8; the bits left of the last byte are 0. How many
-// bytes that takes follows from the numbers alone.
+// How the indices of the elements that topk selected are written: Elias-Fano (P. Elias, "Efficient storage and
+// retrieval by content and address of static files", 1974; R. Fano, 1971), or a bitmap where that takes fewer bytes.
+// First comes a run of bits, in which bit (index >> low) + j stands for the j-th index (in a bitmap bit `index`); then
+// the low bits of all indices, in order. Bit i is bit i % 8 of byte i / 8; spare bits of the last byte are 0. The
+// number of bytes depends on the two counts alone.
 #ifndef GRADWIRE_KERNELS_INDEX_CODE_HPP
 #define GRADWIRE_KERNELS_INDEX_CODE_HPP
 
@@ -13,13 +13,13 @@ namespace gradwire::kernels {
 /// The code of `selected` indices below `count`; 1 <= selected <= count <= kTileElements.
 struct IndexCode {
   std::uint32_t selected;
-  std::uint32_t low;     // bits of an index that are written as they are
-  std::uint32_t run;     // bits of the run
+  std::uint32_t low;     // number of low bits of an index that are written as they are
+  std::uint32_t run;     // number of bits of the run
   std::uint32_t spread;  // 1: Elias-Fano; 0: a bitmap
 
   [[nodiscard]] GRADWIRE_HOST_DEVICE constexpr std::uint32_t bits() const { return run + low * selected; }
   [[nodiscard]] GRADWIRE_HOST_DEVICE constexpr std::uint32_t bytes() const { return (bits() + 7) / 8; }
-  /// Where in the run the j-th index stands.
+  /// The bit of the run that stands for the j-th index.
   [[nodiscard]] GRADWIRE_HOST_DEVICE constexpr std::uint32_t place(std::uint32_t index, std::uint32_t j) const {
     return (index >> low) + spread * j;
   }
@@ -41,8 +41,8 @@ GRADWIRE_HOST_DEVICE inline std::uint32_t run_bits(std::uint32_t word, const Ind
   return left < 32 ? word & ((1U << left) - 1) : word;
 }
 
-/// The j-th index, whose bit stands at `place` of the run. Any j below `selected`, also of damaged bytes. Reads up to 2
-/// bytes behind the indices, which are of the values: there are 2 of these at least.
+/// The j-th index, whose bit stands at `place` of the run. Any j below `selected` is allowed, also for damaged bytes.
+/// Reads up to 2 bytes behind the indices; these belong to the values, which have at least 2.
 GRADWIRE_HOST_DEVICE inline std::uint32_t load_index(const std::uint8_t* in, const IndexCode& code, std::uint32_t place,
                                                      std::uint32_t j) {
   const std::uint32_t high = (place - code.spread * j) << code.low;
@@ -62,7 +62,7 @@ GRADWIRE_HOST_DEVICE inline bool spare_bits_zero(const std::uint8_t* in, const I
 
 /// The indices of a frame of version 2.
 struct EliasFano {
-  static constexpr std::uint32_t kAlignment = 4;  // of a tile's payload
+  static constexpr std::uint32_t kAlignment = 4;  // a tile's payload is padded to this many bytes
 
   GRADWIRE_HOST_DEVICE static constexpr std::uint32_t bytes(std::uint32_t count, std::uint32_t selected) {
     return index_code(count, selected).bytes();
@@ -71,8 +71,8 @@ struct EliasFano {
   /// `index`: ascending and below `count`.
   static void store(const std::uint16_t* index, std::uint32_t count, std::uint32_t selected, std::uint8_t* out) {
     const IndexCode code = index_code(count, selected);
-    std::uint64_t bits = 0;  // those that are not written yet
-    std::uint32_t w = 0;     // the word of 32 bits that they begin
+    std::uint64_t bits = 0;  // bits that are not written yet
+    std::uint32_t w = 0;     // the 32-bit word that they go to
     const auto write_until = [&](std::uint32_t end) {
       for (; w < end; ++w, bits = 0) {
         kernels::store(out, w, static_cast<std::uint32_t>(bits));
@@ -84,7 +84,7 @@ struct EliasFano {
       bits |= 1U << (place % 32);
     }
     write_until(code.run / 32);
-    std::uint32_t held = code.run % 32;  // of bits
+    std::uint32_t held = code.run % 32;  // number of valid bits in `bits`
     for (std::uint32_t j = 0; code.low != 0 && j < selected; ++j) {
       bits |= std::uint64_t{index[j] & ((1U << code.low) - 1)} << held;
       held += code.low;
@@ -100,11 +100,12 @@ struct EliasFano {
     }
   }
 
-  /// Returns whether there are `selected` of them, ascending and below `count`, and zeros in the bits that are left.
+  /// Reads the indices. Returns whether there are `selected` of them, ascending and below `count`, and spare bits are
+  /// 0.
   static bool load(const std::uint8_t* in, std::uint32_t count, std::uint32_t selected, std::uint16_t* index) {
     const IndexCode code = index_code(count, selected);
     std::uint32_t found = 0;
-    std::uint32_t next = 0;  // the smallest that may follow
+    std::uint32_t next = 0;  // the smallest index that may follow
     for (std::uint32_t w = 0; 32 * w < code.run; ++w) {
       for (std::uint32_t word = run_bits(kernels::load<std::uint32_t>(in, w), code, w); word != 0; word &= word - 1) {
         if (found == selected) {

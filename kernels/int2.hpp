@@ -1,4 +1,4 @@
-// int2: rotated blocks of 256 on the 4 levels that are the best for a Gaussian (Lloyd-Max); after a selector, sign and
+// int2: rotated blocks of 256 on the 4 levels that are best for a Gaussian (Lloyd-Max); after a selector, a sign and
 // one of two magnitudes, not rotated.
 #ifndef GRADWIRE_KERNELS_INT2_HPP
 #define GRADWIRE_KERNELS_INT2_HPP
@@ -7,8 +7,9 @@
 
 namespace gradwire::kernels {
 
-/// Selected values: two scales, the means of |v| not above and above mean |v| (0 where there is none), then for element
-/// i two bits at 2 (i % 4) of byte i / 4: the sign, and whether |v| is above the mean. Below 2^-126 all is 0.
+/// The coder of selected values. First two scales: the mean of the |v| that do not exceed the mean of all |v|, and the
+/// mean of those that do (0 where there are none). Then for element i two bits at 2 (i % 4) of byte i / 4: the sign,
+/// and whether |v| exceeds the mean. If all |v| are below 2^-126, everything is 0.
 struct SelectedPairs {
   using Value = float;
   static constexpr std::uint32_t kNonfiniteFrom = kInfinity;
@@ -65,11 +66,11 @@ struct SelectedPairs {
 struct Int2Grid {
   using Selected = SelectedPairs;
   static constexpr std::uint32_t kBits = 2;
-  static constexpr std::uint32_t kCells = 2;  // of magnitudes
+  static constexpr std::uint32_t kCells = 2;  // number of magnitudes
 
-  /// 0.452780 and 1.510418 of the spread are as 3 and 10.01.
+  /// The best levels, 0.452780 and 1.510418 of the spread, have the ratio of 3 to 10.01.
   GRADWIRE_HOST_DEVICE static constexpr std::int32_t magnitude(std::uint32_t cell) { return cell == 0 ? 3 : 10; }
-  /// Midway, 0.981599, in units of 1/1024.
+  /// The middle between the two levels, 0.981599, in units of 1/1024.
   GRADWIRE_HOST_DEVICE static constexpr std::int32_t threshold(std::uint32_t /*cell*/) { return 1005; }
 };
 

@@ -1,5 +1,5 @@
-// int4: rotated blocks of 256 on the 16 levels that are the best for a Gaussian (Lloyd-Max); after a selector, one
-// block on 16 even levels, not rotated.
+// int4: rotated blocks of 256 on the 16 levels that are best for a Gaussian (Lloyd-Max); after a selector, one block on
+// 16 even levels, not rotated.
 #ifndef GRADWIRE_KERNELS_INT4_HPP
 #define GRADWIRE_KERNELS_INT4_HPP
 
@@ -7,8 +7,8 @@
 
 namespace gradwire::kernels {
 
-/// Selected values: a scale S = absmax/15 rounded up, then nibbles, element i in nibble i % 2 of byte i / 2; code c is
-/// the level (2 c - 15) S.
+/// The coder of selected values: a scale S = absmax/15 rounded up, then nibbles, element i in nibble i % 2 of byte i /
+/// 2; code c is the level (2 c - 15) S.
 struct SelectedNibbles {
   using Value = float;
   static constexpr std::uint32_t kNonfiniteFrom = kInfinity;
@@ -55,14 +55,14 @@ struct SelectedNibbles {
 struct Int4Grid {
   using Selected = SelectedNibbles;
   static constexpr std::uint32_t kBits = 4;
-  static constexpr std::uint32_t kCells = 8;  // of magnitudes
+  static constexpr std::uint32_t kCells = 8;  // number of magnitudes
 
-  /// In units of 1/32 of the spread: within 1/64 of the best.
+  /// A level in units of 1/32 of the spread: within 1/64 of the best one.
   GRADWIRE_HOST_DEVICE static constexpr std::int32_t magnitude(std::uint32_t cell) {
     constexpr std::int32_t kMagnitudes[kCells] = {4, 12, 21, 30, 40, 52, 66, 87};
     return kMagnitudes[cell];
   }
-  /// Between `cell` and the next, midway, in units of 1/1024.
+  /// The middle between `cell` and the next cell, in units of 1/1024.
   GRADWIRE_HOST_DEVICE static constexpr std::int32_t threshold(std::uint32_t cell) {
     return 16 * (magnitude(cell) + magnitude(cell + 1));
   }
@@ -91,8 +91,8 @@ namespace gradwire::kernels::HWY_NAMESPACE {
 // Multiples of 1/64 below 4 fall into 16 sections with at most one threshold each, so that two look-ups and a
 // saturating difference find the cell.
 struct Int4Sections {
-  alignas(16) std::uint8_t code[16] = {};   // of the section's beginning
-  alignas(16) std::uint8_t below[16] = {};  // above it the code is one more
+  alignas(16) std::uint8_t code[16] = {};   // code at the beginning of each section
+  alignas(16) std::uint8_t below[16] = {};  // above this value the code is one more
 
   constexpr Int4Sections() {
     for (std::uint32_t section = 0; section < 16; ++section) {

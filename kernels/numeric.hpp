@@ -1,6 +1,6 @@
 // The roundings of the format, in integer arithmetic or in operations that IEEE 754 fixes, so that every machine
-// agrees. They need round-to-nearest and no flushing of denormals, which the callers in src/codec see to. A GPU's own
-// conversions give the same bits but for those of a NaN, and its integer arithmetic takes many times as long.
+// agrees. They need round-to-nearest and no flushing of denormals, which the callers in src/codec set. On a GPU integer
+// arithmetic takes many times as long as its own conversions, which give the same bits except for those of a NaN.
 #ifndef GRADWIRE_KERNELS_NUMERIC_HPP
 #define GRADWIRE_KERNELS_NUMERIC_HPP
 
@@ -22,8 +22,8 @@ GRADWIRE_HOST_DEVICE inline std::int32_t round_to_int(float x) {
   return bits_as<std::int32_t>(x + 12582912.0F) - 0x4B400000;
 }
 
-/// Nearest, ties to even; beyond the largest finite value Inf; every NaN becomes 0x7FC0, so that its sign and payload,
-/// which differ between machines, do not reach the wire.
+/// Rounds to nearest, ties to even; values beyond the largest finite one become Inf. Every NaN becomes 0x7FC0, so that
+/// its sign and payload, which differ between machines, do not reach the wire.
 GRADWIRE_HOST_DEVICE inline std::uint16_t to_bf16(float x) {
 #if defined(__CUDA_ARCH__)
   std::uint16_t rounded;
@@ -42,8 +42,8 @@ GRADWIRE_HOST_DEVICE inline float from_bf16(std::uint16_t bits) {
   return bits_as<float>(static_cast<std::uint32_t>(bits) << 16);
 }
 
-/// The bf16 at or above x, for finite x >= 0. A scale is a normal number or 0: 0 where the result would be denormal,
-/// the largest finite bf16 where it would be Inf.
+/// The smallest bf16 not below x, for finite x >= 0. Scales are normal numbers or 0: the result is 0 where it would be
+/// denormal, and the largest finite bf16 where it would be Inf.
 GRADWIRE_HOST_DEVICE inline std::uint16_t scale_round_up(float x) {
   const std::uint32_t up = (bits_as<std::uint32_t>(x) + 0xFFFFU) >> 16;
   return static_cast<std::uint16_t>(up < 0x0080U ? 0U : (up > 0x7F7FU ? 0x7F7FU : up));
@@ -60,9 +60,9 @@ GRADWIRE_HOST_DEVICE inline float inverse_power_of_two(std::uint32_t bits) {
   return bits_as<float>(exponent == 254 ? 0x00400000U : (254 - exponent) << 23);  // 2^-127 is denormal
 }
 
-/// x * 2^floor(log2(y)) rounded to 8 significant bits, for y = bits_as<float>(bits), normal and finite, and x >= 0 not
-/// near the ends of the range. A scale: 0 where the result is below the normal numbers, the largest finite bf16 where
-/// it is above.
+/// The scale x * 2^floor(log2(y)) rounded to 8 significant bits, for y = bits_as<float>(bits), normal and finite, and x
+/// >= 0 not near the ends of the range. It is 0 where the result is below the normal numbers, and the largest finite
+/// bf16 where it is above them.
 GRADWIRE_HOST_DEVICE inline std::uint16_t scale_nearest(float x, std::uint32_t bits) {
   const std::uint32_t nearest = to_bf16(x);
   const std::int32_t exponent = static_cast<std::int32_t>((nearest >> 7) + (bits >> 23)) - 127;
@@ -73,7 +73,7 @@ GRADWIRE_HOST_DEVICE inline std::uint16_t scale_nearest(float x, std::uint32_t b
                         : static_cast<std::uint16_t>(static_cast<std::uint32_t>(exponent) << 7 | (nearest & 0x7FU));
 }
 
-/// Nearest, ties to even; beyond the largest finite value Inf; every NaN becomes 0x7E00.
+/// Rounds to nearest, ties to even; values beyond the largest finite one become Inf, and every NaN becomes 0x7E00.
 GRADWIRE_HOST_DEVICE inline std::uint16_t to_f16(float x) {
 #if defined(__CUDA_ARCH__)
   std::uint16_t rounded;
@@ -97,7 +97,7 @@ GRADWIRE_HOST_DEVICE inline std::uint16_t to_f16(float x) {
 #endif
 }
 
-/// Exact; a NaN keeps sign and payload, on a device not always.
+/// The conversion is exact. A NaN keeps its sign and payload, except on some devices.
 GRADWIRE_HOST_DEVICE inline float from_f16(std::uint16_t half) {
 #if defined(__CUDA_ARCH__)
   float x;
@@ -115,7 +115,7 @@ GRADWIRE_HOST_DEVICE inline float from_f16(std::uint16_t half) {
 }
 
 /// FP8 e4m3 without Inf (e4m3fn): 1 sign bit, 4 of exponent with bias 7, 3 of mantissa; +-0x7F is NaN, 448 the largest.
-/// Nearest, ties to even, for |x| below 464.
+/// Rounds to nearest, ties to even, for |x| below 464.
 GRADWIRE_HOST_DEVICE inline std::uint8_t to_e4m3(float x) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   std::uint16_t pair;
@@ -134,7 +134,7 @@ GRADWIRE_HOST_DEVICE inline std::uint8_t to_e4m3(float x) {
 #endif
 }
 
-/// Exact.
+/// The conversion is exact.
 GRADWIRE_HOST_DEVICE inline float from_e4m3(std::uint8_t code) {
   const std::uint32_t sign = (code & 0x80U) << 24;
   const std::uint32_t magnitude = code & 0x7FU;
@@ -145,7 +145,7 @@ GRADWIRE_HOST_DEVICE inline float from_e4m3(std::uint8_t code) {
   return bits_as<float>(sign | bits_as<std::uint32_t>(bits_as<float>(magnitude << 20) * 0x1p120F));
 }
 
-/// Both codes of a pair, the low byte first.
+/// Converts both codes of a pair, the low byte first.
 GRADWIRE_HOST_DEVICE inline void from_e4m3(std::uint16_t pair, float& first, float& second) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   std::uint32_t halves;

@@ -1,5 +1,5 @@
-// What lets one text be host C++ and device code: no std::, no exceptions, memory through load and store only (payloads
-// and tensors need not be aligned).
+// Lets one text be host C++ and device code. Such text uses no std::, no exceptions, and memory through load and store
+// only (payloads and tensors need not be aligned).
 #ifndef GRADWIRE_KERNELS_PLATFORM_HPP
 #define GRADWIRE_KERNELS_PLATFORM_HPP
 

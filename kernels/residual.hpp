@@ -1,4 +1,4 @@
-// What error feedback adds to a run of elements, and where an encoder leaves what it drops.
+// The residual of a run of elements: the values that error feedback adds, and the place for what the encoder drops.
 #ifndef GRADWIRE_KERNELS_RESIDUAL_HPP
 #define GRADWIRE_KERNELS_RESIDUAL_HPP
 
@@ -6,8 +6,8 @@
 
 namespace gradwire::kernels {
 
-/// fp32, as many as there are elements, of the caller. Both pointers are null, or none; they are the same, or their
-/// memory does not overlap. An encoder reads `before` and writes all of `after`.
+/// Two arrays of fp32 that the caller owns, one value for each element. Either both pointers are null or none; they are
+/// equal, or their memory does not overlap. An encoder reads `before` and writes all of `after`.
 struct Residual {
   const float* before = nullptr;
   float* after = nullptr;
@@ -19,11 +19,11 @@ struct Residual {
   GRADWIRE_HOST_DEVICE constexpr Residual(const float* from, float* to) : before(from), after(to) {}
 
   [[nodiscard]] GRADWIRE_HOST_DEVICE constexpr bool none() const { return after == nullptr; }
-  /// From element `first` on.
+  /// The residual from element `first` on.
   [[nodiscard]] GRADWIRE_HOST_DEVICE constexpr Residual from(std::size_t first) const {
     return none() ? *this : Residual(before + first, after + first);
   }
-  /// `count` elements stay as they were.
+  /// Leaves the residual of `count` elements unchanged.
   GRADWIRE_HOST_DEVICE void keep(std::uint32_t count) const {
     for (std::uint32_t i = 0; before != after && i < count; ++i) {
       after[i] = before[i];

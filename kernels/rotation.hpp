@@ -1,11 +1,11 @@
-// Rotated codecs: each block of 256 is multiplied by random signs and a Hadamard matrix, which makes it look Gaussian
-// whatever it was, and goes to the levels of a grid that is the best for a Gaussian.
+// Rotated codecs: each block of 256 is multiplied by random signs and a Hadamard matrix, which makes any block look
+// Gaussian, and is rounded to the levels of a grid that is best for a Gaussian.
 // Payload of a tile: a bf16 scale for each block, in order; the codes of each block, in order; zeros up to 16 bytes. A
 // short block is filled up with zeros and sent whole. With c = 256 * kBits / 8 bytes of codes a block, code i lies in
 // byte i % c at bit kBits * (i / c).
 // A block with NaN, Inf or an |x| of 2^119 or more, whose rotation might overflow, has the scale NaN and codes 0.
-// Levels are small integers, so that what follows from codes is exact in 16 bits: their rotation, and the sums that
-// give the scale.
+// Levels are small integers, so that the rotation of decoded levels, and the sums that give the scale, are exact in 16
+// bits.
 //
 // A grid says what a codec is: kBits, Selected, kCells, magnitude(cell), threshold(cell).
 #ifndef GRADWIRE_KERNELS_ROTATION_HPP
@@ -22,9 +22,9 @@ namespace gradwire::kernels {
 inline constexpr std::uint32_t kRotated = 256;                // elements that are rotated together
 inline constexpr std::uint32_t kRotationLimit = 0x7B000000U;  // 2^119
 inline constexpr float kRotationFactor = 0.0625F;             // 1 / sqrt(256)
-inline constexpr float kFixedPoint = 1024.0F;                 // of what is quantised, in units of the block's spread
+inline constexpr float kFixedPoint = 1024.0F;                 // quantised values are in 1/1024 of the block's spread
 
-/// The signs of a tile, which all its blocks share: bit j of 256 is set where element j changes its sign.
+/// The signs of a tile, which all its blocks share: bit j of 256 is set where element j of a block changes its sign.
 struct RotationSigns {
   std::uint32_t word[8];
 
@@ -45,7 +45,7 @@ struct RotationSigns {
   }
 };
 
-/// 256 elements: butterflies with strides 1, 2, ..., 128. Twice gives 256 times the input.
+/// Transforms 256 elements by butterflies with strides 1, 2, ..., 128. Doing it twice gives 256 times the input.
 template <class T>
 GRADWIRE_HOST_DEVICE inline void hadamard(T* x) {
   for (std::uint32_t stride = 1; stride < kRotated; stride *= 2) {
@@ -178,8 +178,8 @@ struct RotatedCore {
     return static_cast<float>(signs.flips(i) ? -rotated : rotated) * scale;
   }
 
-  // The codes into `codes`, which is zero, their levels, and the scale that minimises the squared error. The spread of
-  // the block says which codes; the scale is fitted to them.
+  // Writes the codes into `codes`, which must be zero, and their levels, and returns the scale that minimises the
+  // squared error. The spread of the block decides the codes; the scale is then fitted to them.
   // NOLINTBEGIN(readability-non-const-parameter): both are written to
   GRADWIRE_HOST_DEVICE static std::uint16_t quantize(const RotationSigns& signs, const Run& run, std::uint32_t absmax,
                                                      std::uint8_t* codes, std::int32_t* levels) {
@@ -201,7 +201,7 @@ struct RotatedCore {
     std::int32_t along = 0;
     std::int32_t across = 0;
     for (std::uint32_t i = 0; i < kBlock; ++i) {
-      const std::int32_t q = round_to_int(y[i] * inverse);  // |q| <= 16 kFixedPoint, but for rounding
+      const std::int32_t q = round_to_int(y[i] * inverse);  // |q| <= 16 kFixedPoint, apart from rounding
       const std::uint32_t code = code_of(q);
       std::uint8_t& byte = codes[i % kCodeBytes];
       byte = static_cast<std::uint8_t>(byte | code << (Grid::kBits * (i / kCodeBytes)));

@@ -1,5 +1,5 @@
-// SIMD of kernels/rotation.hpp. Blocks go in groups, so that one waits for its sums while the next is rotated. Lanes is
-// the grid over whole vectors:
+// SIMD of kernels/rotation.hpp. Blocks are encoded in groups, so that one block's sums overlap with the rotation of the
+// next. Lanes is the grid over whole vectors:
 //   VU8 codes(V16 q0, V16 q1)      in the order that pack() leaves
 #if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_ROTATION_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADWIRE_KERNELS_ROTATION_SIMD_HPP
@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::kernels::HWY_NAMESPACE {
 
-/// Two vectors of numbers that fit in 16 bits as one: those of `even` in the even lanes. Only the low halves count.
+/// Packs two vectors of numbers that fit in 16 bits into one: `even` goes to the even lanes. Only the low halves count.
 HWY_INLINE V16 paired(VI32 even, VI32 odd) {
   const B16 d;
   return hn::OddEven(hn::BitCast(d, hn::ShiftLeft<16>(odd)), hn::BitCast(d, even));
@@ -38,7 +38,7 @@ HWY_INLINE VI32 sum_pairs(V16 a, V16 b) {
 struct Flips : RotationSigns {
   alignas(64) float sign_bit[kRotated];
   alignas(64) std::int16_t factor[kRotated];  // 1 or -1
-  alignas(64) std::int32_t pick[kRotated];    // the same, beside a 0 for the other of a pair
+  alignas(64) std::int32_t pick[kRotated];    // the same, with a 0 for the other element of a pair
 
   HWY_INLINE explicit Flips(const Tile& tile) : RotationSigns(tile) {
     const U32 d;
@@ -58,7 +58,7 @@ struct Flips : RotationSigns {
   }
 };
 
-/// x = value + residual with the signs of the tile, and the largest |x|.
+/// Computes x = value + residual with the signs of the tile, and the largest |x|.
 template <bool kResidual>
 struct Take {
   const float* values;
@@ -77,7 +77,7 @@ struct Take {
   }
 };
 
-/// Asks for what encode reads next, a little at a time: all of it at once would be more than can be under way.
+/// Prefetches what encode reads next, a little at a time: the processor cannot have all of it under way at once.
 template <bool kResidual>
 class Ahead {
  public:
@@ -99,7 +99,7 @@ class Ahead {
   std::size_t at_ = 0;
 };
 
-/// Rotated levels to values.
+/// Converts rotated levels to values.
 struct Decoded {
   const std::int16_t* factor;
   VF32 scale;  // over 16
@@ -112,8 +112,8 @@ struct Decoded {
     put(i + kLanes, hn::ConvertTo(F32(), hn::PromoteTo(I32(), hn::UpperHalf(half, v))) * scale);
   }
 };
-/// residual = x - decoded, from rotated levels in pairs. The products have 15 and 8 significant bits and are exact, so
-/// this rounds once with FMA or without.
+/// Computes residual = x - decoded from rotated levels in pairs. The factors have 15 and 8 significant bits, so
+/// products are exact, and this rounds once with FMA or without.
 struct Left {
   const std::int32_t* pick;
   VF32 scale;  // over 16
@@ -160,11 +160,11 @@ struct RotatedSimd : RotatedCore<Grid> {
 
  private:
   static constexpr std::uint32_t kGroup = 4;
-  // Below it a scale may come out as 0: left to the scalar core, as is what may overflow.
+  // Below this magnitude a scale may become 0: the scalar core handles such blocks, and those that may overflow.
   static constexpr std::uint32_t kSmall = (127U - 100U) << 23;
-  static constexpr std::size_t kBytes = 4 * kLanes;            // of a vector
-  static constexpr std::size_t kVectors = kRotated / kBytes;   // of a block's codes, a byte each
-  static constexpr std::size_t kPacked = kCodeBytes / kBytes;  // of them as they are sent
+  static constexpr std::size_t kBytes = 4 * kLanes;            // bytes of a vector
+  static constexpr std::size_t kVectors = kRotated / kBytes;   // vectors of a block's codes, a byte each
+  static constexpr std::size_t kPacked = kCodeBytes / kBytes;  // vectors of a block's codes as they are sent
 
   static HWY_NOINLINE bool encode_scalar(const RotationSigns& signs, const float* values, Residual residual,
                                          std::uint32_t block, std::uint32_t count, std::uint8_t* out) {
@@ -185,28 +185,28 @@ struct RotatedSimd : RotatedCore<Grid> {
   }
   static HWY_INLINE V8 look_up(V8 table, VU8 codes) { return hn::TableLookupBytes(table, hn::BitCast(B8(), codes)); }
 
-  // The levels of a block, two vectors of elements in pairs, and what fits its scale.
+  // The levels of a block, two vectors of elements in pairs, and the sums that fit its scale.
   struct Quantized {
     alignas(64) std::int16_t levels[kRotated];
     std::int32_t along;
     std::int32_t across;
   };
 
-  // What a tile has, and the blocks of it that are encoded together.
+  // The signs of a tile, and its blocks that are encoded together.
   struct Work {
     alignas(alignof(Flips)) unsigned char flips[sizeof(Flips)];
     alignas(64) float y[kGroup * kRotated];
     Quantized quantized[kGroup];
   };
 
-  // As round_to_int, in the low half of each lane.
+  // Rounds like round_to_int, in the low half of each lane.
   static HWY_INLINE VI32 rounded(const float* y, VF32 inverse) {
     return hn::BitCast(I32(), hn::Load(F32(), y) * inverse + hn::Set(F32(), 12582912.0F));
   }
   static HWY_INLINE V16 fixed_point(const float* y, VF32 inverse) {
     return paired(rounded(y, inverse), rounded(y + kLanes, inverse));
   }
-  /// What pack() made of four vectors in pairs, in order.
+  /// Puts the result of pack() over four vectors in pairs into order.
   static HWY_INLINE VU8 unpaired_order(VU8 bytes) {
     alignas(16) static constexpr std::uint8_t kOrder[16] = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
     return unpacked_order(hn::TableLookupBytes(bytes, hn::LoadDup128(BU8(), kOrder)));
@@ -258,7 +258,7 @@ struct RotatedSimd : RotatedCore<Grid> {
     }
   }
 
-  // Blocks [first, first + n) of the tile, n <= kGroup.
+  // Encodes blocks [first, first + n) of the tile, n <= kGroup.
   template <bool kResidual>
   static HWY_INLINE bool encode_group(const Flips& flips, const float* values, Residual residual, std::uint32_t first,
                                       std::uint32_t n, std::uint32_t count, std::uint8_t* out) {
@@ -268,7 +268,7 @@ struct RotatedSimd : RotatedCore<Grid> {
     OrderedLanes squares[kGroup];
     float spread[kGroup];
     std::uint32_t absmax[kGroup];
-    const std::size_t next = std::size_t{first + kGroup} * kRotated;  // nothing may lie there: it is only asked for
+    const std::size_t next = std::size_t{first + kGroup} * kRotated;  // may lie behind the end: it is only prefetched
     Ahead<kResidual> ahead{values + next, residual.from(next).before};
     const auto usual = [&](std::size_t b) { return absmax[b] >= kSmall && absmax[b] < kRotationLimit; };
     for (std::size_t b = 0; b < n; ++b) {

@@ -1,5 +1,5 @@
-// What codecs ask of a run of elements: x = value + residual, the largest |x|, and sums in the one order of the format:
-// element i is added to partial i mod 32; then a tree with strides 16, 8, 4, 2, 1.
+// Operations of codecs on a run of elements: x = value + residual, the largest |x|, and sums in the order that the
+// format fixes: element i is added to partial i mod 32; then a tree adds the partials with strides 16, 8, 4, 2, 1.
 #ifndef GRADWIRE_KERNELS_RUN_HPP
 #define GRADWIRE_KERNELS_RUN_HPP
 
@@ -18,7 +18,7 @@ struct Run {
   }
 };
 
-/// The block of `block` elements at `first`, or what a tile of `count` has left of it.
+/// The block of `block` elements at `first`, cut off where a tile of `count` elements ends.
 GRADWIRE_HOST_DEVICE inline Run block_run(const float* values, Residual residual, std::uint32_t first,
                                           std::uint32_t block, std::uint32_t count) {
   return {values + first, residual.from(first), first + block < count ? block : count - first};
@@ -34,7 +34,7 @@ GRADWIRE_HOST_DEVICE inline std::uint32_t largest(const Run& run) {
   return absmax;
 }
 
-/// Nothing was sent: the residual is x.
+/// Keeps all of x in the residual, for a run that is not sent.
 GRADWIRE_HOST_DEVICE inline void keep_all(const Run& run) {
   for (std::uint32_t i = 0; !run.residual.none() && i < run.count; ++i) {
     run.residual.after[i] = run.at(i);
@@ -52,7 +52,7 @@ class OrderedSum {
     float& partial = partials_[i % kPartials];
     partial = partial + x;
   }
-  /// Once: it uses the partials up.
+  /// Call it once: it overwrites the partials.
   GRADWIRE_HOST_DEVICE float total() {
     for (std::uint32_t stride = kPartials / 2; stride > 0; stride /= 2) {
       for (std::uint32_t i = 0; i < stride; ++i) {
@@ -95,7 +95,7 @@ namespace gradwire::kernels::HWY_NAMESPACE {
 inline constexpr std::size_t kLanes = hn::MaxLanes(F32());
 static_assert(kLanes == 4 || kLanes == 8 || kLanes == 16);
 
-/// Lane i to lane i ^ kStride.
+/// Moves lane i to lane i ^ kStride.
 template <std::size_t kStride>
 HWY_INLINE VF32 swap_lanes(VF32 v) {
   if constexpr (kStride == 1) {

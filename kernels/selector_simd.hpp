@@ -1,4 +1,4 @@
-// What topk selects of a tile of f32, in SIMD.
+// The selection of topk over a tile of f32, in SIMD.
 #if defined(GRADWIRE_HIGHWAY) && defined(GRADWIRE_KERNELS_SELECTOR_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADWIRE_KERNELS_SELECTOR_SIMD_HPP
 #undef GRADWIRE_KERNELS_SELECTOR_SIMD_HPP
@@ -13,11 +13,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace gradwire::kernels::HWY_NAMESPACE {
 
-/// Finds what a tile keeps in two passes: the largest of each of many groups give a threshold that at least the
-/// selected elements reach, and few others; these are collected, and the exact threshold is looked for among them.
+/// Finds the elements that a tile keeps in two passes. The maxima of many groups give a threshold that all selected
+/// elements reach, and few others. The second pass collects those, and finds the exact threshold among them.
 class Selector {
  public:
-  /// Looks at the maxima of the tile's x = value + residual. A short tile is made a full one, with zeros behind.
+  /// Computes the maxima of the tile's x = value + residual. A short tile is filled up with zeros.
   template <bool kResidual>
   HWY_NOINLINE void look(const float* values, const float* residual, std::uint32_t count, std::uint32_t selected) {
     const F32 d;
@@ -52,11 +52,11 @@ class Selector {
 
   /// The bits of the largest |x|.
   [[nodiscard]] std::uint32_t absmax() const { return static_cast<std::uint32_t>(most_); }
-  /// Where x may go if it may not go to the residual.
+  /// Memory for x where x may not go to the residual.
   [[nodiscard]] float* scratch() { return x_; }
 
-  /// After look(): the indices of what is selected, ascending. Where there is a residual, x goes to `to`, which may be
-  /// the residual itself; else it is `values`. A short tile has its x in scratch().
+  /// Writes, after look(), the ascending indices of the selected elements. With a residual, x goes to `to`, which may
+  /// be the residual itself; without one x is `values`. A short tile has its x in scratch().
   template <bool kResidual>
   HWY_NOINLINE const std::uint16_t* select(const float* values, Residual residual, float* to, std::uint32_t count,
                                            std::uint32_t selected) {
@@ -76,7 +76,7 @@ class Selector {
       return index_;
     }
     const std::uint32_t found = collect(x, residual);
-    if (found < selected) {  // the others are zeros, the first ones
+    if (found < selected) {  // the first zeros make up the rest
       add_zeros(x, selected - found, selected);
     } else if (found > selected) {
       reduce(found, selected, least);
@@ -85,8 +85,8 @@ class Selector {
   }
 
  private:
-  // A power of two; twice as many as are selected. The members of a group lie far apart: large elements often stand
-  // together, as in a row of a tensor.
+  // The number of groups: a power of two, twice the number of selected elements. Members of a group lie far apart,
+  // since large elements often stand together, as in a row of a tensor.
   static std::size_t groups(std::uint32_t selected) {
     std::size_t groups = kTileElements / 32;
     while (groups < kTileElements && groups < std::size_t{2} * selected) {
@@ -95,7 +95,7 @@ class Selector {
     return groups;
   }
 
-  // How many of the first n of bits_, a multiple of kLanes, are at least `least`, which is above 0.
+  // Counts those of the first n of bits_, a multiple of kLanes, that are at least `least`, which is above 0.
   [[nodiscard]] HWY_INLINE std::uint32_t count_from(std::int32_t least, std::size_t n) const {
     const I32 d;
     const VI32 below = hn::Set(d, least - 1);
@@ -112,7 +112,7 @@ class Selector {
     return static_cast<std::uint32_t>(hn::GetLane(hn::SumOfLanes(d, found0 + found1)));
   }
 
-  // What at least `selected` of the maxima reach, with few more: their upper bits are enough.
+  // A threshold that at least `selected` of the maxima reach, and few more; their upper bits suffice for it.
   [[nodiscard]] std::int32_t reach(std::uint32_t selected) const {
     std::int32_t low = least_;  // at least `selected` reach it
     std::int32_t high = most_;  // none is above it
@@ -123,8 +123,8 @@ class Selector {
     return low;
   }
 
-  // Which elements have bits of at least `least`: in words_. The values of the next tile, which often lies behind this
-  // one, are asked for on the way.
+  // Marks in words_ the elements whose bits are at least `least`. On the way it prefetches the values of the next tile,
+  // which often lies behind this one.
   template <bool kResidual>
   HWY_INLINE void compare(const float* values, Residual residual, float* to, std::int32_t least) {
     constexpr std::size_t kLine = 16;  // floats in a cache line
@@ -147,10 +147,10 @@ class Selector {
     }
   }
 
-  // The indices of the bits that are set in words_, ascending, and the bits of these elements; zeros behind the latter.
-  // Asks for the next tile's residual.
+  // Collects the ascending indices of the elements marked in words_, and their bits with zeros behind them. Prefetches
+  // the next tile's residual.
   std::uint32_t collect(const float* x, Residual residual) {
-    constexpr std::uint32_t kFew = 4;  // of a word, without asking how many there are: processors guess that badly
+    constexpr std::uint32_t kFew = 4;  // always taken of a word, since processors predict the real number badly
     std::uint32_t found = 0;
     for (std::uint32_t i = 0; i < kTileElements; i += 64) {
       if (!residual.none()) {
@@ -180,12 +180,12 @@ class Selector {
     return static_cast<std::uint16_t>(i + static_cast<std::uint32_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(word)));
   }
 
-  // From those collected to those selected.
+  // Reduces the collected elements to the selected ones.
   HWY_INLINE void reduce(std::uint32_t found, std::uint32_t selected, std::int32_t reached) {
     const std::size_t n = (found + kLanes - 1) / kLanes * kLanes;
     std::int32_t low = reached;                                   // at least `selected` reach it
     std::int32_t high = most_ == 0x7FFFFFFF ? most_ : most_ + 1;  // fewer reach it
-    std::uint32_t at_low = found;                                 // that many do
+    std::uint32_t at_low = found;                                 // how many reach `low`
     std::uint32_t at_high = 0;
     while (at_low != selected && high - low > 1) {
       const std::int32_t middle = low + (high - low) / 2;
@@ -203,7 +203,7 @@ class Selector {
     }
   }
 
-  // All that is not zero, and the first `zeros` zeros.
+  // Selects all elements that are not zero, and the first `zeros` zeros.
   void add_zeros(const float* x, std::uint32_t zeros, std::uint32_t selected) {
     for (std::uint32_t i = 0, to = 0; to < selected; ++i) {
       const bool zero = kernels::abs_bits(x[i]) == 0;
@@ -219,8 +219,8 @@ class Selector {
   alignas(64) std::int32_t bits_[kTileElements + kLanes];  // of the maxima, then of what is collected
   std::uint64_t words_[kTileElements / 64];
   std::uint16_t index_[kTileElements + 4];
-  std::size_t maxima_;  // how many
-  std::int32_t least_;  // of the maxima
+  std::size_t maxima_;  // number of maxima
+  std::int32_t least_;  // the smallest of the maxima
   std::int32_t most_;
 };
 

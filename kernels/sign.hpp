@@ -58,7 +58,7 @@ struct Sign {
     return encode_run(run, out + scale, out + scale_bytes(count) + block * kBlock / 8);
   }
 
-  /// One block of any length.
+  /// Encodes one block of any length.
   GRADWIRE_HOST_DEVICE static bool encode_run(const Run& run, std::uint8_t* scale_out, std::uint8_t* bits) {
     const std::uint32_t absmax = largest(run);
     const bool nonfinite = absmax >= kInfinity;
@@ -107,7 +107,7 @@ struct Sign {
   }
 };
 
-/// Selected values: one block, a scale and the bits.
+/// The coder of selected values: one block, a scale and the bits.
 struct SelectedSigns {
   using Value = float;
   static constexpr std::uint32_t kNonfiniteFrom = kInfinity;
@@ -169,7 +169,7 @@ struct Sign : kernels::Sign {
     return Core::encode_block(values, residual, block, count, out);
   }
 
-  // The scale, or 0 where the scalar core must look.
+  // The scale, or 0 where the scalar core must encode the block.
   template <bool kResidual>
   static HWY_INLINE std::uint16_t scale(const float* values, const float* residual) {
     constexpr std::size_t kVectors = OrderedLanes::kVectors;
@@ -259,7 +259,7 @@ struct Sign : kernels::Sign {
         }
         const VU32 word = hn::Set(d, kernels::load<std::uint32_t>(bits, (block * kBlock + i) / 32));
         for (std::uint32_t j = 0; j < 32; j += kLanes) {
-          const VU32 places = hn::Set(d, 31 - j) - hn::Iota(d, 0);  // the bit of each lane to the top
+          const VU32 places = hn::Set(d, 31 - j) - hn::Iota(d, 0);  // shifts the bit of each lane to the top
           VF32 x = hn::BitCast(df, hn::Xor(scale, hn::And(word << places, sign)));
           if constexpr (kAdd) {
             x = hn::LoadU(df, to + i + j) + x;

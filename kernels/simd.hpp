@@ -1,5 +1,5 @@
-// What the SIMD parts share. Each is included once for every instruction set, inside a namespace of that set, and must
-// give the bytes of the scalar core. It handles whole blocks; what is left of a tile goes through the scalar core.
+// The common base of the SIMD parts. Each is included once for every instruction set, inside a namespace of that set,
+// and must give the bytes of the scalar core. It handles whole blocks; the rest of a tile goes through the scalar core.
 // Multiply and add stay two operations (no MulAdd).
 #if defined(GRADWIRE_KERNELS_SIMD_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADWIRE_KERNELS_SIMD_HPP
@@ -12,7 +12,7 @@
 #include "hwy/highway.h"
 #include "kernels/numeric.hpp"
 
-// Highway's SCALAR has vectors of one lane and lacks what the parts use; our own scalar core stands in.
+// Highway's SCALAR has vectors of one lane and lacks operations that the parts use; our own scalar core replaces it.
 #if HWY_TARGET != HWY_SCALAR
 
 HWY_BEFORE_NAMESPACE();
@@ -88,14 +88,14 @@ HWY_INLINE VF32 from_f16(VU32 half) {
   return hn::BitCast(df, hn::Or(sign, hn::IfThenElse(special, magnitude + hn::Set(d, 0x70000000U), finite)));
 }
 
-/// Asks for the cache line a page beyond `address`: the processor by itself prefetches only up to the end of a page.
-/// The line may lie behind the end of an array; nothing reads it here.
+/// Prefetches the cache line a page beyond `address`: the processor by itself prefetches only up to the end of a page.
+/// The line may lie behind the end of an array, since nothing reads it here.
 HWY_INLINE void prefetch_page_ahead(const void* address) {
   hwy::Prefetch(static_cast<const std::uint8_t*>(address) + 4096);
 }
 
-/// Asks for a cache line that is needed later: into the second level, since the first one is full of what is needed
-/// now. As above, nothing may lie there.
+/// Prefetches a cache line that is needed later, into the second level, since data that is needed now fills the first
+/// one. The line may lie behind the end of an array here too.
 HWY_INLINE void prefetch_later(const void* address) { __builtin_prefetch(address, 0, 2); }
 
 // Narrowing, here and in ReorderDemote2To, works inside blocks of 16 bytes where that is cheaper: a block holds numbers
@@ -145,7 +145,7 @@ HWY_INLINE void store_bytes(VI32 c0, VI32 c1, VI32 c2, VI32 c3, std::uint8_t* ou
   const V8 packed = pack(hn::ReorderDemote2To(d, c0, c1), hn::ReorderDemote2To(d, c2, c3));
   hn::StoreU(unpacked_order(packed), B8(), reinterpret_cast<std::int8_t*>(out));
 }
-/// One vector of them.
+/// Loads one vector of signed bytes.
 HWY_INLINE VI32 load_bytes(const std::uint8_t* in) {
   return hn::PromoteTo(I32(), hn::LoadU(I8(), reinterpret_cast<const std::int8_t*>(in)));
 }
@@ -180,7 +180,7 @@ HWY_INLINE std::uint32_t largest(const float* values, const float* residual) {
   return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(d, m)));
 }
 
-/// The low halves of the lanes, in order, and back.
+/// Stores the low halves of the lanes, in order, and loads them again.
 HWY_INLINE void store_u16(VU32 values, std::uint8_t* out) {
   const auto narrow = hn::DemoteTo(U16(), hn::BitCast(I32(), values));  // saturates; the values fit
   hn::StoreU(narrow, U16(), reinterpret_cast<std::uint16_t*>(out));

@@ -1,4 +1,4 @@
-// What every codec core shares: the tile, its padding, and what encoding may depend on besides the values.
+// Common to all codec cores: the tile, its padding, and the inputs of encoding besides the values.
 //
 // A core is a class without state:
 //   using Value = float;                                             working type: float, or double in exact over f64
@@ -6,7 +6,7 @@
 //   bool encode(tile, values, residual, count, out)                  returns whether NaN or Inf was seen
 //   void decode(tile, in, count, values)                             overwrites
 //   void decode_add(tile, in, count, values)                         adds, rounding once
-// Where not any bytes may be decoded, these two return bool: false for damage, which leaves the values as they were.
+// If some bytes cannot be decoded, these two return bool: false for damage, which leaves the values as they were.
 //   using Selected = ...                                                 the coder of values that a selector selected
 // A coder of selected values takes a run of at most kTileElements, without padding:
 //   using Value; kNonfiniteFrom, the bits of |x| from which on encode returns true; uint32_t bytes(count); bool
@@ -20,7 +20,7 @@
 namespace gradwire::kernels {
 
 inline constexpr std::uint32_t kTileElements = 4096;
-inline constexpr std::uint32_t kPayloadAlignment = 16;  // of a tile without a selector
+inline constexpr std::uint32_t kPayloadAlignment = 16;  // for a tile without a selector
 
 /// Where a tile lies; `index` counts from the start of the bucket.
 struct Tile {

@@ -1,7 +1,7 @@
-// topk: of each tile the elements of the largest magnitude, ties to the lower index, and where they were.
-// Payload of a tile: the indices (kernels/index_code.hpp); the selected values in that order as the codec behind the
-// selector writes them; zeros up to 4 bytes. Magnitudes are compared as bits, so Inf and NaN are the largest. Where one
-// is selected, the residual of the tile stays.
+// topk: keeps the elements of each tile with the largest magnitude, ties to the lower index, and their indices. Payload
+// of a tile: the indices (kernels/index_code.hpp); the selected values in that order as the codec behind the selector
+// writes them; zeros up to 4 bytes. Magnitudes are compared as bits, so Inf and NaN are the largest. Where one is
+// selected, the residual of the tile stays.
 #ifndef GRADWIRE_KERNELS_TOPK_HPP
 #define GRADWIRE_KERNELS_TOPK_HPP
 
@@ -12,7 +12,7 @@
 
 namespace gradwire::kernels {
 
-/// Elements that a tile of `count` keeps when a full one keeps k.
+/// How many elements a tile of `count` keeps when a full one keeps k.
 GRADWIRE_HOST_DEVICE constexpr std::uint32_t selected_count(std::uint32_t k, std::uint32_t count) {
   const std::uint32_t share = (k * count + kTileElements / 2) / kTileElements;
   const std::uint32_t wanted = share < 1 ? 1 : share;
@@ -24,12 +24,12 @@ GRADWIRE_HOST_DEVICE inline std::uint64_t magnitude_bits(double x) {
   return bits_as<std::uint64_t>(x) & 0x7FFFFFFFFFFFFFFFU;
 }
 
-/// `Indices`: how these are written, as kernels/index_code.hpp has it.
+/// `Indices` writes and reads the indices, as in kernels/index_code.hpp.
 template <class SelectedCoder, class Indices = EliasFano>
 struct TopK {
   using Value = typename SelectedCoder::Value;
 
-  /// What a tile keeps, while it is encoded or decoded.
+  /// The elements that a tile keeps, while it is encoded or decoded.
   struct Selection {
     std::uint16_t index[kTileElements];
     Value selected_values[kTileElements];
@@ -67,7 +67,7 @@ struct TopK {
     return false;
   }
 
-  /// Returns whether the indices are as many as they should be, ascend and lie inside the tile; so does decode_add.
+  /// decode() and decode_add() return whether the indices have the expected number, ascend and lie inside the tile.
   static bool decode(const Tile& tile, const std::uint8_t* in, std::uint32_t count, Value* values) {
     const std::uint32_t selected = selected_count(tile.k, count);
     auto& [index, selected_values] = working_memory_as<Selection>();
@@ -97,7 +97,7 @@ struct TopK {
   }
 
  protected:
-  /// The whole payload; returns whether NaN or Inf was selected.
+  /// Writes the whole payload; returns whether NaN or Inf was selected.
   static bool put(const std::uint16_t* index, const Value* selected_values, std::uint32_t count, std::uint32_t selected,
                   std::uint8_t* out) {
     const std::uint32_t index_bytes = Indices::bytes(count, selected);
@@ -121,8 +121,8 @@ struct TopK {
     return true;
   }
 
-  // The bits of the `selected`-th largest magnitude, bit by bit from the top; all above it are selected, and the first
-  // of those equal to it.
+  // Finds the bits of the `selected`-th largest magnitude, bit by bit from the top. Selected are all larger elements,
+  // and the first of those equal to it.
   static void select(const Value* values, Residual residual, std::uint32_t count, std::uint32_t selected,
                      std::uint16_t* index) {
     using Bits = decltype(magnitude_bits(Value{}));
@@ -199,7 +199,7 @@ struct TopK<SelectedCoder, float> : kernels::TopK<SelectedCoder> {
     Selector& selector = memory.selector;
     float* const selected_values = memory.selected_values;
     selector.look<kResidual>(values, residual.before, count, selected);
-    // Whether the residual may take x before the values are coded: none of them becomes Inf or NaN.
+    // If no value becomes Inf or NaN when it is coded, x may go to the residual before that.
     const bool finite = selector.absmax() < SelectedCoder::kNonfiniteFrom;
     const bool whole = count == kTileElements;
     float* to = whole && finite ? residual.after : selector.scratch();

@@ -1,5 +1,6 @@
-// Frames of version 1 behind topk, which decode for ever and are written no more. They differ in the indices: 12 bits
-// each, two in 3 bytes, little-endian; an odd last one in 2 bytes, its upper 4 bits 0. Tiles are padded to 16 bytes.
+// Frames of version 1 behind topk, which will always decode and are no longer written. They differ in the indices: 12
+// bits each, two in 3 bytes, little-endian; an odd last one in 2 bytes, its upper 4 bits 0. Tiles are padded to 16
+// bytes.
 #ifndef GRADWIRE_KERNELS_TOPK_VERSION1_HPP
 #define GRADWIRE_KERNELS_TOPK_VERSION1_HPP
 
@@ -17,7 +18,7 @@ struct TwelveBits {
 
   /// Returns whether they ascend, are below `count`, and the upper bits of an odd last one are 0.
   static bool load(const std::uint8_t* in, std::uint32_t count, std::uint32_t selected, std::uint16_t* index) {
-    std::uint32_t next = 0;  // the smallest that may follow
+    std::uint32_t next = 0;  // the smallest index that may follow
     for (std::uint32_t j = 0; j < selected; ++j) {
       const std::uint8_t* at = in + j / 2 * 3 + j % 2;
       const std::uint32_t pair = at[0] | static_cast<std::uint32_t>(at[1]) << 8;
@@ -31,7 +32,7 @@ struct TwelveBits {
   }
 };
 
-/// Reads only.
+/// The core for these frames, which only decodes.
 template <class SelectedCoder>
 class TopKVersion1 : TopK<SelectedCoder, TwelveBits> {
   using Core = TopK<SelectedCoder, TwelveBits>;

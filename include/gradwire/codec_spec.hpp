@@ -1,4 +1,4 @@
-// What a codec is called: the short text of a policy ("int8", "exact", "topk(1%)+int8"), parsed.
+// The name of a codec, parsed: the short text of a policy ("int8", "exact", "topk(1%)+int8").
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,7 @@
 
 namespace gradwire {
 
-/// A parsed codec spec: `[ "topk(" density ")" "+" ] values`. Made from its text wherever one is asked for, as in
-/// `{.codec = "int8"}`.
+/// A parsed codec spec: `[ "topk(" density ")" "+" ] values`. A text converts to it, as in `{.codec = "int8"}`.
 /// `values` is the wire id of a registered codec (the `codec` byte of a frame); `k` is the number of elements kept of a
 /// full tile of 4096, or 0 without a selector.
 struct CodecSpec {
@@ -19,16 +18,17 @@ struct CodecSpec {
   constexpr CodecSpec() noexcept = default;
   explicit constexpr CodecSpec(std::uint8_t value_codec) noexcept : values(value_codec) {}
   constexpr CodecSpec(std::uint8_t value_codec, std::uint16_t of_a_tile) noexcept : values(value_codec), k(of_a_tile) {}
-  /// As parse().
+  /// The same as parse().
   CodecSpec(std::string_view text) : CodecSpec(parse(text)) {}
   CodecSpec(const std::string& text) : CodecSpec(parse(text)) {}
   CodecSpec(const char* text) : CodecSpec(parse(text)) {}
   CodecSpec(std::nullptr_t) = delete;
 
-  /// Nothing is lost and nothing compressed; what a default one is.
+  /// The codec that loses nothing and compresses nothing; the default.
   [[nodiscard]] static constexpr CodecSpec exact() noexcept { return {}; }
 
-  /// Throws Error(invalid_argument) that quotes the text and lists what is known. "fp32" is an alias of "exact".
+  /// Parses a spec; "fp32" is an alias of "exact".
+  /// Throws Error(invalid_argument) that quotes the text and lists what is known.
   [[nodiscard]] static CodecSpec parse(std::string_view text);
   /// Canonical text; parse(to_string()) gives the same spec.
   [[nodiscard]] std::string to_string() const;

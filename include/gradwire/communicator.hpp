@@ -20,30 +20,32 @@ namespace gradwire {
 struct CommunicatorOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; above 0; names the missing ranks
   std::optional<bool> checksum = {};                           // default: as the transport says
-  /// For hierarchical: so many ranks in a row share a node, the same on every rank. Default: as the transport says.
+  /// For hierarchical: how many consecutive ranks share a node, the same on every rank. Default: as the transport says.
   std::optional<std::uint32_t> ranks_per_node = {};
-  /// The link, where it is known, the same on every rank: so much is kept in flight from the first call on, and
-  /// `automatic` chooses by it. Default: found while calls run.
+  /// The link, where it is known; the same on every rank. It sets how much is in flight from the first call on, and
+  /// `automatic` chooses by it. Default: the calls measure it while they run.
   std::optional<Link> link = {};
-  /// Memory of the frames under way, beyond four chunks a shard; may differ between ranks.
+  /// Bytes of memory for the frames under way, beyond four chunks a shard; may differ between ranks.
   std::uint64_t in_flight_bytes = kDefaultInFlightBytes;
 };
 
-/// What lossy calls dropped, to be added to the next ones (error feedback): 4 bytes an element, and as many
-/// again for those that this rank encodes as their owner or for its node. One for each buffer that is reduced again and
-/// again, for as long as it is; it may outlive communicators, but not their world size (an exact call empties it).
+/// The residuals of a buffer that is reduced again and again: a lossy call keeps here what it dropped, and the next one
+/// adds it (error feedback). Needs 4 bytes an element, and 4 more for each element that this rank encodes as its owner
+/// or for its node. Each such buffer has a FeedbackBuffer of its own, which may outlive communicators; it holds for one
+/// world size (an exact call empties it).
 class FeedbackBuffer {
  public:
-  /// `count` elements: those of the calls' larger buffer (input of a reduce-scatter, output of an all-gather).
+  /// `count` is the number of elements of the calls' larger buffer (input of a reduce-scatter, output of an
+  /// all-gather).
   explicit FeedbackBuffer(std::uint64_t count);
   FeedbackBuffer(FeedbackBuffer&&) noexcept;
   FeedbackBuffer& operator=(FeedbackBuffer&&) noexcept;
   ~FeedbackBuffer();
 
   [[nodiscard]] std::uint64_t count() const noexcept;
-  /// Bytes of memory that it holds; none before the first lossy call.
+  /// Bytes of memory that it holds; 0 before the first lossy call.
   [[nodiscard]] std::uint64_t bytes() const;
-  /// Forgets all.
+  /// Drops all residuals.
   void clear();
 
  private:
@@ -59,7 +61,7 @@ class CallCodec : public CodecSpec {
   using CodecSpec::CodecSpec;
   constexpr CallCodec() noexcept = default;
   constexpr CallCodec(const CodecSpec& spec) noexcept : CodecSpec(spec) {}
-  /// What CallOptions begin with: a broadcast then sends exact values, every other call int8.
+  /// The default of CallOptions: a broadcast then sends exact values, every other call int8.
   [[nodiscard]] static CallCodec unnamed() {
     CallCodec codec("int8");
     codec.named_ = false;
@@ -72,24 +74,27 @@ class CallCodec : public CodecSpec {
   bool named_ = true;
 };
 
-/// What one call asks for. Must be equal on every rank. docs/defaults.md compares these defaults with those of
+/// Options of one call. They must be equal on every rank. docs/defaults.md compares these defaults with those of
 /// sessions, policies and C.
 struct CallOptions {
   CallCodec codec = CallCodec::unnamed();
-  /// How an all-reduce is made; the other calls have one way each. `automatic` is chosen anew for each size and codec,
-  /// over device memory always two_shot. Name an algorithm where results must not depend on how ranks lie on hosts.
+  /// The algorithm of an all-reduce; the other calls have one each. `automatic` chooses anew for each size and codec;
+  /// over device memory it is always two_shot. Name an algorithm where results must not depend on how ranks are placed
+  /// on hosts.
   Algorithm algorithm = Algorithm::automatic;
   Reduction reduction = Reduction::sum;
   /// This rank's weight, such as its sample count, on every rank or on none. sum: sum of w x; mean: that / sum of w.
   std::optional<double> weight = std::nullopt;
-  /// Bytes of a chunk on the wire. Default: kDefaultChunkBytes, over device memory what fits the world's size.
+  /// Bytes of a chunk on the wire. Default: kDefaultChunkBytes; over device memory a size that suits the world's size.
   std::optional<std::uint64_t> chunk_bytes = std::nullopt;
   /// Codec of the owner's encoding in a two_shot or hierarchical all-reduce. Default: `codec`; after topk the same with
   /// k times the world size, or int4 where that takes fewer bytes.
   std::optional<CodecSpec> second_hop = std::nullopt;
-  /// Codec inside a node in a hierarchical all-reduce; `codec` is that between nodes. Default: bf16; exact with exact.
+  /// Codec inside a node in a hierarchical all-reduce; `codec` is the one between nodes. Default: bf16; exact with
+  /// exact.
   std::optional<CodecSpec> intra_codec = std::nullopt;
-  /// Error feedback: calls keep here what they drop, and add what is there; null on every rank or on none. Not owned.
+  /// Error feedback: the buffer where calls keep what they drop, and whose content they add. Null on every rank or on
+  /// none. Not owned.
   FeedbackBuffer* feedback = nullptr;
 };
 
@@ -106,10 +111,10 @@ class Communicator {
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int world_size() const noexcept;
   [[nodiscard]] Transport& transport() const noexcept;
-  /// How the latest all_reduce was made, where that was left to `automatic` also why: "hierarchical: 2 nodes of 2
-  /// ranks". Empty before the first one.
+  /// The algorithm of the latest all_reduce; where `automatic` chose it, also why: "hierarchical: 2 nodes of 2 ranks".
+  /// Empty before the first one.
   [[nodiscard]] std::string latest_algorithm() const;
-  /// "2 nodes of 2 ranks"; where a hierarchical all-reduce is a two_shot one, also why.
+  /// "2 nodes of 2 ranks"; where a hierarchical all-reduce would be made as a two_shot one, also why.
   [[nodiscard]] std::string tiers() const;
 
   /// Reduces `input` over all ranks into `output` (same count and dtype; may be the same memory, must not overlap

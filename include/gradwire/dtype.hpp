@@ -26,14 +26,14 @@ enum class DType : std::uint8_t { f32 = 1, f16 = 2, bf16 = 3, f64 = 4 };
 /// The inverse of to_string; throws Error(invalid_argument).
 [[nodiscard]] DType parse_dtype(std::string_view text);
 
-/// `count` elements of host memory, contiguous, owned by the caller. Null data is allowed only with count 0.
+/// A view of `count` contiguous elements of host memory that the caller owns. Null data is allowed only with count 0.
 struct View {
   void* data = nullptr;
   std::uint64_t count = 0;
   DType dtype = DType::f32;
 };
 
-/// Like View, for reading only.
+/// Like View, but read-only.
 struct ConstView {
   const void* data = nullptr;
   std::uint64_t count = 0;

@@ -13,21 +13,21 @@
 
 namespace gradwire {
 
-/// A link whose rate is multiplied, interval by interval, by a log-normal factor of mean 1: others use the network too.
+/// Emulates a network that others use too: in each interval the rate is multiplied by a log-normal factor of mean 1.
 struct LinkNoise {
   double sigma = 0;                      // of the factor's logarithm; 0: none
-  std::chrono::nanoseconds interval{0};  // of one factor; at least 1 ms where there is noise
+  std::chrono::nanoseconds interval{0};  // how long one factor holds; at least 1 ms where there is noise
   std::uint64_t seed = 0;
 };
 
-/// A link until a moment of the schedule's own time.
+/// A link that holds until a moment of the schedule's own time.
 struct LinkPhase {
   static constexpr std::chrono::nanoseconds kForEver = std::chrono::nanoseconds::max();
   Link link;
   std::chrono::nanoseconds end = kForEver;
 };
 
-/// A link that changes. A pure function of time, which starts at 0; a Link is the schedule that never changes.
+/// A link that changes with time: a pure function of time, which starts at 0. A Link is a schedule that never changes.
 class LinkSchedule {
  public:
   LinkSchedule() : LinkSchedule(Link{}) {}
@@ -45,7 +45,7 @@ class LinkSchedule {
   [[nodiscard]] const LinkNoise& noise() const noexcept { return noise_; }
   [[nodiscard]] bool constant() const noexcept { return phases_.size() == 1 && noise_.sigma == 0; }
 
-  /// The phase at that time; before 0 the first.
+  /// The link of the phase at that time; before 0 that of the first phase.
   [[nodiscard]] const Link& link_at(std::chrono::nanoseconds time) const;
   /// Bytes per second, noise included; 0: unlimited.
   [[nodiscard]] double rate_at(std::chrono::nanoseconds time) const;
@@ -59,15 +59,16 @@ class LinkSchedule {
   LinkNoise noise_;
 };
 
-/// Slows `inner` down to `link` without root. Reports no native collectives, so nothing goes round it. `start` is when
-/// a schedule's time is 0; by default the first use by any rank on this machine: each message tells its receiver when
-/// its sender began, and the earliest counts, so give every rank one `start` where the difference matters.
+/// Slows `inner` down to `link`, without root rights. It reports no native collectives, so that none bypasses it.
+/// `start` is the moment at which a schedule's time is 0. By default that is the first use by any rank on this machine:
+/// each message tells its receiver when its sender began, and the earliest moment counts, so ranks may differ until
+/// then. Give every rank the same `start` where that matters.
 [[nodiscard]] std::shared_ptr<Transport> make_throttled(
     std::shared_ptr<Transport> inner, LinkSchedule link,
     std::optional<std::chrono::steady_clock::time_point> start = std::nullopt);
 
-/// This rank's end of an emulated link that several transports use, as communicators share a network card: what they
-/// send shares its rate, and what they receive. `start` as for make_throttled.
+/// This rank's end of an emulated link that several transports use, as communicators share a network card: the
+/// transports share one rate for sending and one for receiving. `start` as for make_throttled.
 class EmulatedLink {
  public:
   explicit EmulatedLink(LinkSchedule link, std::optional<std::chrono::steady_clock::time_point> start = std::nullopt);

@@ -10,7 +10,7 @@ namespace gradwire {
 enum class ErrorCode {
   invalid_argument,  // the caller passed something that can never work
   unsupported,       // valid, but not in this build or on this transport
-  corrupt,           // bytes that are not what their header or checksum says
+  corrupt,           // bytes do not agree with their header or checksum
   mismatch,          // ranks disagree: tensors, policy, order, wire version
   transport,         // the message layer below reported a failure
   timeout,           // a peer did not answer in time; the message names it

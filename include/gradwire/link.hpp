@@ -6,9 +6,9 @@
 
 namespace gradwire {
 
-/// What a policy says of a link, or what is to be emulated.
+/// A link as a policy states it, or as it is to be emulated.
 struct Link {
-  double bytes_per_second = 0;          // 0: unlimited; each rank has a token bucket for egress and one for ingress
+  double bytes_per_second = 0;          // 0: unlimited; emulated by token buckets for a rank's egress and ingress
   std::chrono::nanoseconds latency{0};  // added to each message
 
   /// "1Gbit/s" or "1Gbit/s,50us" (also Mbit/s, MB/s, GB/s). Error(invalid_argument) names what is wrong.

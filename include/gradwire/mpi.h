@@ -1,6 +1,6 @@
 /* gradwire for C over MPI. All functions are collective over `comm`, work on a private duplicate of it, and need MPI
- * initialised; MPI_THREAD_MULTIPLE lets sessions and tables communicate in the background. Options that are wrong by
- * themselves are refused before anything is sent, so the others wait for this one. */
+ * initialised; MPI_THREAD_MULTIPLE lets sessions and tables communicate in the background. A rank whose options are
+ * wrong by themselves returns an error before anything is sent, so the other ranks wait for it. */
 #ifndef GRADWIRE_MPI_H
 #define GRADWIRE_MPI_H
 
@@ -20,9 +20,9 @@ GRADWIRE_API gradwire_status gradwire_session_create_mpi(MPI_Comm comm, const gr
 GRADWIRE_API gradwire_status gradwire_communicator_create_mpi(MPI_Comm comm,
                                                               const gradwire_communicator_options* options,
                                                               gradwire_communicator** communicator);
-/* `policy` not NULL: its first rule that matches options->tensor must have sync = { rows = true, ... } and says
- * staleness, gradient_codec (its codec) and codec (its second_hop, or its codec too) instead of the options. Every rank
- * gets GRADWIRE_MISMATCH where options differ, and the reason where one rank cannot make its part. */
+/* `policy` not NULL: its first rule that matches options->tensor must have sync = { rows = true, ... } and replaces the
+ * options staleness, gradient_codec (by its codec) and codec (by its second_hop, or its codec too). Every rank gets
+ * GRADWIRE_MISMATCH where options differ, and the reason where one rank cannot make its part. */
 GRADWIRE_API gradwire_status gradwire_table_create_mpi(MPI_Comm comm, const gradwire_policy* policy,
                                                        const gradwire_table_options* options, gradwire_table** table);
 

@@ -18,8 +18,8 @@
 
 namespace gradwire::mpi {
 
-/// Collective over `comm`. Where MPI's thread level allows less than `options.threading`, the session does with that.
-/// Over a transport: one that make_transport() made, or that is over such a one.
+/// Makes a session. Where MPI's thread level allows less than `options.threading`, the session uses what it allows. A
+/// `transport` must be one of make_transport(), or one that wraps it; a call with `comm` is collective over `comm`.
 [[nodiscard]] inline Session make_session(std::shared_ptr<Transport> transport, Policy policy,
                                           SessionOptions options = {}) {
   const Threading asked = std::exchange(options.threading, more_restricted(options.threading, threading()));
@@ -37,10 +37,10 @@ using gradwire::kExitExpelled;
 using gradwire::kExitTooFew;
 
 /// The main() of a job that goes on when ranks end: initialises MPI, calls loop(processes), which makes its session
-/// over them and trains, and ends the process. It ends with 0 only where all steps that its sessions delivered count
-/// for those that go on (Session::confirm(), which a session that ends calls, too). Errors are told on stderr. With
-/// GRADWIRE_LET_JOIN=FILE in the environment others may join the job; with GRADWIRE_JOIN=FILE this process joins one,
-/// without MPI.
+/// over them and trains, and ends the process. The exit status is 0 only where all steps that its sessions delivered
+/// count for the ranks that go on (Session::confirm(), which the end of a session calls, too). Errors go to stderr.
+/// With GRADWIRE_LET_JOIN=FILE in the environment others may join the job; with GRADWIRE_JOIN=FILE this process joins
+/// one, without MPI.
 template <typename Loop>
 [[noreturn]] void elastic_main(int argc, char** argv, Loop&& loop) {
   int exit_code = 0;
@@ -62,7 +62,7 @@ template <typename Loop>
   end_process(exit_code);
 }
 
-/// As make_session().
+/// Makes a table; threading is as for make_session().
 [[nodiscard]] inline Table make_table(std::shared_ptr<Transport> transport, TableOptions options) {
   options.threading = more_restricted(options.threading, threading());
   return Table(std::move(transport), std::move(options));

@@ -12,20 +12,19 @@
 
 namespace gradwire::nccl {
 
-/// A session whose gradients are memory of the device that `comm` was made for. Every rank of `comm` calls it; blocks
-/// until all have: it makes a communicator of its own with the same ranks, and `comm` may be destroyed afterwards. NCCL
-/// asks that calls on several communicators of a device come in one order on all ranks: give the job's own to `stream`,
-/// or in the same order relative to this session's everywhere.
-/// `stream` is the one that the caller's work is on, of the same device (null: the default stream); it stays the
-/// caller's and must outlive the session. ready() orders a bucket behind what `stream` holds then, and after finish()
-/// what `stream` is given comes behind the results: the host never waits for the device but in wait(), in the first
-/// step, where ranks agree on the plan, in save() and load(), and where steps with NaN are skipped.
-/// Errors of what was enqueued (a frame that arrived damaged, NCCL's own, a step that does not end within the timeout)
-/// come to light in a later call, and only there: a host that waits for `stream` itself is not watched. A graph that
-/// captured a step must be destroyed before the session is. docs/gpu.md says more.
-/// `options.threading` is ignored: any thread may call, one at a time communicates.
-/// Error(unsupported) without GPU or driver, with CUDA's text; Error(invalid_argument) for a null communicator, and
-/// from CUDA 12.8 on for a stream of another device; Error(transport) with NCCL's text.
+/// A session whose gradients are memory of the device that `comm` was made for. Every rank of `comm` calls it, and it
+/// blocks until all have. It makes a communicator of its own with the same ranks, so `comm` may be destroyed
+/// afterwards. NCCL requires that calls on several communicators of a device come in one order on all ranks: enqueue
+/// the job's own calls on `stream`, or in the same order relative to this session's on every rank. `stream` is the one
+/// with the caller's work, of the same device (null: the default stream); it stays the caller's and must outlive the
+/// session. ready() orders a bucket behind the work that is on `stream` then, and work enqueued on `stream` after
+/// finish() comes behind the results. The host waits for the device only in wait(), in the first step, where ranks
+/// agree on the plan, in save() and load(), and where steps with NaN are skipped. Errors of enqueued work (a frame that
+/// arrived damaged, NCCL's own, a step that does not end within the timeout) are thrown by a later call, and only
+/// there: no timeout covers a host that waits for `stream` itself. A graph that captured a step must be destroyed
+/// before the session is. docs/gpu.md says more. `options.threading` is ignored: any thread may call, one at a time
+/// communicates. Error(unsupported) without GPU or driver, with CUDA's text; Error(invalid_argument) for a null
+/// communicator, and from CUDA 12.8 on for a stream of another device; Error(transport) with NCCL's text.
 /// Error(unsupported) also for what no session over device memory can do, here measure_error and checksum = true, in
 /// later calls sync modes other than `step`, tables, checkpoint(), restore() and link(). Under codec = "auto" the first
 /// codec of `allow` is used always. docs/support.md lists what works where.
@@ -40,25 +39,26 @@ class Communicator {
   Communicator(ncclComm_t comm, cudaStream_t stream, CommunicatorOptions options = {});
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
-  /// Waits until the device has done what was enqueued.
+  /// Waits until the device has done all enqueued work.
   ~Communicator();
 
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int world_size() const noexcept;
 
   /// Enqueues the reduction of `input` over all ranks into `output` (same count and dtype; may be the same memory, must
-  /// not overlap otherwise), behind what the stream holds; what the stream is given afterwards comes behind the result.
-  /// Both are memory of the device and must stay until then. Statistics hold bytes and frames, no times.
+  /// not overlap otherwise) on the stream. Both are memory of the device and must stay valid until it is done. The
+  /// statistics hold bytes and frames, no times.
   /// `options.feedback` must be null: Error(unsupported); use a session. Error(unsupported), too, for the algorithm
-  /// hierarchical. `options.chunk_bytes` as given, or what fits devices.
-  /// Throws what went wrong in earlier calls: see make_session().
+  /// hierarchical. Without `options.chunk_bytes` a size that suits devices is used.
+  /// Throws errors of earlier calls: see make_session().
   Statistics all_reduce(ConstView input, View output, const CallOptions& options = {});
   Statistics all_reduce(View in_place, const CallOptions& options = {}) {
     return all_reduce(in_place, in_place, options);
   }
-  /// Takes the memory that such a call needs, so that it can be captured into a graph; each replay counts as a call.
+  /// Allocates the memory that such a call needs, so that it can be captured into a graph; each replay counts as a
+  /// call.
   void reserve(std::uint64_t count, DType dtype, const CallOptions& options = {});
-  /// Blocks until the device has done what was enqueued; throws what went wrong.
+  /// Blocks until the device has done all enqueued work; throws its errors.
   void wait();
 
  private:

@@ -1,6 +1,6 @@
-// Optimizers over memory that the caller owns: they do what compressed gradients ask for. Steps that a session skipped
-// or repeats change nothing, a loss scale is divided out, AdamW's second moment can be frozen, and it gives the scale
-// for preconditioned encoding. Every rank has one, and from equal results all come to equal parameters.
+// Optimizers for compressed gradients, over memory that the caller owns. Steps that a session skipped or repeats change
+// nothing, and a loss scale is divided out. AdamW can freeze its second moment, and gives the scale for preconditioned
+// encoding. Every rank has one; equal results lead all ranks to equal parameters.
 //
 //   gradwire::AdamW optimizer({.learning_rate = 1e-3});
 //   optimizer.add("w", w, gradient);                                               // spans of float
@@ -24,37 +24,38 @@
 
 namespace gradwire {
 
-/// What AdamW and Sgd have in common. Not thread-safe. Everything that throws is Error(invalid_argument) unless said
+/// The common base of AdamW and Sgd. Not thread-safe. Everything that throws is Error(invalid_argument) unless said
 /// otherwise.
 class Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// A parameter and its gradient, f32, of one size, in memory that stays valid; `gradient` may be empty until
-  /// set_gradient() gives one. Returns its index. Before the first step.
+  /// Adds a parameter and its gradient: f32, of one size, in memory that stays valid. `gradient` may be empty until
+  /// set_gradient() gives one. Returns the parameter's index. To be called before the first step.
   std::size_t add(std::string_view name, std::span<float> parameter, std::span<const float> gradient = {});
-  /// Where the gradient lies from now on.
+  /// Sets where the gradient lies from now on.
   void set_gradient(std::size_t index, std::span<const float> gradient);
   void set_learning_rate(double rate) { learning_rate_ = rate; }
-  /// As given to Session::set_loss_scale: gradients are so much too large.
+  /// Sets the factor by which gradients are too large: the one given to Session::set_loss_scale.
   void set_loss_scale(double scale);
   [[nodiscard]] double loss_scale() const noexcept { return loss_scale_; }
 
-  /// After Session::finish(). Returns whether it was done: not where the step was skipped or is made again, nor where
-  /// NaN or Inf is in it; nothing changes then.
+  /// Updates the parameters, after Session::finish(). Returns false, and changes nothing, where the step was skipped or
+  /// is made again, or where NaN or Inf is in it.
   bool step(const StepOutcome& outcome);
-  /// Steps that were done.
+  /// Number of steps that changed the parameters.
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_; }
 
-  /// State but for parameters and learning rate: to the stream that Session::save() writes to, or another one. load()
-  /// comes after every add(); Error(corrupt) for a truncated or damaged state, Error(mismatch) for that of another
-  /// model or optimizer, or where its length is damaged; nothing has changed then.
+  /// Writes the state, without parameters and learning rate, to the stream that Session::save() writes to, or another
+  /// one. load() comes after every add(). Error(corrupt) for a truncated or damaged state, Error(mismatch) for the
+  /// state of another model or optimizer, or where its length is damaged; nothing has changed then.
   void save(std::ostream& stream) const;
   void load(std::istream& stream);
-  /// What save() holds, where it lies: for Session::share() and restore(), and as ConstView for checkpoint(), beside
-  /// the parameters. Not the learning rate: set that by Session::step(), which a newcomer is told. Host memory of this
-  /// object. After every add() and scale(); numbers that are no gradients are in it, to be copied only.
+  /// Views of the state that save() writes, in host memory of this object: for Session::share() and restore(), and as
+  /// ConstView for checkpoint(), beside the parameters. The learning rate is not in it: set it by Session::step(),
+  /// which a process that joins is told. To be called after every add() and scale(). Some of the numbers are no
+  /// gradients, so they may only be copied.
   [[nodiscard]] std::vector<View> state();
 
  private:
@@ -68,8 +69,8 @@ class Optimizer {
     std::span<float> parameter;
     std::span<const float> gradient;
     std::vector<std::vector<float>> moments;
-    std::vector<float> scale;   // where it was asked for
-    bool made_to_send = false;  // since the last step that was done
+    std::vector<float> scale;   // empty unless scale() was called
+    bool made_to_send = false;  // to_send() was called since the last step
   };
   Optimizer(std::string_view kind, double learning_rate, std::size_t moments, std::vector<double> numbers = {})
       : numbers_(std::move(numbers)), kind_(kind), learning_rate_(learning_rate), moments_(moments) {}
@@ -80,20 +81,20 @@ class Optimizer {
   void require_index(std::size_t index) const;
   [[nodiscard]] double learning_rate() const noexcept { return learning_rate_; }
 
-  /// Whether what is reduced must have been made by to_send().
+  /// Whether every gradient must go through to_send() before it is reduced.
   [[nodiscard]] virtual bool makes_what_is_sent() const { return false; }
   virtual void begin_step() = 0;
   virtual void update(Tensor& tensor, float gradient_factor) = 0;
-  /// After update() and load().
+  /// Called after update() and load().
   virtual void renew_scale(Tensor& tensor) const = 0;
 
   std::vector<Tensor> tensors_;
-  std::vector<double> numbers_;  // saved besides moments
+  std::vector<double> numbers_;  // saved beside the moments
 
  private:
   std::string_view kind_;
   double learning_rate_;
-  std::size_t moments_;  // of a tensor
+  std::size_t moments_;  // how many each tensor has
   double loss_scale_ = 1;
   std::uint64_t steps_ = 0;
 };
@@ -113,8 +114,9 @@ class AdamW final : public Optimizer {
  public:
   explicit AdamW(const AdamWOptions& options = {});
 
-  /// For TensorOptions::scale: sqrt(v) + phi x rms(sqrt(v)) over the tensor, of the second moment as it was before the
-  /// coming step. Zero, and so without effect, until the first step. It keeps its place, and changes in step() only.
+  /// The scale for TensorOptions::scale: sqrt(v) + phi x rms(sqrt(v)) over the tensor, where v is the second moment
+  /// before the coming step. It is zero, and so without effect, until the first step. It stays at its address, and
+  /// changes in step() only.
   [[nodiscard]] std::span<const float> scale(std::size_t index);
   [[nodiscard]] std::span<const float> scale(std::string_view name) { return scale(index_of(name)); }
 
@@ -125,16 +127,16 @@ class AdamW final : public Optimizer {
   [[nodiscard]] bool frozen() const noexcept { return numbers_[kFrozen] != 0; }
 
   /// A stronger guard: v is frozen, and from now on ranks reduce beta1 x m + (1 - beta1) x gradient in place of their
-  /// gradients. What comes back is the next m (1-bit Adam). The mean over ranks is what it would be without, but a
-  /// codec that drops most of it sees a sum of many gradients and not the noise of one. Between two steps, on all ranks
-  /// alike. For means over ranks under sync = "step", not for Reduction::sum. Where steps before had error feedback,
-  /// Session::flush() before the last of them: residuals of gradients are no momentum.
+  /// gradients; the result is the next m (1-bit Adam). The mean over ranks is the same as without it, but a codec that
+  /// drops most values then sees a sum of many gradients and not the noise of one. To be called between two steps, on
+  /// all ranks alike. It needs means over ranks under sync = "step", not Reduction::sum. Where earlier steps had error
+  /// feedback, call Session::flush() before the last of them: residuals of gradients are no momentum.
   void send_momentum() { numbers_[kFrozen] = kMomentum; }
   [[nodiscard]] bool sends_momentum() const noexcept { return numbers_[kFrozen] == kMomentum; }
-  /// To be called with each gradient of this rank, once a step, when it is complete and before it is handed over: makes
-  /// of it, in place, what is to be sent. f32, as many elements as the parameter, in loss scale; zeros where there is
-  /// none (not ready_zero()). Changes nothing before send_momentum(); behind it step() is Error(invalid_argument) for a
-  /// gradient that was not given to it.
+  /// Turns a gradient of this rank, in place, into what is to be sent. Call it with each gradient, once a step, when it
+  /// is complete and before it is handed over. The gradient is f32, has as many elements as the parameter and keeps the
+  /// loss scale; where there is none give zeros (not ready_zero()). Before send_momentum() it changes nothing; behind
+  /// it step() is Error(invalid_argument) for a gradient that was not given to it.
   void to_send(std::size_t index, std::span<float> gradient);
   void to_send(std::string_view name, std::span<float> gradient) { to_send(index_of(name), gradient); }
 
@@ -144,8 +146,8 @@ class AdamW final : public Optimizer {
   void update(Tensor& tensor, float gradient_factor) override;
   void renew_scale(Tensor& tensor) const override;
 
-  enum : std::size_t { kBeta1Power, kBeta2Power, kFrozen };  // of numbers_
-  static constexpr double kGradients = 1, kMomentum = 2;     // what is sent while v is frozen
+  enum : std::size_t { kBeta1Power, kBeta2Power, kFrozen };  // indices into numbers_
+  static constexpr double kGradients = 1, kMomentum = 2;     // values of kFrozen: what is sent while v is frozen
   AdamWOptions options_;
 };
 

@@ -20,11 +20,11 @@ enum class ErrorFeedback : std::uint8_t { automatic, on, off };
 
 /// How the learning rate follows the batch.
 enum class BatchScaling : std::uint8_t {
-  linear,       // as many times (SGD: Goyal et al., 2017)
+  linear,       // by the same factor (SGD: Goyal et al., 2017)
   square_root,  // for optimizers that divide by the root of the second moment, such as Adam (Malladi et al., 2022)
 };
 
-/// Another codec for the first steps: its own until (and without) `until_step`, counted from 0.
+/// Another codec for the first steps, which holds for all steps below `until_step`, counted from 0.
 struct Warmup {
   std::uint64_t until_step = 0;
   CodecSpec codec;
@@ -35,7 +35,7 @@ struct Warmup {
 struct Sync {
   enum class Mode : std::uint8_t {
     step,   // every gradient is reduced at every step
-    every,  // local steps; parameters are averaged every so many (local SGD: Stich, 2019)
+    every,  // local steps; parameters are averaged every few steps (local SGD: Stich, 2019)
     async,  // gradients are reduced in the background, results arrive some steps later
     rows,   // an embedding table of which only touched rows travel: a gradwire::Table, not a tensor of a session
   };
@@ -50,20 +50,20 @@ struct Sync {
   Mode mode = Mode::step;
   std::uint32_t every = 1;   // steps between two synchronisations; 1: as `step`
   std::uint32_t offset = 0;  // steps by which synchronisations come earlier, below `every`, so that groups take turns
-  bool stagger = false;      // buckets of the group take turns too
+  bool stagger = false;      // whether the buckets of the group take turns too
   std::uint32_t staleness = 0;  // async, rows: steps until a result arrives, or by which a row may be older
-  std::uint64_t from_step = 0;  // steps before it are as `step`
+  std::uint64_t from_step = 0;  // earlier steps use the mode `step`
   std::optional<Outer> outer = std::nullopt;
   friend bool operator==(const Sync&, const Sync&) = default;
 };
 
-/// What one rule, or the defaults, ask for.
+/// The settings of one rule, or of the defaults.
 struct TensorPolicy {
   CodecSpec codec = "int8";
   Algorithm algorithm = Algorithm::automatic;
   /// Keep what encoding dropped and add it to the next gradient. automatic: with topk, and from 4 bits an element down.
   ErrorFeedback error_feedback = ErrorFeedback::automatic;
-  /// What was kept counts so much of its worth when it is added: residual' = (value + decay x residual) - decoded
+  /// The factor applied to the residual before it is added: residual' = (value + decay x residual) - decoded
   /// (SparseLoCo: Sarfi et al., 2025). Above 0, at most 1, which loses nothing.
   double decay = 1;
   /// Codec of the owner's encoding in two_shot and hierarchical; `automatic` chooses among these then. Default:
@@ -71,38 +71,39 @@ struct TensorPolicy {
   /// takes fewer bytes.
   std::optional<CodecSpec> second_hop = std::nullopt;
   std::vector<Warmup> warmup = {};  // ascending steps
-  /// codec = "auto": what may be chosen at run time besides not compressing, in order of quality; `codec` is the first
-  /// of them. Empty: always `codec`.
+  /// codec = "auto": the codecs that may be chosen at run time, besides not compressing, in order of quality; `codec`
+  /// is the first of them. Empty: always `codec`.
   std::vector<CodecSpec> allow = {};
   Sync sync = {};
-  /// Of calls of a job without a session: a class of calls whose relative error (norm of the difference over norm of
-  /// the exact sum) goes above it passes uncompressed from then on. Above 0. None: no bound. Sessions refuse it.
+  /// For drop-ins: a class of calls whose relative error (norm of the difference over norm of the exact sum) exceeds
+  /// this bound passes uncompressed from then on. Above 0. None: no bound. Sessions refuse it.
   std::optional<double> max_error = std::nullopt;
   [[nodiscard]] bool is_auto() const noexcept { return !allow.empty(); }
   friend bool operator==(const TensorPolicy&, const TensorPolicy&) = default;
 };
 
-/// Places of calls in a step, counted from 0; both ends belong to it.
+/// A range of calls in a step, counted from 0; both ends belong to it.
 struct OrderRange {
   std::uint64_t first = 0;
   std::uint64_t last = 0;
   friend bool operator==(const OrderRange&, const OrderRange&) = default;
 };
 
-/// Conditions of a rule; all that are given must hold. `match` is a glob over tensor names: * ? [abc] [a-z] [!abc].
+/// Conditions of a rule, of which all that are set must hold. `match` is a glob over tensor names: * ? [abc] [a-z]
+/// [!abc].
 struct RuleMatch {
   std::optional<std::string> glob = std::nullopt;
   std::optional<std::uint64_t> min_bytes = std::nullopt,
-                               max_bytes = std::nullopt;  // of the tensor in its own dtype, both inclusive
+                               max_bytes = std::nullopt;  // sizes of the tensor in its own dtype, both inclusive
   std::optional<std::uint32_t> ndim = std::nullopt;
   std::optional<DType> dtype = std::nullopt;
-  std::optional<OrderRange> order = std::nullopt;  // of a call that the drop-in sees; tensors of a session have none
+  std::optional<OrderRange> order = std::nullopt;  // of a call in a drop-in; a session's tensors have none
   std::optional<std::uint32_t> communicator_size = std::nullopt;
   friend bool operator==(const RuleMatch&, const RuleMatch&) = default;
 };
 
-/// What is known of a tensor when its rule is looked up. An empty name matches no name rule, an absent
-/// number no rule that asks for it.
+/// The properties of a tensor by which its rule is found. An empty name matches no rule with `match`, and an absent
+/// number matches no rule that asks for it.
 struct TensorInfo {
   std::string name;
   std::uint64_t count = 0;
@@ -110,7 +111,7 @@ struct TensorInfo {
   std::uint32_t ndim = 1;
   std::optional<std::uint64_t> order = std::nullopt;              // calls before it in its step
   std::optional<std::uint32_t> communicator_size = std::nullopt;  // ranks that reduce it
-  std::uint32_t parameters = 0;  // registered beside the gradient: the parameter and its optimizer state
+  std::uint32_t parameters = 0;  // arrays registered beside the gradient: the parameter and its optimizer state
   bool scaled = false;           // added with a scale: TensorOptions::scale of a session
 };
 
@@ -121,28 +122,30 @@ class Policy {
     TensorPolicy policy = {};
     int line = 0;  // in the policy file; 0 when made in code
   };
-  /// Tensors that no rule named and that are smaller than `below` bytes; they are fused with each other only.
+  /// Settings for tensors that no rule matches and that are smaller than `below` bytes; they are fused with each other
+  /// only.
   struct Small {
     std::uint64_t below = 64ULL << 10;
     CodecSpec codec = "bf16";
     friend bool operator==(const Small&, const Small&) = default;
   };
 
-  /// For the algorithm hierarchical, which knows two tiers of links: inside nodes and between them.
+  /// Settings for the algorithm hierarchical, which knows two tiers of links: inside nodes and between them.
   struct Tiers {
-    /// Ranks in a row share a node. Default: what the transport finds.
+    /// How many consecutive ranks share a node. Default: as the transport says.
     std::optional<std::uint32_t> ranks_per_node = std::nullopt;
-    /// Codec inside a node; `codec` is that between nodes. Default: bf16. Where `codec` is exact, so is this.
+    /// Codec inside a node; `codec` is the one between nodes. Default: bf16. Where `codec` is exact, so is this.
     std::optional<CodecSpec> intra_codec = std::nullopt;
     friend bool operator==(const Tiers&, const Tiers&) = default;
   };
 
-  /// int8, small tensors bf16, buckets of 32 MiB.
+  /// The default policy: int8, bf16 for small tensors, buckets of 32 MiB.
   Policy();
-  /// Every tensor, small ones too, with this codec.
+  /// A policy with one codec for every tensor, small ones too.
   [[nodiscard]] static Policy uniform(CodecSpec codec, Algorithm algorithm = Algorithm::automatic);
-  /// codec = "auto": every tensor, small ones too, travels uncompressed or with one of these, given in order of
-  /// quality, whichever is fastest by measurement. Error(invalid_argument) for an empty list, or one out of order.
+  /// A policy with codec = "auto": every tensor, small ones too, travels uncompressed or with one of these codecs,
+  /// given in order of quality, whichever is fastest by measurement. Error(invalid_argument) for an empty list, or one
+  /// out of order.
   [[nodiscard]] static Policy automatic(const std::vector<CodecSpec>& allow = {"bf16", "int8"});
   /// Reads a TOML file. Error(invalid_argument) that says "FILE:LINE:COLUMN: what is wrong; what to write instead". A
   /// policy that parses may still ask a session or a drop-in for what it cannot do: docs/support.md.
@@ -153,16 +156,16 @@ class Policy {
   /// How readily codec = "auto" changes its choice.
   struct AutoOptions {
     double gain = 0.05;         // share of a step that a change must save
-    std::uint64_t dwell = 20;   // steps between two changes
-    std::uint32_t window = 15;  // steps whose median counts
-    double cost = 5e-4;         // share of the time that ranks may spend comparing what they saw
+    std::uint64_t dwell = 20;   // least number of steps between two changes
+    std::uint32_t window = 15;  // number of steps whose median counts
+    double cost = 5e-4;         // share of the time that ranks may spend comparing their measurements
     friend bool operator==(const AutoOptions&, const AutoOptions&) = default;
   };
 
-  /// What Session::batch_advice() keeps to.
+  /// Limits for Session::batch_advice().
   struct Batch {
     double target_exposed = 0.1;         // the share of a step that communication may add to it; above 0, below 1
-    std::uint32_t min_accumulation = 1;  // micro-steps of a rank to each reduction
+    std::uint32_t min_accumulation = 1;  // least number of micro-steps of a rank before each reduction
     std::uint32_t max_accumulation = 8;
     BatchScaling scaling = BatchScaling::linear;
     friend bool operator==(const Batch&, const Batch&) = default;
@@ -170,33 +173,34 @@ class Policy {
 
   /// How a job goes on when ranks end; for sessions over gradwire::Processes.
   struct Elastic {
-    std::chrono::milliseconds suspect{5000};  // without a sign of life, until a rank is left out
-    std::uint32_t min_ranks = 1;              // with fewer the job ends
-    std::uint32_t replicate = 0;   // steps after which another rank gets a copy of a rank's residuals; 0: none does
-    bool replicate_exact = false;  // in fp32; else rounded to bf16
-    std::uint32_t spares = 0;      // the last processes: they wait, and take the places of ranks that end
-    double expel_slower_than = 0;  // how many times as long steps take because of a rank until it must go; 0: none
-    bool trust_resets = false;     // a connection that ends or is reset is the end of its process
+    std::chrono::milliseconds suspect{5000};  // time without a sign of life after which a rank is left out
+    std::uint32_t min_ranks = 1;              // the job ends with fewer ranks
+    std::uint32_t replicate = 0;   // steps between two copies of a rank's residuals to another rank; 0: no copies
+    bool replicate_exact = false;  // copies are fp32; otherwise rounded to bf16
+    std::uint32_t spares = 0;      // number of last processes that wait, and take the places of ranks that end
+    double expel_slower_than = 0;  // a rank that makes steps take so many times as long must leave; 0: none must
+    bool trust_resets = false;     // a connection that ends or is reset counts as the end of its process
     friend bool operator==(const Elastic&, const Elastic&) = default;
   };
 
   static constexpr std::uint64_t kFloor = 64ULL << 10;
-  static constexpr std::uint64_t kAutomaticFloor = 4ULL << 10;  // where what does not pay is measured, and passes
+  static constexpr std::uint64_t kAutomaticFloor = 4ULL << 10;  // measuring finds and passes calls that do not pay
 
   std::string source = "built-in";
   TensorPolicy defaults;
   std::optional<Small> small;  // none: small tensors are treated like others
   std::vector<Rule> rules;
   Tiers tiers;
-  std::uint64_t bucket_bytes = 32ULL << 20;  // uncompressed bytes, in fp32; 0: as the cost model says of `link`
+  std::uint64_t bucket_bytes = 32ULL << 20;  // uncompressed bytes, in fp32; 0: the cost model chooses for `link`
   std::optional<std::uint64_t> chunk_bytes = std::nullopt;  // as CallOptions::chunk_bytes
   std::uint64_t in_flight_bytes =
-      kDefaultInFlightBytes;     // memory of frames under way; the background has as much again
+      kDefaultInFlightBytes;     // memory for frames under way; background reductions have as much again
   std::uint64_t floor = kFloor;  // the drop-in passes calls of fewer bytes through; sessions ignore it
-  /// The link as it is: chunks in flight follow it from the start, and where a codec is chosen it is not measured.
+  /// The link, where it is known: it sets the chunks in flight from the start, and choosing a codec needs no
+  /// measurement.
   std::optional<Link> link = std::nullopt;
   AutoOptions auto_options = {};
-  std::optional<Batch> batch = std::nullopt;  // advice on the batch; none: none
+  std::optional<Batch> batch = std::nullopt;  // limits of the advice on the batch; none: no advice
   std::optional<Elastic> elastic = std::nullopt;
   bool deterministic = false;  // no native sums, no choice by measurement
   bool strict = false;         // a rule that matched no tensor is an error

@@ -15,18 +15,18 @@ enum class Reduction : std::uint8_t { sum, mean };
 enum class Algorithm : std::uint8_t {
   two_shot,      // encode shards, all-to-all, owner reduces and encodes once, all-gather
   one_shot,      // all-gather of every rank's frames, each rank decodes all; for small messages
-  hierarchical,  // two_shot between nodes among ranks of equal place, behind a reduce-scatter inside each node and
-                 // before an all-gather there; where nodes are uneven, or there is but one tier, two_shot
+  hierarchical,  // a reduce-scatter inside each node, two_shot between nodes among ranks of equal place, an all-gather
+                 // inside each node; two_shot alone where nodes are uneven or there is only one tier
   dense,  // uncompressed: the transport's own all-reduce below 64 KiB where it has the dtype, else two_shot over exact
-  automatic,  // "auto": the one of these that the cost model finds quickest, for each bucket or call
+  automatic,  // "auto": the cost model chooses the quickest of these for each bucket or call
 };
 
 /// Bytes of a chunk on the wire unless asked otherwise: just below 64 KiB, where Open MPI's TCP sends without a
 /// handshake (docs/decisions/wire.md, D8).
 inline constexpr std::uint64_t kDefaultChunkBytes = 56ULL << 10;
 
-/// Memory of the frames that a rank has under way at most, beyond four chunks of each shard: what keeps a link full
-/// that is both fast and far.
+/// Largest memory for the frames that a rank has under way, beyond four chunks of each shard: enough to fill a link
+/// that is fast and has a high latency.
 inline constexpr std::uint64_t kDefaultInFlightBytes = 64ULL << 20;
 
 [[nodiscard]] std::string_view to_string(Algorithm algorithm) noexcept;

@@ -1,5 +1,5 @@
-// What a training loop holds: tensors are added once; each step their gradients become ready in any order and are
-// reduced in the background, bucket by bucket, while the backward pass goes on.
+// The session, the object that a training loop holds: tensors are added once; each step their gradients become ready in
+// any order and are reduced in the background, bucket by bucket, while the backward pass goes on.
 #pragma once
 
 #include <chrono>
@@ -46,18 +46,18 @@ struct SessionOptions {
       0;  // debug: hash results across ranks every N steps, fail on a difference; 0: never
 };
 
-/// What a session is told of one tensor.
+/// Options of one tensor.
 struct TensorOptions {
-  std::uint32_t ndim = 1;  // serves policy rules
-  /// Preconditioned encoding: a diagonal s of the gradient's count, above 0, that all ranks hold alike, such as
-  /// sqrt(v) + phi x its rms of Adam (gradwire/optimizer.hpp). Lossy codecs then see gradient / s: top-k selects what
-  /// moves the parameter, not what is large; results and residuals are in units of the gradient. Its elements count by
-  /// the nearest power of two, relative to the largest of their tile of 4096. One that is not positive and finite, or
-  /// below 2^-16 of that largest, counts as 2^-16 of it; a constant s changes nothing. What travels exactly does not
-  /// look at it. Not owned: it must stay where it is, and keep its values from a step's first ready() to the end of its
-  /// finish(). Ranks compare hashes of it in the first two steps and every 64: a difference is Error(mismatch), which
-  /// names the tensor, in the finish() after that step. Over device memory it is memory of that device, it keeps its
-  /// values in the order of the session's stream, and the comparison is in finish() itself, which then waits.
+  std::uint32_t ndim = 1;  // number of dimensions, for policy rules
+  /// Preconditioned encoding: a diagonal s of the gradient's count, above 0, that all ranks hold alike, such as sqrt(v)
+  /// + phi x its rms of Adam (gradwire/optimizer.hpp). Lossy codecs then see gradient / s: top-k selects what moves the
+  /// parameter, not what is large; results and residuals are in units of the gradient. Its elements count by the
+  /// nearest power of two, relative to the largest of their tile of 4096. One that is not positive and finite, or below
+  /// 2^-16 of that largest, counts as 2^-16 of it; a constant s changes nothing. Exact codecs ignore it.
+  /// Not owned: it must stay where it is, and keep its values from a step's first ready() to the end of its finish().
+  /// Ranks compare hashes of it in the first two steps and every 64: a difference is Error(mismatch), which names the
+  /// tensor, in the finish() after that step. Over device memory it is memory of that device, it keeps its values in
+  /// the order of the session's stream, and the comparison is in finish() itself, which then waits.
   std::span<const float> scale = {};
   /// What local steps change (sync = { every = N, ... } in policies): the parameter, of the gradient's count and dtype.
   /// Not owned: it must stay where it is, and keep its values between a step's first ready() and its finish(), which
@@ -71,16 +71,17 @@ struct TensorOptions {
 class Session {
  public:
   Session(std::shared_ptr<Transport> transport, Policy policy, SessionOptions options = {});
-  /// Goes on without ranks that end, as docs/elastic.md says: finish() then returns world_changed and repeat. All sync
-  /// modes work. Errors of a rank itself make it leave; the others go on. While a call communicates no other thread may
-  /// call the session. Error(invalid_argument) where another session has used `processes`.
+  /// A session that goes on without ranks that end, as docs/elastic.md says: finish() then returns world_changed and
+  /// repeat. All sync modes work. A rank that throws an error of its own leaves; the others go on. While a call
+  /// communicates no other thread may call the session. Error(invalid_argument) where another session has used
+  /// `processes`.
   Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
   /// Joins the progress thread. A step still under way is aborted on every rank.
   ~Session();
 
-  /// -1: of a process that waits to be a rank.
+  /// This process's rank; -1 while it waits to become one.
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int world_size() const noexcept;
 
@@ -104,33 +105,33 @@ class Session {
     return add(name, gradient, TensorOptions{.ndim = ndim, .parameter = parameter, .state = std::move(state)});
   }
 
-  /// Sends rank `root`'s values to every rank, exactly. Between steps only.
+  /// Sends rank `root`'s values to every rank, exactly. To be called between steps only.
   void broadcast(std::span<const View> values, int root = 0);
   void broadcast(View value, int root = 0) { broadcast(std::span<const View>(&value, 1), root); }
 
-  /// All ranks hold rank 0's `parameters` from here on: parameters, optimizer state, whatever steps then change alike
+  /// Copies rank 0's `parameters` to all ranks: parameters, optimizer state, and whatever else steps then change alike
   /// on every rank. On every rank, after every add(), before the first ready(); instead of broadcast(). Blocks. A
-  /// process that is no rank yet waits here: a spare ([elastic] spares) for a rank to end, one that joins (Processes)
-  /// for the end of a step. It then receives what the others hold: the memory of their `parameters`, which must stay
-  /// where it is, the step, loss scale and a wanted flush; also parameters and state that were added. Between
+  /// process that is no rank yet waits here: a spare ([elastic] spares) for a rank to end, a process that joins
+  /// (Processes) for the end of a step. It then receives what the ranks hold: their `parameters`, whose memory must
+  /// stay where it is, the step, loss scale and a wanted flush, also parameters and state that were added. Between
   /// synchronisations of local steps, ranks differ in these: it receives those of the lowest rank, and under outer
-  /// momentum parameters as they were last synchronised (docs/elastic.md). Returns false where it waited until the job
-  /// ended: it must make no steps. Its calls that come before do nothing where they would communicate or load, its
-  /// rank() is -1, and step() is 0.
-  /// Where others may come, ranks communicate afterwards in steps, pull() and sync_parameters() alone, and with late
-  /// results (sync = { async = true, ... }) in save(), checkpoint() and set_loss_scale(): broadcast(), reserve(),
-  /// restore(), load(), link() are Error(invalid_argument). Error(mismatch) on a process of which version, policy,
-  /// tensors, tables or parameters are not those of the ranks, which go on without it.
+  /// momentum parameters as they were last synchronised (docs/elastic.md). Returns false where the process waited until
+  /// the job ended: it must make no steps. Until a waiting process is a rank, its calls that would communicate or load
+  /// do nothing, its rank() is -1, and its step() is 0. Once other processes may join, ranks may only communicate in
+  /// steps, pull() and sync_parameters(), and with late results (sync = { async = true, ... }) in save(), checkpoint()
+  /// and set_loss_scale(): broadcast(), reserve(), restore(), load(), link() are Error(invalid_argument).
+  /// Error(mismatch) on a process whose version, policy, tensors, tables or parameters differ from those of the ranks,
+  /// which go on without it.
   [[nodiscard]] bool share(std::span<const View> parameters);
   [[nodiscard]] bool share(View parameter) { return share(std::span<const View>(&parameter, 1)); }
 
-  /// The gradient is complete. Its bucket starts once all its tensors are ready and all earlier buckets have started.
-  /// Buckets form in reverse order of add(). Any thread. Twice in one step is Error(invalid_argument).
+  /// Says that the gradient is complete. Its bucket starts once all its tensors are ready and all earlier buckets have
+  /// started. Buckets form in reverse order of add(). Any thread. Twice in one step is Error(invalid_argument).
   /// The ticket tells when this gradient holds the result; most callers wait for all in finish() instead.
   Ticket ready(TensorId id);
   /// The same with the gradient at another address in this step; count and dtype as added.
   Ticket ready(TensorId id, View gradient);
-  /// This rank has no gradient for it in this step: it counts as zeros, and receives the result.
+  /// Says that this rank has no gradient for the tensor in this step: it counts as zeros, and receives the result.
   Ticket ready_zero(TensorId id);
 
   /// Whether the gradient behind the ticket holds the reduced value. Never blocks. Throws the step's Error if there is
@@ -141,24 +142,25 @@ class Session {
   /// flush(), the step before local steps begin); and where the tensor's sync mode brings its result with finish().
   void wait(const Ticket& ticket);
 
-  /// Blocks until every gradient of this step holds the reduced value. Over device memory it only enqueues that, but
-  /// over Processes; nobody watches a caller who then waits for the stream (docs/gpu.md). Error(invalid_argument) names
-  /// tensors that were not ready on this rank (and aborts the others).
+  /// Blocks until every gradient of this step holds the reduced value. Over device memory it only enqueues the
+  /// reduction, except over Processes, where it waits for the device too; no timeout covers a caller who then waits for
+  /// the stream itself (docs/gpu.md). Error(invalid_argument) names tensors that were not ready on this rank (and
+  /// aborts the others).
   StepOutcome finish();
 
-  /// Returns once the last step counts for the job, whatever ends from here on: enough ranks have said that they hold
-  /// it that no world can come without it. Between steps, before what a step made leaves the job, as before a model is
-  /// written; checkpoint() calls it, and so does the end of a session that has made steps. Blocks for a message there
-  /// and back; does nothing but over Processes, since elsewhere a job ends as a whole. Error(expelled) where the others
-  /// went on without this rank, Error(timeout) where too few answer: the session is over then. The step may count
-  /// though this throws; where it returns, the step counts.
+  /// Returns once the last step counts for the job, whichever processes end from here on: enough ranks have said that
+  /// they hold it that every later world includes it. Call it between steps before results leave the job, such as
+  /// before a model is written; checkpoint() calls it, and so does the end of a session that has made steps. It blocks
+  /// for a message there and back. Without Processes it does nothing, since such a job ends as a whole. Error(expelled)
+  /// where the others went on without this rank, Error(timeout) where too few answer: the session is over then. When it
+  /// throws the step may count or not; when it returns, the step counts.
   void confirm();
 
   /// Synchronises parameters under local steps (sync = { every = N, ... }) now, exactly, so that all ranks hold the
   /// same: before the model is evaluated or saved at the end. On every rank, between steps, after the optimizer.
-  /// Blocks. Under outer momentum that is a step of the outer optimizer, and training goes on from it otherwise than
-  /// without it. Parameters that no local step has moved since the last synchronisation stay as they are, so a second
-  /// call does nothing.
+  /// Blocks. Under outer momentum this call is a step of the outer optimizer, so training goes on from it differently
+  /// than without the call. Parameters that no local step has moved since the last synchronisation stay as they are, so
+  /// a second call does nothing.
   void sync_parameters();
 
   // Embedding tables whose rows count with the steps of this session, and survive the end of ranks (docs/tables.md).
@@ -169,31 +171,32 @@ class Session {
   /// codecs other than exact, bf16 and int8. Options that differ are Error(mismatch) on every rank in the first pull()
   /// or step, which names rank and option.
   TableId add_table(const SessionTableOptions& options);
-  /// The old way. Error(invalid_argument) for what is for a Table alone: staleness, cache_bytes, read_own_writes;
-  /// `timeout` and `threading` say nothing here. (A template, so that braces mean SessionTableOptions.)
+  /// The old overload. Error(invalid_argument) for what is for a Table alone: staleness, cache_bytes, read_own_writes;
+  /// `timeout` and `threading` have no effect here. (It is a template so that braces mean SessionTableOptions.)
   template <std::same_as<TableOptions> Options>
   [[deprecated("use SessionTableOptions, in which nothing can be asked for that a session's table has not")]] TableId
   add_table(const Options& options) {
     return add_table_as_before(options);
   }
-  /// Copies row ids[i] to rows[i * width]: what all pushes of steps that counted have made of it. Any order,
-  /// duplicates, none. On every rank, between steps, for the same table; blocks. False, over Processes alone: the world
-  /// has changed, `rows` say nothing, and the step begins anew, its other pulls too. Error(invalid_argument), which
-  /// harms nobody, for an id outside the table, a span of another size or a step that is under way.
+  /// Copies row ids[i] to rows[i * width], with the pushes of all steps that counted. Any order, duplicates, none. On
+  /// every rank, between steps, for the same table; blocks. Returns false, over Processes only, when the world has
+  /// changed: `rows` are undefined, and the step begins anew with all its pulls. Error(invalid_argument), which harms
+  /// nobody, for an id outside the table, a span of another size or a step that is under way.
   [[nodiscard]] bool pull(TableId table, std::span<const std::uint64_t> ids, std::span<float> rows);
-  /// Keeps gradients[i * width] of row ids[i], those of duplicates added up, until finish() sends them to all that hold
-  /// the row. Where the step counts each row is changed once, by the sum over the ranks or their mean, as
-  /// SessionOptions::reduction and set_weight() say; a rank that pushes nothing to a row counts as zeros. Where the
+  /// Keeps gradients[i * width] of row ids[i], with those of duplicates added up, until finish() sends them to all
+  /// ranks that hold the row. When the step counts each row is changed once, by the sum over the ranks or their mean,
+  /// as SessionOptions::reduction and set_weight() say; a rank that pushes nothing to a row counts as zeros. Where the
   /// step is skipped or made again its pushes are forgotten. Gradients have no loss scale. Does not communicate.
   /// Error(invalid_argument) as in pull(), and for NaN or Inf, also once gradient_codec has rounded it; nothing of the
   /// call is kept then.
   void push(TableId table, std::span<const std::uint64_t> ids, std::span<const float> gradients);
-  /// Since the session was made. rows_held are those of which this rank has a copy; `traffic` holds bytes of pulls and
-  /// pushes. Of ages and caches there is nothing.
+  /// Counts since the session was made. rows_held counts the rows of which this rank has a copy; `traffic` holds bytes
+  /// of pulls and pushes. Members about ages and caches stay 0.
   [[nodiscard]] TableStatistics table_statistics(TableId table) const;
 
-  /// Called inside the call that changes the world, before it returns; at once where ranks ended before the session's
-  /// first world was made. Error(invalid_argument) where the session is not over Processes: its world never changes.
+  /// Sets a callback that runs inside the call that changes the world, before that call returns; it runs at once where
+  /// ranks ended before the session's first world was made. Error(invalid_argument) where the session is not over
+  /// Processes: its world never changes.
   void on_world_change(std::function<void(const WorldChange&)> callback);
 
   /// While true, ready() only counts micro-steps and finish() is not called: gradients accumulate locally.
@@ -211,58 +214,58 @@ class Session {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
-  /// This rank's weight (sample count) for the coming step; before its first ready(). Once set, every step is weighted;
-  /// every rank sets it or none does. Error feedback carries what a step dropped into later means at its worth only
-  /// while the sum of weights over the ranks is the same from step to step (docs/numerics.md).
+  /// Sets this rank's weight (sample count) for the coming step, before its first ready(). Once set, every step is
+  /// weighted; every rank sets it or none does. Error feedback carries residuals into later means at their right weight
+  /// only while the sum of weights over the ranks is the same from step to step (docs/numerics.md).
   void set_weight(double samples);
 
-  /// The factor by which this step's gradients (and all later ones) are too large, as a loss scaler sets it; the same
-  /// on every rank, finite and above 0, between steps. Results keep that factor. Residuals follow it, so that what is
-  /// carried over from steps with another scale is right. From the first call on steps with NaN or Inf are skipped,
-  /// unless options say otherwise. With late results and where others may come: after all changes of what is shared,
-  /// and before save() and checkpoint() (docs/elastic.md). Error(unsupported) under outer momentum, whose residuals are
-  /// of parameters: unscale gradients before the optimizer.
+  /// Sets the factor by which this step's gradients (and all later ones) are too large, as a loss scaler sets it; the
+  /// same on every rank, finite and above 0, between steps. Results keep that factor. Residuals are rescaled when it
+  /// changes. From the first call on steps with NaN or Inf are skipped, unless options say otherwise. With late
+  /// results, where processes may join, call it after all changes of shared memory and before save() and checkpoint()
+  /// (docs/elastic.md). Error(unsupported) under outer momentum, whose residuals are of parameters: unscale gradients
+  /// before the optimizer.
   void set_loss_scale(double scale);
 
-  /// The next step travels exactly and carries all residuals, none of which is left afterwards; on every rank, between
-  /// steps. A step with NaN or Inf is skipped, and the one after it flushes. After it a saved state says nothing that
+  /// Makes the next step exact: it carries all residuals, none of which is left afterwards. On every rank, between
+  /// steps. A step with NaN or Inf is skipped, and the one after it flushes. After a flush nothing in a saved state
   /// depends on the world size.
   void flush();
   /// Bytes of the residuals that error feedback holds on this rank.
   [[nodiscard]] std::uint64_t residual_bytes();
 
-  /// This rank's state between two steps: residuals, step, loss scale, what they belong to, and rows of tables of which
-  /// this rank has the first copy. To a file
-  /// `directory`/rank-R-of-N.gradwire (mode 0600), written under another name first; the directory is made, and the
-  /// file of the step saved before stays beside it, as rank-R-of-N.gradwire.previous, until the next save: load() falls
-  /// back on it where a save was cut off between two ranks. Error(invalid_argument) names what cannot be written. Where
-  /// gradients are reduced in the background it waits for that, so every rank saves after the same step.
+  /// Saves this rank's state between two steps: residuals, step, loss scale, what they belong to, and rows of tables of
+  /// which this rank has the first copy. It goes to the file `directory`/rank-R-of-N.gradwire (mode 0600), written
+  /// under another name first. The directory is created where it is missing. The file of the save before stays beside
+  /// it, as rank-R-of-N.gradwire.previous, until the next save: load() falls back on it where a save was cut off
+  /// between two ranks. Error(invalid_argument) names what cannot be written. Where gradients are reduced in the
+  /// background save() waits for them, so every rank saves after the same step.
   void save(const std::filesystem::path& directory);
   void save(std::ostream& stream);
-  /// After every add(), before the first ready(), on every rank. From a directory that a world of another size saved,
-  /// residuals are shared out anew: sums (of a mean: averages) over ranks stay, owner residuals go by coordinate. All
-  /// of its files must be there then; else this rank's is enough. A stream must be this rank's, of a world of this
-  /// size. With tables the files of all ranks must be there in any case, and a stream is Error(unsupported).
-  /// Error(corrupt) for a truncated or damaged file, Error(mismatch) for that of another model; the session is
-  /// then as before.
+  /// Loads a saved state, after every add(), before the first ready(), on every rank. From a directory that a world of
+  /// another size saved, residuals are distributed anew: their sums over ranks (for a mean: averages) stay, and owner
+  /// residuals go to the new owner of their coordinate. All files must be there then; otherwise this rank's is enough.
+  /// A stream must be this rank's, of a world of this size. With tables the files of all ranks must be there in any
+  /// case, and a stream is Error(unsupported). Error(corrupt) for a truncated or damaged file, Error(mismatch) for one
+  /// of another model; the session is then as before.
   void load(const std::filesystem::path& directory);
   void load(std::istream& stream);
 
-  /// A checkpoint of the job after this step: on every rank, between steps. `directory` is one that all ranks see. Each
+  /// Makes a checkpoint of the job after this step: on every rank, between steps. All ranks must see `directory`. Each
   /// rank writes its state there, rank 0 also `parameters`, which are in host memory and the same on every rank, bit
-  /// for bit (under local steps: after sync_parameters()). It copies both and returns; a thread of its own writes them,
-  /// one checkpoint at a time. What cannot be written is told in the log, and training goes on. The newest `keep`
-  /// complete ones stay, and meanwhile the one that is being written. Error(invalid_argument) where the directory holds
+  /// for bit (under local steps: after sync_parameters()). The call copies both and returns; a thread of the session
+  /// writes them, one checkpoint at a time. The log tells what cannot be written, and training goes on. The newest
+  /// `keep` complete checkpoints stay, beside the one being written. Error(invalid_argument) where the directory holds
   /// checkpoints of later steps that restore() has not seen, Error(unsupported) over device memory.
   void checkpoint(const std::filesystem::path& directory, std::span<const ConstView> parameters, int keep = 3);
-  /// Until what checkpoint() began is on the disk; throws what kept it from that.
+  /// Blocks until the checkpoint that checkpoint() began is on the disk; throws the error that prevented it.
   void wait_for_checkpoint();
-  /// Goes on from the newest checkpoint that is complete and that all ranks can read, also where another number of
-  /// ranks wrote it, as load() does: loads states, fills `parameters` on every rank, and returns the step; 0 where
-  /// there is none. After every add(), before the first ready(), on every rank; blocks. What was passed over is named
-  /// in the log and renamed to NAME.unusable. Error(mismatch) where the newest is of another model,
-  /// Error(invalid_argument) where a rank cannot read what is there: nothing has changed then. Error(unsupported)
-  /// over device memory. A directory belongs to one job.
+  /// Restores the newest checkpoint that is complete and that all ranks can read, also where another number of ranks
+  /// wrote it, as load() does: loads states, fills `parameters` on every rank, and returns the step; 0 where there is
+  /// none. After every add(), before the first ready(), on every rank; blocks. The log names each newer checkpoint that
+  /// was passed over; it is renamed to NAME.unusable. Error(mismatch) where the newest is of another model,
+  /// Error(invalid_argument) where a rank cannot read what is there: nothing has changed then. Error(unsupported) over
+  /// device memory. A directory belongs to one job.
   std::uint64_t restore(const std::filesystem::path& directory, std::span<const View> parameters);
 
   /// Agrees on the plan with all ranks, as the first step would, and, over device memory, takes the memory that steps
@@ -270,15 +273,16 @@ class Session {
   /// graph only after it; such a graph must be destroyed before the session is, or is aborted (docs/gpu.md).
   void reserve();
 
-  /// The links between ranks. Where the policy chooses codecs: as measured last, from the first step on. Else measured
-  /// now, in well under a second: on every rank then, between steps. Blocks. Error(unsupported) over device memory.
+  /// The links between ranks. Where the policy chooses codecs it returns the last measurement, from the first step on.
+  /// Otherwise it measures now, in well under a second; call it on every rank then, between steps. Blocks.
+  /// Error(unsupported) over device memory.
   [[nodiscard]] LinkEstimate link();
-  /// Where the policy has [batch]: how many micro-steps to accumulate to each reduction, under no_sync() but for the
-  /// last one, and how the learning rate follows. It keeps exposed communication at its target, and changes only inside
-  /// finish(), alike on every rank. Gradients are best the mean over a rank's micro-steps. Over NCCL nothing is
-  /// measured, and the advice stays what it is at the start. Error(invalid_argument) without [batch].
+  /// Where the policy has [batch]: how many micro-steps to accumulate before each reduction, all but the last under
+  /// no_sync(), and how the learning rate follows. The advice keeps exposed communication at its target, and changes
+  /// only inside finish(), alike on every rank. Gradients should be the mean over a rank's micro-steps. Over NCCL
+  /// nothing is measured, and the advice stays what it is at the start. Error(invalid_argument) without [batch].
   [[nodiscard]] BatchAdvice batch_advice() const;
-  /// What every tensor resolved to and why; a table for people.
+  /// A table for people: what every tensor resolved to, and why.
   [[nodiscard]] std::string explain();
   /// 16 hex digits over policy, tensors, buckets, wire version; equal on all ranks or the first step fails.
   [[nodiscard]] std::string fingerprint();

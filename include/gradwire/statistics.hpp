@@ -1,4 +1,4 @@
-// What a collective did: counted bytes, time by phase, ratio. Plain data; `add` merges.
+// Statistics of collectives: counted bytes, time by phase, ratio. Plain data; `add` merges.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,11 @@ namespace gradwire {
 struct Statistics {
   std::uint64_t calls = 0;
   std::uint64_t elements = 0;
-  std::uint64_t bytes_in = 0;     // bytes of the tensors handed in, in their own dtype
-  std::uint64_t bytes_sent = 0;   // counted at the transport, headers and both hops included
-  std::uint64_t bytes_intra = 0;  // of these, to ranks of the same node
-  std::uint64_t bytes_inter = 0;  // and to others
-  std::uint64_t bytes_uncompressed =
-      0;  // what a perfect uncompressed algorithm sends for it, in the tensors' own dtype
+  std::uint64_t bytes_in = 0;            // bytes of the caller's tensors, in their own dtype
+  std::uint64_t bytes_sent = 0;          // counted at the transport, headers and both hops included
+  std::uint64_t bytes_intra = 0;         // the share of bytes_sent to ranks of the same node
+  std::uint64_t bytes_inter = 0;         // the share of bytes_sent to other nodes
+  std::uint64_t bytes_uncompressed = 0;  // bytes that a perfect uncompressed algorithm sends, in the tensors' own dtype
   std::uint64_t frames_sent = 0;
   std::uint64_t nonfinite_frames = 0;  // received or made with NaN or Inf inside
   double encode_seconds = 0;           // encoding, and the owner's reduce + encode
@@ -34,17 +33,17 @@ struct Statistics {
   [[nodiscard]] double relative_error() const;
 };
 
-/// What a session over device memory holds there and in pinned host memory. Bytes.
+/// Bytes that a session over device memory holds there and in pinned host memory.
 struct DeviceMemory {
-  std::uint64_t bytes_in_use = 0;  // by residuals and by what is under way
-  std::uint64_t peak_bytes = 0;    // the most that ever was in use
+  std::uint64_t bytes_in_use = 0;  // used by residuals and by buckets under way
+  std::uint64_t peak_bytes = 0;    // the maximum of bytes_in_use
   std::uint64_t held_bytes = 0;    // taken from the device, in use or not
   std::uint64_t pinned_bytes = 0;  // host memory for staging
 };
 
-/// A choice of codec = "auto": buckets that changed alike.
+/// A change of codec that codec = "auto" made, for all buckets that changed alike.
 struct CodecSwitch {
-  std::uint64_t step = 0;  // the first with the new codec
+  std::uint64_t step = 0;  // the first step with the new codec
   std::string from;        // empty at the start; "dense": not compressed
   std::string to;
   std::uint64_t buckets = 0;
@@ -52,7 +51,8 @@ struct CodecSwitch {
   std::string cause = {};  // "start", "faster", "quality" (for nothing), "guard" (encoding dropped too much)
 };
 
-/// The links of a job as measured: bandwidth in one direction, of a node between nodes, of a rank inside one.
+/// The measured links of a job. Bandwidths are in one direction: of a whole node between nodes, of one rank inside a
+/// node.
 struct LinkEstimate {
   struct Tier {
     double latency_seconds = 0;
@@ -60,26 +60,26 @@ struct LinkEstimate {
   };
   int ranks_per_node = 1;
   Tier inter;
-  Tier intra;                      // where ranks_per_node is above 1
-  double measured_in_seconds = 0;  // what the measurement at the start took
+  Tier intra;                      // measured where ranks_per_node is above 1
+  double measured_in_seconds = 0;  // duration of the measurement at the start
 };
 
-/// What Session::batch_advice() says; the same on every rank.
+/// The result of Session::batch_advice(); the same on every rank.
 struct BatchAdvice {
-  std::uint32_t accumulation = 1;     // micro-steps (backward passes) of a rank to each reduction
-  double learning_rate_factor = 1;    // against a step of one micro-step
-  double exposed_share = 0;           // of a step, as measured last: communication that no computation hid
+  std::uint32_t accumulation = 1;     // micro-steps (backward passes) of a rank before each reduction
+  double learning_rate_factor = 1;    // relative to a step of one micro-step
+  double exposed_share = 0;           // share of a step in which no computation hid communication, as measured last
   std::optional<double> noise_scale;  // of the gradient, in micro-steps of one rank, as measured last; infinite where
                                       // noise hides the gradient; none: not (yet) measured
-  std::uint64_t step = 0;             // the first with this accumulation
+  std::uint64_t step = 0;             // the first step with this accumulation
   std::string reason;
 };
 
 /// How many steps after its gradients a result of sync = { async = true, ... } was delivered.
 struct Lateness {
-  std::uint64_t results = 0;  // one a bucket and step
-  std::uint64_t oldest = 0;   // never above the staleness
-  std::uint64_t steps = 0;    // summed over the results
+  std::uint64_t results = 0;  // one for each bucket and step
+  std::uint64_t oldest = 0;   // the greatest lateness; never above the staleness
+  std::uint64_t steps = 0;    // sum of the lateness of all results
   [[nodiscard]] double mean() const {
     return results == 0 ? 0 : static_cast<double>(steps) / static_cast<double>(results);
   }
@@ -88,9 +88,9 @@ struct Lateness {
 /// A session's statistics: one row a group (policy rule), and the totals over all and over compressed groups only.
 struct SessionStatistics {
   struct Group {
-    std::string name;         // "rule 2 (embed.*)", "default", "small"
-    std::string codec;        // canonical spec; of codec = "auto" also what is in use: "auto: int8 3, dense 1"
-    std::string algorithm;    // of its buckets: "hierarchical", "hierarchical 3, one_shot 1"
+    std::string name;   // "rule 2 (embed.*)", "default", "small"
+    std::string codec;  // canonical spec; for codec = "auto" also the buckets of each choice: "auto: int8 3, dense 1"
+    std::string algorithm;    // "hierarchical", or with numbers of buckets "hierarchical 3, one_shot 1"
     bool compressed = false;  // the codec is not `exact`
     std::uint64_t tensors = 0;
     Statistics totals;
@@ -103,11 +103,11 @@ struct SessionStatistics {
   int world_size = 1;
   std::uint64_t steps = 0;
   double exposed_seconds = 0;  // time spent inside finish(), summed over the steps
-  double commit_seconds = 0;   // of it: over Processes, until all held what a step delivers
+  double commit_seconds = 0;   // the share of it in which, over Processes, ranks agreed that all hold a step's results
   std::vector<Group> groups;
-  std::uint64_t comparisons = 0;                   // of their steps by ranks: for auto, [batch], slow ranks
-  double comparison_seconds = 0;                   // this rank's time in them, with what they measured and decided
-  std::vector<CodecSwitch> switches;               // of codec = "auto", from the first choice on
+  std::uint64_t comparisons = 0;      // how often ranks compared their steps: for auto, [batch], slow ranks
+  double comparison_seconds = 0;      // this rank's time for comparing, with measuring and deciding
+  std::vector<CodecSwitch> switches;  // of codec = "auto", from the first choice on
   std::optional<DeviceMemory> device_memory = {};  // over device memory only
 
   [[nodiscard]] Statistics all() const;

@@ -29,7 +29,7 @@ namespace table {
 
 class Shard;
 
-/// What TableOptions::copies was as long as one struct served tables of both kinds. Setting it warns.
+/// The type of TableOptions::copies, which stays from when one struct served tables of both kinds. Setting it warns.
 class DeprecatedCopies {
  public:
   constexpr DeprecatedCopies() noexcept = default;
@@ -46,7 +46,7 @@ class DeprecatedCopies {
 
 }  // namespace table
 
-/// What an owner does with a gradient g of a row v.
+/// How an owner applies a gradient g to a row v.
 enum class RowOptimizer : std::uint8_t {
   sgd,      // v -= rate g
   adagrad,  // a += g^2, v -= rate g / (sqrt(a) + epsilon), by element (Duchi et al., JMLR 2011)
@@ -72,7 +72,7 @@ struct SessionTableOptions {
 
 /// Options for gradwire::Table. Every rank must pass the same ones, except for cache_bytes, timeout and threading.
 struct TableOptions {
-  /// A rank never waits for others' clocks, and never uses a cached row without asking its owner.
+  /// With this staleness a rank never waits for others' clocks, and never uses a cached row without asking its owner.
   static constexpr std::uint64_t kUnbounded = ~std::uint64_t{0};
 
   std::string name = "table";  // in messages and file names: letters, digits, '.', '_', '-'
@@ -81,48 +81,48 @@ struct TableOptions {
 
   RowOptimizer optimizer = RowOptimizer::sgd;
   float learning_rate = 0.01F;
-  float epsilon = 1e-10F;   // of adagrad
+  float epsilon = 1e-10F;   // for adagrad
   float initial_scale = 0;  // rows begin as uniform in [-initial_scale, initial_scale), a function of seed and id
   std::uint64_t seed = 0;
 
   CodecSpec codec = CodecSpec::exact();           // of row values on the wire: exact, bf16, int8 (one scale a row)
-  CodecSpec gradient_codec = CodecSpec::exact();  // likewise of gradients; what it drops is lost
+  CodecSpec gradient_codec = CodecSpec::exact();  // the same for gradients, without error feedback
   std::uint64_t staleness = 0;                    // in clocks, or kUnbounded
   /// A rank sees its own pushes in its next pull. False: a cached row serves until it is older than `staleness`, though
   /// this rank pushed to it since: rows that every step uses then travel once in staleness + 1 steps.
   bool read_own_writes = true;
-  std::uint64_t cache_bytes = 0;        // of other ranks' rows kept here, the least recently used leave first; 0: none
+  std::uint64_t cache_bytes = 0;  // memory for rows of other ranks; the least recently used leave first; 0: no cache
   table::DeprecatedCopies copies = {};  // goes away: SessionTableOptions::copies
 
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for any single wait; above 0, ten years at most
   Threading threading = Threading::background;
 };
 
-/// `base` with what the first matching rule of the policy says of an embedding table: staleness, gradient_codec (its
+/// Returns `base` with the options of the first matching rule of the policy: staleness, gradient_codec (the rule's
 /// codec) and codec (its second_hop, or its codec too). All else is base's. Rules see the name, rows x width elements
 /// of f32 and ndim 2. Error(invalid_argument) that names the tensor where no rule asks for rows of it;
-/// Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16 or int8, codec
-/// "auto", warmup, error feedback, decay.
+/// Error(unsupported) where the rule wants what tables cannot do: another codec than exact, bf16 or int8, codec "auto",
+/// warmup, error feedback, decay.
 [[nodiscard]] TableOptions table_options(const Policy& policy, std::string_view tensor_name, TableOptions base = {});
 
 /// The same for a table of a session; the rule must have staleness 0, else Error(invalid_argument).
 [[nodiscard]] SessionTableOptions session_table_options(const Policy& policy, std::string_view tensor_name,
                                                         SessionTableOptions base = {});
 
-/// Since the table was made, on this rank. Rows are counted after duplicates were merged.
+/// Counts of this rank since the table was made. Rows are counted after duplicates were merged.
 struct TableStatistics {
   std::uint64_t rows_pulled = 0;
   std::uint64_t rows_own = 0;        // of these: this rank's own, never sent
-  std::uint64_t rows_cached = 0;     // fresh enough: nothing was sent
-  std::uint64_t rows_unchanged = 0;  // their ids were sent, and no values came back
+  std::uint64_t rows_cached = 0;     // of these: recent enough in the cache, so nothing was sent
+  std::uint64_t rows_unchanged = 0;  // of these: only the ids were sent, since the values had not changed
   std::uint64_t rows_received = 0;
   std::uint64_t rows_pushed = 0;
-  std::uint64_t maximum_age = 0;  // the oldest row that a pull returned, in clocks: it may miss updates of that many
+  std::uint64_t maximum_age = 0;  // age in clocks of the oldest row that a pull returned: it may miss so many updates
   double mean_age = 0;
   double wait_seconds = 0;      // inside pull()
-  std::uint64_t rows_held = 0;  // of this rank's shard: those that ever changed
-  /// Of rows_held, those with NaN or Inf in values or optimizer state now: finite gradients added up to more than a
-  /// float holds. Pushes do not mend them; assign() mends values, load() all.
+  std::uint64_t rows_held = 0;  // rows of this rank's shard that ever changed
+  /// The rows of rows_held that now have NaN or Inf in values or optimizer state: finite gradients added up to more
+  /// than a float holds. Pushes do not repair them; assign() repairs values, load() repairs all.
   std::uint64_t rows_nonfinite = 0;
   std::uint64_t cache_bytes = 0;  // in use
   TransportCounters traffic;
@@ -135,7 +135,7 @@ class TableSnapshot {
   [[nodiscard]] std::uint64_t rows() const noexcept;
   /// The row's values; empty where this rank's part has no such row.
   [[nodiscard]] std::span<const float> find(std::uint64_t id) const;
-  /// By ascending id.
+  /// Visits the rows by ascending id.
   void for_each(const std::function<void(std::uint64_t id, std::span<const float> values)>& visit) const;
 
  private:
@@ -145,10 +145,10 @@ class TableSnapshot {
 };
 
 /// One rank's end of the table. Calls may come from any thread (Threading::main_thread: only from the one that made
-/// it). Where no thread of the table serves others (Threading, TransportCapabilities::any_thread), they are served
-/// inside calls, so call progress() while computing for long.
-/// Errors: what this rank's arguments did wrong (invalid_argument) harms nobody and changes nothing. Anything else
-/// gives up on every rank: later calls throw it, elsewhere they throw Error(aborted) that names its origin.
+/// it). Where no thread of the table serves other ranks (Threading, TransportCapabilities::any_thread), calls serve
+/// them, so call progress() during long computations.
+/// Errors: wrong arguments of this rank (invalid_argument) harm nobody and change nothing. Any other error ends the
+/// table on every rank: later calls throw it, and on other ranks they throw Error(aborted) that names its origin.
 class Table {
  public:
   /// Collective. `transport` belongs to the table alone from here on. Error(mismatch) where options differ between
@@ -158,7 +158,7 @@ class Table {
   Table(std::shared_ptr<Transport> transport, TableOptions options);
   Table(Table&&) noexcept;
   Table& operator=(Table&&) noexcept;
-  /// Serves others until every rank is here (within the timeout); while an exception is thrown it aborts instead.
+  /// Serves other ranks until every rank has come here (within the timeout). While an exception is thrown it aborts.
   ~Table();
 
   [[nodiscard]] int rank() const noexcept;
@@ -167,37 +167,40 @@ class Table {
   /// The rank that holds the row.
   [[nodiscard]] int owner(std::uint64_t id) const;
 
-  /// Copies row ids[i] to rows[i * width]. Any order, duplicates, none. Blocks until the rows are recent enough.
-  /// Error(invalid_argument) for an id outside the table or a span of another size; Error(timeout) names the ranks that
-  /// it waited for.
+  /// Copies row ids[i] to rows[i * width]. Ids may be in any order, repeated or none. Blocks until rows are recent
+  /// enough. Error(invalid_argument) for an id outside the table or a span of another size; Error(timeout) names the
+  /// ranks that it waited for.
   void pull(std::span<const std::uint64_t> ids, std::span<float> rows);
-  /// Sends gradients[i * width] for row ids[i] to its owner, those of duplicates added up, and does not wait for it.
-  /// Error(invalid_argument) for NaN or Inf, and in rows of other ranks for what gradient_codec rounds to that (bf16:
-  /// above 3.39e38); it names the id, and nothing was sent then. Sums at the owner may still overflow: rows_nonfinite.
+  /// Sends gradients[i * width] for row ids[i] to its owner, with those of duplicates added up, and does not wait for
+  /// it. Error(invalid_argument) for NaN or Inf, and in rows of other ranks for what gradient_codec rounds to that
+  /// (bf16: above 3.39e38); it names the id, and nothing was sent then. Sums at the owner may still overflow, which
+  /// rows_nonfinite shows.
   void push(std::span<const std::uint64_t> ids, std::span<const float> gradients);
-  /// Replaces rows; of duplicates the last one counts. Otherwise as push. Optimizer state stays.
+  /// Replaces rows; of duplicates the last one counts. Optimizer state stays. The rest is as for push().
   void assign(std::span<const std::uint64_t> ids, std::span<const float> values);
-  /// Asks for rows that a later pull() will want; its answers go to the cache. Error(invalid_argument) without one.
+  /// Requests rows that a later pull() will want; they go to the cache. Error(invalid_argument) without one.
   void prefetch(std::span<const std::uint64_t> ids);
 
-  /// This rank's step is over: pushes from here on belong to the next clock.
+  /// Ends this rank's step: later pushes belong to the next clock.
   void tick();
   [[nodiscard]] std::uint64_t clock() const;
-  /// Serves others; see above.
+  /// Serves other ranks; see above.
   void progress();
 
-  /// Collective: afterwards every push that any rank made before it shows in every pull.
+  /// Collective: every later pull includes all pushes that any rank made before this call.
   void synchronize();
-  /// Collective, at any place in each rank's program: holds what each rank pushed before its call, and nothing later,
-  /// whatever goes on meanwhile. Pages of rows are copied when they are written to (copy on write).
+  /// Takes a snapshot with the pushes that each rank made before its call, and no later ones. Collective; each rank may
+  /// call it at any place in its program, and pushes may go on. Pages of rows are copied when they are written to (copy
+  /// on write).
   [[nodiscard]] TableSnapshot snapshot();
   /// Collective: writes a snapshot, `directory`/NAME-rank-R-of-N.gwtable on each rank (docs/tables.md), mode 0600.
-  /// Returns when all files are there; if any rank cannot write its own, all throw, what was saved before is as it was,
-  /// and the table goes on. The file before stays beside it, as NAME-rank-R-of-N.gwtable.previous, until the next save.
+  /// Returns when all files are written. If any rank cannot write its own, all ranks throw, the earlier files are as
+  /// they were, and the table goes on. The previous file stays as NAME-rank-R-of-N.gwtable.previous until the next
+  /// save.
   void save(const std::filesystem::path& directory);
-  /// Collective: replaces all rows by saved ones, of a world of any size; clocks go on. Error(corrupt) for a damaged
-  /// file, Error(mismatch) for another table's, or files of different saves; then the table is as before on every
-  /// rank, and all ranks throw.
+  /// Collective: replaces all rows by those that a world of any size saved; clocks go on. Error(corrupt) for a damaged
+  /// file, Error(mismatch) for files of another table or of different saves; all ranks throw then, and the table is as
+  /// before on every rank.
   void load(const std::filesystem::path& directory);
 
   [[nodiscard]] TableStatistics statistics() const;

@@ -1,12 +1,12 @@
 /* gradwire for C: embedding tables whose rows are shared out over the ranks of a job. Only rows that are asked for
  * travel. docs/tables.md says what a read may miss, what travels and what files hold; gradwire/mpi.h makes tables from
- * an MPI_Comm. A session has tables, too, whose rows count with its steps: below.
+ * an MPI_Comm. The tables of a session, whose rows count with its steps, are below.
  *
  * Rows are `width` floats in host memory. Ids are 0 .. rows - 1, in any order, also several times or none; ids and rows
  * may be NULL where their count is 0. Calls may come from any thread, below MPI_THREAD_SERIALIZED only from the one
  * that made the table. GRADWIRE_INVALID_ARGUMENT harms nobody and changes nothing. Any other error, where its function
- * does not say otherwise, ends the table on every rank: later calls return it, elsewhere they return GRADWIRE_ABORTED
- * and name its origin. */
+ * does not say otherwise, ends the table on every rank: later calls return it, and on other ranks they return
+ * GRADWIRE_ABORTED and name its origin. */
 #ifndef GRADWIRE_TABLES_H
 #define GRADWIRE_TABLES_H
 
@@ -17,20 +17,20 @@
 extern "C" {
 #endif
 
-/* What an owner does with a gradient g of a row v. */
+/* How an owner applies a gradient g to a row v. */
 typedef enum gradwire_row_optimizer {
   GRADWIRE_ROW_OPTIMIZER_DEFAULT = 0, /* sgd */
   GRADWIRE_ROW_SGD = 1,               /* v -= rate g */
   GRADWIRE_ROW_ADAGRAD = 2            /* a += g^2, v -= rate g / (sqrt(a) + epsilon), by element */
 } gradwire_row_optimizer;
 
-/* As staleness: a rank never waits for others' clocks, and never uses a cached row without asking its owner. */
+/* With this staleness a rank never waits for others' clocks, and never uses a cached row without asking its owner. */
 #define GRADWIRE_UNBOUNDED UINT64_MAX
 
 typedef struct gradwire_table gradwire_table;
 typedef struct gradwire_table_snapshot gradwire_table_snapshot;
 
-/* The same on every rank, but for cache_bytes and timeout_ms. `rows` and `width` must be set. */
+/* Options of a table, the same on every rank except for cache_bytes and timeout_ms. `rows` and `width` must be set. */
 typedef struct gradwire_table_options {
   size_t struct_size;
   const char* name; /* in messages and file names: letters, digits, '.', '_', '-'; NULL: "table" */
@@ -52,7 +52,7 @@ typedef struct gradwire_table_options {
   uint32_t reserved;          /* 0 */
 } gradwire_table_options;
 
-/* Since the table was made, on this rank. Rows are counted after duplicates were merged. */
+/* Counts of this rank since the table was made. Rows are counted after duplicates were merged. */
 typedef struct gradwire_row_statistics {
   size_t struct_size;
   uint64_t rows_pulled;
@@ -75,53 +75,53 @@ typedef struct gradwire_row_statistics {
 
 GRADWIRE_API int gradwire_table_rank(const gradwire_table* table);       /* -1 for NULL */
 GRADWIRE_API int gradwire_table_world_size(const gradwire_table* table); /* -1 for NULL */
-/* `rank` receives the one that holds the row. */
+/* `rank` receives the rank that holds the row. */
 GRADWIRE_API gradwire_status gradwire_table_owner(const gradwire_table* table, uint64_t id, int* rank);
 
 /* Copies row ids[i] to rows[i * width]; `rows` has room for count * width floats. Blocks until the rows are recent
  * enough. GRADWIRE_TIMEOUT names the ranks that it waited for. */
 GRADWIRE_API gradwire_status gradwire_table_pull(gradwire_table* table, const uint64_t* ids, uint64_t count,
                                                  float* rows);
-/* Sends gradients[i * width] for row ids[i] to its owner, those of duplicates added up, and does not wait for it; the
- * memory is free on return. GRADWIRE_INVALID_ARGUMENT names an id with NaN or Inf; nothing was sent then. */
+/* Sends gradients[i * width] for row ids[i] to its owner, with those of duplicates added up, and does not wait for it;
+ * the memory may be reused on return. GRADWIRE_INVALID_ARGUMENT names an id with NaN or Inf; nothing was sent then. */
 GRADWIRE_API gradwire_status gradwire_table_push(gradwire_table* table, const uint64_t* ids, uint64_t count,
                                                  const float* gradients);
-/* Replaces rows; of duplicates the last one counts. Otherwise as push. Optimizer state stays. */
+/* Replaces rows; of duplicates the last one counts. Optimizer state stays. The rest is as for push. */
 GRADWIRE_API gradwire_status gradwire_table_assign(gradwire_table* table, const uint64_t* ids, uint64_t count,
                                                    const float* values);
-/* Asks for rows that a later pull will want; does not wait. GRADWIRE_INVALID_ARGUMENT without cache_bytes. */
+/* Requests rows that a later pull will want; does not wait. GRADWIRE_INVALID_ARGUMENT without cache_bytes. */
 GRADWIRE_API gradwire_status gradwire_table_prefetch(gradwire_table* table, const uint64_t* ids, uint64_t count);
 
-/* This rank's step is over: pushes from here on belong to the next clock. */
+/* Ends this rank's step: later pushes belong to the next clock. */
 GRADWIRE_API gradwire_status gradwire_table_tick(gradwire_table* table);
 /* `clock` receives the number of this rank's ticks. */
 GRADWIRE_API gradwire_status gradwire_table_clock(const gradwire_table* table, uint64_t* clock);
-/* Serves other ranks: now and then in long computations, where MPI grants less than MPI_THREAD_MULTIPLE. */
+/* Serves other ranks. Call it now and then in long computations, where MPI grants less than MPI_THREAD_MULTIPLE. */
 GRADWIRE_API gradwire_status gradwire_table_progress(gradwire_table* table);
-/* On every rank: afterwards each push that any rank made before it shows in every pull. */
+/* On every rank: every later pull includes all pushes that any rank made before this call. */
 GRADWIRE_API gradwire_status gradwire_table_synchronize(gradwire_table* table);
 
-/* On every rank: writes a snapshot, one file a rank below `directory`, and returns when all are there. If a rank cannot
- * write its own, all fail, what was saved before is as it was, and the table goes on. */
+/* On every rank: writes a snapshot, one file a rank below `directory`, and returns when all are written. If a rank
+ * cannot write its own, all fail, the earlier files are as they were, and the table goes on. */
 GRADWIRE_API gradwire_status gradwire_table_save(gradwire_table* table, const char* directory);
-/* On every rank: replaces all rows by saved ones, of a world of any size; clocks go on. After GRADWIRE_CORRUPT or
+/* On every rank: replaces all rows by those that a world of any size saved; clocks go on. After GRADWIRE_CORRUPT or
  * GRADWIRE_MISMATCH (another table's files) the table is as before on every rank, and goes on. */
 GRADWIRE_API gradwire_status gradwire_table_load(gradwire_table* table, const char* directory);
 
-/* What this rank did with the table since it was made. */
+/* Counts of this rank since the table was made. */
 GRADWIRE_API gradwire_status gradwire_table_statistics(const gradwire_table* table,
                                                        gradwire_row_statistics* statistics);
 /* Gives up on every rank for the reason `why`. */
 GRADWIRE_API gradwire_status gradwire_table_abort(gradwire_table* table, const char* why);
-/* On every rank: serves the others until all have come here, within the timeout. A rank that leaves early after an
- * error of its own calls gradwire_table_abort() first. Before MPI_Finalize. */
+/* On every rank: serves the others until all have come here, within the timeout, and frees the table. A rank that
+ * leaves early after an error of its own calls gradwire_table_abort() first. Must come before MPI_Finalize. */
 GRADWIRE_API void gradwire_table_destroy(gradwire_table* table);
 
-/* This rank's part of a consistent view of the table, without rows that nobody ever changed. Made on every rank, at any
- * place in each one's program: it holds what each rank pushed before its call, and nothing later. It may outlive its
- * table and is read by any thread. */
+/* This rank's part of a consistent view of the table, without rows that nobody ever changed. Every rank makes one, at
+ * any place in its program: it holds the pushes that each rank made before its call, and no later ones. It may outlive
+ * its table, and any thread may read it. */
 GRADWIRE_API gradwire_status gradwire_table_snapshot_create(gradwire_table* table, gradwire_table_snapshot** snapshot);
-/* `rows` receives how many rows this part has. */
+/* `rows` receives the number of rows of this part. */
 GRADWIRE_API gradwire_status gradwire_table_snapshot_rows(const gradwire_table_snapshot* snapshot, uint64_t* rows);
 /* `values` receives the address of the row's `width` floats, which the snapshot owns; NULL where this part has no such
  * row. */
@@ -139,8 +139,8 @@ GRADWIRE_API void gradwire_table_snapshot_destroy(gradwire_table_snapshot* snaps
  * GRADWIRE_UNSUPPORTED harm nobody, any other error ends the session on every rank. The session's timeout counts, and
  * timeout_ms is ignored. */
 
-/* Adds a table; same options and order on every rank, before the first step. `policy` as in
- * gradwire_table_create_mpi(). `table` receives its number; NULL: not wanted, numbers count from 0.
+/* Adds a table; same options and order on every rank, before the first step. `policy` is as in
+ * gradwire_table_create_mpi(). `table` receives its number and may be NULL; numbers count from 0.
  * GRADWIRE_INVALID_ARGUMENT for options of a gradwire_table alone: staleness, cache_bytes, read_own_writes.
  * GRADWIRE_UNSUPPORTED for codecs other than exact, bf16 and int8. */
 GRADWIRE_API gradwire_status gradwire_session_add_table(gradwire_session* session, const gradwire_policy* policy,
@@ -149,12 +149,12 @@ GRADWIRE_API gradwire_status gradwire_session_add_table(gradwire_session* sessio
  * the first ready, for the same table. Blocks. */
 GRADWIRE_API gradwire_status gradwire_session_pull(gradwire_session* session, uint32_t table, const uint64_t* ids,
                                                    uint64_t count, float* rows);
-/* Adds gradients[i * width] to what the step under way pushes to row ids[i]: once a row, as the ranks' sum or mean, it
- * is applied in finish. On any rank, any number of times; the memory is free on return. GRADWIRE_INVALID_ARGUMENT names
- * an id with NaN or Inf; nothing of that call was kept then. */
+/* Adds gradients[i * width] to the step's pushes to row ids[i]. finish applies them once a row, as the ranks' sum or
+ * mean. On any rank, any number of times; the memory may be reused on return. GRADWIRE_INVALID_ARGUMENT names an id
+ * with NaN or Inf; nothing of that call was kept then. */
 GRADWIRE_API gradwire_status gradwire_session_push(gradwire_session* session, uint32_t table, const uint64_t* ids,
                                                    uint64_t count, const float* gradients);
-/* As gradwire_table_statistics(), since the session was made. */
+/* The same as gradwire_table_statistics(), counted since the session was made. */
 GRADWIRE_API gradwire_status gradwire_session_table_statistics(const gradwire_session* session, uint32_t table,
                                                                gradwire_row_statistics* statistics);
 

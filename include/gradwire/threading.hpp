@@ -14,8 +14,8 @@ enum class Threading : std::uint8_t {
                 // (FUNNELED, SINGLE)
 };
 
-/// The one of two that restricts callers more: what holds where both must, such as what a caller asks for and what MPI
-/// grants.
+/// Returns the value that restricts callers more: the one that fits where both must hold, such as what a caller asks
+/// for and what MPI grants.
 [[nodiscard]] constexpr Threading more_restricted(Threading a, Threading b) noexcept { return a < b ? b : a; }
 
 }  // namespace gradwire

@@ -39,7 +39,7 @@
 
 namespace gradwire::torch {
 
-/// The memory of a dense CPU tensor. `name` serves messages. Error(unsupported) for another device, layout or type.
+/// The memory of a dense CPU tensor. Messages use `name`. Error(unsupported) for another device, layout or type.
 [[nodiscard]] inline View view(const at::Tensor& tensor, const std::string& name) {
   if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense()) {
     throw Error(ErrorCode::unsupported,
@@ -61,19 +61,19 @@ namespace gradwire::torch {
 
 /// Hands the gradients of one model to one session. Create the model first, then the session, then the adapter, and
 /// give the optimizer the model's own parameters. Not thread-safe beside the hooks, which run inside backward().
-/// The model must outlive the adapter, and its parameters stay what they were when that was made: where one was added,
-/// unfrozen or replaced since, finish() is Error(invalid_argument) that names it; make session and adapter after that.
+/// The model must outlive the adapter, and its parameters must stay the same objects: where one was added, unfrozen or
+/// replaced since, finish() is Error(invalid_argument) that names it; make session and adapter after such a change.
 class Adapter {
  public:
   /// Adds every parameter that requires a gradient, in order of registration (keep that the order of the forward pass),
-  /// with its values, so that policies may ask for local steps; optimizer state stays each rank's own then,
-  /// gives each a zero-filled .grad() where it has none, sends rank `root`'s parameters and floating-point buffers to
-  /// all ranks, and installs the hooks. Collective. A parameter that is registered under several names (tied weights)
-  /// is added once, under the first of them. A strided buffer that is not dense is sent as a copy; other buffers that
-  /// gradwire cannot read stay each rank's own: skipped_buffers().
+  /// with its values, so that policies may ask for local steps (optimizer state stays each rank's own then). Gives each
+  /// a zero-filled .grad() where it has none, sends rank `root`'s parameters and floating-point buffers to all ranks,
+  /// and installs the hooks. Collective. A parameter that is registered under several names (tied weights) is added
+  /// once, under the first of them. A strided buffer that is not dense is sent as a copy; other buffers that gradwire
+  /// cannot read are not sent (skipped_buffers()).
   Adapter(Session& session, const ::torch::nn::Module& model, int root = 0) : Adapter(session, model, {}, root) {}
-  /// The scale of a parameter by its name (TensorOptions::scale), as AdamW::scale(name) has it; empty: none. Such a
-  /// parameter is added without its values: policies may not ask for local steps of it.
+  /// Returns the scale of the parameter of that name (TensorOptions::scale), such as AdamW::scale(name); empty: no
+  /// scale. A parameter with a scale is added without its values, so policies may not ask for local steps of it.
   using Scales = std::function<std::span<const float>(const std::string& name)>;
   Adapter(Session& session, const ::torch::nn::Module& model, const Scales& scales, int root = 0)
       : session_(session), model_(model) {
@@ -123,19 +123,20 @@ class Adapter {
   Adapter(const Adapter&) = delete;
   Adapter& operator=(const Adapter&) = delete;
 
-  /// Called with the name of each parameter and its gradient, this rank's own, before it is handed over: it may change
-  /// it in place, as AdamW::to_send(name, gradient) does. Gradients are f32 then. Between two steps.
+  /// A function that is called with the name of each parameter and this rank's gradient before it is handed over. It
+  /// may change the gradient in place, as AdamW::to_send(name, gradient) does. Gradients must be f32 then. Set it
+  /// between two steps.
   using BeforeReady = std::function<void(const std::string& name, std::span<float> gradient)>;
   void before_ready(BeforeReady call) { before_ready_ = std::move(call); }
 
-  /// Where the model's parameters and dense floating-point buffers lie: with Optimizer::state() what Session::share()
-  /// and restore() are to be given, and checkpoint() as ConstView. Valid as long as the model.
+  /// Views of the model's parameters and dense floating-point buffers: give them, with Optimizer::state(), to
+  /// Session::share() and restore(), and as ConstView to checkpoint(). Valid as long as the model.
   [[nodiscard]] const std::vector<View>& values() const noexcept { return values_; }
-  /// Floating-point buffers that were not sent, by name: sparse ones, those of other devices, those of types that
-  /// gradwire does not know, and those whose elements share memory otherwise than expand() makes it.
+  /// Names of the floating-point buffers that were not sent: sparse ones, those of other devices or of types that
+  /// gradwire does not know, and those whose elements share memory in other ways than expand() makes.
   [[nodiscard]] const std::vector<std::string>& skipped_buffers() const noexcept { return skipped_buffers_; }
 
-  /// Ends the step: parameters that the backward pass did not reach count as zeros on this rank, then waits until every
+  /// Ends the step: parameters that the backward pass did not reach count as zeros on this rank. Waits until every
   /// .grad() holds the reduced value. Where the outcome says `repeat`, set gradients to zero and do backward() again.
   StepOutcome finish() {
     check_model();
@@ -185,23 +186,22 @@ class Adapter {
     TensorId id{};
     std::shared_ptr<::torch::autograd::Node> accumulator;  // the parameter itself holds it only weakly
     std::uintptr_t hook = 0;
-    std::size_t registered = 1;  // so many names it has in the model
+    std::size_t registered = 1;  // number of its names in the model
     bool touched = false;        // got a gradient since the last finish()
     bool ready = false;          // was handed to the session in this step
-    bool had_owners = false;     // beside the model's list of parameters, autograd and this adapter; no known member
+    bool had_owners = false;     // has_owners() at the start, where no known layer has it as a member
 
     Entry() = default;
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
-    ~Entry() {  // also when a constructor throws half way: a hook must not outlive what it refers to
+    ~Entry() {  // also runs when a constructor throws half way: a hook must not outlive its adapter
       if (hook != 0) {
         accumulator->del_post_hook(hook);
       }
     }
   };
 
-  // A tensor's own hook runs before the gradient is added to .grad(); a hook after AccumulateGrad runs when it is
-  // there.
+  // This hook runs after AccumulateGrad, when the gradient is in .grad(); a tensor's own hook would run before that.
   class GradientComplete : public ::torch::autograd::FunctionPostHook {
    public:
     GradientComplete(Adapter& adapter, Entry& entry) : adapter_(adapter), entry_(entry) {}
@@ -221,14 +221,14 @@ class Adapter {
     Entry& entry_;
   };
 
-  // A parameter as a member of a layer of LibTorch, which its forward() reads; the layer's list of parameters, which
-  // Module::named_parameters() returns, does not learn of an assignment to that member.
+  // A member of a LibTorch layer that holds a parameter. The layer's forward() reads the member, and an assignment to
+  // it does not reach the list of parameters that Module::named_parameters() returns.
   struct Member {
     const at::Tensor* tensor;
     const at::TensorImpl* registered;
   };
 
-  // Returns the copies that are to be sent, each with the memory it is to be copied back to.
+  // Returns pairs of a buffer and the copy of it that is to be sent and copied back.
   [[nodiscard]] std::vector<std::pair<at::Tensor, at::Tensor>> add_buffers() {
     std::vector<std::pair<at::Tensor, at::Tensor>> copies;
     std::unordered_map<const at::TensorImpl*, bool> seen;
@@ -256,7 +256,7 @@ class Adapter {
     return type == at::kFloat || type == at::kHalf || type == at::kBFloat16 || type == at::kDouble;
   }
 
-  // Without what expand() made: each element once.
+  // Returns the buffer without the repetitions that expand() made: each element once.
   [[nodiscard]] static at::Tensor without_repetitions(at::Tensor buffer) {
     for (std::int64_t i = 0; i < buffer.dim(); ++i) {
       if (buffer.stride(i) == 0 && buffer.size(i) > 1) {
@@ -266,7 +266,7 @@ class Adapter {
     return buffer;
   }
 
-  // Whether no two elements share memory, as far as strides show: each is beyond all that smaller strides reach.
+  // Whether no two elements share memory, as far as strides show: each stride is beyond the reach of all smaller ones.
   [[nodiscard]] static bool has_gaps_only(const at::Tensor& buffer) {
     std::vector<std::pair<std::int64_t, std::int64_t>> dimensions;
     for (std::int64_t i = 0; i < buffer.dim(); ++i) {
@@ -326,12 +326,12 @@ class Adapter {
     return layer == nullptr ? nullptr : &layer->weight;
   }
 
-  // Beside the model's list of parameters, autograd's accumulator and this adapter.
+  // Whether anything owns the parameter beside the model's list of parameters, autograd's accumulator and this adapter.
   [[nodiscard]] static bool has_owners(const Entry& entry) {
     return entry.parameter.use_count() > entry.registered + 2;
   }
 
-  // Throws where a parameter that requires a gradient is not one that was added.
+  // Throws where a parameter that requires a gradient was not added.
   void check_model() const {
     for (const Member& member : members_) {
       if (member.tensor->unsafeGetTensorImpl() != member.registered && member.tensor->requires_grad()) {
@@ -387,7 +387,7 @@ class Adapter {
     entries_.push_back(std::move(entry));
   }
 
-  // A gradient may lie elsewhere than the one that was added, after zero_grad(set_to_none) for example.
+  // A gradient may lie at another address than the added one, for example after zero_grad(set_to_none).
   void hand_over(Entry& entry) {
     ::torch::NoGradGuard no_grad;
     const at::Tensor grad = entry.parameter.grad();
@@ -420,7 +420,7 @@ class Adapter {
   std::vector<std::string> skipped_buffers_;
   std::unordered_map<const at::TensorImpl*, std::string> first_names_;  // of all parameters
   std::unordered_map<const at::TensorImpl*, Entry*> by_parameter_;
-  std::vector<std::shared_ptr<::torch::nn::Module>> layers_;  // which have the members
+  std::vector<std::shared_ptr<::torch::nn::Module>> layers_;  // owners of members_
   std::vector<Member> members_;
   std::vector<std::unique_ptr<Entry>> entries_;
   BeforeReady before_ready_;

@@ -1,5 +1,5 @@
-// The device's half of the table of codecs (src/codec/registry.cpp): what an id and a dtype mean to a kernel, once over
-// whole tiles and once behind topk. A codec without a row here is an Error(unsupported) on a device.
+// The device's half of the table of codecs (src/codec/registry.cpp): the kernel's codec for an id and a dtype, once
+// over whole tiles and once behind topk. A codec without a row here is an Error(unsupported) on a device.
 #ifndef GRADWIRE_KERNELS_DEVICE_CODEC_TABLE_HPP
 #define GRADWIRE_KERNELS_DEVICE_CODEC_TABLE_HPP
 
@@ -20,7 +20,7 @@
 namespace gradwire::kernels {
 
 inline constexpr std::uint8_t kExactId = 1;
-inline constexpr std::uint8_t kCodecIds = 9;  // ids are below
+inline constexpr std::uint8_t kCodecIds = 9;  // all ids are below this
 
 // Columns: id on the wire, scalar core, warp codec. CAST(dtype): exact.
 #define GRADWIRE_DEVICE_EXACT(CAST) CAST(DType::f32) CAST(DType::f16) CAST(DType::bf16)
@@ -43,8 +43,8 @@ GRADWIRE_HOST_DEVICE constexpr bool works_in_f64(const FrameCodec& codec) {
   return codec.id == kExactId && codec.dtype == DType::f64;
 }
 
-// body(Type<C>) with the warp codec C of a codec without topk, or Type<K> with the coder K of what topk keeps; false
-// where there is none. Value: the working type, which must be the codec's.
+// Calls body(Type<C>) with the warp codec C of a codec without topk, or body(Type<K>) with the coder K of the values
+// that topk selects; returns false where there is none. Value: the working type, which must be the codec's.
 #define GRADWIRE_DEFINE_DISPATCH(ATTRIBUTE, with_codec, with_selected)      \
   template <class Value, class Body>                                        \
   ATTRIBUTE bool with_codec(const FrameCodec& codec, const Body& body) {    \

@@ -13,7 +13,7 @@ GRADWIRE_DEVICE Value not_a_number() {
   return static_cast<Value>(bits_as<float>(0x7FC00000U));
 }
 
-/// By the whole block that has tile 0.
+/// Reports a bad header. Called by the whole block that has tile 0.
 GRADWIRE_DEVICE void report_header(const CallFields& call, const HeaderCheck& header, int peer) {
   if (simt::thread() == 0) {
     if (!header.good) {
@@ -25,7 +25,7 @@ GRADWIRE_DEVICE void report_header(const CallFields& call, const HeaderCheck& he
   }
 }
 
-/// x, or x added to what is there, into a strip of the values. What narrower types cannot hold is non-finite.
+/// Stores x, or adds it, to a strip of the values. Values that a narrower type cannot hold count as non-finite.
 template <class Value>
 GRADWIRE_DEVICE void put_strip(const DecodeJob& job, std::uint64_t first, std::uint32_t left, Value (&x)[kHeld]) {
   if (job.add) {
@@ -42,7 +42,7 @@ GRADWIRE_DEVICE void put_strip(const DecodeJob& job, std::uint64_t first, std::u
   }
 }
 
-/// The values of one strip, whose bytes have been asked for.
+/// Decodes the values of one strip from its bytes, which were fetched before.
 template <class Codec>
 GRADWIRE_DEVICE void decode_strip(const DecodeJob& job, const typename Codec::Context& context, const TilePlace& place,
                                   std::uint32_t strip, const typename Codec::Raw& raw, bool good) {
@@ -58,7 +58,7 @@ GRADWIRE_DEVICE void decode_strip(const DecodeJob& job, const typename Codec::Co
   put_strip(job, place.first + strip * kStrip, left_of(strip, place.count), x);
 }
 
-/// By the whole block. All strips of a warp are asked for together.
+/// Decodes a tile; called by the whole block. A warp fetches all its strips together.
 template <class Codec>
 GRADWIRE_DEVICE void decode_full_tile(const DecodeJob& job, const TilePlace& place, const std::uint8_t* payload,
                                       bool good) {

@@ -20,7 +20,7 @@ GRADWIRE_KERNEL store_double(GRADWIRE_PARAMETER(double) value, GRADWIRE_PARAMETE
   }
 }
 
-/// Weights of one launch, and whether there were some before.
+/// Weights of one launch; `continues`: another launch came before, `ends`: none follows.
 struct WeightList {
   static constexpr std::uint32_t kMost = 256;
   const double* weight[kMost];
@@ -29,7 +29,7 @@ struct WeightList {
   bool ends;
 };
 
-/// totals <- sum of weights, 1 / sum, own / sum. NaN where a weight or the sum cannot be one.
+/// totals <- sum of weights, 1 / sum, own / sum. NaN where a weight or the sum is not valid.
 GRADWIRE_KERNEL add_weights(GRADWIRE_PARAMETER(WeightList) list, GRADWIRE_PARAMETER(double) own,
                             GRADWIRE_PARAMETER(double*) totals) {
   if (simt::thread() == 0) {
@@ -64,7 +64,7 @@ struct FoldJob {
   std::uint64_t count;
 };
 
-// How much of `count` elements the strip at `first` has.
+// How many of `count` elements the strip at `first` has.
 GRADWIRE_DEVICE std::uint32_t strip_left(std::uint64_t first, std::uint64_t count) {
   const std::uint64_t left = count - first;
   return left < kStrip ? static_cast<std::uint32_t>(left) : kStrip;
@@ -91,7 +91,7 @@ GRADWIRE_KERNEL fold_residual(GRADWIRE_PARAMETER(FoldJob) job) {
     load_as<DType::f32>(reinterpret_cast<const std::uint8_t*>(job.residual + first), left, residual);
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
-      const bool none = residual[r] == 0;  // -0 stays
+      const bool none = residual[r] == 0;  // a value of -0 then stays
       x[r] = none ? x[r] : x[r] + factor * residual[r];
       residual[r] = none ? residual[r] : 0;
     }
@@ -106,7 +106,7 @@ struct HashJob {
   std::uint32_t* sums;
 };
 
-/// An atomic addition of each warp, whose order changes nothing.
+/// Each warp adds its words atomically; the order does not change the sums.
 GRADWIRE_KERNEL hash_elements(GRADWIRE_PARAMETER(HashJob) job) {
   std::uint32_t sums[2] = {0, 0};
   for_each_strip(job.count, [&](std::uint64_t first, std::uint32_t left) {
@@ -156,7 +156,8 @@ GRADWIRE_KERNEL convert_elements(GRADWIRE_PARAMETER(ConvertJob) job) {
   });
 }
 
-/// Pieces of one launch; `strips_before` counts those of the pieces before each, and of all behind the last.
+/// Pieces of one launch. `strips_before` has for each piece the number of strips of the pieces before it, and at the
+/// end the number of all strips.
 struct PieceList {
   static constexpr std::uint32_t kMost = 96;
   CopyPiece piece[kMost];
@@ -178,7 +179,7 @@ GRADWIRE_DEVICE std::uint32_t piece_at(const PieceList& list, std::uint64_t stri
   return low;
 }
 
-/// Elements as Value; with Value = uint16_t the bits of a 16-bit type, untouched.
+/// Loads elements as Value; with Value = uint16_t it loads the bits of a 16-bit type, untouched.
 template <class Value>
 GRADWIRE_DEVICE void load_piece(const void* from, DType dtype, std::uint64_t first, std::uint32_t left,
                                 Value (&x)[kHeld]) {
@@ -198,7 +199,7 @@ GRADWIRE_DEVICE void store_piece(void* to, DType dtype, std::uint64_t first, std
   }
 }
 
-/// kGather: run <- tensors, zeros where there is none; else tensors <- run.
+/// kGather: run <- tensors, with zeros for null tensors; otherwise tensors <- run.
 template <class Value, bool kGather>
 GRADWIRE_KERNEL copy_pieces(GRADWIRE_PARAMETER(PieceList) list) {
   const std::uint64_t strips = list.strips_before[list.count];

@@ -1,5 +1,5 @@
-// Encoding of one frame by a warp codec: x = factor * values + residual, codes, and what they dropped, in one pass.
-// A thread block takes a tile, a warp every eighth strip of it; nothing is shared between warps.
+// Encoding of one frame by a warp codec: x = factor * values + residual, the codes, and the new residual, in one pass.
+// A thread block takes a tile, a warp every eighth strip of it; warps share nothing.
 // Bytes for each element: the value, the code, and twice the residual.
 #ifndef GRADWIRE_KERNELS_DEVICE_ENCODE_HPP
 #define GRADWIRE_KERNELS_DEVICE_ENCODE_HPP
@@ -9,7 +9,7 @@
 
 namespace gradwire::kernels {
 
-/// The header, without flags; before the kernels that fill the frame and may set one.
+/// Writes the header, without flags. It runs before the kernels that fill the frame and may set a flag.
 GRADWIRE_KERNEL open_frame(GRADWIRE_PARAMETER(CallFields) call, GRADWIRE_PARAMETER(FramePlace) place) {
   const std::uint32_t i = simt::thread();
   if (i < kHeaderWords) {
@@ -17,7 +17,7 @@ GRADWIRE_KERNEL open_frame(GRADWIRE_PARAMETER(CallFields) call, GRADWIRE_PARAMET
   }
 }
 
-/// x <- factor * values of a strip; zeros where there are none.
+/// x <- factor * values of a strip; zeros where `values` is null.
 template <class Value>
 GRADWIRE_DEVICE void load_scaled(const void* values, DType dtype, double factor, std::uint64_t first,
                                  std::uint32_t left, Value (&x)[kHeld]) {
@@ -57,7 +57,7 @@ GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::u
   }
   const std::uint32_t bad = Codec::encode(context, strip, x, place.count, payload, shared, keeps);
   if (keeps) {
-    if (bad != 0) {  // rare: read it again instead of holding it
+    if (bad != 0) {  // rare, so x is read again instead of kept in registers
       float old[kHeld];
       load_as<DType::f32>(residuals(), left, old);
       GRADWIRE_UNROLL
@@ -73,7 +73,7 @@ GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::u
   return simt::ballot(bad != 0) != 0;
 }
 
-/// By the whole block.
+/// Encodes a tile; called by the whole block.
 template <class Codec>
 GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, const TilePlace& place, std::uint8_t* payload,
                                  typename Codec::Shared& shared) {

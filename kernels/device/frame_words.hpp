@@ -1,4 +1,4 @@
-// Frames as kernels see them: the header as 8 words, tiles behind it, and the sticky words a bad frame sets.
+// Frames as kernels see them: the header as 8 words, tiles behind it, and the sticky words that a bad frame sets.
 // A CRC is not computed on a device, so a frame that has one is bad.
 #ifndef GRADWIRE_KERNELS_DEVICE_FRAME_WORDS_HPP
 #define GRADWIRE_KERNELS_DEVICE_FRAME_WORDS_HPP
@@ -14,7 +14,7 @@ inline constexpr std::uint32_t kHeaderWords = kHeaderBytes / 4;
 inline constexpr std::uint32_t kFlagsWord = 1;
 inline constexpr std::uint32_t kNonfiniteBit = std::uint32_t{wire::kFlagNonfinite} << 16;
 
-/// Word `i` of the header of a frame that holds what `place` says, without flags.
+/// Word `i` of the header, without flags, of the frame at `place`.
 GRADWIRE_DEVICE std::uint32_t header_word(std::uint32_t i, const FrameCodec& codec, const FramePlace& place,
                                           std::uint32_t bucket, std::uint32_t step) {
   switch (i) {
@@ -32,7 +32,7 @@ GRADWIRE_DEVICE std::uint32_t header_word(std::uint32_t i, const FrameCodec& cod
 
 GRADWIRE_DEVICE std::uint32_t step_of(const CallFields& call) { return call.step == nullptr ? 0 : *call.step; }
 
-/// What a frame's header says when all is well: 0, or kNonfiniteBit. Anything else is a bad frame.
+/// The check of a frame's header. The flags of a good frame are 0 or kNonfiniteBit; anything else is a bad frame.
 struct HeaderCheck {
   bool good;
   bool nonfinite;
@@ -64,7 +64,7 @@ GRADWIRE_DEVICE void report_nonfinite(const CallFields& call) {
   }
 }
 
-/// NaN or Inf was encoded into this frame. In any order and any number of times.
+/// Marks that NaN or Inf was encoded into this frame. Threads may call it in any order and any number of times.
 GRADWIRE_DEVICE void mark_nonfinite(const CallFields& call, std::uint8_t* frame) {
   simt::atomic_or(reinterpret_cast<std::uint32_t*>(frame) + kFlagsWord, kNonfiniteBit);
   report_nonfinite(call);
@@ -74,7 +74,7 @@ GRADWIRE_HOST_DEVICE constexpr std::uint32_t tiles_of(std::uint32_t count) {
   return count / kTileElements + (count % kTileElements != 0 ? 1U : 0U);
 }
 
-/// Tile `index` of `count` elements that begin at tile `first_tile` of the bucket.
+/// The place of tile `index` of `count` elements that begin at tile `first_tile` of the bucket.
 GRADWIRE_DEVICE TilePlace tile_place(const CallFields& call, std::uint32_t k, std::uint32_t step,
                                      std::uint32_t first_tile, std::uint32_t count, std::uint32_t index) {
   const std::uint32_t left = count - index * kTileElements;
@@ -83,25 +83,25 @@ GRADWIRE_DEVICE TilePlace tile_place(const CallFields& call, std::uint32_t k, st
           left < kTileElements ? left : kTileElements};
 }
 
-/// A place whose tile is known to be full, said so that the compiler knows it too.
+/// The same place, whose tile is known to be full, in a form that tells the compiler so.
 GRADWIRE_DEVICE TilePlace full(TilePlace place) {
   place.count = kTileElements;
   return place;
 }
 
-/// Frames are aligned to 16 bytes, which the compiler learns here.
+/// Tells the compiler that frames are aligned to 16 bytes.
 template <class Byte>
 GRADWIRE_DEVICE Byte* frame_bytes(Byte* frame) {
   return static_cast<Byte*>(__builtin_assume_aligned(frame, 16));
 }
 
-/// Where the payload of tile `index` begins: all tiles before it are full.
+/// The beginning of the payload of tile `index`; all tiles before it are full.
 template <class Core>
 GRADWIRE_DEVICE std::uint64_t tile_offset(std::uint32_t k, std::uint32_t index) {
   return kHeaderBytes + std::uint64_t{index} * Core::tile_bytes(k, kTileElements);
 }
 
-/// Zeroes what a tile leaves of its last `alignment` bytes; by a whole warp.
+/// Zeroes the padding of a tile up to a multiple of `alignment` bytes; called by a whole warp.
 GRADWIRE_DEVICE void pad_tile(std::uint8_t* payload, std::uint32_t used_bytes,
                               std::uint32_t alignment = kPayloadAlignment) {
   if (used_bytes + simt::lane() < padded(used_bytes, alignment)) {

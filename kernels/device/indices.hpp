@@ -1,5 +1,5 @@
-// The indices of what topk selected (kernels/index_code.hpp) as a thread block reads them, and nothing is stored: each
-// warp finds out by itself which indices the bits of its words stand for.
+// How a thread block reads the indices of the elements that topk selected (kernels/index_code.hpp). Nothing is stored:
+// each warp computes by itself which indices the bits of its words stand for.
 #ifndef GRADWIRE_KERNELS_DEVICE_INDICES_HPP
 #define GRADWIRE_KERNELS_DEVICE_INDICES_HPP
 
@@ -8,7 +8,7 @@
 
 namespace gradwire::kernels {
 
-/// Asks for a tile's payload, so that what is read of it does not wait for memory time after time. By a whole warp.
+/// Prefetches a tile's payload, so that later reads do not each wait for memory. Called by a whole warp.
 GRADWIRE_DEVICE void prefetch_selected(const std::uint8_t* payload, std::uint32_t bytes) {
   constexpr std::uint32_t kSector = 32;
   for (std::uint32_t at = kSector * simt::lane(); at < bytes; at += kSector * simt::kLanes) {
@@ -16,7 +16,7 @@ GRADWIRE_DEVICE void prefetch_selected(const std::uint8_t* payload, std::uint32_
   }
 }
 
-/// Low bits of the j-th index, from aligned words: the tile is padded to these.
+/// Low bits of the j-th index, read as aligned words, to which the tile is padded.
 GRADWIRE_DEVICE std::uint32_t low_bits(const std::uint8_t* in, const IndexCode& code, std::uint32_t j) {
   if (code.low == 0) {
     return 0;
@@ -30,19 +30,19 @@ GRADWIRE_DEVICE std::uint32_t low_bits(const std::uint8_t* in, const IndexCode& 
   return bits & ((1U << code.low) - 1);
 }
 
-/// body(j, index) for each index of a tile that is in order and inside: warps take words of the run in turn, lanes bits
-/// of a word, and each warp counts the bits before its words itself. Returns to each thread whether what it saw was
-/// as it should be; where one saw that it was not, indices may come twice. No barrier.
+/// Calls body(j, index) for each index of a tile that is in order and inside the tile. Warps take words of the run in
+/// turn, lanes take bits of a word, and each warp counts the bits before its words itself. Returns to each thread
+/// whether the indices that it saw were good; where any were not, body may get an index twice. There is no barrier.
 template <class Body>
 GRADWIRE_DEVICE bool for_indices(const std::uint8_t* in, std::uint32_t count, const IndexCode& code, const Body& body) {
   const std::uint32_t words = (code.run + 31) / 32;
   const std::uint32_t lane = simt::lane();
-  if (simt::warp() >= words) {  // others look at the whole
+  if (simt::warp() >= words) {  // the other warps read all words
     return true;
   }
   bool good = true;
-  std::uint32_t before = 0;   // bits in the words behind
-  std::uint32_t carried = 0;  // the last of them
+  std::uint32_t before = 0;   // number of bits in the words before `first`
+  std::uint32_t carried = 0;  // the last word before `first`
   GRADWIRE_ROLLED
   for (std::uint32_t first = 0; first < words; first += simt::kLanes) {
     std::uint32_t own = 0;
@@ -65,7 +65,7 @@ GRADWIRE_DEVICE bool for_indices(const std::uint8_t* in, std::uint32_t count, co
       const std::uint32_t high = 32 * (first + w) + lane - code.spread * j;
       const std::uint32_t low = low_bits(in, code, j);
       const std::uint32_t index = high << code.low | low;
-      // High bits never fall; they are those of the index before where its bit is the one before, but in a bitmap.
+      // High bits never fall. Outside a bitmap they equal those of the previous index where the previous bit is set.
       const std::uint32_t neighbour = lane != 0 ? word >> (lane - 1) : (w != 0 ? last : carried) >> 31;
       const bool repeats = code.spread != 0 && (neighbour & 1U) != 0 && low_bits(in, code, j - 1) >= low;
       if (repeats || index >= count) {

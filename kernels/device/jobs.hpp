@@ -1,4 +1,4 @@
-// What device code is asked to do, in plain types: no CUDA header, so that executors and tests on the host share it.
+// Jobs for device code, in plain types: there is no CUDA header, so that executors and tests on the host share it.
 // All pointers are device memory unless said otherwise. Frames are 16-byte aligned; element arrays are aligned to their
 // type, and 16-byte accesses are used where their address allows it. A job is enqueued; nothing blocks or allocates.
 #ifndef GRADWIRE_KERNELS_DEVICE_JOBS_HPP
@@ -14,18 +14,18 @@ namespace gradwire::kernels {
 struct FrameCodec {
   std::uint8_t id = 1;       // row of the table of codecs
   std::uint16_t k = 0;       // elements selected of a full tile; 0 without topk
-  DType dtype = DType::f32;  // of the tensor; working values are f64 for exact over f64, else f32
+  DType dtype = DType::f32;  // the tensor's; working values are f64 for exact over f64, otherwise f32
   std::uint8_t terms = 0;    // wire::kTerm...
 };
 
-/// Sticky words in device memory that kernels set and the host reads when it polls. Zero at first.
+/// Sticky words in device memory that kernels set and the host reads when it polls. They are zero at first.
 struct DeviceStatus {
-  std::uint32_t bad_frames = 0;  // frames whose header or indices were not as expected: they decoded to NaN
-  std::uint32_t first_bad = 0;   // 1 + rank of one of them
+  std::uint32_t bad_frames = 0;  // frames with an unexpected header or bad indices, which decoded to NaN
+  std::uint32_t first_bad = 0;   // 1 + the rank that made one of them
   std::uint32_t nonfinite = 0;   // not 0: NaN or Inf was encoded or is in a result
 };
 
-/// What the kernels of one call share.
+/// The fields that all kernels of one call share.
 struct CallFields {
   FrameCodec codec;
   std::uint32_t bucket = 0;
@@ -39,17 +39,17 @@ struct FramePlace {
   std::uint32_t count = 0;        // elements
   std::uint32_t first_tile = 0;   // tile of the bucket at which it begins
   std::uint8_t hop = 0;           // 0: first encoding, 1: second
-  int peer = -1;                  // who made it, for messages
+  int peer = -1;                  // the rank that made it, for messages
 };
 
-/// frame <- encode(factor x values + residual); residual <- what that dropped. Fills header (no CRC) and payload.
+/// frame <- encode(factor x values + residual); residual <- what the codec dropped. Fills header (no CRC) and payload.
 struct EncodeJob {
   CallFields call;
   FramePlace frame;
   const void* values = nullptr;  // frame.count elements of values_dtype; null: zeros
   DType values_dtype = DType::f32;
   double factor = 1;          // rounded to the working type first; 1: values as they are
-  float* residual = nullptr;  // frame.count; null: none
+  float* residual = nullptr;  // frame.count elements; null: none
 };
 
 /// values <- frame, or values += frame. A bad frame gives NaN.
@@ -66,14 +66,14 @@ struct ReduceInput {
   const std::uint8_t* bytes = nullptr;
 };
 
-inline constexpr int kMaxReduceInputs = 1024;  // of one job; all are summed by one launch
+inline constexpr int kMaxReduceInputs = 1024;  // most inputs of one job; one launch sums all of them
 
-/// Sum over ranks, in rank order, of the decoded frames and the own part (factor x own + own_residual, which is zero
-/// afterwards; where it is zero, the own part stays as it is, -0 too), divided for a mean, plus the owner's residual;
-/// then encoded into `out`, or stored to `result`.
+/// The sum over ranks, in rank order, of the decoded frames and the own part, which is factor x own + own_residual. The
+/// sum is divided for a mean, gets the owner's residual added, and is then encoded into `out`, or stored to `result`.
+/// Afterwards own_residual is zero; where it was zero before, the own part keeps its bits (-0 too).
 struct ReduceJob {
-  CallFields call;          // codec: of the inputs
-  FrameCodec second;        // of `out`
+  CallFields call;          // with the codec of the inputs
+  FrameCodec second;        // the codec of `out`
   std::uint32_t count = 0;  // elements
   std::uint32_t first_tile = 0;
   const ReduceInput* inputs = nullptr;  // host memory, `ranks` of them, copied before the call returns
@@ -83,15 +83,15 @@ struct ReduceJob {
   double factor = 1;
   float* own_residual = nullptr;
   double divisor = 1;                      // 1: a sum
-  const double* device_divisor = nullptr;  // where not null, used instead: the sum of weights
+  const double* device_divisor = nullptr;  // replaces `divisor` unless null: the sum of weights
   std::uint8_t* out = nullptr;             // frame of hop 1, or null
   float* owner_residual = nullptr;         // with `out`: added before it is encoded, holds what was dropped afterwards
   void* result = nullptr;                  // where `out` is null
   DType result_dtype = DType::f32;
 };
 
-/// to <- factor x from, divided by a scale or multiplied by it (preconditioned encoding): `powers` says that its
-/// element i is 2^-powers[i]. Working values are f32. `to` may be `from` where both dtypes have the same size.
+/// to <- factor x from, divided or multiplied by a scale (preconditioned encoding) whose element i is 2^-powers[i].
+/// Working values are f32. `to` may be `from` where both dtypes have the same size.
 struct RescaleJob {
   const void* from = nullptr;
   DType from_dtype = DType::f32;
@@ -100,11 +100,11 @@ struct RescaleJob {
   DType to_dtype = DType::f32;
   const std::uint8_t* powers = nullptr;  // 0 to kMostSmaller (kernels/scale.hpp)
   std::uint64_t count = 0;
-  bool divides = false;            // else multiplies
-  DeviceStatus* status = nullptr;  // of results: told of what a 16-bit type cannot hold; null: nobody is
+  bool divides = false;            // false: multiplies
+  DeviceStatus* status = nullptr;  // gets `nonfinite` for results that a 16-bit type cannot hold; null: not reported
 };
 
-/// Elements of several tensors to and from one contiguous run. f64 -> f16 and the like round to nearest even.
+/// A tensor that is copied to or from its place in one contiguous run. f64 -> f16 and the like round to nearest even.
 struct CopyPiece {
   void* tensor = nullptr;  // null: zeros when gathering, skipped when scattering
   std::uint64_t count = 0;

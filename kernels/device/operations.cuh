@@ -1,5 +1,5 @@
-// The functions of kernels/device/operations.hpp: which kernel serves a job. Included by one unit of the CUDA library
-// and by one of the tests' emulated library.
+// The functions of kernels/device/operations.hpp, which choose the kernel for a job. One unit of the CUDA library and
+// one of the tests' emulated library include this file.
 #include "kernels/device/elementwise.hpp"
 #include "kernels/device/operations.hpp"
 #include "kernels/device/reduce.hpp"
@@ -17,7 +17,7 @@ namespace {
                                           std::to_string(static_cast<int>(codec.dtype)));
 }
 
-// body(Type<what elements are held as on their way between two dtypes>).
+// Calls body(Type<the type of elements on their way between two dtypes>).
 template <class Body>
 void with_element(DType from, DType to, Body body) {
   if (from == DType::f64 && to == DType::f64) {
@@ -39,19 +39,19 @@ std::uint32_t blocks_for(std::uint64_t tiles) {
 
 namespace {
 
-// f64 working values lie in f64 arrays only.
+// Checks that f64 working values lie in f64 arrays.
 void check_working(const FrameCodec& codec, DType values) {
   if (works_in_f64(codec) && values != DType::f64) {
     unknown_codec({codec.id, codec.k, values});
   }
 }
 
-// Whether elements go into the frame, or come out of it, as they are: bytes untouched.
+// Whether elements go into the frame, or come out of it, with their bytes untouched.
 bool verbatim(const FrameCodec& codec, DType values) {
   return codec.id == kExactId && codec.k == 0 && codec.dtype == values && half_width(values);
 }
 
-// body(Type<codec or selected coder>) of the codec's working type.
+// Calls body(Type<codec or selected coder>) with the codec's working type.
 template <class Body>
 void with_any_codec(const FrameCodec& codec, const Body& body) {
   if (!(works_in_f64(codec) ? host_with_codec<double>(codec, body) : host_with_codec<float>(codec, body))) {
@@ -91,7 +91,7 @@ void decode(const DecodeJob& job, void* stream) {
   const FrameCodec& codec = job.call.codec;
   check_working(codec, job.values_dtype);
   const std::uint32_t tiles = tiles_of(job.frame.count);
-  const std::uint32_t blocks = tiles == 0 ? 1 : blocks_for(tiles);  // the header is checked all the same
+  const std::uint32_t blocks = tiles == 0 ? 1 : blocks_for(tiles);  // without tiles one block checks the header
   if (codec.k != 0) {
     works_in_f64(codec) ? simt::launch("decode_selected", decode_selected<double>, blocks, stream, job)
                         : simt::launch("decode_selected", decode_selected<float>, blocks, stream, job);
@@ -134,7 +134,8 @@ void check_reduce(const ReduceJob& job) {
 
 }  // namespace
 
-// Each block of a sum looks at the headers of all frames before it begins, also where there are no tiles.
+// Each block of a sum checks the headers of all frames before it begins, so their number is limited. One block does it
+// where there are no tiles.
 constexpr std::uint32_t kMostSumBlocks = 1U << 12;
 
 void reduce(const ReduceJob& job, void* stream) {

@@ -1,8 +1,8 @@
-// What the host asks of a device, as functions that enqueue kernels on a stream: nothing blocks, allocates or
-// synchronises, so that all of it can be captured into a graph. Plain types: `stream` is a cudaStream_t, pointers are
-// device memory unless said otherwise (kernels/device/jobs.hpp).
+// The operations of a device, as functions that enqueue kernels on a stream. Nothing blocks, allocates or synchronises,
+// so that all of it can be captured into a graph. Types are plain: `stream` is a cudaStream_t, pointers are device
+// memory unless said otherwise (kernels/device/jobs.hpp).
 // Errors: Error(unsupported) for a codec or pair of dtypes that does not exist; Error(internal) with CUDA's text where
-// a launch fails. What the bytes of a frame are worth is reported through DeviceStatus only.
+// a launch fails. Damaged frames are reported through DeviceStatus only.
 #ifndef GRADWIRE_KERNELS_DEVICE_OPERATIONS_HPP
 #define GRADWIRE_KERNELS_DEVICE_OPERATIONS_HPP
 
@@ -13,11 +13,12 @@
 
 namespace gradwire::kernels {
 
-/// Brings the code of all kernels below onto the current device. CUDA would bring each at its first launch, which may
-/// wait for all that runs there, and so for ever where that waits for this process. Before such work begins.
+/// Loads the code of all kernels below onto the current device. Otherwise CUDA loads each kernel at its first launch,
+/// and that may wait for all work on the device: for ever, if that work waits for this process. Call it before such
+/// work begins.
 void load_kernels();
-/// At most so many blocks a kernel from here on, in this process; 0: as many as serve best. For tests of blocks that
-/// take several tiles.
+/// Limits the blocks of each kernel from here on, in this process; 0: no limit. For tests of blocks that take several
+/// tiles.
 void cap_blocks(std::uint32_t most);
 
 void encode(const EncodeJob& job, void* stream);
@@ -25,15 +26,15 @@ void decode(const DecodeJob& job, void* stream);
 void reduce(const ReduceJob& job, void* stream);
 
 /// values += factor x residual, which is zero afterwards; where it is zero, values stay as they are (so does -0).
-/// `device_factor`, where not null, is used instead of `factor`; so it is below.
+/// `device_factor`, unless null, replaces `factor`; the same holds below.
 void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype, std::uint64_t count,
           void* stream);
 /// to <- from x factor / divisor (or *device_divisor), converted; each operation rounds once in the working type: f64
 /// where both dtypes are f64, else f32. `to` may be `from` where both dtypes have the same size.
 void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
              const double* device_factor, double divisor, const double* device_divisor, void* stream);
-/// powers[i]: element i of a scale is 2^-powers[i] of the largest of its tile, as kernels/scale.hpp counts. `scale` has
-/// `count` elements from the bucket's first tile on; `powers` is aligned to 4 bytes.
+/// Computes powers[i] so that element i of a scale is 2^-powers[i] of the largest of its tile, as in kernels/scale.hpp.
+/// `scale` has `count` elements from the bucket's first tile on; `powers` is aligned to 4 bytes.
 void measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers, void* stream);
 void rescale(const RescaleJob& job, void* stream);
 /// sums[0] and sums[1] += the words of kernels/array_hash.hpp of `count` elements of 32 bits.

@@ -1,8 +1,8 @@
-// What the owner of a shard does: decodes the frames of all ranks and adds them in rank order, its own part uncoded
-// among them, divides, adds its residual and encodes the sum, in one pass; or stores it.
+// The work of a shard's owner: it decodes the frames of all ranks and adds them in rank order, with its own part
+// uncoded among them, divides, adds its residual, and encodes the sum, in one pass, or stores it.
 // Bytes for each element: a code of each rank, the own value (with its residual twice), the new code and twice the
 // owner's residual. reduce_frames serves frames of one codec without topk, with sums in registers; reduce_mixed of
-// kernels/device/reduce_mixed.hpp all else.
+// kernels/device/reduce_mixed.hpp serves all others.
 #ifndef GRADWIRE_KERNELS_DEVICE_REDUCE_HPP
 #define GRADWIRE_KERNELS_DEVICE_REDUCE_HPP
 
@@ -11,18 +11,18 @@
 
 namespace gradwire::kernels {
 
-inline constexpr int kFewInputs = 64;  // arguments of a launch are copied: most calls have few
+inline constexpr int kFewInputs = 64;  // a launch copies its arguments, and most calls have few inputs
 
-/// In rank order; the own part stands apart.
+/// The frames in rank order; the own part is not among them.
 template <int kMost>
 struct InputList {
   const std::uint8_t* frame[kMost];
   int frames = 0;
-  int own = -1;  // how many frames stand before the own part; -1: there is none
+  int own = -1;  // number of frames before the own part; -1: there is no own part
   [[nodiscard]] GRADWIRE_HOST_DEVICE int rank_of(int i) const { return own >= 0 && i >= own ? i + 1 : i; }
 };
 
-/// Whether all frames have the header they should have; `good`, where it is not null: which. By the whole block; ends
+/// Whether all frames have the expected header; `good`, unless null, tells it for each. Called by the whole block; ends
 /// with a barrier.
 template <int kMost>
 GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList<kMost>& inputs, std::uint32_t step,
@@ -49,7 +49,7 @@ GRADWIRE_DEVICE const std::uint8_t* residual_bytes(const float* residual, std::u
   return reinterpret_cast<const std::uint8_t*>(residual + first);
 }
 
-/// x <- factor * own + own_residual of a strip, which is zero afterwards; where it is zero, x stays (so does -0).
+/// x <- factor * own + own_residual of a strip; the residual is zero afterwards. Where it was zero, x stays (-0 too).
 template <class Value>
 GRADWIRE_DEVICE void load_own(const ReduceJob& job, std::uint64_t first, std::uint32_t left, Value (&x)[kHeld]) {
   load_scaled(job.own, job.own_dtype, job.factor, first, left, x);
@@ -82,7 +82,7 @@ GRADWIRE_DEVICE void set_all(Value value, Value (&x)[kHeld]) {
   }
 }
 
-/// Zeros behind a short strip, where codecs decode to something else.
+/// Writes zeros behind the end of a short strip, where codecs decode to something else.
 template <class Value>
 GRADWIRE_DEVICE void clear_behind(std::uint32_t left, Value (&sum)[kHeld]) {
   if (left >= kStrip) {
@@ -94,7 +94,8 @@ GRADWIRE_DEVICE void clear_behind(std::uint32_t left, Value (&sum)[kHeld]) {
   }
 }
 
-/// 1 / divisor where that is exact, as it is for powers of two, else 0. Products with it are the quotients then.
+/// 1 / divisor where that is exact, as it is for powers of two, otherwise 0. If exact, products with it are the
+/// quotients.
 GRADWIRE_DEVICE float exact_inverse(float divisor) {
   const auto bits = bits_as<std::uint32_t>(divisor);
   const bool power = (bits & 0x807FFFFFU) == 0 && bits != 0 && bits < 0x7F000000U;
@@ -111,7 +112,7 @@ GRADWIRE_DEVICE Value divisor_of(const ReduceJob& job) {
   return static_cast<Value>(job.device_divisor == nullptr ? job.divisor : *job.device_divisor);
 }
 
-/// `inverse`: the exact one of the divisor, or 0.
+/// `inverse`: the result of exact_inverse(divisor).
 template <class Value>
 GRADWIRE_DEVICE void divide_sum(const ReduceJob& job, Value inverse, Value (&sum)[kHeld]) {
   if (inverse != 0) {  // a division takes ten times as long
@@ -144,10 +145,10 @@ struct TileSum {
   const InputList<kFewInputs>& inputs;
   typename Codec::Context context;
   TilePlace place;
-  std::uint64_t offset;  // of the tile's payload in each frame
+  std::uint64_t offset;  // where the tile's payload begins in each frame
 };
 
-/// sum <- sum + frames [first, first + kCount), whose bytes are asked for together, and the own part in its turn.
+/// sum <- sum + frames [first, first + kCount), which are fetched together, with the own part at its place among them.
 template <int kCount, class Codec, class Value>
 GRADWIRE_DEVICE void add_frames(const TileSum<Codec>& all, std::uint32_t strip, int first, const Value (&own)[kHeld],
                                 Value (&sum)[kHeld]) {
@@ -167,8 +168,8 @@ GRADWIRE_DEVICE void add_frames(const TileSum<Codec>& all, std::uint32_t strip, 
   }
 }
 
-/// sum <- sum + all inputs. Groups of kAhead frames, and one of those that are left: no load hangs on a condition,
-/// since the compiler would let it wait for those before it.
+/// sum <- sum + all inputs, in groups of kAhead frames and a group of the rest. No load depends on a condition, since
+/// the compiler would make such a load wait for the earlier ones.
 template <int kAhead, class Codec, class Value>
 GRADWIRE_DEVICE void add_inputs(const TileSum<Codec>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
   Value own[kHeld];
@@ -201,7 +202,7 @@ GRADWIRE_DEVICE void add_inputs(const TileSum<Codec>& all, std::uint32_t strip, 
   }
 }
 
-/// By the whole block. `nothing`: what the sum is of no inputs; `inverse`: see divide_sum().
+/// Called by the whole block. `nothing`: the sum of no inputs; `inverse`: see divide_sum().
 template <int kAhead, class Codec>
 GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec>& all, typename Codec::Value nothing,
                                  typename Codec::Value inverse, typename Codec::Shared& shared) {
@@ -232,7 +233,7 @@ reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kF
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);
   const Value inverse = exact_inverse(divisor_of<Value>(job));
-  // -0 + x is x, whatever x is; a frame of which nothing is known makes all NaN.
+  // -0 + x is x for every x; a frame with a bad header makes all results NaN.
   const Value nothing = check_inputs(job, inputs, step, nullptr) ? Value{-0.0F} : not_a_number<Value>();
   const std::uint32_t tiles = tiles_of(job.count);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {

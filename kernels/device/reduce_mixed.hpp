@@ -1,5 +1,5 @@
-// Sums of frames behind topk, or of codecs that differ: what kernels/device/reduce.hpp does, with a tile's sum in
-// shared memory. A thread block takes a tile; frames behind topk touch what they selected only.
+// Sums of frames behind topk, or of codecs that differ: the same as kernels/device/reduce.hpp, with a tile's sum in
+// shared memory. A thread block takes a tile; frames behind topk touch only the selected elements.
 #ifndef GRADWIRE_KERNELS_DEVICE_REDUCE_MIXED_HPP
 #define GRADWIRE_KERNELS_DEVICE_REDUCE_MIXED_HPP
 
@@ -16,7 +16,7 @@ struct MixedShared {
   WarpSums sums[kSelected || sizeof(Value) == 8 ? 1 : simt::kWarps];
 };
 
-/// Adds body(strip, x)'s x, or with `first` stores it, to each strip of the sum.
+/// Adds the x that body(strip, x) gives to each strip of the sum; with `first` it stores x instead.
 template <class Value, class Body>
 GRADWIRE_DEVICE void add_strips(SelectShared<Value>& tile, const TilePlace& place, bool first, const Body& body) {
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
@@ -33,7 +33,8 @@ GRADWIRE_DEVICE void add_strips(SelectShared<Value>& tile, const TilePlace& plac
   }
 }
 
-/// Adds what topk selected, or of rank 0 stores it among zeros. By the whole block; ends with a barrier.
+/// Adds the values that topk selected; those of rank 0 are stored among zeros. Called by the whole block; ends with a
+/// barrier.
 template <class Value>
 GRADWIRE_DEVICE void add_selected(const ReduceJob& job, SelectShared<Value>& tile, const TilePlace& place,
                                   const IndexCode& code, const std::uint8_t* payload, int rank, bool good) {
@@ -52,7 +53,7 @@ GRADWIRE_DEVICE void add_selected(const ReduceJob& job, SelectShared<Value>& til
       tile.x[at] = rank == 0 ? x : tile.x[at] + x;
     });
   }
-  if (simt::sync_or(bad)) {  // whatever was put there
+  if (simt::sync_or(bad)) {  // overwrites the elements that were stored already
     if (good && simt::thread() == 0) {
       report_bad(job.call, rank);
       report_nonfinite(job.call);
@@ -61,7 +62,7 @@ GRADWIRE_DEVICE void add_selected(const ReduceJob& job, SelectShared<Value>& til
   }
 }
 
-/// By the whole block; ends with a barrier.
+/// Called by the whole block; ends with a barrier.
 template <class Value>
 GRADWIRE_DEVICE void add_frame(const ReduceJob& job, SelectShared<Value>& tile, const std::uint8_t* frame, bool good,
                                const TilePlace& place, std::uint32_t index, int rank) {
@@ -78,7 +79,7 @@ GRADWIRE_DEVICE void add_frame(const ReduceJob& job, SelectShared<Value>& tile, 
   simt::sync();
 }
 
-/// A strip of the sum as a strip of `out`, whose codec is without topk.
+/// Encodes a strip of the sum as a strip of `out`, whose codec has no topk.
 template <class Value>
 GRADWIRE_DEVICE void encode_sum(const ReduceJob& job, MixedShared<Value, false>& shared, const TilePlace& place,
                                 std::uint32_t index, std::uint32_t strip, Value (&sum)[kHeld]) {
@@ -98,7 +99,7 @@ GRADWIRE_DEVICE void encode_sum(const ReduceJob& job, MixedShared<Value, false>&
   });
 }
 
-/// The tile as a tile of `out`, whose codec is behind topk. By the whole block.
+/// Encodes the tile as a tile of `out`, whose codec is behind topk. Called by the whole block.
 template <class Value>
 GRADWIRE_DEVICE void select_sum(const ReduceJob& job, SelectShared<Value>& tile, TilePlace place, std::uint32_t index) {
   place.tile.k = job.second.k;
@@ -115,7 +116,7 @@ GRADWIRE_DEVICE void select_sum(const ReduceJob& job, SelectShared<Value>& tile,
   }
 }
 
-/// The tile's sum as the job wants it: a tile of the frame `out`, or the result. By the whole block.
+/// Writes the tile's sum as the job asks: as a tile of the frame `out`, or to the result. Called by the whole block.
 template <bool kSelected, class Value, class Shared>
 GRADWIRE_DEVICE void put_sum(const ReduceJob& job, Shared& shared, const TilePlace& place, std::uint32_t index) {
   const Value inverse = exact_inverse(divisor_of<Value>(job));
@@ -143,11 +144,11 @@ GRADWIRE_DEVICE void put_sum(const ReduceJob& job, Shared& shared, const TilePla
   }
 }
 
-/// So many fit on a processor.
+/// The number of blocks that fit on a processor.
 template <class Value, bool kSelected>
 inline constexpr int kMixedBlocks = kSelected ? (sizeof(Value) == 8 ? 4 : 8) : 2;
 
-/// kSelected: all frames are behind topk, `out` too; else any may be. With all codecs a kernel takes twice the
+/// kSelected: all frames, `out` too, are behind topk; otherwise any may be. A kernel with all codecs takes twice the
 /// registers.
 template <class Value, bool kSelected>
 GRADWIRE_KERNEL_OF((kMixedBlocks<Value, kSelected>))

@@ -1,5 +1,5 @@
-// Preconditioned encoding on a device: what a scale counts as, a byte an element, and values divided or multiplied by
-// it. Kernels of their own, around those of the codecs, which know nothing of scales.
+// Preconditioned encoding on a device: the powers of a scale, a byte an element, and values divided or multiplied by
+// them. These kernels run before and after those of the codecs, which know nothing of scales.
 #ifndef GRADWIRE_KERNELS_DEVICE_RESCALE_HPP
 #define GRADWIRE_KERNELS_DEVICE_RESCALE_HPP
 

@@ -1,6 +1,6 @@
-// topk on a device: a thread block holds a tile in shared memory, finds the bits of the smallest magnitude that is
-// selected by a radix search over histograms (counts only, so that atomics may come in any order), and lists what is
-// selected in ascending order by counting. One warp codes the values, the others the indices.
+// topk on a device: a thread block holds a tile in shared memory, finds the bits of the smallest selected magnitude by
+// a radix search over histograms (counts only, so that atomics may come in any order), and lists the selected elements
+// in ascending order by counting. One warp encodes the values, the others the indices.
 #ifndef GRADWIRE_KERNELS_DEVICE_SELECT_HPP
 #define GRADWIRE_KERNELS_DEVICE_SELECT_HPP
 
@@ -14,20 +14,20 @@ namespace gradwire::kernels {
 inline constexpr std::uint32_t kDigitBits = 11;
 inline constexpr std::uint32_t kBins = 1U << kDigitBits;
 inline constexpr std::uint32_t kBinsOfThread = kBins / simt::kThreads;
-inline constexpr std::uint32_t kIndexWords = kTileElements / 32;  // of the longest code of indices, a bitmap
+inline constexpr std::uint32_t kIndexWords = kTileElements / 32;  // words of the longest code of indices, a bitmap
 
 template <class Value>
 struct alignas(16) SelectShared {
   Value x[kTileElements];
-  union {  // in turn
+  union {  // used one after the other
     std::uint32_t histogram[kBins];
     std::uint16_t index[kTileElements];
   };
-  std::uint32_t code[kIndexWords];  // of the indices
+  std::uint32_t code[kIndexWords];  // the code of the indices
   std::uint32_t of_warp[simt::kWarps];
-  std::uint32_t digit;   // the bin that holds the last selected one
-  std::uint32_t above;   // elements in higher bins
-  std::uint32_t in_bin;  // and in this one
+  std::uint32_t digit;   // the bin that holds the last selected element
+  std::uint32_t above;   // number of elements in higher bins
+  std::uint32_t in_bin;  // number of elements in this bin
   std::uint32_t nonfinite;
 };
 
@@ -42,8 +42,8 @@ GRADWIRE_DEVICE void load_strip(const SelectShared<Value>& shared, std::uint32_t
   load_as<kType>(reinterpret_cast<const std::uint8_t*>(shared.x + strip * kStrip), kStrip, x);
 }
 
-// A warp lists what is in two strips one behind the other, a lane four elements of each half of both: bit r of 16 is
-// element 128 (r / 4) + 4 lane + r % 4.
+// A warp lists the elements of two consecutive strips, and a lane has four elements of each half of both: bit r of 16
+// stands for element 128 (r / 4) + 4 lane + r % 4.
 inline constexpr std::uint32_t kStripsOfWarp = kTileElements / kStrip / simt::kWarps;
 inline constexpr std::uint32_t kQuadsOfLane = 2 * kStripsOfWarp;
 static_assert(kStripsOfWarp == 2);
@@ -64,7 +64,7 @@ GRADWIRE_DEVICE std::uint32_t marks_below(std::uint32_t count) {
   return marks;
 }
 
-/// body(mark, magnitude bits) for this thread's 16 elements, also those behind the end.
+/// Calls body(mark, magnitude bits) for this thread's 16 elements, also those behind the end.
 template <class Value, class Body>
 GRADWIRE_DEVICE void for_all(const SelectShared<Value>& shared, const Body& body) {
   GRADWIRE_UNROLL
@@ -78,7 +78,7 @@ GRADWIRE_DEVICE void for_all(const SelectShared<Value>& shared, const Body& body
   }
 }
 
-/// The same for those that are marked, which are few.
+/// The same for the marked elements, which are few.
 template <class Value, class Body>
 GRADWIRE_DEVICE void for_marked(const SelectShared<Value>& shared, std::uint32_t marks, const Body& body) {
   GRADWIRE_ROLLED
@@ -95,7 +95,7 @@ GRADWIRE_DEVICE std::uint32_t sum_of_warps(const std::uint32_t (&of_warp)[simt::
   return static_cast<std::uint32_t>(simt::warp_sum(static_cast<std::int32_t>(value)));
 }
 
-/// The value of each thread summed over the threads before it; `of_warp` is free afterwards only behind a barrier.
+/// The sum of the values of the threads before this one; `of_warp` may be reused only behind a barrier.
 GRADWIRE_DEVICE std::uint32_t sum_before(std::uint32_t value, std::uint32_t (&of_warp)[simt::kWarps]) {
   const std::uint32_t sum = simt::sum_to(value);
   if (simt::lane() == simt::kLanes - 1) {
@@ -105,11 +105,11 @@ GRADWIRE_DEVICE std::uint32_t sum_before(std::uint32_t value, std::uint32_t (&of
   return sum - value + sum_of_warps(of_warp);
 }
 
-/// What stands before the first of this thread's elements in each quad when all that threads marked are listed in
-/// ascending order. `of_warp` as above.
+/// Computes, for each quad of this thread, its place in the ascending list of all marked elements: the number of marked
+/// elements before the quad. `of_warp` is as above.
 GRADWIRE_DEVICE void order_marked(std::uint32_t marks, std::uint32_t (&of_warp)[simt::kWarps],
                                   std::uint32_t (&before)[kQuadsOfLane]) {
-  std::uint32_t counts = 0;  // of each quad in a byte, which holds the 128 that a warp has at most
+  std::uint32_t counts = 0;  // a byte for each quad, which is enough for the at most 128 of a warp
   GRADWIRE_UNROLL
   for (std::uint32_t quad = 0; quad < kQuadsOfLane; ++quad) {
     counts |= simt::set_bits((marks >> (4 * quad)) & 15U) << (8 * quad);
@@ -133,7 +133,7 @@ GRADWIRE_DEVICE void order_marked(std::uint32_t marks, std::uint32_t (&of_warp)[
   }
 }
 
-/// Of the bins from the highest down, the one in which the count reaches `wanted`. By the whole block.
+/// Finds the bin, from the highest down, in which the count reaches `wanted`. Called by the whole block.
 template <class Value>
 GRADWIRE_DEVICE void find_bin(SelectShared<Value>& shared, std::uint32_t wanted) {
   const std::uint32_t top = kBins - 1 - simt::thread() * kBinsOfThread;
@@ -159,14 +159,14 @@ GRADWIRE_DEVICE void find_bin(SelectShared<Value>& shared, std::uint32_t wanted)
 
 /// The search for the smallest magnitude that is selected.
 struct Search {
-  std::uint32_t keep;   // marks of those above all that is still equal to it
-  std::uint32_t equal;  // of those whose bits are its bits as far as these are known
-  std::uint32_t left;   // how many of all equal ones are selected
-  std::uint32_t shift;  // bits that are not known
+  std::uint32_t keep;   // marks of elements that are certainly larger
+  std::uint32_t equal;  // marks of elements that agree with it in all known bits
+  std::uint32_t left;   // how many of the equal elements of all threads are selected
+  std::uint32_t shift;  // number of bits that are not known yet
 };
 
-/// A round: the next digit of its bits, from a histogram of the equal ones. for_each(body) is for_all() or more. By the
-/// whole block.
+/// One round: finds the next digit of its bits from a histogram of the equal elements. for_each(body) visits at least
+/// these. Called by the whole block.
 template <class Value, class ForEach>
 GRADWIRE_DEVICE void find_digit(SelectShared<Value>& shared, Search& search, const ForEach& for_each) {
   const std::uint32_t digit = search.shift < kDigitBits ? search.shift : kDigitBits;
@@ -194,7 +194,8 @@ GRADWIRE_DEVICE void find_digit(SelectShared<Value>& shared, Search& search, con
   search.left -= shared.above;
 }
 
-/// Marks of what is selected. By the whole block; 1 <= selected < count. `inside`: marks of what is below `count`.
+/// Marks of the selected elements. Called by the whole block; 1 <= selected < count. `inside`: marks of the elements
+/// below `count`.
 template <class Value>
 GRADWIRE_DEVICE std::uint32_t mark_selected(SelectShared<Value>& shared, std::uint32_t inside, std::uint32_t selected) {
   Search search{0, inside, selected, sizeof(Value) * 8 - 1};
@@ -203,7 +204,7 @@ GRADWIRE_DEVICE std::uint32_t mark_selected(SelectShared<Value>& shared, std::ui
   while (shared.in_bin != search.left && search.shift != 0) {
     find_digit(shared, search, [&, equal = search.equal](const auto& body) { for_marked(shared, equal, body); });
   }
-  if (shared.in_bin != search.left) {  // of those equal to the last the first
+  if (shared.in_bin != search.left) {  // of the elements equal to the last selected one, the first are selected
     std::uint32_t before[kQuadsOfLane];
     order_marked(search.equal, shared.of_warp, before);
     GRADWIRE_UNROLL
@@ -216,7 +217,7 @@ GRADWIRE_DEVICE std::uint32_t mark_selected(SelectShared<Value>& shared, std::ui
   return search.keep | search.equal;
 }
 
-/// shared.index <- what a tile of `count` keeps. By the whole block, behind a barrier; ends with one.
+/// shared.index <- indices that a tile of `count` keeps. Called by the whole block behind a barrier; ends with one.
 template <class Value>
 GRADWIRE_DEVICE void select_indices(SelectShared<Value>& shared, std::uint32_t count, std::uint32_t selected) {
   std::uint32_t keep = marks_below(count);
@@ -241,15 +242,15 @@ struct SelectedInShared {
   GRADWIRE_DEVICE Value operator[](std::uint32_t j) const { return shared.x[shared.index[j]]; }
 };
 
-/// The values of what is selected, behind the indices; with `keeps`, x of these becomes what was dropped of them. By a
-/// whole warp. Returns whether NaN or Inf was selected.
+/// Writes the selected values behind the indices; with `keeps` their x become what was dropped. Called by a whole warp.
+/// Returns whether NaN or Inf was selected.
 template <class Selected, class Value>
 GRADWIRE_DEVICE bool put_selected(SelectShared<Value>& shared, const IndexCode& code, std::uint8_t* payload,
                                   bool keeps) {
   std::uint8_t* out = payload + code.bytes();
   const bool nonfinite = WarpSelected<Selected>::encode(SelectedInShared<Value>{shared}, code.selected, out);
   pad_tile(payload, code.bytes() + Selected::bytes(code.selected), EliasFano::kAlignment);
-  simt::sync_warp();  // lanes read below what others wrote
+  simt::sync_warp();  // below, lanes read what other lanes wrote
   for (std::uint32_t j = simt::lane(); keeps && j < code.selected; j += simt::kLanes) {
     Value& x = shared.x[shared.index[j]];
     x = x - WarpSelected<Selected>::decode(out, j);
@@ -257,7 +258,7 @@ GRADWIRE_DEVICE bool put_selected(SelectShared<Value>& shared, const IndexCode& 
   return nonfinite;
 }
 
-/// shared.code, zeros at first, <- the code of the indices, as threads from `first` on make it.
+/// Writes the code of the indices to shared.code, which is zero at first; threads from `first` on do it.
 template <class Value>
 GRADWIRE_DEVICE void code_indices(SelectShared<Value>& shared, const IndexCode& code, std::uint32_t first) {
   for (std::uint32_t j = simt::thread() - first; j < code.selected; j += simt::kThreads - first) {
@@ -275,7 +276,7 @@ GRADWIRE_DEVICE void code_indices(SelectShared<Value>& shared, const IndexCode& 
   }
 }
 
-/// The bytes of shared.code. By the whole block.
+/// Stores the bytes of shared.code. Called by the whole block.
 template <class Value>
 GRADWIRE_DEVICE void store_code(const SelectShared<Value>& shared, const IndexCode& code, std::uint8_t* payload) {
   const std::uint32_t bytes = code.bytes();
@@ -299,9 +300,9 @@ GRADWIRE_DEVICE void add_residual(const float* residual, std::uint64_t first, st
   }
 }
 
-/// Encodes shared.x, in which the residual is already; that becomes what was dropped. put_values(code) is
-/// put_selected() of the values' coder. By the whole block, behind a barrier; ends with one. Returns whether NaN or Inf
-/// was selected.
+/// Encodes shared.x, which includes the residual, and leaves in it what was dropped. put_values(code) is put_selected()
+/// of the values' coder. Called by the whole block behind a barrier; ends with one. Returns whether NaN or Inf was
+/// selected.
 template <class Value, class PutValues>
 GRADWIRE_DEVICE bool encode_selected_tile(SelectShared<Value>& shared, const TilePlace& place, float* residual,
                                           std::uint8_t* payload, const PutValues& put_values) {

@@ -1,6 +1,6 @@
 // Frames of codecs behind topk: a thread block takes a tile.
-// Bytes for each element: encoding reads the value and reads and writes the residual, decoding writes the value; what
-// is selected is little beside that.
+// Bytes for each element: encoding reads the value and reads and writes the residual, decoding writes the value; the
+// selected elements are few beside that.
 #ifndef GRADWIRE_KERNELS_DEVICE_SELECTED_HPP
 #define GRADWIRE_KERNELS_DEVICE_SELECTED_HPP
 
@@ -50,7 +50,7 @@ encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
   }
 }
 
-/// The j-th of the values behind the indices.
+/// Decodes the j-th of the values behind the indices.
 template <class Value>
 GRADWIRE_DEVICE Value selected_value(const FrameCodec& codec, const std::uint8_t* in, std::uint32_t j) {
   Value x = 0;
@@ -58,7 +58,7 @@ GRADWIRE_DEVICE Value selected_value(const FrameCodec& codec, const std::uint8_t
   return x;
 }
 
-/// Element `at` of the values <- x, or += x. Returns whether what is there now is finite, as the values' type has it.
+/// Element `at` of the values <- x, or += x. Returns whether the stored element, in its type, is finite.
 template <class Value>
 GRADWIRE_DEVICE bool put_element(const DecodeJob& job, std::uint64_t at, Value x) {
   const auto put = [&]<DType kType>() {
@@ -83,7 +83,7 @@ GRADWIRE_DEVICE bool put_element(const DecodeJob& job, std::uint64_t at, Value x
   }
 }
 
-/// A tile of one value: zeros to put what was selected into, or NaN.
+/// Fills a tile with one value: zeros before the selected values are stored, or NaN.
 template <class Value>
 GRADWIRE_DEVICE void fill_tile(const DecodeJob& job, const TilePlace& place, Value value) {
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
@@ -127,7 +127,7 @@ GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
         }
       });
     }
-    if (simt::sync_or(bad)) {  // whatever was put there
+    if (simt::sync_or(bad)) {  // overwrites the elements that were stored already
       if (header.good && simt::thread() == 0) {
         report_bad(job.call, job.frame.peer);
         report_nonfinite(job.call);

@@ -1,5 +1,5 @@
-// Coders of what topk selected, as one warp runs them: lane p takes values p, p + 32, .., which is also the order of
-// the ordered sums. Their bytes follow the indices at any address.
+// Coders of the values that topk selected, as one warp runs them: lane p takes values p, p + 32, .., which is also the
+// order of the ordered sums. Their bytes follow the indices at any address.
 //   bool encode(values, count, out)  by a whole warp; values[j] is the j-th; returns whether NaN or Inf was selected
 //   Value decode(in, j)              one value
 #ifndef GRADWIRE_KERNELS_DEVICE_SELECTED_CODERS_HPP
@@ -25,7 +25,7 @@ GRADWIRE_DEVICE std::uint32_t largest_selected(const Values& values, std::uint32
   return simt::warp_max(absmax);
 }
 
-/// out <- bytes that body(index) gives.
+/// out <- the bytes that body(index) returns.
 template <class Body>
 GRADWIRE_DEVICE void put_bytes(std::uint8_t* out, std::uint32_t bytes, Body body) {
   for (std::uint32_t b = simt::lane(); b < bytes; b += simt::kLanes) {
@@ -123,7 +123,7 @@ struct WarpSelected<SelectedPairs> {
       mean = sum_partials(all) / static_cast<float>(count);
       float low = 0;
       float high = 0;
-      std::int32_t members = 0;  // above the mean
+      std::int32_t members = 0;  // number of values above the mean
       for (std::uint32_t j = simt::lane(); j < count; j += simt::kLanes) {
         const float a = magnitude(j);
         const bool above = a > mean;

@@ -1,5 +1,5 @@
-// The only place that knows who compiles the kernels: nvcc, or g++ for the tests' SIMT emulator, whose header only
-// tests put on the include path. Kernels use what is below and nothing of CUDA.
+// The only place that depends on the compiler of the kernels: nvcc, or g++ for the tests' SIMT emulator, whose header
+// only tests put on the include path. Kernels use the names below and nothing of CUDA.
 // Warp operations need all 32 lanes of the warp, sync() all threads of the block. Blocks have kThreads threads.
 #ifndef GRADWIRE_KERNELS_DEVICE_SIMT_HPP
 #define GRADWIRE_KERNELS_DEVICE_SIMT_HPP
@@ -14,7 +14,7 @@
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 #define GRADWIRE_KERNEL __global__ __launch_bounds__(256) void
-#define GRADWIRE_KERNEL_OF(blocks) __global__ __launch_bounds__(256, blocks) void  // so many fit on a processor
+#define GRADWIRE_KERNEL_OF(blocks) __global__ __launch_bounds__(256, blocks) void  // `blocks` must fit on a processor
 #define GRADWIRE_PARAMETER(T) __grid_constant__ T const
 #define GRADWIRE_DEVICE __device__ __forceinline__
 #define GRADWIRE_SHARED __shared__
@@ -47,7 +47,8 @@ struct Words4 {
 #if defined(__CUDACC__)
 
 inline constexpr std::uint32_t kAllLanes = 0xFFFFFFFFU;
-/// Beyond this many, blocks take several tiles each. So many that the last ones to end leave few processors idle.
+/// Most blocks of a kernel; with more tiles, blocks take several each. The number is large enough that the last blocks
+/// to end leave few processors idle.
 inline constexpr std::uint32_t kMostBlocks = 1U << 16;
 
 GRADWIRE_DEVICE std::uint32_t thread() { return threadIdx.x; }
@@ -69,7 +70,7 @@ template <class T>
 GRADWIRE_DEVICE T shuffle(T value, std::uint32_t lane) {
   return __shfl_sync(kAllLanes, value, static_cast<int>(lane));
 }
-/// From lane - distance; lanes below that keep their own.
+/// The value of lane - distance; lanes below `distance` keep their own.
 template <class T>
 GRADWIRE_DEVICE T shuffle_up(T value, std::uint32_t distance) {
   return __shfl_up_sync(kAllLanes, value, distance);
@@ -80,15 +81,15 @@ GRADWIRE_DEVICE std::int32_t warp_sum(std::int32_t value) { return __reduce_add_
 GRADWIRE_DEVICE void atomic_or(std::uint32_t* word, std::uint32_t bits) { atomicOr(word, bits); }
 GRADWIRE_DEVICE void atomic_max(std::uint32_t* word, std::uint32_t value) { atomicMax(word, value); }
 GRADWIRE_DEVICE void atomic_add(std::uint32_t* word, std::uint32_t value) { atomicAdd(word, value); }
-/// One more; what it was before.
+/// Adds 1 and returns the value before.
 GRADWIRE_DEVICE std::uint32_t atomic_next(std::uint32_t* word) { return atomicAdd(word, 1U); }
 GRADWIRE_DEVICE std::uint32_t set_bits(std::uint32_t word) { return static_cast<std::uint32_t>(__popc(word)); }
-/// Which bit is the lowest that is set; one is.
+/// The number of the lowest bit that is set; at least one must be.
 GRADWIRE_DEVICE std::uint32_t lowest_bit(std::uint32_t word) { return static_cast<std::uint32_t>(__ffs(word) - 1); }
-/// Asks for the bytes at `from`, which are read later.
+/// Prefetches the bytes at `from`, which are read later.
 GRADWIRE_DEVICE void prefetch(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
-/// Byte i is that of two words, the low one first, which nibble i of `selector`, 0 to 7, names.
+/// Builds a word from bytes of two words: nibble i of `selector` (0 to 7, the low word first) names the byte at i.
 GRADWIRE_DEVICE std::uint32_t permute(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
   return __byte_perm(low, high, selector);
 }
@@ -123,14 +124,14 @@ void launch(const char* name, void (*kernel)(Parameters...), std::uint32_t block
   const cudaError_t error = cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(blocks), dim3(kThreads),
                                              pointers, 0, static_cast<cudaStream_t>(stream));
   if (error != cudaSuccess) {
-    static_cast<void>(cudaGetLastError());  // else the job's next launch would report it
+    static_cast<void>(cudaGetLastError());  // otherwise the job's next launch would report it
     throw Error(ErrorCode::internal, std::string("kernel ") + name + " was not launched: " + cudaGetErrorName(error) +
                                          ": " + cudaGetErrorString(error));
   }
 }
 
-/// Brings the kernel's code onto the current device, which else its first launch does, and that may wait for all that
-/// runs there. Error(internal) with CUDA's text.
+/// Loads the kernel's code onto the current device. Otherwise its first launch does that, and may wait for all work on
+/// the device. Error(internal) with CUDA's text.
 inline void load_kernel(const char* name, const void* kernel) {
   cudaFuncAttributes attributes{};
   if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess) {
@@ -231,7 +232,7 @@ inline void load_kernel(const char* /*name*/, const void* kernel) { emulator::no
 
 #endif
 
-/// The same of a kernel as it is launched.
+/// The same for a kernel as it is launched.
 template <class... Parameters>
 void load_kernel(const char* name, void (*kernel)(Parameters...)) {
   load_kernel(name, reinterpret_cast<const void*>(kernel));
@@ -248,7 +249,7 @@ GRADWIRE_DEVICE T shuffle_xor(T value, std::uint32_t mask) {
   return out[0];
 }
 
-/// The sum over the lanes up to this one.
+/// The sum over the lanes up to and including this one.
 GRADWIRE_DEVICE std::uint32_t sum_to(std::uint32_t value) {
   GRADWIRE_UNROLL
   for (std::uint32_t distance = 1; distance < kLanes; distance *= 2) {

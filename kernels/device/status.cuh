@@ -1,4 +1,4 @@
-// Included by one unit of the CUDA library and by one of the tests' emulated library.
+// One unit of the CUDA library and one of the tests' emulated library include this file.
 #include "kernels/device/simt.hpp"
 #include "kernels/device/status.hpp"
 

@@ -1,5 +1,5 @@
-// Counting what kernels note of a step, in the order of the stream: the host only reads, so that nothing is lost or
-// counted twice while kernels run.
+// Counts steps in which kernels noted NaN or Inf, in the order of the stream. The host only reads the count, so nothing
+// is lost or counted twice while kernels run.
 #ifndef GRADWIRE_KERNELS_DEVICE_STATUS_HPP
 #define GRADWIRE_KERNELS_DEVICE_STATUS_HPP
 
@@ -9,10 +9,10 @@
 
 namespace gradwire::kernels {
 
-/// Where kernels before this one noted NaN or Inf: *steps += 1, and the note is cleared. Both may be pinned host memory
-/// that the device sees. `stream` is a cudaStream_t. Error(internal) where the launch fails.
+/// If earlier kernels noted NaN or Inf, adds 1 to *steps and clears the note. Both may be pinned host memory that the
+/// device sees. `stream` is a cudaStream_t. Error(internal) where the launch fails.
 void count_nonfinite(DeviceStatus* status, std::uint32_t* steps, void* stream);
-/// As load_kernels().
+/// The same as load_kernels(), for the kernel of this header.
 void load_status_kernels();
 
 }  // namespace gradwire::kernels

@@ -1,4 +1,4 @@
-// A strip is 256 consecutive elements of a tile: what a warp holds in registers, 8 values a lane. Register 4 h + c of
+// A strip is 256 consecutive elements of a tile, which a warp holds in registers, 8 values a lane. Register 4 h + c of
 // a lane has element 128 h + 4 lane + c, so that four of them are one access of 16 bytes and a warp's accesses are
 // whole lines. Elements behind the end of a short tile are zeros that nobody stores.
 #ifndef GRADWIRE_KERNELS_DEVICE_STRIP_HPP
@@ -12,11 +12,11 @@
 namespace gradwire::kernels {
 
 inline constexpr std::uint32_t kStrip = 256;
-inline constexpr int kHeld = 8;  // values a lane holds
+inline constexpr int kHeld = 8;  // values that a lane holds
 
 GRADWIRE_DEVICE std::uint32_t strips(std::uint32_t count) { return (count + kStrip - 1) / kStrip; }
 
-/// Element of the strip in register `r` of this lane.
+/// The element of the strip that lies in register `r` of this lane.
 GRADWIRE_DEVICE std::uint32_t element_of(std::uint32_t lane, int r) {
   return 128U * static_cast<std::uint32_t>(r / 4) + 4 * lane + static_cast<std::uint32_t>(r % 4);
 }
@@ -25,10 +25,10 @@ GRADWIRE_DEVICE bool aligned_to(const void* address, std::uint32_t bytes) {
   return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-/// One tile of a job: where it is in its arrays, and what a codec may know of it.
+/// One tile of a job: its place in the job's arrays, and the tile as codecs see it.
 struct TilePlace {
   Tile tile;
-  std::uint64_t first;  // element of the job's arrays
+  std::uint64_t first;  // its first element in the job's arrays
   std::uint32_t count;  // elements, 1 to kTileElements
 };
 
@@ -82,11 +82,11 @@ GRADWIRE_DEVICE void store_one(Stored* to, Stored value) {
   }
 }
 
-/// How many bytes an access to four elements has at most.
+/// The most bytes that one access to four elements has.
 template <class Stored>
 inline constexpr std::uint32_t kQuadAccess = sizeof(Stored) >= 4 ? 16 : 4 * sizeof(Stored);
 
-/// What a lane holds of a strip as it lies in memory: words, so that nothing waits for a load until they are unpacked.
+/// A lane's part of a strip as it lies in memory, in words, so that nothing waits for a load until they are unpacked.
 template <class Stored>
 struct Packed {
   static constexpr int kWords = static_cast<int>(kHeld * sizeof(Stored) / 4);
@@ -102,7 +102,7 @@ struct Packed {
   }
 };
 
-/// Four elements: a fourth, half, one or two times 16 bytes.
+/// Loads four elements, which are 4, 8, 16 or 32 bytes.
 GRADWIRE_DEVICE void load_quad(const std::uint8_t* from, std::uint32_t* words) { words[0] = simt::load4(from); }
 GRADWIRE_DEVICE void load_quad(const std::uint16_t* from, std::uint32_t* words) {
   const simt::Words2 two = simt::load8(from);
@@ -121,7 +121,7 @@ GRADWIRE_DEVICE void load_quad(const std::uint64_t* from, std::uint32_t* words) 
   load_quad(reinterpret_cast<const std::uint32_t*>(from + 2), words + 4);
 }
 
-/// The elements of a strip at `from`, of which there are `left`; zeros behind. Any address that is a multiple of an
+/// Loads the strip at `from`, which has `left` elements; zeros stand behind them. The address may be any multiple of an
 /// element's size.
 template <class Stored>
 GRADWIRE_DEVICE Packed<Stored> load_packed(const std::uint8_t* from, std::uint32_t left) {
@@ -228,7 +228,7 @@ GRADWIRE_DEVICE void store_elements(std::uint8_t* to, std::uint32_t left, const 
   }
 }
 
-/// The same over working values; what is stored has the element type kType.
+/// The same over working values; the stored elements have the type kType.
 template <DType kType, class Value>
 GRADWIRE_DEVICE void load_as(const std::uint8_t* from, std::uint32_t left, Value (&x)[kHeld]) {
   typename Element<kType>::Stored stored[kHeld];
@@ -239,7 +239,7 @@ GRADWIRE_DEVICE void load_as(const std::uint8_t* from, std::uint32_t left, Value
   }
 }
 
-/// Returns whether all that was stored is finite.
+/// Returns whether all stored elements are finite.
 template <DType kType, class Value>
 GRADWIRE_DEVICE bool store_as(std::uint8_t* to, std::uint32_t left, const Value (&x)[kHeld]) {
   using E = Element<kType>;
@@ -256,7 +256,7 @@ GRADWIRE_DEVICE bool store_as(std::uint8_t* to, std::uint32_t left, const Value 
 
 GRADWIRE_HOST_DEVICE constexpr bool half_width(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
 
-/// Strip of a tensor from element `first` on; f64 working values lie in f64 tensors only.
+/// Loads the strip of a tensor from element `first` on; f64 working values lie in f64 tensors only.
 template <class Value>
 GRADWIRE_DEVICE void load_values(const void* values, DType dtype, std::uint64_t first, std::uint32_t left,
                                  Value (&x)[kHeld]) {

@@ -1,5 +1,5 @@
-// exact over 16-bit tensors without arithmetic: bits in, the same bits out, so that a NaN keeps its payload. (Over f32
-// and f64 the ordinary kernels keep them: their working type is the tensor's.)
+// The codec exact over 16-bit tensors, without arithmetic: the bits stay the same, so that a NaN keeps its payload.
+// (Over f32 and f64 the ordinary kernels keep the bits too, since their working type is the tensor's.)
 #ifndef GRADWIRE_KERNELS_DEVICE_VERBATIM_HPP
 #define GRADWIRE_KERNELS_DEVICE_VERBATIM_HPP
 
@@ -8,7 +8,7 @@
 
 namespace gradwire::kernels {
 
-using HalfCore = CastCore<DType::f16>;  // for sizes; those of bf16 are the same
+using HalfCore = CastCore<DType::f16>;  // for sizes, which are the same for bf16
 
 GRADWIRE_DEVICE bool all_finite(DType dtype, const std::uint16_t (&bits)[kHeld]) {
   const std::uint32_t exponent = dtype == DType::f16 ? Element<DType::f16>::kExponent : Element<DType::bf16>::kExponent;

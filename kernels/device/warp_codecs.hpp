@@ -28,7 +28,8 @@ namespace gradwire::kernels {
 struct NoContext {};
 struct NoShared {};
 
-/// Elements of a tile from a strip on; of a full tile those of the strip, which the compiler then knows.
+/// Number of elements of a tile from a strip on. For a full tile it returns those of the strip, which the compiler
+/// knows.
 GRADWIRE_DEVICE std::uint32_t left_of(std::uint32_t strip, std::uint32_t count) {
   return count == kTileElements ? kStrip : count - strip * kStrip;
 }
@@ -78,7 +79,7 @@ struct WarpCast {
   }
 };
 
-/// Rule::level of each code.
+/// Computes Rule::level of each code.
 template <class Rule, class Stored>
 GRADWIRE_DEVICE void levels_of(const Packed<Stored>& codes, float (&level)[kHeld]) {
   if constexpr (std::is_same_v<Rule, Int8Rule>) {  // bytes of 2^23 + 128 + code: conversions are four times as slow
@@ -111,14 +112,14 @@ struct WarpBlock {
   using Shared = NoShared;
   using Context = NoContext;
   static constexpr int kBlocks = static_cast<int>(kStrip / Rule::kBlock);
-  static constexpr int kRegisters = kHeld / kBlocks;  // of one block
+  static constexpr int kRegisters = kHeld / kBlocks;  // registers of one block
   static_assert(kBlocks == 1 || kBlocks == 2);
   static constexpr int kAhead = 4;
   static constexpr int kEncodingBlocks = kBlocks == 1 ? 6 : 5;
   static constexpr int kSummingBlocks = sizeof(Code) == 1 ? 5 : 4;
   struct Raw {
     Packed<Unsigned> codes;
-    std::uint32_t scales;  // the second, where there are two, in the high half
+    std::uint32_t scales;  // a second scale is in the high half
   };
 
   GRADWIRE_DEVICE static Context context(const Tile& /*tile*/) { return {}; }

@@ -8,7 +8,7 @@
 
 namespace gradwire::kernels {
 
-/// Registers first, first + 1, .. of T become sums and differences of themselves and those `stride` away.
+/// Replaces each register by its sum or difference with the register `stride` away.
 template <int kStride, class T, int kCount>
 GRADWIRE_DEVICE void butterfly_registers(T (&x)[kCount]) {
   GRADWIRE_UNROLL
@@ -22,7 +22,7 @@ GRADWIRE_DEVICE void butterfly_registers(T (&x)[kCount]) {
   }
 }
 
-// x times 1 or -1, which is exact, and added: rounds once, as a + b and a - b do.
+// Multiplies x by 1 or -1, which is exact, and adds: this rounds once, as a + b and a - b do.
 GRADWIRE_DEVICE float add_signed(float x, std::int32_t sign, float other) {
   return fmaf(x, static_cast<float>(sign), other);
 }
@@ -30,7 +30,7 @@ GRADWIRE_DEVICE std::int32_t add_signed(std::int32_t x, std::int32_t sign, std::
   return x * sign + other;
 }
 
-/// The lane whose bit `mask` is set has a - b, the other a + b.
+/// The lane of each pair whose bit `mask` is set gets a - b, the other a + b.
 template <class T, int kCount>
 GRADWIRE_DEVICE void butterfly_lanes(T (&x)[kCount], std::uint32_t mask) {
   T other[kCount];
@@ -50,7 +50,7 @@ GRADWIRE_DEVICE void butterfly_all_lanes(T (&x)[kCount]) {
   }
 }
 
-/// kernels/rotation.hpp's hadamard() of a strip.
+/// The hadamard() of kernels/rotation.hpp over a strip.
 GRADWIRE_DEVICE void hadamard_strip(float (&x)[kHeld]) {
   butterfly_registers<1>(x);
   butterfly_registers<2>(x);
@@ -58,8 +58,8 @@ GRADWIRE_DEVICE void hadamard_strip(float (&x)[kHeld]) {
   butterfly_registers<4>(x);
 }
 
-/// The same of levels. They are small integers: two are one word, both[c] = x[c] + 2^16 x[c + 4], sums of which are
-/// exact.
+/// The same for levels. They are small integers, so two fit into one word, both[c] = x[c] + 2^16 x[c + 4], and sums of
+/// such words are exact.
 GRADWIRE_DEVICE void hadamard_levels(std::int32_t (&both)[kHeld / 2], std::int32_t (&x)[kHeld]) {
   butterfly_registers<1>(both);
   butterfly_registers<2>(both);
@@ -81,7 +81,7 @@ struct WarpRotated {
   static constexpr int kAhead = 1;
   static constexpr int kEncodingBlocks = 4;
   static constexpr int kSummingBlocks = 4;
-  /// Of the tile's 256 sign bits the two words that this lane's elements are in, moved to its first one.
+  /// The two words of the tile's 256 sign bits that this lane's elements need, shifted to its first element.
   struct Context {
     std::uint32_t flips[2];
     [[nodiscard]] GRADWIRE_DEVICE bool flip(int r) const { return ((flips[r / 4] >> (r % 4)) & 1U) != 0; }
@@ -91,7 +91,7 @@ struct WarpRotated {
     std::uint16_t scale;
   };
 
-  /// Even lanes make the first half of the words, odd ones the second; neighbours exchange what they need.
+  /// Even lanes compute the first half of the words, odd ones the second; neighbours then exchange them.
   GRADWIRE_DEVICE static Context context(const Tile& tile) {
     const std::uint32_t lane = simt::lane();
     const bool odd = lane % 2 != 0;
@@ -144,8 +144,8 @@ struct WarpRotated {
 
   GRADWIRE_DEVICE static Raw fetch(std::uint32_t strip, std::uint32_t count, const std::uint8_t* in) {
     const std::uint8_t* codes = in + Core::codes_at(strip, count) + 4 * (simt::lane() % kCodeLanes);
-    // Codes of a tile with an odd number of strips begin in the middle of a word. Two halves always: nvcc makes one
-    // load of 4 bytes of a choice between the two ways, which faults there.
+    // Codes of a tile with an odd number of strips begin in the middle of a word. The load is always two halves: from a
+    // choice between both ways nvcc makes one load of 4 bytes, which faults there.
     return {{simt::load2(codes), simt::load2(codes + 2)}, simt::load2(in + strip * 2)};
   }
 
@@ -166,10 +166,10 @@ struct WarpRotated {
   static constexpr std::uint32_t kCodeLanes = Core::kCodeBytes / 4;  // 32 or 16, with codes of 4 elements each
   static_assert(kCodeLanes == 32 || kCodeLanes == 16);
 
-  // Where the code of register r is in its word: byte r % 4, at bit kBits * (element / kCodeBytes).
+  // The bit at which the code of register r lies in its word: byte r % 4, at bit kBits * (element / kCodeBytes).
   GRADWIRE_DEVICE static std::uint32_t place_of(int r) {
     const std::uint32_t quarter = simt::lane() / kCodeLanes;  // 0 where all 32 lanes have a word
-    const std::uint32_t half = 128 / Core::kCodeBytes;        // codes of a byte between element i and i + 128
+    const std::uint32_t half = 128 / Core::kCodeBytes;  // number of codes of a byte between elements i and i + 128
     return 8 * static_cast<std::uint32_t>(r % 4) + Grid::kBits * (half * static_cast<std::uint32_t>(r / 4) + quarter);
   }
 
@@ -183,8 +183,8 @@ struct WarpRotated {
     }
   }
 
-  // Core::level of codes c and c + 4, low + 2^16 high. Byte c of `codes` has the one in its low half, the other in its
-  // high half. Four codes at once choose among bytes, which hold what a level is above the lowest.
+  // Computes Core::level of codes c and c + 4, as low + 2^16 high. Byte c of `codes` has the first in its low half, the
+  // second in its high half. Four codes at once select among bytes, which hold levels minus the lowest one.
   GRADWIRE_DEVICE static void look_up(std::uint32_t codes, std::int32_t (&both)[kHeld / 2]) {
     constexpr std::uint32_t kMost = 2 * Grid::kCells - 1;
     GRADWIRE_UNROLL
@@ -217,7 +217,7 @@ struct WarpRotated {
   GRADWIRE_DEVICE static std::int32_t magnitude_of(std::uint32_t cell) {
     return static_cast<std::int32_t>(simt::byte_of(kMagnitudes[0], kMagnitudes[1], cell));
   }
-  /// How many thresholds are not above it: one comparison for each bit, after which half of them are left.
+  /// The number of thresholds that are not above the magnitude, by a binary search.
   GRADWIRE_DEVICE static std::uint32_t cell_of(std::int32_t magnitude) {
     std::int32_t threshold[Grid::kCells - 1];
     GRADWIRE_UNROLL
@@ -249,7 +249,8 @@ struct WarpRotated {
   }
   static constexpr Magnitudes kMagnitudes = magnitudes();
 
-  // RotatedCore::quantize: codes at their places in `packed`, their levels, and the scale.
+  // The same as RotatedCore::quantize: writes codes at their places in `packed`, and their levels, and returns the
+  // scale.
   GRADWIRE_DEVICE static std::uint16_t quantize(const Context& context, const float (&x)[kHeld], std::uint32_t absmax,
                                                 std::uint32_t& packed, std::int32_t (&levels)[kHeld], Shared& shared) {
     float y[kHeld];

@@ -1,4 +1,4 @@
-// The codec sign as a warp runs it: a strip is one block, whose 32 bytes of bits are one byte a lane.
+// The codec sign as a warp runs it: a strip is one block, whose bits are 32 bytes, one byte a lane.
 #ifndef GRADWIRE_KERNELS_DEVICE_WARP_SIGN_HPP
 #define GRADWIRE_KERNELS_DEVICE_WARP_SIGN_HPP
 
@@ -17,7 +17,7 @@ struct WarpSign {
   static constexpr int kSummingBlocks = 4;
   using Context = NoContext;
   struct Raw {
-    std::uint8_t bits[2];  // of each half of the strip the byte that has this lane's four
+    std::uint8_t bits[2];  // for each half of the strip, the byte with this lane's four bits
     std::uint16_t scale;
   };
 
@@ -46,7 +46,7 @@ struct WarpSign {
       scale_bits = scale_nearest(ordered_sum(magnitude, shared) / static_cast<float>(elements), absmax);
     }
     const bool coded = !nonfinite && scale_bits != 0;
-    std::uint32_t bits = 0;  // four of each half of the strip, those of the second 16 higher
+    std::uint32_t bits = 0;  // four bits of each half of the strip, those of the second half at bit 16
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
       bits |= (bits_as<std::uint32_t>(x[r]) >> 31) << (16 * (r / 4) + r % 4);
@@ -78,7 +78,7 @@ struct WarpSign {
     return raw;
   }
   GRADWIRE_DEVICE static void expand(const Context& /*context*/, const Raw& raw, float (&x)[kHeld]) {
-    const std::uint32_t place = simt::lane() % 2 * 4;  // of this lane's four
+    const std::uint32_t place = simt::lane() % 2 * 4;  // where this lane's four bits begin
     GRADWIRE_UNROLL
     for (int r = 0; r < kHeld; ++r) {
       const std::uint32_t last = std::uint32_t{raw.bits[r / 4]}
@@ -88,7 +88,7 @@ struct WarpSign {
   }
 
  private:
-  // A byte has bits of two lanes: the even one stores that of the first half of the strip, the odd one the other.
+  // A byte has bits of two lanes: the even lane stores the byte of the first half of the strip, the odd lane the other.
   GRADWIRE_DEVICE static void store_bits(std::uint8_t* out, std::uint32_t bits, std::uint32_t bytes) {
     const std::uint32_t other = simt::shuffle_xor(bits, 1);
     const std::uint32_t lane = simt::lane();

@@ -1,5 +1,5 @@
-// The ordered sum of kernels/run.hpp over a strip: element i in partial i mod 32, then a tree. Lane p adds partial p;
-// its elements come through the warp's shared memory.
+// The ordered sum of kernels/run.hpp over a strip: element i is added to partial i mod 32, then a tree adds the
+// partials. Lane p computes partial p, and gets its elements through the warp's shared memory.
 #ifndef GRADWIRE_KERNELS_DEVICE_WARP_SUM_HPP
 #define GRADWIRE_KERNELS_DEVICE_WARP_SUM_HPP
 
@@ -8,10 +8,10 @@
 namespace gradwire::kernels {
 
 struct alignas(16) WarpSums {
-  std::uint32_t bits[kStrip];  // of floats
+  std::uint32_t bits[kStrip];  // bits of floats
 };
 
-/// The tree over one partial in each lane; the same in all of them.
+/// Adds the partials of all lanes by the tree; all lanes get the sum.
 GRADWIRE_DEVICE float sum_partials(float partial) {
   GRADWIRE_UNROLL
   for (std::uint32_t stride = simt::kLanes / 2; stride > 0; stride /= 2) {
@@ -38,7 +38,7 @@ GRADWIRE_DEVICE float ordered_sum(const float (&x)[kHeld], WarpSums& shared) {
   for (std::uint32_t i = 0; i < kStrip; i += simt::kLanes) {
     partial = partial + bits_as<float>(shared.bits[i + lane]);
   }
-  simt::sync_warp();  // before the next strip comes here
+  simt::sync_warp();  // the next strip may overwrite `shared` only now
   return sum_partials(partial);
 }
 

@@ -1,6 +1,5 @@
-// How long something has been waited for, without the time in which this process did not run: it was stopped, its
-// container paused, its machine asleep. Those that are waited for were mostly stopped with it, and owe nothing for that
-// time.
+// Measures a wait without the time in which this process did not run because it was stopped, its container paused, or
+// its machine asleep. The processes that it waits for were mostly stopped with it, so they are not late.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +33,7 @@ class AwakeTime {
   Clock::duration waited_{};
 };
 
-/// As `changed.wait_for(lock, limit, reached)`.
+/// The same as `changed.wait_for(lock, limit, reached)`.
 template <typename Reached>
 bool wait_awake(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds limit,
                 Reached&& reached) {

@@ -11,10 +11,10 @@
 namespace gradwire {
 namespace {
 
-// A fixed place: a child may allocate nothing.
-std::array<int, 65536> g_descriptors;  // the first g_count
+// The array is static, since a child must not allocate memory.
+std::array<int, 65536> g_descriptors;  // the first g_count are used
 std::atomic<std::size_t> g_count = 0;
-std::mutex g_mutex;  // held while a child is made, so that it finds them whole
+std::mutex g_mutex;  // held during a fork, so that the child finds the array consistent
 
 void before() noexcept { g_mutex.lock(); }
 void in_parent() noexcept { g_mutex.unlock(); }

@@ -1,12 +1,12 @@
-// Descriptors whose end tells others that this process has ended: a child that forks off, and calls no exec, must not
-// keep them.
+// Descriptors whose closing tells others that this process has ended. A forked child that calls no exec must not keep
+// them open.
 #pragma once
 
 namespace gradwire {
 
-/// From here on children close it as they begin. False: there are too many. Any thread.
+/// From here on children close the descriptor when they begin. False: there are too many. Any thread.
 [[nodiscard]] bool close_in_children(int descriptor) noexcept;
-/// Before it is closed here.
+/// To be called before this process closes the descriptor.
 void forget_in_children(int descriptor) noexcept;
 
 }  // namespace gradwire

@@ -1,4 +1,4 @@
-// Whatever is being thrown, as an Error: what leaves the library and what tells the other ranks.
+// The exception that is being thrown, as an Error, which leaves the library and is sent to other ranks.
 #pragma once
 
 #include <exception>
@@ -9,8 +9,8 @@
 
 namespace gradwire {
 
-/// Inside a catch block: the Error itself; out_of_memory for std::bad_alloc; internal, with its text, for anything
-/// else.
+/// To be called in a catch block. Returns the Error itself; out_of_memory for std::bad_alloc; internal, with its text,
+/// for any other exception.
 [[nodiscard]] inline Error current_error() {
   try {
     throw;

@@ -25,14 +25,14 @@ namespace {
 constexpr std::string_view kUnfinished = ".tmp";
 constexpr std::string_view kPrevious = ".previous";
 constexpr std::size_t kRandomDigits = 16;
-constexpr std::chrono::minutes kUnfinishedReport{1};  // one of another process that is alive is younger
+constexpr std::chrono::minutes kUnfinishedReport{1};  // an older unfinished report is not of a living process
 
 [[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& what, int reason) {
   throw Error(ErrorCode::invalid_argument,
               path.string() + ": " + what + " (" + std::generic_category().message(reason) + ")");
 }
 
-// NOLINTBEGIN(cppcoreguidelines-pro-type-vararg): open() is as it is
+// NOLINTBEGIN(cppcoreguidelines-pro-type-vararg): open() has variable arguments
 class Descriptor {
  public:
   explicit Descriptor(int number) : number_(number) {}
@@ -53,7 +53,8 @@ class Descriptor {
 };
 // NOLINTEND(cppcoreguidelines-pro-type-vararg)
 
-// Filesystems and filters of system calls that have no such call say so in several ways; a disk that failed does not.
+// Whether the error means that the filesystem, or a filter of system calls, has no sync. They report that in several
+// ways, none of which a failed disk uses.
 bool has_no_sync(int reason, bool directory) noexcept {
   switch (reason) {
     case EINVAL:
@@ -61,7 +62,7 @@ bool has_no_sync(int reason, bool directory) noexcept {
     case ENOTSUP:
     case EPERM: return true;
     case EBADF:
-    case EACCES: return directory;  // a folder that can be written and not read cannot be opened
+    case EACCES: return directory;  // a folder that can be written but not read cannot be opened
     default: return false;
   }
 }
@@ -76,8 +77,8 @@ void warn_without_sync(const std::filesystem::path& path, int reason) {
   }
 }
 
-// Without this a rename could reach the disk before the bytes do, and a crash of the node leave an empty file. 0: done,
-// or not possible here; else why it failed.
+// Brings the file to the disk. Without this a rename could reach the disk before the bytes do, and a crash of the node
+// could leave an empty file. 0: done, or not possible here; otherwise the errno of the failure.
 int sync(const Descriptor& descriptor, const std::filesystem::path& path, bool directory) {
   if (::fsync(descriptor.number()) == 0) {
     return 0;
@@ -92,7 +93,7 @@ int sync(const Descriptor& descriptor, const std::filesystem::path& path, bool d
   return 0;
 }
 
-// What is written to a descriptor, and why writing failed.
+// Writes to a descriptor, and keeps the reason why writing failed.
 class DescriptorBuffer : public std::streambuf {
  public:
   explicit DescriptorBuffer(int descriptor) : descriptor_(descriptor) {
@@ -139,7 +140,8 @@ std::string random_digits() {
   return digits;
 }
 
-// NAME.<16 digits>.tmp of earlier processes, which were killed: one process at a time writes a state of this name.
+// Removes NAME.<16 digits>.tmp of earlier processes, which were killed: one process at a time writes a state of this
+// name.
 void clear_away(const std::filesystem::path& directory, const std::string& name, FileKind kind) {
   std::error_code error;
   const auto old = std::filesystem::file_time_type::clock::now() - kUnfinishedReport;
@@ -154,7 +156,7 @@ void clear_away(const std::filesystem::path& directory, const std::string& name,
   }
 }
 
-// The system takes from it what the umask says, as it makes the file.
+// The mode of a new file; the system applies the umask when it makes the file.
 mode_t mode_of(const std::filesystem::path& file, FileKind kind) {
   if (kind == FileKind::state) {
     return 0600;
@@ -162,10 +164,10 @@ mode_t mode_of(const std::filesystem::path& file, FileKind kind) {
   constexpr mode_t kReport = 0644;
   struct stat before {};
   const bool own = ::lstat(file.c_str(), &before) == 0 && S_ISREG(before.st_mode) && before.st_uid == ::geteuid();
-  return own ? kReport & before.st_mode : kReport;  // a report that its owner has closed to others stays closed
+  return own ? kReport & before.st_mode : kReport;  // a report that others could not read stays so
 }
 
-// Fills the file behind the descriptor. The reason why that failed is better than that it did.
+// Fills the file behind the descriptor. Its error has the reason of a failure.
 void fill(int descriptor, const std::filesystem::path& file, const std::function<void(std::ostream&)>& write) {
   DescriptorBuffer buffer(descriptor);
   std::ostream stream(&buffer);
@@ -183,7 +185,7 @@ void fill(int descriptor, const std::filesystem::path& file, const std::function
   }
 }
 
-// "/dev/fd/63" and its like are links to what this process has open.
+// The descriptor behind a name like "/dev/fd/63", which is a link to an open file of this process.
 std::optional<int> open_already(const std::filesystem::path& file) {
   const std::string name = file.string();
   if (name == "/dev/stdout" || name == "/dev/stderr") {
@@ -200,7 +202,7 @@ std::optional<int> open_already(const std::filesystem::path& file) {
   return std::nullopt;
 }
 
-// A pipe without a reader is not waited for.
+// Opens a pipe or a device; it does not wait for the reader of a pipe.
 std::optional<Descriptor> open_stream(const std::filesystem::path& file) {
   if (const auto number = open_already(file)) {
     return std::optional<Descriptor>(std::in_place, ::fcntl(*number, F_DUPFD_CLOEXEC, 0));  // NOLINT(*-vararg)
@@ -242,7 +244,7 @@ DurableFile::DurableFile(const std::filesystem::path& directory, const std::stri
   const std::filesystem::path unfinished = file_.string() + "." + random_digits() + std::string(kUnfinished);
   const Descriptor descriptor(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode_of(file_, kind));
   if (!descriptor.is_open()) {
-    fail_io(file_, "cannot be written", error ? error.value() : errno);  // why there is no folder says more
+    fail_io(file_, "cannot be written", error ? error.value() : errno);  // a folder's error says more
   }
   try {
     fill(descriptor.number(), file_, write);
@@ -280,17 +282,17 @@ void write_report_file(const std::filesystem::path& file, const std::function<vo
     if (!stream->is_open()) {
       fail_io(file, "cannot be written", errno);
     }
-    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): fcntl() is as it is; a reader that is there is waited for
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): fcntl() is variadic; from here on writes wait for the reader
     static_cast<void>(::fcntl(stream->number(), F_SETFL, ::fcntl(stream->number(), F_GETFL) & ~O_NONBLOCK));
     fill(stream->number(), file, write);
     return;
   }
   std::error_code error;
   if (std::filesystem::is_directory(std::filesystem::symlink_status(file, error))) {
-    fail_io(file, "cannot be written", EISDIR);  // before the work
+    fail_io(file, "cannot be written", EISDIR);  // fails before the work is done
   }
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
-  if (!std::filesystem::is_directory(folder, error)) {  // another one is made only where that is asked for
+  if (!std::filesystem::is_directory(folder, error)) {  // folders are made only where a caller asks for it
     fail_io(file, "cannot be written", error ? error.value() : std::filesystem::exists(folder) ? ENOTDIR : ENOENT);
   }
   DurableFile(folder, file.filename().string(), write, FileKind::report).commit();

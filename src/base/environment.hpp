@@ -1,5 +1,6 @@
-// Every environment variable of gradwire: one table with type, default and allowed values. docs/environment.md lists
-// those of others that are read. `gradwire info` prints the table; a test checks that document against it.
+// Every environment variable of gradwire: one table with type, default and allowed values. `gradwire info` prints the
+// table, and a test checks docs/environment.md against it; that document also lists variables of other programs that
+// are read.
 #pragma once
 
 #include <optional>
@@ -20,16 +21,16 @@ struct EnvironmentVariable {
 [[nodiscard]] std::span<const EnvironmentVariable> environment_variables() noexcept;
 /// The value, or nothing when unset or empty. Error(internal) for a name that is not in the table.
 [[nodiscard]] std::optional<std::string> environment(std::string_view name);
-/// Of a variable with the values 0 and 1: whether it is 1. Error(invalid_argument) for anything else.
+/// Whether a variable with the values 0 and 1 is 1. Error(invalid_argument) for any other value.
 [[nodiscard]] bool environment_flag(std::string_view name);
-/// Of GRADWIRE_SLOW: the share of a step from which on a rank is slow, `usual` where it says "warn" or nothing; nothing
-/// where it is "off". Error(invalid_argument) for anything else.
+/// The value of GRADWIRE_SLOW: the share of a step from which on a rank is slow; `usual` for "warn" or no value;
+/// nothing for "off". Error(invalid_argument) for any other value.
 [[nodiscard]] std::optional<double> environment_slow(double usual);
-/// Whether what only observes a job is checked too: inside a job a wrong value there is one warning, and no more.
+/// Whether to check variables that only observe a job, too: inside a job a wrong value of those is only a warning.
 enum class ObservingToo : bool { no, yes };
-/// Each variable that has a value which the table does not allow, with what to write. Files are not opened.
+/// A message for each variable with a value that the table does not allow, and what to write. Files are not opened.
 [[nodiscard]] std::vector<std::string> environment_problems(ObservingToo observing = ObservingToo::yes);
-/// Error(invalid_argument) with the first of them.
+/// Throws Error(invalid_argument) with the first of these messages, if there is one.
 void check_environment(ObservingToo observing = ObservingToo::yes);
 
 }  // namespace gradwire

@@ -1,4 +1,4 @@
-// A shared library that the process may load, or not, at any time: found without loading it.
+// Finds a shared library, which the process may load at any time or never, without loading it.
 #pragma once
 
 #include <atomic>
@@ -7,18 +7,18 @@ namespace gradwire {
 
 class LoadedLibrary {
  public:
-  /// `name` as dlopen wants it, "libcuda.so.1"; must outlive this.
+  /// `name` as for dlopen, "libcuda.so.1"; it must outlive this.
   constexpr explicit LoadedLibrary(const char* name) noexcept : name_(name) {}
 
   /// dlopen's handle, or null as long as the process has not loaded the library; once found it stays loaded. Any
-  /// thread. Cheap: the file system is searched, which takes tens of microseconds, only where some library was loaded
-  /// since the last look.
+  /// thread. The call is cheap: it searches the file system, which takes tens of microseconds, only where some library
+  /// was loaded since the last search.
   [[nodiscard]] void* handle() noexcept;
 
  private:
   const char* name_;
   std::atomic<void*> handle_{nullptr};
-  std::atomic<unsigned long long> loads_{0};  // of any library, at the last look
+  std::atomic<unsigned long long> loads_{0};  // count_loads() at the last search
 };
 
 }  // namespace gradwire

@@ -1,5 +1,5 @@
-// Every shared object that this process has loaded, however it was: linked, preloaded, or opened RTLD_LOCAL, where
-// neither RTLD_DEFAULT nor RTLD_NEXT looks. Uses the C library alone, since it goes into libgradwire_any.so too.
+// Every shared object that this process has loaded in any way: linked, preloaded, or opened with RTLD_LOCAL, where
+// neither RTLD_DEFAULT nor RTLD_NEXT searches. It uses the C library alone, since libgradwire_any.so contains it too.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,14 +12,14 @@
 
 namespace gradwire {
 
-/// How many objects the process has ever loaded and unloaded; at least 1. It grows with each dlopen that loads one and
-/// each dlclose that unloads one.
+/// Number of objects that the process has ever loaded and unloaded; at least 1. It grows with each dlopen that loads
+/// one and each dlclose that unloads one.
 inline unsigned long long count_loads() noexcept {
   unsigned long long loads = 1;
   ::dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t /*bytes*/, void* count) {
         *static_cast<unsigned long long*>(count) = info->dlpi_adds + info->dlpi_subs;
-        return 1;  // each object says the same
+        return 1;  // each object has the same numbers, so the first suffices
       },
       &loads);
   return loads;
@@ -38,7 +38,7 @@ inline bool is_of_gradwire(const void* function) noexcept {
 
 namespace detail {
 
-// The objects' names, each with its zero; not std::vector, for the sake of libgradwire_any.so.
+// The objects' names, each with its zero. It is no std::vector, since libgradwire_any.so has no C++ library.
 struct LoadedNames {
   char* text = nullptr;
   std::size_t used = 0;
@@ -68,11 +68,11 @@ struct LoadedNames {
 }  // namespace detail
 
 /// Calls `look(handle)` with dlopen's handle of each object in the order in which they were loaded, the program first,
-/// until it returns true; returns whether it did. dlsym on such a handle searches the object, then what it was linked
-/// with.
+/// until it returns true; returns whether it did. dlsym on such a handle searches the object, then the objects that it
+/// was linked with.
 template <typename Look>
 bool find_in_loaded_objects(const Look& look) {
-  detail::LoadedNames names;  // first: no object may be opened under the lock of dl_iterate_phdr
+  detail::LoadedNames names;  // collected first: no object may be opened under the lock of dl_iterate_phdr
   ::dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t /*bytes*/, void* to) {
         static_cast<detail::LoadedNames*>(to)->add(info->dlpi_name == nullptr ? "" : info->dlpi_name);
@@ -94,7 +94,7 @@ bool find_in_loaded_objects(const Look& look) {
   return false;
 }
 
-/// The first definition of a function that is not gradwire's own, in whatever object; null where there is none.
+/// The first definition of a function, in any object, that is not gradwire's own; null where there is none.
 inline void* find_function_in_loaded_objects(const char* name) {
   void* function = nullptr;
   find_in_loaded_objects([&](void* handle) {

@@ -10,7 +10,7 @@ using LogSink = void (*)(LogLevel level, std::string_view message);
 
 /// Null: silent. Any thread.
 void set_log_sink(LogSink sink) noexcept;
-/// Whether anybody hears.
+/// Whether there is a sink.
 [[nodiscard]] bool has_log_sink() noexcept;
 /// Never throws.
 void log(LogLevel level, std::string_view message) noexcept;

@@ -1,4 +1,4 @@
-// The middle of values, which a few outliers do not move.
+// The median, which a few outliers do not move.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace gradwire {
 
-/// Of an even number of values the mean of the middle two; of none 0. What is not finite does not count.
+/// For an even number of values the mean of the middle two; for none 0. Values that are not finite do not count.
 [[nodiscard]] inline double median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return !std::isfinite(value); });
   if (values.empty()) {

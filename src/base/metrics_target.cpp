@@ -23,7 +23,7 @@ constexpr std::string_view kAddRank = "+rank";
           "or several of them with commas between them");
 }
 
-// All of the text, and at most `most`.
+// The number, if it is the whole text and at most `most`.
 std::optional<std::uint32_t> number(std::string_view text, std::uint32_t most) {
   std::uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -33,7 +33,7 @@ std::optional<std::uint32_t> number(std::string_view text, std::uint32_t most) {
   return value;
 }
 
-// Numbers alone: a name would be another host tomorrow.
+// Only numeric addresses are allowed, since a name may mean another host tomorrow.
 bool is_address(std::string_view text) {
   if (text.size() > 2 && text.front() == '[' && text.back() == ']') {
     const std::string_view inside = text.substr(1, text.size() - 2);
@@ -76,13 +76,13 @@ MetricsTarget::Http parse_http(std::string_view text, std::string_view whole) {
   return http;
 }
 
-// Where the next target begins: a directory may have commas.
+// The place where the next target begins; a directory may contain commas.
 std::size_t end_of_first(std::string_view text) {
   const auto place_of = [&](std::string_view kind) { return text.find("," + std::string(kind)); };
   return std::min({place_of(kFile), place_of(kHttp), place_of(kOtlp)});
 }
 
-// A directory may have commas, but what looks like another target is a slip.
+// A directory may contain commas, but not a part that looks like another target, which is a mistake.
 std::string directory_of(std::string_view text, std::string_view whole) {
   for (std::size_t comma = text.find(','); comma != std::string_view::npos; comma = text.find(',', comma + 1)) {
     const std::string_view behind = text.substr(comma + 1);

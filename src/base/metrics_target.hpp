@@ -1,4 +1,4 @@
-// What GRADWIRE_METRICS says.
+// The value of GRADWIRE_METRICS, parsed.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ struct MetricsTarget {
   struct Http {
     std::string address = "127.0.0.1";  // "0.0.0.0", "[::1]"
     std::uint16_t port = 0;
-    bool add_rank = false;  // to the port
+    bool add_rank = false;  // adds the rank to the port
 
     /// "127.0.0.1:9467" of rank 3. Error(invalid_argument) where the port would be above 65535.
     [[nodiscard]] std::string of_rank(int rank) const;
   };
   std::string directory;  // empty: no files
   std::optional<Http> http;
-  std::string otlp;  // a directory, too
+  std::string otlp;  // a directory; empty: no OTLP files
 
-  /// Error(invalid_argument) that quotes the text and says what may stand there.
+  /// Parses the text; Error(invalid_argument) quotes it and says what is allowed.
   [[nodiscard]] static MetricsTarget parse(std::string_view text);
 };
 

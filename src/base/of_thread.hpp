@@ -1,4 +1,4 @@
-// An object of each thread that may be used until the very end: jobs call from destructors of static objects and from
+// An object for each thread that can be used until the very end: jobs call from destructors of static objects and from
 // atexit handlers, when the main thread's own thread_local objects are destroyed already.
 #pragma once
 
@@ -6,9 +6,8 @@
 
 namespace gradwire {
 
-/// The calling thread's `T`, made at its first call. It is freed with the thread; a call that comes after that makes
-/// another one. Only a pointer lies in thread-local storage: what a library that is loaded late has there must be
-/// small.
+/// The calling thread's `T`, made at its first call. It is freed with the thread; a later call makes another one. Only
+/// a pointer lies in thread-local storage, which must be small in a library that is loaded late.
 template <typename T>
 [[nodiscard]] T& of_thread() {
   static constinit thread_local T* object = nullptr;

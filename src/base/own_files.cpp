@@ -21,7 +21,7 @@ void make_own_folders(const std::filesystem::path& folder, std::error_code& erro
     if (::mkdir(made.c_str(), kMode) == 0) {
       continue;
     }
-    const int reason = errno == EEXIST ? ENOTDIR : errno;  // before the next call changes it
+    const int reason = errno == EEXIST ? ENOTDIR : errno;  // read before the next call changes it
     if (!std::filesystem::is_directory(made, unknown)) {
       error = std::error_code(reason, std::generic_category());
       return;
@@ -38,9 +38,9 @@ void unlink_link(const std::filesystem::path& path) noexcept {
 
 void remove_folder(const std::filesystem::path& folder, const std::string& first, std::error_code& error) {
   error.clear();
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): open() is as it is
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): open() has variable arguments
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor >= 0) {  // of a folder that was opened, and not of what has its name now
+  if (descriptor >= 0) {  // works on the opened folder, since another one may have its name now
     static_cast<void>(::unlinkat(descriptor, first.c_str(), 0));
     ::close(descriptor);
   }

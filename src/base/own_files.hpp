@@ -1,5 +1,5 @@
-// Folders that others may read and that nobody but their owner may write, whatever the umask allows; and what is
-// removed of files and folders: never what a link leads to.
+// Makes folders that others may read and only their owner may write, whatever the umask allows; and removes files and
+// folders, but never the target of a link.
 #pragma once
 
 #include <filesystem>
@@ -8,12 +8,12 @@
 
 namespace gradwire {
 
-/// Makes the folders that are not there, of mode 0755 less what the umask takes. `error` says why one cannot be made.
+/// Makes the missing folders, with mode 0755 restricted by the umask. `error` says why one cannot be made.
 void make_own_folders(const std::filesystem::path& folder, std::error_code& error);
-/// Removes a symbolic link of that name; anything else stays.
+/// Removes a symbolic link of that name, and nothing else.
 void unlink_link(const std::filesystem::path& path) noexcept;
-/// Removes a folder and all that is in it, the file `first` before the others. A link in its place, or in it, goes
-/// itself, and what it leads to stays.
+/// Removes a folder with its content, the file `first` before the others. Of a link in its place, or in it, only the
+/// link itself is removed.
 void remove_folder(const std::filesystem::path& folder, const std::string& first, std::error_code& error);
 
 }  // namespace gradwire

@@ -1,5 +1,5 @@
-// Which process of a job this one is, where ranks change: a job that goes on when ranks end gives each process a
-// number, never twice. Files and ports that belong to a process go by it, since ranks move up when others end.
+// The number of this process in a job whose ranks change: a job that goes on when ranks end gives each process a
+// number, and no number twice. Files and ports of a process are named by it, since ranks move up when others end.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace gradwire {
 
-/// The first number stays.
+/// Sets the number; the first one stays.
 void number_process(std::uint32_t number) noexcept;
-/// None: ranks never change, and the rank says as much.
+/// The number; none: ranks never change, and the rank serves as well.
 [[nodiscard]] std::optional<std::uint32_t> process_number() noexcept;
 
 }  // namespace gradwire

@@ -18,7 +18,7 @@ std::string reason_of(int number) { return std::generic_category().message(numbe
 
 RegularFile::RegularFile(const std::filesystem::path& file, std::string_view what, Pipes pipes)
     : name_(std::string(what) + " " + file.string()) {
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): open() is as it is
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg): open() has variable arguments
   descriptor_ = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | (pipes == Pipes::refused ? O_NONBLOCK : 0));
   const int number = errno;
   constexpr const char* kOther = "it is a pipe, a socket or a device; name a regular file";
@@ -70,7 +70,7 @@ std::vector<std::string> lines_if_regular(const std::filesystem::path& file) {
     for (std::string line; std::getline(stream, line);) {
       lines.push_back(line);
     }
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the other program says what is wrong
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the other program reports the error
   }
   return lines;
 }

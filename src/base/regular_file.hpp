@@ -1,4 +1,4 @@
-// Files that are read without a wait: a pipe under a name that is expected would hold its reader for ever.
+// Opens files without blocking: a pipe in place of an expected file would block its reader for ever.
 #pragma once
 
 #include <array>
@@ -13,11 +13,11 @@
 
 namespace gradwire {
 
-/// Whether what is no regular file may be read: a user may give a policy by a pipe.
+/// Whether pipes and devices may be read, too: a user may give a policy by a pipe.
 enum class Pipes { refused, read };
 
-/// Open for reading. Errors (invalid_argument) begin with `what`, such as "policy file", and the name: a folder, a
-/// pipe, a socket or a device, not there, not to be read.
+/// A file opened for reading. Error(invalid_argument), which begins with `what`, such as "policy file", and the name,
+/// where it is a folder, a pipe, a socket or a device, is missing or cannot be read.
 class RegularFile {
  public:
   RegularFile(const std::filesystem::path& file, std::string_view what, Pipes pipes = Pipes::refused);
@@ -25,21 +25,21 @@ class RegularFile {
   RegularFile(const RegularFile&) = delete;
   RegularFile& operator=(const RegularFile&) = delete;
 
-  /// How many bytes came; fewer than asked for at the end of the file.
+  /// Reads; returns the number of bytes, which is less than `bytes` at the end of the file.
   [[nodiscard]] std::size_t read(void* to, std::size_t bytes);
   void seek(std::uint64_t place);
-  /// When it was opened. 0 of files of /proc, which have bytes all the same.
+  /// Its size when it was opened. It is 0 for files of /proc, though they have bytes.
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
 
  private:
   [[noreturn]] void fail(const std::string& why) const;
 
-  std::string name_;  // with what it is
+  std::string name_;  // with `what` in front
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
 };
 
-/// The same as a stream, for what is read piece by piece. A disk that fails makes it bad().
+/// The same as a stream, for reading piece by piece. A failing disk makes it bad().
 class RegularFileStream : public std::istream {
  public:
   RegularFileStream(const std::filesystem::path& file, std::string_view what)
@@ -63,7 +63,8 @@ class RegularFileStream : public std::istream {
   Buffer buffer_;
 };
 
-/// Of a file that another program reads as well: none where it cannot be read, or is a pipe, whose bytes would be gone.
+/// The lines of a file that another program reads as well; none where it cannot be read, or is a pipe, whose bytes
+/// would then be missing there.
 [[nodiscard]] std::vector<std::string> lines_if_regular(const std::filesystem::path& file);
 
 }  // namespace gradwire

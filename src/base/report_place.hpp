@@ -1,4 +1,4 @@
-// What GRADWIRE_REPORT names. It is read here and nowhere else.
+// The place that GRADWIRE_REPORT names. Only this file reads the variable.
 #pragma once
 
 #include <optional>
@@ -6,8 +6,8 @@
 
 namespace gradwire {
 
-/// A name that ends in ".json" is a file, in which rank 0 says what became of replaced calls. Any other is a directory,
-/// which has such a file of each process that writes one ("%p": its number), and the histories of all ranks.
+/// A name that ends in ".json" is a file, in which rank 0 reports the replaced calls. Any other name is a directory,
+/// for such a file of each process that writes one ("%p": its number), and for the histories of all ranks.
 struct ReportPlace {
   std::string named;  // as it was written
   std::optional<std::string> directory;

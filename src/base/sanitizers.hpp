@@ -1,4 +1,4 @@
-// Which sanitizers this is built with: g++ and clang say it differently.
+// The sanitizers of this build, which g++ and clang announce in different ways.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -12,11 +12,11 @@ std::string current_directory() {
 }
 
 const std::string& start_directory() {
-  static const std::string& directory = *new std::string(current_directory());  // for calls at the very end, too
+  static const std::string& directory = *new std::string(current_directory());  // never destroyed, for late calls
   return directory;
 }
 
-// As the library is loaded.
+// This runs when the library is loaded.
 const bool g_noted = !start_directory().empty();
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace gradwire::text {
 namespace {
 
-/// Bytes of the character that `text` begins with; 0: it is none.
+/// Number of bytes of the UTF-8 character at the beginning of `text`; 0: there is none.
 std::size_t character(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);

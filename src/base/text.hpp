@@ -8,25 +8,25 @@
 
 namespace gradwire::text {
 
-/// In double quotes; control bytes, quotes and backslashes escaped, so that it stays on one line.
+/// The text in double quotes, with control bytes, quotes and backslashes escaped, so that it stays on one line.
 [[nodiscard]] std::string quote(std::string_view text);
 
-/// Columns as wide as their widest cell, two spaces apart; the first row is the head. `right` holds 'r' for each column
-/// that is right-aligned, else 'l'.
+/// A table with columns as wide as their widest cell, two spaces apart; the first row is the head. `alignment` holds
+/// 'r' for each right-aligned column, and 'l' for the others.
 [[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows, std::string_view alignment);
 
-/// For a terminal: what others wrote, such as names of files and hosts, with a '?' for each control character and for
-/// what is no UTF-8. An escape sequence of theirs would else be obeyed.
+/// Makes text from elsewhere, such as names of files and hosts, safe for a terminal: '?' replaces each control
+/// character and bytes that are no UTF-8. Otherwise the terminal would obey escape sequences in it.
 [[nodiscard]] std::string printable(std::string_view text);
-/// Likewise, but lines stay lines.
+/// The same, but line ends stay.
 [[nodiscard]] std::string printable_lines(std::string_view text);
-/// Likewise, with a '?' for each byte beyond ASCII: as many columns as bytes.
+/// The same, with '?' for each byte beyond ASCII, so that it has as many columns as bytes.
 [[nodiscard]] std::string printable_ascii(std::string_view text);
 
-/// The first bytes, up to `most`, without a part of a character at the end.
+/// The first bytes, up to `most`, without a partial character at the end.
 [[nodiscard]] std::string beginning(std::string_view text, std::size_t most);
 
-/// "0, 2, 4 and 7 more": which of the numbers below `end` are not there, and how many. At most four are named.
+/// "0, 2, 4 and 7 more": the missing numbers below `end`, of which at most four are named, and how many there are.
 struct Missing {
   std::size_t count = 0;
   std::string names;

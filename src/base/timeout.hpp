@@ -1,4 +1,4 @@
-// How long a caller may let one wait last.
+// The limits of a caller's timeouts.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +9,11 @@
 
 namespace gradwire {
 
-/// Ten years: so far from now a clock can still be told, and twice that, too.
+/// Ten years: clocks can represent times that far from now, and twice as far.
 inline constexpr std::chrono::milliseconds kLongestTimeout{std::chrono::hours{24 * 365 * 10}};
 
-/// `given`, or the longest where it is more, as milliseconds::max() is. Error(invalid_argument) where it is not above
-/// 0: every wait would fail at once. `whose` begins the message.
+/// `given`, but at most the longest timeout. Error(invalid_argument) where it is not above 0, since every wait would
+/// fail at once. `whose` begins the message.
 [[nodiscard]] inline std::chrono::milliseconds checked_timeout(std::chrono::milliseconds given,
                                                                const std::string& whose) {
   if (given.count() <= 0) {
@@ -23,7 +23,7 @@ inline constexpr std::chrono::milliseconds kLongestTimeout{std::chrono::hours{24
   return std::min(given, kLongestTimeout);
 }
 
-/// The same of options that have one.
+/// The same for the timeout of options.
 template <class Options>
 [[nodiscard]] Options with_checked_timeout(Options options, const std::string& whose) {
   options.timeout = checked_timeout(options.timeout, whose);

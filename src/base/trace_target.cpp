@@ -15,7 +15,7 @@ namespace {
                   "\"; write a directory, or one and steps, such as /tmp/trace:steps=100-120");
 }
 
-// "steps=100-120", "foo=": no part of a path, as "x:y" or "a:b=c/d" are.
+// Whether the text is an option such as "steps=100-120" or "foo=", and not a part of a path such as "x:y" or "a:b=c/d".
 bool is_option(std::string_view text) {
   const auto is_letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
   const std::size_t equals = text.find('=');

@@ -1,4 +1,4 @@
-// What GRADWIRE_TRACE says.
+// The value of GRADWIRE_TRACE, parsed.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct TraceTarget {
   std::uint32_t first_step = 0;
   std::uint32_t last_step = std::numeric_limits<std::uint32_t>::max();
 
-  /// Error(invalid_argument) that quotes the text and says what may stand there; also for a name other than steps
-  /// behind a colon, as in "/tmp/trace:step=1-2", which would be a directory.
+  /// Parses the text; Error(invalid_argument) quotes it and says what is allowed. A name other than steps behind a
+  /// colon, as in "/tmp/trace:step=1-2", is an error, too, since it would be a directory.
   [[nodiscard]] static TraceTarget parse(std::string_view text);
 };
 

@@ -58,7 +58,7 @@ std::optional<double> with_unit(std::string_view text, const std::array<Unit, N>
   return std::nullopt;
 }
 
-// Four digits, never an exponent, which the parsers do not read.
+// Four digits without an exponent, which the parsers do not read.
 std::string format_scaled(double value) {
   if (value < 1000) {
     return format_number(value, 4);
@@ -124,7 +124,7 @@ std::chrono::nanoseconds parse_duration(std::string_view text) {
 }
 
 std::string format_number(double value, int precision) {
-  constexpr int kMostDigits = 17;  // tell any two doubles apart
+  constexpr int kMostDigits = 17;  // so many digits tell any two doubles apart
   std::array<char, 64> buffer{};
   precision = std::min(precision, kMostDigits);
   const auto result = precision > 0 ? std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,

@@ -1,5 +1,5 @@
-// Quantities as people write them: "64KiB", "1%", "64/4096", "1Gbit/s", "50us". All throw Error(invalid_argument) that
-// quotes the text and shows an example.
+// Parses quantities as people write them: "64KiB", "1%", "64/4096", "1Gbit/s", "50us". Errors are
+// Error(invalid_argument) that quotes the text and shows an example.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ namespace gradwire {
 [[nodiscard]] std::string format_bytes(std::uint64_t bytes);
 [[nodiscard]] std::string format_rate(double bytes_per_second);
 [[nodiscard]] std::string format_duration(std::chrono::nanoseconds duration);
-/// Shortest text that reads back as `value`, or with `precision` significant digits.
+/// The shortest text that reads back as `value`, or a text with `precision` significant digits.
 [[nodiscard]] std::string format_number(double value, int precision = 0);
 
 }  // namespace gradwire

@@ -1,5 +1,5 @@
-// Arithmetic over working values and checks of elements: loops that every compiler turns into SIMD, each element
-// rounding once.
+// Arithmetic over working values and checks of elements: loops that every compiler turns into SIMD. Each element is
+// rounded once.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -22,7 +22,7 @@ void with_type(Working type, Body body) {
   }
 }
 
-// No early end, and no bool to add up: that keeps the loop SIMD, and almost every array is finite.
+// The loop neither ends early nor adds up bools, so that it stays SIMD; almost every array is finite anyway.
 template <class Bits>
 bool no_exponent_is_full(const void* elements, std::uint64_t count, Bits exponent) {
   const auto* bytes = static_cast<const std::byte*>(elements);
@@ -77,7 +77,7 @@ void multiply(Working type, const void* values, double factor, void* out, std::u
 void divide(Working type, void* values, double divisor, std::uint64_t count) {
   int exponent = 0;
   if (std::frexp(divisor, &exponent) == 0.5 && std::abs(exponent) < kSafeExponent) {
-    // Half the time: both round the same number once.
+    // A product takes half the time of a quotient, and here both round the same number once.
     multiply(type, values, std::ldexp(1.0, 1 - exponent), values, count);
     return;
   }

@@ -15,7 +15,7 @@ static_assert(kTileElements == kernels::kTileElements);
 
 [[noreturn]] void misuse(const std::string& what) { throw Error(ErrorCode::internal, "codec: " + what); }
 
-// `count` must be a full tile, or all that is left of a frame of `total` elements after `done` tiles.
+// Checks that `count` is a full tile, or the rest of a frame of `total` elements after `done` tiles.
 void check_tile(std::uint32_t count, std::uint32_t total, std::uint32_t done) {
   const std::uint64_t begin = done * kTileElements;
   const std::uint64_t left = begin < total ? total - begin : 0;

@@ -1,5 +1,5 @@
-// A codec bound to a tensor dtype, and the reader and writer of one frame. This is all that collectives know of codecs.
-// Everything works on "working values": f32, or f64 where the codec is exact and the tensor is f64.
+// A codec bound to a tensor dtype, and the reader and writer of one frame. Collectives use codecs only through this
+// header. Everything works on "working values": f32, or f64 where the codec is exact and the tensor is f64.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,12 @@ using kernels::Residual;
 /// Elements of a full tile: the unit of every codec.
 inline constexpr std::uint64_t kTileElements = 4096;
 
-/// Where on its way a gradient is encoded; residuals belong to one of these.
+/// The place on a gradient's way where it is encoded; each residual belongs to one of these.
 enum class EncodeSite : std::uint8_t { none, local, intra, owner };
 
 enum class Working : std::uint8_t { f32, f64 };
 
-/// What a frame's header says besides codec and dtype, and what encoding may depend on.
+/// The fields of a frame's header besides codec and dtype, on which encoding may depend.
 struct FrameInfo {
   std::uint32_t count = 0;       // elements
   std::uint32_t first_tile = 0;  // tile of the bucket at which the frame begins
@@ -35,7 +35,7 @@ struct FrameInfo {
   std::uint32_t step = 0;
   std::uint8_t hop = 0;    // 0: a rank's own values, 1: a result, 4: a sum over a node
   std::uint8_t terms = 0;  // wire::kTerm...
-  std::uint8_t epoch = 0;  // of the world, modulo 256
+  std::uint8_t epoch = 0;  // the world's epoch, modulo 256
 };
 
 struct CodecEntry;  // registry row
@@ -51,9 +51,9 @@ class Codec {
   [[nodiscard]] bool lossy() const noexcept;
   [[nodiscard]] Working working() const noexcept;
   [[nodiscard]] std::size_t working_bytes() const noexcept { return working() == Working::f64 ? 8 : 4; }
-  /// Payload of `count` elements that begin at a tile boundary: a pure function of spec, dtype and count.
+  /// Bytes of the payload of `count` elements that begin at a tile boundary: a pure function of spec, dtype and count.
   [[nodiscard]] std::uint64_t payload_bytes(std::uint64_t count) const noexcept;
-  /// Header and payload.
+  /// Bytes of header and payload.
   [[nodiscard]] std::uint64_t frame_bytes(std::uint64_t count) const noexcept;
 
  private:
@@ -70,12 +70,12 @@ class FrameWriter {
  public:
   /// `frame` has exactly codec.frame_bytes(info.count) bytes; the writer fills all of them.
   FrameWriter(const Codec& codec, const FrameInfo& info, bool checksum, std::span<std::byte> frame);
-  /// The next tile: `count` working values (4096, or what is left). With a residual of that count encodes
-  /// values + residual and leaves there what was dropped; the residual of a non-finite block stays as it was.
+  /// Writes the next tile: `count` working values (4096, or the rest of the frame). With a residual of that count it
+  /// encodes values + residual and leaves in the residual what was dropped; that of a non-finite block stays as it was.
   void write(const void* values, Residual residual, std::uint32_t count);
-  /// The next tile of an exact codec, as bytes of the tensor's own dtype.
+  /// Writes the next tile of an exact codec, given as bytes of the tensor's own dtype.
   void write_verbatim(const void* bytes, std::uint32_t count);
-  /// After the last tile: writes the header and, if asked for, the CRC. Returns whether NaN or Inf was seen.
+  /// Call it after the last tile: writes the header and, if asked for, the CRC. Returns whether NaN or Inf was seen.
   bool finish();
 
  private:
@@ -88,21 +88,23 @@ class FrameWriter {
   std::uint32_t tile_ = 0;
 };
 
-/// Of a frame that cannot be read yet: Error(corrupt) for damage, Error(mismatch) where its terms are not `expected`.
+/// Checks the terms of a frame before a reader for it can be made: Error(corrupt) for damage, Error(mismatch) where its
+/// terms are not `expected`.
 void check_terms(std::span<const std::byte> frame, std::uint8_t expected, int peer);
 
 /// Decodes one frame, tile by tile, in order.
 class FrameReader {
  public:
-  /// Checks header, size and CRC against what this rank expects. Frames of every wire version that there was can be
-  /// read. Error(corrupt) for damage; Error(mismatch) where an unknown version, another codec, dtype, bucket, step,
-  /// tile or count is named, with both values. `peer` is for messages only.
+  /// Checks header, size and CRC against what this rank expects. Frames of all wire versions can be read.
+  /// Error(corrupt) for damage; Error(mismatch), with both values, where the header names an unknown version, another
+  /// codec, dtype, bucket, step, tile or count. `peer` is for messages only.
   FrameReader(const Codec& codec, const FrameInfo& expected, bool checksum, std::span<const std::byte> frame, int peer);
-  /// The next tile, overwriting `values` (working type). Error(corrupt) where its bytes cannot be decoded; so does add.
+  /// Decodes the next tile into `values` (working type). read() and add() throw Error(corrupt) where its bytes cannot
+  /// be decoded.
   void read(void* values, std::uint32_t count);
-  /// The next tile, added to `values`; each element rounds once.
+  /// Adds the next tile to `values`; each element rounds once.
   void add(void* values, std::uint32_t count);
-  /// The next tile of an exact codec, as bytes of the tensor's own dtype.
+  /// Reads the next tile of an exact codec as bytes of the tensor's own dtype.
   void read_verbatim(void* bytes, std::uint32_t count);
   [[nodiscard]] bool nonfinite() const noexcept { return nonfinite_; }
 
@@ -112,7 +114,7 @@ class FrameReader {
   void decode_tile(Decode decode, void* values, std::uint32_t count);
 
   const Codec& codec_;
-  const TileCoder* coder_;  // of the frame's wire version
+  const TileCoder* coder_;  // the one for the frame's wire version
   std::span<const std::byte> frame_;
   std::size_t offset_;
   std::uint32_t tile_ = 0;
@@ -121,8 +123,8 @@ class FrameReader {
   bool nonfinite_ = false;
 };
 
-// Arithmetic on working values, SIMD where there is some. Each operation rounds once; bytes do not depend on the
-// machine.
+// Arithmetic on working values, with SIMD where the machine has it. Each operation rounds once; bytes do not depend on
+// the machine.
 void add(Working type, void* accumulator, const void* values, std::uint64_t count);
 void multiply(Working type, const void* values, double factor, void* out,
               std::uint64_t count);                                            // factor rounded to the type first

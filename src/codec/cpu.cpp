@@ -11,7 +11,7 @@ namespace gradwire::codec {
 namespace {
 
 #if HWY_ARCH_X86
-// What __builtin_cpu_supports knows takes into account what the operating system saves.
+// __builtin_cpu_supports takes into account which registers the operating system saves.
 bool has_sse4() {
   return __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("aes") &&
          __builtin_cpu_supports("pclmul");
@@ -46,7 +46,7 @@ bool cpu_runs(std::int64_t target) noexcept {
     default: break;
   }
 #endif
-  return (target & HWY_BASELINE_TARGETS) != 0;  // what the compiler takes for granted
+  return (target & HWY_BASELINE_TARGETS) != 0;  // the compiler takes these for granted
 }
 
 }  // namespace gradwire::codec

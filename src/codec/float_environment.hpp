@@ -1,5 +1,5 @@
-// Round to nearest, denormals kept, nothing trapped: for as long as one of these lives. Callers built with -ffast-math
-// flush denormals, which would change codec bytes.
+// While a FloatEnvironment lives, the thread rounds to nearest, keeps denormals and traps nothing. Callers built with
+// -ffast-math flush denormals, which would change codec bytes.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class FloatEnvironment {
   FloatEnvironment& operator=(const FloatEnvironment&) = delete;
 
  private:
-  // Keeps loads and stores, and with them the arithmetic in between, on their side of the change.
+  // Keeps the compiler from moving loads and stores, and with them the arithmetic in between, across the change.
   static void barrier() noexcept { asm volatile("" ::: "memory"); }
 
 #if defined(__x86_64__)

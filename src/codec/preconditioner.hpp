@@ -1,6 +1,6 @@
 // A diagonal s by which a bucket's values are divided before they are encoded, and multiplied after they are decoded:
-// codecs then see values in units of what moves a parameter. An element of s counts by the nearest power of two,
-// relative to the largest of its tile, so that both operations are exact, and a constant s changes no byte.
+// codecs then see each value in units of its effect on the parameter. An element of s counts by the nearest power of
+// two, relative to the largest of its tile, so that both operations are exact, and a constant s changes no byte.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace gradwire::codec {
 
 class Preconditioner {
  public:
-  /// The next elements of the bucket. Not owned.
+  /// Appends the scale of the bucket's next elements. Not owned.
   void append(const float* diagonal, std::uint64_t count);
 
-  /// 1 / s of elements [first, first + count), which are one tile: powers of two from 1 to 2^kernels::kMostSmaller. In
-  /// a tile without positive finite elements all are alike.
+  /// Computes 1 / s of elements [first, first + count), which are one tile: powers of two from 1 to
+  /// 2^kernels::kMostSmaller. In a tile without positive finite elements all are equal.
   void load_reciprocals(std::uint64_t first, std::uint32_t count, float* reciprocals) const;
 
  private:
@@ -31,10 +31,10 @@ class Preconditioner {
   std::uint64_t count_ = 0;
 };
 
-/// s of one tile, looked at where it is used first.
+/// The scale s of one tile, computed at its first use.
 class TileScale {
  public:
-  /// `of` null: s is 1, and nothing is done. `scratch` holds count floats.
+  /// `of` null: s is 1, and divide() and multiply() do nothing. `scratch` holds count floats.
   TileScale(const Preconditioner* of, std::uint64_t first, std::uint32_t count, float* scratch)
       : of_(of), first_(first), count_(count), reciprocals_(scratch) {}
 

@@ -1,5 +1,5 @@
-// Compiled once for each instruction set (foreach_target includes this file again): the SIMD part of each kernel file
-// replaces the scalar core of the same name in the table below; a codec without one keeps its scalar core.
+// This file is compiled once for each instruction set (foreach_target includes it again): the SIMD part of each kernel
+// file replaces the scalar core of the same name in the table below; a codec without one keeps its scalar core.
 // Each row is in two tables: the codec over whole tiles, and behind the selector topk.
 #include "codec/registry.hpp"
 
@@ -52,7 +52,7 @@ constexpr Coders kCodersOf = nullptr;
 
 namespace {
 
-// What `decode` says, or true where it says nothing.
+// Returns the result of `decode`, or true where it returns nothing.
 template <class Decode>
 bool succeeds(const Decode& decode) {
   if constexpr (std::is_void_v<decltype(decode())>) {
@@ -97,7 +97,7 @@ constexpr TileCoder coder_of() {
 }  // namespace
 }  // namespace gradwire::codec
 
-// In a namespace of kernels: coders(dtype, selected) over the cores that are visible there.
+// Defines, in a namespace of kernels, coders(dtype, selected) over the cores that are visible there.
 #define GRADWIRE_CODER_ROW(core, name, id, lossy) codec::coder_of<core>(),
 #define GRADWIRE_SELECTED_ROW(core, name, id, lossy) codec::coder_of<TopK<typename core::Selected>>(),
 #define GRADWIRE_TABLE_BY_DTYPE(table, function, row)                      \
@@ -145,7 +145,8 @@ namespace {
 std::vector<InstructionSet> find_instruction_sets() {
   std::vector<InstructionSet> sets{{"scalar", kernels::scalar::coders}};
 #if defined(GRADWIRE_HIGHWAY)
-  // Not Highway's own dispatch: that is in its library, and this needs its headers only. The widest has the lowest bit.
+  // Highway's own dispatch is in its library, and this code needs its headers only. The widest target has the lowest
+  // bit.
   const auto add = [&]<int kBit>(std::integral_constant<int, kBit>) {
     constexpr std::int64_t kTarget = std::int64_t{1} << kBit;
     // HWY_SCALAR would be our own scalar cores again, see kernels/simd.hpp.
@@ -193,7 +194,7 @@ const TileCoder& version1_selected_coder(const CodecEntry& codec, DType tensor) 
 }
 
 std::span<const InstructionSet> instruction_sets() {
-  // Never destroyed: jobs make sums in atexit handlers and in destructors of static objects.
+  // The vector is never destroyed, since jobs make sums in atexit handlers and in destructors of static objects.
   static const auto& sets = *new std::vector<InstructionSet>(find_instruction_sets());
   return sets;
 }

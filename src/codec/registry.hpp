@@ -1,5 +1,5 @@
 // The table of codecs, and the implementations of each: the scalar core and one for every instruction set of this CPU.
-// Tests and benchmarks walk through both, so that what is added here is covered.
+// Tests and benchmarks walk through both, so that they cover whatever is added here.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,13 @@ namespace gradwire::codec {
 struct TileCoder {
   Working working;
   std::uint32_t (*tile_bytes)(std::uint32_t k, std::uint32_t count);
-  // Null where frames are only read.
+  // Null for wire versions that are only read.
   bool (*encode)(const kernels::Tile& tile, const void* values, kernels::Residual residual, std::uint32_t count,
                  std::uint8_t* out);
-  // These return false for damaged bytes, and leave the values as they were.
+  // Both return false for damaged bytes, and leave the values as they were.
   bool (*decode)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
   bool (*decode_add)(const kernels::Tile& tile, const std::uint8_t* in, std::uint32_t count, void* values);
-  // Only where the codec keeps the tensor's own type, else null.
+  // Null unless the codec keeps the tensor's own type.
   bool (*copy)(const void* elements, std::uint32_t count, std::uint8_t* out);       // encode of stored elements
   void (*narrow)(const void* values, std::uint32_t count, std::uint8_t* elements);  // encode without padding
 };
@@ -42,7 +42,7 @@ struct CodecEntry {
 /// "exact, bf16, ...", for messages.
 [[nodiscard]] std::string codec_names();
 
-/// One set of implementations: the scalar cores, or what Highway compiled for an instruction set.
+/// One set of implementations: the scalar cores, or those that Highway compiled for an instruction set.
 struct InstructionSet {
   std::string_view name;
   // One for each of codecs(), in that order; `selected`: behind topk.
@@ -53,12 +53,12 @@ struct InstructionSet {
   }
 };
 
-/// "scalar", then those that this CPU runs, the widest last.
+/// The set "scalar", then those that this CPU runs, the widest last.
 [[nodiscard]] std::span<const InstructionSet> instruction_sets();
-/// The one in use: the last, or the first with GRADWIRE_SIMD=scalar. Error(invalid_argument) for an unknown setting.
+/// The set in use: the last, or the first with GRADWIRE_SIMD=scalar. Error(invalid_argument) for an unknown setting.
 [[nodiscard]] const InstructionSet& active_instruction_set();
 
-/// What reads a codec behind topk in frames of wire version 1.
+/// The coder that reads a codec behind topk in frames of wire version 1.
 [[nodiscard]] const TileCoder& version1_selected_coder(const CodecEntry& codec, DType tensor) noexcept;
 
 }  // namespace gradwire::codec

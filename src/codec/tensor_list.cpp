@@ -15,7 +15,7 @@ constexpr std::size_t bytes_of(Working working) { return working == Working::f64
 
 bool aligned(const void* address, std::size_t bytes) { return reinterpret_cast<std::uintptr_t>(address) % bytes == 0; }
 
-// The conversions of 16-bit types are those of the exact codec.
+// The exact codec's conversions of 16-bit types serve here too.
 const TileCoder& converter(DType dtype) { return active_instruction_set().coder(codecs().front(), dtype); }
 
 void widen(DType dtype, const std::byte* in, std::uint32_t count, float* out) {

@@ -1,5 +1,5 @@
 // A bucket's memory as one sequence of elements: tensors of one dtype, end to end, wherever they lie. Codecs read and
-// write tiles of it in place where they can; what is split over tensors or of another type goes through a scratch tile.
+// write tiles of it in place where they can; a tile that spans tensors or has another type goes through a scratch tile.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class TensorList {
   /// `working` is f64 only over f64 tensors.
   TensorList(DType dtype, Working working);
 
-  /// `input` null: zeros. `output` null: nothing is stored for these elements. Not owned.
+  /// Appends a tensor. `input` null: zeros. `output` null: nothing is stored for these elements. Not owned.
   void append(const void* input, void* output, std::uint64_t count);
 
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
@@ -24,17 +24,17 @@ class TensorList {
   [[nodiscard]] Working working() const noexcept { return working_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return count_ * element_bytes(dtype_); }
 
-  /// Elements [first, first + count) of the inputs as working values: a pointer into a tensor where that is possible,
-  /// else `scratch`, which holds count working values. count <= kTileElements.
+  /// Returns elements [first, first + count) of the inputs as working values: a pointer into a tensor where that is
+  /// possible, otherwise `scratch`, which holds count working values. count <= kTileElements.
   [[nodiscard]] const void* load(std::uint64_t first, std::uint32_t count, void* scratch) const;
-  /// Where working values for [first, first + count) of the outputs may be written: the output itself, or `scratch`.
+  /// Returns where to write working values for [first, first + count) of the outputs: the output itself, or `scratch`.
   [[nodiscard]] void* target(std::uint64_t first, std::uint32_t count, void* scratch) const;
-  /// Stores working values to the outputs; nothing to do where `values` is the output itself. f64 -> f16 and the like
-  /// round to nearest even.
+  /// Stores working values to the outputs, unless `values` is the output itself. f64 -> f16 and the like round to
+  /// nearest even.
   void store(std::uint64_t first, std::uint32_t count, const void* values) const;
-  /// Where it is one tensor whose elements are working values: its output; else null.
+  /// Returns the output if the list is one tensor whose elements are working values; otherwise null.
   [[nodiscard]] std::byte* whole_output() const noexcept;
-  /// Whether what these elements' outputs hold is finite.
+  /// Whether the outputs of these elements are finite.
   [[nodiscard]] bool finite_outputs(std::uint64_t first, std::uint32_t count) const;
   /// The same three in bytes of the tensors' own dtype, untouched; `scratch` holds count elements of it.
   [[nodiscard]] const void* load_verbatim(std::uint64_t first, std::uint32_t count, void* scratch) const;
@@ -42,7 +42,7 @@ class TensorList {
   void store_verbatim(std::uint64_t first, std::uint32_t count, const void* bytes) const;
 
  private:
-  enum class Form : std::uint8_t { working, verbatim };  // what the caller holds
+  enum class Form : std::uint8_t { working, verbatim };  // the form of the caller's values
   struct Segment {
     const std::byte* input;
     std::byte* output;

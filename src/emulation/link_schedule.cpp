@@ -55,7 +55,7 @@ bool begins_with_rate(std::string_view item) {
   return false;
 }
 
-// After a comma comes a phase, or the latency of the one before.
+// Splits a text into phases. Behind a comma stands a phase, or the latency of the phase before it.
 std::vector<std::string> split_phases(std::string_view text) {
   std::vector<std::string> phases;
   for (std::size_t at = 0; at <= text.size();) {
@@ -120,7 +120,7 @@ void check_phase(const std::vector<LinkPhase>& phases, std::size_t i) {
   }
 }
 
-// splitmix64: a counter in, 64 well mixed bits out.
+// splitmix64: turns a counter into 64 well mixed bits.
 std::uint64_t mix(std::uint64_t value) {
   value += 0x9E3779B97F4A7C15ULL;
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -166,7 +166,7 @@ LinkSchedule LinkSchedule::parse(const std::string& text) {
   if (texts.size() == 1 && semicolon == std::string::npos && !has_end(text)) {
     return Link::parse(text);
   }
-  std::string where;  // the part that is being read
+  std::string where;  // the part being read
   try {
     std::vector<LinkPhase> phases;
     for (std::size_t i = 0; i < texts.size(); ++i) {

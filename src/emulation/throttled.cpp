@@ -1,8 +1,8 @@
-// A slow link without root. Each rank has one virtual wire out and one in, both of the link's rate. A message is handed
-// to the inner transport at once, behind a stamp that says when its first byte leaves the sender's wire; receiver and
-// sender then let the time pass that the bytes would take. So the wires also run while nobody calls progress, and
-// a message spends its serialisation time once: both wires carry it at the same time. The rate may change meanwhile,
-// and several transports may share the wires; the incoming one takes messages of each in the order in which it looks.
+// A slow link without root rights. Each rank has one virtual wire out and one in, both of the link's rate. A message
+// goes to the inner transport at once, behind a stamp that says when its first byte leaves the sender's wire; receiver
+// and sender then wait for the time that the bytes would take. So the wires run even while no one calls progress, and a
+// message spends its serialisation time once: both wires carry it at the same time. The rate may change meanwhile, and
+// several transports may share the wires; the incoming wire takes their messages in the order in which they are polled.
 #include <fstream>
 #include <functional>
 #include <mutex>
@@ -25,24 +25,24 @@ using Time = Clock::time_point;
 struct EmulatedLink::State {
   State(LinkSchedule schedule, std::optional<Time> start) : link(std::move(schedule)), origin(start) {}
 
-  /// When the last of `bytes`, whose first is on the wire at `first`, has left it. With `mutex` held, like all else.
+  /// When the last of `bytes`, whose first is on the wire at `first`, has left it. The caller holds `mutex`.
   [[nodiscard]] Time end_of(Time first, std::uint64_t bytes) const {
     return *origin + link.end_of(first - *origin, static_cast<double>(bytes));
   }
 
   const LinkSchedule link;
-  std::mutex mutex;            // guards what follows
-  std::optional<Time> origin;  // when the schedule's time is 0; none: nobody has used it yet
+  std::mutex mutex;            // guards the members below
+  std::optional<Time> origin;  // when the schedule's time is 0; none: the link was not used yet
   Time egress_free;
   Time ingress_free;
 };
 
 namespace {
 
-/// Travels before each message, under its tag. Times of another machine's clock mean nothing here.
+/// Travels before each message, under its tag. Times of another machine's clock have no meaning here.
 struct Stamp {
   std::int64_t start_ns = 0;
-  std::int64_t origin_ns = 0;  // of the schedule, as the sender knows it
+  std::int64_t origin_ns = 0;  // the schedule's origin, as the sender knows it
   std::uint64_t machine = 0;
 };
 
@@ -55,10 +55,10 @@ std::uint64_t machine_id() {
 
 struct Entry : transport::DecoratedOperation {
   Stamp stamp;
-  bool timed = false;     // `start` holds
-  bool admitted = false;  // to the wire: `due` holds
+  bool timed = false;     // `start` is valid
+  bool admitted = false;  // it is on the wire, and `due` is valid
   Time start;             // when the first byte leaves the sender
-  Time due;               // when the operation is done, if the inner ones are
+  Time due;               // when the operation is done, if the inner ones are done
 };
 
 class ThrottledTransport final : public transport::Decorator<Entry> {
@@ -72,7 +72,7 @@ class ThrottledTransport final : public transport::Decorator<Entry> {
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override;
   void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override;
   void post_all_reduce(Operation& operation, View data) override {
-    transport::begin_all_reduce(operation, *this, data);  // throws: there is none
+    transport::begin_all_reduce(operation, *this, data);  // throws, since there is no native sum
   }
 
  private:
@@ -87,7 +87,7 @@ class ThrottledTransport final : public transport::Decorator<Entry> {
   std::shared_ptr<EmulatedLink::State> wires_;
   std::function<Time()> clock_;
   std::uint64_t machine_ = machine_id();
-  Time last_due_;  // nothing overtakes when the latency falls
+  Time last_due_;  // keeps messages in order when the latency falls
 };
 
 TransportCapabilities ThrottledTransport::capabilities() const {
@@ -153,15 +153,15 @@ void ThrottledTransport::read_stamp(Entry& entry, Time now) {
   }
 }
 
-/// The messages whose first byte has come, and which are not on the incoming wire yet.
+/// The messages whose first byte has arrived and which are not on the incoming wire yet.
 std::vector<Entry*> ThrottledTransport::find_coming(Time now) {
   std::vector<Entry*> coming;
-  std::set<std::pair<int, Tag>> missing;  // of a channel, an earlier message: there may be hundreds
+  std::set<std::pair<int, Tag>> missing;  // channels with an earlier message that is missing; there may be hundreds
   for (const auto& entry : entries_) {
     if (entry->admitted) {
       continue;
     }
-    // Within a tag nothing overtakes, even where the inner transport finishes a small message before a large one.
+    // Messages of one tag stay in order, even where the inner transport finishes a small one before a large one.
     const std::pair channel(entry->operation->peer, entry->operation->tag);
     if (entry->under_way() || missing.contains(channel)) {
       missing.insert(channel);

@@ -10,8 +10,8 @@
 
 namespace gradwire::transport {
 
-/// gradwire::make_throttled by the time that `clock` tells. progress() with a wait only makes sense where that goes on
-/// by itself.
+/// gradwire::make_throttled with the time of `clock`. progress() with a wait only makes sense where that clock runs by
+/// itself.
 [[nodiscard]] std::shared_ptr<Transport> make_throttled(std::shared_ptr<Transport> inner, LinkSchedule link,
                                                         std::optional<std::chrono::steady_clock::time_point> start,
                                                         std::function<std::chrono::steady_clock::time_point()> clock);

@@ -14,14 +14,14 @@
 namespace gradwire::exchange {
 namespace {
 
-constexpr std::uint64_t kMostBytes = 1ULL << 30;  // of one rank's string; more means that the size itself is damaged
+constexpr std::uint64_t kMostBytes = 1ULL << 30;  // a larger string of one rank means that the size itself is damaged
 
-constexpr unsigned kSizeBits = 40;  // of a head of all_to_all(); the call stands above them
+constexpr unsigned kSizeBits = 40;  // low bits of a head of all_to_all(); the call's number stands above them
 constexpr const char* kAnotherCall = " is in another call; every rank must make the same calls in the same order";
 
 constexpr std::chrono::microseconds kEager{500};
 
-// The peers of those that are pending.
+// The peers of the pending operations.
 std::vector<int> peers_of(std::span<const Operation> operations) {
   std::vector<int> peers;
   for (const Operation& operation : operations) {
@@ -32,13 +32,13 @@ std::vector<int> peers_of(std::span<const Operation> operations) {
   return peers;
 }
 
-// Waits for all operations; names the ranks of those that are left when time is up.
+// Waits for all operations; the error at the timeout names the ranks of those that are pending.
 void wait_all(Transport& transport, std::span<Operation> operations, std::chrono::milliseconds timeout,
               const std::string& what) {
   const auto pending = [](const Operation& operation) { return operation.pending(); };
   AwakeTime idle;
-  auto first = operations.begin();  // all before are done
-  // Ranks that come at once leave at once: what sleeps here starts late in what is timed next.
+  auto first = operations.begin();  // all operations before it are done
+  // Ranks that arrive together shall leave together: a rank that sleeps here would start late in the next measurement.
   const auto polite = std::chrono::steady_clock::now() + kEager;
   for (;;) {
     first = std::find_if(first, operations.end(), pending);
@@ -48,7 +48,7 @@ void wait_all(Transport& transport, std::span<Operation> operations, std::chrono
     const auto now = std::chrono::steady_clock::now();
     if (now < polite) {
       if (!transport.progress(std::chrono::microseconds(0))) {
-        std::this_thread::yield();  // to ranks that share the core
+        std::this_thread::yield();  // other ranks may share the core
       }
     } else if (transport.progress(std::chrono::milliseconds(1))) {
       idle.restart(std::chrono::steady_clock::now());
@@ -69,7 +69,7 @@ std::vector<std::string> texts_of(const std::vector<std::vector<std::byte>>& all
   return texts;
 }
 
-// Tells the other ranks. Returns whether the transport may still touch the operations' buffers.
+// Aborts the transport, which tells the other ranks. Returns whether it may still touch the operations' buffers.
 bool give_up(Transport& transport, std::span<Operation> operations, const Error& error) {
   transport.abort(error.code(), error.what());
   bool leak = false;
@@ -117,7 +117,7 @@ std::unique_ptr<Control::Posted> Control::post(std::vector<std::vector<std::byte
   const bool to_all = memory.sent.size() < world;
   const auto message_to = [&](std::size_t peer) -> std::vector<std::byte>& { return memory.sent[to_all ? 0 : peer]; };
   memory.all.resize(world);
-  for (std::size_t peer = 0; peer < world; ++peer) {  // all memory first: nothing may fail between posts
+  for (std::size_t peer = 0; peer < world; ++peer) {  // allocates all memory first: nothing may fail between posts
     memory.all[peer].resize(peer == rank ? message_to(rank).size() : sizes[peer]);
   }
   memory.operations = std::vector<Operation>(2 * world);

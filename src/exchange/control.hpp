@@ -1,4 +1,4 @@
-// Small agreements between ranks beside the data: exchange of byte strings, barrier.
+// Small messages between ranks beside the data: exchange of byte strings, barrier.
 #pragma once
 
 #include <chrono>
@@ -15,20 +15,21 @@ namespace gradwire::exchange {
 
 class Control {
  public:
-  /// A gather under way. What has not come when it is destroyed is given up.
+  /// A gather under way. Messages that have not arrived when it is destroyed are given up.
   class Posted {
    public:
     explicit Posted(Transport& transport) : transport_(transport) {}
     Posted(const Posted&) = delete;
     Posted& operator=(const Posted&) = delete;
     ~Posted();
-    /// Progress for so long at most; whether all has come. Throws nothing: what fails has not come.
+    /// Drives progress for at most `most`; returns whether all messages have arrived. Throws nothing: a message that
+    /// fails has not arrived.
     bool wait_for(std::chrono::milliseconds most) noexcept;
 
    private:
     friend class Control;
     struct Memory {
-      std::vector<std::vector<std::byte>> sent;  // by rank, or one for all
+      std::vector<std::vector<std::byte>> sent;  // by rank, or one message for all ranks
       std::vector<std::vector<std::byte>> all;   // by rank
       std::vector<Operation> operations;
     };
@@ -43,22 +44,22 @@ class Control {
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine, const std::string& what);
   /// The same for texts.
   std::vector<std::string> all_gather(const std::string& mine, const std::string& what);
-  /// The same in two calls, of texts of one size: the first does not wait. Between them other calls may come, in the
-  /// same order on every rank. On failure aborts the transport and throws.
+  /// The same for texts of one size, in two calls, of which the first does not wait. Other calls may come between them,
+  /// in the same order on every rank. On failure aborts the transport and throws.
   std::unique_ptr<Posted> post_all_gather(const std::string& mine);
   std::vector<std::string> complete(std::unique_ptr<Posted> posted, const std::string& what);
-  /// Element r of the result is what rank r has for this one; `to[r]` goes to rank r. Sizes may differ, and of empty
-  /// messages none travels. `call` tells what kind of exchange it is, 1 to 2^24 - 1: Error(mismatch) where another rank
-  /// is in one of another kind. Blocks. On failure aborts the transport and throws.
+  /// Sends `to[r]` to rank r; element r of the result is what rank r sent to this one. Sizes may differ, and empty
+  /// messages do not travel. `call` is the kind of exchange, 1 to 2^24 - 1: Error(mismatch) where another rank makes
+  /// one of another kind. Blocks. On failure aborts the transport and throws.
   std::vector<std::vector<std::byte>> all_to_all(std::vector<std::vector<std::byte>> to, std::uint32_t call,
                                                  const std::string& what);
-  /// The same where it is known that rank r has sizes[r] bytes for this one.
+  /// The same where this rank knows that rank r sends it sizes[r] bytes.
   std::vector<std::vector<std::byte>> all_to_all(std::vector<std::vector<std::byte>> to,
                                                  std::span<const std::uint64_t> sizes, const std::string& what);
   void barrier();
-  /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do alike:
-  /// in messages of `part` bytes, all in flight at once, since a few would show how far the link is and not what it
-  /// carries. Ranks meet once their memory is there. On failure aborts the transport and throws.
+  /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do the
+  /// same. It sends messages of `part` bytes, all in flight at once, since a few would measure the link's latency and
+  /// not its rate. Ranks meet once they have allocated their memory. On failure aborts the transport and throws.
   double time_exchange(int to, int from, std::uint64_t bytes, std::uint64_t part);
 
  private:

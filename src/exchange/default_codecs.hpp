@@ -7,12 +7,12 @@
 
 namespace gradwire::exchange {
 
-/// What hierarchical uses inside nodes beside `codec`: what is asked for, else bf16; exact with exact.
+/// The codec of hierarchical inside nodes: `asked` where it is set, otherwise bf16, or exact where `codec` is exact.
 [[nodiscard]] CodecSpec intra_codec(const CodecSpec& codec, const std::optional<CodecSpec>& asked);
-/// The owner encodes the sum as the ranks encode their parts; after topk it keeps k times the number of parts, since
-/// each rank chose its own, or where int4 of all takes fewer bytes, that.
+/// The codec with which the owner encodes the sum: the same as for the parts. After topk it keeps k times the number of
+/// parts, since each rank selected elements of its own, or it is int4 where that takes fewer bytes.
 [[nodiscard]] CodecSpec default_second_hop(const CodecSpec& codec, int parts);
-/// Payload bits an element takes in a full tile.
+/// Payload bits of an element in a full tile.
 [[nodiscard]] double bits_per_element(const CodecSpec& codec);
 
 }  // namespace gradwire::exchange

@@ -1,6 +1,6 @@
-// The transport's own all-reduce as a schedule of one lane. One that asks is the blocking call where all ranks wait for
-// it, else the nonblocking one. The answer also says whether they mean the same. A weighted one then agrees the sum of
-// weights; before, it would wait for that of a rank whose call has none.
+// The transport's own all-reduce as a schedule of one lane. If it asks, it is the blocking call where all ranks wait
+// for it, and the nonblocking one otherwise; the answer also tells whether all ranks make the same call. Weights are
+// summed after that, since before it a rank might wait for the weight of a rank whose call has none.
 #include "exchange/collectives.hpp"
 
 namespace gradwire::exchange {

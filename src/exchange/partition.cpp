@@ -7,8 +7,8 @@ namespace {
 
 using codec::kTileElements;
 
-constexpr std::uint64_t kChunksPerShard = 4;    // at least, so that lanes overlap
-constexpr std::uint64_t kLeastBytes = 6 << 10;  // about; smaller lanes cost more than they overlap
+constexpr std::uint64_t kChunksPerShard = 4;    // least number, so that lanes overlap
+constexpr std::uint64_t kLeastBytes = 6 << 10;  // of a chunk, about: smaller lanes cost more than their overlap gains
 constexpr std::uint64_t kMaxTilesPerChunk = (1ULL << 31) / kTileElements;  // a frame's count is 32 bits
 
 std::uint64_t tiles_of(std::uint64_t count) { return (count + kTileElements - 1) / kTileElements; }
@@ -52,7 +52,7 @@ void Partition::set_chunks(const HopCodecs& codecs, ChunkSize chunks) {
   const std::uint64_t bound = std::clamp<std::uint64_t>(fitting, 1, kMaxTilesPerChunk);
   const std::uint64_t largest = std::clamp<std::uint64_t>(wanted, 1, bound);
   lanes_ = (most + largest - 1) / largest;
-  tiles_per_chunk_ = lanes_ == 0 ? largest : (most + lanes_ - 1) / lanes_;  // as alike as it goes
+  tiles_per_chunk_ = lanes_ == 0 ? largest : (most + lanes_ - 1) / lanes_;  // makes chunks as equal as possible
 }
 
 Chunk Partition::chunk(int shard, std::uint64_t lane) const {

@@ -8,16 +8,16 @@
 namespace gradwire::exchange {
 namespace {
 
-constexpr std::uint64_t kMostTextBytes = 1ULL << 30;  // of one rank's text; more means that the size itself is damaged
+constexpr std::uint64_t kMostTextBytes = 1ULL << 30;  // a larger text of one rank means that the size is damaged
 
-// Ends the group when something throws: the library keeps it open for the thread otherwise.
+// Ends the group when something throws; otherwise the library would keep it open for the thread.
 class Group {
  public:
   explicit Group(StreamBackend& backend) : backend_(backend) { backend_.begin_group(); }
   ~Group() {
     try {
       end();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is the one to tell
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is the one to report
     }
   }
   Group(const Group&) = delete;
@@ -35,7 +35,7 @@ class Group {
 
 }  // namespace
 
-// NOLINTBEGIN(performance-unnecessary-value-param): those that override them keep it
+// NOLINTBEGIN(performance-unnecessary-value-param): overriding functions keep the value
 Peers::Messages Peers::all_to_all(Messages /*to*/, std::uint32_t /*call*/, const std::string& what) {
   throw Error(ErrorCode::unsupported, what + ": not over device memory");
 }
@@ -100,7 +100,7 @@ std::vector<std::string> DevicePeers::exchange(const std::string& mine, std::spa
   std::string all(total, '\0');
   device_.download(std::as_writable_bytes(std::span(all)), memory, timeout_);
   backend.release(memory);
-  device_.poll();  // where messages were aborted, the device went on with whatever was there
+  device_.poll();  // throws where messages were aborted: the device then went on with arbitrary bytes
   std::vector<std::string> texts;
   for (std::uint64_t offset = 0; const std::uint64_t bytes : sizes) {
     texts.push_back(all.substr(offset, bytes));

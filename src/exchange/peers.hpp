@@ -1,4 +1,4 @@
-// Small agreements between ranks, beside the data: over a transport, or over a device's communicator.
+// Small messages between ranks beside the data, over a transport or over a device's communicator.
 #pragma once
 
 #include <chrono>
@@ -27,14 +27,15 @@ class Peers {
   /// Element r of the result is rank r's `mine`; sizes may differ. `what` is for messages. Blocks. Throws on failure.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine, const std::string& what) = 0;
 
-  /// Element r of the result is what rank r has for this one, to[r] what this one has for it: as
-  /// Control::all_to_all. Error(unsupported) where there is no such thing.
+  /// Sends to[r] to rank r; element r of the result is what rank r sent to this one, as in Control::all_to_all.
+  /// Error(unsupported) where it is not implemented.
   using Messages = std::vector<std::vector<std::byte>>;
   [[nodiscard]] virtual Messages all_to_all(Messages to, std::uint32_t call, const std::string& what);
-  /// The same where it is known that rank r has sizes[r] bytes for this one.
+  /// The same where this rank knows that rank r sends it sizes[r] bytes.
   [[nodiscard]] virtual Messages all_to_all(Messages to, std::span<const std::uint64_t> sizes, const std::string& what);
 
-  /// The same as all_gather() of texts of one size, in two calls: the first does not wait. Null: not here.
+  /// The same as all_gather() of texts of one size, in two calls, of which the first does not wait. Null: not
+  /// available.
   using Posted = Control::Posted;
   [[nodiscard]] virtual std::unique_ptr<Posted> post_all_gather(const std::string& /*mine*/) { return nullptr; }
   [[nodiscard]] virtual std::vector<std::string> complete(std::unique_ptr<Posted> /*posted*/,
@@ -43,8 +44,8 @@ class Peers {
   }
 };
 
-/// Numbers of every rank: element r of the result is rank r's `mine`. Error(mismatch) unless all have as many, where
-/// `sizes` asks for it.
+/// Gathers numbers: element r of the result is rank r's `mine`. Sizes::same: Error(mismatch) unless all ranks have
+/// equally many.
 enum class Sizes { same, any };
 [[nodiscard]] std::string bytes_of(const std::vector<double>& numbers);
 [[nodiscard]] std::vector<std::vector<double>> numbers_of(const std::vector<std::string>& texts);
@@ -79,7 +80,7 @@ class TransportPeers final : public Peers {
   Control control_;
 };
 
-/// Through device memory. Not during capture.
+/// Peers that exchange messages through device memory. Not usable during capture.
 class DevicePeers final : public Peers {
  public:
   DevicePeers(StreamDevice& device, std::chrono::milliseconds timeout) : device_(device), timeout_(timeout) {}

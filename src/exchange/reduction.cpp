@@ -10,18 +10,18 @@
 namespace gradwire::exchange {
 namespace {
 
-// How often a call encodes, and with what.
+// The codecs of a call's encodings, and how many encodings there are.
 struct Encodings {
   CodecSpec first;
-  CodecSpec between;  // of sums over a node, where `tiered`; else as `first`
-  CodecSpec second;   // where the owner encodes its sum; else as `between`
+  CodecSpec between;  // for sums over a node, where `tiered`; otherwise equal to `first`
+  CodecSpec second;   // where the owner encodes its sum; otherwise equal to `between`
   bool tiered = false;
   bool twice = false;
 
   [[nodiscard]] bool any_exact() const {
     return first == CodecSpec::exact() || between == CodecSpec::exact() || second == CodecSpec::exact();
   }
-  /// All values, or those that topk keeps.
+  /// Whether some encoding keeps values exactly: all of them, or those that topk selects.
   [[nodiscard]] bool any_exact_values() const {
     const std::uint8_t exact = CodecSpec::exact().values;
     return first.values == exact || between.values == exact || second.values == exact;
@@ -54,7 +54,7 @@ std::uint64_t first_of(const std::vector<std::uint64_t>& segments, int rank) {
   return std::accumulate(segments.begin(), segments.begin() + rank, std::uint64_t{0});
 }
 
-// What a rank encodes at each site that keeps.
+// Sets the elements that this rank encodes at each site that keeps residuals.
 void set_ranges(ResidualUse& use, const Request& request, const HopCodecs& codecs, const RankGroup& group) {
   if (use.keeps.local && request.function == Function::all_gather) {
     use.local = {first_of(request.segments, group.rank), request.segments[static_cast<std::size_t>(group.rank)]};
@@ -77,8 +77,8 @@ void set_ranges(ResidualUse& use, const Request& request, const HopCodecs& codec
   }
 }
 
-// Ranks that compare their terms must come to the same by what all see alike, so there a tensor that residuals have
-// widened on some of them travels in frames.
+// Ranks that compare their terms must decide by properties that all see alike. Residuals may have widened a tensor on
+// some ranks only, so there a widened tensor travels in frames.
 bool is_native_by(const Request& request, const HopCodecs& codecs, const RankGroup& group) {
   const NativeSum& native = request.native;
   const DType dtype = codecs.first.dtype();
@@ -112,14 +112,13 @@ ResidualUse residual_use(const Request& request, const Encodings& encodings, con
   return use;
 }
 
-// Where nothing is lost, nothing is gained by other units.
+// A call that loses nothing does not gain by encoding in units of a scale.
 bool preconditions(const Request& request, const Encodings& encodings, const RankGroup& group) {
   return request.preconditioned && group.size > 1 &&
          (lossy(encodings.first) || lossy(encodings.between) || lossy(encodings.second));
 }
 
-// Residuals arrive with what travels exactly, which takes more than 16 bits; so do values in other units, which are
-// f32.
+// Residuals travel with exact values, which then need more than 16 bits. Values in units of a scale are f32, too.
 HopCodecs codecs_of(const Request& request, const Encodings& encodings, const ResidualUse& use,
                     const RankGroup& group) {
   const bool scaled = preconditions(request, encodings, group);
@@ -129,7 +128,7 @@ HopCodecs codecs_of(const Request& request, const Encodings& encodings, const Re
                     encodings.tiered ? std::optional(encodings.between) : std::nullopt);
 }
 
-// What callers have looked at before: a failure here is a bug of theirs.
+// Checks what callers have checked before, so a failure here is a bug of theirs.
 void check(const Request& request, const RankGroup& group) {
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < group.size; };
   const bool in_segments = request.function == Function::reduce_scatter || request.function == Function::all_gather;
@@ -172,7 +171,7 @@ bool has_tiers(const RankGroup& group) { return group.tiers != nullptr && group.
 
 HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened, std::optional<CodecSpec> node) {
   const DType wide = element_bytes(dtype) < element_bytes(DType::f32) ? DType::f32 : dtype;
-  // Exact parts of a lossy sum are weighted before they travel, which takes more than 16 bits.
+  // Exact parts of a lossy sum are weighted before they travel, and then need more than 16 bits.
   const bool mixed = node && !codec::Codec(first, wide).lossy() && codec::Codec(*node, wide).lossy();
   const DType wire = widened || mixed ? wide : dtype;
   const CodecSpec sums = node.value_or(first);

@@ -1,5 +1,5 @@
-// What a call of a collective resolves to: codecs of its hops, residuals that its encoders keep or fold in, and the
-// schedule. One pure function, so that every caller and every rank comes to the same; a caller brings memory, a store
+// Resolves a call of a collective to the codecs of its hops, the residuals that its encoders keep or fold in, and the
+// schedule. It is one pure function, so that every caller and every rank gets the same; a caller adds memory, a store
 // of residuals and an executor.
 #pragma once
 
@@ -19,27 +19,27 @@
 
 namespace gradwire::exchange {
 
-/// Who takes part: a rank, and the others.
+/// A rank, and the group in which it takes part.
 struct RankGroup {
   int rank = 0;
   int size = 1;
   std::shared_ptr<const Tiers> tiers = nullptr;  // for hierarchical
 };
 
-/// Whether a hierarchical call has nodes to go by; else it is two_shot.
+/// Whether the group's nodes allow a hierarchical call; otherwise it becomes two_shot.
 [[nodiscard]] bool has_tiers(const RankGroup& group);
 
 enum class Function : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast };
 
-/// The transport's or library's own sum, which `dense` may use in place of frames: for which dtypes, and how large.
+/// The transport's or library's own sum, which `dense` may use in place of frames: its dtypes and largest size.
 struct NativeSum {
   bool f32 = false;
   bool f64 = false;
   bool half = false;                                                // f16 and bf16
   std::uint64_t below = std::numeric_limits<std::uint64_t>::max();  // bytes
-  bool asks = false;            // the blocking call, of any size, where all ranks wait for it (Task::waits)
-  bool compares_terms = false;  // it has no frames, so it compares Task::terms and the elements itself
-  bool compares_first = false;  // before it begins: MPI's sum may do anything where ranks differ in the elements
+  bool asks = false;            // uses the blocking call, at any size, where all ranks wait for it (Task::waits)
+  bool compares_terms = false;  // ranks compare Task::terms and the elements in it, since it has no frames
+  bool compares_first = false;  // they do so before it begins: MPI's sum may do anything where ranks' elements differ
 
   [[nodiscard]] bool has(DType dtype) const noexcept {
     return dtype == DType::f32 ? f32 : dtype == DType::f64 ? f64 : half;
@@ -47,30 +47,31 @@ struct NativeSum {
 };
 /// Below this, in bytes, dense uses the transport's own all-reduce where nothing was measured.
 inline constexpr std::uint64_t kNativeBelowBytes = 64ULL << 10;
-/// And from there up to this its blocking one, where it may: Open MPI's takes longer than two_shot above.
+/// From there up to this, dense uses the blocking all-reduce where it may; above, Open MPI's takes longer than
+/// two_shot.
 inline constexpr std::uint64_t kInCallBelowBytes = 24ULL << 20;
 [[nodiscard]] NativeSum native_sum(const Transport& transport, std::uint64_t below = kNativeBelowBytes);
 /// Whether dense is the transport's blocking all-reduce (Transport::all_reduce) where its ranks wait: it sums the
-/// dtype, the message is of middle size, and all ranks share a node, where nothing uncompressed of ours is faster.
+/// dtype, the message is of middle size, and all ranks share a node, where no uncompressed algorithm of ours is faster.
 [[nodiscard]] bool dense_in_call(const Transport& transport, DType dtype, std::uint64_t count, const Tiers& tiers);
 
 /// Residuals of the elements that a call works on: the same on every rank that made the same calls.
 struct HeldResiduals {
-  bool any = false;    // some rank may hold some
-  bool moved = false;  // owner residuals may be of elements that their rank does not own
+  bool any = false;    // some rank may hold residuals
+  bool moved = false;  // a rank may hold owner residuals of elements that it does not own
 };
 
-/// What is asked for.
+/// A call as its caller asks for it.
 struct Request {
   Function function = Function::all_reduce;
-  Algorithm algorithm = Algorithm::two_shot;      // of an all-reduce; dense is exact everywhere
+  Algorithm algorithm = Algorithm::two_shot;      // for an all-reduce; dense is exact everywhere
   CodecSpec codec = {};                           // hierarchical: between nodes
-  std::optional<CodecSpec> second_hop = {};       // where the owner encodes its sum; none: as `codec`
-  std::optional<CodecSpec> intra = std::nullopt;  // hierarchical: inside nodes; none: as `codec`
+  std::optional<CodecSpec> second_hop = {};       // where the owner encodes its sum; none: the same as `codec`
+  std::optional<CodecSpec> intra = std::nullopt;  // hierarchical: inside nodes; none: the same as `codec`
   DType dtype = DType::f32;
   std::uint64_t count = 0;                   // elements of the whole buffer
-  std::vector<std::uint64_t> segments = {};  // by rank, of a reduce-scatter or an all-gather
-  int root = 0;                              // of a broadcast
+  std::vector<std::uint64_t> segments = {};  // by rank, for a reduce-scatter or an all-gather
+  int root = 0;                              // for a broadcast
   bool weighted = false;
   bool feedback = false;        // encoders keep what they drop
   bool preconditioned = false;  // lossy codecs see values in units of a diagonal
@@ -79,7 +80,7 @@ struct Request {
   NativeSum native = {};
 };
 
-/// Encode sites: those whose residuals a call keeps. What else is held of its elements is folded in.
+/// The encode sites whose residuals a call keeps. Other residuals that are held of its elements are folded in.
 struct ResidualSites {
   bool local = false;  // a rank's own values
   bool intra = false;  // a sum over a node
@@ -87,27 +88,27 @@ struct ResidualSites {
   [[nodiscard]] bool any() const noexcept { return local || intra || owner; }
 };
 
-/// What a call does with residuals.
+/// How a call uses residuals.
 struct ResidualUse {
   struct Range {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
   };
-  bool any = false;  // some rank holds some, or keeps some
+  bool any = false;  // some rank holds or keeps residuals
   ResidualSites keeps = {};
-  bool folds_owner = false;  // weighted, and owner residuals are folded in: takes the sum of weights first
-  // What this rank encodes at each site; empty where nothing is kept.
+  bool folds_owner = false;  // a weighted call folds owner residuals in, and needs the sum of weights first
+  // The elements that this rank encodes at each site; empty where no residuals are kept.
   Range local = {};
   Range owned = {};
-  std::vector<Range> summed = {};  // for its node
+  std::vector<Range> summed = {};  // shards of other nodes that it sums for its node
 };
 
-/// What executors are told of a call, beside memory.
+/// A resolved call as executors get it, without memory.
 struct ResolvedCall {
   HopCodecs codecs;
   bool weighted = false;
   ResidualUse residuals = {};
-  bool preconditioned = false;  // what travels is divided by Task::preconditioner; residuals and results are not
+  bool preconditioned = false;  // values that travel are divided by Task::preconditioner; residuals and results are not
 
   /// Inputs are scaled by their share of the weights before they travel, as the tensor's own dtype has no room for w x.
   [[nodiscard]] bool scales_first() const noexcept { return weighted && codecs.scales_first(); }
@@ -127,9 +128,9 @@ struct Resolved {
 /// Whether resolve() makes the call the transport's or library's own sum.
 [[nodiscard]] bool is_native(const Request& request, const RankGroup& group);
 
-/// Codecs that share one working type; where the tensor's dtype would give them two, they take f32.
-/// `widened`: a 16-bit tensor travels as f32, since residuals are to arrive with it. `node`: of sums over a node, which
-/// travel as f32 where the tensor has 16 bits: a part of a mean may be larger than the mean.
+/// Codecs that share one working type; where the tensor's dtype would give them two, they use f32.
+/// `widened`: a 16-bit tensor travels as f32, since residuals travel with it. `node`: the codec of sums over a node,
+/// which travel as f32 where the tensor has 16 bits, since a part of a mean may be larger than the mean.
 [[nodiscard]] HopCodecs hop_codecs(CodecSpec first, CodecSpec second, DType dtype, bool widened = false,
                                    std::optional<CodecSpec> node = std::nullopt);
 

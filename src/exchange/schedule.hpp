@@ -1,5 +1,5 @@
-// What a collective is, apart from how it is run: for each lane (one chunk of every shard) an ordered list of steps
-// over abstract frame slots. Schedules know no dtype, no codec and no transport; executors run them.
+// A collective as data: for each lane (one chunk of every shard) an ordered list of steps over abstract frame slots.
+// Schedules know no dtype, no codec and no transport; executors run them.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ enum class StepKind : std::uint8_t {
   send,           // slot -> peer
   encode,         // slot <- frame of this rank's input, weighted
   reduce,         // output <- sum of inputs, in rank order, divided for a mean
-  reduce_encode,  // slot <- frame of that sum; at the site `intra` of a part of it, not divided
+  reduce_encode,  // slot <- frame of that sum; at the site `intra` the frame of a node's part of it, not divided
   decode,         // output <- slot
   copy,           // output <- input (world of one)
   weight,         // slot <- this rank's weight
   sum_weights,    // total weight <- own and inputs, in rank order; every reduce waits for it
-  native_ask,     // slot <- how many ranks wait for this reduction and do nothing else; their terms and elements
+  native_ask,     // slot <- how many ranks do nothing but wait for this reduction, and sums of their terms and elements
   native_load,    // slot <- this rank's input as it is, weighted
   native_reduce,  // the transport's own all-reduce of the slot
   native_store,   // output <- slot, divided for a mean
@@ -30,7 +30,7 @@ enum class StepKind : std::uint8_t {
 [[nodiscard]] std::string_view to_string(StepKind kind) noexcept;
 
 using Slot = std::uint32_t;
-/// In Step::inputs: this rank's own, uncoded input.
+/// Stands in Step::inputs for this rank's own, uncoded input.
 inline constexpr Slot kOwnInput = ~Slot{0};
 
 struct Step {
@@ -40,8 +40,8 @@ struct Step {
   Hop hop = Hop::own;
   codec::EncodeSite site = codec::EncodeSite::none;
   Chunk chunk = {};
-  // reduce: what is added, in this order; sum_weights: element r is rank r's; weight, native_load, native_reduce and
-  // native_store: the answer to native_ask, where they wait for it
+  // reduce: the terms of the sum, in this order; sum_weights: element r is rank r's; weight, native_load, native_reduce
+  // and native_store: the answer to native_ask, where they wait for it
   std::vector<Slot> inputs = {};
 };
 
@@ -60,7 +60,7 @@ void for_each_slot(const Step& step, Body&& body) {
 
 struct Lane {
   std::vector<Step> steps;
-  Slot slots = 0;  // how many slots the steps name
+  Slot slots = 0;  // number of slots that the steps name
 
   Slot add_slot() { return slots++; }
 };
@@ -70,15 +70,15 @@ struct Schedule {
   std::string_view name;  // for messages: "two_shot all-reduce"
   std::uint64_t lanes = 0;
   std::function<Lane(std::uint64_t lane)> make_lane;
-  /// Of what it sends, uncompressed, the part that a perfect algorithm would send: where it sends more to save latency.
+  /// The share of its uncompressed bytes that a perfect algorithm would send; below 1 where it sends more to save
+  /// latency.
   struct Share {
     std::uint64_t of = 1;
     std::uint64_t all = 1;
   };
   Share dense_share = {};
 
-  /// What counts as sent by an uncompressed call where this schedule sends a chunk of so many bytes of the tensors'
-  /// own.
+  /// The bytes that an uncompressed call would send where this schedule sends a chunk of `bytes` in the tensors' dtype.
   [[nodiscard]] std::uint64_t dense_bytes(std::uint64_t bytes) const noexcept {
     return bytes * dense_share.of / dense_share.all;
   }

@@ -77,7 +77,7 @@ std::string Tiers::why_not_hierarchical() const {
 }
 
 std::string Tiers::describe() const {
-  constexpr std::size_t kMost = 8;  // sizes listed
+  constexpr std::size_t kMost = 8;  // most sizes in the list
   if (even()) {
     return std::to_string(nodes()) + (nodes() == 1 ? " node of " : " nodes of ") + ranks_text(members_[0].size());
   }

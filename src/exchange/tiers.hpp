@@ -1,4 +1,4 @@
-// Which ranks share a node: what tells the links inside a node from those between nodes.
+// Which ranks share a node, and so which links are inside a node and which are between nodes.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ class Tiers {
  public:
   /// A world of one rank.
   Tiers() : Tiers({}, 1) {}
-  /// The node of each rank, by any numbers (Transport::nodes); none: all ranks on one. Error(invalid_argument) where
-  /// there is not one number a rank.
+  /// `nodes`: the node of each rank as a number (Transport::nodes); empty: all ranks are on one.
+  /// Error(invalid_argument) unless there is one number for each rank.
   Tiers(std::span<const std::uint32_t> nodes, int world_size);
-  /// Ranks in a row share a node. Error(invalid_argument) unless `ranks_per_node` divides the world; a world of one
-  /// rank is one node.
+  /// Tiers where `ranks_per_node` consecutive ranks share a node. Error(invalid_argument) unless the number divides the
+  /// world; a world of one rank is one node.
   [[nodiscard]] static Tiers in_rows(std::uint32_t ranks_per_node, int world_size);
 
   [[nodiscard]] int world_size() const noexcept { return static_cast<int>(node_of_.size()); }
@@ -27,16 +27,16 @@ class Tiers {
   [[nodiscard]] int node_of(int rank) const { return node_of_[static_cast<std::size_t>(rank)]; }
   /// Place of a rank among those of its node.
   [[nodiscard]] int place_of(int rank) const { return place_of_[static_cast<std::size_t>(rank)]; }
-  /// Ascending.
+  /// The ranks of a node, ascending.
   [[nodiscard]] const std::vector<int>& members(int node) const { return members_[static_cast<std::size_t>(node)]; }
 
   static constexpr int kAllPeers = -1;
-  /// Counts bytes that `rank` has sent to `peer`, inside its node or out of it. To all peers: in a sum of the
-  /// transport's own, which counts as a ring over all ranks.
+  /// Counts bytes that `rank` has sent to `peer`, as inside its node or between nodes. Bytes to all peers are those of
+  /// the transport's own sum, which counts as a ring over all ranks.
   void count_sent(Statistics& statistics, std::uint64_t bytes, int rank, int peer) const;
 
-  /// Why the hierarchical collective has nothing to do here: one node, one rank a node, or nodes of different sizes.
-  /// Empty where it has.
+  /// The reason why the hierarchical collective is of no use here: one node, one rank a node, or nodes of different
+  /// sizes. Empty where it is of use.
   [[nodiscard]] std::string why_not_hierarchical() const;
   /// "2 nodes of 2 ranks", "nodes of 2, 2 and 1 ranks".
   [[nodiscard]] std::string describe() const;

@@ -5,12 +5,12 @@
 namespace gradwire::exchange {
 namespace {
 
-constexpr double kSpare = 1.25;        // of rate times delay: what varies must not leave the link empty
-constexpr double kBeside = 2;          // lanes beside what a known link holds: being encoded, sent and decoded
-constexpr double kSearch = 2;          // while the link took all that it was given
-constexpr double kTaken = 0.8;         // of a window: a smaller part was on the link, so the rest has queued
-constexpr double kNear = 1.02;         // of what the least lanes hold: they fill the link
-constexpr std::uint32_t kPeriods = 8;  // after which what was seen before is forgotten
+constexpr double kSpare = 1.25;  // times rate x delay, so that fluctuations do not leave the link empty
+constexpr double kBeside = 2;    // lanes beside those on a known link: being encoded, sent and decoded
+constexpr double kSearch = 2;    // growth while the link took all that it was given
+constexpr double kTaken = 0.8;   // if less than this share of a window was on the link, the rest has queued
+constexpr double kNear = 1.02;   // the least lanes fill the link if rate x delay is at most this times their bytes
+constexpr std::uint32_t kPeriods = 8;  // number of periods after which older measurements are dropped
 
 }  // namespace
 
@@ -50,13 +50,14 @@ void Window::close(const LaneLoad& load, const Opened& opened, Time now) {
   memory_ -= load.memory;
   open_ -= load.a_hop();
   if (--lanes_ == 0) {
-    open_ = 0;  // no rounding adds up
+    open_ = 0;  // so that rounding errors do not add up
     end_period();
   }
 }
 
-// As BBR does (Cardwell et al., 2016): what was delivered in a lane's life, over that time, is the rate; the shortest
-// life is the delay. Lanes that queue behind each other live longer, so their product stays.
+// Measures the link as BBR does (Cardwell et al., 2016): the rate is the bytes delivered in a lane's life over that
+// time, and the delay is the shortest life. Lanes that queue behind each other live longer, so the product stays the
+// same.
 void Window::learn(const LaneLoad& load, const Opened& opened, Time now) {
   const double life = std::max(std::chrono::duration<double>(now - opened.at).count(), 1e-9);
   Seen& seen = seen_[0];
@@ -79,7 +80,7 @@ double Window::hop_seconds() const noexcept { return std::min(seen_[0].hop_secon
 
 double Window::product() const noexcept { return std::max(seen_[0].product, seen_[1].product); }
 
-// A period in which the window held nothing back says nothing of the link.
+// A period in which the window held nothing back shows nothing about the link.
 void Window::end_period() noexcept {
   if (counts_ && ++periods_ >= kPeriods) {
     seen_ = {Seen{}, seen_[0]};

@@ -1,5 +1,5 @@
-// How many lanes may be under way at once: as many as their link needs to stay full, which is its rate times its delay,
-// within a bound of memory. A pure state machine: lanes open and close at times that the caller tells.
+// How many lanes may be under way at once: as many as the link needs to stay full, which is its rate times its delay,
+// within a bound of memory. It is a pure state machine: the caller gives the times at which lanes open and close.
 #pragma once
 
 #include <array>
@@ -15,34 +15,34 @@
 
 namespace gradwire::exchange {
 
-/// Lanes that are always allowed: enough for encoding, two hops and decoding to overlap on a near link.
+/// Lanes that are always allowed: enough for encoding, two hops and decoding to overlap on a link of low latency.
 inline constexpr int kLeastLanes = 4;
-/// Lanes that are never exceeded: a peer may be as many ahead, and tags of all must stay apart.
+/// Most lanes at any time: a peer may be so many ahead, and all of them need different tags.
 inline constexpr int kMostLanes = 1024;
 
 struct WindowLimits {
-  int least_lanes = kLeastLanes;                       // whatever they weigh
-  std::uint64_t memory_bytes = kDefaultInFlightBytes;  // of the frames of all lanes, where there are more
-  int most_lanes = kMostLanes;                         // what tags of the transport tell apart
+  int least_lanes = kLeastLanes;                       // always allowed, at any size
+  std::uint64_t memory_bytes = kDefaultInFlightBytes;  // for the frames of all lanes, where there are more
+  int most_lanes = kMostLanes;                         // limited by the number of tags of the transport
 };
 
-/// What one lane holds of a window, bytes.
+/// The share of a window that one lane takes, in bytes.
 struct LaneLoad {
-  /// In the busier direction of its rank. 0: what stays within the least lanes, such as a native sum behind weights,
-  /// which must come in the same order on every rank.
+  /// Bytes in the busier direction of its rank. 0: the lane stays within the least lanes, such as a native sum behind
+  /// weights, which must come in the same order on every rank.
   std::uint64_t travels = 0;
-  std::uint64_t memory = 0;  // its frames, all at once
-  std::uint32_t hops = 0;    // of its messages wait for each other: latencies that it takes
+  std::uint64_t memory = 0;  // all its frames at once
+  std::uint32_t hops = 0;    // number of messages that wait for each other, and so of latencies
 
-  /// What is on the link at any one time.
+  /// The bytes of the lane that are on the link at any one time.
   [[nodiscard]] double a_hop() const noexcept { return static_cast<double>(travels) / (hops > 0 ? hops : 1); }
 };
 
-/// `frame_bytes(step)`: of the slot that a step fills.
+/// `frame_bytes(step)` returns the bytes of the slot that a step fills.
 template <class FrameBytes>
 [[nodiscard]] LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes);
 
-/// Bytes that a rank keeps on a link of that rate and latency: their product and a quarter, for what varies.
+/// Bytes that a rank keeps on a link of that rate and latency: 1.25 times their product, because of fluctuations.
 [[nodiscard]] std::uint64_t window_bytes(double bytes_per_second, double latency_seconds);
 
 class Window {
@@ -51,20 +51,20 @@ class Window {
 
   explicit Window(WindowLimits limits) : limits_(limits) {}
 
-  /// Other limits; what was learnt of the link stays.
+  /// Sets other limits; measurements of the link stay.
   void set_limits(WindowLimits limits) noexcept { limits_ = limits; }
-  /// Of a link that is known: see window_bytes(). 0: nothing is known.
+  /// Sets the window_bytes() of a known link. 0: the link is not known.
   void set_known(std::uint64_t bytes) noexcept { known_ = static_cast<double>(bytes); }
 
-  /// Whether the next lane may be opened. Where not, `starved()` may follow.
+  /// Whether the next lane may be opened. If not, a call of starved() may follow.
   [[nodiscard]] bool admits(const LaneLoad& load);
-  /// The caller has nothing to do and nothing to send: only the window keeps the link from carrying more.
+  /// Says that the caller has nothing to do and nothing to send: only the window keeps the link from carrying more.
   void starved() noexcept { starved_ = starved_ || refused_ == Refused::by_link; }
 
   struct Opened {
     Time at;
-    double delivered = 0;  // until then
-    double open = 0;       // of the window, with this lane
+    double delivered = 0;  // bytes delivered until then
+    double open = 0;       // bytes on the link, with this lane
   };
   [[nodiscard]] Opened open(const LaneLoad& load, Time now);
   void close(const LaneLoad& load, const Opened& opened, Time now);
@@ -76,7 +76,7 @@ class Window {
 
  private:
   enum class Refused : std::uint8_t { no, by_link, by_memory };
-  // What was seen in some periods, each from one moment without lanes to the next.
+  // Measurements of some periods. A period lasts from one moment without lanes to the next.
   struct Seen {
     double hop_seconds = std::numeric_limits<double>::infinity();  // the shortest
     double product = 0;                                            // rate times delay, the largest

@@ -54,7 +54,7 @@ std::byte* Arena::acquire_from(std::size_t first_slab, std::size_t bytes) {
   return block;
 }
 
-// First fit; null where nothing fits.
+// Takes the first free range that fits; null where none does.
 std::byte* Arena::take(std::size_t first_slab, std::size_t bytes) {
   for (std::size_t index = first_slab; index < slabs_.size(); ++index) {
     Slab& slab = slabs_[index];
@@ -116,7 +116,7 @@ void Arena::release(std::byte* block) noexcept {
   }
   try {
     free.emplace(offset, bytes);
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): lost until the arena ends
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the block is lost until the arena ends
   }
 }
 

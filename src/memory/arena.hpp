@@ -1,7 +1,7 @@
-// Where blocks lie in a few large slabs of memory whose use is ordered by a queue (a stream), not by the host: a
-// released block is handed out again at once, for work that the queue does after what it holds now. First fit in the
-// order in which slabs were made, so that the same requests from the same state never take more memory the second time:
-// what a dry run takes can be reserved. One thread at a time.
+// Places blocks in a few large slabs of memory whose use a queue (a stream) orders, not the host: a released block can
+// be acquired again at once, for work that the queue does behind its present work. Blocks are placed first fit in the
+// order in which slabs were made, so the same requests from the same state never take more memory the second time, and
+// the memory of a dry run can be reserved. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@ namespace gradwire::memory {
 
 /// Bytes of a session's memory on its device, and of pinned host memory.
 struct Footprint {
-  std::uint64_t bytes_in_use = 0;  // handed out now
-  std::uint64_t peak_bytes = 0;    // the most ever handed out
-  std::uint64_t held_bytes = 0;    // taken from the device, handed out or not
+  std::uint64_t bytes_in_use = 0;  // acquired now
+  std::uint64_t peak_bytes = 0;    // the maximum of bytes_in_use
+  std::uint64_t held_bytes = 0;    // taken from the device, acquired or not
   std::uint64_t pinned_bytes = 0;  // pinned host memory for staging
 };
 
-/// Where slabs come from.
+/// The source of slabs.
 class ArenaSource {
  public:
   ArenaSource() = default;
@@ -32,40 +32,41 @@ class ArenaSource {
   /// Memory aligned to Arena::kAlignment; null where there is none.
   [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void free(std::byte* slab) noexcept = 0;
-  /// Why allocate() last gave null, for messages.
+  /// The reason why allocate() last returned null, for messages.
   [[nodiscard]] virtual std::string why() const = 0;
 };
 
 class Arena {
  public:
-  static constexpr std::size_t kAlignment = 256;  // of blocks, in bytes; their sizes are multiples of it
+  static constexpr std::size_t kAlignment = 256;  // alignment of blocks in bytes; their sizes are multiples of it
   static constexpr std::size_t kSlabBytes = std::size_t{32} << 20;
 
-  /// `slab_bytes`: the least that is asked of the source at once, where it has that much.
+  /// `slab_bytes`: least bytes that it requests from the source at once, if the source has that much.
   explicit Arena(ArenaSource& source, std::size_t slab_bytes = kSlabBytes);
-  /// The same blocks in the same places for a dry run over another source, which gives, and is given back, only what
-  /// this copy takes beyond them.
+  /// A copy with the same blocks in the same places, for a dry run over another source, which provides only the slabs
+  /// that the copy takes beyond them.
   Arena(const Arena& other, ArenaSource& source);
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
-  /// Nothing may use its blocks any more.
+  /// At its end nothing may use its blocks any more.
   ~Arena();
 
-  /// Error(out_of_memory) names the size; while fixed, also what to call.
+  /// Takes a block. Error(out_of_memory) names the size; while fixed, also what to call.
   [[nodiscard]] std::byte* acquire(std::size_t bytes);
-  /// The same for a block that lasts beyond one use: not in slabs of before the last fence().
+  /// The same for a block that lasts beyond one use: it never lies in slabs from before the last fence().
   [[nodiscard]] std::byte* acquire_lasting(std::size_t bytes);
-  /// A graph was captured: whenever it is replayed, it may write to any block that was handed out and released so far.
+  /// Says that a graph was captured: whenever it is replayed, it may write to any block that was acquired and released
+  /// so far.
   void fence() noexcept { fence_ = slabs_.size(); }
   /// Null is allowed.
   void release(std::byte* block) noexcept;
 
-  /// Takes slabs of these sizes, in order. Error(out_of_memory).
+  /// Adds slabs of these sizes, in order. Error(out_of_memory).
   void add_slabs(const std::vector<std::size_t>& sizes);
   /// Sizes of all slabs, in the order in which they were taken.
   [[nodiscard]] std::vector<std::size_t> slabs() const;
 
-  /// While fixed, nothing is asked of the source: for capture into a graph.
+  /// While fixed, the arena requests nothing from the source, for capture into a graph.
   void set_fixed(bool fixed) noexcept { fixed_ = fixed; }
 
   /// pinned_bytes is 0.

@@ -23,9 +23,9 @@ class BufferPool {
 
     [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data_, bytes_}; }
     [[nodiscard]] bool empty() const noexcept { return data_ == nullptr; }
-    /// Back to the pool.
+    /// Returns the buffer to the pool.
     void release() noexcept;
-    /// Never freed and never used again: something may still write to it.
+    /// Leaks the buffer, which is never used again, since something may still write to it.
     void leak() noexcept;
 
    private:
@@ -44,7 +44,7 @@ class BufferPool {
   /// Uninitialised memory. Error(out_of_memory) names the size.
   [[nodiscard]] Buffer acquire(std::size_t bytes);
 
-  /// Bytes handed out now, and the most that were ever held (handed out or kept for reuse).
+  /// Bytes that are acquired now, and the most that were ever held (acquired or kept for reuse).
   [[nodiscard]] std::uint64_t bytes_in_use() const noexcept { return in_use_; }
   [[nodiscard]] std::uint64_t peak_bytes() const noexcept { return peak_; }
 

@@ -1,4 +1,4 @@
-// CUDA's answers as Errors.
+// CUDA's return codes as Errors.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,12 +15,13 @@ namespace gradwire::memory {
          std::to_string(static_cast<int>(error)) + ")";
 }
 
-/// Error(out_of_memory, unsupported for a machine without GPU or driver, else transport) where `result` is an error.
+/// Throws where `result` is an error: Error(out_of_memory), Error(unsupported) for a machine without GPU or driver,
+/// Error(transport) otherwise.
 inline void cuda_check(cudaError_t result, const std::string& doing) {
   if (result == cudaSuccess) {
     return;
   }
-  cudaGetLastError();  // else the next launch would report it
+  cudaGetLastError();  // otherwise the next launch would report it
   const std::string text = doing + ": " + cuda_text(result);
   switch (result) {
     case cudaErrorMemoryAllocation: throw Error(ErrorCode::out_of_memory, text + "; leave gradwire more device memory");

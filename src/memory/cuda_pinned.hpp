@@ -1,5 +1,5 @@
-// Pinned host memory for staging: reused, counted, never given back before the end, since pinning takes long and may
-// not happen during capture.
+// Pinned host memory for staging: reused, counted, and not freed before the end, since pinning takes long and must not
+// happen during capture.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,14 @@ class PinnedPool {
   explicit PinnedPool(int device) : device_(device) {}
   PinnedPool(const PinnedPool&) = delete;
   PinnedPool& operator=(const PinnedPool&) = delete;
-  /// No copy to or from it may be under way.
+  /// At its end no copy to or from its memory may be under way.
   ~PinnedPool();
 
   /// Page-aligned. Error(out_of_memory) names the size, with CUDA's text.
   [[nodiscard]] std::byte* acquire(std::size_t bytes);
-  /// Copies to and from it have ended. Null is allowed.
+  /// Returns memory, after copies to and from it have ended. Null is allowed.
   void release(std::byte* memory) noexcept;
-  /// Never freed and never used again: something may still write to it.
+  /// Leaks memory, which is never used again, since something may still write to it.
   void leak(std::byte* memory) noexcept;
   /// Bytes pinned, in use or not.
   [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }

@@ -11,7 +11,7 @@ std::byte* CudaPool::Source::allocate(std::size_t bytes) {
     last_ = cudaMalloc(&data, bytes);
   }
   if (last_ != cudaSuccess) {
-    cudaGetLastError();  // else the next launch would report it
+    cudaGetLastError();  // otherwise the next launch would report it
     return nullptr;
   }
   return static_cast<std::byte*>(data);

@@ -1,5 +1,6 @@
 // Device memory of one session, in the order of its compute stream: an arena (memory/arena.hpp) over cudaMalloc.
-// Once it holds enough, acquire() and release() call nothing of CUDA, so they are free and may be captured around.
+// Once it holds enough, acquire() and release() call nothing of CUDA, so they cost little and may be used during
+// capture.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,13 +17,13 @@ class CudaPool {
   explicit CudaPool(int device, std::size_t slab_bytes = Arena::kSlabBytes)
       : source_(device), arena_(source_, slab_bytes) {}
 
-  /// 256-byte aligned, for work that comes after what the compute stream holds now. Error(out_of_memory) names the
-  /// size, with CUDA's text; while fixed, that it was not reserved and what to call.
+  /// Memory, 256-byte aligned, for work behind the present work of the compute stream. Error(out_of_memory) names the
+  /// size, with CUDA's text; while fixed, it says that the memory was not reserved and what to call.
   [[nodiscard]] std::byte* acquire(std::size_t bytes) { return arena_.acquire(bytes); }
-  /// Its last use is before what the compute stream enqueues from now on. Null is allowed.
+  /// Releases memory whose last use comes before later work of the compute stream. Null is allowed.
   void release(std::byte* memory) noexcept { arena_.release(memory); }
 
-  /// For dry runs, reservations, and fixing it during capture.
+  /// The arena, for dry runs, reservations, and fixing it during capture.
   [[nodiscard]] Arena& arena() noexcept { return arena_; }
 
  private:
@@ -39,7 +40,7 @@ class CudaPool {
   };
 
   Source source_;
-  Arena arena_;  // freed first: cudaFree waits for what still runs
+  Arena arena_;  // freed first: cudaFree waits for running work
 };
 
 }  // namespace gradwire::memory

@@ -10,14 +10,14 @@
 namespace gradwire::memory {
 namespace {
 
-// As cuda.h declares it: CUresult is an int with 0 for success, CUdeviceptr 64 bits.
+// The declaration of cuda.h: CUresult is an int with 0 for success, CUdeviceptr has 64 bits.
 using GetAttribute = int (*)(void* value, int attribute, std::uint64_t pointer);
 
 constexpr int kMemoryType = 2;         // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 constexpr int kIsManaged = 8;          // CU_POINTER_ATTRIBUTE_IS_MANAGED
 constexpr unsigned kDeviceMemory = 2;  // CU_MEMORYTYPE_DEVICE, managed memory too
 
-// Null as long as the process has no CUDA.
+// The driver's function; null as long as the process has not loaded CUDA.
 GetAttribute driver() noexcept {
   static LoadedLibrary cuda("libcuda.so.1");
   void* library = cuda.handle();

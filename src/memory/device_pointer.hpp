@@ -1,14 +1,14 @@
-// Whether memory is a GPU's, asked of the CUDA driver where the process has loaded one; gradwire::gradwire is not
-// linked with it.
+// Tells whether memory is a GPU's by asking the CUDA driver, if the process has loaded one; gradwire::gradwire does not
+// link it.
 #pragma once
 
 #include <string>
 
 namespace gradwire::memory {
 
-/// Memory that the CPU must not touch; managed memory is not. False without CUDA in the process.
+/// Whether the CPU must not touch this memory; it may touch managed memory. False without CUDA in the process.
 [[nodiscard]] bool is_device_memory(const void* data) noexcept;
-/// Error(invalid_argument) for device memory; `what` names it.
+/// Throws Error(invalid_argument) for device memory; `what` names it.
 void require_host_memory(const void* data, const std::string& what);
 
 }  // namespace gradwire::memory

@@ -40,7 +40,7 @@ std::string_view to_string(ClockKind kind) noexcept {
 
 Calibration::Calibration(ClockKind kind) : kind_(kind), first_(look()) {}
 
-// Whoever is interrupted between the two clocks looks again.
+// Reads both clocks, and repeats that if the thread was interrupted in between.
 Calibration::Moment Calibration::look() const {
   Moment best{};
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();

@@ -11,16 +11,16 @@
 
 namespace gradwire::observe {
 
-/// CLOCK_MONOTONIC, nanoseconds.
+/// The time of CLOCK_MONOTONIC in nanoseconds.
 [[nodiscard]] std::uint64_t monotonic_nanoseconds() noexcept;
 
 enum class ClockKind : std::uint8_t { none, tsc, monotonic };
-/// What this processor allows: CPUID says whether its counter runs at one rate whatever the core does.
+/// The best clock of this processor: CPUID says whether its counter always runs at the same rate.
 [[nodiscard]] ClockKind best_clock() noexcept;
 /// "tsc", "clock_gettime"
 [[nodiscard]] std::string_view to_string(ClockKind kind) noexcept;
 
-/// Of the kind; never 0.
+/// The time of a clock of this kind; never 0.
 [[nodiscard]] inline std::uint64_t read_clock(ClockKind kind) noexcept {
 #if defined(__x86_64__)
   if (kind == ClockKind::tsc) [[likely]] {
@@ -31,16 +31,16 @@ enum class ClockKind : std::uint8_t { none, tsc, monotonic };
   return monotonic_nanoseconds();
 }
 
-/// Ticks as time: a line through one moment.
+/// Converts ticks to time by a line through one moment.
 struct TimeScale {
   std::uint64_t ticks = 0;
-  std::uint64_t nanoseconds = 0;  // CLOCK_MONOTONIC then
+  std::uint64_t nanoseconds = 0;  // CLOCK_MONOTONIC at that moment
   double nanoseconds_per_tick = 1;
 
   [[nodiscard]] double seconds(std::uint64_t elapsed_ticks) const noexcept {
     return static_cast<double>(elapsed_ticks) * nanoseconds_per_tick * 1e-9;
   }
-  /// On CLOCK_MONOTONIC.
+  /// The time of a tick on CLOCK_MONOTONIC.
   [[nodiscard]] std::int64_t nanoseconds_at(std::uint64_t at) const noexcept {
     const auto elapsed = static_cast<std::int64_t>(at - ticks);
     return static_cast<std::int64_t>(nanoseconds) +
@@ -48,7 +48,7 @@ struct TimeScale {
   }
 };
 
-/// Finds the scale by reading both clocks now and then: the longer ago the first time, the more exact.
+/// Finds the scale by reading both clocks now and then; it is the more exact, the longer ago the first reading was.
 class Calibration {
  public:
   explicit Calibration(ClockKind kind);

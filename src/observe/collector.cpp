@@ -26,12 +26,13 @@ double thread_seconds() noexcept {
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
-// What is unloaded ends the thread from a destructor, under a lock of the loader that the thread may need.
+// Keeps this library loaded. Unloading it would end the thread from a destructor, under a lock of the loader that the
+// thread may need.
 void stay_loaded() noexcept {
   static const bool done = [] {
     Dl_info info{};
     if (::dladdr(reinterpret_cast<void*>(&stay_loaded), &info) != 0 && info.dli_fname != nullptr) {
-      // The program itself is not found by its name, and stays anyway.
+      // The program itself is not found by its name, but stays loaded anyway.
       static_cast<void>(::dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE));
     }
     return true;
@@ -39,7 +40,7 @@ void stay_loaded() noexcept {
   static_cast<void>(done);
 }
 
-// Whose last round it is.
+// The sinks for which a round is the last one.
 struct Leaving {
   bool all = false;
   const Sink* one = nullptr;
@@ -62,14 +63,14 @@ void hand_over(std::vector<std::shared_ptr<Sink>>& sinks, Round& round, const Le
   }
 }
 
-// What there is to read, and of each ring how much of it.
+// The events and snapshots that are there, and for each ring the number of events.
 struct Gathered {
   std::vector<Snapshot> snapshots;
   std::vector<Stretch> stretches;
   std::vector<std::pair<ThreadRing*, std::size_t>> rings;
 };
 
-// std::bad_alloc, with nothing taken from anywhere.
+// Throws std::bad_alloc, and takes nothing from the rings then.
 Gathered gather(Process& self) {
   Gathered all;
   for (ThreadRing* ring : self.rings.all()) {
@@ -87,7 +88,7 @@ Gathered gather(Process& self) {
   return all;
 }
 
-// The caller holds `work`. Without memory it is left out, and the next one has all; a last one comes empty.
+// The caller holds `work`. Without memory a round is left out, and the next one has all events; a last one comes empty.
 void make_round(Process& self, const Leaving& leaving = {}) noexcept {
   if (self.sinks.empty()) {
     return;
@@ -135,7 +136,7 @@ void run(Process& self) {
   }
 }
 
-// No signal of the job is ever handled there.
+// Starts the collector's thread, which handles no signal of the job.
 void start_thread(Process& self) {
   stay_loaded();
   {
@@ -192,7 +193,7 @@ struct StopsAtExit {
 void tell_failure() noexcept {
   try {
     log(LogLevel::warning, "observation: an exporter failed and gets no more: " + std::string(current_error().what()));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to tell it
+  } catch (...) {  // NOLINT(bugprone-empty-catch): without memory it cannot be logged
   }
 }
 
@@ -214,7 +215,7 @@ void add_sink(std::shared_ptr<Sink> sink, const CollectorOptions& options) {
     self.sinks.push_back(std::move(sink));
   }
   if (first) {
-    stop_thread(self);  // of sinks that have failed
+    stop_thread(self);  // still runs where all sinks have failed
     try {
       start_thread(self);
     } catch (...) {

@@ -1,5 +1,5 @@
-// Which ranks of a job are slow, judged from outside by what each rank's figures say. `gradwire top` and `gradwire
-// report` ask here; the alert GradwireRankLate (docs/monitoring/alerts.yml) is the same rule as a query.
+// Which ranks of a job are slow, judged from outside by each rank's metrics. `gradwire top` and `gradwire report` use
+// this; the alert GradwireRankLate (docs/monitoring/alerts.yml) is the same rule as a query.
 #pragma once
 
 #include <limits>
@@ -13,19 +13,19 @@
 namespace gradwire::observe {
 
 struct RankFromOutside {
-  double exposed = std::numeric_limits<double>::quiet_NaN();  // share of its time that waits; not finite: not known
+  double exposed = std::numeric_limits<double>::quiet_NaN();  // share of its time in which it waits; NaN: not known
   std::optional<bool> agreed = {};                            // whether ranks that compare themselves say it is slow
   std::string_view part = {};                                 // ranks of one part are compared with each other
 };
 
 struct WaitedFor {
-  double share = 0;  // of the time that the median of the others waits longer than this rank
+  double share = 0;  // share of the time by which the median of the others waits longer than this rank
   bool is_slow = false;
 };
 
-/// Where ranks compare themselves (slow_ranks.hpp), what they agreed on alone decides. Elsewhere a rank is slow if its
-/// share of exposed time is kSlowShare or more below the median of the others, and below the median of all: at most
-/// half of the ranks are.
+/// Where ranks compare themselves (slow_ranks.hpp), their own result alone decides. Elsewhere a rank is slow if its
+/// share of exposed time is kSlowShare or more below the median of the others, and below the median of all, so that at
+/// most half of the ranks are slow.
 [[nodiscard]] std::vector<WaitedFor> waited_for(std::span<const RankFromOutside> ranks);
 
 }  // namespace gradwire::observe

@@ -1,4 +1,5 @@
-// How long one thread of a rank waited for each of the others. Told of waits and arrivals as they come; needs no clock.
+// Measures how long one thread of a rank waited for each other rank. It is told of waits and arrivals, and needs no
+// clock.
 #pragma once
 
 #include <algorithm>
@@ -12,22 +13,23 @@
 
 namespace gradwire::observe {
 
-/// Seconds: who comes back that much later than it should have did not run.
+/// Seconds. A thread that returns from a wait later than that did not run meanwhile.
 inline constexpr double kMuchLater = 50e-3;
 
 class PeerWaits {
  public:
   PeerWaits(int rank, int world_size) : rank_(rank), peers_(static_cast<std::size_t>(world_size)) {}
 
-  /// The thread had nothing to do for so long, and had `asked` for no more. A process that was stopped meanwhile comes
-  /// back much later, and its peers are not to blame for that.
+  /// Says that the thread waited for `seconds`, of `asked` at most. A process that was stopped meanwhile comes back
+  /// much later, for which its peers are not to blame.
   void waited(double seconds, double asked) noexcept { total_ += seconds - asked > kMuchLater ? asked : seconds; }
-  /// Waits so far: a moment, as arrivals want it.
+  /// The sum of all waits so far, which serves as a clock for arrivals.
   [[nodiscard]] double total() const noexcept { return total_; }
 
-  /// What was missing since that moment has come: a frame of the peer's own values, or of what it made of all others'.
-  /// Returns whether it was waited for. Frames that are missing at the same time are waited for once.
-  enum class Frame : std::uint8_t { first, own, result };  // the first of its own values of a bucket, others, results
+  /// Says that a frame of `peer`, which was missing since the moment `since`, has arrived: one of the peer's own
+  /// values, or a result. Returns whether this rank waited for it. A wait for several frames at the same time counts
+  /// once.
+  enum class Frame : std::uint8_t { first, own, result };  // first frame of own values in a bucket, later ones, results
   bool came(int peer, double since, std::uint64_t bytes, Frame frame) noexcept {
     Peer& from = peers_[static_cast<std::size_t>(peer)];
     Sum& sum = frame == Frame::result ? from.indirect : from.direct;
@@ -38,7 +40,7 @@ class PeerWaits {
     from.entry += frame == Frame::first ? seconds : 0;
     return total_ > since;
   }
-  /// A lane has its last frame: of the peer, or below 0 nobody was waited for.
+  /// Says that a lane has its last frame, which came from rank `last`; below 0: no rank was waited for.
   void lane_ended(int last) noexcept {
     ++lanes_;
     if (last >= 0) {
@@ -46,7 +48,7 @@ class PeerWaits {
     }
   }
 
-  /// Adds what was seen in `steps` steps to `seen`, and begins anew.
+  /// Writes the measurements of `steps` steps to `seen`, and begins anew.
   void take(double steps, RankSeen& seen) {
     std::vector<double> streams;
     std::vector<double> results;
@@ -63,7 +65,7 @@ class PeerWaits {
       peer.direct.seconds = peer.indirect.seconds = peer.entry = 0;
       peer.lasts = 0;
     }
-    if (lanes_ > 0) {  // else there were no frames to tell apart
+    if (lanes_ > 0) {  // without lanes there were no frames to tell apart
       const std::size_t told = std::min(kPeersTold, waits.size());
       std::partial_sort(
           waits.begin(), waits.begin() + static_cast<std::ptrdiff_t>(told), waits.end(),
@@ -80,7 +82,7 @@ class PeerWaits {
  private:
   struct Sum {
     double seconds = 0;
-    double counted = 0;  // the moment up to which waits are in it
+    double counted = 0;  // the moment up to which it includes waits
   };
   struct Peer {
     Sum direct;
@@ -92,7 +94,7 @@ class PeerWaits {
   int rank_;
   std::vector<Peer> peers_;
   double total_ = 0;
-  double taken_ = 0;  // of it, by take()
+  double taken_ = 0;  // total_ at the last take()
   std::uint64_t bytes_received_ = 0;
   std::uint64_t lanes_ = 0;
 };

@@ -10,8 +10,8 @@ namespace detail {
 namespace {
 
 std::atomic<Process*> g_process{nullptr};
-const Process* g_parents = nullptr;       // what a fork left here: never touched, but no leak to who looks for leaks
-std::atomic<std::uint32_t> g_sources{0};  // that were ever added, in parents too: their numbers stay theirs
+const Process* g_parents = nullptr;       // the parent's object after a fork, kept so that leak checkers find it
+std::atomic<std::uint32_t> g_sources{0};  // number of sources ever added, also in parents, whose numbers stay used
 
 constexpr std::uint32_t kLastSource = 0xFFFF;
 
@@ -35,7 +35,7 @@ Process& process() {
     if (g_process.compare_exchange_strong(there, made, std::memory_order_acq_rel)) {
       return *made;
     }
-    delete made;  // NOLINT(cppcoreguidelines-owning-memory): nobody has seen it
+    delete made;  // NOLINT(cppcoreguidelines-owning-memory): no other thread has seen it
   }
   return *there;
 }
@@ -46,12 +46,12 @@ Rings& rings() { return process().rings; }
 
 namespace {
 
-// Where this process has a number of its own in its job (base/process_number.hpp), that in place of the rank, which may
+// Uses the process's number in its job (base/process_number.hpp), if it has one, in place of the rank, which may
 // change.
 Source numbered(Source source) noexcept {
   if (const auto number = process_number()) {
     source.rank = static_cast<int>(*number);
-    // A process that waits for a place has a world of its own until then, of which the other ranks are nobody.
+    // A process that waits to become a rank has a world of its own until then, to which the other ranks do not belong.
     source.world_size = source.shares_process ? 1 : source.world_size;
     source.shares_process = false;
   }

@@ -1,4 +1,4 @@
-// What observe has once a process, and what a fork does to it. Inside of observe.
+// The state of observe in a process, and its handling of forks. Internal to observe.
 #pragma once
 
 #include <atomic>
@@ -16,21 +16,21 @@ namespace gradwire::observe::detail {
 
 struct Process {
   Rings rings;
-  const Process* parents = nullptr;  // of the process that this one forked off from
+  const Process* parents = nullptr;  // the object of the process from which this one forked
 
-  std::mutex sources_mutex;  // of what follows
+  std::mutex sources_mutex;  // guards the members up to the next mutex
   std::vector<Source> sources;
-  SourceId first_source = 0;  // its number
+  SourceId first_source = 0;  // number of the first source
   std::vector<Snapshot> snapshots;
 
-  std::mutex control;  // of who adds and removes sinks; taken before `work`
+  std::mutex control;  // held while sinks are added or removed; taken before `work`
   std::thread thread;
 
-  std::mutex wake_mutex;  // of what follows
+  std::mutex wake_mutex;  // guards the members up to the next mutex
   std::condition_variable wake;
   bool stopping = false;
 
-  std::mutex work;  // of a round, and of what follows
+  std::mutex work;  // held during a round; guards the members below
   std::vector<std::shared_ptr<Sink>> sinks;
   CollectorOptions options;
   std::optional<Calibration> calibration;
@@ -38,11 +38,11 @@ struct Process {
   std::atomic<double> collector_seconds{0};
 };
 
-/// Never destroyed: threads record until the very end. A child that forks off gets its own at its first use, and leaves
-/// its parent's alone, whose locks may be held by threads that it does not have.
+/// The object of this process. It is never destroyed, since threads record until the very end. A forked child gets its
+/// own at its first use, and does not touch its parent's, whose locks may be held by threads that the child lacks.
 [[nodiscard]] Process& process();
 
-/// Of the thread that forked.
+/// Drops the ring of the thread that forked.
 void forget_ring_after_fork() noexcept;
 
 }  // namespace gradwire::observe::detail

@@ -1,5 +1,5 @@
-// Where events are recorded. Off, a place costs one load and one branch that is predicted; on, two looks at the clock
-// and 32 bytes into the ring of the thread.
+// Records events. While recording is off, it costs one load and one predicted branch; while it is on, it reads the
+// clock twice and writes 32 bytes into the thread's ring.
 #pragma once
 
 #include <atomic>
@@ -12,16 +12,16 @@
 namespace gradwire::observe {
 
 namespace detail {
-// The clock that events are stamped by; ClockKind::none: nothing is recorded. In no header as an inline variable, which
-// would be one for all libraries of a process and keep them loaded.
+// The clock of events; ClockKind::none: nothing is recorded. It is no inline variable, since that would be one for all
+// libraries of a process and keep them loaded.
 extern std::atomic<ClockKind> g_clock;
 void record_now(const Event& event) noexcept;
 }  // namespace detail
 
-/// Whether somebody wants events.
+/// Whether events are recorded.
 [[nodiscard]] inline bool on() noexcept { return detail::g_clock.load(std::memory_order_relaxed) != ClockKind::none; }
 
-/// Now; 0 where nothing is recorded.
+/// The present time in ticks; 0 where nothing is recorded.
 [[nodiscard]] inline std::uint64_t ticks() noexcept {
   const ClockKind kind = detail::g_clock.load(std::memory_order_relaxed);
   if (kind == ClockKind::none) [[likely]] {
@@ -30,22 +30,22 @@ void record_now(const Event& event) noexcept;
   return read_clock(kind);
 }
 
-/// From `begin` to `end` as Event::duration; at least 1, so that it is one.
+/// The time from `begin` to `end` as Event::duration; at least 1, since 0 means none.
 [[nodiscard]] inline std::uint32_t duration_between(std::uint64_t begin, std::uint64_t end) noexcept {
   const std::uint64_t units = end > begin ? (end - begin) / kTicksOfDuration : 0;
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
   return static_cast<std::uint32_t>(units < 1 ? 1 : units < kMost ? units : kMost);
 }
 
-/// Puts an event into this thread's ring. Where nothing is recorded, it does nothing. Never throws, never waits but for
-/// the making of the ring.
+/// Puts an event into this thread's ring; does nothing while recording is off. Never throws, and only waits when it
+/// makes the ring.
 inline void record(const Event& event) noexcept {
   if (on()) [[unlikely]] {
     detail::record_now(event);
   }
 }
 
-/// Records an event that began at `begin`, which ticks() said, and ends now; nothing where that was 0.
+/// Records an event that began at `begin`, a result of ticks(), and ends now; does nothing where that was 0.
 inline void record_since(std::uint64_t begin, Event event) noexcept {
   if (begin != 0) [[unlikely]] {
     event.begin = begin;
@@ -54,7 +54,7 @@ inline void record_since(std::uint64_t begin, Event event) noexcept {
   }
 }
 
-/// One event from here to the end of the scope.
+/// Records one event from here to the end of the scope.
 class Span {
  public:
   explicit Span(const Event& event) noexcept : begin_(ticks()) {

@@ -1,5 +1,5 @@
-// Events of one thread on their way to one reader. Nothing in it is overwritten before it was read: what does not fit
-// is dropped and counted, and the writer never waits.
+// A ring of events from one thread to one reader. Events are not overwritten before they were read: those that do not
+// fit are dropped and counted, and the writer never waits.
 #pragma once
 
 #include <array>
@@ -15,11 +15,11 @@
 
 namespace gradwire::observe {
 
-inline constexpr std::size_t kRingEvents = std::size_t{128} << 10;  // 4 MiB, which are touched as they are filled
+inline constexpr std::size_t kRingEvents = std::size_t{128} << 10;  // 4 MiB, which are touched as the ring fills
 
 class Ring {
  public:
-  /// `events`: a power of two. std::bad_alloc.
+  /// `events`: a power of two. Throws std::bad_alloc.
   explicit Ring(std::size_t events) : events_(static_cast<Event*>(std::calloc(events, sizeof(Event)))), size_(events) {
     if (events_ == nullptr) {
       throw std::bad_alloc();
@@ -28,7 +28,7 @@ class Ring {
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
-  /// The writer's.
+  /// Called by the writer.
   void push(const Event& event) noexcept {
     const std::uint64_t at = written_.load(std::memory_order_relaxed);
     if (at - known_read_ == size_) [[unlikely]] {
@@ -42,7 +42,8 @@ class Ring {
     written_.store(at + 1, std::memory_order_release);
   }
 
-  /// The reader's: what is there, oldest first; the second part begins where the ring does. They stay until release().
+  /// Called by the reader: the events that are there, oldest first; the second part begins at the ring's beginning.
+  /// They stay until release().
   [[nodiscard]] std::array<std::span<const Event>, 2> peek() noexcept {
     const std::uint64_t from = read_.load(std::memory_order_relaxed);
     const std::uint64_t count = written_.load(std::memory_order_acquire) - from;
@@ -55,7 +56,7 @@ class Ring {
     read_.store(read_.load(std::memory_order_relaxed) + events, std::memory_order_release);
   }
 
-  /// Any thread's.
+  /// Number of dropped events. Any thread.
   [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_.load(std::memory_order_relaxed); }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
@@ -65,13 +66,13 @@ class Ring {
   };
   static constexpr std::size_t kCacheLine = 64;
 
-  // The writer's line.
+  // The cache line of the writer.
   alignas(kCacheLine) std::atomic<std::uint64_t> written_{0};
   std::uint64_t known_read_ = 0;
   std::atomic<std::uint64_t> dropped_{0};
-  std::unique_ptr<Event, Free> events_;  // these two never change, so the reader may look at them here
+  std::unique_ptr<Event, Free> events_;  // the reader may read these two here, since they never change
   const std::uint64_t size_;
-  // The reader's.
+  // The cache line of the reader.
   alignas(kCacheLine) std::atomic<std::uint64_t> read_{0};
 };
 

@@ -11,11 +11,12 @@ std::atomic<ClockKind> g_clock{ClockKind::none};
 
 namespace {
 
-// Pointers, which need no initialisation: what a library that is loaded late has for each thread must be small.
+// These are pointers, which need no initialisation: thread-local data of a library that is loaded late must be small.
 thread_local ThreadRing* t_ring = nullptr;
 thread_local bool t_ends = false;
 
-// Takes no lock: the thread may be one of a child, whose parent's locks nobody gives back.
+// Marks the ring of a thread as ended. It takes no lock, since the thread may be one of a forked child, in which locks
+// of the parent are never released.
 struct EndsRing {
   ~EndsRing() {
     t_ends = true;
@@ -27,7 +28,7 @@ struct EndsRing {
 };
 
 ThreadRing* make_ring() noexcept {
-  if (t_ends) {  // nobody would say that it has ended
+  if (t_ends) {  // the end of a new ring would not be marked any more
     return nullptr;
   }
   try {
@@ -75,7 +76,7 @@ std::vector<ThreadRing*> Rings::all() {
 void Rings::forget_ended() {
   const std::lock_guard lock(mutex_);
   std::erase_if(rings_, [this](const auto& ring) {
-    // In this order: what it wrote before it said so is there to be seen.
+    // The order matters: everything that the thread wrote before its end is visible then.
     const bool gone = ring->ended.load(std::memory_order_acquire) && ring->ring.peek()[0].empty();
     dropped_by_gone_ += gone ? ring->ring.dropped() : 0;
     return gone;

@@ -1,4 +1,4 @@
-// The rings of all threads of this process. Inside of observe.
+// The rings of all threads of this process. Internal to observe.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace gradwire::observe::detail {
 
-/// A thread's ring. Its thread may be gone while the reader has not seen all.
+/// A thread's ring. The thread may have ended before the reader has read all its events.
 struct ThreadRing {
   ThreadRing(std::size_t events, std::uint32_t of) : ring(events), thread(of) {}
   Ring ring;
@@ -21,17 +21,17 @@ struct ThreadRing {
 
 class Rings {
  public:
-  /// A ring for the calling thread. std::bad_alloc.
+  /// Makes a ring for the calling thread. Throws std::bad_alloc.
   ThreadRing* make();
-  /// Those that there are. They stay until the reader calls forget_ended() or clear().
+  /// All rings. They stay until the reader calls forget_ended() or clear().
   [[nodiscard]] std::vector<ThreadRing*> all();
-  /// Of threads that are gone and whose events were all read.
+  /// Removes rings of ended threads whose events were all read.
   void forget_ended();
-  /// Forgets what they hold; rings made from now on have that size.
+  /// Drops the events of all rings; later rings have `events` places.
   void clear(std::size_t events);
-  /// Since clear().
+  /// Number of events that were dropped since clear().
   [[nodiscard]] std::uint64_t dropped();
-  /// An event for which there was no ring: no memory, or its thread is about to be gone.
+  /// Counts an event for which there was no ring, for lack of memory or because its thread is about to end.
   void count_lost() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
@@ -46,7 +46,7 @@ class Rings {
   std::atomic<std::uint64_t> lost_{0};
 };
 
-/// Of this process: a child that forks off gets another one, empty, and never touches its parent's.
+/// The rings of this process. A forked child gets an empty object of its own, and never touches its parent's.
 [[nodiscard]] Rings& rings();
 
 }  // namespace gradwire::observe::detail

@@ -8,9 +8,9 @@
 namespace gradwire::observe {
 namespace {
 
-constexpr double kExplains = 0.5;      // of the wait: what explains as much is the cause
-constexpr double kLinkExplains = 0.2;  // of three ranks and more, where frames of others hide part of it
-constexpr double kSpread = 3;          // a sender reaches its last receiver that many times later than the middle one
+constexpr double kExplains = 0.5;      // a figure that explains this share of the wait is the cause
+constexpr double kLinkExplains = 0.2;  // the share for links among three ranks and more, where other frames hide part
+constexpr double kSpread = 3;          // a sender reaches its last receiver so many times later than the median one
 constexpr double kLeastPause = 0.1;    // seconds
 constexpr double kEncodingOfCompute = 0.7;  // encoding inside the job's calls counts as computing too
 
@@ -19,7 +19,7 @@ constexpr std::string_view kNames[] = {"none",          "late_compute", "slow_li
 
 double stream(const PeerWait& wait) { return std::max(0.0, wait.direct - wait.entry); }
 
-/// The middle of all but one, for each one that is left out.
+/// For each rank the median of all other ranks.
 class Others {
  public:
   template <typename Value>
@@ -32,7 +32,7 @@ class Others {
   }
   [[nodiscard]] double own(std::size_t self) const { return values_[self]; }
   [[nodiscard]] double middle(std::size_t self) const {
-    const std::size_t at = (sorted_.size() - 2) / 2;  // of two ranks and more
+    const std::size_t at = (sorted_.size() - 2) / 2;  // there are at least two ranks
     return sorted_[values_[self] <= sorted_[at] ? at + 1 : at];
   }
 
@@ -41,7 +41,7 @@ class Others {
   std::vector<double> sorted_;
 };
 
-/// What each rank's receivers tell of it. Most tell nothing: each names few.
+/// The waits that each rank's receivers report about it. Most report none, since each names few ranks.
 class Told {
  public:
   explicit Told(std::span<const RankSeen> ranks) : of_(ranks.size()) {
@@ -54,7 +54,7 @@ class Told {
       }
     }
   }
-  /// Of all receivers the one in the middle; `value` is not negative.
+  /// The median of `value`, which is not negative, over all receivers.
   template <typename Value>
   [[nodiscard]] double middle(std::size_t sender, Value&& value) const {
     std::vector<double> values;
@@ -82,18 +82,19 @@ class Told {
   std::vector<std::vector<PeerWait>> of_;  // by sender
 };
 
-// A wait for a frame is made of what its sender and its receiver add: the one all its receivers see, the other one all
-// its senders. What a rank makes of all frames is late where these came late; only the rest is its own.
+// A wait for a frame has a part of its sender, which all receivers of that sender see, and a part of its receiver,
+// which all senders to it see. A rank's result is late where the frames for it came late; only the rest is the rank's
+// own fault.
 struct Parts {
-  // As the rank in the middle of its receivers saw it.
-  double out = 0;      // all frames of its own values
-  double streams = 0;  // of these, but the first of a bucket
+  // Waits for this rank as its median receiver saw them.
+  double out = 0;      // for all frames of its own values
+  double streams = 0;  // for these except the first one of a bucket
   double results = 0;
-  // What is this rank's own fault.
+  // Parts that are this rank's own fault.
   double streams_out = 0;  // the link from it
   double streams_in = 0;   // the link to it
-  double entry = 0;        // that it enters a bucket late
-  double indirect = 0;     // results
+  double entry = 0;        // it enters a bucket late
+  double indirect = 0;     // its results
   double delayed = 0;      // not its fault: one other rank made it late
 };
 
@@ -111,7 +112,7 @@ std::vector<Parts> split(std::span<const RankSeen> ranks, const Told& told) {
   const double typical = middle(streams);
   const bool two = ranks.size() == 2;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    // Of two ranks nobody can tell the one's way out from the other's way in.
+    // With two ranks the link out of one and the link into the other cannot be told apart.
     parts[i].streams_in = !two ? std::max(0.0, ranks[i].typical_stream + ranks[i].typical_indirect - typical) : 0;
     double forgiven = 0;
     double knocked = 0;
@@ -123,7 +124,7 @@ std::vector<Parts> split(std::span<const RankSeen> ranks, const Told& told) {
         knocked = std::max(knocked, std::min(peer.indirect - usual, kSpread * theirs.results));
       }
     }
-    // One rank's results made this one in particular end its step late, and so begin the next.
+    // If one rank's results made this rank end its step late, it also began the next one late; that is subtracted.
     parts[i].entry = std::max(0.0, parts[i].out - parts[i].streams - knocked);
     parts[i].delayed = two ? 0 : std::max(forgiven, knocked);
     const double results = std::max(0.0, parts[i].results - ranks[i].typical_stream);
@@ -145,7 +146,7 @@ Figure figure(std::span<const RankSeen> ranks, std::size_t self, Value&& value) 
   return {others.own(self), others.middle(self)};
 }
 
-// `step_seconds`: of the rank in the middle.
+// Finds the cause for a slow rank. `step_seconds`: the median rank's.
 void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t self, const Parts& parts, double share,
                 double step_seconds) {
   const RankSeen& rank = ranks[self];
@@ -155,12 +156,12 @@ void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t s
     found.own = shown.own;
     found.others = shown.others;
   };
-  // Who waits for frames gives its core away and is without one, too; that is nobody's loss.
+  // A rank that waits for frames gives its core away; time without a core while it waits harms no one.
   const Figure delayed =
       figure(ranks, self, [](const RankSeen& r) { return std::max(0.0, r.delayed_seconds - r.idle_seconds); });
   const double steps = std::max(1.0, rank.steps);
   const Figure gap = figure(ranks, self, [](const RankSeen& r) { return r.longest_gap; });
-  // Who waits for a core does nothing either.
+  // Time without a core is part of the gap, so it is subtracted.
   const double stopped = gap.excess() - std::max(0.0, delayed.excess()) * steps;
   if (stopped >= kLeastPause && stopped >= enough * steps) {
     return is(SlowCause::paused, gap);
@@ -172,17 +173,17 @@ void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t s
   const Figure compute = figure(ranks, self, [](const RankSeen& r) { return r.compute_seconds; });
   const bool encodes = codec.excess() >= enough && codec.excess() >= kEncodingOfCompute * compute.excess();
   if (encodes || compute.excess() >= enough) {
-    // Both hold times without a core.
+    // Both figures include time without a core.
     if (delayed.excess() >= kExplains * (encodes ? codec : compute).excess()) {
       return is(SlowCause::cores_shared, delayed);
     }
     return encodes ? is(SlowCause::slow_encoding, codec) : is(SlowCause::late_compute, compute);
   }
   if (parts.delayed >= found.wait_seconds) {
-    return;  // nothing of its own: it comes late because others made it so
+    return;  // it is late only because others made it late
   }
-  // Behind a slow link its own rank has nothing to do either. A rank that has no core when a frame is there, or works
-  // longer than others for whatever reason, would else be told as one.
+  // A rank behind a slow link is idle itself. Without this check a rank that has no core when a frame arrives, or works
+  // longer than others for any reason, would be reported as having a slow link.
   const double waits = std::min(found.share * step_seconds, rank.idle_seconds);
   const Figure any = figure(ranks, self, [](const RankSeen& r) { return r.delayed_seconds; });
   const double cores = any.own + any.others + std::max(0.0, codec.excess()) + std::max(0.0, compute.excess());
@@ -190,7 +191,7 @@ void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t s
     return;
   }
   if (ranks.size() > 2 && std::max(parts.streams_in, parts.streams_out) < kLinkExplains * found.wait_seconds) {
-    return;  // what nothing explains is no link's fault either
+    return;  // no link explains the wait either
   }
   if (parts.streams_in > parts.streams_out) {
     return is(SlowCause::slow_link_in,
@@ -225,9 +226,9 @@ std::vector<Diagnosis> diagnose(std::span<const RankSeen> ranks, double share) {
   std::vector<double> waits;
   std::vector<double> steps;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    // The transport's own sums have no frames to tell apart: who waits less because it computes longer is late.
+    // The transport's own sums have no frames to tell apart: a rank that waits less because it computes longer is late.
     const double late = std::max(0.0, std::min(exposed.middle(i) - exposed.own(i), compute.own(i) - compute.middle(i)));
-    // Frames and results of other lanes may be missing at one time; and what is hidden behind computing delays nobody.
+    // Frames and results of other lanes may be missing at the same time, and waits that computing hides delay no one.
     const double by_frames = std::min(parts[i].entry + parts[i].streams + parts[i].indirect, idle.middle(i));
     found[i].wait_seconds = std::max(late, std::min(by_frames, exposed.middle(i)));
     found[i].last_arrivals = told.last_arrivals(i);
@@ -256,7 +257,7 @@ bool doubtful(SlowCause cause) {
   return cause == SlowCause::cores_shared || cause == SlowCause::slow_link_in || cause == SlowCause::slow_link_out;
 }
 
-// The cause that most of the latest `of` signs have, where `needed` of them have one; of several the latest one.
+// The most frequent cause of the latest `of` signs, if `needed` of them have one; among equals the latest one.
 SlowCause most_of(const std::deque<SlowCause>& signs, std::size_t of, std::size_t needed, bool with_doubtful) {
   std::array<std::size_t, kSlowCauses> seen{};
   std::size_t slow = 0;
@@ -277,7 +278,7 @@ SlowCause most_of(const std::deque<SlowCause>& signs, std::size_t of, std::size_
 
 }  // namespace
 
-// What the latest intervals show most often, the later one of two; none where they show too little.
+// The most frequent cause of the latest intervals, the later one of two; none where they show too little.
 SlowCause SlowWatch::sign_of(const Rank& rank) const {
   const SlowCause sure = most_of(rank.signs, options_.of, options_.needed, false);
   if (sure != SlowCause::none) {
@@ -319,7 +320,7 @@ std::vector<SlowChange> SlowWatch::update(std::span<const Diagnosis> ranks) {
 }
 
 double slowdown(const Diagnosis& found) noexcept {
-  constexpr double kMost = 1e6;  // a share is measured, and may come out as all of a step
+  constexpr double kMost = 1e6;  // a measured share may be all of a step
   return found.share < 1 ? std::min(kMost, 1 / (1 - found.share)) : kMost;
 }
 

@@ -1,4 +1,4 @@
-// Who events are of. A process may hold several ranks as threads, and several sessions of each.
+// The sources of events. A process may hold several ranks as threads, and several sessions of each.
 #pragma once
 
 #include <cstdint>
@@ -17,47 +17,46 @@ struct Source {
   Kind kind = Kind::session;
   int rank = 0;
   int world_size = 1;
-  bool shares_process =
-      false;  // with other ranks of its world: each is then a rank of its own, whatever the process is
+  bool shares_process = false;  // other ranks of its world are in the same process: then each source has its own rank
 };
 
-/// A world of one thread says nothing of which rank the process is.
+/// Whether the source is a world of one thread, which says nothing about the process's rank.
 [[nodiscard]] inline bool is_alone(const Source& source) noexcept {
   return source.shares_process && source.world_size == 1;
 }
 
-/// A number for it; the last of them stands for all that come when there are no more. A process that has a number in
-/// its job (base/process_number.hpp) has that for its rank, since its rank may change. Any thread.
+/// Adds a source and returns its number; when numbers run out, the last one stands for all later sources. A process
+/// with a number in its job (base/process_number.hpp) uses that as its rank, since its rank may change. Any thread.
 [[nodiscard]] SourceId add_source(const Source& source);
 [[nodiscard]] std::optional<Source> source_of(SourceId id);
-/// Of this process; 0: it has none. In a child that forked off they go on from its parent's.
+/// The first source of this process; 0: it has none. In a forked child numbers go on from its parent's.
 [[nodiscard]] SourceId first_source();
 
-/// What the comparison of ranks said last of this one.
+/// The latest result of the comparison of ranks for this one.
 struct SlowState {
-  SlowCause cause = SlowCause::none;  // none while it is well, whatever the latest interval says
+  SlowCause cause = SlowCause::none;  // none while the rank counts as well, even if the latest interval was slow
   Diagnosis latest = {};
   std::uint64_t comparisons = 0;
-  double seconds = 0;  // that they took the slowest rank, but for what follows the latest gather
+  double seconds = 0;  // time of the comparisons on the slowest rank, without the part after the latest gather
 };
 
-/// What a source knows besides its counts. What it does not know is empty.
+/// A source's knowledge besides its counts. Unknown parts are empty.
 struct Knowledge {
-  /// Of a group, as sampled last: the mean over its buckets.
+  /// The latest sample of a group: the mean over its buckets.
   struct Health {
     std::string group;
-    std::string codec;          // as SessionStatistics::Group
+    std::string codec;          // see SessionStatistics::Group
     double nmse = 0;            // |dropped|^2 / |encoded|^2 of an encoding
     double residual_ratio = 0;  // |residual| / |gradient|, of error feedback
   };
   struct Memory {
     std::uint64_t residual_bytes = 0;
-    std::uint64_t frame_bytes = 0;  // of the pool of frame buffers, at its peak
+    std::uint64_t frame_bytes = 0;  // peak size of the pool of frame buffers
   };
   struct Rows {
     std::uint64_t pulled = 0;
     std::uint64_t received = 0;      // of these: values came from another rank
-    std::uint64_t ages = 0;          // of all pulled, in clocks, summed
+    std::uint64_t ages = 0;          // sum of the ages of all pulled rows, in clocks
     std::uint64_t greatest_age = 0;  // in clocks
   };
   std::optional<LinkEstimate> link = {};
@@ -66,8 +65,8 @@ struct Knowledge {
   std::optional<Rows> rows = {};
 };
 
-/// The latest counts of a source, for whoever reads events; `last`: no more follow, and the source may be forgotten.
-/// Nothing happens where nothing is recorded.
+/// The latest counts of a source, for the readers of events; `last`: no more follow, and the source may be dropped.
+/// Publishing does nothing while recording is off.
 struct Snapshot {
   SourceId source = 0;
   SessionStatistics statistics = {};

@@ -5,7 +5,7 @@
 namespace gradwire {
 namespace {
 
-// Errors add up over what was measured; -1 stands for nothing measured.
+// Adds up measured errors; -1 stands for nothing measured.
 double add_measured(double a, double b) {
   if (a < 0 || b < 0) {
     return a < 0 ? b : a;
@@ -41,7 +41,7 @@ double Statistics::relative_error() const {
   if (squared_error < 0 || squared_norm < 0) {
     return -1;
   }
-  // Nothing but zeros, and reduced without error: no error.
+  // Zeros that were reduced without an error have no relative error.
   return squared_error == 0 ? 0 : std::sqrt(squared_error / squared_norm);
 }
 

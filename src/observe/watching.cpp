@@ -21,7 +21,7 @@ void warn(const std::string& text) {
 }
 
 void say_that_nobody_watches(const WatchedProcess& process) noexcept {
-  static std::atomic<pid_t> said{0};  // a child that forked off says it again
+  static std::atomic<pid_t> said{0};  // a forked child logs it again
   if (said.exchange(::getpid()) == ::getpid()) {
     return;
   }
@@ -35,7 +35,7 @@ void say_that_nobody_watches(const WatchedProcess& process) noexcept {
                                "(gradwire/without_watch.hpp), so nothing is written";
       process.warn ? process.warn(text) : warn(text);
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to say it
+  } catch (...) {  // NOLINT(bugprone-empty-catch): without memory it cannot be logged
   }
 }
 

@@ -10,28 +10,30 @@
 
 namespace gradwire::observe {
 
-/// Calls of a job that a drop-in took over, or passed on.
+/// Calls of a job that a drop-in replaced or passed on.
 struct ReplacedCalls {
   std::string function;  // "MPI_Allreduce"
-  std::string reason;    // why they were passed on; empty: they were compressed
+  std::string reason;    // the reason for passing them on; empty: they were compressed
   std::uint64_t calls = 0;
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_sent = 0;
   double seconds = 0;
-  std::uint64_t bytes_dense = 0;  // what a perfect uncompressed algorithm would send
+  std::uint64_t bytes_dense = 0;  // bytes that a perfect uncompressed algorithm would send
 };
 
 struct WatchedProcess {
-  std::string part = "library";  // what of gradwire speaks: "library", "mpi", "nccl", "torch"
-  /// This process's rank, where that is known better than from its first session: none yet, or none ever.
+  std::string part = "library";  // the part of gradwire that watches: "library", "mpi", "nccl", "torch"
+  /// Returns this process's rank, where it is known better than from its first session: there is none yet, or never
+  /// one.
   std::function<std::optional<int>()> rank = {};
   std::function<std::vector<ReplacedCalls>()> replaced = {};  // one thread at a time
   std::function<void(const std::string&)> warn = {};          // none: warn()
 };
 
-/// Begins to write what GRADWIRE_METRICS, GRADWIRE_TRACE and GRADWIRE_REPORT ask for, at the first call of a process;
-/// later ones do nothing. A value that is wrong is told once, and the job goes on. False: the program has no `watch`.
-/// The library defines it, and so does gradwire/without_watch.hpp, which then stands for the library.
+/// Begins to write the files that GRADWIRE_METRICS, GRADWIRE_TRACE and GRADWIRE_REPORT ask for, at the first call of a
+/// process; later calls do nothing. A wrong value is logged once, and the job goes on. False: the program has no
+/// `watch`. The library defines this function, and so does gradwire/without_watch.hpp, whose definition then replaces
+/// it.
 bool watch(const WatchedProcess& process) noexcept;
 
 /// Logs one line per process saying that this program leaves `watch` out, if one of those variables is set.

@@ -22,7 +22,7 @@ std::string rules_text(const std::vector<std::size_t>& rules) {
   return text;
 }
 
-// As the policy says it, before a world size is known.
+// The codec as the policy states it, before a world size is known.
 std::string asked(const TensorPolicy& policy) {
   std::string text;
   const std::string bound = policy.max_error ? ", max error " + format_number(*policy.max_error) : "";
@@ -37,8 +37,8 @@ std::string asked(const TensorPolicy& policy) {
   return (policy.second_hop ? text + ", second hop " + policy.second_hop->to_string() : text) + bound;
 }
 
-// What a call with codec = "auto" may be compressed with: one that keeps residuals would lose them where it is passed
-// on.
+// The ways in which a call with codec = "auto" may be compressed. None keeps residuals, which a call that is passed
+// would lose.
 std::vector<policy::Stage> ways_of(const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra) {
   std::vector<policy::Stage> ways;
   for (const policy::Level& level : policy::make_levels(policy, parts, intra)) {
@@ -205,12 +205,12 @@ std::string CallPlanner::describe() const {
   if (policy_.tiers.intra_codec) {
     add("intra codec", policy_.tiers.intra_codec->to_string());
   }
-  if (policy_.link) {  // algorithms are chosen by it
+  if (policy_.link) {  // the choice of algorithms depends on it
     add("link", policy_.link->to_string());
   }
   add("defaults", asked(policy_.defaults));
   for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
-    const RuleMatch& match = policy_.rules[rule].match;  // sizes once more, since describe() of a rule rounds them
+    const RuleMatch& match = policy_.rules[rule].match;  // exact sizes, since describe() of a rule rounds them
     add("rule " + std::to_string(rule + 1), text::quote(matchers_[rule].describe()) + " (" +
                                                 std::to_string(match.min_bytes.value_or(0)) + " to " +
                                                 (match.max_bytes ? std::to_string(*match.max_bytes) : "any") +

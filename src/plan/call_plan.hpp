@@ -1,5 +1,5 @@
-// What one collective call of a job without a session gets under a policy: the counterpart of make_plan for the
-// drop-in, which sees calls, not tensors. A pure function of the policy and the call, so every rank resolves alike.
+// How one collective call of a job without a session is made under a policy: the counterpart of make_plan for drop-ins,
+// which see calls, not tensors. It is a pure function of the policy and the call, so all ranks resolve alike.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,15 @@ namespace gradwire::plan {
 inline constexpr std::string_view kAutoOfNccl =
     "codec \"auto\": calls of NCCL are not measured yet, so name a codec for them, such as \"int8\"";
 
-/// Why it refuses max_error.
+/// Why the drop-in for NCCL refuses max_error.
 inline constexpr std::string_view kBoundOfNccl =
     "max_error: calls of NCCL are not made both ways yet, so remove it, or name a codec that rounds less";
 
-/// What is known of a call. All of it must be the same on every rank.
+/// The properties of a call that are known. All of them must be the same on every rank.
 struct CallInfo {
   std::uint64_t count = 0;  // elements that are reduced
   DType dtype = DType::f32;
-  std::uint64_t order = 0;  // calls before it in its step, on its communicator
+  std::uint64_t order = 0;  // number of calls before it in its step, on its communicator
   std::uint32_t communicator_size = 1;
   std::string_view name = {};  // empty: none
 };
@@ -49,35 +49,36 @@ struct CallPlan {
   TensorPolicy policy;  // resolved; codec `exact` where the algorithm is dense
   std::vector<policy::Stage>
       stages;                       // codecs of both hops and error feedback, by step; stage_at finds the one of a step
-  std::vector<policy::Stage> ways;  // codec = "auto": what it may be compressed with, each an alternative; else empty
+  std::vector<policy::Stage> ways;  // codec = "auto": the alternatives for compressing it; otherwise empty
   std::optional<std::size_t> rule;  // index into Policy::rules; none: the defaults
   std::string why;                  // "rule 2 at policy.toml:14 matched at least 1MiB", "default"
   [[nodiscard]] bool compress() const noexcept { return pass == Pass::no; }
 };
 
-/// Holds a copy of the policy with its rules compiled; immutable, so threads may share it. Resolving allocates: keep
-/// the answer for each class of calls, and ask floor() first where a call must cost nothing.
+/// Holds a copy of the policy with its rules compiled; immutable, so threads may share it. Resolving allocates memory:
+/// keep the answer for each class of calls, and ask floor() first where a call must cost nothing.
 class CallPlanner {
  public:
-  /// Error(invalid_argument) for a bad rule, as make_plan.
+  /// Error(invalid_argument) for a bad rule, as from make_plan.
   explicit CallPlanner(Policy policy);
 
-  /// The first rule that matches decides, else [defaults]; `small` is for tensors that are fused, and ignored here.
+  /// The first rule that matches decides, or [defaults] if none does. `small` is for tensors that are fused, and
+  /// ignored here.
   [[nodiscard]] CallPlan resolve(const CallInfo& call) const;
   [[nodiscard]] std::uint64_t floor() const noexcept { return policy_.floor; }
   [[nodiscard]] const Policy& policy() const noexcept { return policy_; }
-  /// Some call's codec is chosen by measurement.
+  /// Whether any call's codec is chosen by measurement.
   [[nodiscard]] bool is_auto() const noexcept;
-  /// Some call has a bound on its error.
+  /// Whether any call has a bound on its error.
   [[nodiscard]] bool bounds_errors() const noexcept;
-  /// Every call's is, and none needs its name or its place in the step.
+  /// Whether every call's codec is chosen by measurement, and none needs its name or its place in the step.
   [[nodiscard]] bool only_automatic() const noexcept;
-  /// No call's is: `exact` holds for all of them.
+  /// Whether all calls are exact.
   [[nodiscard]] bool only_exact() const;
-  /// What the policy says that calls without a name, or calls at all, cannot use; for the log, once.
+  /// Parts of the policy that calls without a name, or calls at all, cannot use; to be logged once.
   [[nodiscard]] const std::vector<std::string>& notes() const noexcept { return notes_; }
-  /// Canonical text of all that ranks must agree on, one item a line; not the name of the file. fingerprint_of() it, or
-  /// tell a difference by first_difference().
+  /// Canonical text of everything that ranks must agree on, one item a line, without the name of the file. Compare it
+  /// by fingerprint_of(), or describe a difference by first_difference().
   [[nodiscard]] std::string describe() const;
 
  private:

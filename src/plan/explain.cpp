@@ -1,4 +1,4 @@
-// Tables that show people what the plan is and why.
+// Tables for people that show the plan and its reasons.
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
@@ -44,7 +44,7 @@ std::string bucket_table(const Plan& plan) {
   return text::table(rows, "rllllrrrr");
 }
 
-// Payload of one exchange of a bucket: of its gradients, or of what is synchronised instead.
+// Payload of one exchange of a bucket: of its gradients, or of the parameters that are synchronised instead.
 std::uint64_t exchanged_bytes(const Bucket& bucket, bool at_step) {
   const bool averages = !at_step && bucket.sync.mode == Sync::Mode::every && !bucket.sync.outer;
   return averages ? bucket.count * element_bytes(bucket.dtype) * bucket.parameters
@@ -59,7 +59,7 @@ std::string what_travels(const TensorPolicy& policy, std::uint32_t parameters) {
                            : (parameters > 1 ? "parameters and state, exact" : "parameters, exact");
 }
 
-// What each group sends in a step, on average, once its mode has begun.
+// A table of the bytes that each group sends in a step, on average, once its mode has begun.
 std::string sync_table(const Plan& plan) {
   std::vector<std::vector<std::string>> rows{
       {"group", "sync", "behind by", "what travels", "encoded a step", "of step"}};
@@ -83,7 +83,7 @@ std::string sync_table(const Plan& plan) {
          "(encoded a step: payload on average; of step: its share of what sync = \"step\" would send)\n";
 }
 
-// Where the policy leaves it open.
+// The chosen algorithms where the policy leaves them open.
 std::string chosen_algorithms(const Plan& plan) {
   std::string text;
   for (std::size_t group = 0; plan.options.world_size > 1 && group < plan.groups.size(); ++group) {
@@ -94,7 +94,7 @@ std::string chosen_algorithms(const Plan& plan) {
   return text;
 }
 
-// How much is under way at once over host memory.
+// The bytes under way at once over host memory.
 std::string in_flight(const Plan& plan) {
   std::string text = "in flight: " + std::to_string(exchange::kLeastLanes) + " chunks of " +
                      format_bytes(plan.host_chunk_bytes()) + " a shard; ";

@@ -14,11 +14,11 @@
 namespace gradwire::plan {
 namespace {
 
-// Lines are "item: value". Tensors and what they resolved to are separate items, so that the first difference is told
-// as what it is: another tensor, or another policy.
+// Lines are "item: value". Tensors and the policies that they resolved to are separate items, so that the first
+// difference is named correctly: another tensor, or another policy.
 constexpr std::string_view kTensorCount = "tensors";
 constexpr std::string_view kTensor = "tensor ";
-constexpr std::string_view kNodes = "nodes";  // of session/agreements.cpp
+constexpr std::string_view kNodes = "nodes";  // written by session/agreements.cpp
 
 void add_line(std::string& text, const std::string& item, const std::string& value) {
   text += item + ": " + value + '\n';
@@ -96,7 +96,7 @@ struct Side {
   std::string_view lines;  // from the first tensor on
 };
 
-// The first tensor that the rank with more of them has and the other has not, at that place of the order.
+// The first tensor, in the order of add, that the rank with more tensors has and the other lacks.
 std::string missing_tensor(Side fewer, Side more) {
   std::optional<Line> one;
   std::optional<Line> other;

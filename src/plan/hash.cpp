@@ -1,6 +1,6 @@
 #include "plan/hash.hpp"
 
-#define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
+#define XXH_INLINE_ALL  // programs that link gradwire need no libxxhash
 #include <xxhash.h>
 
 namespace gradwire::plan {

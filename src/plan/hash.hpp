@@ -1,4 +1,4 @@
-// Hashes by which ranks compare what should be equal.
+// Hashes by which ranks compare data that should be equal.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace gradwire::plan {
 
-/// Of bytes in host memory (XXH3), from the hash of what came before.
+/// The hash of bytes in host memory (XXH3), continued from the hash `before` of the bytes before them.
 [[nodiscard]] std::uint64_t hash_of(const void* data, std::size_t bytes, std::uint64_t before);
 
 }  // namespace gradwire::plan

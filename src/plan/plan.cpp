@@ -23,7 +23,7 @@
 namespace gradwire::plan {
 namespace {
 
-constexpr std::uint64_t kUncompressedBytes = 4;  // of an element, as buckets are counted
+constexpr std::uint64_t kUncompressedBytes = 4;  // bytes of an element in bucket sizes
 
 class Planner {
  public:
@@ -50,7 +50,7 @@ class Planner {
   }
 
  private:
-  // Groups before the empty ones are dropped: one for each rule, then default, then small.
+  // Places of groups, before the empty ones are dropped: one for each rule, then default, then small.
   [[nodiscard]] std::size_t default_slot() const { return matchers_.size(); }
   [[nodiscard]] std::size_t small_slot() const { return matchers_.size() + 1; }
 
@@ -65,7 +65,7 @@ class Planner {
     }
   }
 
-  // By what all ranks know before the first byte travels: the link as the policy says it, and bytes on the wire.
+  // Uses only values that all ranks know before the first byte travels: the policy's link, and bytes on the wire.
   void find_bucket_bytes() {
     plan_.bucket_bytes = policy_.bucket_bytes;
     if (policy_.bucket_bytes != 0) {
@@ -151,7 +151,7 @@ class Planner {
     }
   }
 
-  // A policy made in code has passed no reader.
+  // Checks a policy that was made in code and so has not been checked by the reader.
   void check_batch() const {
     if (!policy_.batch) {
       return;
@@ -204,7 +204,7 @@ class Planner {
     }
   }
 
-  // Dense sends uncompressed, whatever the codec says.
+  // The policy that holds in effect: dense sends uncompressed values with any codec.
   TensorPolicy effective(TensorPolicy policy, const std::string& who) {
     if (policy.is_auto()) {
       check_automatic(policy, who);
@@ -299,8 +299,8 @@ class Planner {
     }
   }
 
-  // In reverse order of add, as gradients arrive. One bucket for each group and dtype is open at a time; one more for
-  // those with a scale: values in units of their own have no place in a tile with others.
+  // Fills buckets in reverse order of add, in which gradients arrive. One bucket for each group and dtype is open at a
+  // time, and one more for tensors with a scale: values in units of a scale must not share a tile with others.
   void fill_buckets() {
     std::map<std::tuple<std::size_t, DType, bool>, std::size_t> open;
     std::vector<Bucket>& buckets = plan_.buckets;
@@ -309,7 +309,7 @@ class Planner {
       std::tuple key(tensor.group, tensor.info.dtype, is_preconditioned(tensor));
       if (const std::tuple other(tensor.group, tensor.info.dtype, true);
           tensor.info.count == 0 && !open.contains(key) && open.contains(other)) {
-        key = other;  // nothing has no units
+        key = other;  // a tensor without elements fits into any bucket
       }
       const auto found = open.find(key);
       if (found == open.end() || !fits(buckets[found->second], tensor.info.count)) {
@@ -362,7 +362,7 @@ class Planner {
     return count == 0 || bucket.count == 0 || (bucket.count <= limit && count <= limit - bucket.count);
   }
 
-  // Rules that had no effect: warnings, or errors under a strict policy.
+  // Reports rules that had no effect: as warnings, or as errors under a strict policy.
   void check_rules() {
     if (tensors_.empty()) {
       return;
@@ -375,7 +375,7 @@ class Planner {
     for (std::size_t rule = 0; rule < matchers_.size(); ++rule) {
       any_by_name |= matchers_[rule].by_name();
       any_by_order |= matchers_[rule].by_order();
-      const bool of_table = policy_.rules[rule].policy.sync.mode == Sync::Mode::rows;  // such a tensor is not added
+      const bool of_table = policy_.rules[rule].policy.sync.mode == Sync::Mode::rows;  // tables are no tensors
       if (of_table || slots_[rule].tensors != 0 || (no_names && matchers_[rule].by_name()) ||
           matchers_[rule].by_order()) {
         continue;
@@ -402,7 +402,7 @@ class Planner {
   const Policy& policy_;
   const std::vector<TensorInfo>& tensors_;
   std::vector<policy::RuleMatcher> matchers_;  // of policy_.rules
-  std::vector<std::uint64_t> fitting_;         // tensors that each rule fits, whoever took them
+  std::vector<std::uint64_t> fitting_;         // how many tensors each rule fits, also if an earlier one matched first
   std::vector<Group> slots_;
   std::vector<bool> first_;  // by bucket, in order of opening: the first of its group and dtype?
   Plan plan_;

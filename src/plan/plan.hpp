@@ -1,5 +1,6 @@
-// The plan: what every tensor resolved to under a policy, and the buckets that travel. A pure function of the policy,
-// the tensors in order of add and the world size, so every rank makes the same one; describe() lets them check that.
+// The plan: what every tensor resolved to under a policy, and the buckets that travel. It is a pure function of the
+// policy, the tensors in order of add and the world size, so every rank makes the same one; describe() lets them check
+// that.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +19,13 @@
 
 namespace gradwire::plan {
 
-/// What ranks must agree on besides policy and tensors.
+/// Options, besides policy and tensors, on which ranks must agree.
 struct PlanOptions {
   int world_size = 1;
   Reduction reduction = Reduction::mean;
   bool checksum = true;                   // whether frames carry a CRC
   std::vector<std::uint32_t> nodes = {};  // see Transport::nodes; the policy may say otherwise
-  bool knows_tiers = true;                // whether what runs the plan can run hierarchical
+  bool knows_tiers = true;                // whether the executor of the plan can run hierarchical
 };
 
 /// The first bucket of each group and dtype is cut at this many bytes (where bucket_bytes is more), so that the first
@@ -40,7 +41,7 @@ struct TensorPlan {
   std::string why;           // `rule 2 at policy.toml:14 matched *.bias`, `default`, `small: ...`
 };
 
-/// The tensors that one rule matched, or none did.
+/// The tensors that one rule matched, or that no rule matched.
 struct Group {
   std::string name;     // "rule 2 (embed.*)", "default", "small"
   TensorPolicy policy;  // its algorithm may be automatic
@@ -51,18 +52,18 @@ struct Group {
 /// Tensors of one group and dtype that travel as one sequence of elements.
 struct Bucket {
   using Part = exchange::BucketPart;
-  std::uint32_t id = 0;  // its index: the agreed order in which buckets start
+  std::uint32_t id = 0;  // its index, in the agreed order in which buckets start
   std::size_t group = 0;
   DType dtype = DType::f32;
   CodecSpec codec;                            // after any warm-up
   std::vector<policy::Stage> stages;          // codecs by step
-  std::vector<policy::Level> levels;          // codec = "auto": what may be chosen instead; else empty
+  std::vector<policy::Level> levels;          // codec = "auto": the levels to choose from; otherwise empty
   Algorithm algorithm = Algorithm::two_shot;  // never automatic
-  std::string why = {};                       // the policy says automatic: why this one; else empty
+  std::string why = {};                       // where the policy says automatic: the reason; otherwise empty
   Sync sync;
-  std::uint32_t sync_offset = 0;  // of `every`: Sync::offset, and the bucket's turn where they are staggered
-  std::uint32_t parameters = 0;   // of `every`: registered beside each gradient
-  double decay = 1;               // of what error feedback keeps, from one exchange to the next
+  std::uint32_t sync_offset = 0;  // for `every`: Sync::offset, plus the bucket's turn where they are staggered
+  std::uint32_t parameters = 0;   // for `every`: number of arrays registered beside each gradient
+  double decay = 1;               // factor of residuals from one exchange to the next
   bool preconditioned = false;    // its tensors have scales, by which lossy codecs see them
   std::vector<Part> parts;        // in reverse order of add
   std::uint64_t count = 0;        // elements of all parts
@@ -72,30 +73,30 @@ struct Plan {
   PlanOptions options;
   std::shared_ptr<const exchange::Tiers> tiers;
   std::uint64_t bucket_bytes = 0;
-  std::optional<std::uint64_t> chunk_bytes = std::nullopt;  // as asked
-  std::uint64_t fitting_chunk_bytes = kDefaultChunkBytes;   // else, over host memory
+  std::optional<std::uint64_t> chunk_bytes = std::nullopt;  // the policy's
+  std::uint64_t fitting_chunk_bytes = kDefaultChunkBytes;   // used over host memory where the policy has none
   [[nodiscard]] std::uint64_t host_chunk_bytes() const noexcept { return chunk_bytes.value_or(fitting_chunk_bytes); }
   std::uint64_t in_flight_bytes = kDefaultInFlightBytes;  // memory of frames; may differ between ranks
   bool deterministic = false;
-  Policy::AutoOptions auto_options;  // of codecs that are chosen, and of the advice on the batch
-  std::optional<Link> link;          // given, not to be measured
+  Policy::AutoOptions auto_options;  // for the choice of codecs, and for the advice on the batch
+  std::optional<Link> link;          // given by the policy, so not measured
   std::optional<Policy::Batch> batch;
   std::vector<TensorPlan> tensors;  // in order of add
   std::vector<Group> groups;        // rules in order of the file, then default, then small; none is empty
   std::vector<Bucket> buckets;      // in the order in which they start
-  std::vector<std::string> tables;  // of the session: lines for describe()
+  std::vector<std::string> tables;  // lines for describe() about the session's tables
   std::vector<std::string> warnings;
   std::vector<std::string> notes;
 
   /// Whether the codec of any bucket is chosen at run time.
   [[nodiscard]] bool is_auto() const noexcept;
-  /// Whether any group is ever synchronised otherwise than at every step.
+  /// Whether any group has another sync mode than `step`.
   [[nodiscard]] bool has_modes() const noexcept;
-  /// Of a group's buckets: "hierarchical", "hierarchical 3, one_shot 1".
+  /// The algorithms of a group's buckets: "hierarchical", "hierarchical 3, one_shot 1".
   [[nodiscard]] std::string algorithms(std::size_t group) const;
   /// "hierarchical: 2 nodes of 2 ranks, one_shot: latency rules"; empty where the policy names the algorithm.
   [[nodiscard]] std::string why_algorithms(std::size_t group) const;
-  /// Canonical text of all that ranks must agree on, one item a line; equal plans give equal texts.
+  /// Canonical text of everything that ranks must agree on, one item a line; equal plans give equal texts.
   [[nodiscard]] std::string describe() const;
   /// 16 hex digits over describe().
   [[nodiscard]] std::string fingerprint() const;

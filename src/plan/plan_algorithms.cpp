@@ -9,7 +9,7 @@
 namespace gradwire::plan {
 namespace {
 
-// What an owner adds up.
+// The number of parts that an owner adds up.
 int parts_of(const TensorPolicy& policy, const Plan& plan) {
   return policy.algorithm == Algorithm::hierarchical ? plan.tiers->nodes() : plan.options.world_size;
 }

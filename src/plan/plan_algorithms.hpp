@@ -1,4 +1,4 @@
-// Which algorithm each bucket takes, and the codecs that follow from it.
+// Chooses the algorithm of each bucket, and the codecs that depend on it.
 #pragma once
 
 #include <optional>
@@ -10,17 +10,17 @@
 
 namespace gradwire::plan {
 
-/// Where the policy leaves the algorithm open: the one of large buckets.
+/// The policy with the algorithm of large buckets where it leaves the algorithm open.
 [[nodiscard]] TensorPolicy typical(TensorPolicy policy, const Plan& plan);
 
-/// Of a policy that names its algorithm. `all`: the policy that it is of.
+/// The stages of a tensor policy that names its algorithm. `all`: the policy that it belongs to.
 [[nodiscard]] std::vector<policy::Stage> stages_of(const TensorPolicy& policy, const Plan& plan, const Policy& all);
 [[nodiscard]] std::vector<policy::Level> levels_of(const TensorPolicy& policy, const Plan& plan, const Policy& all);
 
-/// Algorithm and codecs of a bucket that is full. Error(unsupported) where a codec does not support its dtype.
+/// Sets algorithm and codecs of a full bucket. Error(unsupported) where a codec does not support its dtype.
 void settle(Bucket& bucket, const Plan& plan, const Policy& all, const std::optional<Link>& link);
-/// The same once more, before anything has travelled, for buckets whose codec and algorithm are both open: by the link
-/// as all ranks have measured it.
+/// Sets them again, before anything has travelled, for buckets whose codec and algorithm are both open: by the link
+/// that all ranks have measured.
 void settle_again(Plan& plan, const Policy& all, const Link& measured);
 
 }  // namespace gradwire::plan

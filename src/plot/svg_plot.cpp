@@ -12,7 +12,7 @@ namespace {
 constexpr double kLeft = 64, kTop = 48, kRight = 150, kBottom = 56;
 constexpr double kNamesBottom = 120;  // room for slanted names
 
-// Okabe and Ito's colours, told apart by colour-blind readers too. Where they are used up, lines are dashed.
+// Okabe and Ito's colours, which colour-blind readers can tell apart, too. When they are used up, lines are dashed.
 constexpr const char* kColours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444"};
 constexpr const char* kDashes[] = {"", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 2\""};
 const char* colour_of(std::size_t series) { return kColours[series % std::size(kColours)]; }
@@ -58,7 +58,7 @@ std::string path(const std::string& points, std::size_t series) {
          dash_of(series) + "/>\n";
 }
 
-// One axis of one plot: from data to pixels, and where ticks go.
+// One axis of one plot: it maps data to pixels, and places ticks.
 class Scale {
  public:
   Scale(const Axis& axis, std::vector<double> data, double start, double end)
@@ -112,7 +112,7 @@ class Scale {
         }
       }
     }
-    if (result.empty()) {  // as between 6 and 9
+    if (result.empty()) {  // for example between 6 and 9
       std::copy_if(ends_.begin(), ends_.end(), std::back_inserter(result), [this](double v) { return shows(v); });
     }
     return result;
@@ -122,7 +122,7 @@ class Scale {
   [[nodiscard]] double place(double value) const { return logarithmic_ ? std::log10(value) : value; }
   bool logarithmic_;
   double start_, end_, low_ = 0, high_ = 1;
-  std::set<double> ends_;  // of the data
+  std::set<double> ends_;  // ends of the data
 };
 
 std::vector<double> column(const Plot& plot, bool y) {
@@ -187,7 +187,7 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y, st
   return (series.line && !points.empty() ? path(points, index) : "") + markers;
 }
 
-// A line, a dot or both, and the name.
+// Draws a line, a dot or both, and the name.
 std::string draw_legend(const Series& series, double x, double y, std::size_t index) {
   return (series.line ? path(format("M%.1f %.1f h22", x, y), index) : "") +
          (series.markers ? marker(x + 11, y, index) : "") + text_at(x + 28, y + 4, "", series.name);

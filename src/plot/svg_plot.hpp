@@ -1,4 +1,5 @@
-// Line and dot plots as SVG text: linear, logarithmic or named axes, a legend, a title. Just what the reports need.
+// Line and dot plots as SVG text, with linear, logarithmic or named axes, a legend and a title: just enough for the
+// reports.
 #pragma once
 
 #include <cmath>
@@ -11,7 +12,7 @@ namespace gradwire::plot {
 struct Series {
   std::string name;
   std::vector<std::pair<double, double>> points = {};  // in x order; NaN is left out
-  bool line = true;                                    // dots only otherwise
+  bool line = true;                                    // false: dots only
   bool markers = true;                                 // a dot for each point
 };
 
@@ -19,7 +20,7 @@ struct Axis {
   std::string label = {};
   bool logarithmic = false;
   std::vector<std::string> names = {};  // not empty: value i stands at names[i]
-  double low = NAN, high = NAN;         // NaN: from the data
+  double low = NAN, high = NAN;         // NaN: taken from the data
   bool from_zero = true;                // a linear axis of positive data without `low` begins at 0
 };
 
@@ -31,14 +32,14 @@ struct Plot {
   std::string reference_name = {};
 };
 
-/// The area inside the axes of each plot, and whether plots stand below each other or beside.
+/// The area inside the axes of each plot, and whether plots stand below or beside each other.
 struct Layout {
   bool stacked = false;
   double width = 440, height = 280;
 };
 
-/// The plots in one picture; equal series names have equal colours and dashes, different ones differ. `note` goes
-/// below, small.
+/// Draws the plots in one picture. Series of equal names have equal colours and dashes, others differ. `note` is
+/// printed small below them.
 [[nodiscard]] std::string render_svg(const std::vector<Plot>& plots, const std::string& note = {},
                                      const Layout& layout = {});
 

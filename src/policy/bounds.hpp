@@ -1,4 +1,4 @@
-// What a policy may ask of batches and buckets, and what to say where it asks for something else.
+// The limits of a policy's settings for batches and buckets, and the messages where they are exceeded.
 #pragma once
 
 #include <chrono>
@@ -12,27 +12,27 @@ namespace gradwire::policy {
 
 inline constexpr std::uint32_t kMaxAccumulation = 4096;
 
-/// Of [elastic]: a rank gives a sign of life ten times in the shortest.
+/// Least `suspect` of [elastic]: a rank gives ten signs of life in that time.
 inline constexpr std::chrono::milliseconds kLeastSuspect{1000};
 inline constexpr std::chrono::milliseconds kMostSuspect{600'000};
 inline constexpr double kLeastSlower = 1.5;
 inline constexpr double kMostSlower = 1000;
 inline constexpr std::uint32_t kMostRanks = 1'000'000;
 
-/// What to say of [batch] bounds that leave no accumulation.
+/// The message for bounds of [batch] that leave no accumulation.
 [[nodiscard]] std::string contradiction(const Policy::Batch& batch);
 
-/// What is wrong with TensorPolicy::decay; empty where nothing is.
+/// The error in TensorPolicy::decay; empty if there is none.
 [[nodiscard]] std::string decay_problem(double decay);
 
-/// What is wrong with TensorPolicy::max_error; empty where nothing is.
+/// The error in TensorPolicy::max_error; empty if there is none.
 [[nodiscard]] std::string max_error_problem(double bound);
-/// Why a session refuses one.
+/// Why a session refuses max_error.
 inline constexpr std::string_view kErrorOfCalls =
     "max_error is for jobs without a session, whose calls can be made by the library as well; remove it (a session's "
     "statistics say its errors: SessionOptions::measure_error)";
 
-/// What to say of [bucket] bytes = "auto" alone.
+/// The message for [bucket] bytes = "auto" without a link.
 inline constexpr std::string_view kBucketsNeedALink =
     "[bucket] bytes = \"auto\" needs [link]; write its bandwidth and latency as `gradwire info --link` prints them, or "
     "write a size";

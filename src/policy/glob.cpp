@@ -46,7 +46,7 @@ Glob::Glob(std::string_view text) : text_(text) {
   names_ = {some_name(""), some_name("\1")};
 }
 
-// `at` is at the bracket, and is left at the closing one.
+// Parses a class; `at` is at the opening bracket before, and at the closing one afterwards.
 Glob::Bytes Glob::parse_class(std::size_t& at) const {
   const std::size_t end = text_.find(']', at);
   if (end == std::string::npos) {
@@ -79,7 +79,7 @@ Glob::Bytes Glob::parse_class(std::size_t& at) const {
 }
 
 bool Glob::matches(std::string_view name) const {
-  // Greedy: on a mismatch only the last star can take one byte more.
+  // The matching is greedy: on a mismatch only the last star can take one more byte.
   std::size_t token = 0;
   std::size_t at = 0;
   std::size_t star = tokens_.size();
@@ -118,8 +118,8 @@ bool Glob::contains(const Glob& other, Effort& effort) const {
   return covers_all_names_of(other, effort);
 }
 
-// Walks all names of `other`, one of its positions at a time, beside the set of positions that this glob may be in: the
-// subset construction, made only as far as needed.
+// Walks through all names of `other`, one of its positions at a time, together with the set of positions in which this
+// glob may be: the subset construction, made only as far as needed.
 bool Glob::covers_all_names_of(const Glob& other, Effort& effort) const {
   constexpr std::uint64_t kAlphabetSteps = 256;
   const std::uint64_t both = tokens_.size() + other.tokens_.size();
@@ -127,7 +127,7 @@ bool Glob::covers_all_names_of(const Glob& other, Effort& effort) const {
     return false;
   }
   effort.left -= kAlphabetSteps * both;
-  std::vector<unsigned char> alphabet;  // one byte for each way in which the tokens of both tell bytes apart
+  std::vector<unsigned char> alphabet;  // one byte of each class of bytes that the tokens of both do not tell apart
   std::set<std::vector<bool>> signatures;
   for (unsigned byte = 0; byte < 256; ++byte) {
     std::vector<bool> signature;
@@ -175,7 +175,7 @@ bool Glob::covers_all_names_of(const Glob& other, Effort& effort) const {
   return true;
 }
 
-// A star may also stand for nothing: the position behind it is reached too.
+// A star may match nothing, so the position behind it is reached too.
 void Glob::close(Positions& positions) const {
   for (std::size_t token = 0; token < tokens_.size(); ++token) {
     if (positions[token] && tokens_[token].repeated) {
@@ -202,7 +202,7 @@ Glob::Positions Glob::after(const Positions& positions, unsigned char byte) cons
   return next;
 }
 
-// A name that this glob matches, with `for_star` where a star is.
+// A name that this glob matches, with `for_star` in place of each star.
 std::string Glob::some_name(std::string_view for_star) const {
   std::string name;
   for (const Token& token : tokens_) {

@@ -1,5 +1,5 @@
-// Globs over tensor names: * (any run of bytes), ? (one byte), [abc] [a-z] [!abc] (one byte of a set); all else is
-// literal, there is no escape but a class: [*]. A glob is kept as a sequence of byte sets, some of them repeated.
+// Globs over tensor names: * (any run of bytes), ? (one byte), [abc] [a-z] [!abc] (one byte of a set). All else is
+// literal, and the only escape is a class: [*]. A glob is kept as a sequence of byte sets, some of them repeated.
 #pragma once
 
 #include <bitset>
@@ -17,12 +17,12 @@ class Glob {
 
   [[nodiscard]] const std::string& text() const noexcept { return text_; }
   [[nodiscard]] bool matches(std::string_view name) const;
-  /// What many contains() may take together, in comparisons of a byte with a token.
+  /// A budget for many calls of contains() together, in comparisons of a byte with a token.
   struct Effort {
     std::uint64_t left = std::uint64_t{1} << 22;
   };
-  /// True only if every name that `other` matches is matched by this glob too. Exact, but for pairs whose check would
-  /// take more than a few thousand states, or than is left of `effort`: these count as not contained.
+  /// Whether this glob matches every name that `other` matches. The answer is exact, except that pairs whose check
+  /// would take more than a few thousand states, or more than the rest of `effort`, count as not contained.
   [[nodiscard]] bool contains(const Glob& other, Effort& effort) const;
   [[nodiscard]] bool contains(const Glob& other) const {
     Effort effort;
@@ -47,7 +47,7 @@ class Glob {
 
   std::string text_;
   std::vector<Token> tokens_;
-  std::vector<std::string> names_;  // some that it matches; they refute most containments at once
+  std::vector<std::string> names_;  // some names that it matches, which refute most containments at once
 };
 
 }  // namespace gradwire::policy

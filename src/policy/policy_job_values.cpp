@@ -1,4 +1,4 @@
-// The tables of a policy that speak of the job as a whole: [elastic] and [batch].
+// The tables of a policy that concern the job as a whole: [elastic] and [batch].
 #include <charconv>
 
 #include "base/units.hpp"

@@ -38,7 +38,7 @@ class PolicyReader : private PolicyValues {
   }
 
  private:
-  // What [defaults] or a rule says itself, before it is completed.
+  // The settings that [defaults] or a rule has itself, before they are completed.
   struct Request {
     std::optional<CodecSpec> codec;
     bool automatic = false;  // codec = "auto"
@@ -79,7 +79,7 @@ class PolicyReader : private PolicyValues {
             batch_ = place_of(node.source());
             policy_.batch = read_batch(read_section(node, "batch"));
           }}});
-    // Rules build on the defaults, wherever these stand.
+    // The defaults are read first wherever they stand, since rules build on them.
     read_defaults(defaults);
     policy_.floor = floor.value_or(policy_.defaults.is_auto() ? Policy::kAutomaticFloor : Policy::kFloor);
     if (rules != nullptr) {
@@ -241,7 +241,7 @@ class PolicyReader : private PolicyValues {
   }
 
   void read_small(const toml::node* node) {
-    // Who asks for exact, or for dense, wants no tensor rounded because it is small.
+    // A user who asks for exact or dense wants no tensor rounded just because it is small.
     if (policy_.defaults.codec == CodecSpec::exact()) {
       policy_.small->codec = policy_.defaults.codec;
     }
@@ -290,7 +290,7 @@ class PolicyReader : private PolicyValues {
     add_rule(rule, place);
   }
 
-  // Refuses a rule that an earlier one leaves nothing for.
+  // Adds a rule; refuses it if an earlier one matches all its tensors.
   void add_rule(const Policy::Rule& rule, Place place) {
     try {
       matchers_.emplace_back(rule.match);
@@ -313,7 +313,7 @@ class PolicyReader : private PolicyValues {
     policy.algorithm = request.algorithm.value_or(defaults.algorithm);
     policy.error_feedback = request.error_feedback.value_or(defaults.error_feedback);
     policy.codec = request.codec.value_or(defaults.codec);
-    // What the defaults say of their codec does not hold for another one.
+    // The defaults' second hop belongs to their own codec, not to another one.
     policy.second_hop = request.second_hop || request.codec ? request.second_hop : defaults.second_hop;
     const bool rows = request.sync && request.sync->mode == Sync::Mode::rows;
     policy.decay = request.decay.value_or(request.codec || rows ? 1 : defaults.decay);
@@ -340,7 +340,7 @@ class PolicyReader : private PolicyValues {
     return policy;
   }
 
-  // What codec = "auto" may choose: its own list, that of the defaults, or what rounds little.
+  // Sets the codecs that codec = "auto" may choose: its own list, that of the defaults, or codecs that round little.
   void complete_allow(const Request& request, const TensorPolicy& defaults, TensorPolicy& policy) const {
     const bool automatic = request.automatic || (!request.codec && defaults.is_auto());
     if (!automatic) {
@@ -390,8 +390,8 @@ class PolicyReader : private PolicyValues {
   std::string_view text_;
   const std::string& source_;
   Policy policy_;
-  std::vector<RuleMatcher> matchers_;       // of policy_.rules
-  Glob::Effort effort_{1ULL << 25};         // to compare them: below a second
+  std::vector<RuleMatcher> matchers_;       // one for each of policy_.rules
+  Glob::Effort effort_{1ULL << 25};         // for comparing them, which takes below a second
   std::optional<Place> automatic_;          // the first codec = "auto"
   std::optional<Place> batch_;              // [batch]
   std::optional<Place> automatic_buckets_;  // bytes = "auto"

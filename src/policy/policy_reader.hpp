@@ -1,4 +1,4 @@
-// TOML text -> Policy. TOML is known here and in policy_values.hpp only.
+// Reads a Policy from TOML text. Only this file and policy_values.hpp know TOML.
 #pragma once
 
 #include <cstddef>

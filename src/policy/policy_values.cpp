@@ -16,7 +16,7 @@
 namespace gradwire::policy {
 namespace {
 
-constexpr int kMaxDotsPerLine = 120;  // bounds how deep dotted keys nest
+constexpr int kMaxDotsPerLine = 120;  // limits the nesting of dotted keys
 constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
 
 std::string_view type_name(const toml::node& node) {
@@ -161,7 +161,7 @@ CodecSpec PolicyValues::read_codec(const toml::node& node, std::string_view key)
   if (text == "auto") {
     fail(node, std::string(key) + " cannot be \"auto\"; name a codec, such as \"int8\"");
   }
-  // Made once for its errors: does this build have it?
+  // The codec is made once for its errors, which tell whether this build has it.
   return read_parsed(node, [&] { return codec::Codec(CodecSpec::parse(text), DType::f32).spec(); });
 }
 

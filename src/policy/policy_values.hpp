@@ -1,5 +1,5 @@
-// Reads single values of a policy file: each checks the type and range of one TOML node, and its errors name file, line
-// and column. What the values mean together is policy_reader.cpp's.
+// Reads single values of a policy file: each function checks the type and range of one TOML node, and its errors name
+// file, line and column. policy_reader.cpp checks what the values mean together.
 #pragma once
 
 #include <cstdint>
@@ -35,19 +35,19 @@ class PolicyValues {
   [[noreturn]] void fail(const toml::node& node, const std::string& what) const;
   [[noreturn]] void fail_type(const toml::node& node, std::string_view key, std::string_view wanted) const;
 
-  /// Of a text that is not TOML.
+  /// Throws the error of a text that is not TOML.
   [[noreturn]] void fail_toml(std::string_view text, const toml::parse_error& error) const;
 
-  /// Refuses what is too long, or nests so deep that the TOML library's recursion would end the program. `what` is
-  /// "a policy".
+  /// Refuses a text that is too long, or nests so deeply that the TOML library's recursion would end the program.
+  /// `what` is "a policy".
   void check_text(std::string_view text, std::uint64_t max_bytes, std::string_view what) const;
 
-  /// Calls the handler of each key, in the order of the file, so that the first mistake is the one that is told.
+  /// Calls the handler of each key, in the order of the file, so that the first mistake is the one reported.
   void read_table(const toml::table& table, std::string_view where, const Handlers& handlers) const;
 
   [[nodiscard]] std::string read_string(const toml::node& node, std::string_view key, std::string_view wanted) const;
   [[nodiscard]] bool read_bool(const toml::node& node, std::string_view key) const;
-  /// From low to high, both inclusive; `range` says in words what to write.
+  /// Reads an integer from low to high, both inclusive; `range` says in words what to write.
   [[nodiscard]] std::int64_t read_integer(const toml::node& node, std::string_view key, std::string_view wanted,
                                           std::int64_t low, std::int64_t high, std::string_view range) const;
   [[nodiscard]] std::uint32_t read_uint32(const toml::node& node, std::string_view key, std::string_view wanted,
@@ -56,7 +56,7 @@ class PolicyValues {
   }
   [[nodiscard]] std::uint64_t read_bytes(const toml::node& node, std::string_view key, std::uint64_t low = 0,
                                          std::uint64_t high = std::numeric_limits<std::int64_t>::max()) const;
-  /// "5%" or 0.05: below 1, 0 too.
+  /// Reads a share such as "5%" or 0.05, from 0 to below 1.
   [[nodiscard]] double read_share(const toml::node& node, std::string_view key, std::string_view example) const;
   [[nodiscard]] CodecSpec read_codec(const toml::node& node, std::string_view key) const;
   /// The codecs that "auto" may choose.
@@ -71,14 +71,14 @@ class PolicyValues {
   [[nodiscard]] Sync::Outer read_outer(const toml::node& node) const;
   [[nodiscard]] std::string read_glob(const toml::node& node) const;
   [[nodiscard]] DType read_dtype(const toml::node& node) const;
-  /// 3, or the first and last of a range: [0, 7].
+  /// Reads 3, or the first and last number of a range: [0, 7].
   [[nodiscard]] OrderRange read_order(const toml::node& node) const;
-  /// What [batch] says.
+  /// Reads the values of [batch].
   [[nodiscard]] std::uint32_t read_replicate(const toml::node& node) const;
   [[nodiscard]] Policy::Elastic read_elastic(const toml::table& table) const;
   [[nodiscard]] Policy::Batch read_batch(const toml::table& table) const;
 
-  // Runs a parser of the layers below; its error gets this place.
+  // Runs a parser of a lower layer, and adds this place to its error.
   template <typename Parse>
   auto read_parsed(const toml::node& node, const Parse& parse) const {
     try {

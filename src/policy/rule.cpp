@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
 
-// An absent condition covers all, a given one only its equal.
+// An absent condition covers everything, a given one only its equal.
 template <typename T>
 bool covers_value(const std::optional<T>& earlier, const std::optional<T>& later) {
   return !earlier || earlier == later;

@@ -1,4 +1,4 @@
-// One rule of a policy, ready to be asked: does it match a tensor, and does it leave anything for a later rule?
+// One compiled rule of a policy: it tells whether it matches a tensor, and whether it leaves any for a later rule.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace gradwire::policy {
 
-/// Bytes of the tensor in its own dtype; the largest number where that overflows.
+/// Bytes of the tensor in its own dtype; the largest number in case of an overflow.
 [[nodiscard]] std::uint64_t tensor_bytes(const TensorInfo& tensor) noexcept;
 
 class RuleMatcher {
@@ -20,8 +20,8 @@ class RuleMatcher {
   explicit RuleMatcher(const RuleMatch& match);
 
   [[nodiscard]] bool matches(const TensorInfo& tensor) const;
-  /// True only if every tensor that `later` matches is matched by this rule too; false where globs take more than
-  /// `effort` to compare.
+  /// Whether this rule matches every tensor that `later` matches; false where comparing the globs takes more than
+  /// `effort`.
   [[nodiscard]] bool covers(const RuleMatcher& later, Glob::Effort& effort) const;
   [[nodiscard]] bool by_name() const noexcept { return glob_.has_value(); }
   [[nodiscard]] bool by_order() const noexcept { return match_.order.has_value(); }

@@ -10,15 +10,15 @@
 namespace gradwire::policy {
 namespace {
 
-constexpr double kFeedbackBits = 5;       // 4-bit codecs take 4.06
-constexpr double kRequiredBelowBits = 2;  // sign takes 1.06
+constexpr double kFeedbackBits = 5;       // 4-bit codecs have 4.06
+constexpr double kRequiredBelowBits = 2;  // sign has 1.06
 
 bool lossy(const CodecSpec& codec) { return codec::Codec(codec, DType::f32).lossy(); }
 
 Stage make_stage(const CodecSpec& codec, const TensorPolicy& policy, int parts, const std::optional<CodecSpec>& intra,
                  std::uint64_t until) {
   Stage stage{.until_step = until, .codec = codec, .second_hop = codec, .error_feedback = false};
-  const bool open = policy.algorithm == Algorithm::automatic;  // calls choose when they are made
+  const bool open = policy.algorithm == Algorithm::automatic;  // each call then chooses
   if (open || exchange::encodes_at_owner(policy.algorithm)) {
     const bool last = until == kForever;  // second_hop belongs to the codec beside it, not to warm-up stages
     stage.second_hop = last && policy.second_hop ? *policy.second_hop : exchange::default_second_hop(codec, parts);
@@ -38,7 +38,7 @@ std::vector<Stage> make_stages(const TensorPolicy& policy, int parts, const std:
     stages.push_back(make_stage(warmup.codec, policy, parts, intra, warmup.until_step));
   }
   stages.push_back(make_stage(policy.codec, policy, parts, intra, kForever));
-  // In all stages or in none: one without would lose what another left behind.
+  // Error feedback is on in all stages or in none: a stage without it would lose the residuals of another one.
   const bool wanted = std::any_of(stages.begin(), stages.end(), [](const Stage& stage) {
     return wants_feedback(stage.codec) || wants_feedback(stage.second_hop) ||
            (stage.intra && wants_feedback(*stage.intra));
@@ -58,8 +58,8 @@ std::vector<Level> make_levels(const TensorPolicy& policy, int parts, const std:
   }
   const CodecSpec exact = CodecSpec::exact();
   levels.push_back({Algorithm::dense, Stage{.codec = exact, .second_hop = exact}});
-  // Each as if it were the only one: a level that wants no error feedback is not to pay for one that does. What another
-  // level left is folded in.
+  // Each level is made as if it were the only one: a level that wants no error feedback must not pay for one that does.
+  // Residuals that another level left are folded in.
   for (const CodecSpec& codec : policy.allow) {
     TensorPolicy one = policy;
     one.codec = codec;
@@ -78,7 +78,7 @@ TensorPolicy policy_of_small(const Policy& policy) {
   small.second_hop.reset();
   small.warmup.clear();
   if (small.error_feedback != ErrorFeedback::on && !wants_feedback(small.codec)) {
-    small.decay = 1;  // nothing is kept
+    small.decay = 1;  // there are no residuals
   }
   return small;
 }

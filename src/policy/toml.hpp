@@ -1,9 +1,9 @@
-// toml++ as headers only, without exceptions, and with two flaws of versions 3.3 and 3.4 mended that bad text would run
-// into. Included by policy_values.hpp only.
+// toml++ as headers only, without exceptions, and with fixes for two flaws of versions 3.3 and 3.4 that bad text runs
+// into. Only policy_values.hpp includes it.
 #pragma once
 
-// It asserts what bad text breaks, and lets some compilers assume it in release builds; an error is set right behind
-// each of these places, so they are nothing here.
+// toml++ asserts conditions that bad text violates, and lets some compilers assume them in release builds. It sets an
+// error right behind each of these places, so the assertions are disabled here.
 #pragma push_macro("NDEBUG")
 #undef NDEBUG
 #define TOML_ASSERT(expression) static_assert(true)
@@ -18,7 +18,7 @@
 #include <toml++/impl/preprocessor.h>
 #endif
 
-// Its tables of white space fall into __builtin_unreachable for most letters from U+00A0 to U+0499.
+// Its tables of white space run into __builtin_unreachable for most letters from U+00A0 to U+0499.
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE
 #define TOML_UNREACHABLE return false

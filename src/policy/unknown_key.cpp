@@ -7,9 +7,9 @@
 namespace gradwire::policy {
 namespace {
 
-constexpr std::size_t kLongestKey = 64;  // longer ones are like none of ours
+constexpr std::size_t kLongestKey = 64;  // a longer key resembles none of ours
 
-// Where each key is written; for keys in the wrong table.
+// The table in which each key belongs, for keys in the wrong table.
 struct KeyHome {
   std::string_view key;
   std::string_view home;
@@ -71,7 +71,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string_view nearest_name(std::string_view text, const std::vector<std::string_view>& names) {
   std::string_view nearest;
-  std::size_t nearest_distance = std::min<std::size_t>(text.size(), 9) / 3 + 1;  // as many typing errors are too many
+  std::size_t nearest_distance = std::min<std::size_t>(text.size(), 9) / 3 + 1;  // so many typing errors are too many
   for (const std::string_view name : names) {
     const std::size_t distance = text.size() > kLongestKey ? text.size() : edit_distance(text, name);
     if (distance < nearest_distance) {

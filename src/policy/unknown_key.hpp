@@ -1,4 +1,4 @@
-// What to say of a key that a policy file should not have.
+// The message for an unknown key in a policy file.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace gradwire::policy {
 
-/// The name that `text` is probably a misspelling of; empty where it is like none.
+/// The name of which `text` is probably a misspelling; empty where it resembles none.
 [[nodiscard]] std::string_view nearest_name(std::string_view text, const std::vector<std::string_view>& names);
 
 /// `unknown key "codek" in a [[rule]]; did you mean "codec"?`: names the table where the key belongs, or the nearest of

@@ -9,7 +9,7 @@ namespace gradwire::policy {
 namespace {
 
 constexpr std::string_view kBlanks = " \t";
-constexpr std::string_view kEnds = " \t\r,={}[]\"'#";  // of a value without quotes
+constexpr std::string_view kEnds = " \t\r,={}[]\"'#";  // these characters end a value without quotes
 
 std::string_view line_of(std::string_view text, int line) {
   for (int i = 1; i < line; ++i) {
@@ -19,7 +19,7 @@ std::string_view line_of(std::string_view text, int line) {
   return text.substr(0, text.find('\n'));
 }
 
-// Columns are characters of UTF-8.
+// The byte at a column; columns count UTF-8 characters.
 std::size_t byte_of(std::string_view line, int column) {
   std::size_t byte = 0;
   for (int at = 1; at < column && byte < line.size(); ++at) {
@@ -30,7 +30,7 @@ std::size_t byte_of(std::string_view line, int column) {
   return byte;
 }
 
-// Whether a value stands behind this beginning of a line: behind `=`, or in an array that began behind one.
+// Whether a value must follow this beginning of a line: behind `=`, or in an array that began behind one.
 bool expects_value(std::string_view before) {
   std::vector<char> open;
   char last = 0;

@@ -1,7 +1,7 @@
-// Polite polling: yields for a moment after the last sign of life, then sleeps, longer the longer nothing happens.
-// Ranks that share cores must not steal them from ranks that compute. Where a caller would wait inside MPI, which
-// polls, the moment is longer. Where waits last longer than that moment, as on slow links, there is none: what it would
-// take is lost with every message.
+// Polite polling: a waiting thread yields for a moment after the last sign of life, then sleeps, longer the longer
+// nothing happens. Ranks that share cores must not steal them from ranks that compute. Where a caller would otherwise
+// wait inside MPI, which polls, the moment is longer. Where waits usually last longer than that moment, as on slow
+// links, the thread sleeps at once, since yielding first would waste the moment with every message.
 #pragma once
 
 #include <sched.h>
@@ -13,17 +13,17 @@
 
 namespace gradwire::transport {
 
-/// When to look again. Pure: no clock, no thread.
+/// Decides how long to pause between two polls. It is pure: it uses no clock and no thread.
 class Patience {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit Patience(std::chrono::microseconds yield) noexcept : yield_(yield) {}
 
-  /// An operation was posted.
+  /// Notes that an operation was posted.
   void posted(Clock::time_point now) noexcept { last_ = now; }
 
-  /// An operation was completed: this ends a wait, where next() was asked before.
+  /// Notes that an operation was completed, which ends a wait if next() was called before.
   void completed(Clock::time_point now) noexcept {
     last_ = now;
     if (began_) {
@@ -44,18 +44,19 @@ class Patience {
     return std::max(std::clamp<Clock::duration>(idle / 8, kShortest, kLongest), usual_ / 4);
   }
 
-  /// Woken late: others want the cores. Then to yield takes nothing from them, and keeps this thread's turn.
+  /// Notes how long a sleep took. If it ended late, other threads want the cores: yielding then takes nothing from
+  /// them, and keeps this thread's turn.
   void slept(Clock::duration asked, Clock::time_point from, Clock::time_point until) noexcept {
     if (until - from - asked > kLate) {
       contended_until_ = until + kContended;
     }
   }
 
-  /// How long the last waits took, on average.
+  /// The average duration of the last waits.
   [[nodiscard]] Clock::duration usual() const noexcept { return usual_; }
 
  private:
-  // A sleep takes some 55 us longer than asked. Longer ones would let a fast link's socket buffers run dry.
+  // A sleep takes some 55 us longer than asked. Longer sleeps would let a fast link's socket buffers run dry.
   static constexpr std::chrono::microseconds kShortest{10};
   static constexpr std::chrono::microseconds kLongest{100};
   static constexpr std::chrono::microseconds kLate{500};
@@ -66,7 +67,7 @@ class Patience {
 
   std::chrono::microseconds yield_;
   Clock::time_point last_ = Clock::now();
-  std::optional<Clock::time_point> began_;  // when this wait did
+  std::optional<Clock::time_point> began_;  // when this wait began
   Clock::duration usual_{0};
   Clock::time_point contended_until_;
 };
@@ -79,7 +80,7 @@ class Backoff {
 
   explicit Backoff(std::chrono::microseconds yield = kYield) noexcept : patience_(yield) {}
 
-  // Nobody looks at the clock for these while nothing waits.
+  // These two do not read the clock while nothing waits.
   void posted() noexcept { touched_ = true; }
   void completed() noexcept {
     if (waits_) {
@@ -89,7 +90,7 @@ class Backoff {
     waits_ = false;
   }
 
-  /// Gives the core away, not beyond `deadline` as far as the kernel's timers allow.
+  /// Gives the core away, but not beyond `deadline`, as far as the kernel's timers allow.
   void pause(Clock::time_point deadline) noexcept {
     const auto now = Clock::now();
     if (touched_) {
@@ -108,8 +109,8 @@ class Backoff {
 
  private:
   Patience patience_;
-  bool touched_ = false;  // since the last pause
-  bool waits_ = false;    // since something was completed
+  bool touched_ = false;  // an operation was posted or completed since the last pause
+  bool waits_ = false;    // pause() was called since an operation was completed
 };
 
 }  // namespace gradwire::transport

@@ -1,4 +1,4 @@
-// What transports over another transport share: each posted operation has an entry with operations of its own for the
+// The base of transports over another transport: each posted operation has an entry with operations of its own for the
 // inner transport, and is done when the decorator says so.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace gradwire::transport {
 /// The base of a decorator's entries.
 struct DecoratedOperation {
   Operation* operation = nullptr;  // the caller's
-  Operation inner;                 // carries its bytes
+  Operation inner;                 // carries the caller's bytes
   Operation side;                  // a second message, where the decorator sends one
 
   [[nodiscard]] bool under_way() const { return inner.pending() || side.pending(); }
@@ -83,9 +83,9 @@ class Decorator : public Transport {
 
   explicit Decorator(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
 
-  /// The clock that step() and next_event() go by.
+  /// The clock of step() and next_event().
   [[nodiscard]] virtual Time now() const { return Clock::now(); }
-  /// Starts what is due and completes what is over; whether anything was completed.
+  /// Starts operations that are due and completes those that have ended; returns whether any was completed.
   virtual bool step(Time now) = 0;
   /// The earliest moment before `limit` at which step() has something to do that no inner operation announces.
   [[nodiscard]] virtual Time next_event(Time limit) const = 0;
@@ -108,7 +108,7 @@ class Decorator : public Transport {
     }
   }
 
-  /// Completes and forgets all entries that `is_over` picks; whether there were any.
+  /// Completes and removes all entries for which `is_over` is true; returns whether there were any.
   template <class Predicate>
   bool complete_if(Predicate is_over) {
     return std::erase_if(entries_, [&](const std::unique_ptr<Entry>& entry) {
@@ -123,13 +123,13 @@ class Decorator : public Transport {
   }
 
   std::shared_ptr<Transport> inner_;
-  Entries entries_;  // in the order they were posted
+  Entries entries_;  // in the order of posting
 
  private:
-  // With nothing under way inside, an abort shows only when the inner transport is asked.
+  // While no inner operation is under way, an abort shows only when the inner transport is polled.
   static constexpr std::chrono::microseconds kNap{500};
 
-  /// Forgets the entry without touching the caller's operation; leaks it where the inner transport may still use it.
+  /// Removes the entry without touching the caller's operation; leaks it where the inner transport may still use it.
   bool give_up(typename Entries::iterator at) noexcept {
     std::unique_ptr<Entry> entry = std::move(*at);
     entries_.erase(at);

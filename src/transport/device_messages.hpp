@@ -1,5 +1,5 @@
-// How bytes travel between devices: enqueued on a stream, never waited for. What a StreamBackend over CUDA sends with;
-// implementations: NCCL, and MPI with device tensors. Streams are cudaStream_t, memory is the device's.
+// Messages between devices, which are enqueued on a stream and never block. A StreamBackend over CUDA sends with them.
+// Implementations: NCCL, and MPI with device tensors. Streams are cudaStream_t, memory is the device's.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace gradwire::transport {
 
-/// One rank's end. One thread at a time but for abort().
+/// One rank's end. One thread at a time, except for abort().
 class DeviceMessages {
  public:
   DeviceMessages() = default;
@@ -25,19 +25,19 @@ class DeviceMessages {
   [[nodiscard]] virtual int rank() const noexcept = 0;
   [[nodiscard]] virtual int world_size() const noexcept = 0;
 
-  /// What is enqueued between these two happens in one step that cannot deadlock. Messages between two ranks match in
-  /// their order and have the same size at both ends. All of a group are for one stream.
+  /// Messages that are enqueued between these two calls are one operation that cannot deadlock. Messages between two
+  /// ranks match by their order and have the same size at both ends. All messages of a group are on one stream.
   virtual void begin_group() = 0;
   virtual void send(std::span<const std::byte> bytes, int peer, void* stream) = 0;
   virtual void receive(std::span<std::byte> bytes, int peer, void* stream) = 0;
-  /// Sum over all ranks in place, in the library's own order. In a group of its own.
+  /// Sums over all ranks in place, in the library's own order. It needs a group of its own.
   virtual void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) = 0;
   virtual void end_group() = 0;
 
-  /// Throws what went wrong since, or Error(aborted) after abort(). Never blocks.
+  /// Throws an error that has happened since, or Error(aborted) after abort(). Never blocks.
   virtual void poll() = 0;
-  /// Ends what is under way on this rank, and tells the others where that is possible. The first one wins. Any thread,
-  /// any time.
+  /// Ends messages under way on this rank, and tells the other ranks where that is possible. The first abort wins. Any
+  /// thread, any time.
   virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
   [[nodiscard]] virtual std::uint64_t pinned_bytes() const noexcept { return 0; }
 };

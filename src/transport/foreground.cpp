@@ -6,7 +6,7 @@ namespace {
 using Clock = Foreground::Clock;
 
 std::atomic<int> g_senders{0};
-std::atomic<Clock::rep> g_moved{0};  // when one did
+std::atomic<Clock::rep> g_moved{0};  // when a sender last moved bytes
 
 }  // namespace
 

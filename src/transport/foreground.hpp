@@ -1,5 +1,5 @@
-// Who in this process sends what steps wait for, so that those whom nobody waits for let it pass: they share the link,
-// and what is on it cannot be called back.
+// Knows whether this process sends messages that steps wait for, so that background messages can hold back: all share
+// the link, and a message that is on it cannot be called back.
 #pragma once
 
 #include <atomic>
@@ -7,11 +7,11 @@
 
 namespace gradwire::transport {
 
-/// How long others hold back for a sender that does not get on. Its peer may go on only when it has what it waits for
-/// from them.
+/// How long background messages hold back for a sender that makes no progress: its peer may itself be waiting for one
+/// of them.
 constexpr std::chrono::milliseconds kHoldsBack{20};
 
-/// One sender.
+/// One sender of messages that steps wait for.
 class Foreground {
  public:
   using Clock = std::chrono::steady_clock;
@@ -21,14 +21,14 @@ class Foreground {
   Foreground(const Foreground&) = delete;
   Foreground& operator=(const Foreground&) = delete;
 
-  /// `sending`: whether something is on its way; `moved`: whether anything has come or gone since the last call.
+  /// `sending`: whether a message is on its way; `moved`: whether anything was sent or received since the last call.
   void note(bool sending, bool moved, Clock::time_point now = Clock::now()) noexcept;
 
  private:
   std::atomic<bool> sending_ = false;
 };
 
-/// Whether any sender has something on its way, and any has moved within kHoldsBack. Any thread.
+/// Whether any sender has a message on its way, and any has moved within kHoldsBack. Any thread.
 [[nodiscard]] bool foreground_sends(Foreground::Clock::time_point now = Foreground::Clock::now()) noexcept;
 
 }  // namespace gradwire::transport

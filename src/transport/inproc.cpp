@@ -98,7 +98,7 @@ class InprocTransport final : public Transport {
     return any;
   }
 
-  // Whoever looks for progress meanwhile is there.
+  // A rank that calls progress() or ask() meanwhile is there.
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     std::vector<PeerState> peers(static_cast<std::size_t>(world_size_));
@@ -112,7 +112,7 @@ class InprocTransport final : public Transport {
     }
     Mailbox& own = world_->mailbox(rank_);
     for (;;) {
-      ++own.looks;  // others may be asking too
+      ++own.looks;  // other ranks may be asking too
       world_->throw_if_aborted(rank_);
       bool all = true;
       for (int rank = 0; rank < world_size_; ++rank) {

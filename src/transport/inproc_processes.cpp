@@ -26,7 +26,7 @@ class Hub {
   Hub(std::size_t count, bool open) : open_(open), start_(count), inboxes_(count) {}
 
   [[nodiscard]] bool open() const noexcept { return open_; }
-  /// Of the beginning.
+  /// Number of processes at the beginning.
   [[nodiscard]] std::size_t start() const noexcept { return start_; }
   [[nodiscard]] std::size_t count() {
     const std::lock_guard lock(mutex_);
@@ -166,11 +166,11 @@ class Hub {
     bool trusts_resets = false;
     std::uint32_t epoch = 0;
     std::uint64_t step = 0;
-    std::set<Id> ended;  // of which it was told
+    std::set<Id> ended;  // processes whose end it was told
   };
   struct Broken {
     Witness witness = Witness::reached;
-    std::vector<std::pair<Id, Heard>> waiting;  // for whom
+    std::vector<std::pair<Id, Heard>> waiting;  // messages that wait, with their receivers
   };
 
   // The caller of these holds the lock.
@@ -197,7 +197,7 @@ class Hub {
   const bool open_;
   const std::size_t start_;
   std::deque<Inbox> inboxes_;
-  std::map<std::pair<Id, Id>, Broken> broken_;  // links
+  std::map<std::pair<Id, Id>, Broken> broken_;  // broken links
   std::map<std::pair<std::uint32_t, std::vector<Id>>, std::vector<std::shared_ptr<Transport>>> worlds_;
 };
 
@@ -232,7 +232,7 @@ class InprocProcesses final : public Processes {
   void send(Id to, std::span<const std::byte> message, Lane /*lane*/) noexcept override {
     try {
       hub_->send(to, {.from = self_, .message = {message.begin(), message.end()}});
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): lost, as the contract says
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): send() may lose messages
     }
   }
   [[nodiscard]] std::uint64_t unsent(Id /*to*/, Lane /*lane*/) const noexcept override { return 0; }

@@ -166,7 +166,7 @@ void World::withdraw(Lock& lock, Request& request) {
   }
   const Operation& operation = *request.operation;
   if (operation.kind == Operation::Kind::all_reduce) {
-    if (const auto at = gatherings_.find(request.sequence); at != gatherings_.end()) {  // gone when a member gave up
+    if (const auto at = gatherings_.find(request.sequence); at != gatherings_.end()) {  // absent when a member gave up
       at->second.members[static_cast<std::size_t>(request.rank)] = nullptr;
     }
   } else if (operation.kind == Operation::Kind::receive) {

@@ -1,6 +1,6 @@
-// What the ranks of one process share: one mutex guards the matching of sends and receives, first in first out for each
-// (source, destination, tag); the rank whose post makes a match copies the bytes, once and outside the mutex. A send
-// that finds no receive is copied aside if it is small, else it waits where it is.
+// The shared state of ranks in one process. One mutex guards the matching of sends and receives, first in first out for
+// each (source, destination, tag); the rank whose post makes a match copies the bytes, once and outside the mutex. A
+// send that finds no receive is copied aside if it is small; otherwise it waits in the sender's memory.
 #pragma once
 
 #include <condition_variable>
@@ -25,8 +25,8 @@ struct Request {
   Operation* operation = nullptr;
   int rank = -1;  // the owner
   Status status = Status::queued;
-  DType dtype = DType::f32;    // of an all-reduce
-  std::uint64_t sequence = 0;  // of an all-reduce
+  DType dtype = DType::f32;    // all-reduce only
+  std::uint64_t sequence = 0;  // all-reduce only
   std::list<Request>::iterator self;
 };
 
@@ -36,26 +36,26 @@ struct Message {
   std::vector<std::byte> bytes;
 };
 
-/// What waits between one source and one destination under one tag: never both kinds at once.
+/// Sends or receives that wait between one source and one destination under one tag, never both kinds at once.
 struct Channel {
   std::deque<Message> messages;
   std::deque<Request*> receives;
 };
 
-/// An all-reduce under way: what each rank posted.
+/// An all-reduce under way: the requests of the ranks.
 struct Gathering {
   std::vector<Request*> members;
   int arrived = 0;
 };
 
-/// What others know of one rank.
+/// The state of one rank that other ranks see.
 struct Mailbox {
   std::condition_variable changed;
   std::deque<Request*> finished;
   std::optional<Error> failure;
   std::unordered_map<std::uint64_t, Channel> channels;  // by source and tag
-  std::uint64_t looks = 0;                              // how often its rank has asked for progress
-  bool asked = false;                                   // by a rank that waits to see it look
+  std::uint64_t looks = 0;                              // how often its rank has polled
+  bool asked = false;                                   // another rank waits to see it poll
   const std::list<Request>* requests = nullptr;         // while the transport lives
 };
 
@@ -69,7 +69,7 @@ class World {
   [[nodiscard]] Lock lock() { return Lock(mutex_); }
   [[nodiscard]] Mailbox& mailbox(int rank) { return mailboxes_[static_cast<std::size_t>(rank)]; }
 
-  // All below: with the lock held.
+  // The caller of all functions below holds the lock.
   void throw_if_aborted(int rank) const {
     if (abort_) {
       throw abort_->as_seen_by(rank);

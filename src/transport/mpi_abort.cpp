@@ -22,7 +22,7 @@ bool finish_all(MPI_Request* requests, int count, std::chrono::milliseconds limi
   const auto deadline = Backoff::Clock::now() + limit;
   for (;;) {
     int all = 1;
-    for (int i = 0; i < count; ++i) {  // one by one, as MpiRequests::test_each
+    for (int i = 0; i < count; ++i) {  // one by one, for the reason given at MpiRequests::test_each
       int done = 0;
       if (MPI_Test(&requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
         return false;
@@ -100,7 +100,7 @@ void MpiAbortChannel::take_answer(int peer, int size) {
   }
   std::memcpy(&question, incoming_.data() + 1, sizeof question);
   if (question != question_) {
-    return;  // came too late
+    return;  // the answer came too late
   }
   PeerState& state = answers_[static_cast<std::size_t>(peer)];
   state.answers = true;
@@ -138,7 +138,7 @@ std::vector<int> MpiAbortChannel::others() const {
   return ranks;
 }
 
-// What is not out within `limit` is leaked.
+// Messages that are not sent within `limit` are leaked.
 void MpiAbortChannel::send(std::span<const int> peers, std::span<const char> bytes,
                            std::chrono::milliseconds limit) const noexcept {
   auto buffer = std::make_unique<std::vector<char>>(bytes.begin(), bytes.end());

@@ -1,5 +1,6 @@
-// Whether and why the ranks have given up, and how one tells the others: by a small message on a communicator of its
-// own, which every rank has a receive posted for. By the same way ranks ask each other whether they are there.
+// Whether and why the ranks have given up. A rank tells the others by a small message on a communicator of the
+// channel's own, for which every rank has a receive posted. Ranks ask each other in the same way whether they are
+// there.
 #pragma once
 
 #include <mpi.h>
@@ -20,26 +21,26 @@ namespace gradwire::transport {
 
 class MpiAbortChannel final : public MpiNotices {
  public:
-  /// `comm` is its own.
+  /// `comm` belongs to the channel.
   MpiAbortChannel(MPI_Comm comm, int rank, int world_size);
 
-  /// MPI_REQUEST_NULL in a world of one, and once ranks have given up.
+  /// The posted receive; MPI_REQUEST_NULL in a world of one, and once ranks have given up.
   [[nodiscard]] MPI_Request request() const noexcept override { return request_; }
   void take(const MPI_Status& status, int result, const WaitsFor& waits_for) override;
   void ask() override;
   void announce(std::chrono::milliseconds limit) noexcept override;
 
-  /// Takes the receive back; false where that would block. Then, and where close is never called, this object must be
-  /// leaked.
+  /// Cancels the receive; false where that would block. In that case, and where close() is never called, this object
+  /// must be leaked.
   [[nodiscard]] bool close() noexcept;
-  /// After close(). Collective.
+  /// Frees the communicator, after close(). Collective.
   void free() noexcept { MPI_Comm_free(&comm_); }
   [[nodiscard]] MPI_Comm communicator() const noexcept { return comm_; }
 
  private:
   static constexpr std::size_t kBytes = 1024;      // one byte of code, the rest text
   static constexpr unsigned char kQuestion = 254;  // u32 number of the question
-  static constexpr unsigned char kAnswer = 255;    // the same, then an int for each rank that is waited for
+  static constexpr unsigned char kAnswer = 255;    // the same, then an int for each rank that it waits for
   using Buffer = std::array<char, kBytes>;
 
   void post();
@@ -52,13 +53,13 @@ class MpiAbortChannel final : public MpiNotices {
   MPI_Comm comm_ = MPI_COMM_NULL;
   MPI_Request request_ = MPI_REQUEST_NULL;
   Buffer incoming_{};
-  std::uint32_t question_ = 0;  // the latest one asked here
+  std::uint32_t question_ = 0;  // number of this rank's latest question
   std::atomic<bool> announced_ = false;
 };
 
 /// Cancels posted receives and waits for them, briefly. True: all are complete and null; false: some may still write.
 [[nodiscard]] bool cancel_receives(MPI_Request* requests, int count) noexcept;
-/// Tests until all are complete, for at most `limit`.
+/// Tests until all requests are complete, for at most `limit`.
 [[nodiscard]] bool finish_all(MPI_Request* requests, int count, std::chrono::milliseconds limit) noexcept;
 
 }  // namespace gradwire::transport

@@ -20,7 +20,7 @@ namespace gradwire::transport {
   return {text.data(), static_cast<std::size_t>(size)};
 }
 
-/// Error(transport) that says what was tried, unless `code` is success.
+/// Throws Error(transport), which says what was tried, unless `code` is success.
 inline void check_mpi(int code, std::string_view what) {
   if (code != MPI_SUCCESS) {
     throw Error(ErrorCode::transport, std::string(what) + ": " + mpi_error_text(code));

@@ -13,7 +13,7 @@
 namespace gradwire::transport {
 namespace {
 
-// A duplicate takes many rounds of messages, each of which waits for the next look.
+// Making a duplicate takes many rounds of messages, each of which waits for the next poll.
 constexpr std::chrono::milliseconds kPolls{5};
 
 }  // namespace
@@ -40,10 +40,10 @@ void throw_not_over(std::chrono::milliseconds limit, const std::string& what) {
                                       "; a rank that had begun it with the others stopped or died");
 }
 
-// What MPI may still have when waiting is given up.
+// The buffers that MPI may still use when waiting is given up.
 struct RecordExchange::Buffers {
   std::size_t size = 0;
-  std::size_t bytes = 0;  // of a record
+  std::size_t bytes = 0;  // size of a record
   std::vector<std::byte> sent;
   std::vector<std::byte> received;
   std::vector<int> counts;

@@ -10,7 +10,7 @@
 namespace gradwire::transport {
 namespace {
 
-constexpr Tag kNumbers = 2 * kTagLimit;  // plain and bulk
+constexpr Tag kNumbers = 2 * kTagLimit;  // tags of plain and of bulk messages
 constexpr Tag kMostDuplicates = 32;
 
 }  // namespace
@@ -19,7 +19,7 @@ int ask_tag_upper_bound() {
   void* value = nullptr;
   int found = 0;
   check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr(MPI_TAG_UB)");
-  return found != 0 ? *static_cast<int*>(value) : 32767;  // the least that MPI promises
+  return found != 0 ? *static_cast<int*>(value) : 32767;  // MPI promises at least this
 }
 
 MpiCommunicators::MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chrono::milliseconds timeout, bool own) {
@@ -51,7 +51,7 @@ void MpiCommunicators::revoke() noexcept {
 }
 
 MPI_Comm duplicate(MPI_Comm comm, std::chrono::milliseconds timeout, const std::string& what) {
-  // MPI writes to the handle when the request is over, which may be after we have given up.
+  // MPI writes to the handle when the request ends, which may be after we have given up.
   auto made = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Comm_idup(comm, made.get(), &request), what);
@@ -67,7 +67,7 @@ std::vector<std::uint32_t> find_nodes(MPI_Comm comm, int rank, int world_size, s
   check_in(comm, timeout, "looking for ranks that share a node");  // MPI can split no communicator without waiting
   MPI_Comm node = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node), "MPI_Comm_split_type");
-  struct Buffers {  // that MPI may have for longer than we wait
+  struct Buffers {  // MPI may use these for longer than we wait
     std::uint32_t lowest = 0;
     std::vector<std::uint32_t> nodes;
   };

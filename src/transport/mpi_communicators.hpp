@@ -1,4 +1,4 @@
-// The private communicators that carry messages, and where a gradwire tag goes in them.
+// The private communicators that carry messages, and the communicator and MPI tag of each gradwire tag.
 #pragma once
 
 #include <mpi.h>
@@ -14,16 +14,17 @@
 namespace gradwire::transport {
 
 /// A message is plain or bulk; the two kinds under one tag never match. Together they need 2^29 MPI tags, which one
-/// communicator has in Open MPI. Where MPI_TAG_UB is less, up to 32 duplicates share them out, which is exact down to
-/// MPI_TAG_UB = 2^24 - 1 (UCX). Below that tags are folded: then two messages of one kind between the same ranks may be
-/// confused, but only if they are under way together and their tags differ by a multiple of 16 (MPI_TAG_UB + 1).
+/// communicator has in Open MPI. Where MPI_TAG_UB is less, the tags are distributed over up to 32 duplicates, which is
+/// enough down to MPI_TAG_UB = 2^24 - 1 (UCX). Below that tags are folded: then two messages of one kind between the
+/// same ranks may be confused, but only if they are under way together and their tags differ by a multiple of 16
+/// (MPI_TAG_UB + 1).
 class MpiCommunicators {
  public:
-  /// Collective. `tag_upper_bound` 0: asks MPI. `own`: `comm` itself is used where one is enough. Error(timeout) where
-  /// a rank does not get through within `timeout`.
+  /// Collective. `tag_upper_bound` 0: asks MPI. `own`: uses `comm` itself where one communicator is enough.
+  /// Error(timeout) where a rank does not get through within `timeout`.
   MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chrono::milliseconds timeout, bool own = false);
 
-  /// One slot of a communicator that others share, which is not freed here. Not collective.
+  /// Uses one slot of a communicator that others share; the communicator is not freed here. Not collective.
   MpiCommunicators(MPI_Comm comm, const TagPlan& tags, unsigned slot) : tags_(tags), slot_(slot), comms_{comm} {}
 
   struct Address {
@@ -40,7 +41,7 @@ class MpiCommunicators {
     return folds_ ? address(tag, comms_.size() / 2) : address(tag + kTagLimit);
   }
   [[nodiscard]] MPI_Comm first() const noexcept { return comms_.front(); }
-  /// Whether one communicator carries all messages, and has a tag beyond theirs.
+  /// Whether one communicator carries all messages and has a tag to spare.
   [[nodiscard]] bool has_spare_tag() const noexcept { return has_spare_tag_; }
 
   /// Collective.
@@ -49,7 +50,7 @@ class MpiCommunicators {
   void revoke() noexcept;
 
  private:
-  // Folded, each kind has half of the communicators.
+  // If tags are folded, each kind has half of the communicators.
   [[nodiscard]] Address address(Tag number, std::size_t first = 0) const noexcept {
     const std::size_t of_kind = folds_ ? comms_.size() / 2 : comms_.size();
     return {comms_[first + number / span_ % of_kind], static_cast<int>(number % span_)};
@@ -59,20 +60,20 @@ class MpiCommunicators {
   unsigned slot_ = 0;  // 0: the communicators are this transport's own
   Tag span_ = 1;       // tags in one communicator
   bool has_spare_tag_ = false;
-  bool folds_ = false;  // there are fewer tags than that takes
+  bool folds_ = false;  // there are fewer tags than all messages need
   std::vector<MPI_Comm> comms_;
 };
 
-/// MPI_TAG_UB. Asked of the world, which has MPI's own attributes: Open MPI's other communicators have them only as
-/// copies of it.
+/// MPI_TAG_UB, read from MPI_COMM_WORLD, which has MPI's own attributes: Open MPI's other communicators have only
+/// copies of them.
 [[nodiscard]] int ask_tag_upper_bound();
 
 /// A private duplicate whose errors return, made without a blocking call. Collective; Error(timeout) as above. `what`
 /// is for messages.
 [[nodiscard]] MPI_Comm duplicate(MPI_Comm comm, std::chrono::milliseconds timeout, const std::string& what);
 
-/// The node of each rank of `comm`, named by its lowest rank: where MPI says that memory can be shared. Collective;
-/// Error(timeout) as above.
+/// The node of each rank of `comm`, named by its lowest rank. Ranks share a node where MPI says that they can share
+/// memory. Collective; Error(timeout) as above.
 [[nodiscard]] std::vector<std::uint32_t> find_nodes(MPI_Comm comm, int rank, int world_size,
                                                     std::chrono::milliseconds timeout);
 

@@ -7,9 +7,9 @@
 
 namespace gradwire::transport {
 
-/// What MPI says at run time; false where it cannot be asked (MPIX_Query_cuda_support).
+/// Whether MPI says at run time that it takes device memory; false where it has no MPIX_Query_cuda_support.
 [[nodiscard]] bool mpi_supports_device_memory() noexcept;
-/// Whether all ranks say so: messages look different then. Collective; Error(timeout) names who does not come.
+/// Whether all ranks say so, which changes the layout of messages. Collective; Error(timeout) names the absent ranks.
 [[nodiscard]] bool all_support_device_memory(MPI_Comm comm, bool mine, std::chrono::milliseconds timeout);
 
 }  // namespace gradwire::transport

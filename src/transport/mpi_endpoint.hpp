@@ -33,7 +33,7 @@ class MpiTransport final : public Transport {
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int world_size() const noexcept override { return world_size_; }
   [[nodiscard]] TransportCapabilities capabilities() const override {
-    const bool native = slot_ == nullptr;  // no communicator has just these ranks
+    const bool native = slot_ == nullptr;  // with a slot there is no communicator of just these ranks
     return {.native_all_reduce_f32 = native,
             .native_all_reduce_f64 = native,
             .all_reduce_in_call = native && !options_.some_may_end,
@@ -61,10 +61,10 @@ class MpiTransport final : public Transport {
   using Clock = Backoff::Clock;
 
   static constexpr std::chrono::milliseconds kAnnounceLimit{500};
-  // A sum is made here up to so many bytes from all peers together, in a world of so many ranks.
+  // A sum is made by messages, not by MPI, up to this many bytes from all peers together and up to this many ranks.
   static constexpr std::uint64_t kSummedHereBytes = 16ULL << 10;
   static constexpr int kSummedHereRanks = 8;
-  static constexpr std::uint64_t kSummedByTwoBytes = 64ULL << 10;  // of two ranks, where a ring sends as much
+  static constexpr std::uint64_t kSummedByTwoBytes = 64ULL << 10;  // for two ranks, where a ring sends as many bytes
   // Longer messages are not eager, and take three times as long: inside a node, and between two.
   static constexpr std::uint64_t kNearPiece = 3840;
   static constexpr std::uint64_t kFarPiece = 32ULL << 10;
@@ -72,8 +72,8 @@ class MpiTransport final : public Transport {
   static constexpr std::uint64_t kHeadBytes = 2048;  // eager with every MPI, so that truncation is harmless
 
   [[nodiscard]] bool may_use_mpi() const noexcept;
-  /// Below MPI_THREAD_SERIALIZED one thread alone may call MPI. Whoever has a slot is called inside the job's own calls
-  /// of MPI, and so by a thread that may.
+  /// Below MPI_THREAD_SERIALIZED only one thread may call MPI. A transport with a slot is called inside the job's own
+  /// calls of MPI, and so by a thread that may.
   [[nodiscard]] bool is_right_thread() const noexcept {
     return slot_ != nullptr || level_ >= MPI_THREAD_SERIALIZED || std::this_thread::get_id() == maker_;
   }
@@ -87,7 +87,7 @@ class MpiTransport final : public Transport {
   MpiOperation& add(Operation& operation);
   void add_part(MpiOperation& request, std::uint64_t bytes, MPI_Request mpi_request);
   bool give_up(MpiOperation& request) noexcept;
-  /// A rank as the communicator that carries messages numbers it.
+  /// The rank of a peer in the communicator that carries messages.
   [[nodiscard]] int address_of(int peer) const noexcept {
     return slot_ == nullptr ? peer : slot_->ranks[static_cast<std::size_t>(peer)];
   }
@@ -113,7 +113,7 @@ class MpiTransport final : public Transport {
   void reuse(MpiOperation& request);
 
   [[nodiscard]] std::uint64_t summed_here_bytes() const noexcept;
-  /// The ranks but this one, in order.
+  /// The ranks other than this one, in order.
   [[nodiscard]] int other_rank(std::uint64_t index) const noexcept {
     const int rank = static_cast<int>(index);
     return rank < rank_ ? rank : rank + 1;
@@ -149,12 +149,12 @@ class MpiTransport final : public Transport {
 
   MpiRequests requests_;
   std::list<MpiOperation> pending_;
-  std::list<MpiOperation> over_;  // whose memory the next ones take
+  std::list<MpiOperation> over_;  // ended operations, whose memory the next ones use
   bool leaked_ = false;           // MPI still holds an operation that was given up, or an answer may come
-  bool left_sum_ = false;         // and it is a sum over all ranks
+  bool left_sum_ = false;         // a sum over all ranks is among the operations that MPI still holds
   Backoff backoff_;
-  Clock::time_point heard_ = Clock::now();  // when something came, or was first waited for
-  bool posted_ = false;                     // since then
+  Clock::time_point heard_ = Clock::now();  // when something arrived, or this rank began to wait
+  bool posted_ = false;                     // an operation was posted since then
   Counters counters_;
 };
 

@@ -7,16 +7,16 @@
 
 namespace gradwire::transport {
 
-/// Initialised and not yet finalised.
+/// Whether MPI is initialised and not yet finalised.
 [[nodiscard]] bool mpi_is_up() noexcept;
-/// Error(invalid_argument) that says what to call, unless MPI is up. `who` is the function that needs it.
+/// Throws Error(invalid_argument), which says what to call, unless MPI is up. `who` is the function that needs it.
 void require_mpi(const std::string& who);
-/// The granted level, MPI_THREAD_SINGLE and up.
+/// The granted thread level, MPI_THREAD_SINGLE and up.
 [[nodiscard]] int mpi_thread_level();
-/// Error(invalid_argument) where no transport can be made for `comm` here.
+/// Throws Error(invalid_argument) where no transport can be made for `comm`.
 void check_communicator(MPI_Comm comm);
-/// Open MPI's TCP writes to the sockets of dead peers: without this a survivor would die silently of SIGPIPE, before it
-/// can say which rank it misses. A handler that the user has set stays.
+/// Ignores SIGPIPE. Open MPI's TCP writes to the sockets of dead peers, so a survivor would otherwise die silently of
+/// SIGPIPE before it can say which rank it misses. A handler that the user has set stays.
 void ignore_broken_pipes() noexcept;
 
 }  // namespace gradwire::transport

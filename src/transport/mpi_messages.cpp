@@ -1,9 +1,9 @@
 // Messages over MPI.
 // A message below kHeadBytes is one MPI message. A longer one is a head of exactly kHeadBytes, which begins with the
-// message's size, and the rest in parts of bounded size on a tag of its own, received once the head has told that sizes
-// agree. So a message of another size is always noticed, and never truncated by MPI: Open MPI 4.1 writes the whole of
-// a truncated large message, past the end of the buffer. Where messages may lie in device memory, which only MPI can
-// read, the head holds nothing but the size.
+// message's size, and the rest in parts of bounded size on a tag of its own, which are received once the head has shown
+// that sizes agree. So a message of another size is always noticed, and MPI never truncates one: Open MPI 4.1 writes a
+// truncated large message in full, past the end of the buffer. Where messages may lie in device memory, which only MPI
+// can read, the head holds only the size.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -83,7 +83,7 @@ void MpiTransport::post_receive(Operation& operation, int peer, Tag tag, std::sp
   });
 }
 
-/// Posts the bulk of the messages whose heads have come, in the order of their receives: none before an earlier one's.
+/// Posts the bulk of messages whose heads have arrived, in the order of their receives.
 void MpiTransport::receive_bulk(int peer, Tag tag) {
   for (MpiOperation& request : pending_) {
     Operation& operation = *request.operation;
@@ -103,7 +103,7 @@ void MpiTransport::receive_bulk(int peer, Tag tag) {
   }
 }
 
-/// One part is over; whether its operation is.
+/// Notes that a part has ended; returns whether its operation has.
 bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int code) {
   MpiOperation& request = *part.owner;
   Operation& operation = *request.operation;
@@ -133,7 +133,7 @@ bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int c
   return true;
 }
 
-/// Keeps the memory of an operation that is over for the next one.
+/// Keeps the memory of an ended operation for the next one.
 void MpiTransport::reuse(MpiOperation& request) {
   const std::list<MpiOperation>::iterator self = request.self;
   MpiOperation empty;

@@ -1,4 +1,4 @@
-// How the ranks of a transport over MPI tell each other that they give up, and ask who is there.
+// How the ranks of a transport over MPI tell each other that they give up, and ask which ranks are there.
 #pragma once
 
 #include <mpi.h>
@@ -23,23 +23,24 @@ class MpiNotices {
 
   /// A posted receive for the transport to test; MPI_REQUEST_NULL where there is none.
   [[nodiscard]] virtual MPI_Request request() const noexcept { return MPI_REQUEST_NULL; }
-  /// Notes what that receive says once it is complete, and posts the next. A question is answered with `waits_for`.
-  /// Throws the Error of a receive that failed: where MPI goes on when a rank ends, it does so on all that are left.
+  /// Reads the notice of that receive once it is complete, and posts the next receive. Answers a question with
+  /// `waits_for`. Throws the Error of a receive that failed: where MPI goes on when a rank ends, the receive fails on
+  /// all ranks that are left.
   virtual void take(const MPI_Status& /*status*/, int /*result*/, const WaitsFor& /*waits_for*/) {}
-  /// Notes what has come by other ways than request().
+  /// Reads notices that arrive in other ways than by request().
   virtual void poll(const WaitsFor& /*waits_for*/) {}
 
-  /// Asks all other ranks; what they answer goes into answers() as it is taken.
+  /// Asks all other ranks; their answers go into answers() as they are read.
   virtual void ask() = 0;
   [[nodiscard]] const std::vector<PeerState>& answers() const noexcept { return answers_; }
 
-  /// Notes that this rank gives up; false if some rank did before. Any thread.
+  /// Notes that this rank gives up; false if a rank did before. Any thread.
   bool raise(ErrorCode code, const std::string& message) noexcept { return note_.set({rank_, code, message}); }
   [[nodiscard]] bool raised() const noexcept { return note_.raised(); }
   /// The error that every call on this rank throws from now on; only after raised().
   [[nodiscard]] Error error() const { return note_.reason().as_seen_by(rank_); }
-  /// Once, if this rank was the first to give up: tells every peer, and drives the messages for at most `limit`. What
-  /// is not out by then is leaked. Only where MPI may be called.
+  /// Tells every peer, once, that this rank was the first to give up, and drives the messages for at most `limit`.
+  /// Messages that are not sent by then are leaked. To be called only where MPI may be called.
   virtual void announce(std::chrono::milliseconds limit) noexcept = 0;
 
  protected:

@@ -1,6 +1,6 @@
-// MPI processes of which some may end. They reach each other by connections of their own, and learn of ends by
-// witnesses (tcp/tcp_links.hpp), and need nothing of MPI for it. A new world is MPI_Comm_create_group() of those that
-// are left, which works with any MPI whose launcher lets them live.
+// MPI processes of which some may end. They reach each other by TCP connections of their own and learn of ends from
+// witnesses (tcp/tcp_links.hpp), without MPI. A new world is MPI_Comm_create_group() of the survivors, which works with
+// any MPI whose launcher lets them live.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -28,12 +28,12 @@
 namespace gradwire::transport {
 namespace {
 
-constexpr std::size_t kMostText = 4000;  // a name, and addresses: kMostAddresses of each kind take 2400 at most
+constexpr std::size_t kMostText = 4000;  // a name and addresses: kMostAddresses of each kind need at most 2400
 
 // Texts of all ranks, by rank. Collective.
 std::vector<std::string> exchange_texts(MPI_Comm comm, const std::string& mine, std::chrono::milliseconds timeout) {
   std::array<char, kMostText + 2> record{};
-  record[0] = 1;  // not zero, as RecordExchange asks
+  record[0] = 1;  // RecordExchange requires that it is not zero
   const std::size_t size = std::min(mine.size(), kMostText);
   std::memcpy(record.data() + 1, mine.data(), size);
   const Records records = exchange_records(comm, std::as_bytes(std::span(record)), timeout);
@@ -45,7 +45,7 @@ std::vector<std::string> exchange_texts(MPI_Comm comm, const std::string& mine, 
   return texts;
 }
 
-// Every rank puts under its own key, in the same order, so that each put is an exchange of all.
+// Every rank puts texts under keys of its own in the same order, so each put is an exchange among all ranks.
 class MpiRendezvous {
  public:
   MpiRendezvous(MPI_Comm comm, int rank, std::chrono::milliseconds timeout)
@@ -71,7 +71,7 @@ class MpiRendezvous {
   std::map<std::string, std::string> texts_;
 };
 
-std::atomic<bool> g_lost_ranks = false;  // a world of the job was not its first, as far as is known here
+std::atomic<bool> g_lost_ranks = false;  // this process knows of a loss, or of another world than the job's first
 
 class MpiProcesses final : public Processes {
  public:
@@ -124,7 +124,7 @@ class MpiProcesses final : public Processes {
     options.notices = create_from(left, 2 * epoch + 1);
     MPI_Group_free(&left);
     MPI_Group_free(&all);
-    for (const Id who : members) {  // the lowest of them on each node names it
+    for (const Id who : members) {  // the lowest member on each node gives it its number
       const auto first = std::ranges::find(members, nodes_.at(who), [&](Id other) { return nodes_.at(other); });
       options.nodes.push_back(static_cast<std::uint32_t>(first - members.begin()));
     }
@@ -132,10 +132,10 @@ class MpiProcesses final : public Processes {
   }
 
  private:
-  static constexpr std::uint32_t kTags = 32768;  // that MPI promises
+  static constexpr std::uint32_t kTags = 32768;  // MPI promises at least so many
 
-  // Tags fall from call to call: while a call that never ends is left behind, Open MPI lets only calls with lower ones
-  // through (it takes communicator ids in the order of tags).
+  // Tags fall from call to call: while an abandoned call never ends, Open MPI lets only calls with lower tags through
+  // (it takes communicator ids in the order of tags).
   [[nodiscard]] MPI_Comm create_from(MPI_Group group, std::uint32_t number) const {
     MPI_Comm comm = MPI_COMM_NULL;
     check_mpi(
@@ -147,13 +147,13 @@ class MpiProcesses final : public Processes {
   }
 
   MPI_Comm base_ = MPI_COMM_NULL;
-  std::vector<std::uint32_t> nodes_;  // the lowest rank of each one's
+  std::vector<std::uint32_t> nodes_;  // the node of each process, named by its lowest rank
   std::shared_ptr<Processes> others_;
 };
 
-// That of elastic_main.
+// The agent that elastic_processes() starts.
 std::shared_ptr<witness::Agent>& agent_of_this_process() {
-  static auto& agent = *new std::shared_ptr<witness::Agent>;  // never destroyed: it tells when this process is gone
+  static auto& agent = *new std::shared_ptr<witness::Agent>;  // never destroyed: it must outlive this process
   return agent;
 }
 
@@ -208,7 +208,7 @@ std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv) {
                 "same file, so unset the latter");
   }
   const std::string interface = environment("GRADWIRE_SOCKET_IFNAME").value_or("");
-  // Before MPI_Init, whose threads and memory a process that forks off must not have.
+  // The agent is forked before MPI_Init, so that it has neither MPI's threads nor its memory.
   transport::agent_of_this_process() = transport::witness::Agent::start();
   if (join) {
     return join_processes({.path = from_start_directory(*join), .interface = interface});
@@ -222,9 +222,9 @@ std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv) {
 }
 
 void end_process(int exit_code) {
-  transport::tcp::this_process_ends(exit_code);  // MPI_Finalize may wait for longer than anybody does for this word
+  transport::tcp::this_process_ends(exit_code);  // sent first, since MPI_Finalize may block for too long
   const bool all_there = exit_code == 0 && !transport::g_lost_ranks;
-  // Ranks may have ended since, and nothing says how long MPI waits for them.
+  // Ranks may have ended since then, and nothing limits how long MPI waits for them.
   std::thread([exit_code, limit = std::chrono::seconds(all_there ? 60 : 3)] {
     std::this_thread::sleep_for(limit);
     std::_Exit(exit_code);
@@ -233,7 +233,7 @@ void end_process(int exit_code) {
   if (all_there && transport::mpi_is_up()) {
     MPI_Finalize();
   }
-  std::exit(exit_code);  // NOLINT(concurrency-mt-unsafe): nothing else ends the process but the thread above
+  std::exit(exit_code);  // NOLINT(concurrency-mt-unsafe): only the thread above also ends the process
 }
 
 }  // namespace gradwire::mpi

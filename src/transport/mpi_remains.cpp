@@ -20,18 +20,18 @@ using Clock = Backoff::Clock;
 struct Registry {
   std::mutex mutex;
   std::vector<MpiRemains> remains;
-  std::uint32_t made = 0;  // transports that this process began to make
+  std::uint32_t made = 0;  // number of transports that this process began to make
 };
 Registry& registry() {  // never destroyed: transports may outlive static objects
   static auto* const instance = new Registry;
   return *instance;
 }
 
-// What a rank says before a transport is made.
+// The record that a rank sends before a transport is made.
 struct Entry {
   std::uint32_t here = 1;
-  std::uint32_t serial = 0;              // rank 0's counts: no two transports of the same ranks have the same
-  std::array<std::uint32_t, 16> left{};  // serials of what it has left behind with these ranks; 0: none
+  std::uint32_t serial = 0;              // rank 0's is used: no two transports of the same ranks have the same
+  std::array<std::uint32_t, 16> left{};  // serials of transports that it left behind with these ranks; 0: none
 };
 
 bool same_ranks(MPI_Comm a, MPI_Comm b) {
@@ -40,8 +40,8 @@ bool same_ranks(MPI_Comm a, MPI_Comm b) {
   return compared == MPI_CONGRUENT || compared == MPI_IDENT;
 }
 
-// Tells all others that nothing comes behind this, and reads what came before the same from them. Messages between two
-// ranks are found in the order in which they were sent. False: something did not come to an end.
+// Sends each other rank a last message, and reads everything up to the last message of each. Messages between two ranks
+// arrive in the order in which they were sent. False: a message did not end in time.
 bool empty(MPI_Comm comm, int tag, Clock::time_point deadline) {
   int rank = 0;
   int size = 0;
@@ -82,7 +82,7 @@ bool empty(MPI_Comm comm, int tag, Clock::time_point deadline) {
   return finish_all(sent.data(), static_cast<int>(sent.size()), left());
 }
 
-// The latest of these ranks, the latest first.
+// Takes the latest remains of these ranks, the latest first.
 std::vector<MpiRemains> take_remains_of(MPI_Comm comm, std::size_t most) {
   const std::lock_guard lock(registry().mutex);
   std::vector<MpiRemains>& remains = registry().remains;
@@ -121,8 +121,8 @@ std::uint32_t begin_transport(MPI_Comm comm, std::chrono::milliseconds timeout) 
   const Records records = exchange_records(comm, std::as_bytes(std::span(&mine, 1)), timeout);
   std::vector<Entry> all(records.all.size() / sizeof mine);
   std::memcpy(all.data(), records.all.data(), records.all.size());
-  // Every rank finds the same ones everywhere, in the same order. A rank may have ended another one without an abort,
-  // or not yet.
+  // Every rank selects the same remains in the same order: those that all ranks have. A rank may have ended a transport
+  // without an abort, or not yet.
   for (MpiRemains& remains : candidates) {
     const bool everywhere =
         records.missing.empty() && std::all_of(all.begin(), all.end(), [&](const Entry& entry) {

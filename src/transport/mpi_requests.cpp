@@ -12,8 +12,8 @@ void MpiRequests::add(MPI_Request request, MpiPart part) {
   parts_.push_back(part);
 }
 
-// Each by itself: where one of several has failed, Open MPI 5.0 frees those whose error is known but which are not
-// over, and ends the job when they are ("Send error after request freed").
+// Tests each request by itself. When one of several has failed, Open MPI 5.0 frees those whose error is known but which
+// have not ended, and ends the job when they do ("Send error after request freed").
 int MpiRequests::test_each() {
   std::size_t finished = 0;
   in_status_ = true;
@@ -50,7 +50,7 @@ int MpiRequests::test_some() {
     return 0;
   }
   for (int i = 0; i < finished; ++i) {
-    // A request that failed may not have been freed; it is over all the same.
+    // MPI may not have freed a request that failed; it has ended all the same.
     requests_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])] = MPI_REQUEST_NULL;
   }
   return finished;

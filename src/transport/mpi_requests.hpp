@@ -1,4 +1,4 @@
-// The MPI requests under way: what is posted, tested and given back as one array.
+// The MPI requests under way, in one array for MPI_Testsome.
 #pragma once
 
 #include <mpi.h>
@@ -17,13 +17,13 @@ namespace gradwire::transport {
 struct MpiOperation {
   Operation* operation = nullptr;
   Operation::Kind kind = Operation::Kind::send;
-  std::unique_ptr<std::byte[]> head;  // of a message that has one
-  bool awaits_head = false;           // of a receive
-  bool awaits_bulk = false;           // a receive's head has come, its bulk is not posted
+  std::unique_ptr<std::byte[]> head;  // the head of a long message
+  bool awaits_head = false;           // a receive's head has not arrived
+  bool awaits_bulk = false;           // a receive's head has arrived, its bulk is not posted
   std::uint64_t parts_left = 0;
-  DType dtype = DType::f32;                   // of a sum
-  bool summed_here = false;                   // of a sum: by messages, not by MPI
-  std::unique_ptr<std::byte[]> parts_of_sum;  // then what the others send
+  DType dtype = DType::f32;                   // sums only
+  bool summed_here = false;                   // a sum is made by messages, not by MPI
+  std::unique_ptr<std::byte[]> parts_of_sum;  // the summands of the other ranks, where it is made by messages
   std::list<MpiOperation>::iterator self;
 };
 
@@ -37,15 +37,15 @@ class MpiRequests {
  public:
   void add(MPI_Request request, MpiPart part);
 
-  /// One MPI_Testsome. Calls complete(part, status, MPI error code) for each that is over, in the order of posting,
-  /// even after one threw; then throws the last Error. Whether any was over.
+  /// Calls MPI_Testsome once, then complete(part, status, MPI error code) for each ended request, in the order of
+  /// posting, even after one threw; then throws the last Error. Returns whether any had ended.
   template <class Complete>
   bool test(Complete complete) {
     const int count = test_some();
     std::optional<Error> failure;
     for (int i = 0; i < count; ++i) {
       const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
-      // By value: completing one part may post more.
+      // The part is copied, since completing it may post more.
       const MpiPart part = parts_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])];
       try {
         complete(part, status, in_status_ ? status.MPI_ERROR : MPI_SUCCESS);
@@ -70,7 +70,7 @@ class MpiRequests {
   int test_each();
   void forget_null();
 
-  // Parallel arrays, as MPI_Testsome wants them.
+  // Parallel arrays for MPI_Testsome.
   std::vector<MPI_Request> requests_;
   std::vector<MpiPart> parts_;
   std::vector<int> indices_;

@@ -1,5 +1,5 @@
 // The transport of one of the job's communicators over the private communicator of all ranks: its notices, and how it
-// is made. Its messages are those of mpi_messages.cpp.
+// is made. Its messages are in mpi_messages.cpp.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -15,9 +15,9 @@ namespace {
 
 // The first byte of a notice.
 constexpr char kAbort = 1;     // then the code, then text
-constexpr char kFaulty = 2;    // MPI's own calls on the job's communicator say why
+constexpr char kFaulty = 2;    // MPI's own calls on the job's communicator report the reason
 constexpr char kQuestion = 3;  // then the u32 number of the question
-constexpr char kAnswer = 4;    // the same, then an int for each rank that is waited for
+constexpr char kAnswer = 4;    // the same, then an int for each rank that it waits for
 
 constexpr std::chrono::milliseconds kNoticeLimit{20};
 constexpr std::size_t kMostRanksNamed = 200;
@@ -129,7 +129,7 @@ class SlotNotices final : public MpiNotices, public NoticeListener {
       return;
     }
     std::memcpy(&question, bytes.data() + 1, sizeof question);
-    if (question == question_) {  // else it came too late
+    if (question == question_) {  // another number: the answer came too late
       PeerState& state = answers_[static_cast<std::size_t>(rank)];
       state.answers = true;
       state.waits_for.resize((bytes.size() - kHead) / sizeof(int));
@@ -138,7 +138,7 @@ class SlotNotices final : public MpiNotices, public NoticeListener {
   }
 
   MpiSlot slot_;
-  std::uint32_t question_ = 0;  // the latest one asked here
+  std::uint32_t question_ = 0;  // number of this rank's latest question
   std::atomic<bool> announced_ = false;
   std::atomic<bool> faulty_ = false;
   std::atomic<bool> has_mail_ = false;
@@ -164,7 +164,7 @@ MpiTransport::MpiTransport(const MpiSlot& slot, const MpiOptions& options)
   }
 }
 
-/// Nothing is freed: the communicator is the whole process's.
+/// Ends the transport and frees nothing, since the communicator belongs to the whole process.
 void MpiTransport::end_in_slot() noexcept {
   if (!may_use_mpi() || notices_->raised() || leaked_) {
     slot_->lease->spoil();

@@ -15,7 +15,7 @@
 namespace gradwire::transport {
 namespace {
 
-// The same on all ranks of the world where the launcher tells them its name for it, else of this process alone.
+// A name for the world: the launcher's, which all its ranks share, or else one of this process alone.
 std::string new_name() {
   // NOLINTNEXTLINE(concurrency-mt-unsafe): read only, and a variable of MPI's, not of ours
   if (const char* given = std::getenv("PMIX_NAMESPACE"); given != nullptr && *given != '\0') {
@@ -43,7 +43,7 @@ void name_spawned_world() noexcept {
     if (mpi_is_up() && world_name().empty() && MPI_Comm_get_parent(&parent) == MPI_SUCCESS && parent != MPI_COMM_NULL) {
       name_world(new_name());
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory: then its files are named as those of other worlds
+  } catch (...) {  // NOLINT(bugprone-empty-catch): without memory its files have the names of the first world's
   }
 }
 

@@ -3,7 +3,8 @@
 
 namespace gradwire::transport {
 
-/// Names the world of this process (base/world_name.hpp) if it was spawned. Once MPI is up; later calls do nothing.
+/// Names the world of this process (base/world_name.hpp) if it was spawned. To be called once MPI is up; later calls do
+/// nothing.
 void name_spawned_world() noexcept;
 
 }  // namespace gradwire::transport

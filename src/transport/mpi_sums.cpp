@@ -1,6 +1,6 @@
-// Native sums over MPI. A small one is no MPI_Iallreduce, whose schedule costs more than its messages, but one message
-// to each peer: every rank has all summands after one latency and adds them in rank order. Which of the two it is
-// follows from what all ranks know alike.
+// Native sums over MPI. A small sum is not an MPI_Iallreduce, whose schedule costs more than its messages, but one
+// message to each peer: every rank has all summands after one latency and adds them in rank order. The choice depends
+// only on values that are equal on all ranks.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -13,7 +13,7 @@ namespace {
 
 template <typename T>
 void add_values(std::byte* sum, const std::byte* values, std::uint64_t bytes) {
-  // Neither overlaps the other.
+  // The two arrays do not overlap.
   T* __restrict to = reinterpret_cast<T*>(sum);
   const T* __restrict from = reinterpret_cast<const T*>(values);
   for (std::uint64_t i = 0; i < bytes / sizeof(T); ++i) {
@@ -25,7 +25,7 @@ MPI_Datatype type_of(DType dtype) { return dtype == DType::f32 ? MPI_FLOAT : MPI
 
 }  // namespace
 
-/// The most bytes of a sum that is made here; 0: none is.
+/// Most bytes of a sum that is made by messages; 0: none is.
 std::uint64_t MpiTransport::summed_here_bytes() const noexcept {
   const bool may = world_size_ > 1 && world_size_ <= kSummedHereRanks && !options_.device_memory;
   constexpr std::uint64_t kLine = 64;
@@ -51,7 +51,7 @@ void MpiTransport::post_native_sum(MpiOperation& request) {
   const std::uint64_t element = element_bytes(request.dtype);
   const std::uint64_t split = std::max(options_.split_bytes / element, std::uint64_t{1}) * element;
   std::uint64_t at = 0;
-  do {  // once for no elements too
+  do {  // runs once even for 0 elements
     const std::uint64_t bytes = std::min(operation.bytes - at, split);
     MPI_Request mpi_request = MPI_REQUEST_NULL;
     check_mpi(MPI_Iallreduce(MPI_IN_PLACE, operation.data + at, static_cast<int>(bytes / element),
@@ -62,7 +62,7 @@ void MpiTransport::post_native_sum(MpiOperation& request) {
   } while (at < operation.bytes);
 }
 
-// Every summand fits into what is received into, so that no message is ever truncated.
+// Every summand fits into its receive buffer, so that MPI never truncates a message.
 void MpiTransport::post_summed_here(MpiOperation& request) {
   const std::uint64_t room = summed_here_bytes();
   const auto others = static_cast<std::uint64_t>(world_size_ - 1);
@@ -82,8 +82,8 @@ std::uint64_t MpiTransport::piece_bytes(int peer) const noexcept {
   return nodes_[static_cast<std::size_t>(peer)] == nodes_[static_cast<std::size_t>(rank_)] ? kNearPiece : kFarPiece;
 }
 
-// Ranks whose sums have other sizes never take each other's: another number of pieces has another tag, and another last
-// piece is seen.
+// Sums of different sizes never mix: another number of pieces has another tag, and another size of the last piece is
+// noticed.
 int MpiTransport::summand_tag(std::uint64_t bytes, std::uint64_t piece) noexcept {
   return kSummandTag + static_cast<int>((bytes - 1) / piece);
 }
@@ -113,11 +113,11 @@ void MpiTransport::send_summand(MpiOperation& request, int peer) {
   }
 }
 
-/// A part of a sum is over.
+/// Checks a part of a sum that has ended.
 void MpiTransport::check_summand(const MpiPart& part, const MPI_Status& status, int code) const {
   check_mpi(code, "native all-reduce");
   if (part.bytes == 0) {
-    return;  // was sent, or is a part of MPI's own sum
+    return;  // a sent message, or a part of MPI's own sum
   }
   int got = 0;
   MPI_Get_count(&status, MPI_BYTE, &got);
@@ -128,18 +128,18 @@ void MpiTransport::check_summand(const MpiPart& part, const MPI_Status& status, 
   }
 }
 
-/// All summands are there: adds them in rank order, so that all ranks get the same bytes.
+/// Adds the summands, once all have arrived, in rank order, so that all ranks get the same bytes.
 void MpiTransport::add_up(const MpiOperation& request) const {
   const Operation& operation = *request.operation;
   const std::uint64_t bytes = operation.bytes;
   const std::uint64_t room = summed_here_bytes();
   auto* const plus = request.dtype == DType::f32 ? &add_values<float> : &add_values<double>;
   if (world_size_ == 2) {
-    plus(operation.data, request.parts_of_sum.get(), bytes);  // of two the order is all one
+    plus(operation.data, request.parts_of_sum.get(), bytes);  // the order of two does not matter
     return;
   }
   std::byte* sum = rank_ == 0 ? operation.data : request.parts_of_sum.get();
-  std::uint64_t next = rank_ == 0 ? 0 : 1;  // of the others
+  std::uint64_t next = rank_ == 0 ? 0 : 1;  // the next summand of another rank
   for (int rank = 1; rank < world_size_; ++rank) {
     plus(sum, rank == rank_ ? operation.data : request.parts_of_sum.get() + next++ * room, bytes);
   }
@@ -152,7 +152,7 @@ void MpiTransport::all_reduce(View data) {
   enter();
   Operation operation;
   begin_all_reduce(operation, *this, data);
-  const std::uint64_t most = std::uint64_t{1} << 30;  // elements of one call, whose count is an int
+  const std::uint64_t most = std::uint64_t{1} << 30;  // most elements of one call, whose count is an int
   for (std::uint64_t at = 0; at < data.count; at += most) {
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, operation.data + at * element_bytes(data.dtype),
                             static_cast<int>(std::min(data.count - at, most)), type_of(data.dtype), MPI_SUM,

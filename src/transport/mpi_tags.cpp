@@ -18,13 +18,13 @@ static_assert(TagPlan::kMostSlots < 1U << kMostSlotBits);
 
 TagPlan::TagPlan(int tag_upper_bound) noexcept {
   const auto width = static_cast<unsigned>(std::bit_width(static_cast<std::uint64_t>(tag_upper_bound) + 1) - 1);
-  const unsigned left = width > kLeastTagBits + 1 ? width - kLeastTagBits - 1 : 0;  // one for the kind
+  const unsigned left = width > kLeastTagBits + 1 ? width - kLeastTagBits - 1 : 0;  // one bit is for the kind
   const unsigned slot_bits = std::min(left, kMostSlotBits);
   bits_ = std::min(width - 1 - slot_bits, kCollectiveBits);
   slots_ = std::min((1U << slot_bits) - 1, kMostSlots);
 }
 
-// A peer may be as many lanes ahead as a rank has under way itself.
+// A peer may be ahead by as many lanes as this rank has under way, so only half of the lane numbers are usable at once.
 std::uint64_t TagPlan::most_lanes() const noexcept {
   const unsigned lane_bits = std::min(bits_ - kHopBits, kLaneBits);
   return (std::uint64_t{1} << lane_bits) / 2;
@@ -36,7 +36,7 @@ SlotTable::SlotTable(unsigned slots) : slots_(std::min(slots, TagPlan::kMostSlot
   }
 }
 
-// Where there are few slots all are the first place's, so that one offer at a time finds them all.
+// Where there are few slots, all belong to the first place, so that an offer that is alone finds them all.
 SlotTable::Set SlotTable::slots_of(std::size_t place) const {
   const unsigned reserved = slots_ >= 4 * kReserved * (kPlaces - 1) ? kReserved : 0;
   const unsigned first_end = slots_ - reserved * (kPlaces - 1);  // the last slot of the first place

@@ -1,5 +1,5 @@
-// How the tags of one private communicator are shared out over the communicators of a job: each has a slot. No MPI
-// call.
+// How the tags of one private communicator are distributed over the communicators of a job: each has a slot. This file
+// calls no MPI function.
 #pragma once
 
 #include <array>
@@ -15,22 +15,22 @@
 namespace gradwire::transport {
 
 /// MPI tags by slot. A tag is one bit for the kind of the message (plain or bulk, see mpi_messages.cpp), then the slot,
-/// then the low bits of the collective's own tag: its hop, its lane, and what is left of the number of its call. That
-/// need not be all of it: calls of one communicator come one after another, MPI keeps the order of messages with equal
+/// then the low bits of the collective's own tag: its hop, its lane, and as many bits of its call's number as fit. They
+/// need not be all bits: calls of one communicator come one after another, MPI keeps the order of messages with equal
 /// tags, and no more than most_lanes() lanes may be under way at once.
 class TagPlan {
  public:
   static constexpr unsigned kMostSlots = 383;
 
-  /// `tag_upper_bound`: what MPI says of MPI_TAG_UB, 32767 or more.
+  /// `tag_upper_bound`: the value of MPI_TAG_UB, 32767 or more.
   explicit TagPlan(int tag_upper_bound) noexcept;
 
-  /// Slots are numbered from 1. Slot 0 has the notices (mpi_world.hpp).
+  /// Number of slots. They are numbered from 1; slot 0 is for the notices (mpi_world.hpp).
   [[nodiscard]] unsigned slots() const noexcept { return slots_; }
   [[nodiscard]] int plain(unsigned slot, Tag tag) const noexcept { return at(2 * slot, tag); }
   [[nodiscard]] int bulk(unsigned slot, Tag tag) const noexcept { return at(2 * slot + 1, tag); }
   [[nodiscard]] static int notice() noexcept { return 0; }
-  /// Lanes of one communicator whose messages never share a tag.
+  /// Number of lanes of one communicator whose messages never share a tag.
   [[nodiscard]] std::uint64_t most_lanes() const noexcept;
 
  private:
@@ -38,14 +38,14 @@ class TagPlan {
     return static_cast<int>(place << bits_ | (tag & ((Tag{1} << bits_) - 1)));
   }
 
-  unsigned bits_ = 0;  // of the collective's tag that fit
+  unsigned bits_ = 0;  // number of bits of the collective's tag that fit
   unsigned slots_ = 0;
 };
 
-/// The slots of this process, and which of them the communicators of the job have. Ranks agree on a slot in one
-/// all-reduce: each offers what it has free, and the lowest slot that all offer is taken. Offers that are under way at
-/// the same time on one rank have no slot in common, so no two communicators that share a rank get the same one,
-/// whatever the order in which ranks hear of the results. Any thread.
+/// The slots of this process, and which of them communicators of the job have. Ranks agree on a slot in one all-reduce:
+/// each offers its free slots, and the lowest slot that all offer is taken. Offers that are under way at the same time
+/// on one rank have no slot in common. So no two communicators that share a rank get the same slot, in whichever order
+/// ranks learn the results. Any thread.
 class SlotTable {
  public:
   /// A set of slots as it travels: bit s of the words is slot s.
@@ -56,25 +56,25 @@ class SlotTable {
 
   struct Offer {
     Set free{};
-    std::size_t place = 0;  // among those under way
+    std::size_t place = 0;  // among the offers under way
   };
-  /// What to offer for one more communicator; empty where nothing is free, and also where many offers are under way.
+  /// The slots to offer for one more communicator; empty where none is free, and where too many offers are under way.
   [[nodiscard]] Offer offer();
-  /// Ends an offer. `common`: what all ranks offered, the same on all of them. The slot that the communicator has from
-  /// now on; none where nothing was in common.
+  /// Ends an offer. `common`: the slots that all ranks offered, the same on all of them. Returns the communicator's
+  /// slot; none where they had no slot in common.
   [[nodiscard]] std::optional<unsigned> settle(const Offer& offer, const Set& common);
-  /// The rank has freed the communicator, and all its messages were received.
+  /// Returns a slot, after the rank has freed the communicator and all its messages were received.
   void release(unsigned slot);
-  /// For a communicator on which all ranks agree without an offer; before any offer.
+  /// Takes a slot for a communicator for which all ranks agree without an offer; before any offer.
   [[nodiscard]] unsigned take_first();
 
   [[nodiscard]] std::size_t taken() const;
 
  private:
-  // The first offer under way may have nearly all slots; the next ones, few each: threads that use new communicators at
-  // the same moment.
+  // The first offer under way may have nearly all slots. The next ones, of threads that use new communicators at the
+  // same moment, have few each.
   static constexpr std::size_t kPlaces = 5;
-  static constexpr unsigned kReserved = 12;  // slots for each place but the first
+  static constexpr unsigned kReserved = 12;  // slots of each place except the first
   [[nodiscard]] Set slots_of(std::size_t place) const;
 
   unsigned slots_;

@@ -49,11 +49,11 @@ MpiTransport::~MpiTransport() {
     return;
   }
   if (may_use && is_faulty()) {
-    revoke();  // a rank may still wait here for one that has left the call
+    revoke();  // another rank may still wait here for a rank that has left the call
     static_cast<void>(notices_.release());
     return;
   }
-  // After an abort peers may be gone, and freeing a communicator is collective.
+  // Freeing a communicator is collective, and after an abort peers may be gone.
   const bool take_leave = may_use && !notices_->raised() && !leaked_;
   const bool closed = may_use && abort_channel_->close();
   if (take_leave && closed) {
@@ -68,7 +68,7 @@ MpiTransport::~MpiTransport() {
   static_cast<void>(notices_.release());
 }
 
-/// For calls that no other call of this transport overlaps.
+/// Whether this thread may call MPI, if no other call of this transport runs at the same time.
 bool MpiTransport::may_use_mpi() const noexcept { return mpi_is_up() && is_right_thread(); }
 
 void MpiTransport::enter() {
@@ -104,7 +104,7 @@ void MpiTransport::revoke() noexcept {
   transport::revoke(abort_channel_->communicator());
 }
 
-/// Where MPI itself tells all ranks why, each is to get that from it.
+/// Tells the other ranks that this one gives up, except where MPI itself reports a rank's end to all of them.
 void MpiTransport::announce() noexcept {
   if (slot_ != nullptr || (!options_.some_may_end && !is_faulty())) {
     notices_->announce(kAnnounceLimit);
@@ -119,7 +119,7 @@ void MpiTransport::throw_if_aborted() {
 }
 
 void MpiTransport::abort(ErrorCode code, const std::string& message) noexcept {
-  // Another thread may be inside MPI at this moment; then that thread tells the others in its next call.
+  // Another thread may be inside MPI at this moment; that thread then tells the other ranks in its next call.
   const bool alone = level_ == MPI_THREAD_MULTIPLE || std::this_thread::get_id() == last_user_;
   if (notices_->raise(code, message) && alone && mpi_is_up()) {
     announce();
@@ -130,7 +130,7 @@ bool MpiTransport::progress(std::chrono::microseconds wait) {
   enter();
   bool any = test();
   throw_if_aborted();
-  if (any || pending_.empty() || wait.count() <= 0) {  // without a look at the clock
+  if (any || pending_.empty() || wait.count() <= 0) {  // does not read the clock
     return any;
   }
   for (const auto deadline = Clock::now() + bounded(wait); !any && Clock::now() < deadline;) {
@@ -167,7 +167,7 @@ std::vector<PeerState> MpiTransport::ask(std::chrono::milliseconds limit) {
     throw_if_aborted();
     backoff_.pause(deadline);
   }
-  // No receive of a communicator in the place of this one may match a late answer.
+  // A receive of a later communicator with the same id must not match a late answer.
   leaked_ = leaked_ || std::any_of(answers.begin(), answers.end(), [](const PeerState& peer) { return !peer.answers; });
   return answers;
 }
@@ -183,7 +183,7 @@ std::vector<int> MpiTransport::awaited() const {
   return {ranks.begin(), ranks.end()};
 }
 
-/// Whether any operation is over.
+/// Tests the requests; returns whether any operation has ended.
 bool MpiTransport::test() {
   bool any = false;
   notices_->poll([this] { return awaited(); });
@@ -213,11 +213,11 @@ bool MpiTransport::cancel(Operation& operation) noexcept {
   return over;
 }
 
-/// Forgets the request without touching its operation. True: MPI has let go of the buffer.
+/// Removes the request without touching its operation. True: MPI no longer uses the buffer.
 bool MpiTransport::give_up(MpiOperation& request) noexcept {
   std::vector<MPI_Request> own = requests_.take(request);
   bool over = own.empty();
-  if (!over && may_use_mpi() && !is_faulty()) {  // else MPI may keep them for as long as it likes
+  if (!over && may_use_mpi() && !is_faulty()) {  // on a faulty communicator MPI may never end them
     const int count = static_cast<int>(own.size());
     over = request.kind == Operation::Kind::receive || request.summed_here
                ? cancel_receives(own.data(), count)

@@ -62,7 +62,7 @@ void MpiWorld::poll() noexcept {
       done = 0;
       MPI_Status status;
       const int code = MPI_Test(&request_, &done, &status);
-      if (code != MPI_SUCCESS) {  // where MPI goes on when ranks end, a receive from any rank tells of it
+      if (code != MPI_SUCCESS) {  // where MPI goes on when ranks end, a receive from any rank reports an end
         note_ends();
         if (request_ == MPI_REQUEST_NULL) {
           post();
@@ -74,7 +74,7 @@ void MpiWorld::poll() noexcept {
         post();
       }
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): MPI is over, and notices with it
+  } catch (...) {  // NOLINT(bugprone-empty-catch): MPI has ended, so there are no more notices
   }
 }
 

@@ -1,5 +1,5 @@
-// The one private communicator of a drop-in, of all ranks of MPI_COMM_WORLD. All that the drop-in sends for any of the
-// job's communicators travels here: messages under the tags of the communicator's slot (mpi_tags.hpp), and notices.
+// The one private communicator of a drop-in, with all ranks of MPI_COMM_WORLD. It carries all traffic of the drop-in
+// for the job's communicators: messages under the tags of the communicator's slot (mpi_tags.hpp), and notices.
 #pragma once
 
 #include <mpi.h>
@@ -20,26 +20,26 @@
 
 namespace gradwire::transport {
 
-/// A communicator's number: (rank of its rank 0 in MPI_COMM_WORLD, how many that rank had numbered before). Never given
-/// twice in a job.
+/// A communicator's number: (rank of its rank 0 in MPI_COMM_WORLD, how many communicators that rank had numbered
+/// before). It is never given twice in a job.
 using CommNumber = std::uint64_t;
 
-/// Who hears the notices of one communicator. Called under the lock of the MpiWorld.
+/// Receives the notices of one communicator. Called under the lock of the MpiWorld.
 class NoticeListener {
  public:
   NoticeListener() = default;
   NoticeListener(const NoticeListener&) = delete;
   NoticeListener& operator=(const NoticeListener&) = delete;
   virtual ~NoticeListener() = default;
-  /// `from`: rank in MPI_COMM_WORLD.
+  /// A notice has arrived; `from` is a rank in MPI_COMM_WORLD.
   virtual void hear(int from, std::span<const char> bytes) noexcept = 0;
-  /// A rank of MPI_COMM_WORLD has ended; only where MPI goes on then.
+  /// A rank of MPI_COMM_WORLD has ended; called only where MPI goes on then.
   virtual void hear_of_end(int rank) noexcept = 0;
 };
 
 class MpiWorld {
  public:
-  /// Collective over MPI_COMM_WORLD; in MPI_Init, on the job's thread.
+  /// Collective over MPI_COMM_WORLD; called in MPI_Init, on the job's thread.
   explicit MpiWorld(std::chrono::milliseconds timeout);
   MpiWorld(const MpiWorld&) = delete;
   MpiWorld& operator=(const MpiWorld&) = delete;
@@ -53,17 +53,17 @@ class MpiWorld {
   /// The node of each rank of MPI_COMM_WORLD.
   [[nodiscard]] const std::vector<std::uint32_t>& nodes() const noexcept { return nodes_; }
 
-  /// From now on `listener` hears what is said of `number`, and what was said before. Any thread.
+  /// From now on `listener` gets the notices for `number`, with those that came before. Any thread.
   void listen(CommNumber number, NoticeListener& listener);
   void stop_listening(CommNumber number) noexcept;
-  /// Takes the notices that have come. Any thread that may call MPI; where another one is at it, returns at once.
+  /// Reads the notices that have arrived. Any thread that may call MPI; returns at once where another thread does it.
   void poll() noexcept;
-  /// Says something of `number` to ranks of MPI_COMM_WORLD, and drives the messages for at most `limit`. What is not
-  /// out by then is left to MPI.
+  /// Sends a notice for `number` to ranks of MPI_COMM_WORLD, and drives the messages for at most `limit`. Messages that
+  /// are not sent by then are left to MPI.
   void notify(CommNumber number, std::span<const int> ranks, std::span<const char> bytes,
               std::chrono::milliseconds limit) noexcept;
 
-  /// MPI_Finalize: collective. Nothing may be used afterwards.
+  /// Called in MPI_Finalize. Collective; nothing of this object may be used afterwards.
   void end() noexcept;
 
  private:
@@ -85,7 +85,7 @@ class MpiWorld {
     int from;
     std::vector<char> bytes;
   };
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   std::map<CommNumber, NoticeListener*> listeners_;
   std::multimap<CommNumber, Notice> unheard_;
   std::set<int> ended_;
@@ -93,7 +93,7 @@ class MpiWorld {
   MPI_Request request_ = MPI_REQUEST_NULL;
 };
 
-/// A slot that a communicator has. Given back at its end, unless messages under its tags may still be on their way.
+/// A slot that a communicator has. Its end returns the slot, unless messages under its tags may still be on their way.
 class SlotLease {
  public:
   SlotLease(std::shared_ptr<MpiWorld> world, unsigned slot) : world_(std::move(world)), slot_(slot) {}
@@ -114,7 +114,7 @@ class SlotLease {
   bool spoiled_ = false;
 };
 
-/// What one communicator of the job is to its transport.
+/// One communicator of the job, as its transport needs it.
 struct MpiSlot {
   std::shared_ptr<SlotLease> lease;
   CommNumber number = 0;
@@ -122,12 +122,12 @@ struct MpiSlot {
   std::vector<int> ranks;         ///< Its ranks, as ranks of MPI_COMM_WORLD.
 };
 
-/// A transport between the ranks of one of the job's communicators. Not collective, and makes no communicator. Any
-/// thread may use it whose calls MPI's thread level allows, one at a time.
+/// A transport between the ranks of one of the job's communicators. The call is not collective, and makes no
+/// communicator. Any thread whose calls MPI's thread level allows may use the transport, one at a time.
 [[nodiscard]] std::shared_ptr<Transport> make_mpi(const MpiSlot& slot, const MpiOptions& options);
 
-/// Ends what any rank of the communicator does with its transport, by an Error: it was revoked, or a rank has ended, so
-/// the library's own call is to say so. Any thread that may call MPI.
+/// Ends all use of the communicator's transport on every rank by an Error, after the communicator was revoked or a rank
+/// has ended: the library's own call will then report that. Any thread that may call MPI.
 void tell_faulty(const MpiSlot& slot) noexcept;
 
 }  // namespace gradwire::transport

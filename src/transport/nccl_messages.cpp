@@ -10,7 +10,7 @@
 namespace gradwire::transport {
 namespace {
 
-// A call of NCCL that takes longer than this waits for somebody.
+// A call of NCCL that takes longer than this waits for another rank.
 constexpr std::chrono::milliseconds kStuck{500};
 
 const char* name_of(ncclResult_t result) {
@@ -30,7 +30,7 @@ ncclDataType_t nccl_type(DType dtype) {
   throw Error(ErrorCode::unsupported, "NCCL has no dtype " + std::to_string(static_cast<int>(dtype)));
 }
 
-// The caller's communicator may be a nonblocking one, whose calls go on in the background.
+// Waits for a call to end: the caller's communicator may be nonblocking, and its calls then go on in the background.
 void finish_call(ncclResult_t result, ncclComm_t comm, const std::string& doing) {
   constexpr auto kLimit = std::chrono::minutes(5);
   const auto deadline = std::chrono::steady_clock::now() + kLimit;
@@ -44,12 +44,12 @@ void finish_call(ncclResult_t result, ncclComm_t comm, const std::string& doing)
   nccl_check(result, comm, doing);
 }
 
-// A communicator of the same ranks. Its calls return when they have enqueued: what follows in the stream must find it
-// there.
+// Makes a communicator of the same ranks. Its calls are blocking ones, which return when they have enqueued, since
+// later work on the stream must come behind it.
 ncclComm_t make_child(ncclComm_t comm, int rank) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
-  config.splitShare = 0;  // an abort of either leaves the other alone
+  config.splitShare = 0;  // so that aborting one communicator does not affect the other
   config.commName = "gradwire";
   ncclComm_t child = nullptr;
   finish_call(ncclCommSplit(comm, 0, rank, &child, &config), comm,
@@ -102,7 +102,7 @@ NcclMessages::NcclMessages(ncclComm_t comm) : comm_(comm) {
 
 NcclMessages::~NcclMessages() {
   if (!aborted_) {
-    ncclCommDestroy(comm_);  // nobody is left to hear of an error
+    ncclCommDestroy(comm_);  // a destructor has no one to report an error to
   }
 }
 
@@ -119,7 +119,7 @@ void NcclMessages::connect(std::span<std::byte> scratch, void* stream) {
       receive(scratch.subspan(static_cast<std::size_t>(from), 1), from, stream);
     }
   } catch (const Error&) {
-    ncclGroupEnd();  // the first error is the one to tell
+    ncclGroupEnd();  // the first error is the one to report
     leave();
     throw;
   }
@@ -133,7 +133,7 @@ void NcclMessages::connect(std::span<std::byte> scratch, void* stream) {
 
 void NcclMessages::check(ncclResult_t result, const std::string& doing) const {
   if (result != ncclSuccess) {
-    throw_if_aborted();  // whose consequence it is
+    throw_if_aborted();  // the error is then a consequence of the abort
   }
   nccl_check(result, comm_, "rank " + std::to_string(rank_) + " of " + std::to_string(world_size_) + ": " + doing);
 }
@@ -200,7 +200,7 @@ void NcclMessages::all_reduce(void* values, DType dtype, std::uint64_t count, vo
       "ncclAllReduce of " + std::to_string(count) + " elements of " + std::string(to_string(dtype)));
 }
 
-// Also after an abort: a group that is left open would swallow the thread's next calls.
+// The group is ended after an abort too: an open one would swallow the thread's next calls.
 void NcclMessages::end_group() {
   const ncclResult_t result = ncclGroupEnd();
   leave();
@@ -215,8 +215,8 @@ void NcclMessages::poll() {
   }
 }
 
-// Waits for calls and groups under way, since it frees the communicator. What is stuck does not end before: NCCL lets
-// another thread abort it, and it returns with an error.
+// abort() frees the communicator, so it waits for calls and groups under way. A call that is stuck does not end before
+// the abort: NCCL lets another thread abort the communicator, and the call then returns with an error.
 void NcclMessages::abort(ErrorCode code, const std::string& message) noexcept {
   try {
     std::unique_lock lock(mutex_);
@@ -231,7 +231,7 @@ void NcclMessages::abort(ErrorCode code, const std::string& message) noexcept {
     }
     left_.wait_for(lock, kStuck, [this] { return inside_ == 0; });
   } catch (const std::exception&) {
-    aborted_ = true;  // a lock that cannot be had: stuck or not, it ends here
+    aborted_ = true;  // the lock failed, so the abort does not wait for calls under way
   }
   ncclCommAbort(comm_);
 }

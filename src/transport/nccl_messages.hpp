@@ -1,5 +1,5 @@
-// Messages over NCCL, on a communicator of our own: what the job does with its communicator stays its own, and aborting
-// ours leaves the job's alone.
+// Messages over NCCL, on a communicator of our own, so that they do not mix with the job's, and aborting ours does not
+// affect the job's.
 #pragma once
 
 #include <nccl.h>
@@ -15,26 +15,27 @@
 
 namespace gradwire::transport {
 
-/// "unhandled system error (ncclSystemError, 2)", and what NCCL last logged.
+/// "unhandled system error (ncclSystemError, 2)", and the last line that NCCL logged.
 [[nodiscard]] std::string nccl_text(ncclResult_t result, ncclComm_t comm);
-/// Error(invalid_argument) for what the caller did wrong, else Error(transport), with NCCL's text.
+/// Throws with NCCL's text unless `result` is success: Error(invalid_argument) for mistakes of the caller, otherwise
+/// Error(transport).
 void nccl_check(ncclResult_t result, ncclComm_t comm, const std::string& doing);
 
 class NcclMessages final : public DeviceMessages {
  public:
-  /// A child of the caller's communicator with the same ranks. Every rank calls it; blocks until all have. The caller
-  /// keeps `comm`. Error(invalid_argument) for a null communicator.
+  /// Makes a child of the caller's communicator with the same ranks. Every rank calls it; it blocks until all have. The
+  /// caller keeps `comm`. Error(invalid_argument) for a null communicator.
   [[nodiscard]] static std::unique_ptr<NcclMessages> over(ncclComm_t comm);
-  /// Takes `comm` over: it is destroyed at the end, or aborted.
+  /// Takes ownership of `comm`, which is destroyed at the end, or aborted.
   [[nodiscard]] static std::unique_ptr<NcclMessages> adopt(ncclComm_t comm);
   ~NcclMessages() override;
 
   /// The device that the communicator was made for.
   [[nodiscard]] int device() const noexcept { return device_; }
-  /// Connects to every peer, by messages, by a sum of one number and by one of all of `scratch`, so that the first
-  /// collective most likely waits for nobody on the host and takes no memory in a capture: NCCL connects ranks, and
-  /// loads kernels, at the first use of each of its algorithms. `scratch` is device memory aligned to 4, more than
-  /// world_size bytes; it holds anything afterwards.
+  /// Connects to every peer, by messages, by a sum of one number and by one of all of `scratch`. NCCL connects ranks
+  /// and loads kernels at the first use of each of its algorithms; after this the first collective most likely blocks
+  /// for no rank on the host and allocates no memory in a capture. `scratch` is device memory aligned to 4, more than
+  /// world_size bytes; its content is undefined afterwards.
   void connect(std::span<std::byte> scratch, void* stream);
 
   [[nodiscard]] std::string name() const override { return "nccl"; }
@@ -63,10 +64,10 @@ class NcclMessages final : public DeviceMessages {
   int rank_ = 0;
   int world_size_ = 1;
   int device_ = 0;
-  // Below: under the lock, which is not held during calls of NCCL.
+  // The lock guards the members below. It is not held during calls of NCCL.
   mutable std::mutex mutex_;
   std::condition_variable left_;
-  int inside_ = 0;  // calls and groups under way
+  int inside_ = 0;  // number of calls and groups under way
   bool aborted_ = false;
   std::optional<Error> reason_;
 };

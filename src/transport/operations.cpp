@@ -50,7 +50,7 @@ namespace transport {
 
 void begin_send(Operation& operation, const Transport& transport, int peer, Tag tag, std::span<const std::byte> data) {
   check_address(transport, peer, tag);
-  // A send only reads, but shares the field with a receive.
+  // A send only reads the data, but shares the field with a receive.
   begin(operation, Operation::Kind::send, transport, const_cast<std::byte*>(data.data()), data.size());
   operation.peer = peer;
   operation.tag = tag;

@@ -1,4 +1,4 @@
-// What every transport shares: checks of posted operations, counters, and the memory of an abort.
+// Common to all transports: checks of posted operations, counters, and the reason of an abort.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +15,16 @@ namespace gradwire::transport {
 /// Throws Error(invalid_argument) unless the operation may be posted, then fills it in as pending.
 void begin_send(Operation& operation, const Transport& transport, int peer, Tag tag, std::span<const std::byte> data);
 void begin_receive(Operation& operation, const Transport& transport, int peer, Tag tag, std::span<std::byte> data);
-/// Also Error(unsupported) for a dtype that capabilities() lacks.
+/// The same, and Error(unsupported) for a dtype that capabilities() lacks.
 void begin_all_reduce(Operation& operation, const Transport& transport, View data);
 
-/// Error(mismatch) of a receive that matched a message of another size. `size` tells the size, such as "8".
+/// The text of Error(mismatch) for a receive that matched a message of another size. `size` is that size, such as "8".
 [[nodiscard]] std::string describe_mismatch(const Operation& receive, const std::string& size);
 
-/// What a perfect ring sends for an all-reduce of `bytes`: 2 (P-1)/P of them.
+/// The bytes that a perfect ring sends for an all-reduce of `bytes`: 2 (P-1)/P of them.
 [[nodiscard]] std::uint64_t ring_bytes(std::uint64_t bytes, int world_size) noexcept;
 
-/// Waits are cut to an hour, so that no clock arithmetic overflows.
+/// Cuts a wait to an hour, so that no clock arithmetic overflows.
 [[nodiscard]] inline std::chrono::microseconds bounded(std::chrono::microseconds wait) noexcept {
   return std::clamp<std::chrono::microseconds>(wait, std::chrono::microseconds(0), std::chrono::hours(1));
 }
@@ -44,23 +44,23 @@ class Counters {
   std::atomic<std::uint64_t> native_all_reduces_ = 0;
 };
 
-/// Who gave up first, and why.
+/// The rank that gave up first, and why.
 struct AbortReason {
   int origin = -1;
   ErrorCode code = ErrorCode::internal;
   std::string message;
 
-  /// As the origin the original error, elsewhere Error(aborted) that names the origin.
+  /// The original error on the rank that gave up; on other ranks Error(aborted), which names that rank.
   [[nodiscard]] Error as_seen_by(int rank) const;
 };
 
-/// The first reason to give up that this rank made or heard of. Any thread.
+/// Holds the first reason to give up that this rank has or heard of. Any thread.
 class AbortNote {
  public:
-  /// False if there was one before.
+  /// Sets the reason; false if there was one before.
   bool set(AbortReason reason) noexcept;
   [[nodiscard]] bool raised() const noexcept { return raised_; }
-  /// Only after raised().
+  /// The reason; to be called only after raised().
   [[nodiscard]] AbortReason reason() const;
 
  private:

@@ -12,11 +12,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A stream that comes to a group soon is awaited without sleeping.
+// For so long the thread polls for a stream to reach a group before it sleeps.
 constexpr std::chrono::microseconds kSpin{100};
 constexpr std::chrono::microseconds kNap{30};
 
-// Whether `number` is not after `now`, as numbers wrap around.
+// Whether `number` is not after `now`; numbers wrap around.
 bool reached(StreamPort::Number now, StreamPort::Number number) noexcept {
   return static_cast<std::int32_t>(now - number) >= 0;
 }
@@ -62,13 +62,13 @@ std::string RelayedMessages::name() const {
 void RelayedMessages::begin_group() {
   throw_failure();
   release_staging();
-  for (const Message& message : group_) {  // of a group that failed half-way
+  for (const Message& message : group_) {  // left from a group that failed half-way
     port_->release(message.staging);
   }
   group_.clear();
 }
 
-// The stream has come to a later group, so it has done the copies of those before.
+// Once the stream has reached a later group, it has done the copies of the earlier ones.
 void RelayedMessages::release_staging() {
   while (!staged_.empty() && reached(port_->told(), staged_.front().number + 1)) {
     for (const Message& message : staged_.front().parts) {
@@ -111,11 +111,11 @@ void RelayedMessages::end_group() {
     if (failure_) {
       throw Error(*failure_);
     }
-    number = ++enqueued_;  // from now on a failure lets the stream pass
+    number = ++enqueued_;  // from now on a failure lets the stream go on
     waiting_.push_back({number, group_});
     changed_.notify_all();
   }
-  port_->tell_host(stream_, number);  // may take until there is room in the stream, so not under the lock
+  port_->tell_host(stream_, number);  // may block until there is room in the stream, so the lock is not held
   port_->wait_for_host(stream_, number);
   for (const Message& message : group_) {
     if (!message.sends && message.staging != nullptr) {
@@ -143,7 +143,7 @@ void RelayedMessages::run() noexcept {
   }
 }
 
-// Waits for a group; false at the end.
+// Waits for a group; returns false at the end.
 bool RelayedMessages::take(Group& group) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return stopping_ || failure_ || !waiting_.empty(); });
@@ -157,12 +157,12 @@ bool RelayedMessages::take(Group& group) {
 
 void RelayedMessages::let_go(Number number) {
   const std::lock_guard lock(mutex_);
-  if (!failure_) {  // else it was let further already
+  if (!failure_) {  // after a failure the stream was let go on already
     port_->tell_stream(number);
   }
 }
 
-// The device computes as long as it likes; false where nobody will wait for the group any more.
+// Waits without a limit, since the device may compute for long; returns false where nobody will wait for the group.
 bool RelayedMessages::wait_for_stream(Number number) {
   const auto begin = Clock::now();
   while (!reached(port_->told(), number)) {
@@ -180,7 +180,7 @@ void RelayedMessages::exchange(const Group& group) {
   std::deque<Operation> operations;
   try {
     for (const Message& message : group.parts) {
-      const Tag tag = next_tag_[{message.peer, message.sends}]++ % kTagLimit;  // messages match in their order
+      const Tag tag = next_tag_[{message.peer, message.sends}]++ % kTagLimit;  // messages match by their order
       Operation& operation = operations.emplace_back();
       if (message.sends) {
         transport_->post_send(operation, message.peer, tag, {message.memory(), message.bytes});
@@ -199,7 +199,7 @@ void RelayedMessages::exchange(const Group& group) {
     for (Operation& operation : operations) {
       leak = (operation.pending() && !transport_->cancel(operation)) || leak;
     }
-    if (leak) {  // the transport may still write to them, and to the staging memory, which nobody gets again
+    if (leak) {  // the transport may still write to them and to the staging memory, which is never used again
       new std::deque<Operation>(std::move(operations));
       const std::lock_guard lock(mutex_);
       for (const Message& message : group.parts) {
@@ -222,7 +222,7 @@ void RelayedMessages::wait_for(const Operation& operation, AwakeTime& idle) {
   }
 }
 
-// The first one wins. The stream goes on, with what is there: the next call says why.
+// Records a failure; the first one wins. The stream goes on with arbitrary bytes, and the next call throws the error.
 void RelayedMessages::fail(const Error& error) noexcept {
   transport_->abort(error.code(), error.what());
   const std::lock_guard lock(mutex_);

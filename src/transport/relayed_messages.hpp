@@ -1,7 +1,7 @@
-// Messages between devices over a transport, such as MPI, by a thread of the host: a stream that comes to a group says
-// so and waits; the thread exchanges the messages and lets it go on. Where the transport takes device memory, messages
-// go from and to it; else the stream copies them to and from pinned memory. The device's other streams work on
-// meanwhile, and no function of the host runs on a stream.
+// Messages between devices over a transport, such as MPI, by a thread of the host. A stream that reaches a group tells
+// the thread and waits; the thread exchanges the messages and lets the stream go on. If the transport takes device
+// memory, messages go from and to it; otherwise the stream copies them to and from pinned memory. The device's other
+// streams work on meanwhile, and no function of the host runs on a stream.
 #pragma once
 
 #include <chrono>
@@ -29,11 +29,12 @@ class RelayedMessages final : public DeviceMessages {
  public:
   enum class Path : std::uint8_t { staged, direct };
 
-  /// Only this uses `transport` from now on, on a thread of its own: Error(unsupported) where a transport is bound to
-  /// the thread that made it, and for `direct` where it takes host memory only. Ranks may have different paths.
+  /// Only this object uses `transport` from now on, on a thread of its own. Error(unsupported) where a transport is
+  /// bound to the thread that made it, and for `direct` where it takes host memory only. Ranks may have different
+  /// paths.
   RelayedMessages(std::shared_ptr<Transport> transport, std::unique_ptr<StreamPort> port, Path path,
                   std::chrono::milliseconds timeout);
-  /// No stream may wait any more, but after an error.
+  /// No stream may be waiting any more, except after an error.
   ~RelayedMessages() override;
 
   [[nodiscard]] std::string name() const override;
@@ -42,7 +43,7 @@ class RelayedMessages final : public DeviceMessages {
   void begin_group() override;
   void send(std::span<const std::byte> bytes, int peer, void* stream) override;
   void receive(std::span<std::byte> bytes, int peer, void* stream) override;
-  /// Error(unsupported): two_shot over exact values moves fewer bytes through the host.
+  /// Always throws Error(unsupported): two_shot over exact values moves fewer bytes through the host.
   void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) override;
   void end_group() override;
   void poll() override;
@@ -53,7 +54,7 @@ class RelayedMessages final : public DeviceMessages {
   using Number = StreamPort::Number;
   struct Message {
     bool sends;
-    std::byte* device;   // of this rank
+    std::byte* device;   // this rank's device memory
     std::byte* staging;  // null: direct
     std::uint64_t bytes;
     int peer;
@@ -67,7 +68,7 @@ class RelayedMessages final : public DeviceMessages {
   void add(bool sends, std::byte* device, std::uint64_t bytes, int peer, void* stream);
   void release_staging();
   void throw_failure();
-  // On the thread of the host.
+  // These run on the thread of the host.
   void run() noexcept;
   [[nodiscard]] bool take(Group& group);
   [[nodiscard]] bool wait_for_stream(Number number);
@@ -80,15 +81,15 @@ class RelayedMessages final : public DeviceMessages {
   std::unique_ptr<StreamPort> port_;
   Path path_;
   std::chrono::milliseconds timeout_;
-  std::vector<Message> group_;  // that is being recorded
+  std::vector<Message> group_;  // the group that is being recorded
   void* stream_ = nullptr;
-  std::deque<Group> staged_;                      // whose staging memory the stream may still use, oldest first
-  std::map<std::pair<int, bool>, Tag> next_tag_;  // by peer and direction; of the thread
+  std::deque<Group> staged_;                      // groups whose staging memory the stream may still use, oldest first
+  std::map<std::pair<int, bool>, Tag> next_tag_;  // by peer and direction; only the thread uses it
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Group> waiting_;  // for the thread
-  Number enqueued_;            // the last group
+  std::deque<Group> waiting_;  // groups for the thread
+  Number enqueued_;            // number of the last group
   bool stopping_ = false;
   std::optional<Error> failure_;
   std::vector<std::byte*> leaked_;  // staging memory that the transport may still use

@@ -7,7 +7,7 @@
 
 namespace gradwire::transport {
 
-/// By its name, which a transport around another one has in its own.
+/// Decides by the transport's name; a transport that wraps another one contains that one's name.
 [[nodiscard]] inline bool shares_process(const Transport& transport) {
   return transport.name().find("inproc") != std::string::npos;
 }

@@ -5,7 +5,7 @@
 namespace gradwire::transport {
 namespace {
 
-constexpr std::chrono::milliseconds kLeast{250};  // a busy machine may take so long to answer
+constexpr std::chrono::milliseconds kLeast{250};  // a busy machine may need so long to answer
 constexpr std::chrono::milliseconds kMost{2000};
 
 std::vector<int> in_order(std::vector<int> ranks) {
@@ -51,7 +51,7 @@ std::string describe_wait(const std::vector<int>& awaited, const std::vector<Pee
     return waiting + "is it alive, and does it make the same calls?";
   }
   const std::vector<int> silent = silent_of(peers);
-  std::string others;  // that are there, and whom they wait for in turn
+  std::string others;  // ranks that are there, and the ranks that they wait for
   for (const int rank : in_order(awaited)) {
     const std::vector<int>& theirs = peers[static_cast<std::size_t>(rank)].waits_for;
     if (has(silent, rank) || theirs.empty()) {

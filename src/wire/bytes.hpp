@@ -1,5 +1,5 @@
-// Numbers as bytes: little-endian, and varints (seven bits a byte, the lowest first, as in LEB128). Reading trusts
-// nothing.
+// Numbers as bytes: little-endian, and varints (seven bits a byte, the lowest first, as in LEB128). The reader trusts
+// no input.
 #pragma once
 
 #include <bit>
@@ -33,7 +33,7 @@ void put_number(Bytes& out, T value) {
   put(out, &value, sizeof value);
 }
 
-/// Its length in four bytes, then the text.
+/// Appends the length of the text in four bytes, then the text.
 inline void put_text(Bytes& out, std::string_view text) {
   put_number(out, static_cast<std::uint32_t>(text.size()));
   put(out, text.data(), text.size());
@@ -51,7 +51,7 @@ inline void put_varint(Bytes& out, std::uint64_t value) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Takes bytes from the front. Error(corrupt) where there are too few: `source`, what is wrong, `advice`.
+/// Takes bytes from the front. Error(corrupt) where there are too few; its text is `source`, what is wrong, `advice`.
 class ByteReader {
  public:
   ByteReader(std::span<const std::byte> bytes, std::string source, std::string advice = "")

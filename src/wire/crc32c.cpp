@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint32_t kPolynomial = 0x82F63B78U;
 
-// kTables[k][b]: what byte b does to the state when k zero bytes follow it.
+// kTables[k][b]: the effect of byte b on the state when k zero bytes follow it.
 constexpr auto kTables = [] {
   std::array<std::array<std::uint32_t, 256>, 8> tables{};
   for (std::uint32_t byte = 0; byte < 256; ++byte) {

@@ -9,16 +9,16 @@
 
 namespace gradwire::wire {
 
-/// CRC of `bytes`, or of `bytes` appended to what `crc` is the CRC of. Uses the fastest way that this CPU has.
+/// The CRC of `bytes`, or of bytes whose CRC is `crc` followed by `bytes`. Uses the fastest method of this CPU.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0) noexcept;
 
-/// One way to compute it. Tests compare all of crc32c_methods().
+/// One method of computing it. Tests compare all of crc32c_methods().
 struct Crc32cMethod {
   std::string_view name;
   std::uint32_t (*update)(std::uint32_t state, const std::byte* data, std::size_t bytes);  // without the two inversions
 };
 
-/// Those that this CPU runs, the fastest last; the first is portable.
+/// The methods that this CPU runs, the fastest last; the first is portable.
 [[nodiscard]] std::span<const Crc32cMethod> crc32c_methods() noexcept;
 
 }  // namespace gradwire::wire

@@ -10,7 +10,7 @@ namespace gradwire::wire {
 namespace {
 
 constexpr std::size_t kCrcOffset = 28;
-constexpr std::uint8_t kFirstFlags = kFlagCrc | kFlagNonfinite;  // of version 1
+constexpr std::uint8_t kFirstFlags = kFlagCrc | kFlagNonfinite;  // the flags of version 1
 constexpr std::uint8_t kKnownFlags = kFirstFlags | kFlagLength;
 constexpr std::uint8_t kKnownTerms = kTermMean | kTermFeedback | kTermWeighted;
 
@@ -30,7 +30,7 @@ T get(std::span<const std::byte> frame, std::size_t offset) {
   return static_cast<T>(value);
 }
 
-// As if the CRC field were zero.
+// The CRC of a frame, computed as if its CRC field were zero.
 std::uint32_t frame_crc(std::span<const std::byte> frame) {
   constexpr std::byte kZeros[4]{};
   std::uint32_t crc = crc32c(frame.first(kCrcOffset));
@@ -77,7 +77,7 @@ void write_header(const FrameHeader& header, std::span<std::byte> frame) {
 
 namespace {
 
-// The fields as they stand, of a frame that has all their bytes.
+// Reads the fields, without checks, of a frame that has all their bytes.
 FrameHeader read_fields(std::span<const std::byte> frame) {
   FrameHeader header;
   header.version = get<std::uint8_t>(frame, 4);
@@ -100,7 +100,7 @@ FrameHeader read_fields(std::span<const std::byte> frame) {
   return header;
 }
 
-// What stands behind the header with kFlagLength.
+// Reads the length behind the header of a frame with kFlagLength.
 std::uint64_t read_length(std::span<const std::byte> frame) {
   if (frame.size() < kHeaderBytes + kLengthBytes) {
     corrupt("has " + std::to_string(frame.size()) + " bytes, a header with a length has 48");
@@ -134,7 +134,7 @@ FrameHeader parse_header(std::span<const std::byte> frame) {
   if ((header.flags & ~(header.version == 1 ? kFirstFlags : kKnownFlags)) != 0) {
     corrupt("has unknown flags " + hex(header.flags));
   }
-  // First, so that a damaged header is not taken for one that another rank meant.
+  // The CRC is checked first, so that a damaged header is not taken for one that another rank sent on purpose.
   const std::uint32_t crc = (header.flags & kFlagCrc) != 0 ? frame_crc(frame) : 0U;
   if (header.crc != crc) {
     corrupt("CRC is " + hex(header.crc) + ", its " + std::to_string(frame.size()) + " bytes give " + hex(crc));

@@ -25,19 +25,19 @@ inline constexpr std::uint8_t kTermWeighted = 1U << 2;   // ranks have weights
 
 struct FrameHeader {
   std::uint8_t version = kWireVersion;
-  std::uint8_t dtype = 0;  // of the tensor, a value of DType
+  std::uint8_t dtype = 0;  // the tensor's, a value of DType
   std::uint8_t flags = 0;
   std::uint8_t codec = 0;  // CodecSpec::values
   std::uint16_t k = 0;     // CodecSpec::k
   std::uint8_t hop = 0;    // 0: own values, 1: a result, 4: a node's sum
-  std::uint8_t terms = 0;  // kTerm...: what a call without a plan must have alike on every rank; 0 in sessions
-  std::uint8_t epoch = 0;  // of the world, modulo 256; 0 in jobs that cannot go on without ranks, and from devices
+  std::uint8_t terms = 0;  // kTerm...: options of a call without a plan that ranks must have alike; 0 in sessions
+  std::uint8_t epoch = 0;  // the world's, modulo 256; 0 in jobs that cannot go on without ranks, and from devices
   std::uint32_t count = 0;
   std::uint32_t first_tile = 0;
   std::uint32_t bucket = 0;
   std::uint32_t step = 0;
   std::uint32_t crc = 0;
-  std::uint64_t length = 0;  // of the payload, in bytes, with kFlagLength
+  std::uint64_t length = 0;  // bytes of the payload, with kFlagLength
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 };
 
@@ -52,8 +52,8 @@ void write_header(const FrameHeader& header, std::span<std::byte> frame);
 
 /// Reads the header of `frame`, of any version from kOldestWireVersion on. Error(corrupt): shorter than a header,
 /// another magic, unknown flags, terms or dtype, a byte that must be zero is not, a length that is not that of the
-/// payload, a CRC that does not match `frame`. Error(mismatch): another wire version. What codec, count and the rest
-/// mean, and so the length of a payload that does not say it, is for the codec to check.
+/// payload, a CRC that does not match `frame`. Error(mismatch): another wire version. The codec checks codec, count and
+/// the other fields, and so the length of a payload that the header does not state.
 [[nodiscard]] FrameHeader parse_header(std::span<const std::byte> frame);
 
 }  // namespace gradwire::wire

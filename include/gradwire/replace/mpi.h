@@ -1,7 +1,7 @@
 /* Include this instead of <mpi.h>, and link gradwire::mpi_replace: large sums of floats are then compressed where
-   GRADWIRE_CODEC or GRADWIRE_POLICY says so; without these, and for every other call, the library's own call is made
+   GRADWIRE_CODEC or GRADWIRE_POLICY says so; without these, and for every other call, MPI's own function is called
    (docs/drop-in-mpi.md). C and C++. Linking puts gradwire in front of the MPI for the whole program, so calls in files
-   compiled with <mpi.h> are handled too; this header makes sure of those compiled with it, whatever the order of
+   compiled with <mpi.h> are handled too; files compiled with this header are handled whatever the order of the
    libraries. */
 #ifndef GRADWIRE_REPLACE_MPI_H
 #define GRADWIRE_REPLACE_MPI_H
@@ -45,9 +45,9 @@ int gradwire_MPI_Reduce_scatter_block_c(const void* send, void* receive, MPI_Cou
                                         MPI_Comm comm);
 #endif
 
-/* Gives a buffer a name that rules of the policy and the report use. A null name takes it away: do that before the
-   buffer is freed, or the next one at its address has its name. The 32768 names given or used last are kept. Optional.
-   Jobs that only preload gradwire declare it weak and call it if it is there. The text is copied. */
+/* Gives a buffer a name that rules of the policy and the report use. A null name removes it: do that before the buffer
+   is freed, or the next buffer at its address inherits the name. The 32768 names given or used last are kept. Calling
+   this is optional. Jobs that only preload gradwire declare it weak and call it if it is there. The text is copied. */
 void gradwire_name(const void* buffer, const char* name);
 
 #ifdef __cplusplus

@@ -1,8 +1,9 @@
-// hierarchical: ranks of a node exchange their parts at the first codec; of each shard that a rank of its place owns on
-// another node it adds up its node's and sends that there, encoded again; the owner adds the sums of all nodes, encodes
-// once, and two hops carry the same bytes to everyone: to the ranks of its place on other nodes, and from there to
-// their neighbours. Between nodes an element travels (N-1)/N times in each direction, whatever the number of ranks in a
-// node, and all ranks carry their share. Lane i carries chunk i of every shard; rank r owns shard r, as in two_shot.
+// hierarchical: first the ranks of a node exchange their parts. A rank adds up its node's parts of each shard whose
+// owner has the same place on another node, and sends the encoded sum to that owner. The owner adds the sums of all
+// nodes and encodes once; two hops carry the same bytes to everyone: to the ranks of its place on other nodes, and from
+// there to their neighbours. Between nodes an element travels (N-1)/N times in each direction, whatever the number of
+// ranks in a node, and all ranks carry their share. Lane i carries chunk i of every shard; rank r owns shard r, as in
+// two_shot.
 #include <algorithm>
 #include <vector>
 
@@ -41,8 +42,8 @@ class LaneMaker {
   }
 
  private:
-  // Peers come in turn, so that they do not all begin with the same one. Of the shards of this rank's place those of
-  // other nodes come first: their sums have farther to go.
+  // Each rank begins with another peer, so that not all send to the same one first. Of the shards of this rank's place
+  // those of other nodes come first, since their sums have farther to go.
   [[nodiscard]] int nodes() const { return tiers_.nodes(); }
   [[nodiscard]] int rank_at(int node, int place) const { return tiers_.members(node)[static_cast<std::size_t>(place)]; }
   [[nodiscard]] int node_after(int distance) const { return (node_ + distance) % nodes(); }
@@ -63,7 +64,7 @@ class LaneMaker {
     return slot;
   }
 
-  // Every pair of ranks sends its frames of one hop in the order in which they are awaited here.
+  // Every pair of ranks sends its frames of one hop in the order in which this function awaits them.
   void receive() {
     const auto all = static_cast<std::size_t>(nodes());
     parts_.assign(all, std::vector<Slot>(static_cast<std::size_t>(ranks_), kOwnInput));
@@ -83,7 +84,7 @@ class LaneMaker {
     }
     for (int other = 1; other < ranks_; ++other) {
       const int place = place_after(ranks_ - other);
-      for (int distance = 0; distance < nodes(); ++distance) {  // as pass_on() sends them
+      for (int distance = 0; distance < nodes(); ++distance) {  // the order in which pass_on() sends them
         const int owner = rank_at(node_after(nodes() - distance), place);
         results_[static_cast<std::size_t>(owner)] = receive(rank_at(node_, place), Hop::result, chunk_of(owner));
       }
@@ -123,7 +124,7 @@ class LaneMaker {
     }
   }
 
-  // Nodes in their order, this rank's own one rank by rank.
+  // Adds the nodes in their order, and for this rank's own node its ranks in their order.
   void reduce_own() {
     if (own_.empty()) {
       return;
@@ -150,7 +151,7 @@ class LaneMaker {
     spread(slot, shape_.rank);
   }
 
-  // To the rest of the node, as it came; then decoded here too.
+  // Sends a result to the rest of the node as it arrived, then decodes it here too.
   void spread(Slot slot, int owner) {
     const Chunk chunk = chunk_of(owner);
     for (int other = 1; other < ranks_; ++other) {
@@ -187,10 +188,10 @@ class LaneMaker {
   std::uint64_t index_;
   int node_;
   int place_;
-  int ranks_;  // of a node
+  int ranks_;  // number of ranks of a node
   Chunk own_;
   Lane lane_;
-  std::vector<std::vector<Slot>> parts_;  // by node and place: what neighbours have of that node's shard of this place
+  std::vector<std::vector<Slot>> parts_;  // by node and place: a neighbour's part of that node's shard of this place
   std::vector<Slot> sums_;                // by node: its sum of this rank's shard
   std::vector<Slot> results_;             // by owner
 };

@@ -1,5 +1,5 @@
-// one_shot: every rank sends its encoded input to all; every rank decodes all in rank order, its own frame too. One
-// latency instead of two, (P-1) times the encoded bytes: for messages where latency rules.
+// one_shot: every rank sends its encoded input to all; every rank decodes all frames in rank order, its own too. It has
+// one latency instead of two, but sends (P-1) times the encoded bytes: for messages whose time is mostly latency.
 #include <vector>
 
 #include "exchange/collectives.hpp"
@@ -44,7 +44,7 @@ Schedule all_reduce_one_shot(const Shape& shape, std::uint64_t count, const HopC
           [shape, partition, weights_first = weights_first(shape, codecs)](std::uint64_t index) {
             return one_shot_lane(shape, partition, weights_first, index);
           },
-          // P - 1 times the elements, where 2 (P - 1) / P would do.
+          // one_shot sends P - 1 times the elements, where 2 (P - 1) / P would suffice.
           shape.world_size > 1 ? Schedule::Share{2, static_cast<std::uint64_t>(shape.world_size)} : Schedule::Share{}};
 }
 

@@ -1,5 +1,5 @@
-// broadcast: the root encodes once and scatters shards over the other ranks; each passes its shard on as received, so
-// that the root sends the data once whatever the world size (after van de Geijn's scatter + all-gather).
+// broadcast: the root encodes once and scatters shards over the other ranks; each passes its shard on as received. So
+// the root sends the data once at any world size (after van de Geijn's scatter + all-gather).
 #include <vector>
 
 #include "exchange/collectives.hpp"

@@ -18,7 +18,7 @@ constexpr std::array kAlgorithms{
                    &all_reduce_two_shot},  // over exact; native_all_reduce where that is better
 };
 
-constexpr std::string_view kAutomatic = "auto";  // no algorithm: who asks for it chooses one first
+constexpr std::string_view kAutomatic = "auto";  // no row, since callers replace it by an algorithm first
 
 }  // namespace
 

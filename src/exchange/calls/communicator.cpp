@@ -62,7 +62,7 @@ std::byte* at(void* data, std::uint64_t elements, DType dtype) {
   return data == nullptr ? nullptr : static_cast<std::byte*>(data) + elements * element_bytes(dtype);
 }
 
-// `allowed` is the one place inside `whole` where `part` may lie: in place.
+// `allowed` is the one address inside `whole` at which `part` may lie, for a call in place.
 void check_overlap(const ConstView& whole, const ConstView& part, const void* allowed) {
   const std::byte* begin = at(whole.data, 0, whole.dtype);
   const std::byte* part_begin = at(part.data, 0, part.dtype);
@@ -91,9 +91,9 @@ std::uint64_t sum_of(std::span<const std::uint64_t> counts) {
 struct FeedbackBuffer::State {
   std::uint64_t count = 0;
   exchange::ResidualStore store = {};
-  int world_size = 0;  // of the calls that left something here
+  int world_size = 0;  // world size of the calls whose residuals it holds
 
-  // The same answer on every rank that made the same calls.
+  // Whether it may hold residuals; the same answer on every rank that made the same calls.
   [[nodiscard]] bool held() const { return store.has({0, codec::EncodeSite::local}); }
 };
 
@@ -107,7 +107,7 @@ void FeedbackBuffer::clear() { state_->store = {}; }
 
 namespace {
 
-// A call, and how it lies in the caller's memory.
+// A call, and a function that adds the caller's memory.
 struct Prepared {
   exchange::Request request;
   std::function<void(codec::TensorList&)> add_memory;
@@ -124,15 +124,15 @@ struct Communicator::State {
   exchange::CommunicatorCounts counted;
   std::uint32_t calls = 0;
   bool tiers_agreed = false;
-  std::optional<Link> link;  // as given
+  std::optional<Link> link;  // the one in the options
 
-  // Of the latest automatic all-reduce, so that equal ones need not ask the model again.
+  // The choice for the latest automatic all-reduce, so that equal calls need not ask the model again.
   struct Chosen {
     exchange::AllReduce call;
     exchange::AlgorithmChoice choice;
   };
   std::optional<Chosen> chosen;
-  std::optional<Algorithm> latest;  // all-reduce
+  std::optional<Algorithm> latest;  // of the latest all-reduce
   bool latest_chosen = false;
 
   State(std::shared_ptr<Transport> t, const CommunicatorOptions& options)
@@ -167,7 +167,7 @@ struct Communicator::State {
 
   [[nodiscard]] const exchange::Tiers& tiers() const { return *executor.tiers(); }
 
-  // On what choices rest on: the nodes, and the link.
+  // Compares the nodes and the link, on which choices depend, among the ranks.
   void agree_on_tiers(Algorithm asked) {
     if (std::exchange(tiers_agreed, true)) {
       return;
@@ -206,8 +206,8 @@ struct Communicator::State {
     return chosen->choice;
   }
 
-  // What is left open is chosen, on every rank alike. A hierarchical call where the tiers allow it, else a two_shot
-  // one.
+  // Chooses the algorithm where the caller left it open, on every rank alike. A hierarchical call becomes a two_shot
+  // one where the tiers do not allow it.
   void resolve_algorithm(CallOptions& options, DType dtype, std::uint64_t count) {
     latest_chosen = options.algorithm == Algorithm::automatic;
     if (latest_chosen || options.algorithm == Algorithm::hierarchical) {
@@ -222,7 +222,7 @@ struct Communicator::State {
     latest = options.algorithm;
   }
 
-  // What every call asks for, but for its function and its elements.
+  // Makes the part of a request that all functions have in common.
   [[nodiscard]] exchange::Request request(const CallOptions& options, DType dtype, std::uint64_t count) const {
     const bool tiered = options.algorithm == Algorithm::hierarchical;
     return {.algorithm = options.algorithm == Algorithm::automatic ? Algorithm::two_shot : options.algorithm,
@@ -281,7 +281,7 @@ struct Communicator::State {
     }
   }
 
-  // Null without a feedback buffer; else says in `request` what that holds.
+  // Null without a feedback buffer. Otherwise it also writes into `request` what the buffer holds.
   std::unique_ptr<exchange::BucketResiduals> open_residuals(const CallOptions& options,
                                                             exchange::Request& request) const {
     if (options.feedback == nullptr) {
@@ -347,8 +347,9 @@ Statistics Communicator::all_reduce(ConstView input, View output, const CallOpti
     exchange::Request request = state_->request(call, input.dtype, input.count);
     request.native = exchange::native_sum(*state_->transport);
     request.native.compares_terms = true;
-    request.native.compares_first = options.algorithm == Algorithm::automatic;  // nobody asked for a native sum
-    // By what all ranks see alike, so that calls that differ in the feedback buffer or in weights match, and say so.
+    request.native.compares_first = options.algorithm == Algorithm::automatic;  // no rank asked for a native sum itself
+    // This uses only what all ranks see alike, so that calls that differ in the feedback buffer or in weights still
+    // match each other and report the difference.
     request.native.asks = call.algorithm == Algorithm::dense &&
                           exchange::dense_in_call(*state_->transport, input.dtype, input.count, state_->tiers());
     return {.request = std::move(request),

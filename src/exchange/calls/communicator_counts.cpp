@@ -8,7 +8,7 @@
 namespace gradwire::exchange {
 namespace {
 
-constexpr std::size_t kMostGroups = 32;  // what is beyond is one group, "other"
+constexpr std::size_t kMostGroups = 32;  // later ones are counted in one group, "other"
 
 }  // namespace
 
@@ -28,7 +28,7 @@ CommunicatorCounts::~CommunicatorCounts() {
   }
 }
 
-// A call of a microsecond must not pay for a snapshot each time.
+// A call of a microsecond must not make a snapshot each time.
 void CommunicatorCounts::add(std::string_view function, const Request& request, const Statistics& call) noexcept {
   constexpr std::chrono::milliseconds kInterval{500};
   if (!observe::on()) {
@@ -41,7 +41,7 @@ void CommunicatorCounts::add(std::string_view function, const Request& request, 
       published_ = now;
       publish(false);
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for it, which must not end a call
+  } catch (...) {  // NOLINT(bugprone-empty-catch): lack of memory for counts must not end a call
   }
 }
 

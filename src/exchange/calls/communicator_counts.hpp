@@ -1,4 +1,4 @@
-// What a communicator did, for whoever observes the job.
+// Counts the calls of a communicator, for metrics and reports of the job.
 #pragma once
 
 #include <chrono>
@@ -19,7 +19,7 @@ class CommunicatorCounts {
   CommunicatorCounts& operator=(const CommunicatorCounts&) = delete;
   ~CommunicatorCounts();
 
-  /// A call that ended: one group a function and codec.
+  /// Counts a call that ended, in the group of its function and codec.
   void add(std::string_view function, const Request& request, const Statistics& call) noexcept;
 
  private:
@@ -28,7 +28,7 @@ class CommunicatorCounts {
 
   observe::SourceId source_;
   SessionStatistics sums_;
-  std::vector<std::optional<CodecSpec>> codecs_;  // of its groups; none: of several
+  std::vector<std::optional<CodecSpec>> codecs_;  // the codec of each group; none: several codecs
   std::optional<std::chrono::steady_clock::time_point> published_;
 };
 

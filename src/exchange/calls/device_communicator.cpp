@@ -55,7 +55,7 @@ DeviceCommunicator::DeviceCommunicator(std::shared_ptr<StreamDevice> device, con
   device_->load_kernels();
   step_ = reinterpret_cast<std::uint32_t*>(device_->backend().acquire(sizeof(std::uint32_t)));
   device_->zero(step_, sizeof(std::uint32_t));
-  device_->lead_caller();  // replays read it there
+  device_->lead_caller();  // graph replays read it on the caller's stream
 }
 
 DeviceCommunicator::~DeviceCommunicator() {
@@ -152,7 +152,7 @@ void DeviceCommunicator::reserve(std::uint64_t count, DType dtype, const CallOpt
   });
 }
 
-// Replays are on the caller's stream only.
+// Graph replays run on the caller's stream only, so that stream must be waited for too.
 void DeviceCommunicator::wait_for_device() {
   if (captured_) {
     device_->follow_caller();

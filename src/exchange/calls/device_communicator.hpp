@@ -1,4 +1,4 @@
-// One all-reduce over device memory after another, without a session; what gradwire::nccl::Communicator is made of.
+// All-reduces over device memory without a session: the implementation of gradwire::nccl::Communicator.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class DeviceCommunicator {
                                                                const CallOptions& options) const;
   void require_no_capture(const char* call);
   void wait_for_device();
-  // Whatever `call` throws ends the communicator on every rank.
+  // Runs `call`; any exception ends the communicator on every rank.
   template <class Call>
   void guarded(Call&& call);
 
@@ -38,7 +38,7 @@ class DeviceCommunicator {
   CommunicatorOptions options_;
   std::unique_ptr<StreamExecutor> executor_;
   std::uint32_t* step_ = nullptr;  // device memory: the number of the call
-  bool captured_ = false;          // a call was, and may be replayed
+  bool captured_ = false;          // a call was captured, and may be replayed
 };
 
 }  // namespace gradwire::exchange

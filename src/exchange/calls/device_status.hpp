@@ -1,4 +1,4 @@
-// What kernels noted, and memory that they cannot use, as Errors.
+// Throws Errors for what kernels noted, and for memory that they cannot use.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@
 
 namespace gradwire::exchange {
 
-/// Error(corrupt) where a frame was not as expected. Kernels may write meanwhile. Where messages were aborted, kernels
-/// decoded what happened to be there: then the Error is that of the messages.
+/// Error(corrupt) where a frame was not as expected. Kernels may write meanwhile. After an abort of the messages
+/// kernels decode arbitrary bytes, so the Error is then that of the messages.
 inline void check_device_status(StreamDevice& device) {
   const auto read = [](std::uint32_t& word) { return std::atomic_ref(word).load(std::memory_order_relaxed); };
   kernels::DeviceStatus& status = device.status();

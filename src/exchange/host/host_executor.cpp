@@ -16,7 +16,8 @@
 namespace gradwire::exchange {
 namespace {
 
-// A caller who does not sleep comes back sooner, and waited meanwhile; one who stays away longer did something else.
+// A caller that comes back sooner than this is polling, so the time between counts as waiting; one that stays away
+// longer did something else.
 constexpr std::chrono::microseconds kBetweenLooks{100};
 
 WindowLimits bounded_by(const Transport& transport, WindowLimits limits) {
@@ -87,7 +88,7 @@ std::shared_ptr<Execution> HostExecutor::start(Schedule schedule, Task task) {
 bool HostExecutor::advance(std::chrono::microseconds wait) {
   throw_if_failed();
   const auto outside = std::chrono::steady_clock::now() - left_;
-  last_progress_ += outside;  // the caller's time, not the peers'
+  last_progress_ += outside;  // the caller used this time, not the peers
   if (waits_ && outside < kBetweenLooks && !lanes_.empty()) {
     const double seconds = std::chrono::duration<double>(outside).count();
     count_wait(seconds, seconds);
@@ -114,7 +115,7 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
       }
       const auto end = std::chrono::steady_clock::now();
       if (end - begin > wait + AwakeTime::kLook) {
-        last_progress_ += end - begin - AwakeTime::kLook;  // this process was stopped, and the peers probably with it
+        last_progress_ += end - begin - AwakeTime::kLook;  // this process was stopped, and its peers probably too
       }
       count_wait(std::chrono::duration<double>(end - begin).count(), std::chrono::duration<double>(wait).count());
     }
@@ -139,7 +140,7 @@ void HostExecutor::wait(const Execution& execution) {
   }
 }
 
-// Returns whether the window kept none back.
+// Returns false where the window keeps a lane back.
 bool HostExecutor::open_lanes() {
   while (!queue_.empty()) {
     const std::shared_ptr<Execution>& execution = queue_.front();
@@ -167,7 +168,7 @@ bool HostExecutor::run_lanes() {
   for (const auto& lane : lanes_) {
     const LaneRun::Outcome outcome = lane->run();
     if (outcome == LaneRun::Outcome::computed) {
-      // Let the wire move, then begin again with the oldest lane: its steps free memory and feed the other ranks.
+      // Drives the transport, then begins again with the oldest lane: its steps free memory and feed the other ranks.
       transport_.progress(std::chrono::microseconds(0));
       return true;
     }
@@ -194,7 +195,7 @@ void HostExecutor::close_lanes() {
   }
 }
 
-// `asked`: how long it was to be.
+// `asked`: the length of the wait that the caller asked for.
 void HostExecutor::count_wait(double seconds, double asked) noexcept {
   if (lanes_.empty()) {
     return;
@@ -233,7 +234,7 @@ void HostExecutor::check_timeout() {
   if (std::chrono::steady_clock::now() - last_progress_ < options_.timeout) {
     return;
   }
-  // Of the oldest lane, whose first missing frames everything else waits for.
+  // The message describes the oldest lane, since everything else waits for its first missing frames.
   const std::string wait = transport::describe_wait(transport_, lanes_.front()->missing(), options_.timeout);
   const Task& task = *lanes_.front()->execution()->task_;
   throw Error(ErrorCode::timeout, "rank " + std::to_string(transport_.rank()) + ": " +
@@ -256,7 +257,7 @@ void HostExecutor::fail(ErrorCode code, const std::string& message) noexcept {
   try {
     failure_code_ = code;
     failure_message_ = message;
-  } catch (const std::bad_alloc&) {  // the code alone must do
+  } catch (const std::bad_alloc&) {  // without memory for a text the code alone must suffice
   }
 }
 

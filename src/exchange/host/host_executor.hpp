@@ -30,7 +30,7 @@
 
 namespace gradwire::exchange {
 
-/// What a schedule works on. Everything referred to must outlive the execution.
+/// The data and options of one schedule. Everything that it refers to must outlive the execution.
 struct Task {
   codec::TensorList tensors;
   ResolvedCall call;
@@ -40,7 +40,7 @@ struct Task {
   std::uint32_t step = 0;
   Residuals* residuals = nullptr;                            // where call.residuals.any
   std::optional<codec::Preconditioner> preconditioner = {};  // where call.preconditioned
-  // wire::kTerm... of a call that no plan was agreed on for, which ranks compare on the way. None: nothing to compare.
+  // wire::kTerm... of a call without an agreed plan, which ranks compare on the way. None: nothing to compare.
   std::optional<std::uint8_t> terms = {};
   bool waits = false;  // this rank's answer to native_ask
   std::string name;    // for messages: "bucket 3 (rule 2)"
@@ -71,25 +71,25 @@ class Execution {
   Statistics statistics_;
 };
 
-/// What happened, in order, told at once: for tests that prove pipelining, and act meanwhile.
+/// An event of an execution, reported at once and in order, for tests that prove pipelining or act meanwhile.
 struct TraceEvent {
   StepKind kind;
   std::uint32_t sequence;
   std::uint64_t lane;
   Hop hop;
   int peer;
-  bool completed;  // false: posted or computed; true: a receive whose data was first used
+  bool completed;  // false: posted or computed; true: a receive whose data was used for the first time
 };
 
 struct HostExecutorOptions {
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   bool checksum = true;
-  WindowLimits window = {};   // of lanes in flight
+  WindowLimits window = {};   // limits of the lanes in flight
   std::uint32_t channel = 0;  // 0 or 1; executors of two channels share a transport, and their messages never match
-  bool crowded = false;       // ranks share cores: a look that finds nothing gives this one away
+  bool crowded = false;       // ranks share cores: a poll that finds nothing yields the core
   std::function<void(const TraceEvent&)> trace = {};
-  observe::SourceId source = 0;  // whose events are recorded
-  std::uint8_t epoch = 0;        // of the world, modulo 256: written into frames, and asked of them
+  observe::SourceId source = 0;  // the source of its recorded events
+  std::uint8_t epoch = 0;        // the world's epoch modulo 256: written into frames, and required in received ones
 };
 
 class LaneRun;
@@ -102,24 +102,26 @@ class HostExecutor {
   HostExecutor(const HostExecutor&) = delete;
   HostExecutor& operator=(const HostExecutor&) = delete;
 
-  /// Other nodes than the transport's, for statistics: what leaves a node is counted by itself.
+  /// Sets other nodes than the transport's, for statistics, which count bytes that leave a node separately.
   void set_tiers(std::shared_ptr<const Tiers> tiers) { tiers_ = std::move(tiers); }
   [[nodiscard]] const std::shared_ptr<const Tiers>& tiers() const noexcept { return tiers_; }
   void set_window(WindowLimits limits);
-  /// Bytes in flight that a known link needs to stay full (window_bytes); 0: found by growing.
+  /// Sets the bytes in flight that a known link needs to stay full (window_bytes); 0: the window finds them by growing.
   void set_known_window(std::uint64_t bytes) noexcept { window_.set_known(bytes); }
   [[nodiscard]] const Window& window() const noexcept { return window_; }
-  /// From now on `waits` is told which ranks this one waits for; null: nobody is. It must outlive this.
+  /// From now on tells `waits` which ranks this one waits for; null: none. It must outlive the executor.
   void watch_peers(observe::PeerWaits* waits) noexcept { peer_waits_ = waits; }
 
   /// Queues a collective. Every rank starts the same ones in the same order.
   std::shared_ptr<Execution> start(Schedule schedule, Task task);
-  /// So many native sums were made past this executor. Other ranks may have started them, and tags count collectives.
+  /// Counts native sums that were made without this executor: other ranks may have started them in theirs, and tags
+  /// count collectives.
   void skip(std::size_t collectives) noexcept { next_sequence_ += static_cast<std::uint32_t>(collectives); }
-  /// Does what can be done now; if that is nothing, waits up to `wait` for the transport. Returns whether anything
-  /// happened. On any error aborts the transport, gives up everything under way, and throws; so does every later call.
+  /// Runs all steps that can run now; if there are none, waits up to `wait` for the transport. Returns whether anything
+  /// happened. On any error it aborts the transport, gives up everything under way, and throws; every later call throws
+  /// too.
   bool advance(std::chrono::microseconds wait);
-  /// advance() until `execution` is done.
+  /// Calls advance() until `execution` is done.
   void wait(const Execution& execution);
   [[nodiscard]] bool idle() const noexcept { return lanes_.empty() && queue_.empty(); }
   /// Whether the transport still has messages of this executor to send.
@@ -145,17 +147,17 @@ class HostExecutor {
   HostExecutorOptions options_;
   std::shared_ptr<const Tiers> tiers_;
   memory::BufferPool pool_;
-  std::deque<std::shared_ptr<Execution>> queue_;  // not all lanes opened yet
+  std::deque<std::shared_ptr<Execution>> queue_;  // executions whose lanes are not all open yet
   std::list<std::unique_ptr<LaneRun>> lanes_;     // oldest first
-  std::unique_ptr<LaneRun> next_;                 // the queue's next, where the window keeps it back
+  std::unique_ptr<LaneRun> next_;                 // the queue's next lane, where the window keeps it back
   Window window_;
   observe::PeerWaits* peer_waits_ = nullptr;
   std::uint32_t next_sequence_ = 0;
   std::chrono::steady_clock::time_point last_progress_;
   std::chrono::steady_clock::time_point left_;  // when the last advance() ended
-  bool waits_ = false;                          // it found nothing to do
-  std::uint64_t waits_since_ = 0;               // observe::ticks(); 0: it does not, or nobody wants to know
-  std::uint64_t waited_until_ = 0;              // likewise, at the latest look
+  bool waits_ = false;                          // the last advance() found nothing to do
+  std::uint64_t waits_since_ = 0;               // observe::ticks(); 0: it does not wait, or nobody observes
+  std::uint64_t waited_until_ = 0;              // observe::ticks() at the latest poll
   bool failed_ = false;
   ErrorCode failure_code_ = ErrorCode::internal;
   std::string failure_message_;

@@ -18,10 +18,10 @@ void LaneRun::post_native(Slot slot, View values) {
   ++open_operations_;
 }
 
-// Digits have four bits, so that sums of their squares are exact in f32 over worlds of 74,000 ranks. Those of 16 bits
-// of a hash are enough: count and dtype that differ by mistake are not chosen to collide.
+// Digits have four bits, so that sums of their squares are exact in f32 over worlds of 74,000 ranks. The digits of a
+// 16-bit hash suffice, since counts and dtypes that differ by mistake are not chosen to collide.
 LaneRun::Alike LaneRun::alike() const {
-  constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio: close counts come to lie apart
+  constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio moves close counts apart
   constexpr unsigned kDigitBits = 4;
   Alike all{task_.terms.value_or(0)};
   const auto dtype = static_cast<std::uint64_t>(task_.call.codecs.first.dtype());
@@ -46,7 +46,8 @@ void LaneRun::ask(const Step& step) {
   post_native(step.slot, View{answer, slot_bytes(step) / sizeof(float), DType::f32});
 }
 
-// Numbers are equal where the square of their sum is as large as it can be, which every rank finds alike.
+// All ranks have the same number exactly where the square of the sum is the number of ranks times the sum of squares
+// (Cauchy-Schwarz). Every rank finds the same.
 LaneRun::Answer LaneRun::answer(const Step& step) const {
   Answer all{};
   std::memcpy(all.data(), slots_[step.inputs.front()].buffer.bytes().data(),

@@ -1,4 +1,4 @@
-// The steps of a lane that compute: encoding, summing, decoding, and what residuals add on the way.
+// The steps of a lane that compute: encoding, summing, decoding, and adding residuals.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -17,9 +17,9 @@ using codec::FrameReader;
 using codec::FrameWriter;
 using codec::kTileElements;
 
-// Tiles of working values on the stack of a progress thread would be large; one pair a thread is enough. On the heap:
-// what a drop-in that is loaded late has of its own for each thread must fit into what the C library keeps free for
-// that.
+// Tiles of working values would be large on the stack of a progress thread, and one set a thread suffices. It is on the
+// heap: thread-local variables of a drop-in that is loaded late must fit into the little space that the C library keeps
+// free for them.
 struct Scratch {
   alignas(64) std::byte sum[kTileElements * sizeof(double)];
   alignas(64) std::byte input[kTileElements * sizeof(double)];
@@ -36,7 +36,7 @@ void for_each_tile(const Chunk& chunk, Body&& body) {
   }
 }
 
-// What a rank says of its weight. The complement shows damage: these few bytes are no frame and carry no CRC.
+// The message with a rank's weight. The complement shows damage, since these few bytes are no frame and carry no CRC.
 struct WeightMessage {
   explicit WeightMessage(double weight) : bits(std::bit_cast<std::uint64_t>(weight)), complement(~bits) {}
   std::uint64_t bits;
@@ -174,7 +174,7 @@ void LaneRun::encode(const Step& step) {
 
 void LaneRun::reduce(const Step& step) {
   const codec::Codec& codec = task_.call.codecs.first;
-  const bool part = step.site == codec::EncodeSite::intra;  // of the sum
+  const bool part = step.site == codec::EncodeSite::intra;  // the sum is only a node's part
   std::vector<std::optional<FrameReader>> readers(step.inputs.size());
   for (std::size_t i = 0; i < readers.size(); ++i) {
     if (step.inputs[i] != kOwnInput) {
@@ -220,11 +220,11 @@ void LaneRun::reduce(const Step& step) {
   for (const auto& reader : readers) {
     nonfinite = nonfinite || (reader && reader->nonfinite());
   }
-  execution_->nonfinite_ = execution_->nonfinite_ || (nonfinite && !writer);  // else decode() sees it, on every rank
+  execution_->nonfinite_ = execution_->nonfinite_ || (nonfinite && !writer);  // with a writer every decode() sees it
   execution_->statistics_.nonfinite_frames += nonfinite ? 1 : 0;
 }
 
-// What is stored may be less finite than what arrived: f16 overflows early.
+// A finite value that arrived may be stored as Inf, since f16 overflows early.
 void LaneRun::note_stored(std::uint64_t first, std::uint32_t count) {
   execution_->nonfinite_ = execution_->nonfinite_ || !task_.tensors.finite_outputs(first, count);
 }
@@ -283,7 +283,8 @@ void LaneRun::write_weight(const Step& step) {
   std::memcpy(open_slot(step).data(), &message, sizeof message);
 }
 
-// A rank whose call has no weight sends none, so its frames must say so: nothing else of it comes.
+// A rank whose call has no weight sends none. Only its frames can show that, so their terms are checked while this rank
+// still waits for the weight.
 void LaneRun::check_early_frames() {
   for (Pending& pending : pending_) {
     const SlotState& slot = slots_[pending.slot];
@@ -329,7 +330,7 @@ void LaneRun::native(const Step& step) {
     if (!step.inputs.empty()) {
       in_call_ = answer(step)[0] == static_cast<float>(executor_.transport_.world_size());
     }
-    // Not while others may still write: a nonblocking sum that is given up may go on.
+    // The sum is in place only in the blocking call: a nonblocking one that is given up may still write to its memory.
     in_place_ = in_call_ && !task_.call.weighted && task_.residuals == nullptr ? tensors.whole_output() : nullptr;
     std::byte* values = in_place_ != nullptr ? in_place_ : open_slot(step).data();
     for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {

@@ -139,7 +139,7 @@ void LaneRun::post_receive(const Step& step) {
   slot.receive = &pending.operation;
   slot.from = step.peer;
   slot.hop = step.hop;
-  ++slot.uses;  // until the operation is done
+  ++slot.uses;  // the operation needs the slot until it is done
   executor_.transport_.post_receive(pending.operation, step.peer, tag(step.hop), bytes);
   ++open_operations_;
 }
@@ -251,7 +251,7 @@ void LaneRun::note_stage(const Step& step, std::uint64_t begin) const {
     case StepKind::copy: observe::record_since(begin, event(EventKind::decode, bytes)); break;
     case StepKind::native_load:
     case StepKind::native_store: observe::record_since(begin, event(EventKind::native, task_.tensors.bytes())); break;
-    default: break;  // no work to speak of, or a message
+    default: break;  // hardly any work, or a message
   }
 }
 
@@ -269,7 +269,8 @@ void LaneRun::note_message(const Pending& pending) const {
   observe::record_since(pending.posted, message);
 }
 
-// A result is waited for from when this rank has made its own: before, it is late because what it is made of is.
+// The wait for a peer's result counts only from the moment when this rank has made its own: before that, a result may
+// be late because the frames that it needs are.
 void LaneRun::note_arrival(const Pending& pending) {
   using Frame = observe::PeerWaits::Frame;
   observe::PeerWaits& waits = *executor_.peer_waits_;

@@ -18,7 +18,7 @@ class LaneRun {
  public:
   LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, std::uint64_t index);
 
-  /// What it holds of the window while it is open.
+  /// The lane's share of the window while it is open.
   [[nodiscard]] const LaneLoad& load() const noexcept { return load_; }
   void open(Window& window);
   void close(Window& window) const;
@@ -29,7 +29,7 @@ class LaneRun {
   /// All steps have run and all operations are done.
   [[nodiscard]] bool complete();
   [[nodiscard]] const std::shared_ptr<Execution>& execution() const noexcept { return execution_; }
-  /// Ranks whose frames of the earliest hop have not come; if none is awaited, ranks that do not take this one's.
+  /// Ranks whose frames of the earliest hop have not arrived; if none is awaited, ranks that do not receive this one's.
   [[nodiscard]] std::vector<int> missing() const;
   [[nodiscard]] bool sending() const noexcept;
   void cancel(Transport& transport) noexcept;
@@ -38,8 +38,8 @@ class LaneRun {
   struct SlotState {
     memory::BufferPool::Buffer buffer;
     Operation* receive = nullptr;
-    int from = -1;           // whose frame it is
-    Hop hop = Hop::own;      // and which encoding of it
+    int from = -1;           // the rank that made the frame
+    Hop hop = Hop::own;      // the encoding that it comes from
     std::uint32_t uses = 0;  // steps and operations that still need the bytes
   };
 
@@ -56,10 +56,11 @@ class LaneRun {
   void check_early_frames();
   void sum_weights(const Step& step);
   void ask(const Step& step);
-  // Small numbers that all ranks of a call without a plan must have alike: its terms, and digits of its elements.
+  // Small numbers that must be equal on all ranks of a call without a plan: its terms, and digits of a hash of its
+  // count and dtype.
   using Alike = std::array<std::uint8_t, 5>;
   [[nodiscard]] Alike alike() const;
-  // Sums over ranks: of those that wait; where there are terms, of each number of Alike and of its square.
+  // Sums over ranks: the number of ranks that wait; where there are terms, also each number of Alike and its square.
   using Answer = std::array<float, 1 + 2 * std::tuple_size_v<Alike>>;
   [[nodiscard]] Answer answer(const Step& step) const;
   void native(const Step& step);
@@ -69,7 +70,7 @@ class LaneRun {
   void harvest();
   void count_sent(int peer, std::uint64_t bytes) const;
   void trace(const Step& step, bool completed) const;
-  // What observe records of it.
+  // The event that observe records for this lane.
   [[nodiscard]] observe::Event event(observe::EventKind kind, std::uint64_t bytes) const;
   void note_stage(const Step& step, std::uint64_t begin) const;
 
@@ -83,16 +84,16 @@ class LaneRun {
   // Working values of this rank's input, weighted: a pointer into a tensor, or scratch.
   const void* own_input(std::uint64_t first, std::uint32_t count, void* to) const;
   [[nodiscard]] bool held(std::uint64_t first, std::uint32_t count) const;
-  // own_input() and the residuals held but at sites of `keeps`, where an encoder of this call adds them.
+  // own_input() plus the residuals that are held, except those at sites of `keeps`, which an encoder of this call adds.
   const void* contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps, void* to) const;
-  // Of a tile, where the call is preconditioned.
+  // The scale of a tile; 1 unless the call is preconditioned.
   [[nodiscard]] codec::TileScale scale_of(std::uint64_t first, std::uint32_t count) const;
-  // contribution() as it travels.
+  // contribution() divided by the scale, as it travels.
   const void* scaled_contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps,
                                   codec::TileScale& scale) const;
   void write_tile(codec::FrameWriter& writer, codec::EncodeSite site, std::uint64_t first, std::uint32_t count,
                   const void* values, codec::TileScale& scale) const;
-  // What has travelled, to the tensors; `values` may be theirs.
+  // Stores values that have travelled to the tensors; `values` may be the tensors' memory.
   void store_result(std::uint64_t first, std::uint32_t count, void* values, codec::TileScale& scale) const;
 
   HostExecutor& executor_;
@@ -103,19 +104,20 @@ class LaneRun {
   LaneLoad load_;
   Window::Opened opened_;
   std::size_t next_step_ = 0;
-  // For observe::PeerWaits: the moment when this rank had made its part of a result, and whose frame came last before.
+  // For observe::PeerWaits: the moment when this rank made its part of a result, and the rank whose frame came last
+  // before that.
   double reduced_ = -1;
   int last_ = -1;
   bool in_call_ = false;           // all ranks wait: a native sum is the blocking call
-  std::byte* in_place_ = nullptr;  // then, where it can be: the tensor itself
+  std::byte* in_place_ = nullptr;  // the tensor itself, where the blocking call can sum in it
   std::vector<SlotState> slots_;
   struct Pending {
     Operation operation;
     Slot slot;
     std::uint64_t posted = 0;  // observe::ticks()
-    double waited = 0;         // PeerWaits::total() then
+    double waited = 0;         // PeerWaits::total() at that moment
     bool counted = false;
-    bool terms_known = false;  // of a frame that came before the weights
+    bool terms_known = false;  // the terms of a frame that came before the weights were checked
   };
   void note_message(const Pending& pending) const;
   void note_arrival(const Pending& pending);

@@ -14,19 +14,19 @@
 namespace gradwire::exchange {
 namespace {
 
-// Of a link that nobody names: Ethernet of 1 Gbit/s.
+// Costs of a link that is not given: Ethernet of 1 Gbit/s.
 constexpr LinkCost kAssumedBetween{.latency_seconds = 50e-6, .bytes_per_second = 125e6};
 constexpr LinkCost kAssumedInside{.latency_seconds = 5e-6, .bytes_per_second = 2e9};
-constexpr double kMemoryRate = 4e9;            // that a rank sends to its node while it sends to others
-constexpr double kTurnSeconds = 50e-6;         // of a rank that waits for others of its node, which may share its core
-constexpr double kBusySeconds = 10e-6;         // that a message keeps a rank busy
-constexpr double kTransportSeconds = 2.5e-10;  // of a core, for a byte
-constexpr double kEncodeSeconds = 3e-10;       // an element; so that every rank computes with the same
+constexpr double kMemoryRate = 4e9;            // bytes/s of a rank to its node while it also sends to others
+constexpr double kTurnSeconds = 50e-6;         // wait for another rank of the node, which may share this one's core
+constexpr double kBusySeconds = 10e-6;         // time for which a message keeps a rank busy
+constexpr double kTransportSeconds = 2.5e-10;  // core time for a byte
+constexpr double kEncodeSeconds = 3e-10;       // for an element; a constant, so that all ranks compute the same
 constexpr double kDecodeSeconds = 2e-10;
-constexpr int kMostAtOnce = 4;  // ranks that send to all others in one hop: eight took longer than by two_shot
+constexpr int kMostAtOnce = 4;  // most ranks for one_shot: with eight it took longer than two_shot
 constexpr double kOfTwoRanks = 16;
 constexpr double kLeastGain = 1.05;   // for one_shot: the model is not exact
-constexpr double kTieredGain = 1.25;  // for hierarchical, whose four hops it knows least
+constexpr double kTieredGain = 1.25;  // for hierarchical, whose four hops the model predicts worst
 
 CodecCost cost_of(const CodecSpec& codec, DType dtype) {
   const double bytes =
@@ -40,13 +40,13 @@ Cluster cluster_of(const Tiers& tiers, const std::optional<Link>& link) {
   cluster.intra = {.bytes_per_second = kMemoryRate};
   if (!link) {
     cluster.inter = tiers.nodes() == 1 ? kAssumedInside : kAssumedBetween;
-  } else if (link->latency.count() == 0) {  // not said
+  } else if (link->latency.count() == 0) {  // not given
     cluster.inter.latency_seconds = kAssumedBetween.latency_seconds;
   }
   return cluster;
 }
 
-// Messages to so many others at once: each keeps the rank busy, and the last one's latency remains.
+// Seconds for messages to `others` ranks at once: each keeps the rank busy, and the last one's latency remains.
 double hop_seconds(int others, const LinkCost& link) {
   return others < 1 ? 0 : link.latency_seconds + (others - 1) * std::min(kBusySeconds, link.latency_seconds);
 }
@@ -60,19 +60,19 @@ class Chooser {
     const Cost cost = two_shot_cost(cluster_, in_shards(), first_, second_);
     return cost.total - cost.latency + 2 * hop_seconds(cluster_.ranks - 1, cluster_.inter);
   }
-  // A message is longer under way than it takes to send, and no rank gets many at once. Of two ranks, which send no
-  // byte more, larger ones may do.
+  // Whether a message's latency exceeds its sending time, and no rank gets many messages at once. Two ranks send no
+  // more bytes by one_shot than by two_shot, so larger messages are allowed there.
   [[nodiscard]] bool latency_may_rule() const {
     const double held = cluster_.inter.latency_seconds * cluster_.inter.bytes_per_second;
     return cluster_.ranks <= kMostAtOnce &&
            static_cast<double>(call_.count) * first_.bytes <= (cluster_.ranks == 2 ? kOfTwoRanks : 1) * held;
   }
   [[nodiscard]] double one_shot() const {
-    constexpr double kChunk = kDefaultChunkBytes;  // as many lanes as by two_shot, so that hops alone are compared
+    constexpr double kChunk = kDefaultChunkBytes;  // gives as many lanes as two_shot, so that only hops are compared
     const Cost cost = one_shot_cost(cluster_, static_cast<double>(call_.count), first_, kChunk * cluster_.ranks);
     return cost.total - cost.latency + hop_seconds(cluster_.ranks - 1, cluster_.inter);
   }
-  // A node's sums of every shard travel inside it, those of a place between nodes.
+  // Frames of all shards travel inside a node, and node sums of one place between nodes.
   [[nodiscard]] double hierarchical() const {
     const CodecCost intra = cost_of(intra_codec(call_.codec, call_.intra), call_.dtype);
     const Cost cost = hierarchical_cost(cluster_, in_shards(), intra, first_);
@@ -83,7 +83,8 @@ class Chooser {
   }
 
  private:
-  // Shards are whole tiles, and the link of the busiest node is waited for; inside one, the busiest rank.
+  // The elements, rounded up so that all shards are as large as the largest: shards are whole tiles, and everyone waits
+  // for the link of the busiest node, or inside one node for the busiest rank.
   [[nodiscard]] double in_shards() const {
     const std::uint64_t tiles = (call_.count + codec::kTileElements - 1) / codec::kTileElements;
     const auto owners = static_cast<std::uint64_t>(tiers_.nodes() > 1 ? tiers_.nodes() : cluster_.ranks);
@@ -95,10 +96,10 @@ class Chooser {
   Cluster cluster_;
   CodecCost first_ = cost_of(call_.codec, call_.dtype);
   CodecCost second_ =
-      cost_of(call_.second_hop.value_or(call_.codec), call_.dtype);  // after topk less, so that latency alone speaks
+      cost_of(call_.second_hop.value_or(call_.codec), call_.dtype);  // less than real after topk: latency decides
 };
 
-// Why two_shot stands.
+// The reason for two_shot where nothing else is chosen.
 std::string why_flat(const AllReduce& call, const Tiers& tiers) {
   if (std::string why = tiers.why_not_hierarchical(); !why.empty()) {
     return why;
@@ -120,7 +121,7 @@ AlgorithmChoice choose_algorithm(const AllReduce& call, const Tiers& tiers, cons
   AlgorithmChoice best{Algorithm::two_shot, why_flat(call, tiers)};
   double shortest = model.two_shot();
   if (!call.second_hop && model.latency_may_rule() && model.one_shot() * kLeastGain < shortest) {
-    best = {Algorithm::one_shot, "latency rules"};  // a second hop would be of an owner
+    best = {Algorithm::one_shot, "latency rules"};  // only without second_hop: one_shot has no owner that encodes
     shortest = model.one_shot();
   }
   if (tiers.why_not_hierarchical().empty() && call.codec.k == 0 && model.hierarchical() * kTieredGain < shortest) {

@@ -1,5 +1,5 @@
-// Which algorithm an all-reduce takes where the policy says "auto": the one that the cost model finds quickest. A pure
-// function of what all ranks hold alike, so that all choose alike and nothing is measured.
+// Chooses the algorithm of an all-reduce where the policy says "auto": the one that the cost model finds quickest. It
+// is a pure function of inputs that are equal on all ranks, so that all choose the same and nothing is measured.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@
 
 namespace gradwire::exchange {
 
-/// What is known of an all-reduce before it begins.
+/// The properties of an all-reduce that are known before it begins.
 struct AllReduce {
   CodecSpec codec = {};                                // hierarchical: between nodes
-  std::optional<CodecSpec> second_hop = std::nullopt;  // as asked for: then an owner encodes its sum
-  std::optional<CodecSpec> intra = std::nullopt;       // as asked for
+  std::optional<CodecSpec> second_hop = std::nullopt;  // where the caller named one: an owner then encodes its sum
+  std::optional<CodecSpec> intra = std::nullopt;       // where the caller named one
   DType dtype = DType::f32;
   std::uint64_t count = 0;
-  bool native = false;  // dense may serve: nothing is ever encoded, and the order of the sum is free
+  bool native = false;  // dense is allowed: nothing is ever encoded, and the order of the sum is free
   friend bool operator==(const AllReduce&, const AllReduce&) = default;
 };
 
@@ -30,12 +30,12 @@ struct AlgorithmChoice {
   std::string why;  // "2 nodes of 2 ranks", "each node has one rank"
 };
 
-/// `link`: between nodes, where it is given or measured. Else one is assumed that is slow but near, where a wrong guess
-/// costs least: on a faster link it is a latency, on a slower one it would be bytes.
+/// `link`: the one between nodes, where it is given or measured. Otherwise a slow link with a low latency is assumed,
+/// where a wrong guess costs least: on a faster link the choice costs a latency, on a slower one it would cost bytes.
 [[nodiscard]] AlgorithmChoice choose_algorithm(const AllReduce& call, const Tiers& tiers,
                                                const std::optional<Link>& link);
 
-/// For people, from small to large messages: "one_shot up to 16KiB, two_shot above".
+/// A text for people, from small to large messages: "one_shot up to 16KiB, two_shot above".
 [[nodiscard]] std::string algorithms_by_size(const AllReduce& call, const Tiers& tiers,
                                              const std::optional<Link>& link);
 

@@ -8,27 +8,27 @@
 namespace gradwire::exchange {
 namespace {
 
-// Of memory: lanes that are always allowed.
+// Bytes of memory of the lanes that are always allowed.
 constexpr double kLeastInFlight = kFramesInFlight * kLeastLanes * kDefaultChunkBytes;
 
 struct Shares {
-  double inter = 1;  // of what a rank sends, the part that leaves its node
+  double inter = 1;  // the share of a rank's bytes that leaves its node
   double intra = 0;
 };
 
-// Evenly to all other ranks.
+// The shares of a rank that sends evenly to all others.
 Shares shares(const Cluster& cluster) {
   const double others = cluster.ranks - 1;
   const double local = std::min(cluster.ranks_per_node, cluster.ranks) - 1;
   return others > 0 ? Shares{(others - local) / others, local / others} : Shares{0, 0};
 }
 
-// Seconds of a rank whose codecs take `codecs` on a core of its own, and who sends `bytes`.
+// Seconds of work of a rank that sends `bytes` and whose codecs take `codecs` seconds on a core of their own.
 double work_seconds(const Cluster& cluster, double codecs, double bytes) {
   return (codecs + bytes * cluster.transport_seconds) * std::max(1.0, cluster.ranks_per_core);
 }
 
-// Seconds in which a rank sends `bytes` whose frames may take so much memory until they have arrived.
+// Seconds in which a rank sends `bytes` when memory limits the frames that are under way.
 double window_seconds(const Cluster& cluster, double bytes, double latency) {
   return bytes * latency * kFramesInFlight / std::max(cluster.in_flight_bytes, kLeastInFlight);
 }
@@ -47,7 +47,7 @@ double spread_seconds(const Cluster& cluster, double bytes) {
                    window_seconds(cluster, bytes, slowest_latency(cluster))});
 }
 
-// Parts that overlap but for the first chunk, which passes through all of them.
+// Seconds of parts that overlap, except for the first chunk, which passes through all of them.
 double pipelined(std::initializer_list<double> parts, double chunks) {
   double sum = 0;
   for (const double part : parts) {
@@ -120,7 +120,7 @@ Cost hierarchical_cost(const Cluster& cluster, double elements, const CodecCost&
   const double nodes = std::ceil(cluster.ranks / local);
   const double other_local = (local - 1) / local;
   const double other_nodes = (nodes - 1) / nodes;
-  const double part = elements / local;  // what one rank carries between nodes
+  const double part = elements / local;  // elements that one rank carries between nodes
   Cost cost;
   const double inside = other_local * elements * (intra.bytes + inter.bytes) / cluster.intra.bytes_per_second;
   const double between = 2 * other_nodes * part * inter.bytes * local / cluster.inter.bytes_per_second;

@@ -1,5 +1,5 @@
-// How long the reduction of a bucket takes at each level: the cost model, fitted to what was measured on this link and
-// with these codecs.
+// Predicts how long the reduction of a bucket takes at each level: the cost model, fitted to measurements of this link
+// and these codecs.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace gradwire::exchange {
 
-/// A way to reduce, as the model sees it.
+/// One way to reduce: algorithm and codecs, as the model sees them.
 struct Way {
-  bool native = false;  // the transport's own all-reduce; else frames
+  bool native = false;  // true: the transport's own all-reduce; false: frames
   Algorithm algorithm = Algorithm::two_shot;
   CodecCost first = {};
   CodecCost second = {};
-  CodecCost intra = {};  // of hierarchical only
+  CodecCost intra = {};  // for hierarchical only
 };
 
-/// overhead + factor x the model's seconds without latency.
+/// A forecast is overhead + factor x the model's seconds without latency.
 struct Fit {
   double overhead_seconds = 0;
   double factor = 1;
@@ -29,7 +29,7 @@ struct Fit {
 [[nodiscard]] Cost way_cost(const Cluster& cluster, const Way& way, double elements,
                             double chunk_bytes = kDefaultChunkBytes);
 
-/// Without the latency of messages, which belongs to the overhead.
+/// The model's seconds without the latency of messages, which belongs to the overhead.
 [[nodiscard]] double model_seconds(const Cluster& cluster, const Way& way, double elements);
 
 /// One reduction that was timed.
@@ -37,10 +37,10 @@ struct Timing {
   double elements = 0;
   double seconds = 0;
 };
-/// Through a small and a large reduction. Where both took about as long, elements cost as little as may be, but not
-/// less than the link's rate allows: what an idle link lets through at once says nothing of what follows. Where the
-/// large one was much quicker, or there is only one, the overhead is the model's latency, or the large one's time if
-/// less.
+/// Fits through a small and a large reduction. Where both took about the same time, the factor is as small as allowed,
+/// but elements do not cost less than the link's rate allows: a burst that an idle link lets through says nothing about
+/// later bytes. Where the large one was much quicker, or there is only one, the overhead is the model's latency, or the
+/// large one's time if that is less.
 [[nodiscard]] Fit fit(const Cluster& cluster, const Way& way, std::span<const Timing> timings);
 
 class LevelForecast {
@@ -49,7 +49,8 @@ class LevelForecast {
   [[nodiscard]] double seconds(const Cluster& cluster, double elements) const {
     return fit_.overhead_seconds + fit_.factor * model_seconds(cluster, way_, elements);
   }
-  /// What took `ratio` times its forecast: half of the way there, or wholly; never far from the model.
+  /// Corrects the fit after a reduction took `ratio` times its forecast: by half of that (its square root), or
+  /// `wholly`. The fit never goes far from the model.
   void correct(double ratio, bool wholly = false);
   [[nodiscard]] const Way& way() const noexcept { return way_; }
   [[nodiscard]] const Fit& fitted() const noexcept { return fit_; }

@@ -12,11 +12,11 @@ namespace {
 
 constexpr std::uint64_t kLeastChunk = 32ULL << 10;
 constexpr std::uint64_t kMostChunk = 1ULL << 20;
-constexpr double kMostInFlight = 512;  // chunks, each of which is looked at whenever one moves
-constexpr double kWorthwhile = 1.01;   // for another chunk than the default, whose frames stay in a core's cache
+constexpr double kMostInFlight = 512;  // most chunks in flight, since all are polled whenever one moves
+constexpr double kWorthwhile = 1.01;   // least gain over the default chunk, whose frames stay in a core's cache
 constexpr std::uint64_t kLeastBucket = 1ULL << 20;
 constexpr std::uint64_t kMostBucket = 64ULL << 20;
-constexpr double kMessageSeconds = 10e-6;  // that a message keeps a rank busy, however long it is under way
+constexpr double kMessageSeconds = 10e-6;  // time for which a message keeps a rank busy, however long it travels
 constexpr double kElementBytes = 4;        // uncompressed, as buckets are counted
 
 double seconds_in_chunks(const Cluster& cluster, const Way& way, double elements, std::uint64_t chunk_bytes) {

@@ -42,7 +42,7 @@ void BucketResiduals::begin(const ResidualUse& use) {
                    });
   };
   for (const BucketPart& part : parts_) {
-    store_.keep(key_of(part, EncodeSite::local), 0, 0);  // known to be held, on every rank
+    store_.keep(key_of(part, EncodeSite::local), 0, 0);  // so that held() answers the same on every rank
   }
   keep(EncodeSite::local, use.local);
   for (const ResidualUse::Range& range : use.summed) {

@@ -1,4 +1,4 @@
-// A bucket's view of the residuals: elements of the bucket to (tensor, offset), and back.
+// A bucket's view of the residuals: it maps elements of the bucket to (tensor, offset), and back.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace gradwire::exchange {
 
-/// `count` elements of a tensor, `offset` elements into the bucket.
+/// The `count` elements of a tensor that begin at element `offset` of the bucket.
 struct BucketPart {
   std::size_t tensor = 0;    // order of add
   std::uint64_t offset = 0;  // elements before it in the bucket
@@ -19,15 +19,15 @@ struct BucketPart {
 
 class BucketResiduals final : public Residuals {
  public:
-  /// Parts in the order of the bucket, end to end. `store` must outlive this. What is kept counts `decay` of its worth
-  /// where load() and fold() give it: once in a call, since that encodes each element once a site.
+  /// `parts` are in the order of the bucket, end to end. `store` must outlive this. load() and fold() multiply
+  /// residuals by `decay`; that happens once in a call, which encodes each element once at a site.
   BucketResiduals(ResidualStore& store, std::vector<BucketPart> parts, double decay = 1);
 
-  /// What any rank may hold of this bucket.
+  /// The residuals of this bucket that any rank may hold.
   [[nodiscard]] HeldResiduals held() const;
-  /// Before a call: makes room for what its encoders keep.
+  /// Makes room, before a call, for the residuals that its encoders keep.
   void begin(const ResidualUse& use);
-  /// After a call that encoded every element of the bucket: forgets what it has folded in.
+  /// Drops the residuals that were folded in, after a call that encoded every element of the bucket.
   void end(const ResidualUse& use);
 
   [[nodiscard]] const float* load(codec::EncodeSite site, std::uint64_t first, std::uint32_t count,

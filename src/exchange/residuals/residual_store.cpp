@@ -26,7 +26,7 @@ bool any_nonzero(const float* values, std::uint64_t count) {
     for (std::uint64_t j = i; j < i + 64; ++j) {
       bits |= std::bit_cast<std::uint32_t>(values[j]);
     }
-    if (bits << 1 != 0) {  // but for the sign
+    if (bits << 1 != 0) {  // without the sign
       return true;
     }
   }
@@ -39,7 +39,7 @@ void fold_into(float* residual, std::uint64_t count, ResidualStore::Worth worth,
   for (std::uint64_t i = 0; i < count; ++i) {
     const float held = worth.decay * residual[i];
     residual[i] = 0;
-    if (held != 0) {  // -0 stays, whether the tile holds something or not: devices cannot ask first
+    if (held != 0) {  // adding 0 would change a value of -0; devices, which cannot skip a tile, do the same
       values[i] += f * static_cast<T>(held);
     }
   }

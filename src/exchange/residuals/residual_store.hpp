@@ -1,6 +1,6 @@
-// Where error feedback keeps what encoding dropped: fp32, by tensor and encode site, never by bucket, so that residuals
-// survive another bucket layout, codec, collective or world size. Stays empty while nothing needs error feedback.
-// A store that can undo has a second buffer for what a step writes.
+// The store of residuals for error feedback: fp32, by tensor and encode site, never by bucket, so that residuals
+// survive another bucket layout, codec, collective or world size. It stays empty while nothing needs error feedback. A
+// store that can undo a step has a second buffer, to which the step writes.
 #pragma once
 
 #include <compare>
@@ -30,19 +30,19 @@ class ResidualStore {
   };
 
   /// Makes sure that one range covers elements [offset, offset + count) of the tensor at this site: all of it at
-  /// `local`, the owned part at `owner`, what is summed for another node at `intra`. Zero where nothing was kept; what
-  /// other ranges held of it moves there.
+  /// `local`, the owned part at `owner`, the part summed for another node at `intra`. It is zero where nothing was
+  /// kept; residuals that other ranges held of these elements move there.
   void keep(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
-  /// Adds what another store held, as after a change of world size.
+  /// Adds residuals that another store held, for example after a change of world size.
   void add(const ResidualKey& key, std::uint64_t offset, const std::vector<float>& values, float factor);
-  /// Residuals of elements [offset, offset + count), owned by the store; null where they are not kept, or not all.
+  /// Residuals of elements [offset, offset + count), owned by the store; null unless all of them are kept.
   [[nodiscard]] float* slice(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
-  /// What an encoder leaves of these elements, all of which slice() must give; once in a step. Where the store can
-  /// undo, slice() shows it after commit().
+  /// Writes the residuals that an encoder leaves of these elements, all of which slice() must give; once in a step.
+  /// Where the store can undo, slice() shows them only after commit().
   void write(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, const float* values);
   /// Whether any residual of these elements is not zero.
   [[nodiscard]] bool holds(const ResidualKey& key, std::uint64_t offset, std::uint64_t count) const;
-  /// How much a residual counts; each factor rounds once.
+  /// The factors that a residual is multiplied by; each rounds once.
   struct Worth {
     float decay = 1;
     double factor = 1;
@@ -50,20 +50,21 @@ class ResidualStore {
   /// values += factor x (decay x residual) for elements [offset, offset + count), whose residual is zero afterwards.
   void fold(const ResidualKey& key, std::uint64_t offset, std::uint64_t count, Worth worth, codec::Working type,
             void* values);
-  /// Forgets everything of a key.
+  /// Drops all residuals of a key.
   void drop(const ResidualKey& key);
-  /// All residuals times `factor`. Between steps.
+  /// Multiplies all residuals by `factor`. To be called between steps.
   void multiply(float factor);
 
-  /// From here on undo() brings back what is held now, or was at the last commit().
+  /// From here on undo() restores the residuals of this moment, or of the last commit().
   void remember() { undo_.emplace(); }
   void commit() noexcept;
-  /// What is written of a tensor is read again before the next commit().
+  /// Copies a tensor's residuals before they change, for a step that reads what it wrote before the next commit().
   void copy_before_changes(std::uint32_t tensor);
   void undo();
   [[nodiscard]] bool can_undo() const noexcept { return undo_.has_value(); }
 
-  // Owner residuals may lie with ranks that no longer own their elements, as after loading another world's state.
+  // Ranks may hold owner residuals of elements that they no longer own, for example after loading another world's
+  // state.
   void mark_moved(std::uint32_t tensor) { moved_.insert(tensor); }
   void clear_moved(std::uint32_t tensor);
   [[nodiscard]] bool moved(std::uint32_t tensor) const { return moved_.contains(tensor); }
@@ -75,24 +76,24 @@ class ResidualStore {
 
  private:
   struct Elements {
-    std::uint64_t begin = 0;  // in a range
+    std::uint64_t begin = 0;  // offset in a range
     std::uint64_t end = 0;
     friend bool operator==(const Elements&, const Elements&) = default;
   };
   // The second buffer of a range: write() writes here, and commit() swaps.
   struct Next {
     std::vector<float> values;      // empty until the range is written to for the first time
-    std::vector<Elements> written;  // in this step
-    std::vector<Elements> differs;  // from the range, but for what is written
+    std::vector<Elements> written;  // elements written in this step
+    std::vector<Elements> differs;  // elements that differ from the range's, apart from those in `written`
   };
   struct Undo {
     std::map<ResidualKey, std::vector<Next>> next;                      // one for each range of a key
-    std::map<ResidualKey, std::optional<std::vector<Range>>> reshaped;  // before the step; none: was not there
+    std::map<ResidualKey, std::optional<std::vector<Range>>> reshaped;  // ranges before the step; none: there were none
     std::optional<std::set<std::uint32_t>> moved;
   };
 
   [[nodiscard]] float* next_of(const ResidualKey& key, std::uint64_t offset, std::uint64_t count);
-  void note_change(const ResidualKey& key);  // whatever comes in this step changes the key in place
+  void note_change(const ResidualKey& key);  // later changes of this step are made in place
 
   std::map<ResidualKey, std::vector<Range>> ranges_;  // ranges of a key do not overlap
   std::set<std::uint32_t> moved_;

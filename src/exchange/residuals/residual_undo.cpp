@@ -1,5 +1,5 @@
 // How a store undoes a step: encoders write to a second buffer of each range, and commit() swaps the two. A key that
-// changes in any other way is copied whole before, which happens where codecs or layouts do.
+// changes in any other way is copied whole first; that happens when codecs or layouts change.
 #include <algorithm>
 #include <utility>
 
@@ -13,7 +13,8 @@ namespace gradwire::exchange {
 
 namespace {
 
-// Past the caches: nobody reads it before the next step, and reading it first would take as long as writing it.
+// The copy bypasses the caches: nobody reads it before the next step, and loading its lines first would take as long as
+// writing them.
 void copy_past_caches(const float* from, std::uint64_t count, float* to) {
   std::uint64_t i = 0;
 #if defined(__SSE2__)
@@ -26,7 +27,7 @@ void copy_past_caches(const float* from, std::uint64_t count, float* to) {
       _mm_stream_ps(to + j, _mm_loadu_ps(from + j));
     }
   }
-  _mm_sfence();  // before another thread may be told of it
+  _mm_sfence();  // before another thread may read it
 #endif
   std::copy(from + i, from + count, to + i);
 }
@@ -64,7 +65,7 @@ float* ResidualStore::next_of(const ResidualKey& key, std::uint64_t offset, std:
 
 namespace {
 
-// Ascending, and what touches joined.
+// Sorts the runs and joins those that touch.
 template <class Elements>
 void normalise(std::vector<Elements>& runs) {
   std::sort(runs.begin(), runs.end(), [](const Elements& a, const Elements& b) { return a.begin < b.begin; });
@@ -122,7 +123,7 @@ void ResidualStore::commit() noexcept {
         continue;
       }
       normalise(next.written);
-      if (next.differs.empty() || next.differs == next.written) {  // each step writes what the last one wrote
+      if (next.differs.empty() || next.differs == next.written) {  // usual: each step writes the same elements
         std::swap(ranges[i].values, next.values);
         std::swap(next.differs, next.written);
       } else {

@@ -1,4 +1,4 @@
-// A step played on a copy of an arena, to learn what memory it takes before it is captured.
+// Plays a step on a copy of an arena, to find out how much memory it needs before it is captured.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class NoMemory final : public memory::ArenaSource {
   std::uintptr_t next_ = std::uintptr_t{1} << 60;  // beyond what a device maps
 };
 
-/// Lets `arena` take at once what `play`, given a backend over a copy of it, takes beyond what is there.
+/// Lets `arena` allocate at once the memory that it lacks for `play`, which gets a backend over a copy of the arena.
 template <class Play>
 void reserve_memory_of(memory::Arena& arena, int rank, int world_size, Play&& play) {
   NoMemory source;

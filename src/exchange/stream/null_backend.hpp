@@ -1,4 +1,4 @@
-// A backend whose work vanishes; whoever derives from it says which memory it hands out, and what becomes of messages.
+// A backend that does no work; derived classes say which memory it hands out, and how it treats messages.
 #pragma once
 
 #include <cstddef>

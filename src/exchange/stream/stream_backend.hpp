@@ -1,5 +1,5 @@
-// What the stream executor asks of a device: two queues with events between them, memory in their order, codecs and
-// messages. Everything is enqueued and nothing blocks, so that a whole collective can be captured into a graph. One
+// The interface of a device for the stream executor: two queues with events between them, memory in their order, codecs
+// and messages. Everything is enqueued and nothing blocks, so that a whole collective can be captured into a graph. One
 // rank, one thread at a time. Implementations: CUDA with NCCL, and the tests' simulation on host memory.
 #pragma once
 
@@ -29,17 +29,17 @@ class StreamBackend {
 
   // Memory follows the order of the compute queue; work of the communication queue that uses it waits for an event of
   // the compute queue recorded after acquire(), and the compute queue for that work before release().
-  /// Device memory, 256-byte aligned, for work that comes after what the compute queue holds now. Error(out_of_memory)
-  /// names the size and, during capture, that it was not reserved.
+  /// Device memory, 256-byte aligned, for work behind the current work of the compute queue. Error(out_of_memory) names
+  /// the size and, during capture, says that the memory was not reserved.
   [[nodiscard]] virtual std::byte* acquire(std::size_t bytes) = 0;
-  /// Its last use is before what the compute queue enqueues from now on.
+  /// Releases the memory: its last use comes before later work of the compute queue.
   virtual void release(std::byte* memory) noexcept = 0;
 
   [[nodiscard]] virtual Event record(Queue queue) = 0;
-  /// Work enqueued on `queue` from now on starts after the event.
+  /// Makes work enqueued on `queue` from now on start after the event.
   virtual void wait(Queue queue, Event event) = 0;
 
-  // On the compute queue.
+  // These run on the compute queue.
   virtual void encode(const kernels::EncodeJob& job) = 0;
   virtual void decode(const kernels::DecodeJob& job) = 0;
   virtual void reduce(const kernels::ReduceJob& job) = 0;
@@ -47,13 +47,13 @@ class StreamBackend {
   /// are (so does -0). The factor is rounded to the type of `values` first, f16 and bf16 work in f32.
   virtual void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
                     std::uint64_t count) = 0;
-  /// to <- from x factor / divisor (or the doubles behind the device pointers, where not null), converted; each
-  /// operation rounds once in the working type: f64 where both are f64, else f32. `from` may be `to` where the dtypes
-  /// are equal.
+  /// to <- from x factor / divisor (or the doubles behind the device pointers, unless null), converted; each operation
+  /// rounds once in the working type: f64 where both are f64, otherwise f32. `from` may be `to` where the dtypes are
+  /// equal.
   virtual void convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
                        const double* device_factor, double divisor, const double* device_divisor) = 0;
-  /// powers[i]: element i of a scale is 2^-powers[i] of the largest of its tile, as kernels/scale.hpp counts. `scale`
-  /// has the `count` elements of a whole bucket.
+  /// Computes powers[i] so that element i of a scale is 2^-powers[i] of the largest of its tile, as in
+  /// kernels/scale.hpp. `scale` has the `count` elements of a whole bucket.
   virtual void measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers) = 0;
   virtual void rescale(const kernels::RescaleJob& job) = 0;
   /// sums[0] and sums[1] += the words of kernels/array_hash.hpp of `count` elements of 32 bits.
@@ -67,12 +67,12 @@ class StreamBackend {
   virtual void sum_weights(std::span<const double* const> weights, double own, double* totals) = 0;
   virtual void store_weight(double weight, double* to) = 0;
 
-  // On the communication queue. Between begin_group and end_group in one step that cannot deadlock; every rank makes
-  // the same groups in the same order.
+  // These run on the communication queue. Messages between begin_group and end_group are one operation that cannot
+  // deadlock; every rank makes the same groups in the same order.
   virtual void begin_group() = 0;
   virtual void send(std::span<const std::byte> bytes, int peer) = 0;
   virtual void receive(std::span<std::byte> bytes, int peer) = 0;
-  /// Sum in place, in the library's own order: f32, f64, f16 and bf16. In a group of its own.
+  /// Sums in place, in the library's own order: f32, f64, f16 and bf16. It needs a group of its own.
   virtual void all_reduce(void* values, DType dtype, std::uint64_t count) = 0;
   virtual void end_group() = 0;
 };

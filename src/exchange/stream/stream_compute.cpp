@@ -8,7 +8,7 @@
 namespace gradwire::exchange {
 namespace {
 
-enum Totals : std::uint8_t { sum_of_weights, inverse_sum, own_share };  // as StreamBackend::sum_weights() writes them
+enum Totals : std::uint8_t { sum_of_weights, inverse_sum, own_share };  // the order of StreamBackend::sum_weights()
 
 kernels::FrameCodec frame_codec(const codec::Codec& codec, std::uint8_t terms) {
   return {.id = codec.spec().values, .k = codec.spec().k, .dtype = codec.dtype(), .terms = terms};
@@ -126,8 +126,8 @@ void StreamLane::fold(const DeviceRange<float>& residual, Elements chunk, double
                 static_cast<std::byte*>(values) + (begin - chunk.first) * element_bytes(dtype), dtype, end - begin);
 }
 
-// Local residuals are in units of w x g, owner residuals in those of the result: what is added to p = w g counts times
-// the sum of weights there, what is added to a share w / sum x g counts divided by it here.
+// Local residuals are in units of w x g, owner residuals in units of the result. So an owner residual that is added to
+// w x g is multiplied by the sum of weights, and a local residual that is added to w / sum x g is divided by it.
 void StreamLane::prepare(Elements chunk, bool folds_local, bool folds_owner, void* values, DType dtype) {
   load_input(chunk, values, dtype);
   if (folds_local) {
@@ -165,7 +165,7 @@ void StreamLane::rescale_residual(Elements chunk, float* residual, Units units) 
   }
 }
 
-// Values in units of the scale are f32, whatever the tensor is.
+// Values in units of the scale are f32 for every dtype of the tensor.
 StreamLane::Result StreamLane::open_result(Elements chunk) {
   if (!task_.call.preconditioned || task_.dtype == DType::f32) {
     return {.values = output(chunk), .dtype = task_.dtype};
@@ -207,7 +207,7 @@ StreamLane::Part StreamLane::encoder_part(Elements chunk) {
   return part;
 }
 
-// The part of a sum that is not encoded takes its local residual along.
+// The owner's part of a sum is not encoded, so its local residual is added to it.
 StreamLane::Part StreamLane::owner_part(Elements chunk, bool keeps_owner) {
   const bool folds_owner = !keeps_owner && touches(task_.owner_residual, chunk);
   const bool folds_local = touches(task_.local_residual, chunk);
@@ -295,7 +295,7 @@ void StreamLane::decode(const Step& step) {
   put_result(step.chunk, result);
 }
 
-// A world of one: the input and any residual it holds. Weights are known here.
+// In a world of one the result is the input plus any residual that is held. Weights are known there.
 void StreamLane::copy(const Step& step) {
   const Elements chunk = step.chunk;
   const bool mean = task_.reduction == Reduction::mean;
@@ -341,7 +341,7 @@ void StreamLane::sum_weights(const Step& step) {
 
 Elements StreamLane::whole() const { return {0, task_.count}; }
 
-// The sum runs in the output itself where that has the dtype that travels.
+// The sum is made in the output itself where that has the dtype that travels.
 void StreamLane::native_load(const Step& step) {
   const DType dtype = task_.call.codecs.first.dtype();
   SlotState& slot = slots_[step.slot];

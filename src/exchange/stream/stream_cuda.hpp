@@ -16,10 +16,10 @@
 
 namespace gradwire::exchange {
 
-/// A stream of our own, which no other waits for unless told so.
+/// A stream of our own, for which other streams wait only when they are told to.
 class CudaStream {
  public:
-  /// On the current device.
+  /// Makes the stream on the current device.
   CudaStream();
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
@@ -30,7 +30,7 @@ class CudaStream {
   cudaStream_t stream_ = nullptr;
 };
 
-/// An event without a clock.
+/// An event that does not record times.
 class CudaEvent {
  public:
   CudaEvent();
@@ -43,10 +43,10 @@ class CudaEvent {
  private:
   cudaEvent_t event_ = nullptr;
 };
-/// Work of `stream` from now on comes after the event.
+/// Makes later work of `stream` come after the event.
 void wait_for(cudaStream_t stream, const CudaEvent& event);
 
-/// All calls need the device of its making to be current.
+/// All calls need the device to be current on which the backend was made.
 class CudaBackend final : public StreamBackend {
  public:
   /// Both must outlive it.
@@ -88,8 +88,8 @@ class CudaBackend final : public StreamBackend {
   transport::DeviceMessages& messages_;
   CudaStream compute_;
   CudaStream communication_;
-  // Recorded again only after those who wait have been enqueued: the wait remembers what the event was.
-  // A power of two, so that places stay in order where numbers wrap around.
+  // An event is recorded again only after the waits for it have been enqueued; a wait keeps the event's state of that
+  // moment. The number is a power of two, so that places stay in order where event numbers wrap around.
   static constexpr Event kEvents = 16;
   static_assert(kEvents > kLiveEvents);
   std::array<std::array<CudaEvent, kEvents>, 2> events_;

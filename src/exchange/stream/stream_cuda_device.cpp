@@ -51,7 +51,7 @@ CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int 
   }
   const OnCudaDevice current(device_);
   int streams = device_;
-#if CUDART_VERSION >= 12080  // older toolkits cannot be asked
+#if CUDART_VERSION >= 12080  // older toolkits cannot tell a stream's device
   if (caller_ != nullptr) {
     cuda_check(cudaStreamGetDevice(caller_, &streams), "asking for the device of the stream");
   }
@@ -68,7 +68,7 @@ CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int 
   words_ = new (pinned_->acquire(sizeof(Words))) Words;
 }
 
-// What is still under way uses the pool.
+// Work that is still under way uses the pool, so the destructor waits for it.
 CudaDevice::~CudaDevice() {
   try {
     const OnCudaDevice current(device_);
@@ -168,7 +168,7 @@ void CudaDevice::wait(Point point, std::chrono::milliseconds timeout, bool polls
                                           " communicator has " + std::to_string(messages_->world_size()) +
                                           " ranks: are all alive, and do they make the same calls?");
     }
-    // Short waits are over before a sleep would be.
+    // A short wait ends sooner than a sleep would.
     if (waited > std::chrono::microseconds(200)) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
@@ -183,7 +183,7 @@ void CudaDevice::download(std::span<std::byte> to, const void* from, std::chrono
         cudaMemcpyAsync(staging, static_cast<const std::byte*>(from) + done, bytes, cudaMemcpyDeviceToHost, compute()),
         "copying " + std::to_string(bytes) + " bytes from the device");
     const Point point = mark();
-    staged_.push_back({point, staging});  // taken until the copy is over, should this time out
+    staged_.push_back({point, staging});  // in use until the copy ends, in case this wait times out
     wait(point, timeout);
     std::memcpy(to.data() + done, staging, bytes);
     done += bytes;

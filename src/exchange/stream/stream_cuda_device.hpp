@@ -1,5 +1,5 @@
-// A session's device over CUDA: the backend's streams joined to the caller's by events, places in the compute stream
-// that the host can look at, staged copies, errors of CUDA and of the messages.
+// A session's device over CUDA: it joins the backend's streams to the caller's by events, and gives places in the
+// compute stream that the host can poll, staged copies, and errors of CUDA and of the messages.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@
 
 namespace gradwire::exchange {
 
-/// Makes a device current for the calling thread, and what was so before again at its end.
+/// Makes a device current for the calling thread, and restores the earlier one at its end.
 class OnCudaDevice {
  public:
   explicit OnCudaDevice(int device);
@@ -30,9 +30,9 @@ class OnCudaDevice {
 
 class CudaDevice final : public StreamDevice {
  public:
-  /// `caller` is the stream that the caller's work is on, of `device`; it stays the caller's. Error(unsupported) with
-  /// CUDA's text where there is no driver or no GPU; Error(invalid_argument) for a device that is not there or a stream
-  /// of another one.
+  /// `caller` is the stream of `device` with the caller's work; it stays the caller's. Error(unsupported) with CUDA's
+  /// text where there is no driver or no GPU; Error(invalid_argument) for a device that is not there or a stream of
+  /// another one.
   CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int device, cudaStream_t caller);
   ~CudaDevice() override;
 
@@ -43,7 +43,7 @@ class CudaDevice final : public StreamDevice {
   [[nodiscard]] std::string name() const override { return messages_->name(); }
   [[nodiscard]] std::uint64_t pinned_bytes() const noexcept override;
 
-  /// From now on this stream is the caller's, of the same device.
+  /// Replaces the caller's stream by another one of the same device.
   void set_caller(cudaStream_t stream) noexcept { caller_ = stream; }
 
   [[nodiscard]] int enter() override;
@@ -80,7 +80,7 @@ class CudaDevice final : public StreamDevice {
     std::uint32_t nonfinite_steps = 0;
   };
   struct Staged {
-    Point point;  // when the copy from it is over
+    Point point;  // reached when the copy from it has ended
     std::byte* memory;
   };
   void sweep();
@@ -95,7 +95,7 @@ class CudaDevice final : public StreamDevice {
   std::unique_ptr<CudaBackend> backend_;
   std::unique_ptr<CudaEvent> joint_;  // between the caller's stream and ours
   Words* words_ = nullptr;            // pinned host memory, which only kernels write
-  std::deque<Mark> marks_;            // not known to be reached, oldest first
+  std::deque<Mark> marks_;            // marks that are not known to be reached, oldest first
   std::vector<std::unique_ptr<CudaEvent>> spare_;
   std::deque<Staged> staged_;
   Point next_point_ = 1;
@@ -104,7 +104,7 @@ class CudaDevice final : public StreamDevice {
 
 /// The number of devices; Error(unsupported) with CUDA's text where there is no driver, or none.
 [[nodiscard]] int cuda_devices();
-/// The device that is current for this thread; Error as cuda_devices().
+/// The device that is current for this thread; throws as cuda_devices() does.
 [[nodiscard]] int current_cuda_device();
 
 }  // namespace gradwire::exchange

@@ -14,7 +14,8 @@ namespace {
 
 using memory::cuda_check;
 
-// Of the driver, which the runtime has loaded: a program that is linked with it would not start without one.
+// Finds a function of the driver, which the runtime has loaded. A program that links the driver would not start on a
+// machine without one.
 void* driver_function(const char* name) {
   void* library = dlopen("libcuda.so.1", RTLD_LAZY);
   void* function = library == nullptr ? nullptr : dlsym(library, name);

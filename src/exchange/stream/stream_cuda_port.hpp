@@ -32,7 +32,7 @@ class CudaPort final : public transport::StreamPort {
  private:
   using Operation = CUresult (*)(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned flags);
   struct Words {
-    alignas(64) Number told = 0;  // apart, since each side polls one
+    alignas(64) Number told = 0;  // in a cache line of its own, since each side polls one word
     alignas(64) Number go = 0;
   };
 
@@ -43,7 +43,7 @@ class CudaPort final : public transport::StreamPort {
   Words* words_ = nullptr;
   Operation write_ = nullptr;
   Operation wait_ = nullptr;
-  unsigned wait_flags_ = CU_STREAM_WAIT_VALUE_GEQ;  // as numbers wrap around
+  unsigned wait_flags_ = CU_STREAM_WAIT_VALUE_GEQ;  // works with numbers that wrap around
 };
 
 }  // namespace gradwire::exchange

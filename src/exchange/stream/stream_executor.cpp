@@ -10,7 +10,7 @@
 namespace gradwire::exchange {
 namespace {
 
-constexpr std::size_t kTotals = 3;  // as sum_weights() writes them
+constexpr std::size_t kTotals = 3;  // the numbers that sum_weights() writes
 constexpr std::uint64_t kMostChunkBytes = 4ULL << 20;
 constexpr std::uint64_t kLeastChunkBytes = 256ULL << 10;
 constexpr std::uint64_t kWorldChunkBytes = 32ULL << 20;  // one chunk of every rank
@@ -63,8 +63,8 @@ void StreamExecutor::guarded(Body&& body) {
     failure_ = error.what();
     if (in_group_) {
       try {
-        backend_.end_group();  // the library keeps a group open for the thread otherwise
-      } catch (...) {          // the first error is the one to tell
+        backend_.end_group();  // otherwise the library keeps a group open for the thread
+      } catch (...) {          // the first error is the one to report
         in_group_ = false;
       }
     }
@@ -116,8 +116,9 @@ std::shared_ptr<const StreamExecution> StreamExecutor::run(Schedule schedule, St
   return execution;
 }
 
-// One round of every lane in flight. On the compute queue: what the next group sends of `fresh`, while the last group
-// travels; then what it sends of that group's lanes; after the group, what nobody waits for.
+// Runs one round of every lane in flight. The compute queue gets, while the last group of messages travels, the work
+// that `fresh` needs for the next group; then the work that the lanes in flight need for it; and, behind the group,
+// work that no message waits for.
 void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
   if (fresh != nullptr) {
     fresh->feed();
@@ -143,7 +144,7 @@ void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
   }
 }
 
-// The compute queue waits for the last group, after which nothing communicates from or to what was parked.
+// Makes the compute queue wait for the last group. After that no message uses the parked memory.
 void StreamExecutor::catch_up() {
   if (waited_ == groups_) {
     return;

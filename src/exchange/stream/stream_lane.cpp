@@ -18,7 +18,7 @@ StreamLane::StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution
   count_uses();
 }
 
-// The same on every rank, whatever steps of a lane it has.
+// The round is the same on every rank, even where ranks have different steps of a lane.
 int StreamLane::round_of_hop(Hop hop) const noexcept {
   if (hop == Hop::weight) {
     return task_.call.weights_first() ? -1 : 0;
@@ -38,7 +38,7 @@ bool StreamLane::feeds(const Step& step) noexcept {
 }
 
 void StreamLane::place_steps() {
-  std::vector<int> ready(lane_.slots, 0);  // round of computation from which on a slot may be read
+  std::vector<int> ready(lane_.slots, 0);  // first round of computation in which a slot may be read
   const auto ready_at = [&](Slot slot) { return slot == kOwnInput ? 0 : ready[slot]; };
   rounds_.reserve(lane_.steps.size());
   for (const Step& step : lane_.steps) {
@@ -71,7 +71,7 @@ void StreamLane::place_steps() {
         }
         break;
       case StepKind::encode:
-      case StepKind::native_ask:  // of hosts
+      case StepKind::native_ask:  // on hosts only
       case StepKind::native_load:
       case StepKind::copy: break;
     }
@@ -122,8 +122,8 @@ void StreamLane::open_receives() {
   }
 }
 
-// Messages between two ranks are matched in their order: by hop, then in the order of the steps, of which sender and
-// receiver have one for each pair.
+// Messages between two ranks are matched by their order: by hop, then in the order of the steps, of which sender and
+// receiver have one each.
 void StreamLane::communicate(std::uint64_t group) {
   for (const Hop hop : kHops) {
     for (std::size_t i = 0; i < lane_.steps.size(); ++i) {
@@ -164,7 +164,7 @@ void StreamLane::reduce_natively(std::uint64_t group) {
     backend_.all_reduce(slot.memory, task_.call.codecs.first.dtype(), task_.count);
     const auto world = static_cast<std::uint64_t>(backend_.world_size());
     Statistics& statistics = execution_->statistics_;
-    statistics.bytes_sent += 2 * (world - 1) * slot.bytes / world;  // what a perfect ring sends
+    statistics.bytes_sent += 2 * (world - 1) * slot.bytes / world;  // a perfect ring sends so many
     statistics.bytes_uncompressed += 2 * (world - 1) * task_.count * element_bytes(task_.dtype) / world;
     used(step.slot);
   }

@@ -1,9 +1,9 @@
-// One lane on its way through a stream executor: which of its steps belong to which round, and where its frames lie.
+// One lane on its way through a stream executor: the round of each of its steps, and the memory of its frames.
 //
 // Communication has rounds by hop: 0 for first frames and for weights, 1 for second ones. Computation has one more:
-// round r is what communication round r sends or does not wait for, and what reads what round r-1 received. Where
-// encoding needs the sum of weights, lane 0 begins with a round -1 that exchanges them. Rounds follow from hops alone,
-// so that all ranks put a message into the same group.
+// round r reads what communication round r-1 received, and makes what communication round r sends. Where encoding needs
+// the sum of weights, lane 0 begins with a round -1 that exchanges them. Rounds follow from hops alone, so that all
+// ranks put a message into the same group.
 #pragma once
 
 #include <cstdint>
@@ -28,36 +28,36 @@ class StreamLane {
   StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution> execution, std::uint64_t index);
 
   [[nodiscard]] StreamExecution& execution() const noexcept { return *execution_; }
-  /// Computation of this round that communication of this round sends.
+  /// Enqueues the computation of this round whose results this round's communication sends.
   void feed();
-  /// Memory for what this round receives.
+  /// Acquires memory for the frames that this round receives.
   void open_receives();
   [[nodiscard]] bool communicates() const noexcept { return has(&StreamLane::is_message); }
-  /// This round's sends and receives, inside a group. `group` is its number.
+  /// Enqueues this round's sends and receives inside a group; `group` is its number.
   void communicate(std::uint64_t group);
   [[nodiscard]] bool reduces_natively() const noexcept { return has(&StreamLane::is_native); }
   void reduce_natively(std::uint64_t group);
-  /// The rest of this round's computation. Goes on to the next round; returns whether there is one.
+  /// Enqueues the rest of this round's computation and goes on to the next round; returns whether there is one.
   bool finish_round();
 
  private:
   struct SlotState {
     std::byte* memory = nullptr;
     std::uint64_t bytes = 0;
-    std::uint32_t uses = 0;        // steps that still name it
-    std::uint64_t last_group = 0;  // that sends or receives it
-    bool borrowed = false;         // the caller's output, not acquired
+    std::uint32_t uses = 0;        // number of steps that still need it
+    std::uint64_t last_group = 0;  // the last group that sends or receives it
+    bool borrowed = false;         // it is the caller's output, not acquired memory
   };
-  // What this rank adds to a sum: elements as they lie in the input, or prepared in memory of `scratch`.
+  // This rank's part of a sum: elements of the input in place, or prepared in memory of `scratch`.
   struct Part {
     const void* values = nullptr;
     DType dtype = DType::f32;
     double factor = 1;
-    float* residual = nullptr;  // to be added by the kernel
+    float* residual = nullptr;  // the kernel adds it
     std::byte* scratch = nullptr;
   };
 
-  // Where a kernel writes values of a result: the output, or memory of `scratch` on the way there.
+  // The memory to which a kernel writes a result: the output, or `scratch`, from which it is copied there.
   struct Result {
     void* values = nullptr;
     DType dtype = DType::f32;
@@ -84,7 +84,7 @@ class StreamLane {
   void native_store(const Step& step);
 
   [[nodiscard]] double own_factor() const;
-  [[nodiscard]] const double* share() const;  // device factor in place of own_factor(), or null
+  [[nodiscard]] const double* share() const;  // device factor that replaces own_factor(), or null
   [[nodiscard]] bool divides() const;
   [[nodiscard]] double divisor() const;
   [[nodiscard]] const double* device_divisor() const;
@@ -93,7 +93,7 @@ class StreamLane {
   [[nodiscard]] void* output(Elements chunk) const;
   [[nodiscard]] Part encoder_part(Elements chunk);
   [[nodiscard]] Part owner_part(Elements chunk, bool keeps_owner);
-  // A part in memory of its own, as it is encoded or added.
+  // Makes a part in memory of its own, ready to be encoded or added.
   [[nodiscard]] Part prepared_part(Elements chunk, bool folds_local, bool folds_owner);
   // values <- own input, weighted, and the residuals of both sites where asked for.
   void prepare(Elements chunk, bool folds_local, bool folds_owner, void* values, DType dtype);
@@ -102,10 +102,10 @@ class StreamLane {
   void fold(const DeviceRange<float>& residual, Elements chunk, double factor, const double* device_factor,
             void* values, DType dtype);
   enum class Units : std::uint8_t { of_gradient, of_scale };
-  // to <- factor x from, which is in the other units. Nothing unless the call is preconditioned.
+  // to <- factor x from, converted to `units` from the other ones. Does nothing unless the call is preconditioned.
   void rescale(Elements chunk, const void* from, DType from_dtype, double factor, void* to, DType to_dtype,
                Units units);
-  // The same in place; null: nothing to do.
+  // The same in place; does nothing for a null residual.
   void rescale_residual(Elements chunk, float* residual, Units units);
   [[nodiscard]] Result open_result(Elements chunk);
   void put_result(Elements chunk, const Result& result);
@@ -125,7 +125,7 @@ class StreamLane {
   std::vector<int> rounds_;  // by step
   std::vector<SlotState> slots_;
   int round_ = 0;
-  int last_round_ = 0;  // of computation
+  int last_round_ = 0;  // the last round of computation
 };
 
 }  // namespace gradwire::exchange

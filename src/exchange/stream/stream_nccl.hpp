@@ -1,4 +1,4 @@
-// A device whose messages are NCCL's, from the caller's communicator and stream.
+// Makes a device whose messages are NCCL's, from the caller's communicator and stream.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 namespace gradwire::exchange {
 
 /// Messages go over a communicator of their own (NcclMessages::over), which is connected to every peer when this
-/// returns. Every rank calls it; both arguments stay the caller's and must outlive the device. Errors as there and of
-/// CudaDevice.
+/// returns. Every rank calls it; both arguments stay the caller's and must outlive the device. It throws the errors of
+/// NcclMessages::over and of CudaDevice.
 [[nodiscard]] inline std::unique_ptr<CudaDevice> make_nccl_device(ncclComm_t comm, cudaStream_t stream) {
-  (void)cuda_devices();  // a missing driver is easier to understand than what NCCL makes of it
+  (void)cuda_devices();  // its error names a missing driver, which NCCL's own error does not
   auto messages = transport::NcclMessages::over(comm);
   transport::NcclMessages& nccl = *messages;
   auto device = std::make_unique<CudaDevice>(std::move(messages), nccl.device(), stream);

@@ -13,7 +13,7 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-// Beyond these the one that has said least for longest goes: a rank greets at once.
+// With more visitors than this, the oldest one that has not greeted is dropped, since a rank greets at once.
 constexpr std::size_t kMostStrangers = 64;
 
 }  // namespace
@@ -47,7 +47,7 @@ std::optional<Accepted> Acceptor::take(Clock::time_point deadline, const Socket&
   }
 }
 
-// For a listener or a visitor, or until the first visitor's time is over.
+// Waits for a listener or a visitor, or until the first visitor's time is over.
 bool Acceptor::wait(Clock::time_point deadline, const Socket& woken) const {
   std::vector<pollfd> entries{{.fd = woken.fd(), .events = POLLIN, .revents = 0}};
   for (const Listener& listener : listeners_) {
@@ -69,13 +69,13 @@ void Acceptor::let_in(const Socket& listener) {
       const bool full = errno == EMFILE || errno == ENFILE;
       if (full && visitors_.empty()) {
         check_for_one_descriptor("");
-        return;  // there is one again
+        return;  // a descriptor is free again
       }
       if (full) {
         drop_oldest();
         continue;
       }
-      return;  // nobody more, or who came has gone
+      return;  // no visitor is left, or the one that came has gone
     }
     if (visitors_.size() >= kMostStrangers + ranks_.at_once) {
       drop_oldest();
@@ -89,7 +89,7 @@ void Acceptor::drop_oldest() {
   visitors_.erase(silent == visitors_.end() ? visitors_.begin() : silent);
 }
 
-// The answer is small and the connection new, so that it never waits for room.
+// The answer is small and the connection new, so there is always room for it.
 bool Acceptor::answer(Visitor& visitor) const {
   Greeting mine = own_;
   mine.purpose = visitor.said.purpose;
@@ -98,7 +98,8 @@ bool Acceptor::answer(Visitor& visitor) const {
   return write_until(visitor.socket, bytes_of(mine), Clock::now());
 }
 
-// Before all is there only the number that everybody may know is compared: else the secret could be guessed by parts.
+// Until the whole greeting has arrived, only its public magic number is compared: otherwise a stranger could guess the
+// secret part by part.
 Acceptor::Heard Acceptor::judge(Visitor& visitor) const {
   const Greeting& said = visitor.said;
   constexpr std::uint64_t kMagic = kGreetingMagic;

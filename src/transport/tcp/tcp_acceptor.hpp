@@ -1,5 +1,5 @@
-// Takes the connections of higher ranks. Whoever else connects, and says nothing or something else, keeps nobody
-// waiting: all are listened to at once, and each has its own time.
+// Accepts the connections of higher ranks. A stranger that connects and sends nothing, or something else, delays
+// nobody: the acceptor reads from all visitors at once, and each has a time limit of its own.
 #pragma once
 
 #include <cstddef>
@@ -21,29 +21,29 @@ struct Accepted {
 
 class Acceptor {
  public:
-  /// Who may come, by the rank that it says.
+  /// The ranks that may connect; a visitor says its rank.
   struct Ranks {
     std::uint32_t first = 0;
     std::uint32_t end = 0;
-    std::size_t at_once = 0;          // connections of theirs
-    Purpose last = Purpose::control;  // that they may have
+    std::size_t at_once = 0;          // number of their connections that may be under way at once
+    Purpose last = Purpose::control;  // the last purpose that their connections may have
   };
-  /// `own`: the greeting that this rank answers with; whoever connects must know its nonce.
+  /// `own`: the greeting with which this rank answers; a visitor must know its nonce.
   Acceptor(std::vector<Listener> listeners, const Greeting& own, Ranks ranks);
 
-  /// The next connection of one of them; nothing when none came in time, or `woken` can be read.
+  /// The next connection of such a rank; nothing when none came in time, or `woken` can be read.
   [[nodiscard]] std::optional<Accepted> take(Clock::time_point deadline, const Socket& woken = {});
 
  private:
-  // Who connected and has not yet said all. One that begins otherwise than any rank is dropped at once. One that does
-  // not know the secret is treated as one that says nothing more, so that it learns nothing of the secret.
+  // A connection whose greeting is not complete. A visitor that does not begin like a rank is dropped at once. One that
+  // does not know the secret is treated like one that sends nothing more, so that it learns nothing about the secret.
   struct Visitor {
     Socket socket;
     Clock::time_point until;
     Greeting said = {};
     std::size_t bytes = 0;
-    bool refused = false;                   // not listened to any more
-    std::optional<Greeting> answered = {};  // what it had said by then, which it says again
+    bool refused = false;                   // nothing more is read from it
+    std::optional<Greeting> answered = {};  // the greeting that was answered, which it must repeat
   };
   enum class Heard : std::uint8_t { more, all, nothing_of_ours };
 
@@ -52,14 +52,14 @@ class Acceptor {
   void let_in(const Socket& listener);
   void drop_oldest();
   [[nodiscard]] Heard hear(Visitor& visitor) const;
-  /// What came so far; answers what is a greeting.
+  /// Judges what a visitor has sent so far; answers a complete greeting.
   [[nodiscard]] Heard judge(Visitor& visitor) const;
   [[nodiscard]] bool answer(Visitor& visitor) const;
 
   std::vector<Listener> listeners_;
   Greeting own_;
   Ranks ranks_;
-  std::deque<Visitor> visitors_;  // those that came first in front
+  std::deque<Visitor> visitors_;  // oldest first
 };
 
 }  // namespace gradwire::transport::tcp

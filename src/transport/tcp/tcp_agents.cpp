@@ -8,7 +8,7 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::ptrdiff_t kMostOfOne = 2;  // one that is at its end without having said so, and the next one
+constexpr std::ptrdiff_t kMostOfOne = 2;  // one that has ended unnoticed, and its successor
 
 }  // namespace
 

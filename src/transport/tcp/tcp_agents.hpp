@@ -1,4 +1,4 @@
-// Connections on which agents of other processes tell of their end.
+// Connections on which agents of other processes report the end of their process.
 #pragma once
 
 #include <list>
@@ -16,14 +16,14 @@ class Agents final : public Watched {
  public:
   using Id = Processes::Id;
 
-  /// One that somebody made who says that it is of `who`, and must know this secret. Any thread.
+  /// Adds a connection whose maker claims to be the agent of `who`; it must know this secret. Any thread.
   void add(Id who, Socket socket, std::uint64_t secret);
   /// Any thread.
   void forget(Id who);
 
   void list(std::vector<pollfd>& polled) override;
   void look(std::span<const pollfd> polled) override;
-  /// Those that have ended since, by the word of their agents.
+  /// The processes that have ended since the last call, as their agents report.
   [[nodiscard]] std::vector<EndOfProcess> take_ends() { return std::exchange(ends_, {}); }
 
  private:
@@ -35,12 +35,12 @@ class Agents final : public Watched {
     bool proven = false;
   };
 
-  /// False: it is done with.
+  /// Reads from a connection; false where it is no longer needed.
   [[nodiscard]] bool hear(Connection& connection);
 
   std::mutex mutex_;
   std::list<Connection> connections_;  // guarded by `mutex_`
-  std::vector<EndOfProcess> ends_;     // of the thread that hears
+  std::vector<EndOfProcess> ends_;     // only the thread that hears uses it
 };
 
 }  // namespace gradwire::transport::tcp

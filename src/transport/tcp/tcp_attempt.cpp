@@ -20,7 +20,7 @@ Attempt::Step Attempt::move(std::span<const std::byte> letter, std::span<std::by
     }
     if (code == 0) {
       connected_ = true;
-      // The letter is small and the connection new, so that there is always room.
+      // The letter is small and the connection new, so there is always room for it.
       if (write_until(socket_, letter, Clock::now())) {
         return Step::more;
       }

@@ -1,5 +1,5 @@
-// One connection that is being made without waiting, as one of several at once: who connects says something of fixed
-// size first, and the other side answers with something of fixed size.
+// One connection that is being made without blocking, so that several can be made at once. The connecting side sends a
+// letter of fixed size first, and the other side sends an answer of fixed size.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ class Attempt {
   /// `socket` is connecting.
   explicit Attempt(Socket socket) noexcept : socket_(std::move(socket)) {}
 
-  /// Does what can be done now. The caller gives the same `letter` and `answer` each time; `answer` is whole once it is
-  /// answered. `why` says why it failed.
+  /// Makes as much progress as possible without blocking. The caller gives the same `letter` and `answer` each time;
+  /// `answer` is complete once the step says so. `why` says why it failed.
   [[nodiscard]] Step move(std::span<const std::byte> letter, std::span<std::byte> answer, std::string& why);
-  /// Else there is something to do once the socket can be written, and then once it can be read.
+  /// If not connected, the next step is possible once the socket can be written; later ones once it can be read.
   [[nodiscard]] bool connected() const noexcept { return connected_; }
   /// Whether it failed because the other side closed a connection that was made.
   [[nodiscard]] bool was_closed() const noexcept { return was_closed_; }
@@ -33,7 +33,7 @@ class Attempt {
   Socket socket_;
   bool connected_ = false;
   bool was_closed_ = false;
-  std::size_t heard_ = 0;  // bytes of the answer
+  std::size_t heard_ = 0;  // bytes of the answer that have arrived
 };
 
 }  // namespace gradwire::transport::tcp

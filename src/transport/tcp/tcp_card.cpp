@@ -11,10 +11,10 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::chrono::seconds kOneTry{5};  // of one address; an unreachable one may say nothing
+constexpr std::chrono::seconds kOneTry{5};  // for one address; an unreachable one may not answer at all
 constexpr std::string_view kNoAnswer = "no answer";
 
-// Nothing where it does; else why not.
+// Greets the other side. Returns an empty text where it answers as expected, otherwise the reason.
 std::string greet(const Socket& socket, Greeting mine, std::uint32_t rank, Clock::time_point deadline) {
   const auto until = std::min(deadline, Clock::now() + kGreetingLimit);
   Greeting theirs;
@@ -24,7 +24,7 @@ std::string greet(const Socket& socket, Greeting mine, std::uint32_t rank, Clock
   return answers ? "" : Clock::now() < until ? "somebody else answers" : std::string(kNoAnswer);
 }
 
-// `silent`: somebody took a connection, and said nothing.
+// `silent`: something accepted a connection and sent nothing.
 Socket try_all(const Card& card, Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why,
                bool& silent) {
   why.clear();

@@ -1,4 +1,4 @@
-// What a process tells others of itself: where it listens, and a number that nobody else knows.
+// A process's card for others: the addresses where it listens, and a secret number.
 #pragma once
 
 #include <charconv>
@@ -24,14 +24,15 @@ struct Card {
 
   /// "NONCE ADDRESS PORT ADDRESS PORT ..."
   [[nodiscard]] std::string to_text() const;
-  /// Nothing where it is not exactly that, with numeric addresses. A card may have no places.
+  /// The inverse of to_text(); nothing where the text is anything else. Addresses are numeric. A card may have no
+  /// places.
   [[nodiscard]] static std::optional<Card> from_text(std::string_view text);
 
-  /// A connection on which whoever has this card, and says `theirs` for a rank, has answered the greeting `mine`, to
-  /// which the number is added. Each address is tried once: those that lead nowhere, or to another host of the same
-  /// address, are passed over. Not valid: `why` says it for each.
+  /// Makes a connection on which the owner of this card, as rank `theirs`, has answered the greeting `mine`, to which
+  /// the card's number is added. Each address is tried once; those that lead nowhere, or to another host with the same
+  /// address, are skipped. If the result is not valid, `why` has the reason for each.
   [[nodiscard]] Socket reach(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why) const;
-  /// Whether somebody answers so, or takes the connection and says nothing in time, as where the process is stopped.
+  /// Whether the process answers so, or accepts the connection and sends nothing in time, as a stopped process does.
   [[nodiscard]] bool may_be_there(Clock::time_point deadline, Greeting mine, std::uint32_t theirs,
                                   std::string& why) const;
 };
@@ -40,15 +41,15 @@ struct Listening {
   std::vector<Listener> listeners;
   Card card;
 };
-/// On those of the addresses where that is possible, with a new number. Error(transport) where none is: it begins with
-/// `who`.
+/// Listens on those of the addresses where that is possible, with a new number. Error(transport), which begins with
+/// `who`, where it is possible on none.
 [[nodiscard]] Listening listen_on(const std::vector<std::string>& addresses, const std::string& who);
 
 [[nodiscard]] std::uint64_t random_number();
 
-/// Up to the next space, which goes, too.
+/// Takes the text up to the next space, and removes that space.
 [[nodiscard]] std::string_view next_word(std::string_view& text);
-/// False where the word is not a number of that type, and nothing else.
+/// Reads a number; false unless the word is exactly a number of that type.
 template <typename Number>
 [[nodiscard]] bool read_number(std::string_view word, Number& number) {
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);

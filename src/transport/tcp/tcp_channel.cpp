@@ -7,9 +7,9 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::size_t kMostTaken = 1U << 20U;         // of one connection, before others have their turn
-constexpr std::chrono::milliseconds kToOweFor{20};    // how often it is asked whether an acknowledgement is due
-constexpr std::chrono::milliseconds kLastWords{100};  // for which end() waits at most
+constexpr std::size_t kMostTaken = 1U << 20U;         // bytes from one connection before others have their turn
+constexpr std::chrono::milliseconds kToOweFor{20};    // how often hear() checks whether an acknowledgement is due
+constexpr std::chrono::milliseconds kLastWords{100};  // longest wait of end()
 
 }  // namespace
 
@@ -24,7 +24,7 @@ std::uint32_t Channel::add(Socket socket, Lane::Role role) {
     peers_.push_back(std::move(peer));
     number = static_cast<std::uint32_t>(peers_.size() - 1);
   }
-  wake();  // hear() listens to it, too
+  wake();  // so that hear() polls the new connection too
   return number;
 }
 
@@ -48,7 +48,7 @@ void Channel::break_at(std::uint32_t lane, std::uint64_t attempt) {
   }
   const std::lock_guard lock(peer->mutex);
   if (peer->lane.socket().valid() && peer->lane.attempt() == attempt) {
-    static_cast<void>(shutdown(peer->lane.socket().fd(), SHUT_RDWR));  // hear() sees it
+    static_cast<void>(shutdown(peer->lane.socket().fd(), SHUT_RDWR));  // hear() notices it
   }
 }
 
@@ -72,10 +72,10 @@ void Channel::send(std::uint32_t to, std::span<const std::byte> message, PacketK
     } else if (!peer->lane.has_more()) {
       return;
     }
-  } catch (...) {  // no memory: it is not sent
+  } catch (...) {  // without memory the message is not sent
     return;
   }
-  wake();  // hear() looks when more can go out
+  wake();  // hear() then waits until more can be sent
 }
 
 void Channel::ask_again(std::uint32_t by, std::uint32_t broken) {
@@ -217,13 +217,13 @@ void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard, st
   }
 }
 
-// Whether nothing more can be done for it.
+// Whether end() need not wait for this peer any more.
 bool Channel::has_all_of(Peer& peer) noexcept {
   const std::lock_guard lock(peer.mutex);
   try {
     std::vector<Lane::Taken> dropped;
-    static_cast<void>(peer.lane.take(dropped, kMostTaken));  // it may not have said yet what it has
-  } catch (...) {                                            // no memory
+    static_cast<void>(peer.lane.take(dropped, kMostTaken));  // an acknowledgement may have arrived
+  } catch (...) {                                            // lack of memory
     return true;
   }
   peer.lane.flush();
@@ -252,7 +252,7 @@ void Channel::end(std::span<const std::byte> last) noexcept {
     const std::lock_guard lock(peer->mutex);
     try {
       static_cast<void>(peer->lane.push(PacketKind::farewell, last));
-    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory: a witness says it
+    } catch (...) {  // NOLINT(bugprone-empty-catch): without memory a witness reports the end
     }
   }
   const auto until = Clock::now() + kLastWords;

@@ -1,5 +1,5 @@
-// Messages over lanes whose connections may break and are made anew: what processes tell each other beside the steps.
-// That a connection ends says nothing of its process.
+// Messages between processes outside the steps, over lanes whose connections may break and are made anew. The end of a
+// connection does not mean that its process has ended.
 #pragma once
 
 #include <poll.h>
@@ -21,16 +21,16 @@
 
 namespace gradwire::transport::tcp {
 
-/// What else hear() waits for.
+/// Something else that hear() waits for.
 class Watched {
  public:
   Watched() = default;
   Watched(const Watched&) = delete;
   Watched& operator=(const Watched&) = delete;
   virtual ~Watched() = default;
-  /// Adds its descriptors.
+  /// Adds its descriptors to those that hear() polls.
   virtual void list(std::vector<pollfd>& polled) = 0;
-  /// What came of those that it added: nothing of them is taken elsewhere.
+  /// Handles the results for the descriptors that it added; nobody else reads from them.
   virtual void look(std::span<const pollfd> polled) = 0;
 };
 
@@ -38,23 +38,23 @@ class Channel {
  public:
   Channel() = default;
 
-  /// One lane more, and its number: they count from 0. Any thread.
+  /// Adds a lane and returns its number, counted from 0. Any thread.
   std::uint32_t add(Socket socket, Lane::Role role);
-  /// A new connection for the lane. Any thread.
+  /// Gives the lane a new connection. Any thread.
   void offer(std::uint32_t lane, Socket socket);
-  /// The connection that its other side calls broken, if it is still that one.
+  /// Breaks the lane's connection, which its other side reports as broken, if it is still the one of that attempt.
   void break_at(std::uint32_t lane, std::uint64_t attempt);
-  /// Nothing more comes from it, or goes to it. Any thread.
+  /// Closes the lane: nothing more is received or sent. Any thread.
   void close(std::uint32_t lane) noexcept;
 
-  /// Any thread. Does not wait: what a connection does not take at once goes out in hear(). Never throws.
+  /// Sends a message without waiting: hear() sends what the connection does not take at once. Any thread. Never throws.
   void send(std::uint32_t to, std::span<const std::byte> message, PacketKind kind = PacketKind::message) noexcept;
-  /// To the process of this live lane: the connection of its other lane `broken` is to be made anew.
+  /// Asks the process of the live lane `by` to make the connection of its other lane, `broken`, anew.
   void ask_again(std::uint32_t by, std::uint32_t broken);
-  /// Bytes that wait for the connection. Any thread.
+  /// Number of bytes that wait for the connection. Any thread.
   [[nodiscard]] std::uint64_t unsent(std::uint32_t to) const noexcept;
   [[nodiscard]] bool live(std::uint32_t lane) const noexcept;
-  /// Whether its connection is at its end, though nobody may have heard that yet; also where there is none.
+  /// Whether the lane's connection has ended, though hear() may not have reported that; also true where there is none.
   [[nodiscard]] bool is_at_end(std::uint32_t lane) const noexcept;
   [[nodiscard]] std::optional<std::uint64_t> secret(std::uint32_t lane) const noexcept;
 
@@ -64,24 +64,24 @@ class Channel {
       farewell,
       word,
       again,
-      broke,     // its connection: what is sent waits until it is made anew
-      mended,    // it is there, or there again
-      given_up,  // too much waits for it: nothing more comes, or goes
+      broke,     // the connection broke; messages wait until it is made anew
+      mended,    // the connection is there, or there again
+      given_up,  // too much waits for the process: nothing more is received or sent
     };
     std::uint32_t from = 0;
     What what = What::message;
-    std::vector<std::byte> body = {};  // of the first four
+    std::vector<std::byte> body = {};  // for the first four kinds
     int code = 0;                      // `broke`: errno, or 0 where it was closed
-    bool damaged = false;              // likewise: what came was no packet
+    bool damaged = false;              // `broke`: bytes arrived that are no packet
   };
-  /// What has come, in order; waits for something, up to `wait`. One thread at a time.
+  /// Returns what has arrived, in order; waits for something, up to `wait`. One thread at a time.
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait, std::span<Watched* const> beside = {});
-  /// What has come of this lane until now. By the thread that hears.
+  /// Returns what has arrived on this lane until now. Called by the thread that hears.
   [[nodiscard]] std::vector<Heard> drain(std::uint32_t lane);
   /// Ends a wait in hear(). Any thread.
   void wake() noexcept { wake_.set(); }
-  /// Sends `last` on all lanes as their last packet, and waits a moment until the others' systems have all that was
-  /// sent. Any thread; what comes meanwhile is lost.
+  /// Sends `last` on all lanes as their last packet, and waits a moment until the kernels of the others have
+  /// everything. Any thread; messages that arrive meanwhile are lost.
   void end(std::span<const std::byte> last) noexcept;
 
  private:
@@ -89,14 +89,14 @@ class Channel {
     Peer(Socket socket, Lane::Role role) : lane(std::move(socket), role) {}
     mutable std::mutex mutex;
     Lane lane;
-    std::atomic<bool> given_up = false;  // hear() is to say so
+    std::atomic<bool> given_up = false;  // hear() must report it
   };
 
   [[nodiscard]] Peer* peer_at(std::uint32_t id) const noexcept;
   [[nodiscard]] static bool has_all_of(Peer& peer) noexcept;
   static void take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard, std::size_t most_bytes);
 
-  mutable std::shared_mutex mutex_;  // of what follows; what a pointer points to stays
+  mutable std::shared_mutex mutex_;  // guards the members below; objects behind pointers stay in place
   std::vector<std::unique_ptr<Peer>> peers_;
   bool ended_ = false;
   WakeUp wake_;

@@ -14,7 +14,7 @@ namespace gradwire::transport::tcp {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{
-    50};  // before all addresses are tried again, or it is asked whether to go on
+    50};  // pause before all addresses are tried again, and between checks whether to go on
 
 std::string host_key_of(int rank) { return "tcp/host/" + std::to_string(rank); }
 std::string key_of(int rank) { return "tcp/" + std::to_string(rank); }
@@ -27,7 +27,7 @@ class Connecting {
   }
 
   Connections run() {
-    static_cast<void>(own_addresses(options_.interface));  // or its error, before anybody waits
+    static_cast<void>(own_addresses(options_.interface));  // throws its error before any rank waits
     rendezvous_.put(host_key_of(options_.rank), host_identity());
     std::vector<std::string> hosts;
     for (int rank = 0; rank < options_.world_size; ++rank) {
@@ -66,7 +66,7 @@ class Connecting {
     throw Error(ErrorCode::timeout, me() + "no connection with rank " + std::to_string(rank) + " within " +
                                         format_duration(options_.timeout) + " (" + why + ")");
   }
-  // While it was stopped it could not connect: that time does not count.
+  // Time for which this process was stopped does not count, since it could not connect then.
   void look_whether_to_go_on() {
     deadline_ = Clock::now() + (options_.timeout - time_.waited());
     if (options_.go_on) {
@@ -82,7 +82,7 @@ class Connecting {
                     std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()));
   }
 
-  // On the addresses that are left for others, and on no more.
+  // Listens on exactly the addresses that this rank tells others.
   Acceptor listen(bool one_host) const {
     Listening made = listen_on(addresses_for(options_.interface, one_host), me());
     rendezvous_.put(key_of(options_.rank), made.card.to_text());
@@ -113,7 +113,7 @@ class Connecting {
     return std::move(*card);
   }
 
-  // Addresses that lead nowhere, or to another host of the same address, are passed over.
+  // Skips addresses that lead nowhere, or to another host with the same address.
   Socket reach(int rank, bool control) {
     const Card& card = cards_[static_cast<std::size_t>(rank)];
     std::string tried;
@@ -131,7 +131,7 @@ class Connecting {
     give_up(rank, tried);
   }
 
-  // 0: none. Lower ranks are there already.
+  // The first rank that is not connected; 0: none. Lower ranks are connected already.
   [[nodiscard]] int first_missing() {
     for (int rank = options_.rank + 1; rank < options_.world_size; ++rank) {
       if (!slot(rank, false).valid() || !slot(rank, true).valid()) {

@@ -1,5 +1,5 @@
-// How ranks find each other: each leaves its port, its addresses and a number that nobody else knows, connects to all
-// lower ranks, and takes the connections of all higher ones.
+// How ranks find each other: each publishes its port, its addresses and a secret number, connects to all lower ranks,
+// and accepts the connections of all higher ones.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Connections {
     Socket messages;
     Socket control;
   };
-  std::vector<Peer> peers;           // by rank; the own one is empty
+  std::vector<Peer> peers;           // by rank; this rank's is empty
   std::vector<std::uint32_t> nodes;  // of each rank
 };
 

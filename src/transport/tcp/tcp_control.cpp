@@ -23,8 +23,8 @@ void Control::send(const Note& note, std::chrono::milliseconds limit) noexcept {
     std::memcpy(bytes.data(), &header, sizeof(header));
     std::memcpy(bytes.data() + sizeof(header), text.data(), text.size());
     const std::lock_guard lock(mutex_);
-    broken_ = broken_ || !write_until(socket_, bytes, Clock::now() + limit);  // half a note ends it
-  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the peer's own timeout tells it
+    broken_ = broken_ || !write_until(socket_, bytes, Clock::now() + limit);  // half a note breaks the connection
+  } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the peer then runs into its timeout
   }
 }
 
@@ -35,7 +35,7 @@ std::vector<Note> Control::take() {
     if (count > 0) {
       unread_.insert(unread_.end(), buffer.begin(), buffer.begin() + count);
     } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
-      // A reset is the end of a process, which the messages' connection tells, too.
+      // A reset means the end of a process, which the connection for messages shows as well.
       if (count < 0 && (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH)) {
         unreachable_ = system_text(errno);
       }

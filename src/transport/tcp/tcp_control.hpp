@@ -1,4 +1,4 @@
-// What ranks tell each other beside messages: that one gives up, that one leaves, who is there. Any thread may send.
+// Notes between ranks beside the messages: a rank gives up, a rank leaves, which ranks are there. Any thread may send.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@ namespace gradwire::transport::tcp {
 struct Note {
   enum class Kind : std::uint32_t { abort = 1, leave, ask, answer };
   Kind kind = Kind::leave;
-  std::uint32_t number = 0;  // abort: its ErrorCode; ask, answer: of the question
-  std::string text = {};     // abort: why; answer: the ranks that it waits for, 4 bytes each
+  std::uint32_t number = 0;  // abort: its ErrorCode; ask, answer: the question's number
+  std::string text = {};     // abort: the reason; answer: the ranks that it waits for, 4 bytes each
 };
 
 class Control {
@@ -28,19 +28,19 @@ class Control {
   /// Longer texts are cut.
   static constexpr std::size_t kLongestText = 4096;
 
-  /// Waits no longer than `limit`; what cannot be sent is lost. Never throws.
+  /// Sends a note and waits no longer than `limit`; a note that cannot be sent is lost. Never throws.
   void send(const Note& note, std::chrono::milliseconds limit) noexcept;
-  /// What has come.
+  /// The notes that have arrived.
   [[nodiscard]] std::vector<Note> take();
-  /// Nothing more comes: the peer has closed it, or ended.
+  /// Whether nothing more comes, because the peer has closed the connection or ended.
   [[nodiscard]] bool ended() const noexcept { return ended_; }
-  /// Why the peer's host cannot be reached; empty while it can.
+  /// The reason why the peer's host cannot be reached; empty while it can.
   [[nodiscard]] const std::string& unreachable() const noexcept { return unreachable_; }
   [[nodiscard]] const Socket& socket() const noexcept { return socket_; }
 
  private:
   Socket socket_;
-  std::mutex mutex_;  // of sending
+  std::mutex mutex_;  // guards sending
   bool broken_ = false;
   std::vector<std::byte> unread_;
   bool ended_ = false;

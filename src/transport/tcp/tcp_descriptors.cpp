@@ -16,7 +16,7 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::size_t kBeside = 24;  // listeners, those who greet, files of metrics
+constexpr std::size_t kBeside = 24;  // for listeners, visitors, files of metrics
 
 std::optional<std::size_t> descriptors_of_limit() {
   rlimit limit{};
@@ -24,7 +24,7 @@ std::optional<std::size_t> descriptors_of_limit() {
   return known ? std::optional(static_cast<std::size_t>(limit.rlim_cur)) : std::nullopt;
 }
 
-// 0: not known, as where /proc is missing.
+// The number of open descriptors; 0: not known, for example because /proc is missing.
 std::size_t open_descriptors() {
   std::error_code error;
   const std::filesystem::directory_iterator all("/proc/self/fd", error);

@@ -1,5 +1,5 @@
-// Whether there are descriptors for the connections that a process is about to make. Without one more the other side
-// sees a connection that ends, or nothing, and can only wait.
+// Checks that a process has descriptors for the connections that it is about to make. If one is missing, the other side
+// only sees a connection that ends, or nothing, and can only wait.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,10 @@
 
 namespace gradwire::transport::tcp {
 
-/// For connections with `others` processes, `per_other` each, and what else a world takes. Error(transport) names the
-/// limit, its value and what is needed. `who`: how the text begins.
+/// Checks for connections with `others` processes, `per_other` each, and for the other descriptors of a world.
+/// Error(transport) names the limit, its value and the number needed. `who`: the beginning of the text.
 void check_descriptors(std::size_t others, std::size_t per_other, const std::string& who);
-/// Error(transport), likewise, where not even one more can be opened.
+/// Throws the same Error(transport) where not even one more descriptor can be opened.
 void check_for_one_descriptor(const std::string& who);
 
 }  // namespace gradwire::transport::tcp

@@ -1,4 +1,4 @@
-// Connections that are made anew to processes whose cards are known: several at once, without waiting.
+// Makes connections anew to processes whose cards are known: several at once, without blocking.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,33 @@
 
 namespace gradwire::transport::tcp {
 
-/// Not for several threads at once.
+/// One thread at a time.
 class Dialer {
  public:
   struct Order {
     std::uint32_t who = 0;
     Purpose purpose = Purpose::messages;
-    Card card = {};  // of that process
+    Card card = {};  // that process's card
     Clock::time_point until = {};
   };
   struct Made {
     std::uint32_t who = 0;
     Purpose purpose = Purpose::messages;
-    Socket socket = {};  // on which it has answered; not valid: it was in vain
+    Socket socket = {};  // the connection on which it has answered; not valid: the attempt failed
   };
 
-  /// `self` is what it says for its rank.
+  /// `self` is the rank that its greetings name.
   explicit Dialer(std::uint32_t self);
 
-  /// All addresses at once: the first one at which the process answers counts.
+  /// Begins to dial all addresses of a process at once; the first one at which the process answers is used.
   void begin(Order order);
-  /// What has become of those that were begun.
+  /// Makes progress without blocking; returns the attempts that have ended.
   [[nodiscard]] std::vector<Made> move();
-  /// Can be read where move() may do something. It can be told of others that are to wake who waits for it.
+  /// A descriptor that can be read when move() may make progress. Others may add descriptors to it that shall wake the
+  /// same waiting thread.
   [[nodiscard]] const Socket& readable() const noexcept { return poll_; }
   void watch(const Socket& other) const;
-  /// When move() is to be called at the latest.
+  /// The latest moment at which move() must be called.
   [[nodiscard]] std::optional<Clock::time_point> deadline() const;
 
  private:

@@ -7,7 +7,7 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::size_t kMostHalves = 64;  // they know the secret
+constexpr std::size_t kMostHalves = 64;  // only joiners that know the secret can fill this
 
 }  // namespace
 
@@ -21,7 +21,7 @@ Door::~Door() {
 void Door::close() noexcept {
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  halves_.clear();  // they need not wait for a turn that never comes
+  halves_.clear();  // so that joiners do not wait for a turn that never comes
   waiting_.clear();
   wake_.set();
   changed_.notify_all();
@@ -58,14 +58,14 @@ void Door::run() noexcept {
     lock.unlock();
     try {
       serve(std::move(joiner));
-    } catch (const std::exception& error) {  // no memory
+    } catch (const std::exception& error) {  // lack of memory
       log(LogLevel::warning, std::string("a process could not join: ") + error.what());
     }
     lock.lock();
   }
 }
 
-// Others wait meanwhile.
+// Serves one joiner; other joiners wait meanwhile.
 void Door::serve(Half joiner) const {
   const auto until = Clock::now() + kTurn;
   if (!write_message(joiner.prompt, host_.turn().to_text(), until)) {

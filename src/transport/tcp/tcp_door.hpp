@@ -1,4 +1,4 @@
-// Where a process lets others join: a thread of its own, which has one of them at a time.
+// Lets other processes join by this one: a thread of its own, which serves one joiner at a time.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ class Door {
   };
   struct Host {
     std::function<Turn()> turn;
-    std::function<void(Guest guest)> admit;  // or drops it
+    std::function<void(Guest guest)> admit;  // admits the guest or drops it
   };
 
   explicit Door(Host host);
@@ -33,13 +33,13 @@ class Door {
   Door& operator=(const Door&) = delete;
   ~Door();
 
-  /// One connection of a joiner, which says a token for its rank. Any thread.
+  /// Takes one connection of a joiner, whose greeting has a token instead of a rank. Any thread.
   void knock(Accepted accepted);
-  /// Nobody is let in from here on. Any thread.
+  /// From here on no process is let in. Any thread.
   void close() noexcept;
 
  private:
-  // Of a joiner of which not both connections are there.
+  // The connections of a joiner, of which one may be missing.
   struct Half {
     Socket prompt;
     Socket bulk;
@@ -54,8 +54,8 @@ class Door {
   std::atomic<bool> closed_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<int, Half> halves_;  // by token; guarded by `mutex_`, as what follows
-  std::deque<Half> waiting_;    // both are there
+  std::map<int, Half> halves_;  // by token; `mutex_` guards this and the members below
+  std::deque<Half> waiting_;    // joiners with both connections
   std::thread thread_;
 };
 

@@ -46,9 +46,9 @@ class TcpTransport final : public Transport, public RequestSink {
         : stream(std::move(connection.messages), sink), control(std::move(connection.control)) {}
     Stream stream;
     Control control;
-    std::uint32_t events = 0;  // that are waited for on the stream
-    bool left = false;         // it said so
-    bool unheard = false;      // its control connection ended, and is no longer looked at
+    std::uint32_t events = 0;  // the events that the stream is polled for
+    bool left = false;         // it said that it leaves
+    bool unheard = false;      // its control connection ended, and is no longer polled
   };
 
   void finished(Request& request) override;
@@ -59,7 +59,7 @@ class TcpTransport final : public Transport, public RequestSink {
   void watch(int rank, bool control, std::uint32_t events, int how) const;
   void want(int rank);
   void throw_if_aborted() const;
-  /// Waits for one of the connections, and moves all that can move.
+  /// Waits for one of the connections, then sends and receives as much as possible.
   void move(Clock::time_point deadline);
   void hear(int rank);
   void check_gone(int rank);
@@ -67,14 +67,14 @@ class TcpTransport final : public Transport, public RequestSink {
 
   int rank_;
   std::vector<std::uint32_t> nodes_;
-  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; the own one is null
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; this rank's is null
   Socket poll_;
   Socket wake_;  // for an abort by another thread
   std::list<Request> requests_;
   std::vector<Request*> finished_;
   std::optional<std::string> failure_;
   std::uint32_t question_ = 0;
-  std::vector<std::optional<PeerState>> answers_;  // to the latest question
+  std::vector<std::optional<PeerState>> answers_;  // answers to the latest question
   Counters counters_;
   AbortNote abort_;
   std::atomic<int> failed_peer_ = -1;

@@ -1,5 +1,5 @@
-// What two ranks say first on a new connection: who connects greets, the other answers, and who connects says that the
-// answer came in time.
+// The first messages on a new connection between two ranks: the connecting rank greets, the other one answers, and the
+// connecting rank confirms that the answer came in time.
 #pragma once
 
 #include <chrono>
@@ -10,19 +10,19 @@
 namespace gradwire::transport::tcp {
 
 inline constexpr std::uint64_t kGreetingMagic = 0x3170637465726967;  // "giretcp1"
-inline constexpr std::chrono::seconds kGreetingLimit{5};             // whoever connected says at once who it is
+inline constexpr std::chrono::seconds kGreetingLimit{5};             // a rank that connects greets at once
 
-/// What a connection is for.
+/// The purpose of a connection.
 enum class Purpose : std::uint32_t {
   messages,
   control,
-  agent,  // on which the agent of a process tells of its end
+  agent,  // the agent of a process reports the process's end on it
 };
 
 struct Greeting {
   std::uint64_t magic = kGreetingMagic;
-  std::uint64_t nonce = 0;    // of who is connected to
-  std::uint32_t rank = 0;     // of who sends it
+  std::uint64_t nonce = 0;    // secret of the accepting side
+  std::uint32_t rank = 0;     // rank of the sender
   std::uint32_t purpose = 0;  // a Purpose
 
   friend bool operator==(const Greeting&, const Greeting&) = default;
@@ -33,7 +33,7 @@ static_assert(sizeof(Greeting) == 24, "no padding: it travels as bytes");
   return std::as_writable_bytes(std::span(&greeting, 1));
 }
 
-/// Whether `answer` is what `rank` says to who greeted it with `mine`.
+/// Whether `answer` is the answer of `rank` to the greeting `mine`.
 [[nodiscard]] inline bool is_answer(const Greeting& answer, const Greeting& mine, std::uint32_t rank) {
   return answer.magic == kGreetingMagic && answer.nonce == mine.nonce && answer.rank == rank;
 }

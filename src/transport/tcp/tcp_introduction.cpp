@@ -11,7 +11,7 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::size_t kMostText = 16U << 20U;  // of all processes of a job
+constexpr std::size_t kMostText = 16U << 20U;  // for the texts of all processes of a job
 constexpr std::size_t kLongestName = 1000;     // a host's has up to 255 characters
 constexpr std::array<std::string_view, 3> kStates{"alive", "ended", "unreachable"};
 

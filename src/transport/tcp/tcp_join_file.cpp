@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kMark = "gradwire-join";
 constexpr std::size_t kMostBytes = 64U << 20U;
 constexpr std::chrono::seconds kLookAtOne{5};  // for each process of an old file
-constexpr std::size_t kMostLookedAt = 64;      // at once
+constexpr std::size_t kMostLookedAt = 64;      // most processes asked at once
 
 [[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
 
@@ -58,8 +58,8 @@ std::optional<Line> read_line(std::string_view text) {
   return line;
 }
 
-// Those that are lines of a join file: a process may have been killed while it wrote one. One that is being written has
-// no end. Error where there are others alone.
+// Reads the valid lines of a join file. Others are skipped, since a process may have been killed while it wrote one; a
+// line that is being written has no end. Error where no line is valid.
 std::vector<Line> read_lines(const fs::path& file, const std::string& text) {
   std::istringstream stream(text);
   std::vector<Line> lines;
@@ -74,7 +74,8 @@ std::vector<Line> read_lines(const fs::path& file, const std::string& text) {
   return lines;
 }
 
-// Who can write the file, or put another one in its place, decides where processes connect to, and what they learn.
+// Opens the file if it is only this user's: anyone who can write it, or replace it, decides where processes connect to,
+// and what they are told.
 Socket open_own(const fs::path& file, int flags) {
   Socket opened(open(file.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));  // NOLINT(*-vararg)
   struct stat status {};
@@ -94,7 +95,7 @@ Socket open_own(const fs::path& file, int flags) {
   }
   std::array<char, kMark.size()> begin{};
   const bool holds_secrets = pread(opened.fd(), begin.data(), begin.size(), 0) == std::ssize(begin) &&
-                             std::string_view(begin.data(), begin.size()) == kMark;  // else the caller says what it is
+                             std::string_view(begin.data(), begin.size()) == kMark;  // the caller reports others
   if (holds_secrets && (status.st_mode & (S_IRGRP | S_IROTH)) != 0) {
     refuse("join file " + file.string() + " can be read by other users, who could join with its secrets; start the " +
            "job anew with another join file, or chmod 600 it if nobody has");
@@ -127,7 +128,8 @@ void check_folder_of(const fs::path& file) {
   }
 }
 
-// One that takes connections may be stopped: it is asked beside the others, which may answer at once.
+// A process that accepts connections but does not answer may be stopped. All processes are asked at the same time,
+// since others may answer at once.
 void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines) {
   std::mutex mutex;
   std::string found;
@@ -194,7 +196,7 @@ JoinFileClaim::~JoinFileClaim() {
   }
 }
 
-// Another job replaces the file.
+// Whether the file is still this job's: another job replaces it.
 bool JoinFileClaim::is_there() const {
   struct stat held {};
   struct stat named {};
@@ -219,7 +221,7 @@ void append_to_join_file(const fs::path& file, const Acquaintance& process) {
     if (const off_t size = lseek(opened.fd(), 0, SEEK_END); size > 0) {
       static_cast<void>(!pread(opened.fd(), &last, 1, size - 1));
     }
-    const std::string line = (last == '\n' ? "" : "\n") + line_of(process);  // behind one that was killed
+    const std::string line = (last == '\n' ? "" : "\n") + line_of(process);  // ends the line of a killed process first
     if (write(opened.fd(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
       why = system_text(errno);
     }

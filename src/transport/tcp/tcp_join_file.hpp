@@ -11,18 +11,18 @@
 
 namespace gradwire::transport::tcp {
 
-/// In the log; on standard error before a session has one.
+/// Writes to the log; to standard error before there is a log.
 void say(LogLevel level, const std::string& text);
 
-/// Error(invalid_argument) where the folder is missing, the file is another one, or a process in it answers, or takes
-/// connections: then another job has it.
+/// Throws Error(invalid_argument) where the folder is missing, the file is no join file, or a process named in it
+/// answers or accepts connections: then another job uses it.
 void check_join_file_is_free(const std::filesystem::path& file);
 
-/// Of process 0 at the start: no other job gets the file until it is written and this object is gone. The file is
-/// there, and empty, from here on; one that nothing was written to goes again.
+/// Claims the file for process 0 at the start: no other job gets it until it is written and this object is gone. The
+/// file exists, empty, from here on; if nothing is written to it, it is removed again.
 class JoinFileClaim {
  public:
-  /// What check_join_file_is_free() throws, or where another job has claimed it.
+  /// Throws the errors of check_join_file_is_free(), also where another job has claimed the file.
   explicit JoinFileClaim(std::filesystem::path file);
   JoinFileClaim(const JoinFileClaim&) = delete;
   JoinFileClaim& operator=(const JoinFileClaim&) = delete;
@@ -35,12 +35,12 @@ class JoinFileClaim {
   Socket held_;
 };
 
-/// In place of what was there. Error(invalid_argument) where it cannot be written.
+/// Replaces the file's content. Error(invalid_argument) where it cannot be written.
 void write_join_file(const std::filesystem::path& file, const std::vector<Acquaintance>& processes);
-/// Adds one who joined; a warning where that is not possible.
+/// Adds a process that joined; logs a warning where that is not possible.
 void append_to_join_file(const std::filesystem::path& file, const Acquaintance& process);
-/// Error(invalid_argument) where there is none, it is empty, or not to be trusted; Error(mismatch) where it is of
-/// another version. Names are empty.
+/// The processes in the file, with empty names. Error(invalid_argument) where the file is missing, empty or not to be
+/// trusted; Error(mismatch) where it is of another version.
 [[nodiscard]] std::vector<Acquaintance> read_join_file(const std::filesystem::path& file);
 
 }  // namespace gradwire::transport::tcp

@@ -20,11 +20,11 @@ namespace {
 using Id = Processes::Id;
 using State = Acquaintance::State;
 
-constexpr std::chrono::milliseconds kBetweenAttempts{100};  // before all is tried again
-constexpr std::chrono::milliseconds kAttempt{4000};  // less than a turn: who gives up has not been dropped before
-constexpr std::chrono::seconds kPatience{30};        // with others that come first
-constexpr std::chrono::milliseconds kAsk{1000};      // with one that is only asked who has ended
-constexpr int kFruitless = 4;  // times that nobody answered, in a row; who is busy may not for 5 s
+constexpr std::chrono::milliseconds kBetweenAttempts{100};  // pause between two attempts
+constexpr std::chrono::milliseconds kAttempt{4000};  // less than a turn, so that it gives up before it is dropped
+constexpr std::chrono::seconds kPatience{30};        // wait while other joiners have their turns
+constexpr std::chrono::milliseconds kAsk{1000};      // for a process that is only asked which ones have ended
+constexpr int kFruitless = 4;  // attempts in a row without any answer; a busy process may not answer for 5 s
 
 constexpr std::chrono::seconds kBetweenWords{30};
 
@@ -59,7 +59,7 @@ class Joining {
                                             format_duration(options_.timeout) + ": " + why_);
       }
       tell_of_waiting();
-      held_.clear();  // others have their turn meanwhile
+      held_.clear();  // so that other joiners have their turns meanwhile
       std::this_thread::sleep_for(kBetweenAttempts);
     }
   }
@@ -74,17 +74,17 @@ class Joining {
     doubtful_.clear();
     joined_.clear();
     highest_ = 0;
-    // Another joiner may wait at the address of the attempt before, and hold turns meanwhile.
+    // A new address: another joiner may wait at the address of the last attempt, and hold turns meanwhile.
     listening_ = listen_on(addresses_for(options_.interface, false), "to join: ");
     suppose_all(State::alive);
   }
-  // Who has ended stays so.
+  // Sets the state of all processes, except of those that have ended.
   void suppose_all(State state) {
     for (auto& [id, process] : known_) {
       process.state = process.state == State::ended ? State::ended : state;
     }
   }
-  // For what is under way now.
+  // The deadline of the present wait.
   [[nodiscard]] Clock::time_point until() const {
     return std::min(asks_until_.value_or(deadline_), held_.empty() ? Clock::now() + kPatience : attempt_ends_);
   }
@@ -93,8 +93,8 @@ class Joining {
     return name.empty() ? "process " + std::to_string(id) : name;
   }
 
-  // Who has ended, of the one that is most likely there. In the file they stay, and somebody else may listen at their
-  // ports now, who does not answer.
+  // Asks the process that most likely still runs, which is the newest, which others have ended. Ended processes stay in
+  // the file, and something else that does not answer may listen at their ports now.
   void ask_the_newest() {
     const std::string why = why_;
     for (auto newest = known_.rbegin(); newest != known_.rend() && !asked_; ++newest) {
@@ -116,9 +116,9 @@ class Joining {
     why_ = why;
   }
 
-  // Of all processes, ascending. False: one of them did not give it.
+  // Takes the turns of all processes, in ascending order. False: one of them did not give its turn.
   bool take_turns() {
-    for (auto& [id, process] : known_) {  // grows behind this one meanwhile
+    for (auto& [id, process] : known_) {  // learn() may add processes behind this one
       if (process.state != State::alive) {
         continue;
       }
@@ -128,7 +128,7 @@ class Joining {
       const bool first = held_.empty();
       auto turn = take_turn(id);
       if (!turn && (first || (doubtful_.contains(id) && Clock::now() < until()))) {
-        continue;  // the others know whether it has ended
+        continue;  // other processes know whether it has ended
       }
       if (!turn || !learn(id, std::move(*turn))) {
         return false;
@@ -139,7 +139,7 @@ class Joining {
     });
   }
 
-  // False: nothing came in time.
+  // Waits until the socket can be read; false: nothing came in time.
   bool wait_for(const Socket& socket) {
     for (const auto end = until(); Clock::now() < end; tell_of_waiting()) {
       const auto step = std::chrono::ceil<std::chrono::milliseconds>(std::min(end, tells_at_) - Clock::now());
@@ -187,17 +187,17 @@ class Joining {
     return turn;
   }
 
-  // False: one that is alive should have come before `from`.
+  // Updates the known processes from a turn. False: a living process that should have been asked before `from` was not.
   bool learn(Id from, Turn turn) {
     start_ = turn.start;
     highest_ = std::max(highest_, turn.highest);
-    if (held_.size() == 1) {  // what the file says counts no more
+    if (held_.size() == 1) {  // the first answer replaces the file's content
       suppose_all(State::unreachable);
     }
     bool in_order = true;
     for (Acquaintance& told : turn.known) {
-      // All that live know whoever has joined. Of one that the first does not know, whose turn this process has, the
-      // others know from an attempt that came to nothing.
+      // Every living process knows all processes that have joined. If the first process, whose turn this one has, does
+      // not know a process, the others know it only from a failed attempt to join.
       if (held_.size() == 1) {
         joined_.insert(told.id);
       } else if (!joined_.contains(told.id) && told.state != State::ended) {
@@ -207,7 +207,7 @@ class Joining {
       process.name = told.name;
       process.host = told.host;
       process.witness = told.witness;
-      if (told.state == State::unreachable) {  // it may live, and is needed then
+      if (told.state == State::unreachable) {  // it may live, and its turn is then needed
         doubtful_.insert(told.id);
       }
       if (process.state != State::ended) {
@@ -230,7 +230,7 @@ class Joining {
     own_.witness = witnesses_->name();
     const std::string introduction = own_.to_text();
     for (const auto& [id, lanes] : held_) {
-      static_cast<void>(write_message(lanes.prompt, introduction, until()));  // or it will not answer
+      static_cast<void>(write_message(lanes.prompt, introduction, until()));  // if this fails there will be no answer
     }
     return std::ranges::all_of(held_, [this](const auto& held) {
       if (read_message(held.second.prompt, until()) == kAdmitted) {
@@ -252,7 +252,7 @@ class Joining {
     for (auto& [id, process] : known_) {
       const auto held = held_.find(id);
       if (held == held_.end() && id >= start_ && process.state != State::ended) {
-        continue;  // one of the file, of which nobody has told: it never joined
+        continue;  // it is in the file, but no process knows it: it never joined
       }
       Held lanes = held == held_.end() ? Held() : std::move(held->second);
       seat.others.push_back(
@@ -269,9 +269,9 @@ class Joining {
   bool asked_ = false;
   Listening listening_;
   std::map<Id, Acquaintance> known_;
-  std::map<Id, Held> held_;  // where it is this process's turn
-  std::set<Id> joined_;      // as the first says whose turn it is
-  std::set<Id> doubtful_;    // that one of them cannot reach
+  std::map<Id, Held> held_;  // processes whose turn this process has
+  std::set<Id> joined_;      // processes that the first of them knows
+  std::set<Id> doubtful_;    // processes that one of them cannot reach
   Id start_ = 0;
   Id highest_ = 0;
   Id self_ = 0;

@@ -1,4 +1,4 @@
-// How a process gets into a job that runs: its side of tcp_introduction.hpp.
+// How a process joins a running job: the joiner's side of tcp_introduction.hpp.
 #pragma once
 
 #include "transport/tcp/tcp_processes.hpp"
@@ -6,7 +6,7 @@
 
 namespace gradwire::transport::tcp {
 
-/// Waits for its turns. What join_tcp_processes() throws.
+/// Waits for its turns. Throws the errors of join_tcp_processes().
 [[nodiscard]] Seat find_seat(const JoinOptions& options);
 
 }  // namespace gradwire::transport::tcp

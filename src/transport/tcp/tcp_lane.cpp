@@ -13,9 +13,9 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::size_t kPiece = 65536;             // that is read at once
-constexpr std::size_t kMostUntold = 1U << 16U;    // bytes that are received before they are acknowledged
-constexpr std::chrono::milliseconds kTellIn{50};  // an acknowledgement waits no longer
+constexpr std::size_t kPiece = 65536;             // bytes of one read
+constexpr std::size_t kMostUntold = 1U << 16U;    // most bytes that are received before they are acknowledged
+constexpr std::chrono::milliseconds kTellIn{50};  // longest delay of an acknowledgement
 
 }  // namespace
 
@@ -71,7 +71,7 @@ void Lane::close() noexcept {
 
 void Lane::shut() noexcept {
   flush();
-  candidate_ = Socket();  // what has proven nothing by now leads nowhere
+  candidate_ = Socket();  // a candidate that has proven nothing by now is useless
   if (socket_.valid()) {
     static_cast<void>(shutdown(socket_.fd(), SHUT_WR));
   }
@@ -107,7 +107,7 @@ bool Lane::arrived() const noexcept {
   return !has_more() && (!socket_.valid() || ioctl(socket_.fd(), TIOCOUTQ, &left) != 0 || left == 0);
 }
 
-// The next packet, if there is one.
+// Prepares the next packet, if there is one.
 bool Lane::stage() {
   if (staged_ != Staged::nothing) {
     return true;
@@ -153,7 +153,7 @@ void Lane::flush() noexcept {
       continue;
     }
     if (count < 0) {
-      return;  // what is wrong with it take() sees, too
+      return;  // take() notices the same error
     }
     staged_sent_ += static_cast<std::size_t>(count);
     if (staged_sent_ < first.size() + second.size()) {
@@ -167,9 +167,9 @@ void Lane::flush() noexcept {
   }
 }
 
-// What has come goes to the reader. False: nothing more comes now.
+// Gives the reader what has arrived. False: nothing more comes now.
 bool Lane::fill(const Socket& socket, PacketReader& reader, std::size_t& most_bytes, int& why, bool& gone) {
-  std::vector<std::byte> buffer(kPiece);  // not on the stack: a job's thread may have little of it
+  std::vector<std::byte> buffer(kPiece);  // not on the stack: a thread of the job may have a small one
   while (most_bytes > 0) {
     const ssize_t count = recv(socket.fd(), buffer.data(), std::min(buffer.size(), most_bytes), MSG_DONTWAIT);
     if (count > 0) {
@@ -188,7 +188,7 @@ bool Lane::fill(const Socket& socket, PacketReader& reader, std::size_t& most_by
 
 bool Lane::acknowledged(std::uint64_t number) {
   if (number >= first_kept_ + kept_.size() || (live_ && number >= first_kept_ + sent_)) {
-    return false;  // it was never sent
+    return false;  // it acknowledges a packet that was never sent
   }
   while (first_kept_ <= number) {
     kept_bytes_ -= kept_.front().body.size();
@@ -201,7 +201,7 @@ bool Lane::acknowledged(std::uint64_t number) {
     ++first_kept_;
   }
   if (kept_.empty()) {
-    std::deque<Kept>().swap(kept_);  // it keeps memory otherwise
+    std::deque<Kept>().swap(kept_);  // frees its memory, which clear() would keep
   }
   return true;
 }
@@ -232,9 +232,9 @@ bool Lane::prove() {
   return true;
 }
 
-// Whether this packet may come now. Its acknowledgement is applied.
+// Whether this packet may come now. Applies its acknowledgement.
 bool Lane::is_right(const PacketHead& head, std::span<const std::byte> body) {
-  if (!live_) {  // of who dials: the answer
+  if (!live_) {  // on the dialling side the first packet is the answer
     Resume said;
     if (head.kind != PacketKind::resume || !read_body(body, said) || said.secret != secret_ ||
         said.attempt != attempt_ || !acknowledged(head.acknowledged)) {

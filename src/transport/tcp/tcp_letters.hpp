@@ -1,4 +1,4 @@
-// What processes leave for each other while a world is made, kept until it is asked for.
+// Letters of processes to each other while a world is made, kept until they are asked for.
 #pragma once
 
 #include <chrono>
@@ -20,20 +20,20 @@ class Letters {
  public:
   [[nodiscard]] static std::vector<std::byte> write(std::uint32_t epoch, const std::string& key,
                                                     const std::string& value);
-  /// One that came; what is none, or is of an epoch that is over, is dropped.
+  /// Takes a letter that arrived; drops bytes that are none, and letters of an epoch that is over.
   void put(std::span<const std::byte> letter);
-  /// Waits until it comes. `go_on` is called each time that something may have changed; what it throws comes out.
-  /// Error(timeout) after `limit`, which names `sender`.
+  /// Waits for a letter. Calls `go_on`, whose errors it passes on, each time that something may have changed.
+  /// Error(timeout), which names `sender`, after `limit`.
   [[nodiscard]] std::string get(std::uint32_t epoch, const std::string& key, const std::string& sender,
                                 std::chrono::milliseconds limit, const std::function<void()>& go_on);
-  /// Those who wait call `go_on` again.
+  /// Makes waiting threads call `go_on` again.
   void look();
 
-  /// Its world is being made: older ones are over.
+  /// Says that the world of `epoch` is being made, so older ones are over.
   void begin(std::uint32_t epoch);
-  /// Error(aborted) where another world is being made since, or behind close().
+  /// Throws Error(aborted) where another world is being made since then, or after close().
   void look_at(std::uint32_t epoch) const;
-  /// Its world is there.
+  /// Drops the letters of an epoch whose world was made.
   void forget(std::uint32_t epoch);
   void close() noexcept;
   [[nodiscard]] bool closed() const noexcept;
@@ -42,9 +42,9 @@ class Letters {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::map<std::pair<std::uint32_t, std::string>, std::string> letters_;
-  std::uint32_t newest_ = 0;  // that is being made, or was
+  std::uint32_t newest_ = 0;  // the newest epoch whose world is being made, or was
   std::uint32_t over_ = 0;    // letters up to this epoch are not wanted
-  std::uint64_t looks_ = 0;   // calls of look()
+  std::uint64_t looks_ = 0;   // number of calls of look()
   bool closed_ = false;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kOnItsWay{50};  // behind the word of a witness of another host
+constexpr milliseconds kOnItsWay{50};  // wait for messages after a witness of another host reported an end
 
 constexpr std::size_t index_of(Processes::Lane lane) { return lane == Processes::Lane::prompt ? 0 : 1; }
 
@@ -39,7 +39,7 @@ Links::~Links() {
 }
 
 void Links::meet(const Acquaintance& who, Socket prompt, Socket bulk) {
-  // First: from now on this process may be relied on.
+  // This comes first: from now on other processes may rely on this one.
   if (!own_.host.empty() && who.host == own_.host) {
     static_cast<void>(own_.witnesses->announce(who.witness, who.card.nonce));
   }
@@ -58,7 +58,7 @@ void Links::meet(const Acquaintance& who, Socket prompt, Socket bulk) {
     of_lane_.emplace_back(who.id, 0);
     met.lanes[1].number = channel_.add(std::move(bulk), role);
     of_lane_.emplace_back(who.id, 1);
-  } catch (...) {  // no memory: as if it had never been here
+  } catch (...) {  // without memory the connection is dropped as if it had never come
     peers_.erase(who.id);
     throw;
   }
@@ -199,7 +199,7 @@ void Links::take(Channel::Heard& one, std::vector<Heard>& heard) {
       }
       break;
     case What::word: {
-      // Of one of its own host alone.
+      // A process is believed only about processes of its own host.
       const auto of = read_body(one.body, end) ? peers_.find(end.who) : peers_.end();
       if (of != peers_.end() && of != found && !peer.host.empty() && of->second.host == peer.host) {
         note_end(end.who, end, kOnItsWay);
@@ -236,7 +236,7 @@ void Links::came(Accepted accepted) {
   }
   set_up(accepted.socket, Carries::lane);
   if (accepted.purpose == Purpose::agent) {
-    // Its process dials for it once both know the secret.
+    // Its process dials for the agent once both know the secret.
     if (const auto secret = channel_.secret(found->second.lanes[0].number)) {
       agents_.add(who, std::move(accepted.socket), *secret);
       channel_.wake();

@@ -1,5 +1,5 @@
-// How a process reaches the others of its job, and what it learns of their ends. A connection that breaks is made anew;
-// a process has ended where it says so itself, or a witness on its host does.
+// How a process reaches the others of its job, and learns that they have ended. A connection that breaks is made anew;
+// a process has ended when it says so itself, or when a witness on its host does.
 #pragma once
 
 #include <array>
@@ -36,27 +36,27 @@ class Links {
     std::vector<Listener> listeners = {};
     std::shared_ptr<witness::Witnesses> witnesses = {};
     std::shared_ptr<witness::Agent> agent = {};         // none: only processes of this host see its end
-    std::function<void(Accepted accepted)> knock = {};  // takes connections of joiners; empty: nobody can join
+    std::function<void(Accepted accepted)> knock = {};  // takes connections of joiners; empty: no one can join
   };
 
   explicit Links(Own own);
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
   ~Links();
-  /// From here on connections are taken and made; until stop(), which end() does not wait for.
+  /// From here on connections are accepted and made, until stop(); end() does not stop that.
   void start();
   void stop() noexcept { reception_.reset(); }
 
-  /// One more process. Any thread. Where the sockets are not valid, what is sent waits until give().
+  /// Adds a process. Any thread. Where the sockets are not valid, messages wait until give().
   void meet(const Acquaintance& who, Socket prompt, Socket bulk);
   void give(Id who, Socket prompt, Socket bulk);
   /// Drops a process that has never sent anything. Nothing more is reported of it. Any thread.
   void forget(Id who);
 
-  // As those of Processes; what is heard may have `message`, `ended`, `lost` or `back`.
+  // The same as in Processes; what is heard may have `message`, `ended`, `lost` or `back`.
   void send(Id to, std::span<const std::byte> message, Processes::Lane lane) noexcept;
   [[nodiscard]] std::uint64_t unsent(Id to, Processes::Lane lane) const noexcept;
-  /// Whether nothing more comes over the connection that there is, also where nobody has heard that yet. Any thread.
+  /// Whether nothing more comes over the present connection, though hear() may not have noticed that yet. Any thread.
   [[nodiscard]] bool is_at_end(Id who) const noexcept;
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait);
   void wake() noexcept;
@@ -66,17 +66,17 @@ class Links {
   void trust_resets() noexcept { trusts_resets_ = true; }
 
  private:
-  static constexpr std::chrono::milliseconds kAnew{1000};        // within which nobody hears that a connection broke
+  static constexpr std::chrono::milliseconds kAnew{1000};        // a break is reported only if it lasts longer
   static constexpr std::chrono::milliseconds kBetweenDials{50};  // at first
   static constexpr std::chrono::milliseconds kBetweenLateDials{1000};
-  static constexpr std::chrono::milliseconds kOtherLane{200};  // behind a farewell on one lane
+  static constexpr std::chrono::milliseconds kOtherLane{200};  // wait for the other lane after a farewell on one
 
   struct LaneState {
     std::uint32_t number = 0;
-    bool proven = false;  // it was there once
+    bool proven = false;  // the connection was there once
     bool broken = false;
     bool gone = false;     // for good
-    bool was_end = false;  // it broke in the way it does when a process ends
+    bool was_end = false;  // it broke in the way in which a process's end shows
     bool dialing = false;
     bool greeted = false;    // a new connection exists; the other side has not answered on it yet
     Clock::duration for_{};  // how long it has been broken, while this process ran
@@ -88,15 +88,15 @@ class Links {
     std::string host;
     std::array<LaneState, 2> lanes;  // prompt, bulk
     bool lost = false;
-    std::optional<EndOfProcess> end;  // its end, passed on once all that it sent is read
-    Clock::time_point settles_at;     // when `end` is passed on though more may come
+    std::optional<EndOfProcess> end;  // its end, reported once all its messages are read
+    Clock::time_point settles_at;     // when `end` is reported even if messages may still come
     bool over = false;
     bool agent_dials = false;
-    bool agent_has = false;  // a connection to it
+    bool agent_has = false;  // the agent has a connection to it
     Clock::time_point agent_dials_at;
-    std::chrono::milliseconds agent_pause{0};  // since the last dial, which failed
+    std::chrono::milliseconds agent_pause{0};  // pause after the last failed dial
   };
-  // What hear() finds of the agent.
+  // Lets hear() wait for news of the agent.
   class AgentWord final : public Watched {
    public:
     explicit AgentWord(Links& links) : links_(links) {}
@@ -108,7 +108,7 @@ class Links {
   };
 
   [[nodiscard]] bool dials(const Peer& peer) const noexcept { return own_.self > peer.id; }
-  // The callers of these hold the lock.
+  // The caller of each of these holds the lock.
   void take(Channel::Heard& one, std::vector<Heard>& heard);
   void note_break(Peer& peer, std::size_t lane, const Channel::Heard& one);
   void note_mended(Peer& peer, std::size_t lane, std::vector<Heard>& heard);
@@ -117,7 +117,7 @@ class Links {
   void tick(std::vector<Heard>& heard);
   void tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>& heard);
   void finish(Peer& peer, std::vector<Heard>& heard);
-  // Of the reception's thread.
+  // Called on the reception's thread.
   void came(Accepted accepted);
   void made(Dialer::Made made);
   void give_to_agent(Peer& peer, Socket socket);
@@ -129,9 +129,9 @@ class Links {
   std::atomic<std::uint32_t> epoch_ = 0;
   std::atomic<std::uint64_t> step_ = 0;
   Channel channel_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::map<Id, Peer> peers_;
-  std::vector<std::pair<Id, std::size_t>> of_lane_;  // whose it is, and which, by the channel's number
+  std::vector<std::pair<Id, std::size_t>> of_lane_;  // process and lane, by the channel's lane number
   Clock::time_point ticked_ = Clock::now();
   std::chrono::milliseconds pause_{0};  // longest wait before tick() must run again
   Agents agents_;

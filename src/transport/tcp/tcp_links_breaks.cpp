@@ -1,4 +1,4 @@
-// What happens where a connection of Links breaks or a process ends, and what its agent gets.
+// How Links handles broken connections and ended processes, and what it gives to the agent.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -11,16 +11,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLongestTick{100};  // of a longer time this process did not run
+constexpr milliseconds kLongestTick{100};  // if more time has passed, this process did not run meanwhile
 constexpr milliseconds kRareDials{60'000};
-constexpr milliseconds kOneDial{300};  // a lost packet is sent again by the next one
+constexpr milliseconds kOneDial{300};  // limit of one dial; if a packet is lost, the next dial sends it again
 constexpr milliseconds kOneLateDial{1000};
-constexpr milliseconds kPause{10};       // while something is to be looked at soon
-constexpr milliseconds kLongPause{200};  // likewise, and it has been there for longer
+constexpr milliseconds kPause{10};       // between ticks while something is expected soon
+constexpr milliseconds kLongPause{200};  // between ticks when that has lasted for longer
 
 constexpr Purpose purpose_of(std::size_t lane) { return lane == 0 ? Purpose::control : Purpose::messages; }
 
-// Whether the error is one of those by which a process's end shows, too.
+// Whether the end of a process, too, shows as this error.
 bool is_end(int code) { return code == 0 || code == ECONNRESET || code == EPIPE || code == ENOTCONN; }
 
 }  // namespace
@@ -30,7 +30,7 @@ void Links::note_break(Peer& peer, std::size_t lane, const Channel::Heard& one) 
   if (!std::exchange(state.broken, true)) {
     state.for_ = {};
     state.dials_at = Clock::now();
-  } else {  // the new connection, too
+  } else {  // the new connection broke too
     state.dials_at = Clock::now() + (peer.lost ? kBetweenLateDials : kBetweenDials);
   }
   state.greeted = false;
@@ -92,7 +92,7 @@ void Links::tick(std::vector<Heard>& heard) {
 void Links::tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>& heard) {
   const auto now = Clock::now();
   for (LaneState& lane : peer.lanes) {
-    if (trusts_resets_ && lane.broken && !lane.gone) {  // nothing is made anew
+    if (trusts_resets_ && lane.broken && !lane.gone) {  // no connection is made anew
       lane.gone = true;
       lane.for_ = lane.was_end ? lane.for_ : kAnew;
       channel_.close(lane.number);
@@ -105,7 +105,7 @@ void Links::tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>
   }
   const auto is_broken = [](const LaneState& lane) { return lane.broken || !lane.proven; };
   if (!peer.end && peer.host == own_.host && std::ranges::any_of(peer.lanes, is_broken)) {
-    if (const auto word = own_.witnesses->own_word_of(peer.id)) {  // its farewell did not get through
+    if (const auto word = own_.witnesses->own_word_of(peer.id)) {  // its farewell may not have got through
       note_end(peer.id, *word, kOtherLane);
     }
   }
@@ -150,7 +150,7 @@ void Links::tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>
   }
 }
 
-// What it sent comes first.
+// Reports the end of a process, after its last messages.
 void Links::finish(Peer& peer, std::vector<Heard>& heard) {
   for (const LaneState& lane : peer.lanes) {
     for (Channel::Heard& one : channel_.drain(lane.number)) {
@@ -171,7 +171,7 @@ void Links::finish(Peer& peer, std::vector<Heard>& heard) {
 
 void Links::give_to_agent(Peer& peer, Socket socket) {
   peer.agent_dials = false;
-  peer.agent_pause = std::clamp(2 * peer.agent_pause, kBetweenLateDials, kRareDials);  // it may be closed for good
+  peer.agent_pause = std::clamp(2 * peer.agent_pause, kBetweenLateDials, kRareDials);  // it may have closed for good
   peer.agent_dials_at = Clock::now() + peer.agent_pause;
   const auto secret = channel_.secret(peer.lanes[0].number);
   if (!socket.valid() || !secret || own_.agent == nullptr) {

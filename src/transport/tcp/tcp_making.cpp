@@ -1,4 +1,4 @@
-// How processes of the start find each other, and others join them.
+// How the processes of the start find each other, and how others join them.
 #include <utility>
 
 #include "gradwire/error.hpp"
@@ -16,7 +16,7 @@ namespace {
 using Id = Processes::Id;
 using State = Acquaintance::State;
 
-// Descriptors for each other process, beside those of a world: two lanes, and what tells of its end, which are two
+// Descriptors for each other process, beside those of a world: two lanes, and those that show its end, which are two
 // where the system refuses to watch it.
 constexpr std::size_t kOfProcess = 4;
 constexpr std::size_t kOfWorld = 2;
@@ -24,7 +24,7 @@ constexpr std::size_t kOfWorld = 2;
 std::string introduction_key(int rank) { return "tcp/process/" + std::to_string(rank); }
 std::string host_key(int rank) { return "tcp/process-host/" + std::to_string(rank); }
 
-// Whether all are on one host, where they reach each other by its loopback. Collective.
+// Whether all processes are on one host, where they reach each other by its loopback. Collective.
 bool on_one_host(const Rendezvous& rendezvous, const TcpOptions& options) {
   const std::string own = host_identity();
   rendezvous.put(host_key(options.rank), own);
@@ -35,7 +35,7 @@ bool on_one_host(const Rendezvous& rendezvous, const TcpOptions& options) {
   return one;
 }
 
-// What each rank leaves for the others: how it can be joined, or why it cannot.
+// Each rank tells the others how it can be joined, or with this prefix why it cannot.
 constexpr std::string_view kProblem = "problem ";
 
 std::vector<Acquaintance> introduce(const Rendezvous& rendezvous, const TcpOptions& options, const Acquaintance& own,
@@ -84,7 +84,7 @@ std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, cons
     }
     listening = tcp::listen_on(tcp::addresses_for(options.interface, one_host), "for processes of the job: ");
   } catch (const Error& error) {
-    problem = error;  // the others are to know it, too
+    problem = error;  // the other ranks must learn it, too
   }
   own.card = listening.card;
   auto witnesses = std::make_shared<witness::Witnesses>(own.card.nonce);

@@ -39,7 +39,7 @@ void empty(std::vector<std::byte>& bytes) {
   constexpr std::size_t kShort = 4096;
   bytes.clear();
   if (bytes.capacity() > kShort) {
-    std::vector<std::byte>().swap(bytes);  // an assignment of {} keeps it
+    std::vector<std::byte>().swap(bytes);  // assigning {} would keep the memory
   }
 }
 
@@ -56,7 +56,7 @@ PacketReader::Next PacketReader::next(PacketHead& head, std::span<const std::byt
     return more();
   }
   std::memcpy(&head, unread_.data() + at_, sizeof(head));
-  if (head.head_crc != crc_of(head) || head.bytes > kLongestPacket) {  // the length is believed only with its checksum
+  if (head.head_crc != crc_of(head) || head.bytes > kLongestPacket) {  // the length counts only with a right checksum
     return Next::damaged;
   }
   if (unread_.size() - at_ - sizeof(head) < head.bytes) {

@@ -21,11 +21,11 @@ namespace {
 using Id = Processes::Id;
 using State = Acquaintance::State;
 
-// How each message begins.
-constexpr std::byte kOfJob{0};    // what was given to send()
-constexpr std::byte kHello{1};    // of one who joined, to each other: all have admitted it
-constexpr std::byte kLetter{2};   // for a world that is being made
-constexpr Id kMostMissed = 1000;  // ids that others have given to processes which ended before they came here
+// The first byte of each message.
+constexpr std::byte kOfJob{0};    // a message of send()
+constexpr std::byte kHello{1};    // from a process that joined to each other one: all have admitted it
+constexpr std::byte kLetter{2};   // a letter for a world that is being made
+constexpr Id kMostMissed = 1000;  // most ids of joiners that ended before this process heard of them
 
 class TcpProcesses final : public Processes {
  public:
@@ -68,7 +68,7 @@ class TcpProcesses final : public Processes {
     }
     links_.start();
   }
-  // The threads first: they call this object, each by its own member.
+  // The threads end first, since they call this object, each by a member of its own.
   ~TcpProcesses() override {
     end();
     links_.stop();
@@ -131,7 +131,7 @@ class TcpProcesses final : public Processes {
  private:
   struct Peer {
     Acquaintance who;
-    bool known = false;  // to whoever asks: it is here since the start, or has said hello
+    bool known = false;  // it takes part since the start, or has said hello
     bool left_out = false;
   };
 
@@ -139,10 +139,10 @@ class TcpProcesses final : public Processes {
   void send(Id to, std::byte mark, std::span<const std::byte> message, Lane lane) noexcept;
   [[nodiscard]] std::string describe_locked(Id who) const;
   void take(Heard one, std::vector<Heard>& heard);
-  // Of the door's thread.
+  // Called on the door's thread.
   [[nodiscard]] Turn turn() const;
   void admit(Door::Guest guest);
-  /// Throws where a world of these cannot be made any more.
+  /// Throws where a world of these members cannot be made any more.
   void look_at(std::span<const Id> members) const;
 
   const Id self_;
@@ -151,10 +151,10 @@ class TcpProcesses final : public Processes {
   const std::function<void()> on_loss_;
   const Acquaintance own_;
   Letters letters_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::map<Id, Peer> peers_;
-  Id highest_ = 0;            // id that was ever given, as far as is known
-  std::vector<Heard> first_;  // to be heard before anything else
+  Id highest_ = 0;            // highest id that was ever given, as far as is known
+  std::vector<Heard> first_;  // hear() returns these before anything else
   std::optional<Door> door_;
   Links links_;
 };
@@ -171,7 +171,7 @@ void TcpProcesses::send(Id to, std::byte mark, std::span<const std::byte> messag
     std::vector<std::byte> marked{mark};
     marked.insert(marked.end(), message.begin(), message.end());
     links_.send(to, marked, lane);
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): lost, as the contract says
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): send() may lose messages
   }
 }
 
@@ -204,7 +204,7 @@ void TcpProcesses::take(Heard one, std::vector<Heard>& heard) {
   }
   Peer& peer = found->second;
   if (one.lost && !peer.known) {
-    // It has not said hello to this process, so that it is in no world yet, and cannot get into one without that.
+    // The joiner has not said hello to this process, so it is in no world yet, and cannot get into one without that.
     links_.forget(one.from);
     peer.who.state = State::ended;
     return;
@@ -236,9 +236,9 @@ Turn TcpProcesses::turn() const {
   const std::lock_guard lock(mutex_);
   Turn turn{.start = start_, .highest = highest_, .known = {own_}};
   for (const auto& [id, peer] : peers_) {
-    turn.known.push_back(peer.who);  // also one that ended before it had joined: others may not have heard yet
-    // To who joins they are no more than that: one that was left out, and a joiner whose attempt came to nothing,
-    // though nobody has listened since.
+    turn.known.push_back(peer.who);  // also a joiner that ended before it had joined, which others may not know yet
+    // For a joiner these count as ended, too: a process that was left out, and a joiner whose attempt failed, even if
+    // hear() has not noticed that.
     if (peer.left_out || (!peer.known && links_.is_at_end(id))) {
       turn.known.back().state = State::ended;
     }
@@ -246,16 +246,17 @@ Turn TcpProcesses::turn() const {
   return turn;
 }
 
-// A joiner says hello after every process has admitted it. So whoever hears the hello knows that all can reach it.
+// A joiner says hello after every process has admitted it. So a process that hears the hello knows that all can reach
+// the joiner.
 void TcpProcesses::admit(Door::Guest guest) {
   const std::lock_guard lock(mutex_);
   const Id id = guest.who.id;
   if (letters_.closed() || id <= highest_ || id > highest_ + kMostMissed) {
     return;
   }
-  links_.meet(guest.who, {}, {});  // what is sent to it from here on waits for its connections
+  links_.meet(guest.who, {}, {});  // messages to it wait for its connections from here on
   add(std::move(guest.who));
-  if (write_message(guest.prompt, std::string(kAdmitted), Clock::now())) {  // it is short: there is room
+  if (write_message(guest.prompt, std::string(kAdmitted), Clock::now())) {  // it is short, so there is room
     links_.give(id, std::move(guest.prompt), std::move(guest.bulk));
   } else {
     links_.forget(id);
@@ -281,7 +282,7 @@ std::shared_ptr<Transport> TcpProcesses::connect(std::span<const Id> members, st
   if (at == members.end() || *at != self_) {
     throw Error(ErrorCode::invalid_argument, "connect: process " + std::to_string(self_) + " is not a member");
   }
-  std::string world;  // of all that are made in an epoch, should they be several
+  std::string world;  // tells apart worlds of the same epoch
   for (const Id who : members) {
     world += std::to_string(who) + ",";
   }
@@ -302,7 +303,7 @@ std::shared_ptr<Transport> TcpProcesses::connect(std::span<const Id> members, st
           },
       .get =
           [&](const std::string& key, std::chrono::milliseconds limit) {
-            std::size_t rank = members.size();  // keys end in their sender's
+            std::size_t rank = members.size();  // keys end in their sender's rank
             const bool known = read_number(std::string_view(key).substr(key.rfind('/') + 1), rank);
             const std::string sender = known && rank < members.size() ? describe(members[rank]) : key;
             return letters_.get(epoch, world + key, sender, limit, go_on);

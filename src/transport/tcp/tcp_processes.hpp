@@ -14,28 +14,28 @@
 namespace gradwire::transport {
 
 struct ProcessesOptions {
-  std::string join_file = {};                  // others may join; empty: nobody can
-  std::function<void()> on_loss = {};          // what note_loss() calls
-  std::shared_ptr<witness::Agent> agent = {};  // of this process; none: only its own host sees its end
+  std::string join_file = {};                  // others may join by this file; empty: no one can
+  std::function<void()> on_loss = {};          // called by note_loss()
+  std::shared_ptr<witness::Agent> agent = {};  // this process's agent; none: only its own host sees its end
   bool worlds = true;                          // connect() will be called, and needs descriptors
 };
-/// Those of the start; process i is rank i. Collective, as make_tcp(); uses the keys "tcp/process/<rank>" and
-/// "tcp/process-host/<rank>" of the rendezvous, too. With a join file others may join: rank 0 writes it, and each
+/// The processes of the start; process i is rank i. Collective like make_tcp(); also uses the keys "tcp/process/<rank>"
+/// and "tcp/process-host/<rank>" of the rendezvous. With a join file others may join: rank 0 writes it, and each
 /// process listens on all addresses of its host (of options.interface where that is named). Error(invalid_argument) on
-/// all where the file cannot be written, is another file, or belongs to a job that runs.
+/// all where the file cannot be written, is no join file, or belongs to a job that runs.
 [[nodiscard]] std::shared_ptr<Processes> make_tcp_processes(const Rendezvous& rendezvous, const TcpOptions& options,
                                                             ProcessesOptions more = {});
 
 struct JoinOptions {
   std::string join_file;
-  std::string interface = {};  // the only one to use
+  std::string interface = {};  // the only interface to use
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
-  std::chrono::milliseconds first_word{std::chrono::seconds(5)};  // after which it says for whom it waits
-  std::shared_ptr<witness::Agent> agent = {};                     // of this process
+  std::chrono::milliseconds first_word{std::chrono::seconds(5)};  // after this it logs for which process it waits
+  std::shared_ptr<witness::Agent> agent = {};                     // this process's agent
 };
-/// This process joins a job that runs. It knows all others then, and they know it; others may
-/// join by it. Error(timeout) where nobody in the file answers, or somebody does not answer until the timeout: then it
-/// is named. Error(invalid_argument) without a file, Error(mismatch) where it is of another version of gradwire.
+/// Makes this process join a running job. Afterwards it knows all others, they know it, and others may join by it.
+/// Error(timeout) where no process in the file answers, or where one, which is named, does not answer until the
+/// timeout. Error(invalid_argument) without a file, Error(mismatch) where it is of another version of gradwire.
 [[nodiscard]] std::shared_ptr<Processes> join_tcp_processes(const JoinOptions& options);
 
 }  // namespace gradwire::transport

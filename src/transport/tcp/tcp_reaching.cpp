@@ -16,7 +16,7 @@ namespace {
 
 using Said = RegistrationReply::Kind;
 
-constexpr std::chrono::milliseconds kUntilRetry{20};  // before what may work soon is tried again
+constexpr std::chrono::milliseconds kUntilRetry{20};  // pause before a connection that may work soon is tried again
 constexpr std::chrono::milliseconds kAskAgain{100};
 
 std::string place_name(const Card::Place& place) { return place.address + " port " + std::to_string(place.port); }
@@ -33,13 +33,14 @@ struct Try {
   RegistrationReply reply = {};
 };
 
-/// Makes connections at once, and keeps the one on which the server answers first.
+/// Makes several connections at once, and keeps the one on which the server answers first.
 class Reaching {
  public:
   Reaching(const RegistrationAddress& server, const RegistrationLetter& letter, Clock::time_point deadline)
       : server_(server), letter_(letter), deadline_(deadline) {}
 
-  /// Not valid: `why` says what was tried. Other hosts' addresses are used only where there is no server on this one.
+  /// Returns the connection; if it is not valid, `why` says what was tried. Addresses of other hosts are used only
+  /// where there is no server on this one.
   Socket run(std::string& why) {
     if (!server_.local.empty() && begin_locally()) {
       if (Socket socket = first(); socket.valid()) {
@@ -59,11 +60,11 @@ class Reaching {
     why = tried_.empty() ? "it has no address for other hosts" : tried_;
     return socket;
   }
-  /// Whether the server closed one that was made, as where strangers come in crowds: then another try may work.
+  /// Whether the server closed a connection, as it does when too many come at once: another try may then work.
   [[nodiscard]] bool was_closed() const noexcept { return was_closed_; }
 
  private:
-  // Whether somebody listens under that name. Its queue may be full for a moment.
+  // Whether a server listens under that name. Its queue may be full for a moment.
   bool begin_locally() {
     int code = EAGAIN;
     while (code == EAGAIN) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::minutes kLook{1};
 constexpr std::chrono::minutes kBetweenWarnings{1};
-constexpr std::size_t kMostAtOnce = 64;  // they know the secret
+constexpr std::size_t kMostAtOnce = 64;  // connections of processes that know the secret
 
 }  // namespace
 
@@ -47,7 +47,7 @@ void Reception::run(std::vector<Listener> listeners) noexcept {
   while (!closed_) {
     try {
       wake_.clear();
-      if (closed_) {  // what was read may have said so
+      if (closed_) {  // the bytes just read may have led to close()
         return;
       }
       std::vector<Dialer::Order> orders;
@@ -65,7 +65,7 @@ void Reception::run(std::vector<Listener> listeners) noexcept {
       if (auto accepted = acceptor.take(std::min(dialer_.deadline().value_or(look), look), dialer_.readable())) {
         host_.came(std::move(*accepted));
       }
-    } catch (const std::exception& error) {  // as where no descriptor is left
+    } catch (const std::exception& error) {  // for example no descriptor is left
       if (const auto now = Clock::now(); now >= warns_at) {
         warns_at = now + kBetweenWarnings;
         log(LogLevel::warning, std::string("nobody can join at this moment: ") + error.what());

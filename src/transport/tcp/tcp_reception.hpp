@@ -1,5 +1,5 @@
-// The connections that a process takes and makes while it runs, on a thread of its own: those of processes that it
-// knows, made anew, and of others that join.
+// Accepts and makes connections while a process runs, on a thread of its own: those of known processes, which are made
+// anew, and those of processes that join.
 #pragma once
 
 #include <atomic>
@@ -17,13 +17,13 @@ namespace gradwire::transport::tcp {
 
 class Reception {
  public:
-  // Called by its thread.
+  // Callbacks, which its thread calls.
   struct Host {
-    std::function<void(Accepted accepted)> came;  // it knows the secret, and says this rank
+    std::function<void(Accepted accepted)> came;  // a connection came; it knows the secret, and names this rank
     std::function<void(Dialer::Made made)> made;
   };
 
-  /// `end`: of the ranks that others may say.
+  /// `end`: the ranks that visitors may name are below it.
   Reception(std::vector<Listener> listeners, const Greeting& own, std::uint32_t end, Host host);
   Reception(const Reception&) = delete;
   Reception& operator=(const Reception&) = delete;
@@ -31,7 +31,7 @@ class Reception {
 
   /// Any thread.
   void dial(Dialer::Order order);
-  /// Nobody is let in from here on. Any thread.
+  /// From here on no connection is accepted. Any thread.
   void close() noexcept;
 
  private:
@@ -44,7 +44,7 @@ class Reception {
   std::atomic<bool> closed_ = false;
   std::mutex mutex_;
   std::vector<Dialer::Order> orders_;  // guarded by `mutex_`
-  Dialer dialer_;                      // of the thread
+  Dialer dialer_;                      // only the thread uses it
   std::thread thread_;
 };
 

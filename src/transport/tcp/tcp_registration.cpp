@@ -33,7 +33,7 @@ bool are_digits(std::string_view text, std::size_t count) {
   return text.size() == count && text.find_first_not_of(kDigits) == std::string_view::npos;
 }
 
-// Up to the separator, which goes, too.
+// Takes the text up to the separator, and removes that separator.
 std::string_view take_part(std::string_view& text, char separator) {
   const std::size_t end = text.find(separator);
   const std::string_view part = text.substr(0, end);
@@ -64,7 +64,7 @@ std::optional<Target> numeric_target(const std::string& address, std::uint16_t p
   return target;
 }
 
-// The zero before the name says that it is in no folder.
+// The zero byte before the name puts it into the abstract namespace, outside any folder.
 std::optional<Target> local_target(const std::string& name) {
   Target target;
   auto& address = reinterpret_cast<sockaddr_un&>(target.bytes);

@@ -1,5 +1,5 @@
-// How ranks reach the `gradwire run` that started them: what the environment says of it, and the letters that go there
-// and back. docs/decisions/drop-in.md, D153.
+// How ranks reach the `gradwire run` that started them: its address in the environment, and the letters in both
+// directions. docs/decisions/drop-in.md, D153.
 #pragma once
 
 #include <array>
@@ -16,44 +16,44 @@ namespace gradwire::transport::tcp {
 
 /// The value of GRADWIRE_REGISTER.
 struct RegistrationAddress {
-  std::string token;                // whoever connects begins with it
-  std::string proof;                // the answer begins with it
+  std::string token;                // every letter begins with it
+  std::string proof;                // every answer begins with it
   std::string local;                // name of the Unix socket, which is in no folder; empty: there is none
   std::vector<Card::Place> places;  // for ranks on other hosts
 
-  /// With a new token, proof and name.
+  /// An address with a new token, proof and name.
   [[nodiscard]] static RegistrationAddress random();
-  /// "TOKEN@PROOF@LOCAL@ADDRESS/PORT,ADDRESS/PORT": neither a shell nor a launcher's list takes a part of it for its
-  /// own.
+  /// "TOKEN@PROOF@LOCAL@ADDRESS/PORT,ADDRESS/PORT", in which neither a shell nor a launcher's list gives any character
+  /// a meaning of its own.
   [[nodiscard]] std::string to_text() const;
-  /// Nothing where it is not exactly that.
+  /// The inverse of to_text(); nothing where the text is anything else.
   [[nodiscard]] static std::optional<RegistrationAddress> from_text(std::string_view text);
 };
 
 inline constexpr std::uint32_t kRegistrationVersion = 1;
-inline constexpr std::int32_t kNoPlace = -1;  // it waited for a place as a rank, and the job ended before
+inline constexpr std::int32_t kNoPlace = -1;  // the process waited to become a rank until the job ended
 inline constexpr std::size_t kTokenDigits = 32;
 inline constexpr std::size_t kProofDigits = 16;
 
-/// What a process says, as bytes.
+/// A letter of a process, as bytes.
 struct RegistrationLetter {
   enum class Kind : std::uint32_t {
-    begins,  // is about to call MPI_Init; answered by "welcome"
-    asks,    // has called it, and is this rank; answered by "all", "missing" or "again"
-    runs,    // is of a job that goes on when ranks end, and will say how it ends; answered by "welcome"
-    ends,    // such a one, with `status`; likewise
+    begins,  // it is about to call MPI_Init; answered by "welcome"
+    asks,    // it has called MPI_Init, and is this rank; answered by "all", "missing" or "again"
+    runs,    // its job goes on when ranks end, and it will say how it ends; answered by "welcome"
+    ends,    // the process of such a job ends with `status`; answered by "welcome"
   };
   std::array<char, kTokenDigits> token{};
   std::uint32_t version = kRegistrationVersion;
   Kind kind = Kind::begins;
   std::uint64_t process = 0;  // a random number
-  std::int32_t rank = -1;     // of MPI_COMM_WORLD; before MPI_Init what the launcher says, or -1
+  std::int32_t rank = -1;     // in MPI_COMM_WORLD; before MPI_Init the launcher's number, or -1
   union {
-    std::int32_t world_size = 0;  // of who asks; 0: not yet known
-    std::int32_t status;          // of who ends: what it exits with, or kNoPlace
+    std::int32_t world_size = 0;  // for `asks`; 0: not yet known
+    std::int32_t status;          // for `ends`: the exit status, or kNoPlace
   };
-  std::array<char, 192> job{};  // what its launcher calls the job, ended by a zero
-  std::array<char, 64> host{};  // likewise
+  std::array<char, 192> job{};  // the launcher's name of the job, ended by a zero
+  std::array<char, 64> host{};  // name of its host, ended by a zero
 };
 static_assert(sizeof(RegistrationLetter) == kTokenDigits + 24 + 192 + 64, "no padding: it travels as bytes");
 
@@ -64,7 +64,7 @@ struct RegistrationReply {
     all,
     missing,
     again,    // there are too many connections at once: ask again a little later
-    version,  // of another gradwire
+    version,  // the process has another version of gradwire
   };
   static constexpr std::uint32_t kMostNamed = 4096;
 
@@ -74,10 +74,11 @@ struct RegistrationReply {
 };
 static_assert(sizeof(RegistrationReply) == kProofDigits + 8, "no padding: it travels as bytes");
 
-/// Of this name, in no folder. Not valid where it cannot be made: `why` says it.
+/// Listens on a Unix socket of this name, in no folder. If it cannot be made, the result is not valid, and `why` says
+/// why.
 [[nodiscard]] Socket listen_locally(const std::string& name, std::string& why);
-/// Begins to connect, and waits for nothing: the socket can be written to once it is connected. Not valid where it is
-/// known at once that it does not work, for the reason `code` (errno).
+/// Begins to connect without waiting: the socket can be written to once it is connected. If connecting fails at once,
+/// the result is not valid, and `code` (errno) is the reason.
 [[nodiscard]] Socket begin_connecting_locally(const std::string& name, int& code);
 [[nodiscard]] Socket begin_connecting(const Card::Place& place, int& code);
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::chrono::seconds kToTell{2};
 
-// Never destroyed: it is used by a handler of exit().
+// Never destroyed, since a handler of exit() uses it.
 std::atomic<EndReport*> g_report{nullptr};
 std::atomic<pid_t> g_process{0};
 std::atomic<bool> g_no_place{false};

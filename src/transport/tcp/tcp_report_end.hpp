@@ -1,5 +1,5 @@
-// How a process of a job that goes on when ranks end tells the `gradwire run` that started it how it ended: launchers
-// that let the others live say nothing of that, or say that all is well.
+// Tells the `gradwire run` that started it how a process ended, in a job that goes on when ranks end: launchers that
+// let the others live do not report that, or report success.
 #pragma once
 
 #include <optional>
@@ -9,15 +9,15 @@
 
 namespace gradwire::transport::tcp {
 
-/// One process's side. What cannot be told within two seconds is not.
+/// One process's side. A report that cannot be sent within two seconds is dropped.
 class EndReport {
  public:
-  /// `server`: as GRADWIRE_REGISTER says; nothing is told where it is none.
+  /// `server`: the value of GRADWIRE_REGISTER; nothing is reported where it is no address.
   explicit EndReport(const std::string& server);
 
-  /// This process is one of the job's.
+  /// Reports that this process belongs to the job.
   void begin() noexcept;
-  /// It exits with this status, or kNoPlace. The first one counts.
+  /// Reports that it exits with this status, or kNoPlace. The first call counts.
   void end(int status) noexcept;
 
  private:
@@ -28,12 +28,12 @@ class EndReport {
   bool ended_ = false;
 };
 
-/// Of this process, by the environment: begins, and also tells of an exit() that nobody announced. A forked child tells
-/// nothing.
+/// Begins to report for this process, if the environment asks for it; it then also reports an exit() that was not
+/// announced. A forked child reports nothing.
 void report_end_of_this_process() noexcept;
-/// It is about to exit with this status.
+/// Says that this process is about to exit with this status.
 void this_process_ends(int status) noexcept;
-/// It has waited for a place as a rank, and the job has ended without it: that it exits with 0 says nothing of the job.
+/// Says that this process waited to become a rank until the job ended: its exit status 0 says nothing about the job.
 void this_process_had_no_place() noexcept;
 
 }  // namespace gradwire::transport::tcp

@@ -1,4 +1,4 @@
-// What a TcpProcesses object starts from.
+// The start state of a TcpProcesses object.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ struct Seat {
   std::shared_ptr<witness::Agent> agent = {};
 };
 
-/// `open`: others may join.
+/// `open`: other processes may join.
 [[nodiscard]] std::shared_ptr<Processes> make_processes(Seat seat, bool open, std::string interface,
                                                         std::function<void()> on_loss);
 

@@ -57,7 +57,7 @@ std::string text_of(const sockaddr* address) {
   return inet_ntop(address->sa_family, bytes, text.data(), text.size()) == nullptr ? "" : text.data();
 }
 
-// Link-local ones need an interface of the reader's.
+// Link-local addresses are not usable, since they need an interface of the reader's host.
 bool usable(const sockaddr* address) {
   if (address->sa_family == AF_INET) {
     return true;
@@ -97,7 +97,7 @@ Socket::~Socket() {
 std::string system_text(int code) { return std::system_category().message(code); }
 
 std::vector<std::string> spread_over_interfaces(const std::vector<InterfaceAddress>& all) {
-  std::vector<std::pair<std::size_t, const InterfaceAddress*>> numbered;  // among those of its interface
+  std::vector<std::pair<std::size_t, const InterfaceAddress*>> numbered;  // numbers within the interface
   std::map<std::string, std::size_t> counts;
   for (const InterfaceAddress& each : all) {
     numbered.emplace_back(counts[each.interface]++, &each);
@@ -117,7 +117,7 @@ std::vector<std::string> own_addresses(const std::string& interface) {
     fail("the network interfaces of this host cannot be listed");
   }
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owned(list, &freeifaddrs);
-  std::array<std::vector<InterfaceAddress>, 4> ranked;  // IPv4, IPv6, and the same of the loopback
+  std::array<std::vector<InterfaceAddress>, 4> ranked;  // IPv4, IPv6, IPv4 of the loopback, IPv6 of the loopback
   std::set<std::string> names;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0 || !usable(entry->ifa_addr)) {
@@ -242,9 +242,9 @@ void set_up(const Socket& socket, Carries what) {
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
   setsockopt(socket.fd(), IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
   if (lane) {
-    // Little that was lost is sent again every 200 ms or so, not after twice as long each time: or else a link that was
-    // down for 0.7 s stays silent for 1.4 s, and somebody is missed. The system does so only for a congestion control
-    // that knows a first loss, which Reno does and BBR does not.
+    // With few packets in flight, a lost one is sent again every 200 ms or so, instead of after twice as long each
+    // time: otherwise a link that was down for 0.7 s stays silent for 1.4 s, and a process seems to be missing. The
+    // system does so only for a congestion control that knows a first loss, which Reno does and BBR does not.
     setsockopt(socket.fd(), IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof(on));
     setsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, "reno", sizeof("reno") - 1);
   }

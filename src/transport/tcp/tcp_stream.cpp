@@ -13,7 +13,7 @@ namespace gradwire::transport::tcp {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x6d707467;           // "gtpm"
-constexpr std::uint64_t kLongestMessage = 1ULL << 48;  // more is damage
+constexpr std::uint64_t kLongestMessage = 1ULL << 48;  // a longer one means damage
 constexpr std::uint64_t kTurnBytes = 4 << 20;          // bytes that one connection takes before the next has its turn
 constexpr std::size_t kWrites = 16;                    // messages of one system call
 
@@ -160,7 +160,7 @@ void Stream::begin_message() {
   advance(0);
 }
 
-// The message that comes just now is this request's.
+// Gives the message that is being received to this request.
 void Stream::give_to(Request& request) {
   const Operation& operation = *request.operation;
   if (operation.bytes != incoming_.header.bytes) {
@@ -244,7 +244,7 @@ void Stream::withdraw(Request& request) {
     }
     return;
   }
-  // The next receive of the tag takes the message, now or later.
+  // Keeps the rest of the message for the next receive of the tag, which may be posted now or later.
   Message message{std::make_unique_for_overwrite<std::byte[]>(operation.bytes), operation.bytes};
   std::memcpy(message.data.get(), operation.data, incoming_.bytes);
   incoming_.request = nullptr;

@@ -1,5 +1,5 @@
-// The messages of one connection: each a header and its bytes, one after another. A message that nobody has posted a
-// receive for waits in memory of its own; what a sender may have on its way bounds it.
+// The messages of one connection, one after another, each with a header. A message without a posted receive waits in
+// memory of its own; how much a sender may have on its way limits that memory.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Request {
   std::list<Request>::iterator self;
 };
 
-/// Who hears what became of a request. Called inside the stream's own functions.
+/// Is told when a request ends. Called inside the stream's own functions.
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
@@ -39,16 +39,17 @@ class Stream {
 
   void send(Request& request);
   void receive(Request& request);
-  /// The request's buffer is not touched again. A message that is half sent or received goes on without it.
+  /// Withdraws a request, whose buffer is not touched again. A message that is half sent or received goes on without
+  /// it.
   void withdraw(Request& request);
 
-  /// Sends what the connection takes. False: it wants to be called again when that takes more.
+  /// Sends as much as the connection takes. False: call it again when the connection takes more.
   bool flush();
-  /// Takes what has come, up to some 4 MB, so that other connections have their turn. False: nothing was there.
+  /// Receives what has arrived, up to some 4 MB, so that other connections have their turn. False: nothing was there.
   bool take();
 
   [[nodiscard]] const Socket& socket() const noexcept { return socket_; }
-  /// Why nothing more comes or goes; empty while something may.
+  /// The reason why the connection has ended; empty while it is open.
   [[nodiscard]] const std::string& ended() const noexcept { return ended_; }
   /// Whether a request waits for this connection.
   [[nodiscard]] bool waited_for() const noexcept;
@@ -64,25 +65,26 @@ class Stream {
     Request* request = nullptr;  // null: it was withdrawn
     Header header;
     const std::byte* data = nullptr;
-    std::uint64_t sent = 0;  // of header and data
+    std::uint64_t sent = 0;  // bytes of header and data
     std::unique_ptr<std::byte[]> own = {};
   };
   struct Message {
     std::unique_ptr<std::byte[]> data;
     std::uint64_t bytes = 0;
   };
-  struct Channel {  // at most one of both is not empty
+  struct Channel {  // at most one of the two is not empty
     std::deque<Request*> receives;
     std::deque<Message> messages;
   };
-  // What comes just now: into a receive's buffer, into the newest message of its channel, or nowhere.
+  // The message that is being received: it goes into a receive's buffer, into the newest message of its channel, or
+  // nowhere.
   struct Incoming {
     Header header;
     std::uint64_t header_bytes = 0;
-    std::uint64_t bytes = 0;  // so far
+    std::uint64_t bytes = 0;  // received so far
     std::byte* target = nullptr;
     Request* request = nullptr;
-    bool kept = false;  // the last message of the channel is this one
+    bool kept = false;  // it is the last message of its channel
   };
 
   void begin_message();
@@ -99,7 +101,7 @@ class Stream {
   RequestSink& sink_;
   std::deque<Outgoing> outgoing_;
   std::unordered_map<Tag, Channel> channels_;
-  std::uint64_t posted_receives_ = 0;  // in channels
+  std::uint64_t posted_receives_ = 0;  // number of receives in channels
   Incoming incoming_;
   std::string ended_;
 };

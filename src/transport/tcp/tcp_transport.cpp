@@ -17,7 +17,7 @@ namespace gradwire::transport {
 namespace tcp {
 namespace {
 
-constexpr std::chrono::milliseconds kNoteLimit{500};  // a peer that is stopped must not stop this rank
+constexpr std::chrono::milliseconds kNoteLimit{500};  // a stopped peer must not stop this rank
 constexpr std::uint64_t kWake = ~std::uint64_t{0};
 
 }  // namespace
@@ -45,7 +45,7 @@ TcpTransport::TcpTransport(const Rendezvous& rendezvous, const TcpOptions& optio
   }
 }
 
-// A message that is on its way is the kernel's, which delivers it.
+// The kernel delivers messages that are on their way.
 TcpTransport::~TcpTransport() {
   for (const auto& peer : peers_) {
     if (peer) {
@@ -63,7 +63,7 @@ void TcpTransport::watch(int rank, bool control, std::uint32_t events, int how) 
   epoll_ctl(poll_.fd(), how, (control ? peer.control.socket() : peer.stream.socket()).fd(), &event);
 }
 
-// Sends what can be sent; the rest when there is room.
+// Sends as much as possible, and the rest once there is room.
 void TcpTransport::want(int rank) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   const std::uint32_t events = peer.stream.flush() ? EPOLLIN : EPOLLIN | EPOLLOUT;
@@ -144,7 +144,7 @@ void TcpTransport::move(Clock::time_point deadline) {
   for (int i = 0; i < count; ++i) {
     const std::uint64_t what = events[static_cast<std::size_t>(i)].data.u64;
     if (what == kWake) {
-      continue;  // abort_ is set, and stays so
+      continue;  // abort_ is set and stays set
     }
     const int rank = static_cast<int>(what / 2);
     if (what % 2 == 1) {
@@ -195,8 +195,8 @@ void TcpTransport::hear(int rank) {
   }
 }
 
-// A rank may go when it has all that it wants; it is missed when something is still wanted from it. Why it went is on
-// its control connection, which ends with the other one, and alone where its host is gone.
+// A rank may leave once it has everything that it needs; it is an error only if a message from it is still awaited. The
+// reason is on its control connection, which ends together with the other one, or alone where its host is gone.
 void TcpTransport::check_gone(int rank) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   const std::string& why = peer.stream.ended().empty() ? peer.control.unreachable() : peer.stream.ended();

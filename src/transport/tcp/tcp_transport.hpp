@@ -1,5 +1,6 @@
-// Ranks as processes that reach each other by TCP alone, without a launcher's library: two connections between each two
-// ranks, one for messages, one for what must not wait behind them. Addresses go through any store of keys.
+// Ranks as processes that reach each other by TCP alone, without a launcher's library. There are two connections
+// between each two ranks, one for messages, one for notes that must not wait behind them. Ranks exchange addresses
+// through any key-value store.
 #pragma once
 
 #include <chrono>
@@ -11,7 +12,7 @@
 
 namespace gradwire::transport {
 
-/// Where ranks leave texts for each other. Errors of its own come out of make_tcp() as they are.
+/// A key-value store for texts of ranks to each other. make_tcp() passes its errors on unchanged.
 struct Rendezvous {
   std::function<void(const std::string& key, const std::string& value)> put;
   /// Waits for the key, no longer than `limit`.
@@ -21,9 +22,9 @@ struct Rendezvous {
 struct TcpOptions {
   int rank = 0;
   int world_size = 1;
-  std::string interface = {};                                  // the only one to use, such as "eth0"; empty: all
-  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // of what making the transport waits for
-  std::function<void()> go_on = {};  // called often while it waits for others; what it throws ends that
+  std::string interface = {};                                  // the only interface to use, such as "eth0"; empty: all
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // for each wait while the transport is made
+  std::function<void()> go_on = {};  // called often while it waits for others; an exception ends the wait
 };
 
 /// Collective: returns when this rank is connected to all others. Uses the keys "tcp/<rank>" of the rendezvous, which

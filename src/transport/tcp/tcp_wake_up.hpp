@@ -1,4 +1,4 @@
-// What wakes a thread that waits for sockets, from any other thread.
+// Wakes a thread that waits for sockets, from any other thread.
 #pragma once
 
 #include "transport/tcp/tcp_socket.hpp"
@@ -10,9 +10,9 @@ class WakeUp {
   /// Error(transport) where the system gives no descriptor.
   WakeUp();
 
-  /// readable() can be read from here on. Any thread.
+  /// Makes readable() readable. Any thread.
   void set() const noexcept;
-  /// Until it is set again.
+  /// Makes readable() unreadable until it is set again.
   void clear() const noexcept;
   [[nodiscard]] const Socket& readable() const noexcept { return socket_; }
 

@@ -23,11 +23,12 @@ std::shared_ptr<Agent> Agent::start() {
   }
   tcp::Socket own(ends[0]);
   const tcp::Socket agents(ends[1]);
-  const tcp::Socket process = System::real().watch(::getpid());  // not valid: the end of the connection tells
+  const tcp::Socket process = System::real().watch(::getpid());  // not valid: the end of the connection shows it
   AgentProcess::prepare();
   const pid_t child = ::fork();
   if (child == 0) {
-    // Its parent is this one's parent at once, or the host's first process: this program waits for its own children.
+    // A second fork gives the agent another parent at once, so that this program's waits for its own children do not
+    // see it.
     if (::fork() == 0) {
       AgentProcess(agents.fd(), process.fd()).run();
     }
@@ -45,7 +46,7 @@ std::shared_ptr<Agent> Agent::start() {
 bool Agent::say(std::uint32_t kind, std::uint32_t who, int descriptor) {
   const AgentOrder order{.kind = kind, .who = who};
   const std::lock_guard lock(mutex_);
-  return send_with(socket_, std::as_bytes(std::span(&order, 1)), descriptor);  // else it is tried again later
+  return send_with(socket_, std::as_bytes(std::span(&order, 1)), descriptor);  // callers try again after a failure
 }
 
 bool Agent::begin(std::uint32_t self, const WitnessPage& page) { return say(AgentOrder::kBegin, self, page.memory()); }

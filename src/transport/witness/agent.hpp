@@ -1,5 +1,5 @@
-// A tiny process beside this one, which outlives it for a moment and tells processes of other hosts of its end: a
-// process that is alone on its host, or ends together with all others there, has no other witness.
+// The agent: a tiny process beside this one, which outlives it for a moment and tells processes of other hosts that it
+// has ended. A process that is alone on its host, or ends together with all others there, has no other witness.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,21 @@ namespace gradwire::transport::witness {
 
 class Agent {
  public:
-  /// Forks it off. Nothing where that is not possible. To be called early: what this process has in memory then stays
-  /// the agent's, too, until both end.
+  /// Forks the agent; returns nothing where that is not possible. Call it early: the agent keeps the memory that this
+  /// process has at that moment until both end.
   [[nodiscard]] static std::shared_ptr<Agent> start();
   Agent(tcp::Socket socket) : socket_(std::move(socket)) {}
 
-  /// From here on it tells what this page says, as of this process. Any thread, as the others. False: it is gone.
+  /// Makes the agent report what `page` says, for process `self`. Any thread, as all functions here. False: the agent
+  /// is gone.
   bool begin(std::uint32_t self, const WitnessPage& page);
-  /// A connection to that process, by which it tells of the end. It is the agent's alone from here on.
+  /// Gives the agent a connection to `who`, on which it reports the end. Only the agent uses it from here on.
   bool give(std::uint32_t who, tcp::Socket connection);
-  /// It has ended, and needs to be told nothing.
+  /// Says that `who` has ended and need not be told anything.
   bool forget(std::uint32_t who);
-  /// One to which the agent's connection broke since; false: none. By one thread at a time.
+  /// Returns in `who` a process to which the agent's connection has broken since; false: none. One thread at a time.
   bool next_broken(std::uint32_t& who);
-  /// Can be read where next_broken() has something to say.
+  /// A descriptor that can be read when next_broken() has a result.
   [[nodiscard]] const tcp::Socket& readable() const noexcept { return socket_; }
 
  private:

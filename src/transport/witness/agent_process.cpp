@@ -23,7 +23,7 @@
 namespace gradwire::transport::witness {
 namespace {
 
-constexpr std::size_t kMostConnections = 1U << 20U;  // of address space; memory is taken as it is used
+constexpr std::size_t kMostConnections = 1U << 20U;  // reserves address space; memory is taken as it is used
 
 void close_from(int first) noexcept {
 #ifdef SYS_close_range
@@ -54,8 +54,8 @@ void AgentProcess::prepare() noexcept {
       tcp::make_head(tcp::PacketKind::word, 0, 0, {}));  // chooses the CRC routine for this processor before the fork
 }
 
-// A launcher waits for the end of its pipes, a signal to the job's process group is for the job, and a folder that the
-// job began in may be wanted for something else.
+// The agent must not hold the launcher's pipes, whose end the launcher awaits, nor get signals to the job's process
+// group, nor keep the job's working directory in use.
 void AgentProcess::leave_the_job() noexcept {
   sigset_t all;
   ::sigfillset(&all);
@@ -130,7 +130,7 @@ void AgentProcess::look_at_connections() noexcept {
   }
 }
 
-// The packet always fits: nothing else is in the socket's send buffer.
+// Sends the word of the end. It always fits, since nothing else is in the socket's send buffer.
 void AgentProcess::tell() noexcept {
   LastWord last;
   if (page_ < 0 || !WitnessPage::read_once(page_, last)) {
@@ -161,7 +161,7 @@ void AgentProcess::run() noexcept {
       break;
     }
     lives = polled[1].revents == 0;
-    lives = take_orders() && lives;  // also what was said last
+    lives = take_orders() && lives;  // reads the process's last orders too
     if (lives) {
       look_at_connections();
     }

@@ -1,5 +1,5 @@
-// Unix sockets between processes of one host, which have names and no files: who is at the other end, and descriptors
-// that go over them.
+// Unix sockets between processes of one host, with names and without files. They tell which process is at the other
+// end, and carry descriptors.
 #pragma once
 
 #include <sys/types.h>
@@ -13,26 +13,26 @@
 
 namespace gradwire::transport::witness {
 
-/// What the system says of processes. Tests have it say something else.
+/// The system's answers about processes, which tests replace.
 struct System {
   struct Peer {
-    pid_t process = 0;  // 0: it cannot be seen from here, as from another container
+    pid_t process = 0;  // 0: it is not visible from here, for example in another container
     uid_t user = 0;
   };
-  /// Of who is at the other end.
+  /// The process at the other end of a socket.
   std::function<std::optional<Peer>(const tcp::Socket& socket)> peer;
-  /// Can be read once that process has ended. Not valid where the system refuses.
+  /// A descriptor that can be read once that process has ended; not valid where the system refuses.
   std::function<tcp::Socket(pid_t process)> watch;
 
   [[nodiscard]] static System real();
 };
 
-/// Whether all went, and `descriptor` with it (-1: none). Does not wait.
+/// Sends all bytes, with `descriptor` (-1: none); returns whether that worked. Does not wait.
 [[nodiscard]] bool send_with(const tcp::Socket& socket, std::span<const std::byte> bytes, int descriptor) noexcept;
 
 enum class Received : std::uint8_t { all, nothing, ended };
-/// Exactly so many bytes that were sent at once, and the descriptor that came with them. `ended`: nothing more comes,
-/// or something else came. Does not wait.
+/// Receives exactly as many bytes as `bytes` holds, which were sent at once, and the descriptor that came with them.
+/// `ended`: nothing more comes, or something else came. Does not wait.
 [[nodiscard]] Received receive_with(const tcp::Socket& socket, std::span<std::byte> bytes,
                                     tcp::Socket& descriptor) noexcept;
 [[nodiscard]] Received receive_with(int socket, std::span<std::byte> bytes, tcp::Socket& descriptor) noexcept;

@@ -67,7 +67,7 @@ bool WitnessPage::read_once(int memory, LastWord& word) noexcept {
 LastWord WitnessPage::read() const noexcept { return read(*words_); }
 
 LastWord WitnessPage::read(const Words& words) noexcept {
-  // The epoch first: a step that counts later belongs to it, or to a later one.
+  // The epoch is read first: a step that counts afterwards belongs to it, or to a later one.
   LastWord word;
   word.epoch = words.epoch.load(std::memory_order_acquire);
   word.step = words.step.load(std::memory_order_acquire);

@@ -1,5 +1,5 @@
-// What a process says of itself to its witnesses: memory that they share, and that is still there when it has ended.
-// To say it costs a store, and waits for nobody, stopped witnesses neither.
+// The memory that a process shares with its witnesses, which outlives it. The process writes its state there with one
+// store, and waits for no witness, not even a stopped one.
 #pragma once
 
 #include <atomic>
@@ -11,31 +11,31 @@
 namespace gradwire::transport::witness {
 
 struct LastWord {
-  std::uint32_t epoch = 0;  // the last that it entered
-  std::uint64_t step = 0;   // the last that counts
+  std::uint32_t epoch = 0;  // the last epoch that it entered
+  std::uint64_t step = 0;   // the last step that counts
 };
 
 class WitnessPage {
  public:
-  /// Of this process. Nothing where the system has no such memory: then the process has no witness.
+  /// Makes the page of this process; nothing where the system has no such memory: then the process has no witness.
   [[nodiscard]] static std::optional<WitnessPage> make();
-  /// Of another process, as that gave it. Nothing where it is no such memory, or could be cut off.
+  /// The page of another process, from the memory that it gave; nothing where it is no such memory, or could be shrunk.
   [[nodiscard]] static std::optional<WitnessPage> of(tcp::Socket memory);
 
   WitnessPage(WitnessPage&& other) noexcept;
   WitnessPage& operator=(WitnessPage&& other) noexcept;
   ~WitnessPage();
 
-  /// Any thread; of the own page.
+  /// Any thread; for the page of this process.
   void enter(std::uint32_t epoch) noexcept { words_->epoch.store(epoch, std::memory_order_release); }
   void count(std::uint64_t step) noexcept { words_->step.store(step, std::memory_order_release); }
   void end() noexcept { words_->ended.store(1, std::memory_order_release); }
   [[nodiscard]] LastWord read() const noexcept;
   /// Whether the process has said by end() that it takes no part any more.
   [[nodiscard]] bool has_ended() const noexcept { return words_->ended.load(std::memory_order_acquire) != 0; }
-  /// Of the memory that a process gave. False where it is none.
+  /// Reads the memory that a process gave; false where it is no page.
   [[nodiscard]] static bool read_once(int memory, LastWord& word) noexcept;
-  /// What is given to others. Of the own page.
+  /// The descriptor to give to others; for the page of this process.
   [[nodiscard]] int memory() const noexcept { return memory_.fd(); }
 
  private:

@@ -18,10 +18,10 @@ constexpr std::uint64_t kMagic = 0x3173656e74697767;  // "gwtines1"
 constexpr std::chrono::seconds kToSayWho{5};
 constexpr std::size_t kMostVisitors = 64;
 
-// What a process says to its witness; its page comes with it.
+// The message of a process to its witness, with its page.
 struct Announcement {
   std::uint64_t magic = kMagic;
-  std::uint64_t nonce = 0;  // of the witness
+  std::uint64_t nonce = 0;  // the witness's secret
   std::uint64_t who = 0;
 };
 
@@ -114,7 +114,7 @@ void Witnesses::look(std::span<const pollfd> polled) {
   const auto has_something = [&](int fd) {
     return std::ranges::any_of(polled, [fd](const pollfd& one) { return one.fd == fd && one.revents != 0; });
   };
-  // Processes that are watched already come before new visitors.
+  // Processes that are watched already are handled before new visitors.
   std::erase_if(watches_, [&](const auto& one) {
     const Watch& watch = one.second;
     const bool ended = watch.process.valid() ? has_something(watch.process.fd())

@@ -1,5 +1,5 @@
-// How the processes of one host are each other's witnesses: each tells each other one where it says what (its page),
-// over a connection by which the system says which process that is; whoever was told watches that process.
+// How the processes of one host are each other's witnesses: each gives its page to each other one, over a connection by
+// which the system tells which process it is. The receiver then watches that process.
 #pragma once
 
 #include <cstdint>
@@ -22,39 +22,40 @@ class Witnesses final : public tcp::Watched {
  public:
   using Id = Processes::Id;
 
-  /// `nonce`: what others of the job say to this process, and nobody else knows.
+  /// `nonce`: a secret that only other processes of the job know, and with which they announce themselves.
   explicit Witnesses(std::uint64_t nonce, System system = System::real());
   ~Witnesses() override;
 
   /// The name under which others of this host announce themselves; empty: the system has no such sockets, or no memory
-  /// to share, and this process sees nobody's end.
+  /// to share, and this process sees no end.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] WitnessPage* page() noexcept { return page_ ? &*page_ : nullptr; }
-  /// Others say for whom they take this process; before anything else.
+  /// Sets the id by which others know this process; before anything else.
   void begin(Id self) noexcept { self_ = self; }
 
-  /// To one of this host, so that it is a witness of this process, whatever becomes of it from now on. False: it
-  /// cannot be. Any thread.
+  /// Announces this process to another one of this host, which is its witness from now on, however this process ends.
+  /// False: it cannot be. Any thread.
   bool announce(const std::string& name, std::uint64_t nonce);
-  /// It has ended. By the thread that hears.
+  /// Stops watching a process that has ended. Called by the thread that hears.
   void forget(Id who);
-  /// Whether this one, which may live, takes no part any more, by its own word. By the thread that hears.
+  /// The end that a process, which may still run, has written to its page; none: it still takes part. Called by the
+  /// thread that hears.
   [[nodiscard]] std::optional<tcp::EndOfProcess> own_word_of(Id who) const;
-  /// Nobody sees more of this process than that it has ended. Any thread.
+  /// From here on witnesses only see that this process has ended. Any thread.
   void close() noexcept;
 
   void list(std::vector<pollfd>& polled) override;
   void look(std::span<const pollfd> polled) override;
-  /// Those that were seen to end since.
+  /// The processes whose end was seen since the last call.
   [[nodiscard]] std::vector<tcp::EndOfProcess> take_ends() { return std::exchange(ends_, {}); }
 
  private:
-  // One that came, and has not said yet who it is.
+  // A connection whose process has not announced itself yet.
   struct Visitor {
     tcp::Socket socket;
     tcp::Clock::time_point until;
   };
-  // Of a process that is watched: one of the two is valid.
+  // A watched process; one of the two sockets is valid.
   struct Watch {
     tcp::Socket process;
     tcp::Socket socket;
@@ -62,7 +63,7 @@ class Witnesses final : public tcp::Watched {
   };
 
   void let_in();
-  /// Whether it is done with.
+  /// Reads from a visitor; returns whether it can be removed.
   [[nodiscard]] bool hear(Visitor& visitor);
   void look_at_own();
   [[nodiscard]] bool is_other_user(const System::Peer& peer) const;
@@ -73,12 +74,12 @@ class Witnesses final : public tcp::Watched {
   std::string name_;
   std::optional<WitnessPage> page_;
   tcp::Socket listener_;
-  // Of the thread that hears.
+  // Only the thread that hears uses these.
   std::list<Visitor> visitors_;
   std::map<Id, Watch> watches_;
   std::vector<tcp::EndOfProcess> ends_;
   std::mutex mutex_;
-  std::vector<tcp::Socket> own_;  // by which others may watch this process; guarded by `mutex_`
+  std::vector<tcp::Socket> own_;  // connections by which others watch this process; guarded by `mutex_`
 };
 
 }  // namespace gradwire::transport::witness
