@@ -113,7 +113,7 @@ std::shared_ptr<Transport> Elastic::connect() {
         return transport;
       }
     } catch (const Error& failure) {
-      if (!may_be_peer_failure(failure.code())) {
+      if (failure.cause() != ErrorCause::world) {
         throw;
       }
       error = failure;
@@ -157,9 +157,10 @@ std::shared_ptr<Transport> Elastic::try_to_connect(const Member::World& world) {
   made ? maker.join() : maker.detach();
   lock.lock();
   if (!in_time) {
-    throw Error(ErrorCode::timeout, "a new world of " + std::to_string(world.members.size()) +
-                                        " ranks was not there within " + format_duration(2 * timeout_) +
-                                        ": a rank gives signs of life, but does not come");
+    throw Error(ErrorCode::timeout,
+                "a new world of " + std::to_string(world.members.size()) + " ranks was not there within " +
+                    format_duration(2 * timeout_) + ": a rank gives signs of life, but does not come",
+                ErrorCause::world);
   }
   if (over) {
     attempt->drop();

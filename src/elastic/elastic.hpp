@@ -16,7 +16,6 @@
 #include "elastic/residual_copy.hpp"
 #include "gradwire/session.hpp"
 #include "session/checkpoint/state_file.hpp"
-#include "session/faults.hpp"
 #include "session/runner.hpp"
 
 namespace gradwire::session {

@@ -52,6 +52,12 @@ void ElasticSession::leave(const Error& error) {
   throw Error(error);
 }
 
+void ElasticSession::leave_unless_world_ended(const Error& error) {
+  if (error.cause() != ErrorCause::world) {
+    leave(error);
+  }
+}
+
 void ElasticSession::abort(const std::string& why) noexcept {
   left_ = true;
   engine_->runner->abort(ErrorCode::aborted, why);
@@ -136,14 +142,12 @@ StepOutcome ElasticSession::finish() {
     const Engine::Finishing finishing = engine_->prepare();
     engine_->settle();
     if (!elastic_->commit()) {
-      throw Error(ErrorCode::aborted, "finish: the world changes");
+      throw Error(ErrorCode::aborted, "finish: the world changes", ErrorCause::world);
     }
     commit_residuals();
     return engine_->commit(finishing);
   } catch (const Error& error) {
-    if (!may_be_peer_failure(error.code())) {
-      leave(error);
-    }
+    leave_unless_world_ended(error);
     failure = error;
   }
   if (engine_->step.number() != number) {
@@ -233,9 +237,7 @@ bool ElasticSession::pull(std::uint32_t table, std::span<const std::uint64_t> id
     engine_->pull(table, ids, rows);
     return true;
   } catch (const Error& error) {
-    if (!may_be_peer_failure(error.code())) {
-      leave(error);
-    }
+    leave_unless_world_ended(error);
     failure = error;
   }
   tell_of(change_world(*failure));

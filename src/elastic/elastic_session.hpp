@@ -74,6 +74,8 @@ class ElasticSession final : public Access::State {
   void synchronise();
   /// Tells the other ranks that this one is gone, and throws `error`; every later call throws, too.
   [[noreturn]] void leave(const Error& error);
+  /// leave(), unless `error` tells that a peer or the whole world has ended, after which another world may come.
+  void leave_unless_world_ended(const Error& error);
   /// Says goodbye when the session is destroyed. `why` is set if that happens in the middle of a step.
   void end_among_others(const std::optional<Error>& why) const noexcept;
   /// Throws if this process has left the job by leave() or abort().

@@ -135,9 +135,9 @@ std::optional<Error> ElasticSession::teach_newcomers() {
       }
       return std::nullopt;
     }
-    return Error(ErrorCode::aborted, "the world changes");
+    return Error(ErrorCode::aborted, "the world changes", ErrorCause::world);
   } catch (const Error& error) {
-    if (!may_be_peer_failure(error.code())) {
+    if (error.cause() != ErrorCause::world) {
       throw;
     }
     return error;

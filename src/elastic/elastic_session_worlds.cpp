@@ -152,7 +152,7 @@ WorldChange ElasticSession::change_world(const Error& error) {
 
 void ElasticSession::enter_world() {
   for (;;) {
-    engine_->undo(Error(ErrorCode::aborted, "the world changes"));
+    engine_->undo(Error(ErrorCode::aborted, "the world changes", ErrorCause::world));
     std::unique_ptr<Engine> next = make_engine();
     next->take_over(*engine_, [&](const SavedState& held) { return residuals_of(*engine_, *next, held); });
     sent_ = std::max<std::uint64_t>(next->step.number(), 1) - 1;
@@ -198,11 +198,9 @@ void ElasticSession::call_in_worlds(const std::function<bool()>& check, const st
         deliver();
         return;
       }
-      failure = Error(ErrorCode::aborted, "the world changes");
+      failure = Error(ErrorCode::aborted, "the world changes", ErrorCause::world);
     } catch (const Error& error) {
-      if (!may_be_peer_failure(error.code())) {
-        leave(error);
-      }
+      leave_unless_world_ended(error);
       failure = error;
     }
     tell_of(change_world(*failure));

@@ -385,9 +385,10 @@ void Member::confirm(std::chrono::milliseconds limit) {
   if (in_time) {
     throw_no_agreement();
   }
-  throw Error(ErrorCode::timeout, processes_->describe(processes_->self()) + ": no quorum has said within " +
-                                      format_duration(limit) + " that the last step counts; there is no answer of " +
-                                      names(machine_.unconfirmed()));
+  throw Error(ErrorCode::timeout,
+              processes_->describe(processes_->self()) + ": no quorum has said within " + format_duration(limit) +
+                  " that the last step counts; there is no answer of " + names(machine_.unconfirmed()),
+              ErrorCause::world);
 }
 
 std::string Member::names(const std::vector<Processes::Id>& ids) const {
@@ -410,7 +411,8 @@ void Member::throw_no_agreement() const {
   throw Error(ErrorCode::timeout,
               self + ": no agreement on who goes on: there is no answer of " + names(machine_.waits_for()) +
                   (waiting.empty() ? "" : ", and of those that wait to be ranks not of " + names(waiting)) +
-                  ". Fewer than half of the ranks are reached, or half without the lowest, and the others may go on");
+                  ". Fewer than half of the ranks are reached, or half without the lowest, and the others may go on",
+              ErrorCause::world);
 }
 
 }  // namespace gradwire::session

@@ -215,9 +215,10 @@ void RelayedMessages::wait_for(const Operation& operation, AwakeTime& idle) {
     if (transport_->progress(std::chrono::milliseconds(1))) {
       idle.restart(Clock::now());
     } else if (idle.waited() > timeout_) {
-      throw Error(ErrorCode::timeout, "rank " + std::to_string(rank()) + ": got nothing for " +
-                                          format_duration(timeout_) + ", " +
-                                          describe_wait(*transport_, {operation.peer}, timeout_));
+      throw Error(ErrorCode::timeout,
+                  "rank " + std::to_string(rank()) + ": got nothing for " + format_duration(timeout_) + ", " +
+                      describe_wait(*transport_, {operation.peer}, timeout_),
+                  ErrorCause::world);
     }
   }
 }
@@ -244,7 +245,7 @@ void RelayedMessages::poll() { throw_failure(); }
 
 void RelayedMessages::abort(ErrorCode code, const std::string& message) noexcept {
   try {
-    fail(Error(code, message));
+    fail(Error(code, message, ErrorCause::world));
   } catch (const std::bad_alloc&) {
     transport_->abort(code, "out of memory");
   }

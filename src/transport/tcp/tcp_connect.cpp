@@ -63,8 +63,10 @@ class Connecting {
  private:
   [[nodiscard]] std::string me() const { return "tcp rank " + std::to_string(options_.rank) + ": "; }
   [[noreturn]] void give_up(int rank, const std::string& why) const {
-    throw Error(ErrorCode::timeout, me() + "no connection with rank " + std::to_string(rank) + " within " +
-                                        format_duration(options_.timeout) + " (" + why + ")");
+    throw Error(ErrorCode::timeout,
+                me() + "no connection with rank " + std::to_string(rank) + " within " +
+                    format_duration(options_.timeout) + " (" + why + ")",
+                ErrorCause::world);
   }
   // While it was stopped it could not connect: that time does not count.
   void look_whether_to_go_on() {
