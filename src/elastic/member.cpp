@@ -13,8 +13,12 @@
 namespace gradwire::session {
 namespace {
 
-// Who leaves at the end of a job is followed by the others within this time, and needs no agreement.
-constexpr std::chrono::milliseconds kFarewell{300};
+// After which a process that joins says why it is not in yet.
+constexpr std::chrono::seconds kSilentWait{10};
+
+membership::Time now() {
+  return std::chrono::duration_cast<membership::Time>(std::chrono::steady_clock::now().time_since_epoch());
+}
 
 std::string text_of(wire::ByteReader& body, std::size_t most) {
   if (body.left() > most) {
@@ -32,16 +36,13 @@ membership::World first_world(const Processes& processes, const membership::Sett
 
 }  // namespace
 
-Member::Member(std::shared_ptr<Processes> processes, const membership::Settings& settings)
-    : processes_(std::move(processes)),
+Member::Member(std::shared_ptr<Processes> processes, const membership::Settings& settings, KeptCopies& copies)
+    : job_(std::move(processes), settings),
       settings_(settings),
-      machine_(processes_->self(), first_world(*processes_, settings), 0, settings, now()) {
+      copies_(copies),
+      machine_(job_.self(), first_world(*job_, settings), 0, settings, now()) {
   enter(machine_.epoch_entered());
-  wire::Bytes message{kSparesMark};
-  wire::put_number(message, static_cast<std::uint32_t>(settings_.spares.size()));
-  for (const Processes::Id who : processes_->joined() ? std::vector<Processes::Id>() : others()) {
-    send_sealed(who, message);
-  }
+  admission_.tell_number_of_spares();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -49,48 +50,28 @@ Member::~Member() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    interrupt_ = nullptr;
+    watch_.end();
   }
-  processes_->wake();
+  job_->wake();
   thread_.join();
   if (!failed_ && std::uncaught_exceptions() <= exceptions_) {
     // Before the machine's last words, of which the next world comes: who is in it knows then why.
-    wire::Bytes farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(lacks_a_rank_of_the_start() ? 0 : 1)}};
+    const bool is_whole = !job_.lacks_a_rank(machine_.world().members);
+    wire::Bytes farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(is_whole ? 1 : 0)}};
     wire::put_number(farewell, entered_);
     wire::put_number(farewell, machine_.delivered());
-    for (const membership::Id who : others()) {
-      send_sealed(who, farewell);
+    for (const membership::Id who : job_.others()) {
+      job_.send(who, farewell);
     }
   }
   machine_.leave();
   act();
-  processes_->end();
+  job_->end();
 }
-
-bool Member::at_start(Processes::Id who) const {
-  return std::ranges::find(settings_.start, who) != settings_.start.end();
-}
-
-bool Member::lacks_a_rank_of_the_start() const {
-  const std::vector<membership::Id>& members = machine_.world().members;
-  return !members.empty() && std::ranges::any_of(settings_.start, [&](Processes::Id who) {
-    const bool is_spare = std::ranges::find(settings_.spares, who) != settings_.spares.end();
-    return !is_spare && !std::binary_search(members.begin(), members.end(), who);
-  });
-}
-
-std::vector<Processes::Id> Member::others() const {
-  std::vector<Processes::Id> found = settings_.start;
-  std::ranges::copy(processes_->newcomers(), std::back_inserter(found));
-  std::erase(found, processes_->self());
-  return found;
-}
-
-membership::Time Member::now() { return std::chrono::duration_cast<membership::Time>(Clock::now().time_since_epoch()); }
 
 void Member::run() noexcept {
   for (;;) {
-    const std::vector<Processes::Heard> heard = processes_->hear(settings_.beat / 2);
+    const std::vector<Processes::Heard> heard = job_->hear(settings_.beat / 2);
     const std::lock_guard lock(mutex_);
     if (stopping_) {
       return;
@@ -98,48 +79,32 @@ void Member::run() noexcept {
     for (const Processes::Heard& one : heard) {
       hear(one);
     }
-    end_those_that_left();
+    for (const membership::Ended& end : departures_.take_due(Departures::Clock::now())) {
+      note_end(end);
+    }
     machine_.tick(now());
     act();
   }
 }
 
-void Member::end_those_that_left() {
-  for (auto at = farewells_.begin(); at != farewells_.end();) {
-    if (Clock::now() >= at->second.counts) {
-      note_end(at->second.end);
-      at = farewells_.erase(at);
-    } else {
-      ++at;
-    }
-  }
-}
-
 void Member::hear(const Processes::Heard& heard) {
   if (heard.ended) {
-    hear_of_end(heard);
+    hear_of_end({heard.from, heard.epoch, heard.step});
   } else if (heard.lost) {
-    lost_.insert(heard.from);
+    admission_.lose(heard.from);
     machine_.cut(heard.from, now());
   } else if (heard.back) {
-    lost_.erase(heard.from);
-    machine_.back(heard.from);
-    told_facts_.erase(heard.from);  // they may have been lost
-    say_to_all_that_it_waits();
+    admission_.find_again(heard.from);
   } else if (heard.came) {
-    say_to_all_that_it_waits();
+    admission_.tell_facts();
   } else {
     hear_message(heard);
   }
 }
 
-void Member::hear_of_end(const Processes::Heard& heard) {
-  const membership::Ended end{heard.from, heard.epoch, heard.step};
-  if (const auto left = farewells_.find(heard.from); left != farewells_.end()) {
-    left->second.end.epoch = std::max(left->second.end.epoch, end.epoch);
-    left->second.end.step = std::max(left->second.end.step, end.step);
-  } else if (!ended_.contains(heard.from)) {
-    note_loss_of(heard.from);
+void Member::hear_of_end(const membership::Ended& end) {
+  if (departures_.hear_of_end(end)) {
+    job_.note_loss_of(end.who);
     note_end(end);
   }
 }
@@ -157,10 +122,10 @@ void Member::hear_message(const Processes::Heard& heard) {
     wire::ByteReader in(body.subspan(1), "a message of another process");
     switch (body.front()) {
       case kFarewellMark: return hear_farewell(heard.from, in);
-      case kCopyMark: return hear_copy(heard.from, in);
-      case kFactsMark: return hear_facts(heard.from, text_of(in, kMostFacts));
-      case kRefusalMark: return hear_refusal(text_of(in, kMostRefusal));
-      case kSparesMark: return hear_number_of_spares(heard.from, in);
+      case kCopyMark: return is_member(heard.from) ? copies_.hear(heard.from, in) : copies_.lose(heard.from);
+      case kFactsMark: return admission_.hear_facts(heard.from, text_of(in, kMostFacts));
+      case kRefusalMark: return admission_.hear_refusal(text_of(in, kMostRefusal));
+      case kSparesMark: return admission_.hear_number_of_spares(heard.from, in);
       default: hear_of_world(heard.from, body);
     }
   } catch (const Error& error) {
@@ -173,7 +138,7 @@ void Member::hear_message(const Processes::Heard& heard) {
 void Member::hear_of_world(Processes::Id from, std::span<const std::byte> body) {
   const membership::Message message = membership::decode_body(body);
   if (message.from != from) {
-    return machine_.distrust(from, "it says that it is " + processes_->describe(message.from), now());
+    return machine_.distrust(from, "it says that it is " + job_->describe(message.from), now());
   }
   machine_.receive(message, now());
 }
@@ -183,20 +148,18 @@ void Member::hear_farewell(Processes::Id from, wire::ByteReader body) {
   const auto epoch = body.number<std::uint32_t>();
   const auto step = body.number<std::uint64_t>();
   body.expect_end();
-  farewells_.try_emplace(from, Farewell{Clock::now() + kFarewell, {from, epoch, step}});
-  left_.insert(from);
+  departures_.say_farewell({from, epoch, step}, Departures::Clock::now());
   if (!is_whole) {
-    processes_->note_loss();
+    job_->note_loss();
   }
 }
 
 void Member::note_end(const membership::Ended& end) {
   const Processes::Id who = end.who;
-  ended_.insert(who);
-  facts_.erase(who);
+  admission_.forget(who);
   copies_.lose(who);
   if (!waits() && !is_member(who)) {
-    note_loss_of(who);  // a spare, which would have stayed until the job ends
+    job_.note_loss_of(who);  // a spare, which would have stayed until the job ends
   }
   machine_.dead(end, now());
 }
@@ -206,81 +169,32 @@ bool Member::is_member(Processes::Id who) const {
   return std::binary_search(members.begin(), members.end(), who);
 }
 
-// The launcher waits for no others.
-void Member::note_loss_of(Processes::Id who) {
-  if (at_start(who)) {
-    processes_->note_loss();
-  }
-}
-
-void Member::send_sealed(Processes::Id to, std::span<const std::byte> body, Processes::Lane lane) noexcept {
-  try {
-    processes_->send(to, membership::seal(body), lane);
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): lost, as what cannot be sent
-  }
-}
-
-void Member::take_copies_up_to(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
-  copies_.take_up_to(bytes);
-}
-
-void Member::hear_copy(Processes::Id from, const wire::ByteReader& body) {
-  is_member(from) ? copies_.hear(from, body) : copies_.lose(from);
-}
-
-bool Member::send_copy(Processes::Id keeper, const Copy& copy) {
-  if (processes_->unsent(keeper, Processes::Lane::bulk) > 0) {
-    return false;
-  }
-  std::size_t at = 0;
-  do {
-    wire::Bytes piece{kCopyMark};
-    at += put_piece(piece, copy, at);
-    send_sealed(keeper, piece, Processes::Lane::bulk);
-  } while (at < copy.bytes.size());
-  return true;
-}
-
-std::optional<Copy> Member::take_copy(Processes::Id of, std::uint32_t epoch) {
-  const std::lock_guard lock(mutex_);
-  return copies_.take(of, epoch);
-}
-
-void Member::forget_copies_before(std::uint32_t epoch) {
-  const std::lock_guard lock(mutex_);
-  copies_.forget_before(epoch);
-}
-
 // Whoever hears of a later world must be able to rely on it that the end of this process would tell of that world: so a
 // process that joins is told behind it, and whoever was in the world before it.
 void Member::act() {
   for (const membership::Membership::Outgoing& out : machine_.take_messages()) {
     enter(std::min(out.message.epoch, machine_.epoch_entered()));
-    processes_->send(out.to, membership::encode(out.message));
+    job_->send(out.to, membership::encode(out.message));
   }
   enter(machine_.epoch_entered());
   for (const membership::News& news : machine_.take_news()) {  // of all else the machine's own state tells
     if (const auto* lied = std::get_if<membership::Distrusted>(&news)) {
-      log(LogLevel::warning, processes_->describe(lied->who) + " says what no rank would, and is to go: " + lied->why);
+      log(LogLevel::warning, job_->describe(lied->who) + " says what no rank would, and is to go: " + lied->why);
     }
   }
   for (const membership::Id who : machine_.gone()) {
-    if (left_out_.insert(who).second) {
-      processes_->leave_out(who);
+    if (departures_.leave_out(who)) {
+      job_->leave_out(who);
     }
   }
-  if (interrupt_ && over_locked(watched_)) {
-    over_since_ = Clock::now();
-    std::exchange(interrupt_, nullptr)();
-  }
+  watch_.look([this](std::uint32_t epoch) { return over_locked(epoch); });
   changed_.notify_all();
 }
 
 void Member::enter(std::uint32_t epoch) {
   if (epoch > entered_) {
     entered_ = epoch;
-    processes_->enter(epoch);
+    job_->enter(epoch);
   }
 }
 
@@ -292,13 +206,11 @@ void Member::miss(std::uint32_t epoch, Processes::Id who) {
   }
 }
 
-bool Member::over_locked(std::uint32_t epoch) const {
-  return machine_.agreeing() || machine_.expelled() || machine_.world().epoch != epoch || refused_;
-}
+bool Member::over_locked(std::uint32_t epoch) const { return machine_.agreeing() || is_out_of(epoch); }
 
-double Member::seconds_since_over() const {
-  const std::lock_guard lock(mutex_);
-  return std::chrono::duration<double>(Clock::now() - over_since_).count();
+// Another world has begun, or this process will be in none.
+bool Member::is_out_of(std::uint32_t epoch) const {
+  return machine_.expelled() || machine_.world().epoch != epoch || admission_.refusal();
 }
 
 Member::World Member::world() const {
@@ -308,11 +220,11 @@ Member::World Member::world() const {
 }
 
 void Member::throw_if_out() const {
-  if (refused_) {
-    throw Error(*refused_);
+  if (admission_.refusal()) {
+    throw Error(*admission_.refusal());
   }
   if (machine_.expelled()) {
-    throw Error(ErrorCode::expelled, processes_->describe(processes_->self()) +
+    throw Error(ErrorCode::expelled, job_.own_name() +
                                          ": the others went on without this process, which did not answer for " +
                                          format_duration(settings_.silent_after) + " or more; it must end");
   }
@@ -320,8 +232,7 @@ void Member::throw_if_out() const {
 
 void Member::watch(std::uint32_t epoch, std::function<void()> interrupt) {
   const std::lock_guard lock(mutex_);
-  watched_ = epoch;
-  interrupt_ = std::move(interrupt);
+  watch_.begin(epoch, std::move(interrupt));
   act();
 }
 
@@ -333,9 +244,7 @@ bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
   const std::uint64_t transaction = machine_.delivered() + 1;
   machine_.ready(transaction);
   act();
-  const auto is_decided = [&] {
-    return machine_.delivered() >= transaction || machine_.expelled() || machine_.world().epoch != epoch || refused_;
-  };
+  const auto is_decided = [&] { return machine_.delivered() >= transaction || is_out_of(epoch); };
   const auto decided = [&] { return is_decided() || machine_.hopeless(); };
   if (!wait_awake(changed_, lock, limit, decided)) {
     for (const membership::Id who : machine_.unready()) {
@@ -354,7 +263,7 @@ bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
 bool Member::await_change(std::uint32_t epoch, std::chrono::milliseconds patience, std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   const auto is_over = [&] { return over_locked(epoch); };
-  const auto changed = [&] { return machine_.expelled() || machine_.world().epoch != epoch || refused_; };
+  const auto changed = [&] { return is_out_of(epoch); };
   if (gave_up_ || !wait_awake(changed_, lock, patience, is_over)) {
     return false;
   }
@@ -371,12 +280,12 @@ void Member::confirm(std::chrono::milliseconds limit) {
   throw_if_out();
   const std::uint64_t step = machine_.delivered();
   lock.unlock();
-  processes_->count(step);  // before anybody is asked: those that answer may end, and this process then
+  job_->count(step);  // before anybody is asked: those that answer may end, and this process then
   lock.lock();
   machine_.confirm(step);
   act();
   const auto counts = [&] { return waits() || machine_.confirmed() >= step; };
-  const auto over = [&] { return counts() || machine_.expelled() || refused_ || machine_.hopeless(); };
+  const auto over = [&] { return counts() || machine_.expelled() || admission_.refusal() || machine_.hopeless(); };
   const bool in_time = wait_awake(changed_, lock, limit, over);
   if (counts() && !machine_.expelled()) {
     return;
@@ -386,31 +295,39 @@ void Member::confirm(std::chrono::milliseconds limit) {
     throw_no_agreement();
   }
   throw Error(ErrorCode::timeout,
-              processes_->describe(processes_->self()) + ": no quorum has said within " + format_duration(limit) +
-                  " that the last step counts; there is no answer of " + names(machine_.unconfirmed()),
+              job_.own_name() + ": no quorum has said within " + format_duration(limit) +
+                  " that the last step counts; there is no answer of " + job_.names(machine_.unconfirmed()),
               ErrorCause::world);
 }
 
-std::string Member::names(const std::vector<Processes::Id>& ids) const {
-  std::string text;
-  for (const Processes::Id who : ids) {
-    text += (text.empty() ? "" : ", ") + processes_->describe(who);
+bool Member::wait_for_place(const std::string& facts) {
+  std::unique_lock lock(mutex_);
+  admission_.wait(facts);
+  const auto is_over = [&] { return over_locked(0) || machine_.alone(); };
+  for (int reports = 0; !changed_.wait_for(lock, reports == 0 ? kSilentWait : 6 * kSilentWait, is_over); ++reports) {
+    admission_.log_unaware_processes();
   }
-  return text.empty() ? "nobody" : text;
+  if (!over_locked(0)) {
+    admission_.log_broken_ways();
+    job_->note_no_place();
+    return false;
+  }
+  throw_if_out();
+  return true;
 }
 
 void Member::throw_no_agreement() const {
-  const std::string self = processes_->describe(processes_->self());
+  const std::string self = job_.own_name();
   if (const auto ended = machine_.went_on()) {
-    throw Error(ErrorCode::expelled, self + ": the others went on without this process; " +
-                                         processes_->describe(ended->who) + " has ended in world " +
-                                         std::to_string(ended->epoch) + ", and this process is in world " +
-                                         std::to_string(machine_.world().epoch) + "; it must end");
+    throw Error(ErrorCode::expelled, self + ": the others went on without this process; " + job_->describe(ended->who) +
+                                         " has ended in world " + std::to_string(ended->epoch) +
+                                         ", and this process is in world " + std::to_string(machine_.world().epoch) +
+                                         "; it must end");
   }
   const std::vector<Processes::Id> waiting = machine_.waits_for_word_of();
   throw Error(ErrorCode::timeout,
-              self + ": no agreement on who goes on: there is no answer of " + names(machine_.waits_for()) +
-                  (waiting.empty() ? "" : ", and of those that wait to be ranks not of " + names(waiting)) +
+              self + ": no agreement on who goes on: there is no answer of " + job_.names(machine_.waits_for()) +
+                  (waiting.empty() ? "" : ", and of those that wait to be ranks not of " + job_.names(waiting)) +
                   ". Fewer than half of the ranks are reached, or half without the lowest, and the others may go on",
               ErrorCause::world);
 }

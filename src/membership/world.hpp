@@ -1,6 +1,7 @@
 // Who takes part, and what a change of that is.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -16,6 +17,12 @@ struct World {
 
   [[nodiscard]] bool operator==(const World&) const = default;
 };
+
+/// The rank of `who`; -1: it is not in the world.
+[[nodiscard]] inline int rank_in(const World& world, Id who) {
+  const auto at = std::ranges::lower_bound(world.members, who);
+  return at != world.members.end() && *at == who ? static_cast<int>(at - world.members.begin()) : -1;
+}
 
 /// A process that has ended, for certain, and where it was then.
 struct Ended {
