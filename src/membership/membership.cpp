@@ -8,52 +8,24 @@
 #include "membership/constants.hpp"
 
 namespace gradwire::membership {
-namespace {
-
-Settings with_start(Settings settings, const World& world) {
-  if (settings.start.empty()) {
-    settings.start = world.members;
-  }
-  return settings;
-}
-
-}  // namespace
-
 Membership::Membership(Id self, World world, std::uint64_t delivered, Settings settings, Time now)
-    : self_(self),
-      settings_(with_start(std::move(settings), world)),
-      waited_(world.members.empty()),
-      world_(std::move(world)),
+    : known_(self, std::move(world), std::move(settings), now),
+      waited_(known_.world.members.empty()),
       delivered_(delivered),
-      epoch_entered_(world_.epoch),
+      epoch_entered_(known_.world.epoch),
       called_(now),
       lived_(now),
-      entered_(delivered) {
-  for (const Id who : world_.members) {
-    processes_[who].stay();
-    processes_[who].here.heard = now;
-  }
-  for (const Id who : settings_.start) {
-    processes_[who].be_at_start();
-    processes_[who].met = now;
-  }
-  beaten_ = now;
-}
-
-const ProcessRecord& Membership::record_of(Id who) const {
-  static const ProcessRecord unknown;
-  const auto found = processes_.find(who);
-  return found == processes_.end() ? unknown : found->second;
-}
+      entered_(delivered),
+      beaten_(now) {}
 
 Message Membership::message(Message::Kind kind) const {
   Message message;
   message.kind = kind;
-  message.from = self_;
-  message.epoch = world_.epoch;
+  message.from = known_.self;
+  message.epoch = known_.world.epoch;
   message.step = kind == Message::Kind::beat ? delivered_ : 0;
   if (kind == Message::Kind::beat || kind == Message::Kind::knows || kind == Message::Kind::decided) {
-    message.gone = gone();
+    message.gone = known_.gone();
   }
   return message;
 }
@@ -61,8 +33,8 @@ Message Membership::message(Message::Kind kind) const {
 void Membership::send(Id to, Message message) { messages_.push_back({to, std::move(message)}); }
 
 void Membership::send_all(const Message& message) {
-  for (const Id who : world_.members) {
-    if (who != self_ && !ended(who) && record_of(who).place != Place::joining) {
+  for (const Id who : known_.world.members) {
+    if (who != known_.self && !known_.has_ended(who) && known_.of(who).place != Place::joining) {
       send(who, message);
     }
   }
@@ -71,22 +43,8 @@ void Membership::send_all(const Message& message) {
 std::vector<Membership::Outgoing> Membership::take_messages() { return std::exchange(messages_, {}); }
 std::vector<News> Membership::take_news() { return std::exchange(news_, {}); }
 
-// In a ring, so that each is listened to by two others, whoever is missed.
-Ids Membership::neighbours(bool before) const {
-  Ids found;
-  const std::size_t size = world_.members.size();
-  const auto at = static_cast<std::size_t>(std::lower_bound(world_.members.begin(), world_.members.end(), self_) -
-                                           world_.members.begin());
-  for (std::size_t i = 1; i <= kWatched && i < size; ++i) {
-    found.insert(world_.members[(at + (before ? size - i : i)) % size]);
-  }
-  return found;
-}
-Ids Membership::watched() const { return neighbours(false); }
-Ids Membership::watchers() const { return neighbours(true); }
-
 void Membership::ready(std::uint64_t step) {
-  std::uint64_t& held = processes_[self_].here.ready;
+  std::uint64_t& held = known_[known_.self].here.ready;
   if (agreeing() || expelled_ || step <= held) {
     return;
   }
@@ -101,13 +59,13 @@ void Membership::deliver() {
   if (agreeing() || expelled_) {
     return;
   }
-  std::uint64_t all = record_of(self_).here.ready;
-  for (const Id who : world_.members) {
-    all = std::min(all, record_of(who).here.ready);
+  std::uint64_t all = known_.of(known_.self).here.ready;
+  for (const Id who : known_.world.members) {
+    all = std::min(all, known_.of(who).here.ready);
   }
   all = std::max(all, told_);
   if (delivered_ < all) {
-    for (auto& [who, process] : processes_) {
+    for (auto& [who, process] : known_.all()) {
       process.forget_missed_steps();
     }
   }
@@ -124,7 +82,7 @@ void Membership::leave() {
 }
 
 void Membership::confirm(std::uint64_t step) {
-  if (expelled_ || !member(self_) || step > delivered_ || step <= confirmed_) {
+  if (expelled_ || !known_.member(known_.self) || step > delivered_ || step <= confirmed_) {
     return;
   }
   asked_ = step;
@@ -147,21 +105,21 @@ void Membership::confirm_if_answered() {
   if (asked_ == 0) {
     return;
   }
-  const Ids answered =
-      which([&](Id who, const ProcessRecord& process) { return who == self_ || process.here.delivered >= asked_; });
-  if (quorum(answered, dead_members())) {
+  const Ids answered = known_.which(
+      [&](Id who, const ProcessRecord& process) { return who == known_.self || process.here.delivered >= asked_; });
+  if (known_.quorum(answered, known_.dead_members())) {
     confirmed_ = std::exchange(asked_, 0);
   }
 }
 
 std::vector<Id> Membership::unconfirmed() const {
-  return to_list(which([&](Id who, const ProcessRecord& process) {
-    return process.is_member() && who != self_ && !process.has_ended() && process.here.delivered < asked_;
+  return to_list(known_.which([&](Id who, const ProcessRecord& process) {
+    return process.is_member() && who != known_.self && !process.has_ended() && process.here.delivered < asked_;
   }));
 }
 
 void Membership::hear_of_delivery(const Message& message) {
-  std::uint64_t& last = processes_[message.from].here.delivered;
+  std::uint64_t& last = known_[message.from].here.delivered;
   last = std::max(last, message.step);
   told_ = std::max(told_, message.step);
   deliver();
@@ -170,22 +128,22 @@ void Membership::hear_of_delivery(const Message& message) {
 
 void Membership::receive(const Message& message, Time clock) {
   const Time now = time_lived(clock);
-  if (const ProcessRecord& from = record_of(message.from);
-      from.has_ended() && (from.end.epoch <= world_.epoch || message.kind != Message::Kind::decided)) {
+  if (const ProcessRecord& from = known_.of(message.from);
+      from.has_ended() && (from.end.epoch <= known_.world.epoch || message.kind != Message::Kind::decided)) {
     return;  // what the others agreed on does not hold what those say who have ended
   }
   if (const std::string wrong = what_is_wrong(message); !wrong.empty()) {
     return distrust(message.from, wrong, clock);
   }
-  ProcessRecord& from = processes_[message.from];
+  ProcessRecord& from = known_[message.from];
   from.cut.reset();
   from.rumoured = now;
-  if (world_.members.empty()) {
+  if (known_.world.members.empty()) {
     from.spoke = now;
   }
   if (message.kind == Message::Kind::waits) {
     hear_that_it_waits(message, now);
-  } else if (expelled_ && message.epoch >= world_.epoch) {
+  } else if (expelled_ && message.epoch >= known_.world.epoch) {
     return;  // it says to others what it knows, and hears nothing
   } else if (message.kind == Message::Kind::knows) {
     beaten_ = std::exchange(from.knows_of_wait, true) ? beaten_ : Time::min();  // all are to hear of it soon
@@ -193,16 +151,16 @@ void Membership::receive(const Message& message, Time clock) {
     meet(message.from, now);
   } else if (message.kind == Message::Kind::decided) {
     receive_decided(message, now);
-  } else if (message.epoch < world_.epoch) {
+  } else if (message.epoch < known_.world.epoch) {
     if (latest_ &&
         from.place != Place::joining) {  // a member of this world is one epoch behind at most, others are out
       Message told = this->message(Message::Kind::decided);
       told.decision = latest_;
       send(message.from, std::move(told));
     }
-  } else if (message.epoch > world_.epoch) {
+  } else if (message.epoch > known_.world.epoch) {
     send(message.from, this->message(Message::Kind::beat));  // is answered by what was missed
-  } else if (member(message.from) && member(self_)) {
+  } else if (known_.member(message.from) && known_.member(known_.self)) {
     receive_in_epoch(message, now);
   }
 }
@@ -210,15 +168,15 @@ void Membership::receive(const Message& message, Time clock) {
 // A process that waits is in no world, and not left out of one that it is not in.
 void Membership::receive_decided(const Message& message, Time now) {
   const World& next = message.decision->world;
-  const bool mine = std::ranges::find(next.members, self_) != next.members.end();
-  if (next.epoch > world_.epoch && (!world_.members.empty() || mine)) {
+  const bool mine = std::ranges::find(next.members, known_.self) != next.members.end();
+  if (next.epoch > known_.world.epoch && (!known_.world.members.empty() || mine)) {
     decide(*message.decision, now);
     hear_of_those_gone(message);
   }
 }
 
 void Membership::receive_in_epoch(const Message& message, Time now) {
-  ProcessRecord& from = processes_[message.from];
+  ProcessRecord& from = known_[message.from];
   from.here.heard = now;
   from.here.present = true;
   from.was_unheard = false;
@@ -247,7 +205,7 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
     case Message::Kind::suspect:
       hear_rumours(message, now);
       from.here.doubts = {message.silent.begin(), message.silent.end()};
-      from.here.misses_self = from.here.misses_self || from.here.doubts.contains(self_);
+      from.here.misses_self = from.here.misses_self || from.here.doubts.contains(known_.self);
       begin(now);
       advance(now);
       break;
@@ -263,7 +221,7 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
       if (leads() && message.ballot > promised_) {
         promised_.round = message.ballot.round;  // the next ballot is above it
         phase_ = Phase::following;
-        waits_until_ = now + 2 * settings_.beat;
+        waits_until_ = now + 2 * known_.settings.beat;
       }
       break;
     case Message::Kind::accept: answer_accept(message, now); break;
@@ -278,55 +236,55 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
 
 void Membership::tick(Time clock) {
   const Time now = time_lived(clock);
-  if (expelled_ || !member(self_)) {
+  if (expelled_ || !known_.member(known_.self)) {
     say_that_it_waits(now);
     return;
   }
-  if (beaten_ == Time::min() || now - beaten_ >= settings_.beat) {
+  if (beaten_ == Time::min() || now - beaten_ >= known_.settings.beat) {
     beaten_ = now;
     if (agreeing()) {
       send_all(suspicion(now));
-    } else if (has_to_tell_joiners() || !all_have_spoken()) {
+    } else if (known_.has_to_tell_joiners() || !known_.all_have_spoken()) {
       send_all(message(Message::Kind::beat));  // until all are known to be here
     } else {
-      for (const Id who : watchers()) {
+      for (const Id who : known_.neighbours(true)) {
         send(who, message(Message::Kind::beat));
       }
     }
   }
   tell_joiners();  // who was to be heard before may have ended
-  if (asked_ > 0 && now - asked_at_ >= kBeatsOfBallot * settings_.beat) {
+  if (asked_ > 0 && now - asked_at_ >= kBeatsOfBallot * known_.settings.beat) {
     ask_to_confirm();
   }
   believe_rumours(now);
   grow(now);
   if (!agreeing()) {
-    if (!misses_anybody(now)) {
+    if (!known_.misses_anybody(now)) {
       return;
     }
     begin(now);
     send_all(suspicion(now));
   }
   advance(now);
-  if (leads() && now - sent_ >= kBeatsOfBallot * settings_.beat) {
-    send_ballot(now);                            // who entered the epoch meanwhile has not got it
-    for (const Id who : unsure(ballot_dead_)) {  // if the others went on with it, it says so
+  if (leads() && now - sent_ >= kBeatsOfBallot * known_.settings.beat) {
+    send_ballot(now);                                   // who entered the epoch meanwhile has not got it
+    for (const Id who : known_.unsure(ballot_dead_)) {  // if the others went on with it, it says so
       send(who, message(Message::Kind::beat));
     }
   }
 }
 
 std::vector<Id> Membership::unready() const {
-  return to_list(which([&](Id who, const ProcessRecord& process) {
-    return process.is_member() && who != self_ && process.here.ready <= delivered_;
+  return to_list(known_.which([&](Id who, const ProcessRecord& process) {
+    return process.is_member() && who != known_.self && process.here.ready <= delivered_;
   }));
 }
 
 std::vector<Id> Membership::waits_for() const {
-  return to_list(which([&](Id who, const ProcessRecord& process) {
+  return to_list(known_.which([&](Id who, const ProcessRecord& process) {
     const bool is_silent = leads() ? process.here.answer == Answer::none : who == promised_.by;
     const bool missing = agreeing() ? is_silent : process.here.ready <= delivered_;
-    return process.is_member() && missing && who != self_ && !process.has_ended();
+    return process.is_member() && missing && who != known_.self && !process.has_ended();
   }));
 }
 

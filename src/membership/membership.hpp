@@ -13,7 +13,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,18 +20,11 @@
 #include <variant>
 #include <vector>
 
+#include "membership/known_processes.hpp"
 #include "membership/message.hpp"
 #include "membership/process_record.hpp"
 
 namespace gradwire::membership {
-
-struct Settings {
-  Time beat{100};               // between two signs of life
-  Time silent_after{5000};      // without any
-  std::size_t full = 0;         // members of a whole world: while there are fewer, spares are taken in
-  std::vector<Id> start = {};   // all processes that there were at the beginning; empty: the members of the world
-  std::vector<Id> spares = {};  // of them, those that wait for a place
-};
 
 /// All members hold what they need of this step: deliver it.
 struct Delivered {
@@ -71,7 +63,7 @@ class Membership {
   /// Nothing reaches `who`, or comes from it, for now; messages may have been lost. It may live.
   void cut(Id who, Time clock);
   /// The way is there again.
-  void back(Id who) { processes_[who].cut.reset(); }
+  void back(Id who) { known_[who].cut.reset(); }
   /// A step waits for `who` for too long, though it may give signs of life to others.
   void missed(Id who, Time clock);
   /// A message of `who` was lost, though nothing is wrong with the way there.
@@ -92,7 +84,7 @@ class Membership {
   void wait_among(std::vector<Id> others);
   /// `who` may be a member: a spare while some are missing, one that has joined always. If it waits, it is in the next
   /// world. Where nothing else makes one, this does once a step is delivered.
-  void let_in(Id who) { processes_[who].let_in = true; }
+  void let_in(Id who) { known_[who].let_in = true; }
   /// Of a process that waits: those that have not said that they know of it.
   [[nodiscard]] std::vector<Id> unaware() const;
   /// Of a process that waits: all others have ended, were left out or cannot be reached, or wait and know that.
@@ -110,15 +102,15 @@ class Membership {
   [[nodiscard]] std::vector<Outgoing> take_messages();
   [[nodiscard]] std::vector<News> take_news();
 
-  [[nodiscard]] Id self() const noexcept { return self_; }
-  [[nodiscard]] const World& world() const noexcept { return world_; }
+  [[nodiscard]] Id self() const noexcept { return known_.self; }
+  [[nodiscard]] const World& world() const noexcept { return known_.world; }
   [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
   /// The last world that this process was in; 0: none.
   [[nodiscard]] std::uint32_t epoch_entered() const noexcept { return epoch_entered_; }
   [[nodiscard]] bool agreeing() const noexcept { return phase_ != Phase::delivering; }
   [[nodiscard]] bool expelled() const noexcept { return expelled_; }
   /// Those that knew that they were members, have not ended as far as is known, and never will be members again.
-  [[nodiscard]] std::vector<Id> gone() const;
+  [[nodiscard]] std::vector<Id> gone() const { return known_.gone(); }
   /// Those that answer are too few to agree, and the others have been waited for long enough: `silent_after` and a
   /// little.
   [[nodiscard]] bool hopeless() const;
@@ -142,41 +134,13 @@ class Membership {
     proposing,   // this process leads, and has proposed a world
   };
 
-  [[nodiscard]] static std::vector<Id> to_list(const Ids& ids) { return {ids.begin(), ids.end()}; }
-  /// An empty one of a process of which nothing is known.
-  [[nodiscard]] const ProcessRecord& record_of(Id who) const;
-  /// The processes of which `is(id, record)` holds.
-  template <typename Is>
-  [[nodiscard]] Ids which(const Is& is) const {
-    Ids found;
-    for (const auto& [who, process] : processes_) {
-      if (is(who, process)) {
-        found.insert(found.end(), who);
-      }
-    }
-    return found;
-  }
-
   // Time, links and ends.
   [[nodiscard]] Time time_lived(Time clock);
-  [[nodiscard]] bool ended(Id who) const { return record_of(who).has_ended(); }
   void hear_of_end(const Ended& who, Time now);
   void note_end(const Ended& who);
   void hear_rumours(const Message& message, Time now);
   void believe_rumours(Time now);
   void miss(Time now);
-  [[nodiscard]] std::vector<Ended> ends(const Ids& of) const;
-  [[nodiscard]] std::vector<Ended> ends_of_members() const;
-  [[nodiscard]] Ids dead_members() const;
-  [[nodiscard]] bool quiet(Id who, Time now) const;
-  [[nodiscard]] bool unheard(Id who, Time now) const;
-  [[nodiscard]] bool silent(Id who, Time now) const;
-  [[nodiscard]] bool misses_anybody(Time now) const;
-  [[nodiscard]] Id leader(Time now) const;
-  [[nodiscard]] bool member(Id who) const { return record_of(who).is_member(); }
-  [[nodiscard]] Ids watched() const;
-  [[nodiscard]] Ids watchers() const;
-  [[nodiscard]] Ids neighbours(bool before) const;
 
   // Messages.
   void receive_in_epoch(const Message& message, Time now);
@@ -210,10 +174,7 @@ class Membership {
   void decide(const Decision& decision, Time now);
   void place_all(const Decision& decision, Time now);
   void forget_world();
-  [[nodiscard]] Ids answered() const;
   void forget_answers();
-  [[nodiscard]] bool has_to_tell_joiners() const;
-  [[nodiscard]] bool all_have_spoken() const;
   void tell_joiners();
   [[nodiscard]] bool leads() const noexcept { return phase_ > Phase::following; }
   void part(Ids& next) const;
@@ -221,8 +182,6 @@ class Membership {
   void take_in(Ids& next, Time now) const;
   [[nodiscard]] Message promise(Time now) const;
   [[nodiscard]] Message suspicion(Time now) const;
-  [[nodiscard]] bool enough(const Ids& answered, const Ids& dead) const;
-  [[nodiscard]] bool quorum(const Ids& answered, const Ids& dead) const;
 
   // Those that wait.
   void grow(Time now);
@@ -230,18 +189,10 @@ class Membership {
   void hear_that_it_waits(const Message& message, Time now);
   void hear_of_those_gone(const Message& message);
   [[nodiscard]] bool out_of_reach(Id who) const;
-  [[nodiscard]] bool is_waiting(Id who, Time now) const;
-  [[nodiscard]] bool waits_knowing(Id who, const Ids& ended) const;
-  [[nodiscard]] bool at_start(Id who) const { return record_of(who).at_start(); }
-  [[nodiscard]] bool is_known_to_all(Id who, Time now) const;
-  [[nodiscard]] bool may_come(Id who, std::size_t size, Time now) const;
   void meet(Id who, Time now);
-  [[nodiscard]] std::vector<Id> unsure(const Ids& dead) const;
 
-  const Id self_;
-  const Settings settings_;
+  KnownProcesses known_;
   const bool waited_;  // it was in no world at first
-  World world_;
   std::uint64_t delivered_;
   std::uint32_t epoch_entered_;
   std::uint64_t confirmed_ = 0;
@@ -249,8 +200,7 @@ class Membership {
   Time called_{};                   // when this process last ran, by its clock
   Time lived_{};                    // how long it has run, all other times are counted in this
   std::optional<Decision> latest_;  // what made this epoch, for who missed it
-  std::map<Id, ProcessRecord> processes_;
-  std::vector<Id> told_of_wait_;  // by this process, while it waits
+  std::vector<Id> told_of_wait_;    // by this process, while it waits
 
   // Of this epoch.
   std::uint64_t told_ = 0;     // the last step that a member said to have delivered

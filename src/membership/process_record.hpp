@@ -31,6 +31,7 @@
 #include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "membership/message.hpp"
 
@@ -39,6 +40,7 @@ namespace gradwire::membership {
 // Since any moment. It may jump: only what passes between two calls that are at most a few beats apart counts.
 using Time = std::chrono::milliseconds;
 using Ids = std::set<Id>;
+[[nodiscard]] inline std::vector<Id> to_list(const Ids& ids) { return {ids.begin(), ids.end()}; }
 
 struct ProcessRecord {
   enum class Origin : std::uint8_t {
