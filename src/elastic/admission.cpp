@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/log.hpp"
-#include "elastic/member_messages.hpp"
+#include "elastic/job_messages.hpp"
 #include "plan/plan.hpp"
 
 namespace gradwire::session {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/log.hpp"
+#include "elastic/job_messages.hpp"
 #include "elastic/job_processes.hpp"
-#include "elastic/member_messages.hpp"
 
 namespace gradwire::session {
 namespace {

@@ -44,7 +44,7 @@ Elastic::Elastic(std::shared_ptr<Processes> processes, MakeRunner make_runner, c
       settings_(settings),
       timeout_(timeout),
       copies_(processes_, settings),
-      member_(processes_, settings_of(*processes_, settings), copies_.kept()) {
+      agreement_(processes_, settings_of(*processes_, settings), copies_.kept()) {
   if (settings_.trust_resets) {
     processes_->trust_resets();
   }
@@ -64,7 +64,7 @@ bool Elastic::holds() const { return std::binary_search(holders_.begin(), holder
 
 std::shared_ptr<Transport> Elastic::connect() {
   for (;;) {
-    Member::World world = member_.world();
+    WorldAgreement::World world = agreement_.world();
     ranks_.insert(world.members.begin(), world.members.end());
     if (world.members.size() < settings_.min_ranks) {
       throw Error(ErrorCode::too_few, "a world of " + std::to_string(world.members.size()) +
@@ -74,7 +74,7 @@ std::shared_ptr<Transport> Elastic::connect() {
     }
     std::optional<Error> error;
     try {
-      const auto watch = [&](std::function<void()> over) { member_.watch(world.epoch, std::move(over)); };
+      const auto watch = [&](std::function<void()> over) { agreement_.watch(world.epoch, std::move(over)); };
       if (std::shared_ptr<Transport> transport = connect_unless_over(processes_, world, timeout_, watch)) {
         world_ = std::move(world);
         transport_ = transport;
@@ -88,7 +88,7 @@ std::shared_ptr<Transport> Elastic::connect() {
       }
       error = failure;
     }
-    if (!member_.await_change(world.epoch, error ? patience() : std::chrono::milliseconds(0), timeout_)) {
+    if (!agreement_.await_change(world.epoch, error ? patience() : std::chrono::milliseconds(0), timeout_)) {
       throw Error(error.value());
     }
   }
@@ -115,7 +115,7 @@ std::string Elastic::explain(std::uint64_t residual_bytes) const {
 
 bool Elastic::commit() {
   const auto begin = Clock::now();
-  const bool all = member_.commit(world_.epoch, timeout_);
+  const bool all = agreement_.commit(world_.epoch, timeout_);
   commit_seconds_ = commit_seconds_ + seconds_since(begin);
   return all;
 }
@@ -128,9 +128,9 @@ bool Elastic::await_change() {
   const auto transport = transport_.lock();
   const auto peer = transport ? transport->failed_peer() : std::nullopt;
   if (const auto who = peer ? id_of(*peer) : std::nullopt) {
-    member_.miss(world_.epoch, *who);
+    agreement_.miss(world_.epoch, *who);
   }
-  return member_.await_change(world_.epoch, patience(), timeout_);
+  return agreement_.await_change(world_.epoch, patience(), timeout_);
 }
 
 bool Elastic::has_to_tell() const { return !told_.members.empty() && told_.members != world_.members; }
@@ -141,7 +141,7 @@ WorldChange Elastic::take_change() {
                      .world_size = static_cast<int>(world_.members.size()),
                      .old_rank = membership::rank_in(told_, processes_->self()),
                      .old_world_size = static_cast<int>(told_.members.size()),
-                     .seconds = member_.seconds_since_over()};
+                     .seconds = agreement_.seconds_since_over()};
   for (const Processes::Id who : told_.members) {
     if (membership::rank_in(world_, who) < 0) {
       change.lost.push_back(membership::rank_in(told_, who));

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "elastic/copy_ring.hpp"
-#include "elastic/member.hpp"
+#include "elastic/world_agreement.hpp"
 #include "gradwire/session.hpp"
 #include "session/checkpoint/state_file.hpp"
 #include "session/runner.hpp"
@@ -34,17 +34,17 @@ class Elastic {
   [[nodiscard]] int full_size() const { return processes() - static_cast<int>(settings_.spares); }
   /// Whether others may become ranks: spares, or processes that join.
   [[nodiscard]] bool expects_others() const { return settings_.spares > 0 || processes_->open(); }
-  /// See Member::wait_for_place().
-  [[nodiscard]] bool wait_for_place(const std::string& facts) { return member_.wait_for_place(facts); }
+  /// See WorldAgreement::wait_for_place().
+  [[nodiscard]] bool wait_for_place(const std::string& facts) { return agreement_.wait_for_place(facts); }
 
-  /// See Member::let_in().
-  void let_in(std::string facts) { member_.let_in(std::move(facts)); }
+  /// See WorldAgreement::let_in().
+  void let_in(std::string facts) { agreement_.let_in(std::move(facts)); }
   /// Whether the current world may have a rank that does not hold what the others do. All ranks agree on that.
   [[nodiscard]] bool has_newcomers() const;
   /// Whether this rank holds what the others do.
   [[nodiscard]] bool holds() const;
   /// Whether a rank has made all its steps.
-  [[nodiscard]] bool job_is_over() const { return member_.any_left(ranks_); }
+  [[nodiscard]] bool job_is_over() const { return agreement_.any_left(ranks_); }
   /// From here on all ranks of the current world hold the same.
   void all_hold() { holders_ = world_.members; }
 
@@ -58,13 +58,13 @@ class Elastic {
   /// The ranks of the world of the last connect().
   [[nodiscard]] const std::vector<Processes::Id>& members() const noexcept { return world_.members; }
   /// `interrupt` is called once the world of the last connect() is over, or about to be.
-  void watch(std::function<void()> interrupt) { member_.watch(world_.epoch, std::move(interrupt)); }
+  void watch(std::function<void()> interrupt) { agreement_.watch(world_.epoch, std::move(interrupt)); }
   /// The others hear that this process has ended. Any thread.
-  void end() noexcept { member_.fail(); }
-  /// See Member::commit().
+  void end() noexcept { agreement_.fail(); }
+  /// See WorldAgreement::commit().
   [[nodiscard]] bool commit();
-  /// See Member::confirm().
-  void confirm() { member_.confirm(timeout_); }
+  /// See WorldAgreement::confirm().
+  void confirm() { agreement_.confirm(timeout_); }
   /// See Processes::deny_success().
   void deny_success(const Error& error) { processes_->deny_success(error); }
   /// The time that commit() took in this world. Any thread.
@@ -99,14 +99,14 @@ class Elastic {
   const MakeRunner make_runner_;
   const Policy::Elastic settings_;
   const std::chrono::milliseconds timeout_;
-  Member::World world_;  // of the transport in use
+  WorldAgreement::World world_;  // of the transport in use
   std::weak_ptr<Transport> transport_;
-  Member::World told_;                  // the world that take_change() told of last
+  WorldAgreement::World told_;          // the world that take_change() told of last
   std::set<Processes::Id> ranks_;       // all that have been ranks, as far as is known here
   std::vector<Processes::Id> holders_;  // the processes that hold what a newcomer gets, ascending
   CopyRing copies_;
   std::atomic<double> commit_seconds_ = 0;
-  Member member_;
+  WorldAgreement agreement_;
 };
 
 }  // namespace gradwire::session

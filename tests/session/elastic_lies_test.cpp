@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "elastic/member.hpp"
+#include "elastic/world_agreement.hpp"
 #include "gradwire/session.hpp"
 #include "membership/message.hpp"
 
@@ -354,7 +354,7 @@ class ElasticConfirm : public ::testing::Test {
         .beat = std::chrono::milliseconds(20), .silent_after = std::chrono::milliseconds(500), .start = {0, 1}};
     for (std::size_t who = 0; who < 2; ++who) {
       processes_[who] = std::make_shared<Deaf>(inproc[who]);
-      members_[who] = std::make_unique<session::Member>(processes_[who], settings, copies_);
+      members_[who] = std::make_unique<session::WorldAgreement>(processes_[who], settings, copies_);
     }
     std::thread other([&] { EXPECT_TRUE(members_[1]->commit(1, std::chrono::seconds(30))); });
     EXPECT_TRUE(members_[0]->commit(1, std::chrono::seconds(30)));
@@ -362,7 +362,7 @@ class ElasticConfirm : public ::testing::Test {
   }
   session::KeptCopies copies_;
   std::shared_ptr<Deaf> processes_[2];
-  std::unique_ptr<session::Member> members_[2];
+  std::unique_ptr<session::WorldAgreement> members_[2];
 };
 
 // The others must hear of it with the end of this process.

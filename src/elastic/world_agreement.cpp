@@ -1,4 +1,4 @@
-#include "elastic/member.hpp"
+#include "elastic/world_agreement.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -7,7 +7,7 @@
 #include "base/awake_time.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
-#include "elastic/member_messages.hpp"
+#include "elastic/job_messages.hpp"
 #include "membership/message.hpp"
 
 namespace gradwire::session {
@@ -36,7 +36,8 @@ membership::World first_world(const Processes& processes, const membership::Sett
 
 }  // namespace
 
-Member::Member(std::shared_ptr<Processes> processes, const membership::Settings& settings, KeptCopies& copies)
+WorldAgreement::WorldAgreement(std::shared_ptr<Processes> processes, const membership::Settings& settings,
+                               KeptCopies& copies)
     : job_(std::move(processes), settings),
       settings_(settings),
       copies_(copies),
@@ -46,7 +47,7 @@ Member::Member(std::shared_ptr<Processes> processes, const membership::Settings&
   thread_ = std::thread([this] { run(); });
 }
 
-Member::~Member() {
+WorldAgreement::~WorldAgreement() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -69,7 +70,7 @@ Member::~Member() {
   job_->end();
 }
 
-void Member::run() noexcept {
+void WorldAgreement::run() noexcept {
   for (;;) {
     const std::vector<Processes::Heard> heard = job_->hear(settings_.beat / 2);
     const std::lock_guard lock(mutex_);
@@ -87,7 +88,7 @@ void Member::run() noexcept {
   }
 }
 
-void Member::hear(const Processes::Heard& heard) {
+void WorldAgreement::hear(const Processes::Heard& heard) {
   if (heard.ended) {
     hear_of_end({heard.from, heard.epoch, heard.step});
   } else if (heard.lost) {
@@ -102,7 +103,7 @@ void Member::hear(const Processes::Heard& heard) {
   }
 }
 
-void Member::hear_of_end(const membership::Ended& end) {
+void WorldAgreement::hear_of_end(const membership::Ended& end) {
   if (departures_.hear_of_end(end)) {
     job_.note_loss_of(end.who);
     note_end(end);
@@ -111,7 +112,7 @@ void Member::hear_of_end(const membership::Ended& end) {
 
 // A message that was damaged on its way makes the step anew, as one that was lost would. One that came as it was sent
 // and says what no member would is another matter.
-void Member::hear_message(const Processes::Heard& heard) {
+void WorldAgreement::hear_message(const Processes::Heard& heard) {
   std::span<const std::byte> body;
   try {
     body = membership::unseal(heard.message);
@@ -135,7 +136,7 @@ void Member::hear_message(const Processes::Heard& heard) {
   }
 }
 
-void Member::hear_of_world(Processes::Id from, std::span<const std::byte> body) {
+void WorldAgreement::hear_of_world(Processes::Id from, std::span<const std::byte> body) {
   const membership::Message message = membership::decode_body(body);
   if (message.from != from) {
     return machine_.distrust(from, "it says that it is " + job_->describe(message.from), now());
@@ -143,7 +144,7 @@ void Member::hear_of_world(Processes::Id from, std::span<const std::byte> body) 
   machine_.receive(message, now());
 }
 
-void Member::hear_farewell(Processes::Id from, wire::ByteReader body) {
+void WorldAgreement::hear_farewell(Processes::Id from, wire::ByteReader body) {
   const bool is_whole = body.number<std::uint8_t>() != 0;
   const auto epoch = body.number<std::uint32_t>();
   const auto step = body.number<std::uint64_t>();
@@ -154,7 +155,7 @@ void Member::hear_farewell(Processes::Id from, wire::ByteReader body) {
   }
 }
 
-void Member::note_end(const membership::Ended& end) {
+void WorldAgreement::note_end(const membership::Ended& end) {
   const Processes::Id who = end.who;
   admission_.forget(who);
   copies_.lose(who);
@@ -164,14 +165,14 @@ void Member::note_end(const membership::Ended& end) {
   machine_.dead(end, now());
 }
 
-bool Member::is_member(Processes::Id who) const {
+bool WorldAgreement::is_member(Processes::Id who) const {
   const std::vector<membership::Id>& members = machine_.world().members;
   return std::binary_search(members.begin(), members.end(), who);
 }
 
 // Whoever hears of a later world must be able to rely on it that the end of this process would tell of that world: so a
 // process that joins is told behind it, and whoever was in the world before it.
-void Member::act() {
+void WorldAgreement::act() {
   for (const membership::Membership::Outgoing& out : machine_.take_messages()) {
     enter(std::min(out.message.epoch, machine_.epoch_entered()));
     job_->send(out.to, membership::encode(out.message));
@@ -191,14 +192,14 @@ void Member::act() {
   changed_.notify_all();
 }
 
-void Member::enter(std::uint32_t epoch) {
+void WorldAgreement::enter(std::uint32_t epoch) {
   if (epoch > entered_) {
     entered_ = epoch;
     job_->enter(epoch);
   }
 }
 
-void Member::miss(std::uint32_t epoch, Processes::Id who) {
+void WorldAgreement::miss(std::uint32_t epoch, Processes::Id who) {
   const std::lock_guard lock(mutex_);
   if (!over_locked(epoch)) {  // else what broke may have been let go
     machine_.missed(who, now());
@@ -206,20 +207,20 @@ void Member::miss(std::uint32_t epoch, Processes::Id who) {
   }
 }
 
-bool Member::over_locked(std::uint32_t epoch) const { return machine_.agreeing() || is_out_of(epoch); }
+bool WorldAgreement::over_locked(std::uint32_t epoch) const { return machine_.agreeing() || is_out_of(epoch); }
 
 // Another world has begun, or this process will be in none.
-bool Member::is_out_of(std::uint32_t epoch) const {
+bool WorldAgreement::is_out_of(std::uint32_t epoch) const {
   return machine_.expelled() || machine_.world().epoch != epoch || admission_.refusal();
 }
 
-Member::World Member::world() const {
+WorldAgreement::World WorldAgreement::world() const {
   const std::lock_guard lock(mutex_);
   throw_if_out();
   return machine_.world();
 }
 
-void Member::throw_if_out() const {
+void WorldAgreement::throw_if_out() const {
   if (admission_.refusal()) {
     throw Error(*admission_.refusal());
   }
@@ -230,13 +231,13 @@ void Member::throw_if_out() const {
   }
 }
 
-void Member::watch(std::uint32_t epoch, std::function<void()> interrupt) {
+void WorldAgreement::watch(std::uint32_t epoch, std::function<void()> interrupt) {
   const std::lock_guard lock(mutex_);
   watch_.begin(epoch, std::move(interrupt));
   act();
 }
 
-bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
+bool WorldAgreement::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   if (over_locked(epoch)) {
     return false;
@@ -260,7 +261,8 @@ bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
   return machine_.delivered() >= transaction;
 }
 
-bool Member::await_change(std::uint32_t epoch, std::chrono::milliseconds patience, std::chrono::milliseconds limit) {
+bool WorldAgreement::await_change(std::uint32_t epoch, std::chrono::milliseconds patience,
+                                  std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   const auto is_over = [&] { return over_locked(epoch); };
   const auto changed = [&] { return is_out_of(epoch); };
@@ -275,7 +277,7 @@ bool Member::await_change(std::uint32_t epoch, std::chrono::milliseconds patienc
   return true;
 }
 
-void Member::confirm(std::chrono::milliseconds limit) {
+void WorldAgreement::confirm(std::chrono::milliseconds limit) {
   std::unique_lock lock(mutex_);
   throw_if_out();
   const std::uint64_t step = machine_.delivered();
@@ -300,7 +302,7 @@ void Member::confirm(std::chrono::milliseconds limit) {
               ErrorCause::world);
 }
 
-bool Member::wait_for_place(const std::string& facts) {
+bool WorldAgreement::wait_for_place(const std::string& facts) {
   std::unique_lock lock(mutex_);
   admission_.wait(facts);
   const auto is_over = [&] { return over_locked(0) || machine_.alone(); };
@@ -316,7 +318,7 @@ bool Member::wait_for_place(const std::string& facts) {
   return true;
 }
 
-void Member::throw_no_agreement() const {
+void WorldAgreement::throw_no_agreement() const {
   const std::string self = job_.own_name();
   if (const auto ended = machine_.went_on()) {
     throw Error(ErrorCode::expelled, self + ": the others went on without this process; " + job_->describe(ended->who) +

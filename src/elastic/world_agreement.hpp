@@ -24,17 +24,17 @@
 
 namespace gradwire::session {
 
-class Member {
+class WorldAgreement {
  public:
   using World = membership::World;
 
   /// The first world is of all processes but `settings.spares`. `copies` gets what other ranks want to be kept.
-  Member(std::shared_ptr<Processes> processes, const membership::Settings& settings, KeptCopies& copies);
-  Member(const Member&) = delete;
-  Member& operator=(const Member&) = delete;
+  WorldAgreement(std::shared_ptr<Processes> processes, const membership::Settings& settings, KeptCopies& copies);
+  WorldAgreement(const WorldAgreement&) = delete;
+  WorldAgreement& operator=(const WorldAgreement&) = delete;
   /// Leaves in good order: the others go on without this process, a moment later. Where all leave, nobody does. Without
   /// a farewell behind fail(), and while an exception is on its way: that is no end of a job.
-  ~Member();
+  ~WorldAgreement();
 
   /// Whether one of them, other than this process, has left in good order, as at the end of a job.
   [[nodiscard]] bool any_left(const std::set<Processes::Id>& who) const {
