@@ -4,7 +4,7 @@
 #include <iterator>
 #include <new>
 
-#include "membership/message.hpp"
+#include "membership/membership_message.hpp"
 
 namespace gradwire::session {
 

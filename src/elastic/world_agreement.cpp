@@ -8,7 +8,7 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "elastic/job_messages.hpp"
-#include "membership/message.hpp"
+#include "membership/membership_message.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -137,7 +137,7 @@ void WorldAgreement::hear_message(const Processes::Heard& heard) {
 }
 
 void WorldAgreement::hear_of_world(Processes::Id from, std::span<const std::byte> body) {
-  const membership::Message message = membership::decode_body(body);
+  const membership::MembershipMessage message = membership::decode_body(body);
   if (message.from != from) {
     return machine_.distrust(from, "it says that it is " + job_->describe(message.from), now());
   }

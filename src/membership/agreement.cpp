@@ -38,8 +38,8 @@ void Membership::advance(Time now) {
   }
 }
 
-Message Membership::promise(Time now) const {
-  Message said = message(Message::Kind::promise);
+MembershipMessage Membership::promise(Time now) const {
+  MembershipMessage said = message(MembershipMessage::Kind::promise);
   said.ballot = promised_;
   said.step = std::max(delivered_, told_);
   said.dead = known_.ends_of_members();
@@ -73,7 +73,8 @@ void Membership::begin_ballot(Time now) {
 // To those that have not answered it.
 void Membership::send_ballot(Time now) {
   sent_ = now;
-  Message said = message(phase_ == Phase::preparing ? Message::Kind::prepare : Message::Kind::accept);
+  MembershipMessage said =
+      message(phase_ == Phase::preparing ? MembershipMessage::Kind::prepare : MembershipMessage::Kind::accept);
   said.ballot = promised_;
   said.dead = known_.ends(ballot_dead_);
   if (phase_ == Phase::proposing) {
@@ -87,7 +88,7 @@ void Membership::send_ballot(Time now) {
   }
 }
 
-void Membership::follow(const Message& ballot, Time now) {
+void Membership::follow(const MembershipMessage& ballot, Time now) {
   for (const Ended& one : ballot.dead) {  // who answers must know what the ballot relies on
     if (one.who != known_.self && known_.member(one.who)) {
       note_end(one);
@@ -98,10 +99,10 @@ void Membership::follow(const Message& ballot, Time now) {
   waits_until_ = now + kBeatsOfLeader * known_.settings.beat;
 }
 
-void Membership::answer_prepare(const Message& message, Time now) {
+void Membership::answer_prepare(const MembershipMessage& message, Time now) {
   begin(now);
   if (message.ballot < promised_) {
-    Message said = this->message(Message::Kind::refuse);
+    MembershipMessage said = this->message(MembershipMessage::Kind::refuse);
     said.ballot = promised_;
     send(message.from, std::move(said));
     return;
@@ -110,10 +111,10 @@ void Membership::answer_prepare(const Message& message, Time now) {
   send(message.from, promise(now));
 }
 
-void Membership::answer_accept(const Message& message, Time now) {
+void Membership::answer_accept(const MembershipMessage& message, Time now) {
   begin(now);
   if (message.ballot < promised_) {
-    Message said = this->message(Message::Kind::refuse);
+    MembershipMessage said = this->message(MembershipMessage::Kind::refuse);
     said.ballot = promised_;
     send(message.from, std::move(said));
     return;
@@ -121,7 +122,7 @@ void Membership::answer_accept(const Message& message, Time now) {
   follow(message, now);
   accepted_ = message.ballot;
   value_ = message.decision;
-  Message said = this->message(Message::Kind::accepted);
+  MembershipMessage said = this->message(MembershipMessage::Kind::accepted);
   said.ballot = message.ballot;
   send(message.from, std::move(said));
 }
@@ -150,10 +151,10 @@ void Membership::propose_if_answered(Time now) {
 }
 
 Decision Membership::choose(Time now) const {
-  const Message* latest = nullptr;
+  const MembershipMessage* latest = nullptr;
   const Ids answered = known_.answered();
   for (const Id who : answered) {
-    const Message& said = known_.of(who).here.promise;
+    const MembershipMessage& said = known_.of(who).here.promise;
     if (said.decision && (latest == nullptr || said.accepted > latest->accepted)) {
       latest = &said;
     }
@@ -165,7 +166,7 @@ Decision Membership::choose(Time now) const {
   std::uint64_t delivered = told_;
   std::vector<std::uint64_t> ready(known_.world.members.size());
   for (const Id who : answered) {
-    const Message& said = known_.of(who).here.promise;
+    const MembershipMessage& said = known_.of(who).here.promise;
     if (!known_.has_ended(who)) {
       next.insert(who);
     }
@@ -219,7 +220,7 @@ void Membership::part(Ids& next) const {
 void Membership::decide_if_accepted(Time now) {
   if (phase_ == Phase::proposing && known_.quorum(known_.answered(), ballot_dead_)) {
     const Decision decision = *value_;
-    Message said = message(Message::Kind::decided);
+    MembershipMessage said = message(MembershipMessage::Kind::decided);
     said.decision = decision;
     send_all(said);
     decide(decision, now);
@@ -258,7 +259,7 @@ void Membership::decide(const Decision& decision, Time now) {
     }
   }
   if (known_.has_to_tell_joiners() && !agreeing()) {
-    send_all(message(Message::Kind::beat));  // so that all soon know of all
+    send_all(message(MembershipMessage::Kind::beat));  // so that all soon know of all
   }
   tell_joiners();
 }

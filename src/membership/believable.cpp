@@ -24,11 +24,11 @@ bool Membership::known(Id who) const {
 std::uint64_t Membership::most_delivered() const { return std::max(entered_, known_.of(known_.self).here.ready); }
 
 // Empty where nothing is.
-std::string Membership::what_is_wrong(const Message& message) const {
+std::string Membership::what_is_wrong(const MembershipMessage& message) const {
   if (message.from == known_.self) {
     return "it says that it is this process";
   }
-  if (message.kind == Message::Kind::decided) {
+  if (message.kind == MembershipMessage::Kind::decided) {
     if (!message.decision) {
       return "it says that something was decided, and not what";
     }
@@ -40,31 +40,32 @@ std::string Membership::what_is_wrong(const Message& message) const {
     return "";  // the epoch alone is read
   }
   switch (message.kind) {
-    case Message::Kind::beat:
-    case Message::Kind::confirm:
-    case Message::Kind::confirmed:
+    case MembershipMessage::Kind::beat:
+    case MembershipMessage::Kind::confirm:
+    case MembershipMessage::Kind::confirmed:
       return message.step <= most_delivered() ? "" : "it delivered a step that not all hold";
-    case Message::Kind::ready:
+    case MembershipMessage::Kind::ready:
       return message.step <= most_delivered() + 1 ? "" : "it holds a step before the one before it counts";
-    case Message::Kind::prepare:
-    case Message::Kind::promise:
-    case Message::Kind::refuse:
-    case Message::Kind::accept:
-    case Message::Kind::accepted: return what_is_wrong_with_ballot(message);
+    case MembershipMessage::Kind::prepare:
+    case MembershipMessage::Kind::promise:
+    case MembershipMessage::Kind::refuse:
+    case MembershipMessage::Kind::accept:
+    case MembershipMessage::Kind::accepted: return what_is_wrong_with_ballot(message);
     default: return "";
   }
 }
 
-std::string Membership::what_is_wrong_with_ballot(const Message& message) const {
-  const bool is_of_leader = message.kind == Message::Kind::prepare || message.kind == Message::Kind::accept;
+std::string Membership::what_is_wrong_with_ballot(const MembershipMessage& message) const {
+  const bool is_of_leader =
+      message.kind == MembershipMessage::Kind::prepare || message.kind == MembershipMessage::Kind::accept;
   if (message.ballot.round == 0 || message.ballot.round > promised_.round + kMostRounds ||
       !known_.member(message.ballot.by) || (is_of_leader && message.ballot.by != message.from)) {
     return "it names a ballot that there cannot be";
   }
-  if (message.kind == Message::Kind::accept && !message.decision) {
+  if (message.kind == MembershipMessage::Kind::accept && !message.decision) {
     return "it wants nothing to be accepted";
   }
-  if (message.kind == Message::Kind::promise) {
+  if (message.kind == MembershipMessage::Kind::promise) {
     const auto too_far = [&](std::uint64_t step) { return step > most_delivered() + 1; };
     if (message.step > most_delivered() || message.ready.size() != known_.world.members.size() ||
         std::ranges::any_of(message.ready, too_far)) {

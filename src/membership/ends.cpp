@@ -91,7 +91,7 @@ void Membership::distrust(Id who, const std::string& why, Time clock) {
 
 // Of a member that others say has ended. It counts once nothing comes of it any more: who lives speaks every beat while
 // they agree.
-void Membership::hear_rumours(const Message& message, Time now) {
+void Membership::hear_rumours(const MembershipMessage& message, Time now) {
   for (const Ended& one : message.dead) {
     if (one.who != known_.self && one.who != message.from && known_.member(one.who)) {
       known_[one.who].hear_rumour(one, now);
@@ -109,8 +109,8 @@ void Membership::believe_rumours(Time now) {
 }
 
 // Said again and again while they agree, as a sign of life: who enters the epoch late would not know.
-Message Membership::suspicion(Time now) const {
-  Message said = message(Message::Kind::suspect);
+MembershipMessage Membership::suspicion(Time now) const {
+  MembershipMessage said = message(MembershipMessage::Kind::suspect);
   said.dead = known_.ends_of_members();
   said.silent = to_list(known_.which([&](Id who, const ProcessRecord& process) {
     return process.is_member() && (process.here.missed || process.here.distrusted || known_.unheard(who, now));

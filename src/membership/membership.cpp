@@ -18,21 +18,22 @@ Membership::Membership(Id self, World world, std::uint64_t delivered, Settings s
       entered_(delivered),
       beaten_(now) {}
 
-Message Membership::message(Message::Kind kind) const {
-  Message message;
+MembershipMessage Membership::message(MembershipMessage::Kind kind) const {
+  MembershipMessage message;
   message.kind = kind;
   message.from = known_.self;
   message.epoch = known_.world.epoch;
-  message.step = kind == Message::Kind::beat ? delivered_ : 0;
-  if (kind == Message::Kind::beat || kind == Message::Kind::knows || kind == Message::Kind::decided) {
+  message.step = kind == MembershipMessage::Kind::beat ? delivered_ : 0;
+  if (kind == MembershipMessage::Kind::beat || kind == MembershipMessage::Kind::knows ||
+      kind == MembershipMessage::Kind::decided) {
     message.gone = known_.gone();
   }
   return message;
 }
 
-void Membership::send(Id to, Message message) { messages_.push_back({to, std::move(message)}); }
+void Membership::send(Id to, MembershipMessage message) { messages_.push_back({to, std::move(message)}); }
 
-void Membership::send_all(const Message& message) {
+void Membership::send_all(const MembershipMessage& message) {
   for (const Id who : known_.world.members) {
     if (who != known_.self && !known_.has_ended(who) && known_.of(who).place != Place::joining) {
       send(who, message);
@@ -49,7 +50,7 @@ void Membership::ready(std::uint64_t step) {
     return;
   }
   held = step;
-  Message said = message(Message::Kind::ready);
+  MembershipMessage said = message(MembershipMessage::Kind::ready);
   said.step = step;
   send_all(said);
   deliver();
@@ -77,7 +78,7 @@ void Membership::deliver() {
 // Who delivered a step knows something that the others may need, to deliver it too.
 void Membership::leave() {
   if (!expelled_) {
-    send_all(message(Message::Kind::beat));
+    send_all(message(MembershipMessage::Kind::beat));
   }
 }
 
@@ -92,7 +93,7 @@ void Membership::confirm(std::uint64_t step) {
 
 void Membership::ask_to_confirm() {
   asked_at_ = lived_;
-  Message said = message(Message::Kind::confirm);
+  MembershipMessage said = message(MembershipMessage::Kind::confirm);
   said.step = asked_;
   for (const Id who : unconfirmed()) {
     send(who, said);
@@ -118,7 +119,7 @@ std::vector<Id> Membership::unconfirmed() const {
   }));
 }
 
-void Membership::hear_of_delivery(const Message& message) {
+void Membership::hear_of_delivery(const MembershipMessage& message) {
   std::uint64_t& last = known_[message.from].here.delivered;
   last = std::max(last, message.step);
   told_ = std::max(told_, message.step);
@@ -126,10 +127,10 @@ void Membership::hear_of_delivery(const Message& message) {
   confirm_if_answered();
 }
 
-void Membership::receive(const Message& message, Time clock) {
+void Membership::receive(const MembershipMessage& message, Time clock) {
   const Time now = time_lived(clock);
   if (const ProcessRecord& from = known_.of(message.from);
-      from.has_ended() && (from.end.epoch <= known_.world.epoch || message.kind != Message::Kind::decided)) {
+      from.has_ended() && (from.end.epoch <= known_.world.epoch || message.kind != MembershipMessage::Kind::decided)) {
     return;  // what the others agreed on does not hold what those say who have ended
   }
   if (const std::string wrong = what_is_wrong(message); !wrong.empty()) {
@@ -141,32 +142,32 @@ void Membership::receive(const Message& message, Time clock) {
   if (known_.world.members.empty()) {
     from.spoke = now;
   }
-  if (message.kind == Message::Kind::waits) {
+  if (message.kind == MembershipMessage::Kind::waits) {
     hear_that_it_waits(message, now);
   } else if (expelled_ && message.epoch >= known_.world.epoch) {
     return;  // it says to others what it knows, and hears nothing
-  } else if (message.kind == Message::Kind::knows) {
+  } else if (message.kind == MembershipMessage::Kind::knows) {
     beaten_ = std::exchange(from.knows_of_wait, true) ? beaten_ : Time::min();  // all are to hear of it soon
     hear_of_those_gone(message);
     meet(message.from, now);
-  } else if (message.kind == Message::Kind::decided) {
+  } else if (message.kind == MembershipMessage::Kind::decided) {
     receive_decided(message, now);
   } else if (message.epoch < known_.world.epoch) {
     if (latest_ &&
         from.place != Place::joining) {  // a member of this world is one epoch behind at most, others are out
-      Message told = this->message(Message::Kind::decided);
+      MembershipMessage told = this->message(MembershipMessage::Kind::decided);
       told.decision = latest_;
       send(message.from, std::move(told));
     }
   } else if (message.epoch > known_.world.epoch) {
-    send(message.from, this->message(Message::Kind::beat));  // is answered by what was missed
+    send(message.from, this->message(MembershipMessage::Kind::beat));  // is answered by what was missed
   } else if (known_.member(message.from) && known_.member(known_.self)) {
     receive_in_epoch(message, now);
   }
 }
 
 // A process that waits is in no world, and not left out of one that it is not in.
-void Membership::receive_decided(const Message& message, Time now) {
+void Membership::receive_decided(const MembershipMessage& message, Time now) {
   const World& next = message.decision->world;
   const bool mine = std::ranges::find(next.members, known_.self) != next.members.end();
   if (next.epoch > known_.world.epoch && (!known_.world.members.empty() || mine)) {
@@ -175,57 +176,57 @@ void Membership::receive_decided(const Message& message, Time now) {
   }
 }
 
-void Membership::receive_in_epoch(const Message& message, Time now) {
+void Membership::receive_in_epoch(const MembershipMessage& message, Time now) {
   ProcessRecord& from = known_[message.from];
   from.here.heard = now;
   from.here.present = true;
   from.was_unheard = false;
   tell_joiners();
   switch (message.kind) {
-    case Message::Kind::beat:
+    case MembershipMessage::Kind::beat:
       hear_of_those_gone(message);
       hear_of_delivery(message);
       break;
-    case Message::Kind::confirm:
+    case MembershipMessage::Kind::confirm:
       hear_of_delivery(message);
       if (delivered_ >= message.step) {  // else it has promised not to, and what is decided tells
-        Message said = this->message(Message::Kind::confirmed);
+        MembershipMessage said = this->message(MembershipMessage::Kind::confirmed);
         said.step = message.step;
         send(message.from, std::move(said));
       }
       break;
-    case Message::Kind::confirmed: hear_of_delivery(message); break;
-    case Message::Kind::decided:
-    case Message::Kind::waits:
-    case Message::Kind::knows: break;
-    case Message::Kind::ready:
+    case MembershipMessage::Kind::confirmed: hear_of_delivery(message); break;
+    case MembershipMessage::Kind::decided:
+    case MembershipMessage::Kind::waits:
+    case MembershipMessage::Kind::knows: break;
+    case MembershipMessage::Kind::ready:
       from.here.ready = std::max(from.here.ready, message.step);
       deliver();
       break;
-    case Message::Kind::suspect:
+    case MembershipMessage::Kind::suspect:
       hear_rumours(message, now);
       from.here.doubts = {message.silent.begin(), message.silent.end()};
       from.here.misses_self = from.here.misses_self || from.here.doubts.contains(known_.self);
       begin(now);
       advance(now);
       break;
-    case Message::Kind::prepare: answer_prepare(message, now); break;
-    case Message::Kind::promise:
+    case MembershipMessage::Kind::prepare: answer_prepare(message, now); break;
+    case MembershipMessage::Kind::promise:
       if (phase_ == Phase::preparing && message.ballot == promised_) {
         hear_rumours(message, now);
         from.give_promise(message);
         advance(now);
       }
       break;
-    case Message::Kind::refuse:
+    case MembershipMessage::Kind::refuse:
       if (leads() && message.ballot > promised_) {
         promised_.round = message.ballot.round;  // the next ballot is above it
         phase_ = Phase::following;
         waits_until_ = now + 2 * known_.settings.beat;
       }
       break;
-    case Message::Kind::accept: answer_accept(message, now); break;
-    case Message::Kind::accepted:
+    case MembershipMessage::Kind::accept: answer_accept(message, now); break;
+    case MembershipMessage::Kind::accepted:
       if (phase_ == Phase::proposing && message.ballot == promised_) {
         from.accept();
         advance(now);
@@ -245,10 +246,10 @@ void Membership::tick(Time clock) {
     if (agreeing()) {
       send_all(suspicion(now));
     } else if (known_.has_to_tell_joiners() || !known_.all_have_spoken()) {
-      send_all(message(Message::Kind::beat));  // until all are known to be here
+      send_all(message(MembershipMessage::Kind::beat));  // until all are known to be here
     } else {
       for (const Id who : known_.neighbours(true)) {
-        send(who, message(Message::Kind::beat));
+        send(who, message(MembershipMessage::Kind::beat));
       }
     }
   }
@@ -269,7 +270,7 @@ void Membership::tick(Time clock) {
   if (leads() && now - sent_ >= kBeatsOfBallot * known_.settings.beat) {
     send_ballot(now);                                   // who entered the epoch meanwhile has not got it
     for (const Id who : known_.unsure(ballot_dead_)) {  // if the others went on with it, it says so
-      send(who, message(Message::Kind::beat));
+      send(who, message(MembershipMessage::Kind::beat));
     }
   }
 }

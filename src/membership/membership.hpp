@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "membership/known_processes.hpp"
-#include "membership/message.hpp"
+#include "membership/membership_message.hpp"
 #include "membership/process_record.hpp"
 
 namespace gradwire::membership {
@@ -49,7 +49,7 @@ class Membership {
  public:
   struct Outgoing {
     Id to;
-    Message message;
+    MembershipMessage message;
   };
 
   /// Of a process that waits, `world` has no members.
@@ -92,7 +92,7 @@ class Membership {
 
   /// This process ends, in good order: last words.
   void leave();
-  void receive(const Message& message, Time clock);
+  void receive(const MembershipMessage& message, Time clock);
   /// To be called at least every `beat`. A process that was not, as one that was stopped together with the others,
   /// knows nothing of their silence: it begins to count anew.
   void tick(Time clock);
@@ -138,26 +138,26 @@ class Membership {
   [[nodiscard]] Time time_lived(Time clock);
   void hear_of_end(const Ended& who, Time now);
   void note_end(const Ended& who);
-  void hear_rumours(const Message& message, Time now);
+  void hear_rumours(const MembershipMessage& message, Time now);
   void believe_rumours(Time now);
   void miss(Time now);
 
   // Messages.
-  void receive_in_epoch(const Message& message, Time now);
-  void receive_decided(const Message& message, Time now);
-  [[nodiscard]] std::string what_is_wrong(const Message& message) const;
-  [[nodiscard]] std::string what_is_wrong_with_ballot(const Message& message) const;
+  void receive_in_epoch(const MembershipMessage& message, Time now);
+  void receive_decided(const MembershipMessage& message, Time now);
+  [[nodiscard]] std::string what_is_wrong(const MembershipMessage& message) const;
+  [[nodiscard]] std::string what_is_wrong_with_ballot(const MembershipMessage& message) const;
   [[nodiscard]] std::string what_is_wrong_with_next(const Decision& next) const;
   [[nodiscard]] std::string what_is_wrong_with_decided(Id from, const Decision& decision) const;
   [[nodiscard]] bool known(Id who) const;
   [[nodiscard]] std::uint64_t most_delivered() const;
-  [[nodiscard]] Message message(Message::Kind kind) const;
-  void send(Id to, Message message);
-  void send_all(const Message& message);
+  [[nodiscard]] MembershipMessage message(MembershipMessage::Kind kind) const;
+  void send(Id to, MembershipMessage message);
+  void send_all(const MembershipMessage& message);
 
   // Steps.
   void deliver();
-  void hear_of_delivery(const Message& message);
+  void hear_of_delivery(const MembershipMessage& message);
   void ask_to_confirm();
   void confirm_if_answered();
 
@@ -166,11 +166,11 @@ class Membership {
   void advance(Time now);
   void begin_ballot(Time now);
   void send_ballot(Time now);
-  void follow(const Message& ballot, Time now);
+  void follow(const MembershipMessage& ballot, Time now);
   void propose_if_answered(Time now);
   void decide_if_accepted(Time now);
-  void answer_prepare(const Message& message, Time now);
-  void answer_accept(const Message& message, Time now);
+  void answer_prepare(const MembershipMessage& message, Time now);
+  void answer_accept(const MembershipMessage& message, Time now);
   void decide(const Decision& decision, Time now);
   void place_all(const Decision& decision, Time now);
   void forget_world();
@@ -180,14 +180,14 @@ class Membership {
   void part(Ids& next) const;
   [[nodiscard]] Decision choose(Time now) const;
   void take_in(Ids& next, Time now) const;
-  [[nodiscard]] Message promise(Time now) const;
-  [[nodiscard]] Message suspicion(Time now) const;
+  [[nodiscard]] MembershipMessage promise(Time now) const;
+  [[nodiscard]] MembershipMessage suspicion(Time now) const;
 
   // Those that wait.
   void grow(Time now);
   void say_that_it_waits(Time now);
-  void hear_that_it_waits(const Message& message, Time now);
-  void hear_of_those_gone(const Message& message);
+  void hear_that_it_waits(const MembershipMessage& message, Time now);
+  void hear_of_those_gone(const MembershipMessage& message);
   [[nodiscard]] bool out_of_reach(Id who) const;
   void meet(Id who, Time now);
 

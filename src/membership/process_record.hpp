@@ -33,7 +33,7 @@
 #include <utility>
 #include <vector>
 
-#include "membership/message.hpp"
+#include "membership/membership_message.hpp"
 
 namespace gradwire::membership {
 
@@ -101,7 +101,7 @@ struct ProcessRecord {
     bool misses_self = false;     // it cannot hear this process, or a step of it waited for this process
     bool distrusted = false;      // it said what it cannot have said
     Answer answer = Answer::none;
-    Message promise;  // what it has promised
+    MembershipMessage promise;  // what it has promised
   } here;
 
   // What `here` said of it at the end of the world before, until it shows that the two can reach each other.
@@ -154,7 +154,7 @@ struct ProcessRecord {
     cut.reset();
   }
 
-  void give_promise(Message said) {
+  void give_promise(MembershipMessage said) {
     here.answer = Answer::promised;
     here.promise = std::move(said);
   }

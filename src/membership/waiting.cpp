@@ -22,7 +22,7 @@ void Membership::wait_among(std::vector<Id> others) {
   told_of_wait_ = std::move(others);
 }
 
-void Membership::hear_of_those_gone(const Message& message) {
+void Membership::hear_of_those_gone(const MembershipMessage& message) {
   for (const Id who : message.gone) {
     if (who != known_.self && !known_.member(who)) {
       known_[who].gone = true;
@@ -30,7 +30,7 @@ void Membership::hear_of_those_gone(const Message& message) {
   }
 }
 
-void Membership::hear_that_it_waits(const Message& message, Time now) {
+void Membership::hear_that_it_waits(const MembershipMessage& message, Time now) {
   const Id who = message.from;
   meet(who, now);
   const bool is_told =
@@ -40,7 +40,7 @@ void Membership::hear_that_it_waits(const Message& message, Time now) {
   const bool again = !process.acknowledged || now - *process.acknowledged >= kBeatsOfWaiting * known_.settings.beat;
   if (!is_told || again || !std::ranges::includes(message.gone, mine)) {
     process.acknowledged = now;
-    send(who, this->message(Message::Kind::knows));
+    send(who, this->message(MembershipMessage::Kind::knows));
   }
   if (!expelled_ && !known_.member(who)) {
     Ids ended;
@@ -103,7 +103,7 @@ void Membership::say_that_it_waits(Time now) {
     return;
   }
   beaten_ = now;
-  Message said = message(Message::Kind::waits);
+  MembershipMessage said = message(MembershipMessage::Kind::waits);
   said.dead = known_.ends(known_.which([](Id, const ProcessRecord& process) { return process.has_ended(); }));
   said.known = to_list(known_.which([](Id, const ProcessRecord& process) { return process.knows_of_wait; }));
   said.gone = known_.gone();
@@ -127,7 +127,7 @@ void Membership::tell_joiners() {
   if (!all) {
     return;
   }
-  Message said = message(Message::Kind::decided);
+  MembershipMessage said = message(MembershipMessage::Kind::decided);
   said.decision = latest_;
   for (const Id who : known_.world.members) {
     if (known_[who].place == Place::joining) {

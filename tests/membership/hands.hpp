@@ -48,7 +48,7 @@ class Hands {
     }
   }
   /// Carries every message that `arrives(to, message)`; the others are lost.
-  void carry(const std::function<bool(Id, const Message&)>& arrives) {
+  void carry(const std::function<bool(Id, const MembershipMessage&)>& arrives) {
     for (bool more = true; more;) {
       more = false;
       for (const auto& process : all_) {

@@ -128,7 +128,7 @@ TEST(ProcessRecord, SilenceThatCountsForNothingLeavesWhatWasNeverHeardEmpty) {
 
 TEST(ProcessRecord, ABallotIsPromisedAndThenAccepted) {
   ProcessRecord process;
-  Message said;
+  MembershipMessage said;
   said.step = 5;
   process.give_promise(said);
   EXPECT_EQ(process.here.answer, Answer::promised);

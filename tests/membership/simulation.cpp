@@ -136,7 +136,7 @@ void Simulation::live(Id who, Process& process) {
     if (!process.lives()) {
       return;
     }
-    if (const auto* message = std::get_if<Message>(&packet.what)) {
+    if (const auto* message = std::get_if<MembershipMessage>(&packet.what)) {
       membership.receive(*message, process.time(now_));
       take(who, process);
     } else {

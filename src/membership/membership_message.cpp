@@ -1,4 +1,4 @@
-#include "membership/message.hpp"
+#include "membership/membership_message.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -106,7 +106,7 @@ std::span<const std::byte> unseal(std::span<const std::byte> bytes) {
   return body;
 }
 
-wire::Bytes encode(const Message& message) {
+wire::Bytes encode(const MembershipMessage& message) {
   wire::Bytes out;
   wire::put_number(out, static_cast<std::uint8_t>(message.kind));
   wire::put_number(out, message.from);
@@ -128,14 +128,14 @@ wire::Bytes encode(const Message& message) {
   return seal(out);
 }
 
-Message decode_body(std::span<const std::byte> body) {
+MembershipMessage decode_body(std::span<const std::byte> body) {
   wire::ByteReader reader(body, "a message about the world");
-  Message message;
+  MembershipMessage message;
   const auto kind = reader.number<std::uint8_t>();
-  if (kind > static_cast<std::uint8_t>(Message::Kind::confirmed)) {
+  if (kind > static_cast<std::uint8_t>(MembershipMessage::Kind::confirmed)) {
     reader.fail("its kind is " + std::to_string(kind));
   }
-  message.kind = static_cast<Message::Kind>(kind);
+  message.kind = static_cast<MembershipMessage::Kind>(kind);
   message.from = reader.number<Id>();
   message.epoch = reader.number<std::uint32_t>();
   message.ballot = take_ballot(reader);
