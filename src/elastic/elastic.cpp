@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBeat{100};
 
-membership::Settings settings_of(const Processes& processes, const Policy::Elastic& settings) {
+membership::MembershipSettings settings_of(const Processes& processes, const Policy::Elastic& settings) {
   const std::vector<Processes::Id> all = processes.all();
   if (settings.expel_slower_than != 0 && !(settings.expel_slower_than >= policy::kLeastSlower)) {
     throw Error(ErrorCode::invalid_argument,
@@ -26,7 +26,7 @@ membership::Settings settings_of(const Processes& processes, const Policy::Elast
                     " processes leave fewer ranks than min_ranks, " + std::to_string(settings.min_ranks) +
                     "; start ranks + spares processes, as by mpirun -np");
   }
-  membership::Settings found{.beat = kBeat, .silent_after = settings.suspect};
+  membership::MembershipSettings found{.beat = kBeat, .silent_after = settings.suspect};
   found.start = all;
   if (settings.spares > 0) {
     found.full = all.size() - settings.spares;

@@ -19,7 +19,7 @@ void send_sealed(Processes& processes, Processes::Id to, std::span<const std::by
 /// Its functions read what does not change, so any thread may call them.
 class JobProcesses {
  public:
-  JobProcesses(std::shared_ptr<Processes> processes, const membership::Settings& settings)
+  JobProcesses(std::shared_ptr<Processes> processes, const membership::MembershipSettings& settings)
       : processes_(std::move(processes)), start_(settings.start), spares_(settings.spares) {}
 
   [[nodiscard]] Processes& operator*() const noexcept { return *processes_; }

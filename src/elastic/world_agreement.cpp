@@ -27,7 +27,7 @@ std::string text_of(wire::ByteReader& body, std::size_t most) {
   return std::string(wire::as_text(body.take(body.left())));
 }
 
-membership::World first_world(const Processes& processes, const membership::Settings& settings) {
+membership::World first_world(const Processes& processes, const membership::MembershipSettings& settings) {
   std::vector<Processes::Id> members = processes.all();
   members.resize(members.size() - settings.spares.size());
   const bool is_member = std::ranges::find(members, processes.self()) != members.end();
@@ -36,7 +36,7 @@ membership::World first_world(const Processes& processes, const membership::Sett
 
 }  // namespace
 
-WorldAgreement::WorldAgreement(std::shared_ptr<Processes> processes, const membership::Settings& settings,
+WorldAgreement::WorldAgreement(std::shared_ptr<Processes> processes, const membership::MembershipSettings& settings,
                                KeptCopies& copies)
     : job_(std::move(processes), settings),
       settings_(settings),

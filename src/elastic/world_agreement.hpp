@@ -29,7 +29,8 @@ class WorldAgreement {
   using World = membership::World;
 
   /// The first world is of all processes but `settings.spares`. `copies` gets what other ranks want to be kept.
-  WorldAgreement(std::shared_ptr<Processes> processes, const membership::Settings& settings, KeptCopies& copies);
+  WorldAgreement(std::shared_ptr<Processes> processes, const membership::MembershipSettings& settings,
+                 KeptCopies& copies);
   WorldAgreement(const WorldAgreement&) = delete;
   WorldAgreement& operator=(const WorldAgreement&) = delete;
   /// Leaves in good order: the others go on without this process, a moment later. Where all leave, nobody does. Without
@@ -102,7 +103,7 @@ class WorldAgreement {
   [[noreturn]] void throw_no_agreement() const;
 
   const JobProcesses job_;
-  const membership::Settings settings_;
+  const membership::MembershipSettings settings_;
   KeptCopies& copies_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -9,7 +9,7 @@
 namespace gradwire::membership {
 namespace {
 
-Settings with_start(Settings settings, const World& world) {
+MembershipSettings with_start(MembershipSettings settings, const World& world) {
   if (settings.start.empty()) {
     settings.start = world.members;
   }
@@ -18,7 +18,7 @@ Settings with_start(Settings settings, const World& world) {
 
 }  // namespace
 
-KnownProcesses::KnownProcesses(Id own, World first, Settings given, Time now)
+KnownProcesses::KnownProcesses(Id own, World first, MembershipSettings given, Time now)
     : self(own), settings(with_start(std::move(given), first)), world(std::move(first)) {
   for (const Id who : world.members) {
     processes_[who].stay();

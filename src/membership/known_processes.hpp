@@ -11,7 +11,7 @@
 
 namespace gradwire::membership {
 
-struct Settings {
+struct MembershipSettings {
   Time beat{100};               // between two signs of life
   Time silent_after{5000};      // without any
   std::size_t full = 0;         // members of a whole world: while there are fewer, spares are taken in
@@ -22,10 +22,10 @@ struct Settings {
 class KnownProcesses {
  public:
   /// Of a process that waits, `first` has no members.
-  KnownProcesses(Id own, World first, Settings given, Time now);
+  KnownProcesses(Id own, World first, MembershipSettings given, Time now);
 
   const Id self;
-  const Settings settings;
+  const MembershipSettings settings;
   World world;
 
   /// The record of `who`, which is empty for a process of which nothing is known.

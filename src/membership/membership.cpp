@@ -8,7 +8,7 @@
 #include "membership/constants.hpp"
 
 namespace gradwire::membership {
-Membership::Membership(Id self, World world, std::uint64_t delivered, Settings settings, Time now)
+Membership::Membership(Id self, World world, std::uint64_t delivered, MembershipSettings settings, Time now)
     : known_(self, std::move(world), std::move(settings), now),
       waited_(known_.world.members.empty()),
       delivered_(delivered),

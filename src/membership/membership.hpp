@@ -53,7 +53,7 @@ class Membership {
   };
 
   /// Of a process that waits, `world` has no members.
-  Membership(Id self, World world, std::uint64_t delivered, Settings settings, Time now);
+  Membership(Id self, World world, std::uint64_t delivered, MembershipSettings settings, Time now);
 
   /// This process holds all it needs of `step`.
   void ready(std::uint64_t step);

@@ -19,7 +19,7 @@ class Hands {
       world.members.push_back(static_cast<Id>(i));
     }
     for (const Id who : world.members) {
-      all_.push_back(std::make_unique<Membership>(who, world, 0, Settings{}, now_));
+      all_.push_back(std::make_unique<Membership>(who, world, 0, MembershipSettings{}, now_));
     }
   }
   Membership& operator[](std::size_t who) { return *all_[who]; }

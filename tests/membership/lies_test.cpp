@@ -60,7 +60,7 @@ class Lies : public ::testing::Test {
     }
   }
 
-  Membership zero{0, World{1, {0, 1, 2}}, 0, Settings{}, Time(1000)};
+  Membership zero{0, World{1, {0, 1, 2}}, 0, MembershipSettings{}, Time(1000)};
 };
 
 TEST_F(Lies, AStepThatNotAllHold) {
@@ -72,7 +72,7 @@ TEST_F(Lies, AStepThatNotAllHold) {
 TEST_F(Lies, AStepFarAway) {
   for (const auto kind : {MembershipMessage::Kind::beat, MembershipMessage::Kind::confirm,
                           MembershipMessage::Kind::confirmed, MembershipMessage::Kind::ready}) {
-    Membership fresh{0, World{1, {0, 1, 2}}, 0, Settings{}, Time(1000)};
+    Membership fresh{0, World{1, {0, 1, 2}}, 0, MembershipSettings{}, Time(1000)};
     MembershipMessage said = of(kind, 2);
     said.step = 1ULL << 63;
     fresh.receive(said, Time(1000));

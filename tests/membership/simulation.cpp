@@ -55,7 +55,7 @@ std::string Simulation::run() {
 
 void Simulation::add(Id who, const World& world) {
   auto& process = processes_[who];
-  Settings settings{Time(100), Time(3000)};
+  MembershipSettings settings{Time(100), Time(3000)};
   for (int i = 0; i < faults_.processes + faults_.spares; ++i) {
     settings.start.push_back(static_cast<Id>(i));
   }

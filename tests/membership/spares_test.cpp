@@ -21,7 +21,7 @@ MembershipMessage waits(Id who, const std::vector<Id>& knows_ended, std::vector<
 Membership one_of(Id self, std::vector<Id> members, std::vector<Id> spares) {
   std::vector<Id> start = members;
   start.insert(start.end(), spares.begin(), spares.end());
-  const Settings settings{.full = members.size(), .start = start, .spares = spares};
+  const MembershipSettings settings{.full = members.size(), .start = start, .spares = spares};
   Membership made(self, World{1, std::move(members)}, 0, settings, Time(1000));
   for (const Id who : spares) {
     made.let_in(who);

@@ -350,7 +350,7 @@ class ElasticConfirm : public ::testing::Test {
  protected:
   ElasticConfirm() {
     const auto inproc = make_inproc_processes(2);
-    const membership::Settings settings{
+    const membership::MembershipSettings settings{
         .beat = std::chrono::milliseconds(20), .silent_after = std::chrono::milliseconds(500), .start = {0, 1}};
     for (std::size_t who = 0; who < 2; ++who) {
       processes_[who] = std::make_shared<Deaf>(inproc[who]);
