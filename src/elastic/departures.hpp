@@ -22,13 +22,13 @@ class Departures {
   static constexpr std::chrono::milliseconds kFarewell{300};
 
   /// `end.who` has said that it leaves in good order.
-  void say_farewell(const membership::Ended& end, Clock::time_point now) {
+  void say_farewell(const membership::ProcessEnd& end, Clock::time_point now) {
     farewells_.try_emplace(end.who, Farewell{now + kFarewell, end});
     left_.insert(end.who);
   }
   /// A process has ended. Returns whether that is to be acted upon: it is not where the end was known, or where a
   /// farewell waits, which then tells of this end.
-  [[nodiscard]] bool hear_of_end(const membership::Ended& end) {
+  [[nodiscard]] bool hear_of_end(const membership::ProcessEnd& end) {
     if (const auto left = farewells_.find(end.who); left != farewells_.end()) {
       left->second.end.epoch = std::max(left->second.end.epoch, end.epoch);
       left->second.end.step = std::max(left->second.end.step, end.step);
@@ -37,8 +37,8 @@ class Departures {
     return ended_.insert(end.who).second;
   }
   /// Those whose farewells count as ends from now on.
-  [[nodiscard]] std::vector<membership::Ended> take_due(Clock::time_point now) {
-    std::vector<membership::Ended> due;
+  [[nodiscard]] std::vector<membership::ProcessEnd> take_due(Clock::time_point now) {
+    std::vector<membership::ProcessEnd> due;
     std::erase_if(farewells_, [&](const auto& farewell) {
       const bool counts = now >= farewell.second.counts;
       if (counts) {
@@ -59,7 +59,7 @@ class Departures {
  private:
   struct Farewell {
     Clock::time_point counts;  // as an end
-    membership::Ended end;
+    membership::ProcessEnd end;
   };
   std::map<Id, Farewell> farewells_;
   std::set<Id> left_;

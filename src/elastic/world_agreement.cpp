@@ -80,7 +80,7 @@ void WorldAgreement::run() noexcept {
     for (const Processes::Heard& one : heard) {
       hear(one);
     }
-    for (const membership::Ended& end : departures_.take_due(Departures::Clock::now())) {
+    for (const membership::ProcessEnd& end : departures_.take_due(Departures::Clock::now())) {
       note_end(end);
     }
     machine_.tick(now());
@@ -103,7 +103,7 @@ void WorldAgreement::hear(const Processes::Heard& heard) {
   }
 }
 
-void WorldAgreement::hear_of_end(const membership::Ended& end) {
+void WorldAgreement::hear_of_end(const membership::ProcessEnd& end) {
   if (departures_.hear_of_end(end)) {
     job_.note_loss_of(end.who);
     note_end(end);
@@ -155,7 +155,7 @@ void WorldAgreement::hear_farewell(Processes::Id from, wire::ByteReader body) {
   }
 }
 
-void WorldAgreement::note_end(const membership::Ended& end) {
+void WorldAgreement::note_end(const membership::ProcessEnd& end) {
   const Processes::Id who = end.who;
   admission_.forget(who);
   copies_.lose(who);

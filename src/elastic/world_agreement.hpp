@@ -90,8 +90,8 @@ class WorldAgreement {
   void hear_message(const Processes::Heard& heard);
   void hear_of_world(Processes::Id from, std::span<const std::byte> body);
   void hear_farewell(Processes::Id from, wire::ByteReader body);
-  void hear_of_end(const membership::Ended& end);
-  void note_end(const membership::Ended& end);
+  void hear_of_end(const membership::ProcessEnd& end);
+  void note_end(const membership::ProcessEnd& end);
   void enter(std::uint32_t epoch);
   /// What the machine says goes out. The caller holds the lock.
   void act();

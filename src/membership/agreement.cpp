@@ -89,7 +89,7 @@ void Membership::send_ballot(Time now) {
 }
 
 void Membership::follow(const MembershipMessage& ballot, Time now) {
-  for (const Ended& one : ballot.dead) {  // who answers must know what the ballot relies on
+  for (const ProcessEnd& one : ballot.dead) {  // who answers must know what the ballot relies on
     if (one.who != known_.self && known_.member(one.who)) {
       note_end(one);
     }
@@ -255,7 +255,7 @@ void Membership::decide(const Decision& decision, Time now) {
   news_.emplace_back(Changed{decision});
   for (const auto& [who, process] : known_.all()) {  // who ended after the world was chosen
     if (process.has_ended()) {
-      hear_of_end(Ended(process.end), now);
+      hear_of_end(ProcessEnd(process.end), now);
     }
   }
   if (known_.has_to_tell_joiners() && !agreeing()) {

@@ -23,7 +23,7 @@ Time Membership::time_lived(Time clock) {
   return lived_;
 }
 
-void Membership::note_end(const Ended& who) {
+void Membership::note_end(const ProcessEnd& who) {
   ProcessRecord& process = known_[who.who];
   process.note_end(who, known_.world.epoch);
   if (process.life == Life::dead && process.end.epoch == known_.world.epoch && process.end.step <= most_delivered()) {
@@ -31,9 +31,9 @@ void Membership::note_end(const Ended& who) {
   }
 }
 
-void Membership::dead(const Ended& who, Time clock) { hear_of_end(who, time_lived(clock)); }
+void Membership::dead(const ProcessEnd& who, Time clock) { hear_of_end(who, time_lived(clock)); }
 
-void Membership::hear_of_end(const Ended& who, Time now) {
+void Membership::hear_of_end(const ProcessEnd& who, Time now) {
   if (who.who == known_.self) {
     return;
   }
@@ -92,7 +92,7 @@ void Membership::distrust(Id who, const std::string& why, Time clock) {
 // Of a member that others say has ended. It counts once nothing comes of it any more: who lives speaks every beat while
 // they agree.
 void Membership::hear_rumours(const MembershipMessage& message, Time now) {
-  for (const Ended& one : message.dead) {
+  for (const ProcessEnd& one : message.dead) {
     if (one.who != known_.self && one.who != message.from && known_.member(one.who)) {
       known_[one.who].hear_rumour(one, now);
     }
@@ -103,7 +103,7 @@ void Membership::believe_rumours(Time now) {
   for (const auto& [who, process] : known_.all()) {  // the agreement may end with each
     if (agreeing() && process.life == Life::rumoured &&
         now - std::max(process.rumoured, agreeing_since_) >= kBeatsOfRumour * known_.settings.beat) {
-      hear_of_end(Ended(process.end), now);
+      hear_of_end(ProcessEnd(process.end), now);
     }
   }
 }
@@ -137,7 +137,7 @@ bool Membership::hopeless() const {
          lived_ - agreeing_since_ >= patience;  // those that wait may say what they know
 }
 
-std::optional<Ended> Membership::went_on() const {
+std::optional<ProcessEnd> Membership::went_on() const {
   for (const Id who : known_.world.members) {
     if (const ProcessRecord& process = known_.of(who); process.has_ended() && process.end.epoch > known_.world.epoch) {
       return process.end;

@@ -85,13 +85,13 @@ Id KnownProcesses::leader(Time now) const {
   return found == world.members.end() ? self : *found;
 }
 
-std::vector<Ended> KnownProcesses::ends(const Ids& ids) const {
-  std::vector<Ended> list;
+std::vector<ProcessEnd> KnownProcesses::ends(const Ids& ids) const {
+  std::vector<ProcessEnd> list;
   std::ranges::transform(ids, std::back_inserter(list), [&](Id who) { return of(who).end; });
   return list;
 }
 
-std::vector<Ended> KnownProcesses::ends_of_members() const {
+std::vector<ProcessEnd> KnownProcesses::ends_of_members() const {
   return ends(which([](Id, const ProcessRecord& process) { return process.is_member() && process.has_ended(); }));
 }
 

@@ -48,8 +48,8 @@ class KnownProcesses {
 
   // Ends.
   [[nodiscard]] bool has_ended(Id who) const { return of(who).has_ended(); }
-  [[nodiscard]] std::vector<Ended> ends(const Ids& ids) const;
-  [[nodiscard]] std::vector<Ended> ends_of_members() const;
+  [[nodiscard]] std::vector<ProcessEnd> ends(const Ids& ids) const;
+  [[nodiscard]] std::vector<ProcessEnd> ends_of_members() const;
   [[nodiscard]] Ids dead_members() const;
   /// Those that knew that they were members, have not ended as far as is known, and never will be members again.
   [[nodiscard]] std::vector<Id> gone() const;

@@ -59,7 +59,7 @@ class Membership {
   void ready(std::uint64_t step);
   /// It has ended, for certain: it said so, or a witness did. Where it had entered a later world than this process,
   /// others went on with it, so that it counts here as one that may still decide.
-  void dead(const Ended& who, Time clock);
+  void dead(const ProcessEnd& who, Time clock);
   /// Nothing reaches `who`, or comes from it, for now; messages may have been lost. It may live.
   void cut(Id who, Time clock);
   /// The way is there again.
@@ -72,7 +72,7 @@ class Membership {
   void distrust(Id who, const std::string& why, Time clock);
 
   /// Asks the members whether they have delivered `step`, as this one has, until a quorum says so: confirmed(). To be
-  /// called once the end of this process would tell of that step (Ended::step).
+  /// called once the end of this process would tell of that step (ProcessEnd::step).
   void confirm(std::uint64_t step);
   /// Up to here every step counts in all later worlds, whatever becomes of this process.
   [[nodiscard]] std::uint64_t confirmed() const noexcept { return confirmed_; }
@@ -115,7 +115,7 @@ class Membership {
   /// little.
   [[nodiscard]] bool hopeless() const;
   /// A member that has ended in a later world, of which this process has not heard.
-  [[nodiscard]] std::optional<Ended> went_on() const;
+  [[nodiscard]] std::optional<ProcessEnd> went_on() const;
   /// Members that have not said that they hold what they need of the next step.
   [[nodiscard]] std::vector<Id> unready() const;
   /// Members that this process waits for.
@@ -136,8 +136,8 @@ class Membership {
 
   // Time, links and ends.
   [[nodiscard]] Time time_lived(Time clock);
-  void hear_of_end(const Ended& who, Time now);
-  void note_end(const Ended& who);
+  void hear_of_end(const ProcessEnd& who, Time now);
+  void note_end(const ProcessEnd& who);
   void hear_rumours(const MembershipMessage& message, Time now);
   void believe_rumours(Time now);
   void miss(Time now);

@@ -39,19 +39,19 @@ std::vector<Id> take_ids(wire::ByteReader& reader) {
   return ids;
 }
 
-void put_ended(wire::Bytes& out, const std::vector<Ended>& ended) {
+void put_ended(wire::Bytes& out, const std::vector<ProcessEnd>& ended) {
   wire::put_number(out, static_cast<std::uint32_t>(ended.size()));
-  for (const Ended& one : ended) {
+  for (const ProcessEnd& one : ended) {
     wire::put_number(out, one.who);
     wire::put_number(out, one.epoch);
     wire::put_number(out, one.step);
   }
 }
 
-std::vector<Ended> take_ended(wire::ByteReader& reader) {
-  std::vector<Ended> ended(take_count(reader, sizeof(Id) + sizeof(std::uint32_t) + sizeof(std::uint64_t), "ends"));
+std::vector<ProcessEnd> take_ended(wire::ByteReader& reader) {
+  std::vector<ProcessEnd> ended(take_count(reader, sizeof(Id) + sizeof(std::uint32_t) + sizeof(std::uint64_t), "ends"));
   std::vector<Id> ids;
-  for (Ended& one : ended) {
+  for (ProcessEnd& one : ended) {
     one.who = ids.emplace_back(reader.number<Id>());
     one.epoch = reader.number<std::uint32_t>();
     one.step = reader.number<std::uint64_t>();

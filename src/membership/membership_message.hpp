@@ -42,7 +42,7 @@ struct MembershipMessage {
   std::uint32_t epoch = 0;  // of the world that the sender is in
   Ballot ballot;
   std::uint64_t step = 0;
-  std::vector<Ended> dead;  // ascending
+  std::vector<ProcessEnd> dead;  // ascending
   std::vector<Id> silent;
   std::vector<Id> known;
   std::vector<Id> gone;

@@ -73,7 +73,7 @@ struct ProcessRecord {
   bool gone = false;    // it knew that it was a member, and is none: it never will be again, whatever comes late
   bool let_in = false;  // this process agrees to it as a member
 
-  Ended end;        // where it has ended, or others say so
+  ProcessEnd end;   // where it has ended, or others say so
   Time rumoured{};  // when it was last heard, or others first said so
 
   std::optional<Time> cut;                    // since when it cannot be reached
@@ -134,7 +134,7 @@ struct ProcessRecord {
     gone = gone || here.present;
   }
 
-  void hear_rumour(const Ended& report, Time now) {
+  void hear_rumour(const ProcessEnd& report, Time now) {
     if (life == Life::lives) {
       life = Life::rumoured;
       end = report;
@@ -142,7 +142,7 @@ struct ProcessRecord {
     }
   }
   /// Of two reports the one that names the later world counts. `epoch` is that of this process.
-  void note_end(const Ended& report, std::uint32_t epoch) {
+  void note_end(const ProcessEnd& report, std::uint32_t epoch) {
     if (!has_ended() || std::tie(end.epoch, end.step) < std::tie(report.epoch, report.step)) {
       end = report;
     }

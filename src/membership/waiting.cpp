@@ -44,7 +44,7 @@ void Membership::hear_that_it_waits(const MembershipMessage& message, Time now) 
   }
   if (!expelled_ && !known_.member(who)) {
     Ids ended;
-    std::ranges::transform(message.dead, std::inserter(ended, ended.end()), &Ended::who);
+    std::ranges::transform(message.dead, std::inserter(ended, ended.end()), &ProcessEnd::who);
     process.say_waits(now, std::move(ended), {message.known.begin(), message.known.end()});
     advance(now);
   }

@@ -25,12 +25,12 @@ struct World {
 }
 
 /// A process that has ended, for certain, and where it was then.
-struct Ended {
+struct ProcessEnd {
   Id who = 0;
   std::uint32_t epoch = 0;  // the last that it entered; 0: none, as far as is known
   std::uint64_t step = 0;   // the last of which it said that it counts
 
-  [[nodiscard]] bool operator==(const Ended&) const = default;
+  [[nodiscard]] bool operator==(const ProcessEnd&) const = default;
 };
 
 /// What survivors agree on: the next world, and the last step that all of its members deliver. What is under way beyond

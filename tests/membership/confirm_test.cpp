@@ -138,7 +138,7 @@ TEST(MembershipEnds, ABallotSaysWhereTheyWere) {
   said.ballot = {1, 2};
   said.dead = {{0, 2, 0}, {1, 1, 0}};
   hands[3].receive(said, hands.now());
-  EXPECT_EQ(hands[3].went_on(), (Ended{0, 2, 0}));
+  EXPECT_EQ(hands[3].went_on(), (ProcessEnd{0, 2, 0}));
 }
 
 // Both ends of a way that is broken still reach the third: nobody goes, if it is mended in time. Tried by hand, red: a

@@ -220,7 +220,7 @@ TEST(Membership, ABallotSaysWhoHasEnded) {
   EXPECT_EQ(hands[2].world().epoch, 0U);
   hands[1].dead({0}, hands.now());
   hands.carry([&](Id /*to*/, const MembershipMessage& message) {
-    EXPECT_TRUE(message.kind != MembershipMessage::Kind::prepare || message.dead == std::vector<Ended>{{0}});
+    EXPECT_TRUE(message.kind != MembershipMessage::Kind::prepare || message.dead == std::vector<ProcessEnd>{{0}});
     return true;
   });
 }
