@@ -47,7 +47,7 @@ class Lane {
   /// Whether something came that should be acknowledged by now, though nothing is sent.
   [[nodiscard]] bool owes(Clock::time_point now) const noexcept;
   /// Whether an acknowledgement may become due.
-  [[nodiscard]] bool will_owe() const noexcept { return live_ && received_ > told_; }
+  [[nodiscard]] bool will_owe() const noexcept { return live_ && received_ > acknowledged_number_; }
   void acknowledge();
 
   // Connections.
@@ -109,10 +109,10 @@ class Lane {
   std::size_t staged_sent_ = 0;
   enum class Staged : std::uint8_t { nothing, kept, unnumbered } staged_ = Staged::nothing;
 
-  std::uint64_t received_ = 0;  // the last number
-  std::uint64_t told_ = 0;      // that the other side knows of
-  std::size_t untold_bytes_ = 0;
-  Clock::time_point untold_since_;
+  std::uint64_t received_ = 0;             // the last number
+  std::uint64_t acknowledged_number_ = 0;  // that the other side knows of
+  std::size_t bytes_to_acknowledge_ = 0;
+  Clock::time_point to_acknowledge_since_;
 };
 
 }  // namespace gradwire::transport::tcp
