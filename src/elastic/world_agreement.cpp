@@ -326,9 +326,9 @@ void WorldAgreement::throw_no_agreement() const {
                                          ", and this process is in world " + std::to_string(machine_.world().epoch) +
                                          "; it must end");
   }
-  const std::vector<Processes::Id> waiting = machine_.waits_for_word_of();
+  const std::vector<Processes::Id> waiting = machine_.awaited_newcomers();
   throw Error(ErrorCode::timeout,
-              self + ": no agreement on who goes on: there is no answer of " + job_.names(machine_.waits_for()) +
+              self + ": no agreement on who goes on: there is no answer of " + job_.names(machine_.awaited_members()) +
                   (waiting.empty() ? "" : ", and of those that wait to be ranks not of " + job_.names(waiting)) +
                   ". Fewer than half of the ranks are reached, or half without the lowest, and the others may go on",
               ErrorCause::world);

@@ -17,7 +17,7 @@ bool holds(const std::vector<Id>& ids, Id who) { return std::ranges::binary_sear
 
 bool Membership::known(Id who) const {
   return known_.of(who).origin != ProcessRecord::Origin::stranger ||
-         std::ranges::find(told_of_wait_, who) != told_of_wait_.end();
+         std::ranges::find(notified_of_wait_, who) != notified_of_wait_.end();
 }
 
 // Nobody delivers a step in this epoch that this process has not said that it holds.

@@ -74,7 +74,7 @@ bool KnownProcesses::silent(Id who, Time now) const {
 }
 
 // A link that was already broken in the previous world is reported nowhere else.
-bool KnownProcesses::misses_anybody(Time now) const {
+bool KnownProcesses::misses_a_member(Time now) const {
   const Ids watching = neighbours(false);
   return std::ranges::any_of(watching, [&](Id who) { return silent(who, now); }) ||
          std::ranges::any_of(world.members, [&](Id who) { return of(who).cut && silent(who, now); });
@@ -123,7 +123,7 @@ bool KnownProcesses::enough(const Ids& answered, const Ids& dead) const {
 // that waited.
 bool KnownProcesses::quorum(const Ids& answered, const Ids& dead) const {
   const bool told = std::ranges::all_of(dead, [&](Id who) { return of(who).end.epoch > 0; });
-  return enough(answered, told || unsure(dead).empty() ? dead : Ids());
+  return enough(answered, told || possibly_taken_in(dead).empty() ? dead : Ids());
 }
 
 Ids KnownProcesses::answered() const {
@@ -160,7 +160,7 @@ bool KnownProcesses::may_come(Id who, std::size_t size, Time now) const {
 
 // Those that ended may have taken in a process that waited, which goes on with what they decided: unless it still waits
 // after it has heard of their end.
-std::vector<Id> KnownProcesses::unsure(const Ids& dead) const {
+std::vector<Id> KnownProcesses::possibly_taken_in(const Ids& dead) const {
   std::vector<Id> ids = settings.spares;
   std::ranges::copy(
       which([](Id, const ProcessRecord& process) { return process.origin == ProcessRecord::Origin::newcomer; }),

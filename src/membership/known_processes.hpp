@@ -59,7 +59,7 @@ class KnownProcesses {
   [[nodiscard]] Ids neighbours(bool before) const;
   [[nodiscard]] bool unheard(Id who, Time now) const;
   [[nodiscard]] bool silent(Id who, Time now) const;
-  [[nodiscard]] bool misses_anybody(Time now) const;
+  [[nodiscard]] bool misses_a_member(Time now) const;
   [[nodiscard]] Id leader(Time now) const;
 
   // Ballots.
@@ -71,7 +71,7 @@ class KnownProcesses {
   [[nodiscard]] bool is_waiting(Id who, Time now) const;
   [[nodiscard]] bool waits_knowing(Id who, const Ids& ended) const;
   [[nodiscard]] bool may_come(Id who, std::size_t size, Time now) const;
-  [[nodiscard]] std::vector<Id> unsure(const Ids& dead) const;
+  [[nodiscard]] std::vector<Id> possibly_taken_in(const Ids& dead) const;
   [[nodiscard]] bool has_to_tell_joiners() const;
   [[nodiscard]] bool all_have_spoken() const;
 

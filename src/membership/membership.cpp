@@ -143,12 +143,12 @@ void Membership::receive(const MembershipMessage& message, Time clock) {
     from.spoke = now;
   }
   if (message.kind == MembershipMessage::Kind::waits) {
-    hear_that_it_waits(message, now);
+    receive_wait(message, now);
   } else if (expelled_ && message.epoch >= known_.world.epoch) {
     return;  // it says to others what it knows, and hears nothing
   } else if (message.kind == MembershipMessage::Kind::knows) {
     beaten_ = std::exchange(from.knows_of_wait, true) ? beaten_ : Time::min();  // all are to hear of it soon
-    hear_of_those_gone(message);
+    record_left_out(message);
     meet(message.from, now);
   } else if (message.kind == MembershipMessage::Kind::decided) {
     receive_decided(message, now);
@@ -172,7 +172,7 @@ void Membership::receive_decided(const MembershipMessage& message, Time now) {
   const bool mine = std::ranges::find(next.members, known_.self) != next.members.end();
   if (next.epoch > known_.world.epoch && (!known_.world.members.empty() || mine)) {
     decide(*message.decision, now);
-    hear_of_those_gone(message);
+    record_left_out(message);
   }
 }
 
@@ -184,7 +184,7 @@ void Membership::receive_in_epoch(const MembershipMessage& message, Time now) {
   tell_joiners();
   switch (message.kind) {
     case MembershipMessage::Kind::beat:
-      hear_of_those_gone(message);
+      record_left_out(message);
       hear_of_delivery(message);
       break;
     case MembershipMessage::Kind::confirm:
@@ -238,7 +238,7 @@ void Membership::receive_in_epoch(const MembershipMessage& message, Time now) {
 void Membership::tick(Time clock) {
   const Time now = time_lived(clock);
   if (expelled_ || !known_.member(known_.self)) {
-    say_that_it_waits(now);
+    announce_wait(now);
     return;
   }
   if (beaten_ == Time::min() || now - beaten_ >= known_.settings.beat) {
@@ -260,7 +260,7 @@ void Membership::tick(Time clock) {
   believe_rumours(now);
   grow(now);
   if (!agreeing()) {
-    if (!known_.misses_anybody(now)) {
+    if (!known_.misses_a_member(now)) {
       return;
     }
     begin(now);
@@ -268,8 +268,8 @@ void Membership::tick(Time clock) {
   }
   advance(now);
   if (leads() && now - sent_ >= kBeatsOfBallot * known_.settings.beat) {
-    send_ballot(now);                                   // who entered the epoch meanwhile has not got it
-    for (const Id who : known_.unsure(ballot_dead_)) {  // if the others went on with it, it says so
+    send_ballot(now);                                              // who entered the epoch meanwhile has not got it
+    for (const Id who : known_.possibly_taken_in(ballot_dead_)) {  // if the others went on with it, it says so
       send(who, message(MembershipMessage::Kind::beat));
     }
   }
@@ -281,7 +281,7 @@ std::vector<Id> Membership::unready() const {
   }));
 }
 
-std::vector<Id> Membership::waits_for() const {
+std::vector<Id> Membership::awaited_members() const {
   return to_list(known_.which([&](Id who, const ProcessRecord& process) {
     const bool is_silent = leads() ? process.here.answer == Answer::none : who == promised_.by;
     const bool missing = agreeing() ? is_silent : process.here.ready <= delivered_;

@@ -119,9 +119,9 @@ class Membership {
   /// Members that have not said that they hold what they need of the next step.
   [[nodiscard]] std::vector<Id> unready() const;
   /// Members that this process waits for.
-  [[nodiscard]] std::vector<Id> waits_for() const;
+  [[nodiscard]] std::vector<Id> awaited_members() const;
   /// Those that wait to be members, and of which this process has to hear whether they are.
-  [[nodiscard]] std::vector<Id> waits_for_word_of() const;
+  [[nodiscard]] std::vector<Id> awaited_newcomers() const;
 
  private:
   using Place = ProcessRecord::Place;
@@ -185,9 +185,9 @@ class Membership {
 
   // Those that wait.
   void grow(Time now);
-  void say_that_it_waits(Time now);
-  void hear_that_it_waits(const MembershipMessage& message, Time now);
-  void hear_of_those_gone(const MembershipMessage& message);
+  void announce_wait(Time now);
+  void receive_wait(const MembershipMessage& message, Time now);
+  void record_left_out(const MembershipMessage& message);
   [[nodiscard]] bool out_of_reach(Id who) const;
   void meet(Id who, Time now);
 
@@ -197,10 +197,10 @@ class Membership {
   std::uint32_t epoch_entered_;
   std::uint64_t confirmed_ = 0;
   bool expelled_ = false;
-  Time called_{};                   // when this process last ran, by its clock
-  Time lived_{};                    // how long it has run, all other times are counted in this
-  std::optional<Decision> latest_;  // what made this epoch, for who missed it
-  std::vector<Id> told_of_wait_;    // by this process, while it waits
+  Time called_{};                     // when this process last ran, by its clock
+  Time lived_{};                      // how long it has run, all other times are counted in this
+  std::optional<Decision> latest_;    // what made this epoch, for who missed it
+  std::vector<Id> notified_of_wait_;  // by this process, while it waits
 
   // Of this epoch.
   std::uint64_t told_ = 0;     // the last step that a member said to have delivered

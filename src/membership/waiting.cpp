@@ -19,10 +19,10 @@ void Membership::wait_among(std::vector<Id> others) {
     std::optional<Time>& met = known_[who].met;
     met = met.value_or(lived_);
   }
-  told_of_wait_ = std::move(others);
+  notified_of_wait_ = std::move(others);
 }
 
-void Membership::hear_of_those_gone(const MembershipMessage& message) {
+void Membership::record_left_out(const MembershipMessage& message) {
   for (const Id who : message.gone) {
     if (who != known_.self && !known_.member(who)) {
       known_[who].gone = true;
@@ -30,7 +30,7 @@ void Membership::hear_of_those_gone(const MembershipMessage& message) {
   }
 }
 
-void Membership::hear_that_it_waits(const MembershipMessage& message, Time now) {
+void Membership::receive_wait(const MembershipMessage& message, Time now) {
   const Id who = message.from;
   meet(who, now);
   const bool is_told =
@@ -52,7 +52,7 @@ void Membership::hear_that_it_waits(const MembershipMessage& message, Time now) 
 
 std::vector<Id> Membership::unaware() const {
   std::vector<Id> ids;
-  std::ranges::copy_if(told_of_wait_, std::back_inserter(ids), [&](Id who) {
+  std::ranges::copy_if(notified_of_wait_, std::back_inserter(ids), [&](Id who) {
     const ProcessRecord& process = known_.of(who);
     return who != known_.self && !process.has_ended() && !process.knows_of_wait && !process.is_waiting() &&
            !process.gone;
@@ -72,7 +72,7 @@ bool Membership::out_of_reach(Id who) const {
 
 bool Membership::alone() const {
   const Ids all_ended = known_.which([](Id, const ProcessRecord& process) { return process.has_ended(); });
-  return known_.world.members.empty() && std::ranges::all_of(told_of_wait_, [&](Id who) {
+  return known_.world.members.empty() && std::ranges::all_of(notified_of_wait_, [&](Id who) {
            return who == known_.self || known_.has_ended(who) || known_.of(who).gone || out_of_reach(who) ||
                   known_.waits_knowing(who, all_ended);
          });
@@ -92,13 +92,14 @@ void Membership::grow(Time now) {
   }
 }
 
-std::vector<Id> Membership::waits_for_word_of() const {
+std::vector<Id> Membership::awaited_newcomers() const {
   const Ids dead = known_.dead_members();
-  return leads() && known_.enough({known_.self}, dead) && !known_.quorum({known_.self}, dead) ? known_.unsure(dead)
-                                                                                              : std::vector<Id>();
+  return leads() && known_.enough({known_.self}, dead) && !known_.quorum({known_.self}, dead)
+             ? known_.possibly_taken_in(dead)
+             : std::vector<Id>();
 }
 
-void Membership::say_that_it_waits(Time now) {
+void Membership::announce_wait(Time now) {
   if (expelled_ || (beaten_ != Time::min() && now - beaten_ < known_.settings.beat)) {
     return;
   }
@@ -107,7 +108,7 @@ void Membership::say_that_it_waits(Time now) {
   said.dead = known_.ends(known_.which([](Id, const ProcessRecord& process) { return process.has_ended(); }));
   said.known = to_list(known_.which([](Id, const ProcessRecord& process) { return process.knows_of_wait; }));
   said.gone = known_.gone();
-  for (const Id who : told_of_wait_) {
+  for (const Id who : notified_of_wait_) {
     const ProcessRecord& process = known_.of(who);
     if (who != known_.self && !process.has_ended() && !process.gone && !process.cut) {  // it would be kept for them
       send(who, said);

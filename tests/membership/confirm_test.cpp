@@ -191,7 +191,7 @@ TEST(MembershipCut, TheOtherHalfIsWithoutHope) {
   EXPECT_FALSE(hands[1].hopeless());
   hands.pass(4, {1});
   EXPECT_TRUE(hands[1].hopeless());
-  EXPECT_EQ(hands[1].waits_for(), std::vector<Id>{0});
+  EXPECT_EQ(hands[1].awaited_members(), std::vector<Id>{0});
   hands.pass(1, {0, 1});  // the way is there again
   EXPECT_TRUE(hands[1].expelled());
 }

@@ -167,7 +167,7 @@ TEST_F(Joins, ItIsToldByEachThatItIsKnown) {
   EXPECT_EQ(waiting[2].message.known, std::vector<Id>{0});
 }
 
-// Tried by hand, red: unsure() asks spares alone.
+// Tried by hand, red: possibly_taken_in() asks spares alone.
 TEST_F(Joins, WhoIsLeftAloneAsksIt) {
   Membership two = one_of(2, {0, 1, 2}, {});
   two.receive(waits(7, {}), Time(1000));

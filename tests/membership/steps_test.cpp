@@ -14,7 +14,7 @@ TEST(Membership, AStepIsDeliveredOnceAllHoldIt) {
   hands[1].ready(1);
   hands.talk({0, 1, 2});
   EXPECT_TRUE(hands[0].take_news().empty());
-  EXPECT_EQ(hands[0].waits_for(), std::vector<Id>{2});
+  EXPECT_EQ(hands[0].awaited_members(), std::vector<Id>{2});
   hands[2].ready(1);
   hands.talk({0, 1, 2});
   for (std::size_t who = 0; who < 3; ++who) {
