@@ -1,6 +1,7 @@
 // The one exception type of gradwire. Every message names the thing, the place and the fix.
 #pragma once
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -24,13 +25,23 @@ inline constexpr ErrorCode kLastErrorCode = ErrorCode::too_few;
 
 [[nodiscard]] std::string_view to_string(ErrorCode code) noexcept;
 
+/// Who caused an error. Its code does not say that: a call of the system that fails and a peer that is gone are both
+/// `transport`.
+enum class ErrorCause : std::uint8_t {
+  rank,   // this rank alone, as by a wrong argument or for want of memory
+  world,  // a peer ended, left, was reset or did not answer in time, or a rank or thread has aborted the transport
+};
+
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ErrorCode code, const std::string& message, ErrorCause cause = ErrorCause::rank)
+      : std::runtime_error(message), code_(code), cause_(cause) {}
   [[nodiscard]] ErrorCode code() const noexcept { return code_; }
+  [[nodiscard]] ErrorCause cause() const noexcept { return cause_; }
 
  private:
   ErrorCode code_;
+  ErrorCause cause_;
 };
 
 }  // namespace gradwire

@@ -69,7 +69,9 @@ struct PeerState {
 
 /// One rank's end of a group of `world_size` ranks. Post, progress and cancel are called by one thread at a time;
 /// abort may be called by any thread at any time. After abort, by any rank, every post and progress on every rank
-/// throws the abort's Error: code `aborted` with the origin's rank and message, on the origin itself the original code.
+/// throws the abort's Error: code `aborted` with the origin's rank and message, on the origin itself the original code;
+/// its cause is ErrorCause::world. So is that of an error by which a transport tells that a peer has ended, or that the
+/// way to it broke: a session over Processes makes the step again in the next world, and leaves after any other error.
 class Transport {
  public:
   Transport() = default;

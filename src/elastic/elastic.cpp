@@ -1,16 +1,11 @@
 #include "elastic/elastic.hpp"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 #include <utility>
 
-#include "base/awake_time.hpp"
-#include "base/current_error.hpp"
 #include "base/elapsed.hpp"
-#include "base/log.hpp"
 #include "base/units.hpp"
+#include "elastic/connect_attempt.hpp"
 #include "policy/bounds.hpp"
 
 namespace gradwire::session {
@@ -18,30 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kBeat{100};
 
-// A call of Processes::connect() on a thread of its own, which is left behind where it waits for one who has ended.
-struct Attempt {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool over = false;  // nobody waits any more
-  bool made = false;
-  std::shared_ptr<Transport> transport;
-  std::optional<Error> error;
-
-  // Its end waits for nobody.
-  void drop() {
-    if (transport != nullptr) {
-      transport->abort(ErrorCode::aborted, "the world changed");
-      transport.reset();
-    }
-  }
-};
-
-int rank_in(const membership::World& world, Processes::Id who) {
-  const auto at = std::lower_bound(world.members.begin(), world.members.end(), who);
-  return at != world.members.end() && *at == who ? static_cast<int>(at - world.members.begin()) : -1;
-}
-
-membership::Settings settings_of(const Processes& processes, const Policy::Elastic& settings) {
+membership::MembershipSettings settings_of(const Processes& processes, const Policy::Elastic& settings) {
   const std::vector<Processes::Id> all = processes.all();
   if (settings.expel_slower_than != 0 && !(settings.expel_slower_than >= policy::kLeastSlower)) {
     throw Error(ErrorCode::invalid_argument,
@@ -54,7 +26,7 @@ membership::Settings settings_of(const Processes& processes, const Policy::Elast
                     " processes leave fewer ranks than min_ranks, " + std::to_string(settings.min_ranks) +
                     "; start ranks + spares processes, as by mpirun -np");
   }
-  membership::Settings found{.beat = kBeat, .silent_after = settings.suspect};
+  membership::MembershipSettings found{.beat = kBeat, .silent_after = settings.suspect};
   found.start = all;
   if (settings.spares > 0) {
     found.full = all.size() - settings.spares;
@@ -71,7 +43,8 @@ Elastic::Elastic(std::shared_ptr<Processes> processes, MakeRunner make_runner, c
       make_runner_(std::move(make_runner)),
       settings_(settings),
       timeout_(timeout),
-      member_(processes_, settings_of(*processes_, settings)) {
+      copies_(processes_, settings),
+      agreement_(processes_, settings_of(*processes_, settings), copies_.kept()) {
   if (settings_.trust_resets) {
     processes_->trust_resets();
   }
@@ -79,7 +52,7 @@ Elastic::Elastic(std::shared_ptr<Processes> processes, MakeRunner make_runner, c
   ranks.resize(static_cast<std::size_t>(full_size()));
   ranks_.insert(ranks.begin(), ranks.end());
   if (ranks_.contains(processes_->self())) {
-    world_ = before_ = told_ = {.epoch = 0, .members = ranks};
+    world_ = told_ = {.epoch = 0, .members = ranks};
     holders_ = std::move(ranks);
   }
 }
@@ -90,10 +63,8 @@ bool Elastic::has_newcomers() const {
 bool Elastic::holds() const { return std::binary_search(holders_.begin(), holders_.end(), processes_->self()); }
 
 std::shared_ptr<Transport> Elastic::connect() {
-  before_ = world_;
-  member_.forget_copies_before(before_.epoch);
   for (;;) {
-    Member::World world = member_.world();
+    WorldAgreement::World world = agreement_.world();
     ranks_.insert(world.members.begin(), world.members.end());
     if (world.members.size() < settings_.min_ranks) {
       throw Error(ErrorCode::too_few, "a world of " + std::to_string(world.members.size()) +
@@ -103,142 +74,24 @@ std::shared_ptr<Transport> Elastic::connect() {
     }
     std::optional<Error> error;
     try {
-      if (std::shared_ptr<Transport> transport = try_to_connect(world)) {
+      const auto watch = [&](std::function<void()> over) { agreement_.watch(world.epoch, std::move(over)); };
+      if (std::shared_ptr<Transport> transport = connect_unless_over(processes_, world, timeout_, watch)) {
         world_ = std::move(world);
         transport_ = transport;
-        keepers_before_ = std::exchange(keepers_, {});
-        find_keepers(transport->nodes());
-        copied_ = false;
+        copies_.enter(world_, transport->nodes());
         commit_seconds_ = 0;
         return transport;
       }
     } catch (const Error& failure) {
-      if (!may_be_peer_failure(failure.code())) {
+      if (failure.cause() != ErrorCause::world) {
         throw;
       }
       error = failure;
     }
-    if (!member_.await_change(world.epoch, patience(error.has_value()), timeout_)) {
+    if (!agreement_.await_change(world.epoch, error ? patience() : std::chrono::milliseconds(0), timeout_)) {
       throw Error(error.value());
     }
   }
-}
-
-// Null: the world is over.
-std::shared_ptr<Transport> Elastic::try_to_connect(const Member::World& world) {
-  const auto attempt = std::make_shared<Attempt>();
-  std::thread maker([attempt, world, processes = processes_, timeout = timeout_] {
-    std::shared_ptr<Transport> transport;
-    std::optional<Error> error;
-    try {
-      transport = processes->connect(world.members, world.epoch, timeout);
-    } catch (...) {
-      error = current_error();
-    }
-    const std::lock_guard lock(attempt->mutex);
-    attempt->made = true;
-    attempt->error = std::move(error);
-    attempt->transport = std::move(transport);
-    if (attempt->over) {
-      attempt->drop();
-    }
-    attempt->changed.notify_all();
-  });
-  member_.watch(world.epoch, [attempt] {
-    const std::lock_guard lock(attempt->mutex);
-    attempt->over = true;
-    attempt->changed.notify_all();
-  });
-  std::unique_lock lock(attempt->mutex);
-  const bool in_time = wait_awake(attempt->changed, lock, 2 * timeout_, [&] { return attempt->made || attempt->over; });
-  const bool over = std::exchange(attempt->over, attempt->over || !in_time);
-  const bool made = attempt->made;
-  lock.unlock();
-  made ? maker.join() : maker.detach();
-  lock.lock();
-  if (!in_time) {
-    throw Error(ErrorCode::timeout, "a new world of " + std::to_string(world.members.size()) +
-                                        " ranks was not there within " + format_duration(2 * timeout_) +
-                                        ": a rank gives signs of life, but does not come");
-  }
-  if (over) {
-    attempt->drop();
-    return nullptr;
-  }
-  if (attempt->error) {
-    throw Error(*attempt->error);
-  }
-  return attempt->transport;
-}
-
-std::chrono::milliseconds Elastic::patience(bool failed) const {
-  constexpr std::chrono::seconds kToHear{2};  // that a rank has ended
-  return failed ? settings_.suspect + kToHear : std::chrono::milliseconds(0);
-}
-
-// The next rank on another node, or where all share one the next: a node may end as a whole.
-void Elastic::find_keepers(const std::vector<std::uint32_t>& nodes) {
-  const auto size = world_.members.size();
-  const auto node_of = [&](std::size_t rank) { return nodes.empty() ? 0U : nodes[rank]; };
-  for (std::size_t rank = 0; rank < size; ++rank) {
-    std::size_t keeper = (rank + 1) % size;
-    for (std::size_t i = 1; i < size; ++i) {
-      const std::size_t other = (rank + i) % size;
-      if (node_of(other) != node_of(rank)) {
-        keeper = other;
-        break;
-      }
-    }
-    keepers_.push_back(static_cast<int>(keeper));
-  }
-  const bool one_node = std::all_of(nodes.begin(), nodes.end(), [&](std::uint32_t node) { return node == nodes[0]; });
-  if (settings_.replicate > 0 && one_node && size > 1 && keepers_before_.empty() &&
-      world_.members[0] == processes_->self()) {
-    log(LogLevel::warning, "[elastic] replicate: all ranks share one node, so a copy of residuals is lost with it");
-  }
-}
-
-// Residuals hold at most all elements twice, as fp32, with a position for each.
-void Elastic::take_copies_of(std::uint64_t elements) {
-  constexpr std::uint64_t kLeast = 1 << 20;
-  member_.take_copies_up_to(replicates() ? kLeast + 4 * sizeof(float) * elements : 0);
-}
-
-bool Elastic::replicates_after(std::uint64_t step) const {
-  return settings_.replicate > 0 && world_.members.size() > 1 && (!copied_ || (step + 1) % settings_.replicate == 0);
-}
-
-void Elastic::replicate(std::uint64_t step, const ResidualCopy& copy) {
-  copied_ = true;
-  const int rank = rank_in(world_, processes_->self());
-  const int keeper = keepers_[static_cast<std::size_t>(rank)];
-  const Copy sent{.epoch = world_.epoch,
-                  .step = step,
-                  .bytes = encode_copy(copy.residuals, copy.loss_scale, settings_.replicate_exact)};
-  if (!member_.send_copy(world_.members[static_cast<std::size_t>(keeper)], sent)) {
-    log(LogLevel::info, "step " + std::to_string(step) +
-                            ": the copy of residuals before this one is still on its way; " + "this one is left out");
-  }
-}
-
-std::vector<Elastic::Kept> Elastic::take_kept() {
-  std::vector<Kept> kept;
-  const bool is_first = world_.members.front() == processes_->self();
-  for (std::size_t rank = 0; rank < keepers_before_.size() && replicates(); ++rank) {
-    const Processes::Id who = before_.members[rank];
-    const Processes::Id keeper = before_.members[static_cast<std::size_t>(keepers_before_[rank])];
-    if (rank_of(who) || !std::binary_search(holders_.begin(), holders_.end(), who)) {
-      continue;  // a newcomer that ends before it holds anything has nothing to send
-    }
-    if (keeper == processes_->self()) {
-      const auto copy = member_.take_copy(who, before_.epoch);
-      kept.push_back(copy ? Kept{who, copy->step, decode_copy(copy->bytes)} : Kept{who});
-    } else if (is_first && !rank_of(keeper)) {
-      kept.push_back({who});
-    }
-  }
-  member_.forget_copies_before(world_.epoch);  // also of those that live and have another keeper now
-  return kept;
 }
 
 std::string Elastic::explain(std::uint64_t residual_bytes) const {
@@ -262,50 +115,47 @@ std::string Elastic::explain(std::uint64_t residual_bytes) const {
 
 bool Elastic::commit() {
   const auto begin = Clock::now();
-  const bool all = member_.commit(world_.epoch, timeout_);
+  const bool all = agreement_.commit(world_.epoch, timeout_);
   commit_seconds_ = commit_seconds_ + seconds_since(begin);
   return all;
 }
 
-// Unless it is reported, both ends of the broken connection would fail with their errors, or be left out.
-void Elastic::miss_failed_peer() {
+// As long as it takes to miss a silent rank, and to hear that one has ended.
+std::chrono::milliseconds Elastic::patience() const { return settings_.suspect + std::chrono::seconds(2); }
+
+// Unless a broken connection is reported, both of its ends would fail with their errors, or be left out.
+bool Elastic::await_change() {
   const auto transport = transport_.lock();
   const auto peer = transport ? transport->failed_peer() : std::nullopt;
   if (const auto who = peer ? id_of(*peer) : std::nullopt) {
-    member_.miss(world_.epoch, *who);
+    agreement_.miss(world_.epoch, *who);
   }
-}
-
-bool Elastic::await_change(bool failed) {
-  if (failed) {
-    miss_failed_peer();
-  }
-  return member_.await_change(world_.epoch, patience(failed), timeout_);
+  return agreement_.await_change(world_.epoch, patience(), timeout_);
 }
 
 bool Elastic::has_to_tell() const { return !told_.members.empty() && told_.members != world_.members; }
 
 WorldChange Elastic::take_change() {
   WorldChange change{.epoch = world_.epoch,
-                     .rank = rank_in(world_, processes_->self()),
+                     .rank = membership::rank_in(world_, processes_->self()),
                      .world_size = static_cast<int>(world_.members.size()),
-                     .old_rank = rank_in(told_, processes_->self()),
+                     .old_rank = membership::rank_in(told_, processes_->self()),
                      .old_world_size = static_cast<int>(told_.members.size()),
-                     .seconds = member_.seconds_since_over()};
+                     .seconds = agreement_.seconds_since_over()};
   for (const Processes::Id who : told_.members) {
-    if (rank_in(world_, who) < 0) {
-      change.lost.push_back(rank_in(told_, who));
+    if (membership::rank_in(world_, who) < 0) {
+      change.lost.push_back(membership::rank_in(told_, who));
       change.lost_names.push_back(processes_->describe(who));
     }
   }
   for (const Processes::Id who : world_.members) {
-    if (rank_in(told_, who) < 0) {
-      change.joined.push_back(rank_in(world_, who));
+    if (membership::rank_in(told_, who) < 0) {
+      change.joined.push_back(membership::rank_in(world_, who));
       change.joined_names.push_back(processes_->describe(who));
     }
   }
-  for (const auto& [who, step] : std::exchange(kept_, {})) {
-    if (const int rank = rank_in(told_, who); rank >= 0) {
+  for (const auto& [who, step] : copies_.take_used()) {
+    if (const int rank = membership::rank_in(told_, who); rank >= 0) {
       change.residuals_kept.emplace_back(rank, step);
     }
   }
@@ -319,7 +169,7 @@ std::optional<Processes::Id> Elastic::id_of(int rank) const {
 }
 
 std::optional<int> Elastic::rank_of(Processes::Id who) const {
-  const int rank = rank_in(world_, who);
+  const int rank = membership::rank_in(world_, who);
   return rank < 0 ? std::nullopt : std::optional(rank);
 }
 

@@ -12,11 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "elastic/member.hpp"
-#include "elastic/residual_copy.hpp"
+#include "elastic/copy_ring.hpp"
+#include "elastic/world_agreement.hpp"
 #include "gradwire/session.hpp"
 #include "session/checkpoint/state_file.hpp"
-#include "session/faults.hpp"
 #include "session/runner.hpp"
 
 namespace gradwire::session {
@@ -29,115 +28,85 @@ class Elastic {
 
   /// Whether this process is in no world yet: a spare, or one that joins.
   [[nodiscard]] bool waits() const noexcept { return world_.members.empty(); }
-  /// That there were at the beginning.
+  /// The number of processes at the beginning.
   [[nodiscard]] int processes() const { return static_cast<int>(processes_->all().size()); }
-  /// Ranks of a whole world.
+  /// The number of ranks that a world has while no rank is missing.
   [[nodiscard]] int full_size() const { return processes() - static_cast<int>(settings_.spares); }
   /// Whether others may become ranks: spares, or processes that join.
   [[nodiscard]] bool expects_others() const { return settings_.spares > 0 || processes_->open(); }
-  /// See Member::wait_for_place().
-  [[nodiscard]] bool wait_for_place(const std::string& facts) { return member_.wait_for_place(facts); }
+  /// See WorldAgreement::wait_for_place().
+  [[nodiscard]] bool wait_for_place(const std::string& facts) { return agreement_.wait_for_place(facts); }
 
-  /// What a rank that comes later is to hold: `parameters` of all ranks. From here on others may come.
-  void share(std::vector<View> parameters) { shared_ = std::move(parameters); }
-  void let_in(std::string facts) {
-    lets_in_ = true;
-    member_.let_in(std::move(facts));
-  }
-  [[nodiscard]] bool lets_in() const noexcept { return lets_in_; }
-  [[nodiscard]] const std::vector<View>& shared() const noexcept { return shared_; }
-  /// Whether a rank of the world now may not hold what the others do. The same on all of them.
+  /// See WorldAgreement::let_in().
+  void let_in(std::string facts) { agreement_.let_in(std::move(facts)); }
+  /// Whether the current world may have a rank that does not hold what the others do. All ranks agree on that.
   [[nodiscard]] bool has_newcomers() const;
-  /// Whether this rank does.
+  /// Whether this rank holds what the others do.
   [[nodiscard]] bool holds() const;
   /// Whether a rank has made all its steps.
-  [[nodiscard]] bool job_is_over() const { return member_.any_left(ranks_); }
-  /// From here on all ranks of the world now do.
+  [[nodiscard]] bool job_is_over() const { return agreement_.any_left(ranks_); }
+  /// From here on all ranks of the current world hold the same.
   void all_hold() { holders_ = world_.members; }
 
-  /// A transport over the world that counts now; worlds that are over before it is made are passed over.
+  /// Returns a transport over the current world; worlds that are over before it is made are passed over.
   /// Error(expelled), Error(too_few).
   [[nodiscard]] std::shared_ptr<Transport> connect();
-  /// What moves the buckets of the world of the last connect(), or of a process that is in none.
+  /// Returns what moves buckets in the world of the last connect(), or in no world.
   [[nodiscard]] std::unique_ptr<Runner> runner_over(std::shared_ptr<Transport> transport) const {
-    return make_runner_(std::move(transport), epoch());
+    return make_runner_(std::move(transport), world_.epoch);
   }
-  /// Of the world of the last connect().
-  [[nodiscard]] std::uint32_t epoch() const noexcept { return world_.epoch; }
+  /// The ranks of the world of the last connect().
   [[nodiscard]] const std::vector<Processes::Id>& members() const noexcept { return world_.members; }
   /// `interrupt` is called once the world of the last connect() is over, or about to be.
-  void watch(std::function<void()> interrupt) { member_.watch(world_.epoch, std::move(interrupt)); }
+  void watch(std::function<void()> interrupt) { agreement_.watch(world_.epoch, std::move(interrupt)); }
   /// The others hear that this process has ended. Any thread.
-  void end() noexcept { member_.fail(); }
-  /// See Member::commit().
+  void end() noexcept { agreement_.fail(); }
+  /// See WorldAgreement::commit().
   [[nodiscard]] bool commit();
-  /// See Member::confirm().
-  void confirm() { member_.confirm(timeout_); }
+  /// See WorldAgreement::confirm().
+  void confirm() { agreement_.confirm(timeout_); }
   /// See Processes::deny_success().
   void deny_success(const Error& error) { processes_->deny_success(error); }
-  /// What it took in the world now. Any thread.
+  /// The time that commit() took in this world. Any thread.
   [[nodiscard]] double commit_seconds() const noexcept { return commit_seconds_; }
 
-  /// Of so many elements error feedback may hold something: what copies of other ranks can be as long as.
-  void take_copies_of(std::uint64_t elements);
-  /// Whether residuals are to be copied after this step; after the first one in a world they are.
-  [[nodiscard]] bool replicates_after(std::uint64_t step) const;
-  /// Sends them to the rank that keeps them for this one.
-  void replicate(std::uint64_t step, const ResidualCopy& copy);
-  /// Residuals of a rank that is in the world before, and not in this one.
-  struct Kept {
-    Processes::Id who = 0;
-    std::optional<std::uint64_t> step = {};  // after which they were copied; none: there is no copy
-    ResidualCopy copy = {};
-  };
-  /// Of each that ended, on the rank that keeps them; where that one has ended as well, on rank 0.
-  [[nodiscard]] std::vector<Kept> take_kept();
-  /// They go on in this process.
-  void note_kept(const Kept& kept) { kept_.emplace_back(kept.who, kept.step.value()); }
+  /// The copies of residuals.
+  [[nodiscard]] CopyRing& copies() noexcept { return copies_; }
+  /// Those ranks of the world before that hold what newcomers get, ascending.
+  [[nodiscard]] const std::vector<Processes::Id>& holders() const noexcept { return holders_; }
   [[nodiscard]] std::string name(Processes::Id who) const { return processes_->describe(who); }
-  [[nodiscard]] bool replicates() const noexcept { return settings_.replicate > 0; }
 
-  /// A line for people, with what it costs. `residual_bytes`: that this rank holds now; 0: it is
-  /// not known.
+  /// Returns a line for people, with the costs. `residual_bytes` is what this rank holds now; 0 if that is not known.
   [[nodiscard]] std::string explain(std::uint64_t residual_bytes) const;
 
-  /// Whether another world comes. Waits for it; where `failed` and nobody is missed yet, as long as it takes to miss a
-  /// silent rank. Error(expelled), Error(timeout) where ranks do not agree.
-  [[nodiscard]] bool await_change(bool failed);
-  /// Whether this world is another one than take_change() told of last; never on a process that was in none before.
+  /// Whether another world comes, after a failure. Waits for it; where nobody is missed yet, as long as it takes to
+  /// miss a silent rank. Error(expelled), Error(timeout) where ranks do not agree.
+  [[nodiscard]] bool await_change();
+  /// Whether this world is another one than take_change() told of last. False on a process that was in no world before.
   [[nodiscard]] bool has_to_tell() const;
-  /// What has changed since the world that it told of last.
+  /// Returns what has changed since the world that it told of last.
   [[nodiscard]] WorldChange take_change();
-  /// Its place in the world now; none: it is not in it.
+  /// The rank of `who` in the current world, if it has one.
   [[nodiscard]] std::optional<int> rank_of(Processes::Id who) const;
-  /// None: there is no such rank.
+  /// The process that is `rank` in the current world, if there is such a rank.
   [[nodiscard]] std::optional<Processes::Id> id_of(int rank) const;
 
  private:
   using Clock = std::chrono::steady_clock;
-  [[nodiscard]] std::shared_ptr<Transport> try_to_connect(const Member::World& world);
-  [[nodiscard]] std::chrono::milliseconds patience(bool failed) const;
-  void miss_failed_peer();
-  void find_keepers(const std::vector<std::uint32_t>& nodes);
+  [[nodiscard]] std::chrono::milliseconds patience() const;
 
   std::shared_ptr<Processes> processes_;
   const MakeRunner make_runner_;
   const Policy::Elastic settings_;
   const std::chrono::milliseconds timeout_;
-  Member::World world_;  // of the transport in use
+  WorldAgreement::World world_;  // of the transport in use
   std::weak_ptr<Transport> transport_;
-  Member::World before_;                // of the one before
-  Member::World told_;                  // by take_change()
-  std::set<Processes::Id> ranks_;       // that there were, as far as is known here
-  std::vector<Processes::Id> holders_;  // of what a newcomer gets; ascending
-  std::vector<View> shared_;
-  bool lets_in_ = false;
-  std::vector<int> keepers_;         // by rank of the world: who keeps its residuals; the rank itself: nobody
-  bool copied_ = false;              // in this world
-  std::vector<int> keepers_before_;  // of the world before
-  std::vector<std::pair<Processes::Id, std::uint64_t>> kept_;  // since take_change()
+  WorldAgreement::World told_;          // the world that take_change() told of last
+  std::set<Processes::Id> ranks_;       // all that have been ranks, as far as is known here
+  std::vector<Processes::Id> holders_;  // the processes that hold what a newcomer gets, ascending
+  CopyRing copies_;
   std::atomic<double> commit_seconds_ = 0;
-  Member member_;
+  WorldAgreement agreement_;
 };
 
 }  // namespace gradwire::session

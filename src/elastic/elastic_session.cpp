@@ -11,35 +11,37 @@
 namespace gradwire::session {
 
 ElasticSession::ElasticSession(std::unique_ptr<Elastic> elastic, EngineSettings base)
-    : State(nullptr), base_(std::move(base)), elastic_(std::move(elastic)) {
+    : State(nullptr),
+      base_(std::move(base)),
+      elastic_(std::move(elastic)),
+      residuals_(*elastic_, base_.options.reduction),
+      newcomers_(engine_, *elastic_, base_) {
   if (!elastic_->waits()) {
-    engine_ = make_engine();
+    engine_ = make_engine(elastic_->connect());
     watch_engine();
     return;
   }
   auto places = make_inproc_world(elastic_->processes() + 1);  // its own place alone is taken: nothing communicates
-  auto own = std::move(places.back());
-  engine_ = std::make_unique<Engine>(elastic_->runner_over(std::move(own)), engine_settings());
+  engine_ = make_engine(std::move(places.back()));
 }
 
-ElasticSession::~ElasticSession() { end_among_others(engine_->end()); }
-
 // If this process exits with status 0, that tells the launcher that its steps count.
-void ElasticSession::end_among_others(const std::optional<Error>& why) const noexcept {
+ElasticSession::~ElasticSession() {
+  std::optional<Error> why = engine_->end();
+  const bool has_delivered = !left_ && !elastic_->waits() && engine_->step.number() > 0;
+  if (!why && has_delivered && std::uncaught_exceptions() > 0) {
+    why = Error(ErrorCode::aborted, "an exception has ended the session between two steps");
+  }
+  if (!why && has_delivered) {
+    try {
+      elastic_->confirm();
+    } catch (const Error& error) {
+      log(LogLevel::error, std::string("whether the last step counts is not known: ") + error.what());
+      why = error;
+    }
+  }
   if (why) {
-    return elastic_->deny_success(*why);
-  }
-  if (left_ || elastic_->waits() || engine_->step.number() == 0) {
-    return;
-  }
-  if (std::uncaught_exceptions() > 0) {
-    return elastic_->deny_success(Error(ErrorCode::aborted, "an exception has ended the session between two steps"));
-  }
-  try {
-    elastic_->confirm();
-  } catch (const Error& error) {
-    log(LogLevel::error, std::string("whether the last step counts is not known: ") + error.what());
-    elastic_->deny_success(error);
+    elastic_->deny_success(*why);
   }
 }
 
@@ -50,6 +52,12 @@ void ElasticSession::leave(const Error& error) {
   elastic_->deny_success(error);
   elastic_->end();
   throw Error(error);
+}
+
+void ElasticSession::leave_unless_world_ended(const Error& error) {
+  if (error.cause() != ErrorCause::world) {
+    leave(error);
+  }
 }
 
 void ElasticSession::abort(const std::string& why) noexcept {
@@ -107,28 +115,6 @@ Ticket ElasticSession::ready(TensorId id, const View* gradient, bool zero) {
   });
 }
 
-void ElasticSession::commit_residuals() {
-  Engine& engine = *engine_;
-  const std::lock_guard lock(engine.progress.wire);
-  const StepOutcome& outcome = engine.step.outcome();
-  if (outcome.skipped && engine.modes() != nullptr && engine.modes()->has_uncounted()) {
-    return;  // late gradients may be on their way, and nothing else has changed
-  }
-  engine.runner->undo()->commit();
-  const std::uint64_t number = engine.step.number();
-  if (!outcome.skipped) {
-    sent_ = number;
-    flushed_ = engine.step.info().flush ? sent_ : flushed_;
-  }
-  if (elastic_->replicates_after(number)) {
-    try {
-      elastic_->replicate(number, {engine.step.loss_scale(), engine.runner->held().save_residuals(*engine.plan)});
-    } catch (const std::exception& error) {  // the step counts all the same
-      log(LogLevel::warning, std::string("residuals were not copied to another rank: ") + error.what());
-    }
-  }
-}
-
 StepOutcome ElasticSession::finish() {
   const std::uint64_t number = engine_->step.number();
   std::optional<Error> failure;
@@ -136,14 +122,12 @@ StepOutcome ElasticSession::finish() {
     const Engine::Finishing finishing = engine_->prepare();
     engine_->settle();
     if (!elastic_->commit()) {
-      throw Error(ErrorCode::aborted, "finish: the world changes");
+      throw Error(ErrorCode::aborted, "finish: the world changes", ErrorCause::world);
     }
-    commit_residuals();
+    residuals_.commit(*engine_);
     return engine_->commit(finishing);
   } catch (const Error& error) {
-    if (!may_be_peer_failure(error.code())) {
-      leave(error);
-    }
+    leave_unless_world_ended(error);
     failure = error;
   }
   if (engine_->step.number() != number) {
@@ -193,10 +177,11 @@ void ElasticSession::sync_parameters() {
 }
 
 void ElasticSession::synchronise() {
-  call_in_worlds([&] { return syncs_ = true; }, [&] { engine_->checked([&] { engine_->sync_parameters(); }); },
+  call_in_worlds([&] { return newcomers_.under_way.syncs = true; },
+                 [&] { engine_->checked([&] { engine_->sync_parameters(); }); },
                  [&] {
                    engine_->count_what_travelled();
-                   syncs_ = false;
+                   newcomers_.under_way.syncs = false;
                  });
 }
 
@@ -211,7 +196,7 @@ void ElasticSession::reduce_late_gradients(const char* call, std::optional<doubl
     return true;
   };
   const auto reduce = [&] {
-    coming_loss_scale_ = coming_loss_scale;
+    newcomers_.under_way.coming_loss_scale = coming_loss_scale;
     engine_->checked([&] {
       engine_->travel_between_steps(call, [&](std::uint64_t /*now*/) {
         engine_->modes()->release_all();
@@ -221,7 +206,7 @@ void ElasticSession::reduce_late_gradients(const char* call, std::optional<doubl
   };
   if (are_left()) {
     call_in_worlds(are_left, reduce, [&] { engine_->count_what_travelled(); });
-    coming_loss_scale_.reset();
+    newcomers_.under_way.coming_loss_scale.reset();
   }
 }
 
@@ -233,12 +218,79 @@ bool ElasticSession::pull(std::uint32_t table, std::span<const std::uint64_t> id
     engine_->pull(table, ids, rows);
     return true;
   } catch (const Error& error) {
-    if (!may_be_peer_failure(error.code())) {
-      leave(error);
-    }
+    leave_unless_world_ended(error);
     failure = error;
   }
   tell_of(change_world(*failure));
+  return false;
+}
+
+bool ElasticSession::share(std::span<const View> parameters) {
+  if (newcomers_.are_let_in()) {
+    throw Error(ErrorCode::invalid_argument, "share: was called before; call it once, with all that ranks share");
+  }
+  check_shared(parameters);
+  if (elastic_->waits()) {
+    return become_rank(parameters);
+  }
+  broadcast(parameters, 0);
+  newcomers_.let_in(parameters);
+  return true;
+}
+
+bool ElasticSession::become_rank(std::span<const View> parameters) {
+  try {
+    newcomers_.share(parameters);
+    if (!elastic_->wait_for_place(newcomers_.joiner_requirements())) {
+      return false;
+    }
+    enter_world();
+    newcomers_.let_in(parameters);
+    static_cast<void>(elastic_->take_change());
+    if (newcomers_.under_way.syncs) {
+      synchronise();
+    }
+    if (const auto scale = std::exchange(newcomers_.under_way.coming_loss_scale, {})) {
+      engine_->set_loss_scale(*scale);
+    }
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::too_few && !elastic_->holds() && elastic_->job_is_over()) {
+      return false;  // ranks made their last step while it was on its way to them
+    }
+    leave(error);
+  }
+  return true;
+}
+
+void ElasticSession::require_rank(const char* call) const {
+  if (elastic_->waits()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) +
+                    ": this process is no rank yet; call share() first, and make no steps where it returns false");
+  }
+}
+
+void ElasticSession::require_nobody_comes(const char* call) const {
+  if (elastic_->waits()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) +
+                    ": this process waits to be a rank, and communicates with nobody; leave the call out where there "
+                    "are [elastic] spares, or processes may join");
+  }
+  if (newcomers_.are_let_in()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) +
+                    ": with [elastic] spares, or where processes may join, ranks communicate after share() "
+                    "in steps, pull(), sync_parameters() and for late results alone, since a newcomer knows of nothing "
+                    "else; call it before");
+  }
+}
+
+bool ElasticSession::waits(const char* call) const {
+  if (elastic_->waits()) {
+    return true;
+  }
+  require_nobody_comes(call);
   return false;
 }
 

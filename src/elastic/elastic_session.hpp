@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "elastic/elastic.hpp"
-#include "elastic/standing.hpp"
+#include "elastic/newcomers.hpp"
+#include "elastic/surviving_residuals.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire::session {
@@ -22,8 +23,6 @@ class ElasticSession final : public Access::State {
  public:
   /// Every engine gets the policy, the options and the parts of `base`.
   ElasticSession(std::unique_ptr<Elastic> elastic, EngineSettings base);
-  ElasticSession(const ElasticSession&) = delete;
-  ElasticSession& operator=(const ElasticSession&) = delete;
   ~ElasticSession() override;
 
   [[nodiscard]] int rank() const noexcept override { return elastic_->waits() ? -1 : State::rank(); }
@@ -48,22 +47,15 @@ class ElasticSession final : public Access::State {
   void abort(const std::string& why) noexcept override;
 
  private:
-  // Changing the world (elastic_session_worlds.cpp).
-  /// Connects to the current world and returns an engine for it, which has no tensors yet.
-  [[nodiscard]] std::unique_ptr<Engine> make_engine();
-  [[nodiscard]] EngineSettings engine_settings() const;
+  /// Returns an engine for the current world, which has no tensors yet.
+  [[nodiscard]] std::unique_ptr<Engine> make_engine(std::shared_ptr<Transport> transport);
   /// Ends the engine's communication as soon as its world is over.
   void watch_engine();
   /// Waits for the next world and enters it. If there is none, this rank leaves the job with `error`.
   WorldChange change_world(const Error& error);
   /// Enters the current world, and then the next one, until all ranks of a world hold the same parameters and rows.
   void enter_world();
-  /// The residuals of the survivors, plus the copies kept for ranks that ended. `before` is the engine of the last
-  /// world, `engine` the one that takes over from it, and `held` what sync modes hand over.
-  [[nodiscard]] exchange::ResidualStore residuals_of(Engine& before, Engine& engine, const SavedState& held);
   void tell_of(const WorldChange& change) const;
-  /// Makes this step's changes of residuals final, and sends copies of them to another rank where the policy says so.
-  void commit_residuals();
   /// Makes a call that communicates between steps. If the world changes before `call` has ended on all ranks, it is
   /// made again in the next world. `check` runs before each attempt: it may throw for bad arguments, which does not end
   /// the session, and returns false, on all ranks alike, if nothing is left to do. `deliver` runs once after success.
@@ -72,37 +64,21 @@ class ElasticSession final : public Access::State {
       const std::function<void()>& deliver = [] {});
   /// The part of sync_parameters() in which ranks communicate.
   void synchronise();
+  /// Of a process that waits: returns whether it has become a rank.
+  [[nodiscard]] bool become_rank(std::span<const View> parameters);
   /// Tells the other ranks that this one is gone, and throws `error`; every later call throws, too.
   [[noreturn]] void leave(const Error& error);
-  /// Says goodbye when the session is destroyed. `why` is set if that happens in the middle of a step.
-  void end_among_others(const std::optional<Error>& why) const noexcept;
+  /// leave(), unless `error` tells that a peer or the whole world has ended, after which another world may come.
+  void leave_unless_world_ended(const Error& error);
   /// Throws if this process has left the job by leave() or abort().
   void throw_if_left();
 
-  // Admitting new ranks (elastic_session_joins.cpp).
-  void let_in_others(std::span<const View> parameters);
-  [[nodiscard]] bool become_rank(std::span<const View> parameters);
-  [[nodiscard]] std::string joiner_requirements();
-  /// Sends new ranks what the others hold, and moves rows of tables. Returns the error if a rank may have ended
-  /// meanwhile.
-  [[nodiscard]] std::optional<Error> teach_newcomers();
-  void teach();
-  void broadcast_what_is_taught(int teacher);
-  /// The memory that a new rank receives: what the caller shared, and the parameters that it added.
-  [[nodiscard]] std::vector<View> taught() const;
-  [[nodiscard]] Standing standing();
-  void go_on_from(const Standing& others);
-  void reduce_late_gradients_of(std::ptrdiff_t ranks);
-
   const EngineSettings base_;
   std::function<void(const WorldChange&)> callback_;
-  std::atomic<bool> left_ = false;  // this process takes no part in the job any more
-  std::uint64_t sent_ = 0;          // the last step that was not skipped, and so sent residuals
-  std::uint64_t flushed_ = 0;       // the last step of this world that sent all residuals
-  bool syncs_ = false;              // ranks are in sync_parameters(); a new rank then takes part in it
-  // The argument of set_loss_scale() while ranks reduce late gradients inside that call.
-  std::optional<double> coming_loss_scale_;
+  std::atomic<bool> left_ = false;    // this process takes no part in the job any more
   std::unique_ptr<Elastic> elastic_;  // destroyed before the engine, which its thread may interrupt
+  SurvivingResiduals residuals_;
+  Newcomers newcomers_;
 };
 
 }  // namespace gradwire::session

@@ -7,7 +7,6 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "elastic/elastic_session.hpp"
-#include "session/parts/sync_modes/sync_modes.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -39,7 +38,7 @@ class ElasticPart final : public Part {
     for (const TensorInfo& tensor : tensors_.infos()) {
       elements += tensor.count;
     }
-    elastic_.take_copies_of(elements);
+    elastic_.copies().bound(elements);
   }
   void add_to(SessionStatistics& statistics) const override { statistics.commit_seconds = elastic_.commit_seconds(); }
 
@@ -50,7 +49,7 @@ class ElasticPart final : public Part {
 
 }  // namespace
 
-EngineSettings ElasticSession::engine_settings() const {
+std::unique_ptr<Engine> ElasticSession::make_engine(std::shared_ptr<Transport> transport) {
   EngineSettings settings = base_;
   settings.undoable = true;
   settings.members = elastic_->members();
@@ -60,12 +59,7 @@ EngineSettings ElasticSession::engine_settings() const {
         return std::make_unique<ElasticPart>(*elastic, inputs.tensors);
       },
       PartMaker::When::with_session);
-  return settings;
-}
-
-std::unique_ptr<Engine> ElasticSession::make_engine() {
-  std::shared_ptr<Transport> transport = elastic_->connect();
-  return std::make_unique<Engine>(elastic_->runner_over(std::move(transport)), engine_settings());
+  return std::make_unique<Engine>(elastic_->runner_over(std::move(transport)), std::move(settings));
 }
 
 // Only once the engine is the session's own: if it is given up before that, the watcher must not outlive its runner.
@@ -75,71 +69,10 @@ void ElasticSession::watch_engine() {
   });
 }
 
-exchange::ResidualStore ElasticSession::residuals_of(Engine& before, Engine& engine, const SavedState& held) {
-  const bool plain_mean = base_.options.reduction == Reduction::mean && !before.step.is_to_be_weighted();
-  const float ratio =
-      static_cast<float>(engine.runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
-  exchange::ResidualStore residuals;
-  const auto add = [&](const SavedState::Residual& residual, double factor = 1) {
-    const bool averaged = plain_mean || held.has_anchor(residual.key.tensor);  // changes have no weights
-    const bool owner = residual.key.site == codec::EncodeSite::owner;
-    residuals.add(residual.key, residual.range.offset, residual.range.values,
-                  static_cast<float>(factor) * (averaged && !owner ? ratio : 1.0F));
-  };
-  // Each rank keeps what it holds: whoever no longer owns the elements of an owner residual adds it to what it sends.
-  for (const SavedState::Residual& residual : before.runner->held().save_residuals(*before.plan)) {
-    add(residual);
-  }
-  // What few bits drop is sent the next time, and would be sent twice; what topk leaves out waits for many of them.
-  const auto counts = [&](std::uint32_t tensor, std::uint64_t copied) {
-    const plan::Bucket& bucket = before.plan->buckets[before.plan->tensors[tensor].bucket];
-    SyncModes::Sent last{sent_, flushed_};
-    if (before.modes() != nullptr) {
-      last = before.modes()->sent(bucket.id, engine.step.number(), last);
-    }
-    return copied >= (bucket.codec.k > 0 ? last.all : last.some);
-  };
-  const bool had_any = before.runner->held().residual_bytes() > 0;
-  for (const Elastic::Kept& kept : elastic_->take_kept()) {
-    bool any = false, all = true;
-    for (const SavedState::Residual& residual : kept.copy.residuals) {
-      const std::uint32_t tensor = residual.key.tensor;
-      const bool fits = tensor < engine.tensors.size() &&
-                        residual.range.end() <= engine.tensors.infos()[tensor].count &&
-                        residual.range.end() >= residual.range.offset;
-      if (fits && residuals.has({tensor, codec::EncodeSite::local}) && counts(tensor, kept.step.value())) {
-        add(residual, engine.step.loss_scale() / kept.copy.loss_scale);
-        any = true;
-      } else {
-        all = false;
-      }
-    }
-    if (any) {
-      elastic_->note_kept(kept);
-    }
-    if (had_any) {
-      log(LogLevel::warning,
-          "of " + elastic_->name(kept.who) + ", which ended, " +
-              (!kept.step ? "there is no copy of residuals: all that it had yet to send is lost"
-                          : "residuals as of step " + std::to_string(*kept.step) +
-                                (any && all ? " are kept: what it has dropped since is lost"
-                                 : any      ? " are kept of some tensors, those of others were sent "
-                                              "since: what it has dropped after that is lost"
-                                            : " were sent since: what it has dropped after that is lost")));
-    }
-  }
-  if (!residuals.empty()) {
-    for (std::uint32_t tensor = 0; tensor < engine.tensors.size(); ++tensor) {
-      residuals.mark_moved(tensor);
-    }
-  }
-  return residuals;
-}
-
 WorldChange ElasticSession::change_world(const Error& error) {
   throw_if_left();
   try {
-    if (!elastic_->await_change(true)) {
+    if (!elastic_->await_change()) {
       throw_if_left();  // by another thread, meanwhile
       throw Error(error);
     }
@@ -152,26 +85,25 @@ WorldChange ElasticSession::change_world(const Error& error) {
 
 void ElasticSession::enter_world() {
   for (;;) {
-    engine_->undo(Error(ErrorCode::aborted, "the world changes"));
-    std::unique_ptr<Engine> next = make_engine();
-    next->take_over(*engine_, [&](const SavedState& held) { return residuals_of(*engine_, *next, held); });
-    sent_ = std::max<std::uint64_t>(next->step.number(), 1) - 1;
-    flushed_ = 0;
+    engine_->undo(Error(ErrorCode::aborted, "the world changes", ErrorCause::world));
+    std::unique_ptr<Engine> next = make_engine(elastic_->connect());
+    next->take_over(*engine_, [&](const SavedState& held) { return residuals_.of(*engine_, *next, held); });
+    residuals_.enter(next->step.number());
     engine_ = std::move(next);
     watch_engine();
     files.known.reset();  // other ranks have other names for theirs
-    const std::optional<Error> failure = teach_newcomers();
+    const std::optional<Error> failure = newcomers_.teach();
     if (!failure) {
       return;
     }
-    if (!elastic_->await_change(true)) {
+    if (!elastic_->await_change()) {
       throw Error(*failure);
     }
   }
 }
 
 void ElasticSession::tell_of(const WorldChange& change) const {
-  const bool none_kept = !elastic_->replicates() && engine_->runner->held().residual_bytes() > 0;
+  const bool none_kept = !elastic_->copies().in_use() && engine_->runner->held().residual_bytes() > 0;
   log_change(change, engine_->step.number(),
              none_kept ? "; what the lost had yet to send is lost: see [elastic] replicate" : "");
   if (callback_) {
@@ -198,11 +130,9 @@ void ElasticSession::call_in_worlds(const std::function<bool()>& check, const st
         deliver();
         return;
       }
-      failure = Error(ErrorCode::aborted, "the world changes");
+      failure = Error(ErrorCode::aborted, "the world changes", ErrorCause::world);
     } catch (const Error& error) {
-      if (!may_be_peer_failure(error.code())) {
-        leave(error);
-      }
+      leave_unless_world_ended(error);
       failure = error;
     }
     tell_of(change_world(*failure));

@@ -29,11 +29,13 @@ void KeptCopies::hear(Id from, wire::ByteReader piece) {
   const auto total = piece.number<std::uint64_t>();
   const auto before = piece.number<std::uint64_t>();
   const auto bytes = piece.take(piece.left());
+  const std::lock_guard lock(mutex_);
   if (epoch < from_epoch_ || largest_ == 0) {
-    return lose(from);
+    incoming_.erase(from);
+    return;
   }
   if (total > largest_) {
-    lose(from);
+    incoming_.erase(from);
     piece.fail("a copy of " + std::to_string(total) + " bytes is more than residuals can be");
   }
   try {
@@ -43,19 +45,21 @@ void KeptCopies::hear(Id from, wire::ByteReader piece) {
     }
     const bool follows = copy.epoch == epoch && copy.step == step && copy.bytes.size() == before;
     if (!follows || bytes.size() > total - std::min(before, total)) {
-      return lose(from);  // pieces before it may have been lost
+      incoming_.erase(from);  // pieces before it may have been lost
+      return;
     }
     copy.bytes.insert(copy.bytes.end(), bytes.begin(), bytes.end());
     if (copy.bytes.size() == total) {
       whole_[from] = std::move(copy);
-      lose(from);
+      incoming_.erase(from);
     }
   } catch (const std::bad_alloc&) {
-    lose(from);
+    incoming_.erase(from);
   }
 }
 
 std::optional<Copy> KeptCopies::take(Id of, std::uint32_t epoch) {
+  const std::lock_guard lock(mutex_);
   const auto found = whole_.find(of);
   if (found == whole_.end() || found->second.epoch != epoch) {
     return std::nullopt;
@@ -66,6 +70,7 @@ std::optional<Copy> KeptCopies::take(Id of, std::uint32_t epoch) {
 }
 
 void KeptCopies::forget_before(std::uint32_t epoch) {
+  const std::lock_guard lock(mutex_);
   from_epoch_ = std::max(from_epoch_, epoch);
   const auto is_old = [&](const auto& copy) { return copy.second.epoch < from_epoch_; };
   std::erase_if(whole_, is_old);

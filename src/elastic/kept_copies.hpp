@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <optional>
 
 #include "gradwire/processes.hpp"
@@ -21,23 +22,30 @@ struct Copy {
 /// Appends the piece of `copy` that begins `at` so many bytes, and returns how many bytes of the copy are in it.
 std::size_t put_piece(wire::Bytes& message, const Copy& copy, std::size_t at);
 
-/// For each sender the latest whole copy, and the one that is on its way. Not thread-safe.
+/// For each sender the latest whole copy, and the one that is on its way. Any thread.
 class KeptCopies {
  public:
   using Id = Processes::Id;
 
   /// Of others, up to this size; none before.
-  void take_up_to(std::uint64_t bytes) noexcept { largest_ = bytes; }
+  void take_up_to(std::uint64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    largest_ = bytes;
+  }
   /// A piece; they come in order. Error(corrupt) for what no put_piece() made.
   void hear(Id from, wire::ByteReader piece);
   /// The latest that `of` sent in `epoch`, whole; none: nothing came.
   [[nodiscard]] std::optional<Copy> take(Id of, std::uint32_t epoch);
   /// The rest of what `from` was sending does not come.
-  void lose(Id from) { incoming_.erase(from); }
+  void lose(Id from) {
+    const std::lock_guard lock(mutex_);
+    incoming_.erase(from);
+  }
   /// Nobody will take those that were made before `epoch`, nor what of them still comes.
   void forget_before(std::uint32_t epoch);
 
  private:
+  std::mutex mutex_;  // guards what follows
   std::map<Id, Copy> whole_;
   std::map<Id, Copy> incoming_;  // so far
   std::uint32_t from_epoch_ = 0;

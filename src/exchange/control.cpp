@@ -53,9 +53,11 @@ void wait_all(Transport& transport, std::span<Operation> operations, std::chrono
     } else if (transport.progress(std::chrono::milliseconds(1))) {
       idle.restart(std::chrono::steady_clock::now());
     } else if (idle.waited() > timeout) {
-      throw Error(ErrorCode::timeout, "rank " + std::to_string(transport.rank()) + ": " + what + " got nothing for " +
-                                          format_duration(timeout) + ", " +
-                                          transport::describe_wait(transport, peers_of(operations), timeout));
+      throw Error(ErrorCode::timeout,
+                  "rank " + std::to_string(transport.rank()) + ": " + what + " got nothing for " +
+                      format_duration(timeout) + ", " +
+                      transport::describe_wait(transport, peers_of(operations), timeout),
+                  ErrorCause::world);
     }
   }
 }

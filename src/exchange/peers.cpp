@@ -130,7 +130,7 @@ std::vector<std::string> DevicePeers::all_gather(const std::string& mine, const 
     }
     return exchange(mine, sizes);
   } catch (const Error& error) {
-    throw Error(error.code(), what + ": " + error.what());
+    throw Error(error.code(), what + ": " + error.what(), error.cause());
   }
 }
 

@@ -16,56 +16,58 @@ bool holds(const std::vector<Id>& ids, Id who) { return std::ranges::binary_sear
 }  // namespace
 
 bool Membership::known(Id who) const {
-  return record_of(who).origin != ProcessRecord::Origin::stranger ||
-         std::ranges::find(told_of_wait_, who) != told_of_wait_.end();
+  return known_.of(who).origin != ProcessRecord::Origin::stranger ||
+         std::ranges::find(notified_of_wait_, who) != notified_of_wait_.end();
 }
 
 // Nobody delivers a step in this epoch that this process has not said that it holds.
-std::uint64_t Membership::most_delivered() const { return std::max(entered_, record_of(self_).here.ready); }
+std::uint64_t Membership::most_delivered() const { return std::max(entered_, known_.of(known_.self).here.ready); }
 
 // Empty where nothing is.
-std::string Membership::what_is_wrong(const Message& message) const {
-  if (message.from == self_) {
+std::string Membership::what_is_wrong(const MembershipMessage& message) const {
+  if (message.from == known_.self) {
     return "it says that it is this process";
   }
-  if (message.kind == Message::Kind::decided) {
+  if (message.kind == MembershipMessage::Kind::decided) {
     if (!message.decision) {
       return "it says that something was decided, and not what";
     }
-    return message.decision->world.epoch <= world_.epoch ? ""
-                                                         : what_is_wrong_with_decided(message.from, *message.decision);
+    return message.decision->world.epoch <= known_.world.epoch
+               ? ""
+               : what_is_wrong_with_decided(message.from, *message.decision);
   }
-  if (expelled_ || message.epoch != world_.epoch || !member(self_) || !member(message.from)) {
+  if (expelled_ || message.epoch != known_.world.epoch || !known_.member(known_.self) || !known_.member(message.from)) {
     return "";  // the epoch alone is read
   }
   switch (message.kind) {
-    case Message::Kind::beat:
-    case Message::Kind::confirm:
-    case Message::Kind::confirmed:
+    case MembershipMessage::Kind::beat:
+    case MembershipMessage::Kind::confirm:
+    case MembershipMessage::Kind::confirmed:
       return message.step <= most_delivered() ? "" : "it delivered a step that not all hold";
-    case Message::Kind::ready:
+    case MembershipMessage::Kind::ready:
       return message.step <= most_delivered() + 1 ? "" : "it holds a step before the one before it counts";
-    case Message::Kind::prepare:
-    case Message::Kind::promise:
-    case Message::Kind::refuse:
-    case Message::Kind::accept:
-    case Message::Kind::accepted: return what_is_wrong_with_ballot(message);
+    case MembershipMessage::Kind::prepare:
+    case MembershipMessage::Kind::promise:
+    case MembershipMessage::Kind::refuse:
+    case MembershipMessage::Kind::accept:
+    case MembershipMessage::Kind::accepted: return what_is_wrong_with_ballot(message);
     default: return "";
   }
 }
 
-std::string Membership::what_is_wrong_with_ballot(const Message& message) const {
-  const bool is_of_leader = message.kind == Message::Kind::prepare || message.kind == Message::Kind::accept;
-  if (message.ballot.round == 0 || message.ballot.round > promised_.round + kMostRounds || !member(message.ballot.by) ||
-      (is_of_leader && message.ballot.by != message.from)) {
+std::string Membership::what_is_wrong_with_ballot(const MembershipMessage& message) const {
+  const bool is_of_leader =
+      message.kind == MembershipMessage::Kind::prepare || message.kind == MembershipMessage::Kind::accept;
+  if (message.ballot.round == 0 || message.ballot.round > promised_.round + kMostRounds ||
+      !known_.member(message.ballot.by) || (is_of_leader && message.ballot.by != message.from)) {
     return "it names a ballot that there cannot be";
   }
-  if (message.kind == Message::Kind::accept && !message.decision) {
+  if (message.kind == MembershipMessage::Kind::accept && !message.decision) {
     return "it wants nothing to be accepted";
   }
-  if (message.kind == Message::Kind::promise) {
+  if (message.kind == MembershipMessage::Kind::promise) {
     const auto too_far = [&](std::uint64_t step) { return step > most_delivered() + 1; };
-    if (message.step > most_delivered() || message.ready.size() != world_.members.size() ||
+    if (message.step > most_delivered() || message.ready.size() != known_.world.members.size() ||
         std::ranges::any_of(message.ready, too_far)) {
       return "it promises with steps that there cannot be";
     }
@@ -79,14 +81,14 @@ std::string Membership::what_is_wrong_with_ballot(const Message& message) const 
 // Of the world behind this process's own.
 std::string Membership::what_is_wrong_with_next(const Decision& next) const {
   const std::vector<Id>& ids = next.world.members;
-  if (next.world.epoch != world_.epoch + 1) {
+  if (next.world.epoch != known_.world.epoch + 1) {
     return "its next world is " + std::to_string(next.world.epoch);
   }
-  if (std::ranges::none_of(ids, [&](Id who) { return member(who); }) ||
-      !std::ranges::all_of(ids, [&](Id who) { return who == self_ || known(who); })) {
+  if (std::ranges::none_of(ids, [&](Id who) { return known_.member(who); }) ||
+      !std::ranges::all_of(ids, [&](Id who) { return who == known_.self || known(who); })) {
     return "its next world has members that there cannot be";
   }
-  if (next.delivered > most_delivered() || (holds(ids, self_) && next.delivered < delivered_)) {
+  if (next.delivered > most_delivered() || (holds(ids, known_.self) && next.delivered < delivered_)) {
     return "its next world has delivered step " + std::to_string(next.delivered);
   }
   return "";
@@ -98,19 +100,20 @@ std::string Membership::what_is_wrong_with_decided(Id from, const Decision& deci
   if (decision.world.members.empty() || decision.delivered > kMostStep || epoch > kMostEpoch) {
     return "it has decided on a world that there cannot be";
   }
-  if (world_.members.empty() || expelled_) {
+  if (known_.world.members.empty() || expelled_) {
     return "";
   }
-  if (!member(from) && !holds(decision.world.members, from) && !record_of(from).gone) {
+  if (!known_.member(from) && !holds(decision.world.members, from) && !known_.of(from).gone) {
     return "it tells of a world that it has no part in";
   }
-  if (epoch == world_.epoch + 1) {
+  if (epoch == known_.world.epoch + 1) {
     return what_is_wrong_with_next(decision);
   }
   // Who is in two worlds one after the other has answered in the first. But one that waited may be taken for one that
   // still does.
-  const bool again = holds(decision.world.members, self_) && !waited_;
-  return again || epoch - world_.epoch > kMostMissed ? "it has decided on a world that cannot be this process's" : "";
+  const bool again = holds(decision.world.members, known_.self) && !waited_;
+  return again || epoch - known_.world.epoch > kMostMissed ? "it has decided on a world that cannot be this process's"
+                                                           : "";
 }
 
 }  // namespace gradwire::membership

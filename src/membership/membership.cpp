@@ -8,61 +8,34 @@
 #include "membership/constants.hpp"
 
 namespace gradwire::membership {
-namespace {
-
-Settings with_start(Settings settings, const World& world) {
-  if (settings.start.empty()) {
-    settings.start = world.members;
-  }
-  return settings;
-}
-
-}  // namespace
-
-Membership::Membership(Id self, World world, std::uint64_t delivered, Settings settings, Time now)
-    : self_(self),
-      settings_(with_start(std::move(settings), world)),
-      waited_(world.members.empty()),
-      world_(std::move(world)),
+Membership::Membership(Id self, World world, std::uint64_t delivered, MembershipSettings settings, Time now)
+    : known_(self, std::move(world), std::move(settings), now),
+      waited_(known_.world.members.empty()),
       delivered_(delivered),
-      epoch_entered_(world_.epoch),
+      epoch_entered_(known_.world.epoch),
       called_(now),
       lived_(now),
-      entered_(delivered) {
-  for (const Id who : world_.members) {
-    processes_[who].stay();
-    processes_[who].here.heard = now;
-  }
-  for (const Id who : settings_.start) {
-    processes_[who].be_at_start();
-    processes_[who].met = now;
-  }
-  beaten_ = now;
-}
+      entered_(delivered),
+      beaten_(now) {}
 
-const ProcessRecord& Membership::record_of(Id who) const {
-  static const ProcessRecord unknown;
-  const auto found = processes_.find(who);
-  return found == processes_.end() ? unknown : found->second;
-}
-
-Message Membership::message(Message::Kind kind) const {
-  Message message;
+MembershipMessage Membership::message(MembershipMessage::Kind kind) const {
+  MembershipMessage message;
   message.kind = kind;
-  message.from = self_;
-  message.epoch = world_.epoch;
-  message.step = kind == Message::Kind::beat ? delivered_ : 0;
-  if (kind == Message::Kind::beat || kind == Message::Kind::knows || kind == Message::Kind::decided) {
-    message.gone = gone();
+  message.from = known_.self;
+  message.epoch = known_.world.epoch;
+  message.step = kind == MembershipMessage::Kind::beat ? delivered_ : 0;
+  if (kind == MembershipMessage::Kind::beat || kind == MembershipMessage::Kind::knows ||
+      kind == MembershipMessage::Kind::decided) {
+    message.gone = known_.gone();
   }
   return message;
 }
 
-void Membership::send(Id to, Message message) { messages_.push_back({to, std::move(message)}); }
+void Membership::send(Id to, MembershipMessage message) { messages_.push_back({to, std::move(message)}); }
 
-void Membership::send_all(const Message& message) {
-  for (const Id who : world_.members) {
-    if (who != self_ && !ended(who) && record_of(who).place != Place::joining) {
+void Membership::send_all(const MembershipMessage& message) {
+  for (const Id who : known_.world.members) {
+    if (who != known_.self && !known_.has_ended(who) && known_.of(who).place != Place::joining) {
       send(who, message);
     }
   }
@@ -71,27 +44,13 @@ void Membership::send_all(const Message& message) {
 std::vector<Membership::Outgoing> Membership::take_messages() { return std::exchange(messages_, {}); }
 std::vector<News> Membership::take_news() { return std::exchange(news_, {}); }
 
-// In a ring, so that each is listened to by two others, whoever is missed.
-Ids Membership::neighbours(bool before) const {
-  Ids found;
-  const std::size_t size = world_.members.size();
-  const auto at = static_cast<std::size_t>(std::lower_bound(world_.members.begin(), world_.members.end(), self_) -
-                                           world_.members.begin());
-  for (std::size_t i = 1; i <= kWatched && i < size; ++i) {
-    found.insert(world_.members[(at + (before ? size - i : i)) % size]);
-  }
-  return found;
-}
-Ids Membership::watched() const { return neighbours(false); }
-Ids Membership::watchers() const { return neighbours(true); }
-
 void Membership::ready(std::uint64_t step) {
-  std::uint64_t& held = processes_[self_].here.ready;
+  std::uint64_t& held = known_[known_.self].here.ready;
   if (agreeing() || expelled_ || step <= held) {
     return;
   }
   held = step;
-  Message said = message(Message::Kind::ready);
+  MembershipMessage said = message(MembershipMessage::Kind::ready);
   said.step = step;
   send_all(said);
   deliver();
@@ -101,13 +60,13 @@ void Membership::deliver() {
   if (agreeing() || expelled_) {
     return;
   }
-  std::uint64_t all = record_of(self_).here.ready;
-  for (const Id who : world_.members) {
-    all = std::min(all, record_of(who).here.ready);
+  std::uint64_t all = known_.of(known_.self).here.ready;
+  for (const Id who : known_.world.members) {
+    all = std::min(all, known_.of(who).here.ready);
   }
   all = std::max(all, told_);
   if (delivered_ < all) {
-    for (auto& [who, process] : processes_) {
+    for (auto& [who, process] : known_.all()) {
       process.forget_missed_steps();
     }
   }
@@ -119,12 +78,12 @@ void Membership::deliver() {
 // Who delivered a step knows something that the others may need, to deliver it too.
 void Membership::leave() {
   if (!expelled_) {
-    send_all(message(Message::Kind::beat));
+    send_all(message(MembershipMessage::Kind::beat));
   }
 }
 
 void Membership::confirm(std::uint64_t step) {
-  if (expelled_ || !member(self_) || step > delivered_ || step <= confirmed_) {
+  if (expelled_ || !known_.member(known_.self) || step > delivered_ || step <= confirmed_) {
     return;
   }
   asked_ = step;
@@ -134,7 +93,7 @@ void Membership::confirm(std::uint64_t step) {
 
 void Membership::ask_to_confirm() {
   asked_at_ = lived_;
-  Message said = message(Message::Kind::confirm);
+  MembershipMessage said = message(MembershipMessage::Kind::confirm);
   said.step = asked_;
   for (const Id who : unconfirmed()) {
     send(who, said);
@@ -147,127 +106,127 @@ void Membership::confirm_if_answered() {
   if (asked_ == 0) {
     return;
   }
-  const Ids answered =
-      which([&](Id who, const ProcessRecord& process) { return who == self_ || process.here.delivered >= asked_; });
-  if (quorum(answered, dead_members())) {
+  const Ids answered = known_.which(
+      [&](Id who, const ProcessRecord& process) { return who == known_.self || process.here.delivered >= asked_; });
+  if (known_.quorum(answered, known_.dead_members())) {
     confirmed_ = std::exchange(asked_, 0);
   }
 }
 
 std::vector<Id> Membership::unconfirmed() const {
-  return to_list(which([&](Id who, const ProcessRecord& process) {
-    return process.is_member() && who != self_ && !process.has_ended() && process.here.delivered < asked_;
+  return to_list(known_.which([&](Id who, const ProcessRecord& process) {
+    return process.is_member() && who != known_.self && !process.has_ended() && process.here.delivered < asked_;
   }));
 }
 
-void Membership::hear_of_delivery(const Message& message) {
-  std::uint64_t& last = processes_[message.from].here.delivered;
+void Membership::hear_of_delivery(const MembershipMessage& message) {
+  std::uint64_t& last = known_[message.from].here.delivered;
   last = std::max(last, message.step);
   told_ = std::max(told_, message.step);
   deliver();
   confirm_if_answered();
 }
 
-void Membership::receive(const Message& message, Time clock) {
+void Membership::receive(const MembershipMessage& message, Time clock) {
   const Time now = time_lived(clock);
-  if (const ProcessRecord& from = record_of(message.from);
-      from.has_ended() && (from.end.epoch <= world_.epoch || message.kind != Message::Kind::decided)) {
+  if (const ProcessRecord& from = known_.of(message.from);
+      from.has_ended() && (from.end.epoch <= known_.world.epoch || message.kind != MembershipMessage::Kind::decided)) {
     return;  // what the others agreed on does not hold what those say who have ended
   }
   if (const std::string wrong = what_is_wrong(message); !wrong.empty()) {
     return distrust(message.from, wrong, clock);
   }
-  ProcessRecord& from = processes_[message.from];
+  ProcessRecord& from = known_[message.from];
   from.cut.reset();
   from.rumoured = now;
-  if (world_.members.empty()) {
+  if (known_.world.members.empty()) {
     from.spoke = now;
   }
-  if (message.kind == Message::Kind::waits) {
-    hear_that_it_waits(message, now);
-  } else if (expelled_ && message.epoch >= world_.epoch) {
+  if (message.kind == MembershipMessage::Kind::waits) {
+    receive_wait(message, now);
+  } else if (expelled_ && message.epoch >= known_.world.epoch) {
     return;  // it says to others what it knows, and hears nothing
-  } else if (message.kind == Message::Kind::knows) {
+  } else if (message.kind == MembershipMessage::Kind::knows) {
     beaten_ = std::exchange(from.knows_of_wait, true) ? beaten_ : Time::min();  // all are to hear of it soon
-    hear_of_those_gone(message);
+    record_left_out(message);
     meet(message.from, now);
-  } else if (message.kind == Message::Kind::decided) {
+  } else if (message.kind == MembershipMessage::Kind::decided) {
     receive_decided(message, now);
-  } else if (message.epoch < world_.epoch) {
+  } else if (message.epoch < known_.world.epoch) {
     if (latest_ &&
         from.place != Place::joining) {  // a member of this world is one epoch behind at most, others are out
-      Message told = this->message(Message::Kind::decided);
+      MembershipMessage told = this->message(MembershipMessage::Kind::decided);
       told.decision = latest_;
       send(message.from, std::move(told));
     }
-  } else if (message.epoch > world_.epoch) {
-    send(message.from, this->message(Message::Kind::beat));  // is answered by what was missed
-  } else if (member(message.from) && member(self_)) {
+  } else if (message.epoch > known_.world.epoch) {
+    send(message.from, this->message(MembershipMessage::Kind::beat));  // is answered by what was missed
+  } else if (known_.member(message.from) && known_.member(known_.self)) {
     receive_in_epoch(message, now);
   }
 }
 
 // A process that waits is in no world, and not left out of one that it is not in.
-void Membership::receive_decided(const Message& message, Time now) {
+void Membership::receive_decided(const MembershipMessage& message, Time now) {
   const World& next = message.decision->world;
-  const bool mine = std::ranges::find(next.members, self_) != next.members.end();
-  if (next.epoch > world_.epoch && (!world_.members.empty() || mine)) {
+  const bool mine = std::ranges::find(next.members, known_.self) != next.members.end();
+  if (next.epoch > known_.world.epoch && (!known_.world.members.empty() || mine)) {
     decide(*message.decision, now);
-    hear_of_those_gone(message);
+    record_left_out(message);
   }
 }
 
-void Membership::receive_in_epoch(const Message& message, Time now) {
-  ProcessRecord& from = processes_[message.from];
+void Membership::receive_in_epoch(const MembershipMessage& message, Time now) {
+  ProcessRecord& from = known_[message.from];
   from.here.heard = now;
   from.here.present = true;
   from.was_unheard = false;
   tell_joiners();
   switch (message.kind) {
-    case Message::Kind::beat:
-      hear_of_those_gone(message);
+    case MembershipMessage::Kind::beat:
+      record_left_out(message);
       hear_of_delivery(message);
       break;
-    case Message::Kind::confirm:
+    case MembershipMessage::Kind::confirm:
       hear_of_delivery(message);
       if (delivered_ >= message.step) {  // else it has promised not to, and what is decided tells
-        Message said = this->message(Message::Kind::confirmed);
+        MembershipMessage said = this->message(MembershipMessage::Kind::confirmed);
         said.step = message.step;
         send(message.from, std::move(said));
       }
       break;
-    case Message::Kind::confirmed: hear_of_delivery(message); break;
-    case Message::Kind::decided:
-    case Message::Kind::waits:
-    case Message::Kind::knows: break;
-    case Message::Kind::ready:
+    case MembershipMessage::Kind::confirmed: hear_of_delivery(message); break;
+    case MembershipMessage::Kind::decided:
+    case MembershipMessage::Kind::waits:
+    case MembershipMessage::Kind::knows: break;
+    case MembershipMessage::Kind::ready:
       from.here.ready = std::max(from.here.ready, message.step);
       deliver();
       break;
-    case Message::Kind::suspect:
+    case MembershipMessage::Kind::suspect:
       hear_rumours(message, now);
       from.here.doubts = {message.silent.begin(), message.silent.end()};
-      from.here.misses_self = from.here.misses_self || from.here.doubts.contains(self_);
+      from.here.misses_self = from.here.misses_self || from.here.doubts.contains(known_.self);
       begin(now);
       advance(now);
       break;
-    case Message::Kind::prepare: answer_prepare(message, now); break;
-    case Message::Kind::promise:
+    case MembershipMessage::Kind::prepare: answer_prepare(message, now); break;
+    case MembershipMessage::Kind::promise:
       if (phase_ == Phase::preparing && message.ballot == promised_) {
         hear_rumours(message, now);
         from.give_promise(message);
         advance(now);
       }
       break;
-    case Message::Kind::refuse:
+    case MembershipMessage::Kind::refuse:
       if (leads() && message.ballot > promised_) {
         promised_.round = message.ballot.round;  // the next ballot is above it
         phase_ = Phase::following;
-        waits_until_ = now + 2 * settings_.beat;
+        waits_until_ = now + 2 * known_.settings.beat;
       }
       break;
-    case Message::Kind::accept: answer_accept(message, now); break;
-    case Message::Kind::accepted:
+    case MembershipMessage::Kind::accept: answer_accept(message, now); break;
+    case MembershipMessage::Kind::accepted:
       if (phase_ == Phase::proposing && message.ballot == promised_) {
         from.accept();
         advance(now);
@@ -278,55 +237,55 @@ void Membership::receive_in_epoch(const Message& message, Time now) {
 
 void Membership::tick(Time clock) {
   const Time now = time_lived(clock);
-  if (expelled_ || !member(self_)) {
-    say_that_it_waits(now);
+  if (expelled_ || !known_.member(known_.self)) {
+    announce_wait(now);
     return;
   }
-  if (beaten_ == Time::min() || now - beaten_ >= settings_.beat) {
+  if (beaten_ == Time::min() || now - beaten_ >= known_.settings.beat) {
     beaten_ = now;
     if (agreeing()) {
       send_all(suspicion(now));
-    } else if (has_to_tell_joiners() || !all_have_spoken()) {
-      send_all(message(Message::Kind::beat));  // until all are known to be here
+    } else if (known_.has_to_tell_joiners() || !known_.all_have_spoken()) {
+      send_all(message(MembershipMessage::Kind::beat));  // until all are known to be here
     } else {
-      for (const Id who : watchers()) {
-        send(who, message(Message::Kind::beat));
+      for (const Id who : known_.neighbours(true)) {
+        send(who, message(MembershipMessage::Kind::beat));
       }
     }
   }
   tell_joiners();  // who was to be heard before may have ended
-  if (asked_ > 0 && now - asked_at_ >= kBeatsOfBallot * settings_.beat) {
+  if (asked_ > 0 && now - asked_at_ >= kBeatsOfBallot * known_.settings.beat) {
     ask_to_confirm();
   }
   believe_rumours(now);
   grow(now);
   if (!agreeing()) {
-    if (!misses_anybody(now)) {
+    if (!known_.misses_a_member(now)) {
       return;
     }
     begin(now);
     send_all(suspicion(now));
   }
   advance(now);
-  if (leads() && now - sent_ >= kBeatsOfBallot * settings_.beat) {
-    send_ballot(now);                            // who entered the epoch meanwhile has not got it
-    for (const Id who : unsure(ballot_dead_)) {  // if the others went on with it, it says so
-      send(who, message(Message::Kind::beat));
+  if (leads() && now - sent_ >= kBeatsOfBallot * known_.settings.beat) {
+    send_ballot(now);                                              // who entered the epoch meanwhile has not got it
+    for (const Id who : known_.possibly_taken_in(ballot_dead_)) {  // if the others went on with it, it says so
+      send(who, message(MembershipMessage::Kind::beat));
     }
   }
 }
 
 std::vector<Id> Membership::unready() const {
-  return to_list(which([&](Id who, const ProcessRecord& process) {
-    return process.is_member() && who != self_ && process.here.ready <= delivered_;
+  return to_list(known_.which([&](Id who, const ProcessRecord& process) {
+    return process.is_member() && who != known_.self && process.here.ready <= delivered_;
   }));
 }
 
-std::vector<Id> Membership::waits_for() const {
-  return to_list(which([&](Id who, const ProcessRecord& process) {
+std::vector<Id> Membership::awaited_members() const {
+  return to_list(known_.which([&](Id who, const ProcessRecord& process) {
     const bool is_silent = leads() ? process.here.answer == Answer::none : who == promised_.by;
     const bool missing = agreeing() ? is_silent : process.here.ready <= delivered_;
-    return process.is_member() && missing && who != self_ && !process.has_ended();
+    return process.is_member() && missing && who != known_.self && !process.has_ended();
   }));
 }
 

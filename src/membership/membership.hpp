@@ -13,7 +13,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,18 +20,11 @@
 #include <variant>
 #include <vector>
 
-#include "membership/message.hpp"
+#include "membership/known_processes.hpp"
+#include "membership/membership_message.hpp"
 #include "membership/process_record.hpp"
 
 namespace gradwire::membership {
-
-struct Settings {
-  Time beat{100};               // between two signs of life
-  Time silent_after{5000};      // without any
-  std::size_t full = 0;         // members of a whole world: while there are fewer, spares are taken in
-  std::vector<Id> start = {};   // all processes that there were at the beginning; empty: the members of the world
-  std::vector<Id> spares = {};  // of them, those that wait for a place
-};
 
 /// All members hold what they need of this step: deliver it.
 struct Delivered {
@@ -57,21 +49,21 @@ class Membership {
  public:
   struct Outgoing {
     Id to;
-    Message message;
+    MembershipMessage message;
   };
 
   /// Of a process that waits, `world` has no members.
-  Membership(Id self, World world, std::uint64_t delivered, Settings settings, Time now);
+  Membership(Id self, World world, std::uint64_t delivered, MembershipSettings settings, Time now);
 
   /// This process holds all it needs of `step`.
   void ready(std::uint64_t step);
   /// It has ended, for certain: it said so, or a witness did. Where it had entered a later world than this process,
   /// others went on with it, so that it counts here as one that may still decide.
-  void dead(const Ended& who, Time clock);
+  void dead(const ProcessEnd& who, Time clock);
   /// Nothing reaches `who`, or comes from it, for now; messages may have been lost. It may live.
   void cut(Id who, Time clock);
   /// The way is there again.
-  void back(Id who) { processes_[who].cut.reset(); }
+  void back(Id who) { known_[who].cut.reset(); }
   /// A step waits for `who` for too long, though it may give signs of life to others.
   void missed(Id who, Time clock);
   /// A message of `who` was lost, though nothing is wrong with the way there.
@@ -80,7 +72,7 @@ class Membership {
   void distrust(Id who, const std::string& why, Time clock);
 
   /// Asks the members whether they have delivered `step`, as this one has, until a quorum says so: confirmed(). To be
-  /// called once the end of this process would tell of that step (Ended::step).
+  /// called once the end of this process would tell of that step (ProcessEnd::step).
   void confirm(std::uint64_t step);
   /// Up to here every step counts in all later worlds, whatever becomes of this process.
   [[nodiscard]] std::uint64_t confirmed() const noexcept { return confirmed_; }
@@ -92,7 +84,7 @@ class Membership {
   void wait_among(std::vector<Id> others);
   /// `who` may be a member: a spare while some are missing, one that has joined always. If it waits, it is in the next
   /// world. Where nothing else makes one, this does once a step is delivered.
-  void let_in(Id who) { processes_[who].let_in = true; }
+  void let_in(Id who) { known_[who].let_in = true; }
   /// Of a process that waits: those that have not said that they know of it.
   [[nodiscard]] std::vector<Id> unaware() const;
   /// Of a process that waits: all others have ended, were left out or cannot be reached, or wait and know that.
@@ -100,7 +92,7 @@ class Membership {
 
   /// This process ends, in good order: last words.
   void leave();
-  void receive(const Message& message, Time clock);
+  void receive(const MembershipMessage& message, Time clock);
   /// To be called at least every `beat`. A process that was not, as one that was stopped together with the others,
   /// knows nothing of their silence: it begins to count anew.
   void tick(Time clock);
@@ -110,26 +102,26 @@ class Membership {
   [[nodiscard]] std::vector<Outgoing> take_messages();
   [[nodiscard]] std::vector<News> take_news();
 
-  [[nodiscard]] Id self() const noexcept { return self_; }
-  [[nodiscard]] const World& world() const noexcept { return world_; }
+  [[nodiscard]] Id self() const noexcept { return known_.self; }
+  [[nodiscard]] const World& world() const noexcept { return known_.world; }
   [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
   /// The last world that this process was in; 0: none.
   [[nodiscard]] std::uint32_t epoch_entered() const noexcept { return epoch_entered_; }
   [[nodiscard]] bool agreeing() const noexcept { return phase_ != Phase::delivering; }
   [[nodiscard]] bool expelled() const noexcept { return expelled_; }
   /// Those that knew that they were members, have not ended as far as is known, and never will be members again.
-  [[nodiscard]] std::vector<Id> gone() const;
+  [[nodiscard]] std::vector<Id> gone() const { return known_.gone(); }
   /// Those that answer are too few to agree, and the others have been waited for long enough: `silent_after` and a
   /// little.
   [[nodiscard]] bool hopeless() const;
   /// A member that has ended in a later world, of which this process has not heard.
-  [[nodiscard]] std::optional<Ended> went_on() const;
+  [[nodiscard]] std::optional<ProcessEnd> went_on() const;
   /// Members that have not said that they hold what they need of the next step.
   [[nodiscard]] std::vector<Id> unready() const;
   /// Members that this process waits for.
-  [[nodiscard]] std::vector<Id> waits_for() const;
+  [[nodiscard]] std::vector<Id> awaited_members() const;
   /// Those that wait to be members, and of which this process has to hear whether they are.
-  [[nodiscard]] std::vector<Id> waits_for_word_of() const;
+  [[nodiscard]] std::vector<Id> awaited_newcomers() const;
 
  private:
   using Place = ProcessRecord::Place;
@@ -142,58 +134,30 @@ class Membership {
     proposing,   // this process leads, and has proposed a world
   };
 
-  [[nodiscard]] static std::vector<Id> to_list(const Ids& ids) { return {ids.begin(), ids.end()}; }
-  /// An empty one of a process of which nothing is known.
-  [[nodiscard]] const ProcessRecord& record_of(Id who) const;
-  /// The processes of which `is(id, record)` holds.
-  template <typename Is>
-  [[nodiscard]] Ids which(const Is& is) const {
-    Ids found;
-    for (const auto& [who, process] : processes_) {
-      if (is(who, process)) {
-        found.insert(found.end(), who);
-      }
-    }
-    return found;
-  }
-
   // Time, links and ends.
   [[nodiscard]] Time time_lived(Time clock);
-  [[nodiscard]] bool ended(Id who) const { return record_of(who).has_ended(); }
-  void hear_of_end(const Ended& who, Time now);
-  void note_end(const Ended& who);
-  void hear_rumours(const Message& message, Time now);
+  void hear_of_end(const ProcessEnd& who, Time now);
+  void note_end(const ProcessEnd& who);
+  void hear_rumours(const MembershipMessage& message, Time now);
   void believe_rumours(Time now);
   void miss(Time now);
-  [[nodiscard]] std::vector<Ended> ends(const Ids& of) const;
-  [[nodiscard]] std::vector<Ended> ends_of_members() const;
-  [[nodiscard]] Ids dead_members() const;
-  [[nodiscard]] bool quiet(Id who, Time now) const;
-  [[nodiscard]] bool unheard(Id who, Time now) const;
-  [[nodiscard]] bool silent(Id who, Time now) const;
-  [[nodiscard]] bool misses_anybody(Time now) const;
-  [[nodiscard]] Id leader(Time now) const;
-  [[nodiscard]] bool member(Id who) const { return record_of(who).is_member(); }
-  [[nodiscard]] Ids watched() const;
-  [[nodiscard]] Ids watchers() const;
-  [[nodiscard]] Ids neighbours(bool before) const;
 
   // Messages.
-  void receive_in_epoch(const Message& message, Time now);
-  void receive_decided(const Message& message, Time now);
-  [[nodiscard]] std::string what_is_wrong(const Message& message) const;
-  [[nodiscard]] std::string what_is_wrong_with_ballot(const Message& message) const;
+  void receive_in_epoch(const MembershipMessage& message, Time now);
+  void receive_decided(const MembershipMessage& message, Time now);
+  [[nodiscard]] std::string what_is_wrong(const MembershipMessage& message) const;
+  [[nodiscard]] std::string what_is_wrong_with_ballot(const MembershipMessage& message) const;
   [[nodiscard]] std::string what_is_wrong_with_next(const Decision& next) const;
   [[nodiscard]] std::string what_is_wrong_with_decided(Id from, const Decision& decision) const;
   [[nodiscard]] bool known(Id who) const;
   [[nodiscard]] std::uint64_t most_delivered() const;
-  [[nodiscard]] Message message(Message::Kind kind) const;
-  void send(Id to, Message message);
-  void send_all(const Message& message);
+  [[nodiscard]] MembershipMessage message(MembershipMessage::Kind kind) const;
+  void send(Id to, MembershipMessage message);
+  void send_all(const MembershipMessage& message);
 
   // Steps.
   void deliver();
-  void hear_of_delivery(const Message& message);
+  void hear_of_delivery(const MembershipMessage& message);
   void ask_to_confirm();
   void confirm_if_answered();
 
@@ -202,55 +166,41 @@ class Membership {
   void advance(Time now);
   void begin_ballot(Time now);
   void send_ballot(Time now);
-  void follow(const Message& ballot, Time now);
+  void follow(const MembershipMessage& ballot, Time now);
   void propose_if_answered(Time now);
   void decide_if_accepted(Time now);
-  void answer_prepare(const Message& message, Time now);
-  void answer_accept(const Message& message, Time now);
+  void answer_prepare(const MembershipMessage& message, Time now);
+  void answer_accept(const MembershipMessage& message, Time now);
   void decide(const Decision& decision, Time now);
   void place_all(const Decision& decision, Time now);
   void forget_world();
-  [[nodiscard]] Ids answered() const;
   void forget_answers();
-  [[nodiscard]] bool has_to_tell_joiners() const;
-  [[nodiscard]] bool all_have_spoken() const;
   void tell_joiners();
   [[nodiscard]] bool leads() const noexcept { return phase_ > Phase::following; }
   void part(Ids& next) const;
   [[nodiscard]] Decision choose(Time now) const;
   void take_in(Ids& next, Time now) const;
-  [[nodiscard]] Message promise(Time now) const;
-  [[nodiscard]] Message suspicion(Time now) const;
-  [[nodiscard]] bool enough(const Ids& answered, const Ids& dead) const;
-  [[nodiscard]] bool quorum(const Ids& answered, const Ids& dead) const;
+  [[nodiscard]] MembershipMessage promise(Time now) const;
+  [[nodiscard]] MembershipMessage suspicion(Time now) const;
 
   // Those that wait.
   void grow(Time now);
-  void say_that_it_waits(Time now);
-  void hear_that_it_waits(const Message& message, Time now);
-  void hear_of_those_gone(const Message& message);
+  void announce_wait(Time now);
+  void receive_wait(const MembershipMessage& message, Time now);
+  void record_left_out(const MembershipMessage& message);
   [[nodiscard]] bool out_of_reach(Id who) const;
-  [[nodiscard]] bool is_waiting(Id who, Time now) const;
-  [[nodiscard]] bool waits_knowing(Id who, const Ids& ended) const;
-  [[nodiscard]] bool at_start(Id who) const { return record_of(who).at_start(); }
-  [[nodiscard]] bool is_known_to_all(Id who, Time now) const;
-  [[nodiscard]] bool may_come(Id who, std::size_t size, Time now) const;
   void meet(Id who, Time now);
-  [[nodiscard]] std::vector<Id> unsure(const Ids& dead) const;
 
-  const Id self_;
-  const Settings settings_;
+  KnownProcesses known_;
   const bool waited_;  // it was in no world at first
-  World world_;
   std::uint64_t delivered_;
   std::uint32_t epoch_entered_;
   std::uint64_t confirmed_ = 0;
   bool expelled_ = false;
-  Time called_{};                   // when this process last ran, by its clock
-  Time lived_{};                    // how long it has run, all other times are counted in this
-  std::optional<Decision> latest_;  // what made this epoch, for who missed it
-  std::map<Id, ProcessRecord> processes_;
-  std::vector<Id> told_of_wait_;  // by this process, while it waits
+  Time called_{};                     // when this process last ran, by its clock
+  Time lived_{};                      // how long it has run, all other times are counted in this
+  std::optional<Decision> latest_;    // what made this epoch, for who missed it
+  std::vector<Id> notified_of_wait_;  // by this process, while it waits
 
   // Of this epoch.
   std::uint64_t told_ = 0;     // the last step that a member said to have delivered

@@ -31,14 +31,16 @@
 #include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
-#include "membership/message.hpp"
+#include "membership/membership_message.hpp"
 
 namespace gradwire::membership {
 
 // Since any moment. It may jump: only what passes between two calls that are at most a few beats apart counts.
 using Time = std::chrono::milliseconds;
 using Ids = std::set<Id>;
+[[nodiscard]] inline std::vector<Id> to_list(const Ids& ids) { return {ids.begin(), ids.end()}; }
 
 struct ProcessRecord {
   enum class Origin : std::uint8_t {
@@ -71,7 +73,7 @@ struct ProcessRecord {
   bool gone = false;    // it knew that it was a member, and is none: it never will be again, whatever comes late
   bool let_in = false;  // this process agrees to it as a member
 
-  Ended end;        // where it has ended, or others say so
+  ProcessEnd end;   // where it has ended, or others say so
   Time rumoured{};  // when it was last heard, or others first said so
 
   std::optional<Time> cut;                    // since when it cannot be reached
@@ -99,7 +101,7 @@ struct ProcessRecord {
     bool misses_self = false;     // it cannot hear this process, or a step of it waited for this process
     bool distrusted = false;      // it said what it cannot have said
     Answer answer = Answer::none;
-    Message promise;  // what it has promised
+    MembershipMessage promise;  // what it has promised
   } here;
 
   // What `here` said of it at the end of the world before, until it shows that the two can reach each other.
@@ -132,7 +134,7 @@ struct ProcessRecord {
     gone = gone || here.present;
   }
 
-  void hear_rumour(const Ended& report, Time now) {
+  void hear_rumour(const ProcessEnd& report, Time now) {
     if (life == Life::lives) {
       life = Life::rumoured;
       end = report;
@@ -140,7 +142,7 @@ struct ProcessRecord {
     }
   }
   /// Of two reports the one that names the later world counts. `epoch` is that of this process.
-  void note_end(const Ended& report, std::uint32_t epoch) {
+  void note_end(const ProcessEnd& report, std::uint32_t epoch) {
     if (!has_ended() || std::tie(end.epoch, end.step) < std::tie(report.epoch, report.step)) {
       end = report;
     }
@@ -152,7 +154,7 @@ struct ProcessRecord {
     cut.reset();
   }
 
-  void give_promise(Message said) {
+  void give_promise(MembershipMessage said) {
     here.answer = Answer::promised;
     here.promise = std::move(said);
   }

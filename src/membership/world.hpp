@@ -1,6 +1,7 @@
 // Who takes part, and what a change of that is.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -17,13 +18,19 @@ struct World {
   [[nodiscard]] bool operator==(const World&) const = default;
 };
 
+/// The rank of `who`; -1: it is not in the world.
+[[nodiscard]] inline int rank_in(const World& world, Id who) {
+  const auto at = std::ranges::lower_bound(world.members, who);
+  return at != world.members.end() && *at == who ? static_cast<int>(at - world.members.begin()) : -1;
+}
+
 /// A process that has ended, for certain, and where it was then.
-struct Ended {
+struct ProcessEnd {
   Id who = 0;
   std::uint32_t epoch = 0;  // the last that it entered; 0: none, as far as is known
   std::uint64_t step = 0;   // the last of which it said that it counts
 
-  [[nodiscard]] bool operator==(const Ended&) const = default;
+  [[nodiscard]] bool operator==(const ProcessEnd&) const = default;
 };
 
 /// What survivors agree on: the next world, and the last step that all of its members deliver. What is under way beyond

@@ -317,7 +317,7 @@ void session::Engine::abort(const std::string& why) noexcept {
   runner->abort(ErrorCode::aborted, why);
   const std::lock_guard lock(progress.state);
   try {
-    step.faults.fail(Error(ErrorCode::aborted, why));
+    step.faults.fail(Error(ErrorCode::aborted, why, ErrorCause::world));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
   }
   progress.changed();

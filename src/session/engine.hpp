@@ -187,7 +187,7 @@ struct Engine final : private Progress::Work {
   [[nodiscard]] bool is_void() const { return settings.undoable && step.faults.failed(); }
   /// Whether finish() reports `error`, so that the call that caught it returns normally.
   [[nodiscard]] bool leaves_to_finish(const Error& error) const {
-    return settings.undoable && may_be_peer_failure(error.code());
+    return settings.undoable && error.cause() == ErrorCause::world;
   }
   /// Error(invalid_argument) while a step is being captured; the session goes on.
   void require_no_capture(const char* call) const;

@@ -125,8 +125,10 @@ void session::Engine::agree_on_plan(bool weighted) {
     told = runner->agree(*plan, weighted, step.number(), parts.names(), parts.says());
   } catch (const Error& error) {
     if (again && (error.code() == ErrorCode::timeout || error.code() == ErrorCode::aborted)) {
-      throw Error(error.code(), std::string(error.what()) + " (set_weight() was called after reserve() or " +
-                                    "sync_parameters(): did every rank call it?)");
+      throw Error(error.code(),
+                  std::string(error.what()) + " (set_weight() was called after reserve() or " +
+                      "sync_parameters(): did every rank call it?)",
+                  error.cause());
     }
     throw;
   }
@@ -173,7 +175,7 @@ void session::Engine::give_up(const Error& error, bool for_good) noexcept {
                      .step = static_cast<std::uint32_t>(step.number()),
                      .kind = observe::EventKind::error});
   }
-  runner->fail(error.code(), error.what());
+  runner->fail(error);
   const std::lock_guard lock(progress.state);
   step.faults.fail(error);
   progress.changed();

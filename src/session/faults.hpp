@@ -9,11 +9,6 @@
 
 namespace gradwire::session {
 
-/// Whether the error may come of another rank's end.
-[[nodiscard]] inline bool may_be_peer_failure(ErrorCode code) {
-  return code == ErrorCode::aborted || code == ErrorCode::transport || code == ErrorCode::timeout;
-}
-
 class Faults {
  public:
   /// The session is over; the first reason stays.
@@ -29,7 +24,8 @@ class Faults {
       if (!std::exchange(reported_, true)) {
         throw Error(*failure_);
       }
-      throw Error(ErrorCode::aborted, std::string("the session gave up earlier: ") + failure_->what());
+      throw Error(ErrorCode::aborted, std::string("the session gave up earlier: ") + failure_->what(),
+                  failure_->cause());
     }
   }
   /// Whoever communicates stops here. Error: the failure, which nobody has been told of by that.

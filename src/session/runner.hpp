@@ -60,7 +60,7 @@ class Buckets {
   /// that were started.
   virtual std::vector<Ended> advance(std::chrono::microseconds wait) = 0;
   /// Gives up what is under way.
-  virtual void fail(ErrorCode code, const std::string& message) noexcept = 0;
+  virtual void fail(const Error& error) noexcept = 0;
 };
 
 /// What error feedback holds; not while a bucket is under way.

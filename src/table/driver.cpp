@@ -74,18 +74,15 @@ bool Driver::failed() const {
   return failure_.has_value();
 }
 
-void Driver::abort(ErrorCode code, const std::string& message) noexcept {
-  transport_->abort(code, message);
+void Driver::abort(const Error& error) noexcept {
+  transport_->abort(error.code(), error.what());
   observe::record({.begin = observe::ticks(),
-                   .bytes = static_cast<std::uint64_t>(code),
+                   .bytes = static_cast<std::uint64_t>(error.code()),
                    .source = source_,
                    .kind = observe::EventKind::error});
   const std::lock_guard lock(mutex_);
   if (!failure_) {
-    try {
-      failure_.emplace(code, message);
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
-    }
+    failure_ = error;
   }
 }
 
@@ -127,7 +124,7 @@ void Driver::step(std::chrono::microseconds wait) {
     post_outbox();
   } catch (...) {
     const Error error = current_error();
-    abort(error.code(), error.what());
+    abort(error);
     throw;
   }
 }
@@ -164,10 +161,11 @@ void Driver::give_up(const std::string& waited) {
       silence = transport::describe_silence(*transport_, options_.timeout);
     }
     throw Error(ErrorCode::timeout,
-                waited + (silence.empty() ? "" : "; " + silence) + "; has a rank died, or does it not call the table?");
+                waited + (silence.empty() ? "" : "; " + silence) + "; has a rank died, or does it not call the table?",
+                ErrorCause::world);
   } catch (...) {  // the timeout, or what another rank has said of its own meanwhile
     const Error error = current_error();
-    abort(error.code(), error.what());
+    abort(error);
     throw Error(error);
   }
 }

@@ -49,7 +49,7 @@ class Driver {
   [[nodiscard]] std::vector<std::string> exchange(const char* call, const std::string& mine,
                                                   Topic topic = Topic::collective);
 
-  void abort(ErrorCode code, const std::string& message) noexcept;
+  void abort(const Error& error) noexcept;
   [[nodiscard]] bool failed() const;
   [[nodiscard]] Transport& transport() const noexcept { return *transport_; }
   /// Of its events.

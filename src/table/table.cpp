@@ -89,7 +89,7 @@ Table::State::~State() {
       return;
     }
     if (std::uncaught_exceptions() > exceptions) {
-      driver->abort(ErrorCode::aborted, said("destroyed while an exception was thrown"));
+      driver->abort(Error(ErrorCode::aborted, said("destroyed while an exception was thrown")));
     } else {
       static_cast<void>(driver->exchange("destroying it", {}));  // others may still need rows of this rank
     }
@@ -333,7 +333,13 @@ TableStatistics Table::statistics() const {
   });
 }
 
-void Table::abort(const std::string& why) noexcept { state_->driver->abort(ErrorCode::aborted, why); }
+void Table::abort(const std::string& why) noexcept {
+  try {
+    state_->driver->abort(Error(ErrorCode::aborted, why));
+  } catch (const std::bad_alloc&) {
+    state_->driver->transport().abort(ErrorCode::aborted, why);
+  }
+}
 
 std::uint64_t TableSnapshot::rows() const noexcept { return shard_->rows(); }
 std::span<const float> TableSnapshot::find(std::uint64_t id) const { return shard_->find(id); }

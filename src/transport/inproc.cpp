@@ -14,13 +14,13 @@
 namespace gradwire {
 namespace {
 
+using transport::inproc::InprocWorld;
 using transport::inproc::Mailbox;
 using transport::inproc::Request;
-using transport::inproc::World;
 
 class InprocTransport final : public Transport {
  public:
-  InprocTransport(std::shared_ptr<World> world, int rank, int world_size)
+  InprocTransport(std::shared_ptr<InprocWorld> world, int rank, int world_size)
       : world_(std::move(world)), rank_(rank), world_size_(world_size) {
     const auto lock = world_->lock();
     world_->mailbox(rank_).requests = &requests_;
@@ -178,7 +178,7 @@ class InprocTransport final : public Transport {
     requests_.erase(request.self);
   }
 
-  std::shared_ptr<World> world_;
+  std::shared_ptr<InprocWorld> world_;
   int rank_;
   int world_size_;
   std::list<Request> requests_;
@@ -197,7 +197,7 @@ std::vector<std::shared_ptr<Transport>> make_inproc_world(int world_size, const 
     throw Error(ErrorCode::invalid_argument, "make_inproc_world: " + std::to_string(nodes.size()) + " nodes for " +
                                                  std::to_string(world_size) + " ranks; give one for each, or none");
   }
-  const auto world = std::make_shared<World>(world_size, nodes);
+  const auto world = std::make_shared<InprocWorld>(world_size, nodes);
   std::vector<std::shared_ptr<Transport>> transports;
   transports.reserve(static_cast<std::size_t>(world_size));
   for (int rank = 0; rank < world_size; ++rank) {

@@ -33,7 +33,7 @@ void sum_in_rank_order(const std::vector<Request*>& members, std::uint64_t count
 
 }  // namespace
 
-void World::abort(AbortReason reason) {
+void InprocWorld::abort(AbortReason reason) {
   if (!abort_) {
     abort_ = std::move(reason);
     for (Mailbox& mailbox : mailboxes_) {
@@ -42,13 +42,13 @@ void World::abort(AbortReason reason) {
   }
 }
 
-void World::finish(Request& request) {
+void InprocWorld::finish(Request& request) {
   request.status = Request::Status::finished;
   mailbox(request.rank).finished.push_back(&request);
   mailbox(request.rank).changed.notify_all();
 }
 
-void World::fail(Request& request, const std::string& message) {
+void InprocWorld::fail(Request& request, const std::string& message) {
   request.status = Request::Status::failed;
   Mailbox& own = mailbox(request.rank);
   if (!own.failure) {
@@ -57,7 +57,7 @@ void World::fail(Request& request, const std::string& message) {
   own.changed.notify_all();
 }
 
-void World::transfer(Lock& lock, Request& send, Request& receive) {
+void InprocWorld::transfer(Lock& lock, Request& send, Request& receive) {
   const Operation& from = *send.operation;
   const Operation& to = *receive.operation;
   if (from.bytes != to.bytes) {
@@ -75,7 +75,7 @@ void World::transfer(Lock& lock, Request& send, Request& receive) {
   finish(send);
 }
 
-void World::send(Lock& lock, Request& request) {
+void InprocWorld::send(Lock& lock, Request& request) {
   const Operation& operation = *request.operation;
   auto& channels = mailbox(operation.peer).channels;
   const auto at = channels.try_emplace(channel_key(request.rank, operation.tag)).first;
@@ -95,7 +95,7 @@ void World::send(Lock& lock, Request& request) {
   }
 }
 
-void World::receive(Lock& lock, Request& request) {
+void InprocWorld::receive(Lock& lock, Request& request) {
   const Operation& operation = *request.operation;
   auto& channels = mailbox(request.rank).channels;
   const auto at = channels.try_emplace(channel_key(operation.peer, operation.tag)).first;
@@ -104,7 +104,7 @@ void World::receive(Lock& lock, Request& request) {
     channel.receives.push_back(&request);
     return;
   }
-  const Message message = std::move(channel.messages.front());
+  const UnmatchedSend message = std::move(channel.messages.front());
   channel.messages.pop_front();
   if (channel.messages.empty()) {
     channels.erase(at);
@@ -119,7 +119,7 @@ void World::receive(Lock& lock, Request& request) {
   }
 }
 
-void World::all_reduce(Lock& lock, Request& request) {
+void InprocWorld::all_reduce(Lock& lock, Request& request) {
   Gathering& gathering = gatherings_[request.sequence];
   gathering.members.resize(mailboxes_.size());
   gathering.members[static_cast<std::size_t>(request.rank)] = &request;
@@ -157,7 +157,7 @@ void World::all_reduce(Lock& lock, Request& request) {
   }
 }
 
-void World::withdraw(Lock& lock, Request& request) {
+void InprocWorld::withdraw(Lock& lock, Request& request) {
   Mailbox& own = mailbox(request.rank);
   own.changed.wait(lock, [&] { return request.status != Request::Status::copying; });
   std::erase(own.finished, &request);
@@ -173,7 +173,7 @@ void World::withdraw(Lock& lock, Request& request) {
     std::erase(own.channels[channel_key(operation.peer, operation.tag)].receives, &request);
   } else {
     std::erase_if(mailbox(operation.peer).channels[channel_key(request.rank, operation.tag)].messages,
-                  [&](const Message& message) { return message.request == &request; });
+                  [&](const UnmatchedSend& message) { return message.request == &request; });
   }
 }
 

@@ -31,14 +31,14 @@ struct Request {
 };
 
 /// A send that no receive has matched yet; without a request its bytes are a copy.
-struct Message {
+struct UnmatchedSend {
   Request* request = nullptr;
   std::vector<std::byte> bytes;
 };
 
 /// Sends or receives that wait between one source and one destination under one tag, never both kinds at once.
 struct Channel {
-  std::deque<Message> messages;
+  std::deque<UnmatchedSend> messages;
   std::deque<Request*> receives;
 };
 
@@ -59,9 +59,9 @@ struct Mailbox {
   const std::list<Request>* requests = nullptr;         // while the transport lives
 };
 
-class World {
+class InprocWorld {
  public:
-  World(int world_size, std::vector<std::uint32_t> nodes)
+  InprocWorld(int world_size, std::vector<std::uint32_t> nodes)
       : mailboxes_(static_cast<std::size_t>(world_size)), nodes_(std::move(nodes)) {}
   [[nodiscard]] const std::vector<std::uint32_t>& nodes() const noexcept { return nodes_; }
 

@@ -20,10 +20,11 @@ namespace gradwire::transport {
   return {text.data(), static_cast<std::size_t>(size)};
 }
 
-/// Throws Error(transport), which says what was tried, unless `code` is success.
+/// Throws Error(transport), which says what was tried, unless `code` is success. MPI does not say whose fault a failure
+/// is; its arguments are right here, so the world is taken for its cause.
 inline void check_mpi(int code, std::string_view what) {
   if (code != MPI_SUCCESS) {
-    throw Error(ErrorCode::transport, std::string(what) + ": " + mpi_error_text(code));
+    throw Error(ErrorCode::transport, std::string(what) + ": " + mpi_error_text(code), ErrorCause::world);
   }
 }
 

@@ -36,8 +36,10 @@ bool finish_within(MPI_Request& request, std::chrono::milliseconds limit) {
 }
 
 void throw_not_over(std::chrono::milliseconds limit, const std::string& what) {
-  throw Error(ErrorCode::timeout, what + ": not over within " + format_duration(limit) +
-                                      "; a rank that had begun it with the others stopped or died");
+  throw Error(ErrorCode::timeout,
+              what + ": not over within " + format_duration(limit) +
+                  "; a rank that had begun it with the others stopped or died",
+              ErrorCause::world);
 }
 
 // The buffers that MPI may still use when waiting is given up.
@@ -98,11 +100,12 @@ Records exchange_records(MPI_Comm comm, std::span<const std::byte> mine, std::ch
 void throw_if_missing(const Records& records, std::size_t bytes, std::chrono::milliseconds limit,
                       const std::string& what) {
   if (!records.missing.empty()) {
-    throw Error(ErrorCode::timeout, what + ": no answer from " + name_ranks(records.missing) + " of " +
-                                        std::to_string(records.all.size() / bytes) + " within " +
-                                        format_duration(limit) +
-                                        "; every rank of the communicator must come here: is " +
-                                        "it alive, did it throw before, or is it late?");
+    throw Error(ErrorCode::timeout,
+                what + ": no answer from " + name_ranks(records.missing) + " of " +
+                    std::to_string(records.all.size() / bytes) + " within " + format_duration(limit) +
+                    "; every rank of the communicator must come here: is " +
+                    "it alive, did it throw before, or is it late?",
+                ErrorCause::world);
   }
 }
 

@@ -36,7 +36,8 @@ void finish_call(ncclResult_t result, ncclComm_t comm, const std::string& doing)
   const auto deadline = std::chrono::steady_clock::now() + kLimit;
   while (result == ncclInProgress) {
     if (std::chrono::steady_clock::now() > deadline) {
-      throw Error(ErrorCode::timeout, doing + " took more than 5 minutes; do all ranks make this call?");
+      throw Error(ErrorCode::timeout, doing + " took more than 5 minutes; do all ranks make this call?",
+                  ErrorCause::world);
     }
     std::this_thread::sleep_for(std::chrono::microseconds(200));
     nccl_check(ncclCommGetAsyncError(comm, &result), comm, doing);
@@ -75,7 +76,8 @@ void nccl_check(ncclResult_t result, ncclComm_t comm, const std::string& doing) 
   }
   const bool callers = result == ncclInvalidArgument || result == ncclInvalidUsage;
   throw Error(callers ? ErrorCode::invalid_argument : ErrorCode::transport,
-              doing + ": " + nccl_text(result, comm) + "; NCCL_DEBUG=WARN shows more");
+              doing + ": " + nccl_text(result, comm) + "; NCCL_DEBUG=WARN shows more",
+              callers ? ErrorCause::rank : ErrorCause::world);
 }
 
 std::unique_ptr<NcclMessages> NcclMessages::over(ncclComm_t comm) {
@@ -145,7 +147,7 @@ void NcclMessages::throw_if_aborted() const {
 
 void NcclMessages::throw_reason() const {
   if (aborted_) {
-    throw Error(reason_ ? *reason_ : Error(ErrorCode::aborted, "the communicator was given up"));
+    throw Error(reason_ ? *reason_ : Error(ErrorCode::aborted, "the communicator was given up", ErrorCause::world));
   }
 }
 
@@ -225,7 +227,7 @@ void NcclMessages::abort(ErrorCode code, const std::string& message) noexcept {
     }
     aborted_ = true;
     try {
-      reason_.emplace(code, message);
+      reason_.emplace(code, message, ErrorCause::world);
     } catch (const std::bad_alloc&) {
       reason_.reset();
     }

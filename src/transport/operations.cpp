@@ -115,10 +115,11 @@ TransportCounters Counters::read() const noexcept {
 
 Error AbortReason::as_seen_by(int rank) const {
   if (rank == origin) {
-    return {code, message};
+    return {code, message, ErrorCause::world};
   }
   return {ErrorCode::aborted,
-          "rank " + std::to_string(origin) + " gave up (" + std::string(to_string(code)) + "): " + message};
+          "rank " + std::to_string(origin) + " gave up (" + std::string(to_string(code)) + "): " + message,
+          ErrorCause::world};
 }
 
 bool AbortNote::set(AbortReason reason) noexcept {

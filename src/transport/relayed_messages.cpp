@@ -62,7 +62,7 @@ std::string RelayedMessages::name() const {
 void RelayedMessages::begin_group() {
   throw_failure();
   release_staging();
-  for (const Message& message : group_) {  // left from a group that failed half-way
+  for (const Transfer& message : group_) {  // left from a group that failed half-way
     port_->release(message.staging);
   }
   group_.clear();
@@ -71,7 +71,7 @@ void RelayedMessages::begin_group() {
 // Once the stream has reached a later group, it has done the copies of the earlier ones.
 void RelayedMessages::release_staging() {
   while (!staged_.empty() && reached(port_->told(), staged_.front().number + 1)) {
-    for (const Message& message : staged_.front().parts) {
+    for (const Transfer& message : staged_.front().parts) {
       port_->release(message.staging);
     }
     staged_.pop_front();
@@ -101,7 +101,7 @@ void RelayedMessages::end_group() {
     return;
   }
   Number number = 0;
-  for (const Message& message : group_) {
+  for (const Transfer& message : group_) {
     if (message.sends && message.staging != nullptr) {
       port_->copy_to_host(stream_, message.staging, {message.device, message.bytes});
     }
@@ -117,7 +117,7 @@ void RelayedMessages::end_group() {
   }
   port_->tell_host(stream_, number);  // may block until there is room in the stream, so the lock is not held
   port_->wait_for_host(stream_, number);
-  for (const Message& message : group_) {
+  for (const Transfer& message : group_) {
     if (!message.sends && message.staging != nullptr) {
       port_->copy_to_device(stream_, {message.device, message.bytes}, message.staging);
     }
@@ -179,7 +179,7 @@ bool RelayedMessages::wait_for_stream(Number number) {
 void RelayedMessages::exchange(const Group& group) {
   std::deque<Operation> operations;
   try {
-    for (const Message& message : group.parts) {
+    for (const Transfer& message : group.parts) {
       const Tag tag = next_tag_[{message.peer, message.sends}]++ % kTagLimit;  // messages match by their order
       Operation& operation = operations.emplace_back();
       if (message.sends) {
@@ -202,7 +202,7 @@ void RelayedMessages::exchange(const Group& group) {
     if (leak) {  // the transport may still write to them and to the staging memory, which is never used again
       new std::deque<Operation>(std::move(operations));
       const std::lock_guard lock(mutex_);
-      for (const Message& message : group.parts) {
+      for (const Transfer& message : group.parts) {
         leaked_.push_back(message.staging);
       }
     }
@@ -215,9 +215,10 @@ void RelayedMessages::wait_for(const Operation& operation, AwakeTime& idle) {
     if (transport_->progress(std::chrono::milliseconds(1))) {
       idle.restart(Clock::now());
     } else if (idle.waited() > timeout_) {
-      throw Error(ErrorCode::timeout, "rank " + std::to_string(rank()) + ": got nothing for " +
-                                          format_duration(timeout_) + ", " +
-                                          describe_wait(*transport_, {operation.peer}, timeout_));
+      throw Error(ErrorCode::timeout,
+                  "rank " + std::to_string(rank()) + ": got nothing for " + format_duration(timeout_) + ", " +
+                      describe_wait(*transport_, {operation.peer}, timeout_),
+                  ErrorCause::world);
     }
   }
 }
@@ -244,7 +245,7 @@ void RelayedMessages::poll() { throw_failure(); }
 
 void RelayedMessages::abort(ErrorCode code, const std::string& message) noexcept {
   try {
-    fail(Error(code, message));
+    fail(Error(code, message, ErrorCause::world));
   } catch (const std::bad_alloc&) {
     transport_->abort(code, "out of memory");
   }

@@ -52,7 +52,7 @@ class RelayedMessages final : public DeviceMessages {
 
  private:
   using Number = StreamPort::Number;
-  struct Message {
+  struct Transfer {
     bool sends;
     std::byte* device;   // this rank's device memory
     std::byte* staging;  // null: direct
@@ -62,7 +62,7 @@ class RelayedMessages final : public DeviceMessages {
   };
   struct Group {
     Number number;
-    std::vector<Message> parts;
+    std::vector<Transfer> parts;
   };
 
   void add(bool sends, std::byte* device, std::uint64_t bytes, int peer, void* stream);
@@ -81,7 +81,7 @@ class RelayedMessages final : public DeviceMessages {
   std::unique_ptr<StreamPort> port_;
   Path path_;
   std::chrono::milliseconds timeout_;
-  std::vector<Message> group_;  // the group that is being recorded
+  std::vector<Transfer> group_;  // the group that is being recorded
   void* stream_ = nullptr;
   std::deque<Group> staged_;                      // groups whose staging memory the stream may still use, oldest first
   std::map<std::pair<int, bool>, Tag> next_tag_;  // by peer and direction; only the thread uses it

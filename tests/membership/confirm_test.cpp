@@ -13,7 +13,7 @@ void hold(Hands& hands, std::size_t processes, const std::set<Id>& delivers) {
   for (std::size_t who = 0; who < processes; ++who) {
     hands[who].ready(1);
   }
-  hands.carry([&](Id to, const Message& /*message*/) { return delivers.contains(to); });
+  hands.carry([&](Id to, const MembershipMessage& /*message*/) { return delivers.contains(to); });
 }
 
 TEST(MembershipConfirm, AStepCountsOnceAQuorumHasDeliveredIt) {
@@ -61,8 +61,9 @@ TEST(MembershipConfirm, WhoHasPromisedDoesNotConfirm) {
     hands[who].missed(2, hands.now());
   }
   hands[2].confirm(1);
-  hands.carry([](Id to, const Message& message) {
-    return message.kind == Message::Kind::confirm || (to == 2 && message.kind == Message::Kind::confirmed);
+  hands.carry([](Id to, const MembershipMessage& message) {
+    return message.kind == MembershipMessage::Kind::confirm ||
+           (to == 2 && message.kind == MembershipMessage::Kind::confirmed);
   });
   EXPECT_EQ(hands[2].confirmed(), 0U);
   EXPECT_EQ(hands[0].delivered(), 0U);
@@ -88,8 +89,8 @@ TEST(MembershipEnds, WhoCatchesUpGoesOn) {
   Hands hands(2, 1);
   hands[1].dead({0, 2, 0}, hands.now());
   ASSERT_TRUE(hands[1].agreeing());
-  Message late;
-  late.kind = Message::Kind::decided;
+  MembershipMessage late;
+  late.kind = MembershipMessage::Kind::decided;
   late.from = 0;
   late.decision = Decision{{2, {0, 1}}, 0};
   hands[1].receive(late, hands.now());
@@ -102,7 +103,9 @@ TEST(MembershipEnds, WhoHeardNothingOfALaterWorldIsToldByOthersOfIt) {
   for (const std::size_t who : {0U, 1U, 3U}) {
     hands[who].dead({2, 1, 0}, hands.now());
   }
-  hands.carry([](Id to, const Message& message) { return to != 1 || message.kind != Message::Kind::decided; });
+  hands.carry([](Id to, const MembershipMessage& message) {
+    return to != 1 || message.kind != MembershipMessage::Kind::decided;
+  });
   ASSERT_EQ(members(hands[3]), (std::vector<Id>{0, 1, 3}));
   ASSERT_EQ(hands[1].world().epoch, 1U);
   for (const std::size_t who : {1U, 3U}) {
@@ -128,14 +131,14 @@ TEST(MembershipEnds, AQuorumNeedsNoWordOfThoseThatWentOn) {
 // A ballot passes on where the ended ones were.
 TEST(MembershipEnds, ABallotSaysWhereTheyWere) {
   Hands hands(4, 1);
-  Message said;
-  said.kind = Message::Kind::prepare;
+  MembershipMessage said;
+  said.kind = MembershipMessage::Kind::prepare;
   said.epoch = 1;
   said.from = 2;
   said.ballot = {1, 2};
   said.dead = {{0, 2, 0}, {1, 1, 0}};
   hands[3].receive(said, hands.now());
-  EXPECT_EQ(hands[3].went_on(), (Ended{0, 2, 0}));
+  EXPECT_EQ(hands[3].went_on(), (ProcessEnd{0, 2, 0}));
 }
 
 // Both ends of a way that is broken still reach the third: nobody goes, if it is mended in time. Tried by hand, red: a
@@ -144,7 +147,7 @@ TEST(MembershipCut, OneThatOthersHearIsWaitedFor) {
   Hands hands(3, 1);
   hands[0].cut(2, hands.now());
   hands[2].cut(0, hands.now());
-  const auto without = [](Id to, const Message& message) { return to + message.from != 2 || to == 1; };
+  const auto without = [](Id to, const MembershipMessage& message) { return to + message.from != 2 || to == 1; };
   for (int i = 0; i < 40; ++i) {
     hands.carry(without);
     hands.tick();
@@ -188,7 +191,7 @@ TEST(MembershipCut, TheOtherHalfIsWithoutHope) {
   EXPECT_FALSE(hands[1].hopeless());
   hands.pass(4, {1});
   EXPECT_TRUE(hands[1].hopeless());
-  EXPECT_EQ(hands[1].waits_for(), std::vector<Id>{0});
+  EXPECT_EQ(hands[1].awaited_members(), std::vector<Id>{0});
   hands.pass(1, {0, 1});  // the way is there again
   EXPECT_TRUE(hands[1].expelled());
 }

@@ -19,7 +19,7 @@ class Hands {
       world.members.push_back(static_cast<Id>(i));
     }
     for (const Id who : world.members) {
-      all_.push_back(std::make_unique<Membership>(who, world, 0, Settings{}, now_));
+      all_.push_back(std::make_unique<Membership>(who, world, 0, MembershipSettings{}, now_));
     }
   }
   Membership& operator[](std::size_t who) { return *all_[who]; }
@@ -48,7 +48,7 @@ class Hands {
     }
   }
   /// Carries every message that `arrives(to, message)`; the others are lost.
-  void carry(const std::function<bool(Id, const Message&)>& arrives) {
+  void carry(const std::function<bool(Id, const MembershipMessage&)>& arrives) {
     for (bool more = true; more;) {
       more = false;
       for (const auto& process : all_) {

@@ -17,33 +17,33 @@ class Lies : public ::testing::Test {
   Lies() {
     for (std::uint64_t step = 1; step <= 2; ++step) {
       for (const Id who : {1U, 2U}) {
-        Message here = of(Message::Kind::ready, who);
+        MembershipMessage here = of(MembershipMessage::Kind::ready, who);
         here.step = step;
         zero.receive(here, Time(1000));
       }
       zero.ready(step);
     }
     zero.ready(3);
-    zero.receive(of(Message::Kind::waits, 5), Time(1000));
+    zero.receive(of(MembershipMessage::Kind::waits, 5), Time(1000));
     static_cast<void>(zero.take_messages());
     static_cast<void>(zero.take_news());
   }
 
-  static Message of(Message::Kind kind, Id from) {
-    Message said;
+  static MembershipMessage of(MembershipMessage::Kind kind, Id from) {
+    MembershipMessage said;
     said.kind = kind;
     said.from = from;
-    said.epoch = kind == Message::Kind::waits ? 0 : 1;
+    said.epoch = kind == MembershipMessage::Kind::waits ? 0 : 1;
     return said;
   }
-  static Message decides(Decision decision, Message::Kind kind = Message::Kind::decided) {
-    Message said = of(kind, 2);
+  static MembershipMessage decides(Decision decision, MembershipMessage::Kind kind = MembershipMessage::Kind::decided) {
+    MembershipMessage said = of(kind, 2);
     said.decision = std::move(decision);
     return said;
   }
 
   // Nothing else follows of it than that 2 is to go.
-  void expect_a_lie(const Message& message) {
+  void expect_a_lie(const MembershipMessage& message) {
     zero.receive(message, Time(1000));
     const std::vector<News> news = zero.take_news();
     ASSERT_EQ(news.size(), 1U);
@@ -53,27 +53,27 @@ class Lies : public ::testing::Test {
     EXPECT_EQ(zero.delivered(), 2U);
     EXPECT_TRUE(zero.agreeing());
   }
-  void expect_believed(const Message& message) {
+  void expect_believed(const MembershipMessage& message) {
     zero.receive(message, Time(1000));
     for (const News& news : zero.take_news()) {
       EXPECT_FALSE(std::holds_alternative<Distrusted>(news)) << std::get<Distrusted>(news).why;
     }
   }
 
-  Membership zero{0, World{1, {0, 1, 2}}, 0, Settings{}, Time(1000)};
+  Membership zero{0, World{1, {0, 1, 2}}, 0, MembershipSettings{}, Time(1000)};
 };
 
 TEST_F(Lies, AStepThatNotAllHold) {
-  Message said = of(Message::Kind::beat, 2);
+  MembershipMessage said = of(MembershipMessage::Kind::beat, 2);
   said.step = 4;
   expect_a_lie(said);
 }
 
 TEST_F(Lies, AStepFarAway) {
-  for (const auto kind :
-       {Message::Kind::beat, Message::Kind::confirm, Message::Kind::confirmed, Message::Kind::ready}) {
-    Membership fresh{0, World{1, {0, 1, 2}}, 0, Settings{}, Time(1000)};
-    Message said = of(kind, 2);
+  for (const auto kind : {MembershipMessage::Kind::beat, MembershipMessage::Kind::confirm,
+                          MembershipMessage::Kind::confirmed, MembershipMessage::Kind::ready}) {
+    Membership fresh{0, World{1, {0, 1, 2}}, 0, MembershipSettings{}, Time(1000)};
+    MembershipMessage said = of(kind, 2);
     said.step = 1ULL << 63;
     fresh.receive(said, Time(1000));
     EXPECT_EQ(fresh.delivered(), 0U);
@@ -82,7 +82,7 @@ TEST_F(Lies, AStepFarAway) {
 }
 
 TEST_F(Lies, AStepThatThisProcessHolds) {
-  Message said = of(Message::Kind::beat, 2);
+  MembershipMessage said = of(MembershipMessage::Kind::beat, 2);
   said.step = 3;
   expect_believed(said);
   EXPECT_EQ(zero.delivered(), 3U);
@@ -100,7 +100,7 @@ TEST_F(Lies, AWorldOfThoseThatWait) { expect_a_lie(decides({{2, {5}}, 2})); }
 
 // It could be so, but nobody tells of it who had a part in it. Tried by hand, red: whoever says so is believed.
 TEST_F(Lies, AWorldOfOthersAsOneSaysThatWaits) {
-  Message said = decides({{2, {0, 1}}, 2});
+  MembershipMessage said = decides({{2, {0, 1}}, 2});
   said.from = 5;
   said.epoch = 0;
   zero.receive(said, Time(1000));
@@ -110,21 +110,21 @@ TEST_F(Lies, AWorldOfOthersAsOneSaysThatWaits) {
   EXPECT_EQ(zero.world().epoch, 2U) << "one that was taken in may tell it";
 }
 
-TEST_F(Lies, ADecisionOfNothing) { expect_a_lie(of(Message::Kind::decided, 2)); }
+TEST_F(Lies, ADecisionOfNothing) { expect_a_lie(of(MembershipMessage::Kind::decided, 2)); }
 TEST_F(Lies, AnAcceptedWorldOfStrangers) {
-  Message said = decides({{2, {0, 99}}, 2}, Message::Kind::accept);
+  MembershipMessage said = decides({{2, {0, 99}}, 2}, MembershipMessage::Kind::accept);
   said.ballot = {1, 2};
   expect_a_lie(said);
 }
 
 TEST_F(Lies, ABallotFarAway) {
-  Message said = of(Message::Kind::prepare, 2);
+  MembershipMessage said = of(MembershipMessage::Kind::prepare, 2);
   said.ballot = {std::numeric_limits<std::uint64_t>::max(), 2};
   expect_a_lie(said);
 }
 
 TEST_F(Lies, ABallotOfAnother) {
-  Message said = of(Message::Kind::prepare, 2);
+  MembershipMessage said = of(MembershipMessage::Kind::prepare, 2);
   said.ballot = {1, 1};
   expect_a_lie(said);
 }
@@ -133,7 +133,7 @@ TEST_F(Lies, APromiseOfStepsThatNobodyMade) {
   for (const bool ready : {false, true}) {
     zero.missed(1, Time(1000));
     static_cast<void>(zero.take_news());
-    Message said = of(Message::Kind::promise, 2);
+    MembershipMessage said = of(MembershipMessage::Kind::promise, 2);
     said.ballot = {1, 0};
     said.step = ready ? 2 : 4;
     said.ready = {3, 3, ready ? 5U : 3U};
@@ -147,7 +147,7 @@ TEST_F(Lies, APromiseOfStepsThatNobodyMade) {
 
 TEST_F(Lies, APromiseForTooFew) {
   zero.missed(1, Time(1000));
-  Message said = of(Message::Kind::promise, 2);
+  MembershipMessage said = of(MembershipMessage::Kind::promise, 2);
   said.ballot = {1, 0};
   said.step = 2;
   expect_a_lie(said);
@@ -156,7 +156,7 @@ TEST_F(Lies, APromiseForTooFew) {
 // That another has ended is believed once that one is silent.
 TEST_F(Lies, AnEndOfOneThatLives) {
   Hands hands(3, 1);
-  Message said = of(Message::Kind::suspect, 2);
+  MembershipMessage said = of(MembershipMessage::Kind::suspect, 2);
   said.dead = {{1, 1, 0}};
   hands[0].receive(said, hands.now());
   hands.pass(3, {0, 1, 2});
@@ -172,7 +172,7 @@ TEST_F(Lies, AnEndOfOneThatLives) {
 // The others part from it at once.
 TEST_F(Lies, WhoLiesGoesAndTheOthersGoOn) {
   Hands hands(3, 1);
-  Message said = of(Message::Kind::beat, 2);
+  MembershipMessage said = of(MembershipMessage::Kind::beat, 2);
   said.step = 1ULL << 63;
   hands[0].receive(said, hands.now());
   hands[1].receive(said, hands.now());

@@ -15,7 +15,7 @@ using Link = std::pair<Id, Id>;
 void pass_without(Hands& hands, int milliseconds, const std::set<Link>& down) {
   for (int passed = 0; passed < milliseconds; passed += 50) {
     hands.tick();
-    hands.carry([&](Id to, const Message& message) {
+    hands.carry([&](Id to, const MembershipMessage& message) {
       return !down.contains({to, message.from}) && !down.contains({message.from, to});
     });
   }

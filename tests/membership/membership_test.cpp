@@ -37,7 +37,7 @@ TEST(Membership, WhoDidNotRunKnowsNothingOfTheSilenceOfOthers) {
     for (int i = 0; i < 80; ++i) {  // 4 s, in which they hear nothing of each other
       hands.tick();
     }
-    hands.carry([](Id, const Message&) { return false; });
+    hands.carry([](Id, const MembershipMessage&) { return false; });
     hands.tick(jump);
     for (int i = 0; i < 80; ++i) {
       hands.tick();
@@ -68,8 +68,9 @@ TEST(Membership, WhatMayHaveBeenDecidedIs) {
   for (const std::size_t who : {0U, 1U, 2U, 3U}) {
     hands[who].dead({4}, hands.now());
   }
-  hands.carry([](Id to, const Message& message) {
-    return message.kind != Message::Kind::decided && (message.kind != Message::Kind::accept || to != 3);
+  hands.carry([](Id to, const MembershipMessage& message) {
+    return message.kind != MembershipMessage::Kind::decided &&
+           (message.kind != MembershipMessage::Kind::accept || to != 3);
   });
   ASSERT_EQ(hands[0].world(), (World{1, {0, 1, 2, 3}}));
   ASSERT_EQ(hands[1].world().epoch, 0U);
@@ -84,26 +85,26 @@ TEST(Membership, WhatMayHaveBeenDecidedIs) {
 // Who promised answers no ballot below, and delivers nothing more.
 TEST(Membership, APromiseHolds) {
   Hands hands(3);
-  Message prepare;
-  prepare.kind = Message::Kind::prepare;
+  MembershipMessage prepare;
+  prepare.kind = MembershipMessage::Kind::prepare;
   prepare.from = 1;
   prepare.ballot = {2, 1};
   hands[2].receive(prepare, hands.now());
   EXPECT_TRUE(hands[2].agreeing());
   std::vector<Membership::Outgoing> said = hands[2].take_messages();
   ASSERT_EQ(said.size(), 1U);
-  EXPECT_EQ(said[0].message.kind, Message::Kind::promise);
+  EXPECT_EQ(said[0].message.kind, MembershipMessage::Kind::promise);
   prepare.from = 0;
   prepare.ballot = {2, 0};
   hands[2].receive(prepare, hands.now());
-  Message accept = prepare;
-  accept.kind = Message::Kind::accept;
+  MembershipMessage accept = prepare;
+  accept.kind = MembershipMessage::Kind::accept;
   accept.decision = Decision{{1, {0, 2}}, 0};
   hands[2].receive(accept, hands.now());
   said = hands[2].take_messages();
   ASSERT_EQ(said.size(), 2U);
   for (const Membership::Outgoing& out : said) {
-    EXPECT_EQ(out.message.kind, Message::Kind::refuse);
+    EXPECT_EQ(out.message.kind, MembershipMessage::Kind::refuse);
     EXPECT_EQ(out.message.ballot, (Ballot{2, 1}));
   }
 }
@@ -114,8 +115,8 @@ TEST(Membership, WhoEndsMeanwhileIsMissedAtOnce) {
   for (const std::size_t who : {0U, 1U, 2U}) {
     hands[who].dead({3}, hands.now());
   }
-  hands.carry([&](Id /*to*/, const Message& message) {
-    if (message.kind == Message::Kind::accept) {
+  hands.carry([&](Id /*to*/, const MembershipMessage& message) {
+    if (message.kind == MembershipMessage::Kind::accept) {
       hands[0].dead({2}, hands.now());
     }
     return true;
@@ -128,8 +129,8 @@ TEST(Membership, WhoEndsMeanwhileIsMissedAtOnce) {
 // In the change of world that a slow step makes.
 void let_join(Hands& hands, Id processes, Id who) {
   for (Id other = 0; other < processes; ++other) {
-    Message said;
-    said.kind = Message::Kind::waits;
+    MembershipMessage said;
+    said.kind = MembershipMessage::Kind::waits;
     said.from = who;
     for (Id one = 0; one < processes; ++one) {
       said.known.push_back(one);
@@ -144,12 +145,13 @@ void let_join(Hands& hands, Id processes, Id who) {
 TEST(Membership, ThoseWhoEndedAreNotHeardAfterwards) {
   Hands hands(4, 1);
   let_join(hands, 4, 7);
-  Message late;
-  hands.carry([&](Id to, const Message& message) {
-    if (message.kind == Message::Kind::decided && to == 3) {
+  MembershipMessage late;
+  hands.carry([&](Id to, const MembershipMessage& message) {
+    if (message.kind == MembershipMessage::Kind::decided && to == 3) {
       late = message;
     }
-    return to < 4 && (to < 2 || (message.kind != Message::Kind::accept && message.kind != Message::Kind::decided));
+    return to < 4 && (to < 2 || (message.kind != MembershipMessage::Kind::accept &&
+                                 message.kind != MembershipMessage::Kind::decided));
   });
   ASSERT_EQ(hands[0].world(), (World{2, {0, 1, 2, 3, 7}}));
   for (const std::size_t who : {2U, 3U}) {
@@ -157,8 +159,9 @@ TEST(Membership, ThoseWhoEndedAreNotHeardAfterwards) {
       hands[who].dead({dead, 1}, hands.now());
     }
   }
-  hands.carry(
-      [](Id to, const Message& message) { return (to == 2 || to == 3) && message.kind != Message::Kind::decided; });
+  hands.carry([](Id to, const MembershipMessage& message) {
+    return (to == 2 || to == 3) && message.kind != MembershipMessage::Kind::decided;
+  });
   const World next = hands[2].world();
   EXPECT_EQ(next.epoch, 2U);
   hands[3].receive(late, hands.now());
@@ -170,7 +173,9 @@ TEST(Membership, ThoseWhoEndedAreNotHeardAfterwards) {
 TEST(Membership, WhoIsAnEpochBehindIsAskedAgain) {
   Hands hands(3);
   hands[1].missed(2, hands.now());
-  hands.carry([](Id to, const Message& message) { return to != 2 || message.kind != Message::Kind::decided; });
+  hands.carry([](Id to, const MembershipMessage& message) {
+    return to != 2 || message.kind != MembershipMessage::Kind::decided;
+  });
   ASSERT_EQ(hands[1].world().epoch, 1U);
   ASSERT_EQ(hands[2].world().epoch, 0U);
   hands[1].dead({0}, hands.now());
@@ -202,20 +207,20 @@ TEST(Membership, AComplaintEndsWithTheNextStep) {
 // Who is told in a ballot that another has ended hears no more of it.
 TEST(Membership, ABallotSaysWhoHasEnded) {
   Hands hands(3);
-  Message said;
-  said.kind = Message::Kind::prepare;
+  MembershipMessage said;
+  said.kind = MembershipMessage::Kind::prepare;
   said.from = 1;
   said.ballot = {1, 1};
   said.dead = {{0}};
   hands[2].receive(said, hands.now());
-  Message late;
-  late.kind = Message::Kind::decided;
+  MembershipMessage late;
+  late.kind = MembershipMessage::Kind::decided;
   late.decision = Decision{{1, {0, 1, 2, 7}}, 0};
   hands[2].receive(late, hands.now());
   EXPECT_EQ(hands[2].world().epoch, 0U);
   hands[1].dead({0}, hands.now());
-  hands.carry([&](Id /*to*/, const Message& message) {
-    EXPECT_TRUE(message.kind != Message::Kind::prepare || message.dead == std::vector<Ended>{{0}});
+  hands.carry([&](Id /*to*/, const MembershipMessage& message) {
+    EXPECT_TRUE(message.kind != MembershipMessage::Kind::prepare || message.dead == std::vector<ProcessEnd>{{0}});
     return true;
   });
 }
@@ -224,7 +229,9 @@ TEST(Membership, ABallotSaysWhoHasEnded) {
 TEST(Membership, SuspicionsAreSaidAgain) {
   Hands hands(3);
   hands[2].missed(1, hands.now());
-  hands.carry([](Id to, const Message& message) { return to != 0 || message.kind != Message::Kind::suspect; });
+  hands.carry([](Id to, const MembershipMessage& message) {
+    return to != 0 || message.kind != MembershipMessage::Kind::suspect;
+  });
   EXPECT_EQ(hands[0].world().epoch, 0U);
   for (int i = 0; i < 10; ++i) {
     hands.tick();
@@ -239,17 +246,17 @@ TEST(Membership, WhoJoinsIsToldOnceAllKnow) {
   Hands hands(3);
   let_join(hands, 3, 7);
   bool told = false;
-  hands.carry([&](Id to, const Message& message) {
-    told = told || (to == 7 && message.kind == Message::Kind::decided);
-    return to != 2 || message.kind != Message::Kind::decided;
+  hands.carry([&](Id to, const MembershipMessage& message) {
+    told = told || (to == 7 && message.kind == MembershipMessage::Kind::decided);
+    return to != 2 || message.kind != MembershipMessage::Kind::decided;
   });
   ASSERT_EQ(hands[0].world().epoch, 1U);
   ASSERT_EQ(hands[2].world().epoch, 0U);
   EXPECT_FALSE(told);
   for (int i = 0; i < 10 && !told; ++i) {
     hands.tick();
-    hands.carry([&](Id to, const Message& message) {
-      told = told || (to == 7 && message.kind == Message::Kind::decided);
+    hands.carry([&](Id to, const MembershipMessage& message) {
+      told = told || (to == 7 && message.kind == MembershipMessage::Kind::decided);
       return true;
     });
   }
@@ -261,7 +268,7 @@ TEST(Membership, WhoIsHeardAndHearsNothingIsLeftOut) {
   Hands hands(3);
   hands[0].missed(2, hands.now());
   for (int round = 0; round < 200; ++round) {
-    hands.carry([](Id to, const Message& message) { return to != 2 || message.from != 0; });
+    hands.carry([](Id to, const MembershipMessage& message) { return to != 2 || message.from != 0; });
     hands.tick();
   }
   EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 1}));
@@ -284,7 +291,9 @@ TEST(Membership, ThoseWhoJoinAreNeverTheMajority) {
 TEST(Membership, TheOneThatMostCannotHearGoes) {
   Hands hands(5);
   for (int round = 0; round < 400; ++round) {
-    hands.carry([](Id to, const Message& message) { return (to != 1 && message.from != 1) || to + message.from == 1; });
+    hands.carry([](Id to, const MembershipMessage& message) {
+      return (to != 1 && message.from != 1) || to + message.from == 1;
+    });
     hands.tick();
   }
   EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 2, 3, 4}));
@@ -313,8 +322,8 @@ TEST(Membership, ASilentOneIsMissedInTime) {
 // nothing.
 TEST(Membership, WhoWasLeftOutTellsOthersWhatWasDecided) {
   Hands hands(4);
-  Message decided;
-  decided.kind = Message::Kind::decided;
+  MembershipMessage decided;
+  decided.kind = MembershipMessage::Kind::decided;
   decided.from = 1;
   decided.decision = Decision{{1, {0, 1, 2}}, 0};
   hands[3].receive(decided, hands.now());

@@ -1,4 +1,4 @@
-#include "membership/message.hpp"
+#include "membership/membership_message.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 namespace gradwire::membership {
 namespace {
 
-Message full() {
-  Message message;
-  message.kind = Message::Kind::promise;
+MembershipMessage full() {
+  MembershipMessage message;
+  message.kind = MembershipMessage::Kind::promise;
   message.from = 3;
   message.epoch = 7;
   message.ballot = {1ULL << 40, 1};
@@ -26,7 +26,7 @@ Message full() {
 
 TEST(MembershipMessages, ComeBackAsTheyWere) {
   EXPECT_EQ(decode(encode(full())), full());
-  EXPECT_EQ(decode(encode(Message{})), Message{});
+  EXPECT_EQ(decode(encode(MembershipMessage{})), MembershipMessage{});
 }
 
 TEST(MembershipMessages, ThatEndTooEarlyOrTooLateAreErrors) {
@@ -51,7 +51,7 @@ TEST(MembershipMessages, DamagedOnesAreErrorsOrOtherMessages) {
       damaged[random() % damaged.size()] = static_cast<std::byte>(random());
     }
     try {
-      const Message message = decode(damaged);
+      const MembershipMessage message = decode(damaged);
       EXPECT_EQ(decode(encode(message)), message);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::corrupt);

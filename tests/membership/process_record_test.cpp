@@ -82,7 +82,7 @@ TEST(ProcessRecord, OfTwoReportsTheOneOfTheLaterWorldCounts) {
   process.note_end({1, 2, 9}, kEpoch);
   process.note_end({1, 3, 4}, kEpoch);
   process.note_end({1, 3, 2}, kEpoch);
-  EXPECT_EQ(process.end, (Ended{1, 3, 4}));
+  EXPECT_EQ(process.end, (ProcessEnd{1, 3, 4}));
 }
 
 TEST(ProcessRecord, ARumourIsForgottenWithTheWorldAndGivesWayToAnEnd) {
@@ -96,7 +96,7 @@ TEST(ProcessRecord, ARumourIsForgottenWithTheWorldAndGivesWayToAnEnd) {
   next.forget_world();
   EXPECT_EQ(next.life, Life::lives);
   process.note_end({1, 2, 0}, kEpoch);
-  EXPECT_EQ(process.end, (Ended{1, 2, 0})) << "whatever the rumour said";
+  EXPECT_EQ(process.end, (ProcessEnd{1, 2, 0})) << "whatever the rumour said";
   process.hear_rumour({1, 9, 9}, Time(3));
   EXPECT_EQ(process.life, Life::dead) << "an end is no rumour again";
 }
@@ -128,7 +128,7 @@ TEST(ProcessRecord, SilenceThatCountsForNothingLeavesWhatWasNeverHeardEmpty) {
 
 TEST(ProcessRecord, ABallotIsPromisedAndThenAccepted) {
   ProcessRecord process;
-  Message said;
+  MembershipMessage said;
   said.step = 5;
   process.give_promise(said);
   EXPECT_EQ(process.here.answer, Answer::promised);

@@ -81,7 +81,7 @@ class SimulatedLinks {
     if (link.broken_until >= kForEver || (now < link.forgets_until && draw(0, 2) == 0)) {
       return;
     }
-    if (auto* message = std::get_if<Message>(&what)) {
+    if (auto* message = std::get_if<MembershipMessage>(&what)) {
       *message = decode(encode(*message));
       if (flips_ && now < kFlipsEnd && draw(1, 500) == 1) {
         what = Damaged{};
@@ -124,7 +124,7 @@ class SimulatedLinks {
   };
 
   static bool is_sent(const Packet& packet) {
-    return std::holds_alternative<Message>(packet.what) || std::holds_alternative<Part>(packet.what) ||
+    return std::holds_alternative<MembershipMessage>(packet.what) || std::holds_alternative<Part>(packet.what) ||
            std::holds_alternative<Damaged>(packet.what);
   }
   void mend(int at, Id who, Id other) { tell(at, who, {other, Back{}}); }

@@ -23,7 +23,7 @@ struct Came {};
 
 struct Packet {
   Id from;
-  std::variant<Message, Part, Damaged, Lost, Back, Came, Ended> what;
+  std::variant<MembershipMessage, Part, Damaged, Lost, Back, Came, ProcessEnd> what;
 };
 
 struct SimulatedProcess {

@@ -55,7 +55,7 @@ std::string Simulation::run() {
 
 void Simulation::add(Id who, const World& world) {
   auto& process = processes_[who];
-  Settings settings{Time(100), Time(3000)};
+  MembershipSettings settings{Time(100), Time(3000)};
   for (int i = 0; i < faults_.processes + faults_.spares; ++i) {
     settings.start.push_back(static_cast<Id>(i));
   }
@@ -73,9 +73,9 @@ void Simulation::add(Id who, const World& world) {
   process.entered = world.epoch;
 }
 
-Ended Simulation::end_of(Id who) const {
+ProcessEnd Simulation::end_of(Id who) const {
   const Process& process = processes_.at(who);
-  return faults_.ends_say_no_epoch ? Ended{who} : Ended{who, process.entered, process.counted};
+  return faults_.ends_say_no_epoch ? ProcessEnd{who} : ProcessEnd{who, process.entered, process.counted};
 }
 
 void Simulation::hear(Id who, Process& process, const Packet& packet) {
@@ -84,7 +84,7 @@ void Simulation::hear(Id who, Process& process, const Packet& packet) {
   if (const auto* part = std::get_if<Part>(&packet.what)) {
     process.parts[{part->epoch, part->step}].insert(packet.from);
     hold(process);
-  } else if (const auto* ended = std::get_if<Ended>(&packet.what)) {
+  } else if (const auto* ended = std::get_if<ProcessEnd>(&packet.what)) {
     membership.dead(*ended, time);
   } else if (std::holds_alternative<Damaged>(packet.what)) {
     membership.damaged(packet.from, time);
@@ -136,7 +136,7 @@ void Simulation::live(Id who, Process& process) {
     if (!process.lives()) {
       return;
     }
-    if (const auto* message = std::get_if<Message>(&packet.what)) {
+    if (const auto* message = std::get_if<MembershipMessage>(&packet.what)) {
       membership.receive(*message, process.time(now_));
       take(who, process);
     } else {

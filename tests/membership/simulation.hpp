@@ -50,7 +50,7 @@ class Simulation {
 
   // The others hear of it one by one.
   void join();
-  [[nodiscard]] Ended end_of(Id who) const;
+  [[nodiscard]] ProcessEnd end_of(Id who) const;
 
   // What comes that is no message of the agreement.
   void hear(Id who, Process& process, const Packet& packet);

@@ -7,9 +7,9 @@
 namespace gradwire::membership {
 namespace {
 
-Message waits(Id who, const std::vector<Id>& knows_ended, std::vector<Id> known = {}) {
-  Message said;
-  said.kind = Message::Kind::waits;
+MembershipMessage waits(Id who, const std::vector<Id>& knows_ended, std::vector<Id> known = {}) {
+  MembershipMessage said;
+  said.kind = MembershipMessage::Kind::waits;
   said.from = who;
   for (const Id ended : knows_ended) {
     said.dead.push_back({ended});
@@ -21,7 +21,7 @@ Message waits(Id who, const std::vector<Id>& knows_ended, std::vector<Id> known 
 Membership one_of(Id self, std::vector<Id> members, std::vector<Id> spares) {
   std::vector<Id> start = members;
   start.insert(start.end(), spares.begin(), spares.end());
-  const Settings settings{.full = members.size(), .start = start, .spares = spares};
+  const MembershipSettings settings{.full = members.size(), .start = start, .spares = spares};
   Membership made(self, World{1, std::move(members)}, 0, settings, Time(1000));
   for (const Id who : spares) {
     made.let_in(who);
@@ -39,14 +39,14 @@ TEST(MembershipSpares, AsManyComeAsMembersAreLeftAndOthersAfterAStep) {
     zero.dead({ended}, Time(1000));
   }
   ASSERT_EQ(zero.world(), (World{2, {0, 4}}));
-  Message here;  // of the one that came
-  here.kind = Message::Kind::beat;
+  MembershipMessage here;  // of the one that came
+  here.kind = MembershipMessage::Kind::beat;
   here.from = 4;
   here.epoch = 2;
   zero.receive(here, Time(1100));
   zero.tick(Time(1200));
   EXPECT_FALSE(zero.agreeing()) << "it has not learnt yet";
-  here.kind = Message::Kind::ready;
+  here.kind = MembershipMessage::Kind::ready;
   here.step = 1;
   zero.receive(here, Time(1300));
   zero.ready(1);
@@ -102,11 +102,11 @@ class Joins : public ::testing::Test {
  protected:
   Joins() {
     zero.let_in(7);
-    Message here;
+    MembershipMessage here;
     here.epoch = 1;
     for (const Id who : {1U, 2U}) {
       here.from = who;
-      here.kind = Message::Kind::ready;
+      here.kind = MembershipMessage::Kind::ready;
       here.step = 1;
       zero.receive(here, Time(1000));
     }
@@ -136,8 +136,8 @@ TEST_F(Joins, OthersThatJoinMustKnowItToo) {
 TEST_F(Joins, WhoHasEndedNeedsNotKnowIt) {
   zero.receive(waits(7, {}, {0, 1}), Time(1000));
   zero.dead({2}, Time(1000));
-  Message said;
-  said.kind = Message::Kind::promise;
+  MembershipMessage said;
+  said.kind = MembershipMessage::Kind::promise;
   said.from = 1;
   said.epoch = 1;
   said.ballot = {1, 0};
@@ -145,7 +145,7 @@ TEST_F(Joins, WhoHasEndedNeedsNotKnowIt) {
   said.step = 1;
   said.ready = {1, 1, 1};
   zero.receive(said, Time(1000));
-  said.kind = Message::Kind::accepted;
+  said.kind = MembershipMessage::Kind::accepted;
   zero.receive(said, Time(1000));
   EXPECT_EQ(zero.world(), (World{2, {0, 1, 7}}));
 }
@@ -156,7 +156,7 @@ TEST_F(Joins, ItIsToldByEachThatItIsKnown) {
   const auto said = zero.take_messages();
   ASSERT_EQ(said.size(), 1U);
   EXPECT_EQ(said[0].to, 7U);
-  EXPECT_EQ(said[0].message.kind, Message::Kind::knows);
+  EXPECT_EQ(said[0].message.kind, MembershipMessage::Kind::knows);
 
   Membership seven(7, World{}, 0, {.start = {0, 1, 2}}, Time(1000));
   seven.wait_among({0, 1, 2});
@@ -167,7 +167,7 @@ TEST_F(Joins, ItIsToldByEachThatItIsKnown) {
   EXPECT_EQ(waiting[2].message.known, std::vector<Id>{0});
 }
 
-// Tried by hand, red: unsure() asks spares alone.
+// Tried by hand, red: possibly_taken_in() asks spares alone.
 TEST_F(Joins, WhoIsLeftAloneAsksIt) {
   Membership two = one_of(2, {0, 1, 2}, {});
   two.receive(waits(7, {}), Time(1000));
@@ -178,9 +178,9 @@ TEST_F(Joins, WhoIsLeftAloneAsksIt) {
   EXPECT_EQ(members(two), std::vector<Id>{2}) << "7 was let in by nobody";
 }
 
-Message decided(World world) {
-  Message said;
-  said.kind = Message::Kind::decided;
+MembershipMessage decided(World world) {
+  MembershipMessage said;
+  said.kind = MembershipMessage::Kind::decided;
   said.from = 0;
   said.decision = Decision{std::move(world), 0};
   return said;
@@ -193,7 +193,7 @@ TEST(MembershipSpares, OneThatKnewThatItWasAMemberIsNotAsked) {
     Membership one = one_of(1, {0, 1}, {2});
     one.receive(decided({2, {0, 1, 2}}), Time(1000));
     if (knew) {
-      Message here;
+      MembershipMessage here;
       here.from = 2;
       here.epoch = 2;
       one.receive(here, Time(1000));

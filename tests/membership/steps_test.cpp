@@ -14,7 +14,7 @@ TEST(Membership, AStepIsDeliveredOnceAllHoldIt) {
   hands[1].ready(1);
   hands.talk({0, 1, 2});
   EXPECT_TRUE(hands[0].take_news().empty());
-  EXPECT_EQ(hands[0].waits_for(), std::vector<Id>{2});
+  EXPECT_EQ(hands[0].awaited_members(), std::vector<Id>{2});
   hands[2].ready(1);
   hands.talk({0, 1, 2});
   for (std::size_t who = 0; who < 3; ++who) {
@@ -50,7 +50,7 @@ TEST(Membership, WhatOneWhoEndedDeliveredAllDeliver) {
   for (const std::size_t who : {0U, 1U, 2U, 3U}) {
     hands[who].ready(1);
   }
-  hands.carry([](Id to, const Message& message) {
+  hands.carry([](Id to, const MembershipMessage& message) {
     return to == 0 || (to == 1 && message.from == 0) || (to == 2 && message.from == 3) ||
            (to == 3 && message.from == 2);
   });
@@ -72,10 +72,10 @@ TEST(Membership, WhoLeavesSaysWhatItDelivered) {
   for (const std::size_t who : {0U, 1U, 2U}) {
     hands[who].ready(1);
   }
-  hands.carry([](Id to, const Message& /*message*/) { return to == 0; });
+  hands.carry([](Id to, const MembershipMessage& /*message*/) { return to == 0; });
   ASSERT_EQ(hands[0].delivered(), 1U);
   hands[0].leave();
-  hands.carry([](Id to, const Message& message) { return to != 0 && message.from == 0; });
+  hands.carry([](Id to, const MembershipMessage& message) { return to != 0 && message.from == 0; });
   EXPECT_EQ(hands[1].delivered(), 1U);
   EXPECT_EQ(hands[2].delivered(), 1U);
 
@@ -84,12 +84,12 @@ TEST(Membership, WhoLeavesSaysWhatItDelivered) {
   for (const std::size_t who : {0U, 1U, 2U}) {
     agreeing[who].ready(1);
   }
-  agreeing.carry([](Id to, const Message& /*message*/) { return to == 0; });
+  agreeing.carry([](Id to, const MembershipMessage& /*message*/) { return to == 0; });
   agreeing[0].leave();
   for (const std::size_t who : {1U, 2U}) {
     agreeing[who].missed(0, agreeing.now());
   }
-  agreeing.carry([](Id to, const Message& message) { return to != 0 && message.from == 0; });
+  agreeing.carry([](Id to, const MembershipMessage& message) { return to != 0 && message.from == 0; });
   ASSERT_EQ(agreeing[1].delivered(), 0U);
   for (const std::size_t who : {1U, 2U}) {
     agreeing[who].dead({0}, agreeing.now());
@@ -107,8 +107,8 @@ TEST(Membership, NothingIsDeliveredWhileTheyAgree) {
   hands[1].ready(1);
   hands[1].missed(0, hands.now());
   static_cast<void>(hands[1].take_messages());
-  Message late;
-  late.kind = Message::Kind::ready;
+  MembershipMessage late;
+  late.kind = MembershipMessage::Kind::ready;
   late.step = 1;
   for (const Id from : {0U, 2U}) {
     late.from = from;

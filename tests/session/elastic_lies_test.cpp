@@ -10,14 +10,14 @@
 #include <thread>
 #include <vector>
 
-#include "elastic/member.hpp"
+#include "elastic/world_agreement.hpp"
 #include "gradwire/session.hpp"
-#include "membership/message.hpp"
+#include "membership/membership_message.hpp"
 
 namespace gradwire::test {
 namespace {
 
-using membership::Message;
+using membership::MembershipMessage;
 using Send = std::function<void(Processes::Id to, wire::Bytes)>;
 
 constexpr std::uint64_t kLieSteps = 40;
@@ -76,22 +76,22 @@ std::vector<End> train_with(const std::string& elastic, const std::function<void
   return ends;
 }
 
-wire::Bytes body_of(const Message& message) {
+wire::Bytes body_of(const MembershipMessage& message) {
   const wire::Bytes sealed = membership::encode(message);
   const auto body = membership::unseal(sealed);
   return {body.begin(), body.end()};
 }
 
-Message says(Message::Kind kind) {
-  Message message;
+MembershipMessage says(MembershipMessage::Kind kind) {
+  MembershipMessage message;
   message.kind = kind;
   message.from = 2;
   message.epoch = 1;
   return message;
 }
 
-Message says_decided(membership::World world, std::uint64_t delivered) {
-  Message message = says(Message::Kind::decided);
+MembershipMessage says_decided(membership::World world, std::uint64_t delivered) {
+  MembershipMessage message = says(MembershipMessage::Kind::decided);
   message.decision = membership::Decision{std::move(world), delivered};
   return message;
 }
@@ -117,28 +117,28 @@ void expect_that_all_go_on(const std::vector<End>& ends) {
 }
 
 TEST(ElasticLies, WhoSaysWhatCannotBeIsLeftOut) {
-  const auto to_both = [](const Message& message) {
+  const auto to_both = [](const MembershipMessage& message) {
     return [message](const Send& send) {
       send(0, body_of(message));
       send(1, body_of(message));
     };
   };
-  const auto to_first = [](const Message& message) {
+  const auto to_first = [](const MembershipMessage& message) {
     return [message](const Send& send) { send(0, body_of(message)); };
   };
-  Message beat = says(Message::Kind::beat);
+  MembershipMessage beat = says(MembershipMessage::Kind::beat);
   beat.step = 1ULL << 63;
   expect_that_it_is_left_out(train_with("", to_first(beat)));
   beat.step = kLieAt + 100;
   expect_that_it_is_left_out(train_with("", to_first(beat)));
-  Message round = says(Message::Kind::prepare);
+  MembershipMessage round = says(MembershipMessage::Kind::prepare);
   round.ballot = {~0ULL, 2};
   expect_that_it_is_left_out(train_with("", to_both(round)));
-  Message as_other = says(Message::Kind::suspect);
+  MembershipMessage as_other = says(MembershipMessage::Kind::suspect);
   as_other.from = 1;
   as_other.dead = {{2, 1, 0}};
   expect_that_it_is_left_out(train_with("", to_first(as_other)));
-  Message unknown = says_decided({2, {0, 99}}, kLieAt);
+  MembershipMessage unknown = says_decided({2, {0, 99}}, kLieAt);
   expect_that_it_is_left_out(train_with("", to_first(unknown)));
   unknown.from = 77;
   expect_that_it_is_left_out(train_with("", to_first(unknown)));
@@ -188,7 +188,7 @@ TEST(ElasticLies, WhoseMessageIsDamagedStays) {
 
 // One that lives is not left out because another says that it has ended.
 TEST(ElasticLies, OneThatLivesStays) {
-  Message dead = says(Message::Kind::suspect);
+  MembershipMessage dead = says(MembershipMessage::Kind::suspect);
   dead.dead = {{1, 1, 0}};
   expect_that_all_go_on(train_with("", [&](const Send& send) { send(0, body_of(dead)); }));
 }
@@ -350,18 +350,19 @@ class ElasticConfirm : public ::testing::Test {
  protected:
   ElasticConfirm() {
     const auto inproc = make_inproc_processes(2);
-    const membership::Settings settings{
+    const membership::MembershipSettings settings{
         .beat = std::chrono::milliseconds(20), .silent_after = std::chrono::milliseconds(500), .start = {0, 1}};
     for (std::size_t who = 0; who < 2; ++who) {
       processes_[who] = std::make_shared<Deaf>(inproc[who]);
-      members_[who] = std::make_unique<session::Member>(processes_[who], settings);
+      members_[who] = std::make_unique<session::WorldAgreement>(processes_[who], settings, copies_);
     }
     std::thread other([&] { EXPECT_TRUE(members_[1]->commit(1, std::chrono::seconds(30))); });
     EXPECT_TRUE(members_[0]->commit(1, std::chrono::seconds(30)));
     other.join();
   }
+  session::KeptCopies copies_;
   std::shared_ptr<Deaf> processes_[2];
-  std::unique_ptr<session::Member> members_[2];
+  std::unique_ptr<session::WorldAgreement> members_[2];
 };
 
 // The others must hear of it with the end of this process.

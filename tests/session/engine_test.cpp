@@ -147,7 +147,7 @@ TEST(Engine, OneThatIsUndoableLeavesItToFinishToReportAPeersEnd) {
 // ready() has returned early for tensors of earlier buckets, without which a wait is refused otherwise. Mutation tried:
 // wait() looks at them all the same.
 TEST(Engine, AWaitForAVoidStepReturnsOnlyWhereAPeerMayHaveEnded) {
-  for (const ErrorCode code : {ErrorCode::aborted, ErrorCode::mismatch}) {
+  for (const ErrorCause cause : {ErrorCause::world, ErrorCause::rank}) {
     std::vector<std::shared_ptr<Transport>> world = make_inproc_world(kRanks);
     std::vector<Gradient> gradients = make_gradients();
     const auto engine = make_engine(world[0], true);
@@ -155,9 +155,9 @@ TEST(Engine, AWaitForAVoidStepReturnsOnlyWhereAPeerMayHaveEnded) {
     fill(gradients, 0, 0);
     const Ticket first = engine->ready(gradients[0].id, nullptr, false);  // of the last bucket
     EXPECT_THROW(engine->wait(first), Error) << "its bucket has other tensors, or follows other buckets";
-    engine->give_up(Error(code, "by hand"));
+    engine->give_up(Error(ErrorCode::aborted, "by hand", cause));
     EXPECT_EQ(engine->ready(gradients[1].id, nullptr, false).bucket, Ticket::kNothing);
-    if (code == ErrorCode::aborted) {
+    if (cause == ErrorCause::world) {
       EXPECT_NO_THROW(engine->wait(first));
     } else {
       EXPECT_THROW(engine->wait(first), Error);

@@ -28,7 +28,7 @@ class SlowBuckets final : public Buckets {
     return {{.bucket = flight.bucket, .nonfinite = false, .background = true}};
   }
 
-  void fail(ErrorCode /*code*/, const std::string& /*message*/) noexcept override {}
+  void fail(const Error& /*error*/) noexcept override {}
 
  private:
   struct Flight {

@@ -248,7 +248,7 @@ void HostDevice::check(const void* data, const std::string& what) {
 void HostDevice::abort(ErrorCode code, const std::string& message) noexcept {
   transport_->abort(code, message);
   const std::lock_guard lock(aborting_);
-  aborted_ = aborted_.value_or(Error(code, message));
+  aborted_ = aborted_.value_or(Error(code, message, ErrorCause::world));
 }
 
 void HostDevice::throw_if_aborted() {

@@ -107,6 +107,7 @@ void message_of_another_size(Transport& transport) {
       batch.receive(last, tag, Bytes(posted));
       const Error error = error_of([&] { batch.wait(); });
       EXPECT_EQ(error.code(), ErrorCode::mismatch);
+      EXPECT_EQ(error.cause(), ErrorCause::rank);
       EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(last)));
       EXPECT_THAT(error.what(), HasSubstr("tag " + std::to_string(tag)));
       EXPECT_THAT(error.what(), HasSubstr(std::to_string(posted) + " bytes"));
@@ -138,6 +139,7 @@ void abort_reaches_every_waiter(Transport& transport) {
   transport.cancel(operation);
   const ErrorCode expected = transport.rank() == origin ? ErrorCode::corrupt : ErrorCode::aborted;
   EXPECT_EQ(seen.code(), expected);
+  EXPECT_EQ(seen.cause(), ErrorCause::world);
   EXPECT_THAT(seen.what(), HasSubstr("frame 7 is damaged"));
   if (transport.rank() != origin) {
     EXPECT_THAT(seen.what(), HasSubstr("rank " + std::to_string(origin)));
@@ -173,6 +175,7 @@ void abort_from_a_thread_wakes_its_own_rank(Transport& transport) {
   }
   transport.cancel(operation);
   EXPECT_EQ(seen.code(), transport.rank() == 0 ? ErrorCode::timeout : ErrorCode::aborted);
+  EXPECT_EQ(seen.cause(), ErrorCause::world);
   EXPECT_THAT(seen.what(), HasSubstr("watchdog bit"));
 }
 

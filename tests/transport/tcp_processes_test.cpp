@@ -44,6 +44,7 @@ TEST_F(TcpProcesses, AWorldIsGivenUpOnceAMemberHasEnded) {
   in_parallel(2, [&](int rank) {
     const Error error = error_of([&] { (void)at(static_cast<std::size_t>(rank)).connect({0, 1, 2}, 1, seconds(60)); });
     EXPECT_EQ(error.code(), ErrorCode::transport) << error.what();
+    EXPECT_EQ(error.cause(), ErrorCause::world);
     EXPECT_THAT(error.what(), HasSubstr("rank 2"));
   });
   EXPECT_LT(Clock::now() - begin, seconds(5));
@@ -58,6 +59,7 @@ TEST_F(TcpProcesses, AWorldIsGivenUpWhereAMemberEndsHalfway) {
   const auto begin = Clock::now();
   const Error error = error_of([&] { (void)at(0).connect({0, 1}, 1, seconds(60)); });
   EXPECT_EQ(error.code(), ErrorCode::transport) << error.what();
+  EXPECT_EQ(error.cause(), ErrorCause::world);
   EXPECT_LT(Clock::now() - begin, seconds(5));
 }
 
@@ -66,6 +68,7 @@ TEST_F(TcpProcesses, AWorldIsGivenUpOnceANewerOneBegins) {
   std::jthread older([&] {
     const Error error = error_of([&] { (void)at(0).connect({0, 1}, 1, seconds(60)); });
     EXPECT_EQ(error.code(), ErrorCode::aborted) << error.what();
+    EXPECT_EQ(error.cause(), ErrorCause::world);
   });
   std::this_thread::sleep_for(milliseconds(100));
   expect_world({&at(0), &at(1)}, 2);
@@ -76,6 +79,7 @@ TEST_F(TcpProcesses, AWorldThatOneDoesNotComeToTimesOut) {
   start(2);
   const Error error = error_of([&] { (void)at(0).connect({0, 1}, 1, milliseconds(300)); });
   EXPECT_EQ(error.code(), ErrorCode::timeout) << error.what();
+  EXPECT_EQ(error.cause(), ErrorCause::world);
   EXPECT_THAT(error.what(),
               ::testing::ContainsRegex("a new world: rank 1 \\(process [0-9]+ on host .+\\) does not come"));
   EXPECT_EQ(error_of([&] { (void)at(0).connect({1}, 2); }).code(), ErrorCode::invalid_argument);

@@ -197,6 +197,7 @@ TEST(Tcp, RankThatLeftIsMissedByWhoWaitsForItAlone) {
   EXPECT_FALSE(world[1]->progress(milliseconds(20)));
   const Error error = error_of_waiting(*world[0]);
   EXPECT_EQ(error.code(), ErrorCode::transport);
+  EXPECT_EQ(error.cause(), ErrorCause::world);
   EXPECT_THAT(error.what(), HasSubstr("rank 2 has left"));
   world[0]->cancel(receive);
   world[1]->post_receive(other, 0, 1, data);

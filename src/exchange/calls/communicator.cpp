@@ -276,7 +276,7 @@ struct Communicator::State {
                        .bytes = static_cast<std::uint64_t>(error.code()),
                        .source = executor.source(),
                        .kind = observe::EventKind::error});
-      executor.fail(error.code(), error.what());
+      executor.fail(error);
       throw Error(error);
     }
   }
@@ -439,7 +439,7 @@ void Communicator::barrier() {
     state_->control.barrier();
   } catch (...) {
     const Error error = current_error();
-    state_->executor.fail(error.code(), error.what());
+    state_->executor.fail(error);
     throw Error(error);
   }
 }

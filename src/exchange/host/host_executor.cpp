@@ -39,7 +39,7 @@ void HostExecutor::set_window(WindowLimits limits) { window_.set_limits(bounded_
 
 HostExecutor::~HostExecutor() {
   if (!idle()) {
-    fail(ErrorCode::aborted, "destroyed with a collective under way");
+    fail(Error(ErrorCode::aborted, "destroyed with a collective under way"));
   }
 }
 
@@ -129,7 +129,7 @@ bool HostExecutor::advance(std::chrono::microseconds wait) {
     return worked;
   } catch (...) {
     const Error error = current_error();
-    fail(error.code(), error.what());
+    fail(error);
     throw Error(error);
   }
 }
@@ -237,33 +237,30 @@ void HostExecutor::check_timeout() {
   // The message describes the oldest lane, since everything else waits for its first missing frames.
   const std::string wait = transport::describe_wait(transport_, lanes_.front()->missing(), options_.timeout);
   const Task& task = *lanes_.front()->execution()->task_;
-  throw Error(ErrorCode::timeout, "rank " + std::to_string(transport_.rank()) + ": " +
-                                      std::string(lanes_.front()->execution()->schedule_.name) + " of " + task.name +
-                                      " got nothing for " + format_duration(options_.timeout) + ", " + wait);
+  throw Error(ErrorCode::timeout,
+              "rank " + std::to_string(transport_.rank()) + ": " +
+                  std::string(lanes_.front()->execution()->schedule_.name) + " of " + task.name + " got nothing for " +
+                  format_duration(options_.timeout) + ", " + wait,
+              ErrorCause::world);
 }
 
-void HostExecutor::fail(ErrorCode code, const std::string& message) noexcept {
-  if (failed_) {
+void HostExecutor::fail(const Error& error) noexcept {
+  if (failure_) {
     return;
   }
-  failed_ = true;
-  transport_.abort(code, message);
+  failure_ = error;
+  transport_.abort(error.code(), error.what());
   for (const auto& lane : lanes_) {
     lane->cancel(transport_);
   }
   lanes_.clear();
   next_.reset();
   queue_.clear();
-  try {
-    failure_code_ = code;
-    failure_message_ = message;
-  } catch (const std::bad_alloc&) {  // without memory for a text the code alone must suffice
-  }
 }
 
 void HostExecutor::throw_if_failed() const {
-  if (failed_) {
-    throw Error(ErrorCode::aborted, "gradwire gave up earlier: " + failure_message_);
+  if (failure_) {
+    throw Error(ErrorCode::aborted, std::string("gradwire gave up earlier: ") + failure_->what(), failure_->cause());
   }
 }
 

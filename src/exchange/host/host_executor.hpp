@@ -127,7 +127,7 @@ class HostExecutor {
   /// Whether the transport still has messages of this executor to send.
   [[nodiscard]] bool sending() const noexcept;
   /// Gives up everything under way and tells the other ranks. Buffers that the transport may still touch are leaked.
-  void fail(ErrorCode code, const std::string& message) noexcept;
+  void fail(const Error& error) noexcept;
 
   [[nodiscard]] const memory::BufferPool& pool() const noexcept { return pool_; }
   [[nodiscard]] observe::SourceId source() const noexcept { return options_.source; }
@@ -158,9 +158,7 @@ class HostExecutor {
   bool waits_ = false;                          // the last advance() found nothing to do
   std::uint64_t waits_since_ = 0;               // observe::ticks(); 0: it does not wait, or nobody observes
   std::uint64_t waited_until_ = 0;              // observe::ticks() at the latest poll
-  bool failed_ = false;
-  ErrorCode failure_code_ = ErrorCode::internal;
-  std::string failure_message_;
+  std::optional<Error> failure_;
 };
 
 }  // namespace gradwire::exchange

@@ -162,11 +162,12 @@ void CudaDevice::wait(Point point, std::chrono::milliseconds timeout, bool polls
     }
     const auto waited = time.waited();
     if (waited > timeout) {
-      throw Error(ErrorCode::timeout, "rank " + std::to_string(messages_->rank()) + ": device " +
-                                          std::to_string(device_) + " did not end what was enqueued on it in " +
-                                          format_duration(timeout) + "; its " + messages_->name() +
-                                          " communicator has " + std::to_string(messages_->world_size()) +
-                                          " ranks: are all alive, and do they make the same calls?");
+      throw Error(ErrorCode::timeout,
+                  "rank " + std::to_string(messages_->rank()) + ": device " + std::to_string(device_) +
+                      " did not end what was enqueued on it in " + format_duration(timeout) + "; its " +
+                      messages_->name() + " communicator has " + std::to_string(messages_->world_size()) +
+                      " ranks: are all alive, and do they make the same calls?",
+                  ErrorCause::world);
     }
     // A short wait ends sooner than a sleep would.
     if (waited > std::chrono::microseconds(200)) {

@@ -52,15 +52,14 @@ StreamExecutor::~StreamExecutor() = default;
 
 template <class Body>
 void StreamExecutor::guarded(Body&& body) {
-  if (failed_) {
-    throw Error(ErrorCode::aborted, "gradwire gave up earlier: " + failure_);
+  if (failure_) {
+    throw Error(ErrorCode::aborted, std::string("gradwire gave up earlier: ") + failure_->what(), failure_->cause());
   }
   try {
     std::forward<Body>(body)();
   } catch (...) {
     const Error error = current_error();
-    failed_ = true;
-    failure_ = error.what();
+    failure_ = error;
     if (in_group_) {
       try {
         backend_.end_group();  // otherwise the library keeps a group open for the thread

@@ -144,8 +144,7 @@ class StreamExecutor {
   StreamBackend::Event last_group_ = 0;
   bool in_group_ = false;
   std::uint32_t next_sequence_ = 0;
-  bool failed_ = false;
-  std::string failure_;
+  std::optional<Error> failure_;
 };
 
 }  // namespace gradwire::exchange

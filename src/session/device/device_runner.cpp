@@ -236,10 +236,11 @@ void DeviceRunner::check_timeout() {
     enqueued_.pop_front();
   }
   if (!enqueued_.empty() && Clock::now() - enqueued_.front().when > options_.timeout) {
-    throw Error(ErrorCode::timeout, "rank " + std::to_string(info().rank) + ": the device has not ended step " +
-                                        std::to_string(enqueued_.front().step) + " for " +
-                                        format_duration(options_.timeout) +
-                                        ": are all ranks alive, and do they make the same calls?");
+    throw Error(ErrorCode::timeout,
+                "rank " + std::to_string(info().rank) + ": the device has not ended step " +
+                    std::to_string(enqueued_.front().step) + " for " + format_duration(options_.timeout) +
+                    ": are all ranks alive, and do they make the same calls?",
+                ErrorCause::world);
   }
 }
 

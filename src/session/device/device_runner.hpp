@@ -45,7 +45,7 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   void broadcast(std::span<const View> values, int root) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
   [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
-  void fail(ErrorCode code, const std::string& message) noexcept override { device_->abort(code, message); }
+  void fail(const Error& error) noexcept override { device_->abort(error.code(), error.what()); }
   [[nodiscard]] exchange::Peers& peers() noexcept override { return *peers_; }
   [[nodiscard]] HeldByRunner& held() noexcept override { return *this; }
   [[nodiscard]] DeviceSteps* device() noexcept override { return this; }

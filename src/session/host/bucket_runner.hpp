@@ -50,10 +50,10 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   void broadcast(std::span<const View> values, int root) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
   [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
-  void fail(ErrorCode code, const std::string& message) noexcept override {
+  void fail(const Error& error) noexcept override {
     foreground_.note(false, false);
-    executor_.fail(code, message);
-    background_.fail(code, message);
+    executor_.fail(error);
+    background_.fail(error);
     small_.give_up();
   }
   [[nodiscard]] exchange::Peers& peers() noexcept override { return peers_; }

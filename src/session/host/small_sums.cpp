@@ -151,11 +151,12 @@ void SmallSums::await_patiently(const plan::Plan& plan, const StepInfo& step) {
     }
     const auto missing = std::find_if(sums_.begin(), sums_.end(), [](const Sum& sum) { return !sum.operation.done(); });
     const plan::Bucket& bucket = plan.buckets[static_cast<std::size_t>(missing - sums_.begin())];
-    throw Error(ErrorCode::timeout, "rank " + std::to_string(transport_.rank()) + ": native all-reduce of bucket " +
-                                        std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
-                                        ") of step " + std::to_string(step.step) + " got nothing for " +
-                                        format_duration(timeout_) + ", " +
-                                        transport::describe_wait(transport_, others(), timeout_));
+    throw Error(ErrorCode::timeout,
+                "rank " + std::to_string(transport_.rank()) + ": native all-reduce of bucket " +
+                    std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name + ") of step " +
+                    std::to_string(step.step) + " got nothing for " + format_duration(timeout_) + ", " +
+                    transport::describe_wait(transport_, others(), timeout_),
+                ErrorCause::world);
   }
 }
 

@@ -1,5 +1,5 @@
-// One rank's part of a table that counts with the steps of a session: rows that it holds a copy of, what the step under
-// way pushes, and what is on its way from one world to the next. It communicates with nobody: messages go in and out.
+// One rank's part of a table that counts with the steps of a session: rows that it holds a copy of, and what the step
+// under way pushes. It communicates with nobody: messages go in and out.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +9,14 @@
 #include <string>
 #include <vector>
 
-#include "gradwire/processes.hpp"
 #include "gradwire/table.hpp"
 #include "session/tables/step_pushes.hpp"
-#include "table/merge.hpp"
+#include "session/tables/table_world.hpp"
 #include "table/row_store.hpp"
 #include "table/saved_rows.hpp"
 #include "wire/bytes.hpp"
 
 namespace gradwire::session {
-
-/// Who holds rows: processes, ascending, and the node of each (Transport::nodes). The place of each is its rank.
-struct TableWorld {
-  std::vector<Processes::Id> members;
-  std::vector<std::uint32_t> nodes;
-  friend bool operator==(const TableWorld&, const TableWorld&) = default;
-};
 
 class ReplicatedTable {
  public:
@@ -33,6 +25,8 @@ class ReplicatedTable {
 
   /// A small world has fewer copies than they say.
   [[nodiscard]] const SessionTableOptions& options() const noexcept { return store_.options(); }
+  [[nodiscard]] table::RowStore& store() noexcept { return store_; }
+  [[nodiscard]] const table::RowStore& store() const noexcept { return store_; }
   [[nodiscard]] std::string said(const char* call) const { return store_.said(call); }
   [[nodiscard]] TableStatistics statistics() const { return store_.statistics(counts_); }
   [[nodiscard]] TableStatistics& counts() noexcept { return counts_; }
@@ -40,24 +34,8 @@ class ReplicatedTable {
   /// Goes on as `rank` of that world, whatever rows it holds. What the step under way has pushed is forgotten.
   void enter(const TableWorld& world, int rank);
 
-  // pull(): ask() each other rank, answer() those that ask, take() what they answer, then give().
-  struct Pull {
-    table::MergedIds merged;
-    std::vector<float> rows;                        // of `merged`
-    std::vector<std::vector<std::uint32_t>> asked;  // by rank: which of `merged`
-  };
   /// Error(invalid_argument) for an id outside the table, or another number of elements.
   void check(const char* call, std::span<const std::uint64_t> ids, std::size_t elements) const;
-  [[nodiscard]] Pull begin_pull(std::span<const std::uint64_t> ids);
-  [[nodiscard]] wire::Bytes ask(const Pull& pull, std::size_t rank) const;
-  [[nodiscard]] wire::Bytes answer(const wire::Bytes& asked, std::size_t from) const;
-  [[nodiscard]] std::uint64_t answer_bytes(const Pull& pull, std::size_t rank) const {
-    return pull.asked[rank].size() * store_.codec().row_bytes();
-  }
-  void take(Pull& pull, std::size_t from, const wire::Bytes& answer);
-  void give(const Pull& pull, std::span<float> rows) const {
-    table::spread_rows(pull.merged, pull.rows, options().width, rows);
-  }
 
   // Pushes of a step, by StepPushes: each function is the one of that name there.
   void push(std::span<const std::uint64_t> ids, std::span<const float> gradients) {
@@ -70,17 +48,6 @@ class ReplicatedTable {
   void count() { pushes_.apply(store_.shard()); }
   void forget_pushes() { pushes_ = {}; }
 
-  // From the world in which rows lie to the one now.
-  using RowsByRank = std::vector<std::vector<table::Shard::Row>>;
-  /// What this rank is to send to each rank; valid until install(). Error(too_few) where all copies of rows are gone.
-  [[nodiscard]] RowsByRank rows_to_move(const TableWorld& from) const;
-  /// The first rows of `rows` from `next` on, of about so many bytes; advances `next`.
-  void send_rows(std::span<const table::Shard::Row> rows, std::size_t& next, std::uint64_t bytes,
-                 wire::Bytes& out) const;
-  void stage_rows(wire::ByteReader& in);
-  /// What was staged is held from here on, and nothing else than this world gives this rank.
-  void install();
-
   /// Rows of which this rank has the first copy, as they are now. Takes memory for those that change until `to` goes.
   void save(table::SavedTable& to);
   /// A row of a file, where this rank has a copy of it; false: it came before.
@@ -89,17 +56,8 @@ class ReplicatedTable {
   void take_rows(ReplicatedTable&& other) { store_.shard() = std::move(other.store_.shard()); }
 
  private:
-  struct StagedRows {
-    std::vector<std::uint64_t> ids;
-    std::vector<float> floats;  // values and optimizer state
-  };
-
   table::RowStore store_;
-  table::RowCodec state_codec_;  // of rows with their optimizer state: as they are
-  TableWorld world_;
-  int rank_ = 0;
   StepPushes pushes_;
-  StagedRows staged_;
   TableStatistics counts_;
 };
 

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <sstream>
+#include <utility>
 
 #include "base/elapsed.hpp"
 #include "base/units.hpp"
 #include "plan/hash.hpp"
 #include "session/agreements.hpp"
+#include "session/tables/row_pull.hpp"
 #include "table/options.hpp"
 
 namespace gradwire::session {
@@ -104,6 +106,7 @@ void Tables::enter(const TableWorld& world, int rank) {
   agreed_ = false;
   in_use_ = false;
   to_lie_in_.reset();
+  moves_.clear();
   for (ReplicatedTable& table : tables_) {
     table.enter(world, rank);
   }
@@ -144,27 +147,27 @@ void Tables::pull(exchange::Peers& peers, std::uint32_t number, std::span<const 
   agree(peers);
   ReplicatedTable& table = tables_[known(number, "pull")];
   const std::string what = table.said("pull");
-  ReplicatedTable::Pull pull = table.begin_pull(ids);
   const std::size_t world = world_.members.size();
+  RowPull pull(table.store(), table.counts(), ids, world);
   exchange::Peers::Messages messages;
   std::vector<std::uint64_t> sizes;
   for (std::size_t rank = 0; rank < world; ++rank) {
-    messages.push_back(table.ask(pull, rank));
-    sizes.push_back(table.answer_bytes(pull, rank));
+    messages.push_back(pull.ask(rank));
+    sizes.push_back(pull.answer_bytes(rank));
     table.counts().traffic.bytes_sent += messages.back().size();
   }
   messages = peers.all_to_all(std::move(messages), number_of(Call::pull, number), what);
   for (std::size_t rank = 0; rank < world; ++rank) {
     table.counts().traffic.bytes_received += messages[rank].size();
-    messages[rank] = table.answer(messages[rank], rank);
+    messages[rank] = RowPull::answer(table.store(), messages[rank], rank);
     table.counts().traffic.bytes_sent += messages[rank].size();
   }
   messages = peers.all_to_all(std::move(messages), sizes, what);
   for (std::size_t rank = 0; rank < world; ++rank) {
     table.counts().traffic.bytes_received += messages[rank].size();
-    table.take(pull, rank, messages[rank]);
+    pull.take(rank, messages[rank]);
   }
-  table.give(pull, rows);
+  pull.give(rows);
   table.counts().wait_seconds += seconds_since(begin);
   in_use_ = true;
 }
@@ -267,9 +270,10 @@ void Tables::move(exchange::Peers& peers, bool holds) {
   if (!from) {
     return;
   }
-  std::vector<ReplicatedTable::RowsByRank> rows;
-  for (const ReplicatedTable& table : tables_) {
-    rows.push_back(table.rows_to_move(*from));
+  moves_.clear();
+  std::vector<RowMove::RowsByRank> rows;
+  for (ReplicatedTable& table : tables_) {
+    rows.push_back(moves_.emplace_back(table.store()).rows_for(*from, world_, rank_));
   }
   const std::size_t world = world_.members.size();
   std::vector<std::vector<std::size_t>> next(tables_.size(), std::vector<std::size_t>(world));
@@ -282,7 +286,7 @@ void Tables::move(exchange::Peers& peers, bool holds) {
         const std::vector<table::Shard::Row>& all = rows[number][rank];
         if (next[number][rank] < all.size() && messages[rank].size() < kMovedBytes) {
           wire::put_varint(messages[rank], number);
-          tables_[number].send_rows(all, next[number][rank], kMovedBytes, messages[rank]);
+          moves_[number].send(all, next[number][rank], kMovedBytes, messages[rank]);
         }
         mine = mine || next[number][rank] < all.size();
       }
@@ -296,7 +300,7 @@ void Tables::move(exchange::Peers& peers, bool holds) {
       wire::ByteReader in(messages[rank], "rows of tables from rank " + std::to_string(rank));
       more = in.number<std::uint8_t>() != 0 || more;
       while (in.left() > 0) {
-        tables_[known(static_cast<std::uint32_t>(in.varint()), "moving rows")].stage_rows(in);
+        moves_[known(static_cast<std::uint32_t>(in.varint()), "moving rows")].stage(in);
       }
     }
   }
@@ -307,8 +311,8 @@ void Tables::install() {
   if (!to_lie_in_) {
     return;
   }
-  for (ReplicatedTable& table : tables_) {
-    table.install();
+  for (RowMove& move : std::exchange(moves_, {})) {
+    move.install();
   }
   lies_ = std::exchange(to_lie_in_, {});
 }

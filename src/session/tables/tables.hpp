@@ -11,6 +11,7 @@
 #include "exchange/peers.hpp"
 #include "gradwire/reduction.hpp"
 #include "session/tables/replicated_table.hpp"
+#include "session/tables/row_move.hpp"
 #include "table/saved_rows.hpp"
 
 namespace gradwire::session {
@@ -91,6 +92,7 @@ class Tables {
   bool in_use_ = false;
   std::optional<TableWorld> lies_;       // where rows lie; none: nothing was ever written
   std::optional<TableWorld> to_lie_in_;  // of move(), until install()
+  std::vector<RowMove> moves_;           // likewise, one a table
 };
 
 }  // namespace gradwire::session

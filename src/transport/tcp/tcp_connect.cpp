@@ -63,8 +63,10 @@ class Connecting {
  private:
   [[nodiscard]] std::string me() const { return "tcp rank " + std::to_string(options_.rank) + ": "; }
   [[noreturn]] void give_up(int rank, const std::string& why) const {
-    throw Error(ErrorCode::timeout, me() + "no connection with rank " + std::to_string(rank) + " within " +
-                                        format_duration(options_.timeout) + " (" + why + ")");
+    throw Error(ErrorCode::timeout,
+                me() + "no connection with rank " + std::to_string(rank) + " within " +
+                    format_duration(options_.timeout) + " (" + why + ")",
+                ErrorCause::world);
   }
   // Time for which this process was stopped does not count, since it could not connect then.
   void look_whether_to_go_on() {

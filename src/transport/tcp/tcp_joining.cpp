@@ -49,14 +49,18 @@ class Joining {
       }
       fruitless = held_.empty() ? fruitless + 1 : 0;
       if (fruitless == kFruitless) {
-        throw Error(ErrorCode::timeout, "nobody of the " + std::to_string(known_.size()) + " processes in " +
-                                            options_.join_file + " answers (" + why_ +
-                                            "): the job has ended, or this host cannot reach it; start the job, which "
-                                            "writes the file anew, or join from a host in its network");
+        throw Error(ErrorCode::timeout,
+                    "nobody of the " + std::to_string(known_.size()) + " processes in " + options_.join_file +
+                        " answers (" + why_ +
+                        "): the job has ended, or this host cannot reach it; start the job, which "
+                        "writes the file anew, or join from a host in its network",
+                    ErrorCause::world);
       }
       if (Clock::now() >= deadline_) {
-        throw Error(ErrorCode::timeout, "this process could not join the job of " + options_.join_file + " within " +
-                                            format_duration(options_.timeout) + ": " + why_);
+        throw Error(ErrorCode::timeout,
+                    "this process could not join the job of " + options_.join_file + " within " +
+                        format_duration(options_.timeout) + ": " + why_,
+                    ErrorCause::world);
       }
       tell_of_waiting();
       held_.clear();  // so that other joiners have their turns meanwhile

@@ -13,9 +13,9 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::size_t kPiece = 65536;             // bytes of one read
-constexpr std::size_t kMostUntold = 1U << 16U;    // most bytes that are received before they are acknowledged
-constexpr std::chrono::milliseconds kTellIn{50};  // longest delay of an acknowledgement
+constexpr std::size_t kPiece = 65536;                    // bytes of one read
+constexpr std::size_t kMostToAcknowledge = 1U << 16U;    // most bytes that are received before they are acknowledged
+constexpr std::chrono::milliseconds kAcknowledgeIn{50};  // longest delay of an acknowledgement
 
 }  // namespace
 
@@ -44,8 +44,8 @@ void Lane::offer(Socket socket) {
 void Lane::begin_resuming() {
   const Resume said{.secret = *secret_, .attempt = attempt_};
   unnumbered_.push_back(make_packet(PacketKind::resume, received_, bytes_of_body(said)));
-  told_ = received_;
-  untold_bytes_ = 0;
+  acknowledged_number_ = received_;
+  bytes_to_acknowledge_ = 0;
   flush();
 }
 
@@ -124,8 +124,8 @@ bool Lane::stage() {
   }
   const Kept& next = kept_[sent_];
   head_ = make_head(next.kind, first_kept_ + sent_, received_, next.body);
-  told_ = received_;
-  untold_bytes_ = 0;
+  acknowledged_number_ = received_;
+  bytes_to_acknowledge_ = 0;
   staged_body_ = next.body;
   staged_ = Staged::kept;
   return true;
@@ -280,10 +280,10 @@ Lane::Change Lane::take(std::vector<Taken>& taken, std::size_t most_bytes) {
     }
     if (has_number(head.kind)) {
       ++received_;
-      if (untold_bytes_ == 0) {
-        untold_since_ = Clock::now();
+      if (bytes_to_acknowledge_ == 0) {
+        to_acknowledge_since_ = Clock::now();
       }
-      untold_bytes_ += sizeof(head) + body.size();
+      bytes_to_acknowledge_ += sizeof(head) + body.size();
     }
     if (has_number(head.kind) || head.kind == PacketKind::again) {
       taken.push_back({.kind = head.kind, .body = {body.begin(), body.end()}});
@@ -300,12 +300,13 @@ Lane::Change Lane::take(std::vector<Taken>& taken, std::size_t most_bytes) {
 }
 
 bool Lane::owes(Clock::time_point now) const noexcept {
-  return live_ && received_ > told_ && (untold_bytes_ >= kMostUntold || now >= untold_since_ + kTellIn);
+  return live_ && received_ > acknowledged_number_ &&
+         (bytes_to_acknowledge_ >= kMostToAcknowledge || now >= to_acknowledge_since_ + kAcknowledgeIn);
 }
 
 void Lane::acknowledge() {
-  told_ = received_;
-  untold_bytes_ = 0;
+  acknowledged_number_ = received_;
+  bytes_to_acknowledge_ = 0;
   push_unnumbered(PacketKind::acknowledgement, {});
 }
 

@@ -48,7 +48,7 @@ class Lane {
   /// Whether an acknowledgement is due, though nothing else is sent.
   [[nodiscard]] bool owes(Clock::time_point now) const noexcept;
   /// Whether an acknowledgement may become due.
-  [[nodiscard]] bool will_owe() const noexcept { return live_ && received_ > told_; }
+  [[nodiscard]] bool will_owe() const noexcept { return live_ && received_ > acknowledged_number_; }
   void acknowledge();
 
   // Connections.
@@ -110,10 +110,10 @@ class Lane {
   std::size_t staged_sent_ = 0;
   enum class Staged : std::uint8_t { nothing, kept, unnumbered } staged_ = Staged::nothing;
 
-  std::uint64_t received_ = 0;  // number of the last received packet
-  std::uint64_t told_ = 0;      // the last of these that the other side was told of
-  std::size_t untold_bytes_ = 0;
-  Clock::time_point untold_since_;
+  std::uint64_t received_ = 0;             // number of the last received packet
+  std::uint64_t acknowledged_number_ = 0;  // the last packet that the other side knows to have arrived
+  std::size_t bytes_to_acknowledge_ = 0;
+  Clock::time_point to_acknowledge_since_;
 };
 
 }  // namespace gradwire::transport::tcp

@@ -66,7 +66,8 @@ std::string Letters::get(std::uint32_t epoch, const std::string& key, const std:
     }
     if (looks_ == looks && time.waited() >= limit) {
       throw Error(ErrorCode::timeout,
-                  "a new world: " + sender + " does not come to it within " + format_duration(limit));
+                  "a new world: " + sender + " does not come to it within " + format_duration(limit),
+                  ErrorCause::world);
     }
   }
 }
@@ -89,9 +90,11 @@ void Letters::begin(std::uint32_t epoch) {
 void Letters::look_at(std::uint32_t epoch) const {
   const std::lock_guard lock(mutex_);
   if (closed_ || newest_ > epoch) {
-    throw Error(ErrorCode::aborted, "the world of epoch " + std::to_string(epoch) + " is not made: " +
-                                        (closed_ ? "this process takes no part any more"
-                                                 : "epoch " + std::to_string(newest_) + " has begun"));
+    throw Error(
+        ErrorCode::aborted,
+        "the world of epoch " + std::to_string(epoch) + " is not made: " +
+            (closed_ ? "this process takes no part any more" : "epoch " + std::to_string(newest_) + " has begun"),
+        ErrorCause::world);
   }
 }
 

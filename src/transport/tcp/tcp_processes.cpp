@@ -269,9 +269,10 @@ void TcpProcesses::look_at(std::span<const Id> members) const {
   for (const Id who : members) {
     const auto found = peers_.find(who);
     if (who != self_ && (found == peers_.end() || found->second.who.state == State::ended)) {
-      throw Error(ErrorCode::transport, describe_locked(who) +
-                                            (found == peers_.end() ? " is not known here" : " has ended") +
-                                            ", so that no world with it can be made");
+      throw Error(ErrorCode::transport,
+                  describe_locked(who) + (found == peers_.end() ? " is not known here" : " has ended") +
+                      ", so that no world with it can be made",
+                  ErrorCause::world);
     }
   }
 }

@@ -145,7 +145,7 @@ void Stream::begin_message() {
   if (header.magic != kMagic || header.tag >= kTagLimit || header.bytes > kLongestMessage) {
     return end("what comes from it is no message of gradwire");
   }
-  Channel& channel = channels_[header.tag];
+  TagQueue& channel = channels_[header.tag];
   if (channel.receives.empty()) {
     channel.messages.push_back({std::make_unique_for_overwrite<std::byte[]>(header.bytes), header.bytes});
     incoming_.target = channel.messages.back().data.get();
@@ -189,14 +189,14 @@ void Stream::end_message() {
 
 void Stream::receive(Request& request) {
   const Operation& operation = *request.operation;
-  Channel& channel = channels_[operation.tag];
+  TagQueue& channel = channels_[operation.tag];
   if (channel.messages.empty()) {
     channel.receives.push_back(&request);
     ++posted_receives_;
     return;
   }
   const bool coming = incoming_.kept && incoming_.header.tag == operation.tag && channel.messages.size() == 1;
-  const Message message = std::move(channel.messages.front());
+  const EarlyMessage message = std::move(channel.messages.front());
   channel.messages.pop_front();
   forget_if_empty(operation.tag);
   if (coming) {
@@ -245,11 +245,11 @@ void Stream::withdraw(Request& request) {
     return;
   }
   // Keeps the rest of the message for the next receive of the tag, which may be posted now or later.
-  Message message{std::make_unique_for_overwrite<std::byte[]>(operation.bytes), operation.bytes};
+  EarlyMessage message{std::make_unique_for_overwrite<std::byte[]>(operation.bytes), operation.bytes};
   std::memcpy(message.data.get(), operation.data, incoming_.bytes);
   incoming_.request = nullptr;
   incoming_.target = message.data.get();
-  Channel& channel = channels_[operation.tag];
+  TagQueue& channel = channels_[operation.tag];
   channel.messages.push_front(std::move(message));
   incoming_.kept = true;
   if (!channel.receives.empty()) {

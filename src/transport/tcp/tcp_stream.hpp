@@ -68,13 +68,13 @@ class Stream {
     std::uint64_t sent = 0;  // bytes of header and data
     std::unique_ptr<std::byte[]> own = {};
   };
-  struct Message {
+  struct EarlyMessage {
     std::unique_ptr<std::byte[]> data;
     std::uint64_t bytes = 0;
   };
-  struct Channel {  // at most one of the two is not empty
+  struct TagQueue {  // at most one of the two is not empty
     std::deque<Request*> receives;
-    std::deque<Message> messages;
+    std::deque<EarlyMessage> messages;
   };
   // The message that is being received: it goes into a receive's buffer, into the newest message of its channel, or
   // nowhere.
@@ -100,7 +100,7 @@ class Stream {
   Socket socket_;
   RequestSink& sink_;
   std::deque<Outgoing> outgoing_;
-  std::unordered_map<Tag, Channel> channels_;
+  std::unordered_map<Tag, TagQueue> channels_;
   std::uint64_t posted_receives_ = 0;  // number of receives in channels
   Incoming incoming_;
   std::string ended_;

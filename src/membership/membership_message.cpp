@@ -1,4 +1,4 @@
-#include "membership/message.hpp"
+#include "membership/membership_message.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -39,19 +39,19 @@ std::vector<Id> take_ids(wire::ByteReader& reader) {
   return ids;
 }
 
-void put_ended(wire::Bytes& out, const std::vector<Ended>& ended) {
+void put_ended(wire::Bytes& out, const std::vector<ProcessEnd>& ended) {
   wire::put_number(out, static_cast<std::uint32_t>(ended.size()));
-  for (const Ended& one : ended) {
+  for (const ProcessEnd& one : ended) {
     wire::put_number(out, one.who);
     wire::put_number(out, one.epoch);
     wire::put_number(out, one.step);
   }
 }
 
-std::vector<Ended> take_ended(wire::ByteReader& reader) {
-  std::vector<Ended> ended(take_count(reader, sizeof(Id) + sizeof(std::uint32_t) + sizeof(std::uint64_t), "ends"));
+std::vector<ProcessEnd> take_ended(wire::ByteReader& reader) {
+  std::vector<ProcessEnd> ended(take_count(reader, sizeof(Id) + sizeof(std::uint32_t) + sizeof(std::uint64_t), "ends"));
   std::vector<Id> ids;
-  for (Ended& one : ended) {
+  for (ProcessEnd& one : ended) {
     one.who = ids.emplace_back(reader.number<Id>());
     one.epoch = reader.number<std::uint32_t>();
     one.step = reader.number<std::uint64_t>();
@@ -106,7 +106,7 @@ std::span<const std::byte> unseal(std::span<const std::byte> bytes) {
   return body;
 }
 
-wire::Bytes encode(const Message& message) {
+wire::Bytes encode(const MembershipMessage& message) {
   wire::Bytes out;
   wire::put_number(out, static_cast<std::uint8_t>(message.kind));
   wire::put_number(out, message.from);
@@ -128,14 +128,14 @@ wire::Bytes encode(const Message& message) {
   return seal(out);
 }
 
-Message decode_body(std::span<const std::byte> body) {
+MembershipMessage decode_body(std::span<const std::byte> body) {
   wire::ByteReader reader(body, "a message about the world");
-  Message message;
+  MembershipMessage message;
   const auto kind = reader.number<std::uint8_t>();
-  if (kind > static_cast<std::uint8_t>(Message::Kind::confirmed)) {
+  if (kind > static_cast<std::uint8_t>(MembershipMessage::Kind::confirmed)) {
     reader.fail("its kind is " + std::to_string(kind));
   }
-  message.kind = static_cast<Message::Kind>(kind);
+  message.kind = static_cast<MembershipMessage::Kind>(kind);
   message.from = reader.number<Id>();
   message.epoch = reader.number<std::uint32_t>();
   message.ballot = take_ballot(reader);

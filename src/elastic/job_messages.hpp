@@ -1,4 +1,5 @@
-// What members tell each other beside what membership/message.hpp says. A body begins with its mark, and is sealed.
+// What members tell each other beside what membership/membership_message.hpp says. A body begins with its mark, and is
+// sealed.
 #pragma once
 
 #include <cstddef>

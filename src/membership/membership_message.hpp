@@ -20,7 +20,7 @@ struct Ballot {
   [[nodiscard]] auto operator<=>(const Ballot&) const = default;  // NOLINT(modernize-use-nullptr): takes <=> for 0
 };
 
-struct Message {
+struct MembershipMessage {
   enum class Kind : std::uint8_t {
     beat,      // I am here; I delivered `step`; `gone` were left out, and may not have ended
     ready,     // I hold all that I need of `step`
@@ -42,7 +42,7 @@ struct Message {
   std::uint32_t epoch = 0;  // of the world that the sender is in
   Ballot ballot;
   std::uint64_t step = 0;
-  std::vector<Ended> dead;  // ascending
+  std::vector<ProcessEnd> dead;  // ascending
   std::vector<Id> silent;
   std::vector<Id> known;
   std::vector<Id> gone;
@@ -50,7 +50,7 @@ struct Message {
   Ballot accepted;                   // of a promise: the ballot of `decision`
   std::optional<Decision> decision;  // of promise (what was accepted), accept, decided
 
-  [[nodiscard]] bool operator==(const Message&) const = default;
+  [[nodiscard]] bool operator==(const MembershipMessage&) const = default;
 };
 
 /// `body` behind its length and its CRC, as all travels that processes of a job say to each other.
@@ -59,9 +59,9 @@ struct Message {
 [[nodiscard]] std::span<const std::byte> unseal(std::span<const std::byte> bytes);
 
 /// Sealed.
-[[nodiscard]] wire::Bytes encode(const Message& message);
+[[nodiscard]] wire::Bytes encode(const MembershipMessage& message);
 /// Of what unseal() gave. Error(corrupt) for what no encode() made.
-[[nodiscard]] Message decode_body(std::span<const std::byte> body);
-[[nodiscard]] inline Message decode(std::span<const std::byte> bytes) { return decode_body(unseal(bytes)); }
+[[nodiscard]] MembershipMessage decode_body(std::span<const std::byte> body);
+[[nodiscard]] inline MembershipMessage decode(std::span<const std::byte> bytes) { return decode_body(unseal(bytes)); }
 
 }  // namespace gradwire::membership

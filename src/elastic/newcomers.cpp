@@ -1,11 +1,10 @@
-// How a process that waits becomes a rank: what it says of itself before, and what it gets of the others.
+#include "elastic/newcomers.hpp"
+
 #include <algorithm>
 #include <mutex>
 #include <string>
 #include <utility>
 
-#include "elastic/elastic_session.hpp"
-#include "elastic/standing.hpp"
 #include "gradwire/version.hpp"
 #include "session/parts/sync_modes/sync_modes.hpp"
 
@@ -40,14 +39,14 @@ std::shared_ptr<std::byte> send_to_one_place(std::vector<View>& views, Runner& r
 
 // What a waiting process must have in common with the ranks, one item a line. The plan is the one for a world of all
 // processes that the job started with, because nobody knows the size and the nodes of the next world yet.
-std::string ElasticSession::joiner_requirements() {
+std::string Newcomers::joiner_requirements() {
   const std::lock_guard lock(engine_->progress.state);
   plan::Plan shown = plan::make_plan(base_.policy, engine_->tensors.infos(),
                                      {.world_size = elastic_->processes(),
                                       .reduction = base_.options.reduction,
                                       .checksum = base_.options.checksum.value_or(true)});
   shown.tables = engine_->tables.describe();
-  const std::vector<View> parameters = taught();
+  const std::vector<View> parameters = memory_to_send();
   std::string sizes;
   std::uint64_t bytes = 0;
   for (const View& parameter : parameters) {
@@ -64,7 +63,7 @@ std::string ElasticSession::joiner_requirements() {
          std::to_string(base_.options.compare_ranks_every) + "\n";
 }
 
-void ElasticSession::let_in_others(std::span<const View> parameters) {
+void Newcomers::let_in(std::span<const View> parameters) {
   if (!elastic_->expects_others()) {
     return;
   }
@@ -72,46 +71,22 @@ void ElasticSession::let_in_others(std::span<const View> parameters) {
     const std::lock_guard lock(engine_->progress.state);
     engine_->make_plan();
   }
-  elastic_->share({parameters.begin(), parameters.end()});
+  share(parameters);
+  lets_in_ = true;
   elastic_->let_in(joiner_requirements());
 }
 
-bool ElasticSession::become_rank(std::span<const View> parameters) {
-  try {
-    elastic_->share({parameters.begin(), parameters.end()});
-    if (!elastic_->wait_for_place(joiner_requirements())) {
-      return false;
-    }
-    enter_world();
-    let_in_others(parameters);
-    static_cast<void>(elastic_->take_change());
-    if (syncs_) {
-      synchronise();
-    }
-    if (const auto scale = std::exchange(coming_loss_scale_, {})) {
-      engine_->set_loss_scale(*scale);
-    }
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::too_few && !elastic_->holds() && elastic_->job_is_over()) {
-      return false;  // ranks made their last step while it was on its way to them
-    }
-    leave(error);
-  }
-  return true;
-}
-
-std::vector<View> ElasticSession::taught() const {
-  const std::vector<View>& shared = elastic_->shared();
-  std::vector<View> views = shared;
+std::vector<View> Newcomers::memory_to_send() const {
+  std::vector<View> views = shared_;
   for (const std::vector<View>& added : engine_->tensors.parameters()) {
     std::ranges::copy_if(added, std::back_inserter(views), [&](const View& view) {
-      return std::ranges::none_of(shared, [&](const View& whole) { return lies_within(view, whole); });
+      return std::ranges::none_of(shared_, [&](const View& whole) { return lies_within(view, whole); });
     });
   }
   return views;
 }
 
-std::optional<Error> ElasticSession::teach_newcomers() {
+std::optional<Error> Newcomers::teach() {
   const bool any = elastic_->has_newcomers();
   if (!any && !engine_->tables.to_move()) {
     return std::nullopt;
@@ -119,7 +94,7 @@ std::optional<Error> ElasticSession::teach_newcomers() {
   try {
     engine_->on_wire([&] {
       if (any) {
-        teach();
+        send_state();
       }
       engine_->tables.move(engine_->runner->peers(), elastic_->holds());
     });
@@ -135,9 +110,9 @@ std::optional<Error> ElasticSession::teach_newcomers() {
       }
       return std::nullopt;
     }
-    return Error(ErrorCode::aborted, "the world changes");
+    return Error(ErrorCode::aborted, "the world changes", ErrorCause::world);
   } catch (const Error& error) {
-    if (!may_be_peer_failure(error.code())) {
+    if (error.cause() != ErrorCause::world) {
       throw;
     }
     return error;
@@ -145,7 +120,7 @@ std::optional<Error> ElasticSession::teach_newcomers() {
 }
 
 // The caller holds `wire`.
-void ElasticSession::teach() {
+void Newcomers::send_state() {
   Standing mine;
   if (elastic_->holds()) {
     mine = standing();
@@ -161,9 +136,9 @@ void ElasticSession::teach() {
                 "the job again from what it saved");
   }
   if (!elastic_->holds()) {
-    go_on_from(*teacher);
+    resume_from(*teacher);
   }
-  broadcast_what_is_taught(static_cast<int>(teacher - all.begin()));
+  broadcast_memory(static_cast<int>(teacher - all.begin()));
   if (!teacher->late.empty()) {
     reduce_late_gradients_of(std::ranges::count_if(all, [](const Standing& one) { return one.holds; }));
   }
@@ -171,8 +146,8 @@ void ElasticSession::teach() {
 
 // Under local steps each rank has parameters of its own, so only newcomers write what they receive. The caller holds
 // `wire`.
-void ElasticSession::broadcast_what_is_taught(int teacher) {
-  std::vector<View> views = taught();
+void Newcomers::broadcast_memory(int teacher) {
+  std::vector<View> views = memory_to_send();
   if (engine_->modes() != nullptr) {
     std::ranges::copy(engine_->modes()->alike(), std::back_inserter(views));
   }
@@ -190,7 +165,7 @@ void ElasticSession::broadcast_what_is_taught(int teacher) {
 }
 
 // The caller holds `wire`.
-Standing ElasticSession::standing() {
+Standing Newcomers::standing() {
   const std::lock_guard lock(engine_->progress.state);
   Standing standing{.holds = true,
                     .step = engine_->step.number(),
@@ -198,8 +173,8 @@ Standing ElasticSession::standing() {
                     .loss_scale_set = engine_->step.loss_scale_set(),
                     .weighted = engine_->step.is_to_be_weighted(),
                     .flush = engine_->step.flushes(),
-                    .syncs = syncs_,
-                    .coming_loss_scale = coming_loss_scale_.value_or(0)};
+                    .syncs = under_way.syncs,
+                    .coming_loss_scale = under_way.coming_loss_scale.value_or(0)};
   for (const SavedState::Residual& held : engine_->runner->held().save_residuals(*engine_->plan)) {
     if (held.key.site == codec::EncodeSite::local) {
       standing.with_residuals.push_back(held.key.tensor);
@@ -221,7 +196,7 @@ Standing ElasticSession::standing() {
 
 // A newcomer has no residuals. It still registers the tensors for which other ranks have some, because ranks must agree
 // on that. The caller holds `wire`.
-void ElasticSession::go_on_from(const Standing& others) {
+void Newcomers::resume_from(const Standing& others) {
   const std::lock_guard lock(engine_->progress.state);
   engine_->make_plan();
   exchange::ResidualStore residuals;
@@ -234,8 +209,8 @@ void ElasticSession::go_on_from(const Standing& others) {
   engine_->runner->held().load_residuals(std::move(residuals), *engine_->plan);
   engine_->step.resume(others.step, others.loss_scale, others.loss_scale_set, others.weighted);
   engine_->set_device_step();
-  syncs_ = others.syncs;
-  coming_loss_scale_ = others.coming_loss_scale > 0 ? std::optional(others.coming_loss_scale) : std::nullopt;
+  under_way.syncs = others.syncs;
+  under_way.coming_loss_scale = others.coming_loss_scale > 0 ? std::optional(others.coming_loss_scale) : std::nullopt;
   SavedState told;
   told.step = others.step;
   told.local_steps = others.local_steps;
@@ -261,7 +236,7 @@ void ElasticSession::go_on_from(const Standing& others) {
 // mean is taken over the `ranks` that have a late gradient: their weights sum to the size of the world, because that is
 // what residuals are scaled by.
 // The caller holds `wire`.
-void ElasticSession::reduce_late_gradients_of(std::ptrdiff_t ranks) {
+void Newcomers::reduce_late_gradients_of(std::ptrdiff_t ranks) {
   bool with_weights = false;
   {
     const std::lock_guard lock(engine_->progress.state);
@@ -275,51 +250,6 @@ void ElasticSession::reduce_late_gradients_of(std::ptrdiff_t ranks) {
   }
   engine_->modes()->release_all(weight);
   engine_->end_what_travels();
-}
-
-bool ElasticSession::share(std::span<const View> parameters) {
-  if (elastic_->lets_in()) {
-    throw Error(ErrorCode::invalid_argument, "share: was called before; call it once, with all that ranks share");
-  }
-  check_shared(parameters);
-  if (elastic_->waits()) {
-    return become_rank(parameters);
-  }
-  broadcast(parameters, 0);
-  let_in_others(parameters);
-  return true;
-}
-
-void ElasticSession::require_rank(const char* call) const {
-  if (elastic_->waits()) {
-    throw Error(ErrorCode::invalid_argument,
-                std::string(call) +
-                    ": this process is no rank yet; call share() first, and make no steps where it returns false");
-  }
-}
-
-void ElasticSession::require_nobody_comes(const char* call) const {
-  if (elastic_->waits()) {
-    throw Error(ErrorCode::invalid_argument,
-                std::string(call) +
-                    ": this process waits to be a rank, and communicates with nobody; leave the call out where there "
-                    "are [elastic] spares, or processes may join");
-  }
-  if (elastic_->lets_in()) {
-    throw Error(ErrorCode::invalid_argument,
-                std::string(call) +
-                    ": with [elastic] spares, or where processes may join, ranks communicate after share() "
-                    "in steps, pull(), sync_parameters() and for late results alone, since a newcomer knows of nothing "
-                    "else; call it before");
-  }
-}
-
-bool ElasticSession::waits(const char* call) const {
-  if (elastic_->waits()) {
-    return true;
-  }
-  require_nobody_comes(call);
-  return false;
 }
 
 }  // namespace gradwire::session

@@ -1,0 +1,86 @@
+#include "elastic/connect_attempt.hpp"
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/awake_time.hpp"
+#include "base/current_error.hpp"
+#include "base/units.hpp"
+
+namespace gradwire::session {
+namespace {
+
+// A call of Processes::connect() on a thread of its own, which is left behind where it waits for one who has ended.
+struct ConnectAttempt {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool over = false;  // nobody waits any more
+  bool made = false;
+  std::shared_ptr<Transport> transport;
+  std::optional<Error> error;
+
+  // Its end waits for nobody.
+  void drop() {
+    if (transport != nullptr) {
+      transport->abort(ErrorCode::aborted, "the world changed");
+      transport.reset();
+    }
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<Transport> connect_unless_over(const std::shared_ptr<Processes>& processes,
+                                               const membership::World& world, std::chrono::milliseconds timeout,
+                                               const std::function<void(std::function<void()> over)>& watch) {
+  const auto attempt = std::make_shared<ConnectAttempt>();
+  std::thread maker([attempt, world, processes, timeout] {
+    std::shared_ptr<Transport> transport;
+    std::optional<Error> error;
+    try {
+      transport = processes->connect(world.members, world.epoch, timeout);
+    } catch (...) {
+      error = current_error();
+    }
+    const std::lock_guard lock(attempt->mutex);
+    attempt->made = true;
+    attempt->error = std::move(error);
+    attempt->transport = std::move(transport);
+    if (attempt->over) {
+      attempt->drop();
+    }
+    attempt->changed.notify_all();
+  });
+  watch([attempt] {
+    const std::lock_guard lock(attempt->mutex);
+    attempt->over = true;
+    attempt->changed.notify_all();
+  });
+  std::unique_lock lock(attempt->mutex);
+  const bool in_time = wait_awake(attempt->changed, lock, 2 * timeout, [&] { return attempt->made || attempt->over; });
+  const bool over = std::exchange(attempt->over, attempt->over || !in_time);
+  const bool made = attempt->made;
+  lock.unlock();
+  made ? maker.join() : maker.detach();
+  lock.lock();
+  if (!in_time) {
+    throw Error(ErrorCode::timeout,
+                "a new world of " + std::to_string(world.members.size()) + " ranks was not there within " +
+                    format_duration(2 * timeout) + ": a rank gives signs of life, but does not come",
+                ErrorCause::world);
+  }
+  if (over) {
+    attempt->drop();
+    return nullptr;
+  }
+  if (attempt->error) {
+    throw Error(*attempt->error);
+  }
+  return attempt->transport;
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,93 @@
+#include "elastic/surviving_residuals.hpp"
+
+#include <mutex>
+#include <string>
+
+#include "base/log.hpp"
+#include "session/parts/sync_modes/sync_modes.hpp"
+
+namespace gradwire::session {
+
+void SurvivingResiduals::commit(Engine& engine) {
+  const std::lock_guard lock(engine.progress.wire);
+  const StepOutcome& outcome = engine.step.outcome();
+  if (outcome.skipped && engine.modes() != nullptr && engine.modes()->has_uncounted()) {
+    return;  // late gradients may be on their way, and nothing else has changed
+  }
+  engine.runner->undo()->commit();
+  const std::uint64_t number = engine.step.number();
+  if (!outcome.skipped) {
+    sent_ = number;
+    flushed_ = engine.step.info().flush ? sent_ : flushed_;
+  }
+  if (elastic_.copies().is_due_after(number)) {
+    try {
+      elastic_.copies().send(number, {engine.step.loss_scale(), engine.runner->held().save_residuals(*engine.plan)});
+    } catch (const std::exception& error) {  // the step counts all the same
+      log(LogLevel::warning, std::string("residuals were not copied to another rank: ") + error.what());
+    }
+  }
+}
+
+exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, const SavedState& held) {
+  const bool plain_mean = reduction_ == Reduction::mean && !before.step.is_to_be_weighted();
+  const float ratio =
+      static_cast<float>(engine.runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
+  exchange::ResidualStore residuals;
+  const auto add = [&](const SavedState::Residual& residual, double factor = 1) {
+    const bool averaged = plain_mean || held.has_anchor(residual.key.tensor);  // changes have no weights
+    const bool owner = residual.key.site == codec::EncodeSite::owner;
+    residuals.add(residual.key, residual.range.offset, residual.range.values,
+                  static_cast<float>(factor) * (averaged && !owner ? ratio : 1.0F));
+  };
+  // Each rank keeps what it holds: whoever no longer owns the elements of an owner residual adds it to what it sends.
+  for (const SavedState::Residual& residual : before.runner->held().save_residuals(*before.plan)) {
+    add(residual);
+  }
+  // What few bits drop is sent the next time, and would be sent twice; what topk leaves out waits for many of them.
+  const auto counts = [&](std::uint32_t tensor, std::uint64_t copied) {
+    const plan::Bucket& bucket = before.plan->buckets[before.plan->tensors[tensor].bucket];
+    SyncModes::Sent last{sent_, flushed_};
+    if (before.modes() != nullptr) {
+      last = before.modes()->sent(bucket.id, engine.step.number(), last);
+    }
+    return copied >= (bucket.codec.k > 0 ? last.all : last.some);
+  };
+  const bool had_any = before.runner->held().residual_bytes() > 0;
+  for (const CopyRing::RankCopy& kept : elastic_.copies().take(elastic_.holders())) {
+    bool any = false, all = true;
+    for (const SavedState::Residual& residual : kept.copy.residuals) {
+      const std::uint32_t tensor = residual.key.tensor;
+      const bool fits = tensor < engine.tensors.size() &&
+                        residual.range.end() <= engine.tensors.infos()[tensor].count &&
+                        residual.range.end() >= residual.range.offset;
+      if (fits && residuals.has({tensor, codec::EncodeSite::local}) && counts(tensor, kept.step.value())) {
+        add(residual, engine.step.loss_scale() / kept.copy.loss_scale);
+        any = true;
+      } else {
+        all = false;
+      }
+    }
+    if (any) {
+      elastic_.copies().note_used(kept);
+    }
+    if (had_any) {
+      log(LogLevel::warning,
+          "of " + elastic_.name(kept.who) + ", which ended, " +
+              (!kept.step ? "there is no copy of residuals: all that it had yet to send is lost"
+                          : "residuals as of step " + std::to_string(*kept.step) +
+                                (any && all ? " are kept: what it has dropped since is lost"
+                                 : any      ? " are kept of some tensors, those of others were sent "
+                                              "since: what it has dropped after that is lost"
+                                            : " were sent since: what it has dropped after that is lost")));
+    }
+  }
+  if (!residuals.empty()) {
+    for (std::uint32_t tensor = 0; tensor < engine.tensors.size(); ++tensor) {
+      residuals.mark_moved(tensor);
+    }
+  }
+  return residuals;
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,38 @@
+// One pull() of rows on one rank: it asks each other rank for the rows of which that is the first holder.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "gradwire/table.hpp"
+#include "table/merge.hpp"
+#include "table/row_store.hpp"
+#include "wire/bytes.hpp"
+
+namespace gradwire::session {
+
+/// ask() each other rank, answer() those that ask, take() what they answer, then give().
+class RowPull {
+ public:
+  RowPull(const table::RowStore& store, TableStatistics& counts, std::span<const std::uint64_t> ids,
+          std::size_t world_size);
+
+  [[nodiscard]] wire::Bytes ask(std::size_t rank) const;
+  [[nodiscard]] static wire::Bytes answer(const table::RowStore& store, const wire::Bytes& asked, std::size_t from);
+  [[nodiscard]] std::uint64_t answer_bytes(std::size_t rank) const {
+    return asked_[rank].size() * store_.codec().row_bytes();
+  }
+  void take(std::size_t from, const wire::Bytes& answer);
+  void give(std::span<float> rows) const { table::spread_rows(merged_, rows_, store_.options().width, rows); }
+
+ private:
+  const table::RowStore& store_;
+  TableStatistics& counts_;
+  const table::MergedIds merged_;
+  std::vector<float> rows_;                        // of `merged_`
+  std::vector<std::vector<std::uint32_t>> asked_;  // by rank: which of `merged_`
+};
+
+}  // namespace gradwire::session

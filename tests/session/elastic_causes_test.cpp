@@ -1,0 +1,164 @@
+// Whose error ends a step decides what becomes of its rank: where it tells that the world has ended the step is made
+// again in the next one, else the rank leaves. The error's code says nothing of that.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gradwire/processes.hpp"
+#include "gradwire/session.hpp"
+
+namespace gradwire::test {
+namespace {
+
+constexpr std::uint64_t kFailsAt = 3;
+constexpr std::uint64_t kCauseSteps = 10;
+
+// Throws `error` once, from the step on in which `fails` is set; only behind `before`, where it is given.
+struct Failure {
+  Error error;
+  std::atomic<bool> fails{false};
+  std::atomic<bool> thrown{false};
+  std::atomic<bool>* before = nullptr;
+
+  void strike() {
+    if (fails && (before == nullptr || *before) && !thrown.exchange(true)) {
+      throw Error(error);
+    }
+  }
+};
+
+class FailingTransport final : public Transport {
+ public:
+  FailingTransport(std::shared_ptr<Transport> inner, std::shared_ptr<Failure> failure)
+      : inner_(std::move(inner)), failure_(std::move(failure)) {}
+  [[nodiscard]] std::string name() const override { return inner_->name(); }
+  [[nodiscard]] int rank() const noexcept override { return inner_->rank(); }
+  [[nodiscard]] int world_size() const noexcept override { return inner_->world_size(); }
+  [[nodiscard]] TransportCapabilities capabilities() const override { return {}; }
+  void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
+    inner_->post_send(operation, peer, tag, data);
+  }
+  void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
+    inner_->post_receive(operation, peer, tag, data);
+  }
+  void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
+  bool progress(std::chrono::microseconds wait) override {
+    failure_->strike();
+    return inner_->progress(std::min(wait, std::chrono::microseconds(1000)));
+  }
+  bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
+  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
+
+ private:
+  std::shared_ptr<Transport> inner_;
+  std::shared_ptr<Failure> failure_;
+};
+
+class FailingProcesses final : public Processes {
+ public:
+  FailingProcesses(std::shared_ptr<Processes> inner, std::shared_ptr<Failure> failure)
+      : inner_(std::move(inner)), failure_(std::move(failure)) {}
+  [[nodiscard]] Id self() const noexcept override { return inner_->self(); }
+  [[nodiscard]] std::vector<Id> all() const override { return inner_->all(); }
+  [[nodiscard]] std::string describe(Id who) const override { return inner_->describe(who); }
+  using Processes::send;
+  void send(Id to, std::span<const std::byte> message, Lane lane) noexcept override { inner_->send(to, message, lane); }
+  [[nodiscard]] std::uint64_t unsent(Id to, Lane lane) const noexcept override { return inner_->unsent(to, lane); }
+  [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override { return inner_->hear(wait); }
+  void wake() noexcept override { inner_->wake(); }
+  void end() noexcept override { inner_->end(); }
+  void enter(std::uint32_t epoch) noexcept override { inner_->enter(epoch); }
+  void count(std::uint64_t step) noexcept override { inner_->count(step); }
+  [[nodiscard]] std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
+                                                   std::chrono::milliseconds timeout) override {
+    return std::make_shared<FailingTransport>(inner_->connect(members, epoch, timeout), failure_);
+  }
+
+ private:
+  std::shared_ptr<Processes> inner_;
+  std::shared_ptr<Failure> failure_;
+};
+
+struct RankEnd {
+  std::uint64_t steps = 0;
+  int repeated = 0;
+  std::optional<Error> error = {};
+};
+
+RankEnd train_one(std::shared_ptr<Processes> processes, const std::shared_ptr<Failure>& failure) {
+  RankEnd end;
+  try {
+    std::vector<float> gradient(1000);
+    Session session(std::make_shared<FailingProcesses>(std::move(processes), failure),
+                    Policy::parse("[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n[elastic]\nsuspect = \"2s\"\n"));
+    const auto id = session.add("g", view(gradient.data(), gradient.size()));
+    while (session.step() < kCauseSteps) {
+      failure->fails = session.step() >= kFailsAt;
+      std::ranges::fill(gradient, 1.0F);
+      session.ready(id);
+      end.repeated += session.finish().repeat ? 1 : 0;
+    }
+    end.steps = session.step();
+  } catch (const Error& error) {
+    end.error = error;
+  }
+  return end;
+}
+
+// Rank 2 meets `error`; rank 0 then leaves for a reason of its own, so that there is a next world for whoever waits.
+std::vector<RankEnd> train_while_it_fails(const Error& error) {
+  auto processes = make_inproc_processes(3);
+  std::vector<std::shared_ptr<Failure>> failures;
+  for (const Error& one : {Error(ErrorCode::internal, "rank 0 is to go"), Error(ErrorCode::internal, "never"), error}) {
+    failures.push_back(std::make_shared<Failure>(one));
+  }
+  std::atomic<bool> never = false;
+  failures[0]->before = &failures[2]->thrown;
+  failures[1]->before = &never;
+  std::vector<RankEnd> ends(3);
+  std::vector<std::thread> threads;
+  for (std::size_t who = 0; who < 3; ++who) {
+    threads.emplace_back([&, who, own = std::exchange(processes[who], nullptr)]() mutable {
+      ends[who] = train_one(std::move(own), failures[who]);
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return ends;
+}
+
+// Mutations tried: the code decides instead, as it once did; the engine or its executor drops the cause.
+TEST(ElasticCauses, OnlyAnErrorOfTheWorldMakesAStepAgain) {
+  for (const ErrorCode code : {ErrorCode::aborted, ErrorCode::transport, ErrorCode::timeout, ErrorCode::mismatch}) {
+    for (const ErrorCause cause : {ErrorCause::rank, ErrorCause::world}) {
+      SCOPED_TRACE(std::string(to_string(code)) + (cause == ErrorCause::world ? " of the world" : " of the rank"));
+      const std::vector<RankEnd> ends = train_while_it_fails(Error(code, "it fails", cause));
+      ASSERT_TRUE(ends[0].error);
+      EXPECT_FALSE(ends[1].error) << ends[1].error->what();
+      EXPECT_EQ(ends[1].steps, kCauseSteps);
+      EXPECT_GE(ends[1].repeated, 1);
+      if (cause == ErrorCause::world) {
+        EXPECT_FALSE(ends[2].error) << ends[2].error->what();
+        EXPECT_EQ(ends[2].steps, kCauseSteps);
+        EXPECT_EQ(ends[2].repeated, 1);
+      } else {
+        ASSERT_TRUE(ends[2].error);
+        EXPECT_EQ(ends[2].error->code(), code);
+        EXPECT_STREQ(ends[2].error->what(), "it fails");
+        EXPECT_EQ(ends[2].repeated, 0);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::test
