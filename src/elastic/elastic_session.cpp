@@ -7,6 +7,7 @@
 
 #include "base/log.hpp"
 #include "session/parts/sync_modes/sync_modes.hpp"
+#include "session/table_calls.hpp"
 
 namespace gradwire::session {
 
@@ -227,10 +228,10 @@ void ElasticSession::reduce_late_gradients(const char* call, std::optional<doubl
 
 bool ElasticSession::pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
   engine_->checked([&] { require_rank("pull"); });
-  engine_->check_pull(table, ids, rows);
+  check_pull(*engine_, table, ids, rows);
   std::optional<Error> failure;
   try {
-    engine_->pull(table, ids, rows);
+    session::pull(*engine_, table, ids, rows);
     return true;
   } catch (const Error& error) {
     if (!may_be_peer_failure(error.code())) {

@@ -46,7 +46,7 @@ std::string ElasticSession::joiner_requirements() {
                                      {.world_size = elastic_->processes(),
                                       .reduction = base_.options.reduction,
                                       .checksum = base_.options.checksum.value_or(true)});
-  shown.tables = engine_->tables.describe();
+  engine_->parts.for_each([&](const Part& part) { part.add_to(shown); });
   const std::vector<View> parameters = taught();
   std::string sizes;
   std::uint64_t bytes = 0;
@@ -113,7 +113,8 @@ std::vector<View> ElasticSession::taught() const {
 
 std::optional<Error> ElasticSession::teach_newcomers() {
   const bool any = elastic_->has_newcomers();
-  if (!any && !engine_->tables.to_move()) {
+  const std::vector<SharedOut*> shared_out = engine_->parts.shared_out();
+  if (!any && std::ranges::none_of(shared_out, &SharedOut::to_move)) {
     return std::nullopt;
   }
   try {
@@ -121,17 +122,17 @@ std::optional<Error> ElasticSession::teach_newcomers() {
       if (any) {
         teach();
       }
-      engine_->tables.move(engine_->runner->peers(), elastic_->holds());
+      for (SharedOut* part : shared_out) {
+        part->move(elastic_->holds());
+      }
     });
     if (elastic_->commit()) {
       elastic_->all_hold();
       if (any) {
         engine_->count_what_travelled();
       }
-      try {
-        engine_->tables.install();
-      } catch (const std::bad_alloc&) {
-        throw Error(ErrorCode::out_of_memory, "no memory for rows of tables that ranks have left behind");
+      for (SharedOut* part : shared_out) {
+        part->install();
       }
       return std::nullopt;
     }
@@ -249,11 +250,11 @@ void ElasticSession::go_on_from(const Standing& others) {
   }
   engine_->make_parts_for(told);
   engine_->step.modes().load(*engine_->plan, told);
-  engine_->parts.load(told);
+  engine_->parts.for_each([&](Part& part) { part.load(told); });
   if (others.flush) {
     engine_->step.flush_next();
   }
-  engine_->parts.resume(engine_->step.number());
+  engine_->parts.for_each([this](Part& part) { part.resume(engine_->step.number()); });
   engine_->reset_step(std::chrono::steady_clock::now());
 }
 

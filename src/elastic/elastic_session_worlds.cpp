@@ -159,7 +159,6 @@ void ElasticSession::enter_world() {
     flushed_ = 0;
     engine_ = std::move(next);
     watch_engine();
-    files.known.reset();  // other ranks have other names for theirs
     const std::optional<Error> failure = teach_newcomers();
     if (!failure) {
       return;
@@ -182,7 +181,7 @@ void ElasticSession::tell_of(const WorldChange& change) const {
 
 void ElasticSession::call_in_worlds(const std::function<bool()>& check, const std::function<void()>& call,
                                     const std::function<void()>& deliver) {
-  if (engine_->tables.in_use()) {  // this call is made again where a rank ends, and does not say so
+  if (engine_->parts.in_step()) {  // this call is made again where a rank ends, and does not say so
     throw Error(
         ErrorCode::invalid_argument,
         "between pull() or push() and finish() of a step ranks communicate in that step alone; call broadcast(), "

@@ -17,6 +17,7 @@ namespace gradwire {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using When = session::PartMaker::When;
 
 std::uint32_t next_number() {
   static std::atomic<std::uint32_t> last = 0;
@@ -39,7 +40,7 @@ session::Engine::Engine(std::unique_ptr<session::Runner> r, session::EngineSetti
   if (settings.undoable) {
     runner->undo()->remember();
   }
-  parts.make(part_inputs(), session::PartMaker::When::with_session);
+  parts.make(part_inputs(), When::with_session);
   observe::begin_watching();
   progress.start();
 }
@@ -67,7 +68,7 @@ std::optional<Error> session::Engine::end() noexcept {
       runner->abort(why->code(), why->what());
     }
   });
-  parts.session_ends();
+  parts.for_each([](session::Part& part) { part.session_ends(); });
   return why;
 }
 
@@ -93,7 +94,7 @@ void session::Engine::make_plan() {
                           .checksum = runner->info().checksum,
                           .nodes = runner->info().nodes,
                           .knows_tiers = runner->device() == nullptr});
-  plan->tables = tables.describe();
+  parts.for_each([this](const session::Part& part) { part.add_to(*plan); });
   const bool speaks = runner->info().rank == 0;  // plans are the same everywhere, or the first step says so
   for (const std::string& warning : plan->warnings) {
     log(speaks ? LogLevel::warning : LogLevel::debug, warning);
@@ -105,9 +106,9 @@ void session::Engine::make_plan() {
     log(LogLevel::debug, plan->explain());
   }
   try {
-    parts.make(part_inputs(), session::PartMaker::When::with_plan);
+    parts.make(part_inputs(), When::with_plan);
     if (step.loss_scale_set()) {
-      parts.check_loss_scale();
+      parts.for_each([](const session::Part& part) { part.check_loss_scale(); });
     }
   } catch (...) {
     parts.unmake();
@@ -128,12 +129,14 @@ session::PartInputs session::Engine::part_inputs(const session::SavedState* held
           .runner = *runner,
           .held = held,
           .undoable = settings.undoable,
+          .members = settings.members,
+          .copies_of_rows = settings.copies_of_rows,
           .look = [this] { return look(); }};
 }
 
 void session::Engine::make_parts_for(const session::SavedState& held) {
   if (!held.results.empty() && modes() == nullptr) {  // they were saved under a policy with other sync modes
-    parts.make(part_inputs(&held), session::PartMaker::When::with_plan);
+    parts.make(part_inputs(&held), When::with_plan);
   }
 }
 
@@ -280,7 +283,7 @@ void session::Engine::set_loss_scale(double scale) {
   const std::lock_guard wire_lock(progress.wire);
   drain("set_loss_scale");  // what is under way leaves residuals of the old scale
   const std::lock_guard lock(progress.state);
-  parts.check_loss_scale();
+  parts.for_each([](const session::Part& part) { part.check_loss_scale(); });
   if (scale != step.loss_scale()) {
     runner->held().scale_residuals(static_cast<float>(scale / step.loss_scale()));
   }
@@ -326,7 +329,7 @@ void session::Engine::abort(const std::string& why) noexcept {
 std::string session::Engine::explain(const std::string& beside) {
   const std::lock_guard lock(progress.state);
   make_plan();
-  return plan->explain() + tables.explain() + beside + parts.explain();
+  return plan->explain() + parts.explain(When::with_session) + beside + parts.explain(When::with_plan);
 }
 
 void session::Engine::require_between_steps(const char* call) {
@@ -350,26 +353,25 @@ void session::Engine::take_over(Engine& before,
     tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i],
                 before.tensors.scale(i));
   }
-  tables = std::move(before.tables);
-  enter_tables();
+  parts.take_over(before.parts, When::with_session);
   no_sync = before.no_sync.load();
   step.go_on_from(before.step);
   set_device_step();
   if (before.plan) {
     make_plan();
   }
-  parts.take_over(before.parts);
+  parts.take_over(before.parts, When::with_plan);
   if (!before.plan) {
     return;
   }
   session::SavedState held;
   held.step = step.number();
-  before.parts.save(held);
+  before.parts.for_each([&](session::Part& part) { part.save(held); });
   make_parts_for(held);
   step.modes().load(*plan, held);
-  parts.load(held);
+  parts.for_each([&](session::Part& part) { part.load(held); });
   runner->held().load_residuals(residuals(held), *plan);
-  parts.resume(step.number());
+  parts.for_each([this](session::Part& part) { part.resume(step.number()); });
   reset_step(Clock::now());
 }
 

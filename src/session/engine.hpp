@@ -5,9 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,7 +24,6 @@
 #include "session/step.hpp"
 #include "session/step_comparison.hpp"
 #include "session/step_watch.hpp"
-#include "session/tables/tables.hpp"
 #include "session/tensors.hpp"
 
 namespace gradwire::session {
@@ -69,8 +66,6 @@ struct Engine final : private Progress::Work {
   std::optional<plan::Plan> plan;
   Parts parts;
   StepComparison comparison{*runner};  // between the parts of all ranks. Guarded by `wire`
-
-  Tables tables;  // only the thread that makes steps uses it, and holds `wire` to communicate
 
   // Guarded by `wire`.
   std::optional<std::chrono::steady_clock::time_point> busy_since;  // the next communicate() counts the time since then
@@ -142,21 +137,17 @@ struct Engine final : private Progress::Work {
   void set_loss_scale(double scale);
   void reserve();
   [[nodiscard]] LinkEstimate link();
-  std::uint32_t add_table(SessionTableOptions asked);
-  /// Must follow check_pull(), which throws for bad arguments without ending the session.
-  void pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
-  void check_pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
   [[nodiscard]] SessionStatistics statistics() const;
   /// A snapshot for metrics and histories.
   [[nodiscard]] observe::Snapshot look() const;
   /// The state that save() writes, and the way back. The caller holds `wire`.
   [[nodiscard]] SavedState saved_state();
-  void restore(const std::vector<SavedState>& saved, Tables::Loading&& rows, const std::string& source);
+  void restore(const std::vector<SavedState>& saved, const std::string& source);
 
-  /// The text of Session::explain(). `beside` is inserted between the tables and the parts.
+  /// The text of Session::explain(). `beside` is inserted before the parts that the plan asks for.
   [[nodiscard]] std::string explain(const std::string& beside = {});
   /// Continues where `before` was, the engine of the same session in the previous world, after its undo(): with its
-  /// tensors, tables and parts, at the step that was not committed. `residuals` returns the residuals to start with,
+  /// tensors and parts, at the step that was not committed. `residuals` returns the residuals to start with,
   /// given what sync modes hand over. Takes the locks of both engines.
   void take_over(Engine& before, const std::function<exchange::ResidualStore(const SavedState& held)>& residuals);
   /// Throws Error(invalid_argument), which names `call`, if a step is under way.
@@ -201,7 +192,6 @@ struct Engine final : private Progress::Work {
   void agree_on_plan(bool weighted);
   /// Ends the session on this rank. With `for_good` no other engine takes over.
   void give_up(const Error& error, bool for_good = false) noexcept;
-  void enter_tables();
   void set_device_step();
   /// Waits for the device, so that this rank really holds the results that it says it holds.
   void settle();
@@ -236,8 +226,9 @@ struct Engine final : private Progress::Work {
   void stop_if_gradients_are_gone();
 
   // The end of a step.
-  void exchange_pushes();
-  void count_in_tables();
+  /// Lets the parts that ranks change with each step prepare this one; and commit it.
+  void prepare_parts();
+  void commit_parts();
   void check_may_finish();
   struct Ended {
     std::chrono::steady_clock::time_point at;

@@ -62,12 +62,12 @@ session::Engine::Finishing session::Engine::prepare() {
     check_all_ready();
     progress.wait_until("finish", [&] { return step.ended(); });
   }
-  exchange_pushes();
+  prepare_parts();
   return finishing;
 }
 
 StepOutcome session::Engine::commit(const Finishing& finishing) {
-  count_in_tables();
+  commit_parts();
   const Ended over = end_step(finishing.begin, finishing.was_small);
   last_outcome = over.end.outcome;  // also where what follows throws
   conclude(over);
@@ -75,14 +75,32 @@ StepOutcome session::Engine::commit(const Finishing& finishing) {
   return last_outcome;
 }
 
-// Others count the step: a rank that cannot has to go.
-void session::Engine::count_in_tables() {
+void session::Engine::prepare_parts() {
+  if (parts.participants().empty()) {
+    return;
+  }
+  session::StepInfo info;
+  bool skipped = false;
+  {
+    const std::lock_guard lock(progress.state);
+    info = step.info();
+    skipped = step.outcome().skipped;
+  }
+  on_wire([&] {
+    for (session::StepParticipant* part : parts.participants()) {
+      part->prepare(info, skipped);
+    }
+  });
+}
+
+// Other ranks count the step: a rank that cannot has to go.
+void session::Engine::commit_parts() {
   try {
-    tables.count();
-  } catch (const std::bad_alloc&) {
-    on_wire([] {
-      throw Error(ErrorCode::out_of_memory, "finish: no memory for the rows that this step has pushed to tables");
-    });
+    for (session::StepParticipant* part : parts.participants()) {
+      part->commit();
+    }
+  } catch (const Error& error) {
+    on_wire([&] { throw Error(error); });
   }
 }
 

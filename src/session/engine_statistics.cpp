@@ -35,7 +35,7 @@ SessionStatistics session::Engine::statistics() const {
                                  .sync = policy::to_string(group.policy.sync),
                                  .algorithm_reason = statistics.world_size > 1 ? plan->why_algorithms(i) : ""});
   }
-  parts.add_to(statistics);
+  parts.for_each([&](const session::Part& part) { part.add_to(statistics); });
   return statistics;
 }
 
@@ -45,7 +45,7 @@ observe::Snapshot session::Engine::look() const {
   if (plan) {
     snapshot.knowledge = runner->known(*plan);
   }
-  parts.add_to(snapshot);
+  parts.for_each([&](const session::Part& part) { part.add_to(snapshot); });
   return snapshot;
 }
 

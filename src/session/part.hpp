@@ -100,6 +100,35 @@ class StepListener {
   ~StepListener() = default;
 };
 
+/// A part that ranks change together at the end of a step. The caller is finish().
+class StepParticipant {
+ public:
+  /// All results of the step have arrived, and nothing of the step counts yet. Collective; the caller holds the lock
+  /// for communication. `skipped`: ranks leave the step out.
+  virtual void prepare(const StepInfo& step, bool skipped) = 0;
+  /// The step counts on all ranks.
+  virtual void commit() = 0;
+
+ protected:
+  ~StepParticipant() = default;
+};
+
+/// A part that shares data out over the ranks, so that data moves where ranks end or join. All ranks make these calls
+/// alike, between steps.
+class SharedOut {
+ public:
+  /// Whether data lies as in another world. The same on all ranks that were there.
+  [[nodiscard]] virtual bool to_move() const = 0;
+  /// Sends data to the ranks that hold it from here on. Collective; the caller holds the lock for communication.
+  /// `holds`: this rank knows what the ranks of the world before know.
+  virtual void move(bool holds) = 0;
+  /// All ranks have moved it.
+  virtual void install() = 0;
+
+ protected:
+  ~SharedOut() = default;
+};
+
 /// What ranks have agreed on with the plan.
 struct Agreement {
   std::uint64_t step = 0;  // the first one
@@ -126,24 +155,40 @@ class Part {
   /// that finish() and reports hold. A part that reports what it sets here guards it, or is only read by add_to() of a
   /// snapshot, which finish() asks for.
   virtual void agreed(const Agreement& /*agreement*/) {}
-  /// `before` was made by the same row of the table in the previous world, and hands over what outlives a world.
+  /// `before` was made by the same row of the table in the previous world, and hands over what outlives a world. A part
+  /// that is made with the session gets it before there is a plan.
   virtual void take_over(Part& /*before*/) {}
-  /// Writes the part's state to `state`, or continues from it. Files hold it, and the next world gets it. The session
-  /// calls both between steps.
-  virtual void save(SavedState& /*state*/) const {}
+  /// Adds lines that ranks compare with the plan, and that its fingerprint covers.
+  virtual void add_to(plan::Plan& /*plan*/) const {}
+  /// Whether a call of the coming step has changed the part already, before the first ready().
+  [[nodiscard]] virtual bool in_step() const { return false; }
+  /// Throws Error(mismatch) if `state`, which is read from `source`, is not of this part's kind.
+  virtual void check(const SavedState& /*state*/, const std::string& /*source*/) const {}
+  /// Takes rows that are read from files until load() makes them the part's own; each call begins anew. Null: this part
+  /// has no rows.
+  [[nodiscard]] virtual table::RowSink* begin_rows() { return nullptr; }
+  virtual void forget_rows() {}
+  /// Whether load() would take rows that have come since begin_rows().
+  [[nodiscard]] virtual bool has_begun_rows() const { return false; }
+  /// Writes the part's state to `state`, or continues from it. Files hold it, and the next world gets what take_over()
+  /// has left. The session calls both between steps.
+  virtual void save(SavedState& /*state*/) {}
   virtual void load(const SavedState& /*state*/) {}
   /// The session loaded a state: the next step has the number `step`.
   virtual void resume(std::uint64_t /*step*/) {}
   /// Throws Error(unsupported) if the part does not work with a loss scale.
   virtual void check_loss_scale() const {}
 
-  // What the part implements. Null: nothing of it. The answer may change in agreed(), and at no other time.
+  // What the part implements. Null: nothing of it. The answer may change until the plan is made, in agreed(), and at no
+  // other time.
   /// The numbers that the part compares among ranks at the ends of steps.
   [[nodiscard]] virtual ComparedPart* compared() noexcept { return nullptr; }
   [[nodiscard]] virtual Tuner* tuner() noexcept { return nullptr; }
   [[nodiscard]] virtual StepTimer* timer() noexcept { return nullptr; }
   [[nodiscard]] virtual StepListener* listener() noexcept { return nullptr; }
   [[nodiscard]] virtual Background* background() noexcept { return nullptr; }
+  [[nodiscard]] virtual StepParticipant* participant() noexcept { return nullptr; }
+  [[nodiscard]] virtual SharedOut* shared_out() noexcept { return nullptr; }
 
   // Reports; any thread may call these.
   /// Whole lines for Session::explain().
@@ -165,8 +210,11 @@ struct PartInputs {
   const SyncSchedule& schedule;
   const StepWatch& watch;
   Runner& runner;
-  const SavedState* held = nullptr;                   // the state being loaded; valid only while the part is made
-  bool undoable = false;                              // EngineSettings::undoable
+  const SavedState* held = nullptr;  // the state being loaded; valid only while the part is made
+  bool undoable = false;             // EngineSettings::undoable
+  // EngineSettings::members and copies_of_rows.
+  const std::optional<std::vector<std::uint32_t>>& members;
+  int copies_of_rows = 1;
   std::function<observe::Snapshot()> look = nullptr;  // describes the whole session; the caller holds no lock
 };
 

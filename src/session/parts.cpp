@@ -29,21 +29,9 @@ void Parts::unmake() {
   collect();
 }
 
-void Parts::load(const SavedState& state) {
-  for_each([&](Part& part) { part.load(state); });
-}
-
-void Parts::save(SavedState& state) const {
-  for_each([&](const Part& part) { part.save(state); });
-}
-
-void Parts::check_loss_scale() const {
-  for_each([](const Part& part) { part.check_loss_scale(); });
-}
-
-void Parts::take_over(Parts& before) {
+void Parts::take_over(Parts& before, PartMaker::When when) {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (parts_[i] != nullptr && before.parts_.at(i) != nullptr) {
+    if (table_[i].when == when && parts_[i] != nullptr && before.parts_.at(i) != nullptr) {
       parts_[i]->take_over(*before.parts_[i]);
     }
   }
@@ -54,6 +42,7 @@ void Parts::collect() {
   tuners_.clear();
   timers_.clear();
   listeners_.clear();
+  participants_.clear();
   background_ = nullptr;
   const auto add = [](auto& to, auto* what) {
     if (what != nullptr) {
@@ -65,6 +54,7 @@ void Parts::collect() {
     add(tuners_, part.tuner());
     add(timers_, part.timer());
     add(listeners_, part.listener());
+    add(participants_, part.participant());
     background_ = background_ != nullptr ? background_ : part.background();
   });
 }
@@ -111,8 +101,32 @@ void Parts::agreed(Agreement agreement, const std::vector<std::string>& told) {
   });
 }
 
-void Parts::resume(std::uint64_t step) {
-  for_each([&](Part& part) { part.resume(step); });
+std::vector<SharedOut*> Parts::shared_out() const {
+  std::vector<SharedOut*> all;
+  for_each([&](Part& part) {
+    if (SharedOut* one = part.shared_out()) {
+      all.push_back(one);
+    }
+  });
+  return all;
+}
+
+bool Parts::in_step() const {
+  bool any = false;
+  for_each([&](const Part& part) { any = any || part.in_step(); });
+  return any;
+}
+
+table::RowSink* Parts::begin_rows() const {
+  table::RowSink* rows = nullptr;
+  for_each([&](Part& part) { rows = rows != nullptr ? rows : part.begin_rows(); });
+  return rows;
+}
+
+bool Parts::has_begun_rows() const {
+  bool any = false;
+  for_each([&](const Part& part) { any = any || part.has_begun_rows(); });
+  return any;
 }
 
 bool Parts::look_at_buckets(std::uint64_t step) const {
@@ -131,26 +145,12 @@ bool Parts::due(std::uint64_t step) const {
   return std::any_of(compared_.begin(), compared_.end(), [=](const ComparedPart* one) { return one->due(step); });
 }
 
-std::string Parts::explain() const {
+std::string Parts::explain(PartMaker::When when) const {
   std::string text;
-  for_each([&](const Part& part) { text += part.explain(); });
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    text += table_[i].when == when && parts_[i] != nullptr ? parts_[i]->explain() : "";
+  }
   return text;
-}
-
-void Parts::add_to(SessionStatistics& statistics) const {
-  for_each([&](const Part& part) { part.add_to(statistics); });
-}
-
-void Parts::add_to(observe::Snapshot& snapshot) const {
-  for_each([&](const Part& part) { part.add_to(snapshot); });
-}
-
-void Parts::reset_statistics() {
-  for_each([](Part& part) { part.reset_statistics(); });
-}
-
-void Parts::session_ends() noexcept {
-  for_each([&](Part& part) { part.session_ends(); });
 }
 
 }  // namespace gradwire::session

@@ -19,11 +19,17 @@ class Parts {
   void make(const PartInputs& inputs, PartMaker::When when);
   /// Destroys the parts that were made with the plan, because the plan will be made again.
   void unmake();
-  void save(SavedState& state) const;
-  void load(const SavedState& state);
-  void check_loss_scale() const;
-  /// Lets each part take over from the one that the same row of the same table made in the world before.
-  void take_over(Parts& before);
+  /// Calls `call` with each part, in the order of the table.
+  template <typename Call>
+  void for_each(Call&& call) const {
+    for (const auto& part : parts_) {
+      if (part != nullptr) {
+        call(*part);
+      }
+    }
+  }
+  /// Lets each part of that kind take over from the one that the same row of the same table made in the world before.
+  void take_over(Parts& before, PartMaker::When when);
   /// "scales, counter": those that ranks compare. Empty where there is none.
   [[nodiscard]] std::string names() const;
   /// What this rank tells the others beside the plan: one line a part that says() anything.
@@ -32,7 +38,13 @@ class Parts {
   void agreed(Agreement agreement, const std::vector<std::string>& told);
   /// Asks all parts again what they implement, and adds to `comparison` those that compare; it must not outlive this.
   void recollect(StepComparison& comparison);
-  void resume(std::uint64_t step);
+  /// Lines of parts that were made then.
+  [[nodiscard]] std::string explain(PartMaker::When when) const;
+  /// Whether a call of the coming step has changed a part already.
+  [[nodiscard]] bool in_step() const;
+  /// What takes rows of files for the part that has some. Null: none has.
+  [[nodiscard]] table::RowSink* begin_rows() const;
+  [[nodiscard]] bool has_begun_rows() const;
 
   // Where no part implements one of these, it costs a look at an empty list.
   void tune(StepInfo& info) const {
@@ -72,14 +84,12 @@ class Parts {
     }
   }
 
+  /// Parts that ranks change together at the end of a step, and those that share data out over the ranks.
+  [[nodiscard]] const std::vector<StepParticipant*>& participants() const noexcept { return participants_; }
+  [[nodiscard]] std::vector<SharedOut*> shared_out() const;
+
   /// Null where no part is one.
   [[nodiscard]] Background* background() const noexcept { return background_; }
-
-  [[nodiscard]] std::string explain() const;
-  void add_to(SessionStatistics& statistics) const;
-  void add_to(observe::Snapshot& snapshot) const;
-  void reset_statistics();
-  void session_ends() noexcept;
 
   /// The part of that type, for calls of the public interface that are about it alone. Null where there is none.
   template <typename Kind>
@@ -94,14 +104,6 @@ class Parts {
 
  private:
   void collect();
-  template <typename Call>
-  void for_each(Call&& call) const {
-    for (const auto& part : parts_) {
-      if (part != nullptr) {
-        call(*part);
-      }
-    }
-  }
 
   PartTable table_;
   std::vector<std::unique_ptr<Part>> parts_;  // by row of the table; null: not needed, or not yet
@@ -109,6 +111,7 @@ class Parts {
   std::vector<Tuner*> tuners_;
   std::vector<StepTimer*> timers_;
   std::vector<StepListener*> listeners_;
+  std::vector<StepParticipant*> participants_;
   Background* background_ = nullptr;
 };
 

@@ -199,7 +199,7 @@ void Session::reset_statistics() {
   session::Engine& engine = state_->engine();
   engine.runner->reset_statistics();
   const std::lock_guard lock(engine.progress.state);
-  engine.parts.reset_statistics();
+  engine.parts.for_each([](session::Part& part) { part.reset_statistics(); });
   engine.watch.reset_counts();
   engine.comparison.reset_counts();
 }

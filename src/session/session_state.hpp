@@ -3,9 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,7 +11,6 @@
 
 #include "base/forked.hpp"
 #include "gradwire/session.hpp"
-#include "session/checkpoint/state_file.hpp"
 #include "session/engine.hpp"
 
 namespace gradwire {
@@ -59,24 +56,12 @@ struct Session::State {
   /// Reduces late gradients whose step could still be undone, because `call` cannot run while there are any.
   /// `coming_loss_scale` is the loss scale that `call` is about to set.
   virtual void reduce_late_gradients(const char* /*call*/, std::optional<double> /*coming_loss_scale*/ = {}) {}
-  [[nodiscard]] virtual bool pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
-    engine_->check_pull(table, ids, rows);
-    engine_->checked([&] { engine_->pull(table, ids, rows); });
-    return true;
-  }
+  [[nodiscard]] virtual bool pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
   [[nodiscard]] virtual std::string explain() { return engine_->explain(); }
   virtual void on_world_change(std::function<void(const WorldChange&)> callback);
   virtual void abort(const std::string& why) noexcept { engine_->abort(why); }
 
   const Home home;
-
-  /// The files of save(), checkpoint() and restore(). Only these calls use it, between steps.
-  struct Files {
-    std::optional<session::KnownFiles> known;
-    std::filesystem::path directory;  // of checkpoints; known to hold none of a later step
-    std::string restored;             // the checkpoint in it that this session continues from
-    std::future<void> writing;        // the last checkpoint; the session waits for it when it ends
-  } files;
 
  protected:
   /// Throws Error(invalid_argument) for a parameter without data, or in the wrong memory.
@@ -84,6 +69,13 @@ struct Session::State {
 
   std::unique_ptr<session::Engine> engine_;
 };
+
+namespace session {
+class Checkpoints;
+
+/// What the session knows of its files. Throws Error(unsupported) for a session that was made without that part.
+[[nodiscard]] Checkpoints& files_of(const Engine& engine);
+}  // namespace session
 
 /// Gives the rest of the library access to the private constructor of Session.
 struct session::Access {

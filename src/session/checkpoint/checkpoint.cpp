@@ -8,6 +8,7 @@
 #include "observe/record.hpp"
 #include "policy/sync.hpp"
 #include "session/checkpoint/state_file.hpp"
+#include "session/parts/checkpoints/checkpoints.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -26,22 +27,6 @@ void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tenso
     const std::string ours = i < tensors.size() ? describe(tensors[i]) : "nothing";
     if (theirs != ours) {
       throw Error(ErrorCode::mismatch, source + ": is of another model: tensor " + std::to_string(i) + " is " + theirs +
-                                           " there and " + ours + " here; load the state that this model saved");
-    }
-  }
-}
-
-void check_tables(const SavedState& saved, const session::Tables& tables, const std::string& source) {
-  const auto describe = [](const SavedState::Table& table) {
-    return "\"" + table.name + "\" " + std::to_string(table.rows) + " x " + std::to_string(table.width) +
-           (table.optimizer == RowOptimizer::sgd ? ", sgd" : ", adagrad");
-  };
-  const std::vector<SavedState::Table> here = tables.heads();
-  for (std::size_t i = 0; i < std::max(saved.tables.size(), here.size()); ++i) {
-    const std::string theirs = i < saved.tables.size() ? describe(saved.tables[i]) : "nothing";
-    const std::string ours = i < here.size() ? describe(here[i]) : "nothing";
-    if (theirs != ours) {
-      throw Error(ErrorCode::mismatch, source + ": is of another model: table " + std::to_string(i) + " is " + theirs +
                                            " there and " + ours + " here; load the state that this model saved");
     }
   }
@@ -179,22 +164,20 @@ SavedState session::Engine::saved_state() {
                    .fingerprint = plan->fingerprint(),
                    .tensors = tensors.infos(),
                    .residuals = runner->held().save_residuals(*plan)};
-  parts.save(saved);
-  saved.tables = tables.save();
+  parts.for_each([&](session::Part& part) { part.save(saved); });
   return saved;
 }
 
-void session::Engine::restore(const std::vector<SavedState>& saved, session::Tables::Loading&& rows,
-                              const std::string& source) {
+void session::Engine::restore(const std::vector<SavedState>& saved, const std::string& source) {
   const std::lock_guard lock(progress.state);
   throw_if_failed();
-  if (step.in_step() || step.stepped() || tables.in_use()) {
+  if (step.in_step() || step.stepped() || parts.in_step()) {
     throw Error(ErrorCode::invalid_argument,
                 "load: comes after the first ready(), pull() or push(); load before training goes on");
   }
   for (const SavedState& state : saved) {
     check_tensors(state, tensors.infos(), source);
-    check_tables(state, tables, source);
+    parts.for_each([&](const session::Part& part) { part.check(state, source); });
   }
   make_plan();
   const SavedState& first = saved.front();
@@ -227,15 +210,22 @@ void session::Engine::restore(const std::vector<SavedState>& saved, session::Tab
     log(LogLevel::info, "load: the state was saved under another plan (" + first.fingerprint + ", world of " +
                             std::to_string(first.world_size) + "); its residuals are carried over");
   }
-  tables.load(std::move(rows));
   runner->held().load_residuals(std::move(residuals), *plan);
   step.modes().load(*plan, first);
-  parts.load(first);
+  parts.for_each([&](session::Part& part) { part.load(first); });
   may_be_small = small = false;  // residuals may have come
   step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
-  parts.resume(first.step);
+  parts.for_each([&](session::Part& part) { part.resume(first.step); });
   set_device_step();
   reset_step(std::chrono::steady_clock::now());
+}
+
+session::Checkpoints& session::files_of(const Engine& engine) {
+  auto* part = engine.parts.find<Checkpoints>();
+  if (part == nullptr) {
+    throw Error(ErrorCode::unsupported, "this session was made without the part that knows its files");
+  }
+  return *part;
 }
 
 namespace {
@@ -257,10 +247,7 @@ void save_by(session::Access::State& state, Write&& write) {
 }  // namespace
 
 void Session::save(const std::filesystem::path& directory) {
-  save_by(*state_, [&](const SavedState& saved) {
-    session::write_state_file(saved, directory, state_->files.known);
-    state_->files.known = {directory, saved.step};
-  });
+  save_by(*state_, [&](const SavedState& saved) { files_of(state_->engine()).save_to(directory, saved); });
 }
 
 void Session::save(std::ostream& stream) {
@@ -275,11 +262,10 @@ void Session::load(const std::filesystem::path& directory) {
   const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
   engine.checked([&] {
     const std::lock_guard lock(engine.progress.wire);
-    session::Tables::Loading rows(engine.tables);
     const std::vector<SavedState> saved =
-        session::read_state_files(directory, rank(), world_size(), engine.tables.empty() ? nullptr : &rows);
-    engine.restore(saved, std::move(rows), directory.string());
-    state_->files.known = {directory, saved.front().step};
+        session::read_state_files(directory, rank(), world_size(), engine.parts.begin_rows());
+    engine.restore(saved, directory.string());
+    files_of(engine).loaded_from(directory, saved.front().step);
   });
 }
 
@@ -291,7 +277,7 @@ void Session::load(std::istream& stream) {
   const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
   engine.checked([&] {
     const std::lock_guard lock(engine.progress.wire);
-    if (!engine.tables.empty()) {
+    if (engine.parts.begin_rows() != nullptr) {
       throw Error(ErrorCode::unsupported,
                   "load: a stream is one rank's, and rows of tables are looked for in those of all; load a directory");
     }
@@ -302,7 +288,7 @@ void Session::load(std::istream& stream) {
                                            std::to_string(rank()) + " of " + std::to_string(world_size()) +
                                            "; load a directory to change the world size");
     }
-    engine.restore(saved, {}, "load");
+    engine.restore(saved, "load");
   });
 }
 

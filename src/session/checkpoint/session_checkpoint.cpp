@@ -11,6 +11,7 @@
 #include "memory/device_pointer.hpp"
 #include "observe/record.hpp"
 #include "session/checkpoint/checkpoint_folder.hpp"
+#include "session/parts/checkpoints/checkpoints.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -39,19 +40,19 @@ Verdict verdict_of(const std::exception& error) {
 
 struct Read {
   std::vector<SavedState> states;
-  session::Tables::Loading rows;
+  bool has_rows = false;                // of tables, which have come to the engine's parts
   std::vector<wire::Bytes> parameters;  // of rank 0
   Verdict verdict = Verdict::unusable;
   std::string why = {};
 };
 
 Read read_checkpoint(const std::filesystem::path& directory, const CheckpointName& name,
-                     std::span<const View> parameters, int rank, int world_size, const session::Tables& tables) {
+                     std::span<const View> parameters, int rank, int world_size, const session::Parts& parts) {
   Read read;
-  read.rows = session::Tables::Loading(tables);
   try {
-    read.states =
-        session::read_state_files(directory / name.text(), rank, world_size, tables.empty() ? nullptr : &read.rows);
+    table::RowSink* rows = parts.begin_rows();
+    read.has_rows = rows != nullptr;
+    read.states = session::read_state_files(directory / name.text(), rank, world_size, rows);
     if (read.states.front().step != name.step || read.states.front().world_size != name.world_size) {
       throw Error(ErrorCode::corrupt, (directory / name.text()).string() + ": its states are of another step or world");
     }
@@ -135,23 +136,6 @@ std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& 
                         .hash = static_cast<std::uint64_t>(text[2]) * kHalf + static_cast<std::uint64_t>(text[3])};
 }
 
-// What is written is gone when it returns, though a future keeps what it was made with.
-// NOLINTNEXTLINE(performance-unnecessary-value-param)
-void write_checkpoint(const std::filesystem::path& directory, const CheckpointName& name, int keep, SavedState saved,
-                      wire::Bytes parameters) {  // NOLINT(performance-unnecessary-value-param)
-  try {
-    session::write_checkpoint_state(directory, name, saved);
-    if (saved.rank == 0) {
-      session::write_checkpoint_parameters(directory, name, parameters);
-      session::rotate_checkpoints(directory, keep);
-    }
-  } catch (const std::exception& error) {
-    log(LogLevel::warning,
-        "the checkpoint of step " + std::to_string(name.step) + " is not written, training goes on: " + error.what());
-    throw;
-  }
-}
-
 void require_host(session::Runner& runner, const char* call) {
   if (runner.device() != nullptr) {
     throw Error(ErrorCode::unsupported, std::string(call) +
@@ -178,37 +162,15 @@ void Session::checkpoint(const std::filesystem::path& directory, std::span<const
     engine.catch_up_with_replays();
     const std::lock_guard lock(engine.progress.wire);
     engine.drain("checkpoint");
-    if (state_->files.writing.valid()) {
-      state_->files.writing.wait();  // one at a time is held; what went wrong was told
-    }
+    session::Checkpoints& files = files_of(engine);
+    files.wait();
     SavedState saved = engine.saved_state();
-    if (state_->files.directory != directory) {
-      if (const std::uint64_t latest = session::latest_checkpoint_step(directory); latest > saved.step) {
-        throw Error(ErrorCode::invalid_argument, "checkpoint: " + directory.string() + " holds one of step " +
-                                                     std::to_string(latest) + ", later than this session's step " +
-                                                     std::to_string(saved.step) +
-                                                     "; call restore() first, or name another directory");
-      }
-      state_->files.directory = directory;
-      state_->files.restored.clear();
-    }
-    const CheckpointName name{saved.step, saved.world_size, session::hash_of(parameters)};
-    if (name.text() == state_->files.restored) {
-      return;  // it is there, whole; written file by file once more it could be lost
-    }
-    wire::Bytes bytes = saved.rank == 0 ? session::encode_parameters(parameters, saved.step) : wire::Bytes();
-    state_->files.writing = std::async(
-        std::launch::async, [directory, name, keep, saved = std::move(saved), bytes = std::move(bytes)]() mutable {
-          write_checkpoint(directory, name, keep, std::exchange(saved, {}), std::exchange(bytes, {}));
-        });
+    files.enter(directory, saved.step);
+    files.write(std::move(saved), parameters, keep);
   });
 }
 
-void Session::wait_for_checkpoint() {
-  if (state_->files.writing.valid()) {
-    state_->files.writing.get();
-  }
-}
+void Session::wait_for_checkpoint() { files_of(state_->engine()).get(); }
 
 std::uint64_t Session::restore(const std::filesystem::path& directory, std::span<const View> parameters) {
   require_host(*state_->engine().runner, "restore");
@@ -244,12 +206,13 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
       return std::nullopt;
     }
     if (!name) {
+      state_->engine().parts.for_each([](session::Part& part) { part.forget_rows(); });
       break;
     }
     read = {};  // before the next one takes memory
-    read = read_checkpoint(directory, *name, parameters, rank(), world_size(), state_->engine().tables);
+    read = read_checkpoint(directory, *name, parameters, rank(), world_size(), state_->engine().parts);
     verdict = verdict_of_all(*this, read.verdict);
-    if (world_size() != world || !state_->engine().tables.still_for(read.rows)) {
+    if (world_size() != world || state_->engine().parts.has_begun_rows() != read.has_rows) {
       return std::nullopt;
     }
     refuse(verdict, read, name->text());
@@ -258,7 +221,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
     session::Engine& engine = state_->engine();
     engine.checked([&] {
       const std::lock_guard lock(engine.progress.wire);
-      engine.restore(read.states, std::move(read.rows), (directory / name->text()).string());
+      engine.restore(read.states, (directory / name->text()).string());
     });
     for (std::size_t i = 0; i < read.parameters.size(); ++i) {
       std::memcpy(parameters[i].data, read.parameters[i].data(), read.parameters[i].size());
@@ -275,8 +238,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
       log(LogLevel::warning, "restore: later checkpoints are not set aside: " + std::string(error.what()));
     }
   }
-  state_->files.restored = name ? name->text() : "";
-  state_->files.directory = directory;  // once rank 0 has looked, there are none of later steps
+  files_of(state_->engine()).restored_from(directory, name ? name->text() : "");
   return name ? name->step : 0;
 }
 

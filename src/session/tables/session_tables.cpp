@@ -1,101 +1,80 @@
-// Tables of a session: what belongs to its calls, steps and worlds.
+// Calls of a session about its tables.
+#include "session/table_calls.hpp"
+
 #include <chrono>
 #include <mutex>
-#include <numeric>
 #include <string>
-#include <utility>
 
 #include "base/elapsed.hpp"
 #include "observe/record.hpp"
+#include "session/parts/tables/tables_part.hpp"
 #include "session/session_state.hpp"
 #include "table/options.hpp"
 
 namespace gradwire {
+namespace {
 
-using session::TableWorld;
-
-std::uint32_t session::Engine::add_table(SessionTableOptions asked) {
-  if (runner->device() != nullptr) {
-    throw Error(ErrorCode::unsupported,
-                "add_table: tables lie in host memory, and this session works over a device's; "
-                "make a gradwire::Table, or a session over host memory");
+session::TablesPart& part_of(const session::Engine& engine) {
+  auto* part = engine.parts.find<session::TablesPart>();
+  if (part == nullptr) {
+    throw Error(ErrorCode::unsupported, "this session was made without the part that holds tables");
   }
-  asked.copies = asked.copies > 0 ? asked.copies : settings.copies_of_rows;
-  {
-    const std::lock_guard lock(progress.state);
-    throw_if_failed();
-    if (plan) {
-      throw Error(ErrorCode::invalid_argument, "add_table: \"" + asked.name +
-                                                   "\" comes after the plan was made; add every table before the first "
-                                                   "ready(), pull(), explain() or fingerprint()");
-    }
-  }
-  if (tables.empty()) {
-    enter_tables();
-  }
-  return tables.add(asked);
+  return *part;
 }
 
-// A spare is in no world, and asks nothing of them.
-void session::Engine::enter_tables() {
-  TableWorld world;
-  if (settings.members) {
-    world.members = *settings.members;
-  } else {
-    world.members.resize(static_cast<std::size_t>(runner->info().world_size));
-    std::iota(world.members.begin(), world.members.end(), 0U);
-  }
-  if (!world.members.empty()) {
-    world.nodes = runner->info().nodes;
-  }
-  tables.enter(world, runner->info().rank);
-}
+}  // namespace
 
-void session::Engine::check_pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
-  checked([&] {
-    tables.check_pull(table, ids, rows.size());
-    progress.require_communication("pull");
-    const std::lock_guard lock(progress.state);
-    throw_if_failed();
-    step.require_between("pull");
+void session::check_pull(Engine& engine, std::uint32_t table, std::span<const std::uint64_t> ids,
+                         std::span<float> rows) {
+  engine.checked([&] {
+    part_of(engine).tables().check_pull(table, ids, rows.size());
+    engine.progress.require_communication("pull");
+    const std::lock_guard lock(engine.progress.state);
+    engine.throw_if_failed();
+    engine.step.require_between("pull");
   });
 }
 
-void session::Engine::pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
+void session::pull(Engine& engine, std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
   const auto begin = std::chrono::steady_clock::now();
   const observe::Span span(
-      {.bytes = rows.size_bytes(), .source = runner->info().source, .kind = observe::EventKind::pull});
+      {.bytes = rows.size_bytes(), .source = engine.runner->info().source, .kind = observe::EventKind::pull});
   {
-    const std::lock_guard lock(progress.state);
-    step.faults.throw_if_failed();
-    make_plan();
+    const std::lock_guard lock(engine.progress.state);
+    engine.step.faults.throw_if_failed();
+    engine.make_plan();
   }
-  on_wire([&] { tables.pull(runner->peers(), table, ids, rows); });
-  const std::lock_guard lock(progress.state);
-  parts.waited(seconds_since(begin));
+  engine.on_wire([&] { part_of(engine).tables().pull(engine.runner->peers(), table, ids, rows); });
+  const std::lock_guard lock(engine.progress.state);
+  engine.parts.waited(seconds_since(begin));
 }
 
-void session::Engine::exchange_pushes() {
-  if (tables.empty()) {
-    return;
-  }
-  std::optional<double> weight;
-  {
-    const std::lock_guard lock(progress.state);
-    if (step.outcome().skipped) {
-      tables.forget_pushes();
-      return;
-    }
-    if (const session::StepInfo info = step.info(); info.weighted) {
-      weight = info.weight;
-    }
-  }
-  on_wire([&] { tables.exchange_pushes(runner->peers(), options.reduction, weight); });
+bool Session::State::pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
+  session::check_pull(*engine_, table, ids, rows);
+  engine_->checked([&] { session::pull(*engine_, table, ids, rows); });
+  return true;
 }
 
 TableId Session::add_table(const SessionTableOptions& options) {
   session::Engine& engine = state_->engine();
-  return static_cast<TableId>(engine.checked([&] { return engine.add_table(options); }));
+  return static_cast<TableId>(engine.checked([&] {
+    if (engine.runner->device() != nullptr) {
+      throw Error(ErrorCode::unsupported,
+                  "add_table: tables lie in host memory, and this session works over a device's; "
+                  "make a gradwire::Table, or a session over host memory");
+    }
+    {
+      const std::lock_guard lock(engine.progress.state);
+      engine.throw_if_failed();
+      if (engine.plan) {
+        throw Error(ErrorCode::invalid_argument,
+                    "add_table: \"" + options.name +
+                        "\" comes after the plan was made; add every table before the first "
+                        "ready(), pull(), explain() or fingerprint()");
+      }
+    }
+    return part_of(engine).add(options);
+  }));
 }
 
 TableId Session::add_table_as_before(const TableOptions& options) {
@@ -110,12 +89,12 @@ void Session::push(TableId table, std::span<const std::uint64_t> ids, std::span<
   session::Engine& engine = state_->engine();
   engine.checked([&] {
     state_->require_rank("push");
-    engine.tables.push(static_cast<std::uint32_t>(table), ids, gradients);
+    part_of(engine).tables().push(static_cast<std::uint32_t>(table), ids, gradients);
   });
 }
 
 TableStatistics Session::table_statistics(TableId table) const {
-  return state_->engine().tables.statistics(static_cast<std::uint32_t>(table));
+  return part_of(state_->engine()).tables().statistics(static_cast<std::uint32_t>(table));
 }
 
 }  // namespace gradwire

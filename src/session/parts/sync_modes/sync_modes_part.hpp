@@ -19,7 +19,7 @@ class SyncModesPart final : public Part, public Background {
   [[nodiscard]] std::string_view name() const noexcept override { return "sync modes"; }
   [[nodiscard]] Background* background() noexcept override { return this; }
   void check_loss_scale() const override;
-  void save(SavedState& state) const override { modes_.save(state); }
+  void save(SavedState& state) override { modes_.save(state); }
   void load(const SavedState& state) override { modes_.load(state); }
   void add_to(SessionStatistics& statistics) const override;
   void reset_statistics() override { modes_.reset_ages(); }
