@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "session/parts/sync_modes/sync_modes.hpp"
+#include "session/parts/sync_modes/sync_modes_part.hpp"
 #include "session/table_calls.hpp"
 
 namespace gradwire::session {
@@ -71,7 +71,7 @@ void ElasticSession::confirm() {
   engine_->checked([&] {
     throw_if_left();
     const std::lock_guard lock(engine_->progress.state);
-    if (engine_->step.in_step()) {
+    if (engine_->step.buckets.in_step()) {
       throw Error(ErrorCode::invalid_argument,
                   "confirm: a step is under way; call it before the first ready() or after finish()");
     }
@@ -112,7 +112,7 @@ void ElasticSession::commit_residuals() {
   Engine& engine = *engine_;
   const std::lock_guard lock(engine.progress.wire);
   const StepOutcome& outcome = engine.step.outcome();
-  if (outcome.skipped && engine.modes() != nullptr && engine.modes()->has_uncounted()) {
+  if (outcome.skipped && sync_modes_of(engine.parts) != nullptr && sync_modes_of(engine.parts)->has_uncounted()) {
     return;  // late gradients may be on their way, and nothing else has changed
   }
   engine.runner->undo()->commit();
@@ -123,7 +123,7 @@ void ElasticSession::commit_residuals() {
   }
   if (elastic_->replicates_after(number)) {
     try {
-      elastic_->replicate(number, {engine.step.loss_scale(), engine.runner->held().save_residuals(*engine.plan)});
+      elastic_->replicate(number, {engine.step.terms.loss_scale(), engine.runner->held().save_residuals(*engine.plan)});
     } catch (const std::exception& error) {  // the step counts all the same
       log(LogLevel::warning, std::string("residuals were not copied to another rank: ") + error.what());
     }
@@ -134,13 +134,13 @@ StepOutcome ElasticSession::finish() {
   const std::uint64_t number = engine_->step.number();
   std::optional<Error> failure;
   try {
-    const Engine::Finishing finishing = engine_->prepare();
-    engine_->settle();
+    const StepEnd::Finishing finishing = engine_->step_end.prepare();
+    engine_->device.settle();
     if (!elastic_->commit()) {
       throw Error(ErrorCode::aborted, "finish: the world changes");
     }
     commit_residuals();
-    return engine_->commit(finishing);
+    return engine_->step_end.commit(finishing);
   } catch (const Error& error) {
     if (!may_be_peer_failure(error.code())) {
       leave(error);
@@ -148,7 +148,8 @@ StepOutcome ElasticSession::finish() {
     failure = error;
   }
   if (engine_->step.number() != number) {
-    return engine_->last_outcome;  // it was delivered; the next step finds that the world is over, on all ranks
+    return engine_->step_end
+        .last_outcome();  // it was delivered; the next step finds that the world is over, on all ranks
   }
   const WorldChange change = change_world(*failure);
   StepOutcome outcome;
@@ -181,7 +182,7 @@ void ElasticSession::reserve() {
 
 void ElasticSession::sync_parameters() {
   // A newcomer has made it with the others in share(), and does not know at which place of its program they were.
-  const SyncModes* modes = engine_->modes();
+  const SyncModes* modes = sync_modes_of(engine_->parts);
   const bool nothing = elastic_->expects_others() && (modes == nullptr || !modes->have_moved());
   if (elastic_->waits()) {
     return;
@@ -203,7 +204,7 @@ void ElasticSession::synchronise() {
 
 void ElasticSession::reduce_late_gradients(const char* call, std::optional<double> coming_loss_scale) {
   const auto are_left = [&] {  // none where newcomers have come meanwhile: they know of no such call
-    if (engine_->modes() == nullptr || !engine_->modes()->has_uncounted()) {
+    if (sync_modes_of(engine_->parts) == nullptr || !sync_modes_of(engine_->parts)->has_uncounted()) {
       return false;
     }
     engine_->progress.require_communication(call);
@@ -215,7 +216,7 @@ void ElasticSession::reduce_late_gradients(const char* call, std::optional<doubl
     coming_loss_scale_ = coming_loss_scale;
     engine_->checked([&] {
       engine_->travel_between_steps(call, [&](std::uint64_t /*now*/) {
-        engine_->modes()->release_all();
+        sync_modes_of(engine_->parts)->release_all();
         return true;
       });
     });
@@ -248,7 +249,7 @@ std::string ElasticSession::explain() {
   if (const std::unique_lock wire(engine_->progress.wire, std::try_to_lock); wire.owns_lock()) {
     residuals = engine_->runner->held().residual_bytes();
   }
-  return engine_->explain(elastic_->explain(residuals));
+  return session::explain(*engine_, elastic_->explain(residuals));
 }
 
 }  // namespace gradwire::session

@@ -7,7 +7,7 @@
 #include "elastic/elastic_session.hpp"
 #include "elastic/standing.hpp"
 #include "gradwire/version.hpp"
-#include "session/parts/sync_modes/sync_modes.hpp"
+#include "session/parts/sync_modes/sync_modes_part.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -174,8 +174,8 @@ void ElasticSession::teach() {
 // `wire`.
 void ElasticSession::broadcast_what_is_taught(int teacher) {
   std::vector<View> views = taught();
-  if (engine_->modes() != nullptr) {
-    std::ranges::copy(engine_->modes()->alike(), std::back_inserter(views));
+  if (sync_modes_of(engine_->parts) != nullptr) {
+    std::ranges::copy(sync_modes_of(engine_->parts)->alike(), std::back_inserter(views));
   }
   std::shared_ptr<std::byte> nowhere;
   if (elastic_->holds() && engine_->runner->info().rank != teacher) {
@@ -185,8 +185,8 @@ void ElasticSession::broadcast_what_is_taught(int teacher) {
   if (DeviceSteps* device = engine_->runner->device()) {
     device->settle();
   }
-  if (!elastic_->holds() && engine_->modes() != nullptr) {
-    engine_->modes()->go_to_anchors();
+  if (!elastic_->holds() && sync_modes_of(engine_->parts) != nullptr) {
+    sync_modes_of(engine_->parts)->go_to_anchors();
   }
 }
 
@@ -195,10 +195,10 @@ Standing ElasticSession::standing() {
   const std::lock_guard lock(engine_->progress.state);
   Standing standing{.holds = true,
                     .step = engine_->step.number(),
-                    .loss_scale = engine_->step.loss_scale(),
-                    .loss_scale_set = engine_->step.loss_scale_set(),
-                    .weighted = engine_->step.is_to_be_weighted(),
-                    .flush = engine_->step.flushes(),
+                    .loss_scale = engine_->step.terms.loss_scale(),
+                    .loss_scale_set = engine_->step.terms.loss_scale_set(),
+                    .weighted = engine_->step.terms.is_to_be_weighted(),
+                    .flush = engine_->step.terms.flushes(),
                     .syncs = syncs_,
                     .coming_loss_scale = coming_loss_scale_.value_or(0)};
   for (const SavedState::Residual& held : engine_->runner->held().save_residuals(*engine_->plan)) {
@@ -206,10 +206,10 @@ Standing ElasticSession::standing() {
       standing.with_residuals.push_back(held.key.tensor);
     }
   }
-  if (engine_->modes() != nullptr) {
+  if (sync_modes_of(engine_->parts) != nullptr) {
     SavedState held;
     held.step = engine_->step.number();
-    engine_->modes()->save(held, SyncModes::Values::left_out);
+    sync_modes_of(engine_->parts)->save(held, SyncModes::Values::left_out);
     for (const SavedState::Anchor& anchor : held.anchors) {
       standing.with_anchors.push_back(anchor.tensor);
     }
@@ -234,7 +234,7 @@ void ElasticSession::go_on_from(const Standing& others) {
   }
   engine_->runner->held().load_residuals(std::move(residuals), *engine_->plan);
   engine_->step.resume(others.step, others.loss_scale, others.loss_scale_set, others.weighted);
-  engine_->set_device_step();
+  engine_->device.set_step();
   syncs_ = others.syncs;
   coming_loss_scale_ = others.coming_loss_scale > 0 ? std::optional(others.coming_loss_scale) : std::nullopt;
   SavedState told;
@@ -249,7 +249,7 @@ void ElasticSession::go_on_from(const Standing& others) {
     told.anchors.push_back({tensor});  // values follow
   }
   engine_->make_parts_for(told);
-  engine_->step.modes().load(*engine_->plan, told);
+  engine_->step.modes.load(*engine_->plan, told);
   engine_->parts.for_each([&](Part& part) { part.load(told); });
   if (others.flush) {
     engine_->step.flush_next();
@@ -266,16 +266,16 @@ void ElasticSession::reduce_late_gradients_of(std::ptrdiff_t ranks) {
   bool with_weights = false;
   {
     const std::lock_guard lock(engine_->progress.state);
-    with_weights = engine_->step.is_to_be_weighted();
+    with_weights = engine_->step.terms.is_to_be_weighted();
   }
-  engine_->agree_on_plan(with_weights);
+  engine_->communication.agree_on_plan(with_weights);
   std::optional<double> weight;
   if (base_.options.reduction == Reduction::mean) {
     weight =
         elastic_->holds() ? static_cast<double>(engine_->runner->info().world_size) / static_cast<double>(ranks) : 0.0;
   }
-  engine_->modes()->release_all(weight);
-  engine_->end_what_travels();
+  sync_modes_of(engine_->parts)->release_all(weight);
+  engine_->communication.end_what_travels();
 }
 
 bool ElasticSession::share(std::span<const View> parameters) {

@@ -7,7 +7,7 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "elastic/elastic_session.hpp"
-#include "session/parts/sync_modes/sync_modes.hpp"
+#include "session/parts/sync_modes/sync_modes_part.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -76,7 +76,7 @@ void ElasticSession::watch_engine() {
 }
 
 exchange::ResidualStore ElasticSession::residuals_of(Engine& before, Engine& engine, const SavedState& held) {
-  const bool plain_mean = base_.options.reduction == Reduction::mean && !before.step.is_to_be_weighted();
+  const bool plain_mean = base_.options.reduction == Reduction::mean && !before.step.terms.is_to_be_weighted();
   const float ratio =
       static_cast<float>(engine.runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
   exchange::ResidualStore residuals;
@@ -94,8 +94,8 @@ exchange::ResidualStore ElasticSession::residuals_of(Engine& before, Engine& eng
   const auto counts = [&](std::uint32_t tensor, std::uint64_t copied) {
     const plan::Bucket& bucket = before.plan->buckets[before.plan->tensors[tensor].bucket];
     SyncModes::Sent last{sent_, flushed_};
-    if (before.modes() != nullptr) {
-      last = before.modes()->sent(bucket.id, engine.step.number(), last);
+    if (sync_modes_of(before.parts) != nullptr) {
+      last = sync_modes_of(before.parts)->sent(bucket.id, engine.step.number(), last);
     }
     return copied >= (bucket.codec.k > 0 ? last.all : last.some);
   };
@@ -108,7 +108,7 @@ exchange::ResidualStore ElasticSession::residuals_of(Engine& before, Engine& eng
                         residual.range.end() <= engine.tensors.infos()[tensor].count &&
                         residual.range.end() >= residual.range.offset;
       if (fits && residuals.has({tensor, codec::EncodeSite::local}) && counts(tensor, kept.step.value())) {
-        add(residual, engine.step.loss_scale() / kept.copy.loss_scale);
+        add(residual, engine.step.terms.loss_scale() / kept.copy.loss_scale);
         any = true;
       } else {
         all = false;
@@ -192,7 +192,7 @@ void ElasticSession::call_in_worlds(const std::function<bool()>& check, const st
     std::optional<Error> failure;
     try {
       call();
-      engine_->settle();
+      engine_->device.settle();
       if (elastic_->commit()) {
         deliver();
         return;

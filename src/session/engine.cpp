@@ -1,7 +1,6 @@
 #include "session/engine.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <new>
@@ -12,71 +11,59 @@
 #include "observe/watching.hpp"
 #include "policy/sync.hpp"
 #include "session/logging.hpp"
+#include "session/tickets.hpp"
 
-namespace gradwire {
+namespace gradwire::session {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using When = session::PartMaker::When;
-
-std::uint32_t next_number() {
-  static std::atomic<std::uint32_t> last = 0;
-  return ++last;
-}
-
-Threading threading_over(session::Runner& runner, Threading asked) {
-  return runner.device() != nullptr ? Threading::serialized : asked;  // the device works on by itself
-}
+using When = PartMaker::When;
 
 }  // namespace
 
-session::Engine::Engine(std::unique_ptr<session::Runner> r, session::EngineSettings given)
-    : settings(std::move(given)),
-      runner(std::move(r)),
-      step(next_number(), settings.options.nonfinite),
-      parts(settings.parts),
-      progress(threading_over(*runner, settings.options.threading), step, *this) {
-  session::name_rank(runner->info().rank);
+Engine::Engine(std::unique_ptr<Runner> r, EngineSettings given) : Core(std::move(r), std::move(given)) {
+  name_rank(runner->info().rank);
   if (settings.undoable) {
     runner->undo()->remember();
   }
   parts.make(part_inputs(), When::with_session);
   observe::begin_watching();
-  progress.start();
+  progress.start(communication);
 }
 
-session::Engine::~Engine() { end(); }
+Engine::~Engine() { end(); }
 
-std::optional<Error> session::Engine::end() noexcept {
-  if (std::exchange(is_over, true)) {
+std::optional<Error> Engine::end() noexcept {
+  if (std::exchange(is_over_, true)) {
     return std::nullopt;
   }
   stop_if_gradients_are_gone();
   std::optional<Error> why;
   {
     const std::lock_guard lock(progress.state);
-    why = step.faults.why_gone(step.under_way() || step.in_step());
-    if (!why && settings.undoable && in_background()) {  // others may go on, and would be waited for in vain
+    why = step.faults.why_gone(step.under_way() || step.buckets.in_step());
+    if (!why && settings.undoable &&
+        communication.in_background()) {  // others may go on, and would be waited for in vain
       why = Error(ErrorCode::aborted, "session destroyed with late gradients that no step has delivered");
     }
   }
   if (!why) {
-    end_background();
+    communication.end_background();
   }
   progress.stop([&] {
     if (why) {
       runner->abort(why->code(), why->what());
     }
   });
-  parts.for_each([](session::Part& part) { part.session_ends(); });
+  parts.for_each([](Part& part) { part.session_ends(); });
   return why;
 }
 
 // In builds that can tell. Whoever is told so has the place in hand; else the next one to touch the memory is blamed.
-void session::Engine::stop_if_gradients_are_gone() {
+void Engine::stop_if_gradients_are_gone() {
   const std::lock_guard lock(progress.state);
   for (std::uint32_t i = 0; !step.faults.any() && i < tensors.size(); ++i) {
-    if (step.is_ready(i) && tensors.is_freed(i)) {
+    if (step.buckets.is_ready(i) && tensors.is_freed(i)) {
       log(LogLevel::error, "session destroyed in the middle of a step after the gradient \"" + tensors.name(i) +
                                "\", which it may still read and write; declare gradients before the session");
       std::abort();
@@ -84,79 +71,18 @@ void session::Engine::stop_if_gradients_are_gone() {
   }
 }
 
-void session::Engine::make_plan() {
-  if (plan) {
-    return;
-  }
-  plan = plan::make_plan(policy, tensors.infos(),
-                         {.world_size = runner->info().world_size,
-                          .reduction = options.reduction,
-                          .checksum = runner->info().checksum,
-                          .nodes = runner->info().nodes,
-                          .knows_tiers = runner->device() == nullptr});
-  parts.for_each([this](const session::Part& part) { part.add_to(*plan); });
-  const bool speaks = runner->info().rank == 0;  // plans are the same everywhere, or the first step says so
-  for (const std::string& warning : plan->warnings) {
-    log(speaks ? LogLevel::warning : LogLevel::debug, warning);
-  }
-  for (const std::string& note : plan->notes) {
-    log(speaks ? LogLevel::info : LogLevel::debug, note);
-  }
-  if (speaks && session::logs(LogLevel::debug)) {  // long where tensors are many
-    log(LogLevel::debug, plan->explain());
-  }
-  try {
-    parts.make(part_inputs(), When::with_plan);
-    if (step.loss_scale_set()) {
-      parts.for_each([](const session::Part& part) { part.check_loss_scale(); });
-    }
-  } catch (...) {
-    parts.unmake();
-    plan.reset();  // so that the next call makes all of it anew, or refuses it too
-    throw;
-  }
-  step.set_plan(*plan);
-  reset_step(Clock::now());
-}
-
-session::PartInputs session::Engine::part_inputs(const session::SavedState* held) {
-  return {.plan = plan,
-          .policy = policy,
-          .options = options,
-          .tensors = tensors,
-          .schedule = step.modes(),
-          .watch = watch,
-          .runner = *runner,
-          .held = held,
-          .undoable = settings.undoable,
-          .members = settings.members,
-          .copies_of_rows = settings.copies_of_rows,
-          .look = [this] { return look(); }};
-}
-
-void session::Engine::make_parts_for(const session::SavedState& held) {
-  if (!held.results.empty() && modes() == nullptr) {  // they were saved under a policy with other sync modes
-    parts.make(part_inputs(&held), When::with_plan);
-  }
-}
-
-void session::Engine::reset_step(session::StepWatch::Time now) {
-  tensors.begin_step();
-  watch.begin(plan->buckets.size(), now);
-}
-
 // Before the plan is made of all tensors, since this one should not have come here.
-void session::Engine::refuse_rows(const TensorInfo& tensor) const {
-  const bool any = std::any_of(policy.rules.begin(), policy.rules.end(),
+void Engine::refuse_rows(const TensorInfo& tensor) const {
+  const bool any = std::any_of(settings.policy.rules.begin(), settings.policy.rules.end(),
                                [](const Policy::Rule& rule) { return rule.policy.sync.mode == Sync::Mode::rows; });
-  if (any && policy::policy_of(policy, tensor).sync.mode == Sync::Mode::rows) {
+  if (any && policy::policy_of(settings.policy, tensor).sync.mode == Sync::Mode::rows) {
     throw Error(ErrorCode::unsupported,
                 "add: the policy asks for rows of \"" + tensor.name + "\": " + std::string(policy::kRowsNeedATable));
   }
 }
 
-TensorId session::Engine::add(const std::string& name, const View& gradient, std::vector<View> beside,
-                              std::uint32_t ndim, std::span<const float> scale) {
+TensorId Engine::add(const std::string& name, const View& gradient, std::vector<View> beside, std::uint32_t ndim,
+                     std::span<const float> scale) {
   const std::lock_guard lock(progress.state);
   throw_if_failed();
   if (plan) {
@@ -171,15 +97,15 @@ TensorId session::Engine::add(const std::string& name, const View& gradient, std
   return tensors.add(std::move(info), gradient, std::move(beside), scale);
 }
 
-Ticket session::Engine::ready(TensorId id, const View* gradient, bool zero) {
+Ticket Engine::ready(TensorId id, const View* gradient, bool zero) {
   const auto index = static_cast<std::uint32_t>(id);
   if (no_sync) {
     const std::lock_guard lock(progress.state);
     tensors.check(id);
-    step.accumulate(index);
+    step.buckets.accumulate(index);
     return {};
   }
-  catch_up_with_replays();
+  device.catch_up_with_replays();
   Ticket ticket;
   bool left_to_finish = false;
   {
@@ -190,28 +116,28 @@ Ticket session::Engine::ready(TensorId id, const View* gradient, bool zero) {
     throw_if_failed();
     tensors.check(id);
     make_plan();
-    if (capturing()) {
-      check_capture();
+    if (device.capturing()) {
+      device.check_capture();
     }
-    step.require_weights();
-    if (step.is_ready(index)) {
+    step.terms.require_weights();
+    if (step.buckets.is_ready(index)) {
       throw Error(ErrorCode::invalid_argument, "ready: \"" + tensors.name(index) + "\" was ready already in step " +
                                                    std::to_string(step.number()) +
                                                    "; call finish() first, or accumulate under no_sync()");
     }
     tensors.give(index, gradient, zero);
-    const auto now = small ? Clock::time_point() : Clock::now();  // a small step begins with finish()
-    if (!step.in_step()) {
+    const auto now = coming.small() ? Clock::time_point() : Clock::now();  // a small step begins with finish()
+    if (!step.buckets.in_step()) {
       observe::record({.begin = observe::ticks(),
                        .source = runner->info().source,
                        .step = static_cast<std::uint32_t>(step.number()),
                        .kind = observe::EventKind::step_begin});
     }
     ticket = step.ready(index, now);
-    if (!small) {
+    if (!coming.small()) {
       watch.bucket_ready(ticket.bucket, now);
     }
-    left_to_finish = small;
+    left_to_finish = coming.small();
     progress.wake_after_ready();
   }
   if (!left_to_finish) {
@@ -226,26 +152,26 @@ Ticket session::Engine::ready(TensorId id, const View* gradient, bool zero) {
   return ticket;
 }
 
-bool session::Engine::done(const Ticket& ticket) {
+bool Engine::done(const Ticket& ticket) {
   const bool ended = checked([&] {
     const std::lock_guard lock(progress.state);
     if (is_void()) {
       return true;
     }
     step.faults.throw_if_failed();
-    step.check("done", ticket);
-    return step.ended(ticket);
+    check_ticket(step, "done", ticket);
+    return has_ended(step, ticket);
   });
   if (!ended) {
     progress.inside_call();
     const std::lock_guard lock(progress.state);
     progress.wake();  // who asks does other things meanwhile
-    if (!step.ended(ticket)) {
+    if (!has_ended(step, ticket)) {
       return false;
     }
   }
   try {
-    return completed(ticket);
+    return device.completed(ticket);
   } catch (const Error& error) {
     if (!leaves_to_finish(error)) {
       throw;
@@ -254,19 +180,19 @@ bool session::Engine::done(const Ticket& ticket) {
   }
 }
 
-void session::Engine::wait(const Ticket& ticket) {
+void Engine::wait(const Ticket& ticket) {
   checked([&] {
-    require_no_capture("wait");
+    device.require_no_capture("wait");
     const std::lock_guard lock(progress.state);
     throw_if_failed();
-    step.check("wait", ticket);
+    check_ticket(step, "wait", ticket);
     if (!is_void()) {  // else ready() has left out tensors since
-      step.check_wait(ticket);
+      check_wait(step, ticket);
     }
   });
   try {
-    progress.wait_until("wait", [&] { return step.ended(ticket); });
-    wait_completed(ticket);
+    progress.wait_until("wait", [&] { return has_ended(step, ticket); });
+    device.wait_completed(ticket);
   } catch (const Error& error) {
     if (!leaves_to_finish(error)) {
       throw;
@@ -274,23 +200,23 @@ void session::Engine::wait(const Ticket& ticket) {
   }
 }
 
-void session::Engine::set_loss_scale(double scale) {
+void Engine::set_loss_scale(double scale) {
   if (!(scale > 0) || !std::isfinite(scale)) {
     throw Error(ErrorCode::invalid_argument,
                 "set_loss_scale: " + std::to_string(scale) + " must be finite and above 0");
   }
-  catch_up_with_replays();
+  device.catch_up_with_replays();
   const std::lock_guard wire_lock(progress.wire);
-  drain("set_loss_scale");  // what is under way leaves residuals of the old scale
+  communication.drain("set_loss_scale");  // what is under way leaves residuals of the old scale
   const std::lock_guard lock(progress.state);
-  parts.for_each([](const session::Part& part) { part.check_loss_scale(); });
-  if (scale != step.loss_scale()) {
-    runner->held().scale_residuals(static_cast<float>(scale / step.loss_scale()));
+  parts.for_each([](const Part& part) { part.check_loss_scale(); });
+  if (scale != step.terms.loss_scale()) {
+    runner->held().scale_residuals(static_cast<float>(scale / step.terms.loss_scale()));
   }
-  step.set_loss_scale(scale);
+  step.terms.set_loss_scale(scale);
 }
 
-void session::Engine::broadcast(std::span<const View> values, int root) {
+void Engine::broadcast(std::span<const View> values, int root) {
   checked([&] {
     for (const View& value : values) {
       if (element_bytes(value.dtype) == 0 || (value.data == nullptr && value.count > 0)) {
@@ -304,11 +230,11 @@ void session::Engine::broadcast(std::span<const View> values, int root) {
                                                    std::to_string(runner->info().world_size));
     }
     progress.require_communication("broadcast");
-    require_no_capture("broadcast");
-    catch_up_with_replays();
+    device.require_no_capture("broadcast");
+    device.catch_up_with_replays();
     const std::lock_guard lock(progress.state);
     step.faults.throw_if_failed();
-    if (step.in_step()) {
+    if (step.buckets.in_step()) {
       throw Error(ErrorCode::invalid_argument,
                   "broadcast: a step is under way; call it before the first ready() or after finish()");
     }
@@ -316,7 +242,68 @@ void session::Engine::broadcast(std::span<const View> values, int root) {
   on_wire([&] { runner->broadcast(values, root); });
 }
 
-void session::Engine::abort(const std::string& why) noexcept {
+void Engine::reserve() {
+  progress.require_communication("reserve");
+  StepInfo info;
+  bool weighted = false;
+  {
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    step.require_between("reserve");
+    make_plan();
+    info = step.info();
+    info.flush = false;
+    weighted = step.terms.is_to_be_weighted();
+  }
+  device.require_no_capture("reserve");
+  on_wire([&] {
+    communication.agree_on_plan(weighted);
+    DeviceSteps* steps = runner->device();
+    if (steps != nullptr && !settings.undoable) {  // else nothing is captured; the host's pool grows when it must
+      steps->reserve(*plan, info);
+    }
+  });
+}
+
+void Engine::travel_between_steps(const char* call, const std::function<bool(std::uint64_t)>& enqueue) {
+  progress.require_communication(call);
+  std::uint64_t now = 0;
+  bool with_weights = false;
+  {
+    const std::lock_guard lock(progress.state);
+    step.faults.throw_if_failed();
+    step.require_between(call);
+    make_plan();
+    now = step.number();
+    with_weights = step.terms.is_to_be_weighted();
+  }
+  if (parts.background() == nullptr) {
+    return;
+  }
+  on_wire([&] {
+    communication.agree_on_plan(with_weights);
+    if (enqueue(now) || settings.undoable) {  // late gradients too, since they count behind it
+      communication.end_what_travels();
+    }
+  });
+}
+
+void Engine::sync_parameters() {
+  travel_between_steps("sync_parameters",
+                       [this](std::uint64_t now) { return parts.background()->enqueue_parameters(now); });
+}
+
+void Engine::count_what_travelled() {
+  const std::lock_guard lock(progress.wire);
+  if (settings.undoable) {
+    runner->undo()->commit();
+  }
+  if (Background* background = parts.background()) {
+    background->deliver_between_steps(step.number());
+  }
+}
+
+void Engine::abort(const std::string& why) noexcept {
   runner->abort(ErrorCode::aborted, why);
   const std::lock_guard lock(progress.state);
   try {
@@ -326,26 +313,13 @@ void session::Engine::abort(const std::string& why) noexcept {
   progress.changed();
 }
 
-std::string session::Engine::explain(const std::string& beside) {
-  const std::lock_guard lock(progress.state);
-  make_plan();
-  return plan->explain() + parts.explain(When::with_session) + beside + parts.explain(When::with_plan);
-}
-
-void session::Engine::require_between_steps(const char* call) {
-  const std::lock_guard lock(progress.state);
-  throw_if_failed();
-  step.require_between(call);
-}
-
-void session::Engine::undo(const Error& why) {
+void Engine::undo(const Error& why) {
   const std::lock_guard lock(progress.wire);
   give_up(why);  // late gradients may be on their way
   runner->undo()->undo_step();
 }
 
-void session::Engine::take_over(Engine& before,
-                                const std::function<exchange::ResidualStore(const session::SavedState&)>& residuals) {
+void Engine::take_over(Engine& before, const std::function<exchange::ResidualStore(const SavedState&)>& residuals) {
   const std::scoped_lock wires(before.progress.wire, progress.wire);
   const std::scoped_lock states(before.progress.state, progress.state);
   for (std::size_t i = 0; i < before.tensors.size(); ++i) {
@@ -356,7 +330,7 @@ void session::Engine::take_over(Engine& before,
   parts.take_over(before.parts, When::with_session);
   no_sync = before.no_sync.load();
   step.go_on_from(before.step);
-  set_device_step();
+  device.set_step();
   if (before.plan) {
     make_plan();
   }
@@ -364,15 +338,15 @@ void session::Engine::take_over(Engine& before,
   if (!before.plan) {
     return;
   }
-  session::SavedState held;
+  SavedState held;
   held.step = step.number();
-  before.parts.for_each([&](session::Part& part) { part.save(held); });
+  before.parts.for_each([&](Part& part) { part.save(held); });
   make_parts_for(held);
-  step.modes().load(*plan, held);
-  parts.for_each([&](session::Part& part) { part.load(held); });
+  step.modes.load(*plan, held);
+  parts.for_each([&](Part& part) { part.load(held); });
   runner->held().load_residuals(residuals(held), *plan);
-  parts.for_each([this](session::Part& part) { part.resume(step.number()); });
+  parts.for_each([this](Part& part) { part.resume(step.number()); });
   reset_step(Clock::now());
 }
 
-}  // namespace gradwire
+}  // namespace gradwire::session

@@ -67,6 +67,10 @@ class Background {
   // finish() calls these once all results have arrived, in a step that is not skipped.
   /// Writes to gradients and parameters. Returns whether NaN or Inf was in it.
   [[nodiscard]] virtual bool deliver(double loss_scale) = 0;
+  /// Session::sync_parameters() before `step`. Returns whether there is something to wait for.
+  [[nodiscard]] virtual bool enqueue_parameters(std::uint64_t step) = 0;
+  /// What was enqueued between steps has arrived on all ranks, before `step`.
+  virtual void deliver_between_steps(std::uint64_t step) = 0;
   /// The memory that holds the same values on all ranks after `step`.
   [[nodiscard]] virtual std::vector<View> comparable(std::uint64_t step) const = 0;
 

@@ -13,9 +13,8 @@ constexpr int kLooks = 200;  // without anything to do, until it sleeps
 
 }  // namespace
 
-Progress::Progress(Threading threading, Step& step, Work& work) : threading_(threading), step_(step), work_(work) {}
-
-void Progress::start() {
+void Progress::start(Work& work) {
+  work_ = &work;
   if (background()) {
     thread_ = std::thread([this] { run(); });
   }
@@ -40,11 +39,11 @@ void Progress::run() noexcept {
     std::unique_lock lock(state);
     for (;;) {
       await_work(lock);
-      if (stopping_ && !work_.in_background()) {
+      if (stopping_ && !work_->in_background()) {
         return;
       }
       drive(lock, std::chrono::microseconds(0),
-            [this] { return !has_work() || (stopping_ && !work_.in_background()); });
+            [this] { return !has_work() || (stopping_ && !work_->in_background()); });
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has kept it for the next call
   }
@@ -54,7 +53,7 @@ void Progress::await_work(std::unique_lock<std::mutex>& lock) {
   const auto there = [this] { return (stopping_ || has_work()) && !driven_; };
   for (;;) {
     looks_ = true;
-    for (int left = kLooks; work_.last_awaits_caller() && left > 0; --left) {
+    for (int left = kLooks; work_->last_awaits_caller() && left > 0; --left) {
       const std::uint64_t before = step_.number();
       if (wake_.wait_for(lock, kLook, there)) {
         return;
@@ -64,7 +63,7 @@ void Progress::await_work(std::unique_lock<std::mutex>& lock) {
     looks_ = false;
     const std::uint64_t before = step_.number();
     // Woken for what a caller did meanwhile: steps go on, and it looks again, so that the next need not wake it.
-    while (!there() && (step_.number() == before || !work_.last_awaits_caller())) {
+    while (!there() && (step_.number() == before || !work_->last_awaits_caller())) {
       if (step_.startable() && !driven_) {
         wake_.wait_for(lock, kLook);  // what is held for a caller may start soon, and nobody tells when
       } else {
@@ -79,7 +78,8 @@ void Progress::await_work(std::unique_lock<std::mutex>& lock) {
 
 void Progress::wake_after_ready() {
   const bool left_to_caller =
-      looks_ && (work_.all_await_caller() || (step_.only_last_left() && work_.last_awaits_caller()));
+      looks_ &&
+      (work_->all_await_caller() || (step_.buckets.next_is_last() && !step_.to_look() && work_->last_awaits_caller()));
   if (background() && !driven_ && (step_.startable() || step_.to_look()) && !left_to_caller) {
     wake_.notify_all();
   }
@@ -102,7 +102,7 @@ void Progress::inside_call() {
   if (!background() && may_communicate()) {
     const std::unique_lock lock(wire, std::try_to_lock);
     if (lock.owns_lock()) {
-      work_.communicate(std::chrono::microseconds(0), false);
+      work_->communicate(std::chrono::microseconds(0), false);
     }
   }
 }

@@ -10,17 +10,13 @@
 #include <utility>
 
 #include "gradwire/threading.hpp"
+#include "session/runner.hpp"
 #include "session/step.hpp"
 
 namespace gradwire::session {
 
 class Progress {
  public:
-  // A caller has nothing else to do: for so long it does not sleep between two looks, which would cost a small bucket
-  // many times what it takes. It yields after some looks.
-  static constexpr std::chrono::microseconds kEager{1000};
-  static constexpr unsigned kLooksToYield = 8;
-
   /// What there is to do.
   class Work {
    public:
@@ -39,14 +35,15 @@ class Progress {
     ~Work() = default;
   };
 
-  /// Both outlive this.
-  Progress(Threading threading, Step& step, Work& work);
+  /// `step` outlives this.
+  Progress(Threading threading, Step& step) : threading_(threading), step_(step) {}
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() { stop(); }
 
-  /// From now on, where the library has a thread of its own, that communicates too.
-  void start();
+  /// From now on `work` is done, by a thread of the library too where it has one. Comes before all calls that
+  /// communicate; `work` is there until stop().
+  void start(Work& work);
   /// Ends that thread once nothing is in the background; `first` runs after it has been told so.
   void stop(const std::function<void()>& first = {});
 
@@ -86,7 +83,7 @@ class Progress {
 
   void run() noexcept;
   void await_work(std::unique_lock<std::mutex>& lock);
-  [[nodiscard]] bool has_work() const { return step_.has_work(Clock::now()) || work_.in_background(); }
+  [[nodiscard]] bool has_work() const { return step_.has_work(Clock::now()) || work_->in_background(); }
   /// Communicates until `stop`, for `eager` after each bucket without sleeping; `lock` is of `state`, which is held but
   /// while that goes on. Where nobody drives.
   template <typename Stop>
@@ -96,7 +93,7 @@ class Progress {
 
   Threading threading_;
   Step& step_;
-  Work& work_;
+  Work* work_ = nullptr;
   std::thread::id owner_ = std::this_thread::get_id();
   std::condition_variable changed_;  // for callers
   std::condition_variable wake_;     // for the progress thread
@@ -156,21 +153,21 @@ template <typename Stop>
 void Progress::drive(std::unique_lock<std::mutex>& lock, std::chrono::microseconds eager, Stop&& stop) {
   driven_ = true;
   try {
-    std::size_t ended = step_.ended_buckets();
+    std::size_t ended = step_.buckets.ended();
     unsigned looked = 0;
     for (Clock::time_point polite = Clock::now() + eager; !stop();) {
       lock.unlock();
       const bool sleeps = eager.count() == 0 || Clock::now() > polite;
       {
         const std::lock_guard wire_lock(wire);
-        work_.communicate(sleeps ? kPatience : std::chrono::microseconds(0), eager.count() > 0);
+        work_->communicate(sleeps ? kPatience : std::chrono::microseconds(0), eager.count() > 0);
       }
       if (!sleeps && ++looked % kLooksToYield == 0) {
         std::this_thread::yield();
       }
       lock.lock();
-      if (step_.ended_buckets() != ended) {
-        ended = step_.ended_buckets();
+      if (step_.buckets.ended() != ended) {
+        ended = step_.buckets.ended();
         polite = Clock::now() + eager;
       }
     }

@@ -26,6 +26,11 @@
 
 namespace gradwire::session {
 
+/// A caller has nothing else to do: for so long it does not sleep between two looks, which would cost a small bucket
+/// many times what it takes. It yields after some looks.
+inline constexpr std::chrono::microseconds kEager{1000};
+inline constexpr unsigned kLooksToYield = 8;
+
 /// What a runner is, once and for all.
 struct RunnerInfo {
   int rank = 0;

@@ -8,8 +8,10 @@
 #include "base/forked.hpp"
 #include "base/timeout.hpp"
 #include "session/host/bucket_runner.hpp"
+#include "session/link.hpp"
 #include "session/logging.hpp"
 #include "session/parts/auto_batch/auto_batch.hpp"
+#include "session/reports.hpp"
 #include "session/session_state.hpp"
 
 namespace gradwire {
@@ -121,7 +123,7 @@ void Session::set_weight(double samples) {
 }
 
 void Session::set_loss_scale(double scale) {
-  if (scale > 0 && std::isfinite(scale) && scale != state_->engine().step.loss_scale()) {
+  if (scale > 0 && std::isfinite(scale) && scale != state_->engine().step.terms.loss_scale()) {
     state_->reduce_late_gradients("set_loss_scale", scale);
   }
   session::Engine& engine = state_->engine();
@@ -154,20 +156,20 @@ LinkEstimate Session::link() {
   session::Engine& engine = state_->engine();
   return engine.checked([&] {
     state_->require_nobody_comes("link");
-    return engine.link();
+    return session::link_of(engine);
   });
 }
 
 BatchAdvice Session::batch_advice() const {
   const session::Engine& engine = state_->engine();
-  if (!engine.policy.batch) {
+  if (!engine.settings.policy.batch) {
     throw Error(ErrorCode::invalid_argument,
                 "batch_advice: the policy has no [batch]; write [batch] with target_exposed = \"10%\", or set "
                 "Policy::batch");
   }
   const std::lock_guard lock(engine.progress.state);
   const auto* advisor = engine.parts.find<session::AutoBatch>();
-  return advisor != nullptr ? advisor->advice() : session::AutoBatch::initial(*engine.policy.batch);
+  return advisor != nullptr ? advisor->advice() : session::AutoBatch::initial(*engine.settings.policy.batch);
 }
 
 std::string Session::explain() {
@@ -186,14 +188,14 @@ std::string Session::fingerprint() {
 std::uint64_t Session::step() const noexcept {
   session::Engine& engine = state_->engine();
   try {
-    engine.catch_up_with_replays();
+    engine.device.catch_up_with_replays();
   } catch (...) {  // NOLINT(bugprone-empty-catch): the next call that may throw says so
   }
   const std::lock_guard lock(engine.progress.state);
   return engine.step.number();
 }
 
-SessionStatistics Session::statistics() const { return state_->engine().statistics(); }
+SessionStatistics Session::statistics() const { return session::statistics_of(state_->engine()); }
 
 void Session::reset_statistics() {
   session::Engine& engine = state_->engine();

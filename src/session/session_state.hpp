@@ -12,6 +12,7 @@
 #include "base/forked.hpp"
 #include "gradwire/session.hpp"
 #include "session/engine.hpp"
+#include "session/reports.hpp"
 
 namespace gradwire {
 
@@ -57,7 +58,7 @@ struct Session::State {
   /// `coming_loss_scale` is the loss scale that `call` is about to set.
   virtual void reduce_late_gradients(const char* /*call*/, std::optional<double> /*coming_loss_scale*/ = {}) {}
   [[nodiscard]] virtual bool pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
-  [[nodiscard]] virtual std::string explain() { return engine_->explain(); }
+  [[nodiscard]] virtual std::string explain() { return session::explain(*engine_); }
   virtual void on_world_change(std::function<void(const WorldChange&)> callback);
   virtual void abort(const std::string& why) noexcept { engine_->abort(why); }
 

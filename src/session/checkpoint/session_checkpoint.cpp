@@ -159,9 +159,9 @@ void Session::checkpoint(const std::filesystem::path& directory, std::span<const
     for (const ConstView& parameter : parameters) {
       memory::require_host_memory(parameter.data, "checkpoint: a parameter");
     }
-    engine.catch_up_with_replays();
+    engine.device.catch_up_with_replays();
     const std::lock_guard lock(engine.progress.wire);
-    engine.drain("checkpoint");
+    engine.communication.drain("checkpoint");
     session::Checkpoints& files = files_of(engine);
     files.wait();
     SavedState saved = engine.saved_state();

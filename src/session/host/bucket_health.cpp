@@ -1,14 +1,16 @@
-// Values that a lossy codec without error feedback rounds to 0 beside larger ones, step after step: a session looks for
-// them now and then, and says once which tensor has them and what mends it.
+#include "session/host/bucket_health.hpp"
+
 #include <algorithm>
 #include <bit>
-#include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "codec/small_values.hpp"
-#include "session/host/bucket_runner.hpp"
+#include "policy/stage.hpp"
+#include "session/host/gradient_samples.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -36,12 +38,54 @@ const std::string& tensor_at(const plan::Plan& plan, const plan::Bucket& bucket,
 
 }  // namespace
 
-void BucketRunner::look_at_small_values(const plan::Plan& plan, const plan::Bucket& bucket,
-                                        const exchange::Task& task) {
+bool BucketHealth::due(const plan::Plan& plan, std::uint32_t bucket) const {
+  constexpr std::chrono::seconds kInterval{1};
+  return bucket == next_look_ % plan.buckets.size() &&
+         (!looked_ || std::chrono::steady_clock::now() - *looked_ >= kInterval);
+}
+
+void BucketHealth::look(const plan::Plan& plan, const exchange::Task& task,
+                        const std::optional<tuning::QualitySample>& sampled, const observe::Knowledge::Memory& memory) {
+  next_look_ = task.bucket + 1;
+  const bool lossy = task.call.codecs.node.lossy();
+  const tuning::QualitySample sample = sampled ? *sampled : lossy ? sample_quality(task) : tuning::QualitySample{};
+  if (lossy || next_look_ == plan.buckets.size()) {
+    looked_ = std::chrono::steady_clock::now();  // else the next bucket has its turn at once
+  }
+  const std::lock_guard lock(mutex_);
+  memory_ = memory;
+  if (lossy) {
+    health_[task.bucket] = sample;
+  } else {
+    health_.erase(task.bucket);
+  }
+}
+
+observe::Knowledge BucketHealth::known(const plan::Plan& plan) const {
+  observe::Knowledge known;
+  const std::lock_guard lock(mutex_);
+  known.memory = memory_;
+  std::map<std::size_t, std::pair<tuning::QualitySample, double>> sums;  // of groups, and how many buckets
+  for (const auto& [bucket, sample] : health_) {
+    auto& [sum, count] = sums[plan.buckets.at(bucket).group];
+    sum.nmse += sample.nmse;
+    sum.residual_ratio += sample.residual_ratio;
+    ++count;
+  }
+  for (const auto& [group, sum] : sums) {
+    known.health.push_back({.group = plan.groups[group].name,
+                            .codec = policy::codec_text(plan.groups[group].policy),
+                            .nmse = sum.first.nmse / sum.second,
+                            .residual_ratio = sum.first.residual_ratio / sum.second});
+  }
+  return known;
+}
+
+void SmallValueWatch::look(const plan::Plan& plan, const plan::Bucket& bucket, const exchange::Task& task) {
   const codec::Codec& codec = task.call.codecs.node;
   const std::uint64_t count = task.tensors.count();
-  if (told_small_values_ || info().rank != 0 || count == 0 || !looks_at(task.step) || task.call.residuals.any ||
-      task.call.preconditioned || !codec.lossy() || codec.spec().k != 0 || codec.working() == codec::Working::f64) {
+  if (told_ || count == 0 || !looks_at(task.step) || task.call.residuals.any || task.call.preconditioned ||
+      !codec.lossy() || codec.spec().k != 0 || codec.working() == codec::Working::f64) {
     return;
   }
   const std::uint64_t tiles = (count + kTileElements - 1) / kTileElements;
@@ -64,7 +108,7 @@ void BucketRunner::look_at_small_values(const plan::Plan& plan, const plan::Buck
   if (!all.lost()) {
     return;
   }
-  told_small_values_ = true;
+  told_ = true;
   const std::string& name = tensor_at(plan, bucket, worst);
   log(LogLevel::warning,
       "step " + std::to_string(task.step) + ": " + format_number(100 * all.zeroed_share(), 3) +
