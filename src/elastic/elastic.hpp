@@ -15,9 +15,9 @@
 #include "elastic/member.hpp"
 #include "elastic/residual_copy.hpp"
 #include "gradwire/session.hpp"
-#include "session/checkpoint/state_file.hpp"
-#include "session/faults.hpp"
-#include "session/runner.hpp"
+#include "session/runner/runner.hpp"
+#include "session/state/state_file.hpp"
+#include "session/step/faults.hpp"
 
 namespace gradwire::session {
 

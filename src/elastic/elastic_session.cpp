@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "session/calls/table_calls.hpp"
 #include "session/parts/sync_modes/sync_modes_part.hpp"
-#include "session/table_calls.hpp"
 
 namespace gradwire::session {
 

@@ -14,7 +14,7 @@
 
 #include "elastic/elastic.hpp"
 #include "elastic/standing.hpp"
-#include "session/session_state.hpp"
+#include "session/calls/session_state.hpp"
 
 namespace gradwire::session {
 

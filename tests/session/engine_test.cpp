@@ -1,6 +1,6 @@
 // The two halves of finish(), as a policy of its own uses them: ranks vote on each step, and a step that is voted down
 // is undone and made again by the next engine. Nothing of the product knows of such a policy.
-#include "session/engine.hpp"
+#include "session/engine/engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

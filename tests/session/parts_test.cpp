@@ -1,5 +1,5 @@
 // A part that no file of the product knows: it is made, driven and explained by the table that the session is given.
-#include "session/part.hpp"
+#include "session/part/part.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

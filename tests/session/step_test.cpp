@@ -1,6 +1,6 @@
 // The steps of several ranks as state machines, in every order that a seeded scheduler finds: what starts when, what a
 // step brings, and that nothing waits for ever. No threads, no transport, no clock.
-#include "session/step.hpp"
+#include "session/step/step.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "session/tickets.hpp"
+#include "session/step/tickets.hpp"
 #include "tests/session/step_script.hpp"
 #include "tests/support/error_of.hpp"
 

@@ -11,7 +11,7 @@
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
 #include "session/device/device_residuals.hpp"
-#include "session/runner.hpp"
+#include "session/runner/runner.hpp"
 
 namespace gradwire::session {
 

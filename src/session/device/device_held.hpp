@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "session/device/device_residuals.hpp"
-#include "session/runner.hpp"
+#include "session/runner/runner.hpp"
 
 namespace gradwire::session {
 

@@ -8,7 +8,7 @@
 #include "exchange/stream/stream_executor.hpp"
 #include "session/device/device_calls.hpp"
 #include "session/device/device_marks.hpp"
-#include "session/group_statistics.hpp"
+#include "session/runner/group_statistics.hpp"
 
 namespace gradwire::session {
 

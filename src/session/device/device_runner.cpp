@@ -8,7 +8,7 @@
 #include "base/timeout.hpp"
 #include "base/units.hpp"
 #include "exchange/calls/device_status.hpp"
-#include "session/agreements.hpp"
+#include "session/runner/agreements.hpp"
 
 namespace gradwire::session {
 namespace {

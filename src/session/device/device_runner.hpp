@@ -18,8 +18,8 @@
 #include "session/device/device_marks.hpp"
 #include "session/device/device_memory_watch.hpp"
 #include "session/device/device_pipeline.hpp"
-#include "session/group_statistics.hpp"
-#include "session/runner.hpp"
+#include "session/runner/group_statistics.hpp"
+#include "session/runner/runner.hpp"
 
 namespace gradwire::session {
 

@@ -9,8 +9,8 @@
 #include "exchange/reduction.hpp"
 #include "exchange/stream/dry_run.hpp"
 #include "plan/hash.hpp"
-#include "session/agreements.hpp"
 #include "session/device/device_runner.hpp"
+#include "session/runner/agreements.hpp"
 
 namespace gradwire::session {
 namespace {

@@ -6,7 +6,7 @@
 #include "gradwire/transport.hpp"
 #include "plan/plan.hpp"
 #include "policy/stage.hpp"
-#include "session/step_info.hpp"
+#include "session/step/step_info.hpp"
 
 namespace gradwire::session {
 

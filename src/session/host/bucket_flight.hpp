@@ -10,7 +10,7 @@
 #include "exchange/host/host_executor.hpp"
 #include "exchange/residuals/bucket_residuals.hpp"
 #include "plan/plan.hpp"
-#include "session/runner.hpp"
+#include "session/runner/runner.hpp"
 
 namespace gradwire::session {
 

@@ -9,9 +9,9 @@
 #include "observe/record.hpp"
 #include "observe/sources.hpp"
 #include "plan/hash.hpp"
-#include "session/agreements.hpp"
 #include "session/host/bucket_memory.hpp"
 #include "session/host/gradient_samples.hpp"
+#include "session/runner/agreements.hpp"
 #include "transport/shares_process.hpp"
 
 namespace gradwire::session {

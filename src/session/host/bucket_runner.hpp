@@ -14,7 +14,6 @@
 #include "gradwire/session.hpp"
 #include "memory/device_pointer.hpp"
 #include "plan/plan.hpp"
-#include "session/group_statistics.hpp"
 #include "session/host/bucket_calls.hpp"
 #include "session/host/bucket_flight.hpp"
 #include "session/host/bucket_health.hpp"
@@ -22,7 +21,8 @@
 #include "session/host/host_probes.hpp"
 #include "session/host/host_residuals.hpp"
 #include "session/host/host_small_steps.hpp"
-#include "session/runner.hpp"
+#include "session/runner/group_statistics.hpp"
+#include "session/runner/runner.hpp"
 
 namespace gradwire::session {
 

@@ -9,7 +9,7 @@
 #include "exchange/host/host_executor.hpp"
 #include "exchange/model/cost_model.hpp"
 #include "plan/plan.hpp"
-#include "session/runner.hpp"
+#include "session/runner/runner.hpp"
 #include "transport/foreground.hpp"
 
 namespace gradwire::session {

@@ -4,11 +4,11 @@
 #include <memory>
 
 #include "gradwire/session.hpp"
-#include "session/group_statistics.hpp"
 #include "session/host/bucket_calls.hpp"
 #include "session/host/host_executors.hpp"
 #include "session/host/host_residuals.hpp"
-#include "session/runner.hpp"
+#include "session/runner/group_statistics.hpp"
+#include "session/runner/runner.hpp"
 
 namespace gradwire::session {
 
@@ -16,7 +16,8 @@ class HostProbes final : public Probes {
  public:
   /// All of these outlive this. `buckets` reduces trials.
   HostProbes(Transport& transport, const SessionOptions& options, const RunnerInfo& info, Buckets& buckets,
-             exchange::TransportPeers& peers, HostExecutors& executors, HostResiduals& residuals, GroupStatistics& statistics)
+             exchange::TransportPeers& peers, HostExecutors& executors, HostResiduals& residuals,
+             GroupStatistics& statistics)
       : transport_(transport),
         options_(options),
         info_(info),

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "exchange/residuals/residual_store.hpp"
-#include "session/runner.hpp"
+#include "session/runner/runner.hpp"
 
 namespace gradwire::session {
 

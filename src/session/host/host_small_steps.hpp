@@ -1,12 +1,12 @@
 // Steps of small buckets over host memory.
 #pragma once
 
-#include "session/group_statistics.hpp"
 #include "session/host/bucket_calls.hpp"
 #include "session/host/host_executors.hpp"
 #include "session/host/host_residuals.hpp"
 #include "session/host/small_sums.hpp"
-#include "session/runner.hpp"
+#include "session/runner/group_statistics.hpp"
+#include "session/runner/runner.hpp"
 
 namespace gradwire::session {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gradwire/session.hpp"
-#include "session/part.hpp"
+#include "session/part/part.hpp"
 #include "tuning/batch_advisor.hpp"
 #include "tuning/noise_scale.hpp"
 #include "tuning/window.hpp"

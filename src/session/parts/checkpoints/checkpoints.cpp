@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "session/checkpoint/checkpoint_folder.hpp"
+#include "session/parts/checkpoints/checkpoint_folder.hpp"
 
 namespace gradwire::session {
 namespace {

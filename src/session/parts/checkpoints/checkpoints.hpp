@@ -9,8 +9,8 @@
 #include <string>
 
 #include "gradwire/dtype.hpp"
-#include "session/checkpoint/state_file.hpp"
-#include "session/part.hpp"
+#include "session/part/part.hpp"
+#include "session/state/state_file.hpp"
 
 namespace gradwire::session {
 

@@ -8,7 +8,7 @@
 #include "gradwire/statistics.hpp"
 #include "observe/peer_waits.hpp"
 #include "observe/slow_ranks.hpp"
-#include "session/part.hpp"
+#include "session/part/part.hpp"
 
 namespace gradwire::session {
 

@@ -11,7 +11,7 @@
 
 #include "observe/peer_waits.hpp"
 #include "observe/sources.hpp"
-#include "session/part.hpp"
+#include "session/part/part.hpp"
 #include "session/parts/rank_comparison/comparison_pace.hpp"
 #include "session/parts/rank_comparison/own_steps.hpp"
 #include "session/parts/rank_comparison/slow_judge.hpp"

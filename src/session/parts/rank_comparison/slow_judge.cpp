@@ -5,7 +5,7 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
-#include "session/logging.hpp"
+#include "session/logging/logging.hpp"
 #include "session/parts/rank_comparison/comparison_pace.hpp"
 
 namespace gradwire::session {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "session/parts.hpp"
+#include "session/part/parts.hpp"
 #include "session/parts/sync_modes/sync_modes.hpp"
 
 namespace gradwire::session {

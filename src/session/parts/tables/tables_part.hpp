@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "session/part.hpp"
-#include "session/tables/tables.hpp"
+#include "session/part/part.hpp"
+#include "session/parts/tables/tables.hpp"
 
 namespace gradwire::session {
 
