@@ -15,8 +15,9 @@
 #include "elastic/copy_ring.hpp"
 #include "elastic/world_agreement.hpp"
 #include "gradwire/session.hpp"
-#include "session/checkpoint/state_file.hpp"
-#include "session/runner.hpp"
+#include "session/runner/runner.hpp"
+#include "session/state/state_file.hpp"
+#include "session/step/faults.hpp"
 
 namespace gradwire::session {
 

@@ -6,7 +6,8 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "session/parts/sync_modes/sync_modes.hpp"
+#include "session/calls/table_calls.hpp"
+#include "session/parts/sync_modes/sync_modes_part.hpp"
 
 namespace gradwire::session {
 
@@ -78,7 +79,7 @@ void ElasticSession::confirm() {
   engine_->checked([&] {
     throw_if_left();
     const std::lock_guard lock(engine_->progress.state);
-    if (engine_->step.in_step()) {
+    if (engine_->step.buckets.in_step()) {
       throw Error(ErrorCode::invalid_argument,
                   "confirm: a step is under way; call it before the first ready() or after finish()");
     }
@@ -119,19 +120,20 @@ StepOutcome ElasticSession::finish() {
   const std::uint64_t number = engine_->step.number();
   std::optional<Error> failure;
   try {
-    const Engine::Finishing finishing = engine_->prepare();
-    engine_->settle();
+    const StepEnd::Finishing finishing = engine_->step_end.prepare();
+    engine_->device.settle();
     if (!elastic_->commit()) {
       throw Error(ErrorCode::aborted, "finish: the world changes", ErrorCause::world);
     }
     residuals_.commit(*engine_);
-    return engine_->commit(finishing);
+    return engine_->step_end.commit(finishing);
   } catch (const Error& error) {
     leave_unless_world_ended(error);
     failure = error;
   }
   if (engine_->step.number() != number) {
-    return engine_->last_outcome;  // it was delivered; the next step finds that the world is over, on all ranks
+    return engine_->step_end
+        .last_outcome();  // it was delivered; the next step finds that the world is over, on all ranks
   }
   const WorldChange change = change_world(*failure);
   StepOutcome outcome;
@@ -164,7 +166,7 @@ void ElasticSession::reserve() {
 
 void ElasticSession::sync_parameters() {
   // A newcomer has made it with the others in share(), and does not know at which place of its program they were.
-  const SyncModes* modes = engine_->modes();
+  const SyncModes* modes = sync_modes_of(engine_->parts);
   const bool nothing = elastic_->expects_others() && (modes == nullptr || !modes->have_moved());
   if (elastic_->waits()) {
     return;
@@ -187,7 +189,7 @@ void ElasticSession::synchronise() {
 
 void ElasticSession::reduce_late_gradients(const char* call, std::optional<double> coming_loss_scale) {
   const auto are_left = [&] {  // none where newcomers have come meanwhile: they know of no such call
-    if (engine_->modes() == nullptr || !engine_->modes()->has_uncounted()) {
+    if (sync_modes_of(engine_->parts) == nullptr || !sync_modes_of(engine_->parts)->has_uncounted()) {
       return false;
     }
     engine_->progress.require_communication(call);
@@ -199,7 +201,7 @@ void ElasticSession::reduce_late_gradients(const char* call, std::optional<doubl
     newcomers_.under_way.coming_loss_scale = coming_loss_scale;
     engine_->checked([&] {
       engine_->travel_between_steps(call, [&](std::uint64_t /*now*/) {
-        engine_->modes()->release_all();
+        sync_modes_of(engine_->parts)->release_all();
         return true;
       });
     });
@@ -212,10 +214,10 @@ void ElasticSession::reduce_late_gradients(const char* call, std::optional<doubl
 
 bool ElasticSession::pull(std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows) {
   engine_->checked([&] { require_rank("pull"); });
-  engine_->check_pull(table, ids, rows);
+  check_pull(*engine_, table, ids, rows);
   std::optional<Error> failure;
   try {
-    engine_->pull(table, ids, rows);
+    session::pull(*engine_, table, ids, rows);
     return true;
   } catch (const Error& error) {
     leave_unless_world_ended(error);
@@ -299,7 +301,7 @@ std::string ElasticSession::explain() {
   if (const std::unique_lock wire(engine_->progress.wire, std::try_to_lock); wire.owns_lock()) {
     residuals = engine_->runner->held().residual_bytes();
   }
-  return engine_->explain(elastic_->explain(residuals));
+  return session::explain(*engine_, elastic_->explain(residuals));
 }
 
 }  // namespace gradwire::session

@@ -15,7 +15,7 @@
 #include "elastic/elastic.hpp"
 #include "elastic/newcomers.hpp"
 #include "elastic/surviving_residuals.hpp"
-#include "session/session_state.hpp"
+#include "session/calls/session_state.hpp"
 
 namespace gradwire::session {
 

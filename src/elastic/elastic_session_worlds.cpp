@@ -7,6 +7,7 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "elastic/elastic_session.hpp"
+#include "session/parts/sync_modes/sync_modes_part.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -91,7 +92,6 @@ void ElasticSession::enter_world() {
     residuals_.enter(next->step.number());
     engine_ = std::move(next);
     watch_engine();
-    files.known.reset();  // other ranks have other names for theirs
     const std::optional<Error> failure = newcomers_.teach();
     if (!failure) {
       return;
@@ -114,7 +114,7 @@ void ElasticSession::tell_of(const WorldChange& change) const {
 
 void ElasticSession::call_in_worlds(const std::function<bool()>& check, const std::function<void()>& call,
                                     const std::function<void()>& deliver) {
-  if (engine_->tables.in_use()) {  // this call is made again where a rank ends, and does not say so
+  if (engine_->parts.in_step()) {  // this call is made again where a rank ends, and does not say so
     throw Error(
         ErrorCode::invalid_argument,
         "between pull() or push() and finish() of a step ranks communicate in that step alone; call broadcast(), "
@@ -125,7 +125,7 @@ void ElasticSession::call_in_worlds(const std::function<bool()>& check, const st
     std::optional<Error> failure;
     try {
       call();
-      engine_->settle();
+      engine_->device.settle();
       if (elastic_->commit()) {
         deliver();
         return;

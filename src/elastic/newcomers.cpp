@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gradwire/version.hpp"
-#include "session/parts/sync_modes/sync_modes.hpp"
+#include "session/parts/sync_modes/sync_modes_part.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -45,7 +45,7 @@ std::string Newcomers::joiner_requirements() {
                                      {.world_size = elastic_->processes(),
                                       .reduction = base_.options.reduction,
                                       .checksum = base_.options.checksum.value_or(true)});
-  shown.tables = engine_->tables.describe();
+  engine_->parts.for_each([&](const Part& part) { part.add_to(shown); });
   const std::vector<View> parameters = memory_to_send();
   std::string sizes;
   std::uint64_t bytes = 0;
@@ -88,7 +88,8 @@ std::vector<View> Newcomers::memory_to_send() const {
 
 std::optional<Error> Newcomers::teach() {
   const bool any = elastic_->has_newcomers();
-  if (!any && !engine_->tables.to_move()) {
+  const std::vector<SharedOut*> shared_out = engine_->parts.shared_out();
+  if (!any && std::ranges::none_of(shared_out, &SharedOut::to_move)) {
     return std::nullopt;
   }
   try {
@@ -96,17 +97,17 @@ std::optional<Error> Newcomers::teach() {
       if (any) {
         send_state();
       }
-      engine_->tables.move(engine_->runner->peers(), elastic_->holds());
+      for (SharedOut* part : shared_out) {
+        part->move(elastic_->holds());
+      }
     });
     if (elastic_->commit()) {
       elastic_->all_hold();
       if (any) {
         engine_->count_what_travelled();
       }
-      try {
-        engine_->tables.install();
-      } catch (const std::bad_alloc&) {
-        throw Error(ErrorCode::out_of_memory, "no memory for rows of tables that ranks have left behind");
+      for (SharedOut* part : shared_out) {
+        part->install();
       }
       return std::nullopt;
     }
@@ -148,8 +149,8 @@ void Newcomers::send_state() {
 // `wire`.
 void Newcomers::broadcast_memory(int teacher) {
   std::vector<View> views = memory_to_send();
-  if (engine_->modes() != nullptr) {
-    std::ranges::copy(engine_->modes()->alike(), std::back_inserter(views));
+  if (sync_modes_of(engine_->parts) != nullptr) {
+    std::ranges::copy(sync_modes_of(engine_->parts)->alike(), std::back_inserter(views));
   }
   std::shared_ptr<std::byte> nowhere;
   if (elastic_->holds() && engine_->runner->info().rank != teacher) {
@@ -159,8 +160,8 @@ void Newcomers::broadcast_memory(int teacher) {
   if (DeviceSteps* device = engine_->runner->device()) {
     device->settle();
   }
-  if (!elastic_->holds() && engine_->modes() != nullptr) {
-    engine_->modes()->go_to_anchors();
+  if (!elastic_->holds() && sync_modes_of(engine_->parts) != nullptr) {
+    sync_modes_of(engine_->parts)->go_to_anchors();
   }
 }
 
@@ -169,10 +170,10 @@ Standing Newcomers::standing() {
   const std::lock_guard lock(engine_->progress.state);
   Standing standing{.holds = true,
                     .step = engine_->step.number(),
-                    .loss_scale = engine_->step.loss_scale(),
-                    .loss_scale_set = engine_->step.loss_scale_set(),
-                    .weighted = engine_->step.is_to_be_weighted(),
-                    .flush = engine_->step.flushes(),
+                    .loss_scale = engine_->step.terms.loss_scale(),
+                    .loss_scale_set = engine_->step.terms.loss_scale_set(),
+                    .weighted = engine_->step.terms.is_to_be_weighted(),
+                    .flush = engine_->step.terms.flushes(),
                     .syncs = under_way.syncs,
                     .coming_loss_scale = under_way.coming_loss_scale.value_or(0)};
   for (const SavedState::Residual& held : engine_->runner->held().save_residuals(*engine_->plan)) {
@@ -180,10 +181,10 @@ Standing Newcomers::standing() {
       standing.with_residuals.push_back(held.key.tensor);
     }
   }
-  if (engine_->modes() != nullptr) {
+  if (sync_modes_of(engine_->parts) != nullptr) {
     SavedState held;
     held.step = engine_->step.number();
-    engine_->modes()->save(held, SyncModes::Values::left_out);
+    sync_modes_of(engine_->parts)->save(held, SyncModes::Values::left_out);
     for (const SavedState::Anchor& anchor : held.anchors) {
       standing.with_anchors.push_back(anchor.tensor);
     }
@@ -208,7 +209,7 @@ void Newcomers::resume_from(const Standing& others) {
   }
   engine_->runner->held().load_residuals(std::move(residuals), *engine_->plan);
   engine_->step.resume(others.step, others.loss_scale, others.loss_scale_set, others.weighted);
-  engine_->set_device_step();
+  engine_->device.set_step();
   under_way.syncs = others.syncs;
   under_way.coming_loss_scale = others.coming_loss_scale > 0 ? std::optional(others.coming_loss_scale) : std::nullopt;
   SavedState told;
@@ -223,12 +224,12 @@ void Newcomers::resume_from(const Standing& others) {
     told.anchors.push_back({tensor});  // values follow
   }
   engine_->make_parts_for(told);
-  engine_->step.modes().load(*engine_->plan, told);
-  engine_->parts.load(told);
+  engine_->step.modes.load(*engine_->plan, told);
+  engine_->parts.for_each([&](Part& part) { part.load(told); });
   if (others.flush) {
     engine_->step.flush_next();
   }
-  engine_->parts.resume(engine_->step.number());
+  engine_->parts.for_each([this](Part& part) { part.resume(engine_->step.number()); });
   engine_->reset_step(std::chrono::steady_clock::now());
 }
 
@@ -240,16 +241,16 @@ void Newcomers::reduce_late_gradients_of(std::ptrdiff_t ranks) {
   bool with_weights = false;
   {
     const std::lock_guard lock(engine_->progress.state);
-    with_weights = engine_->step.is_to_be_weighted();
+    with_weights = engine_->step.terms.is_to_be_weighted();
   }
-  engine_->agree_on_plan(with_weights);
+  engine_->communication.agree_on_plan(with_weights);
   std::optional<double> weight;
   if (base_.options.reduction == Reduction::mean) {
     weight =
         elastic_->holds() ? static_cast<double>(engine_->runner->info().world_size) / static_cast<double>(ranks) : 0.0;
   }
-  engine_->modes()->release_all(weight);
-  engine_->end_what_travels();
+  sync_modes_of(engine_->parts)->release_all(weight);
+  engine_->communication.end_what_travels();
 }
 
 }  // namespace gradwire::session

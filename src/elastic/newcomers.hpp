@@ -10,7 +10,7 @@
 
 #include "elastic/elastic.hpp"
 #include "elastic/standing.hpp"
-#include "session/engine.hpp"
+#include "session/engine/engine.hpp"
 
 namespace gradwire::session {
 

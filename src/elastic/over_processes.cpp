@@ -5,7 +5,7 @@
 #include "base/timeout.hpp"
 #include "elastic/elastic_session.hpp"
 #include "session/host/bucket_runner.hpp"
-#include "session/logging.hpp"
+#include "session/logging/logging.hpp"
 
 namespace gradwire {
 namespace {

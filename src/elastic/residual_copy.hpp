@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "session/checkpoint/state_file.hpp"
+#include "session/state/state_file.hpp"
 #include "wire/bytes.hpp"
 
 namespace gradwire::session {

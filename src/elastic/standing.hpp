@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "session/checkpoint/state_file.hpp"
+#include "session/state/state_file.hpp"
 
 namespace gradwire::session {
 

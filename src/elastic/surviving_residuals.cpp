@@ -4,14 +4,14 @@
 #include <string>
 
 #include "base/log.hpp"
-#include "session/parts/sync_modes/sync_modes.hpp"
+#include "session/parts/sync_modes/sync_modes_part.hpp"
 
 namespace gradwire::session {
 
 void SurvivingResiduals::commit(Engine& engine) {
   const std::lock_guard lock(engine.progress.wire);
   const StepOutcome& outcome = engine.step.outcome();
-  if (outcome.skipped && engine.modes() != nullptr && engine.modes()->has_uncounted()) {
+  if (outcome.skipped && sync_modes_of(engine.parts) != nullptr && sync_modes_of(engine.parts)->has_uncounted()) {
     return;  // late gradients may be on their way, and nothing else has changed
   }
   engine.runner->undo()->commit();
@@ -22,7 +22,8 @@ void SurvivingResiduals::commit(Engine& engine) {
   }
   if (elastic_.copies().is_due_after(number)) {
     try {
-      elastic_.copies().send(number, {engine.step.loss_scale(), engine.runner->held().save_residuals(*engine.plan)});
+      elastic_.copies().send(number,
+                             {engine.step.terms.loss_scale(), engine.runner->held().save_residuals(*engine.plan)});
     } catch (const std::exception& error) {  // the step counts all the same
       log(LogLevel::warning, std::string("residuals were not copied to another rank: ") + error.what());
     }
@@ -30,7 +31,7 @@ void SurvivingResiduals::commit(Engine& engine) {
 }
 
 exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, const SavedState& held) {
-  const bool plain_mean = reduction_ == Reduction::mean && !before.step.is_to_be_weighted();
+  const bool plain_mean = reduction_ == Reduction::mean && !before.step.terms.is_to_be_weighted();
   const float ratio =
       static_cast<float>(engine.runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
   exchange::ResidualStore residuals;
@@ -48,8 +49,8 @@ exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, c
   const auto counts = [&](std::uint32_t tensor, std::uint64_t copied) {
     const plan::Bucket& bucket = before.plan->buckets[before.plan->tensors[tensor].bucket];
     SyncModes::Sent last{sent_, flushed_};
-    if (before.modes() != nullptr) {
-      last = before.modes()->sent(bucket.id, engine.step.number(), last);
+    if (sync_modes_of(before.parts) != nullptr) {
+      last = sync_modes_of(before.parts)->sent(bucket.id, engine.step.number(), last);
     }
     return copied >= (bucket.codec.k > 0 ? last.all : last.some);
   };
@@ -62,7 +63,7 @@ exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, c
                         residual.range.end() <= engine.tensors.infos()[tensor].count &&
                         residual.range.end() >= residual.range.offset;
       if (fits && residuals.has({tensor, codec::EncodeSite::local}) && counts(tensor, kept.step.value())) {
-        add(residual, engine.step.loss_scale() / kept.copy.loss_scale);
+        add(residual, engine.step.terms.loss_scale() / kept.copy.loss_scale);
         any = true;
       } else {
         all = false;

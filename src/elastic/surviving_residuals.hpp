@@ -6,7 +6,7 @@
 
 #include "elastic/elastic.hpp"
 #include "exchange/residuals/residual_store.hpp"
-#include "session/engine.hpp"
+#include "session/engine/engine.hpp"
 
 namespace gradwire::session {
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 namespace gradwire::repository {
 namespace {
@@ -17,9 +18,9 @@ bool matches(const std::vector<std::string_view>& globs, const std::string& text
                      [&](std::string_view glob) { return fnmatch(std::string(glob).c_str(), text.c_str(), 0) == 0; });
 }
 
-const Layer* find_layer(std::string_view name) {
-  const auto it = std::find_if(kLayers.begin(), kLayers.end(), [&](const Layer& layer) { return layer.name == name; });
-  return it == kLayers.end() ? nullptr : &*it;
+const Layer* find_layer(std::string_view name, const std::vector<Layer>& layers = kLayers) {
+  const auto it = std::find_if(layers.begin(), layers.end(), [&](const Layer& layer) { return layer.name == name; });
+  return it == layers.end() ? nullptr : &*it;
 }
 
 const Layer* layer_of_public_header(std::string_view stem) {
@@ -59,12 +60,40 @@ const Layer* layer_of_file(const std::string& path) {
   return find_layer(top == "src" ? (++part)->string() : top);
 }
 
-void add_below(const Layer& layer, std::set<std::string_view>& names) {
+void add_below(const Layer& layer, std::set<std::string_view>& names, const std::vector<Layer>& layers = kLayers) {
   for (const std::string_view name : layer.below) {
     if (names.insert(name).second) {
-      add_below(*find_layer(name), names);
+      add_below(*find_layer(name, layers), names, layers);
     }
   }
+}
+
+/// Calls `judge` with each include of the text, and returns what it finds wrong.
+template <typename Judge>
+std::vector<std::string> judge_includes(const std::string& path, std::string_view text, Judge&& judge) {
+  static const std::regex kInclude(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"].*)");
+  std::vector<std::string> violations;
+  std::istringstream lines{std::string(text)};
+  std::string line;
+  for (int number = 1; std::getline(lines, line); ++number) {
+    std::smatch match;
+    if (!std::regex_match(line, match, kInclude)) {
+      continue;
+    }
+    if (const std::string problem = judge(match[1].str()); !problem.empty()) {
+      violations.push_back(path + ":" + std::to_string(number) + ": " + match[1].str() + ": " + problem);
+    }
+  }
+  return violations;
+}
+
+/// "src/session/parts/scales/scales.cpp", "src" -> "parts" and "scales", the folders below session; empty where there
+/// is none. `top` is what comes before session.
+std::pair<std::string, std::string> session_folders(const std::string& path, std::string_view top) {
+  const std::filesystem::path folder = std::filesystem::path(path.substr(top.size())).parent_path();
+  std::vector<std::string> names(folder.begin(), folder.end());
+  names.resize(3);
+  return {names[1], names[2]};
 }
 
 /// What is wrong with one include of a file of `layer`; empty if nothing.
@@ -99,21 +128,28 @@ std::vector<std::string> find_violations(const std::string& path, std::string_vi
   if (layer == nullptr) {
     return {path + ": no row of the table of layers covers this file"};
   }
-  static const std::regex kInclude(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"].*)");
-  std::vector<std::string> violations;
-  std::istringstream lines{std::string(text)};
-  std::string line;
-  for (int number = 1; std::getline(lines, line); ++number) {
-    std::smatch match;
-    if (!std::regex_match(line, match, kInclude)) {
-      continue;
-    }
-    const std::string problem = judge(*layer, path, match[1]);
-    if (!problem.empty()) {
-      violations.push_back(path + ":" + std::to_string(number) + ": " + match[1].str() + ": " + problem);
-    }
+  return judge_includes(path, text, [&](const std::string& include) { return judge(*layer, path, include); });
+}
+
+std::vector<std::string> find_session_violations(const std::string& path, std::string_view text) {
+  const auto [folder, part] = session_folders(path, "src/");
+  const Layer* layer = find_layer(folder, kSessionFolders);
+  if (layer == nullptr) {
+    return {path + ": no row of the table of session's folders covers this file"};
   }
-  return violations;
+  std::set<std::string_view> allowed = {layer->name};
+  add_below(*layer, allowed, kSessionFolders);
+  return judge_includes(path, text, [&, folder = folder, part = part](const std::string& include) -> std::string {
+    if (!include.starts_with("session/")) {
+      return "";
+    }
+    const auto [target, other] = session_folders(include, "");
+    if (!allowed.contains(target)) {
+      return folder + " may not include " + target;
+    }
+    return folder == "parts" && target == "parts" && part != other ? "part " + part + " may not include part " + other
+                                                                   : "";
+  });
 }
 
 std::vector<std::string> library_files(const std::filesystem::path& repository) {

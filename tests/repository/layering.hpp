@@ -47,6 +47,23 @@ inline const std::vector<Layer> kLayers = {
     {"cli", {"watch", "plan", "plot"}, {}},
 };
 
+/// The folders of src/session in the same way, from the lowest on. A folder of `parts` holds one part, and includes no
+/// other one.
+inline const std::vector<Layer> kSessionFolders = {
+    {"logging", {}, {}},
+    {"optimizer", {}, {}},
+    {"state", {}, {}},
+    {"step", {"state"}, {}},
+    {"runner", {"step"}, {}},
+    {"host", {"runner"}, {}},
+    {"device", {"runner"}, {}},
+    {"tensors", {"runner"}, {}},
+    {"part", {"tensors"}, {}},
+    {"parts", {"part", "logging"}, {}},
+    {"engine", {"part", "logging"}, {}},
+    {"calls", {"engine", "parts", "host"}, {}},
+};
+
 /// Headers that are not ours: globs of what is included, and globs of the files that may include it.
 struct OutsideLibrary {
   std::string_view name;
@@ -99,6 +116,9 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
 
 /// What is wrong with the #include lines of a file; empty if nothing. `path` is relative to the repository.
 [[nodiscard]] std::vector<std::string> find_violations(const std::string& path, std::string_view text);
+
+/// The same for the folders inside src/session, where `path` lies.
+[[nodiscard]] std::vector<std::string> find_session_violations(const std::string& path, std::string_view text);
 
 /// The files that the table is about: C++ and CUDA below include/, src/, kernels/ and plugins/, relative to
 /// `repository`.

@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "model.hpp"
-#include "session/checkpoint/state_file.hpp"
 #include "session/host/bucket_runner.hpp"
 #include "session/parts/auto_codec/auto_codec.hpp"
+#include "session/state/state_file.hpp"
 #include "tests/support/in_call_transport.hpp"
 #include "tests/support/ranks.hpp"
 

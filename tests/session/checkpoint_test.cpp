@@ -10,7 +10,7 @@
 #include "base/durable_file.hpp"
 #include "model.hpp"
 #include "reseal.hpp"
-#include "session/checkpoint/state_file.hpp"
+#include "session/state/state_file.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
 

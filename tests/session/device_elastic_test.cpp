@@ -17,8 +17,8 @@
 
 #include "elastic_deaths.hpp"
 #include "elastic_kinds.hpp"
-#include "session/checkpoint/state_file.hpp"
 #include "session/device/device_runner.hpp"
+#include "session/state/state_file.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/host_device.hpp"
 #include "tests/support/step_share.hpp"

@@ -16,7 +16,7 @@
 #include "elastic/standing.hpp"
 #include "elastic_job.hpp"
 #include "elastic_kinds.hpp"
-#include "session/checkpoint/state_file.hpp"
+#include "session/state/state_file.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/step_share.hpp"
 

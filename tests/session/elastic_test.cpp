@@ -17,7 +17,7 @@
 #include "elastic/residual_copy.hpp"
 #include "elastic_deaths.hpp"
 #include "elastic_kinds.hpp"
-#include "session/checkpoint/state_file.hpp"
+#include "session/state/state_file.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/heard_log.hpp"
 #include "tests/support/step_share.hpp"

@@ -1,6 +1,6 @@
 // The two halves of finish(), as a policy of its own uses them: ranks vote on each step, and a step that is voted down
 // is undone and made again by the next engine. Nothing of the product knows of such a policy.
-#include "session/engine.hpp"
+#include "session/engine/engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -83,7 +83,7 @@ TEST(Engine, AStepThatIsVotedDownIsMadeAgainByTheNextEngine) {
     bool voted_down = false;
     for (std::uint64_t step = 0; step < kSteps;) {
       reduce(*engine, gradients, static_cast<int>(rank), step);
-      const Engine::Finishing finishing = engine->prepare();
+      const session::StepEnd::Finishing finishing = engine->step_end.prepare();
       vote.arrive_and_wait();
       const bool passes = step % 2 == 0 || voted_down;  // every second step is made twice
       voted_down = !passes;
@@ -102,7 +102,7 @@ TEST(Engine, AStepThatIsVotedDownIsMadeAgainByTheNextEngine) {
         continue;
       }
       engine->runner->undo()->commit();
-      EXPECT_EQ(engine->commit(finishing).step, step);
+      EXPECT_EQ(engine->step_end.commit(finishing).step, step);
       for (const Gradient& gradient : gradients) {
         all[rank].push_back(gradient.values);
       }

@@ -16,7 +16,7 @@
 
 #include "gradwire/session.hpp"
 #include "reseal.hpp"
-#include "session/checkpoint/checkpoint_folder.hpp"
+#include "session/parts/checkpoints/checkpoint_folder.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"

@@ -1,10 +1,11 @@
 // A part that no file of the product knows: it is made, driven and explained by the table that the session is given.
-#include "session/part.hpp"
+#include "session/part/part.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <limits>
 
 #include "model.hpp"
 #include "session/host/bucket_runner.hpp"
@@ -234,6 +235,38 @@ TEST(Parts, ThoseThatAreMadeWithTheSessionSeeItsEnd) {
     EXPECT_THAT(saw, ElementsAre("made"));
   }
   EXPECT_THAT(saw, ElementsAre("made", "ends", "gone"));
+}
+
+TEST(Parts, ThoseThatChangeWithAStepPrepareItOnAllRanksBeforeAnyCommitsIt) {
+  struct Participant final : Part, session::StepParticipant {
+    Participant(exchange::Peers& with, std::vector<std::string>& told) : peers(with), log(told) {}
+    [[nodiscard]] std::string_view name() const noexcept override { return "participant"; }
+    [[nodiscard]] session::StepParticipant* participant() noexcept override { return this; }
+    void prepare(const session::StepInfo& step, bool skipped) override {
+      log.push_back((skipped ? "skips " : "prepares ") + std::to_string(step.step));
+      EXPECT_EQ(peers.all_gather("ready", "a test").size(), 2U);  // ranks may communicate here
+    }
+    void commit() override { log.emplace_back("commits"); }
+    exchange::Peers& peers;
+    std::vector<std::string>& log;
+  };
+  run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
+    std::vector<std::string> log;
+    auto gradients = make_gradients();
+    Session session =
+        make(transport,
+             {[&](const PartInputs& inputs) { return std::make_unique<Participant>(inputs.runner.peers(), log); }});
+    add_all(session, gradients);
+    session.set_loss_scale(1);  // steps with NaN or Inf are skipped
+    step(session, gradients, 0);
+    fill(gradients, session.rank(), 1);
+    gradients[0].values[0] = std::numeric_limits<float>::infinity();
+    for (const Gradient& gradient : gradients) {
+      session.ready(gradient.id);
+    }
+    EXPECT_TRUE(session.finish().skipped);
+    EXPECT_THAT(log, ElementsAre("prepares 0", "commits", "skips 1", "commits"));
+  });
 }
 
 TEST(Parts, AMakerThatReturnsNullMakesNoPart) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gradwire/session.hpp"
-#include "session/checkpoint/state_file.hpp"
+#include "session/state/state_file.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 

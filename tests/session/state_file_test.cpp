@@ -14,7 +14,7 @@
 
 #include "model.hpp"
 #include "reseal.hpp"
-#include "session/checkpoint/state_file.hpp"
+#include "session/state/state_file.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"

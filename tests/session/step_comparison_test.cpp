@@ -1,5 +1,5 @@
 // Ranks compare at steps that all know, in one gather for all parts.
-#include "session/step_comparison.hpp"
+#include "session/part/step_comparison.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include "session/step.hpp"
+#include "session/step/step.hpp"
 
 namespace gradwire::session {
 

@@ -1,6 +1,6 @@
 // The steps of several ranks as state machines, in every order that a seeded scheduler finds: what starts when, what a
 // step brings, and that nothing waits for ever. No threads, no transport, no clock.
-#include "session/step.hpp"
+#include "session/step/step.hpp"
 
 #include <gtest/gtest.h>
 
@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "session/step/tickets.hpp"
 #include "tests/session/step_script.hpp"
 #include "tests/support/error_of.hpp"
 
@@ -86,7 +87,7 @@ class Rank {
       ready();
       return true;
     }
-    if (!step_.ended()) {
+    if (!step_.buckets.all_ended()) {
       return false;
     }
     finish();
@@ -100,7 +101,7 @@ class Rank {
       return false;
     }
     if (blocked_) {
-      blocked_ == Kind::agree ? step_.agreed() : step_.looked(bad_ranks());
+      blocked_ == Kind::agree ? step_.terms.agree() : step_.looked(bad_ranks());
       this_step_.sought = this_step_.sought || blocked_ == Kind::look;
       blocked_.reset();
       return true;
@@ -124,7 +125,7 @@ class Rank {
       case Kind::look:
         EXPECT_FALSE(std::exchange(this_step_.looked, true)) << "once a step";
         EXPECT_FALSE(had_started);
-        EXPECT_TRUE(step_.has_agreed());
+        EXPECT_TRUE(step_.terms.has_agreed());
         EXPECT_TRUE(this_step_.order.size() == script_.tensors) << "all gradients are looked at";
         join("look in " + std::to_string(step_.number()));
         blocked_ = action.kind;
@@ -154,14 +155,14 @@ class Rank {
       EXPECT_EQ(test::error_of([&] { step_.set_weight(1); }).code(), ErrorCode::invalid_argument) << "others have none";
     }
     if (script_.scale[step]) {
-      step_.set_loss_scale(2);
+      step_.terms.set_loss_scale(2);
     }
     if (script_.flush[step]) {
       step_.flush_next();
     }
     for (std::uint32_t i = 0; i < script_.tensors; ++i) {
       if (random_() % 2 == 0) {
-        step_.accumulate(i);
+        step_.buckets.accumulate(i);
         this_step_.most_micro_steps = 2;
       }
       todo_.push_back(i);
@@ -177,13 +178,13 @@ class Rank {
     }
     const std::uint32_t tensor = todo_.back();
     todo_.pop_back();
-    EXPECT_FALSE(step_.is_ready(tensor));
+    EXPECT_FALSE(step_.buckets.is_ready(tensor));
     const Ticket ticket = step_.ready(tensor, now_);
-    EXPECT_TRUE(step_.is_ready(tensor));
+    EXPECT_TRUE(step_.buckets.is_ready(tensor));
     this_step_.whole_at = whole(ticket.bucket) ? now_ : this_step_.whole_at;
     EXPECT_EQ(ticket.step, step_.number());
     EXPECT_EQ(ticket.bucket, script_.plan.tensors[tensor].bucket);
-    step_.check("done", ticket);
+    check_ticket(step_, "done", ticket);
     this_step_.order.push_back(tensor);
     this_step_.tickets.push_back(ticket);
     for (const char* call : {"save", "flush"}) {
@@ -196,13 +197,13 @@ class Rank {
     EXPECT_EQ(action.bucket, this_step_.next++) << "in order";
     const Script::Expected& expected = now_expected();
     EXPECT_FALSE(expected.skipped) << "nothing starts in a skipped step";
-    EXPECT_TRUE(step_.has_agreed());
+    EXPECT_TRUE(step_.terms.has_agreed());
     EXPECT_EQ(action.info.step, step_.number());
     EXPECT_EQ(action.info.flush, expected.flushes[action.bucket]);
     for (std::uint32_t i = 0; i < script_.tensors; ++i) {
-      EXPECT_TRUE(script_.plan.tensors[i].bucket != action.bucket || step_.is_ready(i));
+      EXPECT_TRUE(script_.plan.tensors[i].bucket != action.bucket || step_.buckets.is_ready(i));
     }
-    EXPECT_EQ(step_.modes().active(action.bucket, step_.number()), expected.in_mode[action.bucket]);
+    EXPECT_EQ(step_.modes.active(action.bucket, step_.number()), expected.in_mode[action.bucket]);
     if (action.info.in_call == StepInfo::InCall::waits) {
       EXPECT_TRUE(this_step_.finishing && in_flight_.empty()) << "a blocking call moves nothing else";
     }
@@ -217,12 +218,12 @@ class Rank {
       call = calls_ - 1;
     }
     in_flight_.push_back({action.bucket, call});
-    EXPECT_TRUE(step_.under_way(action.bucket));
+    EXPECT_TRUE(step_.buckets.under_way(action.bucket));
   }
 
   [[nodiscard]] bool whole(std::uint32_t bucket) const {
     for (std::uint32_t i = 0; i < script_.tensors; ++i) {
-      if (script_.plan.tensors[i].bucket == bucket && !step_.is_ready(i)) {
+      if (script_.plan.tensors[i].bucket == bucket && !step_.buckets.is_ready(i)) {
         return false;
       }
     }
@@ -254,7 +255,7 @@ class Rank {
     const std::uint32_t bucket = in_flight_[one].bucket;
     in_flight_.erase(in_flight_.begin() + static_cast<std::ptrdiff_t>(one));
     step_.bucket_ended(bucket, bucket == 0 && any(script_.bad[step_.number()]));
-    EXPECT_FALSE(step_.under_way(bucket));
+    EXPECT_FALSE(step_.buckets.under_way(bucket));
     return true;
   }
 
@@ -279,7 +280,7 @@ class Rank {
     EXPECT_EQ(end.as_usual, expected.as_usual);
     EXPECT_EQ(end.micro_steps, this_step_.most_micro_steps);
     for (const Ticket& ticket : this_step_.tickets) {
-      EXPECT_TRUE(step_.ended(ticket)) << "of a step that has ended";
+      EXPECT_TRUE(has_ended(step_, ticket)) << "of a step that has ended";
     }
     if (script_.in_call && !step_.last_decided()) {
       step_.decide_last(true);
@@ -292,7 +293,7 @@ class Rank {
   void check_tickets() {
     this_step_.seen_ended.resize(this_step_.tickets.size());
     for (std::size_t i = 0; i < this_step_.tickets.size(); ++i) {
-      const bool ended = step_.ended(this_step_.tickets[i]);
+      const bool ended = has_ended(step_, this_step_.tickets[i]);
       EXPECT_TRUE(ended || !this_step_.seen_ended[i]);
       this_step_.seen_ended[i] = ended;
       const bool flies = std::any_of(in_flight_.begin(), in_flight_.end(), [&](const Flight& flight) {
@@ -391,9 +392,9 @@ TEST(Step, OneThatIsCapturedKeepsItsNumber) {
   for (const bool captured : {true, true, false}) {
     const Ticket ticket = step.ready(0, {});
     for (Action action = step.next(true, {}); action.kind != Kind::none; action = step.next(true, {})) {
-      action.kind == Kind::agree ? step.agreed() : step.bucket_ended(0, false);
+      action.kind == Kind::agree ? step.terms.agree() : step.bucket_ended(0, false);
     }
-    EXPECT_TRUE(step.ended(ticket));
+    EXPECT_TRUE(has_ended(step, ticket));
     step.end(false, captured);
     EXPECT_EQ(step.number(), captured ? 0U : 1U);
   }
@@ -409,12 +410,12 @@ TEST(Step, LocalStepsArePutOffWhereTheSkippedStepEnds) {
   plan.buckets[0].sync = {.mode = Sync::Mode::every, .every = 2, .from_step = 1};
   step.set_plan(plan);
   step.ready(0, {});
-  step.agreed();
+  step.terms.agree();
   ASSERT_EQ(step.next(true, {}).kind, Kind::look);
   step.looked({0});
-  EXPECT_EQ(step.modes().of(0).from_step, 1U);
+  EXPECT_EQ(step.modes.of(0).from_step, 1U);
   EXPECT_TRUE(step.end(false, false).outcome.skipped);
-  EXPECT_EQ(step.modes().of(0).from_step, 2U);
+  EXPECT_EQ(step.modes.of(0).from_step, 2U);
 }
 
 TEST(Step, AnyOrderOfEventsEndsAsTheScriptSays) {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "reseal.hpp"
-#include "session/checkpoint/state_file.hpp"
-#include "session/tables/tables.hpp"
+#include "session/parts/tables/tables.hpp"
+#include "session/state/state_file.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace gradwire::test {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "exchange/peers.hpp"
-#include "session/checkpoint/state_file.hpp"
-#include "session/tables/tables.hpp"
+#include "session/parts/tables/tables.hpp"
+#include "session/state/state_file.hpp"
 #include "tests/support/hex.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/sent_bytes.hpp"

@@ -11,7 +11,7 @@
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
 #include "plan/plan.hpp"
-#include "session/checkpoint/state_file.hpp"
+#include "session/state/state_file.hpp"
 
 namespace gradwire::session {
 

@@ -5,9 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,13 +13,17 @@
 
 #include "exchange/peers.hpp"
 #include "exchange/stream/stream_device.hpp"
-#include "exchange/stream/stream_executor.hpp"
-#include "session/device/device_residuals.hpp"
-#include "session/runner.hpp"
+#include "session/device/device_calls.hpp"
+#include "session/device/device_held.hpp"
+#include "session/device/device_marks.hpp"
+#include "session/device/device_memory_watch.hpp"
+#include "session/device/device_pipeline.hpp"
+#include "session/runner/group_statistics.hpp"
+#include "session/runner/runner.hpp"
 
 namespace gradwire::session {
 
-class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSteps, private StepUndo {
+class DeviceRunner final : public Runner, private DeviceSteps {
  public:
   /// `peers` null: agreements go over the device's communicator. Error(unsupported) for options that a device has not.
   DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::unique_ptr<exchange::Peers> peers,
@@ -29,9 +31,9 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   ~DeviceRunner() override;
 
   void abort(ErrorCode code, const std::string& message) noexcept override { device_->abort(code, message); }
-  [[nodiscard]] std::vector<Statistics> statistics() const override;
-  [[nodiscard]] Statistics totals() const override;
-  void reset_statistics() override;
+  [[nodiscard]] std::vector<Statistics> statistics() const override { return statistics_.groups(); }
+  [[nodiscard]] Statistics totals() const override { return statistics_.totals(); }
+  void reset_statistics() override { statistics_.reset(); }
 
   void check_memory(const View& gradient, const std::string& what) override;
   std::vector<std::string> agree(const plan::Plan& plan, bool weighted, std::uint64_t step, const std::string& parts,
@@ -47,9 +49,9 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
   void fail(const Error& error) noexcept override { device_->abort(error.code(), error.what()); }
   [[nodiscard]] exchange::Peers& peers() noexcept override { return *peers_; }
-  [[nodiscard]] HeldByRunner& held() noexcept override { return *this; }
+  [[nodiscard]] HeldByRunner& held() noexcept override { return held_; }
   [[nodiscard]] DeviceSteps* device() noexcept override { return this; }
-  [[nodiscard]] StepUndo* undo() noexcept override { return this; }
+  [[nodiscard]] StepUndo* undo() noexcept override { return &held_; }
 
  private:
   bool end_step(bool skipped) override;
@@ -60,82 +62,25 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   void reserve(const plan::Plan& plan, const StepInfo& step) override;
   [[nodiscard]] std::optional<std::uint32_t> replayed_to() override;
   void set_step(std::uint64_t step) override;
-  [[nodiscard]] DeviceMemory memory() const override;
+  [[nodiscard]] DeviceMemory memory() const override { return memory_.latest(); }
 
-  [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) override;
-  void load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) override;
-  void scale_residuals(float factor) override;
-  [[nodiscard]] std::uint64_t residual_bytes() override { return residuals_.bytes(); }
-
-  void remember() override;
-  void commit() override { residuals_.commit(); }
-  void undo_step() override;
-
-  using Point = exchange::StreamDevice::Point;
-  using Clock = std::chrono::steady_clock;
-  // One bucket whose collective is not all enqueued yet.
-  struct Flight {
-    std::uint32_t bucket;
-    std::size_t group;
-    std::shared_ptr<const exchange::StreamExecution> execution;
-    std::byte* run = nullptr;     // of gathered tensors
-    std::byte* powers = nullptr;  // of a preconditioned bucket's scale, a byte an element
-    std::vector<kernels::CopyPiece> results = {};
-    DType dtype = DType::f32;
-    DeviceResiduals::Use residuals = {};
-  };
-  struct Mark {
-    std::uint64_t step;
-    std::uint32_t bucket;
-    Point point;
-  };
-  struct Enqueued {  // a step
-    std::uint64_t step;
-    Point point;
-    Clock::time_point when;
-  };
-
-  struct Opened {
-    exchange::Resolved resolved;
-    DeviceResiduals::Use residuals = {};
-  };
-  // What the bucket's collective is in this step; makes room for its residuals.
-  [[nodiscard]] Opened open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step);
-  Flight enqueue(exchange::StreamBackend& backend, exchange::StreamExecutor& executor, const Opened& opened,
-                 const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
-                 const StepInfo& step);
-  // What the tensors' scales count as.
-  static std::byte* measure_scale(exchange::StreamBackend& backend, const plan::Bucket& bucket,
-                                  std::span<const TensorMemory> memory);
-  static void close(exchange::StreamBackend& backend, const Flight& flight);
-  void close_flights();
-  void flush_pipeline();
-  void check_timeout();
-  void require_no_capture(const char* call);
-  void note_memory();
-  [[nodiscard]] std::optional<Point> find_mark(std::uint64_t step, std::uint32_t bucket) const;
   [[nodiscard]] bool any_nonfinite(std::span<const TensorMemory> memory);
 
   std::shared_ptr<exchange::StreamDevice> device_;
   SessionOptions options_;
   std::unique_ptr<exchange::Peers> peers_;
-  std::unique_ptr<exchange::StreamExecutor> executor_;
-  DeviceResiduals residuals_;
+  DeviceHeld held_;
+  DeviceMarks marks_;
+  GroupStatistics statistics_;
+  DevicePipeline pipeline_;
+  std::optional<DeviceCalls> calls_;               // once there is device memory for the step
   std::uint32_t* step_ = nullptr;                  // device memory
   kernels::DeviceStatus* probe_status_ = nullptr;  // of looks for NaN; device memory
   std::uint32_t nonfinite_steps_ = 0;              // of the device, as last seen
   bool captured_ = false;                          // a step was, and may be replayed
   bool followed_ = false;                          // the caller's stream, since the step began
-  bool remembers_ = false;                         // what a step changes, so that it can be undone
-  std::uint64_t current_step_ = 0;
-  std::deque<Flight> flights_;
   std::vector<Ended> started_;
-  std::deque<Mark> marks_;         // of buckets of this step and the one before
-  std::deque<Enqueued> enqueued_;  // steps that the device has not ended, as far as is known
-  mutable std::mutex statistics_mutex_;
-  std::vector<Statistics> statistics_;
-  Statistics before_reset_;  // of all groups
-  DeviceMemory memory_;      // under statistics_mutex_
+  DeviceMemoryWatch memory_;
 };
 
 }  // namespace gradwire::session

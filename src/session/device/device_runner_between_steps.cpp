@@ -2,14 +2,15 @@
 // waits for the device.
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <utility>
 
 #include "exchange/collectives.hpp"
 #include "exchange/reduction.hpp"
 #include "exchange/stream/dry_run.hpp"
 #include "plan/hash.hpp"
-#include "session/agreements.hpp"
 #include "session/device/device_runner.hpp"
+#include "session/runner/agreements.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -20,15 +21,15 @@ using exchange::StreamBackend;
 }  // namespace
 
 void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
-  require_no_capture("reserve");
+  require_no_capture(*device_, "reserve");
   const CurrentDevice current(*device_);
   device_->arena().set_fixed(false);
   device_->follow_caller();
-  std::vector<Opened> opened;
+  std::vector<DeviceCalls::Opened> opened;
   for (const plan::Bucket& bucket : plan.buckets) {
-    opened.push_back(open(plan, bucket, step));
+    opened.push_back(calls_->open(plan, bucket, step));
   }
-  residuals_.keep_memory();
+  held_.residuals().keep_memory();
   // The same step on a copy of the arena says what it takes beyond what is there.
   std::vector<TensorMemory> memory;
   for (const plan::TensorPlan& tensor : plan.tensors) {
@@ -36,21 +37,21 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
   }
   exchange::reserve_memory_of(device_->arena(), info().rank, info().world_size, [&](exchange::NullBackend& backend) {
     exchange::StreamExecutor executor(backend);
-    std::deque<Flight> flights;
+    std::deque<DeviceFlight> flights;
     const auto close_enqueued = [&] {
       for (; !flights.empty() && flights.front().execution->enqueued(); flights.pop_front()) {
-        close(backend, flights.front());
+        DeviceCalls::close(backend, flights.front());
       }
     };
     for (const plan::Bucket& bucket : plan.buckets) {
-      flights.push_back(enqueue(backend, executor, opened[bucket.id], plan, bucket, memory, step));
+      flights.push_back(calls_->enqueue(backend, executor, opened[bucket.id], plan, bucket, memory, step));
       close_enqueued();
     }
     executor.finish();
     close_enqueued();
   });
   device_->lead_caller();
-  note_memory();
+  memory_.note(*device_);
 }
 
 std::optional<std::uint32_t> DeviceRunner::replayed_to() {
@@ -98,7 +99,7 @@ bool DeviceRunner::any_nonfinite(std::span<const TensorMemory> memory) {
 
 std::vector<int> DeviceRunner::nonfinite_ranks(std::span<const TensorMemory> memory, double scale, std::uint64_t step) {
   const CurrentDevice current(*device_);
-  current_step_ = step;
+  marks_.begin_step(step);
   return agree_on_nonfinite(*peers_, any_nonfinite(memory), scale, step);
 }
 
@@ -109,7 +110,7 @@ std::shared_ptr<std::byte> DeviceRunner::scratch(std::uint64_t bytes) {
 }
 
 void DeviceRunner::broadcast(std::span<const View> values, int root) {
-  require_no_capture("broadcast");
+  require_no_capture(*device_, "broadcast");
   const CurrentDevice current(*device_);
   device_->follow_caller();
   agree_on_broadcast(*peers_, values, root);
@@ -121,16 +122,16 @@ void DeviceRunner::broadcast(std::span<const View> values, int root) {
                                                      .root = root,
                                                      .chunk_bytes = exchange::stream_chunk_bytes(info().world_size)},
                                                     {info().rank, info().world_size});
-    executor_->run(std::move(resolved.schedule), {.input = {value.data, 0, value.count},
-                                                  .output = {value.data, 0, value.count},
-                                                  .count = value.count,
-                                                  .dtype = value.dtype,
-                                                  .call = std::move(resolved.call),
-                                                  .step = step_,
-                                                  .status = &device_->status(),
-                                                  .local_residual = {},
-                                                  .owner_residual = {},
-                                                  .name = "a broadcast"});
+    pipeline_.executor().run(std::move(resolved.schedule), {.input = {value.data, 0, value.count},
+                                                            .output = {value.data, 0, value.count},
+                                                            .count = value.count,
+                                                            .dtype = value.dtype,
+                                                            .call = std::move(resolved.call),
+                                                            .step = step_,
+                                                            .status = &device_->status(),
+                                                            .local_residual = {},
+                                                            .owner_residual = {},
+                                                            .name = "a broadcast"});
   }
   device_->lead_caller();
 }
@@ -166,48 +167,6 @@ std::vector<std::uint64_t> DeviceRunner::hashes(std::span<const View> values) {
     hashes.push_back(std::uint64_t{high} << 32U | low);
   }
   return hashes;
-}
-
-std::vector<SavedState::Residual> DeviceRunner::save_residuals(const plan::Plan& plan) {
-  require_no_capture("save");
-  const CurrentDevice current(*device_);
-  device_->follow_caller();
-  try {
-    return residuals_.save(plan, options_.timeout);
-  } catch (const Error& error) {
-    if (!remembers_ || error.code() == ErrorCode::timeout) {
-      throw;
-    }
-  }
-  // The world is over. Between its steps no message was on its way, so what is held is whole.
-  device_->end_messages(options_.timeout);
-  return residuals_.save(plan, options_.timeout);
-}
-
-void DeviceRunner::load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) {
-  require_no_capture("load");
-  const CurrentDevice current(*device_);
-  residuals_.load(std::move(residuals), plan);
-}
-
-void DeviceRunner::scale_residuals(float factor) {
-  require_no_capture("set_loss_scale");
-  const CurrentDevice current(*device_);
-  device_->follow_caller();
-  residuals_.scale(factor);
-  device_->lead_caller();
-}
-
-void DeviceRunner::remember() {
-  remembers_ = true;
-  residuals_.remember();
-}
-
-// The world is over: what it has sent comes no more, and nothing may write to gradients once the step is made again.
-void DeviceRunner::undo_step() {
-  const CurrentDevice current(*device_);
-  device_->end_messages(options_.timeout);
-  residuals_.undo();
 }
 
 }  // namespace gradwire::session

@@ -8,7 +8,7 @@
 #include "codec/tensor_list.hpp"
 #include "exchange/reduction.hpp"
 #include "plan/plan.hpp"
-#include "session/step_info.hpp"
+#include "session/step/step_info.hpp"
 
 namespace gradwire::session {
 

@@ -16,7 +16,7 @@
 #include "observe/event.hpp"
 #include "observe/peer_waits.hpp"
 #include "plan/plan.hpp"
-#include "session/step_info.hpp"
+#include "session/step/step_info.hpp"
 
 namespace gradwire::session {
 

@@ -39,6 +39,52 @@ BatchReport combined(const std::vector<BatchReport>& reports) {
   return all;
 }
 
+BatchSamples::BatchSamples(std::size_t window, int world_size, Reduction reduction)
+    : world_size_(world_size),
+      reduction_(reduction),
+      step_(window),
+      compute_(window),
+      exposed_(window),
+      micro_steps_(window),
+      noise_(kNoiseWindow) {}
+
+void BatchSamples::add_norms(std::uint64_t step, const tuning::GradientNorms& of_bucket) {
+  if (step != norms_step_) {
+    norms_ = {};
+    norms_step_ = step;
+  }
+  norms_.local += of_bucket.local;
+  norms_.reduced += of_bucket.reduced;
+}
+
+void BatchSamples::add(std::uint64_t step, const StepSeen& seen) {
+  const double micro_steps = seen.micro_steps;
+  step_.add(seen.step_seconds);
+  compute_.add(std::max(0.0, seen.step_seconds - seen.exposed_seconds) / micro_steps);
+  exposed_.add(seen.exposed_seconds);
+  micro_steps_.add(micro_steps);
+  take_norms(step, micro_steps);
+}
+
+void BatchSamples::take_norms(std::uint64_t step, double micro_steps) {
+  if (step != norms_step_) {
+    return;
+  }
+  const double ranks = reduction_ == Reduction::sum ? world_size_ : 1;
+  norms_.reduced /= ranks * ranks;
+  noise_.add(tuning::noise_terms(norms_, world_size_, micro_steps));
+  norms_step_ = ~0ULL;
+}
+
+BatchReport BatchSamples::report() const {
+  return {.step_seconds = step_.median(),
+          .compute_seconds = compute_.median(),
+          .exposed_seconds = exposed_.median(),
+          .micro_steps = micro_steps_.median(),
+          .noise = noise_.mean(),
+          .noise_steps = static_cast<double>(noise_.count())};
+}
+
 BatchAdvice AutoBatch::initial(const Policy::Batch& batch) {
   const tuning::BatchAdvisor advisor({.batch = batch});
   BatchAdvice advice;
@@ -50,14 +96,9 @@ BatchAdvice AutoBatch::initial(const Policy::Batch& batch) {
 
 AutoBatch::AutoBatch(Runner& runner, const Policy& policy, Reduction reduction)
     : runner_(runner),
-      reduction_(reduction),
       least_steps_(std::clamp<std::uint64_t>(policy.auto_options.dwell, 1, kLeastBetweenComparing)),
       advisor_({.batch = *policy.batch, .dwell = policy.auto_options.dwell}),
-      step_(policy.auto_options.window),
-      compute_(policy.auto_options.window),
-      exposed_(policy.auto_options.window),
-      micro_steps_(policy.auto_options.window),
-      noise_(kNoiseWindow),
+      samples_(policy.auto_options.window, runner.info().world_size, reduction),
       advice_(initial(*policy.batch)) {}
 
 bool AutoBatch::looks_at_buckets(std::uint64_t step) const {
@@ -65,55 +106,24 @@ bool AutoBatch::looks_at_buckets(std::uint64_t step) const {
 }
 
 void AutoBatch::bucket_ended(std::uint64_t step, const Buckets::Ended& bucket) {
-  if (!bucket.norms) {
-    return;
+  if (bucket.norms) {
+    samples_.add_norms(step, *bucket.norms);
   }
-  if (step != norms_step_) {
-    norms_ = {};
-    norms_step_ = step;
-  }
-  norms_.local += bucket.norms->local;
-  norms_.reduced += bucket.norms->reduced;
 }
 
 void AutoBatch::step_ended(std::uint64_t step, const StepSeen& seen) {
   if (runner_.info().world_size == 1) {
     return;  // nothing is exposed
   }
-  const double micro_steps = seen.micro_steps;
-  step_.add(seen.step_seconds);
-  compute_.add(std::max(0.0, seen.step_seconds - seen.exposed_seconds) / micro_steps);
-  exposed_.add(seen.exposed_seconds);
-  micro_steps_.add(micro_steps);
-  take_norms(step, micro_steps);
+  samples_.add(step, seen);
   if (!next_) {
     first_ = last_ = step;
     next_ = step + least_steps_;
   }
 }
 
-void AutoBatch::take_norms(std::uint64_t step, double micro_steps) {
-  if (step != norms_step_) {
-    return;
-  }
-  const double world = runner_.info().world_size;
-  const double ranks = reduction_ == Reduction::sum ? world : 1;
-  norms_.reduced /= ranks * ranks;
-  noise_.add(tuning::noise_terms(norms_, runner_.info().world_size, micro_steps));
-  norms_step_ = ~0ULL;
-}
-
-BatchReport AutoBatch::report() const {
-  return {.step_seconds = step_.median(),
-          .compute_seconds = compute_.median(),
-          .exposed_seconds = exposed_.median(),
-          .micro_steps = micro_steps_.median(),
-          .noise = noise_.mean(),
-          .noise_steps = static_cast<double>(noise_.count())};
-}
-
 void AutoBatch::append(std::vector<double>& numbers) {
-  const BatchReport mine = report();
+  const BatchReport mine = samples_.report();
   numbers.insert(numbers.end(), {mine.step_seconds, mine.compute_seconds, mine.exposed_seconds, mine.micro_steps,
                                  mine.noise.signal, mine.noise.noise, mine.noise_steps});
 }

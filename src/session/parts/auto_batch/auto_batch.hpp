@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "gradwire/session.hpp"
-#include "session/part.hpp"
+#include "session/part/part.hpp"
 #include "tuning/batch_advisor.hpp"
 #include "tuning/noise_scale.hpp"
 #include "tuning/window.hpp"
@@ -30,6 +30,28 @@ struct BatchReport {
 /// One view of all ranks: the slowest one's computation, the wait of the one that waited least, since others wait for
 /// ranks and not for the network; mean noise.
 [[nodiscard]] BatchReport combined(const std::vector<BatchReport>& reports);
+
+/// What this rank saw of its last steps.
+class BatchSamples {
+ public:
+  /// `window`: steps. `world_size` ranks add up gradients to `reduction`.
+  BatchSamples(std::size_t window, int world_size, Reduction reduction);
+
+  void add_norms(std::uint64_t step, const tuning::GradientNorms& of_bucket);
+  /// `step` has ended, and all norms of its buckets have come.
+  void add(std::uint64_t step, const StepSeen& seen);
+  [[nodiscard]] BatchReport report() const;
+
+ private:
+  void take_norms(std::uint64_t step, double micro_steps);
+
+  int world_size_;
+  Reduction reduction_;
+  tuning::Window step_, compute_, exposed_, micro_steps_;
+  tuning::NoiseWindow noise_;
+  tuning::GradientNorms norms_;  // of the step below, over its buckets
+  std::uint64_t norms_step_ = ~0ULL;
+};
 
 class AutoBatch final : public Part, public ComparedPart, public Tuner {
  public:
@@ -58,19 +80,13 @@ class AutoBatch final : public Part, public ComparedPart, public Tuner {
   [[nodiscard]] BatchAdvice advice() const;
 
  private:
-  [[nodiscard]] BatchReport report() const;
-  void take_norms(std::uint64_t step, double micro_steps);
   void plan_next(std::uint64_t step, const BatchReport& agreed);
   void decide(std::uint64_t step, const BatchReport& agreed);
 
   Runner& runner_;
-  Reduction reduction_;
   std::uint64_t least_steps_;  // between two comparisons
   tuning::BatchAdvisor advisor_;
-  tuning::Window step_, compute_, exposed_, micro_steps_;
-  tuning::NoiseWindow noise_;
-  tuning::GradientNorms norms_;  // of the step below, over its buckets
-  std::uint64_t norms_step_ = ~0ULL;
+  BatchSamples samples_;
   std::optional<std::uint64_t> next_;  // the step after which ranks compare
   std::optional<std::uint64_t> first_;
   std::uint64_t last_ = 0;  // step after which they did, or the first one

@@ -12,7 +12,7 @@
 
 #include "plan/plan.hpp"
 #include "session/parts/auto_codec/calibration.hpp"
-#include "session/runner.hpp"
+#include "session/runner/runner.hpp"
 #include "tuning/auto_levels.hpp"
 #include "tuning/guard.hpp"
 

@@ -11,7 +11,7 @@
 
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
-#include "session/part.hpp"
+#include "session/part/part.hpp"
 #include "session/parts/auto_codec/auto_choice.hpp"
 #include "tuning/window.hpp"
 

@@ -15,7 +15,7 @@
 #include "gradwire/dtype.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
-#include "session/runner.hpp"
+#include "session/runner/runner.hpp"
 
 namespace gradwire::session {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "observe/record.hpp"
-#include "session/logging.hpp"
+#include "session/logging/logging.hpp"
 #include "session/parts/observation/status_line.hpp"
 
 namespace gradwire::session {

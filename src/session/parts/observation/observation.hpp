@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "session/part.hpp"
+#include "session/part/part.hpp"
 
 namespace gradwire::session {
 

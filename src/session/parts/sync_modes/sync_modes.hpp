@@ -17,9 +17,9 @@
 
 #include "gradwire/dtype.hpp"
 #include "plan/plan.hpp"
-#include "session/checkpoint/state_file.hpp"
-#include "session/runner.hpp"
-#include "session/sync_schedule.hpp"
+#include "session/runner/runner.hpp"
+#include "session/state/state_file.hpp"
+#include "session/step/sync_schedule.hpp"
 
 namespace gradwire::session {
 

@@ -48,6 +48,11 @@ void SyncModesPart::add_to(SessionStatistics& statistics) const {
   }
 }
 
+void SyncModesPart::deliver_between_steps(std::uint64_t step) {
+  modes_.released_count(step);
+  static_cast<void>(modes_.deliver({}, 1));
+}
+
 std::vector<View> SyncModesPart::comparable(std::uint64_t step) const {
   std::vector<View> results;
   for (std::size_t i = 0; i < inputs_.tensors.size(); ++i) {
@@ -59,6 +64,11 @@ std::vector<View> SyncModesPart::comparable(std::uint64_t step) const {
     }
   }
   return results;
+}
+
+SyncModes* sync_modes_of(const Parts& parts) {
+  auto* part = parts.find<SyncModesPart>();
+  return part != nullptr ? &part->modes() : nullptr;
 }
 
 std::unique_ptr<Part> make_sync_modes(const PartInputs& inputs) {

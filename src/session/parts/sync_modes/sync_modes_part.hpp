@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "session/part.hpp"
+#include "session/part/parts.hpp"
 #include "session/parts/sync_modes/sync_modes.hpp"
 
 namespace gradwire::session {
@@ -19,7 +19,7 @@ class SyncModesPart final : public Part, public Background {
   [[nodiscard]] std::string_view name() const noexcept override { return "sync modes"; }
   [[nodiscard]] Background* background() noexcept override { return this; }
   void check_loss_scale() const override;
-  void save(SavedState& state) const override { modes_.save(state); }
+  void save(SavedState& state) override { modes_.save(state); }
   void load(const SavedState& state) override { modes_.load(state); }
   void add_to(SessionStatistics& statistics) const override;
   void reset_statistics() override { modes_.reset_ages(); }
@@ -36,6 +36,8 @@ class SyncModesPart final : public Part, public Background {
   [[nodiscard]] bool deliver(double loss_scale) override {
     return modes_.deliver(inputs_.tensors.memory(), loss_scale);
   }
+  [[nodiscard]] bool enqueue_parameters(std::uint64_t step) override { return modes_.enqueue_all_parameters(step); }
+  void deliver_between_steps(std::uint64_t step) override;
   [[nodiscard]] std::vector<View> comparable(std::uint64_t step) const override;
 
  private:
@@ -44,6 +46,8 @@ class SyncModesPart final : public Part, public Background {
   bool agreed_on_outer_ = false;  // on what outer momentum begins with
 };
 
+/// Null if the session has no sync mode other than "step".
+[[nodiscard]] SyncModes* sync_modes_of(const Parts& parts);
 /// Null where the plan has no other mode than "step", and the session goes on from no result of one.
 [[nodiscard]] std::unique_ptr<Part> make_sync_modes(const PartInputs& inputs);
 

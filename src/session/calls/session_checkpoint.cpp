@@ -1,0 +1,245 @@
+// Session::checkpoint() and restore(): when a checkpoint is written, and which one a job goes on from.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <future>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/log.hpp"
+#include "memory/device_pointer.hpp"
+#include "observe/record.hpp"
+#include "session/calls/session_state.hpp"
+#include "session/parts/checkpoints/checkpoint_folder.hpp"
+#include "session/parts/checkpoints/checkpoints.hpp"
+
+namespace gradwire {
+namespace {
+
+using session::CheckpointName;
+using session::SavedState;
+
+// What a rank says of a checkpoint that it has read.
+enum class Verdict : std::uint8_t {
+  good,
+  unusable,    // damaged: the one before may do
+  unreadable,  // here, now: it may be whole
+  mismatch
+};
+
+Verdict verdict_of(const std::exception& error) {
+  const auto* of_ours = dynamic_cast<const Error*>(&error);
+  if (of_ours == nullptr) {
+    return Verdict::unreadable;
+  }
+  return of_ours->code() == ErrorCode::mismatch  ? Verdict::mismatch
+         : of_ours->code() == ErrorCode::corrupt ? Verdict::unusable
+                                                 : Verdict::unreadable;
+}
+
+struct Read {
+  std::vector<SavedState> states;
+  bool has_rows = false;                // of tables, which have come to the engine's parts
+  std::vector<wire::Bytes> parameters;  // of rank 0
+  Verdict verdict = Verdict::unusable;
+  std::string why = {};
+};
+
+Read read_checkpoint(const std::filesystem::path& directory, const CheckpointName& name,
+                     std::span<const View> parameters, int rank, int world_size, const session::Parts& parts) {
+  Read read;
+  try {
+    table::RowSink* rows = parts.begin_rows();
+    read.has_rows = rows != nullptr;
+    read.states = session::read_state_files(directory / name.text(), rank, world_size, rows);
+    if (read.states.front().step != name.step || read.states.front().world_size != name.world_size) {
+      throw Error(ErrorCode::corrupt, (directory / name.text()).string() + ": its states are of another step or world");
+    }
+    if (rank == 0) {
+      read.parameters = session::read_checkpoint_parameters(directory, name, parameters);
+    }
+    read.verdict = Verdict::good;
+  } catch (const std::exception& error) {
+    read.verdict = verdict_of(error);
+    read.why = error.what();
+    log(LogLevel::warning, "restore: rank " + std::to_string(rank) + " cannot use a checkpoint: " + read.why);
+  }
+  return read;
+}
+
+// The worst of all ranks' verdicts.
+Verdict verdict_of_all(Session& session, Verdict mine) {
+  Verdict all = Verdict::good;
+  for (int rank = 0; rank < session.world_size(); ++rank) {
+    auto verdict = static_cast<double>(mine);
+    session.broadcast(view(&verdict, 1), rank);
+    all = std::max(all, static_cast<Verdict>(verdict));
+  }
+  return all;
+}
+
+// A whole checkpoint that cannot be used now: to go on without it would throw steps away.
+void refuse(Verdict of_all, const Read& mine, const std::string& name) {
+  if (of_all == Verdict::mismatch) {
+    throw Error(ErrorCode::mismatch, mine.verdict == Verdict::mismatch
+                                         ? mine.why
+                                         : "restore: " + name + " is of another model, as another rank says");
+  }
+  if (of_all == Verdict::unreadable) {
+    throw Error(ErrorCode::invalid_argument,
+                mine.verdict == Verdict::unreadable
+                    ? "restore: " + mine.why +
+                          "; is the directory there, on this rank too? Nothing was changed; move " + name +
+                          " away to go on from the checkpoint before"
+                    : "restore: another rank cannot read " + name + ", as its error says; nothing was changed");
+  }
+}
+
+// What rank 0 sees, the newest first; an error is told to all by agree_on_name().
+struct Candidates {
+  std::vector<CheckpointName> names;
+  std::string error;
+};
+
+Candidates candidates_of(const std::filesystem::path& directory) {
+  try {
+    return {session::complete_checkpoints(directory), {}};
+  } catch (const std::exception& error) {
+    return {{}, error.what()};
+  }
+}
+
+// Rank 0 says which checkpoint is tried; none: there is none left.
+std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& of_rank_0, std::size_t at) {
+  constexpr std::uint64_t kHalf = 1ULL << 32;
+  std::array<double, 4> text{};
+  if (!of_rank_0.error.empty()) {
+    text[1] = -1;
+  } else if (at < of_rank_0.names.size()) {
+    const CheckpointName& name = of_rank_0.names[at];
+    const std::uint64_t upper = name.hash / kHalf;  // a double holds half of it
+    text = {static_cast<double>(name.step), static_cast<double>(name.world_size), static_cast<double>(upper),
+            static_cast<double>(name.hash % kHalf)};
+  }
+  session.broadcast(view(text.data(), text.size()));
+  if (text[1] < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                of_rank_0.error.empty() ? "restore: rank 0 cannot read the directory of checkpoints, as its error says"
+                                        : "restore: " + of_rank_0.error);
+  }
+  if (text[1] == 0) {
+    return std::nullopt;
+  }
+  return CheckpointName{.step = static_cast<std::uint64_t>(text[0]),
+                        .world_size = static_cast<int>(text[1]),
+                        .hash = static_cast<std::uint64_t>(text[2]) * kHalf + static_cast<std::uint64_t>(text[3])};
+}
+
+void require_host(session::Runner& runner, const char* call) {
+  if (runner.device() != nullptr) {
+    throw Error(ErrorCode::unsupported, std::string(call) +
+                                            ": not in a session over device memory; use save() and "
+                                            "load(), and write the parameters yourself");
+  }
+}
+
+}  // namespace
+
+void Session::checkpoint(const std::filesystem::path& directory, std::span<const ConstView> parameters, int keep) {
+  require_host(*state_->engine().runner, "checkpoint");
+  state_->reduce_late_gradients("checkpoint");
+  confirm();
+  session::Engine& engine = state_->engine();
+  const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::save});
+  engine.checked([&] {
+    if (keep < 1) {
+      throw Error(ErrorCode::invalid_argument, "checkpoint: keep is " + std::to_string(keep) + "; it is 1 or more");
+    }
+    for (const ConstView& parameter : parameters) {
+      memory::require_host_memory(parameter.data, "checkpoint: a parameter");
+    }
+    engine.device.catch_up_with_replays();
+    const std::lock_guard lock(engine.progress.wire);
+    engine.communication.drain("checkpoint");
+    session::Checkpoints& files = files_of(engine);
+    files.wait();
+    SavedState saved = engine.saved_state();
+    files.enter(directory, saved.step);
+    files.write(std::move(saved), parameters, keep);
+  });
+}
+
+void Session::wait_for_checkpoint() { files_of(state_->engine()).get(); }
+
+std::uint64_t Session::restore(const std::filesystem::path& directory, std::span<const View> parameters) {
+  require_host(*state_->engine().runner, "restore");
+  if (state_->waits("restore")) {
+    return 0;
+  }
+  for (;;) {
+    const int world = world_size();
+    try {
+      if (const auto step = restore_in_world(directory, parameters)) {
+        return *step;
+      }
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::invalid_argument || world_size() == world) {
+        throw;
+      }  // over Processes: whom the others listened to has ended
+    }
+  }
+}
+
+// Nothing: the world has changed meanwhile.
+std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::path& directory,
+                                                       std::span<const View> parameters) {
+  const observe::Span span({.source = state_->engine().runner->info().source, .kind = observe::EventKind::load});
+  const int world = world_size();
+  const Candidates candidates = rank() == 0 ? candidates_of(directory) : Candidates();
+  std::optional<CheckpointName> name;
+  Read read;
+  Verdict verdict = Verdict::unusable;
+  for (std::size_t at = 0; verdict != Verdict::good; ++at) {
+    name = agree_on_name(*this, candidates, at);
+    if (world_size() != world) {
+      return std::nullopt;
+    }
+    if (!name) {
+      state_->engine().parts.for_each([](session::Part& part) { part.forget_rows(); });
+      break;
+    }
+    read = {};  // before the next one takes memory
+    read = read_checkpoint(directory, *name, parameters, rank(), world_size(), state_->engine().parts);
+    verdict = verdict_of_all(*this, read.verdict);
+    if (world_size() != world || state_->engine().parts.has_begun_rows() != read.has_rows) {
+      return std::nullopt;
+    }
+    refuse(verdict, read, name->text());
+  }
+  if (name) {
+    session::Engine& engine = state_->engine();
+    engine.checked([&] {
+      const std::lock_guard lock(engine.progress.wire);
+      engine.restore(read.states, (directory / name->text()).string());
+    });
+    for (std::size_t i = 0; i < read.parameters.size(); ++i) {
+      std::memcpy(parameters[i].data, read.parameters[i].data(), read.parameters[i].size());
+    }
+    broadcast(parameters);
+    if (world_size() != world) {
+      return std::nullopt;
+    }
+  }
+  if (rank() == 0) {
+    try {
+      session::set_aside_later_checkpoints(directory, name ? name->step : 0);
+    } catch (const Error& error) {  // the others are past this
+      log(LogLevel::warning, "restore: later checkpoints are not set aside: " + std::string(error.what()));
+    }
+  }
+  files_of(state_->engine()).restored_from(directory, name ? name->text() : "");
+  return name ? name->step : 0;
+}
+
+}  // namespace gradwire

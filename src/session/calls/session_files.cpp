@@ -1,0 +1,85 @@
+// Session::save() and load().
+#include <string>
+
+#include "observe/record.hpp"
+#include "session/calls/session_state.hpp"
+#include "session/parts/checkpoints/checkpoints.hpp"
+#include "session/state/state_file.hpp"
+
+namespace gradwire {
+
+using session::SavedState;
+
+session::Checkpoints& session::files_of(const Engine& engine) {
+  auto* part = engine.parts.find<Checkpoints>();
+  if (part == nullptr) {
+    throw Error(ErrorCode::unsupported, "this session was made without the part that knows its files");
+  }
+  return *part;
+}
+
+namespace {
+
+// Calls `write` with the state between two steps, under the lock for communication.
+template <typename Write>
+void save_by(session::Access::State& state, Write&& write) {
+  state.reduce_late_gradients("save");
+  session::Engine& engine = state.engine();
+  const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::save});
+  engine.checked([&] {
+    engine.device.catch_up_with_replays();
+    const std::lock_guard lock(engine.progress.wire);
+    engine.communication.drain("save");
+    write(engine.saved_state());
+  });
+}
+
+}  // namespace
+
+void Session::save(const std::filesystem::path& directory) {
+  save_by(*state_, [&](const SavedState& saved) { files_of(state_->engine()).save_to(directory, saved); });
+}
+
+void Session::save(std::ostream& stream) {
+  save_by(*state_, [&](const SavedState& saved) { session::write_state(saved, stream); });
+}
+
+void Session::load(const std::filesystem::path& directory) {
+  if (state_->waits("load")) {
+    return;
+  }
+  session::Engine& engine = state_->engine();
+  const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
+  engine.checked([&] {
+    const std::lock_guard lock(engine.progress.wire);
+    const std::vector<SavedState> saved =
+        session::read_state_files(directory, rank(), world_size(), engine.parts.begin_rows());
+    engine.restore(saved, directory.string());
+    files_of(engine).loaded_from(directory, saved.front().step);
+  });
+}
+
+void Session::load(std::istream& stream) {
+  if (state_->waits("load")) {
+    return;
+  }
+  session::Engine& engine = state_->engine();
+  const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
+  engine.checked([&] {
+    const std::lock_guard lock(engine.progress.wire);
+    if (engine.parts.begin_rows() != nullptr) {
+      throw Error(ErrorCode::unsupported,
+                  "load: a stream is one rank's, and rows of tables are looked for in those of all; load a directory");
+    }
+    const std::vector<SavedState> saved{session::read_state(stream, "load")};
+    if (saved[0].world_size != world_size() || saved[0].rank != rank()) {
+      throw Error(ErrorCode::mismatch, "load: the stream is of rank " + std::to_string(saved[0].rank) + " of " +
+                                           std::to_string(saved[0].world_size) + ", this is rank " +
+                                           std::to_string(rank()) + " of " + std::to_string(world_size()) +
+                                           "; load a directory to change the world size");
+    }
+    engine.restore(saved, "load");
+  });
+}
+
+}  // namespace gradwire

@@ -1,0 +1,115 @@
+#include "session/device/device_calls.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policy/stage.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using exchange::StreamBackend;
+
+// What the tensors' scales count as.
+std::byte* measure_scale(StreamBackend& backend, const plan::Bucket& bucket, std::span<const TensorMemory> memory) {
+  std::vector<kernels::CopyPiece> pieces;
+  for (const plan::Bucket::Part& part : bucket.parts) {
+    if (part.count > 0) {  // it is only read
+      pieces.push_back({const_cast<float*>(memory[part.tensor].scale), part.count, part.offset});
+    }
+  }
+  std::byte* powers = backend.acquire(bucket.count);
+  std::byte* run = nullptr;
+  const auto* scale = static_cast<const float*>(pieces[0].tensor);
+  if (pieces.size() > 1) {  // a tile may hold the ends of several tensors
+    run = backend.acquire(bucket.count * sizeof(float));
+    backend.gather(pieces, DType::f32, run, DType::f32);
+    scale = reinterpret_cast<const float*>(run);
+  }
+  backend.measure_scale(scale, bucket.count, reinterpret_cast<std::uint8_t*>(powers));
+  if (run != nullptr) {
+    backend.release(run);
+  }
+  return powers;
+}
+
+}  // namespace
+
+DeviceCalls::Opened DeviceCalls::open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
+  const policy::Stage now = policy::stage_at(bucket.stages, step.step);
+  const policy::Stage stage = step.flush ? policy::exact_stage(now) : now;
+  Opened opened{.resolved = exchange::resolve(
+                    {.algorithm = bucket.algorithm,
+                     .codec = stage.codec,
+                     .second_hop = stage.second_hop,
+                     .dtype = bucket.dtype,
+                     .count = bucket.count,
+                     .weighted = step.weighted,
+                     .feedback = stage.error_feedback,
+                     .preconditioned = bucket.preconditioned,
+                     .held = residuals_.held(bucket.id),
+                     .chunk_bytes = {plan.chunk_bytes.value_or(exchange::stream_chunk_bytes(info_.world_size)),
+                                     plan.chunk_bytes.has_value()},
+                     .native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum},
+                    {info_.rank, info_.world_size})};
+  opened.residuals = residuals_.begin(bucket.id, opened.resolved.call.residuals);
+  return opened;
+}
+
+DeviceFlight DeviceCalls::enqueue(StreamBackend& backend, exchange::StreamExecutor& executor, const Opened& opened,
+                                  const plan::Plan& plan, const plan::Bucket& bucket,
+                                  std::span<const TensorMemory> memory, const StepInfo& step) {
+  DeviceFlight flight{.bucket = bucket.id, .group = bucket.group, .execution = nullptr, .dtype = bucket.dtype};
+  std::vector<kernels::CopyPiece> inputs;
+  for (const plan::Bucket::Part& part : bucket.parts) {
+    if (part.count > 0) {
+      const TensorMemory& tensor = memory[part.tensor];
+      inputs.push_back({tensor.zero ? nullptr : tensor.gradient.data, part.count, part.offset});
+      flight.results.push_back({tensor.gradient.data, part.count, part.offset});
+    }
+  }
+  const void* input = nullptr;
+  void* output = nullptr;
+  if (inputs.size() == 1) {
+    input = inputs[0].tensor;
+    output = flight.results[0].tensor;
+  } else if (!inputs.empty()) {
+    flight.run = backend.acquire(bucket.count * element_bytes(bucket.dtype));
+    backend.gather(inputs, bucket.dtype, flight.run, bucket.dtype);
+    input = output = flight.run;
+  }
+  flight.residuals = opened.residuals;
+  if (opened.resolved.call.preconditioned && bucket.count > 0) {
+    flight.powers = measure_scale(backend, bucket, memory);
+  }
+  flight.execution = executor.start(
+      opened.resolved.schedule, {.input = {input, 0, bucket.count},
+                                 .output = {output, 0, bucket.count},
+                                 .count = bucket.count,
+                                 .dtype = bucket.dtype,
+                                 .call = opened.resolved.call,
+                                 .reduction = reduction_,
+                                 .weight = step.weight,
+                                 .bucket = bucket.id,
+                                 .step = step_,
+                                 .status = &device_.status(),
+                                 .local_residual = opened.residuals.local,
+                                 .owner_residual = opened.residuals.owner,
+                                 .powers = {reinterpret_cast<const std::uint8_t*>(flight.powers), 0, bucket.count},
+                                 .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
+                                         ") of step " + std::to_string(step.step)});
+  return flight;
+}
+
+void DeviceCalls::close(StreamBackend& backend, const DeviceFlight& flight) {
+  if (flight.run != nullptr) {
+    backend.scatter(flight.results, flight.dtype, flight.run, flight.dtype);
+    backend.release(flight.run);
+  }
+  if (flight.powers != nullptr) {
+    backend.release(flight.powers);
+  }
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,57 @@
+// How a bucket is enqueued on a device: gathered where it has several tensors, reduced, and scattered back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "exchange/reduction.hpp"
+#include "exchange/stream/stream_device.hpp"
+#include "exchange/stream/stream_executor.hpp"
+#include "session/device/device_residuals.hpp"
+#include "session/runner/runner.hpp"
+
+namespace gradwire::session {
+
+/// One bucket whose collective is not all enqueued yet.
+struct DeviceFlight {
+  std::uint32_t bucket;
+  std::size_t group;
+  std::shared_ptr<const exchange::StreamExecution> execution;
+  std::byte* run = nullptr;     // of gathered tensors
+  std::byte* powers = nullptr;  // of a preconditioned bucket's scale, a byte an element
+  std::vector<kernels::CopyPiece> results = {};
+  DType dtype = DType::f32;
+  DeviceResiduals::Use residuals = {};
+};
+
+class DeviceCalls {
+ public:
+  /// `device`, `info` and `residuals` outlive this. `step`: the word in device memory that holds the step.
+  DeviceCalls(exchange::StreamDevice& device, const RunnerInfo& info, Reduction reduction, DeviceResiduals& residuals,
+              std::uint32_t* step)
+      : device_(device), info_(info), reduction_(reduction), residuals_(residuals), step_(step) {}
+
+  struct Opened {
+    exchange::Resolved resolved;
+    DeviceResiduals::Use residuals = {};
+  };
+  /// What the bucket's collective is in this step; makes room for its residuals.
+  [[nodiscard]] Opened open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step);
+  [[nodiscard]] DeviceFlight enqueue(exchange::StreamBackend& backend, exchange::StreamExecutor& executor,
+                                     const Opened& opened, const plan::Plan& plan, const plan::Bucket& bucket,
+                                     std::span<const TensorMemory> memory, const StepInfo& step);
+  /// What comes behind the bucket's collective.
+  static void close(exchange::StreamBackend& backend, const DeviceFlight& flight);
+
+ private:
+  exchange::StreamDevice& device_;
+  const RunnerInfo& info_;
+  Reduction reduction_;
+  DeviceResiduals& residuals_;
+  std::uint32_t* step_;
+};
+
+}  // namespace gradwire::session

@@ -1,0 +1,36 @@
+#include "session/device/device_pipeline.hpp"
+
+#include <algorithm>
+
+namespace gradwire::session {
+
+void DevicePipeline::add(DeviceFlight flight) {
+  flights_.push_back(std::move(flight));
+  close_enqueued();
+}
+
+bool DevicePipeline::has(std::uint32_t bucket) const {
+  return std::any_of(flights_.begin(), flights_.end(),
+                     [=](const DeviceFlight& flight) { return flight.bucket == bucket; });
+}
+
+void DevicePipeline::flush() {
+  executor_.finish();
+  close_enqueued();
+}
+
+// What comes behind a bucket's collective, for all that are enqueued to their end.
+void DevicePipeline::close_enqueued() {
+  while (!flights_.empty() && flights_.front().execution->enqueued()) {
+    DeviceFlight& flight = flights_.front();
+    DeviceCalls::close(device_.backend(), flight);
+    residuals_.end(device_.backend(), flight.bucket, flight.residuals);
+    if (!device_.capturing()) {
+      marks_.add(flight.bucket);
+    }
+    statistics_.add(flight.group, flight.execution->statistics());
+    flights_.pop_front();
+  }
+}
+
+}  // namespace gradwire::session

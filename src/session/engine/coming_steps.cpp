@@ -1,0 +1,57 @@
+#include "session/engine/coming_steps.hpp"
+
+namespace gradwire::session {
+
+bool ComingSteps::reduce_small() {
+  bool nonfinite = false;
+  const auto applies = [this] {
+    const bool may = small_ && core_.step.may_start_all() && !core_.parts.look_at_buckets(core_.step.number());
+    if (may) {
+      core_.step.buckets.start_all();
+    }
+    return may;
+  };
+  const auto reduce = [&] {
+    try {
+      StepInfo info = core_.step.info();
+      core_.parts.tune(info);
+      nonfinite = core_.runner->small()->reduce(*core_.plan, core_.tensors.memory(), info);
+    } catch (...) {
+      core_.rethrow_given_up(true);
+    }
+  };
+  return core_.progress.drive_once(applies, reduce, [&] { core_.step.end_all(nonfinite); });
+}
+
+void ComingSteps::decide(bool undecided) {
+  const std::uint64_t revision = core_.parts.revision();
+  if (!undecided && decided_for_ == revision) {
+    if (may_be_small_ && !small_) {  // they change under both locks
+      look_for_residuals();
+    }
+    return;
+  }
+  decided_for_ = revision;
+  const Probes* probes = core_.runner->probes();
+  const SmallSteps* steps = core_.runner->small();
+  StepInfo coming;
+  core_.parts.tune(coming);
+  const bool in_call =
+      core_.step.terms.has_agreed() && probes != nullptr && probes->ends_in_call(*core_.plan, coming.choices);
+  const bool takes = core_.step.terms.has_agreed() && steps != nullptr && core_.parts.background() == nullptr &&
+                     steps->takes(*core_.plan, coming.choices);
+  {
+    const std::lock_guard lock(core_.progress.state);
+    core_.step.decide_last(in_call);
+    may_be_small_ = takes;
+  }
+  look_for_residuals();
+}
+
+// Those of a codec that was given up, or that were loaded, go into the next step that is not small.
+void ComingSteps::look_for_residuals() {
+  const std::lock_guard lock(core_.progress.state);
+  small_ = may_be_small_ && !core_.runner->small()->has_to_add();
+}
+
+}  // namespace gradwire::session

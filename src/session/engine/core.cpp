@@ -1,0 +1,130 @@
+#include "session/engine/core.hpp"
+
+#include <atomic>
+#include <string>
+
+#include "base/current_error.hpp"
+#include "base/log.hpp"
+#include "observe/record.hpp"
+#include "session/engine/reports.hpp"
+#include "session/logging/logging.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using When = PartMaker::When;
+
+std::uint32_t next_number() {
+  static std::atomic<std::uint32_t> last = 0;
+  return ++last;
+}
+
+Threading threading_over(Runner& runner, Threading asked) {
+  return runner.device() != nullptr ? Threading::serialized : asked;  // the device works on by itself
+}
+
+}  // namespace
+
+Core::Core(std::unique_ptr<Runner> r, EngineSettings given)
+    : settings(std::move(given)),
+      runner(std::move(r)),
+      step(next_number(), settings.options.nonfinite),
+      parts(settings.parts),
+      progress(threading_over(*runner, settings.options.threading), step) {}
+
+void Core::rethrow_given_up(bool to_caller) {
+  const Error error = current_error();
+  give_up(error);
+  if (to_caller) {
+    const std::lock_guard lock(progress.state);
+    step.faults.reported();
+  }
+  throw Error(error);
+}
+
+// What an engine's next one goes on from is no error, unless there is none.
+void Core::give_up(const Error& error, bool for_good) noexcept {
+  const bool is_one = for_good || !leaves_to_finish(error);
+  if (is_one && !told_error.exchange(true)) {
+    observe::record({.begin = observe::ticks(),
+                     .bytes = static_cast<std::uint64_t>(error.code()),
+                     .source = runner->info().source,
+                     .step = static_cast<std::uint32_t>(step.number()),
+                     .kind = observe::EventKind::error});
+  }
+  runner->fail(error);
+  const std::lock_guard lock(progress.state);
+  step.faults.fail(error);
+  progress.changed();
+  progress.wake();
+}
+
+void Core::make_plan() {
+  if (plan) {
+    return;
+  }
+  plan = plan::make_plan(settings.policy, tensors.infos(),
+                         {.world_size = runner->info().world_size,
+                          .reduction = settings.options.reduction,
+                          .checksum = runner->info().checksum,
+                          .nodes = runner->info().nodes,
+                          .knows_tiers = runner->device() == nullptr});
+  parts.for_each([this](const Part& part) { part.add_to(*plan); });
+  const bool speaks = runner->info().rank == 0;  // plans are the same everywhere, or the first step says so
+  for (const std::string& warning : plan->warnings) {
+    log(speaks ? LogLevel::warning : LogLevel::debug, warning);
+  }
+  for (const std::string& note : plan->notes) {
+    log(speaks ? LogLevel::info : LogLevel::debug, note);
+  }
+  if (speaks && logs(LogLevel::debug)) {  // long where tensors are many
+    log(LogLevel::debug, plan->explain());
+  }
+  try {
+    parts.make(part_inputs(), When::with_plan);
+    if (step.terms.loss_scale_set()) {
+      parts.for_each([](const Part& part) { part.check_loss_scale(); });
+    }
+  } catch (...) {
+    parts.unmake();
+    plan.reset();  // so that the next call makes all of it anew, or refuses it too
+    throw;
+  }
+  step.set_plan(*plan);
+  reset_step(Clock::now());
+}
+
+PartInputs Core::part_inputs(const SavedState* held) {
+  return {.plan = plan,
+          .policy = settings.policy,
+          .options = settings.options,
+          .tensors = tensors,
+          .schedule = step.modes,
+          .watch = watch,
+          .runner = *runner,
+          .held = held,
+          .undoable = settings.undoable,
+          .members = settings.members,
+          .copies_of_rows = settings.copies_of_rows,
+          .look = [this] { return snapshot_of(*this); }};
+}
+
+void Core::make_parts_for(const SavedState& held) {
+  if (!held.results.empty() && parts.background() == nullptr) {  // they were saved under a policy with other sync modes
+    parts.make(part_inputs(&held), When::with_plan);
+  }
+}
+
+void Core::reset_step(StepWatch::Time now) {
+  tensors.begin_step();
+  watch.begin(plan->buckets.size(), now);
+}
+
+void Core::require_between_steps(const char* call) {
+  const std::lock_guard lock(progress.state);
+  throw_if_failed();
+  step.require_between(call);
+}
+
+}  // namespace gradwire::session

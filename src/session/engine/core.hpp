@@ -1,0 +1,118 @@
+// What the pieces of an engine share: the tensors, the step and the plan of one world, the runner that reduces them,
+// the parts, and how an error ends the session. `progress` has the two locks, `state` and `wire`; the comments of the
+// members say which lock guards them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "gradwire/session.hpp"
+#include "plan/plan.hpp"
+#include "session/engine/progress.hpp"
+#include "session/part/parts.hpp"
+#include "session/part/step_comparison.hpp"
+#include "session/runner/runner.hpp"
+#include "session/step/step.hpp"
+#include "session/step/step_watch.hpp"
+#include "session/tensors/tensors.hpp"
+
+namespace gradwire::session {
+
+/// The arguments of an engine's constructor, beside its runner.
+struct EngineSettings {
+  Policy policy;
+  SessionOptions options;
+  PartTable parts;
+  /// The caller may undo a step between the two halves of finish(). Only finish() then reports an error that the end of
+  /// another rank may have caused; other calls behave as if the step were going to end.
+  bool undoable = false;
+  /// The ranks, by numbers that stay the same in the next world; empty for a process that is in no world yet. If unset,
+  /// ranks are numbered 0, 1, and so on.
+  std::optional<std::vector<std::uint32_t>> members = {};
+  int copies_of_rows = 1;  // used for tables whose SessionTableOptions::copies is 0
+};
+
+struct Core {
+  Core(std::unique_ptr<Runner> r, EngineSettings given);
+
+  const EngineSettings settings;
+  const std::unique_ptr<Runner> runner;  // guarded by `wire`, but for what any thread may call
+  std::atomic<bool> no_sync{false};
+
+  // Guarded by `state`. The plan, and what is made with it, stays once it is there. Whoever communicates reads the
+  // step's number and loss scale under `wire` alone: they change only between steps, when nothing is under way.
+  Tensors tensors{*runner};
+  Step step;
+  StepWatch watch;
+  std::optional<plan::Plan> plan;
+  Parts parts;
+  StepComparison comparison{*runner};  // between the parts of all ranks. Guarded by `wire`
+
+  std::atomic<bool> told_error = false;  // the event of an error has been recorded; a session gives up once
+  Progress progress;
+
+  /// Runs `call` of the public interface and remembers an Error, so that other ranks can be told why this one is gone.
+  template <typename Call>
+  auto checked(Call&& call) {
+    try {
+      return std::forward<Call>(call)();
+    } catch (const Error& error) {
+      const std::lock_guard lock(progress.state);
+      step.faults.misused(error);
+      throw;
+    }
+  }
+  /// Runs `call` under `wire`; whatever it throws ends the session on every rank and leaves as an Error.
+  template <typename Call>
+  void on_wire(Call&& call) {
+    const std::lock_guard lock(progress.wire);
+    or_give_up(std::forward<Call>(call));
+  }
+  /// The same where the caller holds `wire`.
+  template <typename Call>
+  void or_give_up(Call&& call) {
+    try {
+      std::forward<Call>(call)();
+    } catch (...) {
+      rethrow_given_up(true);
+    }
+  }
+  /// Inside a catch block; `to_caller`: what it throws reaches the caller of a public function.
+  [[noreturn]] void rethrow_given_up(bool to_caller);
+  /// Ends the session on this rank. With `for_good` no other engine takes over.
+  void give_up(const Error& error, bool for_good = false) noexcept;
+
+  /// Throws the session's failure, unless only finish() reports it. The caller holds `state`.
+  void throw_if_failed() {
+    if (!settings.undoable) {
+      step.faults.throw_if_failed();
+    }
+  }
+  [[nodiscard]] bool failed() const {
+    const std::lock_guard lock(progress.state);
+    return step.faults.failed();
+  }
+  /// Whether the step has failed and only finish() reports that. The caller holds `state`.
+  [[nodiscard]] bool is_void() const { return settings.undoable && step.faults.failed(); }
+  /// Whether finish() reports `error`, so that the call that caught it returns normally.
+  [[nodiscard]] bool leaves_to_finish(const Error& error) const {
+    return settings.undoable && error.cause() == ErrorCause::world;
+  }
+
+  /// The caller holds `state`.
+  void make_plan();
+  /// `held` becomes PartInputs::held.
+  [[nodiscard]] PartInputs part_inputs(const SavedState* held = nullptr);
+  /// Makes parts that the loaded state `held` needs although the plan does not ask for them.
+  void make_parts_for(const SavedState& held);
+  void reset_step(StepWatch::Time now);
+  /// Throws Error(invalid_argument), which names `call`, if a step is under way.
+  void require_between_steps(const char* call);
+};
+
+}  // namespace gradwire::session

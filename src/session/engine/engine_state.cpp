@@ -1,0 +1,220 @@
+// The state of an engine between two steps: what files hold of it, and how an engine goes on from it, with residuals
+// shared out anew if the world has another size.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/log.hpp"
+#include "exchange/collectives.hpp"
+#include "policy/sync.hpp"
+#include "session/engine/engine.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using codec::EncodeSite;
+using exchange::ResidualStore;
+
+void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tensors, const std::string& source) {
+  const auto describe = [](const TensorInfo& tensor) {
+    return "\"" + tensor.name + "\" " + std::string(to_string(tensor.dtype)) + " x " + std::to_string(tensor.count);
+  };
+  for (std::size_t i = 0; i < std::max(saved.tensors.size(), tensors.size()); ++i) {
+    const std::string theirs = i < saved.tensors.size() ? describe(saved.tensors[i]) : "nothing";
+    const std::string ours = i < tensors.size() ? describe(tensors[i]) : "nothing";
+    if (theirs != ours) {
+      throw Error(ErrorCode::mismatch, source + ": is of another model: tensor " + std::to_string(i) + " is " + theirs +
+                                           " there and " + ours + " here; load the state that this model saved");
+    }
+  }
+}
+
+// Residuals of parameter changes are of no use to gradients, nor the other way round; and where parameters travel
+// nothing waits for late gradients.
+void check_units(const SavedState& saved, const plan::Plan& plan, const std::string& source) {
+  const auto sync_of = [&](std::uint32_t tensor) {
+    return SyncSchedule::after_load(plan.buckets[plan.tensors[tensor].bucket], saved);
+  };
+  const auto is_local = [&](const Sync& sync) {
+    return sync.mode == Sync::Mode::every && policy::active(sync, saved.step);
+  };
+  const auto refuse = [&](const std::string& what, std::uint32_t tensor, bool were_changes, const Sync& sync) {
+    throw Error(ErrorCode::mismatch, source + ": " + what + " of \"" + saved.tensors[tensor].name + "\" are of " +
+                                         (were_changes ? "parameter changes" : "gradients") + ", which sync " +
+                                         policy::to_string(sync) + " does not reduce; flush before saving");
+  };
+  for (const SavedState::Residual& residual : saved.residuals) {
+    const std::uint32_t tensor = residual.key.tensor;
+    const Sync sync = sync_of(tensor);
+    const bool local = is_local(sync);
+    const bool were_changes = saved.has_anchor(tensor);
+    if (were_changes != local || (local && !sync.outer)) {
+      refuse("residuals", tensor, were_changes, sync);
+    }
+  }
+  for (const SavedState::LocalSteps& local : saved.local_steps) {
+    if (const Sync sync = sync_of(local.tensor); local.moved && !is_local(sync)) {
+      log(LogLevel::warning,
+          source + ": when it was saved, ranks held different values of \"" + saved.tensors[local.tensor].name +
+              "\", which sync " + policy::to_string(sync) +
+              " does not synchronise; load the same parameters on every rank, or call sync_parameters() before " +
+              "saving");
+      break;
+    }
+  }
+  for (const SavedState::Result& result : saved.results) {  // of gradients all: parameters arrive in their own step
+    if (const Sync sync = sync_of(result.tensor); is_local(sync)) {
+      refuse("results on their way", result.tensor, false, sync);
+    }
+  }
+}
+
+// Ranges of a tensor whose second encoding is this rank's.
+std::vector<ResidualStore::Range> owned_ranges(const plan::Plan& plan, std::size_t tensor, int rank, int world) {
+  const plan::TensorPlan& entry = plan.tensors[tensor];
+  const plan::Bucket& bucket = plan.buckets[entry.bucket];
+  if (!exchange::encodes_at_owner(bucket.algorithm) || world == 1) {
+    return {};
+  }
+  const codec::Codec any(bucket.codec, DType::f32);  // shards do not depend on it
+  const auto shards = exchange::Partition::even(bucket.count, world, any, plan.host_chunk_bytes());
+  const std::uint64_t begin = std::max(shards.shard_first(rank), entry.offset);
+  const std::uint64_t end =
+      std::min(shards.shard_first(rank) + shards.shard_count(rank), entry.offset + entry.info.count);
+  if (begin >= end) {
+    return {};
+  }
+  return {{begin - entry.offset, std::vector<float>(end - begin)}};
+}
+
+class Resharding {
+ public:
+  Resharding(const plan::Plan& plan, const std::vector<SavedState>& saved, int rank, int world)
+      : plan_(plan), saved_(saved), rank_(rank), world_(world) {}
+
+  ResidualStore make() {
+    const SavedState& any = saved_.front();
+    // Sums over ranks stay, or, for plain means, averages over ranks.
+    const bool plain_mean = any.reduction == Reduction::mean && !any.weighted;
+    const float share = static_cast<float>(world_) / static_cast<float>(any.world_size);
+    for (const SavedState& state : saved_) {
+      for (const SavedState::Residual& residual : state.residuals) {
+        const float factor =
+            plain_mean || any.has_anchor(residual.key.tensor) ? share : 1.0F;  // changes have no weights
+        if (residual.key.site != EncodeSite::owner) {
+          if (residual.key.site == EncodeSite::local) {  // held by all ranks or by none, so that ranks agree about it
+            store_.keep(residual.key, 0, plan_.tensors[residual.key.tensor].info.count);
+          }
+          if (state.rank % world_ == rank_) {
+            store_.add(residual.key, residual.range.offset, residual.range.values, factor);
+          }
+        } else {
+          take_owned(state, residual);
+        }
+      }
+    }
+    return std::move(store_);
+  }
+
+ private:
+  // By coordinate; where nobody owns the elements any more, the rank that comes after their last owner folds them in.
+  void take_owned(const SavedState& state, const SavedState::Residual& residual) {
+    bool has_owner = false;
+    for (int owner = 0; owner < world_; ++owner) {
+      for (const ResidualStore::Range& owned : owned_ranges(plan_, residual.key.tensor, owner, world_)) {
+        has_owner = true;
+        const std::uint64_t begin = std::max(owned.offset, residual.range.offset);
+        const std::uint64_t end = std::min(owned.end(), residual.range.end());
+        if (owner == rank_ && begin < end) {
+          const auto first = residual.range.values.begin() + static_cast<std::ptrdiff_t>(begin - residual.range.offset);
+          store_.keep(residual.key, owned.offset, owned.values.size());
+          store_.add(residual.key, begin, {first, first + static_cast<std::ptrdiff_t>(end - begin)}, 1.0F);
+        }
+      }
+    }
+    if (!has_owner && state.rank % world_ == rank_) {
+      store_.add(residual.key, residual.range.offset, residual.range.values, 1.0F);
+    }
+  }
+
+  const plan::Plan& plan_;
+  const std::vector<SavedState>& saved_;
+  int rank_;
+  int world_;
+  ResidualStore store_;
+};
+
+}  // namespace
+
+SavedState Engine::saved_state() {
+  const std::lock_guard lock(progress.state);
+  throw_if_failed();
+  step.require_between("save");
+  make_plan();
+  SavedState saved{.rank = runner->info().rank,
+                   .world_size = runner->info().world_size,
+                   .step = step.number(),
+                   .loss_scale = step.terms.loss_scale(),
+                   .loss_scale_set = step.terms.loss_scale_set(),
+                   .reduction = settings.options.reduction,
+                   .weighted = step.terms.is_to_be_weighted(),
+                   .fingerprint = plan->fingerprint(),
+                   .tensors = tensors.infos(),
+                   .residuals = runner->held().save_residuals(*plan)};
+  parts.for_each([&](Part& part) { part.save(saved); });
+  return saved;
+}
+
+void Engine::restore(const std::vector<SavedState>& saved, const std::string& source) {
+  const std::lock_guard lock(progress.state);
+  throw_if_failed();
+  if (step.buckets.in_step() || step.terms.stepped() || parts.in_step()) {
+    throw Error(ErrorCode::invalid_argument,
+                "load: comes after the first ready(), pull() or push(); load before training goes on");
+  }
+  for (const SavedState& state : saved) {
+    check_tensors(state, tensors.infos(), source);
+    parts.for_each([&](const Part& part) { part.check(state, source); });
+  }
+  make_plan();
+  const SavedState& first = saved.front();
+  if (first.reduction != settings.options.reduction && !first.residuals.empty()) {
+    throw Error(ErrorCode::mismatch, source + ": residuals are of another reduction (sum or mean) than this session's");
+  }
+  const bool weighted = first.weighted && !first.residuals.empty();
+  if (weighted && !step.terms.weighted()) {
+    log(LogLevel::info, "load: the state is of weighted steps; call set_weight() before the first ready()");
+  }
+  if (!first.weighted && step.terms.weighted() && !first.residuals.empty()) {
+    throw Error(ErrorCode::mismatch,
+                source + ": residuals are of steps without weights; load before set_weight(), or flush before saving");
+  }
+  check_units(first, *plan, source);
+  make_parts_for(first);
+  const bool same_world = first.world_size == runner->info().world_size;
+  ResidualStore residuals;
+  if (same_world) {
+    for (const SavedState::Residual& residual : first.residuals) {
+      residuals.add(residual.key, residual.range.offset, residual.range.values, 1.0F);
+    }
+  } else {
+    residuals = Resharding(*plan, saved, runner->info().rank, runner->info().world_size).make();
+  }
+  if (!same_world || first.fingerprint != plan->fingerprint()) {
+    for (std::uint32_t tensor = 0; tensor < tensors.size(); ++tensor) {
+      residuals.mark_moved(tensor);
+    }
+    log(LogLevel::info, "load: the state was saved under another plan (" + first.fingerprint + ", world of " +
+                            std::to_string(first.world_size) + "); its residuals are carried over");
+  }
+  runner->held().load_residuals(std::move(residuals), *plan);
+  step.modes.load(*plan, first);
+  parts.for_each([&](Part& part) { part.load(first); });
+  coming.forget();  // residuals may have come
+  step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
+  parts.for_each([&](Part& part) { part.resume(first.step); });
+  device.set_step();
+  reset_step(std::chrono::steady_clock::now());
+}
+
+}  // namespace gradwire::session

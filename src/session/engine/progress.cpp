@@ -1,0 +1,110 @@
+#include "session/engine/progress.hpp"
+
+#include <string>
+
+namespace gradwire::session {
+namespace {
+
+// To hand a bucket over to the progress thread takes tens of microseconds, which a small one feels. Where it is a
+// step's last one, finish() is likely to come at once and reduces it itself, so the thread is not woken: it looks now
+// and then as long as steps go on, for callers who do something else first.
+constexpr std::chrono::milliseconds kLook{5};
+constexpr int kLooks = 200;  // without anything to do, until it sleeps
+
+}  // namespace
+
+void Progress::start(Work& work) {
+  work_ = &work;
+  if (background()) {
+    thread_ = std::thread([this] { run(); });
+  }
+}
+
+void Progress::stop(const std::function<void()>& first) {
+  {
+    const std::lock_guard lock(state);
+    stopping_ = true;
+    wake_.notify_all();
+  }
+  if (first) {
+    first();
+  }
+  if (thread_.joinable()) {
+    thread_.join();
+  }
+}
+
+void Progress::run() noexcept {
+  try {
+    std::unique_lock lock(state);
+    for (;;) {
+      await_work(lock);
+      if (stopping_ && !work_->in_background()) {
+        return;
+      }
+      drive(lock, std::chrono::microseconds(0),
+            [this] { return !has_work() || (stopping_ && !work_->in_background()); });
+    }
+  } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has kept it for the next call
+  }
+}
+
+void Progress::await_work(std::unique_lock<std::mutex>& lock) {
+  const auto there = [this] { return (stopping_ || has_work()) && !driven_; };
+  for (;;) {
+    looks_ = true;
+    for (int left = kLooks; work_->last_awaits_caller() && left > 0; --left) {
+      const std::uint64_t before = step_.number();
+      if (wake_.wait_for(lock, kLook, there)) {
+        return;
+      }
+      left = step_.number() == before ? left : kLooks;
+    }
+    looks_ = false;
+    const std::uint64_t before = step_.number();
+    // Woken for what a caller did meanwhile: steps go on, and it looks again, so that the next need not wake it.
+    while (!there() && (step_.number() == before || !work_->last_awaits_caller())) {
+      if (step_.startable() && !driven_) {
+        wake_.wait_for(lock, kLook);  // what is held for a caller may start soon, and nobody tells when
+      } else {
+        wake_.wait(lock);
+      }
+    }
+    if (there()) {
+      return;
+    }
+  }
+}
+
+void Progress::wake_after_ready() {
+  const bool left_to_caller =
+      looks_ &&
+      (work_->all_await_caller() || (step_.buckets.next_is_last() && !step_.to_look() && work_->last_awaits_caller()));
+  if (background() && !driven_ && (step_.startable() || step_.to_look()) && !left_to_caller) {
+    wake_.notify_all();
+  }
+}
+
+bool Progress::may_communicate() const noexcept {
+  return threading_ == Threading::serialized ||
+         (threading_ == Threading::main_thread && std::this_thread::get_id() == owner_);
+}
+
+void Progress::require_communication(const char* call) const {
+  if (!background() && !may_communicate()) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string(call) + ": with this MPI thread level only the thread that made the session may call it; " +
+                    "use MPI_Init_thread with MPI_THREAD_MULTIPLE, or call it on that thread");
+  }
+}
+
+void Progress::inside_call() {
+  if (!background() && may_communicate()) {
+    const std::unique_lock lock(wire, std::try_to_lock);
+    if (lock.owns_lock()) {
+      work_->communicate(std::chrono::microseconds(0), false);
+    }
+  }
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,60 @@
+#include "session/host/bucket_calls.hpp"
+
+#include <limits>
+
+namespace gradwire::session {
+namespace {
+
+bool is_chosen(const plan::Bucket& bucket, const StepInfo& step) {
+  return !bucket.levels.empty() && !step.choices.empty();
+}
+
+// None in the background: a native sum must come in the same order among all of a transport on every rank.
+exchange::NativeSum native_of(const Transport& transport, const plan::Plan& plan, const plan::Bucket& bucket,
+                              const StepInfo& step) {
+  if (plan.deterministic || step.background || (is_chosen(bucket, step) && !step.choices[bucket.id].native)) {
+    return {};
+  }
+  exchange::NativeSum native = exchange::native_sum(
+      transport, is_chosen(bucket, step) ? std::numeric_limits<std::uint64_t>::max() : exchange::kNativeBelowBytes);
+  native.asks = step.in_call != StepInfo::InCall::no;
+  return native;
+}
+
+exchange::ChunkSize chunk_bytes(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
+  return {is_chosen(bucket, step) ? step.choices[bucket.id].chunk_bytes : plan.host_chunk_bytes(),
+          plan.chunk_bytes.has_value()};
+}
+
+}  // namespace
+
+policy::Level level_at(const plan::Bucket& bucket, const StepInfo& step) {
+  if (step.flush || step.plain) {
+    return {bucket.algorithm, policy::exact_stage(policy::stage_at(bucket.stages, step.step))};
+  }
+  if (is_chosen(bucket, step)) {
+    return bucket.levels[step.choices[bucket.id].level];
+  }
+  return {bucket.algorithm, policy::stage_at(bucket.stages, step.step)};
+}
+
+exchange::Request BucketCalls::request(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const {
+  const policy::Level level = level_at(bucket, step);
+  return {.algorithm = level.algorithm,
+          .codec = level.stage.codec,
+          .second_hop = level.stage.second_hop,
+          .intra = level.stage.intra,
+          .dtype = bucket.dtype,
+          .count = bucket.count,
+          .weighted = step.weighted,
+          .feedback = level.stage.error_feedback && !step.plain,
+          .preconditioned = bucket.preconditioned && !step.plain,
+          .chunk_bytes = chunk_bytes(plan, bucket, step),
+          .native = native_of(transport_, plan, bucket, step)};
+}
+
+bool BucketCalls::sums_natively(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const {
+  return exchange::is_native(request(plan, bucket, step), group(plan));
+}
+
+}  // namespace gradwire::session

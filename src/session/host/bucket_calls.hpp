@@ -1,0 +1,34 @@
+// Which collective call a bucket over host memory is in a step.
+#pragma once
+
+#include "exchange/reduction.hpp"
+#include "exchange/tiers.hpp"
+#include "gradwire/transport.hpp"
+#include "plan/plan.hpp"
+#include "policy/stage.hpp"
+#include "session/step/step_info.hpp"
+
+namespace gradwire::session {
+
+/// The codecs and the algorithm of the bucket.
+[[nodiscard]] policy::Level level_at(const plan::Bucket& bucket, const StepInfo& step);
+
+class BucketCalls {
+ public:
+  /// The transport outlives this.
+  explicit BucketCalls(const Transport& transport) : transport_(transport) {}
+
+  /// What a bucket asks of the collective, but for the residuals that are held of it.
+  [[nodiscard]] exchange::Request request(const plan::Plan& plan, const plan::Bucket& bucket,
+                                          const StepInfo& step) const;
+  [[nodiscard]] exchange::RankGroup group(const plan::Plan& plan) const {
+    return {transport_.rank(), transport_.world_size(), plan.tiers};
+  }
+  /// Whether the bucket is the transport's own sum.
+  [[nodiscard]] bool sums_natively(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const;
+
+ private:
+  const Transport& transport_;
+};
+
+}  // namespace gradwire::session

@@ -1,0 +1,51 @@
+// What a session over host memory measures for the choice of codecs: exchanges and reductions.
+#pragma once
+
+#include <memory>
+
+#include "gradwire/session.hpp"
+#include "session/host/bucket_calls.hpp"
+#include "session/host/host_executors.hpp"
+#include "session/host/host_residuals.hpp"
+#include "session/runner/group_statistics.hpp"
+#include "session/runner/runner.hpp"
+
+namespace gradwire::session {
+
+class HostProbes final : public Probes {
+ public:
+  /// All of these outlive this. `buckets` reduces trials.
+  HostProbes(Transport& transport, const SessionOptions& options, const RunnerInfo& info, Buckets& buckets,
+             exchange::TransportPeers& peers, HostExecutors& executors, HostResiduals& residuals,
+             GroupStatistics& statistics)
+      : transport_(transport),
+        options_(options),
+        info_(info),
+        buckets_(buckets),
+        peers_(peers),
+        executors_(executors),
+        residuals_(residuals),
+        statistics_(statistics) {}
+
+  [[nodiscard]] bool has_native(DType dtype) const override;
+  [[nodiscard]] bool ends_in_call(const plan::Plan& plan, std::span<const BucketChoice> choices) const override;
+  void know_link(const exchange::Cluster& cluster) override { executors_.know_link(cluster); }
+  double time_exchange(int to, int from, std::uint64_t bytes) override;
+  double time_reduction(const plan::Plan& trial, const TensorMemory& memory, const TrialStep& step) override;
+
+ private:
+  class RestoreOnExit;
+
+  void advance_eagerly();  // until a bucket ends
+
+  Transport& transport_;
+  const SessionOptions& options_;
+  const RunnerInfo& info_;
+  Buckets& buckets_;
+  exchange::TransportPeers& peers_;
+  HostExecutors& executors_;
+  HostResiduals& residuals_;
+  GroupStatistics& statistics_;
+};
+
+}  // namespace gradwire::session

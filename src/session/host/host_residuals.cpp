@@ -1,0 +1,18 @@
+#include "session/host/host_residuals.hpp"
+
+namespace gradwire::session {
+
+std::vector<SavedState::Residual> HostResiduals::save_residuals(const plan::Plan& /*plan*/) {
+  std::vector<SavedState::Residual> saved;
+  for (const auto& [key, ranges] : store_.entries()) {
+    for (const exchange::ResidualStore::Range& range : ranges) {
+      saved.push_back({key, range});
+    }
+    if (ranges.empty()) {
+      saved.push_back({key, {}});  // a mark that counts: see BucketResiduals::held
+    }
+  }
+  return saved;
+}
+
+}  // namespace gradwire::session

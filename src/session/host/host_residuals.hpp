@@ -1,0 +1,40 @@
+// What error feedback of a session over host memory holds, and what a step changes of it.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "exchange/residuals/residual_store.hpp"
+#include "session/runner/runner.hpp"
+
+namespace gradwire::session {
+
+class HostResiduals final : public HeldByRunner, public StepUndo {
+ public:
+  [[nodiscard]] exchange::ResidualStore& store() noexcept { return store_; }
+  [[nodiscard]] const exchange::ResidualStore& store() const noexcept { return store_; }
+
+  [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& /*plan*/) override;
+  void load_residuals(exchange::ResidualStore residuals, const plan::Plan& /*plan*/) override {
+    store_ = std::move(residuals);
+    if (remembers_) {
+      store_.remember();
+    }
+  }
+  void scale_residuals(float factor) override { store_.multiply(factor); }
+  [[nodiscard]] std::uint64_t residual_bytes() override { return store_.bytes(); }
+
+  void remember() override {
+    remembers_ = true;
+    store_.remember();
+  }
+  void commit() override { store_.commit(); }
+  void undo_step() override { store_.undo(); }
+
+ private:
+  exchange::ResidualStore store_;
+  bool remembers_ = false;
+};
+
+}  // namespace gradwire::session

@@ -1,0 +1,250 @@
+// What a session can do beside reducing gradients is a part each. A part owns its state, which ends with the world:
+// where ranks end or join, the session of the next world makes its parts anew. The session makes the parts that its
+// plan asks for, in the order of a table, and drives them through the interfaces below. Steps call only the parts that
+// implement what is called, and know none by its type; a public call that is about one part alone finds it by type.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gradwire/session.hpp"
+#include "gradwire/step.hpp"
+#include "observe/sources.hpp"
+#include "plan/plan.hpp"
+#include "session/part/step_comparison.hpp"
+#include "session/runner/runner.hpp"
+#include "session/state/state_file.hpp"
+#include "session/step/step_watch.hpp"
+#include "session/step/sync_schedule.hpp"
+#include "session/tensors/tensors.hpp"
+
+namespace gradwire::session {
+
+/// A part that decides how coming steps travel, from what it saw of those before. It decides the same on every rank.
+class Tuner {
+ public:
+  /// Sets its fields of `info`, with which every bucket of the step `info.step` starts.
+  virtual void tune(StepInfo& info) const = 0;
+  /// Whether the part looks at each bucket of this step. Such a step is not made as a small one.
+  [[nodiscard]] virtual bool looks_at_buckets(std::uint64_t /*step*/) const { return false; }
+  /// A bucket of `step` has ended.
+  virtual void bucket_ended(std::uint64_t step, const Buckets::Ended& bucket) = 0;
+  /// `step` has ended and was neither skipped, flushed nor captured.
+  virtual void step_ended(std::uint64_t step, const StepSeen& seen) = 0;
+  /// A number that changes whenever coming steps may be reduced in another way.
+  [[nodiscard]] virtual std::uint64_t revision() const noexcept { return 0; }
+
+ protected:
+  ~Tuner() = default;
+};
+
+/// A part that takes buckets in place of the runner, lets them travel beside the steps, and delivers what comes of them
+/// at the end of some step. A session has one at most.
+class Background {
+ public:
+  // The thread that communicates calls these.
+  /// Before a bucket of `step` starts, after ranks have agreed on the plan. Collective.
+  virtual void before_bucket(std::uint64_t step) = 0;
+  /// Takes the bucket's values. False means that the runner reduces this bucket in this step.
+  [[nodiscard]] virtual bool enqueue(const plan::Bucket& bucket, const StepInfo& info, std::uint64_t step,
+                                     double loss_scale) = 0;
+  /// Starts as many of the enqueued buckets as may run now.
+  virtual void start(Buckets& buckets) = 0;
+  virtual void ended(const Buckets::Ended& bucket) = 0;
+
+  // Any thread.
+  /// Whether the bucket was enqueued in this step, and all results have come that the step waits for.
+  [[nodiscard]] virtual bool arrived(std::uint32_t bucket) const = 0;
+  [[nodiscard]] virtual bool busy() const = 0;
+
+  // finish() calls these once all results have arrived, in a step that is not skipped.
+  /// Writes to gradients and parameters. Returns whether NaN or Inf was in it.
+  [[nodiscard]] virtual bool deliver(double loss_scale) = 0;
+  /// Session::sync_parameters() before `step`. Returns whether there is something to wait for.
+  [[nodiscard]] virtual bool enqueue_parameters(std::uint64_t step) = 0;
+  /// What was enqueued between steps has arrived on all ranks, before `step`.
+  virtual void deliver_between_steps(std::uint64_t step) = 0;
+  /// The memory that holds the same values on all ranks after `step`.
+  [[nodiscard]] virtual std::vector<View> comparable(std::uint64_t step) const = 0;
+
+ protected:
+  ~Background() = default;
+};
+
+/// A part that follows how long this rank computes and how long it waits. The caller holds the lock of steps.
+class StepTimer {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  /// A step has ended and is counted, and its finish() took `exposed` seconds. `as_usual`: it was reduced as steps are.
+  virtual void step_ended(Time now, double exposed, bool as_usual) = 0;
+  /// This rank waited for others for so long, outside of what the runner counts.
+  virtual void waited(double seconds) noexcept = 0;
+
+ protected:
+  ~StepTimer() = default;
+};
+
+/// A part that tells somebody of steps. The caller is finish(), with no lock held.
+class StepListener {
+ public:
+  /// The step is over: its results are delivered and ranks have compared their numbers. `begin` is observe::ticks()
+  /// when finish() began, or 0 if nobody observes.
+  virtual void step_over(const StepOutcome& outcome, std::uint64_t begin,
+                         std::chrono::steady_clock::time_point end) = 0;
+
+ protected:
+  ~StepListener() = default;
+};
+
+/// A part that ranks change together at the end of a step. The caller is finish().
+class StepParticipant {
+ public:
+  /// All results of the step have arrived, and nothing of the step counts yet. Collective; the caller holds the lock
+  /// for communication. `skipped`: ranks leave the step out.
+  virtual void prepare(const StepInfo& step, bool skipped) = 0;
+  /// The step counts on all ranks.
+  virtual void commit() = 0;
+
+ protected:
+  ~StepParticipant() = default;
+};
+
+/// A part that shares data out over the ranks, so that data moves where ranks end or join. All ranks make these calls
+/// alike, between steps.
+class SharedOut {
+ public:
+  /// Whether data lies as in another world. The same on all ranks that were there.
+  [[nodiscard]] virtual bool to_move() const = 0;
+  /// Sends data to the ranks that hold it from here on. Collective; the caller holds the lock for communication.
+  /// `holds`: this rank knows what the ranks of the world before know.
+  virtual void move(bool holds) = 0;
+  /// All ranks have moved it.
+  virtual void install() = 0;
+
+ protected:
+  ~SharedOut() = default;
+};
+
+/// What ranks have agreed on with the plan.
+struct Agreement {
+  std::uint64_t step = 0;  // the first one
+  StepsAhead steps;
+  std::vector<std::string> told;                   // this part's says(), by rank
+  std::function<void(const Link&)> link_measured;  // settles what the plan leaves to the link; the same on every rank
+};
+
+class Part {
+ public:
+  Part() = default;
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+  virtual ~Part() = default;
+
+  /// A word or two, such as "scales".
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// Whether ranks compare its name when they agree on the plan, in the order of parts: one that communicates on some
+  /// ranks alone would hang. No for one that only watches, or that settles in agreed() what it does.
+  [[nodiscard]] virtual bool has_name_compared() const noexcept { return true; }
+  /// A line that this rank tells the others when they agree on the plan, and that may differ. Empty: none, on any rank.
+  [[nodiscard]] virtual std::string says() const { return {}; }
+  /// All ranks have agreed on the plan. Every rank calls it once, on the thread that communicates and without the lock
+  /// that finish() and reports hold. A part that reports what it sets here guards it, or is only read by add_to() of a
+  /// snapshot, which finish() asks for.
+  virtual void agreed(const Agreement& /*agreement*/) {}
+  /// `before` was made by the same row of the table in the previous world, and hands over what outlives a world. A part
+  /// that is made with the session gets it before there is a plan.
+  virtual void take_over(Part& /*before*/) {}
+  /// Adds lines that ranks compare with the plan, and that its fingerprint covers.
+  virtual void add_to(plan::Plan& /*plan*/) const {}
+  /// Whether a call of the coming step has changed the part already, before the first ready().
+  [[nodiscard]] virtual bool in_step() const { return false; }
+  /// Throws Error(mismatch) if `state`, which is read from `source`, is not of this part's kind.
+  virtual void check(const SavedState& /*state*/, const std::string& /*source*/) const {}
+  /// Takes rows that are read from files until load() makes them the part's own; each call begins anew. Null: this part
+  /// has no rows.
+  [[nodiscard]] virtual table::RowSink* begin_rows() { return nullptr; }
+  virtual void forget_rows() {}
+  /// Whether load() would take rows that have come since begin_rows().
+  [[nodiscard]] virtual bool has_begun_rows() const { return false; }
+  /// Writes the part's state to `state`, or continues from it. Files hold it, and the next world gets what take_over()
+  /// has left. The session calls both between steps.
+  virtual void save(SavedState& /*state*/) {}
+  virtual void load(const SavedState& /*state*/) {}
+  /// The session loaded a state: the next step has the number `step`.
+  virtual void resume(std::uint64_t /*step*/) {}
+  /// Throws Error(unsupported) if the part does not work with a loss scale.
+  virtual void check_loss_scale() const {}
+
+  // What the part implements. Null: nothing of it. The answer may change until the plan is made, in agreed(), and at no
+  // other time.
+  /// The numbers that the part compares among ranks at the ends of steps.
+  [[nodiscard]] virtual ComparedPart* compared() noexcept { return nullptr; }
+  [[nodiscard]] virtual Tuner* tuner() noexcept { return nullptr; }
+  [[nodiscard]] virtual StepTimer* timer() noexcept { return nullptr; }
+  [[nodiscard]] virtual StepListener* listener() noexcept { return nullptr; }
+  [[nodiscard]] virtual Background* background() noexcept { return nullptr; }
+  [[nodiscard]] virtual StepParticipant* participant() noexcept { return nullptr; }
+  [[nodiscard]] virtual SharedOut* shared_out() noexcept { return nullptr; }
+
+  // Reports; any thread may call these.
+  /// Whole lines for Session::explain().
+  [[nodiscard]] virtual std::string explain() const { return {}; }
+  /// Adds the part's numbers; the groups of `statistics` are already filled in.
+  virtual void add_to(SessionStatistics& /*statistics*/) const {}
+  virtual void add_to(observe::Snapshot& /*snapshot*/) const {}
+  virtual void reset_statistics() {}
+  /// The session ends: nothing calls the part any more.
+  virtual void session_ends() noexcept {}
+};
+
+/// What a part is made from. All of it but `held` outlives the part.
+struct PartInputs {
+  const std::optional<plan::Plan>& plan;  // there once the first step begins, or somebody asks for it
+  const Policy& policy;
+  const SessionOptions& options;
+  const Tensors& tensors;
+  const SyncSchedule& schedule;
+  const StepWatch& watch;
+  Runner& runner;
+  const SavedState* held = nullptr;  // the state being loaded; valid only while the part is made
+  bool undoable = false;             // EngineSettings::undoable
+  // EngineSettings::members and copies_of_rows.
+  const std::optional<std::vector<std::uint32_t>>& members;
+  int copies_of_rows = 1;
+  std::function<observe::Snapshot()> look = nullptr;  // describes the whole session; the caller holds no lock
+};
+
+/// Makes one kind of part.
+struct PartMaker {
+  enum class When : std::uint8_t {
+    with_plan,     // the plan is there, and says whether the session needs the part
+    with_session,  // before that
+  };
+  /// Returns null where this session does not need the part; the answer is the same on every rank.
+  using Make = std::function<std::unique_ptr<Part>(const PartInputs&)>;
+
+  // Implicit, so that a table is a list of functions.
+  template <typename Function>
+  PartMaker(Function function, When made = When::with_plan) : make(std::move(function)), when(made) {}
+
+  Make make;
+  When when;
+};
+using PartTable = std::vector<PartMaker>;
+
+/// The table that every session is given unless its maker names another. A new part adds its line there.
+[[nodiscard]] const PartTable& standard_parts();
+
+/// A session with parts of the caller's choice, in place of standard_parts().
+[[nodiscard]] Session make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options,
+                                   PartTable parts);
+
+}  // namespace gradwire::session

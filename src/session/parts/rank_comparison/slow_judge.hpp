@@ -1,0 +1,45 @@
+// Which rank is slow, of what all ranks saw, and whether it must go.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "observe/slow_ranks.hpp"
+#include "observe/sources.hpp"
+
+namespace gradwire::session {
+
+class SlowJudge {
+ public:
+  /// `share`: the same on every rank.
+  SlowJudge(int rank, double share) : rank_(rank), share_(share), slow_({.share = share}) {}
+
+  /// From here on judge() is Error(expelled) on a rank for which steps take `slower_than` times as long, as long as
+  /// `least` ranks are left.
+  void expel(double slower_than, std::size_t least) {
+    expel_.emplace(slower_than);
+    least_ = least;
+  }
+  /// All ranks conclude the same. `cost`: seconds that the comparison took.
+  void judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks, double cost);
+  /// Any thread.
+  [[nodiscard]] observe::SlowState state() const;
+
+ private:
+  void expel_slow(const std::vector<observe::Diagnosis>& found);
+
+  const int rank_;
+  const double share_;
+  observe::SlowWatch slow_;
+  std::optional<observe::ExpelWatch> expel_;
+  std::size_t least_ = 1;  // ranks that are left
+  int told_ = -1;          // that must go, as was said
+
+  mutable std::mutex mutex_;
+  observe::SlowState state_;
+};
+
+}  // namespace gradwire::session

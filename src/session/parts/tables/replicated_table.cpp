@@ -1,0 +1,54 @@
+#include "session/parts/tables/replicated_table.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "table/merge.hpp"
+#include "table/options.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using table::Shard;
+
+SessionTableOptions checked(SessionTableOptions options) {
+  table::check_rows(options);
+  return options;
+}
+
+}  // namespace
+
+ReplicatedTable::ReplicatedTable(SessionTableOptions options) : store_(checked(std::move(options))) {}
+
+void ReplicatedTable::enter(const TableWorld& world, int rank) {
+  store_.enter(table::ReplicaRing(world.members, world.nodes, options().copies), rank);
+  forget_pushes();
+}
+
+void ReplicatedTable::check(const char* call, std::span<const std::uint64_t> ids, std::size_t elements) const {
+  table::check_elements(said(call), ids.size(), elements, options().width);
+  if (std::ranges::any_of(ids, [this](std::uint64_t id) { return id >= options().rows; })) {
+    static_cast<void>(table::merge_ids(ids, options().rows, said(call).c_str()));  // it names the id
+  }
+}
+
+void ReplicatedTable::save(table::SavedTable& to) {
+  const auto copy = std::make_shared<const Shard>(store_.shard().copy());
+  to.own = copy->sorted();
+  std::erase_if(to.own, [this](const Shard::Row& row) { return !store_.owns(row.id); });
+  to.shard = copy;
+}
+
+bool ReplicatedTable::restore(const Shard::Row& row) {
+  if (!store_.holds(row.id)) {
+    return true;
+  }
+  if (!store_.shard().find(row.id).empty()) {
+    return false;
+  }
+  store_.shard().restore(row);
+  return true;
+}
+
+}  // namespace gradwire::session

@@ -1,0 +1,56 @@
+// The tables of a session as a part of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "session/part/part.hpp"
+#include "session/parts/tables/tables.hpp"
+
+namespace gradwire::session {
+
+/// Only the thread that makes steps uses it.
+class TablesPart final : public Part, public StepParticipant, public SharedOut {
+ public:
+  explicit TablesPart(const PartInputs& inputs) : inputs_(inputs) {}
+
+  /// Public calls such as Session::pull() use it directly.
+  [[nodiscard]] Tables& tables() noexcept { return tables_; }
+  /// Session::add_table(), before the plan is made.
+  std::uint32_t add(SessionTableOptions asked);
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "tables"; }
+  [[nodiscard]] bool has_name_compared() const noexcept override { return false; }
+  [[nodiscard]] StepParticipant* participant() noexcept override { return tables_.empty() ? nullptr : this; }
+  [[nodiscard]] SharedOut* shared_out() noexcept override { return tables_.empty() ? nullptr : this; }
+  void take_over(Part& before) override;
+  void add_to(plan::Plan& plan) const override { plan.tables = tables_.describe(); }
+  [[nodiscard]] bool in_step() const override { return tables_.in_use(); }
+  void check(const SavedState& state, const std::string& source) const override;
+  [[nodiscard]] table::RowSink* begin_rows() override;
+  void forget_rows() override { loading_.reset(); }
+  [[nodiscard]] bool has_begun_rows() const override { return loading_.has_value(); }
+  void save(SavedState& state) override { state.tables = tables_.save(); }
+  void load(const SavedState& state) override;
+  [[nodiscard]] std::string explain() const override { return tables_.explain(); }
+
+  void prepare(const StepInfo& step, bool skipped) override;
+  void commit() override;
+
+  [[nodiscard]] bool to_move() const override { return tables_.to_move(); }
+  void move(bool holds) override { tables_.move(inputs_.runner.peers(), holds); }
+  void install() override;
+
+ private:
+  void enter();
+
+  const PartInputs inputs_;
+  Tables tables_;
+  std::optional<Tables::Loading> loading_;
+};
+
+[[nodiscard]] std::unique_ptr<Part> make_tables(const PartInputs& inputs);
+
+}  // namespace gradwire::session

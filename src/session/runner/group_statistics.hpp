@@ -1,0 +1,55 @@
+// What a runner counts, by group of the plan. Any thread.
+#pragma once
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "gradwire/statistics.hpp"
+
+namespace gradwire::session {
+
+class GroupStatistics {
+ public:
+  void resize(std::size_t groups) {
+    const std::lock_guard lock(mutex_);
+    groups_.resize(groups);
+  }
+  /// Adds to groups by `change`, which gets all of them.
+  template <typename Change>
+  void change(Change&& change) {
+    const std::lock_guard lock(mutex_);
+    std::forward<Change>(change)(groups_);
+  }
+  void add(std::size_t group, const Statistics& statistics) {
+    change([&](std::vector<Statistics>& groups) { groups[group].add(statistics); });
+  }
+  /// Since the last reset.
+  [[nodiscard]] std::vector<Statistics> groups() const {
+    const std::lock_guard lock(mutex_);
+    return groups_;
+  }
+  /// Of all groups, ever.
+  [[nodiscard]] Statistics totals() const {
+    const std::lock_guard lock(mutex_);
+    Statistics totals = before_reset_;
+    for (const Statistics& group : groups_) {
+      totals.add(group);
+    }
+    return totals;
+  }
+  void reset() {
+    change([this](std::vector<Statistics>& groups) {
+      for (Statistics& group : groups) {
+        before_reset_.add(std::exchange(group, {}));
+      }
+    });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Statistics> groups_;
+  Statistics before_reset_;  // of all groups
+};
+
+}  // namespace gradwire::session
