@@ -58,7 +58,7 @@ ClientMetric metric_of(const PlainSample& sample, MetricType type) {
   return metric;
 }
 
-// A page that has no place for a family goes without.
+// Adds a family to a page; without memory the page lacks it.
 void add_to(void* page, const PlainFamily* family) noexcept {
   try {
     MetricFamily made;
@@ -73,7 +73,7 @@ void add_to(void* page, const PlainFamily* family) noexcept {
   }
 }
 
-// A client that takes a connection and says nothing has a thread until the limit: others find another one meanwhile.
+// A client that connects and sends nothing holds a thread until the limit; other clients get other threads meanwhile.
 constexpr int kThreads = 6;
 constexpr const char* kRequestLimit = "2000";  // ms
 
@@ -91,7 +91,7 @@ class Page final : public prometheus::Collectable {
   void* context_;
 };
 
-// Never destroyed: to end its threads takes seconds, and a process ends them anyway.
+// Never destroyed, since ending its threads takes seconds, and the end of the process ends them anyway.
 struct Server {
   std::unique_ptr<prometheus::Exposer> exposer;
   std::shared_ptr<Page> page;
@@ -101,7 +101,8 @@ std::vector<Server>& servers() {
   return *all;
 }
 
-// What a child that forks off closes: it has none of the threads, and would keep the port taken after its parent's end.
+// The listening socket, which a forked child closes: it has none of the threads, and would keep the port in use after
+// its parent's end.
 std::atomic<int> g_listening{-1};
 
 void in_child() noexcept {
@@ -115,7 +116,7 @@ struct FreesAddress {
 };
 using Address = std::unique_ptr<addrinfo, FreesAddress>;
 
-// Of "1.2.3.4:5" or "[::1]:5". `why` is told where it is none.
+// The address in "1.2.3.4:5" or "[::1]:5"; `why` gets the reason where there is none.
 Address parsed(const std::string& text, std::string* why = nullptr) {
   const std::size_t colon = text.rfind(':');
   const bool brackets = text.front() == '[';
@@ -170,10 +171,10 @@ std::vector<int> listening_at(const addrinfo* wanted) {
 
 struct Reason {
   std::string text;
-  bool address = false;  // no port of it can be had
+  bool address = false;  // no port of the address can be used
 };
 
-// The server says only that it failed.
+// The reason why listening failed; the server only says that it failed.
 Reason why_not(const std::string& address) {
   std::string why;
   const Address found = parsed(address, &why);
@@ -197,7 +198,8 @@ Reason why_not(const std::string& address) {
   return {std::generic_category().message(number), number == EADDRNOTAVAIL || number == EAFNOSUPPORT};
 }
 
-// Each thread of the server makes the whole process ignore broken pipes when it starts; then it comes here.
+// Number of started threads. Each thread of the server makes the whole process ignore SIGPIPE when it starts, and then
+// counts itself here.
 std::atomic<int> g_started{0};
 void* count_started(const mg_context* /*server*/, int /*kind*/) noexcept {
   ++g_started;
@@ -217,7 +219,7 @@ void start(const std::string& address, CollectFamilies collect, void* context) {
   callbacks.init_thread = &count_started;
   g_started = 0;
   const Address listens = parsed(address);
-  const std::vector<int> jobs = listening_at(listens.get());  // there are such that share a port
+  const std::vector<int> jobs = listening_at(listens.get());  // the job's own sockets, which may share the port
   Server server{std::make_unique<prometheus::Exposer>(std::move(options), &callbacks),
                 std::make_shared<Page>(collect, context)};
   wait_for_threads();
@@ -232,9 +234,10 @@ void start(const std::string& address, CollectFamilies collect, void* context) {
   servers().push_back(std::move(server));
 }
 
-// As civetweb sets it: no flags, nothing masked. What another thread of the job sets meanwhile by signal(), or by
-// sigaction() with a flag, stays. What is left: SIG_IGN that it sets by sigaction() without flags looks the same and is
-// taken back, and what it sets before the last thread of the server has started is overwritten by that thread.
+// Whether the handler is the one that civetweb sets: no flags, nothing masked. A handler that another thread of the job
+// sets meanwhile by signal(), or by sigaction() with a flag, stays. Two cases remain: SIG_IGN set by sigaction()
+// without flags looks the same and is taken back, and a handler set before the last thread of the server has started is
+// overwritten by that thread.
 bool is_the_servers(const struct sigaction& now) noexcept {
   if (now.sa_handler != SIG_IGN || (now.sa_flags & (SA_RESTART | SA_SIGINFO | SA_NODEFER | SA_NOCLDSTOP)) != 0) {
     return false;
@@ -248,7 +251,7 @@ bool is_the_servers(const struct sigaction& now) noexcept {
 }
 
 int serve(const char* address, CollectFamilies collect, void* context, char* why, std::size_t why_bytes) noexcept {
-  // No signal of the job is ever handled on the server's threads, and a broken pipe stays what the job made of it.
+  // The server's threads handle no signal of the job, and the job's handling of SIGPIPE stays.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

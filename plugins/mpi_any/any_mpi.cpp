@@ -1,6 +1,6 @@
-// libgradwire_any.so: what is preloaded where it is not known which MPI a process will have, if any. It needs the C
-// library alone, and nothing of it runs before the process calls one of MPI's functions that the drop-ins take over.
-// Then it loads the drop-in for the MPI that is there, and hands on to it.
+// libgradwire_any.so is preloaded where it is not known which MPI a process will have, if any. It needs the C library
+// alone, and nothing of it runs before the process calls one of MPI's functions that the drop-ins replace. Then it
+// loads the drop-in for the MPI that is there, and forwards calls to it.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -32,9 +32,9 @@ constexpr std::array<const char*, kNames> kName{
 #define GRADWIRE_TEXT(name, arguments) #name,
     GRADWIRE_NAMES(GRADWIRE_TEXT)};
 
-constinit std::array<std::atomic<void*>, kNames> g_functions{};  // null: not yet looked for
+constinit std::array<std::atomic<void*>, kNames> g_functions{};  // null: not searched yet
 
-// Which MPI this process has loaded, by any of the ways in which a library is loaded.
+// The MPI that this process has loaded, in any way in which a library is loaded.
 enum class Family : std::uint8_t { unknown, open_mpi, mpich, both };
 
 bool is_loaded(std::string_view library) {  // a literal, which ends with a zero
@@ -47,7 +47,7 @@ bool any_is_loaded(const std::array<std::string_view, N>& libraries) {
   return std::any_of(libraries.begin(), libraries.end(), is_loaded);
 }
 
-// Once an MPI was seen the answer stays; before that a process such as Python may still load one.
+// The answer stays once an MPI was found; before that a process such as Python may still load one.
 Family family() {
   static constinit std::atomic<Family> known{Family::unknown};
   Family found = known.load(std::memory_order_acquire);
@@ -82,15 +82,15 @@ void* load_beside(const char* name) {
   return loaded;
 }
 
-// A job may be linked with its drop-in, and there must be one.
+// Loads the drop-in, unless the job is linked with it already, since there must be only one.
 void* load(const char* name) {
   void* linked = ::dlopen(name, RTLD_NOW | RTLD_NOLOAD);
   return linked != nullptr ? linked : load_beside(name);
 }
 
-// The drop-in for the MPI of this process; null where that is neither, or both.
+// The drop-in for the MPI of this process; null where it has none, or both kinds.
 void* drop_in() {
-  static constinit std::atomic<bool> known{false};  // threads that come at once find the same
+  static constinit std::atomic<bool> known{false};  // threads that come at the same time find the same
   static constinit std::atomic<void*> found{nullptr};
   const Family has = family();
   if (has != Family::unknown && !known.load(std::memory_order_acquire)) {
@@ -102,8 +102,8 @@ void* drop_in() {
   return found;
 }
 
-// What the object that `caller` lies in was linked with: where the loader would have found the function without us,
-// if it stands in no library that all objects see.
+// Searches the libraries with which the object of `caller` was linked: the loader would have found the function there
+// without us, if it is in no library that all objects see.
 void* find_beside(const void* caller, const char* name) {
   Dl_info info{};
   link_map* object = nullptr;
@@ -118,8 +118,8 @@ void* find_beside(const void* caller, const char* name) {
   return function != nullptr && !gradwire::is_of_gradwire(function) ? function : nullptr;
 }
 
-// The definition that the caller would have without gradwire: first those that all objects see, in link order, then
-// what the caller was linked with; then that of any object, for a caller that is not known.
+// The definition that the caller would get without gradwire: first those that all objects see, in link order, then
+// those of the libraries that the caller was linked with; for an unknown caller then that of any object.
 void* find_native(const char* name, const void* caller) {
   void* function = ::dlsym(RTLD_NEXT, name);
   if (function == nullptr || gradwire::is_of_gradwire(function)) {
@@ -133,14 +133,15 @@ void* stand_in_for(Index index, const void* caller);
 void* find(Index index, const void* caller) {
   void* const library = drop_in();
   void* function = library == nullptr ? nullptr : ::dlsym(library, kName[index]);
-  // dlsym looks into what the drop-in is linked with, too, and would go past tools that stand behind this object.
+  // dlsym also searches the libraries that the drop-in is linked with, and would skip tools that stand behind this
+  // object.
   if (function == nullptr || !gradwire::is_of_gradwire(function)) {
     function = find_native(kName[index], caller);
   }
   return function != nullptr ? function : stand_in_for(index, caller);
 }
 
-// Where nothing knows gradwire_name, a name is dropped.
+// Used where no library has gradwire_name: the name is dropped.
 long ignore() { return 0; }
 
 [[noreturn]] void end_without(Index index) {
@@ -158,7 +159,7 @@ void* function_of(Index index, const void* caller) {
     if (function == nullptr) {
       end_without(index);
     }
-    if (family() != Family::both) {  // else each caller has its own
+    if (family() != Family::both) {  // with both, each caller has its own function
       g_functions[index].store(function, std::memory_order_release);
     }
   }
@@ -170,10 +171,10 @@ inline long hand_on(Index index, const void* caller, Arguments... arguments) {
   return reinterpret_cast<long (*)(Arguments...)>(function_of(index, caller))(arguments...);  // NOLINT
 }
 
-// Programs built for several MPIs, as mpi4py's wheels are, refer to MPI 4's functions weakly, and take them for present
-// where their address is not null. This object defines them, so it must answer for an MPI that lacks them.
+// Programs built for several MPIs, such as mpi4py's wheels, refer to MPI 4's functions weakly, and believe that they
+// exist if their address is not null. This object defines them, so it must implement them for an MPI that lacks them.
 
-// Tells MPI's error handler of this communicator; returns the code where that returns.
+// Calls MPI's error handler of this communicator; returns the code if the handler returns.
 long raise(const char* name, long code, long comm, const void* caller) {
   std::fprintf(stderr, "gradwire: this MPI has no %s\n", name);
   if (void* const function = find_native("PMPI_Comm_call_errhandler", caller)) {
@@ -185,7 +186,7 @@ long raise(const char* name, long code, long comm, const void* caller) {
 constexpr long kErrCount = 2;                                            // MPI_ERR_COUNT of both families
 long unsupported_code() { return family() == Family::mpich ? 44 : 52; }  // MPI_ERR_UNSUPPORTED_OPERATION
 
-// Counts that MPI may read until a request is complete, so they stay for ever; jobs have few different ones.
+// Counts that MPI may read until a request is complete. They are kept for ever; jobs have few different ones.
 struct KeptCounts {
   KeptCounts* next;
   std::size_t size;
@@ -222,8 +223,8 @@ const int* narrow_counts(const std::int64_t* counts, std::size_t size) {
 
 enum class Counts : bool { one, array };
 
-// A call with large counts as the same call with ints, for an MPI that has only those. The third argument is the count,
-// or the array of them.
+// Makes a call with large counts as the same call with ints, for an MPI that has only those. The third argument is the
+// count, or the array of counts.
 template <Index kLarge, Index kSmall, std::size_t kComm, Counts kCounts, typename... Arguments>
 long narrow(Arguments... given) {
   const void* const caller = __builtin_return_address(0);
@@ -266,14 +267,14 @@ void* address_of(Function* function) {
 #define GRADWIRE_7_LONGS GRADWIRE_6_LONGS, long
 #define GRADWIRE_8_LONGS GRADWIRE_7_LONGS, long
 
-// Open MPI 4 has the persistent ones under the names of an extension.
+// Open MPI 4 has the persistent calls under the names of an extension.
 template <Index kMissing>
 void* persistent(const char* extension, const void* caller) {
   void* const function = find_native(extension, caller);
   return function != nullptr ? function : address_of(&refuse<kMissing, 5, GRADWIRE_8_LONGS>);
 }
 
-// What answers for a function that this MPI does not have; null where it must have it.
+// The replacement for a function that this MPI lacks; null where the MPI must have it.
 void* stand_in_for(Index index, const void* caller) {
   switch (index) {
     GRADWIRE_NARROW(MPI_Allreduce_c, MPI_Allreduce, 5, one, GRADWIRE_6_LONGS);
@@ -298,15 +299,15 @@ void* stand_in_for(Index index, const void* caller) {
 
 }  // namespace
 
-// For the drop-in that this object has loaded, which stands behind all that the process was linked with: the definition
-// that comes next behind this object in link order, such as a profiler's; null where there is none.
+// Called by the drop-in that this object has loaded, which stands behind all libraries of the process: returns the next
+// definition behind this object in link order, such as a profiler's; null where there is none.
 GRADWIRE_EXPORT void* gradwire_any_next(const char* name) {
   void* const volatile next = ::dlsym(RTLD_NEXT, name);  // no tail call, which would ask for the caller's next one
   return next;
 }
 
-// Handles are pointers in one library and ints in the other. Both are handed on as they came: wherever Linux runs in 64
-// bits, an argument that is a pointer or an integer has a register or 8 bytes of the stack to itself.
+// Handles are pointers in one library and ints in the other. Both are passed on unchanged: on 64-bit Linux an argument
+// that is a pointer or an integer has a register or 8 bytes of the stack to itself.
 static_assert(sizeof(long) == 8 && sizeof(void*) == 8);
 
 #define GRADWIRE_PARAMETERS_0

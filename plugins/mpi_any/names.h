@@ -1,5 +1,5 @@
-// GRADWIRE_NAMES(X): X(function, number of its arguments) for all that the drop-ins for MPI take over. Each argument is
-// a pointer or an integer. `any_mpi_test` compares the list with what the drop-ins export.
+// GRADWIRE_NAMES(X): X(function, number of its arguments) for all functions that the drop-ins for MPI replace. Each
+// argument is a pointer or an integer. `any_mpi_test` compares the list with the exports of the drop-ins.
 #pragma once
 
 // Open MPI's Fortran bindings, by the spellings of compilers.

@@ -1,4 +1,4 @@
-// How much CPU time the control groups give that a process is in: those of containers and of batch queues.
+// The CPU time that the control groups of a process allow: those of containers and of batch queues.
 #include <algorithm>
 #include <charconv>
 #include <optional>
@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where groups lie and which one the process is in, by versions of control groups.
+// The folder of control groups, and the group of the process, for a version of control groups.
 struct Place {
   fs::path tree;
   std::string group;   // "/a/b"
@@ -68,7 +68,7 @@ CpuLimit read_cpu_limit(const fs::path& root) {
     if (!place) {
       continue;
     }
-    // In a container the group may have a name of the host's; its own lies at the top there.
+    // In a container the group may have the host's name for it; its files then lie at the top.
     for (fs::path group = fs::path(place->group).lexically_normal();; group = group.parent_path()) {
       const double limit = limit_at(place->tree / group.relative_path(), place->second);
       if (limit > 0 && (least.cores == 0 || limit < least.cores)) {

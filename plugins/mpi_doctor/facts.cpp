@@ -43,7 +43,7 @@ int number_in(const fs::path& file) {
   return static_cast<int>(std::clamp(number_of(text_of(file)).value_or(0), 0L, 1L << 30));
 }
 
-// Bridges and pairs that programs make for containers and machines inside the host.
+// Whether the interface is a bridge or a pair that programs make for containers and virtual machines inside the host.
 bool is_internal(std::string_view name) {
   constexpr std::array<std::string_view, 9> kPrefixes{"lo",  "docker", "veth",    "br-", "virbr",
                                                       "cni", "cali",   "flannel", "vnet"};
@@ -101,7 +101,7 @@ void read_host(Facts& facts, const fs::path& root) {
   facts.interfaces = read_interfaces(root / "sys/class/net");
 }
 
-/// Ranks make what is not there below what is. Nothing is made here.
+/// Checks whether ranks could make the directory below an existing one. It makes nothing.
 void try_directory(const std::string& variable, const std::string& directory, std::vector<std::string>& unwritable) {
   std::error_code ignored;
   fs::path place = fs::absolute(directory, ignored);
@@ -127,7 +127,7 @@ void try_places(std::vector<std::string>& unwritable) {
           try_directory(name, directory, unwritable);
         }
       }
-    } catch (const Error&) {  // that is told already
+    } catch (const Error&) {  // it is reported already
     }
   };
   using Directories = std::vector<std::string>;

@@ -1,4 +1,4 @@
-// What one rank sees of itself and of its host. No MPI: main.cpp adds what MPI says.
+// The facts of one rank about itself and its host. This file uses no MPI: main.cpp adds MPI's facts.
 #pragma once
 
 #include <cstdint>
@@ -20,26 +20,26 @@ struct Interface {
 
 /// A library that `gradwire run` preloads.
 struct PreloadFile {
-  std::string name;         // whose jobs it is for: "Open MPI"
+  std::string name;         // the MPI that it is for: "Open MPI"
   std::string path;         // empty: not found
-  std::string fingerprint;  // of what it holds
+  std::string fingerprint;  // hash of its content
 };
 
 struct PolicyFile {
   std::string path;         // GRADWIRE_POLICY; empty: none, so the built-in policy
-  std::string fingerprint;  // of what it asks for
-  std::string error;        // why it cannot be used
+  std::string fingerprint;  // hash of its settings
+  std::string error;        // the reason why it cannot be used
 };
 
-/// CPU time that a control group gives all its processes: in a container, or of a batch queue.
+/// The CPU time that a control group allows to all its processes, in a container or a batch queue.
 struct CpuLimit {
-  double cores = 0;   // as many as could run all the time; 0: no limit
-  std::string group;  // whose limit it is: "/job/step", as the process sees it
+  double cores = 0;   // number of cores that could run all the time; 0: no limit
+  std::string group;  // the group with the limit, as the process sees it: "/job/step"
 };
 
 struct Facts {
   int rank = 0;
-  int node = 0;  // the least rank of those that share memory with it
+  int node = 0;  // the lowest rank that shares memory with it
   std::string host;
   std::string version, build;  // of the tool
   std::string mpi, threads;    // "Open MPI v4.1.4", "MPI_THREAD_MULTIPLE"
@@ -47,51 +47,51 @@ struct Facts {
   PolicyFile policy;
   std::map<std::string, std::string> variables;  // GRADWIRE_*, OMP_NUM_THREADS
   std::vector<std::string> environment_errors;   // environment_problems()
-  std::vector<std::string> unwritable;           // places that variables name, and why
+  std::vector<std::string> unwritable;           // places named by variables that cannot be written, and why
 
   std::vector<int> cores;  // of the host
   std::vector<int> mask;   // those that this process may use
-  CpuLimit cpu;            // the least on the way up from its control group
+  CpuLimit cpu;            // the lowest limit of its control group and the groups above it
   std::vector<std::vector<int>> numa_nodes;
   std::string huge_pages;  // "always", "madvise", "never"; empty: not known
   std::uint64_t memory = 0, memory_available = 0;
   std::uint64_t shm = 0, shm_free = 0;          // /dev/shm
   std::uint64_t tcp_send = 0, tcp_receive = 0;  // largest buffers of a connection; 0: not known
-  std::vector<Interface> interfaces;            // that are up, without the loopback and those of containers
-  double clock_offset = 0, clock_error = 0;     // seconds, against rank 0's
+  std::vector<Interface> interfaces;            // interfaces that are up, without the loopback and those of containers
+  double clock_offset = 0, clock_error = 0;     // seconds, relative to rank 0's clock
 
-  std::vector<std::string> errors;  // what could not be looked at
+  std::vector<std::string> errors;  // facts that could not be read
 };
 
-/// What the tool that became this program told it.
+/// The facts that the tool, which became this program, passed to it.
 struct Told {
   std::string build;
   std::vector<PreloadFile> preloads;  // without fingerprints
 };
 
-/// Never throws; what fails is in `errors`. `root` is where proc/, sys/ and dev/ lie: "/".
+/// Never throws; failures are in `errors`. `root` is the folder of proc/, sys/ and dev/: "/".
 [[nodiscard]] Facts read_facts(const Told& told, const std::filesystem::path& root);
 
-/// Empty where it cannot be read: files of /proc and /sys differ between kernels and containers.
+/// The text of a file; empty where it cannot be read: files of /proc and /sys differ between kernels and containers.
 [[nodiscard]] std::string text_of(const std::filesystem::path& file);
-/// "0-3,8": 0 1 2 3 8. As far as it can be read.
+/// The numbers in "0-3,8": 0 1 2 3 8, as far as the text can be read.
 [[nodiscard]] std::vector<int> parse_cpu_list(std::string_view text);
 [[nodiscard]] std::string format_cpu_list(const std::vector<int>& cores);
-/// "always [madvise] never": madvise.
+/// The choice in "always [madvise] never": madvise.
 [[nodiscard]] std::string parse_choice(std::string_view text);
-/// Of "NAME:   123 kB" in /proc/meminfo, in bytes; 0 where it is not there.
+/// The bytes in "NAME:   123 kB" of /proc/meminfo; 0 where it is missing.
 [[nodiscard]] std::uint64_t parse_memory(std::string_view text, std::string_view name);
-/// What follows "NAME:" and blanks on a line of its own, as in /proc/self/status.
+/// The text behind "NAME:" and blanks on a line of its own, as in /proc/self/status.
 [[nodiscard]] std::string parse_field(std::string_view text, std::string_view name);
 /// The third number of net.ipv4.tcp_rmem or tcp_wmem.
 [[nodiscard]] std::uint64_t parse_largest_buffer(std::string_view text);
 
-/// What cpu.max of a control group says, in cores: of "150000 100000" 1.5, of "max 100000" 0.
+/// The number of cores in a control group's cpu.max: 1.5 for "150000 100000", 0 for "max 100000".
 [[nodiscard]] double parse_cpu_max(std::string_view text);
 [[nodiscard]] CpuLimit read_cpu_limit(const std::filesystem::path& root);
 
-/// As JSON, for the way to rank 0 and for --json. Ranks may be of different versions: what is missing keeps its
-/// default.
+/// Converts facts to JSON and back, for the way to rank 0 and for --json. Ranks may have different versions: missing
+/// fields keep their defaults.
 [[nodiscard]] std::string to_json(const Facts& facts);
 [[nodiscard]] Facts facts_from_json(const std::string& text);
 

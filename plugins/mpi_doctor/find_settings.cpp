@@ -1,4 +1,4 @@
-// Findings about what was built, installed and set: all of it must be the same on every rank.
+// Findings about the build, installed files and settings, which must be the same on every rank.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -15,7 +15,7 @@ namespace {
 
 using Of = std::function<std::string(const Facts&)>;
 
-/// What ranks have, and who; the most frequent first.
+/// The values and the ranks that have them, the most frequent first.
 std::vector<std::pair<std::string, std::vector<int>>> votes(const std::vector<Facts>& facts, const Of& of) {
   std::map<std::string, std::vector<int>> by_value;
   for (const Facts& rank : facts) {
@@ -31,7 +31,7 @@ std::vector<std::pair<std::string, std::vector<int>>> votes(const std::vector<Fa
 std::string have(const std::vector<int>& ranks) { return ranks.size() == 1 ? " has " : " have "; }
 std::string or_none(const std::string& value) { return value.empty() ? "none" : value; }
 
-/// One finding a group of ranks that differ from most; one ok where none does.
+/// Adds one finding for each group of ranks that differ from most ranks; one "ok" where none does.
 void compare(const std::vector<Facts>& facts, const Of& of, const Finding& different, const std::string& same,
              Findings& findings) {
   const auto groups = votes(facts, of);
@@ -127,7 +127,8 @@ void find_in_policies(const std::vector<Facts>& facts, Findings& findings) {
   }
 }
 
-// Where ranks that differ in it refuse to compress, or would not send alike. Others may differ, as a report's file.
+// Whether ranks must have the same value: otherwise they refuse to compress, or send differently. Other variables, such
+// as a report's file, may differ.
 bool must_agree(std::string_view name) {
   constexpr std::array<std::string_view, 10> kNames{
       "GRADWIRE_CODEC",   "GRADWIRE_ERROR_FEEDBACK", "GRADWIRE_F64",     "GRADWIRE_MAX_ERROR",

@@ -35,7 +35,7 @@ std::vector<Host> hosts_of(const std::vector<Facts>& facts) {
 
 std::vector<int> choose_ranks(const std::vector<Facts>& facts) {
   const std::vector<Host> hosts = hosts_of(facts);
-  std::vector<std::size_t> shares(hosts.size());  // how many of each host
+  std::vector<std::size_t> shares(hosts.size());  // number of ranks of each host
   const std::size_t wanted = std::min(facts.size(), kMostRanks);
   if (hosts.size() >= wanted) {
     for (std::size_t i = 0; i < wanted; ++i) {

@@ -1,4 +1,4 @@
-// From what all ranks see to what is said of it. Pure: no clock, no file, no MPI.
+// Turns the facts of all ranks into findings. The functions are pure: they use no clock, file or MPI.
 #pragma once
 
 #include <string>
@@ -17,18 +17,18 @@ struct Finding {
   std::string subject;     // "policy", "binding"
   std::string seen;        // "cannot be read: ..."
   std::string advice;      // what to do; empty: nothing
-  std::vector<int> ranks;  // where; in their order. Empty: what is seen names the places itself
+  std::vector<int> ranks;  // the ranks concerned, in order. Empty: `seen` names the places itself
 };
 
-/// Links between some ranks, measured one pair after the other. Row: who sends. 0: not measured.
+/// Links between some ranks, measured one pair after the other. Rows are senders. 0: not measured.
 struct Pairs {
   std::vector<int> ranks;                      // in their order
   std::vector<std::vector<double>> rates;      // bytes per second
   std::vector<std::vector<double>> latencies;  // seconds, one way
-  double seconds = 0;                          // what measuring took
+  double seconds = 0;                          // duration of the measurement
 };
 
-/// The worst first; what is the same on several ranks once. `facts` by rank.
+/// The findings, the worst first; equal ones of several ranks are one. `facts` are by rank.
 [[nodiscard]] std::vector<Finding> find(const std::vector<Facts>& facts, const Pairs& pairs);
 
 /// "all ranks", "rank 3 (b)", "ranks 0-3 (a), 5 (b)".
@@ -45,7 +45,7 @@ void find_in_cores(const std::vector<Facts>& facts, Findings& findings);
 void find_in_hosts(const std::vector<Facts>& facts, const Pairs& pairs, Findings& findings);
 void find_in_links(const std::vector<Facts>& facts, const Pairs& pairs, Findings& findings);
 
-/// Hosts that share a name but no memory get one of their own: "node", "node#2".
+/// Gives hosts that share a name but no memory names of their own: "node", "node#2".
 void name_hosts(std::vector<Facts>& facts);
 
 /// Hosts in the order of their first ranks, with their ranks.
@@ -55,11 +55,11 @@ struct Host {
 };
 [[nodiscard]] std::vector<Host> hosts_of(const std::vector<Facts>& facts);
 
-inline constexpr std::size_t kMostRanks = 64;  // whose pairs are measured
-/// Which ranks, in their order: all; or beyond kMostRanks as many, of as many hosts as there are, spread over each.
+inline constexpr std::size_t kMostRanks = 64;  // most ranks whose pairs are measured
+/// The ranks to measure, in order: all, or kMostRanks of them, spread over all hosts and over each host.
 [[nodiscard]] std::vector<int> choose_ranks(const std::vector<Facts>& facts);
-/// How many cores some rank of the host may use: a container or a queue may have fewer than the machine, by their
-/// numbers or by a limit of CPU time that holds for all of them.
+/// Number of cores that the ranks of the host may use. A container or a queue may have fewer than the machine, by its
+/// set of cores, or by a limit of the CPU time of all.
 [[nodiscard]] std::size_t usable_cores(const std::vector<Facts>& facts, const Host& host);
 
 }  // namespace gradwire::doctor

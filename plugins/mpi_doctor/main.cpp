@@ -1,4 +1,5 @@
-// gradwire-doctor: what `gradwire doctor` becomes. Looks at every rank of the MPI job that it is started as.
+// gradwire-doctor: the program that `gradwire doctor` becomes. It checks every rank of the MPI job as which it is
+// started.
 #include <mpi.h>
 
 #include <array>
@@ -23,10 +24,10 @@ constexpr int kUsageStatus = 2;
 struct Arguments {
   Told told;
   std::string json;       // file; empty: none
-  bool launched = false;  // by the tool, which reads the report; a rank that ends with 1 has launchers talk
+  bool launched = false;  // the tool reads the report; a rank that ends with 1 makes launchers print messages
 };
 
-/// The tool writes them: --build TEXT, --preload LIBRARY=FILE, --json FILE, --launched 1.
+/// Reads the tool's arguments: --build TEXT, --preload LIBRARY=FILE, --json FILE, --launched 1.
 Arguments read_arguments(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -55,7 +56,7 @@ std::string thread_level(int provided) {
   }
 }
 
-/// "Open MPI v4.1.4", "MPICH Version: 4.0.2": what stands before the rest of a long text.
+/// "Open MPI v4.1.4", "MPICH Version: 4.0.2": the beginning of MPI's long text.
 std::string mpi_name() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
@@ -82,7 +83,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// What launchers tell their processes; each names how many they are, and which this is.
+/// The variables by which launchers tell their processes how many they are, and which one this is.
 struct Launched {
   const char* size;
   const char* rank;
@@ -91,7 +92,8 @@ constexpr std::array<Launched, 3> kLaunchers{{{"OMPI_COMM_WORLD_SIZE", "OMPI_COM
                                               {"PMI_SIZE", "PMI_RANK"},
                                               {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}};
 
-/// Where a launcher of another MPI started several ranks, each is alone; then only the first speaks.
+/// The launcher of another MPI that started several ranks; each then is alone in its world, and only the first one
+/// prints.
 const Launched* launcher_of_others() {
   for (const Launched& launcher : kLaunchers) {
     const std::string size = variable(launcher.size);
@@ -139,7 +141,7 @@ int examine_alone(const Arguments& arguments, const Facts& mine) {
   return tell(arguments, facts, {}, findings);
 }
 
-/// Facts of a rank whose text cannot be read are what rank 0 knows of it.
+/// Reads the facts of all ranks; for a text that cannot be read it uses what rank 0 knows of that rank.
 std::vector<Facts> read_all(const std::vector<std::string>& texts) {
   std::vector<Facts> facts;
   for (std::size_t rank = 0; rank < texts.size(); ++rank) {

@@ -18,17 +18,17 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kSilence{60};
 constexpr std::chrono::seconds kCall{10};             // how often rank 0 says that it is there
-constexpr std::chrono::microseconds kNap{200};        // of ranks that wait for their turn
-constexpr std::size_t kPart = std::size_t{64} << 10;  // a message of a stream
+constexpr std::chrono::microseconds kNap{200};        // sleep of ranks that wait for their turn
+constexpr std::size_t kPart = std::size_t{64} << 10;  // bytes of a message of a stream
 constexpr int kFewParts = 2;
 constexpr int kMostParts = 64;
-constexpr int kRounds = 3;              // of the length that is long enough, after one that empties a shaper's burst
-constexpr double kRoundSeconds = 6e-3;  // that length
+constexpr int kRounds = 3;              // rounds of sufficient length, after one that uses up a shaper's burst
+constexpr double kRoundSeconds = 6e-3;  // a sufficient length
 constexpr int kPings = 30;
 constexpr int kFewPings = 4;
 constexpr double kPingSeconds = 4e-3;
 constexpr int kClockPings = 20;
-constexpr int kAgain = 2;  // more looks at links that seem slow
+constexpr int kAgain = 2;  // further measurements of links that seem slow
 constexpr std::size_t kMostSuspects = 64;
 
 constexpr int kOrderTag = 1;
@@ -63,7 +63,8 @@ double wall() { return std::chrono::duration<double>(std::chrono::system_clock::
   std::_Exit(1);
 }
 
-/// `nap`: for as long as others measure, this rank must leave the cores to them. `times`: of kSilence.
+/// Waits for a request. `nap`: this rank sleeps, to leave the cores to ranks that measure. `times`: the limit in
+/// multiples of kSilence.
 void wait(MPI_Comm comm, MPI_Request& request, int other, bool nap = false, int times = 1) {
   const auto begin = Clock::now();
   int done = 0;
@@ -99,7 +100,7 @@ Value receive(MPI_Comm comm, int from, int tag, bool nap = false, int times = 1)
   return value;
 }
 
-/// Parts of a stream, sent or received; returns when each one was done.
+/// Sends or receives the parts of a stream; returns the time at which each one was done.
 std::vector<double> stream(MPI_Comm comm, std::vector<std::byte>& buffer, int parts, int other, bool sends) {
   buffer.resize(static_cast<std::size_t>(parts) * kPart);
   std::vector<MPI_Request> requests(static_cast<std::size_t>(parts), MPI_REQUEST_NULL);
@@ -120,8 +121,8 @@ std::vector<double> stream(MPI_Comm comm, std::vector<std::byte>& buffer, int pa
   return times;
 }
 
-/// Who receives says how long the next round is; 0 ends it. `latency`: one way. Time counts from when the first part
-/// could be here: a rank that the kernel let wait would otherwise find all of them at once.
+/// The receiver decides the length of the next round; 0 ends the measurement. `latency`: one way. Time counts from the
+/// moment when the first part could arrive: otherwise a rank that the kernel did not run would find all parts at once.
 double receive_stream(MPI_Comm comm, std::vector<std::byte>& buffer, int other, double latency) {
   double rate = 0;
   int rounds = -1;
@@ -152,7 +153,7 @@ void send_stream(MPI_Comm comm, std::vector<std::byte>& buffer, int other) {
   }
 }
 
-/// One way, the quickest of some. The first rank says when it is over: its last ping is a 0.
+/// The latency one way, the quickest of some. The first rank ends the measurement: its last ping is a 0.
 double ping(MPI_Comm comm, int other) {
   const double begin = now();
   double quickest = std::numeric_limits<double>::max();
@@ -216,7 +217,7 @@ void measure_clock(MPI_Comm comm, int other, Facts& rank) {
   }
 }
 
-/// On rank 0, which may be one of the two.
+/// Makes two ranks measure their link. Called on rank 0, which may be one of the two.
 PairResult order_pair(MPI_Comm comm, std::vector<std::byte>& buffer, int first, int second) {
   send(comm, Order{static_cast<int>(What::pair_second), first}, second, kOrderTag);
   if (first == 0) {
@@ -226,7 +227,7 @@ PairResult order_pair(MPI_Comm comm, std::vector<std::byte>& buffer, int first, 
   return receive<PairResult>(comm, first, kResultTag, true);
 }
 
-/// Tells whoever looks on, and the ranks that wait, that something is going on.
+/// Shows the user, and tells the waiting ranks, that the measurement goes on.
 class Progress {
  public:
   Progress(MPI_Comm comm, std::size_t ranks, std::size_t all) : comm_(comm), ranks_(ranks), all_(all) {}
@@ -254,7 +255,7 @@ class Progress {
 
 using Places = std::vector<std::pair<std::size_t, std::size_t>>;
 
-/// Pairs that would be told as slow: they are measured once more, since a moment's disturbance is no slow link.
+/// The pairs that would be reported as slow. They are measured again, since a short disturbance is no slow link.
 Places suspects(const std::vector<Facts>& facts, const Pairs& pairs) {
   const std::size_t count = pairs.ranks.size();
   const auto inside = [&](std::size_t i, std::size_t j) {

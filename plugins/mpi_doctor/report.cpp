@@ -13,15 +13,15 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kWidth = 100;       // of a line of text
-constexpr std::size_t kMostColumns = 12;  // of a matrix in numbers; larger ones have a character a link
+constexpr std::size_t kWidth = 100;       // width of a line of text
+constexpr std::size_t kMostColumns = 12;  // most columns of a matrix of numbers; larger ones have a character a link
 
 std::size_t count_of(const Findings& findings, Level level) {
   return static_cast<std::size_t>(
       std::count_if(findings.begin(), findings.end(), [&](const Finding& one) { return one.level == level; }));
 }
 
-/// Broken at blanks; lines after the first begin with `indent` blanks.
+/// Breaks the text at blanks; lines after the first begin with `indent` blanks.
 std::string wrapped(const std::string& text, std::size_t indent) {
   std::string result;
   std::size_t column = indent;
@@ -40,7 +40,8 @@ std::string wrapped(const std::string& text, std::size_t indent) {
   return result;
 }
 
-// Hosts, variables and files have names that others gave them, which a terminal might obey.
+// Formats a finding. Names of hosts, variables and files come from elsewhere, and a terminal might obey escapes in
+// them.
 std::string finding_text(const Finding& finding, const std::vector<Facts>& facts) {
   constexpr std::size_t kIndent = 9;  // "problem  "
   std::string level(to_string(finding.level));
@@ -62,7 +63,7 @@ std::string row_name(const std::vector<Facts>& facts, int rank) {
   return std::to_string(rank) + ' ' + text::printable(fact(facts, rank).host);
 }
 
-/// Of a rate in Mbit/s or a latency in us: three digits.
+/// A rate in Mbit/s or a latency in us with three digits.
 std::string cell(double value) {
   constexpr double kThreeDigits = 1000;
   if (value < kThreeDigits) {
@@ -87,7 +88,7 @@ std::string matrix(const std::vector<Facts>& facts, const Pairs& pairs, const st
   return head + '\n' + text::table(rows, "l" + std::string(pairs.ranks.size(), 'r'));
 }
 
-/// A character a link: tenths of the fastest of its kind.
+/// A matrix with one character a link: tenths of the fastest of its kind.
 std::string small_matrix(const std::vector<Facts>& facts, const Pairs& pairs) {
   double inside = 0;
   double between = 0;

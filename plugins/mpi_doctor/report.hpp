@@ -1,4 +1,4 @@
-// What `gradwire doctor` prints, and writes as JSON.
+// The output of `gradwire doctor`, as text and as JSON.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace gradwire::doctor {
 
 [[nodiscard]] std::string report_text(const std::vector<Facts>& facts, const Pairs& pairs, const Findings& findings);
 [[nodiscard]] std::string report_json(const std::vector<Facts>& facts, const Pairs& pairs, const Findings& findings);
-/// 1 with a problem, else 0.
+/// The exit status: 1 with a problem, otherwise 0.
 [[nodiscard]] int exit_status(const Findings& findings);
 
 }  // namespace gradwire::doctor

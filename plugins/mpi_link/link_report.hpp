@@ -1,4 +1,4 @@
-// What `gradwire info --link` prints.
+// The output of `gradwire info --link`.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace gradwire::cli {
 
-/// The links of `ranks` ranks on `hosts` hosts, and what a policy can make of them: nothing where all is one host.
+/// A text about the links of `ranks` ranks on `hosts` hosts, and how a policy can use them, unless there is only one
+/// host.
 [[nodiscard]] std::string link_report(const LinkEstimate& link, int ranks, int hosts);
 
 }  // namespace gradwire::cli

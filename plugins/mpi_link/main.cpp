@@ -1,4 +1,5 @@
-// gradwire-link: what `gradwire info --link` becomes. Measures the links of the MPI job that it is started as.
+// gradwire-link: the program that `gradwire info --link` becomes. It measures the links of the MPI job as which it is
+// started.
 #include <mpi.h>
 
 #include <exception>

@@ -23,21 +23,21 @@
 namespace gradwire::mpi_preload {
 
 constinit thread_local std::array<CachedState, kCachedStates> t_cached{};
-std::atomic<std::uint64_t> g_generation = 1;  // 0 is that of an empty cache
+std::atomic<std::uint64_t> g_generation = 1;  // 0 is the generation of an empty cache
 
 namespace {
 
 using transport::check_mpi;
 
-// The job's own MPI_Allreduce would poll here; a rank that is away for longer writes a checkpoint, say.
+// The job's own MPI_Allreduce would poll here; a rank that is late for longer may be writing a checkpoint.
 constexpr std::chrono::milliseconds kPolls{100};
-constexpr std::uint64_t kWidestElement = 8;  // bytes, of the types that are ever compressed
-// What a call may take of memory beside the job's, as far as that is asked for before ranks agree.
+constexpr std::uint64_t kWidestElement = 8;  // most bytes of an element that is ever compressed
+// Most memory of a call, beside the job's, that ranks request before they agree.
 constexpr std::uint64_t kMostAskedFor = std::uint64_t{64} << 20;
 
 int on_delete(MPI_Comm, int, void* value, void*) noexcept {
   if (in_child()) {
-    return MPI_SUCCESS;  // what it would wait for is the parent's
+    return MPI_SUCCESS;  // in a forked child the requests are the parent's
   }
   auto* state = static_cast<CommState*>(value);
   {
@@ -50,7 +50,8 @@ int on_delete(MPI_Comm, int, void* value, void*) noexcept {
 }
 
 int keyval() {
-  // Not the mutex that on_delete takes: it is called under a lock of the library, which creating a key takes too.
+  // This is not the mutex that on_delete takes, since on_delete is called under a lock of the library, which creating a
+  // key takes, too.
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   int& key = process().keyval;
@@ -69,7 +70,7 @@ CommState* make_state(MPI_Comm comm, int key) {
   return state.release();
 }
 
-// MPI_Init went another way than through the drop-in.
+// Reports that MPI_Init was called without the drop-in.
 void tell_not_begun() {
   static std::atomic<bool> told{false};
   if (!told.exchange(true)) {
@@ -80,7 +81,7 @@ void tell_not_begun() {
   }
 }
 
-// Sessions of MPI need no MPI_Init, and only there do ranks learn what the others are to do.
+// Reports that a job uses sessions of MPI: these need no MPI_Init, in which ranks agree on what to do.
 void tell_of_sessions(MPI_Comm comm) {
   static std::atomic<bool> told{false};
   int initialized = 0;
@@ -133,7 +134,7 @@ CommState* find_state(MPI_Comm comm) noexcept {
     auto* state = found != 0 ? static_cast<CommState*>(value) : make_state(comm, key);
     cache_slot(comm) = {comm, state, generation};
     return state;
-  } catch (...) {  // then its calls are forwarded as they are
+  } catch (...) {  // the communicator's calls are then forwarded unchanged
     return nullptr;
   }
 }
@@ -203,7 +204,7 @@ CommState::~CommState() {
 void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
   using drop_in::Function;
   if (lost) {
-    return;  // it was counted then
+    return;  // its calls were counted before
   }
   known.tell(ledger, size, [&](const drop_in::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
     std::unique_lock lock(mutex, std::defer_lock);
@@ -226,7 +227,7 @@ void CommState::drop() noexcept {
   known.tell_unseen(observe_seconds);
   count_into(process().ledger, false);
   lost = true;
-  known.forget();  // before the member, which it points into
+  known.forget();  // before the member is destroyed, into which it points
   member.reset();
   slot_.lease.reset();
   small_below = 0;
@@ -256,20 +257,20 @@ void CommState::revoke_private() noexcept {
 void CommState::settle_world(std::unique_ptr<drop_in::CallQueue> queue) {
   transport::MpiWorld& world = *process().world;
   if (world.tags().slots() == 0) {
-    return;  // each call says why it passes
+    return;  // each call reports why it passes
   }
   slot_ = {.lease = std::make_shared<transport::SlotLease>(process().world, world.slots().take_first()),
            .number = 0,
            .comm = comm,
            .ranks = ranks};
   asked_for_requests = true;
-  take_order(next_order());  // before any other, so the same on all ranks
+  take_order(next_order());  // comes before all others, so it is the same on all ranks
   if (queue) {
     requests = std::make_unique<Requests>(*this, std::move(queue));
   }
 }
 
-// Threads may come to their communicators in another order on other ranks: rank 0's order holds for all.
+// Threads may use their communicators in different orders on different ranks, so rank 0's order holds for all.
 std::uint32_t CommState::next_order() const {
   const std::lock_guard lock(process().mutex);
   return process().communicators[name]++;
@@ -282,8 +283,8 @@ void CommState::take_order(std::uint32_t order) {
   }
 }
 
-// What this rank says. A thread that cannot be started, or memory that is not there, is a reason for all to stand
-// aside: later it would be an error of the call.
+// This rank's terms. If it cannot start a thread, or lacks memory, all ranks pass the calls, since later the lack would
+// be an error of a call.
 Terms CommState::terms_of_rank(const Reduce& made, bool for_requests, std::unique_ptr<drop_in::CallQueue>& queue) {
   Terms mine;
   if (rank == 0) {
@@ -308,7 +309,7 @@ Terms CommState::terms_of_rank(const Reduce& made, bool for_requests, std::uniqu
 }
 
 void CommState::settle(const Reduce& made, bool could_compress) {
-  // Slots may come free, or only have been offered elsewhere at that moment: it is tried again, ever more rarely.
+  // A slot may become free, or may just have been offered elsewhere, so this is tried again, more and more rarely.
   compressible += could_compress && !has_slot() ? 1 : 0;
   const bool for_slot = could_compress && !has_slot() && std::has_single_bit(compressible);
   const bool for_memory = could_compress && !asked_for_memory;
@@ -330,7 +331,7 @@ void CommState::settle(const Reduce& made, bool could_compress) {
   }
   Terms all;
   if (agree_on_terms(comm, mine, {.call = call, .ranks = ranks}, all) !=
-      MPI_SUCCESS) {  // the library's own call says why
+      MPI_SUCCESS) {  // the library's own call reports the reason
     static_cast<void>(slots.settle(offer, {}));
     drop();
     return;
@@ -355,7 +356,7 @@ void CommState::settle(const Reduce& made, bool could_compress) {
   }
 }
 
-// The router's own plans are its thread's while requests are under way.
+// While requests are under way, only their thread may use the router's plans.
 bool CommState::decides_at_once(const drop_in::Call& what) {
   constexpr std::size_t kMost = 4096;
   if (!what.dtype) {
@@ -393,7 +394,7 @@ drop_in::CommunicatorName CommState::find_name() const {
   return found;
 }
 
-// Inside the first call that is compressed, or compared. Makes no communicator and waits for nobody.
+// Called inside the first call that is compressed or compared. It makes no communicator and waits for no rank.
 std::shared_ptr<Transport> CommState::connect() {
   if (!has_slot()) {
     throw Error(ErrorCode::internal, "the ranks of this communicator have not agreed to compress");
@@ -416,7 +417,7 @@ std::shared_ptr<Transport> CommState::connect() {
                                           .silence = process().configuration.warn_after});
   const std::lock_guard lock(connecting_);
   transport_ = made;
-  if (revoked_) {  // by another thread, meanwhile
+  if (revoked_) {  // another thread has revoked it meanwhile
     transport::revoke(*made);
   }
   return made;

@@ -1,5 +1,5 @@
-// What the drop-in knows of one of the job's communicators. It hangs on the communicator as an attribute, whose delete
-// callback frees it.
+// The drop-in's state for one of the job's communicators. It is attached to the communicator as an attribute, whose
+// delete callback frees it.
 #pragma once
 
 #include <mpi.h>
@@ -30,15 +30,15 @@ struct Terms;
 struct CommState {
   MPI_Comm comm = MPI_COMM_NULL;
   int rank = 0;
-  int size = 1;  // of the local group
+  int size = 1;  // size of the local group
   bool inter = false;
-  bool foreign = false;    // some rank is not of MPI_COMM_WORLD
+  bool foreign = false;    // a rank does not belong to MPI_COMM_WORLD
   std::vector<int> ranks;  // as ranks of MPI_COMM_WORLD
 
-  /// Calls of fewer elements are below the floor whatever their type.
+  /// Calls of fewer elements are below the floor with any type.
   std::atomic<std::uint64_t> small_below = 0;
 
-  /// Calls that are counted in no more detail.
+  /// Calls that are counted without further details.
   struct Passed {
     std::atomic<std::uint64_t> calls = 0;
     std::atomic<std::uint64_t> bytes = 0;
@@ -52,7 +52,7 @@ struct CommState {
       static_cast<std::size_t>(drop_in::Function::mpi_reduce_scatter_block_init) + 1;
   std::array<Passed, kFunctions> passed;
   [[nodiscard]] Passed& passed_of(drop_in::Function function) { return passed[static_cast<std::size_t>(function)]; }
-  /// All of them: the same on every rank when it calls the same collective.
+  /// The number of all passed calls, which is the same on every rank inside the same collective.
   [[nodiscard]] std::uint64_t passed_calls() const {
     std::uint64_t calls = known.calls() + others;
     for (const Passed& each : passed) {
@@ -66,53 +66,53 @@ struct CommState {
   mutable std::mutex mutex;
   drop_in::CommunicatorName name;
   std::unique_ptr<drop_in::Member> member;
-  std::string failure;  // not empty: ranks are out of step, and no call can be made right again
+  std::string failure;  // not empty: ranks are out of step, and no later call can be right
 
-  // What follows is used inside the job's calls only, which do not overlap on one communicator. Ranks have the same
-  // here: it follows from their calls and from what they agreed on.
-  std::string call;                 // that is under way, for lines about ranks that do not come
+  // The members below are used only inside the job's calls, which do not overlap on one communicator. They are the same
+  // on all ranks, since they depend only on the calls and on what ranks agreed on.
+  std::string call;                 // the call under way, for lines about missing ranks
   std::uint64_t others = 0;         // calls that were counted elsewhere: they return a request and passed
-  std::uint64_t compressible = 0;   // calls that the agreed policy could compress, without a slot
-  bool asked_for_memory = false;    // ranks have said whether they have any for such a call
+  std::uint64_t compressible = 0;   // calls that the policy could compress, if the communicator had a slot
+  bool asked_for_memory = false;    // ranks have agreed whether they have memory for such a call
   bool wants_requests = false;      // a call that returns a request could have been compressed
-  bool asked_for_requests = false;  // and the ranks have agreed about that
-  bool told = false;                // why they pass
+  bool asked_for_requests = false;  // ranks have agreed whether to compress such calls
+  bool told = false;                // the reason why calls pass was logged
   std::map<std::pair<std::uint64_t, DType>, bool> at_once;  // by elements and type: see decides_at_once()
-  std::unique_ptr<Requests> requests;                       // the ranks agreed to compress calls that return one
+  std::unique_ptr<Requests> requests;                       // set where ranks agreed to compress calls that return one
 
-  /// A rank has ended, or it was revoked: all calls are MPI's own, which says so.
+  /// A rank has ended, or the communicator was revoked: all calls are MPI's own, which reports that.
   std::atomic<bool> lost = false;
 
   explicit CommState(MPI_Comm of);
   CommState(const CommState&) = delete;
   CommState& operator=(const CommState&) = delete;
-  /// Leaves what it counted in the ledger.
+  /// Adds its counts to the ledger.
   ~CommState();
-  /// Adds what it counted. `early`: a thread of the job may be inside a call, and is not waited for.
+  /// Adds its counts to a ledger. `early`: a thread of the job may be inside a call, for which this does not wait.
   void count_into(drop_in::Ledger& ledger, bool early) const;
 
-  /// Before a blocking call on it, the same one on every rank. Where the policy could compress the call, or one that
-  /// returned a request, and the ranks have not agreed on that: they do. Under the mutex; waits for the other ranks as
-  /// the library's own call would.
+  /// Called before a blocking call, which is the same on every rank. If the policy could compress the call, or one that
+  /// returned a request, and the ranks have not agreed on that, they do so now. The caller holds the mutex; the call
+  /// waits for the other ranks as the library's own would.
   void settle(const Reduce& made, bool could_compress);
-  /// Whether it follows from the arguments and the policy alone that such a call is compressed. Without the mutex.
+  /// Whether the arguments and the policy alone decide that such a call is compressed. Needs no mutex.
   [[nodiscard]] bool decides_at_once(const drop_in::Call& call);
-  /// Whether the ranks agree about requests in the next blocking call, whatever its size.
+  /// Whether the ranks agree about requests in the next blocking call of any size.
   [[nodiscard]] bool agrees_next() const noexcept { return wants_requests && !asked_for_requests; }
   /// Whether it has a slot, so that calls on it may be compressed.
   [[nodiscard]] bool has_slot() const noexcept { return slot_.lease != nullptr; }
-  /// MPI_COMM_WORLD, in MPI_Init: all but the memory for a call is agreed on already. `queue`: where requests can be
-  /// compressed.
+  /// Called for MPI_COMM_WORLD in MPI_Init, where ranks have agreed on everything except the memory for a call.
+  /// `queue`: set where requests can be compressed.
   void settle_world(std::unique_ptr<drop_in::CallQueue> queue);
-  /// Under the mutex.
+  /// Called under the mutex.
   void fail(const std::string& why) {
     failure = why;
     small_below = 0;
   }
-  /// Under the mutex, outside calls: if MPI says that a rank has ended or that it was revoked, drops all that was kept
-  /// for its calls, and these are MPI's own from then on. Whether that is so.
+  /// Called under the mutex, outside calls: if MPI says that a rank has ended or that the communicator was revoked,
+  /// drops everything that was kept for its calls, which are MPI's own from then on, and returns true.
   bool drop_if_faulty() noexcept;
-  /// The job has revoked the communicator: ends what other ranks do for it. Any thread.
+  /// Called after the job has revoked the communicator: ends the work of other ranks for it. Any thread.
   void revoke_private() noexcept;
 
  private:
@@ -126,23 +126,23 @@ struct CommState {
 
   transport::MpiSlot slot_;
   bool ordered_ = false;                        // the name has its number
-  mutable std::mutex connecting_;               // of what follows
-  mutable std::weak_ptr<Transport> transport_;  // of the member
-  bool revoked_ = false;                        // by this rank
+  mutable std::mutex connecting_;               // guards the members below
+  mutable std::weak_ptr<Transport> transport_;  // the member's transport
+  bool revoked_ = false;                        // this rank has revoked the communicator
 };
 
-/// Null where there is nothing to know: a null handle, MPI is not up, or MPI refuses.
+/// The state of a communicator; null for a null handle, or where MPI is not up or refuses.
 [[nodiscard]] CommState* find_state(MPI_Comm comm) noexcept;
 /// The state that `comm` has, if any; none is made.
 [[nodiscard]] CommState* known_state(MPI_Comm comm) noexcept;
-/// That of MPI_COMM_WORLD, in MPI_Init.
+/// Makes the state of MPI_COMM_WORLD; called in MPI_Init.
 void make_world_state(std::unique_ptr<drop_in::CallQueue> queue);
-/// Returns when the calls on `comm` that returned requests are complete, those that the job has let go of included.
+/// Waits until all calls on `comm` that returned requests are complete, also those whose request the job has freed.
 void drain_requests(MPI_Comm comm) noexcept;
-/// Frees those of all communicators that still have one, in the same order on all ranks: it is collective.
+/// Frees the states of all communicators that still have one. It is collective, in the same order on all ranks.
 void free_states();
 
-// A communicator's state without asking MPI: the last few of this thread. Every deletion makes all of them stale.
+// A cache of the states that this thread used last, so that MPI need not be asked. Each deletion makes it stale.
 struct CachedState {
   MPI_Comm comm;
   CommState* state;

@@ -16,20 +16,20 @@ namespace {
 
 using Clock = transport::Backoff::Clock;
 
-// The job's own call would poll here; a rank that is away for longer writes a checkpoint, say.
+// The job's own call would poll here; a rank that is late for longer may be writing a checkpoint.
 constexpr std::chrono::milliseconds kPolls{100};
 constexpr std::chrono::milliseconds kNoticeLimit{20};
-constexpr std::chrono::milliseconds kUntilTold{2000};  // then a rank tells the others that it waits
+constexpr std::chrono::milliseconds kUntilTold{2000};  // after this a rank tells the others that it waits
 
-// What MPI has until the all-reduce is over.
+// The buffers that MPI uses until the all-reduce ends.
 struct Exchange {
   Terms mine;
   Terms all;
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-// Ranks that wait long tell each other where: then each can say who is not there. The communicator has no number yet,
-// so they go by its ranks.
+// Ranks that wait for long tell each other where, so that each can name the missing ranks. The communicator has no
+// number yet, so it is identified by its ranks.
 class Board final : public transport::NoticeListener {
  public:
   explicit Board(const Waiting& waiting) : waiting_(waiting) {
@@ -82,7 +82,7 @@ class Board final : public transport::NoticeListener {
 
  private:
   void tell_others(const std::string& call) const noexcept {
-    const std::size_t bytes = call.empty() ? 1 : call.size();  // a zero: this rank waits no more
+    const std::size_t bytes = call.empty() ? 1 : call.size();  // one zero byte: this rank no longer waits
     process().world->notify(key_, waiting_.ranks, {call.c_str(), bytes}, kNoticeLimit);
   }
 
@@ -90,7 +90,7 @@ class Board final : public transport::NoticeListener {
   std::uint64_t key_ = 0;
   bool pinned_ = false;
   std::mutex mutex_;
-  std::map<int, std::string> calls_;  // of others that wait, too
+  std::map<int, std::string> calls_;  // calls of other waiting ranks
 };
 
 }  // namespace
@@ -114,7 +114,7 @@ int agree_on_terms(MPI_Comm comm, const Terms& mine, const Waiting& waiting, Ter
     int done = 0;
     code = PMPI_Test(&exchange->request, &done, MPI_STATUS_IGNORE);
     if (code != MPI_SUCCESS) {
-      static_cast<void>(exchange.release());  // MPI may still have it
+      static_cast<void>(exchange.release());  // MPI may still use it
       return code;
     }
     if (done != 0) {

@@ -19,11 +19,11 @@ namespace gradwire::mpi_preload {
 /// Why a rank cannot compress on a communicator: bits of Terms::able that it clears.
 enum class Refusal : std::uint8_t { memory, thread };
 
-/// What one rank says, and, as the bitwise and of all, what holds for all.
+/// The terms of one rank; the bitwise AND of all ranks' terms holds for all.
 struct Terms {
   std::uint64_t number = ~std::uint64_t{0};  // from rank 0 of the communicator; all ones elsewhere
   std::uint32_t able = ~std::uint32_t{0};
-  std::uint32_t order = ~std::uint32_t{0};  // among communicators of the same ranks; from rank 0, as the number is
+  std::uint32_t order = ~std::uint32_t{0};  // number among communicators of the same ranks, from rank 0, too
   transport::SlotTable::Set slots{};
 
   void refuse(Refusal why) noexcept { able &= ~(std::uint32_t{1} << static_cast<unsigned>(why)); }
@@ -31,14 +31,14 @@ struct Terms {
 };
 static_assert(sizeof(Terms) == 64, "it travels as 8 words");
 
-/// The call that waits, and its ranks: for lines about ranks that do not come.
+/// The waiting call and its ranks, for lines about missing ranks.
 struct Waiting {
   std::string call;        // "MPI_Allreduce of 65536 elements"
   std::vector<int> ranks;  // of the communicator, as ranks of MPI_COMM_WORLD
 };
 
-/// Collective on `comm`: what all say. Waits as long as the library's own call would, and says after a while for whom.
-/// A code of MPI that is not MPI_SUCCESS: the library's own calls on `comm` fail, too.
+/// Collective on `comm`: sets `all` to the terms that hold for all. Waits as long as the library's own call would, and
+/// logs after a while for which ranks. If the result is not MPI_SUCCESS, the library's own calls on `comm` fail, too.
 [[nodiscard]] int agree_on_terms(MPI_Comm comm, const Terms& mine, const Waiting& waiting, Terms& all);
 
 }  // namespace gradwire::mpi_preload

@@ -3,7 +3,7 @@
 namespace gradwire::mpi_preload {
 
 std::optional<DType> dtype_of(MPI_Datatype type) noexcept {
-  if (type == MPI_DATATYPE_NULL) {  // also what a type that the library was built without is equal to
+  if (type == MPI_DATATYPE_NULL) {  // also equals types that the library was built without
     return std::nullopt;
   }
   if (type == MPI_FLOAT) {
@@ -13,7 +13,7 @@ std::optional<DType> dtype_of(MPI_Datatype type) noexcept {
     return DType::f64;
   }
   if (type == MPI_REAL || type == MPI_REAL4 || type == MPI_DOUBLE_PRECISION || type == MPI_REAL8) {
-    int bytes = 0;  // as the Fortran compiler was told, such as -fdefault-real-8
+    int bytes = 0;  // depends on options of the Fortran compiler, such as -fdefault-real-8
     PMPI_Type_size(type, &bytes);
     return bytes == 4 ? std::optional(DType::f32) : bytes == 8 ? std::optional(DType::f64) : std::nullopt;
   }

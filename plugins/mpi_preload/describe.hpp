@@ -1,4 +1,4 @@
-// MPI's handles in the words of the decision.
+// Translates MPI's handles to gradwire's types.
 #pragma once
 
 #include <mpi.h>
@@ -12,9 +12,9 @@
 
 namespace gradwire::mpi_preload {
 
-/// None for what is no predefined type that codecs know.
+/// The dtype; none for a type that is not predefined, or that codecs do not know.
 [[nodiscard]] std::optional<DType> dtype_of(MPI_Datatype type) noexcept;
-/// None for all but the sum. MPI has no average.
+/// The reduction; none for operations other than the sum. MPI has no average.
 [[nodiscard]] std::optional<Reduction> reduction_of(MPI_Op op) noexcept;
 /// "sum", "max", ...; "other" for the user's own.
 [[nodiscard]] std::string_view name_of_op(MPI_Op op) noexcept;

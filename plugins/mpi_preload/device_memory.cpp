@@ -35,7 +35,7 @@ std::optional<Driver> functions_of(void* library) {
   return all ? std::optional(driver) : std::nullopt;
 }
 
-// Null as long as the process has no CUDA.
+// The driver's functions; null as long as the process has not loaded CUDA.
 const Driver* driver() {
   static LoadedLibrary cuda("libcuda.so.1");
   void* library = cuda.handle();

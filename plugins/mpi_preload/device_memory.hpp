@@ -1,4 +1,4 @@
-// Buffers in a GPU's memory, as jobs with a CUDA-aware MPI pass them: compressed by way of a copy in host memory.
+// Buffers in a GPU's memory, which jobs with a CUDA-aware MPI pass. They are compressed from a copy in host memory.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@ namespace gradwire::mpi_preload {
 /// Whether it is memory of an NVIDIA GPU, as far as this process has loaded CUDA.
 [[nodiscard]] bool is_device_memory(const void* data) noexcept;
 
-/// A buffer of the job as host memory: the buffer itself, or a copy of what a GPU holds. CUDA is asked only where the
-/// process has loaded it; gradwire is not linked with it.
+/// A buffer of the job as host memory: the buffer itself, or a copy of GPU memory. CUDA is used only where the process
+/// has loaded it; gradwire does not link it.
 class HostBuffer {
  public:
-  /// `read`: the copy begins with what the GPU holds. Error(transport) where CUDA refuses to copy.
+  /// `read`: fills the copy from the GPU. Error(transport) where CUDA refuses to copy.
   HostBuffer(void* data, std::uint64_t bytes, bool read);
   HostBuffer(const HostBuffer&) = delete;
   HostBuffer& operator=(const HostBuffer&) = delete;

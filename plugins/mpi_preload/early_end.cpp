@@ -20,11 +20,11 @@ namespace {
 constexpr std::array kSignals{SIGTERM, SIGINT, SIGHUP, SIGXCPU};
 
 // Open MPI's mpirun sends SIGTERM to all ranks, and SIGKILL 1 s later, or as soon as one of them has ended. So the
-// others end a little later than rank 0.
+// other ranks wait this long, to end later than rank 0.
 constexpr timespec kForTheReport{.tv_sec = 0, .tv_nsec = 800'000'000};
 
-// Set before a handler is.
-sem_t g_alarm;  // of rank 0's thread
+// These are set before a handler is.
+sem_t g_alarm;  // wakes rank 0's thread
 bool g_reports = false;
 pid_t g_owner = 0;
 
@@ -42,11 +42,11 @@ void end_by(int signal) {
   ::raise(signal);
 }
 
-// On rank 0 it only wakes the thread, which may take locks. The thread that was interrupted goes on, and gives back
-// those that it holds.
+// The signal handler. On rank 0 it only wakes the thread, which may take locks; the interrupted thread goes on, and
+// releases the locks that it holds.
 void on_signal(int signal) {
   const int before = errno;
-  if (::getpid() != g_owner) {  // a fork, which has no such thread
+  if (::getpid() != g_owner) {  // a forked child has no such thread
     end_by(signal);
   } else if (!g_reports) {
     ::nanosleep(&kForTheReport, nullptr);
@@ -68,7 +68,7 @@ void wait_for_signals(int world_size) {
   }
 }
 
-// No signal is ever handled there.
+// Starts the thread, which handles no signals.
 void start_thread(int world_size) {
   sigset_t all;
   sigset_t before;
@@ -109,7 +109,7 @@ void watch_for_an_early_end() noexcept {
         ::sigaction(signal, &now, nullptr);
       }
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): no thread: then signals end the job as ever
+  } catch (...) {  // NOLINT(bugprone-empty-catch): without the thread signals end the job as usual
   }
 }
 

@@ -26,7 +26,7 @@ namespace {
 
 using transport::check_mpi;
 
-// Buffers that MPI may still have when waiting was given up.
+// Buffers that MPI may still use when waiting was given up.
 struct Gathering {
   std::string mine;
   int bytes = 0;
@@ -36,8 +36,8 @@ struct Gathering {
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
-// How long a rank waits for the others here. All of them do so alike: whoever waited for longer would wait for one that
-// has given up.
+// How long a rank waits for the others here. It is the same for all ranks, since a rank that waited for longer would
+// wait for one that has given up.
 constexpr std::chrono::milliseconds kLongestWait = std::chrono::seconds(30);
 
 // Adds the other ranks' numbers to the ledger of rank 0; false if some did not come.
@@ -74,7 +74,7 @@ bool gather_ledgers(int rank, int size) {
   return true;
 }
 
-// Once: at MPI_Finalize, or when a signal ends the job, which may come in the middle of that.
+// Writes the report once: in MPI_Finalize, or when a signal ends the job, which may come in the middle of that.
 void write_report(const std::string& file, const std::string& text) {
   static std::mutex mutex;
   static bool written = false;
@@ -88,7 +88,7 @@ void write_report(const std::string& file, const std::string& text) {
   }
 }
 
-// Whole or not at all: the next job follows it.
+// Writes the choices completely or not at all, since the next job uses them.
 void write_choices(const std::filesystem::path& file, const std::string& text) {
   try {
     DurableFile(file.parent_path(), file.filename().string(), [&](std::ostream& stream) { stream << text; }).commit();
@@ -114,19 +114,19 @@ void finish_or_throw() {
   int size = 1;
   check_mpi(PMPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
   check_mpi(PMPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-  free_states();               // what hangs on communicators goes into the ledger
-  observe::stop_collecting();  // the others' numbers are no metrics of this rank
+  free_states();               // adds the counts of communicators to the ledger
+  observe::stop_collecting();  // other ranks' numbers are no metrics of this rank
   self.finished = true;
   if (self.world) {
     self.world->end();
   }
-  // MPI_Finalize brings all ranks together. Where all calls are forwarded there is nothing to gather.
+  // All ranks meet in MPI_Finalize. Where all calls are forwarded there is nothing to gather.
   const QuietErrors quiet(MPI_COMM_WORLD);
   const bool gathers = self.all_are_here && self.agreement.mode != drop_in::Mode::disabled && size > 1;
   if (self.agreement.mode == drop_in::Mode::observing) {
     end_observing(rank, size, gathers);
   }
-  // Where MPI goes on when ranks end, one rank may know of an end that another does not know of yet.
+  // If MPI goes on when ranks end, one rank may know of an end that another rank does not know yet.
   const bool may_gather = !transport::tolerates_faults() || (!self.failed && !transport::is_faulty(MPI_COMM_WORLD));
   const bool complete = !gathers || (may_gather && gather_ledgers(rank, size));
   if (rank != 0) {
@@ -167,7 +167,7 @@ void finish() noexcept {
   stop_watching();
 }
 
-// Beside the job's threads, and without MPI: they may be anywhere in it.
+// Runs beside the job's threads, and without MPI, since they may be anywhere in it.
 void report_early(int signal, int world_size) noexcept {
   try {
     Process& self = process();

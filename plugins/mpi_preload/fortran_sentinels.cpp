@@ -14,13 +14,13 @@
 namespace gradwire::mpi_preload {
 namespace {
 
-// By the spellings of compilers.
+// The names in the spellings of compilers.
 constexpr std::array kInPlace{"mpi_fortran_in_place_", "mpi_fortran_in_place__", "mpi_fortran_in_place",
                               "MPI_FORTRAN_IN_PLACE"};
 constexpr std::array kBottom{"mpi_fortran_bottom_", "mpi_fortran_bottom__", "mpi_fortran_bottom", "MPI_FORTRAN_BOTTOM"};
 
 struct Places {
-  unsigned long long loads = 0;  // of objects, when these were found
+  unsigned long long loads = 0;  // count_loads() when these were found
   std::vector<const void*> in_place;
   std::vector<const void*> bottom;
 };
@@ -55,7 +55,7 @@ void* c_buffer(void* buffer) {
   static Places& known = *new Places;
   std::unique_lock lock(mutex);
   if (known.loads != count_loads()) {
-    lock.unlock();  // a thread that loads an object may come here, and holds the loader's lock
+    lock.unlock();  // a thread that loads an object holds the loader's lock, and may come here
     Places found = find_places();
     lock.lock();
     known = std::move(found);

@@ -1,5 +1,5 @@
 // The functions that the job calls instead of the library's, under their own names (preload, link order) and under
-// those of gradwire/replace/mpi.h. What is neither here nor in interpose_requests.cpp goes to the library as ever.
+// those of gradwire/replace/mpi.h. All functions that are neither here nor in interpose_requests.cpp are the library's.
 #include "plugins/mpi_preload/early_end.hpp"
 #include "plugins/mpi_preload/interposed.hpp"
 #include "plugins/mpi_preload/observed.hpp"
@@ -18,7 +18,7 @@ void begin() noexcept {
 
 }  // namespace gradwire::mpi_preload
 
-using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace): nothing but calls of it follows
+using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace): only calls of it follow
 
 GRADWIRE_EXPORT int MPI_Allreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                   MPI_Comm comm) {
@@ -45,7 +45,7 @@ GRADWIRE_EXPORT int MPI_Reduce_scatter_block(const void* send, void* receive, in
   });
 }
 
-// A communicator's calls that return requests go on after the job has freed it.
+// Calls on the communicator that returned requests are completed first, since they go on after the job has freed it.
 GRADWIRE_EXPORT int MPI_Comm_free(MPI_Comm* comm) {
   if (comm != nullptr) {
     drain_requests(*comm);

@@ -1,4 +1,4 @@
-// The way of a call that is not passed on at once: describe, agree, decide, then compress or forward, and count.
+// The path of a call that is not passed on at once: describe, agree, decide, then compress or forward, and count.
 #pragma once
 
 #include <mpi.h>
@@ -17,11 +17,11 @@
 
 namespace gradwire::mpi_preload {
 
-/// Whether the call is known to be too small, and is counted as that.
+/// Whether the call is known to be too small; if so, counts it as such.
 [[nodiscard]] inline bool counted_as_small(CommState& state, drop_in::Function function, std::int64_t count,
                                            MPI_Datatype type) noexcept {
   if (state.agrees_next()) {
-    return false;  // the ranks can agree about requests in the next blocking call, whatever its size
+    return false;  // the ranks can agree about requests in the next blocking call of any size
   }
   if (static_cast<std::uint64_t>(count) >= state.small_below.load(std::memory_order_relaxed)) {  // negative: large
     return false;
@@ -42,7 +42,7 @@ namespace gradwire::mpi_preload {
                               (!compresses() && state->known.pass({function, type, op, count})));
 }
 
-/// Whether the call is known to pass, without asking MPI: nothing more is to be done than forward it.
+/// Whether the call is known to pass, without asking MPI, so that it only needs to be forwarded.
 [[nodiscard]] inline bool passes_at_once(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
                                          MPI_Comm comm) noexcept {
   note_reached(function);
@@ -50,38 +50,38 @@ namespace gradwire::mpi_preload {
     return true;
   }
   CommState* state = cached_state(comm);
-  // Where ranks are to agree in the next blocking call, none may pass by what its own thread remembers.
+  // If ranks must agree in the next blocking call, no rank may pass it because of its own cache.
   return state != nullptr && !state->agrees_next() &&
          (counted_as_small(*state, function, count, type) || state->known.pass({function, type, op, count}));
 }
 
-/// What is left to do about a call.
+/// What remains to be done about a call.
 struct Verdict {
   enum class Next : std::uint8_t { done, forward, raise };
   Next next = Next::forward;
-  int code = MPI_SUCCESS;  // to raise
+  int code = MPI_SUCCESS;  // the error to raise
   double cost = 0;         // seconds that the judgement took, while observing
-  // How long a forwarded call takes belongs to these; for note_seconds.
+  // note_seconds() adds the time of a forwarded call to these.
   KnownCall* known = nullptr;
   drop_in::CallClass* counted = nullptr;
-  bool chosen = false;  // and AutoCall is to be told
-  // The call is made both ways; what this rank then has of the library's sum.
+  bool chosen = false;  // AutoCall must be told the time
+  // The call is made both ways; this rank's part of the library's sum.
   bool trial = false;
   void* result = nullptr;
   std::uint64_t result_count = 0;
   DType dtype = DType::f32;
 };
 
-/// Describes, agrees, decides, compresses or counts. Holds no lock afterwards.
+/// Judges a call: describes, agrees, decides, compresses or counts. Holds no lock afterwards.
 [[nodiscard]] Verdict judge(const Reduce& call) noexcept;
 /// The same for a call that returns a request; `done`: the request was made.
 [[nodiscard]] Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept;
-/// After a forwarded call. Takes `counted` back.
+/// Called after a forwarded call, with its time. Takes ownership of `verdict.counted`.
 void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double seconds) noexcept;
 
-/// Does what is left. `forward` makes the library's own call and returns its code. In both ways the job's error handler
-/// may run, which may throw, jump or free the communicator: nothing that has a destructor is alive here, and after an
-/// error nothing of the communicator is used.
+/// Does the rest of a call. `forward` makes the library's own call and returns its code. Either way the job's error
+/// handler may run, which may throw, jump or free the communicator: no object with a destructor is alive here, and the
+/// communicator is not used after an error.
 template <typename Forward>
 int conclude(MPI_Comm comm, const Verdict verdict, const Forward& forward) {
   if (verdict.next == Verdict::Next::done) {
@@ -100,7 +100,7 @@ int conclude(MPI_Comm comm, const Verdict verdict, const Forward& forward) {
 /// Counts a call that makes a persistent request.
 void count_persistent(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept;
 
-/// Report, summary, and the end of all that hangs on communicators: what MPI_Finalize needs done first.
+/// To be called before MPI_Finalize: writes report and summary, and frees the states of communicators.
 void finish() noexcept;
 
 }  // namespace gradwire::mpi_preload

@@ -1,7 +1,7 @@
-// The same functions for jobs in Fortran. Open MPI's Fortran bindings call PMPI_ functions, so that what stands in
-// front of the C names is not asked; MPICH's call the C names, and need nothing. mpif.h and `use mpi` call mpi_x_ (or
-// another spelling, as the compiler's names are), `use mpi_f08` calls ompi_x_f. A call that is passed on goes to the
-// next definition of the same spelling with the arguments as they came, so that the library tells its own sentinels.
+// The same functions for jobs in Fortran. Open MPI's Fortran bindings call PMPI_ functions, which bypass definitions of
+// the C names; MPICH's call the C names, and need nothing. mpif.h and `use mpi` call mpi_x_ (or another spelling, by
+// the compiler's names), `use mpi_f08` calls ompi_x_f. A call that is passed on goes to the next definition of the same
+// spelling with unchanged arguments, so that the library recognises its own sentinels.
 #include <mpi.h>
 
 #ifdef OPEN_MPI
@@ -26,13 +26,13 @@ void give(MPI_Fint* error, int code) {
   }
 }
 
-// The next definition of one spelling: behind this library, or in whatever library of the process, since the job's
-// Fortran bindings may be visible only to the module that was linked with them.
+// The next definition of one spelling: behind this library, or in any library of the process, since the job's Fortran
+// bindings may be visible only to the module that was linked with them.
 class NextFortran {
  public:
   constexpr explicit NextFortran(const char* name) noexcept : name_(name) {}
 
-  /// Calls it, and returns the code that it gives.
+  /// Calls the function, and returns its code.
   template <typename... Arguments>
   int call(Arguments*... arguments) {
     MPI_Fint code = MPI_SUCCESS;
@@ -59,7 +59,7 @@ class NextFortran {
   std::atomic<void*> known_{nullptr};
 };
 
-// What every reduction has besides its buffers: handles of C.
+// The arguments of every reduction besides its buffers, as handles of C.
 struct Handles {
   Handles(const MPI_Fint* of_type, const MPI_Fint* of_op, const MPI_Fint* of_comm)
       : type(PMPI_Type_f2c(*of_type)), op(PMPI_Op_f2c(*of_op)), comm(PMPI_Comm_f2c(*of_comm)) {}
@@ -72,7 +72,7 @@ auto buffers_of(void* send, void* receive) {
   return [=] { return Buffers{c_buffer(send), c_buffer(receive)}; };
 }
 
-// What is made of `counts`: one count, or those of all segments.
+// How `counts` is read: as one count, or as those of all segments.
 struct AllReduce {
   template <typename Way, typename Find, typename Forward>
   static int make(const Way way, const Find& buffers, const MPI_Fint* count, const Handles& c, const Forward& forward) {
@@ -103,7 +103,7 @@ struct Sum {
   }
 };
 
-// Those that return a request: `made` is set where gradwire makes it; the library sets `request` itself.
+// Makes calls that return a request: `made` is set where gradwire makes the request; the library sets `request` itself.
 template <typename Reduction>
 struct RequestOf {
   NextFortran& next;
@@ -183,7 +183,7 @@ using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace):
     static constinit NextFortran next(#name);                \
     body{next} arguments;                                    \
   }
-// What `use mpi_f08` calls, and the same under the spellings of compilers.
+// The function that `use mpi_f08` calls, and the same under the spellings of compilers.
 #define GRADWIRE_FORTRAN(lower, upper, body, parameters, arguments) \
   GRADWIRE_SPELLING(ompi_##lower##_f, body, parameters, arguments)  \
   GRADWIRE_SPELLING(mpi_##lower, body, parameters, arguments)       \

@@ -1,6 +1,7 @@
-// MPICH's waits, once there are generalized requests. They poll without giving the core away, so that the thread that
-// makes the calls comes to it only when a time slice ends; and MPI_Waitall (4.0.2, request_impl.c, line 941) ends the
-// job where a request that is not complete stands beside MPI_REQUEST_NULL. The tests of MPI have neither fault.
+// Replaces MPICH's waits once there are generalized requests. Its waits poll without giving the core away, so that the
+// thread that makes the calls runs only when a time slice ends; and MPI_Waitall (4.0.2, request_impl.c, line 941) ends
+// the job where a request that is not complete stands beside MPI_REQUEST_NULL. MPICH's test functions have neither
+// fault.
 #include <mpi.h>
 
 #ifndef OPEN_MPI
@@ -12,7 +13,7 @@
 namespace gradwire::mpi_preload {
 namespace {
 
-// `test` says whether there is no more to wait for, and returns a code of MPI. The job's error handler may run in it.
+// `test` says whether the wait is over, and returns a code of MPI. The job's error handler may run in it.
 template <typename Wait, typename Test>
 int wait_by(const Wait& wait, const Test& test) {
   if (!Requests::any()) {
@@ -52,7 +53,7 @@ GRADWIRE_EXPORT int MPI_Waitsome(int count, MPI_Request requests[], int* complet
   return wait_by([=] { return GRADWIRE_NEXT(MPI_Waitsome)(count, requests, completed, indices, statuses); },
                  [=](int* done) {
                    const int code = PMPI_Testsome(count, requests, completed, indices, statuses);
-                   *done = code == MPI_SUCCESS ? *completed : 0;  // MPI_UNDEFINED where all are null
+                   *done = code == MPI_SUCCESS ? *completed : 0;  // MPI_UNDEFINED where all requests are null
                    return code;
                  });
 }

@@ -1,4 +1,4 @@
-// Those of the functions that return a request: interpose.cpp has the blocking ones.
+// The functions that return a request; interpose.cpp has the blocking ones.
 #include "plugins/mpi_preload/interposed.hpp"
 
 namespace gradwire::mpi_preload {
@@ -18,7 +18,7 @@ void count_persistent(Function function, const Count counts[], MPI_Datatype type
 }  // namespace
 }  // namespace gradwire::mpi_preload
 
-using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace): nothing but calls of it follows
+using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace): only calls of it follow
 
 GRADWIRE_EXPORT int MPI_Iallreduce(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                    MPI_Comm comm, MPI_Request* request) {
@@ -69,7 +69,7 @@ GRADWIRE_EXPORT int MPI_Ireduce_scatter_block_c(const void* send, void* receive,
   });
 }
 
-// Persistent ones are counted when they are made, not when they start.
+// Persistent requests are counted when they are made, not when they start.
 GRADWIRE_EXPORT int MPI_Allreduce_init(const void* send, void* receive, int count, MPI_Datatype type, MPI_Op op,
                                        MPI_Comm comm, MPI_Info info, MPI_Request* request) {
   count_persistent(Function::mpi_allreduce_init, count, type, comm);

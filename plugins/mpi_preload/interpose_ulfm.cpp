@@ -1,4 +1,4 @@
-// What a job calls that goes on when ranks end (ULFM, of Open MPI 5): after it nothing is left of what the drop-in kept
+// The functions that a job calls to go on when ranks end (ULFM, of Open MPI 5). After them the drop-in keeps no state
 // for the communicator, and no rank waits on its private ones.
 #include <mpi.h>
 
@@ -12,9 +12,9 @@ int PMPIX_Comm_revoke(MPI_Comm comm) __attribute__((weak));
 int PMPIX_Comm_shrink(MPI_Comm comm, MPI_Comm* shrunk) __attribute__((weak));
 }
 
-using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace): nothing but calls of it follows
+using namespace gradwire::mpi_preload;  // NOLINT(google-build-using-namespace): only calls of it follow
 
-// The job's own first: a rank that hears of ours asks MPI about that.
+// The job's own communicator is revoked first: a rank that hears of our revocation asks MPI about the job's.
 GRADWIRE_EXPORT int MPIX_Comm_revoke(MPI_Comm comm) {
   if (GRADWIRE_NEXT(MPIX_Comm_revoke) == nullptr) {
     return MPI_ERR_UNSUPPORTED_OPERATION;
@@ -35,7 +35,7 @@ GRADWIRE_EXPORT int MPIX_Comm_shrink(MPI_Comm comm, MPI_Comm* shrunk) {
   CommState* state = code == MPI_SUCCESS ? known_state(comm) : nullptr;
   if (state != nullptr) {
     const std::lock_guard lock(state->mutex);
-    state->drop_if_faulty();  // a communicator that has lost nobody is as good as before
+    state->drop_if_faulty();  // a communicator that has lost no rank stays usable
   }
   return code;
 }

@@ -1,4 +1,4 @@
-// What the files that define the job's MPI functions share.
+// Shared code of the files that define the job's MPI functions.
 #pragma once
 
 #include <mpi.h>
@@ -28,7 +28,7 @@ inline int size_of(MPI_Comm comm) noexcept {
   return comm != MPI_COMM_NULL && find_state(comm) != nullptr && PMPI_Comm_size(comm, &size) == MPI_SUCCESS ? size : 0;
 }
 
-// The sum, or a negative number where one of them is negative.
+// The sum of the counts, or a negative number where one of them is negative.
 template <typename Count>
 std::int64_t sum_of(const Count counts[], int size) noexcept {
   std::int64_t sum = 0;
@@ -41,7 +41,7 @@ std::int64_t sum_of(const Count counts[], int size) noexcept {
   return sum;
 }
 
-// The segments of a reduce-scatter, by rank; `counts` as the job gave them.
+// The segments of a reduce-scatter, by rank; `counts` are the job's.
 template <typename Count>
 std::vector<std::uint64_t> segments_of(const Count counts[], std::int64_t total, int size) {
   return {counts, counts + (total < 0 ? 0 : size)};
@@ -50,7 +50,7 @@ inline std::vector<std::uint64_t> segments_of(std::int64_t each, int size) {
   return std::vector<std::uint64_t>(static_cast<std::size_t>(size), each < 0 ? 0 : static_cast<std::uint64_t>(each));
 }
 
-/// What `way` judges of a reduce-scatter, whose segments `segments()` makes.
+/// The judgement of `way` on a reduce-scatter, whose segments `segments()` makes.
 template <typename Segments, typename Way>
 Verdict judge_segments(Reduce call, const Segments& segments, const Way& way) noexcept {
   try {
@@ -62,16 +62,16 @@ Verdict judge_segments(Reduce call, const Segments& segments, const Way& way) no
   }
 }
 
-// The job's reductions, whichever language they come from. `way` says whether they return a request. `buffers()` gives
-// the sentinels of C, and is asked only where the call may be compressed; `forward()` makes the call as it came, and
-// returns its code.
+// Makes the job's reductions from either language. `way` says whether they return a request. `buffers()` gives the
+// buffers with C's sentinels, and is called only where the call may be compressed; `forward()` makes the unchanged
+// call, and returns its code.
 
 struct Buffers {
   const void* send;
   void* receive;
 };
 
-// Of a call that comes from C.
+// The buffers of a call from C.
 inline auto c_buffers(const void* send, void* receive) noexcept {
   return [=] { return Buffers{send, receive}; };
 }
@@ -102,7 +102,7 @@ struct Requesting {
   [[nodiscard]] Verdict judge(const Reduce& call) const noexcept { return judge_request(call, request); }
 };
 
-// `judge(call)` says what is to be done about it. What passes has no need of a Reduce: most calls are small.
+// `judge(call)` says what to do. A call that passes at once needs no Reduce, since most calls are small.
 template <typename Way, typename Find, typename Judge, typename Forward>
 int make(const Way way, drop_in::Function function, const Find& buffers, std::int64_t count, MPI_Datatype type,
          MPI_Op op, MPI_Comm comm, const Judge& judge, const Forward& forward) {
@@ -153,7 +153,7 @@ int reduce_scatter_block(const Way way, const Find& buffers, std::int64_t count,
   return make(way, Way::kReduceScatterBlock, buffers, count * size, type, op, comm, judge, forward);
 }
 
-/// What MPI_Init does after the library's own, in whichever language and thread level the job calls it.
+/// To be called in MPI_Init after the library's own, for each language and thread level.
 void begin() noexcept;
 
 }  // namespace gradwire::mpi_preload

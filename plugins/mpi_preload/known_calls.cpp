@@ -19,7 +19,7 @@ KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const d
   }
   KnownCall& known = found->second;
   if (route.lasting) {
-    known.own_left = kUnasked;  // of calls that are timed, note_seconds() says how many
+    known.own_left = kUnasked;  // for timed calls note_seconds() sets the number
   }
   add_to<std::uint64_t>(known.calls, 1);
   ++calls_;

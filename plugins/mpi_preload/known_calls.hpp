@@ -1,4 +1,4 @@
-// Calls whose way is known for a while: they are passed on and counted, and nothing else is looked at.
+// Calls that are known to pass for a while: they are passed on and counted, without further checks.
 #pragma once
 
 #include <mpi.h>
@@ -19,7 +19,7 @@
 
 namespace gradwire::mpi_preload {
 
-/// What tells calls apart; handles and counts as the job gave them.
+/// The key by which calls are told apart, with the job's handles and counts.
 struct CallKey {
   drop_in::Function function = drop_in::Function::other;
   std::uint64_t type = 0;
@@ -35,7 +35,7 @@ struct CallKey {
   friend auto operator<=>(const CallKey&, const CallKey&) = default;  // NOLINT(modernize-use-nullptr): false
 };
 
-/// A number that one thread changes while another may read it, as it is or as it was.
+/// A number that one thread changes while another may read the new or the old value.
 template <typename Number>
 void add_to(Number& number, Number more) noexcept {
   std::atomic_ref(number).store(number + more, std::memory_order_relaxed);
@@ -50,17 +50,17 @@ struct KnownCall {
   CallKey key;
   drop_in::CallClass what;
   std::optional<drop_in::ChoiceClass> choice;
-  std::uint64_t bytes = 0;  // of a call
+  std::uint64_t bytes = 0;  // bytes of one call
   std::uint64_t calls = 0;
-  std::uint64_t timed = 0;  // of these
-  double seconds = 0;       // those took
-  std::uint64_t seen = 0;   // that observing has been told of
-  /// So many more calls need not be asked for; AutoCall's, or its own.
+  std::uint64_t timed = 0;  // number of calls that were timed
+  double seconds = 0;       // time of these
+  std::uint64_t seen = 0;   // number of calls that were given to observing
+  /// The number of further calls that pass without asking; AutoCall's, or its own.
   std::uint64_t* left = nullptr;
   std::uint64_t own_left = 0;
 };
 
-/// Those of one communicator, whose calls do not overlap.
+/// The known calls of one communicator, whose calls do not overlap.
 class KnownCalls {
  public:
   /// Counts the call, if it is known to pass.
@@ -74,23 +74,23 @@ class KnownCalls {
     ++calls_;
     return true;
   }
-  /// Counts a call that was routed to pass, and knows the next ones. Null where there are too many; then it is not
-  /// counted.
+  /// Counts a call that was routed to pass, and remembers its key for the next ones. Null where there are too many; the
+  /// call is not counted then.
   KnownCall* remember(const CallKey& key, std::uint64_t bytes, const drop_in::Router::Route& route);
 
   using Observe = void (*)(const drop_in::CallClass& what, double seconds, std::uint64_t calls) noexcept;
-  /// Tells `observe` of the calls that it has not been told of yet, each with the mean time of those that were timed.
+  /// Gives `observe` the calls that it has not got yet, each with the mean time of the timed ones.
   void tell_unseen(Observe observe) noexcept;
-  /// All of them: for when their calls are no longer made here.
+  /// Drops all known calls, once the communicator's calls are no longer made here.
   void forget() noexcept;
 
   [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }
   using Measured = std::function<std::optional<drop_in::CallTotals::Measured>(const drop_in::ChoiceClass&)>;
-  /// Adds all to the ledger; any thread may.
+  /// Adds all counts to the ledger. Any thread.
   void tell(drop_in::Ledger& ledger, int communicator_size, const Measured& measured) const;
 
   static constexpr std::size_t kMost = 2000;
-  static constexpr std::uint64_t kUnasked = 63;  // calls after one that lasts
+  static constexpr std::uint64_t kUnasked = 63;  // number of calls that pass after a decision that lasts
 
  private:
   static constexpr std::size_t kSlots = 64;
@@ -99,7 +99,7 @@ class KnownCalls {
     return (count ^ (count >> 6) ^ (count >> 12) ^ static_cast<std::uint64_t>(key.function)) % kSlots;
   }
 
-  mutable std::mutex mutex_;  // of which calls there are
+  mutable std::mutex mutex_;  // guards the set of known calls
   std::map<std::pair<CallKey, drop_in::Reason>, KnownCall> all_;
   std::array<KnownCall*, kSlots> slots_{};
   std::uint64_t calls_ = 0;

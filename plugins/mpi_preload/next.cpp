@@ -23,7 +23,7 @@ std::string object_of(const void* function) {
   return ::dladdr(function, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "";
 }
 
-// Whether this process is rank 0 of its job, or nobody knows: MPI cannot be asked after its end.
+// Whether this process is rank 0 of its job, or its rank is not known: MPI cannot be asked after its end.
 bool may_speak() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
     if (const char* rank = std::getenv(name)) {  // NOLINT(concurrency-mt-unsafe): read only, and a launcher's variable
@@ -33,7 +33,8 @@ bool may_speak() {
   return true;
 }
 
-// One line at the end of a job with MPI, where another object takes sums and none of these has come here.
+// Prints a line at the end of a job with MPI if another object defines the reductions, and none of their calls has come
+// here.
 void tell_who_takes_the_calls() {
   int initialized = 0;
   PMPI_Initialized(&initialized);
@@ -52,7 +53,7 @@ void tell_who_takes_the_calls() {
     const std::string name(drop_in::name_of(function));
     if (const std::string taker = object_in_front(name.c_str()); !taker.empty()) {
       if (g_reached[static_cast<std::uint8_t>(function)]) {
-        return;  // it hands on, and the others were not called
+        return;  // it forwards calls, and the others were not called
       }
       object = taker;
       names += (names.empty() ? "" : ", ") + name;
@@ -75,7 +76,7 @@ struct TellsAtTheEnd {
   ~TellsAtTheEnd() {
     try {
       tell_who_takes_the_calls();
-    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory to tell it
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): without memory it cannot be printed
     }
   }
 };
@@ -100,7 +101,7 @@ std::string object_in_front(const char* name) {
     return {};
   }
   const std::string object = object_of(first);
-  // A job that calls gradwire by the names of gradwire/replace/mpi.h may have the library itself in front.
+  // In a job that calls gradwire by the names of gradwire/replace/mpi.h the library itself may be in front.
   return library != nullptr && object == object_of(library) ? "" : object;
 }
 

@@ -1,6 +1,6 @@
-// Where a call goes that the drop-in passes on: to the next definition of the same name in link order, as if the
-// drop-in were not there. So a tool that stands behind it (a profiler that is preloaded or linked) sees the job's
-// calls. What the drop-in sends itself goes to the library's PMPI_ names, past all tools.
+// The drop-in passes a call on to the next definition of the same name in link order, as if the drop-in were not there.
+// So a tool that stands behind it (a profiler that is preloaded or linked) sees the job's calls. The drop-in's own
+// messages go to the library's PMPI_ names, past all tools.
 #pragma once
 
 #include <array>
@@ -13,12 +13,12 @@
 
 namespace gradwire::mpi_preload {
 
-/// The next definition behind this library (behind libgradwire_any.so, where that has loaded it), never one of
-/// gradwire's own; null where there is none, as in a program that is linked with the library before gradwire.
+/// The next definition behind this library (behind libgradwire_any.so, if that has loaded it), never one of gradwire's
+/// own; null where there is none, for example in a program that is linked with the library before gradwire.
 [[nodiscard]] void* find_next(const char* name) noexcept;
 
-/// The next definition of the function whose profiling name is `Profiling`, or that one. Looked for once; later an
-/// atomic load.
+/// The next definition of the function whose profiling name is `Profiling`, or that one itself. It is searched once;
+/// later calls are an atomic load.
 template <auto Profiling>
 [[nodiscard]] inline decltype(Profiling) next(const char* name) noexcept {
   static constinit std::atomic<decltype(Profiling)> known{nullptr};
@@ -36,12 +36,12 @@ template <auto Profiling>
 /// front of it or the program itself; empty where gradwire is the first.
 [[nodiscard]] std::string object_in_front(const char* name);
 
-/// Notes that a call of this function has reached gradwire: whatever stands in front of it hands on.
+/// Notes that a call of this function has reached gradwire, so an object in front of it forwards calls.
 inline std::array<std::atomic<bool>, 256> g_reached{};
 inline void note_reached(drop_in::Function function) noexcept {
   std::atomic<bool>& reached = g_reached[static_cast<std::uint8_t>(function)];
   if (!reached.load(std::memory_order_relaxed)) [[unlikely]] {
-    note_rank_process();  // of a job whose MPI_Init was not seen
+    note_rank_process();  // needed in a job whose MPI_Init was not seen
     reached.store(true, std::memory_order_relaxed);
   }
 }

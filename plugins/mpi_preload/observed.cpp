@@ -12,7 +12,7 @@
 namespace gradwire::mpi_preload {
 namespace {
 
-// Beside the job's threads, and without MPI: they may be anywhere in it.
+// Runs beside the job's threads, and without MPI, since they may be anywhere in it.
 std::vector<observe::ReplacedCalls> calls_so_far() {
   Process& self = process();
   drop_in::Ledger all;
@@ -28,7 +28,7 @@ std::vector<observe::ReplacedCalls> calls_so_far() {
 
 void begin_metrics() noexcept {
   if (environment("GRADWIRE_LET_JOIN")) {
-    return;  // its ranks communicate by a session over TCP, whose numbers belong to the page and the files
+    return;  // its ranks use a session over TCP, whose numbers belong into the page and the files
   }
   int rank = -1;
   if (may_act() && PMPI_Comm_rank(MPI_COMM_WORLD, &rank) == MPI_SUCCESS) {

@@ -3,7 +3,7 @@
 
 namespace gradwire::mpi_preload {
 
-/// Once MPI is up. Any thread; later calls do nothing.
+/// To be called once MPI is up. Any thread; later calls do nothing.
 void begin_metrics() noexcept;
 
 }  // namespace gradwire::mpi_preload

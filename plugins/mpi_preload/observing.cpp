@@ -19,10 +19,10 @@ namespace {
 
 constexpr double kShareOfTheRun = 0.01;
 constexpr double kMostSeconds = 1;
-constexpr double kSafety = 3;  // a pass may take so many times as long as was foreseen
+constexpr double kSafety = 3;  // a pass may take so many times as long as predicted
 constexpr int kPasses = 3;
-constexpr std::size_t kMostExchanged = 3;                      // classes
-constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;  // of a call that is made again
+constexpr std::size_t kMostExchanged = 3;                      // most classes
+constexpr std::uint64_t kMostBytes = std::uint64_t{16} << 20;  // most bytes of a call that is made again
 constexpr std::uint64_t kSampleBytes = std::uint64_t{1} << 20;
 
 std::unique_ptr<drop_in::Observation>& observation() {
@@ -37,15 +37,15 @@ drop_in::ObservedClass class_of(const drop_in::CallClass& what) {
           .communicator_size = what.communicator_size};
 }
 
-// One class whose messages are made again: what rank 0 says, and the others do.
+// One class whose messages are made again; rank 0 decides it, and the others follow.
 struct Again {
-  std::uint64_t index = 0;  // of the classes on rank 0
+  std::uint64_t index = 0;  // index into the classes on rank 0
   std::uint64_t dense_bytes = 0;
-  std::uint64_t part_bytes = 0;  // of frames, from each rank to each other in each of two hops
+  std::uint64_t part_bytes = 0;  // bytes of frames from each rank to each other in each of two hops
 };
 using Plan = std::array<Again, kMostExchanged>;
 
-// The classes of most bytes on all ranks together, as far as the time allows.
+// The classes with the most bytes on all ranks together, as far as the time allows.
 Plan plan_of(const drop_in::Forecast& forecast, int size, double budget) {
   Plan plan;
   std::size_t planned = 0;
@@ -67,7 +67,7 @@ Plan plan_of(const drop_in::Forecast& forecast, int size, double budget) {
   return plan;
 }
 
-// The median pass is taken, since a link that has rested may let the first one through in a burst.
+// Takes the median pass, since an idle link may let the first one through in a burst.
 template <typename Call>
 double middle_seconds(MPI_Comm comm, const Call& call) {
   std::array<double, kPasses> seconds{};
@@ -82,7 +82,7 @@ double middle_seconds(MPI_Comm comm, const Call& call) {
 }
 
 void make_again(MPI_Comm comm, int size, const Again& again, const drop_in::ObservedClass& what) {
-  // Where some rank has no memory for it, none makes it.
+  // If a rank has no memory for it, no rank makes it.
   const std::size_t all = again.part_bytes * static_cast<std::size_t>(size);
   std::vector<float> values;
   std::vector<char> sent;
@@ -134,7 +134,7 @@ void exchange_real_messages(int rank, int size) {
   if (message.plan[0].dense_bytes == 0) {
     return;
   }
-  // Not a duplicate, which would run the copy callbacks of the job's attributes.
+  // This is no duplicate, which would run the copy callbacks of the job's attributes.
   MPI_Comm own = MPI_COMM_NULL;
   if (PMPI_Comm_split(MPI_COMM_WORLD, 0, rank, &own) != MPI_SUCCESS) {
     return;
@@ -162,7 +162,7 @@ void observe_values(const Reduce& call, const drop_in::CallClass& what) noexcept
     }
     const std::uint64_t most = kSampleBytes / element_bytes(*what.dtype);
     observation()->sample(class_of(what), {from, std::min(what.count, most), *what.dtype});
-  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for a sample
+  } catch (...) {  // NOLINT(bugprone-empty-catch): there is no memory for a sample
   }
 }
 
@@ -171,7 +171,7 @@ void observe_seconds(const drop_in::CallClass& what, double seconds, std::uint64
     if (observation() && what.dtype && what.count > 0) {
       observation()->note_for(class_of(what), what.count * element_bytes(*what.dtype), seconds, calls);
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to note it
+  } catch (...) {  // NOLINT(bugprone-empty-catch): there is no memory to note it
   }
 }
 
@@ -184,7 +184,7 @@ void end_observing(int rank, int size, bool all_are_here) {
     return;
   }
   if (all_are_here && size > 1 && !transport::tolerates_faults()) {
-    // The job's error handler is not for what we do.
+    // The job's error handler must not see errors of our own calls.
     MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
     PMPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler);
     PMPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

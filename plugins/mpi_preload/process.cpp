@@ -34,7 +34,7 @@ int own_error_code() {
 }  // namespace
 
 Process::Process() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 8192> text{};  // of whichever library answers
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING + 8192> text{};  // large enough for any MPI library
   int length = 0;
   PMPI_Get_library_version(text.data(), &length);
 #ifdef OPEN_MPI
@@ -104,10 +104,10 @@ void warn_once(const std::string& line) {
 
 namespace {
 
-// All calls behind the one that failed fail for the same reason.
+// Logs a failure once, since all calls after the first failure fail for the same reason.
 void tell_failure_once(const std::string& message) {
   static std::mutex mutex;
-  static auto& told = *new std::set<std::string>;  // never destroyed, as Process is not
+  static auto& told = *new std::set<std::string>;  // never destroyed, like Process
   {
     const std::lock_guard lock(mutex);
     if (!told.insert(message).second) {
@@ -122,7 +122,7 @@ void tell_failure_once(const std::string& message) {
 int announce(const std::string& message) {
   process().failed = true;
   tell_failure_once(message);
-  // Not under the process's mutex: on_delete takes that under a lock of the library, which these calls may take.
+  // The process's mutex is not held here: on_delete takes it under a lock of the library, which these calls may take.
   static const int code = own_error_code();
   std::string text = "gradwire: " + message;
   text.resize(std::min<std::size_t>(text.size(), MPI_MAX_ERROR_STRING - 1));
@@ -147,6 +147,6 @@ extern "C" __attribute__((visibility("default"))) void gradwire_name(const void*
     const std::lock_guard lock(process().mutex);
     process().names.set(buffer, name == nullptr ? "" : name);
     process().any_names = !process().names.empty();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): a name that is not kept is no name
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the buffer then has no name
   }
 }

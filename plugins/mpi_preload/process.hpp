@@ -1,4 +1,4 @@
-// What the drop-in keeps for the whole process. Never destroyed: MPI_Finalize may run in an atexit handler.
+// The drop-in's state for the whole process. It is never destroyed, since MPI_Finalize may run in an atexit handler.
 #pragma once
 
 #include <mpi.h>
@@ -21,15 +21,15 @@ namespace gradwire::mpi_preload {
 
 struct CommState;
 
-/// What this process does with the job's calls, once MPI_Init has returned.
+/// How this process handles the job's calls, once MPI_Init has returned.
 enum class Standing : std::uint8_t {
   not_begun,   ///< MPI_Init was not seen, or has not returned.
-  forwards,    ///< Hands every call on and keeps nothing of it.
-  observes,    ///< Hands every call on, counts and times it. Sends nothing.
+  forwards,    ///< Passes every call on and keeps nothing of it.
+  observes,    ///< Passes every call on, counts and times it. Sends nothing.
   compresses,  ///< All ranks agreed on a codec or a policy.
 };
 extern constinit std::atomic<Standing> g_standing;
-/// The one look that a forwarded call takes.
+/// The only check that a forwarded call needs.
 [[nodiscard]] inline bool forwards_only() noexcept {
   return g_standing.load(std::memory_order_relaxed) == Standing::forwards;
 }
@@ -41,57 +41,58 @@ struct Process {
   const drop_in::Configuration configuration = drop_in::Configuration::read(true);
   drop_in::Ledger ledger;
 
-  /// The library that answers is of the kind this drop-in was built for, so that handles mean what the header says.
+  /// Whether the MPI library is of the kind for which this drop-in was built, so that handles mean what the header
+  /// says.
   bool understood = false;
   std::string implementation;  // "Open MPI 4.1.4"
-  std::string foreign;         // where it is not understood: why
-  // Then: whether its handles are pointers where they are ints here, so that half of each is lost on the way.
+  std::string foreign;         // the reason where it is not understood
+  // In that case: whether its handles are pointers where they are ints here, so that half of each would be lost.
   bool wide_handles = false;
 
-  /// What all ranks of MPI_COMM_WORLD agreed on, in MPI_Init; not changed afterwards.
+  /// The agreement of all ranks of MPI_COMM_WORLD in MPI_Init; it does not change afterwards.
   drop_in::Agreement agreement;
   bool all_are_here = false;                   // every rank has the drop-in
   std::shared_ptr<transport::MpiWorld> world;  // while compressing
-  std::atomic<std::uint32_t> numbered = 0;     // communicators whose rank 0 this one is
+  std::atomic<std::uint32_t> numbered = 0;     // number of communicators whose rank 0 is this rank
 
-  int keyval = MPI_KEYVAL_INVALID;  // of the attribute that holds a CommState
+  int keyval = MPI_KEYVAL_INVALID;  // key of the attribute that holds a CommState
 
-  std::mutex mutex;                // of what follows
+  std::mutex mutex;                // guards the members below
   std::vector<CommState*> states;  // in the order of their first calls, which is the same on all their ranks
   std::set<std::string> warned;
-  std::map<drop_in::CommunicatorName, std::uint32_t> communicators;  // by all but their number: how many
+  std::map<drop_in::CommunicatorName, std::uint32_t> communicators;  // how many there are, by name without number
   BufferNames names;
 
   std::atomic<bool> any_names = false;
   std::atomic<bool> finished = false;
-  std::atomic<bool> failed = false;  // some communicator is
+  std::atomic<bool> failed = false;  // a communicator has failed
 
   Process();
 };
 
 [[nodiscard]] Process& process();
 
-/// Between MPI_Init and MPI_Finalize, with a library that we understand.
+/// Whether MPI is between MPI_Init and MPI_Finalize, and the library is one that we understand.
 [[nodiscard]] bool may_act() noexcept;
 
-/// What MPI_Init is to do before and after the library's own. Every rank of the job comes here, in its own thread.
+/// To be called in MPI_Init before and after the library's own, on every rank of the job.
 void before_init() noexcept;
 void after_init() noexcept;
 
-/// Ends the process, with a sentence, where forwarding a call would hand the library damaged handles.
+/// Ends the process, with a message, where forwarding a call would give the library damaged handles.
 void stop_if_foreign() noexcept;
 
 /// Prints a line "gradwire: ..." on standard error.
 void say(const std::string& line) noexcept;
-/// A line of the log: "gradwire 14:03:59 rank 2: ...", by rank of MPI_COMM_WORLD.
+/// Writes a line of the log: "gradwire 14:03:59 rank 2: ...", with the rank in MPI_COMM_WORLD.
 void tell(const std::string& line) noexcept;
 /// The same, once for each text.
 void warn_once(const std::string& line);
 
-/// Tells why a communicator's calls fail, and returns a code of MPI with that text for its error handler.
+/// Logs why a communicator's calls fail, and returns an MPI code with that text for its error handler.
 [[nodiscard]] int announce(const std::string& message);
 
-/// What the job calls this buffer, or empty.
+/// The job's name of this buffer, or an empty text.
 [[nodiscard]] std::string name_of_buffer(const void* buffer);
 
 }  // namespace gradwire::mpi_preload

@@ -1,5 +1,5 @@
-/* Forced in front of the MPI transport where it is part of the drop-in: its calls go straight to the library, past what
-   the drop-in, the job or a tracing tool defines under the public names. */
+/* Included before the MPI transport where that is part of the drop-in: its calls then go straight to the library, past
+   definitions of the public names by the drop-in, the job or a tracing tool. */
 #ifndef GRADWIRE_PROFILING_NAMES_H
 #define GRADWIRE_PROFILING_NAMES_H
 #define MPI_Allreduce PMPI_Allreduce

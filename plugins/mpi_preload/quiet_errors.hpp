@@ -1,4 +1,5 @@
-// What the drop-in does on a communicator of the job must not reach the job's error handler, which may jump out of it.
+// Keeps errors of the drop-in's own calls on a job's communicator from the job's error handler, which may jump out of
+// them.
 #pragma once
 
 #include <mpi.h>
@@ -7,7 +8,7 @@
 
 namespace gradwire::mpi_preload {
 
-/// Where MPI goes on when ranks end: errors on `comm` return meanwhile. Elsewhere nothing changes.
+/// As long as it lives, errors on `comm` return, if MPI goes on when ranks end. Otherwise it changes nothing.
 class QuietErrors {
  public:
   explicit QuietErrors(MPI_Comm comm) noexcept : comm_(comm) {

@@ -14,7 +14,7 @@
 namespace gradwire::mpi_preload {
 namespace {
 
-// MPI_ERR_BUFFER is the library's to give; Open MPI takes them in a reduce-scatter.
+// Whether the buffers are aliased. The library gives MPI_ERR_BUFFER for that; Open MPI allows it in a reduce-scatter.
 bool aliased(const Reduce& call, int rank) {
 #ifdef OPEN_MPI
   const bool refused = call.counts.empty();
@@ -24,16 +24,16 @@ bool aliased(const Reduce& call, int rank) {
   return refused && call.root.value_or(rank) == rank && call.send == call.receive && call.count != 0;
 }
 
-// Not allowed by MPI, but what jobs do.
+// Whether the buffers overlap, which MPI forbids, but jobs do.
 bool overlap(const std::byte* a, std::uint64_t a_bytes, const std::byte* b, std::uint64_t b_bytes) {
   return a < b + b_bytes && b < a + a_bytes;
 }
 
-// The job's input is only read.
+// The input of a call, which is only read.
 void* input_of(const Reduce& call) { return call.send == MPI_IN_PLACE ? call.receive : const_cast<void*>(call.send); }
 
-// At a rank that is not the root of a reduce: what the result costs it is its place, for a root's own way in is what
-// limits a reduce, and that is as full when only the root takes part in the second hop.
+// Makes a reduce on a rank that is not the root. The rank needs memory for the result, but that costs no time: the
+// root's incoming link limits a reduce, and it is as full when only the root takes part in the second hop.
 void reduce_elsewhere(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
   const DType dtype = *route.what.dtype;
   const std::uint64_t count = route.what.count;
@@ -87,7 +87,8 @@ void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member:
     output.write_back(own * each);
     return;
   }
-  // MPI wants the result at the front, where rank 0's segment is read; it is made in its own, then moved.
+  // MPI wants the result at the front, where rank 0's segment is read, so it is made in this rank's segment and then
+  // moved.
   std::byte* result = input.data() + offset;
   state.member->reduce_scatter(route, all, {result, own, dtype}, call.counts);
   std::memmove(input.data(), result, own * each);
@@ -98,7 +99,7 @@ void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member:
 
 drop_in::Call describe(const Reduce& call, const CommState& state) {
   const bool empty = call.count == 0;
-  // A rank that gets nothing may give no buffer for it; the others must not decide otherwise.
+  // A rank that receives nothing may give no buffer; other ranks must still decide in the same way.
   const bool receives =
       call.counts.empty() ? call.receives_all(state.rank) : call.counts[static_cast<std::size_t>(state.rank)] > 0;
   const bool rooted = !call.root || state.inter || (*call.root >= 0 && *call.root < state.size);
@@ -127,12 +128,12 @@ void begin_trial(const Reduce& call, CommState& state, const drop_in::Member::Ro
   const std::uint64_t bytes = route.what.count * element_bytes(*route.what.dtype);
   try {
     const HostBuffer input(from, bytes, true);
-    // What a GPU holds is in a copy that goes with this function, so the member takes one of its own.
+    // GPU memory is in a copy that ends with this function, so the member takes a copy of its own.
     const auto* const result = static_cast<const std::byte*>(call.receive);
     const bool shared = result != nullptr && overlap(input.data(), bytes, result, bytes);
     const bool copy = shared || input.data() != from;
     state.member->begin_trial(route, {input.data(), route.what.count, *route.what.dtype}, copy, call.counts);
-  } catch (...) {  // the GPU's memory cannot be read: the other ranks are to hear of it
+  } catch (...) {  // the GPU's memory cannot be read, which the other ranks must learn
     state.member->begin_trial(route, {nullptr, 0, *route.what.dtype}, false, call.counts);
   }
 }
@@ -153,7 +154,7 @@ void tell_lines(CommState& state) noexcept {
         tell(line);
       }
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for a line
+  } catch (...) {  // NOLINT(bugprone-empty-catch): there is no memory for a line
   }
 }
 

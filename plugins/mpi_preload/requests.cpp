@@ -16,7 +16,7 @@
 
 namespace gradwire::mpi_preload {
 
-// Lives until the job has let go of the request, which is after its completion.
+// Lives until the job has freed the request, which happens after its completion.
 struct Requests::Posted {
   Reduce call;
   std::vector<std::uint64_t> counts;  // call.counts points here
@@ -28,7 +28,8 @@ struct Requests::Posted {
 
 namespace {
 
-// What MPI's own calls would do at once. A handler of the job's own runs where the job waits, if the wait calls it.
+// Ends the job where MPI's own calls would do so at once. A handler of the job runs where the job waits, if the wait
+// calls it.
 void end_if_fatal(MPI_Comm comm, int code) noexcept {
   MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
   if (PMPI_Comm_get_errhandler(comm, &handler) != MPI_SUCCESS) {
@@ -41,9 +42,9 @@ void end_if_fatal(MPI_Comm comm, int code) noexcept {
   }
 }
 
-// A job that waits polls, and its rank may have one core. Without yields the thread that makes the calls comes to that
-// core only when the kernel's time slice ends: milliseconds a call. Open MPI reads its option at its start, before
-// anybody knows of requests.
+// A job that waits polls, and its rank may have one core. Without yields the thread that makes the calls gets that core
+// only when the kernel's time slice ends: milliseconds a call. Open MPI reads its option at its start, before it is
+// known that there will be requests.
 void let_waits_yield() noexcept {
 #ifdef OPEN_MPI
   using Set = bool(bool);
@@ -72,7 +73,7 @@ int Requests::post(const Reduce& call, MPI_Request* request) {
   }
   queue_->post([this, mine = posted.release()] {
     make(*mine);
-    PMPI_Grequest_complete(mine->request);  // and then it may be gone
+    PMPI_Grequest_complete(mine->request);  // `mine` may be freed from here on
   });
   return MPI_SUCCESS;
 }
@@ -90,7 +91,7 @@ int Requests::release(void* posted) noexcept {
   return MPI_SUCCESS;
 }
 
-int Requests::cancel(void*, int) noexcept { return MPI_SUCCESS; }  // collective calls cannot be
+int Requests::cancel(void*, int) noexcept { return MPI_SUCCESS; }  // collective calls cannot be cancelled
 
 void Requests::make(Posted& posted) noexcept {
   try {
@@ -102,7 +103,7 @@ void Requests::make(Posted& posted) noexcept {
           return route_and_make(posted);
         } catch (...) {
           const Error error = current_error();
-          state_.member->abort(error);  // what went wrong outside the transport
+          state_.member->abort(error);  // for errors outside the transport
           state_.fail(error.what());
         }
       }
@@ -143,8 +144,8 @@ void Requests::route_and_make(Posted& posted) {
   }
 }
 
-// As the library's own call that returns a request, on our own communicator of all ranks. A blocking call would poll,
-// and take the core from what the job computes meanwhile, for as long as another rank is late.
+// Makes the library's own call that returns a request, on our own communicator of all ranks. A blocking call would
+// poll, and take the core from the job's computing as long as another rank is late.
 int Requests::forward(const Reduce& call) const {
   if (state_.comm != MPI_COMM_WORLD) {  // the private communicator has other ranks
     throw Error(ErrorCode::internal, "a call that returns a request was to pass on a part of the ranks");
@@ -158,7 +159,7 @@ int Requests::forward(const Reduce& call) const {
   const auto all_reduce = &PMPI_Iallreduce;
   const auto reduce_scatter = &PMPI_Ireduce_scatter;
 #endif
-  const std::vector<Count> counts(call.counts.begin(), call.counts.end());  // MPI reads them until the end
+  const std::vector<Count> counts(call.counts.begin(), call.counts.end());  // MPI reads them until the call ends
   MPI_Request request = MPI_REQUEST_NULL;
   int code = counts.empty() ? all_reduce(call.send, call.receive, static_cast<Count>(call.count), call.type, call.op,
                                          process().world->comm(), &request)

@@ -1,7 +1,7 @@
 // The job's calls that return a request, on one communicator, where the ranks agreed to compress them. A thread makes
-// them one after another, as blocking calls are made. Those that pass in the end, which there are on MPI_COMM_WORLD
-// alone, are MPI's own calls on the private communicator of the same ranks, since the job's has other calls meanwhile.
-// The job holds generalized requests, which every call that completes requests knows.
+// them one after another, in the same way as blocking calls. Calls that pass in the end, which exist on MPI_COMM_WORLD
+// only, are MPI's own calls on the private communicator of the same ranks, since the job's communicator has other calls
+// meanwhile. The job holds generalized requests, which every call that completes requests knows.
 #pragma once
 
 #include <mpi.h>
@@ -19,16 +19,16 @@ namespace gradwire::mpi_preload {
 
 class Requests {
  public:
-  /// Needs MPI_THREAD_MULTIPLE. Its end waits for all of them.
+  /// Needs MPI_THREAD_MULTIPLE. The destructor waits for all requests.
   Requests(CommState& state, std::unique_ptr<drop_in::CallQueue> queue) : state_(state), queue_(std::move(queue)) {}
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
-  /// Returns at once, with a code of MPI. The buffers are the request's until that is complete.
+  /// Returns at once, with a code of MPI. The buffers belong to the request until it is complete.
   [[nodiscard]] int post(const Reduce& call, MPI_Request* request);
-  /// Returns when all are complete: what other collective calls that may be compressed wait for.
+  /// Waits until all requests are complete, as other collective calls that may be compressed must.
   void drain() { queue_->drain(); }
-  /// Whether one was ever posted in this process.
+  /// Whether a request was ever posted in this process.
   [[nodiscard]] static bool any() noexcept { return any_.load(std::memory_order_relaxed); }
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 Verdict raise(const std::string& failure) { return {.next = Verdict::Next::raise, .code = announce(failure)}; }
 
-// Counts what is to be forwarded: in short where calls like it are not looked at any more.
+// Counts a call that is to be forwarded; calls of a known kind are counted in short.
 Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
   Verdict verdict{.chosen = route.turn.timed};
   const std::uint64_t bytes = bytes_of(call.count, call.type);
@@ -29,12 +29,12 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route
       state.member->count_passed(route, bytes, 0);
       verdict.counted = std::make_unique<drop_in::CallClass>(route.what).release();
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): what is not counted is still forwarded
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a call that is not counted is still forwarded
   }
   return verdict;
 }
 
-// Compresses, or counts what is to be forwarded.
+// Compresses a call, or counts it for forwarding.
 Verdict decide_and_do(const Reduce& call, CommState& state) {
   const drop_in::Call described = describe(call, state);
   if (compresses()) {
@@ -64,13 +64,13 @@ Verdict decide_and_do(const Reduce& call, CommState& state) {
   return verdict;
 }
 
-// What blocking calls and those that return a request do with what goes wrong.
+// Handles errors of blocking calls and of those that return a request.
 template <typename Act>
 Verdict guarded(CommState& state, const Act& act) {
   std::string failure;
   {
     const std::lock_guard lock(state.mutex);
-    // After a failure MPI may learn only later that a rank has ended.
+    // After a failure MPI may learn the end of a rank only later.
     const bool suspicious = !state.failure.empty() || transport::is_revoked(state.comm);
     if (state.lost || (suspicious && state.drop_if_faulty())) {
       return {};
@@ -80,11 +80,12 @@ Verdict guarded(CommState& state, const Act& act) {
         return act();
       } catch (...) {
         const Error error = current_error();
-        // The library's own call says why, as it would without us; and a job that is only observed loses nothing.
+        // The library's own call reports the reason, as it would without us, and a job that is only observed loses
+        // nothing.
         if (!compresses() || state.drop_if_faulty()) {
           return {};
         }
-        state.member->abort(error);  // what went wrong outside the transport
+        state.member->abort(error);  // for errors outside the transport
         state.fail(error.what());
       }
     }
@@ -95,14 +96,14 @@ Verdict guarded(CommState& state, const Act& act) {
 
 Verdict judge_now(const Reduce& call) noexcept {
   CommState* state = find_state(call.comm);
-  // Small calls on more communicators than the cache holds. Not where a call that returns a request waits for a
+  // Handles small calls on more communicators than the cache holds, unless a call that returns a request waits for a
   // blocking one, in which the ranks can agree.
   if (state == nullptr || counted_as_small(*state, call.function, call.count, call.type)) {
     return {};
   }
   try {
     if (state->requests) {
-      state->requests->drain();  // in the same order on all ranks
+      state->requests->drain();  // keeps the order of calls the same on all ranks
     }
     return guarded(*state, [&] { return decide_and_do(call, *state); });
   } catch (...) {  // out of memory
@@ -159,8 +160,8 @@ void tell_why_requests_pass(CommState& state) {
   }
 }
 
-// While compressing. All ranks decide alike before the calls in front have been made: by the arguments, by what they
-// agreed on, or, on MPI_COMM_WORLD, in the thread that makes the calls in order.
+// Used while compressing. All ranks decide alike before the earlier calls have been made: by the arguments, by their
+// agreement, or, on MPI_COMM_WORLD, in the thread that makes the calls in order.
 Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request) {
   const drop_in::Call described = describe(call, state);
   const drop_in::Decision decision = drop_in::decide(described, state.member->settings());
@@ -195,7 +196,7 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
       return dry ? guarded(*state, [&] { return decide_and_do(call, *state); })
                  : count_request(call, *state, decision.reason);
     }
-    // Without the mutex, which the thread has while it makes a call: such a call waits for nobody.
+    // This does not take the mutex, which the thread holds while it makes a call: a call with a request must not wait.
     return state->lost ? Verdict{} : post_or_count(call, *state, request);
   } catch (...) {  // out of memory
     return compresses() ? Verdict{.next = Verdict::Next::raise, .code = MPI_ERR_OTHER} : Verdict{};
@@ -229,7 +230,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
       observe_seconds(*owned, seconds, 1);
     }
     if (code != MPI_SUCCESS) {
-      // The job's error handler may have freed the communicator. The cache knows of none that was.
+      // The job's error handler may have freed the communicator; the cache has no freed ones.
       if (CommState* known = verdict.trial ? cached_state(comm) : nullptr) {
         const std::lock_guard lock(known->mutex);
         if (!known->lost) {
@@ -247,7 +248,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
     }
     const std::lock_guard lock(state->mutex);
     if (state->lost) {
-      return;  // and what is known of its calls with it
+      return;  // its state was dropped, and its known calls with it
     }
     if (verdict.known != nullptr) {
       note_known(*verdict.known, seconds, verdict.cost);

@@ -1,4 +1,4 @@
-// MPI_Init: which ranks have the drop-in, what all of them are to do, and the one communicator of our own. Nothing of
+// MPI_Init: the ranks learn which of them have the drop-in, agree on what to do, and make our one communicator. None of
 // this happens later.
 #include <algorithm>
 #include <cstring>
@@ -23,7 +23,7 @@ namespace {
 using transport::check_mpi;
 using Settings = drop_in::RankSettings;
 
-// How long ranks that nobody knows of are waited for, and how long making the private communicator may take.
+// How long it waits for ranks that did not register, and how long making the private communicator may take.
 constexpr std::chrono::milliseconds kForAnswers = std::chrono::seconds(60);
 constexpr std::chrono::milliseconds kForTheWorld = std::chrono::minutes(5);
 
@@ -38,8 +38,8 @@ std::vector<Settings> settings_in(std::span<const std::byte> bytes) {
   return all;
 }
 
-// Where it is not known that every rank has the drop-in: a nonblocking call, which tells who has not answered. To go on
-// without an answer would not be safe, since a rank may only be late.
+// Asks all ranks where it is not known that every rank has the drop-in, by a nonblocking call, which shows the ranks
+// that have not answered. Going on without an answer would not be safe, since a rank may only be late.
 std::vector<Settings> ask_all(const Settings& mine) {
   const transport::Records records =
       transport::exchange_records(MPI_COMM_WORLD, std::as_bytes(std::span(&mine, 1)), kForAnswers);
@@ -67,7 +67,7 @@ void pass_all(const std::string& why, bool tells) {
   }
 }
 
-// The settings of all ranks, by rank; none where some rank cannot take part.
+// The settings of all ranks, by rank; none where a rank cannot take part.
 std::vector<Settings> settings_of_all(const Settings& mine, int rank, int size) {
   if (size == 1) {
     return {mine};
@@ -78,7 +78,7 @@ std::vector<Settings> settings_of_all(const Settings& mine, int rank, int size) 
     case Kind::no_server: return ask_all(mine);
     case Kind::all: return exchange(mine, size);
     case Kind::missing: {
-      int lowest = 0;  // of the ranks that have it
+      int lowest = 0;  // the lowest rank with the drop-in
       while (std::find(answer.missing.begin(), answer.missing.end(), lowest) != answer.missing.end()) {
         ++lowest;
       }
@@ -95,7 +95,7 @@ std::vector<Settings> settings_of_all(const Settings& mine, int rank, int size) 
   return {};
 }
 
-// Whether requests can be compressed is part of what ranks exchange, so their thread starts before.
+// Ranks exchange whether they can compress requests, so the thread for these starts before that.
 bool can_take_requests() {
   return transport::mpi_thread_level() == MPI_THREAD_MULTIPLE && !transport::tolerates_faults();  // see D139
 }
@@ -129,7 +129,7 @@ void begin() {
     warn_once(self.agreement.warning());
   }
   if (self.agreement.mode == drop_in::Mode::compressing && size == 1) {
-    self.agreement.mode = drop_in::Mode::observing;  // nobody to send to, in a world that may yet spawn others
+    self.agreement.mode = drop_in::Mode::observing;  // a world of one has no peers, but may spawn other worlds
   }
   if (self.agreement.mode == drop_in::Mode::compressing) {
     self.world = std::make_shared<transport::MpiWorld>(kForTheWorld);
@@ -157,7 +157,7 @@ void after_init() noexcept {
   try {
     begin();
   } catch (...) {
-    // Ranks may be of different minds now, so none may go on.
+    // Ranks may have decided differently now, so none may go on.
     say("in MPI_Init: " + std::string(current_error().what()));
     PMPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
   }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::chrono::nanoseconds kInterval = std::chrono::seconds(30);
 
-// Any thread may come; one of them tells.
+// Any thread may call it; one of them gets true.
 bool due() {
   static std::atomic<std::int64_t> next{std::numeric_limits<std::int64_t>::min()};
   const std::int64_t now = std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -11,7 +11,7 @@ namespace gradwire::api {
 namespace {
 
 thread_local std::array<char, 2048> t_last_error{};
-constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();  // of one object in memory
+constexpr std::uint64_t kMostBytes = std::numeric_limits<std::ptrdiff_t>::max();  // most bytes of an object in memory
 
 gradwire_status status_of(ErrorCode code) noexcept {
   switch (code) {
@@ -137,7 +137,7 @@ const char* gradwire_status_text(gradwire_status status) {
   if (status == GRADWIRE_OK) {
     return "ok";
   }
-  // Codes are numbered as statuses are, from 1 on; their names are literals.
+  // Codes have the numbers of statuses, from 1 on; their names are literals.
   for (int code = 0; code <= static_cast<int>(gradwire::kLastErrorCode); ++code) {
     const auto error = static_cast<gradwire::ErrorCode>(code);
     if (gradwire::api::status_of(error) == status) {

@@ -1,5 +1,5 @@
-// What the functions of gradwire.h share: the one boundary that no exception crosses, arguments that are checked,
-// structs that may be of another version, and what handles are.
+// Shared code of the functions of gradwire.h: the boundary that no exception crosses, checks of arguments, structs that
+// may be of another version, and the content of handles.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct gradwire_policy {
 };
 struct gradwire_session {
   gradwire::Session session;
-  std::vector<int> nonfinite_ranks = {};         // of the step that ended last
+  std::vector<int> nonfinite_ranks = {};         // those of the step that ended last
   std::vector<std::uint32_t> table_widths = {};  // by number of the table
 };
 struct gradwire_communicator {
@@ -49,7 +49,7 @@ namespace gradwire::api {
 /// Keeps the text for gradwire_last_error(); allocates nothing.
 gradwire_status failed(ErrorCode code, const char* message) noexcept;
 
-/// Runs the body of a function of the C API; whatever it throws becomes a status and a text.
+/// Runs the body of a function of the C API, and turns any exception into a status and a text.
 template <typename Body>
 gradwire_status guard(Body&& body) noexcept {
   try {
@@ -60,12 +60,12 @@ gradwire_status guard(Body&& body) noexcept {
       const Error error = current_error();
       return failed(error.code(), error.what());
     }
-  } catch (...) {  // no memory even for the message
+  } catch (...) {  // there is no memory even for the message
     return failed(ErrorCode::out_of_memory, "out of memory");
   }
 }
 
-/// *pointer, or Error(invalid_argument) that names the argument and says what to give instead.
+/// Returns *pointer; throws Error(invalid_argument), which names the argument and says what to give, where it is NULL.
 template <typename T>
 T& required(T* pointer, const char* function, const char* argument, const char* instead = "the address of one") {
   if (pointer == nullptr) {
@@ -74,7 +74,7 @@ T& required(T* pointer, const char* function, const char* argument, const char* 
   return *pointer;
 }
 
-/// What a handle holds, with the handle's constness.
+/// The content of a handle, with the handle's constness.
 template <typename Handle>
 auto& session_of(Handle* handle, const char* function) {
   return required(handle, function, "session", "one that gradwire_session_create_mpi() made").session;
@@ -88,14 +88,15 @@ auto& table_of(Handle* handle, const char* function) {
   return required(handle, function, "table", "one that gradwire_table_create_mpi() made").table;
 }
 
-/// Error(invalid_argument) for NULL with elements, and for more elements of `element` bytes than memory can hold.
+/// Throws Error(invalid_argument) for NULL with elements, and for more elements of `element` bytes than memory can
+/// hold.
 void check_data(const void* data, std::uint64_t count, std::uint64_t element, const char* function,
                 const char* argument);
 
-/// Writes a text as gradwire.h says of texts; Error(invalid_argument) where it does not fit.
+/// Writes a text in the way that gradwire.h describes; Error(invalid_argument) where it does not fit.
 void write_text(const std::string& text, char* buffer, std::uint64_t size, std::uint64_t* length, const char* function);
 
-/// Error(invalid_argument) for a struct that does not say its size. NULL is fine.
+/// Throws Error(invalid_argument) for a struct without its size. NULL is allowed.
 template <typename T>
 void check_struct_size(const T* given, const char* type) {
   if (given != nullptr && given->struct_size < sizeof(std::size_t)) {
@@ -105,8 +106,8 @@ void check_struct_size(const T* given, const char* type) {
   }
 }
 
-/// The caller's struct as this version knows it: fields that it is too old to have are 0, the default.
-/// Error(unsupported) where it is newer and sets a field that is not known here.
+/// The caller's struct in this version's layout: fields that an older struct lacks are 0, the default.
+/// Error(unsupported) where a newer struct sets a field that this version does not know.
 template <typename T>
 T read_struct(const T* given, const char* type) {
   T known{};
@@ -126,7 +127,8 @@ T read_struct(const T* given, const char* type) {
   return known;
 }
 
-/// Writes what the caller's struct, whose size was checked, has room for; what it has beyond that stays. NULL: nothing.
+/// Writes the fields for which the caller's struct, whose size was checked, has room; its further fields stay. NULL:
+/// does nothing.
 template <typename T>
 void write_struct(const T& values, T* target) {
   if (target == nullptr) {
@@ -138,15 +140,15 @@ void write_struct(const T& values, T* target) {
               bytes - kHead);
 }
 
-/// Error(invalid_argument) for a number that `argument` of `function` cannot be.
+/// Throws Error(invalid_argument) for a number that `argument` of `function` must not be.
 [[noreturn]] void refuse(const char* function, const char* argument, long long value, const char* instead);
-/// Errors for numbers that are none of the enumerators.
+/// The C++ value; throws an Error for a number that is none of the enumerators.
 [[nodiscard]] DType dtype_of(gradwire_dtype dtype, const char* function);
 [[nodiscard]] Reduction reduction_of(gradwire_reduction reduction, Reduction otherwise, const char* function);
 [[nodiscard]] std::optional<bool> switch_of(gradwire_switch value, const char* function, const char* argument);
-/// 0 is five minutes.
+/// The timeout; 0 stands for five minutes.
 [[nodiscard]] std::chrono::milliseconds timeout_of(std::int64_t milliseconds, const char* function);
-/// What options of C come to; NULL: what all zeros come to.
+/// C++ options for options of C; NULL stands for a struct of zeros.
 [[nodiscard]] CallOptions call_options_of(const gradwire_call_options* given, const char* function);
 [[nodiscard]] CommunicatorOptions communicator_options_of(const gradwire_communicator_options* given,
                                                           const char* function);
@@ -154,7 +156,7 @@ void write_struct(const T& values, T* target) {
 /// `policy` may be null.
 [[nodiscard]] TableOptions table_options_of(const gradwire_table_options* given, const gradwire_policy* policy,
                                             const char* function);
-/// Errors as of check_data(). `rows`: `width` floats of each of `count` ids.
+/// Spans over ids, and over rows of `width` floats for each of `count` ids. Errors are those of check_data().
 [[nodiscard]] std::span<const std::uint64_t> ids_of(const std::uint64_t* ids, std::uint64_t count,
                                                     const char* function);
 template <typename Float>

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kStatistics = "gradwire_statistics";
 
-// The segments of a reduce-scatter or an all-gather: one of each rank, and all of them.
+// The segments of a reduce-scatter or an all-gather: one for each rank, and all of them.
 struct Segments {
   std::span<const std::uint64_t> counts;
   std::uint64_t own = 0;
@@ -42,7 +42,7 @@ Segments segments_of(const gradwire::Communicator& communicator, const std::uint
   return segments;
 }
 
-// call(communicator, segments, options) of a collective over one segment a rank.
+// Calls call(communicator, segments, options) for a collective over one segment a rank.
 template <class Call>
 gradwire_status over_segments(gradwire_communicator* communicator, const uint64_t* counts, gradwire_dtype dtype,
                               const gradwire_call_options* options, gradwire_statistics* statistics,

@@ -1,5 +1,5 @@
-// What options of gradwire.h come to in C++. NULL stands for a struct of zeros, and 0 for the default of C, which for
-// the algorithm of a call is not that of C++ (docs/defaults.md).
+// Converts options of gradwire.h to C++. NULL stands for a struct of zeros, and 0 for the default of C, which for the
+// algorithm of a call is not that of C++ (docs/defaults.md).
 #include "api/c_api.hpp"
 
 namespace gradwire::api {

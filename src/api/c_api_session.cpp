@@ -1,4 +1,4 @@
-// gradwire.h: what a training loop does with a session.
+// gradwire.h: the calls of a training loop on a session.
 #include <string_view>
 
 #include "api/c_api.hpp"
@@ -30,7 +30,7 @@ void give_ticket(const Ticket& ticket, gradwire_ticket* target) {
   gradwire::api::write_struct(values, target);
 }
 
-// Of a call that has to give one.
+// Checks the ticket to which a call must write.
 void check_ticket_target(const gradwire_ticket* ticket, const char* function) {
   required(ticket, function, "ticket", "where to write it");
   check_struct_size(ticket, kTicket);
@@ -39,7 +39,7 @@ void check_ticket_target(const gradwire_ticket* ticket, const char* function) {
 Ticket ticket_of(const gradwire_ticket* given, const char* function) {
   const gradwire_ticket known = gradwire::api::read_struct(
       &required(given, function, "ticket", "one that gradwire_session_ready_ticket() wrote"), kTicket);
-  // In C++ 0 stands for a ticket whose session is not known; here it is one that nobody wrote.
+  // In C++ 0 stands for a ticket whose session is not known; in C it is a ticket that no call has written.
   if (known.session == 0 && known.bucket != Ticket::kNothing) {
     throw gradwire::Error(
         gradwire::ErrorCode::invalid_argument,

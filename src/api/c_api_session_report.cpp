@@ -1,4 +1,4 @@
-// gradwire.h: what a session says of itself.
+// gradwire.h: reports of a session about itself.
 #include "api/c_api.hpp"
 
 using gradwire::api::guard;

@@ -11,7 +11,7 @@ using gradwire::api::session_of;
 
 namespace {
 
-/// 0 where there is no such table, which the session's call then says.
+/// The width of a table; 0 where there is none, which the session's call then reports.
 std::uint32_t width_of(const gradwire_session& session, std::uint32_t table) {
   return table < session.table_widths.size() ? session.table_widths[table] : 0;
 }
@@ -43,7 +43,7 @@ gradwire_status gradwire_session_pull(gradwire_session* session, uint32_t table,
     gradwire::Session& of = session_of(session, function);
     const auto which = ids_of(ids, count, function);
     const auto to = rows_of(rows, count, width_of(*session, table), function, "rows");
-    static_cast<void>(of.pull(TableId{table}, which, to));  // false over Processes alone, of which C makes none
+    static_cast<void>(of.pull(TableId{table}, which, to));  // false only over Processes, which C cannot make
   });
 }
 

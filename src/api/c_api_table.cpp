@@ -1,4 +1,4 @@
-// gradwire/tables.h, but for what makes a table.
+// gradwire/tables.h, without the functions that make a table.
 #include "gradwire/tables.h"
 
 #include <span>

@@ -28,7 +28,7 @@ std::vector<std::string> row(const std::string& rule, const std::string& line, c
           (policy.is_auto() ? "up to " : "") + format_number(kF32Bits / exchange::bits_per_element(smallest), 3)};
 }
 
-// What jobs without a session make of it.
+// Notes about how jobs without a session use the policy.
 std::vector<std::string> notes_of_calls(const Policy& policy) {
   try {
     const plan::CallPlanner calls(policy);
@@ -50,7 +50,7 @@ std::vector<std::string> notes_of_calls(const Policy& policy) {
   }
 }
 
-// What algorithm = "auto" comes to, as far as the file says what nodes and links there are.
+// Prints the choices of algorithm = "auto", as far as the file says what nodes and links there are.
 void print_algorithms(const std::string& who, const TensorPolicy& policy, const Policy& all, int ranks,
                       std::ostream& out) {
   if (policy.algorithm != Algorithm::automatic || ranks < 2) {

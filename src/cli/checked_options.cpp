@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 [[noreturn]] void reject(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
 
-// Where the policy was named; null: there is none.
+// The option or variable that names the policy; null: there is none.
 const char* name_of_policy(const RunOptions& options) {
   return options.policy ? "--policy" : environment("GRADWIRE_POLICY") ? "GRADWIRE_POLICY" : nullptr;
 }
@@ -121,7 +121,7 @@ RunOptions with_join_files(RunOptions options) {
              "would be a second one; drop one of the two");
     }
     try {
-      transport::tcp::check_join_file_is_free(*options.let_join);  // a launcher may hide that its ranks failed
+      transport::tcp::check_join_file_is_free(*options.let_join);  // a launcher may hide errors of its ranks
     } catch (const Error& error) {
       reject(std::string(let_join) + ": " + error.what());
     }

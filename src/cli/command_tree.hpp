@@ -1,4 +1,4 @@
-// The command line as data: what man pages and completions are written from, so that they know what the tool knows.
+// The command line as data, from which man pages and completions are written, so that they agree with the tool.
 #pragma once
 
 #include <filesystem>
@@ -10,20 +10,20 @@
 namespace gradwire::cli {
 
 struct CommandOption {
-  std::vector<std::string> names;  // "--ranks", "-h"; of an argument without dashes its one name
+  std::vector<std::string> names;  // "--ranks", "-h"; an argument without dashes has one name
   std::string value;               // "INT", "TEXT", "FILE", "CODEC"; empty: a flag
-  std::string choices;             // all that may be given, with blanks between; empty: not a list
+  std::string choices;             // all allowed values, with blanks between; empty: not a list
   std::string fallback;            // the default, if there is one to show
   std::string meaning;
   bool required = false;
-  bool repeated = false;  // takes all that follows
+  bool repeated = false;  // takes all further arguments
 
   [[nodiscard]] bool positional() const { return names.front().front() != '-'; }
 };
 
 struct Command {
   std::string name;
-  std::string path;  // "trace merge"; of the tool itself empty
+  std::string path;  // "trace merge"; empty for the tool itself
   std::string meaning;
   std::vector<CommandOption> options;
   std::vector<Command> commands;
@@ -31,12 +31,12 @@ struct Command {
 
 inline constexpr std::string_view kShells[] = {"bash", "fish", "zsh"};
 
-/// The script that completes `root` in one of kShells. Error(invalid_argument) for any other.
+/// Writes the script that completes `root` in one of kShells. Error(invalid_argument) for any other shell.
 void write_completion(const Command& root, std::string_view shell, std::ostream& out);
-/// The man page of the tool, or of one of its commands.
+/// Writes the man page of the tool, or of one of its commands.
 void write_man_page(const Command& root, const Command& command, std::ostream& out);
 
-/// All of them below `folder`, laid out as below a prefix's share/. Error(invalid_argument) where one cannot be
+/// Writes all of them below `folder`, with the layout of a prefix's share/. Error(invalid_argument) where one cannot be
 /// written.
 void write_documents(const Command& root, const std::filesystem::path& folder);
 

@@ -8,7 +8,7 @@
 namespace gradwire::cli {
 namespace {
 
-/// In single quotes, as all three shells read it.
+/// The text in single quotes, as all three shells read it.
 std::string in_quotes(std::string_view text, bool fish = false) {
   std::string out = "'";
   for (const char c : text) {
@@ -49,7 +49,7 @@ std::vector<std::string> command_names(const Command& root) {
   return names;
 }
 
-/// What may stand for a value: words; of a FILE or DIRECTORY none, since the shell knows them.
+/// The words that may stand for a value; none for a FILE or DIRECTORY, which the shell completes itself.
 std::string words_of(const CommandOption& option) {
   std::string words = option.choices;
   if (option.value == "CODEC") {
@@ -152,7 +152,7 @@ _gradwire() {
   out << "  esac\n}\ncomplete -F _gradwire gradwire\n";
 }
 
-/// One line of fish for an option or an argument of a command; `scope` says where it holds.
+/// Writes one line of fish for an option or an argument of a command; `scope` says where it holds.
 void write_fish_option(const CommandOption& option, const std::string& scope, std::ostream& out) {
   const std::string words = words_of(option);
   const bool path = option.value == "FILE" || option.value == "DIRECTORY";
@@ -212,7 +212,7 @@ std::string zsh_action(const CommandOption& option) {
   return words.empty() ? " " : "(" + words + ")";
 }
 
-/// What _arguments takes between brackets.
+/// The meaning as _arguments takes it between brackets.
 std::string zsh_meaning(const std::string& meaning) {
   std::string out;
   for (const char c : meaning) {

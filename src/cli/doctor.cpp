@@ -1,4 +1,4 @@
-// gradwire doctor: as a rank of a job it becomes the program that looks; before a launcher it starts that job.
+// gradwire doctor: in a rank of a job it becomes the checking program; before a launcher it starts that job.
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr int kProblemStatus = 1;
 
-// What the program cannot know: how this tool was built, and where it finds libraries to preload.
+// Arguments with facts that the program cannot know: how this tool was built, and where it finds libraries to preload.
 std::vector<std::string> arguments_for(const fs::path& program, const DoctorOptions& options) {
   std::vector<std::string> arguments{program.string(), "--build", kBuild};
   const auto add = [&](const std::string& library, const std::string& name) {
@@ -49,8 +49,8 @@ std::vector<std::string> arguments_for(const fs::path& program, const DoctorOpti
   return arguments;
 }
 
-// "gradwire doctor: 2 ranks on 1 host, 1 problem, 0 warnings": how many problems. A launcher may write before it whose
-// line it is.
+// The number of problems in "gradwire doctor: 2 ranks on 1 host, 1 problem, 0 warnings". A launcher may write before it
+// which rank's line it is.
 std::optional<int> problems_in(std::string_view line) {
   const std::size_t head = line.find("gradwire doctor: ");
   const std::size_t word = line.find(" problem", head == std::string_view::npos ? line.size() : head);
@@ -61,7 +61,7 @@ std::optional<int> problems_in(std::string_view line) {
   return std::atoi(std::string(line.substr(number, word - number)).c_str());
 }
 
-// Standard output, as long as this lives: what comes is written on, and looked at.
+// Replaces standard output as long as it lives: it passes the output on, and reads it.
 class OutputWatch {
  public:
   OutputWatch() {
@@ -74,7 +74,7 @@ class OutputWatch {
     from_ = ends[0];
     ::dup2(ends[1], STDOUT_FILENO);
     ::close(ends[1]);
-    // Signals are for the thread that waits for the command.
+    // This thread takes no signals, which are for the thread that waits for the command.
     sigset_t all;
     sigset_t mask;
     sigfillset(&all);
@@ -86,7 +86,7 @@ class OutputWatch {
   OutputWatch(const OutputWatch&) = delete;
   OutputWatch& operator=(const OutputWatch&) = delete;
 
-  /// Nothing: no rank reported. To be called once the command has ended.
+  /// The number of problems; nothing: no rank reported. To be called once the command has ended.
   [[nodiscard]] std::optional<int> problems() {
     stop();
     return problems_;
@@ -102,7 +102,8 @@ class OutputWatch {
       ::close(from_);
     }
   }
-  // To its end; what the command left behind may hold it open, so after the command's end to the first silence.
+  // Reads the output to its end. Processes that the command left behind may hold it open, so after the command's end it
+  // reads only until the first silence.
   void read() {
     constexpr int kSilence = 100;  // ms
     std::array<char, 4096> buffer{};
@@ -127,7 +128,7 @@ class OutputWatch {
       const ssize_t wrote = ::write(before_, left.data(), left.size());
       left.remove_prefix(wrote > 0 ? static_cast<std::size_t>(wrote) : left.size());
     }
-    constexpr std::size_t kLongest = 4096;  // of a line that is looked at
+    constexpr std::size_t kLongest = 4096;  // longer lines are not examined
     for (const char c : text) {
       if (c == '\n') {
         problems_ = problems_ ? problems_ : problems_in(line_);
@@ -146,7 +147,7 @@ class OutputWatch {
   std::optional<int> problems_;
 };
 
-// What a launcher says of its own end is shown: ranks of ours end with 0 and leave it nothing to say.
+// Starts the command. The launcher's own messages are shown; it has none about the ranks' end, since they end with 0.
 int launch(const std::vector<std::string>& command, std::ostream& out) {
   OutputWatch watch;
   const int status = CommandRunner().run(command, {}).status;
@@ -154,7 +155,8 @@ int launch(const std::vector<std::string>& command, std::ostream& out) {
   if (problems && (status == 0 || status == kProblemStatus)) {
     return *problems > 0 ? kProblemStatus : status == 0 ? 0 : kUsageStatus;
   }
-  // Of others a shell would say so, too: Open MPI's ends with 134 where it finds no program, and 255 where no host.
+  // Other statuses above 128 do not mean a signal: Open MPI's launcher ends with 134 where it finds no program, and
+  // with 255 where it finds no host.
   constexpr std::array kByUser{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
   const bool by_user = std::find(kByUser.begin(), kByUser.end(), status - kSignalled) != kByUser.end();
   if (problems || by_user) {

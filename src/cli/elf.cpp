@@ -11,7 +11,7 @@
 namespace gradwire::cli {
 namespace {
 
-constexpr std::size_t kMostEntries = 4096;  // of the dynamic section
+constexpr std::size_t kMostEntries = 4096;  // most entries of the dynamic section
 
 class ElfFile {
  public:
@@ -52,7 +52,7 @@ class ElfFile {
     return entries;
   }
 
-  /// Where in the file that lies which the program finds at `address`.
+  /// The offset in the file of the bytes that the program finds at `address`.
   [[nodiscard]] std::optional<std::uint64_t> offset_of(std::uint64_t address) const {
     for (const Elf64_Phdr& segment : segments_) {
       if (segment.p_type == PT_LOAD && address >= segment.p_vaddr && address - segment.p_vaddr < segment.p_filesz) {

@@ -1,4 +1,4 @@
-// What an ELF program says of how it is linked. Anything else, such as a script, says nothing.
+// Reads from an ELF program how it is linked. Other files, such as scripts, have no such facts.
 #pragma once
 
 #include <filesystem>
@@ -7,15 +7,15 @@
 
 namespace gradwire::cli {
 
-/// Whether it is a program of 32 bits: of those, nothing else is read here.
+/// Whether it is a 32-bit program, of which nothing else is read here.
 [[nodiscard]] bool is_32_bit(const std::filesystem::path& program);
 /// Whether it is a program without a dynamic loader, which no preload reaches.
 [[nodiscard]] bool statically_linked(const std::filesystem::path& program);
 
-/// Whether it is a file that some other program reads: no ELF program.
+/// Whether it is no ELF program, but a file that another program interprets.
 [[nodiscard]] bool is_script(const std::filesystem::path& program);
 
-/// The libraries that it names (DT_NEEDED), such as "libmpi.so.40"; not those that these name in turn.
+/// The libraries that the program names (DT_NEEDED), such as "libmpi.so.40", without those that these name in turn.
 [[nodiscard]] std::vector<std::string> needed_libraries(const std::filesystem::path& program);
 
 }  // namespace gradwire::cli

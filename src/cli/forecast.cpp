@@ -12,7 +12,7 @@
 namespace gradwire::cli {
 namespace {
 
-constexpr double kWorthwhile = 0.05;  // quality is not given up for less
+constexpr double kWorthwhile = 0.05;  // a smaller gain is not worth a loss of quality
 
 const exchange::CodecCost& cost_of(std::span<const Candidate> candidates, const CodecSpec& codec) {
   const auto found = std::find_if(candidates.begin(), candidates.end(),
@@ -31,12 +31,12 @@ double elements_of(const ModelFile& model) {
   return elements;
 }
 
-// 16-bit tensors as they are, others as f32.
+// Bytes of an uncompressed element: 16-bit tensors as they are, others as f32.
 double dense_bytes(DType dtype) { return static_cast<double>(element_bytes(dtype)); }
 
-// Codecs by which a bucket travels, as a session chooses them.
+// The codecs of a bucket, chosen as a session chooses them.
 struct Hops {
-  exchange::CodecCost first;  // of hierarchical: between nodes
+  exchange::CodecCost first;  // for hierarchical: between nodes
   exchange::CodecCost second;
   exchange::CodecCost intra;
 };

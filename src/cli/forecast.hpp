@@ -1,5 +1,4 @@
-// What a step of a model would cost on a cluster under each codec, and which codec that speaks for. Pure: same numbers
-// in, same advice out.
+// Predicts the cost of a model's step on a cluster under each codec, and advises a codec. The functions are pure.
 #pragma once
 
 #include <span>
@@ -12,7 +11,7 @@
 
 namespace gradwire::cli {
 
-/// A codec that may be advised, or that only serves as another one's second hop.
+/// A codec that may be advised, or that is only another one's second hop.
 struct Candidate {
   CodecSpec codec;
   exchange::CodecCost cost;
@@ -23,21 +22,22 @@ struct Candidate {
 struct Forecast {
   CodecSpec codec;  // exact: uncompressed, the quicker of a ring and frames
   Algorithm algorithm =
-      Algorithm::two_shot;  // of frames; hierarchical where nodes have several ranks and that is quicker
+      Algorithm::two_shot;  // for frames; hierarchical where nodes have several ranks and that is quicker
   exchange::StepCost step;
-  double communication = 0;  // of all buckets, one after the other, in seconds
+  double communication = 0;  // sum over all buckets in seconds
   double sent_bytes = 0;     // by one rank in a step
 };
 
-/// Every candidate that is offered on `cluster`, with the buckets that a session would form (small tensors in bf16, as
-/// by default). Where nodes have several ranks, codecs without topk are tried with
-/// hierarchical too (bf16 inside, exact with exact). Gradients become ready evenly over the backward pass, the last
-/// layer first. `candidates` must hold `exact`, `bf16` and the default second hop of each.
+/// Forecasts every candidate that is offered on `cluster`, with the buckets that a session would form (small tensors in
+/// bf16, as by default). Where nodes have several ranks, codecs without topk are tried with hierarchical too (bf16
+/// inside, exact with exact). It assumes that gradients become ready evenly over the backward pass, the last layer
+/// first. `candidates` must hold `exact`, `bf16` and the default second hop of each.
 [[nodiscard]] std::vector<Forecast> forecast(const ModelFile& model, const exchange::Cluster& cluster,
                                              std::span<const Candidate> candidates);
 
-/// Which of them to use: the first, in the order given (best quality first), whose exposed communication is at most
-/// `target` of the step; else the first that is at most 5% slower than the quickest. Index into `forecasts`, not empty.
+/// The index of the forecast to use: the first, in the order given (best quality first), whose exposed communication is
+/// at most `target` of the step; if there is none, the first that is at most 5% slower than the quickest. `forecasts`
+/// is not empty.
 [[nodiscard]] std::size_t advise(std::span<const Forecast> forecasts, double target);
 
 }  // namespace gradwire::cli

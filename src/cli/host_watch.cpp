@@ -20,7 +20,7 @@ bool is_this_host(const std::string& name) {
   return name == "localhost" || name == "127.0.0.1" || name == host || name == host.substr(0, host.find('.'));
 }
 
-// "; on 1 of 2 hosts": those that are gone, and ranks.
+// "; on 1 of 2 hosts": a text about the hosts that are gone, and the ranks.
 std::string told(const std::set<std::string>& gone, std::size_t all, const NamedHosts::Left& left) {
   std::string text;
   if (!gone.empty()) {
@@ -105,7 +105,7 @@ std::filesystem::path HostWatch::copy() {
     }
     return folder_->path() / "hosts";
   } catch (const Error&) {
-    return temporary_parent() / "gradwire-hosts";  // which cannot be written either, and is named so
+    return temporary_parent() / "gradwire-hosts";  // writing this fails too, with an error that names it
   }
 }
 

@@ -1,4 +1,4 @@
-// Which hosts of a launcher still answer, for gradwire run --restarts.
+// Finds which hosts of a launcher still answer, for gradwire run --restarts.
 #pragma once
 
 #include <filesystem>
@@ -12,19 +12,19 @@
 
 namespace gradwire::cli {
 
-/// Hosts that answered when this was made and no longer do are left out. Of one that never did, such as where ssh is
-/// not how hosts are reached, nothing is known: it stays, and so does this host. Asking takes 10 s at most.
+/// Leaves out hosts that answered when this object was made and no longer do. A host that never answered, for example
+/// because hosts are not reached by ssh, stays, and so does this host. Asking takes 10 s at most.
 class HostWatch {
  public:
-  /// Without mpirun's index and its library, and where it names fewer than two hosts, nothing is asked or left out.
+  /// Asks and leaves out nothing without mpirun's index and its library, and where it names fewer than two hosts.
   HostWatch(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
             std::optional<Library> library);
   HostWatch(const HostWatch&) = delete;
   HostWatch& operator=(const HostWatch&) = delete;
 
-  /// For the hosts that answered the last time.
+  /// The command for the hosts that answered the last time.
   [[nodiscard]] const std::vector<std::string>& command() const noexcept { return command_; }
-  /// Asks again. Returns what the next start has less, for a line about it: ", on 1 of 2 hosts ...", or nothing.
+  /// Asks again. Returns a text about the hosts that the next start lacks, ", on 1 of 2 hosts ...", or nothing.
   [[nodiscard]] std::string look();
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kOpenMpiList = "mca_base_env_list";
 
-// Of hydra's options, those whose value is a program.
+// Whether the argument is an option of hydra whose value is a program.
 bool names_launcher(std::string_view argument) {
   constexpr std::array kKnown{"launcher", "launcher-exec", "bootstrap", "bootstrap-exec"};
   const std::size_t name = argument.find_first_not_of('-');
@@ -23,7 +23,7 @@ bool is_mca(std::string_view argument) {
   return argument == "--mca" || argument == "-mca" || argument == "--gmca" || argument == "-gmca";
 }
 
-// Whether the program is one of these, or "mpirun.openmpi" of them. "mpirun.conf" is none.
+// Whether the program has one of these names, also with an ending as in "mpirun.openmpi", but not "mpirun.conf".
 bool is_named(const std::string& program, std::initializer_list<std::string_view> names) {
   const std::string name = std::filesystem::path(program).filename().string();
   return std::any_of(names.begin(), names.end(), [&](std::string_view known) {
@@ -31,7 +31,7 @@ bool is_named(const std::string& program, std::initializer_list<std::string_view
   });
 }
 
-// Whether the words after this one are its own: a script's, an interpreter's, an MPI program's.
+// Whether the words after this one are its own arguments: those of a script, an interpreter or an MPI program.
 bool keeps_arguments(const std::string& word) {
   const auto program = find_program(word);
   return program && (is_interpreter(word) || is_script(*program) || linked_with(*program));
@@ -82,7 +82,7 @@ void insert_exports(std::vector<std::string>& command, std::size_t launcher, con
   for (const auto& [name, value] : ranks) {
     exports.insert(exports.end(), {"-x", name + "=" + value});
   }
-  // Each of the programs that ":" parts has its own.
+  // Each of the programs that ":" separates has arguments of its own.
   for (std::size_t i = command.size(); i-- > launcher;) {
     if (i == launcher || command[i] == ":") {
       command.insert(command.begin() + static_cast<std::ptrdiff_t>(i) + 1, exports.begin(), exports.end());
@@ -97,7 +97,7 @@ Launch launch_open_mpi(const std::vector<std::string>& command, std::size_t laun
   for (const std::string& assignment : files.exports) {
     check_own(assignment, ranks);
   }
-  std::optional<std::size_t> list;  // index of its value
+  std::optional<std::size_t> list;  // index of the list's value
   for (std::size_t i = launcher + 1; i + 1 < command.size(); ++i) {
     if (is_export(command[i])) {
       check_own(command[i + 1], ranks);
@@ -106,7 +106,7 @@ Launch launch_open_mpi(const std::vector<std::string>& command, std::size_t laun
       list = i + 2;
     }
   }
-  // What Open MPI would read without us. A list of ours, in the environment, would take the place of that in a file.
+  // The list that Open MPI would read without us. A list of ours in the environment would replace one in a file.
   const std::string before = list ? command[*list] : !inherited_list.empty() ? inherited_list : files.list.value_or("");
   check_own_list(before, files.delimiter, ranks);
   const bool listable = std::all_of(ranks.begin(), ranks.end(), [&](const auto& variable) {
@@ -141,7 +141,7 @@ Launch launch_mpich(const std::vector<std::string>& command, std::size_t launche
   return launch;
 }
 
-// Of srun's options, those of one letter that have a value.
+// Whether the argument is an option of srun with one letter and a value.
 bool takes_a_value(std::string_view option) {
   constexpr std::string_view kLetters = "AaBbcCdDeEFGiIJLmMNnopqrRSTtwWx";
   return option.size() == 2 && option[0] == '-' && kLetters.find(option[1]) != std::string_view::npos;
@@ -159,7 +159,7 @@ std::size_t find_end_of_srun(const std::vector<std::string>& command, std::size_
   return command.size();
 }
 
-// A list of srun's --export, with the names of what ranks need; they have their values from srun's environment.
+// A list of srun's --export with the names of the variables that ranks need; their values come from srun's environment.
 std::string with_names(std::string_view list, const Environment& ranks) {
   std::string names;
   bool all = false;

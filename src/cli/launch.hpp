@@ -1,4 +1,4 @@
-// The command line that gives every rank, on other hosts too, an environment. mpirun hands none on by itself.
+// Makes a command line that gives every rank, on other hosts too, an environment. mpirun passes none on by itself.
 #pragma once
 
 #include <cstddef>
@@ -13,17 +13,17 @@
 
 namespace gradwire::cli {
 
-/// Index of mpirun, mpiexec or the like in a command; others, such as `timeout 60`, may stand before it. Not among the
-/// arguments of a script or a job.
+/// Index of mpirun, mpiexec or the like in a command; other programs, such as `timeout 60`, may stand before it. It is
+/// not searched among the arguments of a script or a job.
 [[nodiscard]] std::optional<std::size_t> find_launcher(const std::vector<std::string>& command);
 
-/// sh, python3.11: what follows is a script and its arguments.
+/// Whether the program is an interpreter, such as sh or python3.11, behind which a script and its arguments follow.
 [[nodiscard]] bool is_interpreter(const std::string& program);
 
-/// Whether another `gradwire run` stands in it, even behind a launcher.
+/// Whether the command contains another `gradwire run`, even behind a launcher.
 [[nodiscard]] bool repeats_itself(const std::vector<std::string>& command);
 
-/// Whose launcher it is, from what it prints for --version.
+/// The MPI library of a launcher, from its output for --version.
 [[nodiscard]] std::optional<Library> identify(std::string_view version);
 
 struct Launch {
@@ -31,9 +31,10 @@ struct Launch {
   Environment environment;  // of the command itself
 };
 
-/// The command with `ranks` added for every rank. Open MPI: by its list mca_base_env_list, which may be on the command
-/// line, in the environment (`inherited_list`) or in a file already, or by -x where the command or a file uses that,
-/// since Open MPI refuses both. MPICH: by -genv. Error(invalid_argument) if the command sets one of them itself.
+/// The command with the variables `ranks` added for every rank. For Open MPI they go into its list mca_base_env_list,
+/// which may already be on the command line, in the environment (`inherited_list`) or in a file, or into -x where the
+/// command or a file uses that, since Open MPI refuses both. For MPICH they go into -genv. Error(invalid_argument) if
+/// the command sets one of them itself.
 [[nodiscard]] Launch make_launch(const std::vector<std::string>& command, std::size_t launcher, Library library,
                                  const Environment& ranks, const std::string& inherited_list,
                                  const McaFiles& files = {});
@@ -41,18 +42,18 @@ struct Launch {
 /// Whether the command hands a job to a queue and returns before it runs.
 [[nodiscard]] bool only_submits(const std::vector<std::string>& command);
 
-/// The command with `ranks` in its environment, which a script and its launchers hand on. srun does so unless it is
-/// told otherwise by --export, or in a batch job by SLURM_EXPORT_ENV (`slurm_list`): their lists get the names.
+/// The command with the variables `ranks` in its environment, which a script and its launchers pass on. srun does so,
+/// unless --export, or in a batch job SLURM_EXPORT_ENV (`slurm_list`), says otherwise: their lists get the names.
 [[nodiscard]] Launch inherit(const std::vector<std::string>& command, const Environment& ranks,
                              const std::string& slurm_list);
 
-/// The job's program among a launcher's arguments, which begin at `begin`, as far as one can tell without knowing all
-/// of its options: the first argument that is an executable file.
+/// The job's program among a launcher's arguments, which begin at `begin`. Without knowing all options of the launcher
+/// it takes the first argument that is an executable file.
 [[nodiscard]] std::optional<std::filesystem::path> find_job(const std::vector<std::string>& command, std::size_t begin);
-/// Its index.
+/// The index of that program.
 [[nodiscard]] std::optional<std::size_t> find_job_index(const std::vector<std::string>& command, std::size_t begin);
 
-/// The MPI that the program names as its library; nothing where it names none, or both.
+/// The MPI that the program names as its library; nothing where it names none, or two.
 [[nodiscard]] std::optional<Library> linked_with(const std::filesystem::path& program);
 
 }  // namespace gradwire::cli

@@ -20,7 +20,7 @@
 namespace gradwire::cli {
 namespace {
 
-// CLI11 says of a misspelt command only that one is missing. `name` is what stands before `argv[1]`.
+// Names a misspelt command, for which CLI11 only says that one is missing. `name` stands before `argv[1]`.
 void check_first_argument(const CLI::App& app, const std::string& name, int argc, char** argv) {
   std::vector<std::string_view> names;
   std::string all;
@@ -44,7 +44,7 @@ void check_first_argument(const CLI::App& app, const std::string& name, int argc
   }
 }
 
-// Names what stands behind the options.
+// Formats usage lines with the name of the arguments behind the options.
 class CommandFormatter : public CLI::Formatter {
  public:
   explicit CommandFormatter(bool optional) : optional_(optional) {}
@@ -83,7 +83,7 @@ std::vector<std::string> take_command(const CLI::App& app, const std::vector<std
   return behind.empty() ? std::vector<std::string>() : std::vector<std::string>(behind.begin() + 1, behind.end());
 }
 
-/// The tree as data; what has no group is hidden.
+/// The tree as data; options without a group are hidden.
 Command described(const CLI::App& app, const std::string& path = "") {
   Command command{app.get_name(), path, app.get_description(), {}, {}};
   for (const CLI::Option* option :
@@ -225,7 +225,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
       ->add_option("--join", options.join,
                    "join the job that has written this file: gradwire run --join FILE -- ./job, without mpirun")
       ->type_name("FILE");
-  run_command->prefix_command();  // take_command looks at what stands before a "--" that was forgotten
+  run_command->prefix_command();  // take_command() reads arguments where "--" was forgotten
   return run_command;
 }
 
@@ -327,7 +327,7 @@ CLI::App* add_documents(CLI::App& app, std::string& folder) {
   return documents_command;
 }
 
-// The whole command line: its commands in the order in which --help lists them, and what each was told.
+// The whole command line: its commands in the order in which --help lists them, and the options of each.
 class Tool {
  public:
   Tool() {
@@ -336,7 +336,7 @@ class Tool {
   }
 
   int run_line(int argc, char** argv) {
-    // Whatever stands behind the first "--" is the command's own.
+    // All arguments behind the first "--" belong to the command.
     char** const end = argv + argc;
     char** const dashes =
         std::find_if(argv, end, [](const char* argument) { return std::string_view(argument) == "--"; });
@@ -361,7 +361,7 @@ class Tool {
   }
 
  private:
-  // Commands without one of their own behind "--".
+  // Runs the commands that take no other command behind "--".
   int answer() {
     if (*check_) {
       return check(check_options_.policy, check_options_.ranks, std::cout);

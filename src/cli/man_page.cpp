@@ -1,4 +1,4 @@
-// Man pages out of the tree of commands, in the macros of man(7).
+// Writes man pages from the tree of commands, with the macros of man(7).
 #include <algorithm>
 #include <optional>
 #include <system_error>
@@ -14,7 +14,7 @@
 namespace gradwire::cli {
 namespace {
 
-/// As text of a line of its own: no macro, no escape, and dashes that can be copied.
+/// The text as a line of its own, without macros and escapes, and with dashes that can be copied.
 std::string roff(std::string_view text) {
   std::string out = text.starts_with('.') || text.starts_with('\'') ? "\\&" : "";
   for (const char c : text) {
@@ -145,7 +145,7 @@ void write_man_page(const Command& root, const Command& command, std::ostream& o
 void write_documents(const Command& root, const std::filesystem::path& folder) {
   const auto write = [&folder](const std::filesystem::path& name, const auto& text) {
     const std::filesystem::path file = folder / name;
-    std::error_code ignored;  // writing says what is wrong
+    std::error_code ignored;  // writing reports the error
     make_own_folders(file.parent_path(), ignored);
     write_report_file(file, text);
   };
@@ -157,7 +157,8 @@ void write_documents(const Command& root, const std::filesystem::path& folder) {
       write(manual / (page_name(root, child) + ".1"), [&](std::ostream& out) { write_man_page(root, child, out); });
     }
   }
-  // The program behind `gradwire info --link`; that of `gradwire doctor` has its name.
+  // gradwire-link is the program behind `gradwire info --link`; the one behind `gradwire doctor` has that command's
+  // name.
   write(manual / "gradwire-link.1", [](std::ostream& out) { out << ".so man1/gradwire-info.1\n"; });
   write("bash-completion/completions/gradwire", [&](std::ostream& out) { write_completion(root, "bash", out); });
   write("fish/vendor_completions.d/gradwire.fish", [&](std::ostream& out) { write_completion(root, "fish", out); });

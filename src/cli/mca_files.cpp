@@ -39,7 +39,7 @@ std::vector<std::string> parts_of(const std::string& text, char separator) {
   return parts;
 }
 
-// Quotes keep blanks together, and go.
+// Splits a line into words; quotes keep blanks together, and are removed.
 std::vector<std::string> words_of_line(const std::string& line) {
   std::vector<std::string> words;
   bool inside = false;
@@ -64,7 +64,7 @@ std::vector<std::string> words_of_line(const std::string& line) {
   return words;
 }
 
-// "name = value"; what is known already stays.
+// Reads "name = value"; a value that is known already stays.
 void read_assignment(const std::string& line, Parameters& parameters) {
   const std::size_t equal = line.find('=');
   if (equal != std::string::npos) {
@@ -72,7 +72,7 @@ void read_assignment(const std::string& line, Parameters& parameters) {
   }
 }
 
-// Words of a command line, or assignments.
+// Reads a file of --tune, which has words of a command line, or assignments.
 void read_tune(const fs::path& file, Parameters& parameters, std::vector<std::string>& exports) {
   for (std::string line : lines_if_regular(file)) {
     line = without_blanks(line);
@@ -104,7 +104,7 @@ void read_parameters(const fs::path& file, Parameters& parameters) {
   }
 }
 
-// Where Open MPI looks unless it is told otherwise. Distributions put the system's file into a folder of its own.
+// The files that Open MPI reads by default. Distributions put the system's file into a folder of its own.
 std::vector<std::string> usual_files(const std::string& mpirun, const Variable& variable) {
   std::vector<std::string> files{variable("HOME") + "/.openmpi/mca-params.conf"};
   std::error_code ignored;

@@ -32,7 +32,7 @@ std::string worst_loss_text(const CodecSpec& codec) {
     return "0%";
   }
   const MeasuredLoss* loss = find_measured_loss(codec);
-  // An optional without a value is below every other.
+  // An optional without a value compares below every other.
   return loss == nullptr ? "not measured" : loss_text(*std::max_element(loss->percent.begin(), loss->percent.end()));
 }
 

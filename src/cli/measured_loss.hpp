@@ -1,5 +1,5 @@
-// What codecs did to the loss of trainings that were run: the facts behind the advice of `gradwire plan`. A test of the
-// repository holds them equal to the documents that they come from.
+// The measured effect of codecs on the loss of trainings: the facts behind the advice of `gradwire plan`. A test of the
+// repository checks that they agree with the documents from which they come.
 #pragma once
 
 #include <array>
@@ -25,16 +25,16 @@ inline constexpr std::array<LossRun, 3> kLossRuns{
 
 struct MeasuredLoss {
   std::string_view codec;
-  /// Final held-out loss to that of the uncompressed training, by kLossRuns: 2.24 is 2.24 % more. None: not measured.
+  /// Final held-out loss relative to the uncompressed training, by kLossRuns: 2.24 is 2.24 % more. None: not measured.
   std::array<std::optional<double>, kLossRuns.size()> percent;
 };
 [[nodiscard]] const std::vector<MeasuredLoss>& measured_losses();
 
-/// Of one codec; none where it was never measured.
+/// The measurements of one codec; none where it was never measured.
 [[nodiscard]] const MeasuredLoss* find_measured_loss(const CodecSpec& codec);
 /// "+2.24%", "-0.08%", "-" for none.
 [[nodiscard]] std::string loss_text(std::optional<double> percent);
-/// The largest of a codec's runs: "+2.24%". "0%" for exact, "not measured" where there is none.
+/// The largest loss of a codec's runs: "+2.24%". "0%" for exact, "not measured" where there is none.
 [[nodiscard]] std::string worst_loss_text(const CodecSpec& codec);
 
 }  // namespace gradwire::cli

@@ -12,7 +12,7 @@ namespace gradwire::cli {
 namespace {
 
 constexpr std::size_t kMaxModelBytes = 16ULL << 20;
-constexpr std::size_t kMaxLayers = 1'000'000;  // all repeated ones together
+constexpr std::size_t kMaxLayers = 1'000'000;  // with all repeated ones
 constexpr std::size_t kMaxNameBytes = 1024;    // each has its own
 constexpr std::size_t kMaxNamesBytes = 64ULL << 20;
 constexpr std::int64_t kMaxCount = 1LL << 48;
@@ -95,7 +95,7 @@ class Reader : private policy::PolicyValues {
                 {"count", [&](const toml::node& n) { set_count(n, read_count(n, "count"), 1); }},
                 {"shape",
                  [&](const toml::node& n) {
-                   const std::uint64_t elements = read_shape(n);  // before its sides are counted: refuses what has none
+                   const std::uint64_t elements = read_shape(n);  // comes first: refuses an empty shape
                    set_count(n, elements, dimensions(n));
                  }},
                 {"repeat", [&](const toml::node& n) {
@@ -162,7 +162,7 @@ class Reader : private policy::PolicyValues {
   std::string_view text_;
   const std::string& source_;
   ModelFile model_;
-  std::size_t name_bytes_ = 0;  // of all layers
+  std::size_t name_bytes_ = 0;  // bytes of the names of all layers
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The layers of a model and how long a step of it computes: what `gradwire plan` is told. Format: docs/plan.md.
+// The input of `gradwire plan`: the layers of a model and the computing time of its step. Format: docs/plan.md.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace gradwire::cli {
 
 struct ModelFile {
   double compute_seconds = 0;      // forward and backward pass of one step, one rank
-  double backward = 2.0 / 3;       // its share of that
+  double backward = 2.0 / 3;       // the backward pass's share of that
   std::vector<TensorInfo> layers;  // in the order of the forward pass
 
   /// Error(invalid_argument) "FILE:LINE:COLUMN: what is wrong; what to write instead".

@@ -44,10 +44,11 @@ std::vector<std::string> words_in(const std::string& line) {
   return words;
 }
 
-// "node1:4" is node1.
+// The name in an entry: "node1" in "node1:4".
 std::string name_in(const std::string& entry) { return entry.substr(0, entry.find(':')); }
 
-// A relative node of Open MPI ("+n1"), an address of IPv6, an excluded host ("^node").
+// Whether it is a plain name, and not a relative node of Open MPI ("+n1"), an IPv6 address or an excluded host
+// ("^node").
 bool is_plain(const std::string& name) { return !name.empty() && name.find_first_of("+[]^*") == std::string::npos; }
 
 }  // namespace
@@ -64,7 +65,7 @@ NamedHosts::NamedHosts(const std::vector<std::string>& command, std::size_t laun
   bool understood =
       std::find(command.begin() + static_cast<std::ptrdiff_t>(begin_), command.end(), ":") == command.end();
   const auto take = [&](std::optional<std::size_t>& place, std::size_t value) {
-    understood &= !place;  // only one
+    understood &= !place;  // a second one is not understood
     place = value;
   };
   for (std::size_t i = begin_; i + 1 < end_; ++i) {
@@ -103,7 +104,7 @@ void NamedHosts::add_list(std::size_t value) {
   for (const std::string& entry : split(command_[value], ',')) {
     const std::string name = name_in(entry);
     const std::optional<int> slots = name == entry ? 1 : positive(std::string_view(entry).substr(name.size() + 1));
-    add(name, file_ ? std::nullopt : slots);  // beside a file it only says which of its hosts
+    add(name, file_ ? std::nullopt : slots);  // beside a file --host only selects hosts of the file
   }
 }
 

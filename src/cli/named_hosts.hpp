@@ -1,4 +1,4 @@
-// The hosts that the arguments of an mpirun name, and the same command for those of them that are left.
+// The hosts that the arguments of an mpirun name, and the same command for the hosts that are left.
 #pragma once
 
 #include <cstddef>
@@ -15,30 +15,30 @@ namespace gradwire::cli {
 class NamedHosts {
  public:
   struct Host {
-    std::string name;          // as the command has it, "user@node1" too
-    std::optional<int> slots;  // of all places where it stands; nothing: the launcher counts its cores
+    std::string name;          // as in the command, also "user@node1"
+    std::optional<int> slots;  // sum over all places where it stands; nothing: the launcher counts its cores
   };
 
-  /// Those of --host and --hostfile, by whichever of their names. None where the command names none, where ":" parts
-  /// programs with hosts of their own, or where a host is written in a way that is not understood.
+  /// Reads the hosts of --host and --hostfile, or of other names of these options. There are none where the command
+  /// names none, where ":" separates programs with hosts of their own, or where a host is written in an unknown way.
   NamedHosts(const std::vector<std::string>& command, std::size_t launcher, Library library);
 
   [[nodiscard]] const std::vector<Host>& hosts() const noexcept { return hosts_; }
   /// Whether a file names them.
   [[nodiscard]] bool in_file() const noexcept { return file_.has_value(); }
-  /// The words before the name of a host and a command by which the launcher reaches it: its agent, else ssh. Neither
-  /// asks for a password. `variable`: that of the environment in which the launcher is told of an agent, or empty.
+  /// The words, to be followed by the name of a host and a command, by which the launcher reaches a host: its agent, or
+  /// ssh. Neither asks for a password. `variable`: the value of the environment variable that names an agent, or empty.
   [[nodiscard]] std::vector<std::string> agent(const std::string& variable) const;
-  /// Its name.
+  /// The name of that environment variable.
   [[nodiscard]] const char* agent_variable() const noexcept;
 
   struct Left {
     std::vector<std::string> command;
-    int ranks_before = 0;  // of -np; 0: it is not there
-    int ranks = 0;         // fewer where the slots that are left are; only if those of all hosts sufficed
+    int ranks_before = 0;  // the number of -np; 0: it is not there
+    int ranks = 0;         // fewer if fewer slots are left, provided that the slots of all hosts sufficed
   };
-  /// Without these hosts. A host file is copied without them to `copy`. Error(invalid_argument) that names this where
-  /// it cannot be written.
+  /// The command without these hosts. A host file is copied without them to `copy`; Error(invalid_argument), which
+  /// names `copy`, where it cannot be written.
   [[nodiscard]] Left without(const std::set<std::string>& gone, const std::filesystem::path& copy) const;
 
  private:
@@ -49,14 +49,14 @@ class NamedHosts {
   [[nodiscard]] int slots_without(const std::set<std::string>& gone) const;
 
   std::vector<std::string> command_;
-  std::size_t begin_ = 0;  // of the launcher's own arguments
+  std::size_t begin_ = 0;  // where the launcher's own arguments begin
   std::size_t end_ = 0;
   Library library_;
   std::vector<Host> hosts_;
-  std::optional<std::size_t> list_;   // index of its value
-  std::optional<std::size_t> file_;   // likewise
-  std::optional<std::size_t> ranks_;  // likewise
-  std::vector<std::string> lines_;    // of the file
+  std::optional<std::size_t> list_;   // index of the list of hosts
+  std::optional<std::size_t> file_;   // index of the host file's name
+  std::optional<std::size_t> ranks_;  // index of the number of ranks
+  std::vector<std::string> lines_;    // lines of the host file
 };
 
 }  // namespace gradwire::cli

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 
 std::string file_name(const std::string& word) { return fs::path(word).filename().string(); }
 
-// Of a script, or of what stands behind sh -c; without comments.
+// The words of a script, or of the text behind sh -c, without comments.
 std::vector<std::string> words_of_script(std::istream& script) {
   constexpr std::size_t kMost = 1 << 20;
   std::vector<std::string> words;
@@ -49,7 +49,7 @@ std::vector<std::string> words_of_script(std::istream& script) {
   return words;
 }
 
-// Programs that start another one without the environment that they have, or on another host or system.
+// The first program among the words that starts others without its own environment, or on another host or system.
 std::string environment_dropper(const std::vector<std::string>& words) {
   constexpr std::array<std::string_view, 8> kDroppers{"sudo", "ssh",    "su",     "runuser",
                                                       "doas", "docker", "podman", "rsh"};
@@ -81,7 +81,7 @@ std::string environment_dropper(const KnownCommand& command) {
   return dropper;
 }
 
-// An MPI that none of our drop-ins is for: "libmpi_cray.so.12".
+// The name of a job's MPI library for which there is no drop-in: "libmpi_cray.so.12".
 std::string unknown_mpi(const fs::path& job) {
   const auto is_one_of = [](const auto& names, const std::string& name) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -98,7 +98,7 @@ std::string unknown_mpi(const fs::path& job) {
   return "";
 }
 
-// Where the loader leaves LD_PRELOAD out; or nothing.
+// The reason why the loader ignores LD_PRELOAD for the job; empty if it does not.
 std::string not_preloadable(const fs::path& job) {
   struct stat status {};
   if (::stat(job.c_str(), &status) == 0 && (status.st_mode & (S_ISUID | S_ISGID)) != 0) {
@@ -120,14 +120,14 @@ std::string names_of(const std::set<std::string>& hosts) {
   return names;
 }
 
-// Of ranks that have told of themselves.
+// Explains a missing report where ranks have registered.
 std::string why_without(const SeenRanks& seen, const std::string& folder, bool named) {
   const bool elsewhere = !seen.hosts_of_root.empty() && !seen.hosts_of_root.contains(transport::tcp::host_name());
   if (elsewhere) {
     return "rank 0 ran on " + names_of(seen.hosts_of_root) + ", which does not share " + folder + " with this host" +
            (named ? "" : "; name a file or a directory that all hosts share by --report");
   }
-  if (seen.asked == 0) {  // ranks of a world of one ask nobody
+  if (seen.asked == 0) {  // ranks of a world of one do not ask
     return std::to_string(seen.begun) + (seen.begun == 1 ? " process" : " processes") +
            " called MPI_Init with gradwire preloaded, and no rank 0 called MPI_Finalize, where the report is written";
   }
@@ -139,7 +139,7 @@ std::string why_without(const SeenRanks& seen, const std::string& folder, bool n
   return "rank 0 called MPI_Init, but not MPI_Finalize, where the report is written";
 }
 
-// Of a job of which nobody has told anything.
+// Explains a missing report where no rank has registered.
 std::string why_unseen(const KnownCommand& command) {
   if (command.job) {
     if (const std::string why = not_preloadable(*command.job); !why.empty()) {
@@ -199,7 +199,7 @@ void tell_of(const fs::path& report, const KnownCommand& command, std::ostream& 
   }
 }
 
-// A job of sessions alone calls nothing that the drop-in would replace.
+// Whether the report has no calls: a job that only uses sessions calls nothing that the drop-in would replace.
 bool tells_of_nothing(const fs::path& report) {
   try {
     return read_report(report).calls == 0;
@@ -236,7 +236,7 @@ std::optional<RankOutcome> outcome_of_ranks(const SeenRanks& seen, int status, b
     outcome.text += ", " + std::to_string(seen.without_place) + " waited for a place until the end";
   }
   outcome.text = "of " + std::to_string(seen.elastic) + " processes " + outcome.text;
-  const bool may_live_on = others_may_join && seen.ended_as.empty();  // in those that joined
+  const bool may_live_on = others_may_join && seen.ended_as.empty();  // processes that joined may run on
   if (status == 0 && !seen.ended_as.contains(0) && !may_live_on) {
     outcome.status = worst != 0 ? worst : 1;
   }
@@ -248,7 +248,7 @@ std::string why_no_report(const ReportFile& report, const KnownCommand& command,
   if (seen && seen->begun + seen->asked > 0) {
     return why_without(*seen, folder, report.named());
   }
-  // Without the ranks' word it may also be that.
+  // If ranks have not registered, this may be the reason too.
   const std::string unshared = ", or rank 0 ran on a host that does not share " + folder +
                                (report.named() ? "" : "; name a file or a directory that all hosts share by --report");
   return why_unseen(command) + (seen ? "" : unshared);
@@ -267,7 +267,7 @@ void tell_outcome(const ReportFile& file, const KnownCommand& command, const std
     tell_of(report, command, out);
   }
   if (reports.empty() && seen && seen->elastic > 0) {
-    return;  // its ranks communicate by a session, and write no such report where one of them was lost
+    return;  // its ranks use a session, and write no such report when one of them was lost
   }
   if (reports.empty() && status == 0) {
     out << "gradwire: warning: no report was written: " << why_no_report(file, command, seen) << '\n';
@@ -284,7 +284,7 @@ std::string steps_of(const ReportFile& report) {
         steps = std::max(steps, rank.last("steps"));
       }
     }
-  } catch (const Error&) {  // half written
+  } catch (const Error&) {  // the file is incomplete
   }
   return steps > 0 ? "its ranks had told of " + std::to_string(static_cast<long long>(steps)) + " steps" : "";
 }

@@ -1,4 +1,4 @@
-// gradwire plan: what a step of a model would cost at each scale, and the policy that speaks for.
+// gradwire plan: predicts the cost of a model's step at each scale, and advises a policy.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -37,7 +37,7 @@ std::string percent(double share) { return format_number(std::round(share * 1000
 
 double seconds_of(const std::string& text) { return std::chrono::duration<double>(parse_duration(text)).count(); }
 
-// The codecs in order of quality, uncompressed first; then what else serves as their second hop at some scale.
+// The codecs in order of quality, uncompressed first; then further codecs that are their second hop at some scale.
 std::vector<Candidate> candidates_of(const PlanCommandOptions& options) {
   std::vector<Candidate> candidates;
   std::set<std::string> seen;
@@ -64,7 +64,7 @@ std::vector<Candidate> candidates_of(const PlanCommandOptions& options) {
   return candidates;
 }
 
-// What keeps a rank's part of the link full, and whether its frames may take so much memory.
+// A text about the bytes that fill a rank's part of the link, and whether its frames may take so much memory.
 std::string in_flight_text(const exchange::Cluster& cluster) {
   const std::uint64_t needed = exchange::window_memory(cluster);
   std::string text = format_bytes(exchange::window_of(cluster)) +
@@ -160,7 +160,7 @@ void print_policy(const CodecSpec& codec, bool tiered, std::ostream& out) {
       << (tiered ? "algorithm = \"hierarchical\"\n\n" : "\n");
 }
 
-// Scales with the same advice share a policy.
+// Prints the advice; scales with the same advice share a policy.
 void print_advice(const std::vector<Scale>& scales, double target, std::ostream& out) {
   for (std::size_t first = 0; first < scales.size();) {
     std::size_t last = first;

@@ -32,7 +32,7 @@ std::filesystem::path this_program(const std::filesystem::path& link) {
   if (std::filesystem::path program = std::filesystem::read_symlink(link, problem); !problem) {
     return program;
   }
-  // Without /proc: the name by which the kernel started this program. It may be that of a link.
+  // Without /proc this uses the name by which the kernel started this program, which may be the name of a link.
   const auto* name = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
   if (name != nullptr) {
     if (std::filesystem::path program = std::filesystem::canonical(name, problem); !problem) {

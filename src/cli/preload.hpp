@@ -1,4 +1,4 @@
-// Where the libraries lie that are preloaded into jobs: they are found from where this program lies.
+// Finds the libraries that are preloaded into jobs, relative to this program's folder.
 #pragma once
 
 #include <filesystem>
@@ -9,16 +9,16 @@
 
 namespace gradwire::cli {
 
-/// A message layer of jobs, and the library that takes over its collectives.
+/// A message layer of jobs, for which there is a drop-in.
 enum class Library { open_mpi, mpich, nccl };
 [[nodiscard]] std::string_view to_string(Library library) noexcept;
 [[nodiscard]] std::string preload_name(Library library);  // "libgradwire_mpi.so"
 /// Finds the drop-in for the MPI of each process, and does nothing in one without MPI.
 inline constexpr const char* kAnyPreload = "libgradwire_any.so";
 
-/// This program's file. Error(unsupported) where neither /proc nor the kernel says it.
+/// This program's file. Error(unsupported) where neither /proc nor the kernel tells it.
 [[nodiscard]] std::filesystem::path this_program(const std::filesystem::path& link = "/proc/self/exe");
-/// Folders that are searched, for messages.
+/// The folders that are searched, for messages.
 [[nodiscard]] std::vector<std::filesystem::path> preload_folders(const std::filesystem::path& program);
 /// The absolute path of the library of this name, or nothing where it was not built.
 [[nodiscard]] std::optional<std::filesystem::path> find_preload(const std::filesystem::path& program,

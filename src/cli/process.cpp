@@ -22,7 +22,7 @@
 namespace gradwire::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kToReachAll{100};  // a signal that is sent to one process after the other
+constexpr std::chrono::milliseconds kToReachAll{100};  // until a signal has reached all processes one by one
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
@@ -58,7 +58,7 @@ int status_of(int wait_status) {
   return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : kSignalled + WTERMSIG(wait_status);
 }
 
-// Exit status of a child, or 128 + signal.
+// Waits for a child; returns its exit status, or 128 + signal.
 int wait_for(pid_t child) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
@@ -70,7 +70,7 @@ int wait_for(pid_t child) {
   return status_of(status);
 }
 
-// Nothing to read; its output goes to the descriptor, or nowhere. Nothing where it cannot be started.
+// Starts a command without input, whose output goes to the descriptor, or nowhere. Nothing where it cannot be started.
 std::optional<pid_t> spawn_silent(const std::vector<std::string>& command, const int* output) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -89,9 +89,9 @@ std::optional<pid_t> spawn_silent(const std::vector<std::string>& command, const
   return failed == 0 ? std::optional(child) : std::nullopt;
 }
 
-// A process that does nothing. Where a signal ends it, the signal was sent to all: by a terminal, by `timeout`, which
-// sends to its child and then to the group of that, or by a queue, which sends to each process of a job. Then the
-// command got it, too. It must not get it twice: mpirun then ends at once and leaves its ranks behind.
+// A process that does nothing. If a signal ends it, the signal was sent to all processes: by a terminal, by `timeout`,
+// which sends it to its child and then to the child's group, or by a queue, which sends it to each process of a job.
+// The command then got it, too, and must not get it twice: mpirun would end at once and leave its ranks behind.
 class Sentinel {
  public:
   Sentinel() { start(); }
@@ -106,7 +106,7 @@ class Sentinel {
     }
     pid_ = -1;
   }
-  /// Whether it was ended; then there is a new one.
+  /// Whether a signal has ended it; if so, a new one is started.
   [[nodiscard]] bool was_ended() {
     if (pid_ <= 0 || ::waitpid(pid_, nullptr, WNOHANG) == 0) {
       return false;
@@ -133,7 +133,7 @@ class Sentinel {
   pid_t pid_ = -1;
 };
 
-// Until the command has ended. Orphans that came to us are reaped on the way.
+// Waits until the command has ended, and reaps orphans that became children of this process.
 std::optional<int> reap(pid_t command) {
   std::optional<int> status;
   int wait_status = 0;
@@ -152,13 +152,13 @@ void signal_children(int signal) {
   }
 }
 
-// A script that a signal ended leaves its launcher behind, which is still ending its ranks, or has not heard of the
-// signal. One that has must not get it again.
+// A script that a signal ended leaves its launcher behind, which is still ending its ranks, or has not got the signal.
+// A launcher that has got it must not get it again.
 void wait_for_orphans(int signal, bool told) {
   constexpr std::chrono::seconds kHeard{2};
   constexpr std::chrono::seconds kLongest{12};
   const auto begin = std::chrono::steady_clock::now();
-  for (pid_t ended = 1; ended >= 0; ended = ::waitpid(-1, nullptr, WNOHANG)) {  // until there is none
+  for (pid_t ended = 1; ended >= 0; ended = ::waitpid(-1, nullptr, WNOHANG)) {  // until no child is left
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (waited >= kLongest) {
       return;
@@ -173,11 +173,11 @@ void wait_for_orphans(int signal, bool told) {
 
 }  // namespace
 
-// The signals of this process while a command runs. They are taken one by one, so none interrupts anything.
+// Takes the signals of this process while a command runs, one by one, so that none interrupts anything.
 class CommandRunner::Signals {
  public:
   Signals() {
-    // Where whoever started us ignores it, no child could be waited for.
+    // If the parent process ignores SIGCHLD, this process could not wait for children.
     struct sigaction child {};
     child.sa_handler = SIG_DFL;
     ::sigaction(SIGCHLD, &child, &child_before_);
@@ -186,7 +186,7 @@ class CommandRunner::Signals {
     for (const int signal : kHandedOn) {
       struct sigaction now {};
       ::sigaction(signal, nullptr, &now);
-      if (now.sa_handler != SIG_IGN) {  // as nohup has it for SIGHUP
+      if (now.sa_handler != SIG_IGN) {  // nohup makes its child ignore SIGHUP
         sigaddset(&taken_, signal);
       }
     }
@@ -207,7 +207,7 @@ class CommandRunner::Signals {
     }
     return signal;
   }
-  /// -1 where none comes in time.
+  /// The next signal; -1 where none comes in time.
   [[nodiscard]] int next(std::chrono::nanoseconds within) const {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(within);
     timespec time{};
@@ -215,7 +215,7 @@ class CommandRunner::Signals {
     time.tv_nsec = (within - seconds).count();
     return ::sigtimedwait(&taken_, nullptr, &time);
   }
-  /// Forgets those like it that have come meanwhile.
+  /// Drops further signals of the same number that have come meanwhile.
   void drop(int signal) const {
     sigset_t only;
     sigemptyset(&only);
@@ -225,7 +225,7 @@ class CommandRunner::Signals {
     }
   }
 
-  /// Whether it asks for an end. Others a queue sends before that, so that a job saves its state.
+  /// Whether the signal asks for an end. A queue sends the other ones before that, so that a job saves its state.
   [[nodiscard]] static bool ends(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
 
  private:
@@ -288,8 +288,8 @@ Ended CommandRunner::run(const std::vector<std::string>& command, const Environm
   std::vector<std::string> arguments = command;
   std::vector<std::string> environment = environment_with(added);
   Sentinel sentinel;
-  ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // for wait_for_orphans
-  // The child starts with signals as they are without us.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);  // wait_for_orphans() needs it
+  // The child starts with the signal settings that it would have without us.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t defaults;
@@ -335,7 +335,7 @@ Ended CommandRunner::run(const std::vector<std::string>& command, const Environm
 
 void CommandRunner::end_orphans() {
   wait_for_orphans(SIGTERM, false);
-  constexpr int kTries = 100;  // what a killed one started becomes a child of this process, too
+  constexpr int kTries = 100;  // children of a killed process become children of this process, too
   for (int i = 0; i < kTries && ::waitpid(-1, nullptr, WNOHANG) >= 0; ++i) {
     signal_children(SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));

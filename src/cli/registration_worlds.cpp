@@ -8,12 +8,12 @@ namespace gradwire::cli {
 namespace {
 
 constexpr int kMostRanks = 1 << 22;
-constexpr std::size_t kMostWorlds = 1 << 14;  // of a script that starts job after job
+constexpr std::size_t kMostWorlds = 1 << 14;  // bounds a script that starts job after job
 
 }  // namespace
 
-// A process tries several addresses at once, and closes all connections but one: it begins as long as one is left. What
-// comes after its question comes late.
+// A process tries several addresses at once, and closes all connections except one; it counts as beginning as long as
+// one is left. A `begins` that arrives after its question is late and ignored.
 void RegistrationWorlds::begin(Visitor visitor, const Process& process) {
   if (asked_.contains(process.number)) {
     return;
@@ -61,8 +61,8 @@ void RegistrationWorlds::end(std::uint64_t process, int status) {
   }
 }
 
-// A name may come again: launchers make it of a process's number. Then some rank of the earlier world has asked
-// already.
+// The world of a process. A job's name may be used again, since launchers make it from a process's number: this is a
+// new world if its rank has asked in the earlier one already.
 RegistrationWorlds::World& RegistrationWorlds::world_of(const Process& process, int size, Time now) {
   World* open = nullptr;
   World* answered = nullptr;
@@ -98,7 +98,7 @@ void RegistrationWorlds::leave(Visitor visitor) {
   }
 }
 
-// The answer, if it is time for one. Ranks that are still in MPI_Init have the drop-in, and are not named.
+// The answer, if it is time for one. Ranks that are still in MPI_Init have the drop-in and are not named.
 std::optional<std::vector<int>> RegistrationWorlds::missing_of(const World& world, Time now) const {
   if (world.missing) {
     return world.missing;

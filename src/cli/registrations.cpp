@@ -30,7 +30,7 @@ using Reply = tcp::RegistrationReply;
 
 constexpr std::size_t kMostStrangers = 256;
 constexpr std::size_t kFilesLeft = 64;                      // for the rest of this program
-constexpr std::chrono::milliseconds kUntilThereIsRoom{50};  // before a listener is looked at again that has no room
+constexpr std::chrono::milliseconds kUntilThereIsRoom{50};  // pause before a listener without room is polled again
 
 std::size_t connections_by_limit() {
   rlimit limit{};
@@ -44,7 +44,7 @@ std::string text_in(const std::array<char, N>& field) {
   return {field.begin(), std::find(field.begin(), field.end(), '\0')};
 }
 
-// All digits are looked at, so that the time says nothing of how many are right.
+// Compares all digits, so that the time does not show how many are right.
 bool is_token(const std::array<char, tcp::kTokenDigits>& said, const std::string& token) {
   unsigned different = 0;
   for (std::size_t i = 0; i < said.size(); ++i) {
@@ -79,7 +79,7 @@ class Registrations::Server {
     wake();
     thread_.join();
     for (const tcp::Socket& listener : listeners_) {
-      ::shutdown(listener.fd(), SHUT_RDWR);  // a fork of this process may have it, too
+      ::shutdown(listener.fd(), SHUT_RDWR);  // a forked child may have it open, too
     }
   }
   Server(const Server&) = delete;
@@ -107,11 +107,12 @@ class Registrations::Server {
   }
 
  private:
-  // One connection. It says one letter after another; answers are small, and what does not fit at once waits for room.
+  // One connection, which brings one letter after another. Answers are small; bytes that do not fit at once wait for
+  // room.
   struct Visitor {
     RegistrationWorlds::Visitor number = 0;
     tcp::Socket socket;
-    tcp::Clock::time_point until;  // it must have said a letter
+    tcp::Clock::time_point until;  // it must have sent a letter by then
     enum class State : std::uint8_t { stranger, beginning, asking, answered } state = State::stranger;
     Letter letter = {};
     std::size_t heard = 0;
@@ -123,7 +124,7 @@ class Registrations::Server {
       for (const std::string& address : tcp::addresses_for(options_.interface, options_.on_loopback)) {
         const bool loopback = address.starts_with("127.") || address == "::1";
         if (loopback && !options_.on_loopback && options_.interface.empty()) {
-          continue;  // a host without any other address has no other hosts
+          continue;  // a host without other addresses reaches no other hosts
         }
         tcp::Listener listener = tcp::listen_at(address, without_other_hosts_);
         if (listener.socket.valid()) {
@@ -141,7 +142,7 @@ class Registrations::Server {
     }
   }
 
-  // Signals are for the thread that waits for the command.
+  // Starts the thread without signals, which are for the thread that waits for the command.
   void start_thread() {
     sigset_t all;
     sigset_t before;
@@ -177,7 +178,7 @@ class Registrations::Server {
     }
   }
 
-  // Until something comes, or a time is over.
+  // Waits until something comes, or a time is over.
   void wait() {
     std::vector<pollfd> entries{{.fd = wake_.fd(), .events = POLLIN, .revents = 0}};
     auto until = tcp::Clock::now() + std::chrono::hours(1);
@@ -203,7 +204,7 @@ class Registrations::Server {
   }
 
   void let_in(const tcp::Socket& listener, tcp::Clock::time_point now) {
-    constexpr int kAtOnce = 64;  // then those are heard who are in
+    constexpr int kAtOnce = 64;  // then letters of accepted connections are read first
     for (int i = 0; i < kAtOnce; ++i) {
       tcp::Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket.valid()) {
@@ -212,7 +213,7 @@ class Registrations::Server {
           continue;
         }
         full_ |= no_room;
-        return;  // nobody more, or who came has gone
+        return;  // no visitor is left, or the one that came has gone
       }
       const auto strangers =
           static_cast<std::size_t>(std::count_if(visitors_.begin(), visitors_.end(), [](const Visitor& each) {
@@ -221,7 +222,7 @@ class Registrations::Server {
       if (strangers >= kMostStrangers) {
         drop_oldest(Visitor::State::stranger);
       } else if (visitors_.size() >= most_) {
-        make_room();  // where all of them ask, this one is told to come again
+        make_room();  // if all others wait for an answer, this one is told to come again
       }
       visitors_.push_back({.number = ++last_, .socket = std::move(socket), .until = now + options_.to_speak});
     }
@@ -232,7 +233,7 @@ class Registrations::Server {
            drop_oldest(Visitor::State::beginning);
   }
 
-  // Of a process that has begun it stays known that it has.
+  // Drops the oldest visitor in this state. It stays known that its process has begun.
   bool drop_oldest(Visitor::State state) {
     const auto oldest = std::find_if(visitors_.begin(), visitors_.end(),
                                      [&](const Visitor& visitor) { return visitor.state == state; });
@@ -246,7 +247,7 @@ class Registrations::Server {
 
   std::deque<Visitor>::iterator forget(std::deque<Visitor>::iterator visitor) {
     worlds_.leave(visitor->number);
-    ::shutdown(visitor->socket.fd(), SHUT_RDWR);  // a fork of this process may have it, too
+    ::shutdown(visitor->socket.fd(), SHUT_RDWR);  // a forked child may have it open, too
     return visitors_.erase(visitor);
   }
 
@@ -257,7 +258,7 @@ class Registrations::Server {
     return send_rest(visitor) && hear(visitor, now);
   }
 
-  // False: the connection has ended, or is none of ours.
+  // Reads from a visitor. False: the connection has ended, or is not from gradwire.
   bool hear(Visitor& visitor, tcp::Clock::time_point now) {
     for (;;) {
       const auto bytes = std::as_writable_bytes(std::span(&visitor.letter, 1)).subspan(visitor.heard);
@@ -351,18 +352,18 @@ class Registrations::Server {
   }
 
   const Options options_;
-  std::size_t most_ = 0;  // connections
+  std::size_t most_ = 0;  // most connections
   std::vector<tcp::Socket> listeners_;
   std::string without_other_hosts_;
   tcp::Socket wake_;
   std::atomic<bool> ending_{false};
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   tcp::RegistrationAddress address_;
   RegistrationWorlds worlds_;
-  std::deque<Visitor> visitors_;  // those that came first in front
+  std::deque<Visitor> visitors_;  // oldest first
   RegistrationWorlds::Visitor last_ = 0;
-  bool full_ = false;  // of the thread alone
+  bool full_ = false;  // only the thread uses it
   std::thread thread_;
 };
 

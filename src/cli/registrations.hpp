@@ -1,5 +1,5 @@
-// The side of `gradwire run` that hears which ranks have the drop-in, and says so to all of them
-// (drop_in/registration.hpp, docs/clusters.md).
+// The side of `gradwire run` that learns which ranks have the drop-in, and tells all of them (drop_in/registration.hpp,
+// docs/clusters.md).
 #pragma once
 
 #include <chrono>
@@ -11,31 +11,31 @@
 namespace gradwire::cli {
 
 /// Listens in a thread of its own as long as it lives: on a Unix socket for processes of this host, by TCP for those of
-/// others. Nobody who connects can hold up another: what does not begin with the token is dropped, who says nothing is
-/// dropped after 2 s, and of too many the oldest that has said nothing goes first.
+/// others. No connection can delay another: one that does not begin with the token is dropped, one that sends nothing
+/// is dropped after 2 s, and of too many the oldest that has sent nothing is dropped first.
 class Registrations {
  public:
   struct Options {
-    std::string interface = {};  // whose addresses are used; empty: all of this host but the loopback's
+    std::string interface = {};  // the interface to use; empty: all of this host except the loopback
     RegistrationWorlds::Patience patience = {};
-    std::chrono::milliseconds to_speak = std::chrono::seconds(2);  // of one who has connected
-    std::size_t most_connections = 0;                              // 0: as the limit on open files allows
-    bool on_loopback = false;                                      // by TCP on its addresses instead, for tests
+    std::chrono::milliseconds to_speak = std::chrono::seconds(2);  // time for a connection to send its first letter
+    std::size_t most_connections = 0;                              // 0: as many as the limit on open files allows
+    bool on_loopback = false;                                      // uses TCP on the loopback instead, for tests
   };
 
-  /// Error(transport) where nothing can be listened on.
+  /// Error(transport) where it cannot listen on any address.
   explicit Registrations(const Options& options);
   ~Registrations();
   Registrations(const Registrations&) = delete;
   Registrations& operator=(const Registrations&) = delete;
 
-  /// GRADWIRE_REGISTER of the ranks.
+  /// The value of GRADWIRE_REGISTER for the ranks.
   [[nodiscard]] std::string variable() const;
-  /// Why ranks on other hosts cannot register; empty: they can.
+  /// The reason why ranks on other hosts cannot register; empty: they can.
   [[nodiscard]] const std::string& without_other_hosts() const noexcept;
-  /// Before the job starts again: what was left of the last one is not listened to any more. variable() is another one.
+  /// To be called before the job starts again: drops connections of the last run, and changes variable().
   void start_anew();
-  /// Since the last start.
+  /// The letters since the last start.
   [[nodiscard]] SeenRanks seen() const;
 
  private:

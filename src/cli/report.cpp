@@ -27,7 +27,7 @@ std::string text_or(const json& object, const char* key, const std::string& othe
   return found == object.end() || found->is_null() ? otherwise : found->get<std::string>();
 }
 
-// What classes of passed calls, or calls before a step is seen, do not have.
+// The number of a key, or `otherwise`: classes of passed calls, and calls before the first step, lack some keys.
 std::string number_or(const json& object, const char* key, const std::string& otherwise) {
   const auto found = object.find(key);
   return found == object.end() || found->is_null() ? otherwise : std::to_string(found->get<std::uint64_t>());
@@ -39,7 +39,7 @@ std::string ratio(const json& object, const char* key) { return format_number(ob
 
 std::string seconds(const json& object) { return format_number(object.at("seconds").get<double>(), kDigits) + " s"; }
 
-// "no faster on this link (0.7 ms; compressed 1.2)": of one call.
+// The reason for passing: "no faster on this link (0.7 ms; compressed 1.2)", with times of one call.
 std::string reason(const json& entry) {
   const auto measured = entry.find("measured");
   std::string why = text_or(entry, "reason", "-");
@@ -50,7 +50,8 @@ std::string reason(const json& entry) {
   constexpr int kFew = 3;
   const double passed = measured->at("passed_seconds").get<double>();
   const double compressed = measured->at("compressed_seconds").get<double>();
-  // Compression was faster in the middle, but not in nearly all pairs of calls: times that scatter decide nothing.
+  // Compression had the lower median, but was not faster in nearly all pairs of calls: times that scatter decide
+  // nothing.
   const std::string not_always = compressed < passed && why.starts_with("no faster") ? ", not always faster" : "";
   const bool long_ones = std::max(passed, compressed) >= kMillisecond;
   const double unit = long_ones ? 1e3 : 1e6;
@@ -95,7 +96,7 @@ std::string class_table(const json& classes) {
   return text;
 }
 
-// Where the policy left it open: "collective by the cost model: hierarchical: 2 nodes of 2 ranks".
+// The algorithms where the policy left them open: "collective by the cost model: hierarchical: 2 nodes of 2 ranks".
 std::string choices(const json& classes) {
   std::set<std::string> chosen;
   for (const json& entry : classes) {
@@ -120,8 +121,8 @@ std::string saving_text(double calls, double seconds, double world) {
          " calls a rank, compared with the library's own)\n";
 }
 
-// What leads the table: the saving by the latest comparison of each class with the library's own calls, or why none is
-// known.
+// The line above the table: the saving by the latest comparison of each class with the library's own calls, or why none
+// is known.
 std::string saving(const json& root, std::uint64_t compressed_calls) {
   double calls = 0;
   double seconds = 0;

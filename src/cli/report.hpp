@@ -1,4 +1,4 @@
-// What the preloaded library writes at the end of a job (GRADWIRE_REPORT), as a table for people.
+// Formats the report that the preloaded library writes at the end of a job (GRADWIRE_REPORT) as a table for people.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@ namespace gradwire::cli {
 
 struct Report {
   std::uint64_t calls = 0;             // of functions that gradwire handles
-  std::uint64_t compressed_calls = 0;  // in a dry run: that would have been
+  std::uint64_t compressed_calls = 0;  // in a dry run: calls that would have been compressed
   std::uint64_t ranks = 0;
   bool observed = false;  // no codec was named, so that nothing could be compressed
-  bool disabled = false;  // no rank looked at a call; the table says why
+  bool disabled = false;  // the drop-in was disabled on all ranks; the table says why
   std::string text;       // the table
 };
 
-/// Error(corrupt) that names the file where it is no report.
+/// Reads a report; Error(corrupt), which names the file, where it is none.
 [[nodiscard]] Report read_report(const std::filesystem::path& file);
 
 }  // namespace gradwire::cli

@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-// Also those of which nothing else is known, such as null where a class has many dtypes.
+// Whether an entry has this value. A key may be missing, or null where a class has many dtypes.
 bool class_says(const json& entry, const char* key, const char* value) {
   const auto found = entry.find(key);
   return found != entry.end() && found->is_string() && found->get<std::string>() == value;

@@ -27,7 +27,7 @@ constexpr std::size_t kMostBytes = std::size_t{256} << 20;
 
 [[noreturn]] void refuse_report(const std::string& what) { throw Error(ErrorCode::invalid_argument, what); }
 
-// Empty: it is.
+// The reason why a folder cannot be written to; empty: it can.
 std::string why_not_writable(const fs::path& folder) {
   return ::access(folder.c_str(), W_OK) == 0 ? "" : std::generic_category().message(errno);
 }
@@ -48,7 +48,7 @@ void remove_histories(const fs::path& directory) {
   }
 }
 
-/// A report of replaced calls: what another program wrote under such a name is not ours to remove.
+/// Whether the file is a report of replaced calls: a file of another program must not be removed.
 bool is_report(const fs::path& file) {
   try {
     const auto root = nlohmann::json::parse(read_file(file, kMostBytes, "report"), nullptr, false);
@@ -79,7 +79,7 @@ ReportFile::ReportFile(const std::optional<std::string>& option, bool of_script)
   clear_away();
 }
 
-// What is left there would be taken for this job's.
+// Removes files of earlier jobs, which would be taken for this job's.
 void ReportFile::clear_away() {
   for (const fs::path& earlier : written()) {
     std::error_code ignored;
@@ -103,7 +103,7 @@ void ReportFile::use_directory(const fs::path& directory, const std::string& cal
     refuse_report("the report's directory " + directory.string() + " cannot be written (" + why +
                   "); name one below a folder that can");
   }
-  page::refuse_foreign(page::files_in(directory));  // before the job, which may take long
+  page::refuse_foreign(page::files_in(directory));  // checked before the job, which may take long
   directory_ = directory;
   file_ = calls;
   remove_histories(directory);

@@ -70,7 +70,7 @@ struct Gain {
   double seconds = 0;
 };
 
-// Of the classes that would be compressed: auto passes the others.
+// The gain of the classes that would be compressed; auto passes the others.
 Gain gain_of(const json& forecast) {
   Gain gain;
   for (const json& entry : forecast.at("classes")) {

@@ -1,4 +1,4 @@
-// What compression would do for a job that only observed: forecast, never measured.
+// The forecast of what compression would gain in a job that was only observed; nothing of it is measured.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -6,13 +6,13 @@
 
 namespace gradwire::cli {
 
-/// The job only observed: no codec was named, so no bit of it changed.
+/// Whether the job was only observed: no codec was named, so no bit of it changed.
 [[nodiscard]] bool only_observed(const nlohmann::json& report);
-/// Ranks whose calls the report counts: all, but of a group of PyTorch rank 0 alone.
+/// Number of ranks whose calls the report counts: all, except that for a group of PyTorch only rank 0 counts.
 [[nodiscard]] double counted_ranks(const nlohmann::json& report);
-/// What leads the table: the saving that is forecast, and the command that brings it; nothing where the job compressed.
+/// The line above the table: the saving that is forecast, and the command for it; empty where the job compressed.
 [[nodiscard]] std::string forecast_lead(const nlohmann::json& report);
-/// The classes that a codec could compress; empty where there are none.
+/// A table of the classes that a codec could compress; empty where there are none.
 [[nodiscard]] std::string forecast_table(const nlohmann::json& report);
 
 }  // namespace gradwire::cli

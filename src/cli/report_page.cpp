@@ -1,4 +1,4 @@
-// gradwire report: a page of a job, from what its ranks left.
+// gradwire report: makes a page of a job from its ranks' histories.
 #include <ostream>
 
 #include "base/text.hpp"

@@ -12,7 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// To a tenth of a second, where it took so long.
+// The text of a time, rounded to a tenth of a second where it is that long.
 std::string time_text(std::chrono::nanoseconds time) {
   constexpr std::chrono::milliseconds kTenth{100};
   return format_duration(time >= kTenth ? time / kTenth * kTenth : time);
@@ -28,9 +28,9 @@ std::string status_text(int status) {
 
 std::string asked_by(int signal) { return "a signal asked for the end (" + signal_name(signal) + ")"; }
 
-// What the end of a run means.
+// What to do after the end of a run.
 struct Next {
-  std::optional<std::chrono::seconds> wait;  // then another run
+  std::optional<std::chrono::seconds> wait;  // the pause before another run; none: no other run
   std::string why_not;
 };
 

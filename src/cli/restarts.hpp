@@ -12,16 +12,16 @@
 
 namespace gradwire::cli {
 
-/// How long to wait after each run that failed. Without a clock.
+/// Decides how long to wait after each run that failed. It uses no clock.
 class Backoff {
  public:
-  static constexpr std::chrono::seconds kFirst{1};  // then twice as long each time
+  static constexpr std::chrono::seconds kFirst{1};  // the first wait; each further one is twice as long
   static constexpr std::chrono::seconds kLongest{60};
   static constexpr std::chrono::seconds kSoon{5};     // a run that ends sooner has hardly begun
-  static constexpr int kMostSoon = 3;                 // in a row: then another would end likewise
-  static constexpr std::chrono::seconds kWorked{60};  // after such a run the waits begin anew
+  static constexpr int kMostSoon = 3;                 // after so many in a row another would end the same way
+  static constexpr std::chrono::seconds kWorked{60};  // after a run of that time the waits begin anew
 
-  /// Nothing: the command ended too soon, again and again.
+  /// The wait after a run; nothing: the command ended too soon, again and again.
   [[nodiscard]] std::optional<std::chrono::seconds> after(std::chrono::nanoseconds run);
 
  private:
@@ -30,20 +30,21 @@ class Backoff {
 };
 
 struct Restarting {
-  int most = 0;  // restarts
+  int most = 0;  // most restarts
   std::vector<std::string> command;
-  std::optional<std::size_t> launcher = std::nullopt;  // mpirun's index, of this MPI; none: hosts are not looked at
+  std::optional<std::size_t> launcher = std::nullopt;  // index of mpirun; none: hosts are not checked
   std::optional<Library> mpi = std::nullopt;
-  /// What to start, of the command for the hosts that are left; the first time with 0.
+  /// Makes the launch from the command for the hosts that are left; `restart` is 0 the first time.
   std::function<Launch(const std::vector<std::string>& command, int restart)> launch;
-  /// Called after each run that is followed by another: a sentence about what it did, or nothing.
+  /// Called after each run that another one follows: returns a sentence about what it did, or nothing.
   std::function<std::string()> between = {};
-  /// The status that counts, of a run whose command ended with `status`.
+  /// Returns the status that counts for a run whose command ended with `status`.
   std::function<int(int status)> judge = [](int status) { return status; };
 };
 
 /// Runs the command until it succeeds, a signal asks for an end, its restarts are used up, or it ends too soon again
-/// and again. Returns the status of the last run. Says of each end what follows, and at last what restarts took.
+/// and again. Returns the status of the last run. Prints after each end what follows, and at last the time for
+/// restarts.
 [[nodiscard]] int run_restarting(const Restarting& job, std::ostream& out);
 
 }  // namespace gradwire::cli

@@ -1,5 +1,5 @@
-// gradwire run: refuses what cannot work before it starts anything, starts the job, again where it failed and
-// that was asked for, tells what became of its calls.
+// gradwire run: refuses what cannot work before it starts anything, starts the job (again after a failure, if that was
+// asked for), and prints a report on its calls.
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,7 +45,7 @@ Library library_of(const std::string& launcher) {
       launcher + " ...'");
 }
 
-// The file of this name beside this program; `jobs` says whose it is.
+// The file of this name beside this program; `jobs` says for which jobs it is.
 fs::path preload_of(const std::string& name, const std::string& jobs) {
   const fs::path program = this_program();
   if (const auto file = find_preload(program, name)) {
@@ -64,7 +64,7 @@ fs::path preload_of(const std::string& name, const std::string& jobs) {
 
 fs::path preload_of(Library library) { return preload_of(preload_name(library), std::string(to_string(library))); }
 
-// Who reads our output may stop, as `head` does: then there is still something to clear away.
+// Ignores SIGPIPE: the reader of our output may stop, as `head` does, and files must still be removed then.
 class IgnoredBrokenPipes {
  public:
   IgnoredBrokenPipes() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
@@ -76,7 +76,7 @@ class IgnoredBrokenPipes {
   void (*before_)(int);
 };
 
-// What ranks are told, beside what the options say themselves.
+// Facts for ranks beside the options themselves.
 struct Told {
   std::optional<std::string> policy;
   std::optional<std::string> codec;
@@ -85,8 +85,8 @@ struct Told {
   fs::path preload;
 };
 
-// What every rank gets: each of our variables that is set, and the preload before those of the user. `registration`:
-// empty where ranks do not register.
+// The environment of every rank: each of our variables that is set, and our preload before those of the user.
+// `registration` is empty where ranks do not register.
 Environment rank_environment(const RunOptions& options, const Told& told, const std::string& registration,
                              int restart) {
   Environment ranks;
@@ -103,7 +103,7 @@ Environment rank_environment(const RunOptions& options, const Told& told, const 
     } else if (known.name == "GRADWIRE_MAX_ERROR") {
       value = told.beside.max_error;
     } else if (known.name == "GRADWIRE_REGISTER" && (!registration.empty() || value)) {
-      value = registration;  // also where this runs in a job of another gradwire run, which ranks must not reach
+      value = registration;  // even if empty: ranks must not reach another gradwire run in whose job this one runs
     } else if (known.name == "GRADWIRE_CHOICES" && value) {
       value = fs::absolute(*value).string();
     } else if (known.name == "GRADWIRE_JOIN") {
@@ -128,7 +128,7 @@ Environment rank_environment(const RunOptions& options, const Told& told, const 
   return ranks;
 }
 
-// Listens as long as it lives. None where ranks are not to register, or cannot.
+// Makes the listener for registrations; none where ranks shall not register, or cannot.
 std::unique_ptr<Registrations> listen(const RunOptions& options, std::ostream& out) {
   if (options.no_register || options.join) {
     return nullptr;
@@ -149,9 +149,8 @@ std::unique_ptr<Registrations> listen(const RunOptions& options, std::ostream& o
   }
 }
 
-// The loader of a job with AddressSanitizer's library starts it only where that comes first, or where this is not
-// asked. Behind the preloaded object its library works as well; its own advice, to preload it, does not help, since
-// what the user preloads comes after ours.
+// AddressSanitizer's library starts a job only if it is loaded first, or if that check is off. It works behind our
+// preloaded library as well. Its own advice, to preload it, does not help, since the user's preloads come after ours.
 void check_sanitizer(const KnownCommand& command) {
   constexpr std::string_view kSetting = "verify_asan_link_order=0";
   const std::vector<std::string> needed = needed_libraries(command.job.value_or(""));
@@ -173,11 +172,11 @@ void check_sanitizer(const KnownCommand& command) {
 KnownCommand look_at(const RunOptions& options, std::optional<std::size_t> launcher) {
   KnownCommand command{.words = options.command, .launcher = launcher};
   command.job = find_job(options.command, command.launcher ? *command.launcher + 1 : 0);
-  const auto linked = linked_with(command.job.value_or(""));  // nothing of what is no program
+  const auto linked = linked_with(command.job.value_or(""));  // nothing if it is no program
   check_sanitizer(command);
   if (!command.launcher) {
     if (linked) {
-      static_cast<void>(preload_of(*linked));  // or it is told here what is missing
+      static_cast<void>(preload_of(*linked));  // throws where the library is missing
     }
     return command;
   }
@@ -270,7 +269,7 @@ int run(const RunOptions& given, std::ostream& out) {
                                      .between = between,
                                      .judge = judge},
                                     out);
-  if (!options.join) {  // who joins makes no call that could be replaced
+  if (!options.join) {  // a process that joins makes no call that could be replaced
     tell_outcome(report, command, registrations ? std::optional(registrations->seen()) : std::nullopt, status, out);
   }
   if (report.directory()) {

@@ -22,7 +22,7 @@ constexpr std::string_view kBegin = "gradwire-";
 constexpr std::size_t kRandom = 6;  // characters of mkdtemp
 constexpr const char* kLock = ".lock";
 
-// NOLINTBEGIN(cppcoreguidelines-pro-type-vararg): open() is as it is
+// NOLINTBEGIN(cppcoreguidelines-pro-type-vararg): open() has variable arguments
 int open_lock(const fs::path& file, int flags) {
   return ::open(file.c_str(), flags | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
@@ -33,7 +33,7 @@ bool is_own_folder(const fs::path& folder) {
   return ::lstat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid();
 }
 
-// The system gives a lock back when its process ends, however it does.
+// Whether no process holds the folder's lock, which the system releases when the process ends in any way.
 bool is_left_behind(const fs::path& folder) {
   const std::string name = folder.filename().string();
   if (!name.starts_with(kBegin) || name.size() != kBegin.size() + kRandom || !is_own_folder(folder)) {
@@ -79,7 +79,7 @@ TemporaryFolder::TemporaryFolder() {
                     "); set TMPDIR to a folder that can be written, or name a report by --report");
   }
   path_ = name;
-  // It has its name only once it is locked, so that nobody finds it free.
+  // The lock gets its name only once it is locked, so that no other process finds it free.
   const fs::path made = path_ / ".lock-new";
   lock_ = open_lock(made, O_CREAT | O_EXCL);
   if (lock_ >= 0 && ::flock(lock_, LOCK_EX | LOCK_NB) == 0) {

@@ -1,5 +1,5 @@
-// Names below TMPDIR that belong to this process as long as it runs. A process that was killed leaves its own behind;
-// the next one removes them.
+// Names below TMPDIR that belong to this process as long as it runs. A killed process leaves its own behind, and the
+// next process removes them.
 #pragma once
 
 #include <filesystem>
@@ -7,8 +7,8 @@
 
 namespace gradwire::cli {
 
-/// A folder of mode 0700, removed at the end with all that is in it. First removes those of earlier processes of this
-/// user that have ended.
+/// A folder of mode 0700, which is removed at the end with its content. The constructor first removes folders of
+/// earlier processes of this user that have ended.
 class TemporaryFolder {
  public:
   /// Error(invalid_argument) where none can be made.
@@ -21,10 +21,10 @@ class TemporaryFolder {
 
  private:
   std::filesystem::path path_;
-  int lock_ = -1;  // a file in it that nobody else can lock as long as this process runs
+  int lock_ = -1;  // a file in it that no other process can lock as long as this one runs
 };
 
-/// Where TMPDIR says, or /tmp.
+/// The folder that TMPDIR names, or /tmp.
 [[nodiscard]] std::filesystem::path temporary_parent();
 
 }  // namespace gradwire::cli

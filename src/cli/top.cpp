@@ -21,7 +21,7 @@ namespace live = watch::live;
 
 namespace {
 
-constexpr std::size_t kPlainWidth = 160;  // of what no terminal limits
+constexpr std::size_t kPlainWidth = 160;  // width of output that is not to a terminal
 
 std::chrono::nanoseconds interval_of(const TopOptions& options) {
   std::chrono::nanoseconds interval{};
@@ -50,7 +50,7 @@ class Watch {
     return live::draw(snapshot_, live::rows_of(snapshot_, history_),
                       {.folder = folder_, .width = size.width, .height = size.height, .keys = keys});
   }
-  /// Nothing can be shown, however long one waits; or now.
+  /// Throws an Error where the folder can never show anything, or with `now` where it does not show anything yet.
   void refuse_what_is_missing(bool now) const {
     std::error_code ignored;
     const bool other = std::filesystem::exists(folder_, ignored) && !std::filesystem::is_directory(folder_, ignored);
@@ -97,7 +97,7 @@ int print_blocks(Watch& watch, const TopOptions& options, std::chrono::nanosecon
   }
 }
 
-// Returns the signal that ended it; 0: a key did.
+// Draws until it is ended; returns the signal that ended it, or 0 for a key.
 int draw_until_quit(Watch& watch, std::chrono::nanoseconds interval) {
   using LookClock = std::chrono::steady_clock;
   live::Terminal terminal;
@@ -130,7 +130,7 @@ int top(const TopOptions& options, std::ostream& out) {
   }
   const int signal = draw_until_quit(watch, interval);
   if (signal != 0) {
-    ::raise(signal);  // whoever started this sees what ended it
+    ::raise(signal);  // so that the parent process sees which signal ended it
   }
   return 128 * (signal != 0 ? 1 : 0) + signal;
 }

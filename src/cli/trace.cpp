@@ -1,4 +1,4 @@
-// gradwire trace: what the ranks of a job did, as a timeline and in numbers.
+// gradwire trace: the activities of a job's ranks, as a timeline and in numbers.
 #include <algorithm>
 #include <iostream>
 #include <ostream>
@@ -56,18 +56,18 @@ timeline::Read read(const TraceOptions& options, bool end_before, std::ostream& 
   return read;
 }
 
-// Hosts are as files say.
+// Prints the summary as text. Names of hosts come from files of others.
 void write_text(const timeline::Read& what, const std::vector<timeline::StreamPaths>& paths, std::ostream& out) {
   std::ostringstream text;
   timeline::write_summary(what, paths, text);
   out << text::printable_lines(text.str());
 }
 
-// What another program wrote, or a rank, would be lost.
+// Refuses to replace a file of another program or of a rank, which would be lost.
 void refuse_to_replace(const std::filesystem::path& file) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(file, ignored))) {
-    return;  // what a link leads to is not lost
+    return;  // the target of a link is not lost
   }
   if (timeline::is_event_file(file.filename().string())) {
     throw Error(ErrorCode::invalid_argument, "trace merge: " + file.string() +
@@ -101,7 +101,7 @@ void refuse_empty_selection(const timeline::Recording& recording, const TraceOpt
 
 int trace_merge(const TraceOptions& options, std::ostream& out) {
   if (!timeline::can_write_traces()) {
-    timeline::write_trace({}, {}, {}, out);  // says why
+    timeline::write_trace({}, {}, {}, out);  // throws the error that says why
   }
   const std::filesystem::path file =
       options.output ? std::filesystem::path(*options.output) : std::filesystem::path(options.folder) / "trace.pftrace";

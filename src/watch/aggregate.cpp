@@ -9,7 +9,7 @@ namespace {
 using observe::Event;
 using observe::EventKind;
 
-constexpr std::size_t kMostGroups = 64;  // what is beyond is one group, "other"
+constexpr std::size_t kMostGroups = 64;  // later groups are counted as one, "other"
 
 void add_group(SessionStatistics& sum, const SessionStatistics::Group& group) {
   const auto same = [&](const SessionStatistics::Group& other) {
@@ -80,7 +80,7 @@ bool is_message(EventKind kind) {
   return kind == EventKind::send || kind == EventKind::receive || kind == EventKind::all_reduce;
 }
 
-// Messages that are on their way at one time count once.
+// Adds up the time with messages on their way; messages at the same time count once.
 void add_sending(RankTotals& totals, const Event& event, const observe::TimeScale& scale) {
   const std::uint64_t end = event.begin + event.duration * observe::kTicksOfDuration;
   const std::uint64_t begin = std::max<std::uint64_t>(event.begin, totals.sending_until);
@@ -100,7 +100,7 @@ SessionStatistics RankTotals::sum() const {
   return all;
 }
 
-// The first that was made, of those that have the process to themselves.
+// The rank of the first source that has the process to itself.
 std::optional<int> Aggregate::find_home(observe::SourceId id) const {
   for (observe::SourceId each = 1; each != 0 && each <= id; ++each) {
     if (const auto source = source_of_(each); source && !source->shares_process) {
@@ -122,7 +122,7 @@ RankTotals* Aggregate::rank_of(observe::SourceId id) {
   const bool own = source && source->shares_process && !(alone && home_);
   const std::optional<int> rank = own ? std::optional(source->rank) : home_;
   if (!rank) {
-    return nullptr;  // of nobody, before anybody is there
+    return nullptr;  // the event has no source, and no rank is known yet
   }
   RankTotals& totals = ranks_[*rank];
   if (source) {
@@ -136,7 +136,7 @@ RankTotals* Aggregate::rank_of(observe::SourceId id) {
 
 void Aggregate::add(std::span<const Event> events, const observe::TimeScale& scale) {
   RankTotals* totals = nullptr;
-  std::optional<std::uint64_t> source;  // that `totals` is of
+  std::optional<std::uint64_t> source;  // the source that `totals` belongs to
   for (const Event& event : events) {
     if (source != event.source) {
       source = event.source;
@@ -146,7 +146,7 @@ void Aggregate::add(std::span<const Event> events, const observe::TimeScale& sca
       continue;
     }
     if (static_cast<int>(event.kind) >= observe::kEventKinds) {
-      continue;  // a kind that this does not know
+      continue;  // an unknown kind of event
     }
     ++totals->events[event.kind];
     totals->sum_of_bytes[event.kind] += event.bytes;

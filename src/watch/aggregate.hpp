@@ -1,4 +1,5 @@
-// Events and counts of a process, summed up by rank. Pure: told of what happened, it knows no clock, lock or thread.
+// Events and counts of a process, summed up by rank. The class is pure: it is told of events, and uses no clock, lock
+// or thread.
 #pragma once
 
 #include <array>
@@ -21,11 +22,11 @@ namespace gradwire::watch {
 
 using observe::ReplacedCalls;
 
-/// A codec as a label: of codec = "auto" the text also says what is in use now, which would make a new series each
-/// time.
+/// A codec as a label. For codec = "auto" the text also says what is in use now; that is cut off, since it would make a
+/// new series each time.
 [[nodiscard]] inline std::string label_of_codec(const std::string& codec) { return codec.substr(0, codec.find(':')); }
 
-/// What the reader of events says of itself.
+/// The state of the reader of events.
 struct ReaderState {
   observe::ClockKind clock = observe::ClockKind::none;
   std::uint64_t recorded = 0;
@@ -52,25 +53,25 @@ class ByKind {
 /// One rank's.
 struct RankTotals {
   int world_size = 1;
-  ByKind<Histogram> seconds{Histogram::of_seconds()};  // of what has a duration, but for messages
+  ByKind<Histogram> seconds{Histogram::of_seconds()};  // of events with a duration, except messages
   ByKind<Histogram> bytes{Histogram::of_bytes()};      // of messages
   ByKind<std::uint64_t> events;
   ByKind<std::uint64_t> sum_of_bytes;
-  Histogram steps = Histogram::of_seconds();                // from the end of one to the end of the next
+  Histogram steps = Histogram::of_seconds();                // from the end of one step to the end of the next
   std::map<observe::SourceId, std::uint64_t> step_ended;    // ticks
-  std::map<observe::SourceId, SessionStatistics> sessions;  // the latest of those that go on
-  std::map<observe::SourceId, observe::SlowState> slow;     // of those that compare their ranks
-  SessionStatistics gone;                                   // the sum of those that do not
+  std::map<observe::SourceId, SessionStatistics> sessions;  // the latest of sessions that go on
+  std::map<observe::SourceId, observe::SlowState> slow;     // of sessions that compare their ranks
+  SessionStatistics gone;                                   // the sum over sessions that have ended
   std::map<int, std::uint64_t> passed;                      // events EventKind::passed, by reason
-  double sending_seconds = 0;                               // with a message on its way out, however many they were
+  double sending_seconds = 0;                               // time with at least one message on its way out
   std::uint64_t sending_until = 0;                          // ticks
-  double bucket_byte_seconds = 0;                           // bytes of each bucket times what it took
+  double bucket_byte_seconds = 0;                           // sum of bytes x duration over buckets
   std::optional<LinkEstimate> link;                         // the latest
   std::map<std::pair<std::string, std::string>, observe::Knowledge::Health> health;  // by group and label of its codec
-  std::map<observe::SourceId, observe::Knowledge::Memory> memory;                    // of those that go on
+  std::map<observe::SourceId, observe::Knowledge::Memory> memory;                    // of sessions that go on
   std::map<observe::SourceId, observe::Knowledge::Rows> rows;
 
-  /// All sessions as one: groups of one name and codec are one.
+  /// The sum over all sessions; groups of the same name and codec are one.
   [[nodiscard]] SessionStatistics sum() const;
 };
 
@@ -85,20 +86,20 @@ class Aggregate {
   /// `source_of`: observe::source_of, or a test's.
   explicit Aggregate(SourceOf source_of) : source_of_(std::move(source_of)) {}
 
-  /// The rank of this process, where that is known better than from its first source.
+  /// Sets the rank of this process, where it is known better than from its first source.
   void set_home(int rank) { home_ = rank; }
-  /// Of a drop-in: its communicators make the replaced calls, which it counts itself.
+  /// For drop-ins: their communicators make the replaced calls, which drop-ins count themselves.
   void leave_out_calls_of_communicators() noexcept { counts_communicators_ = false; }
   void add(std::span<const observe::Event> events, const observe::TimeScale& scale);
   void add(const observe::Snapshot& snapshot);
-  /// All of a round. `home`: asked for the rank of the process until it knows; may be empty.
+  /// Adds a round. `home` is asked for the rank of the process until it knows; may be empty.
   void add(const observe::Round& round, const std::function<std::optional<int>()>& home);
 
-  /// By rank. Sources whose ranks have processes of their own are all of this process's rank.
+  /// Totals by rank. All sources whose ranks have processes of their own count for this process's rank.
   [[nodiscard]] const std::map<int, RankTotals>& ranks() const noexcept { return ranks_; }
-  /// Where it is known: the rank that events of nobody are of.
+  /// The rank of events without a source, where it is known.
   [[nodiscard]] std::optional<int> home() const noexcept { return home_; }
-  /// Makes that rank known although nothing has come of it.
+  /// Adds a rank even if it has no events yet.
   void touch(int rank) { ranks_[rank]; }
 
  private:

@@ -1,4 +1,4 @@
-// The blocks of a file of events. Inside of export.
+// The blocks of a file of events. Internal to watch.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ namespace {
 using observe::Event;
 using observe::EventKind;
 
-// Clocks of two processes are one where both lines are the same.
+// Describes the clock of this process in a line; two processes with the same line share a clock.
 void describe_monotonic(std::span<char> to) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string text;
@@ -53,7 +53,7 @@ void EventFileSink::close() {
 
 void EventFileSink::end(const std::string& why) {
   if (descriptor_ >= 0 && bytes_ == 0) {
-    ::unlink(file_.c_str());  // not even its head had room
+    ::unlink(file_.c_str());  // there was no room even for its head
   }
   close();
   state_ = State::ended;
@@ -100,7 +100,7 @@ void EventFileSink::open(int rank, observe::ClockKind clock) {
   make_own_folders(options_.target.directory, error);
   file_ = std::filesystem::path(options_.target.directory) /
           ("gradwire-" + options_.part + "-rank-" + std::to_string(rank) + ".events");
-  ::unlink(file_.c_str());  // another job's, which may still be read
+  ::unlink(file_.c_str());  // it is another job's; its readers keep it
   descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (descriptor_ < 0) {
     throw Error(ErrorCode::invalid_argument, error ? error.message() : std::generic_category().message(errno));

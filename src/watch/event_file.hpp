@@ -1,5 +1,5 @@
-// Events as they were recorded, in a file of the process: what a timeline is made of afterwards. Appended every 100 ms,
-// so a process that is killed leaves a file that can be read up to there.
+// Events as they were recorded, in a file of the process, from which a timeline is made later. Events are appended
+// every 100 ms, so the file of a killed process can be read up to then.
 //
 // Blocks, each a head of 32 bytes and `bytes` bytes, in the byte order of the machine that wrote them. The first is of
 // kind `file`. An `events` block holds events of one thread, in its order, by the latest `scale` before it.
@@ -27,17 +27,18 @@ struct EventFileHead {
   std::int32_t rank = 0;
   std::uint32_t clock = 0;  // observe::ClockKind
   char host[64] = {};       // its name
-  // The same text: the same CLOCK_MONOTONIC. It is of one boot of a host, and of one time namespace. Empty: not known.
+  // Processes with the same text share CLOCK_MONOTONIC: it names a boot of a host and a time namespace. Empty: not
+  // known.
   char monotonic[64] = {};
 };
 
 struct EventFileScale {
   std::uint64_t ticks = 0;
-  std::uint64_t monotonic = 0;  // CLOCK_MONOTONIC then, ns
-  std::int64_t realtime = 0;    // CLOCK_REALTIME then, ns: what clocks of hosts have in common, more or less
+  std::uint64_t monotonic = 0;  // CLOCK_MONOTONIC at that moment, ns
+  std::int64_t realtime = 0;    // CLOCK_REALTIME at that moment, ns: hosts agree on it, more or less
   double nanoseconds_per_tick = 1;
   std::uint64_t recorded = 0;  // so far, by all threads
-  std::uint64_t dropped = 0;   // so far; these are missing
+  std::uint64_t dropped = 0;   // so far; these events are missing
 
   [[nodiscard]] observe::TimeScale scale() const noexcept { return {ticks, monotonic, nanoseconds_per_tick}; }
 };
@@ -47,19 +48,19 @@ struct EventFileSource {
   std::int32_t rank = 0;
   std::int32_t world_size = 1;
   std::uint32_t kind = 0;            // observe::Source::Kind
-  std::uint32_t shares_process = 0;  // 1: with other ranks of its world
+  std::uint32_t shares_process = 0;  // 1: other ranks of its world are in the same process
 };
 
 struct EventFileOptions {
   TraceTarget target;
-  std::string part = "library";  // as TextfileOptions
+  std::string part = "library";  // see TextfileOptions
   std::function<std::optional<int>()> rank = {};
   std::function<void(const std::string&)> warn;
   std::uint64_t most_bytes = std::uint64_t{1} << 30;  // then it ends, with a warning
 };
 
-/// Writes "gradwire-mpi-rank-3.events". What cannot be written is told once, and the file ends there. Events of steps
-/// that were not asked for are left out; what belongs to no step is kept.
+/// Writes "gradwire-mpi-rank-3.events". A failed write is reported once, and the file ends there. Events of steps that
+/// were not asked for are left out; events that belong to no step are kept.
 class EventFileSink final : public observe::Sink {
  public:
   explicit EventFileSink(EventFileOptions options) : options_(std::move(options)) {}
@@ -85,18 +86,18 @@ class EventFileSink final : public observe::Sink {
   std::vector<observe::Event> kept_;
 };
 
-/// Whether events of the kind belong to a step, so that a choice of steps holds for them.
+/// Whether events of the kind belong to a step, so that a range of steps applies to them.
 [[nodiscard]] bool has_step(observe::EventKind kind) noexcept;
 
-/// What a file holds, in its order.
+/// Gets the blocks of a file, in its order.
 struct EventFileVisitor {
   std::function<void(const EventFileHead&)> head = {};
   std::function<void(const EventFileSource&)> source = {};
   std::function<void(const EventFileScale&)> scale = {};
   std::function<void(std::uint32_t thread, std::span<const observe::Event>)> events = {};
 };
-/// Whether the file ends as one does whose process ended by itself; one that was cut off is read as far as it goes.
-/// Error(corrupt) that names the file and the place for what no process leaves.
+/// Reads a file; returns whether its process ended by itself. A file that was cut off is read as far as it goes.
+/// Error(corrupt), which names the file and the place, for bytes that no process writes.
 bool read_event_file(const std::filesystem::path& file, const EventFileVisitor& visitor);
 
 }  // namespace gradwire::watch

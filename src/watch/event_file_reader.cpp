@@ -47,7 +47,7 @@ class Reader {
                                     "; it is no file of events, or of another version or machine"};
   }
 
-  // Whether all of it is there.
+  // Reads a block; returns whether all of it is there.
   bool block(const BlockHead& head) {
     switch (head.kind) {
       case kFile: check_version(); return value(head, visitor_.head);
@@ -72,7 +72,7 @@ class Reader {
     }
     return true;
   }
-  // What a damaged file says must cost no more than what a job of any size does.
+  // A damaged file must not cost more memory than a job of any size.
   void check_rank(std::int64_t rank, std::int64_t world) const {
     if (rank < 0 || rank >= kMostEventRanks || world < 0 || world > kMostEventRanks) {
       throw corrupt("rank " + std::to_string(rank) + (world > 0 ? " of " + std::to_string(world) : "") +
@@ -86,7 +86,7 @@ class Reader {
   }
   void check(const EventFileSource& source) const { check_rank(source.rank, source.world_size); }
   void check(const EventFileScale& /*scale*/) const {}
-  // Before the size, which differs between versions.
+  // The version is checked before the size, which differs between versions.
   void check_version() {
     std::uint32_t version = 0;
     std::uint32_t event_bytes = 0;
@@ -98,7 +98,7 @@ class Reader {
     }
     stream_.seek(place_ + sizeof(BlockHead));
   }
-  // Of a block that was cut off the events that are there.
+  // Reads events; of a block that was cut off, those that are there.
   bool events(const BlockHead& head) {
     if (head.bytes % sizeof(Event) != 0) {
       throw corrupt("half an event");
@@ -121,7 +121,7 @@ class Reader {
   const std::filesystem::path& file_;
   const EventFileVisitor& visitor_;
   RegularFile stream_;
-  std::size_t got_ = 0;  // by the last read
+  std::size_t got_ = 0;  // bytes of the last read
   std::uint64_t place_ = 0;
   std::vector<Event> events_;
 };

@@ -1,4 +1,4 @@
-// Which metrics there are. docs/monitoring.md lists them; a test compares.
+// The metrics that there are. docs/monitoring.md lists them, and a test compares both.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -22,7 +22,7 @@ Labels with(Labels labels, const char* name, const std::string& value) {
   return labels;
 }
 
-// "auto: int8 3, dense 1": buckets by codec. Empty for a codec that is not chosen.
+// The numbers of buckets by codec of "auto: int8 3, dense 1". Empty for a codec that is not chosen.
 std::vector<std::pair<std::string, double>> in_use(const std::string& codec) {
   std::vector<std::pair<std::string, double>> uses;
   std::size_t at = codec.find(": ");
@@ -180,7 +180,7 @@ class Builder {
     families_.push_back(std::move(ages));
   }
 
-  // Of several sessions the worst.
+  // The worst of several sessions counts.
   void slow() {
     if (rank_.slow.empty()) {
       return;

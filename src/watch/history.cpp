@@ -12,10 +12,10 @@ namespace {
 
 using observe::EventKind;
 
-constexpr std::size_t kMostCodecs = 256;   // different texts of codec = "auto"
-constexpr std::size_t kMostSwitches = 64;  // the last ones
+constexpr std::size_t kMostCodecs = 256;   // most texts of codec = "auto"
+constexpr std::size_t kMostSwitches = 64;  // the last ones are kept
 
-// Gauges that are worth a curve, whatever makes them.
+// Gauges that are worth a curve.
 constexpr std::array<std::string_view, 6> kGauges{"gradwire_relative_error", "gradwire_nmse",
                                                   "gradwire_residual",       "gradwire_gradient",
                                                   "gradwire_table_age",      "gradwire_device_memory"};
@@ -90,7 +90,8 @@ std::array<double, kHistoryGroupCounters.size()> counters_of(const Statistics& t
           as_number(totals.bytes_uncompressed)};
 }
 
-// The place of a value, which is added where it is new; the last one stands for all once there are too many.
+// The place of a value, which is added where it is new; once there are `most` values, the last place stands for all
+// further ones.
 std::size_t place_of(std::vector<std::string>& all, const std::string& value, std::size_t most) {
   const auto found = std::find(all.begin(), all.end(), value);
   if (found != all.end()) {
@@ -149,7 +150,7 @@ void History::add(double time, const RankTotals& totals, const ReaderState& read
   if (!is_due(time)) {
     return;
   }
-  if (samples_.size() == kMostSamples) {  // every second one goes, the first stays
+  if (samples_.size() == kMostSamples) {  // drops every second sample, but not the first
     for (std::size_t i = 1; 2 * i < samples_.size(); ++i) {
       samples_[i] = std::move(samples_[2 * i]);
     }
@@ -212,7 +213,7 @@ void History::add_groups(Sample& sample, const SessionStatistics& sum) {
   }
 }
 
-// Also whether others wait for this rank, where something says that.
+// Adds gauges, and whether others wait for this rank, where a metric says that.
 void History::add_gauges(Sample& sample, std::span<const Family> families) {
   sample.gauges.assign(gauges_.size(), kNone);
   for (const Family& family : families) {

@@ -1,4 +1,5 @@
-// What a rank did over time, in bounded memory, and as the JSON that `gradwire report` reads. No clock, lock or thread.
+// A rank's metrics over time, in bounded memory, and as the JSON that `gradwire report` reads. It uses no clock, lock
+// or thread.
 #pragma once
 
 #include <array>
@@ -16,10 +17,10 @@ namespace gradwire::watch {
 
 inline constexpr int kHistoryFormat = 1;
 inline constexpr std::size_t kMostSamples = 512;
-inline constexpr std::size_t kMostHistoryGroups = 16;  // what is beyond is one, "other"
+inline constexpr std::size_t kMostHistoryGroups = 16;  // later groups are counted as one, "other"
 inline constexpr std::size_t kMostGauges = 64;
 
-/// What only grows, summed up over a rank's sessions, tables and communicators. Names are those of the file.
+/// Counters, which only grow, summed up over a rank's sessions, tables and communicators. Names are those of the file.
 inline constexpr std::array<std::string_view, 28> kHistoryCounters{"steps",
                                                                    "exposed_seconds",
                                                                    "timed_steps",
@@ -49,7 +50,7 @@ inline constexpr std::array<std::string_view, 28> kHistoryCounters{"steps",
                                                                    "passed_seconds",
                                                                    "observer_seconds"};
 
-/// Of a group of tensors; likewise.
+/// Counters of a group of tensors.
 inline constexpr std::array<std::string_view, 10> kHistoryGroupCounters{
     "calls",          "bytes_in",       "bytes_sent",   "bytes_intra",      "bytes_inter",
     "encode_seconds", "decode_seconds", "wire_seconds", "nonfinite_frames", "bytes_uncompressed"};
@@ -72,7 +73,7 @@ class History {
 
   /// Whether a sample at this time would be kept; `time`: seconds since the beginning.
   [[nodiscard]] bool is_due(double time) const;
-  /// Takes a sample where it is due; the latest one is known in any case.
+  /// Takes a sample where it is due, and always remembers the latest values.
   void add(double time, const RankTotals& totals, const ReaderState& reader, std::span<const ReplacedCalls> replaced);
   [[nodiscard]] std::size_t samples() const noexcept { return samples_.size(); }
   [[nodiscard]] double interval() const noexcept { return interval_; }
@@ -84,14 +85,14 @@ class History {
 
   struct GroupSample {
     std::array<double, kHistoryGroupCounters.size()> counters{};
-    std::size_t codec = 0;  // in use: an index of codecs_
+    std::size_t codec = 0;  // the codec in use, an index into codecs_
   };
   struct Sample {
     double time = 0;
     std::array<double, kHistoryCounters.size()> counters{};
-    std::vector<GroupSample> groups = {};  // as groups_, of those that were known
-    std::vector<double> gauges = {};       // as gauges_; kNone: it had no value
-    std::size_t slow = 0;                  // why others wait for this rank: an index of causes_, of which 0 is no cause
+    std::vector<GroupSample> groups = {};  // in the order of groups_, for those that were known
+    std::vector<double> gauges = {};       // in the order of gauges_; kNone: no value
+    std::size_t slow = 0;                  // why others wait for this rank, an index into causes_; 0: no cause
     double last_arrivals = kNone;
   };
   struct Group {
@@ -110,7 +111,7 @@ class History {
   void append_groups(std::string& text, std::span<const Sample* const> samples) const;
 
   double interval_;
-  std::vector<Sample> samples_;  // every so many of those that were due
+  std::vector<Sample> samples_;  // every n-th of the samples that were due
   Sample latest_;
   int world_size_ = 1;
   std::string transport_;
@@ -118,7 +119,7 @@ class History {
   std::vector<std::string> codecs_;
   std::vector<std::string> gauges_;
   std::vector<std::string> causes_{""};
-  std::vector<CodecSwitch> switches_;  // the last of them
+  std::vector<CodecSwitch> switches_;  // the last ones
   std::vector<ReplacedCalls> replaced_;
 };
 

@@ -12,7 +12,7 @@ namespace gradwire::watch {
 namespace {
 
 constexpr std::size_t kMostArguments = 64;
-constexpr std::size_t kMostText = 400;  // of an argument
+constexpr std::size_t kMostText = 400;  // most bytes of an argument
 
 std::vector<std::string> command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -63,7 +63,7 @@ void HistoryWriter::take(Totals& totals) {
     ranks_[rank].add(time, sums, totals.reader(), replaced);
   }
   if (writes) {
-    constexpr double kPart = 20;  // of the time that a job runs, between two versions
+    constexpr double kPart = 20;  // the time between two versions is the job's running time over this
     constexpr double kMost = 30;
     next_ = time + std::clamp(time / kPart, 1.0, kMost);
     write(time, last);
@@ -84,7 +84,7 @@ void HistoryWriter::write(double time, bool last) {
     head.ended = last;
     for (const auto& [rank, history] : ranks_) {
       head.rank = rank;
-      files_.write(history_name(head.part, rank), history.to_json(head), Readers::owner);  // it has the command line
+      files_.write(history_name(head.part, rank), history.to_json(head), Readers::owner);  // has the command line in it
     }
   });
 }

@@ -1,4 +1,4 @@
-// Histories as files that `gradwire report` reads: one a rank, whole at any time.
+// Histories as files that `gradwire report` reads: one a rank, complete at any time.
 #pragma once
 
 #include <filesystem>
@@ -15,22 +15,22 @@
 namespace gradwire::watch {
 
 struct HistoryOptions {
-  std::filesystem::path directory;          // made where it is not there
-  HistoryHead head = {};                    // all but the rank and what changes
-  std::optional<std::uint64_t> begun = {};  // CLOCK_MONOTONIC, ns; none: with the first round
-  bool quiet_without_calls = false;         // of a drop-in that saw no call nothing is told
+  std::filesystem::path directory;          // made where it is missing
+  HistoryHead head = {};                    // without the rank and the fields that change
+  std::optional<std::uint64_t> begun = {};  // CLOCK_MONOTONIC, ns; none: the first round
+  bool quiet_without_calls = false;         // says nothing for a drop-in that saw no call
   std::function<void(const std::string&)> warn = {};
-  std::function<void(const std::string&)> tell = {};  // once, at the end of rank 0
+  std::function<void(const std::string&)> tell = {};  // called once, at the end of rank 0
 };
 
-/// This process: its host, its command line, our variables, now.
+/// The head for this process: its host, its command line, gradwire's variables, the present time.
 [[nodiscard]] HistoryHead head_of_process(const std::string& part);
 
 /// "gradwire-mpi-rank-3.history"
 [[nodiscard]] std::string history_name(const std::string& part, int rank);
 
-/// Writes every second at first, and less often the longer a job runs. What cannot be written is told once, and tried
-/// again at the next turn.
+/// Writes every second at first, and less often the longer a job runs. A failed write is reported once, and tried again
+/// at the next turn.
 class HistoryWriter final : public Subscriber {
  public:
   explicit HistoryWriter(HistoryOptions options);
@@ -42,7 +42,7 @@ class HistoryWriter final : public Subscriber {
   HistoryOptions options_;
   RankFiles files_;
   std::map<int, History> ranks_;
-  double next_ = 0;  // when to write: seconds since the beginning
+  double next_ = 0;  // when to write next, in seconds since the beginning
 };
 
 }  // namespace gradwire::watch

@@ -1,4 +1,4 @@
-// What files say of where and when they were written.
+// The host and the time that files name as theirs.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace gradwire::watch {
 
-/// Of this host; empty where it has none.
+/// The name of this host; empty where it has none.
 [[nodiscard]] std::string host_name();
 
 /// CLOCK_REALTIME: nanoseconds since 1970.

@@ -12,14 +12,14 @@
 
 namespace gradwire::watch {
 
-// Between the thread that reads events and those of the server. These may ask until the process is gone, so it stays
-// once there is a server.
+// Shared by the thread that reads events and those of the server. The server's threads may use it until the process
+// ends, so it is never destroyed once there is a server.
 struct HttpListener::Served {
   explicit Served(std::shared_ptr<Totals> of) : totals(std::move(of)) {}
 
   const std::shared_ptr<Totals> totals;
-  std::timed_mutex asking;         // of a page in the making, and of what follows
-  std::atomic<bool> ended{false};  // the job's own objects are about to be gone
+  std::timed_mutex asking;         // held while a page is made; guards the members below
+  std::atomic<bool> ended{false};  // the job's own objects are about to be destroyed
 
   static void collect(void* context, void* page, AddFamily add) noexcept {
     auto& self = *static_cast<Served*>(context);
@@ -28,14 +28,14 @@ struct HttpListener::Served {
       if (!self.ended) {
         hand_over(self.totals->page(), page, add);
       }
-    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory: the page has what came so far
+    } catch (...) {  // NOLINT(bugprone-empty-catch): without memory the page has the families so far
     }
   }
 };
 
 namespace {
 
-// Never destroyed.
+// Objects that are kept for ever; the list is never destroyed.
 std::vector<std::shared_ptr<void>>& kept() {
   static auto* const all = new std::vector<std::shared_ptr<void>>;  // NOLINT(cppcoreguidelines-owning-memory)
   return *all;
@@ -56,7 +56,7 @@ HttpListener::HttpListener(HttpOptions options, std::shared_ptr<Totals> totals, 
 
 void HttpListener::take(Totals& totals) {
   if (totals.reader().ended) {
-    // A page in the making is waited for, but not for ever: a process ends.
+    // Waits for a page in the making, but not for ever, since the process ends.
     const std::unique_lock lock(served_->asking, std::chrono::seconds(1));
     served_->ended = true;
     return;
@@ -74,7 +74,7 @@ void HttpListener::listen(int rank) {
   int failed = 0;
   try {
     address = options_.target.of_rank(rank);
-    kept().push_back(served_);  // stays where the server did not start, too: a few bytes
+    kept().push_back(served_);  // also kept, a few bytes, where the server did not start
     failed = library_.serve(address.c_str(), &Served::collect, served_.get(), why.data(), why.size());
     if (failed == 0) {
       return;

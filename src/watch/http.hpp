@@ -16,8 +16,8 @@ struct HttpOptions {
   std::function<void(const std::string&)> warn;
 };
 
-/// Listens from the first round on that knows the rank, until the process ends; a page says what was known at the last
-/// round. What cannot be listened on is told once.
+/// Listens from the first round that knows the rank until the process ends; a page has the values of the last round. An
+/// address that cannot be used is reported once.
 class HttpListener final : public Subscriber {
  public:
   HttpListener(HttpOptions options, std::shared_ptr<Totals> totals, const ExportTable& library);

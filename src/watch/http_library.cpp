@@ -24,8 +24,8 @@ constexpr const char* kName = "libgradwire_export.so";
                   "write file:DIRECTORY, which needs neither. The job goes on without");
 }
 
-// The library or the program that this code is in, as the kernel names it: the loader knows a program by the word that
-// it was called by, which may be another file here. Empty: nobody knows.
+// The library or program that contains this code, by the kernel's name: the loader knows a program by the word by which
+// it was called, which may name another file here. Empty: not known.
 std::filesystem::path own_file() {
   const auto here = reinterpret_cast<std::uintptr_t>(&load_http_library);
   std::ifstream maps("/proc/self/maps");
@@ -40,7 +40,8 @@ std::filesystem::path own_file() {
   return {};
 }
 
-// What is loaded runs as this process, so nobody but its user, root and the owner of this code may have laid it there.
+// Whether the file may be loaded: it runs as this process, so only the process's user, root and the owner of this code
+// may have put it there.
 bool is_ours(const std::filesystem::path& file, const std::filesystem::path& code) {
   struct stat its {};
   struct stat folder {};
@@ -77,7 +78,7 @@ std::vector<std::string> http_library_places(const std::filesystem::path& code, 
   }
   std::vector<std::string> from_there{"."};
   if (program && folder.filename() == "bin") {
-    from_there.insert(from_there.end(), {"../" GRADWIRE_LIBDIR, "../lib"});  // of an installation, and of a build
+    from_there.insert(from_there.end(), {"../" GRADWIRE_LIBDIR, "../lib"});  // in an installation, and in a build
   } else if (!program && folder.filename() == "python" && folder.parent_path().filename() == "gradwire") {
     from_there.emplace_back("../..");  // the module for Python, in LIBDIR/gradwire/python
   }
@@ -96,13 +97,13 @@ const ExportTable& load_http_library(const std::string& file) {
     if (!by_name && !std::filesystem::exists(place, ignored)) {
       continue;
     }
-    // Its threads outlive whoever would close it.
+    // It is never unloaded, since its threads outlive this code.
     library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library != nullptr) {
       break;
     }
     const char* said = ::dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread
-    if (why.empty()) {               // of the first that is there
+    if (why.empty()) {               // the reason of the first file that is there
       why = said == nullptr ? place : said;
     }
   }

@@ -1,5 +1,5 @@
-// What libgradwire_export.so and who loads it have in common. Only what C has: the two may hold C++ runtimes of their
-// own. The loader asks for kExportVersion, which changes with anything here.
+// The interface between libgradwire_export.so and its loader. It uses only types of C, since the two may have C++
+// runtimes of their own. The loader requires kExportVersion, which changes with any change here.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ struct PlainLabel {
 struct PlainSample {
   const PlainLabel* labels;
   std::size_t label_count;
-  double value;  // of a histogram: the sum
-  // Of a histogram: how many values lay at or below each bound, and how many there were.
+  double value;  // for a histogram: the sum
+  // For a histogram: the number of values at or below each bound, and the number of all.
   const double* bounds;
   const std::uint64_t* below;
   std::size_t bound_count;
@@ -35,20 +35,20 @@ struct PlainFamily {
 
 /// Takes a copy of a family into a page.
 using AddFamily = void (*)(void* page, const PlainFamily* family) noexcept;
-/// Adds every family to the page. On a thread of the server; one at a time.
+/// Adds every family to the page. Called on a thread of the server, one at a time.
 using CollectFamilies = void (*)(void* context, void* page, AddFamily add) noexcept;
 
-/// The address itself cannot be had, whatever the port.
+/// The address cannot be used with any port.
 inline constexpr int kAddress = 2;
 
 struct ExportTable {
   std::uint32_t version;  // kExportVersion
-  /// Serves /metrics at "127.0.0.1:9464" until the process ends; `context` must last as long. A child that forks off
-  /// serves nothing. Returns 0, or why not and that as a text: kAddress where another port would not help.
+  /// Serves /metrics at "127.0.0.1:9464" until the process ends; `context` must live as long. A forked child serves
+  /// nothing. Returns 0, or the kind of a failure, with its text in `why`: kAddress where another port would not help.
   int (*serve)(const char* address, CollectFamilies collect, void* context, char* why, std::size_t why_bytes) noexcept;
 };
 
 }  // namespace gradwire::watch
 
-/// The one name that the library shows.
+/// The only name that the library exports.
 extern "C" const gradwire::watch::ExportTable* gradwire_export_functions();

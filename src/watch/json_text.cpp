@@ -8,7 +8,7 @@
 namespace gradwire::watch {
 namespace {
 
-// How many bytes the character of UTF-8 at the front has; 0: there is none, as in names of files that are Latin-1.
+// Number of bytes of the UTF-8 character at the front; 0: there is none, for example in file names that are Latin-1.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);

@@ -1,4 +1,4 @@
-// JSON of a few lines, for what is part of preloads and links no library.
+// A small JSON writer for code that is part of preloads and links no library.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace gradwire::watch {
 
-/// Appends to a text; the caller says what comes in which order.
+/// Appends JSON to a text in the order of the calls.
 class JsonText {
  public:
   /// `{"a": 1, "b": [2, 3]}` is
@@ -15,7 +15,7 @@ class JsonText {
   JsonText& close(char bracket);
   JsonText& key(std::string_view name);
   JsonText& string(std::string_view value);
-  /// The shortest text that reads back; null for what is not finite.
+  /// The shortest text that reads back; null for a number that is not finite.
   JsonText& number(double value);
   JsonText& boolean(bool value);
   JsonText& null();
@@ -25,7 +25,7 @@ class JsonText {
   void separate();
 
   std::string text_;
-  bool first_ = true;  // nothing stands before in this bracket, or a key does
+  bool first_ = true;  // no comma is needed: nothing stands before in this bracket, or a key does
 };
 
 }  // namespace gradwire::watch

@@ -21,7 +21,7 @@ std::string text_of(double value) {
   return {text.data(), end};
 }
 
-// Of a label's value; of a help text without the quotes.
+// Escapes a label's value; for a help text `quotes` is false.
 std::string escaped(std::string_view text, bool quotes) {
   std::string result;
   for (const char c : text) {
@@ -79,7 +79,7 @@ void Histogram::add(const Histogram& other) noexcept {
   sum_ += other.sum_;
 }
 
-// The least i with x <= 4^i, by the bits of x: half of its exponent, and one more where it is above that power.
+// The least i with x <= 4^i, from the bits of x: half of its exponent, and one more where x is above that power.
 std::size_t Histogram::place_of(double x) noexcept {
   if (!(x > 1)) {
     return 0;

@@ -1,4 +1,4 @@
-// Metrics as Prometheus knows them, and as the text that it reads. No clock, no lock, no thread.
+// Metrics in Prometheus' model, and as the text that Prometheus reads. This file uses no clock, lock or thread.
 #pragma once
 
 #include <array>
@@ -12,21 +12,21 @@
 
 namespace gradwire::watch {
 
-/// How often values lay in ranges whose bounds are powers of 4: `first`, 4 first, 16 first, ... and all above.
+/// Counts values in ranges whose bounds are `first` times powers of 4: `first`, 4 first, 16 first, ... and all above.
 class Histogram {
  public:
   static constexpr std::size_t kBounds = 13;
 
   explicit Histogram(double first = 1) noexcept : first_(first) {}
-  /// Of seconds: from 1 microsecond to 16.8 s.
+  /// A histogram of seconds: from 1 microsecond to 16.8 s.
   [[nodiscard]] static Histogram of_seconds() noexcept { return Histogram(1e-6); }
-  /// Of bytes: from 64 to 1 GiB.
+  /// A histogram of bytes: from 64 to 1 GiB.
   [[nodiscard]] static Histogram of_bytes() noexcept { return Histogram(64); }
 
   void add(double value) noexcept;
   void add(const Histogram& other) noexcept;
   [[nodiscard]] double bound(std::size_t i) const noexcept;
-  /// At or below bound(i), and above the one before; the last: above all.
+  /// The number of values at or below bound(i) and above the bound before; the last: above all bounds.
   [[nodiscard]] const std::array<std::uint64_t, kBounds + 1>& counts() const noexcept { return counts_; }
   [[nodiscard]] std::uint64_t count() const noexcept;
   [[nodiscard]] double sum() const noexcept { return sum_; }
@@ -53,7 +53,7 @@ struct HistogramSample {
 
 enum class Type : std::uint8_t { counter, gauge, histogram };
 
-/// All of one name.
+/// All samples of one name.
 struct Family {
   std::string name;
   std::string help;
@@ -62,8 +62,8 @@ struct Family {
   std::vector<HistogramSample> histograms = {};  // of Type::histogram
 };
 
-/// The text format of Prometheus, version 0.0.4. Families without samples are left out. `common` stands on each sample.
-/// The last line is "# EOF": a file that has it is whole.
+/// The text format of Prometheus, version 0.0.4. Families without samples are left out. Each sample has the labels
+/// `common`. The last line is "# EOF", which shows that a file is complete.
 [[nodiscard]] std::string to_text(std::span<const Family> families, const Labels& common);
 
 }  // namespace gradwire::watch

@@ -21,7 +21,7 @@ void append(Samples& to, Samples& from) {
   to.insert(to.end(), std::make_move_iterator(from.begin()), std::make_move_iterator(from.end()));
 }
 
-// A family of samples in C. What they point to must outlive it.
+// A family of samples in C types. The objects that it points to must outlive it.
 class Plain {
  public:
   Plain(const Family& family, void* page, AddFamily add) {

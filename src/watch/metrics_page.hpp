@@ -1,4 +1,4 @@
-// All metrics of a process, as a server hands them out: families once, with the samples of every rank.
+// All metrics of a process for a server: each family once, with the samples of every rank.
 #pragma once
 
 #include <span>
@@ -10,11 +10,11 @@
 
 namespace gradwire::watch {
 
-/// Samples have the labels that files have: `part` and `rank` before their own.
+/// Samples have the same labels as in files: `part` and `rank` before their own.
 [[nodiscard]] std::vector<Family> page_of(const Aggregate& aggregate, const ReaderState& reader,
                                           std::span<const ReplacedCalls> replaced, const std::string& part);
 
-/// Hands them over in plain C. Families without samples are left out.
+/// Passes the families on in plain C. Families without samples are left out.
 void hand_over(std::span<const Family> families, void* page, AddFamily add);
 
 }  // namespace gradwire::watch

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kTotal = "_total";
 constexpr int kCumulative = 2;  // AGGREGATION_TEMPORALITY_CUMULATIVE
 
-// By what a name ends with; the longer of two stands first.
+// Units by the ending of a name; of two endings the longer one stands first.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kUnits{{{"_byte_seconds", "By.s"},
                                                                                 {"_bytes_per_second", "By/s"},
                                                                                 {"_seconds", "s"},
@@ -37,7 +37,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 21> kUnits{{
                                                                                 {"_world_size", "{rank}"},
                                                                                 {"_nonfinite_frames", "{frame}"}}};
 
-// JSON of protobuf has 64 bits as texts.
+// protobuf's JSON writes 64-bit numbers as texts.
 void append_count(JsonText& json, std::string_view key, std::uint64_t value) {
   json.key(key).string(std::to_string(value));
 }

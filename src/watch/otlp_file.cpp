@@ -25,7 +25,7 @@ void append_line(const std::filesystem::path& file, const std::string& line) {
   }
   struct stat status {};
   if (::fstat(descriptor.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink > 1) {
-    fail_at(file, "append to", EMLINK);  // it may be a file of somebody else, too
+    fail_at(file, "append to", EMLINK);  // under another name it may be another user's file
   }
   const off_t before = ::lseek(descriptor.get(), 0, SEEK_END);
   if (before < 0) {
@@ -67,7 +67,8 @@ void OtlpWriter::take(Totals& totals) {
   });
 }
 
-// What another process wrote may end in the middle of a line.
+// Appends to the process's own file. A file of another process is renamed first, since it may end in the middle of a
+// line.
 void OtlpWriter::append(const std::string& name, const std::string& line) {
   const std::filesystem::path file = files_.directory() / name;
   std::error_code error;

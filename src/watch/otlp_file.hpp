@@ -1,4 +1,4 @@
-// Metrics as files of OTLP's JSON, a line each time: what OpenTelemetry's collector reads as a file of otlp_json.
+// Metrics as files of OTLP's JSON, a line each time, which OpenTelemetry's collector reads as files of otlp_json.
 #pragma once
 
 #include <chrono>
@@ -13,19 +13,19 @@
 namespace gradwire::watch {
 
 struct OtlpOptions {
-  std::filesystem::path directory;  // made where it is not there
+  std::filesystem::path directory;  // made where it is missing
   std::chrono::nanoseconds interval = TextfileOptions{}.interval;
-  std::uint64_t most_bytes = std::uint64_t{64} << 20;  // of a file; then it is renamed, and replaces the one before
+  std::uint64_t most_bytes = std::uint64_t{64} << 20;  // a larger file is renamed, and replaces the one before
   std::function<void(const std::string&)> warn;
 };
 
 /// "gradwire-mpi-rank-3.otlp.jsonl"; renamed it is "gradwire-mpi-rank-3.otlp.jsonl.1".
 [[nodiscard]] std::string otlp_file_name(const std::string& part, int rank);
 
-/// Appends `line` whole, or nothing of it. Error(invalid_argument) that names the file and why.
+/// Appends `line` completely or not at all. Error(invalid_argument) names the file and the reason.
 void append_line(const std::filesystem::path& file, const std::string& line);
 
-/// What cannot be written is told once, and tried again at the next turn.
+/// A failed write is reported once, and tried again at the next turn.
 class OtlpWriter final : public Subscriber {
  public:
   explicit OtlpWriter(const OtlpOptions& options);
@@ -38,7 +38,7 @@ class OtlpWriter final : public Subscriber {
   Turns turns_;
   std::uint64_t most_bytes_;
   std::int64_t started_;
-  std::set<std::string> begun_;  // files, by this process
+  std::set<std::string> begun_;  // files that this process has begun
 };
 
 }  // namespace gradwire::watch

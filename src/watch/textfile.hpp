@@ -1,4 +1,4 @@
-// Metrics as files that node_exporter collects: one a rank, whole at any time.
+// Metrics as files that node_exporter collects: one a rank, complete at any time.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 namespace gradwire::watch {
 
 struct TextfileOptions {
-  std::filesystem::path directory;  // made where it is not there
+  std::filesystem::path directory;  // made where it is missing
   std::chrono::nanoseconds interval = std::chrono::seconds(5);
   std::function<void(const std::string&)> warn;
 };
@@ -22,11 +22,11 @@ struct TextfileOptions {
 /// "gradwire-mpi-rank-3.prom"
 [[nodiscard]] std::string file_name(const std::string& part, int rank);
 
-/// Whether it is time again, and at the end.
+/// Decides when to write: at intervals, and at the end.
 class Turns {
  public:
   explicit Turns(std::chrono::nanoseconds interval) : interval_(static_cast<std::uint64_t>(interval.count())) {}
-  /// True: then the next one is an interval later. Never before a rank is known.
+  /// Whether to write now; if so, the next time is an interval later. Never true before a rank is known.
   [[nodiscard]] bool is_due(const Totals& totals);
 
  private:
@@ -34,7 +34,7 @@ class Turns {
   std::optional<std::uint64_t> next_;  // CLOCK_MONOTONIC, ns
 };
 
-/// What cannot be written is told once, and tried again at the next turn.
+/// A failed write is reported once, and tried again at the next turn.
 class TextfileWriter final : public Subscriber {
  public:
   explicit TextfileWriter(const TextfileOptions& options);

@@ -1,4 +1,4 @@
-// What this process did, added up once for all who tell of it: files, a server, histories.
+// The totals of this process, added up once for all subscribers: files, a server, histories.
 #pragma once
 
 #include <cstdint>
@@ -20,36 +20,36 @@ class Totals {
 
   void add(const observe::Round& round);
 
-  // Of the thread that adds.
+  // These are for the thread that adds.
   [[nodiscard]] const Aggregate& aggregate() const noexcept { return aggregate_; }
-  /// As of the latest round.
+  /// The reader's state at the latest round.
   [[nodiscard]] const ReaderState& reader() const noexcept { return reader_; }
   [[nodiscard]] std::uint64_t now() const noexcept { return now_; }  // CLOCK_MONOTONIC, ns
 
-  // Of any thread.
+  // These are for any thread.
   [[nodiscard]] const std::string& part() const noexcept { return process_.part; }
   [[nodiscard]] std::vector<ReplacedCalls> replaced();
-  [[nodiscard]] std::vector<Family> page();  // page_of()
+  [[nodiscard]] std::vector<Family> page();  // see page_of()
 
  private:
   const observe::WatchedProcess process_;
-  std::mutex calls_;  // of process_.replaced
-  std::mutex known_;  // of what follows; the thread that adds takes it only to change that
+  std::mutex calls_;  // held during calls of process_.replaced
+  std::mutex known_;  // guards the members below; the thread that adds takes it only to change them
   Aggregate aggregate_;
   ReaderState reader_;
   std::uint64_t now_ = 0;
 };
 
-/// Who tells of totals.
+/// Writes or serves the totals.
 class Subscriber {
  public:
   Subscriber() = default;
   Subscriber(const Subscriber&) = delete;
   Subscriber& operator=(const Subscriber&) = delete;
   virtual ~Subscriber() = default;
-  /// After a round, on the thread that adds. Nothing follows where reader() says `ended`, or once it has thrown.
+  /// Called after a round, on the thread that adds. No call follows where reader() says `ended`, or once it has thrown.
   virtual void take(Totals& totals) = 0;
-  /// After a round: whether it wants no more.
+  /// Called after a round: whether it wants no more.
   [[nodiscard]] virtual bool done() const noexcept { return false; }
 };
 
@@ -57,7 +57,7 @@ class TotalsSink final : public observe::Sink {
  public:
   explicit TotalsSink(observe::WatchedProcess process) : totals_(std::make_shared<Totals>(std::move(process))) {}
 
-  /// Before the sink gets its first round.
+  /// Must be called before the sink gets its first round.
   void subscribe(std::unique_ptr<Subscriber> subscriber) { subscribers_.push_back(std::move(subscriber)); }
   [[nodiscard]] const std::shared_ptr<Totals>& totals() const noexcept { return totals_; }
   void take(const observe::Round& round) override;

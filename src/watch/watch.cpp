@@ -1,4 +1,4 @@
-// Begins to watch this process, as the environment asks for it.
+// Begins to watch this process if the environment asks for it.
 #include <unistd.h>
 
 #include <atomic>
@@ -30,7 +30,7 @@ namespace {
 
 using Warn = std::function<void(const std::string&)>;
 
-// What is wrong with one of them is told, and the others work.
+// Runs one of the parts; its error is logged, and the other parts work on.
 template <typename Body>
 void attempt(const Warn& warn, Body&& body) noexcept {
   try {
@@ -38,12 +38,12 @@ void attempt(const Warn& warn, Body&& body) noexcept {
   } catch (...) {
     try {
       warn(current_error().what());
-    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to tell it
+    } catch (...) {  // NOLINT(bugprone-empty-catch): without memory it cannot be logged
     }
   }
 }
 
-// What a user waits for, so it is no line of the log, where most would not see it.
+// Tells something that the user waits for. It is no line of the log, where most users would not see it.
 void tell(const std::string& text) {
   const std::string level = environment("GRADWIRE_LOG").value_or("warn");
   if (level != "error" && level != "off") {
@@ -51,7 +51,7 @@ void tell(const std::string& text) {
   }
 }
 
-// The rank, where it is known.
+// A text with the rank, where it is known.
 std::string whose(const observe::WatchedProcess& process) {
   std::optional<int> rank = process.rank ? process.rank() : std::nullopt;
   if (const auto first = observe::source_of(observe::first_source()); !rank && first && !first->shares_process) {
@@ -60,7 +60,7 @@ std::string whose(const observe::WatchedProcess& process) {
   return rank ? " of rank " + std::to_string(*rank) : "";
 }
 
-// A job that changes its directory still finds its files where it was started.
+// Makes paths absolute, so that a job that changes its directory writes files where it was started.
 MetricsTarget absolute(MetricsTarget target) {
   target.directory = from_start_directory(target.directory);
   target.otlp = from_start_directory(target.otlp);
@@ -71,7 +71,7 @@ TraceTarget absolute(TraceTarget target) {
   return target;
 }
 
-// Of a variable; what it cannot be ends no job.
+// Parses a variable; a wrong value ends no job.
 template <typename Target>
 Target target_of(const std::string& value, const char* what, const observe::WatchedProcess& process) {
   try {
@@ -140,8 +140,8 @@ void begin(observe::WatchedProcess process) {
 namespace gradwire::observe {
 
 bool watch(const WatchedProcess& process) noexcept {
-  // By process: a child that forks off, perhaps in the middle of this, is one of its own. No lock, which it could
-  // inherit taken.
+  // The flag holds the process's id, since a forked child, perhaps made in the middle of this, begins anew. It is no
+  // lock, which the child could inherit taken.
   static std::atomic<pid_t> begun{0};
   static std::atomic<pid_t> done{0};
   const pid_t self = ::getpid();
@@ -150,7 +150,7 @@ bool watch(const WatchedProcess& process) noexcept {
   }
   if (begun.exchange(self) == self) {
     while (done.load(std::memory_order_acquire) != self) {
-      std::this_thread::yield();  // what follows is to be recorded
+      std::this_thread::yield();  // later events must be recorded
     }
     return true;
   }

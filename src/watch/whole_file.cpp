@@ -53,7 +53,7 @@ void write_whole(const std::filesystem::path& directory, const std::string& name
   const std::filesystem::path file = directory / name;
   const std::filesystem::path unfinished =
       directory / ("." + name + "." + std::to_string(::getpid()) + std::string(kUnfinished));
-  ::unlink(unfinished.c_str());  // of an earlier process with this number
+  ::unlink(unfinished.c_str());  // it is left from an earlier process with this number
   Descriptor descriptor(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
                                readers == Readers::owner ? 0600 : 0644));
   if (descriptor.get() < 0) {

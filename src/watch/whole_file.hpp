@@ -1,4 +1,4 @@
-// Files that are whole at any time, whenever this process is killed, and what becomes of those that cannot be written.
+// Files that are complete at any time, even if this process is killed, and the handling of failed writes.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace gradwire::watch {
 
-/// Closed at the end of a scope, or before.
+/// A descriptor that is closed at the end of a scope, or before.
 class Descriptor {
  public:
   explicit Descriptor(int descriptor) noexcept : descriptor_(descriptor) {}
@@ -25,26 +25,26 @@ class Descriptor {
   int descriptor_;
 };
 
-/// Whether all of it was written; else errno says why.
+/// Whether all of the text was written; if not, errno says why.
 [[nodiscard]] bool write_all(int descriptor, std::string_view text) noexcept;
 
-/// Error(invalid_argument): "cannot WHAT FILE: ", and what `number` (errno) means.
+/// Throws Error(invalid_argument): "cannot WHAT FILE: ", and the meaning of `number` (errno).
 [[noreturn]] void fail_at(const std::filesystem::path& file, const std::string& what, int number);
 
-/// Who may read a file: its owner alone (mode 0600), or others as far as the umask allows (mode 0644).
+/// The permitted readers of a file: its owner (mode 0600), or others as far as the umask allows (mode 0644).
 enum class Readers : std::uint8_t { owner, everybody };
 
-/// Writes `text` under another name of the directory and renames it: who reads the file gets the old or the new one.
-/// Error(invalid_argument) that names the file and why.
+/// Writes `text` under another name in the directory and renames it, so that readers get the old or the new file.
+/// Error(invalid_argument) names the file and the reason.
 void write_whole(const std::filesystem::path& directory, const std::string& name, const std::string& text,
                  Readers readers = Readers::everybody);
 
-/// A directory of files of this process's ranks, written again and again.
+/// A directory of files of this process's ranks, which are written again and again.
 class RankFiles {
  public:
   using Warn = std::function<void(const std::string&)>;
 
-  /// `what`: "metrics", asked for by `variable`.
+  /// `what`: the kind of files, such as "metrics", for which the environment variable `variable` asks.
   RankFiles(std::filesystem::path directory, std::string what, std::string variable, Warn warn)
       : directory_(std::move(directory)),
         what_(std::move(what)),
@@ -52,11 +52,10 @@ class RankFiles {
         warn_(std::move(warn)) {}
 
   [[nodiscard]] const std::filesystem::path& directory() const noexcept { return directory_; }
-  /// Makes the directory where it is not there, then calls `write`. What is wrong is told once; the next turn tries
-  /// again.
+  /// Makes the directory where it is missing, then calls `write`. An error is reported once; the next turn tries again.
   void attempt(const std::function<void()>& write);
-  /// In attempt(): write_whole(). Before the first of a name it removes what a killed process left in the middle of it;
-  /// what is younger than a minute may be another's that is alive.
+  /// To be called in attempt(): calls write_whole(). Before the first file of a name it removes unfinished ones of
+  /// killed processes; one that is younger than a minute may belong to a living process.
   void write(const std::string& name, const std::string& text, Readers readers = Readers::everybody);
   [[nodiscard]] bool warned() const noexcept { return warned_; }
 

@@ -42,7 +42,7 @@ std::string title(std::span<const RankRow> rows, const std::string& folder) {
   return text + "  " + folder;
 }
 
-// Of the ranks that run: "12.3 steps/s, exposed 31%, 240MB/s sent, ratio 3.9, over the last 5s"
+// Totals of the ranks that run: "12.3 steps/s, exposed 31%, 240MB/s sent, ratio 3.9, over the last 5s"
 std::string totals(std::span<const RankRow> rows) {
   std::vector<double> steps;
   double exposed = 0;
@@ -119,7 +119,7 @@ std::vector<std::string> notes(const Snapshot& snapshot, std::span<const RankRow
   return notes;
 }
 
-// Broken at blanks; what has none, anywhere.
+// Breaks the text into lines, at blanks where there are any.
 std::vector<std::string> wrapped(std::string text, std::size_t width) {
   std::vector<std::string> lines;
   while (text.size() > width) {
@@ -132,7 +132,7 @@ std::vector<std::string> wrapped(std::string text, std::size_t width) {
   return lines;
 }
 
-// Files are written by others: no control character of theirs reaches the terminal.
+// Makes a line. Texts come from files of others, so control characters in them must not reach the terminal.
 Line line_of(std::string text, std::size_t width, Emphasis emphasis = Emphasis::none) {
   text.resize(std::min(text.size(), width));
   return {text::printable_ascii(text), emphasis};
@@ -145,7 +145,7 @@ Emphasis emphasis_of(const RankRow& row) {
   return row.state != RankState::running || row.now.counters.errors > 0 ? Emphasis::strong : Emphasis::none;
 }
 
-// The slowest first: those that others wait for, and among the rest those that wait least.
+// The slowest first: ranks that others wait for, and among the rest those that wait least.
 std::vector<RankRow> most_urgent(std::span<const RankRow> rows, std::size_t number) {
   static constexpr std::array<int, 5> kUrgency{3, 0, 2, 1, 4};  // by state
   std::vector<RankRow> order(rows.begin(), rows.end());
@@ -159,7 +159,7 @@ std::vector<RankRow> most_urgent(std::span<const RankRow> rows, std::size_t numb
   return order;
 }
 
-// Head, rows, and how many there is no place for. `height` 0: no limit.
+// Adds head, rows, and the number of rows without a place. `height` 0: no limit.
 void add_table(std::vector<Line>& lines, std::span<const RankRow> rows, std::size_t width, std::size_t height) {
   std::vector<RankRow> shown(rows.begin(), rows.end());
   if (height > 0 && rows.size() + 1 > height) {

@@ -11,7 +11,7 @@
 namespace gradwire::watch::live {
 namespace {
 
-constexpr std::size_t kMostBytes = 16 << 20;  // a file of 64 groups has a hundredth of it
+constexpr std::size_t kMostBytes = 16 << 20;  // a hundred times a file of 64 groups
 
 double seconds_of(std::filesystem::file_time_type time) {
   return std::chrono::duration<double>(std::chrono::file_clock::to_sys(time).time_since_epoch()).count();
@@ -23,7 +23,7 @@ bool is_of_a_rank(const std::string& name) {
 
 }  // namespace
 
-// A job may replace the file between two looks at it; then these are of two versions.
+// The job may replace the file between two calls on it, which then see two versions.
 FolderReader::Known FolderReader::read_one(const std::filesystem::path& file) const {
   constexpr int kTries = 3;
   Known known;
@@ -43,8 +43,8 @@ FolderReader::Known FolderReader::read_one(const std::filesystem::path& file) co
   return known;
 }
 
-// The newest file of a part says how many ranks there are. Those of one job are written every 5 s; and as long as a
-// drop-in was not used on a rank, it says 1.
+// The newest file of a part says how many ranks there are. Files of one job are written every 5 s; a file says 1 as
+// long as the drop-in was not used on its rank.
 void FolderReader::leave_out_earlier(Snapshot& snapshot) {
   constexpr double kOneTurn = 6;  // seconds
   std::map<std::string, RankValues> newest;

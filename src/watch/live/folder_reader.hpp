@@ -14,18 +14,18 @@ class FolderReader {
  public:
   explicit FolderReader(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
-  /// Never fails: what cannot be read is in the snapshot, with its reason.
+  /// Never fails: files that cannot be read are in the snapshot, with the reason.
   [[nodiscard]] Snapshot read();
-  /// What is wrong where no file of a rank lies in the folder, and what to do.
+  /// The reason why no file of a rank lies in the folder, and what to do.
   [[nodiscard]] std::string what_is_missing() const;
 
  private:
   struct Known {
     std::filesystem::file_time_type written;
     RankValues values;
-    std::string reason;  // why it is skipped; empty: it is not
+    std::string reason;  // why it is skipped; empty: it is not skipped
   };
-  /// Ranks that a larger job left here which ran before the one that writes now.
+  /// Removes ranks that an earlier, larger job left in the folder.
   static void leave_out_earlier(Snapshot& snapshot);
   [[nodiscard]] Known read_one(const std::filesystem::path& file) const;
 

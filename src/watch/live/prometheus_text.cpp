@@ -11,7 +11,7 @@
 namespace gradwire::watch::live {
 namespace {
 
-// What is wrong with a line; its number is added by whom it belongs to.
+// A mistake in a line, to which the caller adds the line's number.
 struct Mistake {
   std::string text;
 };

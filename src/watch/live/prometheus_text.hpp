@@ -1,4 +1,4 @@
-// Reads the text of metrics that src/export writes: Prometheus' format without what gradwire does not use of it.
+// Reads the text of metrics that gradwire writes: the part of Prometheus' format that it uses.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct TextSample {
   [[nodiscard]] std::string_view label(std::string_view wanted) const;
 };
 
-/// In the order of the text. Error(invalid_argument) "line 3: ..." for what is no such text, or does not end with
-/// "# EOF".
+/// The samples in the order of the text. Error(invalid_argument) "line 3: ..." for any other text, or one that does not
+/// end with "# EOF".
 [[nodiscard]] std::vector<TextSample> parse_metrics(std::string_view text);
 
 }  // namespace gradwire::watch::live

@@ -12,11 +12,11 @@
 namespace gradwire::watch::live {
 namespace {
 
-constexpr std::size_t kVersions = 24;  // two minutes of a job that runs
+constexpr std::size_t kVersions = 24;  // two minutes of a running job
 
 constexpr double kStalledSeconds = 10;
 
-// Metrics whose samples, all of them together, are one counter.
+// Metrics whose samples add up to one counter.
 constexpr std::array<std::pair<std::string_view, double Counters::*>, 14> kSums{{
     {"gradwire_events_total", &Counters::events},
     {"gradwire_step_seconds_count", &Counters::steps},
@@ -43,7 +43,7 @@ int number_of_rank(std::string_view text) {
   return rank;
 }
 
-// Codecs of groups by bytes; of "auto" that which most buckets use.
+// The codecs of groups, most bytes first; for "auto" the one that most buckets use.
 std::string codecs_in_use(std::span<const TextSample> samples) {
   std::map<std::string, double> bytes;
   std::map<std::string, double> chosen;
@@ -70,7 +70,7 @@ std::string codecs_in_use(std::span<const TextSample> samples) {
   return text;
 }
 
-// A file of a rank has the same two labels on each of its samples.
+// The rank of a file, which has the same two labels on each of its samples.
 RankName rank_name(std::span<const TextSample> samples) {
   if (samples.empty()) {
     throw Error(ErrorCode::invalid_argument, "there is no metric in it");
@@ -138,7 +138,7 @@ Rates rates_between(const RankValues* before, const RankValues& now) {
       grown.*counter -= before->counters.*counter;
     }
   }
-  // Of the time from step to step: what a file's age adds or lacks does not matter.
+  // Uses the time from step to step, so that the moments at which files are written do not matter.
   rates.steps = over(grown.steps, grown.step_seconds);
   if (before != nullptr && !rates.steps && now.counters.waits > 0) {
     rates.steps = 0;
@@ -146,7 +146,7 @@ Rates rates_between(const RankValues* before, const RankValues& now) {
   if (rates.steps && grown.waits > 0) {
     rates.exposed = std::min(1.0, grown.exposed_seconds / grown.waits * *rates.steps);
   }
-  // Seconds in which the bytes were sent; since the start they are known of steps alone.
+  // Seconds in which the bytes were sent; since the start only those of steps are known.
   double seconds = rates.seconds;
   if (before == nullptr && rates.steps && *rates.steps > 0) {
     seconds = grown.steps_published / *rates.steps;

@@ -1,4 +1,4 @@
-// What the file of one rank says, and how fast it goes from one version of the file to the next. Pure.
+// The values in one rank's file, and their rates from one version of the file to the next. Pure functions.
 #pragma once
 
 #include <array>
@@ -14,14 +14,14 @@
 
 namespace gradwire::watch::live {
 
-/// What only grows while a job runs.
+/// Counters, which only grow while a job runs.
 struct Counters {
   double events = 0;
-  double steps = 0;         // from the end of one to the end of the next, so the first is not among them
-  double step_seconds = 0;  // of these
-  double waits = 0;         // steps that had exposed communication measured: all
+  double steps = 0;         // from the end of one step to the end of the next, so without the first one
+  double step_seconds = 0;  // duration of these steps
+  double waits = 0;         // steps whose exposed communication was measured: all
   double exposed_seconds = 0;
-  double steps_published = 0;  // as the session says it, with its bytes
+  double steps_published = 0;  // the session's own number, published with its bytes
   double calls = 0;
   double bytes_sent = 0;
   double bytes_intra = 0;
@@ -54,21 +54,21 @@ using RankName = std::pair<std::string, int>;  // part and rank, which name a fi
 
 struct RankValues {
   RankName name;
-  double written = 0;  // when, in seconds since 1970
+  double written = 0;  // when it was written, in seconds since 1970
   int world_size = 1;
   bool ended = false;
   Counters counters;
   std::string codec;         // in use, most bytes first: "int8", "auto:int4", "int8,exact"
-  bool has_tiers = false;    // bytes are known by tier
-  std::optional<bool> slow;  // as ranks agreed (gradwire_rank_slow), where a rank says so
+  bool has_tiers = false;    // whether bytes are known by tier
+  std::optional<bool> slow;  // the ranks' own result (gradwire_rank_slow), where the file has it
 };
 
 /// Error(invalid_argument) for samples that are not those of one rank.
 [[nodiscard]] RankValues rank_values(std::span<const TextSample> samples, double written);
 
-/// What is not known is absent.
+/// Unknown rates are absent.
 struct Rates {
-  double seconds = 0;  // that they are of; 0: all since the job's start
+  double seconds = 0;  // the time that they cover; 0: all since the job's start
   std::optional<double> steps;
   std::optional<double> calls;    // of a drop-in
   std::optional<double> exposed;  // share of the time
@@ -78,20 +78,21 @@ struct Rates {
   std::optional<double> ratio;
 };
 
-/// Whether `now` is of another job than `before`: it ended, or something that only grows did not.
+/// Whether `now` is of another job than `before`: that one ended, or a counter fell.
 [[nodiscard]] bool is_another_job(const RankValues& before, const RankValues& now);
 
-/// `before` is an older version of the same file, or null: then they are means since the start. Never negative.
+/// `before` is an older version of the same file, or null: then rates are means since the start. They are never
+/// negative.
 [[nodiscard]] Rates rates_between(const RankValues* before, const RankValues& now);
 
 /// The versions of the files of the last minutes. A file changes every 5 s, and a step may take longer than that, so
 /// rates are from the newest version since which a step ended.
 class History {
  public:
-  /// Forgets ranks that are not among them.
+  /// Takes the present ranks, and drops all others.
   void take(std::span<const RankValues> ranks);
   [[nodiscard]] Rates rates(const RankName& rank) const;
-  /// No step has ended for 10 s at least, and for three times as long as steps take.
+  /// Whether no step has ended for 10 s at least, and for three times as long as steps take.
   [[nodiscard]] bool is_stalled(const RankName& rank) const;
 
  private:

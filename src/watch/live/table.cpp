@@ -18,11 +18,11 @@ std::string or_dash(const std::optional<double>& value, Format&& format) {
 }
 
 constexpr std::size_t kCodecLeast = 8;
-constexpr int kExtra = 20;  // columns of this importance get what the whole name of the codec leaves
+constexpr int kExtra = 20;  // columns of this importance get the width that the codec's whole name leaves
 
 std::string codec_cell(const RankRow& row) { return row.now.codec.empty() ? "-" : row.now.codec; }
 
-// What no rank of the job can tell has no column.
+// The facts that any rank of the job has; others get no column.
 struct Facts {
   bool parts = false;
   bool steps = false;
@@ -43,7 +43,7 @@ Facts facts_of(std::span<const RankRow> rows) {
     known.ratio = known.ratio || counters.bytes_uncompressed > 0;
     known.codec = known.codec || !row.now.codec.empty();
   }
-  if (!known.calls) {  // a job that begins will tell
+  if (!known.calls) {  // a job that has just begun will have steps
     known.steps = known.tiers = known.ratio = known.codec = true;
   }
   return known;

@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::array<int, 6> kSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP};
 
-// What a handler may touch. The pipe wakes who waits, also where the signal comes just before.
+// The data that a signal handler may use. The pipe wakes the waiting thread, also if the signal comes just before it
+// waits.
 std::atomic<int> ending_signal{0};
 std::atomic<bool> stop_asked{false};
 std::atomic<bool> size_changed{false};
@@ -38,11 +39,12 @@ void note_signal(int number) {
     ending_signal = number;
   }
   const char byte = 0;
-  static_cast<void>(!::write(wake_pipe[1], &byte, 1));  // full: it wakes anyway
+  static_cast<void>(!::write(wake_pipe[1], &byte, 1));  // a full pipe wakes the thread anyway
   errno = kept;
 }
 
-// False where the terminal is gone. A signal that ends breaks it off: the terminal may take nothing any more (Ctrl-S).
+// Returns false where the terminal is gone. A signal that ends the program interrupts the write, since the terminal may
+// take nothing any more (Ctrl-S).
 bool write_to_terminal(std::string_view text) noexcept {
   while (!text.empty()) {
     const ssize_t written = ::write(STDOUT_FILENO, text.data(), text.size());
@@ -88,7 +90,7 @@ Terminal::Terminal() {
   ending_signal = 0;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction action {};
-    action.sa_handler = note_signal;  // without SA_RESTART: a write that hangs ends
+    action.sa_handler = note_signal;  // without SA_RESTART, so that a hanging write ends
     ::sigemptyset(&action.sa_mask);
     ::sigaction(kSignals[i], &action, &actions_before[i]);
   }
@@ -114,7 +116,7 @@ void Terminal::enter() noexcept {
     mode.c_cc[VTIME] = 0;
     ::tcsetattr(STDIN_FILENO, TCSANOW, &mode);
   }
-  write_to_terminal("\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J");  // the other screen, no cursor
+  write_to_terminal("\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J");  // switches to the alternate screen, without a cursor
 }
 
 void Terminal::leave() noexcept {
@@ -127,7 +129,7 @@ void Terminal::leave() noexcept {
 void Terminal::show(std::span<const Line> lines) {
   std::string text;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    // Placed and cleared before it is written: a newline or a clearing behind a full line would scroll or cut it.
+    // Each line is cleared before it is written: a newline or a clearing behind a full line would scroll or cut it.
     text += "\x1b[" + std::to_string(i + 1) + ";1H\x1b[0m\x1b[2K";
     text += std::string(emphasis_code(lines[i].emphasis)) + lines[i].text + "\x1b[0m";
   }
@@ -159,7 +161,7 @@ Terminal::Event Terminal::wait(std::chrono::nanoseconds time) {
   }
   if (stop_asked.exchange(false)) {
     leave();
-    ::raise(SIGSTOP);  // goes on here once the shell says so
+    ::raise(SIGSTOP);  // continues here once the shell says so
     enter();
     return Event::resized;
   }
@@ -169,7 +171,7 @@ Terminal::Event Terminal::wait(std::chrono::nanoseconds time) {
   if (found > 0 && before_ && FD_ISSET(STDIN_FILENO, &ready)) {
     const ssize_t got = ::read(STDIN_FILENO, bytes.data(), bytes.size());
     if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN)) {
-      return Event::quit;  // who sat there is gone
+      return Event::quit;  // the user has closed the terminal
     }
     const std::string_view keys(bytes.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
     return keys.find_first_of("qQ") != std::string_view::npos ? Event::quit : Event::none;

@@ -1,4 +1,4 @@
-// A terminal that is drawn on as a whole, and given back as it was.
+// A terminal that is drawn on as a whole, and restored at the end.
 #pragma once
 
 #include <termios.h>
@@ -19,13 +19,13 @@ struct Size {
   std::size_t height = 24;
 };
 
-/// Of the terminal that standard output is; the default where it does not say.
+/// The size of the terminal at standard output; the default where the terminal does not tell it.
 [[nodiscard]] Size terminal_size() noexcept;
-/// Standard output is a terminal that knows how to place its cursor.
+/// Whether standard output is a terminal that can place its cursor.
 [[nodiscard]] bool can_draw() noexcept;
 
-/// Standard output and, where it is a terminal too, standard input. One at a time in a process: it takes over the
-/// signals that end, stop and resize. The destructor gives everything back.
+/// Uses standard output and, where it is a terminal too, standard input. One object at a time in a process: it handles
+/// the signals that end, stop and resize. The destructor restores everything.
 class Terminal {
  public:
   Terminal();
@@ -37,9 +37,9 @@ class Terminal {
   void show(std::span<const Line> lines);
 
   enum class Event : std::uint8_t { none, quit, resized, ended };
-  /// Waits for a key, a signal or the time.
+  /// Waits for a key, a signal, or until the time is over.
   [[nodiscard]] Event wait(std::chrono::nanoseconds time);
-  /// The signal of Event::ended. The caller ends by it once this object is gone.
+  /// The signal of Event::ended, by which the caller ends itself once this object is gone.
   [[nodiscard]] int signal() const noexcept;
 
  private:

@@ -1,4 +1,4 @@
-// A running job as `gradwire top` shows it: made of what was read, and drawn as lines. Pure.
+// A running job as `gradwire top` shows it: rows made of the files that were read, drawn as lines. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,12 @@ struct SkippedFile {
   std::string reason;
 };
 
-/// What lay in the folder at one moment.
+/// The content of the folder at one moment.
 struct Snapshot {
   double time = 0;  // in seconds since 1970
   std::vector<RankValues> ranks;
   std::vector<SkippedFile> skipped;
-  std::string problem;  // of the folder as a whole; empty: none
+  std::string problem;  // a problem of the folder as a whole; empty: none
 };
 
 enum class RankState : std::uint8_t {
@@ -35,7 +35,7 @@ enum class RankState : std::uint8_t {
 struct RankRow {
   RankValues now;
   Rates rates;
-  double age = 0;  // of its file, in seconds
+  double age = 0;  // age of its file, in seconds
   RankState state = RankState::running;
 };
 
@@ -55,11 +55,11 @@ struct Line {
 struct DrawOptions {
   std::string folder;
   std::size_t width = 80;
-  std::size_t height = 0;  // 0: as many lines as there are
-  bool keys = false;       // say which there are
+  std::size_t height = 0;  // 0: no limit
+  bool keys = false;       // whether to show the keys that there are
 };
 
-/// No line is longer than the width, and there are no more of them than the height.
+/// Draws the view. No line is longer than the width, and there are at most as many lines as the height.
 [[nodiscard]] std::vector<Line> draw(const Snapshot& snapshot, std::span<const RankRow> rows,
                                      const DrawOptions& options);
 

@@ -1,4 +1,5 @@
-// Who is slow, and what the numbers say to do. Each sentence has a condition beside it; without it, it is not said.
+// Sentences about slow ranks, and advice from the numbers. Each sentence has a condition beside it, and is written only
+// where that holds.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -11,25 +12,25 @@
 namespace gradwire::watch::page {
 namespace {
 
-constexpr std::size_t kMostNamed = 4;  // ranks, in sentences
-constexpr double kFewSteps = 20;       // say little
-constexpr double kHidden = 0.05;       // of a step: communication is no cost
-constexpr double kMuch = 0.25;         // likewise: it is one
-constexpr double kUncompressed = 1.5;  // a ratio below is as good as none
-constexpr double kLargeError = 0.5;    // relative
-constexpr double kSlowEnough = 0.2;    // of the time that ranks agreed so
-constexpr double kMostPassed = 0.5;    // of the bytes
+constexpr std::size_t kMostNamed = 4;  // most ranks named in a sentence
+constexpr double kFewSteps = 20;       // fewer steps say little
+constexpr double kHidden = 0.05;       // below this share of a step communication costs nothing
+constexpr double kMuch = 0.25;         // above this share of a step it costs much
+constexpr double kUncompressed = 1.5;  // a lower ratio is as good as none
+constexpr double kLargeError = 0.5;    // a large relative error
+constexpr double kSlowEnough = 0.2;    // share of the time in which ranks agreed that a rank is slow
+constexpr double kMostPassed = 0.5;    // share of the bytes
 
 std::string percent(double share) { return shown(Unit::share, share); }
 std::string time(double seconds) { return shown(Unit::seconds, seconds); }
 
-// Who waits for whom, and for what, shows by comparing all of them.
+// Whether all ranks are there: only a comparison of all shows which ranks wait for which.
 bool has_all_ranks(const Summary& summary) { return static_cast<int>(summary.ranks.size()) >= summary.world; }
 
-// Ranks of one host reach each other through its memory; by tcp a link may lie between them.
+// Whether ranks have links between them: on one host they use its memory, except with tcp.
 bool has_link(const Summary& summary) { return summary.hosts.size() > 1 || summary.transport == "tcp"; }
 
-// Of the ranks but one.
+// The median of all ranks except one.
 double median_of_others(const Summary& summary, const RankRow& one,
                         const std::function<double(const RankRow&)>& value) {
   std::vector<double> values;
@@ -53,8 +54,8 @@ double encoding_of_others(const Summary& summary, const RankRow& one) {
   return median_of_others(summary, one, [](const RankRow& rank) { return rank.split.encode + rank.split.reduce; });
 }
 
-// The cause of each rank, by the rule that ranks apply who compare themselves, fed with means of the whole job. All
-// ranks reduce the same tensors, so their bytes are taken as one unit. Without steps nobody knows what a rank computes.
+// The cause for each rank, by the rule of ranks that compare themselves, applied to means over the whole job. All ranks
+// reduce the same tensors, so their bytes are taken as one unit. Without steps a rank's computing time is not known.
 std::vector<std::string> causes_of(const Summary& summary) {
   std::vector<observe::RankSeen> seen;
   for (const RankRow& rank : summary.ranks) {
@@ -168,7 +169,7 @@ void add_communication(const Summary& summary, std::vector<std::string>& sentenc
     sentences.push_back("Communication is hidden behind computing: " + percent(exposed) +
                         " of a step waits for it. A stronger codec would gain nothing.");
   } else if (anybody_slow) {
-    return;  // that comes first
+    return;  // the sentences about slow ranks come first
   } else if (exposed >= kMuch && summary.ratio() < kUncompressed && summary.bytes_sent > 0) {
     sentences.push_back("Communication that nothing hides takes " + percent(exposed) +
                         " of a step, and gradients travel nearly uncompressed (ratio " +
@@ -241,7 +242,7 @@ void find_slow_ranks(Summary& summary) {
   }
   const std::vector<observe::WaitedFor> waits = observe::waited_for(ranks);
   const std::vector<std::string> causes = causes_of(summary);
-  // Of other jobs, such as those of tables, nothing says which of their times are waits for other ranks.
+  // For other jobs, such as those with tables only, no number tells waits for other ranks apart.
   const bool shows_waits = summary.has_steps || !summary.replaced.empty();
   for (std::size_t i = 0; i < waits.size(); ++i) {
     RankRow& rank = summary.ranks[i];

@@ -11,7 +11,7 @@
 namespace gradwire::watch::page {
 namespace {
 
-// Of the drawing, in its own units.
+// Sizes of the drawing, in its own units.
 constexpr double kWidth = 480;
 constexpr double kLeft = 70;
 constexpr double kRight = 470;
@@ -26,7 +26,7 @@ std::string place(double value) {
   return std::string(digits.ends_with(".0") ? digits.substr(0, digits.size() - 2) : digits);
 }
 
-// 1, 2, 2.5 or 5 times a power of ten, not below.
+// The least number not below x that is 1, 2, 2.5 or 5 times a power of ten.
 double rounded_up(double value) {
   if (!(value > 0)) {
     return 1;
@@ -40,7 +40,7 @@ double rounded_up(double value) {
   return 10 * power;
 }
 
-// A round number as it is shown.
+// The top of an axis: a number that is round in the unit shown.
 double top_of(Unit unit, double most) {
   constexpr double kBits = 8;
   return unit == Unit::bits ? rounded_up(kBits * most) / kBits : rounded_up(most);
@@ -103,7 +103,7 @@ std::string told(Unit unit, const std::vector<double>& values) {
          shown(unit, largest(values));
 }
 
-// Where curves are drawn: in the middle of each span, and at both ends.
+// The times at which curves are drawn: in the middle of each span, and at both ends.
 std::vector<double> middles(const Axis& axis) {
   std::vector<double> xs;
   const double end = axis.times.empty() ? 1 : axis.times.back();
@@ -292,7 +292,7 @@ std::string Charts::dots(std::string_view title, std::string_view note, Unit uni
   return figure(title, note, "A dot a rank, at most " + shown(unit, most) + "." + marked, drawing, kHeight);
 }
 
-// No drawing, whose letters would grow with it.
+// This is no drawing, since its letters would grow with the page.
 std::string Charts::lanes(std::string_view title, const std::vector<Lane>& lanes) const {
   constexpr int kShades = 6;
   const double end = axis_.times.empty() ? 1 : axis_.times.back();

@@ -15,30 +15,30 @@ using Json = nlohmann::ordered_json;
 /// The axis that all curves of a page share.
 struct Axis {
   std::vector<double> times;  // ends of spans; the axis begins at 0
-  std::vector<double> steps;  // by then
+  std::vector<double> steps;  // number of steps at these times
 };
 
 struct Layer {
   std::string label;
-  std::string style;           // class of the style sheet
+  std::string style;           // class in the style sheet
   std::vector<double> values;  // NaN: none
 };
 
-/// Makes figures with names of their own within a page.
+/// Makes figures, each with a name that is unique within a page.
 class Charts {
  public:
   explicit Charts(Axis axis) : axis_(std::move(axis)) {}
 
-  /// Layers one upon another.
+  /// Draws layers on top of each other.
   [[nodiscard]] std::string stacked(std::string_view title, Unit unit, const std::vector<Layer>& layers);
-  /// The median as a line, in the band of all but the outer tenths; `band` has low, median and high.
+  /// Draws the median as a line, in the band of all values except the outer tenths; `band` has low, median and high.
   [[nodiscard]] std::string band(std::string_view title, std::string_view note, Unit unit, const Json& band);
   [[nodiscard]] std::string bars(std::string_view title, std::string_view note, Unit unit, const Json& values);
   struct Dot {
     double value = 0;
     bool marked = false;
   };
-  /// One a rank.
+  /// Draws one dot for each rank.
   [[nodiscard]] std::string dots(std::string_view title, std::string_view note, Unit unit,
                                  const std::vector<std::pair<int, Dot>>& ranks);
   struct Lane {
@@ -50,7 +50,7 @@ class Charts {
     };
     std::vector<Part> parts;
   };
-  /// What was in use, a lane each.
+  /// Draws the codecs that were in use, one lane each.
   [[nodiscard]] std::string lanes(std::string_view title, const std::vector<Lane>& lanes) const;
 
  private:
@@ -62,7 +62,7 @@ class Charts {
   int figures_ = 0;
 };
 
-/// NaN for null.
+/// The values, with NaN for null.
 [[nodiscard]] std::vector<double> values_of(const Json& values);
 
 }  // namespace gradwire::watch::page

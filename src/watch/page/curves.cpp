@@ -7,7 +7,7 @@ namespace {
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
-// The value below which `share` of them lie; sorts a part of them.
+// The value below which a share of the values lies; sorts a part of them.
 double quantile(std::vector<double>& values, double share) {
   const auto place = static_cast<std::ptrdiff_t>(std::lround(share * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), values.begin() + place, values.end());

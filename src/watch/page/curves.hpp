@@ -1,4 +1,4 @@
-// Curves of many ranks over one time axis. Inside of a page's numbers.
+// Curves of many ranks over one time axis. Internal to the numbers of a page.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@
 
 namespace gradwire::watch::page {
 
-/// Between the samples a straight line from (0, 0); after the last its value.
+/// The value at a time: on straight lines between the samples, beginning at (0, 0); after the last one its value.
 [[nodiscard]] double value_at(const Column& times, const Column& values, double time);
 
-/// The ends of equal spans: as many as the samples allow, a second at least, up to 100.
+/// The ends of equal spans: up to 100, as many as the samples allow, of at least a second.
 [[nodiscard]] std::vector<double> spans_of(const Job& job);
 
 /// Values of ranks at each place of the axis.

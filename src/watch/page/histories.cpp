@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr std::size_t kMostBytes = 64 << 20;  // a history of 16 groups and 512 samples has a twentieth of it
+constexpr std::size_t kMostBytes = 64 << 20;  // twenty times a history of 16 groups and 512 samples
 constexpr int kMostRanks = 1 << 20;
 constexpr double kMostTime = 1e11;  // seconds since 1970
 constexpr std::size_t kMostSamples = 1 << 16;
@@ -39,7 +39,7 @@ Column column_of(const json& values, std::size_t samples) {
   return column;
 }
 
-/// A damaged file may have 1e300 here, which is no int.
+/// Converts a number, which may be 1e300 in a damaged file, to an integer.
 template <typename Whole>
 Whole whole(const json& value) {
   constexpr double kExact = 9007199254740992;  // 2^53
@@ -141,7 +141,7 @@ RankHistory history_of(const json& root, const std::string& file) {
 
 bool is_history(const std::string& name) { return name.starts_with("gradwire-") && name.ends_with(".history"); }
 
-// Of a rank that has a history by the library and one by a drop-in: the one with more to tell of steps, then of calls.
+// Whether `a` says more than `b`, if a rank has a history by the library and one by a drop-in: about steps, then calls.
 bool tells_more(const RankHistory& a, const RankHistory& b) {
   const auto weight = [](const RankHistory& h) {
     return std::pair(h.last("timed_steps"), h.last("compressed_calls") + h.last("passed_calls"));
@@ -172,14 +172,14 @@ void note_missing(Job& job) {
   }
 }
 
-/// Ranks of one job run at one time. `last` is the last of them to start.
+/// Whether the ranks ran at the same time, as those of one job do. `last` is the last one to start.
 bool runs_with(const RankHistory& history, const RankHistory& last) {
-  constexpr double kClocksDiffer = 5;  // seconds, of hosts; but a job of another size is another one
+  constexpr double kClocksDiffer = 5;  // seconds between clocks of hosts; a job of another size is another one anyway
   const double tolerance = history.world == last.world ? kClocksDiffer : 0;
   return history.started <= last.started && std::max(history.written, history.started) + tolerance >= last.started;
 }
 
-// The file by which others may join its job, or by which it joined; empty: neither.
+// The file by which others may join the rank's job, or by which the rank joined; empty: neither.
 std::string join_file_of(const RankHistory& history) {
   for (const char* name : {"GRADWIRE_LET_JOIN", "GRADWIRE_JOIN"}) {
     if (const auto found = history.environment.find(name); found != history.environment.end()) {
@@ -189,8 +189,8 @@ std::string join_file_of(const RankHistory& history) {
   return "";
 }
 
-/// In a job that others may join processes come and go: each of them runs at one time with another one that belongs to
-/// it. Those of the newest, by name.
+/// The histories of the newest job that others may join, by file name. In such a job processes come and go: each runs
+/// at the same time as another one of the job.
 std::set<std::string> come_and_go_with_newest(const std::vector<RankHistory>& histories) {
   const auto newest = std::max_element(histories.begin(), histories.end(), [](const auto& a, const auto& b) {
     return std::max(a.written, a.started) < std::max(b.written, b.started);
@@ -212,8 +212,9 @@ std::set<std::string> come_and_go_with_newest(const std::vector<RankHistory>& hi
   return files;
 }
 
-/// Of the job that has most of its ranks here, of equal ones of the newest. A clock that is far ahead makes a job of
-/// its own, of few ranks; and so do files that a later job of fewer ranks left in place. `histories` by rank.
+/// The last rank to start of the job with the largest share of its ranks here; among equal ones of the newest. A host
+/// whose clock is far ahead looks like a job of its own with few ranks, and so do files that a later job of fewer ranks
+/// left in place. `histories` are in the order of ranks.
 const RankHistory& last_to_start(const std::vector<RankHistory>& histories) {
   std::pair<double, double> best{-1, 0};
   const RankHistory* last = &histories.front();
@@ -229,7 +230,7 @@ const RankHistory& last_to_start(const std::vector<RankHistory>& histories) {
       if (runs_with(other, one)) {
         ranks += other.rank != previous ? 1 : 0;
         previous = other.rank;
-        world = std::max({world, other.world, other.rank + 1});  // of a drop-in that was never used, it is 1
+        world = std::max({world, other.world, other.rank + 1});  // a drop-in that was never used has world 1
       }
     }
     const std::pair here(static_cast<double>(ranks) / world, one.started);
@@ -241,8 +242,8 @@ const RankHistory& last_to_start(const std::vector<RankHistory>& histories) {
   return *last;
 }
 
-/// Of a host whose date is wrong by any amount: the same command, and as long; and nothing here is of that rank or
-/// host.
+/// Whether a history differs from the job only by its host's date, which may be wrong by any amount: it has the same
+/// command and duration, and the job has nothing of that rank or host.
 bool only_the_date_differs(const RankHistory& history, const Job& job, const RankHistory& last) {
   constexpr double kLengthsDiffer = 10;
   const auto length = [](const RankHistory& one) { return one.written - one.started; };
@@ -253,7 +254,7 @@ bool only_the_date_differs(const RankHistory& history, const Job& job, const Ran
                       [&](const RankHistory& one) { return one.rank == history.rank || one.host == history.host; });
 }
 
-/// Moves into the job those of `left_out` of which only the date differs; they begin as the others did.
+/// Moves those histories of `left_out` into the job that differ only by their date; they begin when the others began.
 void take_in_wrong_dates(std::vector<RankHistory>& left_out, Job& job, const RankHistory& last) {
   std::vector<RankHistory> taken;
   std::erase_if(left_out, [&](RankHistory& history) {

@@ -1,4 +1,4 @@
-// The histories that ranks left in a folder (GRADWIRE_REPORT), and which of them are of one job.
+// The histories that ranks left in a folder (GRADWIRE_REPORT), and which of them belong to one job.
 #pragma once
 
 #include <filesystem>
@@ -11,20 +11,20 @@
 
 namespace gradwire::watch::page {
 
-using Column = std::vector<double>;  // a value a sample; NaN: it had none
+using Column = std::vector<double>;  // a value for each sample; NaN: none
 
 struct GroupHistory {
   std::string name;
   std::string codec;
   std::string algorithm;
   std::string sync;
-  Column in_use;  // indices of RankHistory::codecs
+  Column in_use;  // indices into RankHistory::codecs
   std::map<std::string, Column, std::less<>> columns;
 };
 
 struct ReplacedRow {
   std::string function;
-  std::string reason;  // why it was passed on; empty: it was compressed
+  std::string reason;  // why the calls were passed on; empty: they were compressed
   double calls = 0;
   double bytes_in = 0;
   double bytes_sent = 0;
@@ -44,7 +44,7 @@ struct RankHistory {
   std::map<std::string, std::string> environment = {};
   double started = 0;  // seconds since 1970
   double written = 0;
-  bool ended = false;  // by itself
+  bool ended = false;  // whether the process ended by itself
   std::vector<std::string> codecs = {};
   std::vector<std::string> causes = {};
   std::vector<CodecSwitch> switches = {};
@@ -54,23 +54,24 @@ struct RankHistory {
   std::vector<GroupHistory> groups = {};
   std::map<std::string, Column, std::less<>> gauges = {};
 
-  /// The last value; 0 where there is none.
+  /// The last value of a column; 0 where there is none.
   [[nodiscard]] double last(std::string_view column) const;
 };
 
-/// Error(corrupt) that names the file for what is not whole or no history.
+/// Parses a history; Error(corrupt), which names the file, where it is incomplete or no history.
 [[nodiscard]] RankHistory parse_history(const std::string& text, const std::string& file);
 
-/// Those of the newest job, by rank; one a rank.
+/// The histories of the newest job, in the order of ranks; one for each rank.
 struct Job {
   std::vector<RankHistory> ranks;
-  std::vector<std::string> notes;  // what was left out and why, what is missing
+  std::vector<std::string> notes;  // which files were left out and why, and which are missing
 };
-/// Pure. `notes`: of what could not be read. Error(invalid_argument) where there is none.
+/// A pure function. `notes`: about files that could not be read. Error(invalid_argument) where there is no history.
 [[nodiscard]] Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> notes,
                              const std::string& folder);
 
-/// Error(invalid_argument) that names the folder where it is not there or holds no history that can be read.
+/// Reads the newest job; Error(invalid_argument), which names the folder, where it is missing or has no readable
+/// history.
 [[nodiscard]] Job read_job(const std::filesystem::path& folder);
 
 }  // namespace gradwire::watch::page

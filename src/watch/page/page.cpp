@@ -113,7 +113,7 @@ Section about_section(const Numbers& numbers) {
   return {"about", "About these numbers", html};
 }
 
-constexpr std::string_view kTitleEnd = " - gradwire report</title>";  // by which a page of ours is known
+constexpr std::string_view kTitleEnd = " - gradwire report</title>";  // identifies a page of ours
 
 void refuse_without(std::string_view mark, const std::filesystem::path& file, const std::string& what) {
   std::error_code ignored;
@@ -178,7 +178,7 @@ Summary write_page(const std::filesystem::path& folder, const PageFiles& files) 
   summary.advice = advice(summary);
   const Json report = to_json(summary);
   const auto write = [](const std::filesystem::path& file, const std::string& text) {
-    std::error_code ignored;  // writing says what is wrong
+    std::error_code ignored;  // writing reports the error
     make_own_folders(std::filesystem::absolute(file).parent_path(), ignored);
     write_report_file(file, [&](std::ostream& out) { out << text; });
   };

@@ -1,4 +1,4 @@
-// The ranks of a page: a row each, those first that others wait for.
+// The ranks of a page: a row for each, first those that others wait for.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -8,7 +8,7 @@
 namespace gradwire::watch::page {
 namespace {
 
-constexpr std::size_t kMostRows = 16;  // where there are more, these are the worst, and all are in a second table
+constexpr std::size_t kMostRows = 16;  // with more ranks the table has the worst, and a second table has all
 
 std::string row(const Numbers& numbers, std::size_t i, bool several_hosts) {
   const Json& rank = numbers.root().at("ranks").at(i);

@@ -1,4 +1,4 @@
-// The parts of a page, each made of the JSON of its numbers.
+// The sections of a page, each made from the JSON of its numbers.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@
 
 namespace gradwire::watch::page {
 
-/// A number of the JSON, as text that knows where it came from.
+/// Numbers of the JSON, as texts that say where they come from.
 class Numbers {
  public:
   explicit Numbers(const Json& root) : root_(root) {}
@@ -22,7 +22,7 @@ class Numbers {
   [[nodiscard]] std::string cell(const std::string& place, Unit unit) const {
     return tagged("td class=n", place, unit);
   }
-  /// NaN where it is null.
+  /// The number; NaN where it is null.
   [[nodiscard]] double value(const std::string& place) const;
   [[nodiscard]] const Json& root() const noexcept { return root_; }
 
@@ -33,7 +33,7 @@ class Numbers {
 struct Section {
   std::string id;
   std::string title;
-  std::string html;  // empty: there is nothing to show
+  std::string html;  // empty: nothing to show
 };
 
 [[nodiscard]] std::string cards(const Numbers& numbers);
@@ -45,11 +45,11 @@ struct Section {
 [[nodiscard]] Section health_section(const Numbers& numbers, Charts& charts);
 [[nodiscard]] Section replaced_section(const Numbers& numbers, Charts& charts);
 
-/// In a box of its own that scrolls sideways; `head` says of each column its name, and that it holds numbers by a "#"
-/// before it.
+/// A table in a box of its own that scrolls sideways; `head` has the name of each column, with "#" before it for
+/// numbers.
 [[nodiscard]] std::string table(std::string_view caption, const std::vector<std::string>& head,
                                 const std::string& rows);
-/// "late compute", and in words for people what it means.
+/// "late compute", with an explanation for people.
 [[nodiscard]] std::string cause_text(const std::string& cause);
 
 }  // namespace gradwire::watch::page

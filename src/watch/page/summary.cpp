@@ -11,9 +11,9 @@ namespace gradwire::watch::page {
 namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-constexpr double kLongestPause = 10;  // seconds that a rank's file may be older than the youngest; or 5% of the time
+constexpr double kLongestPause = 10;  // most seconds by which a file may be older than the newest; or 5% of the time
 
-// What a rank did between two moments: differences of what grows.
+// The growth of a rank's counters between two moments.
 class Growth {
  public:
   Growth(const RankHistory& rank, double from, double to) : rank_(rank), from_(from), to_(to) {}
@@ -23,7 +23,7 @@ class Growth {
                ? 0
                : value_at(rank_.time, found->second, to_) - value_at(rank_.time, found->second, from_);
   }
-  /// Summed over groups.
+  /// The sum over groups.
   [[nodiscard]] double of_groups(std::string_view column) const {
     double sum = 0;
     for (const GroupHistory& group : rank_.groups) {
@@ -41,7 +41,7 @@ class Growth {
   double to_;
 };
 
-// Of a job without steps: inside calls, of a drop-in or of tables, or at work for communicators.
+// Communication of a job without steps: inside calls of a drop-in or of tables, or at work for communicators.
 double communication(const Growth& growth) {
   const double calls = growth("compressed_seconds") + growth("passed_seconds");
   const double tables = growth("pull_seconds") + growth("push_seconds");
@@ -50,7 +50,7 @@ double communication(const Growth& growth) {
   return growth("compressed_calls") + growth("passed_calls") > 0 ? calls : tables > 0 ? tables : stages;
 }
 
-// NaN where no step ended.
+// The split of a step; NaN where no step ended.
 Split split_of(const Growth& growth, bool has_steps) {
   const double steps = growth("timed_steps");
   const double finishes = growth("finishes");
@@ -101,7 +101,7 @@ double bytes_sent_by(const RankHistory& rank) {
   return sum > 0 ? sum : replaced > 0 ? replaced : rank.last("message_bytes");
 }
 
-// How long others waited for it as ranks agreed, and for what most of that.
+// Sets how long others waited for a rank, as ranks agreed, and the cause of most of that.
 void judge(const RankHistory& rank, RankRow& row) {
   const auto slow = rank.columns.find("slow");
   const auto arrivals = rank.columns.find("last_arrivals");
@@ -143,7 +143,7 @@ RankRow row_of(const RankHistory& rank, bool has_steps) {
               .cause = {},
               .errors = rank.last("errors"),
               .last_seen = rank.time.back()};
-  for (const auto& [name, part] : kParts) {  // of a rank that saw no step
+  for (const auto& [name, part] : kParts) {  // NaN for a rank that saw no step
     row.split.*part = std::isfinite(row.split.*part) ? row.split.*part : 0;
   }
   row.exposed_share = share(row.split.exposed, row.split.step);
@@ -278,14 +278,14 @@ void sum_up(const Job& job, Summary& summary) {
   summary.switches = job.ranks.front().switches;
 }
 
-// Every curve at once, a rank at a time.
+// Computes all curves, one rank after the other.
 void draw_curves(const Job& job, Summary& summary) {
   summary.times = spans_of(job);
   const std::size_t spans = summary.times.size();
-  const double slack = summary.times.front() / 2;  // ranks do not end at the same moment
+  const double slack = summary.times.front() / 2;  // since ranks do not end at the same moment
   std::map<std::string, Gathered> means;
   std::map<std::string, Gathered> bands;
-  for (const auto& [name, part] : kParts) {  // also where no rank has a value
+  for (const auto& [name, part] : kParts) {  // also for parts without any value
     means[name].add(spans, 0, kUnknown);
   }
   for (const char* name : {"step", "exposed_share", "wait_share", "sent_rate", "sending_rate", "ratio"}) {

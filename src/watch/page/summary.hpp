@@ -1,4 +1,4 @@
-// What a job did, from its ranks' histories: the numbers that a page shows. Pure.
+// The numbers of a job that a page shows, computed from its ranks' histories. Pure functions.
 #pragma once
 
 #include <map>
@@ -13,16 +13,16 @@ namespace gradwire::watch::page {
 /// A rank's step (or, of a job without steps, a second of it) in seconds.
 struct Split {
   double step = 0;     // compute + exposed
-  double compute = 0;  // what is no exposed communication; some of it may run behind it
-  double exposed = 0;  // inside finish(); of a drop-in: inside calls
-  double encode = 0;   // what communication did, exposed or not
+  double compute = 0;  // the time without exposed communication; hidden communication may run in it
+  double exposed = 0;  // time inside finish(); for a drop-in inside calls
+  double encode = 0;   // these are parts of communication, exposed or not
   double reduce = 0;
   double decode = 0;
   double native = 0;
   double wait = 0;
 };
 
-/// Over time, a value a place of Summary::times; NaN: none. Of ranks: the worst and best tenth lie outside.
+/// Values over time, one for each of Summary::times; NaN: none. The worst and the best tenth of ranks lie outside.
 struct Band {
   Column low;
   Column median;
@@ -34,7 +34,7 @@ struct GroupRow {
   std::string codec;
   std::string algorithm;
   std::string sync;
-  double calls = 0;  // of one rank; all others of all ranks
+  double calls = 0;  // of one rank; all other numbers are of all ranks
   double bytes_in = 0;
   double bytes_sent = 0;
   double bytes_uncompressed = 0;
@@ -48,28 +48,28 @@ struct GroupRow {
 struct RankRow {
   int rank = 0;
   std::string host;
-  std::string state;  // "ended" by itself, "running" when it last wrote, "silent" while others went on
+  std::string state;  // "ended" by itself, "running" at its last write, "silent" while others went on
   double steps = 0;
   Split split;
   double exposed_share = 0;
   double wait_share = 0;
   double bytes_sent = 0;
   double sending_rate = -1;   // bytes a second while a message was on its way; -1: nothing was sent
-  double sending_share = 0;   // of the time
-  double last_arrivals = -1;  // share, as ranks agreed; -1: not known
-  double slow_share = 0;      // of the time, in which others waited for it, as ranks agreed
-  std::string cause;          // that time's, or as worked out here
-  bool is_judged = false;     // ranks agreed that it is slow, or that it is not
-  double waited_for = 0;      // share of a step that the median of the others waits longer
+  double sending_share = 0;   // share of the time with a message on its way
+  double last_arrivals = -1;  // share of lanes with its frame last, as ranks agreed; -1: not known
+  double slow_share = 0;      // share of the time in which others waited for it, as ranks agreed
+  std::string cause;          // the cause in that time, or by find_slow_ranks()
+  bool is_judged = false;     // whether ranks agreed that it is slow, or that it is not
+  double waited_for = 0;      // share of a step by which the median of the others waits longer
   double errors = 0;
   double last_seen = 0;  // seconds since the job's start
 
   [[nodiscard]] bool is_slow() const { return !cause.empty(); }
 };
 
-/// What a group used, from one time to another.
+/// The codec that a group used, from one time to another.
 struct CodecSpan {
-  std::size_t group = 0;  // index of Summary::groups
+  std::size_t group = 0;  // index into Summary::groups
   double from = 0;
   double to = 0;
   std::string codec;
@@ -85,7 +85,7 @@ struct Summary {
   double started = 0;  // seconds since 1970
   double seconds = 0;
   int world = 1;
-  bool has_steps = false;  // else a Split is of a second
+  bool has_steps = false;  // false: a Split covers a second
   double steps = 0;
 
   Split split;  // mean of the ranks
@@ -93,7 +93,7 @@ struct Summary {
   double bytes_uncompressed = 0;
   double bytes_sent_a_step = 0;  // of a rank
   double nonfinite_frames = 0;
-  double observer_share = 0;  // of a core, of a rank's time
+  double observer_share = 0;  // share of a core's time
   double pulls = 0;
   double pull_seconds = 0;
   double pushes = 0;
@@ -117,13 +117,13 @@ struct Summary {
   std::vector<std::string> advice;
 };
 
-/// All but the advice.
+/// The summary without the advice.
 [[nodiscard]] Summary summarize(const Job& job);
 
-/// Sentences that the numbers support, most important first.
+/// Sentences of advice that the numbers support, most important first.
 [[nodiscard]] std::vector<std::string> advice(const Summary& summary);
 
-/// Which ranks others wait for, worked out from how long each waits, where ranks did not agree on it themselves. Sets
+/// Finds ranks that others wait for from how long each rank waits, if ranks did not agree on it themselves. Sets
 /// waited_for and cause.
 void find_slow_ranks(Summary& summary);
 

@@ -1,4 +1,4 @@
-// The numbers of a page as JSON: what is shown is read from here.
+// The numbers of a page as JSON, from which the page reads everything that it shows.
 #include <cmath>
 #include <nlohmann/json.hpp>
 

@@ -8,7 +8,7 @@
 namespace gradwire::watch::page {
 namespace {
 
-// Three digits that count.
+// Three significant digits.
 std::string three_digits(double value) {
   std::array<char, 64> text{};
   const double size = std::abs(value);

@@ -20,7 +20,7 @@ struct Reached {
   std::int64_t error = 0;
 };
 
-/// The quickest messages between clocks during some time.
+/// The quickest messages between each two clocks in a window of time.
 class Quickest {
  public:
   void take(const Exchange& exchange) {
@@ -29,7 +29,7 @@ class Quickest {
     at->second = std::min(at->second, took);
   }
 
-  // By clock; nothing where no way leads there from clock 0.
+  // The results by clock; nothing for a clock that messages do not connect with clock 0.
   [[nodiscard]] std::vector<std::optional<Reached>> from_first(std::size_t clocks) const {
     std::vector<std::optional<Reached>> best(clocks);
     std::vector<bool> done(clocks);
@@ -60,7 +60,7 @@ class Quickest {
     }
     const Reached& known = *best[static_cast<std::size_t>(from)];
     std::optional<Reached>& found = best[static_cast<std::size_t>(to)];
-    // Below 0 where a clock drifts faster than messages travel.
+    // The sum is below 0 where a clock drifts faster than messages travel.
     const std::int64_t error = bounded(known.error + std::abs(there->second + back->second) / 2);
     if (!found || error < found->error) {
       found = Reached{bounded(known.ahead + (there->second - back->second) / 2), error};
@@ -109,7 +109,7 @@ std::vector<ClockFit> fit_clocks(std::span<const std::int64_t> dates, std::span<
     last = std::max(last, rough(exchange));
   }
   const std::int64_t span = exchanges.empty() ? 0 : last - first;
-  const std::int64_t last_window = std::max<std::int64_t>(span / kWindow, 1) - 1;  // up to twice as long
+  const std::int64_t last_window = std::max<std::int64_t>(span / kWindow, 1) - 1;  // it may be twice as long
   std::map<std::int64_t, Quickest> windows;
   for (const Exchange& exchange : exchanges) {
     windows[std::min((rough(exchange) - first) / kWindow, last_window)].take(exchange);

@@ -20,7 +20,7 @@ class Walk {
   std::vector<Segment> from(std::uint32_t rank, std::int64_t end) {
     rank_ = rank;
     time_ = end;
-    // A message may seem to take no time, so that a round changes the rank alone; not for ever.
+    // A message may seem to take no time, so that a round only changes the rank; this bounds the number of such rounds.
     const std::size_t most = 2 * ranks_.size() + 8;
     for (std::size_t idle = 0; time_ > start() && idle < most;) {
       const std::int64_t before = time_;
@@ -35,7 +35,7 @@ class Walk {
   [[nodiscard]] const RankIndex& here() const { return ranks_[rank_]; }
   [[nodiscard]] std::int64_t start() const { return here().start(step_); }
 
-  // Where a rank recorded nothing of a step, nor before it, the path ends.
+  // The path ends where a rank has no record of a step and none before it.
   void add(Work work, std::int64_t begin, std::uint32_t bucket, std::int32_t peer = -1,
            std::optional<std::uint32_t> rank = std::nullopt) {
     begin = std::min(begin, time_);
@@ -46,8 +46,8 @@ class Walk {
   }
   void add_here(Work work, std::int64_t begin, std::uint32_t bucket) { add(work, std::max(begin, start()), bucket); }
 
-  // What the activity that begins at `time_` waited for: what ended last of the work before it, the rank's last wait
-  // and the job's handing over of the bucket.
+  // Finds the event for which the activity that begins at `time_` waited: the last one to end of the work before it,
+  // the rank's last wait, and the moment when the job handed over the bucket.
   void step_back() {
     const Activity* const work = here().last_work(time_);
     const Activity* const wait = here().last_wait(time_);
@@ -75,7 +75,7 @@ class Walk {
     lane_ = work.lane;
   }
 
-  // The last of the ranks that come to a native sum is whom the others wait for.
+  // In a native sum all ranks wait for the rank that comes last.
   void through_sum(const Activity& sum) {
     const std::uint32_t bucket = sum.bucket;
     add_here(Work::other, sum.end, bucket);
@@ -94,7 +94,7 @@ class Walk {
     lane_ = sum.lane;
   }
 
-  // The rank had nothing to do until a message came, or had gone: that of its lane, else the last of all.
+  // The rank had nothing to do until a message arrived or was sent: the message of its lane, or else the last of all.
   void through_wait(const Activity& wait) {
     const std::uint32_t index = here().last_message(time_, wait.begin, step_, bucket_, lane_);
     if (index == RankIndex::kNone) {
@@ -120,7 +120,7 @@ class Walk {
     }
   }
 
-  // The rest of the step, on this rank. What its own thread communicated meanwhile is no computation.
+  // Adds the rest of the step on this rank as computing, except for communication by the same thread.
   void compute_until(std::int64_t entered) {
     add_here(Work::other, entered, bucket_);
     while (time_ > start()) {
@@ -139,7 +139,7 @@ class Walk {
   std::uint32_t step_;
   std::uint32_t rank_ = 0;
   std::int64_t time_ = 0;
-  std::uint32_t bucket_ = observe::kNoBucket;  // of what begins at time_
+  std::uint32_t bucket_ = observe::kNoBucket;  // the bucket of the activity that begins at time_
   std::uint16_t lane_ = 0;
   std::vector<Segment> path_;
 };
@@ -154,7 +154,7 @@ StreamPaths paths_of(const Recording& recording, const std::vector<std::unordere
     ranks.emplace_back(recording.ranks[rank], stream, paths.calls, recording.first_step, senders[rank]);
     paths.ranks.push_back(ranks.back().times());
   }
-  std::map<std::uint32_t, std::pair<std::int64_t, std::uint32_t>> ends;  // by step: the last one, and whose
+  std::map<std::uint32_t, std::pair<std::int64_t, std::uint32_t>> ends;  // by step: the last end, and its rank
   for (std::uint32_t rank = 0; rank < ranks.size(); ++rank) {
     for (const auto& [step, window] : ranks[rank].windows()) {
       if (!window.ended || step < recording.first_step) {

@@ -33,7 +33,7 @@ std::string label(const Stream& stream) {
   return stream.whole ? text : text + " of " + std::to_string(stream.world_size) + " ranks";
 }
 
-/// What one rank did.
+/// Lays out the activities of one rank.
 class RankLayout {
  public:
   RankLayout(const Recording& recording, std::size_t rank,
@@ -48,7 +48,7 @@ class RankLayout {
     for (const auto& [key, begun] : open_buckets_) {
       if (ended_.contains(key)) {
         continue;
-      }  // else of a job that hung, or was killed
+      }  // the others belong to a job that hung or was killed
       Activity unfinished = *begun;
       unfinished.end = std::max(unfinished.begin, last_);
       add(unfinished, Group::buckets, {.name = bucket_name(*begun) + ", unfinished", .has_step = true});
@@ -145,14 +145,14 @@ class RankLayout {
   std::int64_t last_ = 0;
 };
 
-/// Bytes that were under way, and how fast they went.
+/// The bytes under way, and their rate.
 class Links {
  public:
   void take(std::int64_t begin, std::int64_t end, std::uint64_t bytes) {
     changes_[begin] += static_cast<double>(bytes);
     changes_[end] -= static_cast<double>(bytes);
     const std::int64_t last = bin_of(std::max(begin, end - 1));
-    // Longer than any message: a clock that nobody could compare.
+    // A longer time than any message takes means a clock that could not be compared.
     const std::int64_t first = std::max(bin_of(begin), last - kMostBins);
     for (std::int64_t bin = first; bin <= last; ++bin) {
       const std::int64_t from = std::max(begin, bin * kBin);
@@ -201,7 +201,7 @@ std::vector<std::vector<Slice>> spread(std::vector<Slice> slices, bool nests) {
     return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
   });
   std::vector<std::vector<Slice>> rows;
-  std::vector<std::vector<std::int64_t>> open;  // by row: the ends of slices that have not ended, the outermost first
+  std::vector<std::vector<std::int64_t>> open;  // by row: the ends of open slices, the outermost first
   for (Slice& slice : slices) {
     std::size_t row = 0;
     for (; row < rows.size(); ++row) {

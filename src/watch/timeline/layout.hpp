@@ -1,4 +1,5 @@
-// Activities as slices on tracks of ranks, arrows between them, and counters. Pure; it knows no file format.
+// Activities as slices on tracks of ranks, arrows between them, and counters. Pure functions, which know no file
+// format.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,9 @@ struct Slice {
   std::uint64_t flow = 0;  // the same at both ends of an arrow; 0: none
 };
 
-/// Slices that lie in each other or beside each other, by begin.
+/// Slices that nest or follow each other, by begin.
 struct Track {
-  std::size_t rank = 0;  // in Recording::ranks
+  std::size_t rank = 0;  // index into Recording::ranks
   std::string name;      // tracks of one rank and name belong together
   bool receives = false;
   std::vector<Slice> slices;
@@ -34,7 +35,7 @@ struct Track {
 struct Counter {
   struct Value {
     std::int64_t time = 0;
-    double value = 0;  // from then on
+    double value = 0;  // the value from then on
   };
   std::size_t rank = 0;
   std::string name = {};
@@ -47,12 +48,11 @@ struct Timeline {
   std::vector<Counter> counters;
 };
 
-/// Spreads slices over as few tracks as it takes from the first on, so that those of each lie in each other (where
-/// `nests`) or beside each other.
+/// Spreads slices over as few tracks as possible, so that those of one track nest (if `nests`) or follow each other.
 [[nodiscard]] std::vector<std::vector<Slice>> spread(std::vector<Slice> slices, bool nests);
 
-/// Of an aligned recording. A matched receive is shown from when its message was sent, or from when it was asked for if
-/// that is later.
+/// Lays out an aligned recording. A matched receive is shown from the moment when its message was sent, or when it was
+/// posted if that is later.
 [[nodiscard]] Timeline lay_out(const Recording& recording, const Matching& matching);
 
 }  // namespace gradwire::watch::timeline

@@ -11,7 +11,7 @@ namespace {
 
 struct End {
   std::array<std::uint64_t, 2> key{};
-  std::int64_t time = 0;  // by its rank's clock: for order alone
+  std::int64_t time = 0;  // by its rank's clock, only for the order
   Place place;
 };
 
@@ -90,11 +90,11 @@ Matching match(const Recording& recording) {
 }
 
 Alignment align(Recording& recording, const Matching& matching) {
-  constexpr std::int64_t kLooks = 2000;  // ns: both clocks are read, and each reading takes time
+  constexpr std::int64_t kLooks = 2000;  // ns: error from reading both clocks one after the other
   const auto activity = [&](Place place) -> const Activity& {
     return recording.ranks[place.rank].activities[place.index];
   };
-  // Processes that should share a clock and do not, as in containers, each get one of their own.
+  // Processes that should share a clock but do not, for example in containers, each get a clock of their own.
   for (const Message& message : matching.messages) {
     const int clock = recording.ranks[message.send.rank].clock;
     if (clock == recording.ranks[message.receive.rank].clock &&

@@ -1,4 +1,4 @@
-// Which send is the other end of which receive. Pure.
+// Matches sends with receives. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 namespace gradwire::watch::timeline {
 
 struct Place {
-  std::uint32_t rank = 0;   // in Recording::ranks
-  std::uint32_t index = 0;  // in its activities
+  std::uint32_t rank = 0;   // index into Recording::ranks
+  std::uint32_t index = 0;  // index into its activities
   bool operator==(const Place&) const = default;
 };
 
@@ -23,15 +23,15 @@ struct Message {
 
 struct Matching {
   std::vector<Message> messages;
-  std::uint64_t lonely = 0;   // sends and receives whose other end nobody recorded
-  std::uint64_t foreign = 0;  // those of communicators of some ranks of the job: their peers have no name in it
+  std::uint64_t lonely = 0;   // sends and receives whose other end was not recorded
+  std::uint64_t foreign = 0;  // those of communicators of some of the job's ranks, whose peers cannot be named
 };
 
-/// By stream, step, bucket, lane, hop and both ranks, which is once a message; where it comes more than once, as in
-/// order. Where one end is missing of those, none is matched.
+/// Matches by stream, step, bucket, lane, hop and both ranks, which identify a message. If several have the same key,
+/// they are matched in order; if one end of these is missing, none of them is matched.
 [[nodiscard]] Matching match(const Recording& recording);
 
-/// Turns the times of all activities into those of clock 0, and says how well.
+/// Converts the times of all activities to clock 0; the result says how exact that is.
 struct Alignment {
   std::vector<ClockFit> fits;  // by clock
 };

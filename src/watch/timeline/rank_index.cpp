@@ -76,7 +76,7 @@ void RankIndex::take(const Activity& activity, std::uint32_t index, bool calls) 
   }
 }
 
-// Steps begin at the first gradient, and end with finish(); calls are their one bucket.
+// Notes when steps begin and end: with the first gradient and finish(); a call begins and ends with its only bucket.
 void RankIndex::note_window(const Activity& activity, bool calls) {
   if (activity.kind == (calls ? EventKind::bucket_begin : EventKind::step_begin)) {
     windows_.try_emplace(activity.step, Window{.begin = activity.begin, .end = activity.begin});
@@ -108,7 +108,7 @@ void RankIndex::note_time(const Activity& activity, bool calls) {
   }
 }
 
-// Of a step of which the rank recorded neither end: that of the one before.
+// The start of a step; if the rank recorded neither of its ends, the start of the one before.
 std::int64_t RankIndex::start(std::uint32_t step) const {
   const auto after = windows_.upper_bound(step);
   if (after == windows_.begin()) {

@@ -1,4 +1,5 @@
-// What one rank did in one session or communicator, to be asked for what came before a moment. Inside of critical_path.
+// An index of one rank's activities in one session or communicator, which finds what came before a moment. Internal to
+// critical_path.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +19,13 @@ class RankIndex {
   static constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::int64_t kNoStart = std::numeric_limits<std::int64_t>::min();
   struct Window {
-    std::int64_t begin = 0;  // the end of the step before, or where that is not known its own begin
+    std::int64_t begin = 0;  // the end of the step before; its own begin where that is not known
     std::int64_t end = 0;
     bool ended = false;
     bool whole = false;  // the step before is known
   };
 
-  /// Of steps before `first_step` only the end counts.
+  /// For steps before `first_step` only the end is used.
   RankIndex(const RankLog& log, int stream, bool calls, std::uint32_t first_step,
             const std::unordered_map<std::uint32_t, Place>& senders);
 
@@ -35,14 +36,15 @@ class RankIndex {
   [[nodiscard]] const Activity& activity(std::uint32_t index) const { return log_->activities[index]; }
   [[nodiscard]] std::optional<Place> sender(std::uint32_t receive) const;
 
-  /// The last of them that began before `time` and ended by then; null: none.
+  /// The last work that began before `time` and ended by then; null: none.
   [[nodiscard]] const Activity* last_work(std::int64_t time) const;
   [[nodiscard]] const Activity* last_work_of_job(std::int64_t time) const;  // by the thread that ends steps
   [[nodiscard]] const Activity* last_wait(std::int64_t time) const;
-  /// A native sum of the bucket; of the whole step where it is kNoBucket.
+  /// The last native sum of the bucket, or of the whole step where the bucket is kNoBucket.
   [[nodiscard]] const Activity* last_sum(std::int64_t time, std::uint32_t step, std::uint32_t bucket) const;
   [[nodiscard]] const Activity* sum_of(std::uint32_t step, std::uint32_t bucket) const;
-  /// A receive of the lane that ended from `from` to `time`; else any message that did; else kNone.
+  /// The last receive of the lane that ended between `from` and `time`; without one, the last message that did;
+  /// otherwise kNone.
   [[nodiscard]] std::uint32_t last_message(std::int64_t time, std::int64_t from, std::uint32_t step,
                                            std::uint32_t bucket, std::uint16_t lane) const;
   /// When the job handed over the bucket.
@@ -58,7 +60,7 @@ class RankIndex {
 
   const RankLog* log_;
   const std::unordered_map<std::uint32_t, Place>* senders_;
-  // By end.
+  // Sorted by end.
   Indices works_;
   Indices job_works_;
   Indices waits_;

@@ -23,7 +23,7 @@ using watch::EventFileSource;
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-/// A file as it is.
+/// The unprocessed content of a file.
 struct RawFile {
   std::string name;
   std::string part;
@@ -88,7 +88,7 @@ RawFile read_raw(const fs::path& file, const std::string& part, StepRange steps)
 
 std::string in_seconds(std::int64_t nanoseconds) { return std::to_string(nanoseconds / kSecond) + " s"; }
 
-/// Which files are of one job, and which lack.
+/// Finds the files that belong to one job, and those that are missing.
 class Sorting {
  public:
   Sorting(std::vector<RawFile>& files, std::vector<std::string>& warnings) : files_(files), warnings_(warnings) {}
@@ -142,7 +142,7 @@ class Sorting {
     return all;
   }
 
-  /// What is compared of a file: its place in the list changes.
+  /// The facts of a file that are compared, in a copy, since files change their places in the list.
   struct Facts {
     explicit Facts(const RawFile& file)
         : name(file.name),
@@ -164,9 +164,9 @@ class Sorting {
     bool ended;
   };
 
-  // Of one clock there is no doubt what was before: the newest file says which job it is.
+  // Leaves out earlier jobs. Among files of one clock the order is certain, and the newest file shows the job.
   void leave_out_earlier_ones(const std::string& part) {
-    constexpr std::uint64_t kBetween = 2 * kSecond;  // a rank may record nothing until later
+    constexpr std::uint64_t kBetween = 2 * kSecond;  // a rank may record its first event so much later
     std::map<std::string, Facts> newest;
     for (const RawFile& file : files_) {
       const std::string clock = file.head.monotonic;
@@ -189,8 +189,8 @@ class Sorting {
     });
   }
 
-  // Of the clock by which most ranks of a job are here, by shares: a clock that is far ahead is that of few. Of several
-  // such, the one with the latest date.
+  // The newest file of the clock with the largest share of a job's ranks: a clock that is far ahead has few of them.
+  // Among several such clocks the one with the latest date counts.
   [[nodiscard]] std::optional<Facts> newest_of_the_job(const std::string& part) const {
     std::map<std::pair<std::string, int>, int> files;
     for (const RawFile& file : files_) {
@@ -212,10 +212,10 @@ class Sorting {
     warnings_.push_back(file.name + ": is of another job, " + why + "; left out");
   }
 
-  // Of another clock. A host that was started anew is no longer in the job. Any other host's date may be wrong by any
-  // amount: then how long it took tells more, and messages will say how the clocks differ.
+  // Whether a file of another clock belongs to another job. A host that was restarted is no longer in the job. Any
+  // other host's date may be wrong by any amount: then the duration says more, and messages show how the clocks differ.
   bool is_other(const RawFile& file, const Facts& job) {
-    constexpr std::int64_t kDatesDiffer = 2 * kSecond;  // of hosts
+    constexpr std::int64_t kDatesDiffer = 2 * kSecond;  // between dates of hosts
     constexpr std::int64_t kLengthsDiffer = 10 * kSecond;
     const Facts facts(file);
     const bool same_clock = facts.clock == job.clock && !facts.clock.empty();
@@ -255,7 +255,7 @@ class Sorting {
   std::vector<std::string>& warnings_;
 };
 
-/// Makes logs of files: whose events they are, and when.
+/// Converts files to logs: finds the source and the time of each event.
 class Converter {
  public:
   explicit Converter(Recording& recording) : recording_(recording) {}
@@ -300,7 +300,7 @@ class Converter {
       }
       stretch.events = {};
     }
-    log_of(file.head.rank);  // also where it recorded nothing
+    log_of(file.head.rank);  // also for a rank without events
     for (auto& [rank, log] : logs) {
       sort_activities(log.activities);
       recording_.ranks.push_back(std::move(log));
@@ -352,7 +352,7 @@ class Converter {
   std::map<std::tuple<std::string, observe::Source::Kind, int, int, bool>, std::size_t> streams_;
 };
 
-// As TimeScale::nanoseconds_at(), also of what a damaged file says.
+// The same as TimeScale::nanoseconds_at(), but safe for the numbers of a damaged file.
 std::int64_t time_at(const observe::TimeScale& scale, std::uint64_t ticks) {
   const auto elapsed = static_cast<double>(static_cast<std::int64_t>(ticks - scale.ticks));
   return bounded(static_cast<std::int64_t>(std::min<std::uint64_t>(scale.nanoseconds, kFarthest)) +

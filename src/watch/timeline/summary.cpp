@@ -11,7 +11,7 @@
 namespace gradwire::watch::timeline {
 namespace {
 
-constexpr std::size_t kRows = 8;  // of a table of shares
+constexpr std::size_t kRows = 8;  // rows of a table of shares
 
 std::string fixed(double value, int digits) {
   char text[64];

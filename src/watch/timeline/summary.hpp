@@ -1,4 +1,4 @@
-// Critical paths in numbers: which rank, bucket and stage steps ran through.
+// Critical paths in numbers: the ranks, buckets and stages through which steps ran.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@ namespace gradwire::watch::timeline {
 
 /// Segments of one rank, peer, work and, in one step's path, bucket.
 struct PathShare {
-  std::uint32_t rank = 0;  // in Recording::ranks
+  std::uint32_t rank = 0;  // index into Recording::ranks
   std::int32_t peer = -1;
   Work work = Work::other;
   std::uint32_t bucket = observe::kNoBucket;
   std::int64_t nanoseconds = 0;
-  double share = 0;  // of all of them
+  double share = 0;  // share of all segments
 };
 
-/// By share, the largest first.
+/// The shares, the largest first.
 [[nodiscard]] std::vector<PathShare> shares_of(const std::vector<const StepPath*>& steps, bool by_bucket);
 
 struct TypicalSteps {
-  const StepPath* median = nullptr;  // of an even number the shorter of the two in the middle
+  const StepPath* median = nullptr;  // for an even number the shorter of the two in the middle
   const StepPath* worst = nullptr;
 };
 [[nodiscard]] TypicalSteps typical_steps(const StreamPaths& paths);

@@ -1,4 +1,4 @@
-// Packet by packet, so that memory holds one of them.
+// Writes packet by packet, so that memory holds only one of them.
 #include "watch/timeline/trace_file.hpp"
 
 #include <google/protobuf/io/coded_stream.h>
@@ -36,7 +36,7 @@ class Writer {
     for (std::size_t rank = 0; rank < recording_.ranks.size(); ++rank) {
       write_process(rank, alignment);
     }
-    // Sends first: of two ends at one moment the first in the file is where the arrow begins.
+    // Sends come first: of two ends at the same moment the arrow begins at the first in the file.
     for (const bool receives : {false, true}) {
       for (const Track& track : timeline.tracks) {
         if (track.receives == receives) {
@@ -50,7 +50,7 @@ class Writer {
   }
 
  private:
-  // Times begin at 0, so that what is read of them is short.
+  // Times begin at 0, so that the numbers shown are short.
   static std::int64_t first_moment(const Timeline& timeline) {
     std::int64_t first = std::numeric_limits<std::int64_t>::max();
     for (const Track& track : timeline.tracks) {
@@ -109,7 +109,7 @@ class Writer {
     track.set_parent_uuid(process_uuid(rank));
     track.set_name(name);
     const std::pair place(rank, name);
-    order_ += std::exchange(last_place_, place) != place ? 1 : 0;  // of one name they are shown as one
+    order_ += std::exchange(last_place_, place) != place ? 1 : 0;  // tracks of one name are shown as one
     track.set_sibling_order_rank(order_);
     return track;
   }
@@ -198,7 +198,7 @@ class Writer {
   google::protobuf::io::CodedOutputStream coded_;
   std::int64_t begin_ = 0;
   bool first_ = true;
-  std::uint64_t uuid_ = 1'000'000;  // of tracks; those below are processes'
+  std::uint64_t uuid_ = 1'000'000;  // for tracks; lower numbers are for processes
   int order_ = 0;
   std::pair<std::size_t, std::string> last_place_;
   Names names_;

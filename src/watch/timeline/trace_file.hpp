@@ -9,13 +9,14 @@
 
 namespace gradwire::watch::timeline {
 
-/// Stands near the begin of each such file.
+/// This text stands near the beginning of each such file.
 inline constexpr std::string_view kTraceMark = "made by gradwire trace merge";
 
 /// Whether this build can write one: it needs protobuf.
 [[nodiscard]] bool can_write_traces() noexcept;
 
-/// Whether it was written, `out` says. Error(unsupported) where this build cannot; the message says what to install.
+/// Writes the file; the state of `out` tells whether that worked. Error(unsupported), which says what to install, where
+/// this build cannot write it.
 void write_trace(const Recording& recording, const Alignment& alignment, const Timeline& timeline, std::ostream& out);
 
 }  // namespace gradwire::watch::timeline

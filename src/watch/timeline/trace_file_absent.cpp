@@ -1,4 +1,4 @@
-// In builds without protobuf.
+// This file is used in builds without protobuf.
 #include "gradwire/error.hpp"
 #include "watch/timeline/trace_file.hpp"
 
