@@ -18,7 +18,7 @@ namespace {
 // as what it is: another tensor, or another policy.
 constexpr std::string_view kTensorCount = "tensors";
 constexpr std::string_view kTensor = "tensor ";
-constexpr std::string_view kNodes = "nodes";  // of session/agreements.cpp
+constexpr std::string_view kNodes = "nodes";  // of session/runner/agreements.cpp
 
 void add_line(std::string& text, const std::string& item, const std::string& value) {
   text += item + ": " + value + '\n';
