@@ -18,7 +18,7 @@ namespace {
 // difference is named correctly: another tensor, or another policy.
 constexpr std::string_view kTensorCount = "tensors";
 constexpr std::string_view kTensor = "tensor ";
-constexpr std::string_view kNodes = "nodes";  // written by session/agreements.cpp
+constexpr std::string_view kNodes = "nodes";  // written by session/runner/agreements.cpp
 
 void add_line(std::string& text, const std::string& item, const std::string& value) {
   text += item + ": " + value + '\n';

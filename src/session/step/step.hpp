@@ -1,6 +1,6 @@
 // The steps of a session on one rank: which gradients are ready, what is to be done next, what has ended. A state
 // machine without threads, locks, transport or clock: whoever communicates asks next() what to do, does it, and says
-// what came of it. session/progress.hpp has the threads and the locks.
+// what came of it. session/engine/progress.hpp has the threads and the locks.
 #pragma once
 
 #include <chrono>

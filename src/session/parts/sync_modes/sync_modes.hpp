@@ -17,6 +17,7 @@
 
 #include "gradwire/dtype.hpp"
 #include "plan/plan.hpp"
+#include "session/parts/sync_modes/sync_bucket.hpp"
 #include "session/runner/runner.hpp"
 #include "session/state/state_file.hpp"
 #include "session/step/sync_schedule.hpp"
@@ -83,80 +84,28 @@ class SyncModes {
   /// Whether local steps have moved parameters since the last synchronisation. The same on every rank.
   [[nodiscard]] bool have_moved() const;
 
-  /// What has been sent of a bucket's residuals since the session was in this world.
-  struct Sent {
-    std::uint64_t some = 0;  // by the synchronisation of this step, or before it
-    std::uint64_t all = 0;
-  };
-  /// `by_steps`: of a bucket that is as under `step` in this step.
+  using Sent = SentResiduals;
+  /// What has been sent of the bucket's residuals. `by_steps`: of a bucket that is as under `step` in this step.
   [[nodiscard]] Sent sent(std::uint32_t bucket, std::uint64_t step, Sent by_steps) const;
 
  private:
-  struct Job {
-    std::uint32_t bucket = 0;
-    bool of_parameters = false;  // else of gradients
-    const plan::Bucket* travels = nullptr;
-    StepInfo info;
-    std::uint64_t step = 0;
-    double scale = 1;
-    std::uint64_t turn = 0;         // of the bucket, counted
-    std::vector<std::byte> values;  // in the order of `travels`
-    std::vector<TensorMemory> memory = {};
-    std::vector<std::byte> input = {};  // values as they were; where undoable, from its start until it counts
-    std::optional<double> weight = {};  // see release_all()
-    bool released = false;              // may start, in its turn
-    bool counts = false;                // it is not undone any more
-    bool done = false;
-    bool nonfinite = false;
-  };
-  using JobPtr = std::shared_ptr<Job>;
-  struct Entry {
-    const plan::Bucket* bucket = nullptr;
-    plan::Bucket average;        // what travels where parameters and state are averaged
-    std::deque<JobPtr> results;  // not delivered, oldest first
-    JobPtr flying = nullptr;     // what the runner has
-    bool ran = false;            // it had something since what is delivered was
-    bool had_turn = false;       // in this step
-    std::size_t may_lag = 0;     // results that may be missing at its end
-    std::uint64_t turns = 0;
-    bool moved = false;   // by a local step since the last synchronisation
-    bool synced = false;  // in the step that ended
-    bool anchored = false;
-    bool anchor_counts = false;  // it was dropped in a step that was delivered
-    Sent sent = {};
-    std::vector<std::byte> anchor = {};    // parameters when last synchronised, the same on every rank
-    std::vector<std::byte> momentum = {};  // of the outer optimizer
-    std::vector<std::vector<std::byte>> spare = {};
-  };
-
-  [[nodiscard]] JobPtr new_job(Entry& entry, const plan::Bucket& travels, const StepInfo& info, std::uint64_t step);
-  [[nodiscard]] JobPtr gradients(Entry& entry, std::span<const TensorMemory> memory, const StepInfo& info,
-                                 std::uint64_t step);
-  [[nodiscard]] JobPtr parameters(Entry& entry, const StepInfo& info, std::uint64_t step);
+  /// Memory that the bucket has used before, or none.
+  [[nodiscard]] std::vector<std::byte> spare_of(SyncBucket& bucket);
   [[nodiscard]] std::vector<SavedState::LocalSteps> local_steps() const;
-  void travel_again(Job& job, const plan::Bucket& bucket, const SavedState::Late& late);
-  void drop_anchor(Entry& entry) const;
-  void add(Entry& entry, const JobPtr& job, std::size_t may_lag);
+  void add(SyncBucket& entry, const SyncJobPtr& job, std::size_t may_lag);
   // The following hold the mutex.
-  void release(const JobPtr& job);
+  void release(const SyncJobPtr& job);
   // All that a step waits for at whose end so many may be missing. Where undoable no more, so that whatever has begun
   // counts once that step does.
-  void release_due(Entry& entry, std::size_t may_lag);
-  void copy_parameters(const plan::Bucket& bucket, std::size_t which, std::byte* to) const;
-
-  static void deliver_gradients(const Entry& entry, std::span<const JobPtr> due, std::span<const TensorMemory> memory,
-                                double scale, bool replaces);
-  void deliver_parameters(Entry& entry, const Job& job) const;
-  // To parameters and, where `from` has them, their states.
-  void write_parameters(const plan::Bucket& bucket, const std::byte* from, std::size_t states) const;
+  void release_due(SyncBucket& entry, std::size_t may_lag);
 
   const plan::Plan& plan_;
   const SyncSchedule& schedule_;
   const std::vector<std::vector<View>>& parameters_;
   const bool undoable_;
-  std::vector<Entry> entries_;  // by bucket
-  mutable std::mutex mutex_;    // of results, flying, had_turn, may_lag, turns, spare and what follows
-  std::deque<JobPtr> waiting_;  // not started
+  std::vector<SyncBucket> entries_;  // by bucket
+  mutable std::mutex mutex_;         // of results, flying, had_turn, may_lag, turns, spare and what follows
+  std::deque<SyncJobPtr> waiting_;   // not started
   std::vector<Lateness> ages_;
 };
 

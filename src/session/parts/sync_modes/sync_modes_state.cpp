@@ -10,32 +10,32 @@ namespace gradwire::session {
 
 bool SyncModes::has_outer() const {
   return std::any_of(entries_.begin(), entries_.end(),
-                     [](const Entry& entry) { return entry.bucket->sync.outer.has_value(); });
+                     [](const SyncBucket& entry) { return entry.bucket.sync.outer.has_value(); });
 }
 
 bool SyncModes::begins_outer(std::uint64_t step) const {
-  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return entry.bucket->sync.outer && !entry.anchored && schedule_.active(entry.bucket->id, step);
+  return std::any_of(entries_.begin(), entries_.end(), [&](const SyncBucket& entry) {
+    return entry.bucket.sync.outer && !entry.anchor.dropped() && schedule_.active(entry.bucket.id, step);
   });
 }
 
 void SyncModes::drop_anchors(std::uint64_t step) {
-  for (Entry& entry : entries_) {
-    if (entry.bucket->sync.outer && schedule_.active(entry.bucket->id, step)) {
-      drop_anchor(entry);
+  for (SyncBucket& entry : entries_) {
+    if (entry.bucket.sync.outer && schedule_.active(entry.bucket.id, step)) {
+      entry.drop_anchor();
     }
   }
 }
 
 std::uint64_t SyncModes::outer_hash() const {
   std::uint64_t hash = 0;
-  for (const Entry& entry : entries_) {
-    const plan::Bucket& bucket = *entry.bucket;
+  for (const SyncBucket& entry : entries_) {
+    const plan::Bucket& bucket = entry.bucket;
     if (!bucket.sync.outer) {
       continue;
     }
-    if (entry.anchored) {
-      hash = plan::hash_of(entry.anchor.data(), entry.anchor.size(), hash);
+    if (entry.anchor.dropped()) {
+      hash = plan::hash_of(entry.anchor.parameters.data(), entry.anchor.parameters.size(), hash);
       continue;
     }
     for (const plan::Bucket::Part& part : bucket.parts) {
@@ -58,11 +58,11 @@ SyncModes::Sent SyncModes::sent(std::uint32_t bucket, std::uint64_t step, Sent b
 
 std::vector<SavedState::LocalSteps> SyncModes::local_steps() const {
   std::vector<SavedState::LocalSteps> local_steps;
-  for (const Entry& entry : entries_) {
-    const Sync& sync = schedule_.of(entry.bucket->id);
+  for (const SyncBucket& entry : entries_) {
+    const Sync& sync = schedule_.of(entry.bucket.id);
     if (sync.mode == Sync::Mode::every && !policy::is_step(sync)) {
-      const bool late = sync.from_step != entry.bucket->sync.from_step;
-      for (const plan::Bucket::Part& part : entry.bucket->parts) {
+      const bool late = sync.from_step != entry.bucket.sync.from_step;
+      for (const plan::Bucket::Part& part : entry.bucket.parts) {
         local_steps.push_back({static_cast<std::uint32_t>(part.tensor), late ? sync.from_step : 0, entry.moved});
       }
     }
@@ -73,15 +73,15 @@ std::vector<SavedState::LocalSteps> SyncModes::local_steps() const {
 std::vector<View> SyncModes::alike() {
   const std::lock_guard lock(mutex_);
   std::vector<View> views;
-  for (Entry& entry : entries_) {
+  for (SyncBucket& entry : entries_) {
     const auto add = [&](std::vector<std::byte>& values) {
-      views.push_back({values.data(), entry.bucket->count, entry.bucket->dtype});
+      views.push_back({values.data(), entry.bucket.count, entry.bucket.dtype});
     };
-    if (entry.anchor_counts) {
-      add(entry.anchor);
-      add(entry.momentum);
+    if (entry.anchor.counts()) {
+      add(entry.anchor.parameters);
+      add(entry.anchor.momentum);
     }
-    for (const JobPtr& job : entry.results) {
+    for (const SyncJobPtr& job : entry.results) {
       if (job->counts) {
         add(job->values);
       }
@@ -91,33 +91,33 @@ std::vector<View> SyncModes::alike() {
 }
 
 void SyncModes::go_to_anchors() {
-  for (const Entry& entry : entries_) {
-    if (entry.anchor_counts) {
-      write_parameters(*entry.bucket, entry.anchor.data(), 1);
+  for (const SyncBucket& entry : entries_) {
+    if (entry.anchor.counts()) {
+      entry.write_parameters(entry.anchor.parameters.data(), 1);
     }
   }
 }
 
 bool SyncModes::have_moved() const {
-  return std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.moved; });
+  return std::any_of(entries_.begin(), entries_.end(), [](const SyncBucket& entry) { return entry.moved; });
 }
 
 void SyncModes::save(SavedState& state, Values values) const {
   const std::lock_guard lock(mutex_);
   state.local_steps = local_steps();
-  for (const Entry& entry : entries_) {
-    for (const plan::Bucket::Part& part : entry.bucket->parts) {
-      const auto first = static_cast<std::ptrdiff_t>(part.offset * element_bytes(entry.bucket->dtype));
-      const auto last = first + static_cast<std::ptrdiff_t>(part.count * element_bytes(entry.bucket->dtype));
+  for (const SyncBucket& entry : entries_) {
+    for (const plan::Bucket::Part& part : entry.bucket.parts) {
+      const auto first = static_cast<std::ptrdiff_t>(part.offset * element_bytes(entry.bucket.dtype));
+      const auto last = first + static_cast<std::ptrdiff_t>(part.count * element_bytes(entry.bucket.dtype));
       const auto slice = [&](const std::vector<std::byte>& of_bucket) {
         return values == Values::left_out ? std::vector<std::byte>()
                                           : std::vector<std::byte>(of_bucket.begin() + first, of_bucket.begin() + last);
       };
       const auto tensor = static_cast<std::uint32_t>(part.tensor);
-      if (entry.anchor_counts) {
-        state.anchors.push_back({tensor, slice(entry.anchor), slice(entry.momentum)});
+      if (entry.anchor.counts()) {
+        state.anchors.push_back({tensor, slice(entry.anchor.parameters), slice(entry.anchor.momentum)});
       }
-      for (const JobPtr& job : entry.results) {
+      for (const SyncJobPtr& job : entry.results) {
         if (job->of_parameters || job->step >= state.step) {
           continue;  // of a step that was not delivered
         }
@@ -132,23 +132,9 @@ void SyncModes::save(SavedState& state, Values values) const {
   }
 }
 
-// Its reduction begins with the first step that is due for it: ranks have agreed on their plan by then.
-void SyncModes::travel_again(Job& job, const plan::Bucket& bucket, const SavedState::Late& late) {
-  job.travels = &bucket;
-  job.info = {.step = static_cast<std::uint32_t>(late.step),
-              .weighted = late.weighted,
-              .weight = late.weight,
-              .background = true};
-  job.memory.resize(plan_.tensors.size());
-  for (const plan::Bucket::Part& part : bucket.parts) {
-    std::byte* values = job.values.data() + part.offset * element_bytes(bucket.dtype);
-    job.memory[part.tensor] = {{values, part.count, bucket.dtype}, false};
-  }
-}
-
 void SyncModes::load(const SavedState& state) {
-  for (Entry& entry : entries_) {
-    const plan::Bucket& bucket = *entry.bucket;
+  for (SyncBucket& entry : entries_) {
+    const plan::Bucket& bucket = entry.bucket;
     const bool active = schedule_.active(bucket.id, state.step);
     const auto put = [&](std::vector<std::byte>& values, std::uint32_t tensor, const std::vector<std::byte>& slice) {
       const auto part = std::find_if(bucket.parts.begin(), bucket.parts.end(),
@@ -158,17 +144,18 @@ void SyncModes::load(const SavedState& state) {
                 values.begin() + static_cast<std::ptrdiff_t>(part->offset * element_bytes(bucket.dtype)));
     };
     const auto here = [&](std::uint32_t tensor) { return plan_.tensors[tensor].bucket == bucket.id; };
-    entry.anchored = false;
+    entry.anchor.forget();
     for (const SavedState::Anchor& anchor : state.anchors) {
       if (bucket.sync.outer && active && here(anchor.tensor)) {
-        drop_anchor(entry);  // tensors of the bucket that had none in the saved plan begin here
-        put(entry.anchor, anchor.tensor, anchor.parameters);
-        put(entry.momentum, anchor.tensor, anchor.momentum);
+        entry.drop_anchor();  // tensors of the bucket that had none in the saved plan begin here
+        put(entry.anchor.parameters, anchor.tensor, anchor.parameters);
+        put(entry.anchor.momentum, anchor.tensor, anchor.momentum);
       }
     }
-    entry.anchor_counts = entry.anchored;
+    entry.anchor.count();
     const bool local = active && bucket.sync.mode == Sync::Mode::every;
-    entry.moved = local && (bucket.sync.outer ? entry.anchored : state.step > schedule_.of(bucket.id).from_step);
+    entry.moved =
+        local && (bucket.sync.outer ? entry.anchor.dropped() : state.step > schedule_.of(bucket.id).from_step);
     std::size_t told = 0;  // of older states nothing is known: they may have moved
     std::size_t moved = 0;
     for (const SavedState::LocalSteps& saved : state.local_steps) {
@@ -180,11 +167,11 @@ void SyncModes::load(const SavedState& state) {
     entry.results.clear();
     const auto job_of = [&](std::uint64_t step, double scale) {
       const auto at = std::find_if(entry.results.begin(), entry.results.end(),
-                                   [&](const JobPtr& known) { return known->step >= step; });
+                                   [&](const SyncJobPtr& known) { return known->step >= step; });
       if (at != entry.results.end() && (*at)->step == step) {
         return *at;
       }
-      JobPtr job = *entry.results.insert(at, std::make_shared<Job>());
+      SyncJobPtr job = *entry.results.insert(at, std::make_shared<SyncJob>());
       job->bucket = bucket.id;
       job->step = step;
       job->scale = scale;
@@ -192,7 +179,7 @@ void SyncModes::load(const SavedState& state) {
     };
     for (const SavedState::Result& result : state.results) {
       if (here(result.tensor)) {
-        const JobPtr job = job_of(result.step, result.scale);
+        const SyncJobPtr job = job_of(result.step, result.scale);
         job->released = job->counts = job->done = true;
         job->nonfinite = job->nonfinite || result.nonfinite;
         put(job->values, result.tensor, result.values);
@@ -200,13 +187,13 @@ void SyncModes::load(const SavedState& state) {
     }
     for (const SavedState::Late& late : state.late) {
       if (here(late.tensor)) {
-        const JobPtr job = job_of(late.step, late.scale);
+        const SyncJobPtr job = job_of(late.step, late.scale);
         put(job->values, late.tensor, late.values);
-        travel_again(*job, bucket, late);
+        job->travel_again(bucket, plan_.tensors.size(), late);
       }
     }
     entry.turns = 0;
-    for (const JobPtr& job : entry.results) {
+    for (const SyncJobPtr& job : entry.results) {
       job->turn = ++entry.turns;
     }
   }

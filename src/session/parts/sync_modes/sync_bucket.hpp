@@ -1,0 +1,111 @@
+// One bucket under sync modes: what travels for it, and what it holds until the next synchronisation.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "gradwire/dtype.hpp"
+#include "plan/plan.hpp"
+#include "session/runner/runner.hpp"
+#include "session/state/state_file.hpp"
+
+namespace gradwire::session {
+
+/// A copy of a bucket's values on its way: gradients, or parameters.
+struct SyncJob {
+  std::uint32_t bucket = 0;
+  bool of_parameters = false;  // else of gradients
+  const plan::Bucket* travels = nullptr;
+  StepInfo info;
+  std::uint64_t step = 0;
+  double scale = 1;
+  std::uint64_t turn = 0;         // of the bucket, counted
+  std::vector<std::byte> values;  // in the order of `travels`
+  std::vector<TensorMemory> memory = {};
+  std::vector<std::byte> input = {};  // values as they were; where undoable, from its start until it counts
+  std::optional<double> weight = {};  // see SyncModes::release_all()
+  bool released = false;              // may start, in its turn
+  bool counts = false;                // it is not undone any more
+  bool done = false;
+  bool nonfinite = false;
+
+  /// Gives the job, whose values are those of a late gradient, its memory. Its reduction begins with the first step
+  /// that is due for it: ranks have agreed on their plan by then.
+  void travel_again(const plan::Bucket& of, std::size_t tensors, const SavedState::Late& late);
+};
+using SyncJobPtr = std::shared_ptr<SyncJob>;
+
+/// The outer optimizer of a bucket.
+class OuterAnchor {
+ public:
+  /// Parameters when last synchronised, the same on every rank; and the momentum.
+  std::vector<std::byte> parameters = {};
+  std::vector<std::byte> momentum = {};
+
+  [[nodiscard]] bool dropped() const noexcept { return dropped_; }
+  /// It was dropped in a step that was delivered.
+  [[nodiscard]] bool counts() const noexcept { return counts_; }
+  void count() noexcept { counts_ = dropped_; }
+  void forget() noexcept { dropped_ = false; }
+  /// Returns whether it is new, with memory for `bytes`.
+  bool drop(std::size_t bytes);
+  /// SGD with Nesterov momentum, over the mean change.
+  void step(const plan::Bucket& bucket, const std::byte* change);
+
+ private:
+  bool dropped_ = false;
+  bool counts_ = false;
+};
+
+/// What has been sent of a bucket's residuals since the session was in this world.
+struct SentResiduals {
+  std::uint64_t some = 0;  // by the synchronisation of this step, or before it
+  std::uint64_t all = 0;
+};
+
+class SyncBucket {
+ public:
+  /// Both outlive this. `parameters`: by tensor, the parameter and its optimizer state.
+  SyncBucket(const plan::Bucket& of, const std::vector<std::vector<View>>& parameters);
+
+  const plan::Bucket& bucket;
+  OuterAnchor anchor;
+  SentResiduals sent = {};
+  bool moved = false;  // by a local step since the last synchronisation
+
+  // Guarded by the mutex of SyncModes.
+  std::deque<SyncJobPtr> results;  // not delivered, oldest first
+  SyncJobPtr flying = nullptr;     // what the runner has
+  bool ran = false;                // it had something since what is delivered was
+  bool had_turn = false;           // in this step
+  std::size_t may_lag = 0;         // results that may be missing at its end
+  std::uint64_t turns = 0;
+  bool synced = false;  // in the step that ended
+  std::vector<std::vector<std::byte>> spare = {};
+
+  /// A copy of gradients; `memory_of_values`: to be used again. Zeros are written where `writes_zeros`.
+  [[nodiscard]] SyncJobPtr copy_gradients(std::vector<std::byte> memory_of_values, std::span<const TensorMemory> memory,
+                                          const StepInfo& info, std::uint64_t step, bool writes_zeros) const;
+  /// A copy of parameters and states, or the change of parameters.
+  [[nodiscard]] SyncJobPtr copy_parameters(std::vector<std::byte> memory_of_values, const StepInfo& info,
+                                           std::uint64_t step) const;
+  void drop_anchor();
+  void deliver_gradients(std::span<const SyncJobPtr> due, std::span<const TensorMemory> memory, double scale,
+                         bool replaces) const;
+  void deliver_parameters(const SyncJob& job);
+  /// To parameters and, where `from` has them, their states.
+  void write_parameters(const std::byte* from, std::size_t states) const;
+
+ private:
+  void read_parameters(std::size_t which, std::byte* to) const;
+
+  const std::vector<std::vector<View>>& parameters_;
+  plan::Bucket average_;  // what travels where parameters and state are averaged
+};
+
+}  // namespace gradwire::session
