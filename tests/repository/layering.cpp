@@ -67,7 +67,7 @@ void add_below(const Layer& layer, std::set<std::string_view>& names) {
   }
 }
 
-/// What is wrong with one include of a file of `layer`; empty if nothing.
+/// The problem with one include of a file of `layer`; empty if there is none.
 std::string judge(const Layer& layer, const std::string& path, const std::string& include) {
   for (const OutsideLibrary& library : kOutsideLibraries) {
     if (matches(library.headers, include)) {
