@@ -18,7 +18,7 @@ class GradwireContender : public Contender {
       : communicator_(make_emulated(mpi::make_transport(MPI_COMM_WORLD), options.link), communicator_options(options)),
         call_(call),
         with_feedback_(feedback) {
-    // A fall-back must not pass for a measurement of what was asked for.
+    // A fallback must not be reported as a measurement of the algorithm that was asked for.
     if (call.algorithm == Algorithm::hierarchical && communicator_.tiers().find(';') != std::string::npos) {
       throw Error(ErrorCode::invalid_argument, "bench_all_reduce: " + communicator_.tiers() + "; see --ranks-per-node");
     }

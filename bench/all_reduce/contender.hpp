@@ -1,4 +1,4 @@
-// One way to all-reduce: a library with its settings. The benchmark knows no more than this of any of them.
+// One way to all-reduce: a library with its settings. The benchmark uses every library through this interface.
 #pragma once
 
 #include <mpi.h>
@@ -21,20 +21,20 @@ class Contender {
   Contender& operator=(const Contender&) = delete;
   virtual ~Contender() = default;
 
-  /// Sums `input` over all ranks into `output`, which is other memory of the same size. Returns the bytes this rank
-  /// sent: as counted by the library, or what a perfect ring sends where it does not count.
+  /// Sums `input` over all ranks into `output`, which is other memory of the same size. Returns the bytes that this
+  /// rank sent: as counted by the library, or those of a perfect ring if it does not count.
   virtual std::uint64_t all_reduce(std::span<const float> input, std::span<float> output) = 0;
 };
 
-/// How to make one, and what a row of the table calls it. `make` is collective over the world and is called once for
-/// each message size, so that the memory of one size is not hidden in the buffers of the size before.
+/// Makes a contender, and holds the names for its rows in the table. `make` is collective over the world and is called
+/// once for each message size, so that the memory of one size is not hidden in the buffers of the size before.
 struct ContenderRecipe {
   std::string implementation;  // gradwire, mpi, gloo
   std::string codec;           // canonical spec; fp32 for the others
   std::string algorithm;       // two_shot, one_shot, hierarchical, dense; native, ring
   std::function<std::unique_ptr<Contender>()> make;
   bool error_feedback = false;
-  std::string second_hop = {};  // codec of the owners' encoding; empty where there is none
+  std::string second_hop = {};  // codec of the owners' encoding; empty if there is none
   std::string intra = {};       // codec inside nodes; likewise
 };
 
@@ -45,11 +45,11 @@ struct ContenderRecipe {
                                                  const std::string& algorithm);
 [[nodiscard]] ContenderRecipe mpi_contender();
 #ifdef GRADWIRE_HAVE_GLOO
-/// Gloo's ring over TCP, bound to `options.interface`, or to the host's own address where that is empty.
+/// Gloo's ring over TCP, bound to `options.interface`, or to the host's own address if that is empty.
 [[nodiscard]] ContenderRecipe gloo_contender(const Options& options);
 #endif
 
-/// All that the options ask for, in table order.
+/// The recipes for all contenders that the options ask for, in table order.
 [[nodiscard]] std::vector<ContenderRecipe> make_recipes(const Options& options);
 
 }  // namespace gradwire::bench

@@ -18,8 +18,8 @@
 namespace gradwire::bench {
 namespace {
 
-// Gloo publishes each rank's addresses with set() and reads the others' with get(). All ranks set equally often and in
-// the same order, so set() can be a collective call that leaves everything everywhere.
+// Gloo publishes each rank's addresses with set() and reads the others' with get(). All ranks call set() equally often
+// and in the same order, so set() can be a collective call that gives every rank all values.
 class MpiStore : public gloo::rendezvous::Store {
  public:
   void set(const std::string& key, const std::vector<char>& data) override {

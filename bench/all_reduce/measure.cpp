@@ -30,8 +30,8 @@ std::vector<double> reduce(std::vector<double> values, MPI_Op op) {
   return values;
 }
 
-// Ranks that wait inside MPI_Barrier spin, and on a machine with more ranks than cores take the time of those that
-// still work. So they wait asleep first; the second, short barrier lines them up.
+// Ranks that wait inside MPI_Barrier spin; on a machine with more ranks than cores they take time from those that still
+// work. So they first wait with sleeps; the second, short barrier makes them go on together.
 void barrier() {
   MPI_Request request = MPI_REQUEST_NULL;
   MPI_Ibarrier(MPI_COMM_WORLD, &request);
@@ -44,8 +44,8 @@ void barrier() {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// This rank's input, and the exact sum over all ranks of one slice: each rank checks its own slice, and as ranks must
-// be equal that covers everything.
+// This rank's input, and the exact sum over all ranks of one slice. Each rank checks its own slice; since the results
+// of all ranks must be equal, that checks every element.
 class Problem {
  public:
   Problem(std::uint64_t bytes, Placement placement)
@@ -68,7 +68,7 @@ class Problem {
 
   [[nodiscard]] std::span<const float> input() const { return input_; }
   [[nodiscard]] std::span<float> output() { return output_; }
-  // So that an all-reduce that does nothing cannot pass for a right one.
+  // Overwrites the output, so that an all-reduce that does nothing gives a wrong result.
   void spoil_output() { std::fill(output_.begin(), output_.end(), NAN); }
 
   [[nodiscard]] double relative_error() const {
@@ -97,7 +97,7 @@ class Problem {
   std::vector<double> exact_;
 };
 
-// Untimed calls: the first one shows peak memory and whether the result is right.
+// Makes untimed calls. The first one measures peak memory and checks the result.
 void warm_up(Contender& contender, Problem& problem, int calls, Measurement& result) {
   for (int call = 0; call < calls; ++call) {
     problem.spoil_output();
@@ -148,7 +148,7 @@ std::vector<Measurement> measure(const std::vector<ContenderRecipe>& recipes, co
   for (int done = 0, round = 0; done < options.iterations; done += kBlockIterations, ++round) {
     const int calls = std::min(kBlockIterations, options.iterations - done);
     for (std::size_t place = 0; place < recipes.size(); ++place) {
-      const std::size_t i = round % 2 == 0 ? place : recipes.size() - 1 - place;  // nobody always follows the same one
+      const std::size_t i = round % 2 == 0 ? place : recipes.size() - 1 - place;  // none always follows the same one
       problem.spoil_output();
       run_block(*contenders[i], problem, options, calls, results[i]);
       results[i].ranks_equal = results[i].ranks_equal && problem.ranks_equal();

@@ -17,12 +17,12 @@ struct Options {
   std::uint64_t max_bytes = 64ULL << 20;
   std::string error_feedback = "auto", second_hop;
   std::string intra;                 // codec inside nodes; empty: the library's default
-  std::uint32_t ranks_per_node = 0;  // 0: as MPI finds
+  std::uint32_t ranks_per_node = 0;  // 0: as MPI reports
   double factor = 4;
   int iterations = 20;
   int warmup = 2;
   std::uint64_t chunk_bytes = 0;  // 0: the library's default
-  std::string link;               // emulation; empty: the real thing
+  std::string link;               // emulated link; empty: the real one
   double link_rate = NAN;         // bytes per second of a real link; NaN: not known
   std::string interface;          // network device, for Gloo and for counting what leaves the host
   bool baseline = false;

@@ -34,8 +34,8 @@ double greatest(double value) {
   return value;
 }
 
-// Half of a round trip of one byte between rank 0 and rank `other`, which all ranks get. A low quantile: others that
-// want the core delay it by whole slices of the scheduler.
+// Half the round trip time of one byte between rank 0 and rank `other`, returned on all ranks. Takes a low quantile:
+// other threads that use the core delay a message by whole slices of the scheduler.
 double measure_latency(int other) {
   constexpr int kRounds = 50;
   constexpr int kTag = 7;
@@ -57,8 +57,8 @@ double measure_latency(int other) {
   return greatest(seconds.empty() ? 0 : quantile(seconds, 0.1));
 }
 
-// What a core has to do for each byte that goes out while one comes in: neighbours exchange chunks and look seldom, so
-// that waiting costs nothing. The most of any rank.
+// CPU seconds for each byte that a rank sends while it receives one, of the rank with the most. Neighbours exchange
+// chunks and poll rarely, so that waiting costs nothing.
 double measure_transport() {
   constexpr int kMessages = 64;
   constexpr int kBytes = static_cast<int>(kDefaultChunkBytes);
@@ -96,7 +96,7 @@ int find_ranks_per_node() {
   return static_cast<int>(greatest(ranks));
 }
 
-// Bytes a second, each way, between neighbours of a node (ranks in a row) that all exchange at once.
+// Bytes per second and direction between neighbours on a node (consecutive ranks) that all exchange at once.
 double measure_inside(int ranks_per_node) {
   constexpr int kBytes = 4 << 20;
   constexpr int kTag = 9;
@@ -128,7 +128,7 @@ Predictor::Predictor(const Options& options, double bytes_per_second)
           ? 0
           : std::chrono::duration<double>(LinkSchedule::parse(options.link).link_at({}).latency).count();
   const int members = options.ranks_per_node != 0 ? static_cast<int>(options.ranks_per_node) : find_ranks_per_node();
-  // Ranks of one node only: their memory is the link.
+  // If all ranks are on one node, its memory is the link between them.
   const int ranks_per_node = members < world_size() ? members : 1;
   cluster_ = {.ranks = world_size(),
               .ranks_per_node = ranks_per_node,
@@ -152,7 +152,7 @@ const exchange::CodecCost& Predictor::cost_of(const std::string& codec, bool fee
 
 exchange::Cost Predictor::cost(const ContenderRecipe& recipe, double elements) {
   if (recipe.implementation != "gradwire") {
-    return exchange::dense_cost(cluster_, elements, sizeof(float));  // a ring, whatever they do
+    return exchange::dense_cost(cluster_, elements, sizeof(float));  // taken to be a ring
   }
   const CodecSpec codec = CodecSpec::parse(recipe.codec);
   const exchange::CodecCost first = cost_of(recipe.codec, recipe.error_feedback);

@@ -1,4 +1,4 @@
-// What the cost model says that a row should take, from codecs and latency as measured here and the rate of the link.
+// Predicts a row's time by the cost model, from codecs and latency as measured here and the rate of the link.
 #pragma once
 
 #include <map>
@@ -13,13 +13,13 @@ namespace gradwire::bench {
 
 class Predictor {
  public:
-  /// Measures the latency of messages. `bytes_per_second`: of a link, one direction. Collective over the world.
+  /// Measures the latency of messages. `bytes_per_second` is the rate of a link in one direction. Collective over the
+  /// world.
   Predictor(const Options& options, double bytes_per_second);
 
-  /// The same on every rank. Measures codecs that it sees for the first
-  /// time: collective over the world.
+  /// Returns the same cost on every rank. Collective over the world: measures codecs that it has not measured before.
   [[nodiscard]] exchange::Cost cost(const ContenderRecipe& recipe, double elements);
-  /// The model's inputs besides codecs, for people.
+  /// The model's inputs besides codecs, as a text.
   [[nodiscard]] std::string describe() const;
 
  private:

@@ -53,8 +53,8 @@ double interface_bytes_sent(const std::string& interface) {
 }
 
 PeakMemory::PeakMemory() {
-  malloc_trim(0);                               // what an earlier call freed must not hide what this one takes
-  std::ofstream("/proc/self/clear_refs") << 5;  // the peak starts again from here
+  malloc_trim(0);                               // memory that an earlier call freed must not hide what this one takes
+  std::ofstream("/proc/self/clear_refs") << 5;  // resets the peak
   start_ = status_bytes("VmRSS");
 }
 

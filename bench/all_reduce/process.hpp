@@ -1,4 +1,4 @@
-// What this process and its network device have used so far.
+// Resource usage of this process and its network device so far.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@ namespace gradwire::bench {
 /// CPU seconds of all threads, user and system.
 [[nodiscard]] double cpu_seconds();
 
-/// Bytes sent by a network device (headers of every layer included), or NaN where there is none of that name.
+/// Bytes sent by a network device (headers of every layer included), or NaN if there is none of that name.
 [[nodiscard]] double interface_bytes_sent(const std::string& interface);
 
 /// Peak memory of a stretch of code: resident memory at its peak minus that at the start.
 class PeakMemory {
  public:
   PeakMemory();
-  /// Bytes so far; NaN where the kernel does not tell.
+  /// Bytes so far; NaN if the kernel does not report them.
   [[nodiscard]] double bytes() const;
 
  private:

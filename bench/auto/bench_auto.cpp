@@ -23,7 +23,7 @@ struct Options {
   double factor = 4;
 };
 
-// How far the ratio of two equal contenders strays: half of them stay inside.
+// How far the ratio of two equal contenders deviates from 1, as the median over blocks.
 double spread(const Contest& contest, const std::string& name) {
   std::vector<double> off;
   for (std::size_t i = 0; i < contest.of(name).seconds.size(); ++i) {

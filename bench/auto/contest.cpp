@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kBlockSeconds = 0.02;
 constexpr int kMostCalls = 200;         // of a block
 constexpr double kWarmUpSeconds = 1.5;  // of a session that chooses
-constexpr int kLeastWarmUp = 90;        // calls: past the steps in which 8 bits are the least, and a dwell
+constexpr int kLeastWarmUp = 90;        // calls: past the steps that allow no less than 8 bits, and a dwell
 constexpr int kMostWarmUp = 3000;
 
 struct Runner {
@@ -30,7 +30,7 @@ struct Runner {
   std::function<void()> call;
 };
 
-// The slowest rank's; a barrier before, so that ranks begin together.
+// Seconds of the slowest rank. A barrier before lets the ranks begin together.
 double time_calls(const std::function<void()>& call, int calls) {
   MPI_Barrier(MPI_COMM_WORLD);
   const Clock::time_point start = Clock::now();
@@ -42,7 +42,7 @@ double time_calls(const std::function<void()>& call, int calls) {
   return seconds;
 }
 
-// What a session does, as a program without one would.
+// The mean over ranks by MPI_Allreduce, as a program without a session would compute it.
 void mean_in_place(std::span<float> values) {
   int ranks = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
@@ -90,7 +90,7 @@ Contest hold(const ContestOptions& options, std::uint64_t bytes) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   const std::uint64_t count = bytes / sizeof(float);
-  const Buffers gradient(Placement::in_place, bytes);  // means in place, which stay finite
+  const Buffers gradient(Placement::in_place, bytes);  // means in place stay finite
   fill_gradient(rank, 0, {gradient.send(), count});
   const Buffers buffers(options.placement, options.link.empty() ? bytes : sizeof(float));
   const Buffers own(Placement::in_place, options.link.empty() ? bytes : sizeof(float));

@@ -12,7 +12,7 @@ namespace gradwire::bench {
 
 struct ContestOptions {
   std::vector<std::string> allow{"bf16", "int8", "int4"};
-  std::string link;  // empty: as it is
+  std::string link;  // emulated; empty: the real one
   Placement placement = Placement::aligned;
   int pairs = 10;
 };
@@ -27,7 +27,7 @@ struct Contest {
   std::vector<Contender> contenders;
   std::string chosen;  // "auto: int8"
   std::uint64_t switches = 0;
-  double deciding = 0;  // share of auto's time in which ranks compared and decided, once it had warmed up
+  double deciding = 0;  // share of auto's time, after its warm-up, in which ranks compared and decided
 
   [[nodiscard]] const Contender& of(const std::string& name) const;
   /// Median over blocks of the ratio of two contenders' times.
@@ -36,7 +36,7 @@ struct Contest {
   [[nodiscard]] const Contender& best_fixed() const;
 };
 
-/// On every rank of MPI_COMM_WORLD.
+/// Collective over MPI_COMM_WORLD.
 [[nodiscard]] Contest hold(const ContestOptions& options, std::uint64_t bytes);
 
 }  // namespace gradwire::bench

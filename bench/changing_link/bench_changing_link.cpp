@@ -1,5 +1,5 @@
-// bench_changing_link: a link that changes under a training loop. Who chooses codecs best: nobody (fixed codecs), auto,
-// auto without patience, which follows every step, or a choice that knows the schedule?
+// bench_changing_link: compares choices of codecs on a link that changes during a training loop: fixed codecs, auto,
+// auto without patience, which follows every step, and a choice that knows the schedule.
 #include <cstdio>
 #include <string>
 

@@ -45,7 +45,7 @@ Player clairvoyant(const LinkSchedule& link, const std::vector<Player>& fixed, c
   return player;
 }
 
-// Greedy is auto without what makes it wait: it follows every step, the last one alone, and any gain is enough.
+// Greedy is auto without its delays: it decides after every step, by that step alone, and any gain is enough.
 Player automatic(const Options& options, const std::string& name, bool greedy) {
   Policy policy = Policy::automatic({options.allow.begin(), options.allow.end()});
   policy.bucket_bytes = parse_bytes(options.bucket);

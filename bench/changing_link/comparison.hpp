@@ -1,4 +1,4 @@
-// Who plays, and how they compare.
+// The players of bench_changing_link, and the comparison of their runs.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace gradwire::changing_link {
 
-/// Mean and median of the steps that began in one phase of the schedule; NaN where there were none.
+/// Mean and median of the steps that began in one phase of the schedule; NaN if there were none.
 struct PhaseTime {
   std::size_t steps = 0;
   double mean_seconds = 0;
@@ -20,25 +20,25 @@ struct PhaseTime {
 
 [[nodiscard]] std::vector<PhaseTime> phase_times(const LinkSchedule& link, const std::vector<Step>& steps);
 
-/// For each phase the index of the trace whose steps were quickest in it; where none has enough steps in a phase, of
+/// For each phase the index of the trace whose steps were fastest in it; if none has enough steps in a phase, that of
 /// the phase before.
 [[nodiscard]] std::vector<std::size_t> best_by_phase(const LinkSchedule& link, const std::vector<Trace>& fixed);
 
-/// The rate over each step, bytes per second: what a plot shows.
+/// The mean rate of the link between two moments, bytes per second, for a plot.
 [[nodiscard]] double mean_rate(const LinkSchedule& link, double from_seconds, double to_seconds);
 
 struct Comparison {
   Setting setting;
   std::vector<std::string> levels;  // dense and the codecs that are allowed
   std::vector<Trace> traces;
-  /// The codec that the clairvoyant used in each phase; empty where it did not play.
+  /// The codec that the clairvoyant used in each phase; empty if it did not play.
   std::vector<std::string> planned;
 
   [[nodiscard]] const Trace* find(const std::string& name) const;
 };
 
-/// Plays them one after the other: fixed codecs, the clairvoyant that they make possible, auto,
-/// greedy, auto again, the clairvoyant again.
+/// Plays one after the other: fixed codecs, the clairvoyant, which uses their results, auto, greedy, auto again, the
+/// clairvoyant again.
 [[nodiscard]] Comparison compare(const Options& options);
 
 }  // namespace gradwire::changing_link

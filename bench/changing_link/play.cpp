@@ -15,18 +15,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kVariants = 61;  // gradients of a step differ from those of the last by where they begin
+constexpr std::size_t kVariants = 61;  // each step's gradients begin elsewhere in the source
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-/// What the ranks of one run share.
+/// State that the ranks of one run share.
 struct Shared {
   explicit Shared(std::uint64_t steps) : picks(steps) {}
-  std::vector<std::atomic<int>> picks;  // by step: 1 + policy, once rank 0 has chosen
+  std::vector<std::atomic<int>> picks;  // by step: 1 + index of the policy; 0 until rank 0 has chosen
   std::atomic<int> prepared{0};
-  std::atomic<std::int64_t> start_ns{0};  // of the schedule, once all are prepared
+  std::atomic<std::int64_t> start_ns{0};  // of the schedule, set when all are prepared
   std::atomic<bool> failed{false};
 
   template <class Reached>
@@ -40,7 +40,7 @@ struct Shared {
   }
 };
 
-// Buckets that change at one step are one switch, whatever they change to.
+// Adds switches as uses. All buckets that change at one step are one switch, to whichever codecs they change.
 void add_uses(const std::vector<CodecSwitch>& switches, std::vector<Use>& uses) {
   for (const CodecSwitch& one : switches) {
     if (uses.empty() || uses.back().step != one.step) {
@@ -99,7 +99,7 @@ class Rank {
   }
 
  private:
-  // Rank 0 looks at the clock, the others do as it does.
+  // Rank 0 chooses by the clock, and the others use its choice.
   std::size_t policy_of(std::uint64_t step, std::chrono::nanoseconds time, Trace& trace) {
     std::atomic<int>& pick = shared_.picks[step];
     if (rank_ == 0) {
@@ -114,7 +114,7 @@ class Rank {
     return index;
   }
 
-  // The last layers are ready first.
+  // Plays a backward pass, in which the last layers are ready first.
   void backward(Session& session, std::uint64_t step) {
     const auto& ids = ids_[static_cast<std::size_t>(shared_.picks[step] - 1)];
     const auto part = setting_.compute / static_cast<int>(gradients_.size());
@@ -141,7 +141,8 @@ class Rank {
 }  // namespace
 
 Trace play(const Setting& setting, const Player& player) {
-  // Long enough for ranks to agree, and for auto to calibrate; a session that takes longer starts late.
+  // The schedule starts after enough time for ranks to agree, and for auto to calibrate; a session that takes longer
+  // starts late.
   const bool chooses = player.policies.front().defaults.is_auto();
   const Clock::time_point start = Clock::now() + std::chrono::milliseconds(chooses ? 700 : 200);
   std::vector<std::vector<std::shared_ptr<Transport>>> worlds;  // one for each policy

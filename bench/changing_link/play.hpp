@@ -1,5 +1,5 @@
-// Plays one way to choose codecs through a link schedule: ranks as threads, a session each, a backward pass that
-// sleeps.
+// Runs one way to choose codecs through a link schedule, with ranks as threads, a session for each, and a backward pass
+// that sleeps.
 #pragma once
 
 #include <chrono>
@@ -23,12 +23,12 @@ struct Setting {
   std::chrono::nanoseconds compute{0};
 };
 
-/// Has one policy, or several of which one is picked for each step.
+/// A way to choose codecs: one policy, or several of which one is picked for each step.
 struct Player {
   std::string name;
   std::vector<Policy> policies;
-  std::vector<std::string> labels;                                      // codecs of the policies; "" where they choose
-  std::function<std::size_t(std::chrono::nanoseconds)> pick = nullptr;  // by the schedule's time; null: the first
+  std::vector<std::string> labels;                                      // codecs of the policies; "" if they choose
+  std::function<std::size_t(std::chrono::nanoseconds)> pick = nullptr;  // index by the schedule's time; null: 0
 };
 
 /// A step of rank 0.
@@ -37,7 +37,7 @@ struct Step {
   double seconds = 0;  // until every gradient holds its mean
 };
 
-/// What holds from a step on: buckets by codec.
+/// The number of buckets by codec, from a step on.
 struct Use {
   std::uint64_t step = 0;
   std::map<std::string, std::uint64_t> buckets;
@@ -48,7 +48,7 @@ struct Trace {
   std::string name;
   std::vector<Step> steps;
   std::vector<Use> uses;     // the first one at step 0; each further one is a switch
-  double setup_seconds = 0;  // before the schedule begins: agreement, and calibration where there is one
+  double setup_seconds = 0;  // before the schedule begins: agreement, and calibration if any
   double bytes_sent = 0;     // by rank 0
   double bytes_uncompressed = 0;
 

@@ -41,7 +41,7 @@ std::vector<std::pair<double, double>> step_curve(const Trace& trace) {
   return points;
 }
 
-// The moment at which a use begins; one that was chosen after the last step begins at the end.
+// The moment at which a use begins. A use that was chosen after the last step begins at the end.
 double begin_of(const Trace& trace, std::size_t use) {
   const std::uint64_t step = trace.uses[use].step;
   return step < trace.steps.size() ? trace.steps[step].start : trace.total_seconds();
@@ -59,7 +59,7 @@ std::string text_of(const Use& use) {
   return text;
 }
 
-// The mean over the buckets of their places among the levels.
+// The mean over the buckets of the index of their codec in `levels`.
 double level_of(const Use& use, const std::vector<std::string>& levels) {
   double sum = 0, count = 0;
   for (const auto& [codec, buckets] : use.buckets) {

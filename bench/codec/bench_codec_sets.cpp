@@ -1,5 +1,5 @@
-// Encoding with a residual, and decode + add, of each codec on each instruction set that this CPU runs, one thread, in
-// turn with memcpy of the same input: every call stands right behind a memcpy, and medians of their ratios count.
+// Times encoding with a residual, and decode + add, of each codec on each instruction set that this CPU supports, on
+// one thread. Every call comes right after a memcpy of the same input, and medians of their ratios count.
 //   bench_codec_sets [--codecs int8,int4] [--sets AVX2] [--mib 16] [--rounds 41] [--markdown FILE]
 #include <algorithm>
 #include <chrono>
@@ -25,7 +25,7 @@ constexpr std::uint32_t kTile = codec::kTileElements;
 
 struct Options {
   std::vector<std::string> codecs = {"int8", "int4", "int2", "sign", "bf16", "topk(1%)+int8"};
-  std::vector<std::string> sets;  // all where empty
+  std::vector<std::string> sets;  // empty: all
   std::uint32_t mib = 16;
   std::uint32_t rounds = 41;
   std::string markdown;
@@ -60,7 +60,7 @@ class Job {
       coder_.decode_add(place(tile), at(tile), kTile, sum_.data() + first(tile));
     }
   }
-  /// What encode reads and writes, and next to no computing.
+  /// Reads and writes the same memory as encode(), with almost no computing.
   void move() {
     for (std::uint32_t tile = 0; tile < tiles(); ++tile) {
       const float* value = values_.data() + first(tile);
@@ -72,10 +72,10 @@ class Job {
     }
   }
   [[nodiscard]] double bytes_per_element() const { return static_cast<double>(tile_bytes_) / kTile; }
-  /// memcpy reads and writes 4 bytes an element. Encoding reads 8 and writes 4 of them and the frame, whose lines it
-  /// reads before it writes to them.
+  /// The share of memcpy's speed that memory allows for encode(). For each element memcpy reads and writes 4 bytes;
+  /// encoding reads 8, writes 4, and writes the frame, whose cache lines are read before they are written.
   [[nodiscard]] double encode_limit() const { return 8 / (12 + 2 * bytes_per_element()); }
-  /// Where every element is touched.
+  /// The same for decode_add() of codecs that touch every element; NaN for others.
   [[nodiscard]] double decode_limit() const { return k_ != 0 ? NAN : 8 / (8 + bytes_per_element()); }
 
  private:
@@ -123,7 +123,7 @@ void measure(const Options& options, const codec::InstructionSet& set, const std
     turn(encode, [&] { job.encode(); });
     turn(decode, [&] { job.decode_add(); });
   }
-  for (std::uint32_t round = 0; round < options.rounds; ++round) {  // apart: it spoils frames and residual
+  for (std::uint32_t round = 0; round < options.rounds; ++round) {  // later: overwrites frames and residual
     turn(move, [&] { job.move(); });
   }
   const auto rate = [&](const std::vector<double>& times) {

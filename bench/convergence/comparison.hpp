@@ -1,5 +1,5 @@
-// Trains one model with many variants of how gradients travel and compares each with uncompressed training, seed by
-// seed: the spread between seeds is larger than what compression does.
+// Trains one model with many variants of gradient exchange and compares each with uncompressed training, seed by seed:
+// the spread between seeds is larger than the effect of compression.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace gradwire::convergence {
 
 struct Variant {
   std::string policy;             // name of its file
-  std::string feedback = "auto";  // as asked for
+  std::string feedback = "auto";  // as requested
   std::string second_hop = "auto";
   Reducing reducing = {};
   std::optional<double> bound = {};  // of the loss ratio
@@ -25,7 +25,7 @@ struct Variant {
 struct Row {
   struct Seed {
     std::uint64_t seed = 0;
-    double loss = 0, dense_loss = 0;          // NaN where training diverged
+    double loss = 0, dense_loss = 0;          // NaN if training diverged
     double accuracy = 0, dense_accuracy = 0;  // per cent; NaN without a test set
   };
   std::string part = {}, model = {};
@@ -52,7 +52,7 @@ struct Experiment {
   Mixture mixture;
   std::size_t samples = 0, test_samples = 0;
   int ranks = 8;
-  Link link;  // emulated, for the time of a step only
+  Link link;  // emulated, used only to time a step
   std::uint64_t timed_steps = 60;
   std::vector<std::uint64_t> seeds;
 };
@@ -61,9 +61,9 @@ class Comparison {
  public:
   explicit Comparison(Experiment experiment) : experiment_(std::move(experiment)) {}
 
-  /// A few steps over the emulated link: what a variant costs, and whether it keeps residuals.
+  /// Runs a few steps over the emulated link: measures what a variant costs, and whether it keeps residuals.
   [[nodiscard]] Row probe(const Variant& variant) const;
-  /// Trains each row's variant with each seed, and fills what that tells.
+  /// Trains each row's variant with each seed, and fills in the results.
   void train_all(std::vector<Row>& rows) const;
 
  private:

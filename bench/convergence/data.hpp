@@ -1,5 +1,5 @@
-// Synthetic classification data: each class is a mixture of Gaussians, classes overlap, so that no model reaches zero
-// loss. Sorted by label and cut into one shard a rank, so that no rank sees what the others do.
+// Synthetic classification data: each class is a mixture of Gaussians, and classes overlap, so that no model reaches
+// zero loss. The samples can be sorted by label and cut into one shard for each rank, so that ranks see different data.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ struct Mixture {
   double spread = 1;           // standard deviation of the components' centres, in each dimension; noise has 1
 };
 
-/// `count` samples with labels in turn (balanced); a pure function of the mixture, `seed` and `part`. Parts of one seed
-/// share the centres, so that one can train and another test.
+/// Returns `count` samples whose labels take turns (balanced); a pure function of the mixture, `seed` and `part`. Parts
+/// of one seed share the centres, so that one can train and another test.
 [[nodiscard]] Samples draw(const Mixture& mixture, std::size_t count, std::uint64_t seed, std::uint64_t part);
 
-/// Sorted by label, in `shards` pieces of equal size (the first ones larger by one where it does not divide).
+/// The samples sorted by label, in `shards` pieces of equal size (the first ones larger by one if it does not divide).
 [[nodiscard]] std::vector<Samples> shard_by_label(const Samples& samples, std::size_t shards);
 
 }  // namespace gradwire::convergence

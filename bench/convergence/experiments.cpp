@@ -13,7 +13,7 @@
 namespace gradwire::convergence {
 namespace {
 
-// Of the final loss to that of uncompressed training, with error feedback as `auto` has it.
+// Bounds of the ratio of the final loss to that of uncompressed training, with error feedback as `auto` sets it.
 const std::map<std::string, double>& bounds() {
   static const std::map<std::string, double> table{{"int8", 1.01}, {"int4", 1.01},        {"int2", 1.03},
                                                    {"sign", 1.06}, {"topk10_int8", 1.02}, {"topk1_int8", 1.15}};
@@ -22,7 +22,7 @@ const std::map<std::string, double>& bounds() {
 
 bool is_dense(const Policy& policy) { return policy.defaults.codec == CodecSpec::parse("exact"); }
 
-// On a larger model: is what holds for one tile true for several, each with an owner of its own?
+// A larger model, to check that the results for one tile hold for several, each with an owner of its own.
 Experiment large_experiment() {
   Experiment experiment = judged_experiment();
   experiment.part = "large";
@@ -30,14 +30,14 @@ Experiment large_experiment() {
   experiment.training.steps = 1000;
   experiment.mixture.inputs = 64;
   experiment.training.evaluations = 8;
-  experiment.training.decay_from = 0.5;  // else the noise of its steps hides what compression does
+  experiment.training.decay_from = 0.5;  // else the noise of its steps hides the effect of compression
   experiment.mixture.spread = 0.35;
   experiment.samples = 16384;
   return experiment;
 }
 
-// Large enough that headers do not matter. The learning rate falls to zero, so that the accuracy at the end is that of
-// a trained model and not of one step.
+// A model large enough that headers do not matter. The learning rate falls to zero, so that the accuracy at the end is
+// that of a trained model and not of one step.
 Experiment accuracy_experiment() {
   Experiment experiment = judged_experiment();
   experiment.part = "accuracy";
@@ -71,12 +71,12 @@ Experiment make_experiment(const std::string& part, const Options& options) {
 
 Variant as_written(const NamedPolicy& policy) { return {.policy = policy.name, .reducing = {.policy = policy.policy}}; }
 
-// The other way round: without residuals what has them by default, and with them what has none.
+// A variant with error feedback on or off, whatever the policy's default.
 Variant with_feedback(const NamedPolicy& policy, bool on) {
   Variant variant = as_written(policy);
   variant.feedback = on ? "on" : "off";
   variant.reducing.policy.defaults.error_feedback = on ? ErrorFeedback::on : ErrorFeedback::off;
-  // A policy refuses sign without feedback, and it is right.
+  // A policy refuses sign without feedback, since that diverges; so this variant goes below the policy layer.
   variant.reducing.bare = !on && policy.policy.defaults.codec == CodecSpec::parse("sign");
   return variant;
 }
@@ -88,7 +88,7 @@ Variant with_second_hop(const NamedPolicy& policy, const CodecSpec& second, cons
   return variant;
 }
 
-// What the owner of a shard can send on once each rank has chosen its own elements.
+// Variants of the codec by which a shard's owner sends the sum, when each rank has chosen its own elements.
 std::vector<Variant> second_hops(const NamedPolicy& policy, int ranks) {
   const CodecSpec first = policy.policy.defaults.codec;
   const auto keeping = [&](int factor) {

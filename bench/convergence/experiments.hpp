@@ -1,4 +1,4 @@
-// What is trained, with which policies, and what is asked of them.
+// The experiments: the training, the policies, and the bounds that they must meet.
 #pragma once
 
 #include <array>
@@ -12,22 +12,22 @@
 namespace gradwire::convergence {
 
 inline constexpr std::array<std::uint64_t, 5> kSeeds{11, 23, 37, 53, 71};
-inline constexpr double kAimedRatio = 7.5;  // and above: what the accuracy part compares
+inline constexpr double kAimedRatio = 7.5;  // the accuracy part compares policies with at least this ratio
 inline constexpr double kPointsLostAtMost = 0.1;
 
 struct NamedPolicy {
-  std::string name;  // of its file, without .toml
+  std::string name;  // name of its file, without .toml
   Policy policy;
 };
 
-/// From TOML files and folders of them: dense codecs by wire id, then topk from dense to sparse. Throws Error, also
-/// where there is none.
+/// Reads TOML files and folders of them. Order: dense codecs by wire id, then topk from dense to sparse. Throws Error,
+/// also if there is no policy.
 [[nodiscard]] std::vector<NamedPolicy> load_policies(const std::vector<std::string>& paths);
 
 /// The label-sorted classifier of the tests and bounds: 32-64-10, 8 workers, SGD with momentum, 2000 steps.
 [[nodiscard]] Experiment judged_experiment();
 
-/// All rows of a part ("mlp", "large", "accuracy").
+/// Runs a part ("mlp", "large", "accuracy") and returns all its rows.
 [[nodiscard]] std::vector<Row> run_part(const std::string& part, const std::vector<NamedPolicy>& policies,
                                         const Options& options);
 

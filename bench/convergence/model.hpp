@@ -48,7 +48,7 @@ class Mlp {
     std::uint32_t dimensions;
   };
 
-  /// Weights Gaussian with variance 1 / inputs of their layer, biases zero; a pure function of `seed`.
+  /// Weights are Gaussian with variance 1 / inputs of their layer, biases zero; a pure function of `seed`.
   Mlp(const Shape& shape, std::uint64_t seed);
 
   [[nodiscard]] std::vector<Tensor> tensors() const;
@@ -69,7 +69,7 @@ class Mlp {
                   float scale, Block& block);
 
   Shape shape_;
-  std::size_t bias1_, weight2_, bias2_;  // where they start; the first layer's weights start at 0
+  std::size_t bias1_, weight2_, bias2_;  // offsets of the tensors; the first layer's weights start at 0
   std::vector<float> parameters_, gradients_;
 };
 

@@ -11,10 +11,10 @@ namespace gradwire::convergence {
 struct Options {
   std::vector<std::string> parts{"mlp", "large", "accuracy"};
   std::vector<std::string> policies;   // TOML files, or folders of them
-  std::size_t seeds = 5;               // the first so many of those in experiments.cpp
+  std::size_t seeds = 5;               // number of seeds taken from the list in experiments.cpp
   std::optional<std::uint64_t> steps;  // instead of each part's own
   std::string link = "1Gbit/s,50us";   // emulated, for the time of a step
-  bool quick = false;                  // few steps on little data: that it runs, not what it shows
+  bool quick = false;                  // few steps on little data, to check that it runs
   std::string json, svg;
 };
 

@@ -1,4 +1,5 @@
-// Random numbers that are the same with every standard library: the generator is, its distributions are not.
+// Random numbers that are the same with every standard library. The standard fixes its generators, but not its
+// distributions, so these are written here.
 #pragma once
 
 #include <cmath>
@@ -10,7 +11,7 @@ namespace gradwire::convergence {
 
 class Random {
  public:
-  /// `stream` tells apart what one seed is used for: data, parameters, the batches of each rank.
+  /// `stream` separates the uses of one seed: data, parameters, the batches of each rank.
   Random(std::uint64_t seed, std::uint64_t stream) : bits_(seed * 1'000'003 + stream) {}
 
   /// In [0, 1).

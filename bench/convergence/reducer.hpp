@@ -1,4 +1,4 @@
-// How a rank's gradients become the mean over ranks: through a session, or below the policy layer.
+// Averages gradients over ranks: through a session, or below the policy layer.
 #pragma once
 
 #include <cstdint>

@@ -9,10 +9,10 @@
 
 namespace gradwire::convergence {
 
-/// For people; with a line for each bound that was asked of a row.
+/// A text table, with a line for each bound that a row must meet.
 [[nodiscard]] std::string to_text(const std::vector<Row>& rows, const std::string& link);
 [[nodiscard]] bench::Json to_json(const Row& row);
-/// Loss against megabytes sent: as the policies say, the other way round, and second hops of topk.
+/// Plots loss against megabytes sent: the policies as written, with error feedback switched, and second hops of topk.
 [[nodiscard]] std::string plot(const std::vector<Row>& rows);
 
 }  // namespace gradwire::convergence

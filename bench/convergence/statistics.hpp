@@ -10,10 +10,11 @@ struct Summary {
   double standard_error = 0;  // of the mean; NaN for fewer than two values
 };
 
-/// Values of at least one seed.
+/// Summarizes the values of one or more seeds.
 [[nodiscard]] Summary summarize(std::span<const double> values);
 
-/// Mean - standard error <= bound: a mean above it by less than its own error says nothing. NaN never meets it.
+/// Whether mean - standard error <= bound: a mean above the bound by less than its own error does not count as a miss.
+/// NaN never meets it.
 [[nodiscard]] bool meets(const Summary& summary, double bound);
 
 }  // namespace gradwire::convergence

@@ -21,13 +21,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kBatchStream = 100;  // and above, one a rank
+constexpr std::uint64_t kBatchStream = 100;  // of rank 0; each further rank has the next number
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr double kFirstEvaluation = 10;
 
-// Of a curve whose x axis is logarithmic.
+// The steps at which the loss is evaluated, for a curve with a logarithmic x axis.
 std::set<std::uint64_t> evaluated_steps(const Training& training) {
   const auto last = static_cast<double>(training.steps);
   const double first = std::min(kFirstEvaluation, last);
@@ -46,7 +46,7 @@ float learning_rate(const Training& training, std::uint64_t step) {
              : training.learning_rate * static_cast<float>((1 - done) / (1 - training.decay_from));
 }
 
-// What one rank saw; merged once all have ended, so that ranks share nothing but the transport.
+// Results of one rank. They are merged after all ranks have ended, so that ranks share only the transport.
 struct RankLog {
   struct Evaluation {
     std::uint64_t step = 0;
@@ -117,7 +117,7 @@ class Worker {
   std::unique_ptr<Reducer> reducer_;
 };
 
-// A thread a rank. The first error, by rank, is thrown here.
+// Runs a thread for each rank. Throws the error of the lowest rank that failed.
 void run_ranks(std::vector<std::shared_ptr<Transport>> world,
                const std::function<void(std::size_t, std::shared_ptr<Transport>)>& body) {
   std::vector<std::thread> threads;
@@ -142,7 +142,7 @@ void run_ranks(std::vector<std::shared_ptr<Transport>> world,
   }
 }
 
-// Every `ranks`-th sample, so that the test set is scored by all ranks together.
+// Every `ranks`-th sample, beginning at `rank`, so that the ranks score the test set together.
 Samples share_of(const Samples& samples, std::size_t rank, std::size_t ranks) {
   Samples share{.inputs = samples.inputs, .features = {}, .labels = {}};
   for (std::size_t i = rank; i < samples.count(); i += ranks) {

@@ -1,5 +1,5 @@
-// Data-parallel SGD with momentum: ranks are threads, each with its own shard, gradients go through gradwire, momentum
-// comes after aggregation.
+// Data-parallel SGD with momentum: ranks are threads, each with its own shard; gradients go through gradwire, and
+// momentum is applied after aggregation.
 #pragma once
 
 #include <cstdint>
@@ -14,23 +14,23 @@
 
 namespace gradwire::convergence {
 
-/// What is trained; the same for all policies and seeds of a comparison.
+/// The training, which is the same for all policies and seeds of a comparison.
 struct Training {
   Shape shape;
   std::uint64_t steps = 2000;
   std::size_t batch = 16;  // samples a rank and step, drawn from its shard with replacement
   float learning_rate = 0.05F;
   float momentum = 0.9F;
-  double decay_from = 1;     // of the steps; from there on the learning rate falls to zero, in a straight line
-  int evaluations = 16;      // of the loss over all shards, at steps in a geometric series that ends with the last
+  double decay_from = 1;     // share of the steps after which the learning rate falls linearly to zero
+  int evaluations = 16;      // of the loss over all shards, at steps in a geometric series that ends with the last one
   std::optional<Link> link;  // emulated
 };
 
-/// How gradients travel.
+/// How gradients are averaged.
 struct Reducing {
   Policy policy;
-  /// Below the policy layer: one all-reduce of all gradients with the policy's codecs and no residuals. For what a
-  /// policy refuses because it diverges: sign without error feedback.
+  /// Go below the policy layer: one all-reduce of all gradients with the policy's codecs and no residuals. For sign
+  /// without error feedback, which a policy refuses because it diverges.
   bool bare = false;
 };
 
@@ -40,13 +40,13 @@ struct Run {
     double megabytes = 0;  // sent so far, mean over ranks
     double loss = 0;       // mean over all samples of all shards
   };
-  double final_loss = 0;  // NaN where parameters stopped being finite
+  double final_loss = 0;  // NaN if parameters stopped being finite
   double accuracy = 0;    // on the test set, per cent; NaN without one
   std::vector<Point> curve;
   Statistics totals;                 // over all ranks
   std::uint64_t residual_bytes = 0;  // of all ranks; 0: no error feedback
   double step_seconds = 0;           // median of rank 0: forward, backward, reduction, update
-  double exposed_seconds = 0;        // of it after the backward pass
+  double exposed_seconds = 0;        // the part of it after the backward pass
   std::uint64_t parameters = 0;
 
   [[nodiscard]] bool diverged() const;
@@ -54,8 +54,8 @@ struct Run {
   [[nodiscard]] double bits_per_element() const;
 };
 
-/// One rank a shard. Everything random is a function of `seed`, so that runs with equal seeds differ in `reducing`
-/// only. `test` may be null.
+/// Trains with one rank for each shard. All randomness is a function of `seed`, so that runs with equal seeds differ
+/// only in `reducing`. `test` may be null.
 [[nodiscard]] Run train(const Training& training, const std::vector<Samples>& shards, const Samples* test,
                         const Reducing& reducing, std::uint64_t seed);
 

@@ -1,5 +1,5 @@
-// An 8-byte MPI_Allreduce against PMPI_Allreduce, in alternating loops: the difference is what the preload adds to a
-// call that it passes through. Without a preload both names are one function, so the same program shows the noise.
+// Times an 8-byte MPI_Allreduce against PMPI_Allreduce, in alternating loops: the difference is what the preload adds
+// to a call that it forwards. Without a preload both names are one function, so the same program shows the noise.
 //
 //   bench_drop_in [CALLS] [PAIRS] [self]    defaults: 1000000 calls a loop, 11 pairs of loops; self: on MPI_COMM_SELF
 #include <mpi.h>
@@ -20,7 +20,7 @@ using gradwire::bench::median;
 using Clock = std::chrono::steady_clock;
 using AllReduce = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
 
-// Nanoseconds a call.
+// Nanoseconds per call.
 double time_loop(AllReduce all_reduce, long calls, MPI_Comm comm) {
   double value = 1;
   double sum = 0;
@@ -35,7 +35,7 @@ double time_loop(AllReduce all_reduce, long calls, MPI_Comm comm) {
 struct Comparison {
   double first = 0;
   double second = 0;
-  double difference = 0;  // median of the pairs'
+  double difference = 0;  // median over the pairs
 };
 
 Comparison compare(AllReduce first, AllReduce second, long calls, int pairs, MPI_Comm comm) {

@@ -1,7 +1,7 @@
-// bench_overlap: a step of layers whose gradients become ready one after another while the next is computed, last layer
-// first. Who hides the communication best: a session, MPI_Iallreduce and MPI_Waitall as an unchanged job calls them
-// (run it with the preload), MPI's own PMPI_Iallreduce, or one blocking MPI_Allreduce a layer behind the computation?
-// All four take turns in one process, on the same buffers.
+// bench_overlap: times steps of layers whose gradients become ready one after another, last layer first, while the next
+// one is computed. Shows which of four ways hides communication best: a session, MPI_Iallreduce and MPI_Waitall as an
+// unchanged job calls them (run it with the preload), MPI's own PMPI_Iallreduce, or one blocking MPI_Allreduce for each
+// layer after the computation. All four take turns in one process, on the same buffers.
 #include <mpi.h>
 
 #include <array>
@@ -27,14 +27,14 @@ struct Options {
   int layers = 12;
   std::string layer = "1MiB";
   double compute_ms = 2;  // of a layer
-  bool device = false;    // which computes, and the core sleeps
+  bool device = false;    // a device computes, and the core sleeps
   std::string codec = "int8";
   int steps = 11;  // of a block
   int blocks = 9;
   ReportFiles files;
 };
 
-// What a backward pass does to a core, without touching the buffers.
+// Occupies the core as a backward pass would, without touching the buffers.
 void compute(const Options& options) {
   const auto end = Clock::now() + std::chrono::duration<double, std::milli>(options.compute_ms);
   if (options.device) {
@@ -75,7 +75,7 @@ class Job {
     for_each_layer([](std::size_t) {});
   }
   [[nodiscard]] int count(std::size_t i) const { return static_cast<int>(gradients_[i].size()); }
-  // Sums would grow without end.
+  // Fills the buffers anew, since sums would grow without end.
   void refill() {
     for (std::size_t i = 0; i < gradients_.size(); ++i) {
       fill(gradients_[i], i);
@@ -83,7 +83,7 @@ class Job {
   }
 
  private:
-  // A bucket a layer, so that both have the same to send at the same moments.
+  // Gives each layer its own bucket, so that the session sends the same data at the same moments as MPI.
   static Policy policy(const Options& options) {
     Policy policy = Policy::uniform(options.codec);
     policy.bucket_bytes = parse_bytes(options.layer);
@@ -112,7 +112,7 @@ struct Way {
   std::function<void()> step;
 };
 
-// Milliseconds of a step, the slowest rank's.
+// Milliseconds of a step of the slowest rank.
 double time_block(Job& job, const Way& way, int steps) {
   job.refill();
   MPI_Barrier(MPI_COMM_WORLD);

@@ -1,5 +1,5 @@
-// bench_churn: how much of its work a job keeps whose ranks are killed, one each period. A rank ends itself by SIGKILL
-// in the middle of a step; spares take the places, new processes join a while later, or the others go on alone.
+// bench_churn: measures how much of its work a job keeps when one rank is killed in each period. A rank ends itself by
+// SIGKILL in the middle of a step; a spare takes its place, a new process joins later, or the others go on alone.
 //
 //   mpirun --enable-recovery -np 10 bench_churn run spares.json --spares 2 --seconds 60 --period 20
 //   gradwire run --let-join FILE -- mpirun --enable-recovery -np 8 bench_churn run joins.json --join-after 2
@@ -43,8 +43,8 @@ struct Options {
   ReportFiles written;       // report: where the table goes
 };
 
-// Another process like this one, which joins the job `seconds` later. It has nothing of this one's MPI job, and says
-// what it has to say to the file `log`.
+// Starts another process like this one, which joins the job `seconds` later. It inherits nothing of this one's MPI job,
+// and its output goes to the file `log`.
 void send_for_another(char** argv, double seconds, const std::string& log) {
   const pid_t child = fork();
   if (child != 0) {
@@ -57,7 +57,7 @@ void send_for_another(char** argv, double seconds, const std::string& log) {
     fd <= 2 ? dup2(fd == 0 ? nowhere : said, fd) : close(fd);
   }
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  if (const char* file = std::getenv("GRADWIRE_LET_JOIN")) {  // else this one has joined, too
+  if (const char* file = std::getenv("GRADWIRE_LET_JOIN")) {  // unset if this process has joined, too
     setenv("GRADWIRE_JOIN", file, 1);
     unsetenv("GRADWIRE_LET_JOIN");
   }
@@ -67,7 +67,7 @@ void send_for_another(char** argv, double seconds, const std::string& log) {
 
 double now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-// A quadratic that some directions of are a thousand times as steep as others, so that its loss falls all along. Each
+// A quadratic that is a thousand times as steep in some directions as in others, so that its loss keeps falling. Each
 // rank sees noise of its own.
 class Problem {
  public:
@@ -100,7 +100,7 @@ class Problem {
   std::vector<float> wanted_ = std::vector<float>(kParameters), curvature_ = wanted_;
 };
 
-// What a rank does in this job. What all ranks hold alike is shared, so that a spare goes on with it.
+// The work of one rank. It shares the state that is equal on all ranks, so that a spare can go on with it.
 class Worker {
  public:
   Worker(const std::shared_ptr<Processes>& processes, const Options& options, char** argv)
@@ -113,7 +113,7 @@ class Worker {
     session_.on_world_change([this](const WorldChange& change) { changes_.push_back(change.seconds); });
   }
 
-  /// False on a spare that was not needed.
+  /// Returns false on a spare that was not needed.
   bool run() {
     if (!session_.share(std::vector<View>{view(value_.data(), value_.size()), view(&samples_, 1), view(&begun_, 1)})) {
       return false;
@@ -195,7 +195,7 @@ class Worker {
   TensorId gradient_id_, over_id_;
 };
 
-// Between the points of a curve over samples, by a straight line; NaN outside.
+// The loss at `samples`, interpolated linearly between the points of a curve; NaN outside of it.
 double loss_at(const Json& curve, double samples) {
   for (std::size_t i = 1; i < curve.size(); ++i) {
     const double from = curve[i - 1][0], to = curve[i][0];

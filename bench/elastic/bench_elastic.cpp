@@ -1,5 +1,5 @@
-// bench_elastic: what a step costs that can be undone, and what copies of residuals cost. Steps of a session over
-// Processes, and of one that copies, in turn with steps of a plain one, of the same tensors.
+// bench_elastic: measures the cost of steps that can be undone, and of copies of residuals. Steps of a session over
+// Processes, and of one that also copies, take turns with steps of a plain session with the same tensors.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -60,7 +60,7 @@ std::unique_ptr<Trained> make(std::size_t count, const std::function<Session()>&
   return made;
 }
 
-// Seconds in which a store takes what encoders of a step of `count` elements leave, tile by tile.
+// Seconds that a store takes for the residuals of a step of `count` elements, which encoders write tile by tile.
 double writing_seconds(std::uint64_t count) {
   constexpr std::uint64_t kTile = 4096;
   exchange::ResidualStore store;
@@ -91,7 +91,7 @@ double writing_seconds(std::uint64_t count) {
 struct Row {
   std::string codec;
   double plain, elastic, copying, aa, commit, writing;
-  double copied_share;  // bytes of copies, of those of steps
+  double copied_share;  // bytes of copies / bytes of steps
 };
 
 Policy copying_policy(const Policy& policy, int every) {
@@ -122,11 +122,11 @@ Row measure(const Options& options, const std::string& codec) {
     }
   }
   commit = (elastic->session->statistics().commit_seconds - commit) / (options.blocks * options.steps);
-  // Each rank encodes all but its own shard, and its own shard's sum.
+  // Each rank keeps residuals of all shards: it encodes its part of the others' shards, and the sum of its own shard.
   const bool keeps = elastic->session->residual_bytes() > 0;
   const SessionStatistics statistics = plain->session->statistics();
   const double step_bytes = static_cast<double>(statistics.all().bytes_sent) / static_cast<double>(statistics.steps);
-  // bf16, once in so many steps.
+  // Copies are sent as bf16, once in `replicate` steps.
   const double copied = static_cast<double>(elastic->session->residual_bytes()) / 2 / std::max(1, options.replicate);
   return {codec,
           median(of_plain),

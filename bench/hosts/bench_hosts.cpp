@@ -1,6 +1,6 @@
-// bench_hosts: what an all-reduce would take on more hosts than there are, by a simulation of links and their queues.
-// It runs the schedules of the library, without data, in the host executor's order and with its window. Computing takes
-// no time, and no message is lost: what is left is what the exchange itself costs.
+// bench_hosts: predicts the time of an all-reduce on more hosts than there are, by a simulation of links and their
+// queues. It runs the schedules of the library, without data, in the host executor's order and with its window.
+// Computing takes no time, and no message is lost, so that only the cost of the exchange itself remains.
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -33,14 +33,14 @@ struct Options {
 struct Outcome {
   std::uint64_t lanes = 0;
   double seconds = 0;
-  double wire_seconds = 0;  // of what one host sends
+  double wire_seconds = 0;  // for one host's bytes on the link alone
   double queue_bytes = 0;
 };
 
 double seconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
 Outcome simulate(int hosts, const std::string& codec, std::uint64_t bytes, const SimulatedLink& link) {
-  constexpr int kCallsBefore = 2;  // in which the window learns
+  constexpr int kCallsBefore = 2;  // the window adapts in these
   std::vector<exchange::Schedule> schedules;
   std::optional<exchange::HopCodecs> codecs;
   for (int rank = 0; rank < hosts; ++rank) {

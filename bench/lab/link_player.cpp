@@ -1,4 +1,4 @@
-// Says when a link schedule changes, for the lab, which then shapes its links.
+// Prints the rates of a link schedule when they change, for the lab, which then shapes its links.
 //   link_player first SCHEDULE   prints the first rate, or what is wrong with the schedule
 //   link_player play SCHEDULE    from now on prints each further rate when it begins; ends after the last one
 // A rate is a line with bits per second, 0 for an unlimited link. It dies with the process that started it.

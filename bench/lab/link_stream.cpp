@@ -1,4 +1,4 @@
-// What a link really carries: one TCP connection, both directions at once, nothing else.
+// Measures the goodput of a link: one TCP connection that sends in both directions at once.
 //   link_stream listen PORT [SECONDS]          on one host
 //   link_stream connect ADDRESS PORT [SECONDS] on the other
 // Each side sends as fast as it can and counts what it receives, after a settling time. The connecting side prints one
@@ -23,7 +23,7 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kWarmUpSeconds = 0.5;  // slow start and the token bucket's first burst
+constexpr double kWarmUpSeconds = 0.5;  // covers slow start and the token bucket's first burst
 constexpr double kWindowSeconds = 0.2;
 constexpr std::size_t kBufferBytes = 256 << 10;
 
@@ -81,8 +81,8 @@ void send_for(int connection, double seconds) {
   shutdown(connection, SHUT_WR);
 }
 
-// Goodput after the warm-up: the median over windows, so that a moment in which something else had the core does
-// not lower it. Reads to the end so that the peer never fails to send.
+// Goodput after the warm-up. Takes the median over windows, so that a moment in which another process has the core does
+// not lower it. Reads to the end, so that the peer's sends never fail.
 double receive_for(int connection, double seconds) {
   std::vector<char> data(kBufferBytes);
   std::vector<double> rates;

@@ -1,4 +1,5 @@
-// Draws what char_lm --json --evaluate-every N wrote: held-out loss against time, one curve a policy (its first seed).
+// Draws the report of char_lm --json --evaluate-every N: held-out loss against time, one curve for each policy (its
+// first seed).
 //   plot_char_lm demo.json demo.svg
 #include <nlohmann/json.hpp>
 #include <set>

@@ -48,7 +48,8 @@ double frame_seconds() {
   return seconds_since(begin) / kLooks;
 }
 
-// A session knows the time at the end of a step, and counts the step anyway.
+// Seconds that the comparison takes at the end of a step. Reading the clock and counting the step are not part of it,
+// since a session does both anyway.
 double end_seconds() {
   session::BucketRunner runner(make_inproc_world(1)[0], {});
   observe::PeerWaits waits(0, 2);
@@ -75,7 +76,7 @@ ComparisonShare comparison_share(const StepOptions& options, double seconds) {
   const auto sink = std::make_shared<Latest>();
   observe::add_sink(sink);
   const auto world = make_inproc_world(options.ranks);
-  std::atomic<int> steps = 1'000'000'000;  // rank 0 says when it is enough
+  std::atomic<int> steps = 1'000'000'000;  // rank 0 lowers it to end the run
   ComparisonShare share;
   std::vector<std::thread> threads;
   threads.reserve(static_cast<std::size_t>(options.ranks));
@@ -92,7 +93,7 @@ ComparisonShare comparison_share(const StepOptions& options, double seconds) {
         session.ready(id);
         session.finish();
         if (rank == 0 && steps > made + 2 && seconds_since(begin) > seconds) {
-          steps = made + 3;  // no rank is further ahead than a step
+          steps = made + 3;  // no rank is more than one step ahead
         }
       }
       if (rank == 0) {

@@ -1,4 +1,4 @@
-// What the comparison of ranks takes of a step, by accounting.
+// The share of a step that the comparison of ranks takes, computed from the costs of its parts.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@ struct ComparisonShare {
   double step_seconds = 0;
   double steps = 0;
   double comparisons = 0;
-  double each_seconds = 0;   // of the rank for which one takes longest
-  double frames = 0;         // of a step, that a rank receives
-  double frame_seconds = 0;  // to note whom a frame was waited for
+  double each_seconds = 0;   // of one comparison, on the slowest rank
+  double frames = 0;         // received by a rank in a step
+  double frame_seconds = 0;  // to note which peer a frame was waited for
   double end_seconds = 0;    // to note the end of a step
-  // Of a step.
+  // Seconds of a step.
   [[nodiscard]] double comparing() const { return comparisons * each_seconds / steps; }
   [[nodiscard]] double noting() const { return frames * frame_seconds + end_seconds; }
 };
 
-/// Of `options` the ranks, elements, codec and link; dense: the transport's own sums. Plays steps for `seconds`.
+/// Runs steps for `seconds`. Uses ranks, elements, codec and link of `options`; the codec "dense" means the transport's
+/// own sums.
 [[nodiscard]] ComparisonShare comparison_share(const StepOptions& options, double seconds);
 
 }  // namespace gradwire::bench

@@ -100,7 +100,7 @@ Loss reader_loss(double events_per_second, double seconds) {
   observe::add_sink(sink);
   Loss loss;
   std::thread([&] {
-    // By the hundred, so that looking at the time costs little.
+    // Records a hundred events between two looks at the clock, so that these cost little.
     constexpr std::uint64_t kAtOnce = 100;
     const auto begin = std::chrono::steady_clock::now();
     double now = 0;

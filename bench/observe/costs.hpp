@@ -1,4 +1,4 @@
-// What one event costs, and what a reader loses.
+// The cost of one event, and the number of events that a reader loses.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct EventCosts {
 };
 [[nodiscard]] EventCosts event_costs(observe::ClockKind clock, int rounds);
 
-/// Of a place that would record a span, while nobody reads: what it adds to a loop.
+/// Nanoseconds that a place which would record a span adds to a loop while nobody reads.
 [[nodiscard]] double cost_when_off(int rounds);
 
 struct Loss {
@@ -23,7 +23,7 @@ struct Loss {
   std::uint64_t dropped = 0;
   double reader_seconds = 0;  // CPU time of the collector's thread
 };
-/// One thread records at that rate for so long, beside a reader that wakes every 100 ms.
+/// Runs one thread that records at this rate for `seconds`, beside a reader that wakes every 100 ms.
 [[nodiscard]] Loss reader_loss(double events_per_second, double seconds);
 
 }  // namespace gradwire::bench

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kTensors = 16;
 
-// Beside the sink that is measured: what came.
+// Wraps the sink that is measured, and counts the events that reach it.
 class Watching final : public observe::Sink {
  public:
   explicit Watching(std::shared_ptr<observe::Sink> inner) : inner_(std::move(inner)) {}
@@ -60,7 +60,7 @@ class Rank {
   std::vector<TensorId> ids_;
 };
 
-// All ranks play blocks of steps; rank 0 observes some of them.
+// Runs blocks of steps on all ranks; rank 0 observes some of the blocks.
 class Contest {
  public:
   Contest(const StepOptions& options, const std::function<std::shared_ptr<observe::Sink>()>& make)
@@ -84,7 +84,8 @@ class Contest {
   }
 
  private:
-  // A round: two blocks of which one is observed, the first in every other round, and two that are not.
+  // Each round has four blocks: one of the first two is observed (the first one in every other round), the others are
+  // not.
   void play(int rank) {
     Rank self(world_[static_cast<std::size_t>(rank)], options_);
     const double seconds = block(self, rank, false);
@@ -105,7 +106,7 @@ class Contest {
     }
   }
 
-  // Seconds of a step.
+  // Runs a block and returns the seconds of a step.
   double block(Rank& self, int rank, bool observed) {
     std::shared_ptr<Watching> watching;
     if (rank == 0 && observed) {
@@ -132,8 +133,8 @@ class Contest {
   const std::function<std::shared_ptr<observe::Sink>()>& make_;
   std::barrier<> meeting_;
   std::vector<std::shared_ptr<Transport>> world_;
-  int steps_ = 8;  // of a block; rank 0 changes it between two
-  // Of rank 0.
+  int steps_ = 8;  // of a block; rank 0 sets it between blocks
+  // Results of rank 0.
   StepShare share_;
   std::vector<double> off_;
   std::vector<double> ratios_;

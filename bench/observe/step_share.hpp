@@ -1,4 +1,4 @@
-// What observation takes of a step, by accounting and by pairs of steps.
+// The share of a step that observation takes, by costs of events and by comparing blocks of steps.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@ struct StepOptions {
   std::uint64_t elements = 0;  // of all gradients, in 16 tensors
   std::string codec = "int8";
   std::string link;    // empty: memory
-  int blocks = 8;      // that are observed; three times as many are not
+  int blocks = 8;      // observed ones; three times as many are not
   double seconds = 1;  // of a block: several rounds of the reader
 };
 
 struct StepShare {
-  double off_seconds = 0;     // of a step, median of blocks without
-  double on_ratio = 1;        // of a block with to its neighbour without, median
-  double off_ratio = 0;       // A/A: by how much two neighbours without differ, three quarters of them at most
+  double off_seconds = 0;     // of a step that is not observed, median over blocks
+  double on_ratio = 1;        // time of an observed block / its unobserved neighbour, median
+  double off_ratio = 0;       // A/A: relative difference of two unobserved neighbours, 75% quantile
   double events = 0;          // of a step, all ranks
   double reader_seconds = 0;  // CPU time of the collector's thread for a step
   std::uint64_t dropped = 0;
-  /// Time of ranks and of the collector over that of the step.
+  /// Time of a rank and of the collector for events / time of the step.
   [[nodiscard]] double accounted(double seconds_per_event, int ranks) const {
     return (events / ranks * seconds_per_event + reader_seconds) / off_seconds;
   }
 };
 
-/// `make`: the sink for each block.
+/// `make` makes the sink for each observed block.
 [[nodiscard]] StepShare step_share(const StepOptions& options,
                                    const std::function<std::shared_ptr<observe::Sink>()>& make);
 

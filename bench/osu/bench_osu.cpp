@@ -1,7 +1,7 @@
 // bench_osu: times MPI_Allreduce as OSU's osu_allreduce does: one pair of buffers, warm-up, each call by itself with a
-// barrier behind it, the mean over calls and ranks. Links nothing of the drop-in, so that the same program runs with it
+// barrier after it, the mean over calls and ranks. It does not link the drop-in, so that the same program runs with it
 // and without: bench/osu/compare makes pairs of such runs. With --pairs it compares MPI_Allreduce with PMPI_Allreduce,
-// which is the library's own in any case, in one process: there both have the same heap and the same pages.
+// which is always the library's own, in one process, where both have the same heap and the same pages.
 #include <mpi.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct Options {
   ReportFiles files;
 };
 
-// The counts of OSU's benchmarks are 1,000 up to 8 KiB and 100 above.
+// OSU's benchmarks make 1,000 calls up to 8 KiB and 100 above.
 constexpr std::uint64_t kSmallBytes = 8192;
 constexpr int kSmallTimes = 5;
 constexpr int kLeastCalls = 8;
@@ -38,8 +38,8 @@ constexpr int kLeastCalls = 8;
 struct Row {
   int calls = 0;
   double mean = 0;  // microseconds: over calls, then over ranks
-  // Pairs only: PMPI_Allreduce's, the median of the ratios of a pair, and how far two equal blocks differ, in 95% of
-  // the pairs.
+  // Only with --pairs: PMPI_Allreduce's microseconds, the median of the ratios of a pair, and the ratio of two equal
+  // blocks, 95% quantile.
   double without = NAN;
   double ratio = NAN;
   double spread = NAN;
@@ -70,7 +70,7 @@ double time_block(AllReduce all_reduce, const Buffers& buffers, int count, int c
   return sum / ranks;
 }
 
-// As many calls on every rank.
+// The number of calls, the same on every rank.
 int calls_of(const Options& options, std::uint64_t bytes, double once) {
   const int most = bytes <= kSmallBytes ? kSmallTimes * options.calls : options.calls;
   int calls = std::clamp(static_cast<int>(options.seconds / std::max(once, 1e-9)), std::min(kLeastCalls, most), most);
@@ -93,7 +93,8 @@ Row measure(const Options& options, const Buffers& buffers, std::uint64_t bytes)
   return row;
 }
 
-// Blocks of the same call, by turns and in turning order: the drop-in's, the library's, the library's again.
+// Times blocks of the same call: the library's, the drop-in's, the library's again, in reverse order in every other
+// pair.
 Row measure_pairs(const Options& options, const Buffers& buffers, std::uint64_t bytes) {
   const int count = static_cast<int>(bytes / sizeof(float));
   warm_up(&MPI_Allreduce, options, buffers, count);
@@ -135,9 +136,10 @@ int run(const Options& options) {
   report["warmup"] = options.warmup;
   Table table(options.pairs > 0 ? std::vector<std::string>{"bytes", "us", "library us", "ratio", "A/A 95%", "calls"}
                                 : std::vector<std::string>{"bytes", "us", "calls"});
-  // What lies on the heap decides where the library's own buffers lie, and so their speed: another seed, another heap.
+  // The content of the heap decides where the library's own buffers lie, and so their speed: each seed shifts the heap.
   const std::vector<char> shift(std::size_t{16} * (options.seed % 256));
-  // Aligned and in place as OSU has it: one pair for all sizes. Heap blocks come and go as a job's do.
+  // Aligned and in-place buffers are one pair for all sizes, as in OSU. Heap blocks are allocated for each size, as a
+  // job does.
   const Buffers largest(placement, placement == Placement::heap ? sizeof(float) : most);
   for (std::uint64_t bytes = parse_bytes(options.min_bytes) / 4 * 4; bytes <= most; bytes *= 2) {
     const Buffers own(placement, placement == Placement::heap ? bytes : sizeof(float));
@@ -191,5 +193,5 @@ int parse_and_run(int argc, char** argv) {
 int main(int argc, char** argv) {
   return gradwire::bench::mpi_program(
       "bench_osu", argc, argv, [&](int) { return gradwire::bench::parse_and_run(argc, argv); },
-      MPI_THREAD_SINGLE);  // as MPI_Init gives
+      MPI_THREAD_SINGLE);  // the level that MPI_Init gives
 }

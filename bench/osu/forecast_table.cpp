@@ -1,4 +1,4 @@
-// forecast_table: what the report of an observed job forecasts, beside what codec auto took in the same program.
+// forecast_table: shows the forecast of an observed job's report beside the times with codec auto in the same program.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -24,7 +24,7 @@ Json read(const std::string& file, const char* key) {
 
 double microseconds(const Json& seconds) { return seconds.get<double>() * 1e6; }
 
-// Microseconds of a call of so many bytes under auto, or 0.
+// Microseconds of a call of `bytes` under auto, or 0.
 double took(const Json& auto_run, double bytes) {
   for (const Json& row : auto_run["rows"]) {
     if (row["bytes"].get<double>() == bytes) {
@@ -44,7 +44,7 @@ int make(const std::string& observed, const std::string& auto_run, const std::st
   Json report = make_report("gradwire.forecast_table.1");
   report["where"] = where;
   Table table({"bytes", "library us", "codec", "forecast us", "auto us", "forecast / auto"});
-  std::vector<Json> classes = forecast["classes"];  // the most calls first
+  std::vector<Json> classes = forecast["classes"];  // sorted by calls, most first
   std::sort(classes.begin(), classes.end(),
             [](const Json& a, const Json& b) { return a["bytes"].get<double>() < b["bytes"].get<double>(); });
   for (const Json& row : classes) {

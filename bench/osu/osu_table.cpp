@@ -1,6 +1,6 @@
-// osu_table: one table out of pairs of runs of bench_osu, without the drop-in twice, and with it, observing and under
-// auto. A size is right where the median ratio of both is at most 1.03, or within what two equal runs differ by in 95%
-// of the rounds.
+// osu_table: makes one table from rounds of bench_osu: two runs without the drop-in, one with it observing and one
+// under auto. A size is right if the median ratio of both is at most 1.03, or at most the ratio of two equal runs in
+// 95% of the rounds.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -29,7 +29,7 @@ Json read(const std::string& file) {
   return report;
 }
 
-// Microseconds by size, by round.
+// Microseconds by size and round.
 class Runs {
  public:
   Runs(const std::string& folder, const std::string& name, int rounds) {

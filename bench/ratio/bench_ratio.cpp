@@ -1,5 +1,5 @@
 // bench_ratio: the compression-ratio benchmark. Reads gradients captured from training and shows, for each layer and
-// policy, how small they get, what that costs and on which link it pays; where it does not, it says "slower".
+// policy, how small they get, what that costs and on which link it pays; if it does not pay, it says "slower".
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -26,20 +26,20 @@ struct Speedup {
   double gbit = 0;
   double value = 0;
   bool measured = false;
-  [[nodiscard]] bool slower() const { return value < 0.995; }  // as printed, with two digits
+  [[nodiscard]] bool slower() const { return value < 0.995; }  // below 1.00 as printed, with two digits
 };
 
 double bytes_per_second(double gbit) { return gbit * 1e9 / 8; }
 
-// As two_shot, a byte of the message for an element.
+// Predicted seconds as two_shot. Takes each byte of the message as one element.
 double compressed_seconds(const CallCost& call, const exchange::Cluster& cluster) {
-  const double sent = 2.0 * (cluster.ranks - 1) / cluster.ranks * call.bytes;  // elements in both hops
+  const double sent = 2.0 * (cluster.ranks - 1) / cluster.ranks * call.bytes;  // bytes, as elements, in both hops
   const exchange::CodecCost codec{call.wire_bytes / sent, call.encode_seconds / call.bytes,
                                   call.decode_seconds / call.bytes};
   return exchange::two_shot_cost(cluster, call.bytes, codec, codec).total;
 }
 
-// From a lab whose link is this one (a link carries a little less than its nominal rate), else predicted.
+// The speedup, measured in a lab with this link (a link carries a little less than its nominal rate), else predicted.
 Speedup speedup(const Row& row, double gbit, int ranks, double latency_seconds, const std::vector<LabTimes>& labs) {
   for (const LabTimes& lab : labs) {
     const double part = lab.bytes_per_second() / bytes_per_second(gbit);

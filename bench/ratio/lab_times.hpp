@@ -1,4 +1,4 @@
-// How much faster a codec made all-reduces on a real link, from measurements.
+// Measured speedups of all-reduces by a codec on a real link.
 #pragma once
 
 #include <map>
@@ -11,7 +11,8 @@ namespace gradwire::bench {
 /// Measured times on one real link, from the JSON of bench_all_reduce.
 class LabTimes {
  public:
-  /// Throws std::runtime_error that names the file: not such a report, an emulated link, another number of ranks.
+  /// Throws std::runtime_error that names the file if it is not such a report, or is of an emulated link or another
+  /// number of ranks.
   LabTimes(const std::string& file, int ranks);
 
   [[nodiscard]] double bytes_per_second() const noexcept { return bytes_per_second_; }

@@ -19,7 +19,7 @@ namespace {
 
 using gradient_dump::Record;
 
-// Median time of a call; enough calls that a small layer's time is more than the clock's.
+// Median time of a call, over at least five calls and 6 ms.
 double time_of(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   call();
@@ -85,7 +85,7 @@ class WholeFrame {
   std::vector<float> decoded_;
 };
 
-// Runs `body` on a thread a rank; rank 0's statistics. An error of any rank is thrown here.
+// Runs `body` on a thread for each rank and returns rank 0's statistics. Throws an error of any rank.
 Statistics run_ranks(int ranks, const std::function<Statistics(std::shared_ptr<Transport>)>& body) {
   auto world = make_inproc_world(ranks);
   std::vector<std::thread> threads;
@@ -136,7 +136,7 @@ Row measure_layer(const Record& record, const TensorPolicy& resolved, const std:
   return row;
 }
 
-// All layers of a point of training through a session, as a step sends them.
+// Reduces all layers of a point of training through a session, as a step does.
 Row measure_all(const NamedPolicy& policy, std::span<const Record> point, const std::vector<Row>& layers, int ranks) {
   const Statistics counted = run_ranks(ranks, [&](std::shared_ptr<Transport> transport) {
     Session session(std::move(transport), policy.policy);

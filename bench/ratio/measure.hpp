@@ -1,4 +1,4 @@
-// What a codec does to one layer, and what a policy does to all layers of one point of training together.
+// Measures the effect of a codec on one layer, and of a policy on all layers of one point of training together.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace gradwire::bench {
 
-/// What one all-reduce costs apart from the link.
+/// Sizes and computing times of one all-reduce, without the link.
 struct CallCost {
   double bytes = 0;           // of the message, uncompressed
   double wire_bytes = 0;      // sent by one rank, counted
@@ -23,7 +23,7 @@ struct Row {
   std::uint32_t point = 0;
   std::string layer;  // "all layers" for all of a point
   std::string policy;
-  std::string codec;  // that the policy gave the layer; "mixed" for a point under more than one
+  std::string codec;  // chosen by the policy; "mixed" for a point with more than one
   std::uint64_t elements = 0;
   double nominal_ratio = 0;  // bytes of the tensor / bytes of its frame
   double counted_ratio = 0;  // uncompressed / sent, counted at the transport of an all-reduce
@@ -39,8 +39,9 @@ struct NamedPolicy {
 /// "built-in", a codec spec (for every tensor) or a TOML file. Throws Error.
 [[nodiscard]] NamedPolicy make_policy(const std::string& text);
 
-/// One row for each layer of `point` (all records of one point), then one for all of them together as a session of
-/// `ranks` threads sends them, small tensors fused. All ranks hold the same gradients: bytes do not depend on values.
+/// Returns one row for each layer of `point` (all records of one point), then one for all of them together as a session
+/// of `ranks` threads sends them, small tensors fused. All ranks hold the same gradients, since bytes do not depend on
+/// values.
 [[nodiscard]] std::vector<Row> measure_point(const NamedPolicy& policy, std::span<const gradient_dump::Record> point,
                                              int ranks);
 

@@ -1,5 +1,5 @@
-// bench_records: how few bits train as well as dense training does. `next` says which training is to be made next, as a
-// command line of char_lm, one argument a line; without it the table and the plot of what has been made.
+// bench_records: finds how few bits train as well as dense training. `next` prints the command line of char_lm for the
+// next training, one argument per line; without it, writes the table and the plot of the trainings made so far.
 #include <cstdio>
 #include <string>
 

@@ -1,5 +1,5 @@
-// Which trainings the table of records consists of, and which of them are still to be made: one file of char_lm each,
-// so that a campaign that was stopped goes on where it was.
+// The trainings of the table of records, and which of them are still to be made. Each writes one file of char_lm, so
+// that a campaign that was stopped goes on where it was.
 #pragma once
 
 #include <array>
@@ -18,10 +18,10 @@ struct Row {
   std::string title = {};                   // in the table
   std::vector<std::string> arguments = {};  // of char_lm
   int seeds = 2;
-  bool own = true;          // with each rank's own part of the data, too
-  double aimed_bits = NAN;  // an element and hop, at most; NaN: no aim
-  double aimed_loss = NAN;  // of dense, at most
-  bool frozen = false;      // the second moment is: compared with dense training under the same guard, too
+  bool own = true;          // also trained with each rank's own part of the data
+  double aimed_bits = NAN;  // at most, for an element and hop; NaN: no aim
+  double aimed_loss = NAN;  // at most, relative to dense
+  bool frozen = false;      // frozen second moment: also compared with dense training under the same guard
 };
 
 /// How the ranks' data are drawn.
@@ -34,12 +34,12 @@ struct Settings {
   std::vector<double> rates{1e-3, 2e-3, 4e-3};
   int steps = 2000;
   int seeds = 5;                  // at most
-  std::vector<std::string> only;  // rows by name; none: all. Those that others are compared with come too
+  std::vector<std::string> only;  // rows by name; none: all. Rows they are compared with are added
 };
 
-/// Of the row with which those with a frozen second moment are compared, too.
+/// Name of the row with which rows with a frozen second moment are compared, too.
 inline constexpr const char* kControl = "frozen";
-/// The rows, the one that all others are compared with first.
+/// Returns the rows. The first one is the one that all others are compared with.
 [[nodiscard]] std::vector<Row> make_rows(const Settings& settings);
 
 /// One training.
@@ -49,40 +49,41 @@ struct Run {
   double rate = 0;
   std::uint64_t seed = 1;
   int steps = 0;
-  std::string policy;  // hash of what char_lm is told of it: a row that was changed is trained anew
+  std::string policy;  // hash of char_lm's arguments for it: a changed row is trained anew
 
   [[nodiscard]] std::string file() const;  // in the folder, such as "iid-int4-1f0c55aa-2000-lr0.001-s1.json"
 };
 
-/// What a file of char_lm tells.
+/// The contents of a file of char_lm.
 struct Result {
   double held_out_loss = 0;
   double train_loss = 0;
   double bits = 0;           // sent for each element and hop, frames with headers, after the warm-up
-  double bits_in_whole = 0;  // with it
+  double bits_in_whole = 0;  // with the warm-up
 };
 
 class Campaign {
  public:
-  /// Reads what there is. Throws std::runtime_error that names a file which char_lm did not write.
+  /// Reads the existing files. Throws std::runtime_error that names a file which char_lm did not write.
   explicit Campaign(Settings settings);
 
   [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   [[nodiscard]] Run training(Data data, const Row& row, double rate, std::uint64_t seed) const;
-  /// With how many seeds it is to be trained.
+  /// The number of seeds with which the row is to be trained.
   [[nodiscard]] int seeds(const Row& row) const;
   [[nodiscard]] const Result* find(const Run& run) const;
-  /// The rate with the lowest held-out loss with the first seed; none: they are not all made. NaN losses lose.
+  /// The rate with the lowest held-out loss with the first seed; no value if these trainings are not all made. NaN
+  /// losses lose.
   [[nodiscard]] std::optional<double> best_rate(Data data, const Row& row) const;
   /// Whether the row is trained with these data.
   [[nodiscard]] static bool wanted(Data data, const Row& row) { return data == Data::iid || row.own; }
-  /// Of the row with its best rate; those that were made, by seed.
+  /// The results of the row with its best rate that were made, by seed.
   [[nodiscard]] std::map<std::uint64_t, Result> results(Data data, const Row& row) const;
 
-  /// The next training in the order that makes a whole table soonest; none: all are made.
+  /// The next training, in the order that completes a table soonest; no value if all are made.
   [[nodiscard]] std::optional<Run> next() const;
-  /// How many are to be made, and how many are.
+  /// The number of trainings to be made, and of those made.
   struct Count {
     int made = 0, all = 0;
   };
@@ -91,7 +92,7 @@ class Campaign {
   [[nodiscard]] std::vector<std::string> arguments(const Run& run) const;
 
  private:
-  /// With each rate and the first seed.
+  /// The trainings with each rate and the first seed.
   [[nodiscard]] std::vector<Run> tunings() const;
 
   Settings settings_;

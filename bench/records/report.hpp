@@ -9,12 +9,12 @@
 
 namespace gradwire::records {
 
-/// What was trained, how, and how much of it has been.
+/// Describes the trainings and how many of them are made.
 [[nodiscard]] std::string describe(const Campaign& campaign);
-/// A line for each row and data.
+/// The table, with a line for each row and kind of data.
 [[nodiscard]] bench::Table make_table(const Campaign& campaign);
 [[nodiscard]] bench::Json make_json(const Campaign& campaign);
-/// Loss over bits, a point for each row, and the front: rows that no other beats in both.
+/// Plots loss over bits, with a point for each row, and the front: the rows that no other beats in both.
 [[nodiscard]] std::string plot(const Campaign& campaign);
 
 }  // namespace gradwire::records

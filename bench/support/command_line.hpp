@@ -21,11 +21,11 @@ struct CommandLineExit : std::runtime_error {
   int status;
 };
 
-/// A command line that CLI11 parses. CLI11 itself is compiled in command_line.cpp alone: in each benchmark it takes
-/// longer than the benchmark.
+/// A command line that CLI11 parses. CLI11 itself is compiled only in command_line.cpp, since compiling it takes longer
+/// than the rest of a benchmark.
 class CommandLine {
  public:
-  /// What an option's value must be.
+  /// Declares what an option's value must be.
   class Option {
    public:
     explicit Option(CLI::Option* option) : option_(option) {}
@@ -37,7 +37,7 @@ class CommandLine {
     /// Number: int, double, std::size_t.
     template <typename Number>
     Option& range(Number least, Number most);
-    /// Where the command line does not have it, the environment variable `name` may.
+    /// If the command line does not have the option, takes the value from the environment variable `name`.
     Option& or_environment(const std::string& name);
 
    private:
@@ -49,9 +49,9 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  /// `value` is the default, shown unless it is zero, NaN or empty, and gets what parse() reads. Value: std::string,
-  /// double, int, std::uint32_t, std::uint64_t, an optional of the last, and std::vector<std::string>, separated by
-  /// commas. A name without dashes is that of a positional argument.
+  /// `value` is the default, shown unless it is zero, NaN or empty; parse() writes the option's value to it. Value is
+  /// one of std::string, double, int, std::uint32_t, std::uint64_t, an optional of the last, and
+  /// std::vector<std::string>, separated by commas. A name without dashes is that of a positional argument.
   template <typename Value>
   Option option(const std::string& name, Value& value, const std::string& help);
   void flag(const std::string& name, bool& value, const std::string& help);
@@ -65,7 +65,7 @@ class CommandLine {
 
 inline void print(const CommandLineExit& exit) { std::fputs(exit.what(), exit.status == 0 ? stdout : stderr); }
 
-/// Runs `body()`, which returns the exit status of the program `name`; 1 after an exception.
+/// Runs `body()` and returns its result, the exit status of the program `name`; 1 after an exception.
 template <class Body>
 int program(const char* name, Body&& body) {
   try {

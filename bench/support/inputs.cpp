@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint64_t kRowElements = 1024;
 constexpr std::size_t kTableBits = 14;
 
-// Standard Gaussian numbers to pick from; drawing each anew would take longer than the benchmark.
+// A table of standard Gaussian numbers to pick from; drawing each number anew would take longer than the benchmark.
 const std::array<float, 1U << kTableBits>& gaussians() {
   static const auto table = [] {
     std::array<float, 1U << kTableBits> values{};

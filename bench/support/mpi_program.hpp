@@ -1,4 +1,4 @@
-// What benchmarks that are MPI jobs share: their main(), and where their tables go.
+// Shared by benchmarks that are MPI jobs: their main(), and the output of their tables.
 #pragma once
 
 #include <mpi.h>
@@ -14,7 +14,7 @@
 namespace gradwire::bench {
 
 /// Runs `body(rank)`, which returns the exit status, in an MPI job. An exception ends all ranks. Blocking calls still
-/// work where MPI grants fewer `threads`.
+/// work if MPI grants a lower level than `threads`.
 template <typename Body>
 int mpi_program(const char* name, int argc, char** argv, Body&& body, int threads = MPI_THREAD_MULTIPLE) {
   int provided = 0;
@@ -46,7 +46,7 @@ struct ReportFiles {
     line.option("--json", json, "Write the rows to this file");
     line.option("--markdown", markdown, "Write the table to this file");
   }
-  /// Prints the table under `head`, a line, and writes the files. On one rank.
+  /// Prints the table under `head`, a line, and writes the files. To be called on one rank.
   void tell(const std::string& head, const Table& table, const Json& report) const {
     std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
     if (!json.empty()) {

@@ -1,6 +1,6 @@
-// Where the buffers of a benchmark lie. It changes what is measured: where the receive buffer begins a few bytes behind
-// the send buffer modulo 4096, loads of one wait for stores to the other (4 KiB aliasing), and a sum of two streams
-// into a third takes up to three times as long. Two large heap blocks in a row lie like that.
+// The placement of a benchmark's buffers. It changes the result: if the receive buffer begins a few bytes behind the
+// send buffer modulo 4096, loads of one wait for stores to the other (4 KiB aliasing), and a sum of two streams into a
+// third takes up to three times as long. Two large heap blocks in a row lie like that.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ enum class Placement : std::uint8_t {
 /// "page-aligned buffers", "in place, page-aligned", "heap blocks": for the head of a table.
 [[nodiscard]] std::string describe(Placement placement);
 
-/// A send and a receive buffer of `bytes` each, all pages touched; one and the same where in place.
+/// A send and a receive buffer of `bytes` each, all pages touched; in place both are one buffer.
 class Buffers {
  public:
   Buffers(Placement placement, std::uint64_t bytes);

@@ -1,4 +1,4 @@
-// What programs that draw a report share: two paths, and errors that name the file.
+// Shared by programs that draw a report: two paths, and errors that name the file.
 #pragma once
 
 #include <cstdio>
@@ -11,7 +11,7 @@
 
 namespace gradwire::bench {
 
-/// main() of `program IN.json OUT.svg`; `draw` makes the SVG of the report that `writer` wrote. Returns the exit
+/// The main() of `program IN.json OUT.svg`. `draw` makes the SVG from the report that `writer` wrote. Returns the exit
 /// status.
 template <typename Draw>
 int plot_report(int argc, char** argv, const char* program, const char* writer, Draw&& draw) {

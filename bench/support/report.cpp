@@ -85,7 +85,8 @@ Json make_report(const std::string& schema, const std::string& mpi) {
 
 Json number_or_null(double value) { return std::isnan(value) ? Json(nullptr) : Json(value); }
 
-// Whole or not there, and never through a link: what has the name is replaced. A device is written to.
+// Writes the file whole or not at all, and never through a link: replaces an existing file. Writes directly to a
+// device.
 void write_text(const std::string& file, const std::string& text) {
   namespace fs = std::filesystem;
   std::error_code failed;

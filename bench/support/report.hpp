@@ -12,10 +12,10 @@ using Json = nlohmann::ordered_json;
 /// version text, or empty.
 [[nodiscard]] Json describe_machine(const std::string& mpi = {});
 
-/// {schema, machine, rows: []}; `schema` as "gradwire.bench_all_reduce.1".
+/// {schema, machine, rows: []}; `schema` is such as "gradwire.bench_all_reduce.1".
 [[nodiscard]] Json make_report(const std::string& schema, const std::string& mpi = {});
 
-/// A number, or null where it is NaN: "not known" must not read as a value.
+/// A number, or null if it is NaN: "not known" must not read as a value.
 [[nodiscard]] Json number_or_null(double value);
 
 /// Throws std::runtime_error that names the file.

@@ -8,7 +8,7 @@
 
 namespace gradwire::bench {
 
-/// The value below which `fraction` of the samples lie, between neighbours by a straight line. At least one sample.
+/// The value below which `fraction` of the samples lie, interpolated linearly. Needs at least one sample.
 inline double quantile(std::vector<double> samples, double fraction) {
   if (samples.empty()) {
     throw std::invalid_argument("quantile of no samples");

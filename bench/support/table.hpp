@@ -1,4 +1,4 @@
-// Tables for people: columns as wide as their widest cell, numbers to the right.
+// Text tables: columns as wide as their widest cell, numbers aligned to the right.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@ inline constexpr std::size_t kDocumentColumns = 140;
 class Table {
  public:
   explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
-  /// As many cells as the header has.
+  /// Adds a row, which has as many cells as the header.
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   /// Aligned plain text, one line a row.
   [[nodiscard]] std::string to_text() const;
-  /// The same as a Markdown table; without blanks around its cells where a line would be wider than kDocumentColumns.
+  /// The same as a Markdown table; without blanks around its cells if a line would be wider than kDocumentColumns.
   [[nodiscard]] std::string to_markdown() const;
 
  private:
@@ -25,7 +25,7 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// A Markdown document: the lines of `head`, broken at blanks where they are too wide, and the table below.
+/// A Markdown document: the lines of `head`, broken at blanks if they are too wide, and the table below.
 [[nodiscard]] std::string to_document(const std::string& head, const Table& table);
 
 /// `value` with `digits` after the point; "-" for NaN, which stands for "not known".

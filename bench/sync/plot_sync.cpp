@@ -1,4 +1,4 @@
-// Draws what ctr_hybrid --json wrote: AUC against time and against steps, one curve a mode (its first seed).
+// Draws the report of ctr_hybrid --json: AUC against time and against steps, one curve for each mode (its first seed).
 //   plot_sync sync.json sync.svg
 #include <nlohmann/json.hpp>
 #include <set>
@@ -16,7 +16,7 @@ using gradwire::plot::Series;
 constexpr double kPercent = 100;
 
 std::string draw(const nlohmann::json& report) {
-  // A guess has 50 %, and all modes are far above: from 0 their curves would be one line.
+  // A guess has 50 %, and all modes are far above: on an axis from 0 their curves would be one line.
   const Axis auc_axis{.label = "AUC, %", .from_zero = false};
   Plot by_time{.title = "AUC against time", .x = {.label = "seconds", .logarithmic = true}, .y = auc_axis};
   Plot by_steps{.title = "AUC against steps", .x = {.label = "steps"}, .y = auc_axis};

@@ -1,4 +1,4 @@
-// bench_priority: how much the pushes of an embedding table delay the steps of a session over the same link.
+// bench_priority: measures how much the pushes of an embedding table delay the steps of a session over the same link.
 #include <mpi.h>
 
 #include <chrono>
@@ -21,14 +21,14 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string dense = "4MiB";   // of gradients that are reduced
-  std::uint64_t rows = 10'000;  // pushed beside
+  std::uint64_t rows = 10'000;  // pushed during a step
   std::uint32_t width = 64;
   int steps = 21;  // of each kind; the first ones warm up
   std::string link = "1Gbit/s,50us";
   ReportFiles files;
 };
 
-/// Steps of three kinds in turn: alone, beside pushes that have just been made, alone again.
+/// Runs steps of three kinds in turn: alone, beside pushes that have just been made, alone again.
 class Contest {
  public:
   explicit Contest(const Options& options)
@@ -50,7 +50,7 @@ class Contest {
     MPI_Barrier(MPI_COMM_WORLD);
     if (beside) {
       table_.push(ids_, row_gradients_);
-      MPI_Barrier(MPI_COMM_WORLD);  // merging and encoding them is not the link's time; the first ones leave already
+      MPI_Barrier(MPI_COMM_WORLD);  // merging and encoding pushes is not the link's time; the first are being sent
     }
     const Clock::time_point start = Clock::now();
     session_.ready(id_);

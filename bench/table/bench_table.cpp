@@ -1,4 +1,4 @@
-// bench_table: how many rows of an embedding table a rank pulls and pushes in a second, and what that sends.
+// bench_table: measures how many rows of an embedding table a rank pulls and pushes per second, and the bytes sent.
 #include <mpi.h>
 
 #include <algorithm>
@@ -30,13 +30,13 @@ struct Options {
   ReportFiles files;
 };
 
-/// What a block of steps took and sent on this rank.
+/// Time and traffic of a block of steps.
 struct Block {
   double seconds = 0;  // the slowest rank's
   double bytes = 0;    // a step, all ranks' together
 };
 
-/// Ids that others hold, another set for each step: nothing is free.
+/// Draws ids of rows on other ranks, another set for each step, so that every access costs traffic.
 std::vector<std::vector<std::uint64_t>> draw_ids(const gradwire::Table& table, const Options& options) {
   std::mt19937_64 random(static_cast<std::uint64_t>(table.rank()) + 1);
   std::vector<std::vector<std::uint64_t>> steps(static_cast<std::size_t>(options.steps));
@@ -68,7 +68,7 @@ Block time_block(gradwire::Table& table, int steps, Step step) {
   return {values[0], values[1]};
 }
 
-/// `unchanged`: pulls the same rows again and again, which nobody pushes to.
+/// If `unchanged`, pulls the same rows again and again, which no rank pushes to.
 Json measure(const Options& options, const std::string& codec, RowOptimizer optimizer, bool unchanged) {
   TableOptions t{
       .rows = options.rows, .width = options.width, .optimizer = optimizer, .codec = codec, .gradient_codec = codec};

@@ -1,5 +1,5 @@
-// The time of a step with the adapter for LibTorch, over the model of tests/systems/torch_c10d/step_time.py: what the
-// PyTorch backend is compared with.
+// Times a step with the adapter for LibTorch, with the model of tests/systems/torch_c10d/step_time.py, for comparison
+// with the PyTorch backend.
 #include <mpi.h>
 #include <torch/torch.h>
 

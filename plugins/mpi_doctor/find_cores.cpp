@@ -14,7 +14,7 @@ const Facts& of(const std::vector<Facts>& facts, int rank) { return facts[static
 
 bool is_open_mpi(const Facts& rank) { return rank.mpi.find("Open MPI") != std::string::npos; }
 
-// Ranks that have the same few cores although the host has enough for all.
+// Finds ranks that share few cores although the host has enough for all.
 bool find_crowded(const std::vector<Facts>& facts, const Host& host, Findings& findings) {
   std::map<std::vector<int>, std::vector<int>> by_mask;
   for (const int rank : host.ranks) {
@@ -81,8 +81,8 @@ void find_bound(const std::vector<Facts>& facts, const Host& host, Findings& fin
   }
 }
 
-// Where ranks of one control group have less CPU time than they are, the kernel stops them all for a part of each
-// period.
+// Finds control groups with less CPU time than one core for each rank: the kernel stops all their ranks for a part of
+// each period.
 void find_throttled(const std::vector<Facts>& facts, const Host& host, Findings& findings) {
   std::map<std::string, std::vector<int>> groups;
   for (const int rank : host.ranks) {

@@ -11,7 +11,7 @@ namespace gradwire::doctor {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr std::uint64_t kShmOfRank = 32 * kMiB;  // what MPIs keep there for a rank, and room for segments
+constexpr std::uint64_t kShmOfRank = 32 * kMiB;  // what MPI libraries keep there for a rank, and room for segments
 constexpr std::uint64_t kMemoryOfRank = 256 * kMiB;
 constexpr double kLateClock = 0.1;  // seconds
 constexpr int kUsualMtu = 1500;
@@ -56,7 +56,7 @@ void find_in_memory(const Facts& host, const std::vector<int>& ranks, Findings& 
   }
 }
 
-/// Clocks that are right, of all hosts together.
+/// The hosts whose clocks are right.
 struct RightClocks {
   double furthest = 0;
   double error = 0;
@@ -115,7 +115,8 @@ void find_in_mtu(const std::vector<Facts>& facts, const std::vector<Host>& hosts
   }
 }
 
-// Where a connection's buffers hold less than twice what is under way: the kernel counts its own needs in.
+// Finds connections whose buffers hold less than twice the bytes in flight; twice, since the kernel counts its own
+// overhead too.
 void find_in_buffers(const std::vector<Facts>& facts, const Pairs& pairs, Findings& findings) {
   double under_way = 0;
   double rate = 0;

@@ -1,4 +1,4 @@
-// Findings about links: pairs, hosts or ranks that give less than half of what their like give.
+// Findings about links: pairs, hosts or ranks whose rate is less than half of the usual one.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -14,9 +14,9 @@ namespace gradwire::doctor {
 namespace {
 
 constexpr double kHalf = 0.5;
-constexpr double kQuarter = 0.25;      // from there on the job is mostly waiting
+constexpr double kQuarter = 0.25;      // below it the job is mostly waiting
 constexpr double kFarLatency = 3;      // times the median
-constexpr double kFarSeconds = 50e-6;  // and so much beyond it
+constexpr double kFarSeconds = 50e-6;  // and this much above it
 constexpr std::size_t kMostNamed = 8;
 
 /// Rates between ends, which are hosts or ranks of one host. 0: not measured.
@@ -26,8 +26,8 @@ struct Rates {
   std::vector<std::vector<double>> rates;
 };
 
-/// What links usually give: the median of the best link of each end. One slow end of three has most links, but one
-/// vote.
+/// The usual rate of the links: the median of the best link of each end. So one slow end of three, which is part of
+/// most links, has only one vote.
 double usual_of(const Rates& links) {
   std::vector<double> best;
   for (std::size_t end = 0; end < links.names.size(); ++end) {
@@ -46,11 +46,11 @@ std::string rounded(double bytes_per_second) {
   return format_rate(std::stod(format_number(bytes_per_second * 8, 3)) / 8);
 }
 
-/// What to say of a rate that is below half of `usual`, and of what.
+/// The texts for a rate that is below half of `usual`.
 struct Kind {
   std::string subject;
   std::string advice;
-  bool network = false;  // else the memory of a host, which other programs disturb
+  bool network = false;  // else it is the memory of a host, which other programs use too
   bool crowded = false;  // more ranks than cores: times say little
 };
 
@@ -58,7 +58,7 @@ Level level_of(const Kind& kind, double share) {
   return kind.crowded ? Level::note : kind.network && share < kQuarter ? Level::problem : Level::warning;
 }
 
-/// Rates of one end to or from all others, or nothing where they are fewer than two.
+/// The best rate of one end to or from all others; no value if it has fewer than two rates.
 std::optional<double> best_of(const Rates& links, std::size_t end, bool out) {
   std::vector<double> rates;
   for (std::size_t other = 0; other < links.names.size(); ++other) {
@@ -70,7 +70,7 @@ std::optional<double> best_of(const Rates& links, std::size_t end, bool out) {
   return rates.size() < 2 ? std::nullopt : std::optional(*std::max_element(rates.begin(), rates.end()));
 }
 
-/// Ends all of whose links are slow; these are then told, and not their pairs.
+/// Finds ends all of whose links are slow. These are reported instead of their pairs.
 void find_slow_ends(const Rates& links, double usual, const Kind& kind, std::set<std::size_t>& slow_out,
                     std::set<std::size_t>& slow_in, Findings& findings) {
   for (std::size_t end = 0; end < links.names.size(); ++end) {
@@ -126,7 +126,7 @@ void tell_pairs(const Rates& links, std::vector<SlowPair> pairs, const Kind& kin
   findings.push_back({level_of(kind, pairs.front().share), kind.subject, seen, kind.advice, {}});
 }
 
-/// `usual`: the median of like links.
+/// `usual` is the usual rate of such links.
 void find_outliers(const Rates& links, double usual, const Kind& kind, Findings& findings) {
   std::set<std::size_t> slow_out;
   std::set<std::size_t> slow_in;
@@ -192,7 +192,7 @@ void find_far(const std::vector<Facts>& facts, const Pairs& pairs, double usual,
   }
 }
 
-/// A rank whose best link to another host is far below what its neighbours have.
+/// Finds ranks whose best link to another host is far below that of their neighbours.
 void find_slow_neighbours(const std::vector<Facts>& facts, const Pairs& pairs, const Kind& kind, Findings& findings) {
   std::map<std::string, double> best;
   std::map<int, double> own;
@@ -218,7 +218,7 @@ void find_slow_neighbours(const std::vector<Facts>& facts, const Pairs& pairs, c
   }
 }
 
-/// `rate`: of the fastest link of all, so that a slow host is not told twice.
+/// `rate` is that of the fastest link of all, so that a slow host is not reported twice.
 void find_slow_interface(const std::vector<Facts>& facts, const Host& host, double rate, Findings& findings) {
   for (const Interface& one : facts[static_cast<std::size_t>(host.ranks.front())].interfaces) {
     const double speed = one.megabits * 1e6 / 8;
@@ -252,7 +252,7 @@ void find_in_networks(const std::vector<Facts>& facts, const Pairs& pairs, const
   const double usual_latency = median(latencies);
   const std::size_t before = findings.size();
   Kind network = kind;
-  network.crowded = false;  // a network is slower than waiting for a core is long
+  network.crowded = false;  // a slow network takes longer than waiting for a core
   find_outliers(links, usual, network, findings);
   find_slow_neighbours(facts, pairs, kind, findings);
   if (hosts.size() > 2) {

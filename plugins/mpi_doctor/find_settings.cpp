@@ -31,7 +31,7 @@ std::vector<std::pair<std::string, std::vector<int>>> votes(const std::vector<Fa
 std::string have(const std::vector<int>& ranks) { return ranks.size() == 1 ? " has " : " have "; }
 std::string or_none(const std::string& value) { return value.empty() ? "none" : value; }
 
-/// Adds one finding for each group of ranks that differ from most ranks; one "ok" where none does.
+/// Adds one finding for each group of ranks that differ from most ranks; one "ok" if none does.
 void compare(const std::vector<Facts>& facts, const Of& of, const Finding& different, const std::string& same,
              Findings& findings) {
   const auto groups = votes(facts, of);
@@ -50,7 +50,7 @@ void compare(const std::vector<Facts>& facts, const Of& of, const Finding& diffe
 }
 
 void find_in_preloads(const std::vector<Facts>& facts, Findings& findings) {
-  std::set<std::string> libraries;  // that any host has
+  std::set<std::string> libraries;  // of all hosts
   std::map<std::string, std::vector<int>> ranks_with;
   for (const Facts& rank : facts) {
     for (const PreloadFile& file : rank.preloads) {
@@ -127,8 +127,8 @@ void find_in_policies(const std::vector<Facts>& facts, Findings& findings) {
   }
 }
 
-// Whether ranks must have the same value: otherwise they refuse to compress, or send differently. Other variables, such
-// as a report's file, may differ.
+// Whether ranks must have the same value: with different ones they refuse to compress, or send differently. Other
+// variables, such as a report's file, may differ.
 bool must_agree(std::string_view name) {
   constexpr std::array<std::string_view, 10> kNames{
       "GRADWIRE_CODEC",   "GRADWIRE_ERROR_FEEDBACK", "GRADWIRE_F64",     "GRADWIRE_MAX_ERROR",

@@ -1,6 +1,6 @@
-// Messages on the job's own communicator, through the library's private names. On one communicator NCCL runs everything
-// in the order in which it was enqueued, on all ranks alike, so ours cannot block the job's; and the job's
-// ncclCommAbort ends them.
+// Sends messages on the job's own communicator, through the library's private names. On one communicator NCCL runs all
+// calls in the order in which they were enqueued, the same on all ranks, so these messages cannot block the job's
+// calls; and the job's ncclCommAbort ends them.
 #pragma once
 
 #include <nccl.h>
@@ -14,11 +14,11 @@ namespace gradwire::nccl_preload {
 
 class CallerMessages final : public transport::DeviceMessages {
  public:
-  /// Not owned: `ended` says that the communicator is going, or gone, and must not be asked any more.
+  /// Does not own `comm`. It must not be used once `ended` is true: then it is being freed, or is freed.
   CallerMessages(ncclComm_t comm, int rank, int size, std::shared_ptr<const std::atomic<bool>> ended)
       : comm_(comm), rank_(rank), size_(size), ended_(std::move(ended)) {}
 
-  /// Of the communicator. Error(transport) where NCCL does not say.
+  /// The communicator's device. Throws Error(transport) if NCCL does not say.
   [[nodiscard]] int device() const;
 
   [[nodiscard]] std::string name() const override { return "nccl"; }
@@ -30,7 +30,7 @@ class CallerMessages final : public transport::DeviceMessages {
   void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) override;
   void end_group() override;
   void poll() override;
-  /// The communicator is the job's, and so is its end.
+  /// Does nothing: the communicator is the job's, and only the job may abort it.
   void abort(ErrorCode /*code*/, const std::string& /*message*/) noexcept override {}
 
  private:

@@ -1,12 +1,12 @@
-// The collective and point-to-point calls that a job makes: reductions may be compressed, all else is counted and
-// handed on as it is.
+// The collective and point-to-point calls that a job makes: reductions may be compressed; all others are counted and
+// forwarded unchanged.
 #include "plugins/nccl_preload/real.hpp"
 #include "plugins/nccl_preload/reductions.hpp"
 #include "plugins/nccl_preload/requests.hpp"
 #include "plugins/nccl_preload/state.hpp"
 
-// A function that is decided on: its parameters as in nccl.h, and the same as a Request. gradwire_X is what
-// gradwire/replace/nccl.h calls.
+// Defines a function of NCCL, given its parameters as in nccl.h and the fields of a Request. gradwire/replace/nccl.h
+// calls it as gradwire_X.
 #define COLLECTIVE(name, parameters, arguments, ...)                                           \
   GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                        \
   extern "C" ncclResult_t name parameters {                                                    \
@@ -15,7 +15,7 @@
   }                                                                                            \
   GRADWIRE_NCCL_REPLACEMENT(name)
 
-// The same for one that may be compressed; then later, when its arguments are to be at hand still.
+// The same for a function that may be compressed, perhaps only at the end of its group, so that the arguments are kept.
 #define REDUCTION(name, parameters, arguments, ...)                                                        \
   GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                                    \
   extern "C" ncclResult_t name parameters {                                                                \

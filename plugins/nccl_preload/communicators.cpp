@@ -23,7 +23,7 @@ void Communicators::set_state(ncclComm_t comm, const CommunicatorState& state) {
 }
 
 void Communicators::close(ncclComm_t comm) {
-  std::optional<CommunicatorState> old;  // freed without the lock: that may wait for the device
+  std::optional<CommunicatorState> old;  // freed after the lock: freeing may wait for the device
   const std::lock_guard lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end()) {
     it->second.open = false;

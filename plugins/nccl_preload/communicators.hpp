@@ -1,5 +1,5 @@
-// What the drop-in knows of the job's communicators: how they were made, and, from the first collective on, their size
-// and rank. Any thread; no NCCL function is called under the lock.
+// What the drop-in knows about the job's communicators: how they were made, and, from the first collective on, their
+// size and rank. Any thread may call; no NCCL function is called under the lock.
 #pragma once
 
 #include <nccl.h>
@@ -21,11 +21,11 @@ struct Seat {
   int rank = 0;
 };
 
-/// Made by the first collective on a communicator, gone with ncclCommFinalize, Revoke, Destroy or Abort.
+/// Made by the first collective on a communicator, removed by ncclCommFinalize, Revoke, Destroy or Abort.
 struct CommunicatorState : Seat {
-  std::shared_ptr<drop_in::DeviceMember> member = {};  // from the first reduction on, where there is a device path
-  std::shared_ptr<std::atomic<bool>> ended = {};       // for the member: NCCL is not to be asked any more
-  bool refused = false;                                // the device has no member for it
+  std::shared_ptr<drop_in::DeviceMember> member = {};  // from the first reduction on, if there is a device path
+  std::shared_ptr<std::atomic<bool>> ended = {};       // tells the member that NCCL must not be called any more
+  bool refused = false;                                // the device refused to make a member
 };
 
 struct Communicator {
@@ -44,7 +44,7 @@ class LargestCommunicator {
       largest_ = used;
     }
   }
-  /// Size and rank 0 before the first.
+  /// Size 0 and rank 0 before the first communicator.
   [[nodiscard]] Seat get() const {
     const std::lock_guard lock(mutex_);
     return largest_;
@@ -57,16 +57,16 @@ class LargestCommunicator {
 
 class Communicators {
  public:
-  /// Replaces what an earlier communicator at this address left.
+  /// Replaces the entry of an earlier communicator at this address.
   void add(ncclComm_t comm, bool blocking);
-  /// A copy; nothing for null and for communicators whose making the drop-in did not see.
+  /// Returns a copy; no value for null and for communicators that the drop-in did not see being made.
   [[nodiscard]] std::optional<Communicator> find(ncclComm_t comm) const;
   void set_state(ncclComm_t comm, const CommunicatorState& state);
 
-  /// Frees the state; how the communicator was made stays known, for its children.
+  /// Frees the state, but keeps how the communicator was made, which its children need.
   void close(ncclComm_t comm);
-  /// Forgets the communicator and returns what it was. To be called before NCCL frees it, since another thread may then
-  /// get a new one at the same address; put_back where NCCL refuses.
+  /// Removes the communicator's entry and returns it. To be called before NCCL frees the communicator, since another
+  /// thread may then get a new one at the same address; if NCCL refuses, put_back() restores the entry.
   [[nodiscard]] std::optional<Communicator> take(ncclComm_t comm);
   void put_back(ncclComm_t comm, const Communicator& communicator);
 

@@ -1,5 +1,5 @@
-// Where calls on device memory are compressed. One file of the build defines these: device_path_cuda.cpp with the
-// device code, device_path_none.cpp without.
+// The interface to the code that compresses calls on device memory. One file of the build defines these functions:
+// device_path_cuda.cpp in a build with device code, device_path_none.cpp in one without.
 #pragma once
 
 #include <nccl.h>
@@ -13,21 +13,21 @@ namespace gradwire::nccl_preload {
 
 [[nodiscard]] bool has_device_path() noexcept;
 
-/// The job's communicator as a device. Not owned: `ended` says that it is going, or gone, and must not be asked any
-/// more. Error with CUDA's text where the device refuses.
+/// Makes the link to the device over the job's communicator, which it does not own and does not use once `ended` is
+/// true. Throws Error with CUDA's text if the device refuses.
 [[nodiscard]] std::unique_ptr<drop_in::DeviceLink> make_link(ncclComm_t comm, int rank, int size,
                                                              std::shared_ptr<const std::atomic<bool>> ended);
 
-/// A time in which this thread may ask for memory while another one captures a graph.
+/// While it lives, this thread may allocate and free memory although another thread captures a graph.
 class CaptureTruce {
  public:
   CaptureTruce() noexcept;
-  ~CaptureTruce();  // NOLINT(performance-trivially-destructible): only where there is no device path
+  ~CaptureTruce();  // NOLINT(performance-trivially-destructible): trivial only without a device path
   CaptureTruce(const CaptureTruce&) = delete;
   CaptureTruce& operator=(const CaptureTruce&) = delete;
 
  private:
-  [[maybe_unused]] int previous_ = 0;  // unused where there is no device path
+  [[maybe_unused]] int previous_ = 0;  // unused if there is no device path
 };
 
 }  // namespace gradwire::nccl_preload

@@ -1,4 +1,4 @@
-// A build without device code: calls are counted and handed on.
+// For builds without device code: calls are counted and forwarded.
 #include "plugins/nccl_preload/device_path.hpp"
 
 namespace gradwire::nccl_preload {

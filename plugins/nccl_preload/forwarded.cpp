@@ -1,5 +1,5 @@
-// Functions of NCCL that the drop-in hands on and knows nothing of. What a newer NCCL adds reaches it without the
-// drop-in; nccl_symbols_test then asks for a line here.
+// Functions of NCCL that the drop-in forwards without looking at them. Calls of a function that only a newer NCCL has
+// bypass the drop-in; nccl_symbols_test then asks for a line here.
 #include "plugins/nccl_preload/real.hpp"
 
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"  // ncclResetDebugInit

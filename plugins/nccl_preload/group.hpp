@@ -1,5 +1,5 @@
-// What a thread did since its outermost ncclGroupStart. NCCL runs nothing before the outermost end, so calls count only
-// then, and not at all after ncclGroupSimulateEnd; communicators that the group makes are there only then.
+// The calls of a thread since its outermost ncclGroupStart. NCCL runs nothing before the outermost end, so calls are
+// counted only then, and not at all after ncclGroupSimulateEnd; communicators that the group makes exist only then.
 #pragma once
 
 #include <nccl.h>
@@ -13,7 +13,7 @@
 
 namespace gradwire::nccl_preload {
 
-/// One call, as the ledger takes it.
+/// One call, in the form in which the ledger takes it.
 struct Entry {
   drop_in::CallClass call;
   drop_in::CallTotals totals;
@@ -28,10 +28,10 @@ struct Newborn {
 struct Group {
   int depth = 1;
   std::vector<Entry> calls = {};
-  std::vector<TimedCall> timed = {};  // of an observing job; a group is timed where it is one call
+  std::vector<TimedCall> timed = {};  // in an observing job; a group is timed if it is one call
   std::vector<Newborn> newborn = {};
-  std::vector<drop_in::DeviceCall> recorded = {};                     // that its end may compress
-  std::vector<std::shared_ptr<drop_in::DeviceMember>> agreeing = {};  // whose ranks agree at its end
+  std::vector<drop_in::DeviceCall> recorded = {};                     // the group's end may compress these
+  std::vector<std::shared_ptr<drop_in::DeviceMember>> agreeing = {};  // their ranks agree at its end
 };
 
 /// The open group of this thread, null outside one. A plain pointer: a thread's last NCCL calls may come after its

@@ -1,4 +1,4 @@
-// Groups, operations, and the making and ending of communicators: handed on, and remembered.
+// Groups, operations, and functions that make or end communicators: their calls are forwarded and recorded.
 #include <cstddef>
 #include <new>
 #include <optional>
@@ -17,13 +17,13 @@ namespace {
 
 bool went_well(ncclResult_t result) noexcept { return result == ncclSuccess || result == ncclInProgress; }
 
-/// A config of an older NCCL is shorter; one that NCCL did not initialise is refused by NCCL.
+/// The config of an older NCCL is shorter. NCCL itself refuses a config that it did not initialise.
 bool asks_for_nonblocking(const ncclConfig_t* config) noexcept {
   return config != nullptr && config->size >= offsetof(ncclConfig_t, blocking) + sizeof config->blocking &&
          config->blocking == 0;
 }
 
-/// After NCCL made one communicator, or promised to.
+/// Called after NCCL made a communicator, or will make it at the end of the group.
 void born(ncclResult_t result, ncclComm_t* where, bool blocking) noexcept {
   if (InsideNccl::active() || !went_well(result) || where == nullptr) {
     return;
@@ -33,12 +33,12 @@ void born(ncclResult_t result, ncclComm_t* where, bool blocking) noexcept {
     if (*where != nullptr) {
       state().communicators.add(*where, blocking);
     } else if (open_group != nullptr) {
-      open_group->newborn.push_back({where, blocking});  // NCCL writes it at the group's end, so it is alive then
+      open_group->newborn.push_back({where, blocking});  // NCCL writes to `where` at the group's end
     }
   });
 }
 
-/// Children without a config of their own are as their parent.
+/// Whether a communicator made from `parent` blocks. Without a config it is like its parent.
 bool child_blocks(ncclComm_t parent, const ncclConfig_t* config) noexcept {
   bool blocking = !asks_for_nonblocking(config);
   unseen([&] {
@@ -50,7 +50,7 @@ bool child_blocks(ncclComm_t parent, const ncclConfig_t* config) noexcept {
   return blocking;
 }
 
-/// Runs `end_it`, which frees the communicator, with the drop-in's state gone.
+/// Runs `end_it`, which frees the communicator, after removing the drop-in's state of it.
 template <typename F>
 ncclResult_t end(ncclComm_t comm, F&& end_it) {
   if (InsideNccl::active()) {
@@ -73,7 +73,7 @@ ncclResult_t end(ncclComm_t comm, F&& end_it) {
     }
     unseen([&] { state().communicators.put_back(comm, *old); });
   } else if (has_member) {
-    const CaptureTruce truce;  // the member gives its memory back
+    const CaptureTruce truce;  // the member frees its memory
     old.reset();
   }
   return result;
@@ -98,7 +98,7 @@ ncclResult_t group_started(ncclResult_t result) noexcept {
   return result;
 }
 
-/// The call that the outermost end runs, where the group is that one alone: the times of several cannot be told apart.
+/// The call that the outermost end runs, if it is the only one of the group: the times of several cannot be told apart.
 std::optional<TimedCall> timed_by_end() noexcept {
   std::optional<TimedCall> timed;
   unseen([&] {
@@ -110,13 +110,13 @@ std::optional<TimedCall> timed_by_end() noexcept {
   return timed;
 }
 
-/// Before a simulated end: what it simulates.
+/// Called before a simulated end. Gives NCCL the recorded calls, so that it simulates them too.
 ncclResult_t complete_group() noexcept {
   const bool outermost = !InsideNccl::active() && open_group != nullptr && open_group->depth == 1;
   return outermost ? forward_recorded(*open_group) : ncclSuccess;
 }
 
-/// `ran`: not a simulation. A group ends with its outermost end whatever NCCL's result.
+/// `ran` is false for a simulation. A group ends with its outermost end whatever NCCL's result.
 ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
   if (InsideNccl::active() || open_group == nullptr || --open_group->depth > 0) {
     return result;
@@ -139,7 +139,7 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
     const ncclResult_t recorded = run_recorded(*group);
     result = recorded == ncclSuccess ? result : recorded;
   }
-  // Some member may have been kept by it alone.
+  // The group may hold the last reference to a member, which frees its memory then.
   std::optional<CaptureTruce> truce;
   if (!group->recorded.empty() || !group->agreeing.empty()) {
     truce.emplace();
@@ -151,7 +151,7 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
 }  // namespace
 }  // namespace gradwire::nccl_preload
 
-// The drop-in's definition of a function that it remembers; `real` is NCCL's.
+// Defines a function whose calls the drop-in records; `real` is NCCL's.
 #define REMEMBERED(name, parameters, ...)                                              \
   GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                \
   extern "C" ncclResult_t name parameters {                                            \

@@ -7,7 +7,7 @@
 namespace gradwire::nccl_preload {
 namespace {
 
-/// The library that holds `caller`, which stays loaded as it is; null if the dynamic linker knows none.
+/// The library that holds `caller`; it is not loaded once more. Null if the dynamic linker knows none.
 void* library_of(const void* caller) noexcept {
   Dl_info where{};
   if (dladdr(caller, &where) == 0 || where.dli_fname == nullptr) {
@@ -15,14 +15,15 @@ void* library_of(const void* caller) noexcept {
   }
   void* library = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
   if (library != nullptr) {
-    dlclose(library);  // only the count that dlopen raised
+    dlclose(library);  // undoes only the reference that dlopen added
   }
   return library;
 }
 
 bool holds_nccl(void* library) noexcept { return dlsym(library, "pncclGetVersion") != nullptr; }
 
-/// NCCL may have come with a plugin that was opened for itself only; the caller's own library then leads to it.
+/// NCCL may have been loaded by a plugin that was opened with RTLD_LOCAL; then it is found through the caller's
+/// library.
 void* find_library(const void* caller) noexcept {
   if (holds_nccl(RTLD_DEFAULT)) {
     return RTLD_DEFAULT;
@@ -38,7 +39,7 @@ void* find_library(const void* caller) noexcept {
 constinit thread_local int InsideNccl::depth_ = 0;
 
 void* find_in_nccl(const char* symbol, const void* caller) noexcept {
-  static void* const library = find_library(caller);  // the first caller knows it; this drop-in may ask later
+  static void* const library = find_library(caller);  // found through the first caller, which is the job
   void* found = dlsym(library, symbol);
   if (found == nullptr) {
     std::fprintf(stderr, "gradwire: the NCCL library of this program has no %s: the call fails\n", symbol);

@@ -9,12 +9,12 @@
 
 namespace gradwire::nccl_preload {
 
-/// The address of `symbol` in the first of: what is loaded for all, the library that holds `caller` and what it links,
-/// libnccl.so.2. Null, and one line on standard error, where none has it.
+/// Returns the address of `symbol`. Searches the globally loaded libraries, then the library that holds `caller` and
+/// the ones it links, then libnccl.so.2. If none has it, returns null and writes one line to standard error.
 [[nodiscard]] void* find_in_nccl(const char* symbol, const void* caller) noexcept;
 
 /// Marks the time that a thread spends inside NCCL: public functions that NCCL itself calls then (ncclBcast calls
-/// ncclBroadcast) are its own affair.
+/// ncclBroadcast) are neither counted nor compressed.
 class InsideNccl {
  public:
   InsideNccl() noexcept { ++depth_; }
@@ -28,13 +28,13 @@ class InsideNccl {
   static constinit thread_local int depth_;
 };
 
-/// A function of the real library. One that it lacks gives an error of the function's type.
+/// A function of the real library. Calling one that the library lacks returns an error of the function's type.
 template <typename R, typename... Parameters>
 class RealFunction {
  public:
   using Pointer = R (*)(Parameters...);
 
-  /// `linked` is the dynamic linker's answer: null where NCCL came later, or for a part of the process only.
+  /// `linked` is the dynamic linker's answer. It is null if NCCL was loaded later, or with RTLD_LOCAL.
   RealFunction(Pointer linked, const char* symbol, const void* caller) noexcept
       : function_(linked != nullptr ? linked : reinterpret_cast<Pointer>(find_in_nccl(symbol, caller))) {}
 
@@ -58,16 +58,17 @@ class RealFunction {
 
 }  // namespace gradwire::nccl_preload
 
-/// Declares pncclX as one that may be missing. The weak reference also exports it from programs that hold NCCL
-/// themselves.
+/// Declares pncclX as a function that may be missing. The weak reference also makes programs that contain NCCL export
+/// it.
 #define GRADWIRE_NCCL_DECLARE(result, name, parameters) extern "C" __attribute__((weak)) result p##name parameters;
 
-/// pncclX of the job's NCCL, looked up once. For use in the function that the job calls: its caller leads to NCCL.
+/// pncclX of the job's NCCL, looked up once. For use in the function that the job calls, whose caller's library helps
+/// to find NCCL.
 #define GRADWIRE_NCCL_REAL(name)                                                             \
   ([caller = __builtin_return_address(0)]() -> const auto& {                                 \
     static const gradwire::nccl_preload::RealFunction function(&p##name, "p" #name, caller); \
     return function;                                                                         \
   }())
 
-/// gradwire_ncclX, the name that gradwire/replace/nccl.h uses, for an ncclX that is defined above it.
+/// Defines gradwire_ncclX, the name that gradwire/replace/nccl.h uses, as an alias of the ncclX defined above it.
 #define GRADWIRE_NCCL_REPLACEMENT(name) extern "C" __attribute__((alias(#name))) decltype(name) gradwire_##name;

@@ -25,8 +25,8 @@ class Library final : public drop_in::DeviceLibrary {
   void say(const std::string& text) override { std::fprintf(stderr, "gradwire: %s\n", text.c_str()); }
 };
 
-/// The communicator's member, made by its first reduction. Null, and told once, where the device refuses: the other
-/// ranks count on this one then.
+/// The communicator's member, made by its first reduction. If the device refuses, returns null and says so once; the
+/// reduction must then fail, since other ranks may compress it.
 std::shared_ptr<drop_in::DeviceMember> member_of(ncclComm_t comm, CommunicatorState known) {
   if (!known.member && !known.refused) {
     try {
@@ -58,9 +58,9 @@ drop_in::DeviceCall device_call(const Request& request, const Described& describ
           .forward = forward};
 }
 
-// The first reduction on a communicator. NCCL's own goes first and the agreement follows, as at the end of a group:
-// other ranks may have it in one, where nothing runs before the end and calls cannot depend on this rank's
-// configuration.
+// Makes the first reduction on a communicator. NCCL's own call goes first and the agreement follows, as at the end of a
+// group: other ranks may make this call in a group, where nothing runs before the end and calls cannot depend on this
+// rank's configuration.
 ncclResult_t pass_and_agree(const std::shared_ptr<drop_in::DeviceMember>& member, const Forward& forward) {
   if (const ncclResult_t result = forward(); result != ncclSuccess) {
     return result;
@@ -69,12 +69,12 @@ ncclResult_t pass_and_agree(const std::shared_ptr<drop_in::DeviceMember>& member
     Library library;
     drop_in::reach_agreement({&member, 1}, library);
     return member->failure().empty() ? ncclSuccess : ncclSystemError;
-  } catch (...) {  // out of memory; NCCL has it already
+  } catch (...) {  // out of memory; NCCL has the call already
     return ncclSystemError;
   }
 }
 
-// No value: the call is to be handed on, and `timed` where it says so.
+// Returns no value if the call is to be forwarded; `timed` is set if that call is to be timed.
 std::optional<ncclResult_t> compress_or_record(const Request& request, const Forward& forward,
                                                std::optional<TimedCall>& timed) {
   Described described = describe(request);
@@ -141,7 +141,7 @@ ncclResult_t run_recorded(Group& group) noexcept {
     for (const auto& member : group.agreeing) {
       result = member->failure().empty() || result != ncclSuccess ? result : ncclSystemError;
     }
-  } catch (...) {  // out of memory; nobody knows what has run
+  } catch (...) {  // out of memory; it is unknown which calls have run
     result = ncclSystemError;
   }
   return result;

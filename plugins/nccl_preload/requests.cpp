@@ -70,8 +70,8 @@ bool in_all_segments(Function function) noexcept {
          function == Function::nccl_all_to_all;
 }
 
-/// Asks NCCL for size and rank on the first collective; later collectives find them. Not with non-blocking
-/// communicators, which may not be ready to answer.
+/// Asks NCCL for size and rank on the first collective and keeps them. Does not ask for non-blocking communicators,
+/// which may not be ready to answer.
 std::optional<Communicator> communicator_of(ncclComm_t comm) {
   std::optional<Communicator> known = state().communicators.find(comm);
   if (known && known->open && known->blocking && !known->state) {
@@ -99,7 +99,7 @@ bool is_captured(cudaStream_t stream) noexcept {
   }
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult result = ask(stream, &status);
-  // IMPLICIT: the legacy stream, while another one is being captured.
+  // IMPLICIT: this is the legacy stream, and another one is being captured.
   return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ||
          (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
@@ -171,7 +171,7 @@ std::optional<TimedCall> observe(const Request& request) noexcept {
       described.comm->state->member->note_other();
     }
     drop_in::Reason reason = drop_in::decide(described.call, state().settings).reason;
-    // Asked last: it is the one question that costs a call into the driver.
+    // This is asked last, since only this question costs a call into the driver.
     if (reason == drop_in::Reason::device_path && is_captured(request.stream)) {
       described.call.captured = true;
       reason = drop_in::decide(described.call, state().settings).reason;

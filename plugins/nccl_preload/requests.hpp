@@ -1,4 +1,4 @@
-// A call as its caller wrote it, and what becomes of it.
+// A call of the job with its arguments, and functions that describe, count and time it.
 #pragma once
 
 #include <nccl.h>
@@ -18,34 +18,34 @@ constexpr int kNoOp = -1;
 struct Request {
   drop_in::Function function;
   const void* sendbuff;
-  void* recvbuff;  // only read where the function has no other
+  void* recvbuff;  // only read if the function has no other buffer
   std::size_t count;
   ncclDataType_t datatype;
-  int op;  // ncclRedOp_t, or kNoOp where the function takes none
+  int op;  // ncclRedOp_t, or kNoOp if the function takes none
   ncclComm_t comm;
   cudaStream_t stream;
 };
 
-/// What is known of a request, but for what only the ranks together know.
+/// What this rank alone knows about a request.
 struct Described {
   std::optional<Communicator> comm;
   drop_in::Call call;
-  drop_in::CallClass what;  // but for the reason
+  drop_in::CallClass what;  // without the reason
   std::uint64_t bytes = 0;  // of the larger buffer
 };
 [[nodiscard]] Described describe(const Request& request);
 
-/// The driver's own answer, from whichever libcuda the process has loaded. What cannot be asked counts as not captured.
+/// Whether the stream is being captured, by the libcuda that the process has loaded. False if it cannot be asked.
 [[nodiscard]] bool is_captured(cudaStream_t stream) noexcept;
 
-/// Counts a call that is handed on: at once, or at the end of its group.
+/// Counts a call that is forwarded: at once, or at the end of its group.
 void count(const Described& described, drop_in::Reason reason);
 void count(const drop_in::CallClass& what, const drop_in::CallTotals& totals);
 
-/// Counts what is always handed on. Returns what is to be timed.
+/// Counts a call that is always forwarded. Returns it if it is to be timed.
 std::optional<TimedCall> observe(const Request& request) noexcept;
 
-/// Where the process observes: the call, to be timed now, unless it is in a group, which may be timed at its end.
+/// In an observing process, returns the call, to be timed now, unless it is in a group, which may be timed at its end.
 [[nodiscard]] std::optional<TimedCall> to_be_timed(const drop_in::CallClass& what, std::uint64_t bytes,
                                                    cudaStream_t stream);
 

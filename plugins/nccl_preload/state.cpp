@@ -18,10 +18,10 @@ GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGetVersion, (int*))
 namespace gradwire::nccl_preload {
 namespace {
 
-/// The process that counts; a child that forks off inherits the ledger, and is none.
+/// The process that reports. A forked child inherits the ledger, but does not report it.
 const pid_t kProcess = getpid();
 
-/// Null until the first call: a program without NCCL must not get one for its end.
+/// Null until the first call: in a program that never uses NCCL, tell() must not make a State.
 constinit std::atomic<State*> made = nullptr;
 
 std::string ask_library_name() {
@@ -81,8 +81,8 @@ void write_report(const State& self, const std::string& file) {
   }
 }
 
-/// At the end of the process, or when the drop-in is unloaded. Rank 0 of the largest communicator speaks, or who saw
-/// none.
+/// Runs at the end of the process, or when the drop-in is unloaded. Rank 0 of the largest communicator reports, or a
+/// process that saw no communicator.
 __attribute__((destructor)) void tell() {
   unseen([] {
     if (made == nullptr || getpid() != kProcess) {
@@ -104,7 +104,7 @@ __attribute__((destructor)) void tell() {
   });
 }
 
-/// The rank is that of the largest communicator, once something was called on one.
+/// The rank in the metrics is that in the largest communicator, from the first call on a communicator on.
 void begin_metrics() noexcept {
   drop_in::observe_process({.part = "nccl",
                             .rank = []() -> std::optional<int> {

@@ -20,7 +20,7 @@ struct State {
   drop_in::Settings settings{.floor_bytes = configuration.planner.floor(),
                              .device_path = has_device_path(),
                              .disabled = !configuration.disabled.empty()};
-  std::uint64_t process = std::random_device{}() + (std::uint64_t{std::random_device{}()} << 32);  // none other has it
+  std::uint64_t process = std::random_device{}() + (std::uint64_t{std::random_device{}()} << 32);  // unique
   std::string implementation;  // "NCCL 2.28.9"; asked at the start, since NCCL may be gone at the end of the process
   Communicators communicators;
   drop_in::Ledger ledger;
@@ -33,7 +33,7 @@ struct State {
 
 [[nodiscard]] State& state();
 
-/// Runs bookkeeping that must not disturb the job: whatever it throws (memory that ran out) leaves a call uncounted.
+/// Runs bookkeeping that must not disturb the job: if it throws (out of memory), a call stays uncounted.
 template <typename F>
 void unseen(F&& bookkeeping) noexcept {
   try {
@@ -42,7 +42,7 @@ void unseen(F&& bookkeeping) noexcept {
   }
 }
 
-/// Makes a call, which enqueues it, and times it on the device where that is asked for.
+/// Makes a call, which enqueues its work, and times it on the device if `timed` has a value.
 template <typename F>
 ncclResult_t make_timed(const std::optional<TimedCall>& timed, F&& call) {
   std::optional<CallTimer::Running> running = timed ? state().timer.begin(*timed) : std::nullopt;

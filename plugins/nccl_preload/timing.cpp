@@ -16,7 +16,7 @@ constexpr std::size_t kMostPending = 64;
 constexpr std::uint64_t kAlwaysTimed = 16;  // calls, so that a short job has times, too
 constexpr double kShare = 5e-3;             // of the run, for timing
 
-// By these names and signatures since the first CUDA; the header may give them others.
+// The driver exports these names with these signatures since the first CUDA; the header may map them to newer ones.
 struct Driver {
   CUresult (*create)(CUevent*, unsigned int) = nullptr;
   CUresult (*record)(CUevent, CUstream) = nullptr;
@@ -47,7 +47,7 @@ const Driver& driver() noexcept {
   return found;
 }
 
-// A capture of another thread must not end because this one asks about an event.
+// Keeps a capture by another thread from failing because this thread queries an event.
 class Relaxed {
  public:
   Relaxed() noexcept { exchange(); }
@@ -109,7 +109,7 @@ std::optional<CallTimer::Running> CallTimer::begin(const TimedCall& call) noexce
     if (driver().create(&running.begin, CU_EVENT_DEFAULT) != CUDA_SUCCESS ||
         driver().create(&running.end, CU_EVENT_DEFAULT) != CUDA_SUCCESS ||
         driver().record(running.begin, reinterpret_cast<CUstream>(call.stream)) != CUDA_SUCCESS) {
-      destroy(running);  // no context of this thread, or the stream is another one's
+      destroy(running);  // this thread has no context, or the stream is of another context
       return std::nullopt;
     }
     ++timed_;
@@ -146,7 +146,8 @@ void CallTimer::collect() noexcept {
   }
 }
 
-// Streams end their calls in any order; one that is not ready keeps those behind it waiting, which costs nothing.
+// Calls of different streams end in any order. One that is not ready delays the reading of those behind it, which costs
+// nothing.
 void CallTimer::collect_locked() {
   while (!pending_.empty()) {
     const Running& first = pending_.front();

@@ -16,17 +16,17 @@
 
 namespace gradwire::nccl_preload {
 
-/// A call that is to be timed, as it was counted.
+/// A call that is to be timed, described as the ledger counted it.
 struct TimedCall {
   drop_in::CallClass what;
   std::uint64_t bytes = 0;
   cudaStream_t stream = nullptr;
 };
 
-/// A function of whichever libcuda the process has loaded; null where it has none.
+/// Returns a function of the libcuda that the process has loaded; null if it has none.
 [[nodiscard]] void* driver_function(const char* name) noexcept;
 
-/// Any thread.
+/// Any thread may call it.
 class CallTimer {
  public:
   CallTimer(drop_in::Ledger& ledger, drop_in::Observation& observation) : ledger_(ledger), observation_(observation) {}
@@ -38,10 +38,10 @@ class CallTimer {
     CUevent begin = nullptr;
     CUevent end = nullptr;
   };
-  /// Before the call is enqueued. None where there is no driver, where its cost would be too much, and where earlier
-  /// calls are still under way.
+  /// To be called before the call is enqueued. Returns no value if there is no driver, if timing costs too much, or if
+  /// too many earlier calls are still running.
   [[nodiscard]] std::optional<Running> begin(const TimedCall& call) noexcept;
-  /// Behind it. What did not go `well` is not timed.
+  /// To be called after the call was enqueued. It is not timed unless that went `well`.
   void end(Running running, bool well) noexcept;
   /// Reads the events that are ready.
   void collect() noexcept;

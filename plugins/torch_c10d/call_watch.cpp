@@ -14,13 +14,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// One key for each way: the latest call that somebody waits in. Older ones are overwritten, so the store never grows.
+// The store has one key for each way, which holds the latest call that some rank waits in. Older ones are overwritten,
+// so the store never grows.
 const char* key_of(CallWatch::Way way) { return way == CallWatch::Way::compressed ? "late/compressed" : "late/passed"; }
 
 constexpr const char* kFound = "late/found";
 std::string heard_key_of(int rank) { return "late/heard/" + std::to_string(rank); }
 
-// What the store has under that key now; none where it has nothing.
+// The store's value of `key` at this moment; no value if it has none.
 std::optional<std::string> look(const transport::Rendezvous& store, const std::string& key) {
   try {
     return store.get(key, milliseconds(0));
@@ -78,12 +79,12 @@ std::uint64_t CallWatch::begin(Way way, std::function<std::string()> describe,
 }
 
 void CallWatch::end(std::uint64_t number) noexcept {
-  decltype(calls_)::node_type ended;  // what it holds is destroyed without the lock
+  decltype(calls_)::node_type ended;  // its content is destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   ended = calls_.extract(number);
 }
 
-// Of each way the first call that is late: those behind it may only wait for it.
+// The first call of each way, if it is late. Calls behind it are left out, since they may only wait for it.
 std::vector<CallWatch::Late> CallWatch::late_calls() const {
   const std::lock_guard lock(mutex_);
   std::vector<Late> late;
@@ -98,13 +99,13 @@ std::vector<CallWatch::Late> CallWatch::late_calls() const {
   return late;
 }
 
-// Tells the store of a late call, and looks for ranks that wait in the same one the other way. What is wrong, or
-// nothing.
+// Writes a late call to the store, and looks for ranks that wait in the same call the other way. Returns how the ranks
+// differ, or an empty string.
 std::string CallWatch::compare(const Late& mine) {
   const std::string here = "rank " + std::to_string(options_.rank) + ": " + mine.text;
   const std::string number = std::to_string(mine.number);
   store_.put(key_of(mine.way), number + " " + here);
-  const std::optional<std::string> found = look(store_, key_of(other_than(mine.way)));  // none: nobody waits there
+  const std::optional<std::string> found = look(store_, key_of(other_than(mine.way)));  // no value: no rank waits there
   const std::size_t space = found ? found->find(' ') : std::string::npos;
   if (space == std::string::npos || found->substr(0, space) != number) {
     return {};
@@ -118,8 +119,8 @@ std::string CallWatch::compare(const Late& mine) {
 
 std::string CallWatch::told_of() const { return look(store_, kFound).value_or(""); }
 
-// When this function returns, the message is in the store and the other ranks have read it, or the time to wait for
-// them is over.
+// Tells the other ranks `why` through the store. Returns when all have read it, or when the time to wait for them is
+// over.
 void CallWatch::tell(const std::string& why) noexcept {
   constexpr milliseconds kPause{10};
   try {
@@ -127,7 +128,7 @@ void CallWatch::tell(const std::string& why) noexcept {
       store_.put(kFound, why);
     }
     note(why);
-    static_cast<void>(told_of());  // a store may send what is put, and not wait for it
+    static_cast<void>(told_of());  // put() may return before the store has the value; reading it back waits
     const Clock::time_point deadline = Clock::now() + options_.moment;
     for (int rank = 0; rank < options_.world_size; ++rank) {
       while (!look(store_, heard_key_of(rank))) {
@@ -141,7 +142,8 @@ void CallWatch::tell(const std::string& why) noexcept {
   }
 }
 
-// From here on this rank knows why, also where the others, which are told so, end and take the store along.
+// Keeps `why` on this rank and tells the others that it has it. So this rank can explain its errors even after the
+// others have ended and the store is gone.
 void CallWatch::note(const std::string& why) noexcept {
   try {
     {
@@ -169,7 +171,7 @@ std::exception_ptr CallWatch::explained(std::exception_ptr error) noexcept {
     }
     const std::string words = words_of(error);
     if (words.find(why) != std::string::npos) {
-      return error;  // it ended because of this
+      return error;  // it contains `why` already
     }
     return std::make_exception_ptr(std::runtime_error("gradwire: " + why + " (" + words + ")"));
   } catch (...) {
@@ -194,7 +196,7 @@ void CallWatch::give_up(const std::string& why) {
 
 void CallWatch::run() {
   constexpr milliseconds kShortest{1000};
-  constexpr milliseconds kLongest{10000};  // a rank may be late by hours, and a store has one thread for all ranks
+  constexpr milliseconds kLongest{10000};  // a rank may be hours late, and a store has one thread for all ranks
   milliseconds pause = std::min(kShortest, options_.patience);
   std::optional<std::uint64_t> told;
   for (;;) {
@@ -219,7 +221,7 @@ void CallWatch::run() {
         return;
       }
     } catch (const std::exception&) {
-      continue;  // the store is gone, as at the end of a job; whoever waits hears of that elsewhere
+      continue;  // the store is gone, as at the end of a job; waiting calls fail for other reasons then
     }
   }
 }

@@ -1,5 +1,5 @@
-// Finds ranks that make different calls where one of them compresses and the other passes: each would wait for the
-// other, one in our messages and one in the library's, until the library's timeout. Knows no Torch.
+// Finds ranks whose calls differ, so that one compresses its call and the other passes it: each would wait for the
+// other, one in our messages and one in the library's, until the library's timeout. Does not use Torch.
 #pragma once
 
 #include <chrono>
@@ -17,39 +17,39 @@
 
 namespace gradwire::torch_c10d {
 
-/// One process group's. A call that has not ended for `patience` is told in the group's store, where the ranks that
-/// went the other way look for its number. So a job without such waits costs the store nothing. A rank that has found
-/// such calls tells the store, and gives the others a moment to read it before it ends its own: it may end with them,
-/// and take the store along, or what the library's calls of the others need.
+/// Watches the calls of one process group. A call that has not ended after `patience` is written to the group's store,
+/// where ranks that went the other way look for its number. So a job without such waits costs the store nothing. A rank
+/// that finds differing calls writes that to the store, and gives the others a moment to read it before it ends its own
+/// calls: its process may end then, and with it the store, or connections that the library's calls of the others need.
 class CallWatch {
  public:
   struct Options {
     int rank = 0;
     int world_size = 1;
     std::chrono::milliseconds patience{2000};
-    std::chrono::milliseconds moment{3000};  // at most, from what is told to the end of this rank's calls
+    std::chrono::milliseconds moment{3000};  // at most, from telling the others to ending this rank's calls
   };
-  /// `abort`: ends the calls that are compressed; on a thread of the watch, once.
+  /// `abort` ends the compressed calls; it is called once, on the watch's thread.
   CallWatch(transport::Rendezvous store, const Options& options, std::function<void(const std::string& why)> abort);
   ~CallWatch();
   CallWatch(const CallWatch&) = delete;
   CallWatch& operator=(const CallWatch&) = delete;
 
   enum class Way : std::uint8_t { compressed, passed };
-  /// A reduction begins; every rank makes the same ones in the same order. `describe`: such as "all_reduce of 10 f32";
-  /// `fail` (may be empty) ends it with an error, on a thread of the watch. Throws Error(mismatch) where a call before
-  /// has differed.
+  /// To be called when a reduction begins; every rank makes the same ones in the same order. Returns its number.
+  /// `describe` returns a text such as "all_reduce of 10 f32"; `fail` (may be empty) ends the reduction with an error,
+  /// on the watch's thread. Throws Error(mismatch) if an earlier call differed.
   std::uint64_t begin(Way way, std::function<std::string()> describe, std::function<void(const std::string& why)> fail);
-  /// It has ended, however; any thread.
+  /// To be called when the reduction has ended, well or not, on any thread.
   void end(std::uint64_t number) noexcept;
-  /// Looks at calls no longer, which may still end.
+  /// Stops watching. end() may still be called.
   void stop() noexcept;
-  /// Throws Error(mismatch) where a call has differed.
+  /// Throws Error(mismatch) if a call differed.
   void check() const;
-  /// What a call is to end with that has failed with `error`: where some rank has told of calls that differ, an error
-  /// that names both, with the words of this one behind it; else `error` itself. Looks into the store once.
+  /// Returns the error for a call that failed with `error`: if some rank found calls that differ, an error that names
+  /// both and quotes `error`; else `error` itself. Reads the store once.
   [[nodiscard]] std::exception_ptr explained(std::exception_ptr error) noexcept;
-  /// Whether a `fail` or `abort` asks, which cannot end it.
+  /// Whether the caller is a `fail` or `abort`, which cannot destroy the watch.
   [[nodiscard]] bool on_own_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
@@ -80,7 +80,7 @@ class CallWatch {
   std::condition_variable stopping_;
   bool stop_ = false;
   std::uint64_t next_ = 0;
-  std::map<std::uint64_t, Call> calls_;  // under way
+  std::map<std::uint64_t, Call> calls_;  // running
   std::string failure_;
   std::thread thread_;
 };

@@ -38,7 +38,7 @@ std::string text_of(const Asked& asked) {
          (asked.reduction ? "" : ", neither sum nor mean");
 }
 
-// As far as a rank knows: those of the other hosts are taken for the same.
+// The number of cores of this host. A rank does not know that of the others and takes it to be the same.
 int cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
 
 const char* name_of(Reduction reduction) { return reduction == Reduction::sum ? "sum" : "mean"; }
@@ -56,7 +56,7 @@ std::function<void(std::exception_ptr)> once(std::function<void(std::exception_p
   };
 }
 
-// The error of the library's own call. It concerns that call alone, and the ranks stay in step.
+// Thrown for an error of the library's own call. Only that call fails; the ranks stay in step.
 struct FailedPass {
   std::exception_ptr error;
 };
@@ -71,11 +71,11 @@ void count_failed_call(drop_in::CallClass what, std::uint64_t bytes) {
 
 Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
     : store_(store), options_(options), configuration_(drop_in::Configuration::read(true)) {
-  // The job's own: a rank may be late by an evaluation. A rank that has ended is known at once.
+  // The timeout is the job's, since a rank may be late by a whole evaluation. A rank that has ended is noticed at once.
   configuration_.timeout = checked_timeout(
       environment("GRADWIRE_TIMEOUT") ? std::min(configuration_.longest_wait(), options.timeout) : options.timeout,
       "the process group");
-  configuration_.recording.reset();  // a choice is kept by communicators of MPI, which have names
+  configuration_.recording.reset();  // only communicators of MPI, which have names, can record a choice
   configuration_.script.reset();
   agreement_ = agree(store);
   only_exact_ = configuration_.planner.only_exact();
@@ -113,11 +113,11 @@ Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
 Core::~Core() {
   queue_.reset();
   if (watch_) {
-    watch_->stop();  // passed calls may still end after this
+    watch_->stop();  // passed calls may still call watch_->end() after this
   }
 }
 
-// The ranks' settings, and behind them where each one is: a forecast asks which share a host.
+// Exchanges each rank's settings, followed by its host: a forecast needs to know which ranks share one.
 drop_in::Agreement Core::agree(const transport::Rendezvous& store) {
   const auto mine = drop_in::RankSettings::of(configuration_);
   const std::string host = options_.host.empty() ? transport::tcp::host_identity() : options_.host;
@@ -144,7 +144,7 @@ drop_in::Agreement Core::agree(const transport::Rendezvous& store) {
   return drop_in::agree(all);
 }
 
-// On the rank that reports, in its first group; others of its groups join in.
+// The rank that reports makes the Observing in its first group; its later groups use the same one.
 void Core::begin_observing() {
   if (agreement_.mode != drop_in::Mode::observing || agreement_.dry_run || options_.world_size < 2) {
     return;
@@ -170,7 +170,7 @@ void Core::observe(PassedCall& passed, const Asked& asked) const {
 }
 
 std::shared_ptr<Transport> Core::connect() {
-  // Ranks that pass this call never come.
+  // A rank that passes this call never connects, so check() ends the wait.
   const auto check = [this] {
     if (watch_) {
       watch_->check();
@@ -256,7 +256,8 @@ std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(co
     passed.totals = member_->passed_totals(route, asked.bytes);
     return passed;
   }
-  // Nothing is to be routed then. But a reduce-scatter that passes blocks, which the thread may and the caller may not.
+  // If the policy is exact, an all-reduce passes without the thread. A reduce-scatter still goes to the thread, since
+  // passing it blocks, which must not happen in the caller.
   call.policy_exact = only_exact_ && asked.function == drop_in::Function::c10d_all_reduce;
   const drop_in::Decision decision = drop_in::decide(call, member_->settings());
   if (decision.compress) {
@@ -305,7 +306,7 @@ void Core::post(Posted posted) {
   std::optional<std::uint64_t> number;
   try {
     if (watch_) {
-      // The thread may be in the library's own call, which nothing of ours ends.
+      // Calls fail through `done`, since the thread may be inside the library's own call, which we cannot end.
       number = watch_->begin(
           CallWatch::Way::compressed, [mine] { return text_of(mine->asked); },
           [mine](const std::string& why) { mine->done(error_of(why)); });
@@ -389,7 +390,7 @@ void Core::pass(const Posted& posted, const drop_in::Member::Route& route) {
   }
   const double seconds = seconds_since(begin);
   if (route.turn.timed) {
-    member_->measured(seconds);  // also where it failed: other ranks may not know of that, and count this call, too
+    member_->measured(seconds);  // also if it failed: other ranks may not know that, and count this call
   }
   if (error) {
     count_failed_call(route.what, posted.asked.bytes);
@@ -409,13 +410,13 @@ void Core::compress(const Posted& posted, const drop_in::Member::Route& route) {
   }
 }
 
-// The result is Gloo's.
+// Makes the reduction both compressed and by Gloo, whose result the job gets.
 void Core::make_both_ways(const Posted& posted, const drop_in::Member::Route& route) {
   const Asked& asked = posted.asked;
   const std::uint64_t own =
       posted.counts.empty() ? asked.count : posted.counts[static_cast<std::size_t>(options_.rank)];
   member_->begin_trial(route, {asked.buffer, asked.count, *asked.dtype}, true, posted.counts,
-                       *asked.reduction);  // Gloo may use it
+                       *asked.reduction);  // Gloo may overwrite the input
   const auto begin = std::chrono::steady_clock::now();
   try {
     posted.pass();

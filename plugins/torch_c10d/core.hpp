@@ -1,5 +1,5 @@
-// One process group without Torch: the ranks' agreement, what becomes of each reduction, and the thread that makes
-// them.
+// The part of a process group that does not need Torch: the ranks' agreement, the decision about each reduction, and
+// the thread that makes them.
 #pragma once
 
 #include <chrono>
@@ -23,77 +23,77 @@ namespace gradwire::torch_c10d {
 struct CoreOptions {
   int rank = 0;
   int world_size = 1;
-  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // or GRADWIRE_TIMEOUT, where that is set and shorter
+  std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // or GRADWIRE_TIMEOUT, if that is set and shorter
   bool first = true;                                           // the job's first group: its rank 0 reports
-  std::string host = {};                                       // where this rank is; empty: on this machine
+  std::string host = {};                                       // identifies the rank's host; empty: this one
 };
 
 /// A reduction that the job asked for.
 struct Asked {
   drop_in::Function function = drop_in::Function::c10d_all_reduce;
-  std::optional<DType> dtype = {};          // empty: none that codecs know
+  std::optional<DType> dtype = {};          // empty: codecs do not support it
   std::optional<Reduction> reduction = {};  // empty: another operation
   std::uint64_t count = 0;                  // of the input
   std::uint64_t bytes = 0;
   const void* buffer = nullptr;             // the input
-  bool dense = true;                        // its elements lie there without gaps
+  bool dense = true;                        // its elements have no gaps
   std::string name = {};                    // of the buffer
-  std::optional<std::uint64_t> order = {};  // in the step, where that is known
-  std::uint32_t sequence = 0;               // who counts `order`
+  std::optional<std::uint64_t> order = {};  // in the step, if known
+  std::uint32_t sequence = 0;               // identifies the counter of `order`
 };
 
-/// One that the library makes; it is counted when it has ended.
+/// A reduction that the library makes. It is counted when it has ended.
 struct PassedCall {
   drop_in::CallClass what = {};
   drop_in::CallTotals totals = {};
   std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   std::shared_ptr<CallWatch> watch = {};      // null: nothing watches it
-  std::uint64_t number = 0;                   // there
+  std::uint64_t number = 0;                   // of the call in `watch`
   std::shared_ptr<Observing> observing = {};  // null: nothing observes it
 
-  /// Once, on any thread, also after the group has gone. `error`: of the library; null where there is none. Returns
-  /// what the caller is to be given: `error`, or one that names the calls of ranks that differ.
+  /// To be called once, on any thread, also after the group's end. `error` is the library's, null if there is none.
+  /// Returns the error for the caller: `error`, or one that names the calls of ranks that differ.
   std::exception_ptr ended(std::exception_ptr error) const noexcept;
 };
 
-/// One that the ranks may compress. Its memory stays as long as this does: where ranks differ, `done` comes before the
+/// A reduction that the ranks may compress. It must own its memory: if ranks differ, `done` is called before the
 /// library's own call has ended.
 struct Posted {
   Asked asked = {};
   void* output = nullptr;
   std::vector<std::uint64_t> counts = {};             // reduce_scatter: of each rank
-  std::function<void()> pass = {};                    // the same by the library, dense; blocks
-  std::function<void(std::exception_ptr)> done = {};  // once; any thread
+  std::function<void()> pass = {};                    // makes it with the library; blocks
+  std::function<void(std::exception_ptr)> done = {};  // called once, on any thread
 };
 
 class Core {
  public:
-  /// Collective. Throws Error(timeout) that names the rank that did not come.
+  /// Collective. Throws Error(timeout) that names the rank that did not join.
   Core(const transport::Rendezvous& store, const CoreOptions& options);
-  /// Waits for what was posted.
+  /// Waits for the posted reductions.
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  /// Decides about the next reduction, on every rank alike. Empty: it is to be posted; else the caller passes it at
-  /// once. `fail` (may be empty): ends a passed call with an error where another rank compresses it; any thread.
-  /// Throws where an earlier call has differed between ranks.
+  /// Decides about the next reduction, the same on every rank. Returns no value if it is to be posted; else the caller
+  /// passes it at once. `fail` (may be empty) ends a passed call with an error if another rank compresses it; it may be
+  /// called on any thread. Throws if an earlier call differed between ranks.
   [[nodiscard]] std::optional<PassedCall> passes(const Asked& asked, std::function<void(const std::string&)> fail = {});
   /// Returns at once; reductions are made one after another.
   void post(Posted posted);
-  /// An operation that is always passed on.
+  /// Counts an operation that is always passed on.
   void count_other(std::uint64_t bytes, bool failed);
 
-  /// Whether some all-reduce of this group may be compressed. If not, each goes to the library as it is.
+  /// Whether some all-reduce of this group may be compressed. If not, each goes to the library unchanged.
   [[nodiscard]] bool may_compress() const noexcept { return queue_ && !only_exact_; }
-  /// Whether reductions may be posted, so that there is a thread that passes what is not compressed of them.
+  /// Whether reductions may be posted. Then there is a thread, which also passes those that are not compressed.
   [[nodiscard]] bool has_thread() const noexcept { return queue_ != nullptr; }
-  /// Whether one of the group's own threads asks, which cannot end it.
+  /// Whether the caller is one of the group's own threads, which cannot destroy the group.
   [[nodiscard]] bool on_own_thread() const noexcept {
     return (queue_ && queue_->on_own_thread()) || (watch_ && watch_->on_own_thread());
   }
 
-  /// Whether names of buffers matter to the policy.
+  /// This rank's configuration, whose policy may match names of buffers.
   [[nodiscard]] const drop_in::Configuration& configuration() const noexcept { return configuration_; }
 
  private:
@@ -115,20 +115,20 @@ class Core {
   drop_in::Configuration configuration_;
   Observing::Hosts hosts_;  // of this group's ranks
   drop_in::Agreement agreement_;
-  bool only_exact_ = false;  // no call needs the thread to know where it goes
+  bool only_exact_ = false;  // the policy compresses no call
   std::unique_ptr<drop_in::Member> member_;
   std::uint64_t others_ = 0;  // calls that were not posted
-  std::string failure_;       // the worker's: ranks are out of step
+  std::string failure_;       // of the thread: ranks are out of step
   std::mutex transport_mutex_;
   std::shared_ptr<Transport> transport_;  // once the ranks are connected
-  std::shared_ptr<CallWatch> watch_;      // where calls may be compressed and others pass
+  std::shared_ptr<CallWatch> watch_;      // if some calls may be compressed while others pass
   std::unique_ptr<drop_in::CallQueue> queue_;
-  std::shared_ptr<Observing> observing_;  // null: nobody here tells what was observed
+  std::shared_ptr<Observing> observing_;  // null: this process does not report what was observed
 };
 
-/// What this process counted; the same of all its groups.
+/// The counts of this process, which all its groups share.
 [[nodiscard]] drop_in::Ledger& ledger();
-/// Writes GRADWIRE_REPORT and the summary, once; on the rank 0 of the job's first group.
+/// Writes GRADWIRE_REPORT and the summary, once, on rank 0 of the job's first group.
 void report() noexcept;
 
 }  // namespace gradwire::torch_c10d

@@ -18,8 +18,9 @@ namespace py = pybind11;
 namespace gradwire::torch_c10d {
 namespace {
 
-// Sums a bucket as DDP does without a hook, in pieces: parameters in a row that the same rules match by their names are
-// one call, which has the name of the first. Buckets and futures are Python's here: not every Torch has the headers.
+// Sums a bucket as DDP does without a hook, but in pieces: neighbouring parameters whose names match the same rules are
+// one call, which has the name of the first. Buckets and futures are Python objects here, since not every Torch has the
+// headers of the C++ ones.
 class NamedBuckets {
  public:
   NamedBuckets(c10::intrusive_ptr<Group> group, std::unordered_map<const c10::TensorImpl*, std::string> names)
@@ -43,7 +44,7 @@ class NamedBuckets {
     {
       const at::NoGradGuard no_grad;
       buffer.mul_(1.0 / group_->getSize());   // as DDP does without a hook, to the last bit
-      if (buffer.layout() != at::kStrided) {  // a sparse gradient is alone in its bucket
+      if (buffer.layout() != at::kStrided) {  // a bucket with a sparse gradient has no other
         pieces.append(sum(buffer, {}));
       } else {
         sum_pieces(buffer, bucket.attr("parameters")().cast<Tensors>(), pieces);
@@ -53,7 +54,7 @@ class NamedBuckets {
         .attr("collect_all")(pieces)
         .attr("then")(py::cpp_function([buffer](const py::object& all) {
           for (const py::handle piece : all.attr("value")()) {
-            piece.attr("value")();  // raises what went wrong
+            piece.attr("value")();  // raises the error of the sum
           }
           return buffer;
         }));
@@ -89,15 +90,15 @@ class NamedBuckets {
     Tensors tensors{piece};
     WorkPointer work;
     {
-      const py::gil_scoped_release others_may_need_it;  // while they have locks that this takes
+      const py::gil_scoped_release others_may_need_it;  // threads with locks that this call needs
       work = group_->sum_named(tensors, name, sequence_, order_++);
     }
     return py::cast(work).attr("get_future")();
   }
 
   c10::intrusive_ptr<Group> group_;
-  std::uint32_t sequence_;                                         // of this model: several may take turns on one group
-  std::unordered_map<const c10::TensorImpl*, std::string> names_;  // the reducer holds the parameters
+  std::uint32_t sequence_;                                         // of this model: several models may use one group
+  std::unordered_map<const c10::TensorImpl*, std::string> names_;  // the reducer keeps the keys alive
   std::vector<policy::Glob> globs_;
   std::uint64_t order_ = 0;  // of the next piece, in its step
 };

@@ -1,11 +1,11 @@
-// How the names of a model's parameters reach the policy: as the model's communication hook.
+// Gives the policy the names of a model's parameters, by a communication hook of the model.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 namespace gradwire::torch_c10d {
 
-/// `model`: a DistributedDataParallel over a group of this backend.
+/// `model` is a DistributedDataParallel over a group of this backend.
 void name_buckets(const pybind11::object& model);
 
 }  // namespace gradwire::torch_c10d

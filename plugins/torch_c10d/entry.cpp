@@ -1,7 +1,7 @@
-// The Python module gradwire_torch: looks whether PyTorch is the one it was built for, then loads _gradwire_torch from
-// the file beside it. That one is linked with PyTorch's libraries; beside another PyTorch the system's loader would
-// bring them in a second time, and their initialisation ends the process before any code of ours runs. So this file is
-// linked with none of them, and knows Python alone.
+// The Python module gradwire_torch: checks that PyTorch has the version it was built for, then loads _gradwire_torch
+// from the file beside it, which is linked with PyTorch's libraries. With another PyTorch the system's loader would
+// load those libraries a second time, and their initialisation ends the process before any code of ours runs. So this
+// file is linked with none of them and uses only Python.
 #include <Python.h>
 #include <dlfcn.h>
 
@@ -25,7 +25,7 @@ std::string text_of(PyObject* object) {
 // "2.1.0+cpu" is 2.1.0.
 std::string_view without_build(std::string_view version) { return version.substr(0, version.find('+')); }
 
-// Whether this is the PyTorch of the build; else an exception is set.
+// Whether this PyTorch has the version of the build; if not, sets an exception.
 bool check_torch() {
   const Object torch(PyImport_ImportModule("torch"));
   if (!torch) {

@@ -25,7 +25,7 @@ std::optional<DType> dtype_of(const at::Tensor& tensor) {
   }
 }
 
-// Gloo of Torch 1.13 knows no mean, so a mean is its error to give there.
+// Gloo of Torch 1.13 has no mean; there a mean is passed on and Gloo gives the error.
 std::optional<Reduction> reduction_of(const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM: return Reduction::sum;
@@ -36,13 +36,14 @@ std::optional<Reduction> reduction_of(const c10d::ReduceOp& op) {
   }
 }
 
-// Gloo takes the elements as they lie, which is another order, and writes past those of views with gaps.
+// Whether the elements fill their memory. Gloo takes elements in the order of memory, and in views with gaps it writes
+// beyond them.
 bool whole(const at::Tensor& tensor) { return tensor.is_non_overlapping_and_dense(); }
 
 bool on_cpu(const at::Tensor& tensor) { return tensor.device().is_cpu() && tensor.layout() == at::kStrided; }
 
-// Store::wait() keeps the store's lock, and the job would wait for it at its own calls of the store; the key may come
-// only after one of them. 1.13 cannot use a TCPStore again whose wait() has timed out, either.
+// Polls, since Store::wait() holds the store's lock: the job's own calls of the store would wait for it, and the key
+// may come only after one of them. Also, 1.13 cannot use a TCPStore again whose wait() has timed out.
 void wait_for(c10d::Store& store, const std::string& key, std::chrono::milliseconds limit) {
   using std::chrono::milliseconds;
   const auto deadline = std::chrono::steady_clock::now() + limit;
@@ -71,7 +72,7 @@ transport::Rendezvous rendezvous_of(const StorePointer& store) {
               }};
 }
 
-// Whoever waits for another thread must not hold what that may need.
+// Releases Python's global lock while this thread waits for another one, which may need it.
 class WithoutInterpreter {
  public:
   WithoutInterpreter() : state_(Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr) {}
@@ -95,15 +96,15 @@ std::uint64_t bytes_of(const Tensors& tensors) {
   return bytes;
 }
 
-// As Gloo writes its results: below autograd, which would refuse a tensor of inference_mode on this thread.
+// Copies below autograd, as Gloo writes its results: autograd would refuse a tensor of inference_mode on this thread.
 void copy_into(const at::Tensor& to, const at::Tensor& from) {
   const at::NoGradGuard no_grad;
   const at::AutoDispatchBelowADInplaceOrView no_checks;
   to.copy_(from);
 }
 
-// Copies to what the caller gave, where that is not contiguous, and tells the waiting ones. Never throws: elements of a
-// tensor may share memory, which a copy refuses.
+// Copies to the caller's tensor if that is not contiguous, and completes the work. Never throws, although the copy may
+// fail, for example if elements of the tensor share memory.
 void end_work(ReductionWork& work, const at::Tensor& given, const at::Tensor& flat, std::exception_ptr error) {
   if (error || given.is_same(flat)) {
     work.complete(std::move(error));
@@ -112,14 +113,14 @@ void end_work(ReductionWork& work, const at::Tensor& given, const at::Tensor& fl
   }
 }
 
-// Calls `ended` when the library's own call has ended, on whichever thread that was.
+// Calls `ended` when the library's own call has ended, on the thread that ended it.
 void follow(const WorkPointer& theirs, std::function<void(std::exception_ptr)> ended) {
   theirs->getFuture()->addCallback([ended = std::move(ended)](c10::ivalue::Future& future) {
     ended(future.hasError() ? future.exception_ptr() : nullptr);
   });
 }
 
-// The library's call, counted where it fails at once.
+// Starts the library's call, and counts it if it fails at once.
 template <typename Call>
 WorkPointer started(const PassedCall& passed, Call&& call) {
   try {
@@ -129,14 +130,15 @@ WorkPointer started(const PassedCall& passed, Call&& call) {
   }
 }
 
-// Groups whose last user was a callback of their own reductions. Their thread runs it, and cannot wait for itself.
+// Threads that destroy groups whose last user was a callback of their own reductions: that runs on the group's thread,
+// which cannot wait for itself.
 struct Ending {
   std::mutex mutex;
   std::vector<std::thread> threads;
 };
 
 Ending& ending() {
-  static auto* const instance = new Ending;  // such a callback may run after static objects have gone
+  static auto* const instance = new Ending;  // such a callback may run after the destruction of static objects
   return *instance;
 }
 
@@ -169,7 +171,7 @@ Group::Group(const StorePointer& store, int rank, int size, const CoreOptions& o
 }
 
 Group::~Group() {
-  if (home_.is_elsewhere()) {  // its threads are the parent's
+  if (home_.is_elsewhere()) {  // a forked child: the group's threads are the parent's
     static_cast<void>(core_.release());
     return;
   }
@@ -211,7 +213,7 @@ WorkPointer Group::sum_named(Tensors& tensors, const std::string& name, std::uin
   return all_reduce(tensors, {.name = name, .order = order, .sequence = sequence}, {});
 }
 
-// `asked`: what is known of the buffer.
+// `asked` has what the caller knows about the buffer: its name and its order.
 WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::AllreduceOptions& opts) {
   if (tensors.size() != 1 || !on_cpu(tensors[0])) {
     return pass(tensors, [&](Base& inner) { return inner.allreduce(tensors, opts); });
@@ -236,7 +238,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::Allredu
     pass_elements(work, tensor, *passed, opts);
     return work;
   }
-  const at::Tensor flat = tensor.contiguous();  // on all ranks in the same order
+  const at::Tensor flat = tensor.contiguous();  // in the same order on all ranks
   asked.buffer = flat.data_ptr();
   core_->post(
       {.asked = std::move(asked),
@@ -250,7 +252,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::Allredu
   return work;
 }
 
-// A group that compresses no sum hands the caller the library's own work.
+// A group that compresses no sum gives the caller the library's own work object.
 WorkPointer Group::pass_as_it_is(Tensors& tensors, const Asked& asked, const c10d::AllreduceOptions& opts) {
   const auto passed = core_->passes(asked);
   TORCH_INTERNAL_ASSERT(passed);
@@ -259,9 +261,9 @@ WorkPointer Group::pass_as_it_is(Tensors& tensors, const Asked& asked, const c10
   return theirs;
 }
 
-// A group that compresses some sums takes the elements of all in the same order, whatever their strides on this rank,
-// so that the next call of the same tensor is not another sum. Elsewhere for views with gaps alone, between whose
-// elements the library would write.
+// A group that compresses some sums passes the elements of each tensor in logical order, whatever the strides on this
+// rank, so that a passed call gives the same sum as a compressed one of the same tensor. A group that compresses none
+// does this only for views with gaps, between whose elements the library would write.
 void Group::pass_elements(const c10::intrusive_ptr<ReductionWork>& work, const at::Tensor& tensor,
                           const PassedCall& passed, const c10d::AllreduceOptions& opts) {
   Tensors flat{tensor.contiguous()};
@@ -271,8 +273,8 @@ void Group::pass_elements(const c10::intrusive_ptr<ReductionWork>& work, const a
   });
 }
 
-// `input`: contiguous, all ranks' segments. The libraries' CPU backends know no reduce-scatter, so what is not
-// compressed is an all-reduce of a copy.
+// `input` is contiguous and holds all ranks' segments. The library's CPU backends have no reduce-scatter, so an
+// uncompressed one is an all-reduce of a copy.
 WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std::vector<std::uint64_t> counts,
                                 const c10d::ReduceScatterOptions& opts) {
   Asked asked{.function = drop_in::Function::c10d_reduce_scatter,

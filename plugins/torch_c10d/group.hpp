@@ -17,9 +17,9 @@ namespace gradwire::torch_c10d {
 
 /// The library's own backends over the same ranks.
 struct Inner {
-  BasePointer cpu;     // for calls that are passed when they are made
-  BasePointer beside;  // the same, for those that are passed by the core's thread; null where it has none
-  BasePointer cuda;    // null where there is none
+  BasePointer cpu;     // for calls that are passed at once
+  BasePointer beside;  // the same, for calls that the core's thread passes; null if it has no thread
+  BasePointer cuda;    // null if there is none
 };
 
 class Group final : public Base {
@@ -27,14 +27,15 @@ class Group final : public Base {
   Group(const StorePointer& store, int rank, int size, const CoreOptions& options, Inner inner);
   ~Group() override;
 
-  const std::string getBackendName() const override { return "gradwire"; }  // NOLINT: as declared there
+  const std::string getBackendName() const override { return "gradwire"; }  // NOLINT: as the base declares it
 
-  /// allreduce() of a buffer that the policy's rules may match by its name and its order in the step.
-  /// `sequence`: who counts the order, as next_sequence() gave it.
+  /// allreduce() of a buffer that the policy's rules may match by its name and its order in the step. `sequence`
+  /// identifies the counter of that order, as next_sequence() gave it.
   WorkPointer sum_named(Tensors& tensors, const std::string& name, std::uint32_t sequence, std::uint64_t order);
   [[nodiscard]] std::uint32_t next_sequence() noexcept { return sequences_++; }
   [[nodiscard]] const Core& core() const noexcept { return *core_; }
-  /// Where the core has a thread: the library's backend for what that passes. Before the first call.
+  /// If the core has a thread, sets the library's backend for the calls that it passes. To be called before the first
+  /// call.
   void set_beside(BasePointer beside) { inner_.beside = std::move(beside); }
 
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
@@ -43,7 +44,7 @@ class Group final : public Base {
   WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                    const c10d::ReduceScatterOptions& opts) override;
 
-  // Passed on.
+  // These are passed on.
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
   WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
@@ -87,7 +88,7 @@ class Group final : public Base {
   std::uint32_t sequences_ = 0;
 };
 
-/// Before the process ends: for groups that a callback of theirs has ended.
+/// To be called before the process ends: waits for groups that are destroyed because of a callback of their own.
 void wait_for_ending_groups();
 
 }  // namespace gradwire::torch_c10d

@@ -18,7 +18,7 @@ namespace py = pybind11;
 namespace gradwire::torch_c10d {
 namespace {
 
-// Whatever smart pointer Python's object has: they count in the object itself.
+// Works with whichever smart pointer Python's object has, since the reference count is in the object itself.
 template <class T>
 c10::intrusive_ptr<T> shared(const py::handle& object) {
   return c10::intrusive_ptr<T>::unsafe_reclaim_from_nonowning(object.cast<T*>());
@@ -50,7 +50,7 @@ Inner make_inner(const py::object& store, int rank, int size, const py::object& 
   return inner;
 }
 
-// The process that makes groups: a child that it forks off waits for none and reports nothing.
+// The process that makes groups. A forked child waits for no group and reports nothing.
 std::optional<Home>& home_of_groups() {
   static std::optional<Home> home;
   return home;

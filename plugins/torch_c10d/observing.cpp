@@ -20,7 +20,7 @@ drop_in::ObservedClass sized(drop_in::ObservedClass what, std::uint64_t bytes) {
 Observing::Observing(drop_in::Configuration configuration, Hosts hosts)
     : configuration_(std::move(configuration)), hosts_(std::move(hosts)), observation_(configuration_.planner) {}
 
-// It counts as a call that is under way and of no kind: what another thread's call takes beside it is not its time.
+// The sample counts as a running call of no kind, so that the time of another thread's call beside it is not used.
 bool Observing::begin_sample() {
   const std::lock_guard lock(mutex_);
   if (running_ > 0) {
@@ -34,7 +34,7 @@ bool Observing::begin_sample() {
 void Observing::begin(const std::optional<drop_in::ObservedClass>& what, ConstView input) {
   const std::uint64_t bytes = input.count * element_bytes(input.dtype);
   const drop_in::ObservedClass first = sized(what.value_or(drop_in::ObservedClass()), bytes);
-  std::optional<drop_in::ObservedClass> expected;  // the bunch that it most likely begins
+  std::optional<drop_in::ObservedClass> expected;  // the bunch that this call most likely begins
   if (what && input.data != nullptr) {
     const std::lock_guard lock(mutex_);
     const auto found = bunches_.find(first);

@@ -1,5 +1,5 @@
-// What a job that only observes sees of its sums: how long the library takes for them, and what a codec would make of
-// their values. It sends nothing and changes nothing. Knows no Torch.
+// Measures, in a job that only observes, how long the library's sums take and how a codec would change their values.
+// Sends nothing, changes nothing and does not use Torch.
 #pragma once
 
 #include <chrono>
@@ -18,39 +18,39 @@ namespace gradwire::torch_c10d {
 
 /// Observes the sums of all process groups of this process. Any thread may call it.
 ///
-/// Sums that overlap, as those of DDP's buckets, share the link, and each is about as slow as all of them. So they
-/// count as one sum of their joint bytes, from the first one's begin to the last one's end. They do not count where
-/// they began long after one another, since then they may have waited for the job, and not for the link; nor where some
-/// are of another kind.
+/// Sums that overlap, like those of DDP's buckets, share the link, and each takes about as long as all of them. So they
+/// count as one sum of their total bytes, from the first one's begin to the last one's end. They do not count if they
+/// began long after one another, since then they may have waited for the job, and not for the link; nor if some are of
+/// another kind.
 class Observing {
  public:
   using Clock = std::chrono::steady_clock;
   using Hosts = std::map<std::string, drop_in::Observed::Host>;
 
-  /// `hosts`: of all ranks of the job.
+  /// `hosts` are those of all ranks of the job.
   Observing(drop_in::Configuration configuration, Hosts hosts);
   Observing(const Observing&) = delete;
   Observing& operator=(const Observing&) = delete;
 
-  /// The library makes a call next; end() is called when it has ended. Now and then looks at `input` first, which is in
-  /// host memory, where no call is under way; its `data` is null where it cannot be looked at. `what`: empty for a call
-  /// that codecs do not know; its size does not matter.
+  /// To be called before the library makes a call; end() is called when it has ended. If no call is running, sometimes
+  /// samples `input` first, which is in host memory; its `data` is null if it cannot be read. `what` is empty for a
+  /// call that codecs do not support; its size does not matter.
   void begin(const std::optional<drop_in::ObservedClass>& what, ConstView input);
   void end(bool failed) noexcept;
-  /// A call begins whose end nobody tells.
+  /// To be called before a call for which end() will not be called.
   void begin_other() noexcept;
 
   [[nodiscard]] drop_in::Observed observed() const;
 
-  /// Sums that overlap may begin within this part of their time.
+  /// Overlapping sums must all begin within this fraction of their total time.
   static constexpr double kMostSpread = 0.25;
   static constexpr std::size_t kMostFirsts = 256;
 
  private:
-  // The calls that overlap, from a moment without any.
+  // Calls that overlap, from one moment without a running call to the next.
   struct Bunch {
-    std::optional<drop_in::ObservedClass> what = {};  // none: not observed
-    drop_in::ObservedClass first = {};                // the call that it began with
+    std::optional<drop_in::ObservedClass> what = {};  // no value: not observed
+    drop_in::ObservedClass first = {};                // class of its first call
     std::uint64_t bytes = 0;
     Clock::time_point begin = {};
     Clock::time_point last_begin = {};
@@ -58,17 +58,17 @@ class Observing {
   [[nodiscard]] bool begin_sample();
   void note(Bunch bunch, double seconds);
 
-  drop_in::Configuration configuration_;  // whose planner says which codec there would be
+  drop_in::Configuration configuration_;  // its planner chooses the codec to sample
   Hosts hosts_;
   drop_in::Observation observation_;
   std::mutex mutex_;
-  std::uint64_t running_ = 0;  // calls and samples that are under way
+  std::uint64_t running_ = 0;  // running calls and samples
   Bunch bunch_;
-  std::map<drop_in::ObservedClass, drop_in::ObservedClass> bunches_;  // by the class of their first call: the latest
+  std::map<drop_in::ObservedClass, drop_in::ObservedClass> bunches_;  // the latest, by the class of their first call
 };
 
-/// "forecast for 12 s of these: GRADWIRE_CODEC=auto would save 3.2 s", "no gain" where it promises none; empty where
-/// nothing is known.
+/// "forecast for 12 s of these: GRADWIRE_CODEC=auto would save 3.2 s", "no gain" if it promises none; empty if nothing
+/// is known.
 [[nodiscard]] std::string forecast_text(const drop_in::Forecast& forecast);
 
 }  // namespace gradwire::torch_c10d

@@ -19,7 +19,7 @@ namespace {
 
 using transport::check_mpi;
 
-// Threads of several groups come here at once.
+// Threads of several groups may call this at once.
 void initialise() {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -28,7 +28,7 @@ void initialise() {
   int level = 0;
   if (initialised == 0) {
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
-    static const Home home;  // a child that forks off comes to this, too, at its end
+    static const Home home;  // a forked child runs the exit handler, too
     std::atexit([] {
       if (home.is_elsewhere()) {
         return;
@@ -48,8 +48,8 @@ void initialise() {
   }
 }
 
-// Threads of several groups make communicators at the same time, and tell them apart by this alone. Of the group's
-// first rank: different among those that this process leads, and among processes.
+// Only this tag distinguishes communicators that threads of several groups make at the same time. The group's first
+// rank chooses it: different among the groups that this process leads, and among processes.
 int new_tag(int world_rank, int launched) {
   static std::atomic<std::uint64_t> made = 0;
   void* limit = nullptr;
@@ -90,7 +90,7 @@ std::shared_ptr<Transport> connect_over_mpi(const transport::Rendezvous& store, 
   MPI_Comm comm = MPI_COMM_NULL;
   check_mpi(MPI_Comm_group(MPI_COMM_WORLD, &world), "MPI_Comm_group");
   check_mpi(MPI_Group_incl(world, world_size, members.data(), &group), "MPI_Group_incl");
-  const int made = MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &comm);  // all of them are in this call
+  const int made = MPI_Comm_create_group(MPI_COMM_WORLD, group, tag, &comm);  // all members make this call
   MPI_Group_free(&group);
   MPI_Group_free(&world);
   check_mpi(made, "MPI_Comm_create_group");

@@ -8,8 +8,8 @@
 
 namespace gradwire::torch_c10d {
 
-/// Collective over the group's ranks, whose places in MPI_COMM_WORLD they tell each other through the store.
-/// Initialises MPI where that has not been done. Error(unsupported) in a build without MPI.
+/// Collective over the group's ranks, which exchange their ranks in MPI_COMM_WORLD through the store. Initialises MPI
+/// if that has not been done. Throws Error(unsupported) in a build without MPI.
 [[nodiscard]] std::shared_ptr<Transport> connect_over_mpi(const transport::Rendezvous& store, int rank, int world_size,
                                                           std::chrono::milliseconds timeout);
 

@@ -20,7 +20,7 @@ WorkPointer Group::allgather(std::vector<Tensors>& outputs, Tensors& inputs, con
 
 WorkPointer Group::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
 #if TORCH_VERSION_MAJOR < 2
-  // Gloo of this version knows no such operation.
+  // Gloo of this version has no such operation.
   if (input.device().is_cpu()) {
     TORCH_CHECK(output.numel() == input.numel() * size_ && output.is_contiguous(),
                 "gradwire: all_gather: an output of ", output.numel(), " elements for ", size_, " times ",

@@ -18,7 +18,7 @@ std::uint64_t failed_calls() {
   return calls;
 }
 
-// The closing line of groups that only observe.
+// The last line of groups that only observe.
 std::string observed_summary(const drop_in::ReportHead& head, const drop_in::Observed& observed) {
   drop_in::CallTotals all;
   drop_in::CallTotals eligible;
@@ -45,7 +45,7 @@ std::string observed_summary(const drop_in::ReportHead& head, const drop_in::Obs
 void say(const std::string& line) noexcept { std::fputs(("gradwire: " + line + "\n").c_str(), stderr); }
 
 Reporting& reporting() {
-  static auto* const instance = new Reporting;  // a group may end after static objects have
+  static auto* const instance = new Reporting;  // a group may end after static objects
   return *instance;
 }
 

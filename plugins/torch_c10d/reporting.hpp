@@ -1,4 +1,4 @@
-// What this process says at its end, of all its groups.
+// The report and the summary that this process writes at its end, about all its groups.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@
 
 namespace gradwire::torch_c10d {
 
-/// A line on standard error.
+/// Prints a line on standard error.
 void say(const std::string& line) noexcept;
 
-/// What the report says besides the numbers.
+/// The contents of the report besides the numbers.
 struct Reporting {
   std::mutex mutex;
-  std::shared_ptr<Observing> observing;     // there, while it observes
+  std::shared_ptr<Observing> observing;     // null unless it observes
   std::optional<drop_in::ReportHead> head;  // on the rank 0 of the first group
   std::optional<std::string> file;
   bool quiet = false;

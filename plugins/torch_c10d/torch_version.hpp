@@ -1,4 +1,4 @@
-// What differs between versions of Torch: in 1.13 a backend is a ProcessGroup itself, from 2.0 on it is a Backend that
+// Differences between versions of Torch: in 1.13 a backend is a ProcessGroup itself, from 2.0 on it is a Backend that
 // process groups hold.
 #pragma once
 

@@ -1,4 +1,4 @@
-// A reduction under way, as Torch waits for it: by itself, by its result, or by its future.
+// A running reduction as an object that Torch can wait for: by wait(), by its result, or by its future.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -15,9 +15,10 @@ class ReductionWork final : public c10d::Work {
  public:
   ReductionWork(int rank, c10d::OpType type, const char* title, Tensors outputs, const Tensors& inputs);
 
-  /// The first call counts. Runs what waits for the future, on this thread.
+  /// Only the first call counts. Runs the callbacks of the future, on this thread.
   void complete(std::exception_ptr error);
-  /// The same, after `end` has made the result; what that throws is the error. Not called where the work has ended.
+  /// The same, after `end` has made the result; an exception from it is the error. If the work has ended already, `end`
+  /// is not called.
   void complete_after(const std::function<void()>& end);
 
   [[nodiscard]] Tensors result() override { return outputs_; }

@@ -43,7 +43,7 @@ std::string about_the_losses(const RunResult& dense, const std::vector<RunResult
     const double percent = 100 * (row.held_out_loss / dense.held_out_loss - 1);
     const std::string one = format("%s %+.2f%%", row.policy.c_str(), percent);
     all += (all.empty() ? "" : ", ") + one;
-    if (!(std::abs(percent) <= kAlikePercent)) {  // NaN is no likeness
+    if (!(std::abs(percent) <= kAlikePercent)) {  // NaN counts as outside
       outside += (outside.empty() ? "" : ", ") + one;
     }
   }

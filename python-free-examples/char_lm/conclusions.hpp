@@ -1,4 +1,4 @@
-// What a comparison shows, in sentences.
+// Describes the result of a comparison in sentences.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace char_lm {
 
-/// Three sentences: whether the link held dense training back, what the fastest row gained, what became of the losses.
-/// All is from these rows, of one seed; empty without "dense" and another row. `link` as it is emulated, or empty.
+/// Returns three sentences: whether the link slowed dense training down, what the fastest row gained, and how the
+/// losses compare. They are computed from these rows, of one seed; empty without "dense" and another row. `link` is the
+/// emulated one, or empty.
 [[nodiscard]] std::vector<std::string> conclude(const std::vector<RunResult>& rows, const std::string& link);
 
 }  // namespace char_lm

@@ -20,7 +20,7 @@ class GradientRecorder {
     }
   }
 
-  /// Every rank answers for itself: the others need not change anything in such a step.
+  /// Whether this rank records in this step. The other ranks need not know it.
   [[nodiscard]] bool wants(int done) const { return writer_ && point_ < kPoints && done >= step_of(point_); }
 
   void record(const Transformer& model) {
@@ -33,7 +33,7 @@ class GradientRecorder {
   }
 
  private:
-  // After a tenth, in the middle and at the end.
+  // The points are after a tenth of the steps, in the middle and at the end.
   [[nodiscard]] int step_of(std::uint32_t point) const {
     if (point == 0) {
       return steps_ / 10;

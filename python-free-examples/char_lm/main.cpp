@@ -72,7 +72,7 @@ void add_options(CLI::App& app, Options& options) {
                      "What to train with, one run each: dense, dense+frozen, auto, a codec such as int8, local steps "
                      "such as every(8) or every(30)+int8, or a policy file x.toml (default: dense,int8)");
   policies->delimiter(',');
-  app.option_defaults()->take_last();  // scripts give defaults that a user overrides
+  app.option_defaults()->take_last();  // scripts pass defaults that a user overrides
   app.add_option("--policy", options.policy_file, "One run, with this policy file")
       ->check(CLI::ExistingFile)
       ->excludes(policies);

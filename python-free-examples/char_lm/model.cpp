@@ -21,9 +21,9 @@ class BlockImpl : public nn::Module {
     mlp_in_ = register_module("mlp_in", nn::Linear(width, 4 * width));
     mlp_out_ = register_module("mlp_out", nn::Linear(4 * width, width));
     const float infinity = std::numeric_limits<float>::infinity();
-    // Not a registered buffer: it is the same on every rank by construction.
+    // The mask is not a registered buffer, since it is the same on every rank by construction.
     mask_ = torch::full({options.context, options.context}, -infinity).triu(1);
-    // What each block adds to the stream starts small, the more so the more blocks there are.
+    // Each block's contribution to the residual stream starts small; the more blocks, the smaller.
     const double scale = 0.02 / std::sqrt(2.0 * static_cast<double>(options.layers));
     nn::init::normal_(attention_out_->weight, 0.0, scale);
     nn::init::normal_(mlp_out_->weight, 0.0, scale);

@@ -16,7 +16,7 @@ namespace char_lm {
 
 struct ModelOptions {
   std::int64_t vocabulary = 0;
-  std::int64_t context = 64;  // characters that one prediction may look at
+  std::int64_t context = 64;  // characters that one prediction may use
   std::int64_t width = 256;
   std::int64_t heads = 4;
   std::int64_t layers = 2;

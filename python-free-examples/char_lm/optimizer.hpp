@@ -12,7 +12,7 @@
 
 namespace char_lm {
 
-/// Their memory must stay where it is; .grad() must be there at each step.
+/// The parameters' memory must not move; each must have a .grad() at every step.
 class Optimizer {
  public:
   Optimizer(const Transformer& model, const TrainingOptions& options)

@@ -11,10 +11,10 @@ namespace {
 
 using gradwire::CodecSpec;
 
-// A model of a few MB would fit into one default bucket, which starts only when the backward pass is over.
+// A model of a few MB would fit into one default bucket, whose reduction starts only when the backward pass is over.
 constexpr std::uint64_t kBucketBytes = 1ULL << 20;
 
-// Gradients arrive in rare, large portions: what Adam must be guarded against.
+// Whether gradients arrive in rare, large portions, against which Adam must be guarded.
 bool is_coarse(const CodecSpec& codec) {
   return codec.k != 0 || codec == CodecSpec::parse("int2") || codec == CodecSpec::parse("sign");
 }
@@ -33,7 +33,7 @@ gradwire::Policy policy_of(const CodecSpec& codec, const PolicyOptions& options)
   return policy;
 }
 
-// "every(30)" or "every(30)+CODEC".
+// Parses "every(30)" or "every(30)+CODEC".
 NamedPolicy local_steps(const std::string& name, const PolicyOptions& options, int from_step) {
   constexpr std::string_view kBegin = "every(";
   gradwire::Sync sync;

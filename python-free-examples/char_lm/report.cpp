@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kLineCells = 79;  // of a bar's line: a longer one would break on a common terminal, and stay there
+constexpr int kLineCells = 79;  // of a bar's line: a longer one would wrap on a common terminal and not be redrawn
 constexpr int kFewestBarCells = 8, kMostBarCells = 30;
 constexpr double kMega = 1e6;
 
@@ -74,7 +74,7 @@ const RunResult* find_dense(const std::vector<RunResult>& rows) {
 
 double exposed_percent(const RunResult& row) { return 100 * row.exposed_comm_ms / row.ms_per_step; }
 
-/// What was chosen while the run went on, if anything was.
+/// Prints the choices that were made during the run, if any.
 void print_choices(const RunResult& row) {
   if (!row.switches.empty()) {
     std::string codecs;
@@ -150,7 +150,7 @@ void ProgressPrinter::operator()(const Progress& now) {
                 now.loss, now.ms_per_step, now.bytes_sent_per_step / kMega);
   } else {
     const int digits = static_cast<int>(std::to_string(now.steps).size());
-    char state[128];  // of one width all along, so that the bar keeps its own
+    char state[128];  // of constant width, so that the bar's width is constant, too
     const int length = std::snprintf(state, sizeof state, "%*d/%d  loss %.3f  %4.0f ms/step  %5.2f MB/step", digits,
                                      now.step, now.steps, now.loss, now.ms_per_step, now.bytes_sent_per_step / kMega);
     const int name = std::max(8, static_cast<int>(name_.size()));
@@ -304,13 +304,13 @@ void write_json(const std::string& file, const std::vector<RunResult>& rows, con
   namespace fs = std::filesystem;
   const bool device = file.starts_with("/dev/") || (fs::exists(file) && !fs::is_regular_file(file));
   const std::string part =
-      device ? file : file + ".part";  // whoever is stopped here leaves no half of a file under its name
+      device ? file : file + ".part";  // so that a program that is stopped leaves no half of a file
   std::error_code failed;
   if (!device) {
     fs::remove(part, failed);
   }
   const std::string json = report.dump(2) + "\n";
-  std::FILE* const out = std::fopen(part.c_str(), device ? "we" : "wxe");  // x: never through a link
+  std::FILE* const out = std::fopen(part.c_str(), device ? "we" : "wxe");  // x: does not follow a link
   const bool written = out != nullptr && std::fwrite(json.data(), 1, json.size(), out) == json.size();
   const bool whole = out != nullptr && std::fclose(out) == 0 && written;
   failed.clear();

@@ -1,4 +1,4 @@
-// What rank 0 shows: progress while training, a table at the end, the same as JSON.
+// The output of rank 0: progress while training, a table at the end, the same as JSON.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace char_lm {
 
 enum class ProgressStyle { bar, lines, none };
 
-/// Prints how a run goes: a bar that redraws itself, or about ten lines a run.
+/// Prints the progress of a run: a bar that redraws itself, or about ten lines for each run.
 class ProgressPrinter {
  public:
   ProgressPrinter(std::string name, ProgressStyle style) : name_(std::move(name)), style_(style) {}
@@ -20,14 +20,14 @@ class ProgressPrinter {
  private:
   std::string name_;
   ProgressStyle style_;
-  int tenths_ = 0;  // printed
+  int tenths_ = 0;  // of the run, printed so far
 };
 
-/// What is about to be trained, and where.
+/// Prints what will be trained, and on which link.
 void print_introduction(const Text& text, const TrainingOptions& options, int world_size);
 void print_table(const std::vector<RunResult>& rows, int world_size);
 
-/// Of runs with several seeds: each policy's held-out loss against dense training with the same seed.
+/// For runs with several seeds: a policy's held-out loss against dense training with the same seed.
 struct PairedLoss {
   std::string policy;
   int seeds = 0;

@@ -70,7 +70,8 @@ class Sampler {
   std::mt19937_64 random_;
 };
 
-/// Linear warm-up over the first tenth, then half a cosine down to zero: runs end calm, so that they can be compared.
+/// Linear warm-up over the first tenth, then half a cosine down to zero, so that the losses at the end have little
+/// noise and can be compared.
 double learning_rate_at(int step, const TrainingOptions& options) {
   const double warm_up = std::max(1.0, options.steps / 10.0);
   if (step < warm_up) {
@@ -87,7 +88,7 @@ std::array<double, N> sum_over_ranks(std::array<double, N> values, MPI_Comm comm
   return values;
 }
 
-/// Mean loss over the whole held-out part; the ranks share its windows, of which a few are looked at together.
+/// Mean loss over the whole held-out part. The ranks share its windows, which each evaluates in small batches.
 double held_out_loss(Transformer& model, const Text& text, const TrainingOptions& options, int rank, int world_size,
                      MPI_Comm communicator) {
   torch::NoGradGuard no_grad;
@@ -153,7 +154,7 @@ class Trainer {
     }
   }
 
-  /// One step of `micro_steps`, the first of them micro-step `done`; this rank's mean loss before it.
+  /// Makes one step of `micro_steps`, of which the first is micro-step `done`. Returns this rank's mean loss before it.
   double step(int done, int micro_steps, double learning_rate_factor) {
     optimizer_.adamw().set_learning_rate(learning_rate_factor * learning_rate_at(done, options_));
     if (options_.freeze_second_moment_at > 0 && done >= options_.freeze_second_moment_at) {
@@ -166,7 +167,7 @@ class Trainer {
       sum += accumulate(micro_steps);
     }
     if (recorder_.wants(done)) {
-      const auto no_sync = sync_.no_sync();  // finish() hands the gradients over
+      const auto no_sync = sync_.no_sync();  // finish() passes the gradients on
       sum += accumulate(micro_steps);
       recorder_.record(model_);
     } else {
@@ -212,7 +213,7 @@ class Trainer {
     }
   }
 
-  // Adds one micro-step's share of the mean gradient; its loss.
+  // Adds one micro-step's share of the mean gradient. Returns its loss.
   double accumulate(int micro_steps) {
     const auto [inputs, targets] = sampler_.next();
     const torch::Tensor loss = model_->loss(inputs, targets);
@@ -223,14 +224,14 @@ class Trainer {
   TrainingOptions options_;
   MPI_Comm communicator_;
   Transformer model_;
-  Optimizer optimizer_;  // before the session, which reads its scales
+  Optimizer optimizer_;  // declared before the session, which reads its scales
   gradwire::Session session_;
   gradwire::torch::Adapter sync_;
   Sampler sampler_;
   GradientRecorder recorder_;
 };
 
-/// Drives one run: how many micro-steps each step has, clocks, progress.
+/// Controls one run: the micro-steps of each step, clocks, progress.
 class Run {
  public:
   Run(const std::string& name, const gradwire::Policy& policy, const Text& text, const TrainingOptions& options,
@@ -298,7 +299,7 @@ class Run {
     progress_(now);
   }
 
-  /// What the session advises for the coming step; returns whether that is new.
+  /// Sets `advice` to the session's advice for the next step, and returns whether it has changed.
   bool follow(gradwire::BatchAdvice& advice) {
     if (!options_.advised_batch) {
       return false;
@@ -311,8 +312,8 @@ class Run {
     return changed;
   }
 
-  /// At the held-out part, each rank with its own model: to synchronise for a look would change the training. The clock
-  /// stands still.
+  /// Evaluates the held-out part. Each rank uses its own model, since synchronising them would change the training. The
+  /// time of this does not count.
   void look() {
     const auto start = Clock::now();
     RunResult::Point point{.micro_steps = done_, .reductions = result_.reductions, .seconds = training_ms() / 1e3};
@@ -329,7 +330,7 @@ class Run {
     const double steps = result_.measured_steps, elapsed_ms = training_ms() - measured_since_ms_;
     const gradwire::SessionStatistics statistics = session().statistics();
     const double settled_steps = options_.steps - settled_from_, settled_bytes = bytes_sent() - settled_bytes_;
-    session().sync_parameters();  // one model, where the policy let ranks go apart
+    session().sync_parameters();  // one model, if the policy let ranks' models differ
     look();
     result_.held_out_loss = result_.curve.back().held_out_loss;
     result_.seconds = result_.curve.back().seconds;
@@ -362,10 +363,10 @@ class Run {
     result_.bits_per_element_and_hop_in_whole = bits_per_element_and_hop(result_.bytes_sent / options_.steps);
   }
 
-  /// Of this rank, since the run began.
+  /// Bytes sent by this rank since the run began.
   double bytes_sent() { return bytes_before_ + static_cast<double>(session().statistics().all().bytes_sent); }
 
-  /// Two hops, in each of which a rank sends all but its own share of the elements.
+  /// There are two hops, and in each of them a rank sends all elements but those of its own share.
   double bits_per_element_and_hop(double bytes_per_step) {
     const double ranks = session().world_size();
     return ranks == 1 ? 0 : 8 * bytes_per_step / (2 * (ranks - 1) / ranks * static_cast<double>(result_.parameters));

@@ -26,7 +26,7 @@ std::uint64_t random_bits(std::uint64_t a, std::uint64_t b) {
   return x;
 }
 
-/// In (0, 1).
+/// A random number in (0, 1).
 double uniform(std::uint64_t a, std::uint64_t b) {
   return (static_cast<double>(random_bits(a, b) >> 11U) + 0.5) * 0x1p-53;
 }

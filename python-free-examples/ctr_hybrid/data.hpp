@@ -1,5 +1,5 @@
-// Clicks to learn from: a generator, or a file in Criteo's format. A sample has numbers, one category for each field,
-// and whether there was a click.
+// Samples to learn from, by a generator or from a file in Criteo's format. A sample has numbers, one category for each
+// field, and whether there was a click.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ class Data {
   [[nodiscard]] virtual std::uint64_t numbers() const = 0;
   [[nodiscard]] virtual std::uint64_t fields() const = 0;
   [[nodiscard]] virtual std::uint64_t table_rows() const = 0;
-  /// Sample `index` of training, or of what is held out; any index, a pure function of it.
+  /// Appends sample `index` of the training part, or of the held-out part. Any index is valid; the sample is a pure
+  /// function of it.
   virtual void append(std::uint64_t index, bool held_out, Batch& batch) const = 0;
 };
 
@@ -43,7 +44,7 @@ struct GeneratorOptions {
 
 /// Tab-separated lines: click, 13 integers, 26 categories, any of them empty. Categories are hashed into `categories`
 /// rows for each field, integers x become log(1 + x). Every tenth line is held out; indices wrap around.
-/// std::runtime_error names the line that is none.
+/// Throws std::runtime_error that names a line which has another form.
 [[nodiscard]] std::unique_ptr<Data> read_criteo(const std::filesystem::path& file, std::uint64_t categories);
 
 }  // namespace ctr_hybrid

@@ -20,7 +20,7 @@ double area_under_curve(std::span<const float> logits, std::span<const float> cl
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return logits[a] < logits[b]; });
-  double ranks = 0;  // of clicks, from 1; equal logits share the mean of theirs
+  double ranks = 0;  // of clicks, from 1; equal logits all have their mean rank
   double positives = 0;
   for (std::size_t begin = 0; begin < order.size();) {
     std::size_t end = begin;

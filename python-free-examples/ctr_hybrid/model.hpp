@@ -11,9 +11,9 @@ namespace ctr_hybrid {
 
 class ModelImpl : public torch::nn::Module {
  public:
-  /// `inputs`: fields x width + numbers.
+  /// `inputs` is fields x width + numbers.
   ModelImpl(std::int64_t inputs, std::int64_t hidden);
-  /// [samples, fields x width] and [samples, numbers] to [samples].
+  /// Maps [samples, fields x width] and [samples, numbers] to [samples].
   torch::Tensor forward(const torch::Tensor& embedded, const torch::Tensor& numbers);
 
  private:

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 /// One mode, all its seeds.
 struct Row {
   std::string mode;
-  double samples_per_second = 0;  // the mean over seeds, as what follows
+  double samples_per_second = 0;  // the mean over seeds, as are the next members
   double speed_up = NAN;          // over synchronous
   double log_loss = 0;
   double auc = 0;           // percent
@@ -117,7 +117,7 @@ std::vector<std::vector<std::string>> cells(const Report& report) {
 void write(const std::string& file, const std::string& text) {
   std::error_code failed;
   if (!file.starts_with("/dev/") && std::filesystem::is_symlink(std::filesystem::symlink_status(file, failed))) {
-    std::filesystem::remove(file, failed);  // the link, and not what it leads to
+    std::filesystem::remove(file, failed);  // removes a link, and not its target
   }
   std::ofstream stream(file);
   if (!(stream << text).flush()) {

@@ -1,4 +1,4 @@
-// What rank 0 shows: a table, and the same as JSON.
+// The output of rank 0: a table, and the same as JSON.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct Report {
 };
 
 void print_table(const Report& report);
-/// std::runtime_error names the file that cannot be written; so do the others.
+/// Throws std::runtime_error that names a file which cannot be written, as do the others.
 void write_json(const std::string& file, const Report& report);
 void write_markdown(const std::string& file, const Report& report);
 

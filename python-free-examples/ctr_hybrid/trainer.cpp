@@ -43,7 +43,7 @@ std::shared_ptr<gradwire::Transport> over(const EmulatedLink& link) {
   return link ? gradwire::make_throttled(std::move(transport), *link) : transport;
 }
 
-/// What all ways share: the model, and what one batch says about it.
+/// The part that all modes share: the model, and its gradients and predictions for one batch.
 class Base : public Trainer {
  public:
   Base(const Data& data, const TrainerOptions& options)
@@ -60,7 +60,8 @@ class Base : public Trainer {
     return Model(static_cast<std::int64_t>(data.fields() * options.width + data.numbers()), options.hidden);
   }
 
-  /// Forward and backward; gradients of the mean loss land in the parameters. Returns those of the embedded rows.
+  /// Runs forward and backward pass; the gradients of the mean loss are then in the parameters. Returns those of the
+  /// embedded rows.
   torch::Tensor learn(const Batch& batch, std::span<float> rows) {
     torch::Tensor embedded = embedded_of(batch, rows).requires_grad_(true);
     const torch::Tensor clicks = tensor_of(batch.clicks, 1).squeeze(1);
@@ -78,7 +79,7 @@ class Base : public Trainer {
     return {values, values + logits.numel()};
   }
 
-  /// Where a batch's rows go.
+  /// Memory for a batch's rows.
   std::span<float> room_for(const Batch& batch) {
     rows_.resize(batch.rows.size() * options_.width);
     return rows_;
@@ -94,7 +95,7 @@ class Base : public Trainer {
 
  private:
   static torch::Tensor tensor_of(const std::vector<float>& values, std::uint64_t columns) {
-    auto* data = const_cast<float*>(values.data());  // a tensor that is only read
+    auto* data = const_cast<float*>(values.data());  // the tensor is only read
     return torch::from_blob(data,
                             {static_cast<std::int64_t>(values.size() / columns), static_cast<std::int64_t>(columns)});
   }
@@ -116,7 +117,7 @@ class Synchronous final : public Base {
         id_(session_.add(kTableName, gradwire::view(gradients_.data(), gradients_.size()))),
         adapter_(session_, model_),
         optimizer_(model_->parameters(), torch::optim::AdagradOptions(options.learning_rate).eps(kEpsilon)) {
-    // The same start as the other ways have.
+    // The table starts with the same values as in the other modes.
     gradwire::Table start(gradwire::make_inproc_world(1)[0], table_options(data, options));
     std::vector<std::uint64_t> ids(data.table_rows());
     for (std::uint64_t id = 0; id < ids.size(); ++id) {
@@ -200,7 +201,7 @@ class Hybrid final : public Base {
     const std::span<float> rows = room_for(batch);
     table_.pull(batch.rows, rows);
     std::vector<float> logits = logits_of(batch, rows);
-    table_.synchronize();  // nobody goes on while another one still predicts
+    table_.synchronize();  // no rank goes on while another one still predicts
     return logits;
   }
 
@@ -220,7 +221,7 @@ class Hybrid final : public Base {
   gradwire::Table table_;
 };
 
-/// Dense layers as rows of a table of their own, as a parameter server holds them.
+/// Holds dense layers as rows of a table of their own, as a parameter server does.
 class Asynchronous final : public Base {
  public:
   Asynchronous(const Data& data, const TrainerOptions& options)
@@ -295,7 +296,7 @@ class Asynchronous final : public Base {
     return gradwire::mpi::make_table(over(link), table);
   }
 
-  /// Calls copy(parameter, its place among the dense rows) for each.
+  /// Calls copy(parameter, its place among the dense rows) for each parameter.
   template <class Copy>
   void copy_parameters(Copy copy) {
     const torch::NoGradGuard no_grad;

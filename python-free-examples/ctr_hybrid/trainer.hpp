@@ -1,7 +1,7 @@
 // Three ways to train one model on several ranks, over emulated links.
 //   synchronous   the gradients of the table and of the dense layers are all-reduced whole, every step
 //   hybrid        the table's rows by gradwire::Table, within a bound on their age; dense layers all-reduced every step
-//   asynchronous  both by gradwire::Table without a bound: nobody ever waits for another rank's step
+//   asynchronous  both by gradwire::Table without a bound: no rank ever waits for another rank's step
 #pragma once
 
 #include <torch/types.h>
@@ -19,10 +19,11 @@
 
 namespace ctr_hybrid {
 
-/// What policies call the embedding table.
+/// The embedding table's name in policies.
 inline constexpr const char* kTableName = "embeddings";
 
-/// Rows of the table by `codec`, at most `staleness` steps old; dense layers exactly, every step.
+/// A policy that sends rows of the table by `codec`, at most `staleness` steps old, and dense layers exactly, every
+/// step.
 [[nodiscard]] gradwire::Policy hybrid_policy(std::uint64_t staleness, const std::string& codec);
 
 struct TrainerOptions {
@@ -31,23 +32,23 @@ struct TrainerOptions {
   double learning_rate = 0.05;                          // of Adagrad, for everything
   gradwire::Policy policy = hybrid_policy(4, "exact");  // hybrid: of the table and of dense layers
   std::uint64_t seed = 1;
-  std::string link;  // what each rank has, "1Gbit/s,50us", whatever uses it; empty: as it is
+  std::string link;  // emulated link of each rank, "1Gbit/s,50us", for all traffic; empty: the real one
 };
 
-/// The table that hybrid training makes: what the policy says of it, and the rest. gradwire::Error where it says
-/// nothing.
+/// The options of hybrid training's table, some of which the policy sets. Throws gradwire::Error if the policy has no
+/// rule for it.
 [[nodiscard]] gradwire::TableOptions hybrid_table(const Data& data, const TrainerOptions& options);
 
-/// What was sent and how old what was read could be; of this rank.
+/// Bytes that this rank sent, and upper bounds of the ages of what it read.
 struct TrainerStatistics {
-  /// Of the rows of a table.
+  /// Ages of the rows of a table.
   struct Ages {
     std::uint64_t maximum = 0;  // clocks
     double clocks = 0;          // summed over reads of rows
     double reads = 0;
   };
   std::uint64_t bytes_sent = 0;
-  Ages rows, dense;  // of the embedding table; of dense layers, where a table holds them
+  Ages rows, dense;  // of the embedding table; of dense layers, if a table holds them
 };
 
 class Trainer {
@@ -57,14 +58,14 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
   virtual ~Trainer() = default;
 
-  /// One step on this rank's `batch`; `next` is the one after it.
+  /// Makes one step on this rank's `batch`; `next` is the batch after it.
   virtual void step(const Batch& batch, const Batch& next) = 0;
-  /// Logits, with what every rank has learnt so far. Collective.
+  /// The logits by the model with all ranks' updates so far. Collective.
   virtual std::vector<float> predict(const Batch& batch) = 0;
   [[nodiscard]] virtual TrainerStatistics statistics() const = 0;
 };
 
-/// Collective. `mode` as above; std::invalid_argument for another one.
+/// Collective. `mode` is one of the above; throws std::invalid_argument for another one.
 [[nodiscard]] std::unique_ptr<Trainer> make_trainer(const std::string& mode, const Data& data,
                                                     const TrainerOptions& options);
 

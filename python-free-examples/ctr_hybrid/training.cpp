@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Samples of one step of one rank; ranks take turns.
+/// Samples of one step of one rank. The batches of a step follow each other by rank.
 Batch batch_at(const Data& data, std::uint64_t step, std::uint64_t count, int rank, int world) {
   Batch batch;
   const std::uint64_t first = (step * static_cast<std::uint64_t>(world) + static_cast<std::uint64_t>(rank)) * count;
@@ -29,7 +29,7 @@ double reduced(double value, MPI_Op operation) {
   return value;
 }
 
-/// Ages of what was read while training. Evaluation reads only what is up to date, which would flatter the mean.
+/// Ages of the rows read while training. Evaluation reads only current rows, which would lower the mean.
 class AgeCounter {
  public:
   void add(const TrainerStatistics::Ages& before, const TrainerStatistics::Ages& after) {
@@ -49,7 +49,7 @@ class AgeCounter {
   TrainerStatistics::Ages sums_;
 };
 
-/// Each rank predicts its share of what is held out; rank 0 gathers.
+/// Evaluates the held-out samples: each rank predicts its share, and rank 0 gathers them.
 class Examiner {
  public:
   Examiner(const Data& data, std::uint64_t samples, int rank, int world) : rank_(rank) {
@@ -77,7 +77,7 @@ class Examiner {
 
   int rank_;
   Batch share_;
-  std::vector<float> clicks_;  // everyone's, on rank 0
+  std::vector<float> clicks_;  // of all ranks, on rank 0
 };
 
 }  // namespace
@@ -97,7 +97,7 @@ Run train(const std::string& mode, const Data& data, const TrainingOptions& opti
   AgeCounter rows;
   AgeCounter dense;
   for (std::uint64_t step = 0; step < options.steps;) {
-    // Samples are made beforehand, so that times are those of training.
+    // Samples are made beforehand, so that only training is timed.
     const std::uint64_t until = std::min(options.steps, step + options.evaluate_every);
     std::vector<Batch> batches;
     for (std::uint64_t i = step; i <= until; ++i) {

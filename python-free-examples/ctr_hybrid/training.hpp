@@ -1,4 +1,4 @@
-// Trains with one way of keeping ranks together, and looks at held-out samples now and then.
+// Trains in one mode, and evaluates held-out samples now and then.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace ctr_hybrid {
 
 struct TrainingOptions {
   std::uint64_t steps = 300;
-  std::uint64_t batch = 256;  // samples a rank and step
+  std::uint64_t batch = 256;  // samples of a rank and step
   std::uint64_t evaluate_every = 50;
   std::uint64_t held_out = 16384;  // samples
-  double slow_rank_ms = 0;         // what the last rank needs longer than the others for each step
+  double slow_rank_ms = 0;         // extra time that the last rank takes for each step
   TrainerOptions trainer;
 };
 
@@ -25,14 +25,14 @@ struct Point {
   double auc = 0;
 };
 
-/// The same on every rank, but for what only rank 0 needs: `curve`.
+/// The same on every rank, except for `curve`, which is only valid on rank 0.
 struct Run {
   std::string mode;
   std::uint64_t seed = 0;
   double seconds = 0;
   double samples_per_second = 0;
   double bytes_per_step = 0;  // sent, the mean over ranks
-  /// In steps, of what training read on all ranks; evaluation does not count.
+  /// Ages, in steps, of the rows that training read on all ranks; evaluation does not count.
   struct Ages {
     std::uint64_t maximum = 0;
     double mean = 0;

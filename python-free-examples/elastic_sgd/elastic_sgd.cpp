@@ -1,13 +1,13 @@
-// A job that goes on when a rank is killed. It looks for a vector that only noisy gradients tell of; each rank has
-// noise of its own, and what int4 drops is carried over. Kill a rank while it runs: `kill -9` one of the processes that
-// it prints.
+// A job that goes on when a rank is killed. It looks for a vector by noisy gradients; each rank has noise of its own,
+// and what int4 drops in a step is added in the next. Kill a rank while it runs: `kill -9` one of the processes that it
+// prints.
 //
 //   mpirun --enable-recovery -np 4 elastic_sgd [STEPS [CODEC [MILLISECONDS_PER_STEP [RANK@STEP ...]]]]
 //
-// RANK@STEP: that rank ends itself by SIGKILL in the middle of that step. In its place: checkpoints=DIRECTORY: every 50
-// steps a checkpoint goes there, and a job that is started again goes on from the newest one. spares=K: the last K
-// processes wait, and take the places of ranks that end. replicate=N: after every N steps another rank gets a copy of
-// what a rank has dropped so far.
+// RANK@STEP: that rank ends itself by SIGKILL in the middle of that step. Other arguments in this place:
+// checkpoints=DIRECTORY: writes a checkpoint there every 50 steps, and a job that is started again goes on from the
+// newest one. spares=K: the last K processes wait, and take the places of ranks that end. replicate=N: after every N
+// steps another rank gets a copy of what a rank has dropped so far.
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -24,7 +24,7 @@
 struct Arguments {
   std::uint64_t steps = 300;
   std::string codec = "int4";
-  std::chrono::milliseconds computing{20};  // that a real model would take
+  std::chrono::milliseconds computing{20};  // time that a real model would take
   std::vector<std::string> deaths;
   std::string checkpoints;
   std::uint32_t spares = 0, replicate = 0;
@@ -47,7 +47,7 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
   std::fflush(stdout);
 
   session.on_world_change([&](const gradwire::WorldChange& change) {
-    if (change.rank == 0) {  // of those that are left
+    if (change.rank == 0) {  // in the new world
       for (const std::string& lost : change.lost_names) {
         std::printf("without %s: ", lost.c_str());
       }
@@ -74,7 +74,7 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
     }
   }
 
-  if (!session.share(parameters)) {  // a spare waits in it
+  if (!session.share(parameters)) {  // a spare waits in share()
     std::printf("the job ended before this process was needed\n");
     return;
   }
@@ -92,7 +92,7 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
     }
     const gradwire::StepOutcome outcome = session.finish();
     if (outcome.repeat) {
-      continue;  // the gradients of this step again, in the new world
+      continue;  // computes the gradients of this step again, in the new world
     }
     double error = 0;
     for (std::size_t i = 0; i < kParameters; ++i) {
@@ -108,7 +108,7 @@ void train(const std::shared_ptr<gradwire::Processes>& processes, const Argument
       std::fflush(stdout);
     }
   }
-  session.confirm();  // the last step counts, whatever ends from here on: now a model may be written
+  session.confirm();  // from here on no rank's end can undo the last step: now a model may be written
 }
 
 int main(int argc, char** argv) {

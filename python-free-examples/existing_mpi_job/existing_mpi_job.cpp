@@ -1,5 +1,5 @@
-// Data-parallel SGD as many MPI jobs have it: plain C++ and MPI_Allreduce. It knows nothing of gradwire, and builds
-// with `mpicxx -O3 existing_mpi_job.cpp`. A two-layer network learns a planted network of the same shape from synthetic
+// Data-parallel SGD as many MPI jobs have it: plain C++ and MPI_Allreduce. It does not use gradwire, and builds with
+// `mpicxx -O3 existing_mpi_job.cpp`. A two-layer network learns a planted network of the same shape from synthetic
 // data. mpi_sgd is the same job with gradwire: compare the two files.
 //
 //   mpirun -np 4 existing_mpi_job [STEPS]
@@ -82,7 +82,7 @@ struct Network {
   }
 };
 
-/// Mean squared error over `samples` fresh samples; where `learn`, adds the gradients to `network`.
+/// Mean squared error over `samples` new samples; if `learn`, adds the gradients to `network`.
 double run_samples(Network& network, const Network& planted, int samples, std::mt19937& random, bool learn) {
   std::normal_distribution<float> normal;
   std::vector<float> input(kInputs), hidden(kHidden), output(kOutputs), target(kOutputs);

@@ -1,4 +1,4 @@
-// One all-reduce of a vector with int8 on the wire: the sum, how far it is from exact, and what was sent.
+// One all-reduce of a vector with int8 on the wire. Prints the sum, its error, and the bytes sent.
 //
 //   mpirun -np 4 hello_all_reduce
 #include <mpi.h>

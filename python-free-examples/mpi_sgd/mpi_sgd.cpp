@@ -1,6 +1,6 @@
 // The job of existing_mpi_job with its gradients all-reduced by gradwire, int8 on the wire: compare the two files. MPI
 // is initialised for threads, a session is made, the loop of MPI_Allreduce became ready() and finish(), and the last
-// lines say what was sent.
+// lines print the bytes sent.
 //
 //   mpirun -np 4 mpi_sgd [STEPS [CODEC]]
 #include <mpi.h>
@@ -86,7 +86,7 @@ struct Network {
   }
 };
 
-/// Mean squared error over `samples` fresh samples; where `learn`, adds the gradients to `network`.
+/// Mean squared error over `samples` new samples; if `learn`, adds the gradients to `network`.
 double run_samples(Network& network, const Network& planted, int samples, std::mt19937& random, bool learn) {
   std::normal_distribution<float> normal;
   std::vector<float> input(kInputs), hidden(kHidden), output(kOutputs), target(kOutputs);

@@ -1,5 +1,5 @@
-// What the jobs of this folder share: who this rank is, its communicator, the mean of the loss, whether ranks agree.
-// The file that includes this has chosen its NCCL header, <nccl.h> or the one that replaces it.
+// Shared by the jobs of this folder: the rank, its communicator, the mean of the loss, and whether ranks agree. A file
+// includes its NCCL header before this one: <nccl.h> or the one that replaces it.
 #pragma once
 
 #include <cinttypes>
@@ -16,7 +16,7 @@
     }                                                                                                                \
   } while (0)
 
-/// The first of these variables that is set: a shell's, Open MPI's, MPICH's.
+/// The value of the first of these variables that is set; they are those of a shell, Open MPI and MPICH.
 static int from_environment(std::initializer_list<const char*> names, int otherwise) {
   for (const char* name : names) {
     if (const char* value = std::getenv(name)) {
@@ -44,7 +44,7 @@ struct Job {
       std::exit(1);
     }
     ncclUniqueId id;
-    NCCL_CHECK(ncclGetUniqueId(&id));  // of NCCL_COMM_ID, so equal on every rank
+    NCCL_CHECK(ncclGetUniqueId(&id));  // made from NCCL_COMM_ID, so equal on every rank
     NCCL_CHECK(ncclCommInitRank(&communicator, world, id, rank));
   }
   ~Job() {

@@ -1,8 +1,8 @@
-// Data-parallel SGD on GPUs as many NCCL jobs have it: one process a rank, ncclAllReduce of each gradient. It knows
-// nothing of gradwire. A network learns a planted one of the same shape from synthetic data.
+// Data-parallel SGD on GPUs as many NCCL jobs have it: one process for each rank, ncclAllReduce of each gradient. It
+// does not use gradwire. A network learns a planted one of the same shape from synthetic data.
 //   launch 4 nccl_mlp [STEPS]     or under mpirun, with NCCL_COMM_ID=host:port in every rank's environment
-// The same file with another #include is nccl_mlp_replaced, whose gradients travel compressed; nccl_mlp_session is the
-// same job with a session.
+// The same file with another #include is nccl_mlp_replaced, whose gradients are sent compressed; nccl_mlp_session is
+// the same job with a session.
 #include <nccl.h>
 
 #include "job.cuh"

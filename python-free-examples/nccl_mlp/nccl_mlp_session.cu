@@ -34,9 +34,9 @@ static int train(int argc, char** argv) {
     network.forward(input);
     network.backward(input, target);
     for (std::size_t i = ids.size(); i-- > 0;) {
-      session.ready(ids[i]);  // its bucket starts behind what the stream holds now
+      session.ready(ids[i]);  // its bucket starts after the work that is in the stream now
     }
-    session.finish();  // what the stream is given from here on comes behind the means
+    session.finish();  // work enqueued to the stream from here on sees the means
     network.step(1.0F);
     if (step % 50 == 0 || step == steps) {
       const float loss = mean_loss(job, network);

@@ -1,5 +1,5 @@
-// A two-layer network on the GPU with plain kernels: y = w2 tanh(w1 x + b1) + b2. Sums have one order, so that equal
-// inputs give equal bits on every GPU of a kind.
+// A two-layer network on the GPU with plain kernels: y = w2 tanh(w1 x + b1) + b2. Sums have a fixed order, so that
+// equal inputs give equal bits on every GPU of one kind.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,7 +19,7 @@
     }                                                                                                            \
   } while (0)
 
-/// A number in [-1, 1) that is a function of its place and of `seed` alone.
+/// A number in [-1, 1) that depends only on `place` and `seed`.
 __host__ __device__ inline float noise(std::uint64_t seed, std::uint64_t place) {
   std::uint64_t x = seed * 0x9E3779B97F4A7C15ULL + place + 1;  // splitmix64
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -37,7 +37,7 @@ __global__ void fill(float* values, std::size_t count, float scale, std::uint64_
 
 constexpr int kTile = 16;
 
-/// c[m][n] = op(a) op(b), with op(a)[m][k] stored as a[k][m] where `a_turned`, likewise b[n][k] where `b_turned`.
+/// c[m][n] = op(a) op(b). If `a_turned`, op(a)[m][k] is stored as a[k][m]; if `b_turned`, op(b)[k][n] as b[n][k].
 template <bool a_turned, bool b_turned>
 __global__ void multiply(const float* a, const float* b, float* c, int m, int n, int k) {
   __shared__ float left[kTile][kTile + 1], right[kTile][kTile + 1];
@@ -58,7 +58,7 @@ __global__ void multiply(const float* a, const float* b, float* c, int m, int n,
   }
 }
 
-/// values[row][column] += bias[column], then tanh where asked for.
+/// values[row][column] += bias[column], then tanh if `squash`.
 __global__ void add_bias(float* values, const float* bias, int rows, int columns, bool squash) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < rows * columns) {
@@ -79,7 +79,7 @@ __global__ void sum_rows(const float* error, float* gradient, int rows, int colu
   }
 }
 
-/// error = (output - target) / elements; one block leaves the mean squared error in *loss.
+/// error = (output - target) / elements; one block writes the mean squared error to *loss.
 __global__ void compare(const float* output, const float* target, float* error, int elements, float* loss) {
   __shared__ float partial[256];
   float sum = 0;
@@ -128,7 +128,7 @@ inline float* device_floats(std::size_t count) {
   float* memory = nullptr;
   CUDA_CHECK(cudaMalloc(&memory, count * sizeof(float)));
   CUDA_CHECK(cudaMemset(memory, 0, count * sizeof(float)));
-  CUDA_CHECK(cudaDeviceSynchronize());  // streams of the job do not wait for it
+  CUDA_CHECK(cudaDeviceSynchronize());  // streams of the job do not wait for this by themselves
   return memory;
 }
 
@@ -158,7 +158,7 @@ class Network {
     return output_;
   }
 
-  /// The gradients of half the mean squared error; the error itself is left in loss().
+  /// Computes the gradients of half the mean squared error; the error itself is then in loss().
   void backward(const float* input, const float* target) {
     compare<<<1, 256, 0, stream_>>>(output_, target, output_error_, kBatch * kOutputs, loss_);
     sum_rows<<<blocks(kOutputs), 256, 0, stream_>>>(output_error_, tensors[3].gradient, kBatch, kOutputs);
@@ -179,7 +179,7 @@ class Network {
 
   float* loss() { return loss_; }
 
-  /// A number that any other bit in the parameters changes.
+  /// A hash of the parameters' bits.
   std::uint64_t fingerprint() const {
     std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a over 32-bit words
     for (const Tensor& t : tensors) {

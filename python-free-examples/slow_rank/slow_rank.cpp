@@ -1,5 +1,5 @@
-// A job in which one rank computes longer than the others, to see how that is told. Gradients of 4 MiB a step;
-// computing is a sleep, so that it shows on a machine of few cores, too.
+// A job in which one rank computes longer than the others, to see how that is reported. Each step has 4 MiB of
+// gradients; computing is a sleep, so that the effect shows on a machine with few cores, too.
 //
 //   GRADWIRE_REPORT=report mpirun -np 4 slow_rank [RANK [MILLISECONDS [STEPS]]]; gradwire report report
 #include <mpi.h>
@@ -30,7 +30,7 @@ void train(int slow_rank, std::chrono::milliseconds longer, int steps) {
   }
   for (int step = 0; step < steps; ++step) {
     std::this_thread::sleep_for(rank == slow_rank ? kCompute + longer : kCompute);
-    for (int i = kLayers - 1; i >= 0; --i) {  // as a backward pass ends them
+    for (int i = kLayers - 1; i >= 0; --i) {  // in the order of a backward pass
       auto& gradient = gradients[static_cast<std::size_t>(i)];
       for (std::size_t k = 0; k < kElements; ++k) {
         gradient[k] = 1e-3F * float((k * 2654435761U + std::size_t(step) * 40503U + std::size_t(rank)) % 2001) - 1;

@@ -1,5 +1,5 @@
-// ZeRO-1 (Rajbhandari et al., 2020): each rank keeps Adam's state for its share of the parameters only. A step is a
-// reduce-scatter of gradients, compressed and with error feedback; Adam on the own share; and an all-gather of the
+// ZeRO-1 (Rajbhandari et al., 2020): each rank keeps Adam's state only for its share of the parameters. A step is a
+// reduce-scatter of gradients, compressed and with error feedback; Adam on the rank's share; and an all-gather of the
 // parameters, exact or as bf16. The table at the end compares codecs, with and without the Adam guard: below four bits
 // gradients arrive in rare, large portions, whose squares inflate the second moment and shrink every later step, so it
 // is frozen once a warm-up with int8 gradients is over (1-bit Adam: Tang et al., 2021).
@@ -95,7 +95,7 @@ class Network {
   std::vector<float> values_;
 };
 
-/// Mean squared error over `samples` fresh samples; adds gradients where `gradient` is not null.
+/// Mean squared error over `samples` new samples; adds gradients if `gradient` is not null.
 double run_samples(const Network& network, const Network& planted, int samples, std::mt19937& random,
                    std::vector<float>* gradient) {
   std::normal_distribution<float> normal;
@@ -136,7 +136,7 @@ Outcome train(const Setting& setting, int steps) {
   const Network planted(1, 1.0F);
   Network network(2, 0.5F);
   const std::size_t first = rank * (kParameters / world) + std::min(rank, kParameters % world);
-  // The master copy of this rank's share stays in f32, whatever the all-gather rounds to.
+  // The master copy of this rank's share stays in f32, even if the all-gather rounds.
   std::vector<float> share(&network.values()[first], &network.values()[first] + counts[rank]);
   std::vector<float> gradient(kParameters), share_gradient(counts[rank]);
   gradwire::AdamW adam({.beta2 = kBeta2, .weight_decay = 0});

@@ -70,7 +70,7 @@ TEST(DurableFile, IsNotWrittenThroughLinks) {
   EXPECT_FALSE(std::filesystem::is_symlink(folder.path() / "state"));
 }
 
-// As a full disk does: writing fails in the middle.
+// Makes writing fail in the middle, as on a full disk.
 class SmallFiles {
  public:
   SmallFiles() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

@@ -1,4 +1,4 @@
-// How often the file system is searched for a library that may never be loaded: dlopen is counted.
+// Counts calls of dlopen, to test how often the file system is searched for a library that may never be loaded.
 #include "base/loaded_library.hpp"
 
 #include <dlfcn.h>

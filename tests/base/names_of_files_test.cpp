@@ -1,4 +1,4 @@
-// Where files go that environment variables name, and what tells those of worlds of one job apart.
+// Tests the places of files that environment variables name, and the names that separate the worlds of one job.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -58,7 +58,7 @@ TEST_F(Lab, SeveralRanksOnEachHostMakeTwoTiers) {
   EXPECT_THAT(flat.output, HasSubstr("hierarchical is two_shot here: each node has one rank; see --ranks-per-node"));
 }
 
-// Only the rates that the kernel holds are looked at: nothing depends on how fast anything is.
+// Checks only the rates that the kernel reports, so that nothing depends on speed.
 TEST_F(Lab, ChangesTheLinksAsTheScheduleSays) {
   const std::string until = std::to_string(600000 + getpid() % 100000) + "ms";  // other runs of this test have another
   const std::string schedule = "200Mbit/s until 100ms, 300Mbit/s until " + until + ", 1Gbit/s";
@@ -87,7 +87,7 @@ TEST_F(Lab, CleansUpAfterASignal) {
   }
   const std::string name = "gwlab" + std::to_string(child) + "-1";
   const auto sleeping = [&] { return run_program("ip netns pids " + name).output.find_first_of("0123456789"); };
-  // Once the link is measured and mpirun runs inside the first host.
+  // Waits until the link is measured and mpirun runs inside the first host.
   for (int i = 0; i < 100 && (namespaces().find(name) == std::string::npos || sleeping() == std::string::npos); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }

@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Of three rows, two rates and two seeds.
+// Settings with three rows, two rates and two seeds.
 Settings small_settings(const test::ScratchFolder& folder) {
   Settings settings;
   settings.folder = folder.file("runs");

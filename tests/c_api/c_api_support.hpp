@@ -1,4 +1,4 @@
-// What the tests of the C API share: ranks of the job, statuses that must be ok, errors that must say something.
+// Shared by the tests of the C API: the job's ranks, checks that a status is ok, checks of an error's text.
 #pragma once
 
 #include <gmock/gmock.h>

@@ -322,7 +322,7 @@ TEST(CApi, RanksThatDifferAllGetAStatus) {
   if (status == GRADWIRE_OK) {
     status = gradwire_session_finish(session, nullptr);
   }
-  // Who looks second is told by the first.
+  // The second rank that checks learns it from the first.
   EXPECT_TRUE(status == GRADWIRE_MISMATCH || status == GRADWIRE_ABORTED) << status;
   EXPECT_THAT(gradwire_last_error(), HasSubstr("policy of tensor 0 \"w\": rank "));
   gradwire_session_destroy(session);

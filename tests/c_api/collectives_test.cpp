@@ -115,7 +115,7 @@ TEST_F(CCollectives, AllGatherBringsAllSegmentsInTheOrderOfRanks) {
   ASSERT_OK(all_gather(mine.data(), output.data(), &options));
   EXPECT_EQ(output, expected);
 
-  // From its own segment of the output.
+  // The input is the rank's own segment of the output.
   std::vector<float> in_place(all);
   std::copy(mine.begin(), mine.end(), in_place.begin() + static_cast<std::ptrdiff_t>(first));
   ASSERT_OK(all_gather(in_place.data() + first, in_place.data(), &options));
@@ -132,7 +132,7 @@ TEST_F(CCollectives, AllGatherBringsAllSegmentsInTheOrderOfRanks) {
   }
 }
 
-// What is wrong before a call begins is refused; the communicator goes on.
+// A mistake that shows before a call begins is refused; the communicator can still be used.
 TEST_F(CCollectives, RefuseWhatIsWrongByItself) {
   const std::vector<float> input(all, 1.0F);
   std::vector<float> output(all);
@@ -170,7 +170,7 @@ TEST_F(CCollectives, RefuseWhatIsWrongByItself) {
   EXPECT_OK(reduce_scatter(input.data(), output.data()));
 }
 
-// What is wrong in a call ends the communicator on every rank, so that nobody waits.
+// A mistake in a call ends the communicator on every rank, so that no rank waits.
 TEST_F(CCollectives, EndWithAnErrorThatAllRanksSee) {
   std::vector<float> values(all);
   const bool last = world_rank() == world_size() - 1;  // its segment is not empty

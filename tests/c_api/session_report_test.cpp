@@ -1,4 +1,4 @@
-// What a session says of itself through the C API, and what ranks agree on beside steps.
+// Tests what a session reports through the C API, and what ranks agree on besides steps.
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -147,7 +147,7 @@ TEST_F(CReport, ReserveFindsADifferenceBeforeTheFirstStep) {
   if (world_size() == 1) {
     EXPECT_OK(status);
   } else {
-    // Who looks second is told by the first.
+    // The second rank that checks learns it from the first.
     EXPECT_TRUE(status == GRADWIRE_MISMATCH || status == GRADWIRE_ABORTED) << status;
     EXPECT_THAT(gradwire_last_error(), HasSubstr("policy of tensor 0 \"weights\": rank "));
   }

@@ -1,4 +1,4 @@
-// What steps of a session can do through the C API: tickets, no_sync, gradients b, synchronised parameters.
+// Tests features of a session's steps through the C API: tickets, no_sync, gradients b, synchronised parameters.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -29,7 +29,7 @@ class CSession : public ::testing::Test {
   }
   void TearDown() override { gradwire_session_destroy(session); }
 
-  // What it is given must outlive it, also where an assertion ends a test.
+  // The session's memory must outlive it, even if an assertion ends a test.
   std::vector<float> a = std::vector<float>(kCount);
   std::vector<float> b = std::vector<float>(kCount);
   std::vector<float> parameter = std::vector<float>(kCount);

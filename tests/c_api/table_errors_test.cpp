@@ -1,4 +1,4 @@
-// What mistakes with tables are answered with through the C API: by one rank alone, or by all of them.
+// Tests the errors for wrong calls of tables through the C API, by one rank alone or by all of them.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

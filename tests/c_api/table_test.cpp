@@ -228,7 +228,7 @@ TEST_F(CTable, SavedRowsComeBack) {
   ASSERT_OK(gradwire_table_load(table, folder.c_str()));
   EXPECT_EQ(pull({8})[0], -1.0F * static_cast<float>(world_size()));
 
-  // What cannot be read or written is an error everywhere, and the table goes on.
+  // A file that cannot be read or written is an error on every rank, and the table can still be used.
   EXPECT_NE(gradwire_table_load(table, (folder + "/none").c_str()), GRADWIRE_OK);
   EXPECT_THAT(gradwire_last_error(), HasSubstr(folder + "/none"));
   EXPECT_NE(gradwire_table_save(table, "/dev/null/x"), GRADWIRE_OK);

@@ -170,7 +170,7 @@ TEST(Forecast, SlowLinksBetweenNodesSpeakForTiers) {
   EXPECT_EQ(forecast(model, cluster(8, 1e7), candidates)[2].algorithm, Algorithm::two_shot);
 }
 
-// Where nothing hides it, quality is not given up for a few percent.
+// Even if no communication is hidden, the forecast does not give up quality for a few percent.
 TEST(Forecast, QualityIsWorthFivePercent) {
   const auto step = [](double seconds) {
     return Forecast{.codec = {}, .algorithm = {}, .step = {.seconds = seconds, .exposed = seconds - 1}};

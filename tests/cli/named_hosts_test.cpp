@@ -57,7 +57,7 @@ TEST(NamedHosts, AListSaysHostsAndSlots) {
   EXPECT_EQ(in_open_mpi({"mpirun", "-np", "2", kJob, "-H", "a,b"}), "") << "an argument of the job";
 }
 
-// Then all of them stay.
+// Then all hosts stay.
 TEST(NamedHosts, WhatIsNotUnderstoodNamesNone) {
   EXPECT_EQ(in_open_mpi({"mpirun", "-H", "a,b", "-np", "1", kJob, ":", "-H", "c", kJob}), "");
   EXPECT_EQ(in_open_mpi({"mpirun", "-H", "a", "-H", "b", kJob}), "");

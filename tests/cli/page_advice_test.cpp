@@ -1,4 +1,4 @@
-// What a page says to do: each sentence where the numbers support it, and nowhere else.
+// Tests a page's advice: each sentence appears if the numbers support it, and only then.
 #include <gmock/gmock.h>
 
 #include "cli/page_support.hpp"

@@ -172,7 +172,7 @@ TEST_F(PageRun, APageReplacesALinkAndChangesNothingBehindIt) {
   EXPECT_EQ(std::filesystem::last_write_time(folder_ / "victim.html"), written);
 }
 
-// What others left under names of ours may be anything.
+// Other programs may have left anything under our names.
 TEST_F(PageRun, PipesAndFoldersAmongTheHistoriesAreNamed) {
   ASSERT_EQ(::mkfifo((folder_ / "left/gradwire-mpi-rank-7.history").c_str(), 0600), 0);
   std::filesystem::create_directories(folder_ / "left/gradwire-mpi-rank-8.history");

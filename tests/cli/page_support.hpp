@@ -180,7 +180,7 @@ inline page::Unit unit_of(const std::string& mark) {
   throw std::runtime_error("no unit " + mark);
 }
 
-/// What differs between the page's numbers and the JSON's.
+/// Returns the differences between the page's numbers and the JSON's.
 inline std::vector<std::string> differences(const std::string& html, const nlohmann::ordered_json& report) {
   std::vector<std::string> all;
   for (const ShownNumber& number : shown_numbers(html)) {

@@ -150,7 +150,7 @@ TEST(PageOfAJob, OfOneShortSampleHasNoNonsense) {
   EXPECT_THAT(differences(html, report), IsEmpty());
 }
 
-// What the library writes is what is read.
+// A history that the library wrote is read unchanged.
 TEST(Histories, AreReadAsTheyAreWritten) {
   watch::RankTotals totals;
   totals.world_size = 3;
@@ -221,7 +221,7 @@ TEST(Histories, ADamagedOneOfManyIsLeftOutAndNamed) {
   EXPECT_THAT(told("\"world\"", "\"word\""), HasSubstr("world"));
 }
 
-// Whatever a damaged file says, it is refused by name or shown; nothing else comes of it.
+// A damaged file is either refused by its name or shown; it has no other effect.
 TEST(Histories, DamageNeverDoesMore) {
   page::RankHistory small = planned_history({.samples = 6}, 1);
   small.gauges["gradwire_nmse default"].assign(6, 0.1);
@@ -300,7 +300,8 @@ TEST(Histories, OfTwoPartsOfARankAreOne) {
   ASSERT_EQ(job.ranks[0].replaced.size(), 1U);
 }
 
-// Under `gradwire run` the drop-in of every rank writes one too, and where it saw no call it takes its rank for alone.
+// Under `gradwire run` the drop-in of every rank writes a history too, and if it saw no call it takes its rank to be
+// alone.
 TEST(Histories, OfADropInThatWasNotUsedAreNoJobOfTheirOwn) {
   std::vector<page::RankHistory> all;
   for (int rank = 0; rank < 4; ++rank) {
@@ -362,7 +363,7 @@ TEST(Histories, FilesThatALargerJobLeftAreNotTheJob) {
   EXPECT_EQ(page::newest_job(all, {}, "d").ranks.size(), 2U);
 }
 
-// Of processes that come and go some ran at no time together. Those of a job before ran with none of them.
+// In an elastic job some processes never ran at the same time. Processes of an earlier job overlap with none of them.
 TEST(Histories, WhoJoinedBelongsToTheJob) {
   std::vector<page::RankHistory> all;
   for (int number = 0; number < 6; ++number) {

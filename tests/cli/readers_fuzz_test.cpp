@@ -1,5 +1,5 @@
-// What reads the files of ranks, given damaged ones: they are read, or refused with an Error, and nothing else. Built
-// under sanitizers too.
+// Gives damaged files to the readers of ranks' files: they are read, or refused with an Error, and nothing else
+// happens. Built under sanitizers too.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ std::string textfile(int rank, int steps) {
                         {{"part", "mpi"}, {"rank", std::to_string(rank)}});
 }
 
-// As `gradwire top` looks at a folder again and again.
+// Reads a folder again and again, as `gradwire top` does.
 class Watch {
  public:
   void look(const std::string& text) {
@@ -262,7 +262,7 @@ void damage_blocks(std::vector<Block>& blocks, std::mt19937& random) {
   }
 }
 
-// As `gradwire trace` does, but for the file that needs protobuf.
+// Does what `gradwire trace` does, except for the file that needs protobuf.
 std::size_t make_timeline(const std::filesystem::path& folder) {
   using namespace watch::timeline;
   Read read{.recording = read_recording(folder), .matching = {}, .alignment = {}, .folder = folder.string()};

@@ -1,4 +1,4 @@
-// What tests of the registration share: settings, ranks in threads, connections.
+// Shared by the tests of the registration: settings, ranks in threads, connections.
 #pragma once
 
 #include <chrono>
@@ -48,7 +48,7 @@ inline std::vector<std::future<RegistrationAnswer>> ask_all(const std::string& s
   return answers;
 }
 
-// By TCP alone, as from another host.
+// The address for TCP alone, as from another host.
 inline std::string without_local(const std::string& server) {
   auto address = tcp::RegistrationAddress::from_text(server).value();
   address.local.clear();

@@ -1,4 +1,5 @@
-// Who has the drop-in, where others talk to the server, too: strangers, crowds, addresses that do not answer.
+// Tests the registration of drop-ins while others talk to the server, too: strangers, crowds, addresses without an
+// answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>

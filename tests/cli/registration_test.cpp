@@ -1,4 +1,4 @@
-// Who has the drop-in: the server of `gradwire run` and the client of drop-ins in one process, without MPI.
+// Tests the registration of drop-ins: the server of `gradwire run` and the client in one process, without MPI.
 #include "drop_in/registration.hpp"
 
 #include <gmock/gmock.h>
@@ -154,7 +154,7 @@ TEST(Registration, JobsAreKeptApart) {
   }
 }
 
-// As where the number of a process comes again.
+// The case that a process id is used again.
 TEST(Registration, ALaterJobOfTheSameNameIsAnother) {
   const Registrations server(options(kUsual));
   for (int i = 0; i < 3; ++i) {

@@ -58,7 +58,7 @@ TEST_F(ReportTable, ShowsEachClassTheLargestFirst) {
   EXPECT_THAT(report.text, HasSubstr("ratio: 3.974 on compressed calls, 3.972 over all"));
 }
 
-// Where the policy left it open also why; a report of an older gradwire has neither.
+// If the policy left the collective open, the table also shows why it was chosen; an older report has neither.
 TEST_F(ReportTable, ShowsTheCollective) {
   const std::string named = read(replaced("\"codec\": \"int8\"", R"("codec": "int8", "algorithm": "two_shot",
       "algorithm_reason": null)"))
@@ -113,7 +113,7 @@ TEST_F(ReportTable, LeadsWithWhatWasSavedWhereThatWasMeasured) {
   EXPECT_THAT(read(replaced("\"dry_run\": false", "\"dry_run\": true")).text, StartsWith("gradwire 0.1.0"));
 }
 
-// As for calls that one class counts together: every number of elements, dtype and operation.
+// A class that counts calls together does not have them: every number of elements, dtype and operation.
 TEST_F(ReportTable, ShowsWhatAClassDoesNotHaveAsADash) {
   const Report report =
       read(replaced("\"dtype\": \"f32\", \"op\": \"sum\", \"count\": 8, \"communicator_size\": 4, \"order\": 1",

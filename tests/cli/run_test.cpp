@@ -105,7 +105,7 @@ TEST_F(Run, AJobWithAddressSanitizerIsToldWhatHelps) {
   EXPECT_EQ(started.status, 0) << started.output;
 }
 
-// What a user's file gives ranks stays.
+// Variables that the user's file gives to ranks stay.
 TEST_F(Run, KeepsTheEnvironmentOfAFileOfOpenMpi) {
   std::filesystem::create_directories(folder_ / "home/.openmpi");
   write("home/.openmpi/mca-params.conf", "mca_base_env_list = USERS_OWN=there\n");
@@ -183,7 +183,7 @@ TEST_F(Run, ACodecReachesTheRanks) {
   EXPECT_THAT(rank_line(none, 0), HasSubstr("[GRADWIRE_REGISTER=]")) << "ranks would reach another gradwire run";
 }
 
-// On other hosts, too, whose folder is another one.
+// The files reach ranks on other hosts, too, where the folder is another one.
 TEST_F(Run, JoinFilesReachTheRanks) {
   const Outcome let = gradwire("run --let-join join -- " + kTwoHosts + kProbe);
   EXPECT_EQ(let.status, 0) << let.output;
@@ -281,7 +281,7 @@ TEST_F(Run, RefusesAJobOfAnotherMpi) {
                                         " is of Open MPI; start the job with the mpirun of MPICH"));
 }
 
-// Of a run whose output nobody reads to its end, and in a folder where nothing can be written.
+// Tests a run whose output is not read to its end, and a run in a folder where nothing can be written.
 TEST_F(Run, LeavesNothingBehind) {
   const std::string report = write("written.json", kReport);
   std::filesystem::create_directories(folder_ / "tmp");

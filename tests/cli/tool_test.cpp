@@ -192,7 +192,7 @@ TEST_F(Tool, InfoShowsEveryVariableAndItsValue) {
               HasSubstr("codecs used: GRADWIRE_SIMD is \"fast\": write auto"));
 }
 
-// What scripts and pages say in other respects is seen by installed_layout.
+// installed_layout tests the rest of the scripts and pages.
 TEST_F(Tool, CompletionsNameWhatTheToolTakes) {
   for (const char* shell : {"bash", "fish", "zsh"}) {
     const Outcome outcome = gradwire(std::string("completion ") + shell);

@@ -1,4 +1,4 @@
-// What gradwire top makes of a job: which ranks are slow, and its lines on screens of several sizes.
+// Tests how gradwire top shows a job: which ranks are slow, and its lines on screens of several sizes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

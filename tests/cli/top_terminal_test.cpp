@@ -28,7 +28,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// What a terminal shows of the few codes that gradwire top uses. A line that is too long, or a newline, is a failure.
+/// A terminal that knows the few codes that gradwire top uses. A line that is too long, or a newline, is a failure.
 class Screen {
  public:
   explicit Screen(std::size_t columns, std::size_t rows) : columns_(columns), lines_(rows) {}

@@ -1,5 +1,5 @@
-// What gradwire top reads: files of metrics, as src/export writes them and as they should not be; rates of two
-// versions.
+// Tests what gradwire top reads: files of metrics, as src/watch writes them and damaged ones; rates from two versions
+// of a file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -122,7 +122,7 @@ TEST(TopText, NamesTheLineOfAMistake) {
   }
 }
 
-// Whatever becomes of a file, it is read or refused by an Error.
+// A damaged file is read or refused with an Error.
 TEST(TopText, DamagedTextsAreReadOrRefused) {
   const std::string whole = text_of(3);
   int refused = 0;

@@ -1,5 +1,5 @@
-// What is known of each codec by name: error on the four distributions and encoded sizes. A registered codec without a
-// row here fails the tests that use it.
+// The expected figures of each codec, by name: error on the four distributions and encoded sizes. A registered codec
+// without a row here fails the tests that use it.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// What the codec suites share: every (codec, tensor dtype) of this build as a test parameter, frames encoded and
-// decoded whole, buffers with guards.
+// Shared by the codec suites: every (codec, tensor dtype) of this build as a test parameter, frames encoded and decoded
+// whole, buffers with guards.
 #pragma once
 
 #include <gtest/gtest.h>

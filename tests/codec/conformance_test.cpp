@@ -1,4 +1,5 @@
-// What every codec must do over every tensor dtype; names no codec. A new registry row is covered by being there.
+// Tests the contract of every codec over every tensor dtype. Names no codec: a new registry row is tested
+// automatically.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -92,7 +93,7 @@ TEST_P(CodecConformance, SpecialFiniteValues) {
         if (selects_ && decoded[i] == 0) {
           continue;  // dropped; topk_test.cpp counts these
         }
-        // What is far below the normal numbers may become 0.
+        // Values far below the normal numbers may become 0.
         ASSERT_NEAR(decoded[i], x, tolerance(x) + (std::abs(x) < 1e-30 ? std::abs(x) : 0)) << i;
       }
     }

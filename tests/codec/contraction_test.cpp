@@ -42,7 +42,7 @@ struct SelectedRow {
   std::array<double, 4> error;  // on the selected values
 };
 
-// What topk drops, and what the codec behind it adds: its error on the selected values.
+// The error consists of the values that topk drops, and of the inner codec's error on the selected values.
 TEST(Contraction, TopkStaysWithinTheStatedError) {
   constexpr std::array<double, 4> kDropped{.881, .784, .595, .125};
   for (std::size_t d = 0; d < kDistributions.size(); ++d) {

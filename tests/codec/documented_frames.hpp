@@ -41,7 +41,7 @@ inline IndexSizes index_sizes(std::size_t n, std::size_t q) {
   return map < coded ? IndexSizes{0, n, true, map} : IndexSizes{low, run, false, coded};
 }
 
-/// Of a tile of n elements that keeps q; nothing where they are damaged.
+/// The indices of a tile of n elements that keeps q; no value if they are damaged.
 inline std::optional<std::vector<std::uint32_t>> indices(Bytes in, std::size_t n, std::size_t q) {
   const IndexSizes sizes = index_sizes(n, q);
   std::vector<std::uint32_t> found;

@@ -1,4 +1,4 @@
-// What the reader of frames refuses, and how it says so; what the writer takes for misuse. Names no codec.
+// Tests which frames the reader refuses, with which errors, and what the writer refuses as misuse. Names no codec.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

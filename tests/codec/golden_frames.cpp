@@ -86,7 +86,7 @@ void write(GoldenFrame& golden) {
   }
 }
 
-// What the header says besides codec and dtype.
+// The fields of the header besides codec and dtype.
 struct Extras {
   std::string name;  // of them
   std::optional<std::uint8_t> hop = {};
@@ -115,7 +115,7 @@ GoldenFrame good_frame(const codec::CodecEntry& entry, std::uint16_t k, DType dt
   return golden;
 }
 
-// What only version 2 has, and what frames of version 1 in the folder do not show.
+// Adds frames with features that only version 2 has, or that the folder's frames of version 1 do not show.
 void add_version2(std::vector<GoldenFrame>& frames) {
   const auto add = [&](const char* codec, std::uint16_t k, DType dtype, const Extras& extras = {}) {
     frames.push_back(good_frame(*codec::find_codec(codec), k, dtype, extras));
@@ -176,7 +176,7 @@ class Damager {
     damage(bad.frame);
     to_.push_back(std::move(bad));
   }
-  // Under a CRC that is right.
+  // Damages a frame and makes its CRC right again.
   template <class Damage>
   void add_unseen(ErrorCode code, const std::string& what, const std::string& reason, Damage damage) {
     add(code, what, reason, [&](FrameBytes& frame) {

@@ -28,7 +28,7 @@ std::vector<std::byte> read_file(const fs::path& file) {
   return {bytes.begin(), bytes.end()};
 }
 
-// As good_frames(), with the bytes of the folder.
+// The frames of good_frames(), with the bytes of the folder.
 std::vector<GoldenFrame> read_good(int version) {
   std::vector<GoldenFrame> good = good_frames(version);
   for (GoldenFrame& golden : good) {

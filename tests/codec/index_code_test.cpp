@@ -196,7 +196,7 @@ std::vector<Case> selecting_cases() {
 
 class DocumentedFrames : public ::testing::TestWithParam<Case> {};
 
-// What a decoder that knows the page alone makes of frames.
+// A decoder written only from the documentation decodes the frames.
 TEST_P(DocumentedFrames, DecodeAsThePageSays) {
   const codec::Codec codec = GetParam().codec();
   for (const std::size_t count : {1, 2, 9, 300, 4095, 4096, 4097, 2 * 4096 + 1409}) {
@@ -211,7 +211,8 @@ TEST_P(DocumentedFrames, DecodeAsThePageSays) {
   }
 }
 
-// Without a CRC, which would see it. Each bit of the tiles: an error, or values inside the tensor.
+// The frames have no CRC, which would notice the damage. Flipping any bit of the tiles gives an error, or values inside
+// the tensor.
 TEST_P(DocumentedFrames, DamagedTilesAreCorruptOrDecode) {
   const codec::Codec codec = GetParam().codec();
   const std::size_t count = 4096 + 300;

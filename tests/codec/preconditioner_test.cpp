@@ -10,7 +10,7 @@
 namespace gradwire::codec {
 namespace {
 
-// What values of 1 become: 1 / s.
+// The results for values of 1, which are 1 / s.
 std::vector<float> reciprocals(const std::vector<float>& diagonal) {
   Preconditioner preconditioner;
   preconditioner.append(diagonal.data(), diagonal.size());

@@ -14,7 +14,7 @@ class CodecResidual : public ::testing::TestWithParam<Case> {
   codec::Codec codec_ = GetParam().codec();
   bool f64_ = codec_.working() == codec::Working::f64;
 
-  // What is encoded: values + residual, rounded once in the working type.
+  // The encoded values: values + residual, rounded once in the working type.
   [[nodiscard]] Values sum(const Values& values, const std::vector<float>& residual) const {
     Values result = values;
     for (std::size_t i = 0; i < values.size(); ++i) {

@@ -187,7 +187,7 @@ TEST(InstructionSetList, HasSimdWhereHighwayIsBuiltIn) {
 }
 
 #if defined(GRADWIRE_HIGHWAY) && defined(__x86_64__) && defined(__linux__)
-// Nothing that the kernel says of the CPU is left unused, and nothing else is used.
+// The library uses exactly the instruction sets that the operating system reports for the CPU.
 TEST(InstructionSets, AreThoseOfTheCpu) {
   std::ifstream cpuinfo("/proc/cpuinfo");
   std::set<std::string> flags;

@@ -1,4 +1,4 @@
-// What codecs leave of small values beside large ones.
+// Tests how codecs treat small values beside large ones.
 #include "codec/small_values.hpp"
 
 #include <gtest/gtest.h>

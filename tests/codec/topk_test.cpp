@@ -26,7 +26,7 @@ std::vector<std::uint32_t> by_sorting(const std::vector<float>& x, std::size_t s
   return order;
 }
 
-// Of the frame's first tile, of n elements.
+// The indices of the frame's first tile, of n elements.
 std::vector<std::uint32_t> indices(const Frame& frame, std::size_t n, std::size_t selected) {
   const auto* in = reinterpret_cast<const std::uint8_t*>(frame.bytes.data() + wire::kHeaderBytes);
   return documented::indices({in, frame.bytes.size() - wire::kHeaderBytes}, n, selected).value();

@@ -8,7 +8,7 @@
 namespace gradwire::test {
 namespace {
 
-// What structs of C come to where all fields are zeros.
+// The options that a C struct of zeros stands for.
 CallOptions c_call() { return api::call_options_of(nullptr, "a call"); }
 CommunicatorOptions c_communicator() { return api::communicator_options_of(nullptr, "a communicator"); }
 SessionOptions c_session() { return api::session_options_of(nullptr, "a session"); }
@@ -63,7 +63,7 @@ std::string codec_of_a_c_session() {
 
 // The policy of the session decides.
 Default by_policy() { return {"policy"}; }
-// There is nothing to choose.
+// For fields that have no default.
 Default nothing() { return {""}; }
 
 void add(DefaultTable& table, const std::string& what, Default call, Default call_in_c, Default session,
@@ -72,7 +72,7 @@ void add(DefaultTable& table, const std::string& what, Default call, Default cal
       {what, {std::move(call), std::move(call_in_c), std::move(session), std::move(session_in_c), std::move(policy)}});
 }
 
-// What encodes values.
+// Defaults of codecs.
 void add_codecs(DefaultTable& table) {
   add(table, "algorithm of an all-reduce", {"auto", [] { return text(CallOptions().algorithm); }},
       {"two_shot", [] { return text(c_call().algorithm); }}, by_policy(), by_policy(),
@@ -125,7 +125,7 @@ void add_exchange(DefaultTable& table) {
       {kByTransport, [] { return text(c_session().checksum); }}, nothing());
 }
 
-// What guards a call or a session.
+// Defaults of timeouts and checks.
 void add_waits_and_checks(DefaultTable& table) {
   add(table, "timeout of a wait", {"5 min", [] { return text(CommunicatorOptions().timeout); }},
       {"5 min", [] { return text(c_communicator().timeout); }},

@@ -1,5 +1,5 @@
-// What holds where a program says nothing, as one table: of calls, sessions, policies and embedding tables, in C++ and
-// in C. The tests compare each value with the code, and docs/defaults.md with what document() makes of the table.
+// The defaults of calls, sessions, policies and embedding tables, in C++ and in C, as one table. The tests compare each
+// value with the code, and docs/defaults.md with the text that document() makes from the table.
 #pragma once
 
 #include <functional>

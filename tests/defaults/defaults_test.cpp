@@ -20,7 +20,7 @@ namespace {
 
 const std::filesystem::path kDocument = std::filesystem::path(GRADWIRE_SOURCE_DIR) / "docs/defaults.md";
 
-// Where a struct gets a field, one of these stops compiling: give the field a row of the table, and then a name here.
+// If a struct gets a new field, one of these stops compiling: give the field a row in the table, and then a name here.
 [[maybe_unused]] void know(const CallOptions& all) {
   [[maybe_unused]] const auto& [codec, algorithm, reduction, weight, chunk, second_hop, intra_codec, feedback] = all;
 }

@@ -89,7 +89,7 @@ void add_elastic(DefaultTable& table) {
       of_elastic("off", [](const Elastic& elastic) { return text(elastic.trust_resets); }));
 }
 
-// What a struct of zeros comes to.
+// The options that a C struct of zeros stands for.
 TableOptions in_c() {
   gradwire_table_options options{};
   options.struct_size = sizeof options;

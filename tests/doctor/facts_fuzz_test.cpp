@@ -1,5 +1,5 @@
-// What ranks say of themselves and what the kernel says of a host, damaged: it is read or refused, and what the report
-// says of it is text.
+// Damages the facts that ranks send and the kernel's files about a host: they are read or refused, and the report made
+// from them is valid text.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@
 namespace gradwire::doctor {
 namespace {
 
-// What rank 0 does with the facts of another rank.
+// Reads the facts of another rank and reports them, as rank 0 does.
 void examine(const std::string& text) {
   Cluster cluster(2, 2);
   cluster.facts[2] = facts_from_json(text);

@@ -1,4 +1,4 @@
-// What is read from /proc and /sys.
+// Tests the reading of /proc and /sys.
 #include "plugins/mpi_doctor/facts.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What doctor prints, and its JSON.
+// Tests the output of gradwire_doctor and its JSON.
 #include "plugins/mpi_doctor/report.hpp"
 
 #include <gmock/gmock.h>

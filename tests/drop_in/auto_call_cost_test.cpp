@@ -1,5 +1,4 @@
-// What it costs to choose between passing a call on and compressing it: over durations that were recorded, and over
-// invented ones.
+// Tests the cost of choosing between passing a call on and compressing it, with recorded durations and invented ones.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +13,7 @@
 namespace gradwire::drop_in {
 namespace {
 
-// Whatever noise does to single calls.
+// The bound holds for any noise in single calls.
 TEST(AutoCall, AFirstComparisonMakesAtMostElevenCallsTwice) {
   std::uint64_t most = 0;
   for (unsigned seed = 1; seed <= 50; ++seed) {

@@ -69,9 +69,9 @@ class World {
 
   // A rank that has no memory for copies from now on.
   void refuse_copies(std::size_t rank) { refuses_ = rank; }
-  // From now on a way is too far from the library's sum.
+  // From now on the results of this way are too far from the library's sum.
   void exclude(Way way) { excluded_.insert(way); }
-  // From now on a rank waits so long in calls before which ranks do not synchronise.
+  // Sets how long each rank waits from now on in calls before which ranks do not synchronise.
   void set_waiting(std::vector<double> seconds) { late_ = std::move(seconds); }
   void set_duration(Duration duration) { duration_ = std::move(duration); }
   [[nodiscard]] AutoCall& auto_call(std::size_t rank = 0) { return *auto_calls_[rank]; }

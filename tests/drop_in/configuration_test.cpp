@@ -1,4 +1,4 @@
-// What a process was told through its environment, and files of choices.
+// Tests the reading of a process's environment, and of files of choices.
 #include "drop_in/configuration.hpp"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of this test only.
+// An environment variable that is set only for this test.
 class Variable {
  public:
   Variable(const char* name, const std::string& value) : name_(name) { setenv(name, value.c_str(), 1); }

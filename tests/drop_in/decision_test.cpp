@@ -139,7 +139,7 @@ TEST(Decision, DeviceCallsPassWithoutADevicePath) {
   }
 }
 
-// What the arguments say comes before what ranks have configured: a user who asks why reads what is true of the call.
+// A reason in the arguments comes before one in the configuration: a user who asks why reads what is true of the call.
 TEST(Decision, TheFirstReasonIsGiven) {
   Call call = large(Function::nccl_all_reduce);
   call.count = 1;

@@ -103,7 +103,7 @@ TEST(DeviceGroup, NorForTheAgreement) {
   });
 }
 
-// What is passed goes first, as one group, in the order in which it was called. Mutation tried: in the order of the
+// Passed calls go first, as one group, in the order in which they were called. Mutation tried: in the order of the
 // communicators.
 TEST(DeviceGroup, PassedCallsStayAGroup) {
   run_two(2, "[[rule]]\nmax_bytes = \"100kB\"\ncodec = \"exact\"\n", [](Pair& rank) {

@@ -1,5 +1,5 @@
-// What the drop-in does on device memory gives the bytes that the same codecs give on host memory; agreement, steps,
-// failures.
+// Tests that the drop-in's calls on device memory give the same bytes as the same codecs on host memory; also
+// agreement, steps, and failures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

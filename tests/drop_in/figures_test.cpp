@@ -120,8 +120,8 @@ Figures figures_of(const Case& one, const std::string& codec, bool dry_run = fal
   return figures;
 }
 
-// What a textbook says of the function that the job called: twice around a ring for an all-reduce, once for a reduce
-// and a reduce-scatter. Over all ranks.
+// The bytes of all ranks together by the textbook: twice around a ring for an all-reduce, once for a reduce and a
+// reduce-scatter.
 double perfect_bytes(const Case& one) {
   const double once =
       static_cast<double>(kCalls * (static_cast<std::uint64_t>(one.ranks) - 1) * one.count * element_bytes(one.dtype));
@@ -172,7 +172,7 @@ TEST(Figures, OfSmallMessagesWhereTheCostModelSendsToAll) {
   }
 }
 
-// What sessions and metrics count: the statistics of each call.
+// Tests the statistics of each call, which sessions and metrics count.
 TEST(Figures, OfACommunicator) {
   constexpr std::uint64_t kCount = 1 << 14;
   for (int ranks = 2; ranks <= 8; ++ranks) {

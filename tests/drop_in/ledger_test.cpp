@@ -1,4 +1,4 @@
-// What is counted and how it is told; what ranks say of themselves before anything is compressed.
+// Tests counting and reporting, and the settings that ranks exchange before anything is compressed.
 #include "drop_in/ledger.hpp"
 
 #include <gmock/gmock.h>
@@ -156,7 +156,7 @@ TEST(Ledger, AReportReplacesALinkAndWaitsForNoPipe) {
               ::testing::HasSubstr("the report is lost: " + folder.file("pipe.json") + ": cannot be written"));
 }
 
-// As of a full disk: there is room for half of it.
+// The disk has room for only half of the report.
 TEST(Ledger, HalfAReportIsTakenBack) {
   const gradwire::test::ScratchFolder folder;
   const pid_t child = ::fork();
@@ -261,7 +261,7 @@ TEST(Agreement, RanksAreNamedInShort) {
   EXPECT_EQ(name_ranks(ranks), "ranks 1, 4, 7, 9, 10, 11, 12, 13 and 2 more");
 }
 
-// What other ranks and earlier jobs wrote.
+// Files of other ranks and earlier jobs may be damaged.
 TEST(Choices, DamagedFilesAreRefused) {
   Choices classes;
   classes[{.function = Function::mpi_allreduce, .size = 20}] = {{0, 0}, {3, 1}, {9, 0}};

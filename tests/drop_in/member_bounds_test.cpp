@@ -1,4 +1,4 @@
-// How far sums may be off: bounds that are held, and small values that are lost.
+// Tests the errors of sums: bounds that they meet, and small values that are lost.
 #include <gtest/gtest.h>
 
 #include <algorithm>

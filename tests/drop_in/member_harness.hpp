@@ -66,7 +66,7 @@ struct Rank {
   Member member;
 };
 
-// What a job's rank does in a call whose library is this test: sums in rank order, over a Communicator of its own.
+// Makes a rank's calls with this test as the library: it sums in rank order, over a Communicator of its own.
 struct Job {
   Job(const Configuration& configuration, const std::shared_ptr<Transport>& ours,
       const std::shared_ptr<Transport>& library)

@@ -30,7 +30,8 @@ TEST(Member, Int8NeedsNoStep) {
   });
 }
 
-// By the nodes that the transport finds, without a word of the policy. Mutation tried: a member asks for two_shot.
+// The nodes are those that the transport finds; the policy does not name an algorithm. Mutation tried: a member asks
+// for two_shot.
 TEST(Member, LargeSumsOfNodesOfSeveralRanksAreHierarchical) {
   const auto algorithms_of = [](const std::vector<std::uint32_t>& nodes, const std::string& policy) {
     const Configuration configuration = configuration_of(policy);
@@ -106,7 +107,7 @@ TEST(Member, ResidualsWaitForTheStepAndGoWithIt) {
   });
 }
 
-// Where the caller knows the order nothing is to be found out. Mutation tried: a changed call keeps its place.
+// If the caller knows the order, no steps have to be detected. Mutation tried: a changed call keeps its place.
 TEST(Member, KnownPlacesNeedNoSteps) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -234,7 +235,7 @@ TEST(Member, F64OnlyWhereARuleAsksForIt) {
   EXPECT_EQ(reason_of("[[rule]]\ndtype = \"f64\"\nmin_bytes = \"1GiB\"\ncodec = \"int8\"\n"), Reason::dtype);
 }
 
-// What the owner keeps follows from the nodes that encoded sums come from, not from the ranks; a second hop that the
+// The number of elements that the owner keeps follows from the number of nodes, not of ranks; a second hop that the
 // policy names stays.
 TEST(Member, TheSecondHopIsTheCommunicatorsOwn) {
   for (const bool named : {false, true}) {

@@ -1,4 +1,4 @@
-// What an observing job is told: times are scripted, so that what must come out is known.
+// Tests the forecasts of an observing job, with scripted times, so that the right results are known.
 // Tried by hand, each red here: a fit through all sizes alike, which late ranks bend; a gain in shared memory that is
 // told for overlapping work; classes of too few sizes that are told all the same.
 #include "drop_in/observation.hpp"
@@ -57,13 +57,13 @@ struct Link {
 constexpr Link kGigabit{.latency = 150e-6, .rate = 117e6};
 constexpr Link kMemory{.latency = 4e-6, .rate = 3e9};
 
-// What the library takes for an all-reduce: twice around a ring.
+// The library's time for an all-reduce: twice around a ring.
 double passed_seconds(const Link& link, double bytes, int ranks) {
   return link.latency + 2 * (ranks - 1.0) / ranks * bytes / link.rate;
 }
 
-// What two_shot takes: chunk after chunk is encoded, sent, added, encoded, sent and decoded; a core does one thing at a
-// time, and so does the link.
+// The time of two_shot: chunk after chunk is encoded, sent, added, encoded, sent and decoded; a core does one thing at
+// a time, and so does the link.
 double compressed_seconds(const Link& link, double bytes, int ranks) {
   const double chunk = std::min(bytes / ranks / 4, 56.0 * 1024 * kRatio);
   const int lanes = static_cast<int>(std::ceil(bytes / ranks / chunk));

@@ -1,4 +1,4 @@
-// What a codec makes of a job's values, without sending them.
+// Tests a codec's sample of a job's values, which are not sent.
 #include "drop_in/sample.hpp"
 
 #include <gtest/gtest.h>

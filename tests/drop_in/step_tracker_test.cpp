@@ -120,7 +120,7 @@ TEST(StepTracker, NoPeriodIsNoPeriod) {
   }
 }
 
-// What is proposed after the first `calls` of a step of `layers` calls alike; hint_of(layer) is that of each.
+// The proposal after the first `calls` of a step of `layers` equal calls; hint_of(layer) is the hint of each.
 template <class HintOf>
 std::size_t proposed(std::size_t layers, std::size_t calls, HintOf hint_of) {
   StepTracker tracker;

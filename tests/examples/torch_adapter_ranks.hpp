@@ -80,7 +80,7 @@ inline void backward(Net& net, const at::Tensor& x, bool with_extra) {
   net->loss(x, with_extra).backward();
 }
 
-/// What one rank's gradients are after these passes, without any communication.
+/// The gradients of one rank after these passes, without any communication.
 inline Gradients expected_of(int rank, const std::vector<Pass>& passes) {
   Net net(0.0);
   for (const Pass& pass : passes) {

@@ -154,7 +154,7 @@ TEST(TorchAdapter, GradientsMayBeChangedBeforeTheyAreHandedOver) {
   }));
 }
 
-// With AdamW's scales: models stay alike, and the optimizer learns of each step.
+// The adapter encodes by AdamW's scales: models stay equal, and the optimizer is told about each step.
 TEST(TorchAdapter, EncodesByScales) {
   std::array<Gradients, kWorld> trained;
   expect_no_errors(

@@ -1,4 +1,4 @@
-// Which parameters and buffers gradwire/torch.hpp takes, and which it refuses by their names.
+// Tests which parameters and buffers gradwire/torch.hpp takes, and which it refuses by their names.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/embedding.h>
 
@@ -178,7 +178,7 @@ TEST(TorchAdapter, AMemberOfTheUsersOwnThatWasReplacedIsAnErrorByName) {
   });
 }
 
-// What changes no sum is no error.
+// A change that affects no sum is no error.
 TEST(TorchAdapter, FrozenParametersMayBeReplaced) {
   expect_no_errors(run_adapters([](int rank, Net& net, Session&, Adapter& sync) {
     net->extra->weight.set_requires_grad(false);

@@ -79,7 +79,7 @@ TEST(AlgorithmChoice, ANamedSecondHopIsKept) {
   EXPECT_EQ(choose_algorithm(exact, rows(1, 2), std::nullopt).algorithm, Algorithm::two_shot);
 }
 
-// What may not be the library's own sum, as under deterministic = true, is made of frames.
+// A sum that must not be the library's own, as under deterministic = true, is made from frames.
 TEST(AlgorithmChoice, NoNativeSumWhereItMayNotBe) {
   for (const std::uint64_t count : {256U, 1U << 20}) {
     for (const Tiers& tiers : {rows(1, 4), rows(4, 4), rows(2, 4)}) {
@@ -89,7 +89,7 @@ TEST(AlgorithmChoice, NoNativeSumWhereItMayNotBe) {
   }
 }
 
-// From small to large the answer changes at most from latency to bandwidth, never back.
+// With growing size the choice changes at most once, from the best for latency to the best for bandwidth.
 TEST(AlgorithmChoice, LargerMessagesNeverReturnToOneLatency) {
   for (const char* link : {"", "100Mbit/s,100us", "10Gbit/s,30us", "1Gbit/s,20ms", "100Gbit/s,3us"}) {
     for (const Tiers& tiers : {rows(1, 2), rows(1, 4), rows(2, 4), rows(4, 8), rows(2, 8), rows(8, 64), rows(4, 4)}) {

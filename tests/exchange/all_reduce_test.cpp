@@ -122,7 +122,7 @@ double input_norm(const Case& c, const std::vector<std::vector<double>>& inputs)
   return std::sqrt(norm) / (c.reduction == Reduction::mean ? weights : 1);
 }
 
-// Of values that suit no codec by chance, as a few might.
+// The error for many values; a few might suit a codec by chance.
 double usual_encoding_error(const CodecSpec& codec) {
   static std::map<std::string, double> errors;
   const auto [found, is_new] = errors.try_emplace(codec.to_string(), 0);

@@ -96,7 +96,7 @@ TEST(CostModel, RanksOfANodeShareItsLink) {
   const Cluster cluster{.ranks = 16, .ranks_per_node = 4, .inter = {0, 1e6}, .intra = {0, 1e9}};
   const CodecCost codec{.bytes = 1};
   EXPECT_NEAR(two_shot_cost(cluster, 1e6, codec, codec).wire, 2 * 15 / 16.0 * 12 / 15.0 * 4, 1e-9);
-  // Through the hierarchy each byte of the result crosses once in each direction: 2 x 3/4.
+  // In the hierarchy each byte of the result crosses once in each direction: 2 x 3/4.
   EXPECT_NEAR(hierarchical_cost(cluster, 1e6, codec, codec).wire, 1.5, 1e-9);
   EXPECT_NEAR(dense_cost(cluster, 1e6, 1).wire, 2 * 15 / 16.0, 1e-9);
 }
@@ -108,7 +108,7 @@ TEST(CostModel, OneRankCostsNothing) {
   EXPECT_EQ(one_shot_cost(flat(1, 1), 1e6, codec).total, 0);
 }
 
-// Whatever the cluster: more elements, bytes, codec time or latency never cost less, more bandwidth never costs more.
+// On any cluster, more elements, bytes, codec time or latency never cost less, and more bandwidth never costs more.
 TEST(CostModel, IsMonotone) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));

@@ -92,7 +92,7 @@ TEST(Faults, ASilentRankIsNamedByTheSurvivors) {
     const auto outcomes = [&](std::chrono::milliseconds timeout) {
       return reduce_with_fault(4, {.kind = Fault::Kind::kill, .rank = 2, .nth = 0}, algorithm, timeout);
     };
-    // On a busy machine living ranks may be late too: then they get more time.
+    // On a busy machine living ranks may be late, too; then the test gives them more time.
     if (!all_name(outcomes(kQuick), 2)) {
       EXPECT_TRUE(all_name(outcomes(20 * kQuick), 2));
     }
@@ -204,7 +204,8 @@ TEST(Disagreement, ElementsOfExactCalls) {
   }
 }
 
-// Such ranks would go on with different numbers. Below and above the sizes at which `dense` is the transport's own sum.
+// Ranks that differ in these would go on with different numbers. Tested with sizes below and above those at which
+// `dense` is the transport's own sum.
 // Mutation tried: calls have no terms.
 TEST(Disagreement, ReductionAndFeedback) {
   const auto with_feedback = [](std::uint64_t count, const CallOptions& options) -> Call {

@@ -27,7 +27,7 @@ std::vector<CodecSpec> lossy_and_behind_topk() {
 // Each rank has its own in reduce().
 std::optional<double> any_weight(bool weighted) { return weighted ? std::optional(1.0) : std::nullopt; }
 
-// What a world summed up over its calls, and what it should have.
+// The sum over a world's calls, and the sum that it should have.
 struct Account {
   std::vector<double> wanted;
   std::vector<double> got;
@@ -212,7 +212,7 @@ TEST(Feedback, ConservesTheSumOverSwitchesOfTiers) {
   }
 }
 
-// Where values travel in 16 bits, what is carried over arrives in 32: only the result is rounded.
+// With 16-bit values, residuals arrive in 32 bits: only the result is rounded.
 TEST(Feedback, SixteenBitTensorsReceiveResidualsInFull) {
   constexpr std::uint64_t kCount = 5000;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {

@@ -280,8 +280,8 @@ TEST(Hierarchical, WithoutEvenTiersItIsTwoShotAndSaysSo) {
   }
 }
 
-// What is left open comes to what naming it gives, call by call; a reduce-scatter has no such choice. Mutation tried:
-// the latest choice is kept for the next call, whatever its size.
+// An open algorithm gives the same result as naming the chosen one, call by call; a reduce-scatter has no such choice.
+// Mutation tried: the latest choice is kept for the next call of any size.
 TEST(Hierarchical, AnOpenAlgorithmIsChosenForEachCall) {
   struct Open {
     Nodes nodes;
@@ -379,7 +379,7 @@ TEST(Hierarchical, RanksThatDisagreeAboutTheLinkAllFail) {
   }
 }
 
-// Whatever message of whatever hop is lost or damaged: every rank gets an error within its timeout.
+// If any message of any hop is lost or damaged, every rank gets an error within its timeout.
 TEST(Hierarchical, FaultyPeersEndEveryRank) {
   using transport::Fault;
   for (const Fault& fault :

@@ -20,7 +20,7 @@ class Values {
   Values(DType dtype, std::uint64_t count)
       : dtype_(dtype), count_(count), bytes_(count * element_bytes(dtype) + kGuard, kFill) {}
   explicit Values(DType dtype, std::span<const double> values) : Values(dtype, values.size()) {
-    // Through f64 -> dtype, as a session would read a tensor of doubles.
+    // Converts from f64 to dtype, as a session would read a tensor of doubles.
     codec::TensorList list(dtype, dtype == DType::f64 ? codec::Working::f64 : codec::Working::f32);
     list.append(nullptr, bytes_.data(), values.size());
     std::vector<float> floats(values.begin(), values.end());
@@ -129,7 +129,7 @@ inline double single_encoding_error(const codec::Codec& codec, std::span<const d
   return relative_error(out.doubles(), values);
 }
 
-/// Of a rank in calls with weights.
+/// The weight of a rank in calls with weights.
 inline double weight_of(int rank) { return 1 + 0.5 * rank; }
 
 }  // namespace gradwire::test

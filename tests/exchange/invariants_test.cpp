@@ -1,5 +1,4 @@
-// What must hold whatever the timing, the chunk size and the world: bit-identical ranks and runs, errors that do not
-// grow.
+// Tests invariants for any timing, chunk size and world: bit-identical ranks and runs, errors that do not grow.
 #include <gtest/gtest.h>
 
 #include <random>

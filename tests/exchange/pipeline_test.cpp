@@ -115,7 +115,7 @@ TEST(Pipeline, MemoryIsTheWindowNotTheMessage) {
   const Traced reduced = reduce_with_late_peer({}, 0, [](const TraceEvent&) { return true; });
   const std::uint64_t lanes = most_in_flight(reduced.events);
   EXPECT_LT(lanes, kCount / 2 / codec::kTileElements / 7) << "all lanes of the message";
-  // Of each lane: one frame out, one in, one result out, one result in.
+  // Each lane has one frame out, one in, one result out, one result in.
   EXPECT_LE(reduced.peak_bytes, lanes * 4U * (kChunkBytes + 4096));
 }
 
@@ -155,8 +155,8 @@ TEST(Pipeline, RanksMayHaveOtherWindows) {
   }
 }
 
-// Over a link that is 20 ms away, once calls have shown that; lanes are counted, not timed. A machine that has no time
-// for it keeps the link from being full, and is given another chance. Mutation tried: four lanes.
+// The window grows over a link with 20 ms of latency, once calls have measured that. Lanes are counted, not timed. A
+// busy machine may not keep the link full, so the test tries again. Mutation tried: four lanes.
 TEST(Pipeline, AWindowGrowsWithTheLink) {
 #ifdef GRADWIRE_SANITIZED
   constexpr int kGrown = kLeastLanes;  // what encodes a hundred times as slowly never fills such a link

@@ -1,4 +1,4 @@
-// What calls resolve to: by rules that are written down here a second time, for every caller that there is.
+// Tests what calls resolve to, by rules that are written here a second time, for every kind of caller.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -120,7 +120,8 @@ TEST(Resolve, KeepsAndFoldsByTheRules) {
   EXPECT_GT(requests, 10000);
 }
 
-// What ranks of one call keep covers each element once at each site, but local, which every rank has of all.
+// The ranges that the ranks of one call keep cover each element once at each site, except for local, where every rank
+// keeps all elements.
 TEST(Resolve, RangesOfAllRanksCoverTheBufferOnce) {
   const auto tiers = std::make_shared<const Tiers>(Tiers::in_rows(2, 4));
   const CodecSpec int8 = CodecSpec::parse("int8");

@@ -67,9 +67,9 @@ TEST(ResidualStore, FoldsOnceAndScales) {
   EXPECT_EQ(again, std::vector<double>(6, 10.0));
 }
 
-// Whatever a step does to residuals, undo() takes it back, and commit() leaves what a store has that cannot undo.
-// Tried by hand, each red here: commit() that always swaps, or never copies back what differs; undo() that keeps what
-// was written; multiply() that forgets the second buffer.
+// undo() takes back all changes of a step to residuals, and commit() leaves the same values as a store that cannot
+// undo. Tried by hand, each red here: commit() that always swaps, or never copies back what differs; undo() that keeps
+// what was written; multiply() that forgets the second buffer.
 TEST(ResidualStore, UndoesAStep) {
   std::mt19937 random(7);
   constexpr codec::EncodeSite kSites[] = {codec::EncodeSite::local, codec::EncodeSite::intra, codec::EncodeSite::owner};

@@ -170,9 +170,8 @@ TEST(StreamEquality, NativeSumsInSixteenBits) {
   }
 }
 
-// What steps leave in residuals goes into later ones, whatever codec and collective those have. Mutations tried: owner
-// residuals fold without the sum of weights; the own part does not consume its local residual; a shard that is not kept
-// is not folded.
+// Residuals of a step go into later ones, with any codec and collective. Mutations tried: owner residuals fold without
+// the sum of weights; the own part does not consume its local residual; a shard that is not kept is not folded.
 TEST(StreamEquality, FeedbackOverRandomSwitches) {
   const std::vector<CodecSpec> codecs = all_codecs();
   for (const int world : {1, 2, 3, 4}) {
@@ -230,7 +229,7 @@ TEST(StreamEquality, FeedbackOverRandomSwitches) {
   }
 }
 
-// With residuals and without, weighted and not, of every dtype; scales change from call to call.
+// Tested with residuals and without, weighted and not, with every dtype; scales change from call to call.
 TEST(StreamEquality, PreconditionedCodecs) {
   unsigned at = 0;
   for (const int world : {2, 3, 5}) {

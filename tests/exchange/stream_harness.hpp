@@ -21,7 +21,7 @@
 
 namespace gradwire::test {
 
-/// What all ranks agree on.
+/// The parameters that all ranks agree on.
 struct Call {
   enum class Kind : std::uint8_t { all_reduce, native, reduce_scatter, all_gather, broadcast };
   Kind kind = Kind::all_reduce;
@@ -61,7 +61,7 @@ struct Call {
                           .folds_owner = folds_owner(world)},
             .preconditioned = preconditioned && world > 1};
   }
-  /// Of this step, alike on all ranks: over many orders of magnitude, with what is no scale.
+  /// The scale of this step, equal on all ranks: over many orders of magnitude, with some invalid values.
   [[nodiscard]] std::vector<float> scale() const {
     std::vector<float> all(preconditioned ? count : 0);
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -274,7 +274,7 @@ inline void run_on_host(const Call& call, Outcome& outcome) {
   });
 }
 
-/// What devices read beside tensors; must outlive the run.
+/// Words that devices read besides tensors; they must outlive the run.
 struct DeviceWords {
   std::uint32_t step = 0;
   kernels::DeviceStatus status = {};

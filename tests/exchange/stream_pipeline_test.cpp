@@ -1,5 +1,6 @@
-// How the stream executor orders what it enqueues: rounds of neighbouring lanes share groups, computation overlaps
-// them, memory is bounded, and each event is needed. And that the simulated devices notice what would be wrong.
+// Tests the order in which the stream executor enqueues: rounds of neighbouring lanes share groups, computation
+// overlaps them, memory is bounded, and each event is needed. Also tests that the simulated devices notice a wrong
+// order.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -179,7 +180,7 @@ TEST(StreamPipeline, EveryEventIsNeeded) {
   }
 }
 
-// Without looking for races: a wrong order of execution shows in the results.
+// Does not look for races, but runs in a wrong order, which shows in the results.
 TEST(StreamPipeline, AMissingEventSpoilsResultsInSomeOrder) {
   for (const std::uint64_t wait : {0, 1, 2, 3}) {  // of the communication queue, of the compute queue, ...
     bool seen = false;

@@ -66,7 +66,7 @@ double allowed_lanes(const World& world, const WindowLimits& limits) {
   return std::clamp(fit, double{kLeastLanes}, double{kMostLanes});
 }
 
-// What the link could do at best within those lanes: its rate, or all of them once in a lane's latencies.
+// The best possible time with those lanes: by the link's rate, or by all lanes once in a lane's latencies.
 double best_seconds(const World& world, const SimulatedLinks& links, const SimulatedLink& link, double lanes) {
   const LaneLoad load = world.load();
   const double round = load.hops * link.latency_seconds + static_cast<double>(load.travels) / link.bytes_per_second;
@@ -127,7 +127,7 @@ TEST(Window, StaysWithinLittleMemory) {
   }
 }
 
-// What the kernel takes at once it queues, which delays whoever shares the link.
+// The kernel queues what it accepts at once, which delays all others on the link.
 TEST(Window, DoesNotFillQueues) {
   for (const SimulatedLink& link : all_links(true)) {
     const World world(2, lanes_for(link, World(2, 100), {}));

@@ -111,7 +111,7 @@ std::optional<double> last_time(const std::string& output, const std::string& wo
   return last;
 }
 
-// Of the launcher, by which ranks outlive others; empty: it has none.
+// The launcher's option by which ranks outlive others; empty if it has none.
 const std::string& recovery_option() {
   static const std::string option = [] {
     if (const char* named = std::getenv("GRADWIRE_RECOVERY"); named != nullptr) {

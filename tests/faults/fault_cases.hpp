@@ -10,7 +10,7 @@
 
 namespace gradwire::test {
 
-/// How processes end; seeds take turns.
+/// The ways in which processes end; seeds take turns.
 inline constexpr const char* kEnds[] = {
     "kill -9",
     "abort",
@@ -50,7 +50,7 @@ struct FaultCase {
 /// The same for the same seed; every end meets every mode and codec within 192 seeds.
 [[nodiscard]] FaultCase draw_case(int seed);
 
-/// What came of it.
+/// The outcome of a case.
 struct FaultVerdict {
   bool hung = false;
   bool differ = false;                                     // parameters, worlds, or what they name
@@ -62,7 +62,7 @@ struct FaultVerdict {
   std::string output;
 
   [[nodiscard]] bool struck() const { return !stages.empty(); }
-  /// What is wrong, with the output; or empty.
+  /// The problem, with the output; empty if there is none.
   [[nodiscard]] std::string wrong() const;
 };
 

@@ -37,7 +37,7 @@ using gradwire::Sync;
 using gradwire::test::Cut;
 using gradwire::test::Life;
 
-// Of all processes of a host.
+// Seconds of a clock that all processes of a host share.
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 struct Fault {
@@ -46,7 +46,7 @@ struct Fault {
   std::int64_t operations = 0;
 };
 
-// Where a process is, and the fault that it meets.
+// The progress of a process, and the fault that it meets.
 class Script {
  public:
   explicit Script(gradwire::Processes::Id self) : cut_(std::make_shared<Cut>(std::set{self})) {

@@ -43,7 +43,7 @@ struct Options {
 
 std::string number(std::size_t count) { return std::to_string(count); }
 
-// What a row of jobs adds up.
+// The sums over a row of jobs.
 struct Tally {
   std::size_t jobs = 0, struck = 0, hung = 0, differ = 0, misnamed = 0, missing = 0, late = 0;
   std::vector<double> back;

@@ -83,7 +83,7 @@ class Bench {
   }
 
  private:
-  // Without guards: Memory would keep a copy on the host.
+  // Has no guards, since Memory, which has them, keeps a copy on the host.
   struct Block {
     explicit Block(std::size_t bytes) : memory(static_cast<std::byte*>(device_allocate(bytes))) {}
     ~Block() { device_free(memory); }

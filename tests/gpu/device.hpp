@@ -13,7 +13,7 @@ namespace gradwire::gpu {
 
 using Bytes = std::vector<std::byte>;
 
-/// What there is, in a line; throws where there is none (why_no_device() says it without throwing).
+/// Describes the device in a line; throws if there is none (why_no_device() says so without throwing).
 [[nodiscard]] std::string describe_device();
 /// Empty where there is a device that runs this program's kernels, else what is missing, with CUDA's text.
 [[nodiscard]] std::string why_no_device();
@@ -59,7 +59,7 @@ class Memory {
   }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
 
-  /// What it holds; `intact` says whether nobody wrote outside.
+  /// Returns its content; sets `intact` to whether the memory around it is unchanged.
   [[nodiscard]] Bytes read(bool* intact = nullptr) const {
     Bytes now(whole_.size());
     download(now.data(), base_, now.size());

@@ -1,4 +1,4 @@
-// What programs that use CUDA themselves share.
+// Shared by programs that call CUDA themselves.
 #pragma once
 
 #include <cuda_runtime.h>

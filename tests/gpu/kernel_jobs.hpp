@@ -32,7 +32,7 @@ enum class Kind : std::uint8_t { plain, special };
 /// ones, single spikes, NaN and Inf.
 [[nodiscard]] Bytes tensor(DType dtype, std::uint64_t count, unsigned seed, Kind kind = Kind::plain);
 
-/// What kernels share, in device memory: the step and the status.
+/// The words in device memory that kernels share: the step and the status.
 class DeviceCall {
  public:
   explicit DeviceCall(const kernels::FrameCodec& codec);
@@ -67,7 +67,7 @@ inline constexpr std::uint32_t kBucket = 7;
 void same_frame(Check& check, const Case& c, const Bytes& got, const Bytes& wanted, const kernels::FramePlace& place,
                 const std::string& what);
 
-/// What `memory` holds, and that nothing around it was touched.
+/// Returns the content of `memory`, and checks that nothing around it was written.
 [[nodiscard]] Bytes read_intact(Check& check, const Memory& memory, const std::string& what);
 
 // Parts of the check, one file each. `stream` is a stream of the device.

@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     kernels::load_status_kernels();
     const Stream stream;
     check_comparison(check);
-    // With as many blocks as there are tiles, and with so few that each takes several.
+    // Runs with as many blocks as tiles, and with so few that each takes several.
     for (const std::uint32_t most : {0U, 3U}) {
       kernels::cap_blocks(most);
       check_encode(check, stream.get());

@@ -1,4 +1,4 @@
-// How a process under tests/gpu/ranks finds its place in the NCCL world.
+// Finds the place in the NCCL world of a process under tests/gpu/ranks.
 #pragma once
 
 #include <nccl.h>

@@ -75,7 +75,7 @@ bool check_codecs(Check& check, const World& world, Lane& lane) {
   return true;
 }
 
-// What NCCL itself sums: small integers, exact in any order.
+// Checks sums by NCCL itself, of small integers, which are exact in any order.
 void check_native(Check& check, const World& world, Lane& lane) {
   const std::uint64_t count = 50'003;
   std::vector<float> values(count);

@@ -1,4 +1,4 @@
-// What programs of sessions on a device share: a few gradients, what sessions over host memory make of them, and one
+// Shared by programs with sessions on a device: a few gradients, their results by sessions over host memory, and one
 // rank's session over device memory.
 #pragma once
 

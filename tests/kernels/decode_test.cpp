@@ -12,7 +12,7 @@ constexpr std::size_t kDecodeCounts[] = {0, 1, 129, 255, 256, 257, 4095, 4096, 4
 
 class Decode : public ::testing::TestWithParam<Case> {};
 
-// What FrameReader makes of `frame`, in elements of `dtype`.
+// The values that FrameReader decodes from `frame`, in elements of `dtype`.
 std::vector<std::byte> host_values(const codec::Codec& codec, const Frame& frame, std::size_t count, DType dtype,
                                    const Values* onto) {
   std::vector<std::byte> tensor(count * element_bytes(dtype));
@@ -122,7 +122,7 @@ TEST(DecodeFrame, WithACrcIsBad) {
   EXPECT_EQ(call.status.bad_frames, 1U);
 }
 
-// Any payload decodes to something, inside the values.
+// Any payload decodes to some values, without writing outside of them.
 TEST_P(Decode, AnyPayloadIsDecodedLikeOnTheHost) {
   if (GetParam().k != 0) {
     return;  // whose indices are checked

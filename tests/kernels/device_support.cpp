@@ -26,8 +26,8 @@ void make_special(std::vector<float>& values, std::size_t first, std::size_t las
   }
 }
 
-// From here on the emulator refuses kernels that are not loaded at once: on a device the first launch of one could wait
-// for ever.
+// From here on the emulator refuses to launch kernels that were not loaded before: on a device the first launch of such
+// a kernel could wait forever.
 [[maybe_unused]] const bool g_loaded = [] {
   kernels::load_kernels();
   kernels::load_status_kernels();

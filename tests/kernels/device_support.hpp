@@ -1,5 +1,5 @@
-// What the suites of the emulated kernels share: guarded memory, inputs with every special value, and what the host's
-// tensors, frame writer and reader make of the same job.
+// Shared by the suites of the emulated kernels: guarded memory, inputs with every special value, and the same job by
+// the host's tensors, frame writer and reader.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// What simulated devices compute (tests/support/simulated_codecs.hpp), by the kernels' own source under the emulator.
+// The computations of simulated devices (tests/support/simulated_codecs.hpp), by the kernels' own source under the
+// emulator.
 #include "kernels/device/operations.hpp"
 #include "kernels/device/status.hpp"
 #include "tests/support/simulated_codecs.hpp"

@@ -20,7 +20,7 @@ struct Options {
   std::uint32_t first_tile = 0;
 };
 
-// What FrameWriter makes of it.
+// The frame that FrameWriter encodes from the tensor.
 Frame host_frame(const codec::Codec& codec, const Options& o, const std::vector<std::byte>& tensor,
                  std::vector<float>* residual) {
   const bool verbatim = !codec.lossy() && codec.dtype() == o.values_dtype && o.factor == 1 && residual == nullptr;

@@ -46,7 +46,7 @@ struct Inputs {
   std::vector<float> owner_residual;
 };
 
-// As src/exchange/host/lane_compute.cpp does it. Returns the sum, divided.
+// Reduces as src/exchange/host/lane_compute.cpp does. Returns the sum, divided.
 Values host_sum(const codec::Codec& codec, const SumCase& s, Inputs& in) {
   Values own = working_values(codec, codec.dtype(), in.own);
   if (s.factor != 1 && s.count != 0) {
@@ -242,7 +242,7 @@ TEST(ReduceJobs, RefuseWhatNoKernelCanDo) {
   EXPECT_THROW(kernels::reduce(device.job, nullptr), Error);
 }
 
-// What a damaged frame does, alone or among good ones.
+// A damaged frame, alone or among good ones, makes the sum NaN.
 TEST(ReduceBadFrames, MakeTheSumNan) {
   for (const char* spec : {"int8", "topk(1%)+int8"}) {
     for (const bool indices : {false, true}) {

@@ -45,7 +45,7 @@ std::vector<float> scale_of(std::size_t count, Kind kind) {
   return scale;
 }
 
-// Of the host: 1 / s as powers of two.
+// The host's reciprocals: 1 / s as powers of two.
 std::vector<float> host_reciprocals(const std::vector<float>& scale) {
   codec::Preconditioner preconditioner;
   preconditioner.append(scale.data(), scale.size());
@@ -101,7 +101,7 @@ struct Rescaling {
   double factor = 1;
 };
 
-// As the host's lanes do it: weighted, then by the scale of each tile, then stored.
+// Computes as the host's lanes do: weighted, then multiplied by the scale of each tile, then stored.
 std::vector<std::byte> host_rescaled(const Rescaling& r, const std::vector<std::byte>& tensor,
                                      const std::vector<float>& scale) {
   const codec::Codec exact({1, 0}, DType::f32);  // for its working type

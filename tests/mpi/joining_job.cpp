@@ -43,7 +43,7 @@ class Job {
     processes_->end();
   }
 
-  /// Those that are there, once they are so many.
+  /// Waits until at least `count` processes are there, and returns them.
   std::vector<Processes::Id> wait_for(std::size_t count) {
     const auto until = std::chrono::steady_clock::now() + kTimeout;
     for (;;) {

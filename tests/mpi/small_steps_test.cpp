@@ -1,4 +1,5 @@
-// What a small step costs over MPI, counted: no allocation, nobody woken, one message a peer, two looks at the clock.
+// Counts the costs of a small step over MPI: no allocation, no thread woken, one message for each peer, two looks at
+// the clock.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, MpiConformance,
                                   std::get<1>(parameter.param).name;
                          });
 
-// As over a CUDA-aware MPI, with memory that the host sees too. A rank may still go through host memory.
+// Tests messages as over a CUDA-aware MPI, with memory that the host can read, too. A rank may still use host memory.
 TEST(MpiTransport, RelaysWhatStreamsSend) {
   const Watchdog watchdog("RelaysWhatStreamsSend");
   using Path = transport::RelayedMessages::Path;

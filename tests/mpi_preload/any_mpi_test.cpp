@@ -64,7 +64,7 @@ TEST_P(Preload, AnyFindsTheMpi) {
   EXPECT_GE(compressed_calls(report()), 15U);
 }
 
-// What was built for the MPI of this test.
+// The libraries of this test that were built for one MPI.
 struct Parts {
   std::string role;
   std::string profiler;

@@ -14,7 +14,7 @@ constexpr const char* kAll = "solver,gram,clusters,osu,each_call";
 
 using Hashes = std::map<std::string, std::string>;
 
-// Of each program, the hash of all ranks' results.
+// Returns for each program the hash of all ranks' results.
 Hashes hashes(const Outcome& outcome) {
   Hashes found;
   const std::regex line(R"((\w+):[^\n]* hash ([0-9]+))");
@@ -49,7 +49,7 @@ bool some_class_is_no_faster(const json& report) {
 
 class Harmless : public Preload {
  protected:
-  // Without the drop-in. A library sums alike in every run, whatever the thread level.
+  // The hashes without the drop-in. A library sums in the same order in every run and at every thread level.
   [[nodiscard]] const Hashes& of_the_library() const {
     static std::map<std::string, Hashes> known;
     if (!known.contains(GetParam().name)) {
@@ -70,7 +70,7 @@ TEST_P(Harmless, WhoDidNotAskForACodecKeepsEveryBit) {
   EXPECT_EQ(compressed_calls(report()), 0U);
   EXPECT_TRUE(has_reason(report(), "observed: no codec was named"));
 
-  // What returns a request could be compressed at this thread level only.
+  // Only at this thread level could calls that return a request be compressed.
   const Outcome counted = with(3, preload() + " GRADWIRE_DRY_RUN=1", std::string(kAll) + " multiple");
   expect_all_ok(counted);
   EXPECT_EQ(hashes(counted), of_the_library());
@@ -96,7 +96,7 @@ TEST_P(Harmless, TrialsKeepEveryBit) {
   EXPECT_TRUE(some_class_is_no_faster(report())) << report().dump(1);
 }
 
-// Which way is faster is the machine's to say. Where compression is, results change only after a line has said so.
+// It depends on the machine which way is faster. If compression is, results change only after a line has said so.
 TEST_P(Harmless, AutoKeepsEveryBitUntilItChooses) {
   const Outcome outcome = with(3, measuring(), kAll);
   const bool chosen = compressed_calls(report()) > 0;
@@ -119,8 +119,8 @@ TEST_P(Harmless, EachProgramSeesWhatIsRounded) {
   }
 }
 
-// Between MPI_Init and MPI_Finalize. Compressing sends, which shows that the count counts; a communicator is made in
-// neither case.
+// Counts between MPI_Init and MPI_Finalize. A compressing job sends, which shows that the counter works; neither makes
+// a communicator.
 TEST_P(Harmless, WhoObservesSendsNothing) {
   const std::string counted = " LD_PRELOAD='" + GetParam().own_calls + ":" + GetParam().drop_in + "'";
   const auto own_calls = [&](const std::string& settings) {

@@ -50,7 +50,7 @@ std::vector<T> ramp(std::size_t count) {
   return values;
 }
 
-/// What ranks' ramps add up to.
+/// The sum of the ranks' ramps.
 template <typename T>
 T ramp_sum(std::size_t i) {
   const int sum = static_cast<int>(i % 100) * g_size + g_size * (g_size - 1) / 2;

@@ -206,7 +206,7 @@ void early_exit() {
   reduce_on(MPI_COMM_WORLD);
 }
 
-// With error feedback the sum over the steps is right, however coarse the codec.
+// With error feedback the sum over the steps is right for any codec.
 void train(const std::vector<std::size_t>& counts, bool fresh_buffers) {
   constexpr int kSteps = 160;
   constexpr int kWarm = 40;

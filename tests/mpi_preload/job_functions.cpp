@@ -8,7 +8,7 @@
 namespace job {
 namespace {
 
-// What a call of any of the functions is given.
+// The arguments of a call of any of the functions.
 struct Arguments {
   const void* send;
   void* receive;
@@ -200,7 +200,7 @@ void call_each(MPI_Datatype type, MPI_Comm comm, Hash& hash) {
   }
 }
 
-// What osu_allreduce -c and its like send, and expect of `size` ranks.
+// The values that osu_allreduce -c and similar programs send, and the result that they expect of `size` ranks.
 float osu_value(std::size_t i, int iteration) { return static_cast<float>((i % 100 + 1) * (iteration + 1U)); }
 
 std::size_t osu_errors(const Function& function, std::size_t elements, bool in_place, int root, int iteration,

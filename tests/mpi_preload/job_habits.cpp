@@ -1,10 +1,10 @@
-// What jobs do that MPI does not ask for, and what must not grow with their number.
+// Does what jobs do although MPI does not require it, and calls whose number must not make memory grow.
 #include <numeric>
 #include <string>
 
 #include "tests/mpi_preload/job.hpp"
 
-// As docs/drop-in-mpi.md tells jobs to declare it.
+// The declaration that docs/drop-in-mpi.md gives to jobs.
 extern "C" void gradwire_name(const void* buffer, const char* name) __attribute__((weak));
 
 namespace job {
@@ -55,7 +55,7 @@ void aliased() {
   }
 }
 
-// Nothing but requests: the ranks never share a call that could be compressed.
+// Makes only calls with requests: the ranks never make a blocking call that could be compressed.
 void requests_only() {
   std::vector<float> values = values_of(g_rank, kCount);
   for (int call = 0; call < 5; ++call) {

@@ -81,7 +81,7 @@ bool factorise(std::vector<float>& matrix, std::size_t n) {
   return true;
 }
 
-// Which of the centres is the nearest to `point`.
+// The index of the centre that is nearest to `point`.
 int nearest(const float* point, const std::vector<float>& centres, std::size_t dimensions) {
   int best = 0;
   float least = INFINITY;

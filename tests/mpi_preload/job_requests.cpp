@@ -261,7 +261,7 @@ void request_programs() {
   for (auto& of : comms) {
     for (MPI_Comm& comm : of) {
       MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-      // Behind a request that could be compressed and a blocking reduction the ranks have agreed about requests.
+      // After a request that could be compressed and a blocking reduction, the ranks have agreed about requests.
       std::vector<float> values(kCount, 1.0F);
       MPI_Request request = MPI_REQUEST_NULL;
       MPI_Iallreduce(MPI_IN_PLACE, values.data(), kCount, MPI_FLOAT, MPI_SUM, comm, &request);

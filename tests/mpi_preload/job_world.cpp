@@ -100,7 +100,7 @@ void two_threads() {
   }
 }
 
-// What the drop-in asks of MPI for itself meanwhile, counted by own_calls.c where that is preloaded.
+// Prints the number of MPI calls that the drop-in makes for itself, counted by own_calls.c if that is preloaded.
 void own_calls() {
   const auto count = [](const char* name) {
     auto* const function = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, name));
@@ -127,7 +127,7 @@ void own_calls() {
 
 namespace {
 
-// What one thread does on its communicators: all of it follows from a seed, the same on every rank.
+// The calls of one thread on its communicators, drawn from a seed that is the same on every rank.
 class Calls {
  public:
   Calls(unsigned seed, std::vector<MPI_Comm> comms) : choices_(seed), comms_(std::move(comms)) {}

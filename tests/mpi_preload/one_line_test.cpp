@@ -55,7 +55,7 @@ void expect_compressed_and_as_good(const JobRun& run, double loss) {
   EXPECT_NEAR(number_in(run.outcome, kFinalLoss), loss, 0.005 * loss);
 }
 
-// Of the job without gradwire.
+// The loss of the job without gradwire.
 double loss_before() {
   static const JobRun run = run_with_report("", "existing_mpi_job");
   EXPECT_EQ(run.outcome.status, 0) << run.outcome.output;

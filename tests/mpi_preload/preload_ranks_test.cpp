@@ -1,4 +1,4 @@
-// What ranks under the preload agree on, measure together and report, and what becomes of one that is not there.
+// Tests what ranks under the preload agree on, measure together and report, also if one of them lacks the preload.
 #include <iterator>
 #include <regex>
 
@@ -75,7 +75,7 @@ TEST_P(Preload, UnderAutoCallsAreMeasured) {
       EXPECT_GT(row.at("seconds"), 0) << row;
     }
   }
-  // Which way wins is the machine's to say: where ranks share cores a polling library may be slower than compression.
+  // It depends on the machine which way wins: if ranks share cores, a polling library may be slower than compression.
   const bool compresses = calls_of(told, 1500, 1500, "compressed_calls") > 3U * 30 ||
                           calls_of(told, 9000, 9000, "compressed_calls") > 3U * 30 ||
                           calls_of(told, 16000, 16059, "compressed_calls") > 3U * 30;
@@ -125,8 +125,8 @@ TEST_P(Preload, ChoicesAreFollowedByThreadsInAnyOrder) {
     }
   }
   std::ofstream(file) << choices;
-  // Where threads ask for tags at the same moment, one may get none for its first calls (D150), or, on a busy machine,
-  // for all of them.
+  // If threads ask for tags at the same moment, one may get none for its first calls (D150), or, on a busy machine, for
+  // all of them.
   std::uint64_t compressed = 0;
   for (int i = 0; i < 5 && compressed == 0; ++i) {
     expect_ok(with(2, env, "crossed_threads multiple"), "crossed_threads");
@@ -155,8 +155,8 @@ TEST_P(Preload, NanIsToldOnceAndTheStatusToWhoAsks) {
   EXPECT_EQ(lines(with(3, preload() + " GRADWIRE_LOG=error", "nonfinite"), ""), 0);
 }
 
-// Where a rank has no drop-in the others must not wait for good, nor add up without it. Preloaded by hand, so that
-// nobody knows who has it.
+// If a rank has no drop-in, the others must not wait forever, nor sum without it. The drop-in is preloaded by hand, so
+// that no process knows which ranks have it.
 TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
   SKIP_WITHOUT_SEVERAL_PROGRAMS();
   const auto begin = std::chrono::steady_clock::now();

@@ -52,8 +52,8 @@ TEST_P(Preload, SumsForOneRankAreCompressed) {
   }
 }
 
-// By mpif.h, `use mpi` and `use mpi_f08`. Six calls that may be compressed; two of them return requests, of which the
-// one on a duplicate passes, since its ranks have made no blocking call there.
+// Jobs with mpif.h, `use mpi` and `use mpi_f08`. Each makes six calls that may be compressed; two of them return
+// requests, of which the one on a duplicate passes, since its ranks have made no blocking call there.
 TEST_P(Preload, JobsInFortran) {
   const bool open_mpi = GetParam().name == "OpenMpi";
   const std::string job = std::string(GRADWIRE_BIN) + (open_mpi ? "/mpi_fortran_job" : "/mpich_fortran_job");
@@ -278,12 +278,12 @@ TEST(PreloadOfAnotherMpi, StopsWithASentenceOrPasses) {
         << passed.output;
   };
   passes(open_mpi.drop_in, mpich.job, "Open MPI");
-  // Of the many that share MPICH's handles.
+  // One of the many libraries that share MPICH's handles.
   passes(GRADWIRE_FAKE_VERSION ":" + mpich.drop_in, mpich.job, "MPICH, the job runs with Intel(R) MPI Library 2021.9");
 }
 #endif
 
-// What the drop-in calls must be PMPI_: a public name would lead back to it, or to what the job defines.
+// The drop-in must call only PMPI_ names: a public name would lead back to it, or to a function of the job.
 TEST_P(Preload, OnlyItsOwnNamesAreVisible) {
   const std::string names = "nm -D '" + GetParam().drop_in + "' | awk '{print $(NF-1), $NF}'";
   EXPECT_EQ(run_program(names + " | grep -E '^U MPI_[A-Z][a-z]'").output, "");

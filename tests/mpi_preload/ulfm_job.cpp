@@ -173,7 +173,7 @@ void death_inside(const Sum& sum, int microseconds) {
   go_on(comm);
 }
 
-// Nobody ends: rank 0 revokes while the others are in a sum that it does not make.
+// No rank ends: rank 0 revokes while the others are in a sum that it does not make.
 void revoked(const Sum& sum) {
   MPI_Comm comm = duplicate(MPI_ERRORS_RETURN);
   tell("step1", step_of(1, sum, comm));
@@ -228,7 +228,7 @@ void shrunk_whole() {
   MPI_Comm_free(&comm);
 }
 
-// What shrinking a revoked communicator gives back, in MiB, after steps of one large sum and one small.
+// Prints the memory, in MiB, that shrinking a revoked communicator frees after steps of one large sum and one small.
 void shrunk_memory() {
   MPI_Comm comm = duplicate(MPI_ERRORS_RETURN);
   MPI_Comm shrunk = MPI_COMM_NULL;

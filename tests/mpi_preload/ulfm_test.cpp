@@ -84,7 +84,7 @@ class Ulfm : public ::testing::Test {
   }
   static Outcome replaced(const std::string& scenario) { return run("", "replaced", scenario); }
 
-  // What each rank was told, and the bits of its sums behind that.
+  // The errors that each rank got, and the bits of its sums after them.
   struct Told {
     std::map<std::string, std::string> codes;
     std::set<std::string> values;

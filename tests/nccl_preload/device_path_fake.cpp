@@ -17,7 +17,7 @@ namespace {
 
 thread_local int truces = 0;
 
-// As where the thread captures a graph: memory is asked for and given back in a truce only.
+// Behaves as if a thread captured a graph: memory may be allocated and freed only during a truce.
 void ask_for_truce(const char* what) {
   if (truces == 0) {
     std::fprintf(stderr, "no truce: %s\n", what);
@@ -59,7 +59,7 @@ class FakeDevice final : public exchange::StreamDevice {
  public:
   explicit FakeDevice(std::unique_ptr<CallerMessages> messages)
       : messages_(std::move(messages)), arena_(heap_, 4096), backend_(arena_, *messages_) {}
-  // As the real one: it asks whether all is well before it goes.
+  // Checks for errors before it ends, as the real one does.
   ~FakeDevice() override {
     ask_for_truce("the end of a device");
     try {

@@ -43,7 +43,7 @@ struct Seen {
   }
 };
 
-// With a codec that is named, unless the environment says otherwise.
+// Runs with a codec that is named, unless the environment says otherwise.
 Seen run_job(const std::string& scenario, const std::string& environment = "GRADWIRE_CODEC=int8") {
   const ScratchFolder scratch;
   const std::string report = (scratch.path() / "report.json").string();

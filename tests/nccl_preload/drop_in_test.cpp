@@ -1,5 +1,5 @@
-// What the drop-in decides, counts and forgets, over a fake library: each job runs without and with the drop-in, its
-// own output must not change, and the report says what was seen.
+// Tests what the drop-in decides, counts and forgets, over a fake library: each job runs without and with the drop-in,
+// its own output must not change, and the report must contain its calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -16,7 +16,7 @@
 
 #include "nccl_preload/fake_nccl.hpp"
 
-// What the driver of a machine with a GPU would say; the drop-in looks it up by name.
+// Answers as the driver of a machine with a GPU would; the drop-in looks this function up by name.
 extern "C" CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   *status =
       stream == reinterpret_cast<CUstream>(0x70) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;

@@ -1,5 +1,6 @@
-// As in the real library ncclX is a weak name of pncclX, ncclBcast calls the public ncclBroadcast, ncclCommSplit in a
-// group writes its child at the end, and a freed communicator's address is used again.
+// A fake library that behaves as the real one: ncclX is a weak name of pncclX, ncclBcast calls the public
+// ncclBroadcast, ncclCommSplit in a group writes its child at the end, and a freed communicator's address is used
+// again.
 #include "nccl_preload/fake_nccl.hpp"
 
 #include <nccl.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 extern "C" {
-/// How often pncclX ran in this process; `name` is "ncclX".
+/// The number of times that pncclX ran in this process; `name` is "ncclX".
 long fake_nccl_calls(const char* name);
 /// Prints all calls since the last time in their order, sums and sends with their counts.
 void fake_nccl_print_order();

@@ -51,7 +51,7 @@ TEST(NcclForwarding, ProgramsWithoutNcclAreLeftAlone) {
   EXPECT_EQ(other.status, 0);
   EXPECT_THAT(other.out, HasSubstr("libgradwire_nccl.so"));
   EXPECT_EQ(other.err, "");
-  // Not at the end either.
+  // The drop-in does not load NCCL at the end of the process either.
   const OutcomeApart loads = run_apart("LD_DEBUG=files LD_PRELOAD=" GRADWIRE_DROP_IN, "true");
   EXPECT_THAT(loads.err, HasSubstr("libgradwire_nccl.so"));
   EXPECT_THAT(loads.err, ::testing::Not(HasSubstr("libnccl")));

@@ -94,7 +94,7 @@ float* on_device(const std::vector<float>& values) {
   return memory;
 }
 
-// Behind `stream` and nothing else, so that it sees whether the results were joined to it.
+// Copies after `stream` and nothing else, so that a result that was not joined to the stream shows.
 std::vector<float> from_device(const float* memory, std::size_t count, cudaStream_t stream) {
   std::vector<float> values(count);
   cuda(cudaMemcpyAsync(values.data(), memory, count * sizeof(float), cudaMemcpyDeviceToHost, stream),

@@ -44,7 +44,7 @@ TEST(NcclSymbols, AllOfTheHeader) {
   }
 }
 
-// What replace/nccl.h renames is what the drop-in offers under the other name.
+// replace/nccl.h renames exactly the functions that the drop-in defines under the other name.
 TEST(NcclSymbols, AllOfTheReplacement) {
   const std::string header = read_text(GRADWIRE_SOURCE_DIR "/include/gradwire/replace/nccl.h");
   const std::set<std::string> offered = symbols("--defined-only", GRADWIRE_DROP_IN, " [A-Z] gradwire_(nccl\\w+)\n");

@@ -1,4 +1,4 @@
-// Who records, who reads, and when: threads that end, sinks that come, go, or fail.
+// Tests recording and reading: threads that end, sinks that are added, removed, or fail.
 #include "observe/collector.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What sessions and tables tell of themselves besides counts.
+// Tests what sessions and tables report about themselves besides counts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using observe::test::Observed;
 
 const observe::CollectorOptions kOften{.interval = std::chrono::milliseconds(5)};
 
-// Of the last snapshot of each source, those that know `what`.
+// The last snapshots of the sources that know `what`.
 template <typename What>
 std::vector<Knowledge> latest(const Observed& observed, What&& what) {
   std::vector<Knowledge> known;

@@ -1,4 +1,4 @@
-// What a fork and the end of a process do to recording.
+// Tests recording when a process forks or ends.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// What ranks of real jobs saw, and who is named after it.
+// Tests which rank is named, with recorded counts of the ranks of real jobs.
 #include <gtest/gtest.h>
 
 #include <fstream>

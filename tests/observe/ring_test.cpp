@@ -14,7 +14,7 @@ namespace {
 
 Event numbered(std::uint64_t number) { return {.begin = number, .bytes = number, .kind = EventKind::send}; }
 
-// What is there, in order; the reader has then seen it.
+// Reads all events in order, which removes them.
 std::vector<std::uint64_t> drain(Ring& ring) {
   std::vector<std::uint64_t> numbers;
   for (const std::span<const Event> part : ring.peek()) {

@@ -1,4 +1,5 @@
-// What sessions, communicators and tables record: all of what the transport counted, and nothing where nobody reads.
+// Tests the events of sessions, communicators and tables: they record all traffic that the transport counted, and
+// nothing if there is no reader.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -157,7 +157,7 @@ class SimulatedJob {
     tell(look, ready, encoded, own, results, reduced, lost);
   }
 
-  // Once all is encoded, whatever is missing is waited for.
+  // Once all frames are encoded, a rank waits for those that are missing.
   void tell(const Look& look, const std::vector<double>& ready, const std::vector<double>& encoded,
             const std::vector<Frame>& own, const std::vector<Frame>& results,
             const std::vector<std::vector<double>>& reduced, const std::vector<Lost>& lost) {

@@ -16,7 +16,7 @@ constexpr unsigned kSeeds = 20 / gradwire::test::kStepShare;
 
 int steps_of(int world) { return world > 16 ? 4 : 30; }
 
-// Until it is named.
+// The number of intervals until the slow rank is named.
 std::size_t intervals_of(SlowCause cause) {
   const SlowWatchOptions options;
   const bool doubtful =
@@ -36,7 +36,7 @@ std::string describe(const std::vector<Diagnosis>& found) {
   return text;
 }
 
-// What slows a rank down, so that the others feel it in every world.
+// Slows a rank down by so much that the others notice it in a world of any size.
 void plant(SimulatedRank& rank, SlowCause cause, double world, double link_seconds = 20e-3) {
   const double moved = 56 * 1024 * 2 * (world > 16 ? 2 : 8) * (world - 1);  // bytes a step, one direction
   const double rate = moved / link_seconds;
@@ -77,7 +77,7 @@ TEST_P(SlowRanks, AHealthyJobNamesNobody) {
 void expect_named(int world, SlowCause cause, unsigned seed, double lost) {
   std::vector<SimulatedRank> ranks = healthy(world);
   const std::size_t slow = seed % ranks.size();
-  // Of two ranks a link is told by what the one waits longer than the other.
+  // With two ranks, a slow link shows only because one rank waits longer than the other.
   plant(ranks[slow], cause, world, world == 2 && lost > 0 ? 40e-3 : 20e-3);
   for (SimulatedRank& rank : ranks) {
     rank.lost = lost;
@@ -92,7 +92,7 @@ void expect_named(int world, SlowCause cause, unsigned seed, double lost) {
       changes.push_back(change);
     }
   }
-  // Of two ranks, the way into one is the way out of the other.
+  // With two ranks, the link into one is the link out of the other.
   const bool mirrored = world == 2 && cause == SlowCause::slow_link_in;
   ASSERT_EQ(changes.size(), 1U) << to_string(cause) << " seed " << seed << describe(found);
   EXPECT_EQ(changes[0].rank, static_cast<int>(mirrored ? 1 - slow : slow)) << to_string(cause) << describe(found);
@@ -239,7 +239,7 @@ TEST_F(SlowRanksLink, NobodyWaitsLongerForARankThanForAll) {
   EXPECT_NEAR(diagnose(ranks)[2].wait_seconds, 15e-3, 1e-9);
 }
 
-// Of what it computed longer, most was a wait for a core.
+// Most of the time that the rank computed longer was a wait for a core.
 TEST(SlowRanksCores, ComputingWithoutACoreIsNotLateCompute) {
   std::vector<RankSeen> ranks(2, {.steps = 10, .step_seconds = 60e-3, .wait_seconds = 25e-3, .compute_seconds = 35e-3});
   ranks[1].wait_seconds = 5e-3;

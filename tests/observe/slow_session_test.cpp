@@ -1,4 +1,4 @@
-// What a session makes of the comparison of its ranks, and of GRADWIRE_SLOW.
+// Tests how a session uses the comparison of its ranks, and GRADWIRE_SLOW.
 #include "slow_session.hpp"
 
 #include "tests/support/error_of.hpp"
@@ -16,7 +16,7 @@ TEST(SlowSession, AHealthyJobNamesNobody) {
   EXPECT_EQ(said, "");
 }
 
-// Where comparisons take long, as under a sanitizer, the second one is late.
+// If comparisons take long, as under a sanitizer, the second one is late.
 TEST(SlowSession, LateComputeIsNamedOfTwo) {
   Job job = late(2, 0);
   job.steps = 1000;
@@ -96,8 +96,8 @@ TEST(SlowSession, TwoSessionsOfAProcessCompareEachForItself) {
   EXPECT_NE(named[0].find("rank 1 is slow"), std::string::npos) << joined(named);
 }
 
-// Nothing asks for one order of the finish() of two sessions, and nobody may wait in one for who comes to it later.
-// Mutation tried: ranks wait in the step that asks.
+// Ranks may call finish() of two sessions in different orders, so no rank may wait in one for a rank that calls it
+// later. Mutation tried: ranks wait in the step that asks.
 TEST(SlowSession, SessionsMayEndTheirStepsInAnyOrder) {
   constexpr std::chrono::seconds kTimeout{5};
   const auto one = make_inproc_world(2);
@@ -144,7 +144,7 @@ TEST(SlowSession, ARankThatEndsInsteadOfComparingEndsTheOther) {
   });
 }
 
-// What the first comparison says that rank 0 encoded and decoded a step; resets after every step.
+// Resets the counts after every step, and checks the coding time of rank 0 in the first comparison.
 void compare_under_resets() {
   ::setenv("GRADWIRE_LOG", "debug", 1);  // NOLINT(concurrency-mt-unsafe): no other thread yet
   const Lines lines(": rank 0 step ", LogLevel::debug);
@@ -183,7 +183,7 @@ TEST(SlowSessionDeathTest, ResetsOfStatisticsAreNothingToTheComparison) {
   EXPECT_EXIT(child(), ::testing::ExitedWithCode(0), "");
 }
 
-// What only observes ends no job.
+// A wrong setting of something that only observes must not end a job.
 TEST(SlowSessionDeathTest, WhatItCannotBeIsOneWarning) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   for (const char* value : {"on", "0", "-1", "200%"}) {

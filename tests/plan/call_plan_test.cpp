@@ -1,5 +1,5 @@
-// What calls of a job without a session resolve to: rules by size, dtype, order and communicator, the floor, and names
-// where there are some.
+// Tests what calls of a job without a session resolve to: rules by size, dtype, order and communicator, the floor, and
+// names if calls have them.
 #include "plan/call_plan.hpp"
 
 #include <gmock/gmock.h>

@@ -66,7 +66,7 @@ warmup = []
   EXPECT_THAT(text, HasSubstr("  auto: dense; int8; int4, error feedback "));
 }
 
-// How far the link is, and whether the memory suffices for it.
+// The text states the bytes in flight that the link needs, and whether the memory suffices for them.
 TEST(Explain, SaysWhatIsInFlight) {
   const std::vector<TensorInfo> tensors{{"a", 5000, DType::f32, 1}};
   const auto explain = [&](const std::string& policy) {

@@ -82,7 +82,7 @@ TEST(PlanAlgorithms, RanksComeToTheSameAndSayWhereNot) {
                 "has codec int8, algorithm two_shot,"));
 }
 
-// Where codecs are chosen by a measured link, so is their algorithm; what is named or fixed stays.
+// If codecs are chosen by a measured link, so is their algorithm; a named or fixed algorithm stays.
 TEST(PlanAlgorithms, AMeasuredLinkChoosesOnceMore) {
   const Policy policy = Policy::parse(
       "[defaults]\ncodec = \"auto\"\nsmall = \"off\"\n[[rule]]\nmatch = \"b\"\ncodec = \"int8\"\n"

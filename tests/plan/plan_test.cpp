@@ -1,4 +1,4 @@
-// What tensors resolve to, and the invariants of buckets over random models and policies.
+// Tests what tensors resolve to, and the invariants of buckets over random models and policies.
 #include "plan/plan.hpp"
 
 #include <gmock/gmock.h>

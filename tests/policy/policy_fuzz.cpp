@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
   const std::string_view text(reinterpret_cast<const char*>(data), bytes);
   try {
     const Policy policy = Policy::parse(text, "fuzz");
-    // What was accepted must be usable.
+    // An accepted policy must be usable.
     try {
       const plan::CallPlanner calls(policy);
       (void)calls.resolve({.count = 1 << 20, .order = 3, .communicator_size = 4, .name = "fc1.bias"});
@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
     try {
       (void)plan::make_plan(policy, tensors, {}).explain();
     } catch (const Error& error) {
-      // Only a strict policy may find fault with the tensors, and some modes with their dtype or their ids.
+      // Only a strict policy may refuse the tensors, and some modes their dtype or their ids.
       if (!policy.strict && error.code() != ErrorCode::unsupported) {
         std::abort();
       }

@@ -132,7 +132,7 @@ std::set<std::string> anchors(const std::filesystem::path& document) {
   return names;
 }
 
-/// Where the links of a text lead: [text](target), and [name] with a line "[name]: target".
+/// The targets of the links in a text: [text](target), and [name] with a line "[name]: target".
 struct Links {
   std::vector<std::string> targets;
   std::vector<std::string> undefined;  // decisions named as [D1] without such a line
@@ -165,7 +165,7 @@ Links links_of(const std::string& text) {
   return links;
 }
 
-/// What is wrong with the links of a text that stands in `document`; outside links are not followed.
+/// The broken links in the text of `document`; external links are not checked.
 std::vector<std::string> broken_links(const std::filesystem::path& document, const std::string& text) {
   std::vector<std::string> broken;
   const Links links = links_of(text);
@@ -284,7 +284,7 @@ TEST(Documents, ASectionThatIsNotThereIsFound) {
   EXPECT_EQ(missing_sections("(docs/none.md, \"Map\")").size(), 1U);
 }
 
-// Where a release is named besides gradwire/version.hpp; docs/development.md lists the places.
+// These places name the release besides gradwire/version.hpp; docs/development.md lists them.
 TEST(Documents, NameTheVersionOfTheLibrary) {
   const std::string version(kVersion);
   const std::string minor = version.substr(0, version.rfind('.'));

@@ -96,7 +96,7 @@ std::pair<std::string, std::string> session_folders(const std::string& path, std
   return {names[1], names[2]};
 }
 
-/// What is wrong with one include of a file of `layer`; empty if nothing.
+/// The problem with one include of a file of `layer`; empty if there is none.
 std::string judge(const Layer& layer, const std::string& path, const std::string& include) {
   for (const OutsideLibrary& library : kOutsideLibraries) {
     if (matches(library.headers, include)) {

@@ -114,7 +114,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
      {"src/transport/tcp/*", "plugins/export_http/*"}},
 };
 
-/// What is wrong with the #include lines of a file; empty if nothing. `path` is relative to the repository.
+/// The problems with the #include lines of a file; empty if there are none. `path` is relative to the repository.
 [[nodiscard]] std::vector<std::string> find_violations(const std::string& path, std::string_view text);
 
 /// The same for the folders inside src/session, where `path` lies.

@@ -148,7 +148,7 @@ TEST(Layering, TheEngineKnowsNothingOfElasticity) {
   EXPECT_GE(files, 30U);
 }
 
-// What the name means, a directory or a file, is decided once.
+// Only one place decides whether the name is a directory or a file.
 TEST(Layering, GradwireReportIsReadInOnePlace) {
   std::vector<std::string> readers;
   for (const std::string& file : library_files(kRepository)) {

@@ -46,7 +46,7 @@ void expect_equal(std::size_t run, const Losses& document) {
 }
 
 TEST(MeasuredLoss, OfTheClassifier) {
-  // As the policies say: second hop and error feedback are those that the codec has by itself.
+  // Compares with the policies as written: second hop and error feedback are the codec's defaults.
   expect_equal(
       0, read_losses(kLossRuns[0], R"(^32-64-10 +(?!dense)(\S+) +auto +auto: \S+ +[0-9.]+ +([0-9.]+) )", of_ratio));
 }

@@ -69,7 +69,7 @@ void add_all_below(std::string_view name, Names& names) {
   }
 }
 
-/// What it uses, but for what that uses itself.
+/// The modules that a layer uses, without those that these use themselves.
 Names supports_of(const Layer& layer) {
   Names supports(layer.below.begin(), layer.below.end());
   for (const std::string_view below : layer.below) {

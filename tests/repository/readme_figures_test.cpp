@@ -1,4 +1,4 @@
-// What README claims of times stands in the tables that it names, and its "times as fast" follow from them.
+// Tests that the times in README are in the tables that it names, and that its "times as fast" follow from them.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -63,7 +63,7 @@ Chosen chosen_on(const Nodes& nodes, const Policy& policy, bool weighted = false
   return trained;
 }
 
-// What is chosen is what naming it gives, bit by bit, on every rank. Mutation tried: nothing is chosen hierarchical.
+// A chosen algorithm gives the same bits as naming it, on every rank. Mutation tried: hierarchical is never chosen.
 TEST(SessionAlgorithm, NodesOfSeveralRanksAreHierarchicalUnasked) {
   for (const Nodes& nodes : kTiered) {
     for (const bool weighted : {false, true}) {

@@ -114,7 +114,8 @@ struct NoiseCase {
   bool f64;
 };
 
-// What went in is known; the estimate is within a fifth. Mutations tried: micro-steps not counted, sums not divided.
+// The noise of the inputs is known, and the estimate is within a fifth of it. Mutations tried: micro-steps not counted,
+// sums not divided.
 TEST(BatchAdvice, TheNoiseScaleIsMeasured) {
   constexpr double kScale = 8;
   const std::uint32_t seed = std::random_device{}();

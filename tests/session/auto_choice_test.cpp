@@ -52,7 +52,7 @@ session::Calibration calibration(double bytes_per_second, const std::vector<doub
 class Training {
  public:
   using Rate = std::function<double(std::uint64_t step)>;
-  /// What the last rank's clock makes of a second at this step.
+  /// The time that the last rank's clock shows for a second at this step.
   using Clock = std::function<double(std::uint64_t step)>;
 
   Training(

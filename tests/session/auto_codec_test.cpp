@@ -57,7 +57,8 @@ TEST(AutoCodec, RanksChooseAlikeAtTheSameStepUnderDelays) {
                     automatic(R"(["bf16", "int8", "int4"])",
                               "[auto]\ndwell = 2\nwindow = 1\ngain = 0\n[bucket]\nbytes = \"128KiB\""),
                     {.compare_ranks_every = 1});  // throws where results differ
-    // What ranks see differs: on the last one the backward pass hides most of the communication, on the first nothing.
+    // Ranks measure different times: on the last one the backward pass hides most of the communication, on the first
+    // nothing.
     const auto pause = std::chrono::milliseconds(10 * transport->rank());
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 30; ++s) {
@@ -202,7 +203,7 @@ TEST(AutoCodec, APeerThatStallsDuringCalibrationIsNamed) {
     try {
       std::rethrow_exception(error);
     } catch (const Error& e) {
-      // Whoever ran out of patience first: the silent one hears nothing either.
+      // The error may name either rank, since the silent one hears nothing either and may time out first.
       EXPECT_THAT(e.what(),
                   AllOf(AnyOf(HasSubstr("calibration"), HasSubstr("measurement of the link"), HasSubstr("barrier")),
                         ContainsRegex("waiting for rank(\\(s\\))? [01]")));
@@ -245,8 +246,8 @@ TEST(AutoCodec, BucketsTravelInTheChunkThatWasChosen) {
   EXPECT_TRUE(results.at(0) == results.at(1));
 }
 
-// Any sequence of choices, then one exact step: what was put in has come out. Mutation tried: the dense level without
-// the residuals that other levels left.
+// After any sequence of choices and one exact step, the sum of the results is that of the inputs. Mutation tried: the
+// dense level without the residuals that other levels left.
 TEST(AutoCodec, SwitchesOfCodecConserveTheSum) {
   constexpr std::uint64_t kCount = 3 * 4096 + 57;
   const std::uint32_t seed = std::random_device{}();

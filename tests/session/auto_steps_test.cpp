@@ -73,7 +73,7 @@ TEST_F(AutoSteps, ALoadedStepIsTheFirstOneAlsoAfterReserve) {
   });
 }
 
-// What is asked of trials; they take what `seconds` says.
+// Probes that record which trials are asked for, and report the times of `seconds`.
 class MadeUpProbes final : public session::Probes {
  public:
   using Seconds = std::function<double(const plan::Bucket&, By)>;
@@ -114,7 +114,7 @@ struct Trials {
   std::set<bool> weighted;
 };
 
-// Of a session with these tensors, the last of which is in its first bucket.
+// The trials of a session with these tensors, the last of which is in its first bucket.
 Trials trials_of(const std::vector<std::uint64_t>& counts, session::StepsAhead steps = {}) {
   std::vector<TensorInfo> tensors;
   for (std::size_t i = 0; i < counts.size(); ++i) {

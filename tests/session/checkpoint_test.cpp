@@ -79,7 +79,7 @@ TEST(Checkpoint, ResumesBitByBit) {
   });
 }
 
-// What an exact step of zeros brings is what residuals are worth: the same before and after moving to another world.
+// The result of an exact step of zeros shows the residuals: it is the same before and after moving to another world.
 std::vector<float> worth(const std::shared_ptr<Transport>& transport, const std::filesystem::path& path,
                          const char* policy) {
   Trainer trainer(transport, policy);
@@ -152,7 +152,7 @@ TEST(Checkpoint, AnotherWorldSizeKeepsWhatResidualsAreWorth) {
   expect_close(before, worth_in_world(eight, 4, "[defaults]\ncodec = \"exact\"\nalgorithm = \"dense\"\n"));
 }
 
-// What sums over nodes left behind, too. Mutation tried: it is not taken over by another world.
+// This includes residuals of sums over nodes. Mutation tried: another world does not take them over.
 TEST(Checkpoint, ResidualsOfTiersKeepTheirWorthInAnyWorld) {
   const char* const tiers =
       "[defaults]\ncodec = \"int2\"\nalgorithm = \"hierarchical\"\nsmall = \"off\"\n[bucket]\nbytes = \"128KiB\"\n";
@@ -313,7 +313,7 @@ TEST(Checkpoint, ResidualsOfASumAreNotThoseOfAMean) {
   EXPECT_NE(load_error(session, bytes, ErrorCode::mismatch).find("another reduction"), std::string::npos);
 }
 
-// What follows a state in a stream is the caller's.
+// Bytes after a state in a stream are the caller's.
 TEST(Checkpoint, AStreamMayHoldMore) {
   auto transport = make_inproc_world(1)[0];
   Trainer trainer(transport);
@@ -345,7 +345,7 @@ TEST(Checkpoint, ASaveThatIsCutOffLeavesTheOneBefore) {
       trainer.session.save(folder.path());  // twice: the one before is another step's all the same
     }
   });
-  // As if rank 1 had been killed before it had its own.
+  // The files are as if rank 1 had been killed before it wrote its own.
   const std::filesystem::path file = folder.path() / "rank-1-of-2.gradwire";
   ASSERT_TRUE(std::filesystem::exists(previous_of(file)));
   std::filesystem::rename(previous_of(file), file);

@@ -1,4 +1,4 @@
-// How often ranks look for slow ones: counted over steps of every length, without a clock.
+// Counts how often ranks look for slow ones, with steps of every length, without a clock.
 #include "session/parts/rank_comparison/comparison_pace.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ struct Job {
   double most = 0;               // share that all comparisons and what steps note had of the time, right after one
 };
 
-// Until `seconds` are over. `step` is what the n-th one takes.
+// Runs until `seconds` are over. `step(n)` is the time of the n-th step.
 Job run(double seconds, double cost, const std::function<double(std::uint64_t)>& step) {
   Job job;
   ComparisonPace pace;
@@ -54,7 +54,7 @@ TEST(ComparisonPace, ComparisonsStayBelowTheirShareAtEveryLengthOfSteps) {
   }
 }
 
-// Of a microsecond, to note a step is more than the bound, and comparing is little beside it.
+// For steps of a microsecond, noting a step alone costs more than the bound, and comparing adds little to that.
 TEST(ComparisonPace, TheShortestStepsAreComparedSeldom) {
   const Job job = run(10, 60e-6, [](std::uint64_t) { return 1e-6; });
   EXPECT_LE(job.compared.size(), 9U);

@@ -82,7 +82,7 @@ TEST(DeviceCapture, WithoutReservationIsAnErrorThatSaysWhatToCall) {
   });
 }
 
-// What was reserved before is not enough: another stage of the warm-up begins, and it needs residuals.
+// The memory reserved before is not enough: another stage of the warm-up begins, and it needs residuals.
 TEST(DeviceCapture, ResidualsAreNotMadeInside) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     const Policy policy = Policy::parse(
@@ -99,7 +99,7 @@ TEST(DeviceCapture, ResidualsAreNotMadeInside) {
   }
 }
 
-// Nor frames, where those of a later stage are larger.
+// Larger frames of a later stage are not allocated inside a capture, either.
 TEST(DeviceCapture, TakesNoMemoryBeyondWhatWasReserved) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     const Policy policy = Policy::parse(

@@ -70,7 +70,7 @@ TEST(DeviceElastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
   }
 }
 
-/// What a device does with the bits of a host.
+/// A policy by which a device computes the same bits as a host.
 std::string alike(const std::string& codec, const std::string& rest = "") {
   return "deterministic = true\n[defaults]\nalgorithm = \"two_shot\"\nsmall = \"off\"\ncodec = \"" + codec + "\"\n" +
          rest;
@@ -234,8 +234,8 @@ TEST(DeviceElastic, StateIsSavedBehindADeathThatNobodyHasToldOf) {
   EXPECT_EQ(left.session->world_size(), 1);
 }
 
-// Else it could write to gradients that are made anew. Tried by hand, red here: a step that is undone waits for
-// nothing.
+// Otherwise leftover work could write to gradients that are computed anew. Tried by hand, red here: a step that is
+// undone waits for nothing.
 TEST(DeviceElastic, NothingOfAWorldThatIsOverIsLeftToRun) {
   const Watchdog watchdog("the end of a world");
   Left left("exact");

@@ -125,7 +125,7 @@ TEST(DeviceErrors, AStepWithNanIsSkippedOnEveryRank) {
   });
 }
 
-// Where nothing is skipped, a step with NaN is known once it has run.
+// If steps are not skipped, NaN in a step is known only once it has run.
 TEST(DeviceErrors, NanInAResultIsReportedWhenItIsKnown) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, uniform("int8"));

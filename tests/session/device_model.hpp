@@ -176,7 +176,7 @@ class Trainer {
   Session session;
 };
 
-/// What `body` returns on each rank.
+/// Runs `body` on each rank and returns the results.
 inline std::vector<std::string> on_ranks(int world,
                                          const std::function<std::string(std::shared_ptr<Transport>)>& body) {
   std::vector<std::string> results(static_cast<std::size_t>(world));

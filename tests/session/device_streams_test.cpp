@@ -56,8 +56,8 @@ class SlowKernel {
   std::promise<void> ends_;
 };
 
-// Whatever another thread waits for. These fail, by the watchdog, where done() takes the lock of who communicates, or
-// where that thread holds the other one while it waits.
+// done() must not block, whatever another thread waits for. These tests fail, by the watchdog, if done() takes the lock
+// of the communicating thread, or if that thread holds the other lock while it waits.
 TEST(DeviceSession, AskingForATicketNeverBlocks) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, uniform("int8"));
@@ -102,7 +102,7 @@ TEST(DeviceSession, AskingForATicketDoesNotWaitForReplays) {
   });
 }
 
-// What a job does around a session, none of which waits for the device.
+// Calls that a job makes around a session. None of them waits for the device.
 void plain_steps(Trainer& trainer) {
   for (const std::uint64_t step : {0, 1}) {
     trainer.enqueue_step(step);
@@ -155,8 +155,8 @@ void loads(Trainer& trainer) {
   reserves(trainer);
 }
 
-// How many joins rank 1 makes, and its error: with one of them left out, two queues use the same memory with nothing
-// between them.
+// Sets the number of joins that rank 1 makes, and returns its error: with one join left out, two queues use the same
+// memory without an order between them.
 std::string error_without(std::uint64_t join, void (*scenario)(Trainer&), Nonfinite nonfinite, std::uint64_t& joins) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [&](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, uniform("topk(5%)+int8"), {.nonfinite = nonfinite});

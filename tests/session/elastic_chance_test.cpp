@@ -41,8 +41,8 @@ TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
   }
 }
 
-// What is drawn for a seed: two sides that can no longer talk to each other, ranks that are silent for a while, a
-// death, saving after each step; any of these together.
+// The faults that are drawn for a seed: two sides that can no longer talk to each other, ranks that are silent for a
+// while, a death, saving after each step; any of these together.
 struct Troubles {
   Plan plan;
   std::set<Id> side;  // the smaller one, where the network comes apart

@@ -34,7 +34,7 @@ inline int environment_int(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-// What became of one process.
+// The outcome of one process.
 struct Fate {
   std::vector<float> parameters;            // and momentum, where it is averaged
   std::string state;                        // as save() writes it
@@ -323,7 +323,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   fate.state = state_of(session);
 }
 
-// What one process does.
+// Runs one process.
 inline void live(std::shared_ptr<Processes> own, const Plan& plan, Fate& fate, Progress& progress) {
   const Id id = own->self();
   std::shared_ptr<Life> life = std::make_shared<Life>();

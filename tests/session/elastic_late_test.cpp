@@ -112,8 +112,8 @@ std::vector<Delivered> run_late(const Late& late) {
   return delivered;
 }
 
-// What all steps together should bring. What was late when the newcomer came is of the ranks that were there before
-// and were left then: with `saves` the lost one's part was in.
+// The sum that all steps together should give. Results that were late when the newcomer came are of the ranks that were
+// there before and still are; with `saves` they include the lost one's part.
 std::vector<double> wanted(const Late& late, std::uint64_t first, Id newcomer) {
   std::vector<double> sum(kElements);
   for (std::uint64_t step = 0; step < kLateSteps; ++step) {
@@ -185,14 +185,13 @@ TEST(LateResults, AreOfTheRanksThatHadAGradient) {
   }
 }
 
-// Where a rank ends right behind that, its gradients are in.
+// If a rank ends right after that, its gradients are included.
 TEST(LateResults, AreThereOnceTheNewcomerIs) {
   EXPECT_LT(error_of({.codec = "exact", .ends = true}), 1e-5);
   EXPECT_LT(error_of({.codec = "exact", .leaves = true, .ends = true}), 1e-5);
 }
 
-// Nothing of what few bits drop is lost where another joins, and nothing is sent twice. Tried by hand, red here:
-// weights of 1 and 0.
+// No residual is lost when another process joins, and none is sent twice. Tried by hand, red here: weights of 1 and 0.
 TEST(LateResults, CountResidualsAsOthersDoWhereAnotherJoins) {
   for (const char* codec : {"int4", "topk(0.05)+int8"}) {
     for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {

@@ -166,7 +166,7 @@ TEST(ElasticLies, WhoSaysNothingOfSenseIsLeftOut) {
   }
 }
 
-// What is damaged on its way costs a step, and nobody.
+// A message that is damaged on its way costs a step, but no process.
 TEST(ElasticLies, WhoseMessageIsDamagedStays) {
   auto processes = make_inproc_processes(3);
   std::vector<End> ends(3);
@@ -300,7 +300,7 @@ std::vector<End> train_while_worlds_break(std::size_t worlds) {
 
 TEST(ElasticResets, AConnectionOfStepsThatBreaksCostsAStep) { expect_that_all_go_on(train_while_worlds_break(1)); }
 
-// Where it breaks again, one of its two ends goes, and never the third.
+// If the link breaks again, one of its two ends leaves, and never the third process.
 TEST(ElasticResets, OfTwoThatCannotReachEachOtherOneGoes) {
   const std::vector<End> ends = train_while_worlds_break(2);
   for (const std::size_t who : {0U, 2U}) {

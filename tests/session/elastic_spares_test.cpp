@@ -193,8 +193,8 @@ TEST(Spares, SurvivorsOfManyDeathsHoldTheSame) {
   EXPECT_GE(taken, seeds / 10);
 }
 
-// What two ranks and a spare end with. The spare takes the place of rank 1, and rank 0 leaves before it has told it
-// anything.
+// The outcomes of two ranks and a spare. The spare takes the place of rank 1, and rank 0 leaves before it has sent the
+// spare anything.
 std::vector<std::string> ends_of_a_late_spare(int min_ranks, bool by_exception) {
   const Watchdog watchdog("a spare that comes late");
   auto processes = make_inproc_processes(3);

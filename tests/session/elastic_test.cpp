@@ -85,7 +85,7 @@ TEST(Elastic, AWorldWithoutAPlanEndsItsRanksWithAnError) {
   }
 }
 
-// What residuals are worth in the coming means, element by element.
+// The amount that residuals will add to the next means, element by element.
 std::vector<double> worth_of(const std::vector<std::string>& states) {
   std::vector<double> worth(9000 + 3 + 5000);
   const std::size_t first[] = {0, 9000, 9003};
@@ -229,7 +229,7 @@ TEST(Elastic, SumsOfResidualsAreKeptWhereverARankDies) {
     plan.steps = step + 12;  // local steps have few operations
     plan.dies_in = {{2, {step, 1 + static_cast<std::int64_t>(random() % 30)}}};
     const std::vector<Fate> fates = run(plan);
-    // Those that are left may hold the step in which it died: nothing to compare.
+    // The remaining ranks may have kept the step in which it died; then there is nothing to compare.
     const bool at_one_step = std::ranges::all_of(
         fates, [&](const Fate& fate) { return step_of(fate.before_change) == step_of(fates[2].before_change); });
     if (at_one_step && !fates[0].after_change.empty()) {
@@ -264,7 +264,7 @@ TEST(Elastic, WhatWasSentSinceACopyIsNotSentTwice) {
   EXPECT_EQ(largest(worth_after(run(undone))), 0);
 }
 
-// What a state says of local steps but for residuals, which depend on the world.
+// The part of a state about local steps, without residuals, which depend on the world.
 std::string of_local_steps(const std::string& text) {
   std::istringstream stream(text);
   session::SavedState state = session::read_state(stream, "test");
@@ -326,7 +326,7 @@ TEST(Elastic, TooFewRanksEndTheJob) {
   for (const Id id : {1, 2, 3}) {
     ASSERT_TRUE(fates[id].error);
     EXPECT_EQ(fates[id].error->code(), ErrorCode::too_few);
-    // Of 3, or fewer where another one has left for that by then.
+    // The text names 3 ranks, or fewer if another one has left for this reason by then.
     EXPECT_NE(std::string(fates[id].error->what()).find(" ranks is less than [elastic] min_ranks, 4"),
               std::string::npos);
   }

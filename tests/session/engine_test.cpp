@@ -117,7 +117,7 @@ TEST(Engine, AStepThatIsVotedDownIsMadeAgainByTheNextEngine) {
   EXPECT_EQ(all[0], expected) << "bit for bit";
 }
 
-// Whoever is told of it waits for finish(), which the policy above can act upon.
+// A peer's end is reported by finish(), where the layer above can react to it.
 TEST(Engine, OneThatIsUndoableLeavesItToFinishToReportAPeersEnd) {
   for (const bool undoable : {false, true}) {
     std::vector<std::shared_ptr<Transport>> world = make_inproc_world(kRanks);

@@ -35,8 +35,8 @@ void step(Session& session, std::vector<Gradient>& gradients) {
   session.finish();
 }
 
-// Through exact, int4 and top-k, two rules at once, and a last exact step. Mutation tried: residuals keyed by bucket
-// element instead of tensor element.
+// The steps use exact, int4 and top-k, with two rules at once, and end with an exact step. Mutation tried: residuals
+// keyed by bucket element instead of tensor element.
 TEST(SessionFeedback, WarmUpAndFlushConserveTheSum) {
   for (int world = kStepShare > 1 ? 3 : 1; world <= 3; ++world) {
     run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
@@ -136,8 +136,8 @@ void run_bad_step(Session& session, std::vector<Gradient>& gradients) {
   EXPECT_EQ(gradients.back().values, before.back().values) << "a skipped step changed a gradient";
 }
 
-// What an exact step brings after a top-k step, with or without a skipped step in between. Mutation tried: buckets
-// start before ranks have agreed.
+// Compares an exact step after a top-k step, with and without a skipped step in between. Mutation tried: buckets start
+// before ranks have agreed.
 TEST(SessionFeedback, ASkippedStepLeavesNoTrace) {
   for (const Threading threading : {Threading::background, Threading::serialized}) {
     std::vector<std::vector<float>> results;
@@ -219,7 +219,7 @@ TEST(SessionFeedback, AFlushOutlastsABadStep) {
   });
 }
 
-// Where ranks look for NaN first, no bucket starts before all is ready.
+// If ranks look for NaN first, no bucket starts before all gradients are ready.
 TEST(SessionFeedback, WaitingTooEarlyIsAnErrorWhereStepsAreSkipped) {
   Policy policy = Policy::uniform("int8");
   policy.bucket_bytes = 64 << 10;

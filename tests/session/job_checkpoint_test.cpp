@@ -103,7 +103,7 @@ std::pair<std::uint64_t, std::vector<float>> resume(const fs::path& folder, int 
   return end;
 }
 
-/// Of a restore that ends so on both ranks, into a model of `size`.
+/// The errors of a restore that fails on both ranks, into a model of `size`.
 std::array<Error, 2> restore_errors(const fs::path& folder, std::size_t size = kSize) {
   std::array<Error, 2> errors{Error(ErrorCode::internal, ""), Error(ErrorCode::internal, "")};
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -251,7 +251,8 @@ TEST(JobCheckpoint, DamageFallsBackOnTheOneBefore) {
   }
 }
 
-// Not damaged, but not to be read by one rank, now: nothing is thrown away. Mutation tried: it counts as damaged.
+// The file is not damaged, but one rank cannot read it now, so nothing is removed. Mutation tried: it counts as
+// damaged.
 TEST(JobCheckpoint, WhatARankCannotReadEndsRestoreOnAll) {
   const ScratchFolder folder;
   save_run(folder.path(), 2, 6, 2);
@@ -337,7 +338,7 @@ TEST(JobCheckpoint, AnotherNumberOfRanks) {
   EXPECT_EQ(resume(folder.path(), 2, 9).first, 8U);
 }
 
-// What two runs wrote of one step is never mixed: their parameters differ, and so do the folders.
+// Files that two runs wrote for the same step are never mixed: their parameters differ, and so do the folders.
 TEST(JobCheckpoint, RunsAreNotMixed) {
   const ScratchFolder folder;
   const std::vector<float> ones(5, 1.0F), twos(5, 2.0F);

@@ -40,7 +40,7 @@ TEST(LateResults, ResultsOnTheirWaySurviveSavingAndLoading) {
   });
 }
 
-// What steps of zeros bring is what residuals and results on their way are worth.
+// The results of steps of zeros show the residuals and the late results.
 std::vector<double> worth(int world, const std::string& sync, const std::filesystem::path& folder) {
   std::vector<double> sum;
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {

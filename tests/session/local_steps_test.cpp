@@ -12,7 +12,7 @@
 namespace gradwire::test {
 namespace {
 
-// What the same training does with all ranks in one place.
+// The same training with all ranks in one place.
 class Reference {
  public:
   explicit Reference(int world) : ranks_(static_cast<std::size_t>(world)) {}
@@ -144,8 +144,8 @@ TEST(LocalSteps, OuterMomentumFollowsDiLoCo) {
   });
 }
 
-// With lr 1 and no momentum, what a synchronisation moves the anchor by is what was decoded: with residuals the sum of
-// that is the sum of the mean changes. Mutation tried: a flush that does not synchronise.
+// With lr 1 and no momentum, a synchronisation moves the anchor by the decoded change; with residuals the sum of these
+// is the sum of the mean changes. Mutation tried: a flush that does not synchronise.
 TEST(LocalSteps, ChangesAreConserved) {
   constexpr int kWorld = 2;
   for (const char* codec : {"int4", "topk(5%)+int8"}) {

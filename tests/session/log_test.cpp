@@ -1,4 +1,4 @@
-// What a session logs, read as a user reads it: in a process of its own, since its level is read once.
+// Tests a session's log as a user sees it. Runs in a process of its own, since the level is read only once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

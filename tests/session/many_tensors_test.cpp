@@ -1,5 +1,5 @@
-// What a session does for each of many tensors takes time linear in them: with a loop over all inside, these would take
-// minutes.
+// Tests that a session's time is linear in the number of tensors: with a loop over all tensors for each tensor, these
+// tests would take minutes.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -34,7 +34,7 @@ TEST(ManyTensors, AreAddedPlannedAgreedOnAndReduced) {
   });
 }
 
-// With a loop over all names, or over the memory of all, in add() these would take half an hour.
+// With a loop over all names or all memory in add(), this would take half an hour.
 TEST(ManyTensors, HaveNamesAndMemoryThatAreComparedAtOnce) {
   constexpr std::size_t kTensors = 1'000'000 / kStepShare;
   std::vector<float> gradients(kTensors);

@@ -12,7 +12,7 @@
 namespace gradwire::test {
 namespace {
 
-// What one kind of table has not cannot be written.
+// Options that one kind of table does not have do not compile.
 template <class Options>
 concept HasReads = requires(Options options) {
   options.staleness;

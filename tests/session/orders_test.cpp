@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kSteps = 3;
 
-// What all ranks do alike.
+// The part that is the same on all ranks.
 struct Script {
   explicit Script(unsigned seed) : random(seed) {
     const auto one_in = [&](unsigned n) { return random() % n == 0; };

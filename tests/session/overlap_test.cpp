@@ -110,7 +110,7 @@ std::uint64_t messages_of_a_step(const Policy& policy) {
   return messages;
 }
 
-// Where a step's last bucket is small nobody wakes the progress thread: it must see by itself that the caller does
+// If a step's last bucket is small, no call wakes the progress thread: it must notice by itself that the caller does
 // something else before finish(), or this hangs. Mutation tried: it waits until it is woken.
 TEST(Overlap, AStepGoesOnWhileItsCallerIsElsewhere) {
   constexpr std::uint64_t kSteps = 5;  // the first one wakes the thread

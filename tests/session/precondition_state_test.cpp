@@ -118,8 +118,8 @@ std::vector<Error> errors_of(int world, const std::function<void(const std::shar
   return errors;
 }
 
-// From the start; from the first step on, in which an optimizer's scale is zero; and later. Mutations tried: the hash
-// is not compared; only the first tensor's is; after the first step only every 64th is.
+// Ranks differ from the start, or from the first step on, in which an optimizer's scale is zero, or later. Mutations
+// tried: the hash is not compared; only the first tensor's is; after the first step only every 64th is.
 TEST(Precondition, RanksWithDifferentScalesAreTold) {
   for (const auto& [begin, told] :
        std::map<std::uint64_t, const char*>{{0, "step 0"}, {1, "step 1 "}, {70, "step 129"}}) {

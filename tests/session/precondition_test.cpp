@@ -46,7 +46,7 @@ TEST(Precondition, AScaleOfOneChangesNoByte) {
   }
 }
 
-// Of gradients that are as large as their scale says all are alike: what moves the parameter is one of few others.
+// Most gradients are as large as their scale. topk must select the few that are larger than theirs.
 TEST(Precondition, TopkSelectsWhatMovesTheParameter) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     constexpr std::size_t kCount = 4096;
@@ -105,8 +105,8 @@ TEST(Precondition, WhatIsKeptMovesWithItsScaleWithinATile) {
   });
 }
 
-// What came out and what is kept is what went in, with other scales in each step: residuals are in units of the
-// gradient. The last step travels exactly and brings all of them.
+// Results and residuals add up to the inputs, with other scales in each step, since residuals are in units of the
+// gradient. The last step is exact and includes all residuals.
 // Mutations tried: residuals stay in units of the scale; the owner's are not divided by it.
 TEST(Precondition, ScalesThatChangeConserveTheSum) {
   for (const char* algorithm : kAlgorithms) {
@@ -263,7 +263,7 @@ TEST(Precondition, WhatTravelsExactlyDoesNotLookAtIt) {
   }
 }
 
-// Those with a scale travel apart from those without, which are then what they were.
+// Tensors with a scale have buckets of their own, and the results of those without do not change.
 // Mutation tried: one bucket for both.
 TEST(Precondition, TensorsWithoutAScaleAreAsBefore) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {

@@ -1,4 +1,4 @@
-// What is used when a process ends, and what a child that forks off inherits.
+// Tests objects that are used when a process ends, and those that a forked child inherits.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -264,7 +264,7 @@ TEST(Session, TicketsTellWhenAGradientIsReduced) {
   }
 }
 
-// Nothing would ever bring their results.
+// The results of such tickets would never come.
 TEST(Session, TicketsOfOtherStepsAndSessionsAreRefused) {
   for (const Threading threading : kThreading) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -295,7 +295,7 @@ TEST(Session, TicketsOfOtherStepsAndSessionsAreRefused) {
         refused({.step = tickets[0].step + 1, .bucket = tickets[0].bucket, .session = number});
         refused({.step = tickets[0].step, .bucket = 1000, .session = number});
         refused({.step = 0, .bucket = 1000, .session = number});
-        // Of the same step and bucket: a wait for one's own would end, and mean nothing.
+        // The ticket has the same step and bucket as one of this session: a wait would end, but for the wrong result.
         fill(others, 0, 0);
         for (const auto& gradient : others) {
           refused(other.ready(gradient.id));
@@ -320,7 +320,7 @@ TEST(Session, TicketsOfOtherStepsAndSessionsAreRefused) {
 }
 
 #if GRADWIRE_ADDRESS_SANITIZER
-// As where a gradient is declared after the session.
+// The gradients are freed before the session, as when they are declared after it.
 TEST(Session, FreedGradientsAreNamed) {
   const auto transport = make_inproc_world(1)[0];
   auto gone = std::make_unique<std::vector<float>>(1000);

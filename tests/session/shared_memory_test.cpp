@@ -63,7 +63,7 @@ TEST(SharedMemory, OfParametersAndStateIsRefused) {
   session.add("b", at(40), at(50), {at(60)});  // nothing of a refused tensor was kept
 }
 
-// Nothing writes to a scale, so tensors may have one together; a gradient may not lie in it.
+// Scales are only read, so tensors may share one; a gradient may not overlap it.
 TEST(SharedMemory, OfScalesIsAllowedAmongThemselves) {
   std::array<float, 60> memory{};
   const auto scale = [&](std::size_t begin) { return TensorOptions{.scale = {&memory[begin], 10}}; };

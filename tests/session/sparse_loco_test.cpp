@@ -33,8 +33,8 @@ std::vector<double> mean_over_ranks(const std::shared_ptr<Transport>& transport,
   return values;
 }
 
-// What is held of changes, as seen from outside: held' = change + decay x held - what the outer step moved. All of it
-// is linear, so each rank follows its own changes, and the mean over the ranks is what they hold together.
+// Computes from outside what residuals hold of the changes: held' = change + decay x held - what the outer step moved.
+// This is linear, so each rank follows its own changes, and the mean over the ranks is what they hold together.
 class Follower {
  public:
   explicit Follower(const TrainedModel& model, std::vector<double> held = {})
@@ -107,8 +107,8 @@ TEST(SparseLoCo, ChangesAreConservedButForWhatDecays) {
   }
 }
 
-// Between two synchronisations of staggered buckets, and with another one in the middle. Mutation tried: anchors are
-// not saved.
+// Saves between two synchronisations of staggered buckets, and with another one in the middle. Mutation tried: anchors
+// are not saved.
 TEST(SparseLoCo, GoesOnBitByBitFromASavedState) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     TrainedModel model;

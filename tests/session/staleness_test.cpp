@@ -142,8 +142,8 @@ TEST(Staleness, FinishBlocksOnlyWhereTheBoundWouldBreak) {
   });
 }
 
-// Through a late begin, changing loss scales, skipped steps and a flush. Mutations tried: the scale of results is not
-// followed; the flush delivers its own result only; a skipped step delivers.
+// The steps have a late begin, changing loss scales, skipped steps and a flush. Mutations tried: the scale of results
+// is not followed; the flush delivers its own result only; a skipped step delivers.
 TEST(Staleness, NothingIsLost) {
   for (const char* codec : {"int4", "topk(2%)+int8"}) {
     for (const int world : {1, 3}) {
@@ -249,7 +249,7 @@ TEST(Staleness, AModeOnOneRankOnlyIsNamed) {
   }
 }
 
-// What a delay does to dense layers: linear regression at a rate that suits prompt gradients.
+// The effect of a delay on dense layers: linear regression at a learning rate that suits gradients without a delay.
 double loss_after(const std::string& sync) {
   double result = 0;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {

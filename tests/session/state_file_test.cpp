@@ -89,7 +89,7 @@ class FailingFile : public std::streambuf {
   std::string bytes_;
 };
 
-// Such a file may be whole: a checkpoint must not be set aside for it.
+// If the disk fails, the file may still be whole, so the checkpoint must not be set aside.
 TEST(StateFile, ADiskThatFailsIsNoDamage) {
   const std::string good = bytes_of_a_state();
   for (const std::size_t length : {std::size_t{4}, std::size_t{30}, good.size() / 2, good.size() - 3}) {
@@ -101,7 +101,7 @@ TEST(StateFile, ADiskThatFailsIsNoDamage) {
   }
 }
 
-// Any bytes behind a right head and a right checksum: an error, or a state within its bounds.
+// Any bytes after a right head and with a right checksum give an error, or a state within its bounds.
 TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
   const unsigned seed = 5;
   SCOPED_TRACE("seed " + std::to_string(seed));

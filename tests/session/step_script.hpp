@@ -1,4 +1,4 @@
-// What the ranks of step_test do, and what must come of it: the rules of a step written down apart from Step.
+// The calls of the ranks in step_test, and their right results: the rules of a step, written independently of Step.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ struct Script {
     bool as_usual = false;
     std::vector<bool> flushes, in_mode;  // by bucket
   };
-  /// By step, from the documents of Session and Policy.
+  /// The right results by step, by the documentation of Session and Policy.
   [[nodiscard]] std::vector<Expected> expected() const;
 };
 

@@ -65,7 +65,7 @@ class Rank {
   [[nodiscard]] bool failed() const { return step_.faults.failed(); }
   void fail() { step_.faults.fail(Error(ErrorCode::aborted, "a rank has failed")); }
 
-  /// What the caller does next; false where it can only wait.
+  /// Makes the caller's next call; false if it can only wait.
   bool call() {
     if (done()) {
       return false;
@@ -94,7 +94,7 @@ class Rank {
     return true;
   }
 
-  /// What whoever communicates does next; false where it can only wait.
+  /// Makes the next step of the communicating thread; false if it can only wait.
   bool communicate() {
     now_ += std::chrono::milliseconds(random_() % 3);
     if (failed() || (blocked_ && network_.calls[calls_ - 1].ranks < ranks_)) {
@@ -289,7 +289,7 @@ class Rank {
     this_step_ = {};
   }
 
-  // What has ended stays so, and ends no sooner than its bucket.
+  // A ticket that has ended stays so, and does not end before its bucket.
   void check_tickets() {
     this_step_.seen_ended.resize(this_step_.tickets.size());
     for (std::size_t i = 0; i < this_step_.tickets.size(); ++i) {

@@ -25,7 +25,7 @@ class Sums {
       }
     }
   }
-  /// Of the norm of `wanted`.
+  /// Relative to the norm of `wanted`.
   [[nodiscard]] double error_against(const Sums& wanted) const {
     double error = 0;
     double norm = 0;

@@ -178,7 +178,7 @@ TEST(TableFiles, RowsAreForTheWorldInWhichTheyWereRead) {
   EXPECT_LT(held, kIds.size()) << "own rows alone";
 }
 
-// What is written is what the rows were when they were saved. Tried by hand, red: a copy's pages may be written to.
+// A file has the rows as they were when they were saved. Tried by hand, red: a copy's pages may be written to.
 TEST(TableFiles, StepsAfterASaveDoNotShow) {
   session::ReplicatedTable table({.name = "users", .rows = 100, .width = 1, .learning_rate = 1, .copies = 1});
   table.enter({.members = {0}, .nodes = {0}}, 0);
@@ -204,7 +204,7 @@ TEST(TableFiles, StepsAfterASaveDoNotShow) {
   EXPECT_EQ((taken.rows[{0, 90}]), std::vector<float>{-1});
 }
 
-// Any bytes behind a right head and a right checksum: an error, or rows of their tables.
+// Any bytes after a right head and with a right checksum give an error, or rows of their tables.
 TEST(TableFiles, DamagedContentNeverReadsOutOfBounds) {
   std::mt19937 random(11);
   const std::string good = good_file();

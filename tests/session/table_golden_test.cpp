@@ -1,4 +1,4 @@
-// What tables of a session send and save, byte by byte: what an earlier build wrote is read for ever.
+// Tests the bytes that tables of a session send and save: files of earlier builds must stay readable.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -21,7 +21,7 @@ namespace {
 using session::SavedState;
 using session::Tables;
 
-/// What a rank sent and saved.
+/// The bytes that a rank sent and saved.
 struct Told {
   std::string sent;
   std::string saved;  // SIZE:CRC-32C of the state, which holds the tables

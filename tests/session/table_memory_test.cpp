@@ -1,4 +1,4 @@
-// What tables of a session take while they are saved, restored and pushed to, in bytes that operator new gave.
+// Measures the memory of a session's tables while they are saved, restored and pushed to, in bytes from operator new.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -77,7 +77,7 @@ float first_of(Session& session, TableId table, std::uint64_t id) {
   return row[0];
 }
 
-// Of all ranks, what came on top of what they had before, in tables.
+// The peak of all ranks' memory above that before, in units of a table.
 class Peak {
  public:
   void begin() {
@@ -91,9 +91,9 @@ class Peak {
   std::int64_t before_ = 0;
 };
 
-// What is written is a copy, of which training that goes on makes the pages that it writes to. Each rank reads all
-// files, and holds its own rows. Tried by hand, each red: files are made in memory, or read into it; a checkpoint that
-// was written is kept until the next one.
+// The written data is a copy; meanwhile training copies only the pages that it writes to. Each rank reads all files,
+// and keeps its own rows. Tried by hand, each red: files are made in memory, or read into it; a checkpoint that was
+// written is kept until the next one.
 TEST(TableMemory, OneCopyIsSavedAndOwnRowsAreRestored) {
   const ScratchFolder folder;
   Peak peak;

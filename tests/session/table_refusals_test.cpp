@@ -1,4 +1,4 @@
-// What tables of a session refuse, or notice between ranks, and steps that push nothing.
+// Tests calls that tables of a session refuse, differences between ranks that they notice, and steps without a push.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -86,7 +86,8 @@ TEST(SessionTables, WorkWithoutProcessesAndWithoutTensors) {
   EXPECT_LE(held[0] + held[1] + held[2], plan.tables[0].rows);
 }
 
-// What codecs drop is dropped alike for all copies: ranks read the same from their own ones, and nearly what is dense.
+// A codec drops the same from all copies: ranks read equal rows from their own copies, which are close to the dense
+// ones.
 TEST(SessionTables, FewBitsLeaveCopiesAlike) {
   for (const char* codec : {"bf16", "int8"}) {
     SCOPED_TRACE(codec);
@@ -144,7 +145,7 @@ TEST(SessionTables, ADeathAtAnyMomentLosesNoPushThatCounted) {
   EXPECT_TRUE(moments < 20 || anew > 0) << "it died in pull() as well";
 }
 
-// Any number of ranks, at any moments: where copies are left all that are left go on with whole tables, else all of
+// Any number of ranks end, at any moments: if copies are left, the remaining ranks go on with whole tables, else all of
 // them end with an error that names the table. Tried by hand, each red here: rows that have moved count before all have
 // them; the ring goes by ranks, not by processes.
 TEST(SessionTables, ManyDeathsEndItOrLoseNothing) {
@@ -211,7 +212,7 @@ TEST(SessionTables, AllHoldersOfRowsEnd) {
   }
 }
 
-// Nothing was ever written: nothing can be lost.
+// No row was written yet, so none can be lost.
 TEST(SessionTables, ManyMayEndBeforeTheFirstStepCounts) {
   const TablePlan plan{.leaves_before = {{1, 0}, {3, 0}}};
   const std::vector<TableFate> fates = run(plan);

@@ -122,7 +122,7 @@ TEST(SessionTiers, UnevenNodesFallBackAndExplainSaysSo) {
   }
 }
 
-// What is chosen at run time travels over both tiers too; dense among it is as flat as ever.
+// Codecs that are chosen at run time are used on both tiers, too; dense stays flat.
 TEST(SessionTiers, CodecsThatAreChosenTravelOverBothTiers) {
   const Policy policy = Policy::parse(
       "[defaults]\ncodec = \"auto\"\nallow = [\"bf16\", \"int8\"]\nalgorithm = \"hierarchical\"\nsmall = \"off\"\n");
@@ -160,7 +160,7 @@ std::vector<std::string> messages_of(const std::vector<std::exception_ptr>& erro
   return messages;
 }
 
-// Of one rank the transport says something else. Mutation tried: nodes are left out of what ranks agree on.
+// One rank's transport reports other nodes. Mutation tried: ranks do not compare their nodes.
 TEST(SessionTiers, RanksThatDisagreeAboutNodesAllFailAtTheStart) {
   for (const char* collective : {"hierarchical", "two_shot"}) {
     auto transports = make_inproc_world(4, {0, 0, 1, 1});

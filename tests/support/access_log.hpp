@@ -12,7 +12,7 @@
 
 namespace gradwire::test {
 
-/// What an operation does to memory.
+/// An access of an operation to memory.
 struct Access {
   const void* memory = nullptr;  // null: nothing
   std::uint64_t bytes = 0;
@@ -21,7 +21,7 @@ struct Access {
 
 class AccessLog {
  public:
-  /// By queue: how many of its operations come before.
+  /// For each queue, the number of its operations that come before.
   using Clock = std::vector<std::uint64_t>;
 
   /// Queues are numbered as they are named here.
@@ -29,7 +29,7 @@ class AccessLog {
 
   /// The next operation of `queue`. Error(internal) names both operations where no event orders it.
   void add(std::size_t queue, const std::string& what, std::span<const Access> accesses);
-  /// What comes before an event that is recorded now.
+  /// The operations that come before an event that is recorded now.
   [[nodiscard]] const Clock& now(std::size_t queue) const { return clocks_.at(queue); }
   /// The next operations of `queue` come after an event.
   void wait(std::size_t queue, const Clock& event);

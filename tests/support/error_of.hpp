@@ -1,4 +1,4 @@
-// What a call throws.
+// Returns the error that a call throws.
 #pragma once
 
 #include <gtest/gtest.h>

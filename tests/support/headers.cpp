@@ -1,2 +1,2 @@
-// Only carries the precompiled headers of the tests.
+// This program exists only for the precompiled headers of the tests.
 int main() { return 0; }

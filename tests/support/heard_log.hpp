@@ -1,4 +1,4 @@
-// What is logged while a test runs.
+// Collects the lines that are logged while a test runs.
 #pragma once
 
 #include <mutex>
@@ -10,7 +10,7 @@
 
 namespace gradwire::test {
 
-/// From here on, instead of stderr. One at a time; any thread may log.
+/// Collects lines from its construction on, in place of stderr. Only one may exist at a time; any thread may log.
 class HeardLog {
  public:
   HeardLog() {

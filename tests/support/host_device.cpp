@@ -305,7 +305,7 @@ void HostDevice::end_group() {
   }
 }
 
-// Whoever is let pass finds in its memory whatever is there.
+// A queue that does not wait reads whatever is in its memory.
 void HostDevice::exchange(const std::vector<Message>& messages) {
   if (!messages_over_) {
     try {
@@ -325,7 +325,7 @@ void HostDevice::exchange(const std::vector<Message>& messages) {
   }
 }
 
-// As NCCL does: messages between two ranks match in their order.
+// Matches messages between two ranks in their order, as NCCL does.
 void HostDevice::exchange_now(const std::vector<Message>& messages) {
   std::deque<Operation> operations;
   try {

@@ -51,7 +51,7 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   /// Enqueues a captured step on the caller's stream.
   void replay(const Work& graph);
 
-  // What a test looks at, or breaks.
+  // Members that a test reads, or uses to cause faults.
   std::uint64_t followed = 0;                   // calls of follow_caller()
   std::uint64_t led = 0;                        // and of lead_caller()
   std::uint64_t allocations = 0;                // slabs taken
@@ -137,7 +137,7 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
     bool captured;
   };
 
-  // Of any of the three queues.
+  // Records an event on any of the three queues.
   [[nodiscard]] Event record_on(std::size_t queue);
   void wait_on(std::size_t queue, Event event);
   void push(std::size_t queue, const std::string& what, const std::vector<Access>& accesses,

@@ -76,7 +76,7 @@ inline int connect_to(std::uint16_t port) {
   return descriptor;
 }
 
-/// What comes at status 200; nothing where it is another one, or nobody listens.
+/// Returns the body of an answer with status 200; no value for another status, or if the connection is refused.
 inline std::optional<std::string> http_get(std::uint16_t port, const std::string& path) {
   const int descriptor = connect_to(port);
   if (descriptor < 0) {

@@ -45,9 +45,9 @@ class InCallTransport final : public Transport {
   void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
-  /// Of all_reduce(), on this rank.
+  /// The number of calls of all_reduce() on this rank.
   [[nodiscard]] int calls() const noexcept { return calls_; }
-  /// Of capabilities(), likewise.
+  /// The number of calls of capabilities() on this rank.
   [[nodiscard]] int questions() const noexcept { return questions_; }
 
  private:

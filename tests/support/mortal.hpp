@@ -27,7 +27,7 @@ struct Death : std::runtime_error {
   Death() : std::runtime_error("this process is dead") {}
 };
 
-/// How long one process lives, in operations.
+/// The life of one process, in operations.
 class Life {
  public:
   static constexpr std::int64_t kForEver = INT64_MAX / 2;
@@ -71,7 +71,7 @@ class Life {
   /// Operations so far, of one who lives for ever.
   [[nodiscard]] std::int64_t counted() const { return kForEver - left_; }
 
-  /// What it sent or received last, for people.
+  /// Notes its last message, for the text of a failure.
   void note(const char* what) { last_seen_ = what; }
   [[nodiscard]] const char* last_seen() const { return last_seen_; }
 

@@ -31,8 +31,8 @@ void fibre_main();
 
 #if defined(__x86_64__)
 
-// What a function call keeps, on the stack of whoever is left. (swapcontext makes a system call each time, and clears
-// the whole stack's shadow under AddressSanitizer.)
+// Saves the registers that a function call keeps on the stack of the fibre that is left. (swapcontext makes a system
+// call each time, and clears the whole stack's shadow under AddressSanitizer.)
 asm(R"(
 .text
 .p2align 4
@@ -104,7 +104,7 @@ struct Fibre {
   const char* waits_at = nullptr;
 };
 
-// Where threads wait for each other: a warp at its operations, a block at its barriers.
+// A place where threads wait for each other: a warp at its operations, a block at its barriers.
 struct Barrier {
   std::uint64_t generation = 0;
   std::uint32_t arrived = 0;
@@ -118,7 +118,7 @@ struct Warp {
   alignas(16) std::byte slots[2][kLanes * kSlotBytes];  // of this operation and the one before
 };
 
-// What one host thread emulates.
+// The block that one host thread emulates.
 struct Machine {
   std::vector<Fibre> fibres;  // kept for their stacks
   std::vector<Warp> warps;
@@ -165,7 +165,7 @@ void arrive(void* fake_stack, const void** from_stack, std::size_t* from_bytes) 
 #endif
 }
 
-// Which stack is the host's is known once a fibre has come from there.
+// The host's stack is known once a fibre has been entered from it.
 void arrive_from(Machine& m, void* fake_stack) {
   const bool from_host = m.host_stack == nullptr;
   arrive(fake_stack, from_host ? &m.host_stack : nullptr, from_host ? &m.host_stack_bytes : nullptr);
@@ -220,7 +220,7 @@ std::string where_all_wait(const Machine& m) {
   return text;
 }
 
-// Until `members` threads have come to this barrier.
+// Waits until `members` threads have come to this barrier.
 void wait_at(Machine& m, Barrier& barrier, std::uint32_t members, const char* what) {
   if (barrier.arrived != 0 && std::strcmp(barrier.what, what) != 0) {
     fail(m, std::string("is at ") + what + " while others are at " + barrier.what);

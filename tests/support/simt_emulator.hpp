@@ -26,7 +26,7 @@ void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const 
 void note_loaded(const void* kernel);
 void check_loaded(const char* name, const void* kernel);
 
-// Of the thread that calls, inside run().
+// The index of the calling thread, inside run().
 [[nodiscard]] std::uint32_t thread();
 [[nodiscard]] std::uint32_t block();
 [[nodiscard]] std::uint32_t blocks();
@@ -38,7 +38,7 @@ void sync(const char* what);
 /// Gives `bytes` bytes to the other lanes of the warp and waits for theirs: kLanes slots, valid until the next call.
 const std::byte* exchange_bytes(const char* what, const void* value, std::size_t bytes);
 
-/// What each lane of the warp gave.
+/// Returns the values of all lanes of the warp.
 template <class T>
 class Lanes {
  public:

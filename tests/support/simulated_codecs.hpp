@@ -1,5 +1,5 @@
-// What device kernels do, on host memory and with the host's codecs, one tile after another; and which memory they use.
-// (tests/kernels/emulated_codecs.cpp has the same functions by the kernels' own source.)
+// Simulates device kernels on host memory with the host's codecs, one tile after another; also lists the memory they
+// use. (tests/kernels/emulated_codecs.cpp has the same functions by the kernels' own source.)
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ void run_hash(const void* elements, std::uint64_t count, std::uint32_t* sums);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::DecodeJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::ReduceJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::RescaleJob& job);
-/// Of copies from tensors to a run (`gathers`), or back.
+/// The accesses of copies from tensors to a run (`gathers`), or back.
 [[nodiscard]] std::vector<Access> accesses_of(std::span<const kernels::CopyPiece> pieces, DType tensors,
                                               const void* run, DType run_dtype, bool gathers);
 

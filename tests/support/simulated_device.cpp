@@ -22,8 +22,8 @@ constexpr std::byte kReleased{0xF2};
 SimulatedDevice::SimulatedDevice(SimulatedWorld& world, int rank, int world_size)
     : world_(world), rank_(rank), world_size_(world_size) {}
 
-// What it uses of the executor's memory must be acquired, and every conflicting use of the other queue before it by
-// events.
+// Checks that the operation uses only acquired memory of the executor, and that events order it after every conflicting
+// use by the other queue.
 void SimulatedDevice::enqueue(Queue q, Operation operation, const std::vector<Access>& accesses) {
   if (checks_races) {
     for (const Access& access : accesses) {

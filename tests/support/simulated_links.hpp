@@ -32,7 +32,7 @@ class SimulatedLinks {
 
   /// Other links from now on.
   void change(SimulatedLink link) { link_ = link; }
-  /// That a rank sends in the collective that ran last.
+  /// The bytes that a rank sent in the last collective.
   [[nodiscard]] std::uint64_t sent_bytes() const noexcept { return ranks_[0].sent; }
   /// The most that ever waited for one rank's link, where several sent to it.
   [[nodiscard]] double peak_queue_bytes() const noexcept { return peak_queue_seconds_ * link_.bytes_per_second; }

@@ -1,4 +1,4 @@
-// Who may run next, and groups.
+// Chooses the queue that may run next, and runs groups.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -110,7 +110,7 @@ std::vector<int> SimulatedWorld::partners(int rank) {
   return ranks;
 }
 
-// What the group at the head of a rank's queue has for a peer.
+// The messages for a peer in the group at the head of a rank's queue.
 std::vector<SimulatedMessage> SimulatedWorld::messages(int rank, int peer, SimulatedMessage::Kind kind) {
   const auto& all = device(rank).queue(Queue::communication).front().messages;
   std::vector<SimulatedMessage> some;

@@ -1,4 +1,4 @@
-// How much of long tests a build runs.
+// The share of long tests that a build runs.
 #pragma once
 
 namespace gradwire::test {

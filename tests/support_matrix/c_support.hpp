@@ -14,7 +14,7 @@
 
 namespace gradwire::support {
 
-/// By plain MPI_Init, once; this test ends MPI in its main().
+/// Calls MPI_Init once; this test ends MPI in its main().
 inline void start_mpi() {
   int started = 0;
   MPI_Initialized(&started);

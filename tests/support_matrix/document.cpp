@@ -46,7 +46,7 @@ std::string code(std::string_view text) { return "`" + std::string(text) + "`"; 
 
 std::string code_of(const ErrorCode code) { return "`Error(" + std::string(to_string(code)) + ")`"; }
 
-/// What cells say beyond yes and no, numbered in the order in which they are met.
+/// The notes of cells beyond yes and no, numbered in order of their first use.
 class Notes {
  public:
   std::string mark(const Cell& cell) {

@@ -21,13 +21,13 @@ constexpr Cell absent(std::string_view word) { return {.kind = Cell::Kind::absen
 constexpr Cell none(std::string_view why) { return {.kind = Cell::Kind::none, .text = why}; }
 
 constexpr Cells everywhere(Cell cell = kYes) { return {cell, cell, cell, cell, cell, cell}; }
-/// Over host memory as it should be; over device memory otherwise, the same at all three places.
+/// The feature works over host memory, and is `device` at all three places over device memory.
 constexpr Cells host_only(Cell device, Cell c = kYes) { return {kYes, kYes, device, device, device, c}; }
-/// What needs Processes.
+/// For features that need Processes.
 constexpr Cells elastic_only(Cell elsewhere, std::string_view word_in_c) {
   return {elsewhere, kYes, elsewhere, kYes, elsewhere, absent(word_in_c)};
 }
-/// Of communicators: over a transport, over NCCL, in C.
+/// For features of communicators: over a transport, over NCCL, in C.
 constexpr Cells calls(Cell nccl, Cell c = kYes) {
   return {kYes, none("A `Communicator` takes a `Transport`."), absent("Communicator"), absent("Communicator"), nccl, c};
 }

@@ -13,7 +13,7 @@
 namespace gradwire::support {
 namespace {
 
-// What a rank threw because of another one says less than what that one threw.
+// Prefers the error of the rank that failed first: errors that it caused on other ranks say less.
 void throw_first(const std::vector<std::exception_ptr>& errors) {
   std::exception_ptr first;
   for (const std::exception_ptr& error : errors) {
@@ -34,7 +34,7 @@ void throw_first(const std::vector<std::exception_ptr>& errors) {
   }
 }
 
-// As src/session/device/cuda_session.cpp makes the policy of sessions over a transport.
+// Makes the policy as src/session/device/cuda_session.cpp does for sessions over a transport.
 Policy policy_at(Place place, const std::string& text) {
   Policy policy = Policy::parse(text);
   policy.deterministic = policy.deterministic || place == Place::cuda || place == Place::cuda_processes;

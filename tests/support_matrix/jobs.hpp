@@ -21,7 +21,7 @@ inline constexpr int kRanks = 2;
 }
 [[nodiscard]] constexpr bool is_on_device(Place place) { return place >= Place::cuda && place <= Place::nccl; }
 
-/// What one rank holds: memory first, so that it outlives the session.
+/// The objects of one rank. Memory is declared first, so that it outlives the session.
 struct Rank {
   Rank(int of, std::function<Session(std::shared_ptr<test::HostDevice>&)> make);
 

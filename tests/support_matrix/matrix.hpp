@@ -1,5 +1,5 @@
-// What works where, as data: features by place, and the errors that public comments promise. Each row has the function
-// that makes its call, so that a test can play it; docs/support.md is written from the same rows.
+// The support matrix as data: features by place, and the errors that public comments promise. Each row has a function
+// that makes its call, so that a test can run it; docs/support.md is written from the same rows.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace gradwire::support {
 inline constexpr ErrorCode kUnsupported = ErrorCode::unsupported;
 inline constexpr ErrorCode kInvalid = ErrorCode::invalid_argument;
 
-/// What a program makes its session or communicator with.
+/// The ways in which a program makes its session or communicator.
 enum class Place : std::uint8_t {
   host,            // host memory over a Transport
   processes,       // host memory over Processes
@@ -26,7 +26,7 @@ enum class Place : std::uint8_t {
 };
 inline constexpr std::size_t kPlaces = 6;
 
-/// What a feature is at one place.
+/// The state of a feature at one place.
 struct Cell {
   enum class Kind : std::uint8_t {
     works,
@@ -76,7 +76,7 @@ struct NotNow {
 };
 
 [[nodiscard]] std::span<const Feature> features();
-/// Of headers that stand alone, and of those for CUDA, NCCL, LibTorch, MPI and C.
+/// The promises of headers without a dependency, and of those for CUDA, NCCL, LibTorch, MPI and C.
 [[nodiscard]] std::span<const Promise> promises_of_cpp();
 [[nodiscard]] std::span<const Promise> promises_of_libraries();
 

@@ -59,7 +59,7 @@ void with_own_table(const std::function<void(Table&)>& body, TableOptions option
       1);
 }
 
-// What bf16 rounds to infinity.
+// bf16 rounds this to infinity.
 constexpr float kAlmostInfinite = std::numeric_limits<float>::max();
 
 void push_what_rounds_to_infinity() {

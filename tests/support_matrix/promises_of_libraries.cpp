@@ -193,7 +193,7 @@ void add_table_with_staleness() {
   add_table(options);
 }
 
-// What harms nobody: the same session takes a table that is right.
+// A refused table has no effect: the same session then takes a right one.
 void add_table_twice(void (*wrong)(gradwire_table_options&)) {
   const SessionInC session(with("int8"));
   gradwire_table_options options = rows_in_c();

@@ -25,7 +25,7 @@
 
 namespace gradwire::support {
 
-/// What GoogleTest prints of a row.
+/// The text that GoogleTest prints for a row.
 void PrintTo(const Promise& promise, std::ostream* out) { *out << promise.header << ": " << promise.quote; }
 
 namespace {
@@ -48,7 +48,7 @@ std::string test_name(const std::string& text) {
   return name;
 }
 
-/// What `call` throws as an Error; nothing, where it throws none.
+/// The Error that `call` throws; no value if it throws none.
 template <class Call>
 std::optional<Error> thrown_by(Call&& call) {
   try {

@@ -1,4 +1,4 @@
-// What a Table sends and saves, byte by byte: what an earlier build wrote is read for ever.
+// Tests the bytes that a Table sends and saves: files of earlier builds must stay readable.
 #include <gtest/gtest.h>
 
 #include <array>

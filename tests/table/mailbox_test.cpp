@@ -1,4 +1,4 @@
-// What waits for what: writes for steps and for each other, the rest behind them, replies for nothing.
+// Tests the order of messages: writes wait for steps and for each other, others wait behind them, replies never wait.
 #include "table/mailbox.hpp"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST_F(MailboxTest, FewWritesAreUnderWayAtOnce) {
     sender.send(1, message(MessageKind::push, number, 40'000));
   }
   sender.send(1, message(MessageKind::tick, 5));
-  // Nobody receives: two are on the way, then the rest waits for them.
+  // The peer does not receive: two messages are sent, and the others wait for them.
   sender.post_waiting(64 << 10);
   sender.post_waiting(64 << 10);
   EXPECT_EQ(got(), (Numbers{0, 1}));

@@ -1,4 +1,4 @@
-// What tables of both kinds stand on: rows that one rank holds, and rows with their ids as bytes.
+// Tests the parts that both kinds of tables use: rows that one rank holds, and rows with their ids as bytes.
 #include "table/row_store.hpp"
 
 #include <gtest/gtest.h>

@@ -337,7 +337,7 @@ TEST(Snapshot, IsNotReadyBeforeEveryRankCut) {
   EXPECT_NE(world[1].finished_cut(0), nullptr);
 }
 
-// What peers must not send.
+// Messages that peers must not send.
 
 TEST(Service, RejectsWhatMakesNoSense) {
   World world(2, options(0), 3);

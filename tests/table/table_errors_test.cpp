@@ -191,7 +191,7 @@ TEST(TableErrors, ARankThatDiesWhileServingIsNamedAfterTheTimeout) {
       }
     });
   });
-  // Whoever gives up first tells the others.
+  // The rank that gives up first tells the others.
   for (const int rank : {0, 2}) {
     EXPECT_THAT(texts[static_cast<std::size_t>(rank)],
                 AllOf(HasSubstr("waited 5000 ms"), HasSubstr("rows of rank 1"), HasSubstr("; rank 1 is silent;")))

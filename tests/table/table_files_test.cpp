@@ -282,7 +282,7 @@ TEST(TableFiles, ASaveThatIsCutOffLeavesTheOneBefore) {
         table.save(folder.path());
       }
     });
-    // As if rank 1 had been killed before it had its own.
+    // The files are as if rank 1 had been killed before it wrote its own.
     const std::filesystem::path file = folder.path() / "table-rank-1-of-2.gwtable";
     std::filesystem::rename(previous_of(file), file);
     const auto loads = [&](Table& table) {

@@ -35,7 +35,7 @@ struct Rank {
     return watch.begin(
         way, [what] { return what; }, [this](const std::string& why) { failed.set_value(why); });
   }
-  // What a call ends with that failed so.
+  // The error of a call that failed with `words`.
   std::string explained(const std::string& words) {
     try {
       std::rethrow_exception(watch.explained(std::make_exception_ptr(std::runtime_error(words))));

@@ -66,7 +66,7 @@ Asked sum_of(const std::vector<float>& values) {
           .buffer = values.data()};
 }
 
-// What the reduction throws, or nothing. The memory lives as long as the call: that may outlive what it throws.
+// Returns the reduction's error, or an empty string. Its memory lives as long as the call, which may outlive the error.
 std::string reduce(
     Core& core, std::vector<float>& values, std::function<void()> pass = [] {}) {
   const auto memory = std::make_shared<std::vector<float>>(values);
@@ -205,7 +205,7 @@ TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldBeforeTheyAreConnected) {
   run(differ);
 }
 
-// Under auto the thread of the rank that may compress can be in the library's own call, which nothing of ours ends.
+// Under auto the thread of the rank that may compress can be in the library's own call, which we cannot end.
 // Mutation tried: such a call ends with the library's error alone.
 TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldWhereTheLibraryMakesBoth) {
   ::setenv("GRADWIRE_CODEC", "auto", 1);

@@ -1,6 +1,6 @@
-// What a group without a codec sees of the library's own calls, and what the line at the end says of that: times are
-// scripted, so that what must come out is known. Tried by hand, each red here: sums that overlap count one by one; such
-// that begin late count; a sample beside another call; a view with gaps is sampled; where ranks are is not told.
+// Tests what a group without a codec measures of the library's own calls, and its last line: times are scripted, so
+// that the right results are known. Tried by hand, each red here: sums that overlap count one by one; such that begin
+// late count; a sample beside another call; a view with gaps is sampled; where ranks are is not told.
 #include "plugins/torch_c10d/observing.hpp"
 
 #include <gmock/gmock.h>

@@ -44,7 +44,7 @@ double dense_loss(std::uint64_t seed) {
   return found != known.end() ? found->second : known[seed] = run(reducing("exact"), seed).final_loss;
 }
 
-// Over the first seeds, paired.
+// The loss ratio over the first `seeds` seeds, paired.
 Summary loss_ratio(const Reducing& reducing, std::size_t seeds = kSeedCount) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < seeds; ++i) {
@@ -81,7 +81,7 @@ TEST(Training, TopkEndsNearDense) {
   expect_near_dense("topk(1%)+int8", 1.25);
 }
 
-// Else the bounds above would say nothing about residuals.
+// Otherwise the bounds above would say nothing about residuals.
 TEST(Training, WithoutErrorFeedbackItEndsFarAway) {
   EXPECT_GT(loss_ratio(reducing("int2", ErrorFeedback::off), 1).mean, 1.05);
   EXPECT_GT(loss_ratio(reducing("topk(1%)+int8", ErrorFeedback::off), 1).mean, 3);

@@ -1,5 +1,5 @@
-// What every transport must do, as scenarios that name none: each runs on every rank of a world, be it a thread or a
-// process. A new transport is covered by being added to a list of makers.
+// The contract of every transport, as scenarios that name none: each runs on every rank of a world, whose ranks are
+// threads or processes. Adding a new transport to a list of makers tests it.
 #pragma once
 
 #include <span>

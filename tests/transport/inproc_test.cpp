@@ -1,4 +1,4 @@
-// What only the in-process transport promises: how it buffers, sums in rank order, and lets go.
+// Tests what only the in-process transport promises: buffering, sums in rank order, and freeing memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

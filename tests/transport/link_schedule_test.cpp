@@ -121,7 +121,7 @@ TEST(LinkSchedule, NoiseIsSeededAndHasMeanOne) {
   EXPECT_EQ(schedule.next_change(milliseconds(-250)), milliseconds(-200));
 }
 
-// Whatever the schedule: in two parts, one after the other, bytes take as long as in one; more never take less.
+// For any schedule, bytes sent in two parts take as long as in one, and more bytes never take less time.
 TEST(LinkSchedule, PartsTakeAsLongAsTheWhole) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -181,7 +181,7 @@ class ScheduledWorld {
     now = at(time);
     progress();
   }
-  /// Neither side is done a microsecond before `time`, and both are at it.
+  /// Neither side is done a microsecond before `time`, and both are done at `time`.
   void expect_over_at(const Message& message, nanoseconds time) {
     advance_to(time - std::chrono::microseconds(1));
     EXPECT_TRUE(message.send.pending());

@@ -147,7 +147,7 @@ TEST(SlotTable, RandomCommunicatorsNeverShare) {
           table[rank]->release(*comm.settled[rank]);
         }
       }
-      // By rank and slot: the communicators that have it there and are not freed there.
+      // For each rank and slot, the number of communicators that use it there and are not freed there.
       std::map<std::pair<std::size_t, unsigned>, int> users;
       for (const Comm& each : comms) {
         for (const auto& [at, slot] : each.settled) {

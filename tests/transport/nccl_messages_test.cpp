@@ -1,4 +1,5 @@
-// What NcclMessages asks of NCCL and makes of its answers, with functions of NCCL that this file defines: no GPU.
+// Tests the calls of NcclMessages to NCCL and its reaction to the results. This file defines the functions of NCCL, so
+// that no GPU is needed.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -105,7 +105,7 @@ TEST(RelayedMessages, StagingMemoryIsUsedAgain) {
   });
 }
 
-// As two sessions of a process, whose groups ranks come to in different orders.
+// Like two sessions of a process, whose groups the ranks begin in different orders.
 TEST(RelayedMessages, TwoInOneProcessDoNotWaitForEachOther) {
   auto second = make_inproc_world(2);
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {

@@ -28,7 +28,7 @@ struct TwoChannels {
     static_cast<void>(hear(accepts, 2));
     static_cast<void>(hear(dials, 2));
   }
-  /// So many, at least.
+  /// Receives at least `count` messages.
   static std::vector<Channel::Heard> hear(Channel& channel, std::size_t count) {
     std::vector<Channel::Heard> heard;
     for (int i = 0; i < 200 && heard.size() < count; ++i) {

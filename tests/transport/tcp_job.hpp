@@ -71,7 +71,7 @@ class Ear {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, limit, what);
   }
-  /// What `from` did, in order: "came", "ended", or a message.
+  /// Waits until `what` has come from `from`: "came", "ended", or a message.
   [[nodiscard]] bool wait_for(Id from, const std::string& what) {
     return wait_until([&] { return std::ranges::count(heard_[from], what) > 0; });
   }
@@ -199,7 +199,7 @@ class TcpProcesses : public ::testing::Test {
       barrier(*transport, 8);
     });
   }
-  /// That each of these hears each other one.
+  /// Expects that each of these receives from each other one.
   static void expect_all_reach_all(const std::vector<Ear*>& ears, const std::string& word) {
     for (Ear* from : ears) {
       for (const Ear* to : ears) {

@@ -20,7 +20,7 @@ using transport::tcp::PacketHead;
 using transport::tcp::PacketKind;
 using transport::tcp::Socket;
 
-// Between the ends of two lanes: passes on so many bytes as it is told, damages them, and cuts.
+// The connection between the ends of two lanes: passes on a given number of bytes, damages them, and breaks.
 class Wire {
  public:
   Wire() {
@@ -31,7 +31,8 @@ class Wire {
   }
   Socket end(std::size_t side) { return std::move(given_.at(side)); }
 
-  /// From one side to the other, up to `most` bytes of both together; which of them is `damaged` is one bit else.
+  /// Passes bytes from each side to the other, up to `most` bytes in all; flips one bit of the byte with index
+  /// `damaged`.
   std::size_t pass(std::size_t most, std::size_t damaged = SIZE_MAX) {
     std::size_t passed = 0;
     for (bool more = true; more && passed < most;) {
@@ -201,7 +202,7 @@ TEST(Lanes, AFlippedBitBreaksTheConnectionAndNothingElse) {
   EXPECT_GT(broken, 300U);
 }
 
-// Of a random connection that breaks again and again, while both sides go on sending.
+// A random connection breaks again and again, while both sides go on sending.
 TEST(Lanes, ManyBreaksLoseNothing) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

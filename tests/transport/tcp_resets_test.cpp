@@ -24,13 +24,13 @@ std::vector<int> connections() {
   return found;
 }
 
-// As a firewall does: the other end gets a reset, and this one is no connection any more. Those that are gone by now
-// are passed over.
+// Resets connections as a firewall does: the other end gets a reset, and this end is closed. Those that are already
+// gone are skipped.
 std::size_t reset(std::span<const int> fds) {
   sockaddr none{};
   none.sa_family = AF_UNSPEC;
   return static_cast<std::size_t>(
-      // Not by ::connect(): ThreadSanitizer would take it for a race with who reads there.
+      // This is not ::connect(), since ThreadSanitizer would report a race with the thread that reads there.
       std::ranges::count_if(fds, [&](int fd) { return ::syscall(SYS_connect, fd, &none, sizeof(none)) == 0; }));
 }
 

@@ -15,7 +15,7 @@ TEST_F(TcpProcesses, StrangersAreDroppedSilently) {
     ASSERT_TRUE(strangers.back().valid()) << why;
     EXPECT_TRUE(transport::tcp::write_until(strangers.back(), std::as_bytes(std::span(said)), Clock::now()));
   }
-  // Who knows the secret, and says what no joiner would.
+  // This peer knows the secret, but sends what no joining process would send.
   const Half odd = begin_to_join(processes[0], transport::tcp::kFirstToken + 9);
   EXPECT_TRUE(transport::tcp::write_message(odd.prompt, "alive -7 what\nis this", Clock::now() + seconds(5)));
   EXPECT_FALSE(transport::tcp::read_message(odd.prompt, Clock::now() + seconds(10)));
@@ -71,7 +71,7 @@ TEST_F(TcpProcesses, AProcessWithoutDescriptorsWarnsOnce) {
   EXPECT_EQ(join().id(), 1U);
 }
 
-// Neither an answer nor an end of the connection.
+// Whether neither an answer nor an end of the connection comes.
 bool is_silent(const Socket& socket) {
   std::byte any{};
   std::this_thread::sleep_for(milliseconds(300));

@@ -1,4 +1,4 @@
-// What only the TCP transport promises: how ranks find each other, and what they hear of one that is gone.
+// Tests what only the TCP transport promises: how ranks find each other, and the error when one is gone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ TEST(Tcp, UnknownInterfaceIsNamedBesideThoseThatThereAre) {
   EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("nowhere0"), HasSubstr("lo")));
 }
 
-// What a rank left in the store: where it listens.
+// The addresses on which a rank listens, by its entry in the store.
 std::vector<std::pair<std::string, std::uint16_t>> places_of(const std::string& card) {
   std::istringstream stream(card);
   std::uint64_t nonce = 0;
@@ -136,7 +136,7 @@ TEST(Tcp, StrangersDelayNobody) {
   }
 }
 
-// On one host by the loopback alone. Mutation tried: to listen on all addresses.
+// On one host ranks listen only on the loopback interface. Mutation tried: to listen on all addresses.
 TEST(Tcp, RanksListenWhereTheySay) {
   for (const bool alone : {true, false}) {
     MemoryStore store;

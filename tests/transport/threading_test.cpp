@@ -1,4 +1,4 @@
-// Which of two thread levels holds where both must.
+// Tests which of two thread levels holds if both must.
 #include "gradwire/threading.hpp"
 
 #include <gtest/gtest.h>

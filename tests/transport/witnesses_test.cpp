@@ -217,7 +217,7 @@ TEST(Witnesses, WhoDoesNotKnowTheSecretIsNotWatched) {
   EXPECT_EQ(ends[0].who, 6U);
 }
 
-// Whoever lives may say that it takes no part any more, and may not reach everybody with that.
+// A process that lives may say that it leaves, and that message may not reach all others.
 TEST(Witnesses, AProcessThatLivesMayHaveEnded) {
   Witnesses witness(kNonce);
   Witnesses other(1);

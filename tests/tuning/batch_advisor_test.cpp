@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What a link of so many bytes a second leaves exposed: 4 MB to send, 50 ms of them hidden.
+// The forecast for a link of this rate: 4 MB to send, of which 50 ms are hidden.
 BatchForecast over_link(double bytes_per_second, std::optional<double> noise = kInfinity) {
   return {.compute_seconds = 0.1,
           .exposed_seconds = std::max(0.0, 4e6 / bytes_per_second - 0.05),

@@ -79,7 +79,7 @@ TEST(Aggregate, RanksThatAreThreadsAreApartAndThoseOfAProcessOne) {
   EXPECT_TRUE(told.ranks().contains(7));
 }
 
-// Such as a table that a rank makes for itself alone.
+// An example is a table that a rank makes for itself alone.
 TEST(Aggregate, AWorldOfOneIsOfTheRankOfItsProcess) {
   Source alone = shared(0);
   alone.world_size = 1;
@@ -95,7 +95,7 @@ TEST(Aggregate, AWorldOfOneIsOfTheRankOfItsProcess) {
   EXPECT_EQ(nobody_else.ranks().at(0).events[EventKind::error], 2U);
 }
 
-// Which its calls that were replaced have made.
+// The calls that the drop-in replaced have made these.
 TEST(Aggregate, ADropInsCommunicatorsAddNoCalls) {
   for (const auto kind : {Source::Kind::communicator, Source::Kind::session}) {
     Aggregate aggregate = over({{.kind = kind, .rank = 1, .world_size = 2}});
@@ -293,7 +293,7 @@ TEST(Families, AreThoseOfTheDocuments) {
   EXPECT_EQ(listed, all_names());
 }
 
-// What Prometheus' conventions want of a name.
+// Tests names against Prometheus' conventions.
 TEST(Families, AreNamedAsTheyShould) {
   Aggregate aggregate = over({shared(0)});
   aggregate.touch(0);

@@ -19,7 +19,7 @@ namespace gradwire::test {
 
 using PromLabels = std::map<std::string, std::string>;
 
-/// What a Prometheus knows of one series at the moment of the question.
+/// The state of one series in Prometheus at the moment of the query.
 struct PromSeries {
   std::string name;
   PromLabels labels;
@@ -238,7 +238,7 @@ inline std::string alert_expression(const std::string& alert) {
   return expression.starts_with(">-") ? expression.substr(2) : expression;
 }
 
-/// What it fires for.
+/// The series for which an alert fires.
 inline PromVector firing(const std::string& alert, const std::vector<PromSeries>& series) {
   return PromQuery(alert_expression(alert), series).evaluate();
 }

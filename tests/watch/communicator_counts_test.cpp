@@ -1,4 +1,4 @@
-// What files say of a job that makes no session.
+// Tests the files of a job that makes no session.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>

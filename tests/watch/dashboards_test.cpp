@@ -1,5 +1,5 @@
-// What docs/monitoring asks Prometheus for: every query of the dashboard and of the alerts names metrics and labels
-// that there are. What promtool says of them is a test of its own (tests/systems/prometheus).
+// Tests that every query of the dashboard and of the alerts in docs/monitoring names metrics and labels that exist. A
+// test of its own runs promtool on them (tests/systems/prometheus).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ std::map<std::string, Known> all_families() {
   return all;
 }
 
-// By the name that a query uses: those of histograms have suffixes.
+// All series by the names that queries use: those of histograms have suffixes.
 std::map<std::string, Known> all_series() {
   std::map<std::string, Known> series;
   for (const auto& [name, known] : all_families()) {
@@ -89,7 +89,7 @@ std::vector<std::string> matches(const std::string& text, const std::string& pat
   return found;
 }
 
-// What is wrong with a query; empty if nothing.
+// The problem with a query; empty if there is none.
 std::string wrong_in(const std::string& query) {
   static const std::map<std::string, Known> series = all_series();
   const std::regex selector(R"((gradwire_\w+)(\{([^}]*)\})?)");

@@ -193,7 +193,7 @@ TEST_F(Traced, ADirectoryThatIsRemovedIsToldOnce) {
   EXPECT_THAT(told_[0], HasSubstr("the job goes on"));
 }
 
-// As of a full disk.
+// Writing fails as on a full disk.
 TEST_F(Traced, AFileWithoutRoomForItsHeadIsTakenBack) {
   const pid_t child = ::fork();
   if (child == 0) {

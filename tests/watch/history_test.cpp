@@ -1,4 +1,4 @@
-// What a rank keeps of its past: bounded, evenly spread, and JSON whatever is in it.
+// Tests a rank's history: it is bounded, evenly spread, and valid JSON with any content.
 #include "watch/history.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// What tests of the HTTP server share: children that serve, their pages and how they ended.
+// Shared by tests of the HTTP server: child processes that serve, their pages, and how they ended.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class Http : public ::testing::Test {
   }
 };
 
-// What begins once a process needs one for each test.
+// Runs `body` in a child process, since what begins only once per process needs one for each test.
 template <typename Body>
 pid_t start_child(const std::string& metrics, Body&& body) {
   const pid_t child = ::fork();

@@ -1,4 +1,5 @@
-// What the HTTP server leaves alone: children that fork off, sockets and signals of the job, the end of the process.
+// Tests that the HTTP server does not disturb forked children, sockets and signals of the job, or the end of the
+// process.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,8 +21,8 @@
 #include "watch/textfile.hpp"
 
 namespace {
-// What the job does on another thread while the server starts, here by the moment: at this process's second look at
-// SIGPIPE.
+// Simulates a call of the job on another thread while the server starts, at a fixed moment: when this process reads the
+// action of SIGPIPE for the second time.
 std::atomic<int> g_looks_at_pipe{0};
 void (*g_at_second_look)() = nullptr;
 }  // namespace
@@ -43,7 +44,7 @@ constexpr bool kSeesLooks = false;
 namespace gradwire::watch {
 namespace {
 
-// Whatever the parent's threads did at that moment, and however long the child lives.
+// This holds whatever the parent's threads did at that moment, and however long the child lives.
 TEST_F(Http, AChildThatForksOffServesNothing) {
   const std::uint16_t port = free_ports();
   int says[2];

@@ -42,7 +42,7 @@ std::map<std::string, double> samples_in(const std::string& text) {
   return samples;
 }
 
-// Which differ with the moment, and when a process ends.
+// Removes samples that differ from moment to moment, and at the end of a process.
 void drop_what_changes(std::map<std::string, double>& samples) {
   std::erase_if(samples, [](const auto& sample) {
     return sample.first.starts_with("gradwire_observer_cpu") || sample.first.starts_with("gradwire_job_ended") ||
@@ -193,7 +193,7 @@ TEST_F(Http, IdleClientsKeepNobodyWaiting) {
   EXPECT_EQ(status_of(child), 0);
 }
 
-// Where the server can. Debian's is built without IPv6.
+// The server may be built without IPv6, as Debian's is.
 TEST_F(Http, AnAddressOfIpv6IsServedOrSaysWhyNot) {
   const ScratchFolder folder;
   const std::uint16_t port = free_ports();

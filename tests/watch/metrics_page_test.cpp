@@ -46,7 +46,7 @@ TEST(Page, HasEachFamilyOnceWithTheSamplesOfAllRanks) {
   EXPECT_EQ(seen.count("gradwire_steps_total"), 1U);
 }
 
-// What comes out on the other side is a text again.
+// The unpacked page is the text again.
 TEST(Page, IsTheSameInPlainC) {
   const std::vector<Family> page = page_of(of_ranks(2), {}, {}, "library");
   std::vector<Family> back;

@@ -98,7 +98,7 @@ TEST(OtlpWriter, AddsALineWhenItIsTimeAndAtTheEnd) {
   EXPECT_EQ(file.st_mode & 0777U, 0644U & ~mask) << "a collector is another user";
 }
 
-// What an earlier job left, perhaps in the middle of a line, is out of the way and not lost.
+// A file of an earlier job, which may end in the middle of a line, is renamed and not lost.
 TEST(OtlpWriter, AnEarlierJobsFileIsRenamed) {
   const ScratchFolder folder;
   Files files(folder.path());
@@ -196,7 +196,7 @@ int status_of_child(Body&& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// As of a full disk: there is room for two lines and a half.
+// The disk has room for two and a half lines.
 TEST(OtlpWriter, HalfALineIsTakenBack) {
   const ScratchFolder folder;
   const std::string line = std::string(999, 'x') + "\n";

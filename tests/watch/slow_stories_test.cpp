@@ -47,7 +47,7 @@ Verdict without_causes(const Verdict& verdict) {
   return ranks;
 }
 
-/// What a rank's process keeps, and what it writes: as in a job, of events and counts.
+/// A rank's process: it keeps events and counts, and writes its files, as in a job.
 class Rank {
  public:
   Rank(int rank, int world, bool is_drop_in)
@@ -144,7 +144,7 @@ class Rank {
   std::uint64_t steps_ = 0;
 };
 
-/// What everybody says.
+/// The findings of all ranks.
 struct Opinions {
   Verdict ranks_say;  // their own comparison, whether or not the others get to know of it
   Verdict page_says;
@@ -270,8 +270,8 @@ TEST_P(SlowStories, OfRanksThatCompareThemselvesAllSayWhatTheseSay) {
   });
 }
 
-// As with GRADWIRE_SLOW=off. From outside, a rank that was stopped or had no core seems to compute longer; a link and
-// encoding delay all alike.
+// Ranks are not compared, as with GRADWIRE_SLOW=off. From outside, a rank that was stopped or had no core seems to
+// compute longer; a slow link and slow encoding delay all ranks equally.
 TEST_P(SlowStories, OfOtherRanksAllSayTheSameAndNobodyIsNamedWhomThoseWouldNotName) {
   int named = 0;
   each_story(Kind::not_compared, [&](const Opinions& say, SlowCause cause) {

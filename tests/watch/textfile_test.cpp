@@ -85,7 +85,7 @@ TEST(WriteWhole, ADirectoryThatIsNotThereIsNamed) {
   EXPECT_THAT(error.what(), HasSubstr("No such file"));
 }
 
-// As where the disk is full in the middle of a file: what was there stays.
+// If the disk becomes full in the middle of a file, the old file stays.
 TEST(WriteWhole, AHalfThatWasWrittenIsTakenBack) {
   const ScratchFolder folder;
   write_whole(folder.path(), "a.prom", "old");
@@ -306,7 +306,7 @@ TEST(Environment, AJobThatChangesItsDirectoryFindsItsFilesWhereItStarted) {
   }
   const ScratchFolder folder;
   const std::string relative = std::filesystem::relative(folder.path()).string();
-  // So deep that "../.." leads elsewhere from there: from "/" it leads to "/".
+  // The folder is so deep that "../.." leads elsewhere from it: from "/" it leads to "/".
   std::filesystem::path elsewhere = folder.path();
   for (const auto& part : std::filesystem::path(relative)) {
     elsewhere /= part == ".." ? "deeper" : part;
@@ -364,7 +364,7 @@ TEST(Environment, WhatIsWrongIsOneWarning) {
   }
 }
 
-// As of a full disk: files end after 100 bytes.
+// Files are limited to 100 bytes, as on a full disk.
 TEST(Environment, AFullDiskIsOneWarningAndTheFileComesWhenThereIsRoom) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "it allows no threads in a child of a process with threads";
@@ -394,7 +394,7 @@ TEST(Environment, AFullDiskIsOneWarningAndTheFileComesWhenThereIsRoom) {
   EXPECT_THAT(read_text(file), EndsWith("# EOF\n"));
 }
 
-// Who comes second waits for the first: what follows is to be recorded.
+// The second caller waits for the first, since events after the call must be recorded.
 TEST(Environment, NobodyGoesOnBeforeItHasBegun) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "it allows no threads in a child of a process with threads";

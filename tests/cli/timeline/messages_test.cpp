@@ -94,7 +94,7 @@ TEST(Messages, EqualOnesAreMatchedInOrder) {
 }
 
 TEST(Messages, WhatLacksAnEndIsLeftAlone) {
-  // Of step 0 one of two receives is lost: which, nobody knows.
+  // One of two receives of step 0 is lost, and the recording does not say which.
   const Recording recording = two_ranks(
       {message(EventKind::send, 1, 100), message(EventKind::send, 1, 200), message(EventKind::send, 1, 300, 1)},
       {message(EventKind::receive, 0, 120), message(EventKind::receive, 0, 320, 1),

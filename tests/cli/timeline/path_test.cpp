@@ -49,7 +49,7 @@ TEST(CriticalPath, HasNoGapAndIsAsLongAsTheStepOnTwentySeeds) {
     facts.ahead.assign(facts.ahead.size(), 0);
     const Found found = find(facts);
     ASSERT_EQ(found.paths.size(), 1U);
-    // Of the first it is not known when its computing began.
+    // The first step has no path, since it is unknown when its computing began.
     ASSERT_EQ(found.paths[0].steps.size(), static_cast<std::size_t>(facts.steps - 1));
     for (const StepPath& step : found.paths[0].steps) {
       ASSERT_FALSE(step.path.empty());
@@ -210,7 +210,7 @@ TEST(CriticalPath, AStepWhoseBeginIsNotKnownHasNoTime) {
   const Found whole = find(recording);
   ASSERT_EQ(whole.paths[0].steps.size(), 2U);
   EXPECT_THAT(whole.paths[0].without_begin, ::testing::ElementsAre(0));
-  // As of a trace of step 2 alone.
+  // A recording as a trace of step 2 alone gives it.
   Recording alone = recording;
   alone.first_step = 2;
   for (RankLog& log : alone.ranks) {
@@ -219,7 +219,7 @@ TEST(CriticalPath, AStepWhoseBeginIsNotKnownHasNoTime) {
   const Found without = find(std::move(alone));
   EXPECT_TRUE(without.paths.at(0).steps.empty());
   EXPECT_THAT(without.paths[0].without_begin, ::testing::ElementsAre(2));
-  // With the end of the step before.
+  // Now it also has the end of the step before.
   recording.first_step = 2;
   for (RankLog& log : recording.ranks) {
     std::erase_if(log.activities, [](const Activity& a) {

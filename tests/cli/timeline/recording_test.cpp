@@ -99,7 +99,7 @@ TEST_F(Files, OfAllRanksAreOneRecording) {
   ASSERT_EQ(got.streams.size(), 1U);
   EXPECT_TRUE(got.streams[0].whole);
   ASSERT_EQ(got.ranks[0].activities.size(), 1U);
-  // Between two moments at which both clocks were read the line through them counts: 4 ns a tick.
+  // Between two moments at which both clocks were read, times lie on the line through them: 4 ns per tick.
   EXPECT_EQ(got.ranks[0].activities[0].begin, 900);
   EXPECT_EQ(got.ranks[0].activities[0].end, 900 + 160 * 4);
 }
@@ -157,7 +157,7 @@ TEST_F(Files, AHostWhoseDateIsWrongIsInTheJob) {
   }
 }
 
-// Of a larger job, in a folder that a smaller one was traced to on another host.
+// Files that a larger job left in a folder to which a smaller job on another host was traced.
 TEST_F(Files, WhatALargerJobLeftDoesNotCountAsTheJob) {
   write({.rank = 0, .began = 2000 * kSecond});
   write({.rank = 1, .began = 2000 * kSecond});

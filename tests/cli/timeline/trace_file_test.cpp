@@ -64,7 +64,7 @@ std::size_t count(const Recording& recording, EventKind kind) {
   return sum;
 }
 
-// Of slices on tracks of that name; of a recording's activities of that kind.
+// The total time of the slices on tracks of that name, and of a recording's activities of that kind.
 std::uint64_t time_of(const DecodedTrace& trace, const std::string& track) {
   std::uint64_t sum = 0;
   for (const DecodedSlice& slice : trace.slices) {

@@ -49,7 +49,7 @@ class Browser : public ::testing::Test {
     return file;
   }
 
-  /// What every page must be. Returns the numbers that it has.
+  /// Checks the properties that every page must have. Returns its numbers.
   void expect_good(const std::filesystem::path& page) const {
     const auto report = nlohmann::ordered_json::parse(read_text(std::filesystem::path(page).replace_extension(".json")),
                                                       nullptr, false);

@@ -106,7 +106,7 @@ class Server {
                      folder.file("prometheus.log"));
   }
 
-  // By rank.
+  // The answer to a query, by rank.
   std::map<int, double> ask(const std::string& query) const {
     std::map<int, double> values;
     const auto answer = http_get(port_, url_of(query));
@@ -121,7 +121,7 @@ class Server {
     }
     return values;
   }
-  // Until the server has scraped it.
+  // Asks until the server has scraped the wanted values.
   std::map<int, double> wait_for(const std::string& query, const std::map<int, double>& wanted) const {
     std::map<int, double> got;
     wait_until([&] { return (got = ask(query)) == wanted; });
@@ -142,7 +142,7 @@ class Prometheus : public ::testing::Test {
       }
     }
   }
-  // Of the job, by rank.
+  // The values in the job's output, by rank.
   static std::map<int, double> said(const std::string& text, const std::string& what) {
     std::map<int, double> values;
     const std::regex line("rank (\\d+) .*\\b" + what + " (\\d+)");
