@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "drop_in/call_queue.hpp"
 #include "drop_in/decision.hpp"
 #include "drop_in/member.hpp"
@@ -63,10 +63,10 @@ struct CommState {
 
   KnownCalls known;
 
-  mutable std::mutex mutex;
+  mutable Mutex mutex;
   drop_in::CommunicatorName name;
-  std::unique_ptr<drop_in::Member> member;
-  std::string failure;  // not empty: ranks are out of step, and no call can be made right again
+  std::unique_ptr<drop_in::Member> member GUARDED_BY(mutex);
+  std::string failure GUARDED_BY(mutex);  // not empty: ranks are out of step, and no call can be made right again
 
   // What follows is used inside the job's calls only, which do not overlap on one communicator. Ranks have the same
   // here: it follows from their calls and from what they agreed on.
@@ -80,6 +80,10 @@ struct CommState {
   std::map<std::pair<std::uint64_t, DType>, bool> at_once;  // by elements and type: see decides_at_once()
   std::unique_ptr<Requests> requests;                       // the ranks agreed to compress calls that return one
 
+  /// The member for a thread that makes a call but does not hold the mutex: what it reads changes only in calls, which
+  /// do not overlap on one communicator.
+  [[nodiscard]] const drop_in::Member& member_in_call() const noexcept NO_THREAD_SAFETY_ANALYSIS { return *member; }
+
   /// A rank has ended, or it was revoked: all calls are MPI's own, which says so.
   std::atomic<bool> lost = false;
 
@@ -92,9 +96,9 @@ struct CommState {
   void count_into(drop_in::Ledger& ledger, bool early) const;
 
   /// Before a blocking call on it, the same one on every rank. Where the policy could compress the call, or one that
-  /// returned a request, and the ranks have not agreed on that: they do. Under the mutex; waits for the other ranks as
-  /// the library's own call would.
-  void settle(const Reduce& made, bool could_compress);
+  /// returned a request, and the ranks have not agreed on that: they do. Waits for the other ranks as the
+  /// library's own call would.
+  void settle(const Reduce& made, bool could_compress) REQUIRES(mutex);
   /// Whether it follows from the arguments and the policy alone that such a call is compressed. Without the mutex.
   [[nodiscard]] bool decides_at_once(const drop_in::Call& call);
   /// Whether the ranks agree about requests in the next blocking call, whatever its size.
@@ -104,14 +108,13 @@ struct CommState {
   /// MPI_COMM_WORLD, in MPI_Init: all but the memory for a call is agreed on already. `queue`: where requests can be
   /// compressed.
   void settle_world(std::unique_ptr<drop_in::CallQueue> queue);
-  /// Under the mutex.
-  void fail(const std::string& why) {
+  void fail(const std::string& why) REQUIRES(mutex) {
     failure = why;
     small_below = 0;
   }
-  /// Under the mutex, outside calls: if MPI says that a rank has ended or that it was revoked, drops all that was kept
+  /// Outside calls: if MPI says that a rank has ended or that it was revoked, drops all that was kept
   /// for its calls, and these are MPI's own from then on. Whether that is so.
-  bool drop_if_faulty() noexcept;
+  bool drop_if_faulty() noexcept REQUIRES(mutex);
   /// The job has revoked the communicator: ends what other ranks do for it. Any thread.
   void revoke_private() noexcept;
 
@@ -120,15 +123,15 @@ struct CommState {
   [[nodiscard]] drop_in::CommunicatorName find_name() const;
   [[nodiscard]] Terms terms_of_rank(const Reduce& made, bool for_requests, std::unique_ptr<drop_in::CallQueue>& queue);
   [[nodiscard]] std::uint32_t next_order() const;
-  void take_order(std::uint32_t order);
-  void drop() noexcept;
+  void take_order(std::uint32_t order) REQUIRES(mutex);
+  void drop() noexcept REQUIRES(mutex);
   [[nodiscard]] std::shared_ptr<Transport> connect();
 
   transport::MpiSlot slot_;
-  bool ordered_ = false;                        // the name has its number
-  mutable std::mutex connecting_;               // of what follows
-  mutable std::weak_ptr<Transport> transport_;  // of the member
-  bool revoked_ = false;                        // by this rank
+  bool ordered_ = false;  // the name has its number
+  mutable Mutex connecting_;
+  mutable std::weak_ptr<Transport> transport_ GUARDED_BY(connecting_);  // of the member
+  bool revoked_ GUARDED_BY(connecting_) = false;                        // by this rank
 };
 
 /// Null where there is nothing to know: a null handle, MPI is not up, or MPI refuses.

@@ -38,14 +38,16 @@ struct Result {
   std::uint64_t count = 0;
 };
 [[nodiscard]] Result result_of(const Reduce& call, const CommState& state);
-/// Before the library's own call, where that is made both ways; under the state's mutex.
-void begin_trial(const Reduce& call, CommState& state, const drop_in::Member::Route& route) noexcept;
+/// Before the library's own call, where that is made both ways.
+void begin_trial(const Reduce& call, CommState& state, const drop_in::Member::Route& route) noexcept
+    REQUIRES(state.mutex);
 /// After it; not where it failed.
-void end_trial(CommState& state, const Result& result, DType dtype, double library_seconds) noexcept;
+void end_trial(CommState& state, const Result& result, DType dtype, double library_seconds) noexcept
+    REQUIRES(state.mutex);
 /// Prints what the member has to tell.
-void tell_lines(CommState& state) noexcept;
+void tell_lines(CommState& state) noexcept REQUIRES(state.mutex);
 
-/// Does it, under the state's mutex. Throws Error, and then the ranks are out of step.
-void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route);
+/// Does it. Throws Error, and then the ranks are out of step.
+void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex);
 
 }  // namespace gradwire::mpi_preload

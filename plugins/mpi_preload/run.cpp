@@ -17,7 +17,7 @@ namespace {
 Verdict raise(const std::string& failure) { return {.next = Verdict::Next::raise, .code = announce(failure)}; }
 
 // Counts what is to be forwarded: in short where calls like it are not looked at any more.
-Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
+Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex) {
   Verdict verdict{.chosen = route.turn.timed};
   const std::uint64_t bytes = bytes_of(call.count, call.type);
   observe_values(call, route.what);
@@ -35,7 +35,7 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route
 }
 
 // Compresses, or counts what is to be forwarded.
-Verdict decide_and_do(const Reduce& call, CommState& state) {
+Verdict decide_and_do(const Reduce& call, CommState& state) REQUIRES(state.mutex) {
   const drop_in::Call described = describe(call, state);
   if (compresses()) {
     state.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
@@ -69,7 +69,7 @@ template <typename Act>
 Verdict guarded(CommState& state, const Act& act) {
   std::string failure;
   {
-    const std::lock_guard lock(state.mutex);
+    const MutexLock lock(state.mutex);
     // After a failure MPI may learn only later that a rank has ended.
     const bool suspicious = !state.failure.empty() || transport::is_revoked(state.comm);
     if (state.lost || (suspicious && state.drop_if_faulty())) {
@@ -104,7 +104,10 @@ Verdict judge_now(const Reduce& call) noexcept {
     if (state->requests) {
       state->requests->drain();  // in the same order on all ranks
     }
-    return guarded(*state, [&] { return decide_and_do(call, *state); });
+    return guarded(*state, [&] {
+      state->mutex.assert_held();
+      return decide_and_do(call, *state);
+    });
   } catch (...) {  // out of memory
     return compresses() ? Verdict{.next = Verdict::Next::raise, .code = MPI_ERR_OTHER} : Verdict{};
   }
@@ -163,7 +166,7 @@ void tell_why_requests_pass(CommState& state) {
 // agreed on, or, on MPI_COMM_WORLD, in the thread that makes the calls in order.
 Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request) {
   const drop_in::Call described = describe(call, state);
-  const drop_in::Decision decision = drop_in::decide(described, state.member->settings());
+  const drop_in::Decision decision = drop_in::decide(described, state.member_in_call().settings());
   if (!decision.compress && decision.reason != drop_in::Reason::nonblocking) {
     return count_request(call, state, decision.reason);
   }
@@ -190,10 +193,14 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
       if (state->lost) {
         return {};
       }
-      const drop_in::Decision decision = drop_in::decide(describe(call, *state), state->member->settings());
-      const bool dry = decision.compress && state->member->dry_run();
-      return dry ? guarded(*state, [&] { return decide_and_do(call, *state); })
-                 : count_request(call, *state, decision.reason);
+      const drop_in::Decision decision = drop_in::decide(describe(call, *state), state->member_in_call().settings());
+      if (!decision.compress || !state->member_in_call().dry_run()) {
+        return count_request(call, *state, decision.reason);
+      }
+      return guarded(*state, [&] {
+        state->mutex.assert_held();
+        return decide_and_do(call, *state);
+      });
     }
     // Without the mutex, which the thread has while it makes a call: such a call waits for nobody.
     return state->lost ? Verdict{} : post_or_count(call, *state, request);
@@ -204,7 +211,7 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
 
 namespace {
 
-// Counts a known call that was forwarded. The caller holds the communicator's mutex.
+// Counts a known call that was forwarded; under the mutex of its communicator.
 void note_known(KnownCall& known, double seconds, double cost) noexcept {
   add_to<std::uint64_t>(known.timed, 1);
   add_to(known.seconds, seconds);
@@ -231,7 +238,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
     if (code != MPI_SUCCESS) {
       // The job's error handler may have freed the communicator. The cache knows of none that was.
       if (CommState* known = verdict.trial ? cached_state(comm) : nullptr) {
-        const std::lock_guard lock(known->mutex);
+        const MutexLock lock(known->mutex);
         if (!known->lost) {
           known->member->drop_trial();
         }
@@ -245,7 +252,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
     if (state == nullptr) {
       return;
     }
-    const std::lock_guard lock(state->mutex);
+    const MutexLock lock(state->mutex);
     if (state->lost) {
       return;  // and what is known of its calls with it
     }

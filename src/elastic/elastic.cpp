@@ -1,8 +1,6 @@
 #include "elastic/elastic.hpp"
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -10,6 +8,7 @@
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
 #include "base/log.hpp"
+#include "base/mutex.hpp"
 #include "base/units.hpp"
 #include "policy/bounds.hpp"
 
@@ -20,15 +19,15 @@ constexpr std::chrono::milliseconds kBeat{100};
 
 // A call of Processes::connect() on a thread of its own, which is left behind where it waits for one who has ended.
 struct Attempt {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool over = false;  // nobody waits any more
-  bool made = false;
-  std::shared_ptr<Transport> transport;
-  std::optional<Error> error;
+  Mutex mutex;
+  CondVar changed;
+  bool over GUARDED_BY(mutex) = false;  // nobody waits any more
+  bool made GUARDED_BY(mutex) = false;
+  std::shared_ptr<Transport> transport GUARDED_BY(mutex);
+  std::optional<Error> error GUARDED_BY(mutex);
 
   // Its end waits for nobody.
-  void drop() {
+  void drop() REQUIRES(mutex) {
     if (transport != nullptr) {
       transport->abort(ErrorCode::aborted, "the world changed");
       transport.reset();
@@ -135,7 +134,7 @@ std::shared_ptr<Transport> Elastic::try_to_connect(const Member::World& world) {
     } catch (...) {
       error = current_error();
     }
-    const std::lock_guard lock(attempt->mutex);
+    const MutexLock lock(attempt->mutex);
     attempt->made = true;
     attempt->error = std::move(error);
     attempt->transport = std::move(transport);
@@ -145,17 +144,19 @@ std::shared_ptr<Transport> Elastic::try_to_connect(const Member::World& world) {
     attempt->changed.notify_all();
   });
   member_.watch(world.epoch, [attempt] {
-    const std::lock_guard lock(attempt->mutex);
+    const MutexLock lock(attempt->mutex);
     attempt->over = true;
     attempt->changed.notify_all();
   });
-  std::unique_lock lock(attempt->mutex);
-  const bool in_time = wait_awake(attempt->changed, lock, 2 * timeout_, [&] { return attempt->made || attempt->over; });
+  const MutexLock lock(attempt->mutex);
+  const bool in_time = wait_awake(attempt->changed, attempt->mutex, 2 * timeout_,
+                                  [&]() REQUIRES(attempt->mutex) { return attempt->made || attempt->over; });
   const bool over = std::exchange(attempt->over, attempt->over || !in_time);
   const bool made = attempt->made;
-  lock.unlock();
-  made ? maker.join() : maker.detach();
-  lock.lock();
+  {
+    const MutexUnlock meanwhile(attempt->mutex);
+    made ? maker.join() : maker.detach();
+  }
   if (!in_time) {
     throw Error(ErrorCode::timeout, "a new world of " + std::to_string(world.members.size()) +
                                         " ranks was not there within " + format_duration(2 * timeout_) +

@@ -2,10 +2,10 @@
 #include "elastic/elastic_session.hpp"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/mutex.hpp"
 #include "session/parts/sync_modes/sync_modes.hpp"
 
 namespace gradwire::session {
@@ -29,7 +29,7 @@ void ElasticSession::end_among_others(const std::optional<Error>& why) const noe
   if (why) {
     return elastic_->deny_success(*why);
   }
-  if (left_ || elastic_->waits() || engine_->step.number() == 0) {
+  if (left_ || elastic_->waits() || engine_->settled_step().number() == 0) {
     return;
   }
   if (std::uncaught_exceptions() > 0) {
@@ -69,7 +69,7 @@ void ElasticSession::confirm() {
   }
   engine_->checked([&] {
     throw_if_left();
-    const std::lock_guard lock(engine_->progress.state);
+    const MutexLock lock(engine_->progress.state);
     if (engine_->step.in_step()) {
       throw Error(ErrorCode::invalid_argument,
                   "confirm: a step is under way; call it before the first ready() or after finish()");
@@ -85,7 +85,7 @@ void ElasticSession::confirm() {
 // The other ranks have gone on without this process and will not take it back.
 void ElasticSession::throw_if_left() {
   if (left_) {
-    const std::lock_guard lock(engine_->progress.state);
+    const MutexLock lock(engine_->progress.state);
     engine_->step.faults.throw_if_failed();
     throw Error(ErrorCode::aborted, "the session gave up earlier");
   }
@@ -109,20 +109,21 @@ Ticket ElasticSession::ready(TensorId id, const View* gradient, bool zero) {
 
 void ElasticSession::commit_residuals() {
   Engine& engine = *engine_;
-  const std::lock_guard lock(engine.progress.wire);
-  const StepOutcome& outcome = engine.step.outcome();
+  const MutexLock lock(engine.progress.wire);
+  const StepOutcome& outcome = engine.settled_step().outcome();
   if (outcome.skipped && engine.modes() != nullptr && engine.modes()->has_uncounted()) {
     return;  // late gradients may be on their way, and nothing else has changed
   }
   engine.runner->undo()->commit();
-  const std::uint64_t number = engine.step.number();
+  const std::uint64_t number = engine.settled_step().number();
   if (!outcome.skipped) {
     sent_ = number;
-    flushed_ = engine.step.info().flush ? sent_ : flushed_;
+    flushed_ = engine.settled_step().info().flush ? sent_ : flushed_;
   }
   if (elastic_->replicates_after(number)) {
     try {
-      elastic_->replicate(number, {engine.step.loss_scale(), engine.runner->held().save_residuals(*engine.plan)});
+      elastic_->replicate(number,
+                          {engine.settled_step().loss_scale(), engine.runner->held().save_residuals(*engine.plan)});
     } catch (const std::exception& error) {  // the step counts all the same
       log(LogLevel::warning, std::string("residuals were not copied to another rank: ") + error.what());
     }
@@ -130,7 +131,7 @@ void ElasticSession::commit_residuals() {
 }
 
 StepOutcome ElasticSession::finish() {
-  const std::uint64_t number = engine_->step.number();
+  const std::uint64_t number = engine_->settled_step().number();
   std::optional<Error> failure;
   try {
     const Engine::Finishing finishing = engine_->prepare();
@@ -146,7 +147,7 @@ StepOutcome ElasticSession::finish() {
     }
     failure = error;
   }
-  if (engine_->step.number() != number) {
+  if (engine_->settled_step().number() != number) {
     return engine_->last_outcome;  // it was delivered; the next step finds that the world is over, on all ranks
   }
   const WorldChange change = change_world(*failure);
@@ -206,7 +207,7 @@ void ElasticSession::reduce_late_gradients(const char* call, std::optional<doubl
       return false;
     }
     engine_->progress.require_communication(call);
-    const std::lock_guard lock(engine_->progress.state);
+    const MutexLock lock(engine_->progress.state);
     engine_->step.require_between(call);
     return true;
   };
@@ -244,7 +245,8 @@ bool ElasticSession::pull(std::uint32_t table, std::span<const std::uint64_t> id
 
 std::string ElasticSession::explain() {
   std::uint64_t residuals = 0;
-  if (const std::unique_lock wire(engine_->progress.wire, std::try_to_lock); wire.owns_lock()) {
+  if (engine_->progress.wire.try_lock()) {
+    const MutexLock wire(engine_->progress.wire, std::adopt_lock);
     residuals = engine_->runner->held().residual_bytes();
   }
   return engine_->explain(elastic_->explain(residuals));

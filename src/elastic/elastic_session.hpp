@@ -86,13 +86,13 @@ class ElasticSession final : public Access::State {
   /// Sends new ranks what the others hold, and moves rows of tables. Returns the error if a rank may have ended
   /// meanwhile.
   [[nodiscard]] std::optional<Error> teach_newcomers();
-  void teach();
-  void broadcast_what_is_taught(int teacher);
+  void teach() REQUIRES(engine_->progress.wire);
+  void broadcast_what_is_taught(int teacher) REQUIRES(engine_->progress.wire);
   /// The memory that a new rank receives: what the caller shared, and the parameters that it added.
   [[nodiscard]] std::vector<View> taught() const;
-  [[nodiscard]] Standing standing();
-  void go_on_from(const Standing& others);
-  void reduce_late_gradients_of(std::ptrdiff_t ranks);
+  [[nodiscard]] Standing standing() REQUIRES(engine_->progress.wire);
+  void go_on_from(const Standing& others) REQUIRES(engine_->progress.wire);
+  void reduce_late_gradients_of(std::ptrdiff_t ranks) REQUIRES(engine_->progress.wire);
 
   const EngineSettings base_;
   std::function<void(const WorldChange&)> callback_;

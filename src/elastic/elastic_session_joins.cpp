@@ -1,9 +1,9 @@
 // How a process that waits becomes a rank: what it says of itself before, and what it gets of the others.
 #include <algorithm>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "elastic/elastic_session.hpp"
 #include "elastic/standing.hpp"
 #include "gradwire/version.hpp"
@@ -41,7 +41,7 @@ std::shared_ptr<std::byte> send_to_one_place(std::vector<View>& views, Runner& r
 // What a waiting process must have in common with the ranks, one item a line. The plan is the one for a world of all
 // processes that the job started with, because nobody knows the size and the nodes of the next world yet.
 std::string ElasticSession::joiner_requirements() {
-  const std::lock_guard lock(engine_->progress.state);
+  const MutexLock lock(engine_->progress.state);
   plan::Plan shown = plan::make_plan(base_.policy, engine_->tensors.infos(),
                                      {.world_size = elastic_->processes(),
                                       .reduction = base_.options.reduction,
@@ -69,7 +69,7 @@ void ElasticSession::let_in_others(std::span<const View> parameters) {
     return;
   }
   {
-    const std::lock_guard lock(engine_->progress.state);
+    const MutexLock lock(engine_->progress.state);
     engine_->make_plan();
   }
   elastic_->share({parameters.begin(), parameters.end()});
@@ -118,6 +118,7 @@ std::optional<Error> ElasticSession::teach_newcomers() {
   }
   try {
     engine_->on_wire([&] {
+      engine_->progress.wire.assert_held();
       if (any) {
         teach();
       }
@@ -144,7 +145,6 @@ std::optional<Error> ElasticSession::teach_newcomers() {
   }
 }
 
-// The caller holds `wire`.
 void ElasticSession::teach() {
   Standing mine;
   if (elastic_->holds()) {
@@ -169,8 +169,7 @@ void ElasticSession::teach() {
   }
 }
 
-// Under local steps each rank has parameters of its own, so only newcomers write what they receive. The caller holds
-// `wire`.
+// Under local steps each rank has parameters of its own, so only newcomers write what they receive.
 void ElasticSession::broadcast_what_is_taught(int teacher) {
   std::vector<View> views = taught();
   if (engine_->modes() != nullptr) {
@@ -189,9 +188,8 @@ void ElasticSession::broadcast_what_is_taught(int teacher) {
   }
 }
 
-// The caller holds `wire`.
 Standing ElasticSession::standing() {
-  const std::lock_guard lock(engine_->progress.state);
+  const MutexLock lock(engine_->progress.state);
   Standing standing{.holds = true,
                     .step = engine_->step.number(),
                     .loss_scale = engine_->step.loss_scale(),
@@ -220,9 +218,9 @@ Standing ElasticSession::standing() {
 }
 
 // A newcomer has no residuals. It still registers the tensors for which other ranks have some, because ranks must agree
-// on that. The caller holds `wire`.
+// on that.
 void ElasticSession::go_on_from(const Standing& others) {
-  const std::lock_guard lock(engine_->progress.state);
+  const MutexLock lock(engine_->progress.state);
   engine_->make_plan();
   exchange::ResidualStore residuals;
   for (const std::uint32_t tensor : others.with_residuals) {
@@ -260,11 +258,10 @@ void ElasticSession::go_on_from(const Standing& others) {
 // Reduces all late gradients before newcomers receive what the others hold, since newcomers have no gradient to add. A
 // mean is taken over the `ranks` that have a late gradient: their weights sum to the size of the world, because that is
 // what residuals are scaled by.
-// The caller holds `wire`.
 void ElasticSession::reduce_late_gradients_of(std::ptrdiff_t ranks) {
   bool with_weights = false;
   {
-    const std::lock_guard lock(engine_->progress.state);
+    const MutexLock lock(engine_->progress.state);
     with_weights = engine_->step.is_to_be_weighted();
   }
   engine_->agree_on_plan(with_weights);

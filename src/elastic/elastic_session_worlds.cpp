@@ -76,7 +76,7 @@ void ElasticSession::watch_engine() {
 }
 
 exchange::ResidualStore ElasticSession::residuals_of(Engine& before, Engine& engine, const SavedState& held) {
-  const bool plain_mean = base_.options.reduction == Reduction::mean && !before.step.is_to_be_weighted();
+  const bool plain_mean = base_.options.reduction == Reduction::mean && !before.settled_step().is_to_be_weighted();
   const float ratio =
       static_cast<float>(engine.runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
   exchange::ResidualStore residuals;
@@ -95,7 +95,7 @@ exchange::ResidualStore ElasticSession::residuals_of(Engine& before, Engine& eng
     const plan::Bucket& bucket = before.plan->buckets[before.plan->tensors[tensor].bucket];
     SyncModes::Sent last{sent_, flushed_};
     if (before.modes() != nullptr) {
-      last = before.modes()->sent(bucket.id, engine.step.number(), last);
+      last = before.modes()->sent(bucket.id, engine.settled_step().number(), last);
     }
     return copied >= (bucket.codec.k > 0 ? last.all : last.some);
   };
@@ -108,7 +108,7 @@ exchange::ResidualStore ElasticSession::residuals_of(Engine& before, Engine& eng
                         residual.range.end() <= engine.tensors.infos()[tensor].count &&
                         residual.range.end() >= residual.range.offset;
       if (fits && residuals.has({tensor, codec::EncodeSite::local}) && counts(tensor, kept.step.value())) {
-        add(residual, engine.step.loss_scale() / kept.copy.loss_scale);
+        add(residual, engine.settled_step().loss_scale() / kept.copy.loss_scale);
         any = true;
       } else {
         all = false;
@@ -155,7 +155,7 @@ void ElasticSession::enter_world() {
     engine_->undo(Error(ErrorCode::aborted, "the world changes"));
     std::unique_ptr<Engine> next = make_engine();
     next->take_over(*engine_, [&](const SavedState& held) { return residuals_of(*engine_, *next, held); });
-    sent_ = std::max<std::uint64_t>(next->step.number(), 1) - 1;
+    sent_ = std::max<std::uint64_t>(next->settled_step().number(), 1) - 1;
     flushed_ = 0;
     engine_ = std::move(next);
     watch_engine();
@@ -172,7 +172,7 @@ void ElasticSession::enter_world() {
 
 void ElasticSession::tell_of(const WorldChange& change) const {
   const bool none_kept = !elastic_->replicates() && engine_->runner->held().residual_bytes() > 0;
-  log_change(change, engine_->step.number(),
+  log_change(change, engine_->settled_step().number(),
              none_kept ? "; what the lost had yet to send is lost: see [elastic] replicate" : "");
   if (callback_) {
     const auto callback = callback_;  // it may set another

@@ -47,7 +47,7 @@ Member::Member(std::shared_ptr<Processes> processes, const membership::Settings&
 
 Member::~Member() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
     interrupt_ = nullptr;
   }
@@ -91,7 +91,7 @@ membership::Time Member::now() { return std::chrono::duration_cast<membership::T
 void Member::run() noexcept {
   for (;;) {
     const std::vector<Processes::Heard> heard = processes_->hear(settings_.beat / 2);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) {
       return;
     }
@@ -221,7 +221,7 @@ void Member::send_sealed(Processes::Id to, std::span<const std::byte> body, Proc
 }
 
 void Member::take_copies_up_to(std::uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   copies_.take_up_to(bytes);
 }
 
@@ -243,12 +243,12 @@ bool Member::send_copy(Processes::Id keeper, const Copy& copy) {
 }
 
 std::optional<Copy> Member::take_copy(Processes::Id of, std::uint32_t epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return copies_.take(of, epoch);
 }
 
 void Member::forget_copies_before(std::uint32_t epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   copies_.forget_before(epoch);
 }
 
@@ -285,7 +285,7 @@ void Member::enter(std::uint32_t epoch) {
 }
 
 void Member::miss(std::uint32_t epoch, Processes::Id who) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!over_locked(epoch)) {  // else what broke may have been let go
     machine_.missed(who, now());
     act();
@@ -297,12 +297,12 @@ bool Member::over_locked(std::uint32_t epoch) const {
 }
 
 double Member::seconds_since_over() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::chrono::duration<double>(Clock::now() - over_since_).count();
 }
 
 Member::World Member::world() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   throw_if_out();
   return machine_.world();
 }
@@ -319,30 +319,30 @@ void Member::throw_if_out() const {
 }
 
 void Member::watch(std::uint32_t epoch, std::function<void()> interrupt) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   watched_ = epoch;
   interrupt_ = std::move(interrupt);
   act();
 }
 
 bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (over_locked(epoch)) {
     return false;
   }
   const std::uint64_t transaction = machine_.delivered() + 1;
   machine_.ready(transaction);
   act();
-  const auto is_decided = [&] {
+  const auto is_decided = [&]() REQUIRES(mutex_) {
     return machine_.delivered() >= transaction || machine_.expelled() || machine_.world().epoch != epoch || refused_;
   };
-  const auto decided = [&] { return is_decided() || machine_.hopeless(); };
-  if (!wait_awake(changed_, lock, limit, decided)) {
+  const auto decided = [&]() REQUIRES(mutex_) { return is_decided() || machine_.hopeless(); };
+  if (!wait_awake(changed_, mutex_, limit, decided)) {
     for (const membership::Id who : machine_.unready()) {
       machine_.missed(who, now());
     }
     act();
-    static_cast<void>(wait_awake(changed_, lock, limit, decided));
+    static_cast<void>(wait_awake(changed_, mutex_, limit, decided));
   }
   if (!is_decided()) {
     gave_up_ = true;
@@ -352,13 +352,16 @@ bool Member::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
 }
 
 bool Member::await_change(std::uint32_t epoch, std::chrono::milliseconds patience, std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  const auto is_over = [&] { return over_locked(epoch); };
-  const auto changed = [&] { return machine_.expelled() || machine_.world().epoch != epoch || refused_; };
-  if (gave_up_ || !wait_awake(changed_, lock, patience, is_over)) {
+  const MutexLock lock(mutex_);
+  const auto is_over = [&]() REQUIRES(mutex_) { return over_locked(epoch); };
+  const auto changed = [&]() REQUIRES(mutex_) {
+    return machine_.expelled() || machine_.world().epoch != epoch || refused_;
+  };
+  if (gave_up_ || !wait_awake(changed_, mutex_, patience, is_over)) {
     return false;
   }
-  static_cast<void>(wait_awake(changed_, lock, limit, [&] { return changed() || machine_.hopeless(); }));
+  static_cast<void>(
+      wait_awake(changed_, mutex_, limit, [&]() REQUIRES(mutex_) { return changed() || machine_.hopeless(); }));
   if (!changed()) {
     throw_no_agreement();
   }
@@ -367,17 +370,19 @@ bool Member::await_change(std::uint32_t epoch, std::chrono::milliseconds patienc
 }
 
 void Member::confirm(std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   throw_if_out();
   const std::uint64_t step = machine_.delivered();
-  lock.unlock();
-  processes_->count(step);  // before anybody is asked: those that answer may end, and this process then
-  lock.lock();
+  {
+    const MutexUnlock meanwhile(mutex_);
+    processes_->count(step);  // before anybody is asked: those that answer may end, and this process then
+  }
   machine_.confirm(step);
   act();
-  const auto counts = [&] { return waits() || machine_.confirmed() >= step; };
-  const auto over = [&] { return counts() || machine_.expelled() || refused_ || machine_.hopeless(); };
-  const bool in_time = wait_awake(changed_, lock, limit, over);
+  const auto counts = [&]() REQUIRES(mutex_) { return waits() || machine_.confirmed() >= step; };
+  const auto over = [&]()
+                        REQUIRES(mutex_) { return counts() || machine_.expelled() || refused_ || machine_.hopeless(); };
+  const bool in_time = wait_awake(changed_, mutex_, limit, over);
   if (counts() && !machine_.expelled()) {
     return;
   }

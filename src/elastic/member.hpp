@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -18,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "elastic/kept_copies.hpp"
 #include "gradwire/processes.hpp"
 #include "membership/membership.hpp"
@@ -39,8 +38,8 @@ class Member {
   [[nodiscard]] Processes& processes() noexcept { return *processes_; }
   /// Whether one of them, other than this process, has left in good order, as at the end of a job.
   [[nodiscard]] bool any_left(const std::set<Processes::Id>& who) const {
-    const std::lock_guard lock(mutex_);
-    return std::ranges::any_of(who, [this](Processes::Id id) { return left_.contains(id); });
+    const MutexLock lock(mutex_);
+    return std::ranges::any_of(who, [this](Processes::Id id) REQUIRES(mutex_) { return left_.contains(id); });
   }
 
   /// The others hear that this process has ended, at once. Any thread.
@@ -90,64 +89,64 @@ class Member {
 
   [[nodiscard]] static membership::Time now();
   [[nodiscard]] bool at_start(Processes::Id who) const;
-  [[nodiscard]] bool lacks_a_rank_of_the_start() const;
+  [[nodiscard]] bool lacks_a_rank_of_the_start() const REQUIRES(mutex_);
   /// All other processes that are known.
   [[nodiscard]] std::vector<Processes::Id> others() const;
   void run() noexcept;
-  void hear(const Processes::Heard& heard);
-  void hear_message(const Processes::Heard& heard);
-  void hear_of_world(Processes::Id from, std::span<const std::byte> body);
-  void hear_of_end(const Processes::Heard& heard);
-  void end_those_that_left();
+  void hear(const Processes::Heard& heard) REQUIRES(mutex_);
+  void hear_message(const Processes::Heard& heard) REQUIRES(mutex_);
+  void hear_of_world(Processes::Id from, std::span<const std::byte> body) REQUIRES(mutex_);
+  void hear_of_end(const Processes::Heard& heard) REQUIRES(mutex_);
+  void end_those_that_left() REQUIRES(mutex_);
   void note_loss_of(Processes::Id who);
-  void say_to_all_that_it_waits();
-  void say_who_keeps_it_out() const;
+  void say_to_all_that_it_waits() REQUIRES(mutex_);
+  void say_who_keeps_it_out() const REQUIRES(mutex_);
   void send_sealed(Processes::Id to, std::span<const std::byte> body,
                    Processes::Lane lane = Processes::Lane::prompt) noexcept;
-  void hear_farewell(Processes::Id from, wire::ByteReader body);
-  void hear_facts(Processes::Id from, const std::string& facts);
-  void hear_refusal(const std::string& why);
-  void hear_number_of_spares(Processes::Id from, wire::ByteReader body);
-  void note_end(const membership::Ended& end);
-  void hear_copy(Processes::Id from, const wire::ByteReader& body);
-  void enter(std::uint32_t epoch);
-  /// What the machine says goes out. The caller holds the lock.
-  void act();
-  [[nodiscard]] bool over_locked(std::uint32_t epoch) const;
-  [[nodiscard]] bool waits() const { return machine_.world().members.empty(); }
-  [[nodiscard]] bool is_member(Processes::Id who) const;
-  void throw_if_out() const;
-  [[noreturn]] void throw_no_agreement() const;
+  void hear_farewell(Processes::Id from, wire::ByteReader body) REQUIRES(mutex_);
+  void hear_facts(Processes::Id from, const std::string& facts) REQUIRES(mutex_);
+  void hear_refusal(const std::string& why) REQUIRES(mutex_);
+  void hear_number_of_spares(Processes::Id from, wire::ByteReader body) REQUIRES(mutex_);
+  void note_end(const membership::Ended& end) REQUIRES(mutex_);
+  void hear_copy(Processes::Id from, const wire::ByteReader& body) REQUIRES(mutex_);
+  void enter(std::uint32_t epoch) REQUIRES(mutex_);
+  /// What the machine says goes out.
+  void act() REQUIRES(mutex_);
+  [[nodiscard]] bool over_locked(std::uint32_t epoch) const REQUIRES(mutex_);
+  [[nodiscard]] bool waits() const REQUIRES(mutex_) { return machine_.world().members.empty(); }
+  [[nodiscard]] bool is_member(Processes::Id who) const REQUIRES(mutex_);
+  void throw_if_out() const REQUIRES(mutex_);
+  [[noreturn]] void throw_no_agreement() const REQUIRES(mutex_);
   [[nodiscard]] std::string names(const std::vector<Processes::Id>& ids) const;
 
   std::shared_ptr<Processes> processes_;
   const membership::Settings settings_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  membership::Membership machine_;  // guarded by `mutex_`, as what follows
-  std::function<void()> interrupt_;
-  std::uint32_t watched_ = 0;  // the epoch of `interrupt_`
-  Clock::time_point over_since_ = Clock::now();
-  bool gave_up_ = false;  // commit() did, and what became of its transaction is not known
-  KeptCopies copies_;
-  std::set<membership::Id> left_;      // said farewell
-  std::set<membership::Id> left_out_;  // by the others
+  mutable Mutex mutex_;
+  CondVar changed_;
+  membership::Membership machine_ GUARDED_BY(mutex_);
+  std::function<void()> interrupt_ GUARDED_BY(mutex_);
+  std::uint32_t watched_ GUARDED_BY(mutex_) = 0;  // the epoch of `interrupt_`
+  Clock::time_point over_since_ GUARDED_BY(mutex_) = Clock::now();
+  bool gave_up_ GUARDED_BY(mutex_) = false;  // commit() did, and what became of its transaction is not known
+  KeptCopies copies_ GUARDED_BY(mutex_);
+  std::set<membership::Id> left_ GUARDED_BY(mutex_);      // said farewell
+  std::set<membership::Id> left_out_ GUARDED_BY(mutex_);  // by the others
   struct Farewell {
     Clock::time_point counts;  // as an end
     membership::Ended end;
   };
-  std::map<membership::Id, Farewell> farewells_;
-  std::set<membership::Id> told_spares_;  // have said how many there are
-  std::uint32_t entered_ = 0;             // the last epoch that the others hear of with the end of this process
+  std::map<membership::Id, Farewell> farewells_ GUARDED_BY(mutex_);
+  std::set<membership::Id> told_spares_ GUARDED_BY(mutex_);  // have said how many there are
+  std::uint32_t entered_ GUARDED_BY(mutex_) = 0;  // the last epoch that the others hear of with the end of this process
   // Of those that wait.
-  std::map<membership::Id, std::string> facts_;  // that each has said
-  std::string own_facts_;                        // none: nobody is let in
-  std::string says_;                             // of this one, while it waits
-  std::set<membership::Id> told_facts_;          // whom
-  std::set<membership::Id> lost_;                // those that it cannot reach
-  std::optional<Error> refused_;                 // why this process cannot take part
-  std::set<membership::Id> ended_;
-  bool stopping_ = false;
+  std::map<membership::Id, std::string> facts_ GUARDED_BY(mutex_);  // that each has said
+  std::string own_facts_ GUARDED_BY(mutex_);                        // none: nobody is let in
+  std::string says_ GUARDED_BY(mutex_);                             // of this one, while it waits
+  std::set<membership::Id> told_facts_ GUARDED_BY(mutex_);          // whom
+  std::set<membership::Id> lost_ GUARDED_BY(mutex_);                // those that it cannot reach
+  std::optional<Error> refused_ GUARDED_BY(mutex_);                 // why this process cannot take part
+  std::set<membership::Id> ended_ GUARDED_BY(mutex_);
+  bool stopping_ GUARDED_BY(mutex_) = false;
   std::atomic<bool> failed_ = false;
   const int exceptions_ = std::uncaught_exceptions();  // that were on their way when this was made
   std::thread thread_;

@@ -73,7 +73,7 @@ void Member::hear_facts(Processes::Id from, const std::string& facts) {
 }
 
 void Member::let_in(std::string facts) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   own_facts_ = std::move(facts);
   for (const auto& [who, said] : std::exchange(facts_, {})) {
     hear_facts(who, said);
@@ -81,11 +81,11 @@ void Member::let_in(std::string facts) {
 }
 
 bool Member::wait_for_place(const std::string& facts) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   says_ = facts;
   say_to_all_that_it_waits();
-  const auto is_over = [&] { return over_locked(0) || machine_.alone(); };
-  for (int reports = 0; !changed_.wait_for(lock, reports == 0 ? kSilentWait : 6 * kSilentWait, is_over); ++reports) {
+  const auto is_over = [&]() REQUIRES(mutex_) { return over_locked(0) || machine_.alone(); };
+  for (int reports = 0; !changed_.wait_for(mutex_, reports == 0 ? kSilentWait : 6 * kSilentWait, is_over); ++reports) {
     say_who_keeps_it_out();
   }
   if (!over_locked(0)) {

@@ -53,7 +53,7 @@ std::optional<Error> session::Engine::end() noexcept {
   stop_if_gradients_are_gone();
   std::optional<Error> why;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     why = step.faults.why_gone(step.under_way() || step.in_step());
     if (!why && settings.undoable && in_background()) {  // others may go on, and would be waited for in vain
       why = Error(ErrorCode::aborted, "session destroyed with late gradients that no step has delivered");
@@ -73,7 +73,7 @@ std::optional<Error> session::Engine::end() noexcept {
 
 // In builds that can tell. Whoever is told so has the place in hand; else the next one to touch the memory is blamed.
 void session::Engine::stop_if_gradients_are_gone() {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   for (std::uint32_t i = 0; !step.faults.any() && i < tensors.size(); ++i) {
     if (step.is_ready(i) && tensors.is_freed(i)) {
       log(LogLevel::error, "session destroyed in the middle of a step after the gradient \"" + tensors.name(i) +
@@ -154,7 +154,7 @@ void session::Engine::refuse_rows(const TensorInfo& tensor) const {
 
 TensorId session::Engine::add(const std::string& name, const View& gradient, std::vector<View> beside,
                               std::uint32_t ndim, std::span<const float> scale) {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   throw_if_failed();
   if (plan) {
     throw Error(ErrorCode::invalid_argument, "add: \"" + name +
@@ -171,7 +171,7 @@ TensorId session::Engine::add(const std::string& name, const View& gradient, std
 Ticket session::Engine::ready(TensorId id, const View* gradient, bool zero) {
   const auto index = static_cast<std::uint32_t>(id);
   if (no_sync) {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     tensors.check(id);
     step.accumulate(index);
     return {};
@@ -180,7 +180,7 @@ Ticket session::Engine::ready(TensorId id, const View* gradient, bool zero) {
   Ticket ticket;
   bool left_to_finish = false;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     if (is_void()) {
       return {};
     }
@@ -225,7 +225,7 @@ Ticket session::Engine::ready(TensorId id, const View* gradient, bool zero) {
 
 bool session::Engine::done(const Ticket& ticket) {
   const bool ended = checked([&] {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     if (is_void()) {
       return true;
     }
@@ -235,7 +235,7 @@ bool session::Engine::done(const Ticket& ticket) {
   });
   if (!ended) {
     progress.inside_call();
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     progress.wake();  // who asks does other things meanwhile
     if (!step.ended(ticket)) {
       return false;
@@ -254,7 +254,7 @@ bool session::Engine::done(const Ticket& ticket) {
 void session::Engine::wait(const Ticket& ticket) {
   checked([&] {
     require_no_capture("wait");
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     throw_if_failed();
     step.check("wait", ticket);
     if (!is_void()) {  // else ready() has left out tensors since
@@ -262,7 +262,10 @@ void session::Engine::wait(const Ticket& ticket) {
     }
   });
   try {
-    progress.wait_until("wait", [&] { return step.ended(ticket); });
+    progress.wait_until("wait", [&] {
+      progress.state.assert_held();
+      return step.ended(ticket);
+    });
     wait_completed(ticket);
   } catch (const Error& error) {
     if (!leaves_to_finish(error)) {
@@ -277,9 +280,9 @@ void session::Engine::set_loss_scale(double scale) {
                 "set_loss_scale: " + std::to_string(scale) + " must be finite and above 0");
   }
   catch_up_with_replays();
-  const std::lock_guard wire_lock(progress.wire);
+  const MutexLock wire_lock(progress.wire);
   drain("set_loss_scale");  // what is under way leaves residuals of the old scale
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   parts.check_loss_scale();
   if (scale != step.loss_scale()) {
     runner->held().scale_residuals(static_cast<float>(scale / step.loss_scale()));
@@ -303,7 +306,7 @@ void session::Engine::broadcast(std::span<const View> values, int root) {
     progress.require_communication("broadcast");
     require_no_capture("broadcast");
     catch_up_with_replays();
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.throw_if_failed();
     if (step.in_step()) {
       throw Error(ErrorCode::invalid_argument,
@@ -315,7 +318,7 @@ void session::Engine::broadcast(std::span<const View> values, int root) {
 
 void session::Engine::abort(const std::string& why) noexcept {
   runner->abort(ErrorCode::aborted, why);
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   try {
     step.faults.fail(Error(ErrorCode::aborted, why));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
@@ -324,27 +327,29 @@ void session::Engine::abort(const std::string& why) noexcept {
 }
 
 std::string session::Engine::explain(const std::string& beside) {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   make_plan();
   return plan->explain() + tables.explain() + beside + parts.explain();
 }
 
 void session::Engine::require_between_steps(const char* call) {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   throw_if_failed();
   step.require_between(call);
 }
 
 void session::Engine::undo(const Error& why) {
-  const std::lock_guard lock(progress.wire);
+  const MutexLock lock(progress.wire);
   give_up(why);  // late gradients may be on their way
   runner->undo()->undo_step();
 }
 
 void session::Engine::take_over(Engine& before,
                                 const std::function<exchange::ResidualStore(const session::SavedState&)>& residuals) {
-  const std::scoped_lock wires(before.progress.wire, progress.wire);
-  const std::scoped_lock states(before.progress.state, progress.state);
+  const MutexLock wire_before(before.progress.wire);
+  const MutexLock wire(progress.wire);
+  const MutexLock state_before(before.progress.state);
+  const MutexLock state(progress.state);
   for (std::size_t i = 0; i < before.tensors.size(); ++i) {
     step.add_tensor();
     tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i],

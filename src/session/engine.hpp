@@ -1,5 +1,5 @@
 // An engine is the session of one world: its tensors, its steps, the runner that reduces them, and its parts.
-// `progress` has the two locks, `state` and `wire`; the comments of the members say which lock guards them.
+// `progress` has the two locks, `state` and `wire`.
 #pragma once
 
 #include <atomic>
@@ -9,13 +9,13 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/agreements.hpp"
@@ -61,30 +61,35 @@ struct Engine final : private Progress::Work {
   std::atomic<bool> no_sync{false};
   std::atomic<bool> was_captured{false};  // a step was, and may have been replayed since
 
-  // Guarded by `state`. The plan, and what is made with it, stays once it is there. Whoever communicates reads the
-  // step's number and loss scale under `wire` alone: they change only between steps, when nothing is under way.
+  // Written under `state`. The plan, and what is made with it, stays once it is there.
   Tensors tensors{*runner};
-  Step step;
-  StepWatch watch;
+  Step step GUARDED_BY(progress.state);
+  StepWatch watch GUARDED_BY(progress.state);
   std::optional<plan::Plan> plan;
   Parts parts;
-  StepComparison comparison{*runner};  // between the parts of all ranks. Guarded by `wire`
+  StepComparison comparison{*runner};  // between the parts of all ranks; used under `wire`, but for its counts
 
   Tables tables;  // only the thread that makes steps uses it, and holds `wire` to communicate
 
-  // Guarded by `wire`.
-  std::optional<std::chrono::steady_clock::time_point> busy_since;  // the next communicate() counts the time since then
-  std::optional<std::uint64_t> decided_for;  // the Parts::revision() that decide_coming() last decided for
+  // The next communicate() counts the time since then.
+  std::optional<std::chrono::steady_clock::time_point> busy_since GUARDED_BY(progress.wire);
+  // The Parts::revision() that decide_coming() last decided for.
+  std::optional<std::uint64_t> decided_for GUARDED_BY(progress.wire);
 
   std::atomic<bool> told_error = false;  // the event of an error has been recorded; a session gives up once
 
-  // Guarded by `state`.
+  // Written under both locks, read under either.
   bool may_be_small = false;  // the coming steps are small (SmallSteps), unless there are residuals to add
   bool small = false;         // the coming steps are small
 
   Progress progress;
+  // Only the thread that makes steps uses these.
   StepOutcome last_outcome;  // the outcome of the last step that was committed
   bool is_over = false;      // end() was called
+
+  /// The step for the thread that makes steps, and for one that communicates, under `wire`. They read what changes only
+  /// between steps, when nothing is under way, such as its number and the loss scale.
+  [[nodiscard]] const Step& settled_step() const NO_THREAD_SAFETY_ANALYSIS { return step; }
 
   /// Runs `call` of the public interface and remembers an Error, so that other ranks can be told why this one is gone.
   template <typename Call>
@@ -92,7 +97,7 @@ struct Engine final : private Progress::Work {
     try {
       return std::forward<Call>(call)();
     } catch (const Error& error) {
-      const std::lock_guard lock(progress.state);
+      const MutexLock lock(progress.state);
       step.faults.misused(error);
       throw;
     }
@@ -100,12 +105,12 @@ struct Engine final : private Progress::Work {
   /// Runs `call` under `wire`; whatever it throws ends the session on every rank and leaves as an Error.
   template <typename Call>
   void on_wire(Call&& call) {
-    const std::lock_guard lock(progress.wire);
+    const MutexLock lock(progress.wire);
     or_give_up(std::forward<Call>(call));
   }
-  /// The same where the caller holds `wire`.
+  /// The same where the caller has taken `wire`.
   template <typename Call>
-  void or_give_up(Call&& call) {
+  void or_give_up(Call&& call) REQUIRES(progress.wire) {
     try {
       std::forward<Call>(call)();
     } catch (...) {
@@ -149,9 +154,10 @@ struct Engine final : private Progress::Work {
   [[nodiscard]] SessionStatistics statistics() const;
   /// A snapshot for metrics and histories.
   [[nodiscard]] observe::Snapshot look() const;
-  /// The state that save() writes, and the way back. The caller holds `wire`.
-  [[nodiscard]] SavedState saved_state();
-  void restore(const std::vector<SavedState>& saved, Tables::Loading&& rows, const std::string& source);
+  /// The state that save() writes, and the way back.
+  [[nodiscard]] SavedState saved_state() REQUIRES(progress.wire);
+  void restore(const std::vector<SavedState>& saved, Tables::Loading&& rows, const std::string& source)
+      REQUIRES(progress.wire);
 
   /// The text of Session::explain(). `beside` is inserted between the tables and the parts.
   [[nodiscard]] std::string explain(const std::string& beside = {});
@@ -165,26 +171,25 @@ struct Engine final : private Progress::Work {
   /// what it told them.
   std::optional<Error> end() noexcept;
 
-  /// The caller holds `state`.
-  void make_plan();
+  void make_plan() REQUIRES(progress.state);
   /// `held` becomes PartInputs::held.
-  [[nodiscard]] PartInputs part_inputs(const SavedState* held = nullptr);
+  [[nodiscard]] PartInputs part_inputs(const SavedState* held = nullptr) REQUIRES(progress.state);
   /// Makes parts that the loaded state `held` needs although the plan does not ask for them.
-  void make_parts_for(const SavedState& held);
+  void make_parts_for(const SavedState& held) REQUIRES(progress.state);
   /// Null if the session has no sync mode other than "step".
   [[nodiscard]] SyncModes* modes() const;
-  /// Throws the session's failure, unless only finish() reports it. The caller holds `state`.
-  void throw_if_failed() {
+  /// Throws the session's failure, unless only finish() reports it.
+  void throw_if_failed() REQUIRES(progress.state) {
     if (!settings.undoable) {
       step.faults.throw_if_failed();
     }
   }
   [[nodiscard]] bool failed() const {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     return step.faults.failed();
   }
-  /// Whether the step has failed and only finish() reports that. The caller holds `state`.
-  [[nodiscard]] bool is_void() const { return settings.undoable && step.faults.failed(); }
+  /// Whether the step has failed and only finish() reports that.
+  [[nodiscard]] bool is_void() const REQUIRES(progress.state) { return settings.undoable && step.faults.failed(); }
   /// Whether finish() reports `error`, so that the call that caught it returns normally.
   [[nodiscard]] bool leaves_to_finish(const Error& error) const {
     return settings.undoable && may_be_peer_failure(error.code());
@@ -193,40 +198,37 @@ struct Engine final : private Progress::Work {
   void require_no_capture(const char* call) const;
   /// Replays have advanced the device's step behind the host's back.
   void catch_up_with_replays();
-  /// Waits until nothing is in the background; between steps. The caller holds `wire`.
-  void drain(const char* call);
+  /// Waits until nothing is in the background; between steps.
+  void drain(const char* call) REQUIRES(progress.wire);
 
   // A wrapper that owns one engine for each world calls these, too.
-  /// The caller holds `wire`.
-  void agree_on_plan(bool weighted);
+  void agree_on_plan(bool weighted) REQUIRES(progress.wire);
   /// Ends the session on this rank. With `for_good` no other engine takes over.
   void give_up(const Error& error, bool for_good = false) noexcept;
   void enter_tables();
-  void set_device_step();
+  void set_device_step() REQUIRES(progress.state);
   /// Waits for the device, so that this rank really holds the results that it says it holds.
   void settle();
-  void reset_step(StepWatch::Time now);
+  void reset_step(StepWatch::Time now) REQUIRES(progress.state);
   /// Lets `enqueue` hand work to the background between two steps, and waits for it. `enqueue` gets the number of the
   /// coming step and returns whether there is something to wait for.
   void travel_between_steps(const char* call, const std::function<bool(std::uint64_t)>& enqueue);
-  /// The caller holds `wire`.
-  void end_what_travels();
+  void end_what_travels() REQUIRES(progress.wire);
 
  private:
   // Whoever communicates.
-  void communicate(std::chrono::microseconds wait, bool waits) override;
-  [[nodiscard]] bool in_background() const override {
+  void communicate(std::chrono::microseconds wait, bool waits) override REQUIRES(progress.wire);
+  [[nodiscard]] bool in_background() const override REQUIRES(progress.state) {
     return !step.faults.failed() && parts.background() != nullptr && parts.background()->busy();
   }
-  [[nodiscard]] bool last_awaits_caller() const override;
+  [[nodiscard]] bool last_awaits_caller() const override REQUIRES(progress.state);
   [[nodiscard]] bool all_await_caller() const override { return small; }
-  bool start_what_can(bool waits);
-  void start(const Step::Action& action);
+  bool start_what_can(bool waits) REQUIRES(progress.wire);
+  void start(const Step::Action& action) REQUIRES(progress.wire);
   /// The one fast path: a step of small native sums is made in finish(), on its thread, past schedules, lanes and the
   /// progress thread. Returns whether the step was such a one.
   bool reduce_small();
-  /// The caller holds `state`.
-  void record_ended(const std::vector<Buckets::Ended>& ended);
+  void record_ended(const std::vector<Buckets::Ended>& ended) REQUIRES(progress.state);
   void look_for_nonfinite();
   /// Inside a catch block; `to_caller`: what it throws reaches the caller of a public function.
   [[noreturn]] void rethrow_given_up(bool to_caller);
@@ -251,28 +253,28 @@ struct Engine final : private Progress::Work {
   /// What ranks do together at the end of some steps, and what follows from it for the coming ones.
   void conclude(const Ended& ended);
   [[nodiscard]] bool compares_results(const StepOutcome& outcome) const;
+  /// The last step, for the thread in finish(), which alone writes it.
+  [[nodiscard]] const StepSeen& last_seen() const NO_THREAD_SAFETY_ANALYSIS { return watch.last(); }
   /// Gradients and parameters of a step that has ended; returns whether NaN or Inf is in them.
   [[nodiscard]] bool deliver();
   /// Returns whether NaN or Inf is known to be in results.
   [[nodiscard]] bool end_device_step();
   /// What all ranks hold alike after this step: not gradients of local steps, but parameters that were synchronised.
-  /// The caller holds `state`.
-  [[nodiscard]] std::vector<View> comparable_results() const;
-  /// The caller holds `state`.
-  void see_step_end(StepWatch::Time now, double exposed, const Statistics& totals, std::uint32_t micro_steps);
+  [[nodiscard]] std::vector<View> comparable_results() const REQUIRES(progress.state);
+  void see_step_end(StepWatch::Time now, double exposed, const Statistics& totals, std::uint32_t micro_steps)
+      REQUIRES(progress.state);
   /// Decides how the last bucket of the coming steps is reduced, and whether these steps are small. It asks the runner
-  /// only if that is `undecided` or if codecs were chosen anew. The caller holds `wire`.
-  void decide_coming(bool undecided);
+  /// only if that is `undecided` or if codecs were chosen anew.
+  void decide_coming(bool undecided) REQUIRES(progress.wire);
   void look_for_residuals();
 
   // What travels beside the steps.
-  /// Offers the bucket to the part that reduces in the background; returns whether the part took it. The caller holds
-  /// `wire`.
-  bool enqueue(const plan::Bucket& bucket, const StepInfo& info);
-  /// Ends the bucket if this was the last arrival that its step waits for. The caller holds `state`.
-  void note_arrival(std::uint32_t bucket);
-  /// Moves background work forward once, between steps. The caller holds `wire`.
-  void progress_background();
+  /// Offers the bucket to the part that reduces in the background; returns whether the part took it.
+  bool enqueue(const plan::Bucket& bucket, const StepInfo& info) REQUIRES(progress.wire);
+  /// Ends the bucket if this was the last arrival that its step waits for.
+  void note_arrival(std::uint32_t bucket) REQUIRES(progress.state);
+  /// Moves background work forward once, between steps.
+  void progress_background() REQUIRES(progress.wire);
   /// Finishes background work when the session ends, because other ranks wait for this rank's share of it.
   void end_background() noexcept;
 
@@ -282,7 +284,7 @@ struct Engine final : private Progress::Work {
   void wait_completed(const Ticket& ticket);
   /// Whether what the caller does now is captured, to be replayed later.
   [[nodiscard]] bool capturing() const;
-  void check_capture() const;
+  void check_capture() const REQUIRES(progress.state);
 };
 
 }  // namespace gradwire::session

@@ -18,10 +18,10 @@ bool session::Engine::enqueue(const plan::Bucket& bucket, const session::StepInf
     return false;
   }
   background->before_bucket(info.step);
-  if (!background->enqueue(bucket, info, step.number(), step.loss_scale())) {
+  if (!background->enqueue(bucket, info, settled_step().number(), settled_step().loss_scale())) {
     return false;
   }
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   note_arrival(bucket.id);
   return true;
 }
@@ -35,7 +35,7 @@ void session::Engine::note_arrival(std::uint32_t bucket) {
 
 void session::Engine::progress_background() {
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.stop_if_failed();  // what is under way has been given up then, and would never end
   }
   parts.background()->start(*runner);
@@ -52,7 +52,7 @@ void session::Engine::end_what_travels() {
 
 void session::Engine::drain(const char* call) {
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     throw_if_failed();
     step.require_between(call);
     if (!in_background()) {
@@ -60,13 +60,16 @@ void session::Engine::drain(const char* call) {
     }
   }
   progress.require_communication(call);
-  or_give_up([this] { end_what_travels(); });
+  or_give_up([this] {
+    progress.wire.assert_held();
+    end_what_travels();
+  });
 }
 
 void session::Engine::end_background() noexcept {
   try {
     const auto busy = [this] {
-      const std::lock_guard lock(progress.state);
+      const MutexLock lock(progress.state);
       return in_background();
     };
     if (progress.background() || !busy()) {
@@ -77,7 +80,7 @@ void session::Engine::end_background() noexcept {
                     "session destroyed with reductions in the background, on a thread that may not communicate");
       return;
     }
-    const std::lock_guard lock(progress.wire);
+    const MutexLock lock(progress.wire);
     while (busy()) {
       communicate(std::chrono::milliseconds(1), false);
     }
@@ -89,7 +92,7 @@ void session::Engine::end_background() noexcept {
 bool session::Engine::deliver() {
   double scale = 1;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     if (parts.background() == nullptr || step.outcome().skipped) {
       return false;
     }
@@ -103,7 +106,7 @@ void session::Engine::travel_between_steps(const char* call, const std::function
   std::uint64_t now = 0;
   bool with_weights = false;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.throw_if_failed();
     step.require_between(call);
     make_plan();
@@ -114,6 +117,7 @@ void session::Engine::travel_between_steps(const char* call, const std::function
     return;
   }
   on_wire([&] {
+    progress.wire.assert_held();
     agree_on_plan(with_weights);
     if (enqueue(now) || settings.undoable) {  // late gradients too, since they count behind it
       end_what_travels();
@@ -126,12 +130,12 @@ void session::Engine::sync_parameters() {
 }
 
 void session::Engine::count_what_travelled() {
-  const std::lock_guard lock(progress.wire);
+  const MutexLock lock(progress.wire);
   if (settings.undoable) {
     runner->undo()->commit();
   }
   if (session::SyncModes* travelled = modes()) {
-    travelled->released_count(step.number());
+    travelled->released_count(settled_step().number());
     (void)travelled->deliver({}, 1);
   }
 }

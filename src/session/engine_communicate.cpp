@@ -34,7 +34,7 @@ void session::Engine::communicate(std::chrono::microseconds wait, bool waits) {
     }
     const auto ended = runner->advance(wait);
     if (busy || !ended.empty()) {
-      const std::lock_guard lock(progress.state);
+      const MutexLock lock(progress.state);
       record_ended(ended);
       if (busy) {  // counted before a caller can end the step
         const auto now = Clock::now();
@@ -53,7 +53,7 @@ bool session::Engine::start_what_can(bool waits) {
   for (;;) {
     Action action;
     {
-      const std::lock_guard lock(progress.state);
+      const MutexLock lock(progress.state);
       step.faults.stop_if_failed();
       busy = busy || step.under_way();
       action = step.next(waits, Clock::now());
@@ -73,6 +73,7 @@ bool session::Engine::start_what_can(bool waits) {
 bool session::Engine::reduce_small() {
   bool nonfinite = false;
   const auto applies = [this] {
+    progress.state.assert_held();
     const bool may = small && step.may_start_all() && !parts.look_at_buckets(step.number());
     if (may) {
       step.start_all();
@@ -81,14 +82,17 @@ bool session::Engine::reduce_small() {
   };
   const auto reduce = [&] {
     try {
-      session::StepInfo info = step.info();
+      session::StepInfo info = settled_step().info();
       parts.tune(info);
       nonfinite = runner->small()->reduce(*plan, tensors.memory(), info);
     } catch (...) {
       rethrow_given_up(true);
     }
   };
-  return progress.drive_once(applies, reduce, [&] { step.end_all(nonfinite); });
+  return progress.drive_once(applies, reduce, [&] {
+    progress.state.assert_held();
+    step.end_all(nonfinite);
+  });
 }
 
 void session::Engine::start(const Action& action) {
@@ -116,13 +120,13 @@ void session::Engine::record_ended(const std::vector<session::Buckets::Ended>& e
 }
 
 void session::Engine::agree_on_plan(bool weighted) {
-  if (!step.to_agree()) {  // changes under both locks
+  if (!settled_step().to_agree()) {  // changes under both locks
     return;
   }
-  const bool again = step.has_agreed();
+  const bool again = settled_step().has_agreed();
   std::vector<std::string> told;
   try {
-    told = runner->agree(*plan, weighted, step.number(), parts.names(), parts.says());
+    told = runner->agree(*plan, weighted, settled_step().number(), parts.names(), parts.says());
   } catch (const Error& error) {
     if (again && (error.code() == ErrorCode::timeout || error.code() == ErrorCode::aborted)) {
       throw Error(error.code(), std::string(error.what()) + " (set_weight() was called after reserve() or " +
@@ -132,12 +136,12 @@ void session::Engine::agree_on_plan(bool weighted) {
   }
   if (!again) {
     const auto settle = [this](const Link& link) {
-      const std::lock_guard lock(progress.state);
+      const MutexLock lock(progress.state);
       plan::settle_again(*plan, policy, link);
     };
-    parts.agreed({step.number(), {weighted, options.nonfinite == Nonfinite::skip}, {}, settle}, told);
+    parts.agreed({settled_step().number(), {weighted, options.nonfinite == Nonfinite::skip}, {}, settle}, told);
   }
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   if (!again) {
     parts.recollect(comparison);
   }
@@ -146,8 +150,9 @@ void session::Engine::agree_on_plan(bool weighted) {
 
 void session::Engine::look_for_nonfinite() {
   const auto begin = Clock::now();
-  std::vector<int> ranks = runner->nonfinite_ranks(tensors.memory(), step.loss_scale(), step.number());
-  const std::lock_guard lock(progress.state);
+  std::vector<int> ranks =
+      runner->nonfinite_ranks(tensors.memory(), settled_step().loss_scale(), settled_step().number());
+  const MutexLock lock(progress.state);
   parts.waited(seconds_since(begin));
   step.looked(std::move(ranks));
   progress.changed();
@@ -157,7 +162,7 @@ void session::Engine::rethrow_given_up(bool to_caller) {
   const Error error = current_error();
   give_up(error);
   if (to_caller) {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.reported();
   }
   throw Error(error);
@@ -170,11 +175,11 @@ void session::Engine::give_up(const Error& error, bool for_good) noexcept {
     observe::record({.begin = observe::ticks(),
                      .bytes = static_cast<std::uint64_t>(error.code()),
                      .source = runner->info().source,
-                     .step = static_cast<std::uint32_t>(step.number()),
+                     .step = static_cast<std::uint32_t>(settled_step().number()),
                      .kind = observe::EventKind::error});
   }
   runner->fail(error.code(), error.what());
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   step.faults.fail(error);
   progress.changed();
   progress.wake();

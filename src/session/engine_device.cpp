@@ -1,9 +1,9 @@
 // What a session does only over device memory: reserving, steps captured into graphs, results that come later. Over
 // host memory these do nothing.
 #include <cstdint>
-#include <mutex>
 #include <string>
 
+#include "base/mutex.hpp"
 #include "session/agreements.hpp"
 #include "session/engine.hpp"
 
@@ -50,15 +50,15 @@ void session::Engine::catch_up_with_replays() {
   if (!was_captured) {  // before any lock: the progress thread may hold `wire` for long
     return;
   }
-  const std::lock_guard wire_lock(progress.wire);
+  const MutexLock wire_lock(progress.wire);
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     if (step.in_step() || step.faults.failed() || capturing()) {
       return;
     }
   }
   const auto reached = runner->device()->replayed_to();  // waits for the device, and done() must not: `state` is free
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   if (reached && !step.in_step()) {
     step.jump_to(*reached);
   }
@@ -69,7 +69,7 @@ void session::Engine::reserve() {
   session::StepInfo info;
   bool weighted = false;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.throw_if_failed();
     step.require_between("reserve");
     make_plan();
@@ -79,6 +79,7 @@ void session::Engine::reserve() {
   }
   require_no_capture("reserve");
   on_wire([&] {
+    progress.wire.assert_held();
     agree_on_plan(weighted);
     session::DeviceSteps* device = runner->device();
     if (device != nullptr && !settings.undoable) {  // else nothing is captured; the host's pool grows when it must
@@ -92,10 +93,10 @@ bool session::Engine::completed(const Ticket& ticket) {
     return true;
   }
   require_no_capture("done");
-  const std::unique_lock lock(progress.wire, std::try_to_lock);
-  if (!lock.owns_lock()) {
+  if (!progress.wire.try_lock()) {
     return false;  // whoever has it may be waiting for the device
   }
+  const MutexLock lock(progress.wire, std::adopt_lock);
   bool complete = false;
   or_give_up([&] { complete = runner->device()->complete(ticket.step, ticket.bucket); });
   return complete;
@@ -112,7 +113,7 @@ bool session::Engine::end_device_step() {
   if (runner->device() != nullptr) {
     bool skipped = false;
     {
-      const std::lock_guard lock(progress.state);
+      const MutexLock lock(progress.state);
       skipped = step.outcome().skipped;
     }
     on_wire([&] { nonfinite = runner->device()->end_step(skipped); });

@@ -29,7 +29,7 @@ void session::Engine::check_all_ready() {
   std::size_t count = 0;
   std::uint64_t now = 0;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.throw_if_failed();
     make_plan();
     now = step.number();
@@ -60,7 +60,10 @@ session::Engine::Finishing session::Engine::prepare() {
   finishing.was_small = reduce_small();
   if (!finishing.was_small) {
     check_all_ready();
-    progress.wait_until("finish", [&] { return step.ended(); });
+    progress.wait_until("finish", [&] {
+      progress.state.assert_held();
+      return step.ended();
+    });
   }
   exchange_pushes();
   return finishing;
@@ -98,7 +101,7 @@ session::Engine::Ended session::Engine::end_step(Clock::time_point begin, bool w
   const auto now = Clock::now();
   const double exposed = std::chrono::duration<double>(now - begin).count();
   Ended ended{.at = now, .end = {}, .results = {}};
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   if (compares_results(step.outcome())) {
     ended.results = comparable_results();
   }
@@ -129,8 +132,9 @@ void session::Engine::conclude(const Ended& ended) {
   const bool may_compare = parts.tune() || comparison.under_way() || parts.due(end.outcome.step);
   if ((may_compare && end.as_usual) || ended.undecided || ended.may_get_small) {
     on_wire([&] {
+      progress.wire.assert_held();
       if (end.as_usual) {
-        parts.step_ended(end.outcome.step, watch.last());
+        parts.step_ended(end.outcome.step, last_seen());
         comparison.end_step(end.outcome.step);
       }
       decide_coming(ended.undecided);
@@ -163,11 +167,11 @@ void session::Engine::decide_coming(bool undecided) {
   const session::SmallSteps* steps = runner->small();
   session::StepInfo coming;
   parts.tune(coming);
-  const bool in_call = step.has_agreed() && probes != nullptr && probes->ends_in_call(*plan, coming.choices);
-  const bool takes =
-      step.has_agreed() && steps != nullptr && parts.background() == nullptr && steps->takes(*plan, coming.choices);
+  const bool in_call = settled_step().has_agreed() && probes != nullptr && probes->ends_in_call(*plan, coming.choices);
+  const bool takes = settled_step().has_agreed() && steps != nullptr && parts.background() == nullptr &&
+                     steps->takes(*plan, coming.choices);
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.decide_last(in_call);
     may_be_small = takes;
   }
@@ -176,7 +180,7 @@ void session::Engine::decide_coming(bool undecided) {
 
 // Those of a codec that was given up, or that were loaded, go into the next step that is not small.
 void session::Engine::look_for_residuals() {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   small = may_be_small && !runner->small()->has_to_add();
 }
 

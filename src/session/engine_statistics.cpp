@@ -13,7 +13,7 @@ namespace gradwire {
 SessionStatistics session::Engine::statistics() const {
   SessionStatistics statistics;
   const std::vector<Statistics> totals = runner->statistics();
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   statistics.transport = runner->info().transport;
   statistics.rank = runner->info().rank;
   statistics.world_size = runner->info().world_size;
@@ -41,7 +41,7 @@ SessionStatistics session::Engine::statistics() const {
 
 observe::Snapshot session::Engine::look() const {
   observe::Snapshot snapshot{.source = runner->info().source, .statistics = statistics()};
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   if (plan) {
     snapshot.knowledge = runner->known(*plan);
   }
@@ -54,7 +54,7 @@ LinkEstimate session::Engine::link() {
   const auto begin = std::chrono::steady_clock::now();
   session::Probes* probes = runner->probes();
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.throw_if_failed();
     if (const auto* chooser = parts.find<session::AutoCodec>()) {
       if (const auto known = chooser->link()) {

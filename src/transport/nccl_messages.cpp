@@ -139,7 +139,7 @@ void NcclMessages::check(ncclResult_t result, const std::string& doing) const {
 }
 
 void NcclMessages::throw_if_aborted() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   throw_reason();
 }
 
@@ -154,13 +154,13 @@ std::string NcclMessages::peer_text(const char* what, std::size_t bytes, int pee
 }
 
 void NcclMessages::enter() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   throw_reason();
   ++inside_;
 }
 
 void NcclMessages::leave() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   --inside_;
   left_.notify_all();
 }
@@ -218,8 +218,8 @@ void NcclMessages::poll() {
 // Waits for calls and groups under way, since it frees the communicator. What is stuck does not end before: NCCL lets
 // another thread abort it, and it returns with an error.
 void NcclMessages::abort(ErrorCode code, const std::string& message) noexcept {
-  try {
-    std::unique_lock lock(mutex_);
+  {
+    const MutexLock lock(mutex_);
     if (aborted_) {
       return;
     }
@@ -229,9 +229,7 @@ void NcclMessages::abort(ErrorCode code, const std::string& message) noexcept {
     } catch (const std::bad_alloc&) {
       reason_.reset();
     }
-    left_.wait_for(lock, kStuck, [this] { return inside_ == 0; });
-  } catch (const std::exception&) {
-    aborted_ = true;  // a lock that cannot be had: stuck or not, it ends here
+    left_.wait_for(mutex_, kStuck, [this]() REQUIRES(mutex_) { return inside_ == 0; });
   }
   ncclCommAbort(comm_);
 }

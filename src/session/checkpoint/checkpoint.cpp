@@ -165,7 +165,7 @@ class Resharding {
 }  // namespace
 
 SavedState session::Engine::saved_state() {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   throw_if_failed();
   step.require_between("save");
   make_plan();
@@ -186,7 +186,7 @@ SavedState session::Engine::saved_state() {
 
 void session::Engine::restore(const std::vector<SavedState>& saved, session::Tables::Loading&& rows,
                               const std::string& source) {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   throw_if_failed();
   if (step.in_step() || step.stepped() || tables.in_use()) {
     throw Error(ErrorCode::invalid_argument,
@@ -248,7 +248,7 @@ void save_by(session::Access::State& state, Write&& write) {
   const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::save});
   engine.checked([&] {
     engine.catch_up_with_replays();
-    const std::lock_guard lock(engine.progress.wire);
+    const MutexLock lock(engine.progress.wire);
     engine.drain("save");
     write(engine.saved_state());
   });
@@ -274,7 +274,7 @@ void Session::load(const std::filesystem::path& directory) {
   session::Engine& engine = state_->engine();
   const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
   engine.checked([&] {
-    const std::lock_guard lock(engine.progress.wire);
+    const MutexLock lock(engine.progress.wire);
     session::Tables::Loading rows(engine.tables);
     const std::vector<SavedState> saved =
         session::read_state_files(directory, rank(), world_size(), engine.tables.empty() ? nullptr : &rows);
@@ -290,7 +290,7 @@ void Session::load(std::istream& stream) {
   session::Engine& engine = state_->engine();
   const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
   engine.checked([&] {
-    const std::lock_guard lock(engine.progress.wire);
+    const MutexLock lock(engine.progress.wire);
     if (!engine.tables.empty()) {
       throw Error(ErrorCode::unsupported,
                   "load: a stream is one rank's, and rows of tables are looked for in those of all; load a directory");

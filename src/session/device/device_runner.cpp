@@ -76,7 +76,7 @@ void DeviceRunner::check_memory(const View& gradient, const std::string& what) {
 std::vector<std::string> DeviceRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
                                              const std::string& parts, const std::string& beside) {
   {
-    const std::lock_guard lock(statistics_mutex_);
+    const MutexLock lock(statistics_mutex_);
     statistics_.resize(plan.groups.size());
   }
   const CurrentDevice current(*device_);
@@ -197,7 +197,7 @@ void DeviceRunner::close_flights() {
       marks_.push_back({current_step_, flight.bucket, device_->mark()});
     }
     {
-      const std::lock_guard lock(statistics_mutex_);
+      const MutexLock lock(statistics_mutex_);
       statistics_[flight.group].add(flight.execution->statistics());
     }
     flights_.pop_front();
@@ -328,17 +328,17 @@ void DeviceRunner::wait_complete(std::uint64_t step, std::uint32_t bucket) {
 
 void DeviceRunner::note_memory() {
   const memory::Footprint footprint = device_->arena().footprint();
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   memory_ = {footprint.bytes_in_use, footprint.peak_bytes, footprint.held_bytes, device_->pinned_bytes()};
 }
 
 std::vector<Statistics> DeviceRunner::statistics() const {
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   return statistics_;
 }
 
 Statistics DeviceRunner::totals() const {
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   Statistics totals = before_reset_;
   for (const Statistics& group : statistics_) {
     totals.add(group);
@@ -347,14 +347,14 @@ Statistics DeviceRunner::totals() const {
 }
 
 void DeviceRunner::reset_statistics() {
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   for (Statistics& group : statistics_) {
     before_reset_.add(std::exchange(group, {}));
   }
 }
 
 DeviceMemory DeviceRunner::memory() const {
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   return memory_;
 }
 

@@ -7,12 +7,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "exchange/peers.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
@@ -132,10 +132,10 @@ class DeviceRunner final : public Runner, private HeldByRunner, private DeviceSt
   std::vector<Ended> started_;
   std::deque<Mark> marks_;         // of buckets of this step and the one before
   std::deque<Enqueued> enqueued_;  // steps that the device has not ended, as far as is known
-  mutable std::mutex statistics_mutex_;
-  std::vector<Statistics> statistics_;
-  Statistics before_reset_;  // of all groups
-  DeviceMemory memory_;      // under statistics_mutex_
+  mutable Mutex statistics_mutex_;
+  std::vector<Statistics> statistics_ GUARDED_BY(statistics_mutex_);
+  Statistics before_reset_ GUARDED_BY(statistics_mutex_);  // of all groups
+  DeviceMemory memory_ GUARDED_BY(statistics_mutex_);
 };
 
 }  // namespace gradwire::session

@@ -114,7 +114,7 @@ BucketRunner::BucketRunner(std::shared_ptr<Transport> transport, const SessionOp
 std::vector<std::string> BucketRunner::agree(const plan::Plan& plan, bool weighted, std::uint64_t step,
                                              const std::string& parts, const std::string& beside) {
   {
-    const std::lock_guard lock(statistics_mutex_);
+    const MutexLock lock(statistics_mutex_);
     statistics_.resize(plan.groups.size());
   }
   executor_.set_tiers(plan.tiers);
@@ -342,7 +342,7 @@ void BucketRunner::collect(Flight& flight) {
       }
     });
   }
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   statistics_[flight.group].add(statistics);
 }
 
@@ -400,12 +400,12 @@ std::vector<SavedState::Residual> BucketRunner::save_residuals(const plan::Plan&
 }
 
 std::vector<Statistics> BucketRunner::statistics() const {
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   return statistics_;
 }
 
 Statistics BucketRunner::totals() const {
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   Statistics totals = before_reset_;
   for (const Statistics& group : statistics_) {
     totals.add(group);
@@ -414,7 +414,7 @@ Statistics BucketRunner::totals() const {
 }
 
 void BucketRunner::reset_statistics() {
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   for (Statistics& group : statistics_) {
     before_reset_.add(std::exchange(group, {}));
   }

@@ -6,12 +6,12 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "exchange/host/host_executor.hpp"
 #include "exchange/peers.hpp"
 #include "gradwire/session.hpp"
@@ -144,11 +144,11 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   std::uint32_t next_look_ = 0;  // a bucket
   bool told_small_values_ = false;
   std::optional<std::chrono::steady_clock::time_point> looked_;
-  mutable std::mutex statistics_mutex_;  // of what follows
-  std::vector<Statistics> statistics_;
-  Statistics before_reset_;                                // of all groups
-  std::map<std::uint32_t, tuning::QualitySample> health_;  // by bucket
-  std::optional<observe::Knowledge::Memory> memory_;
+  mutable Mutex statistics_mutex_;
+  std::vector<Statistics> statistics_ GUARDED_BY(statistics_mutex_);
+  Statistics before_reset_ GUARDED_BY(statistics_mutex_);                                // of all groups
+  std::map<std::uint32_t, tuning::QualitySample> health_ GUARDED_BY(statistics_mutex_);  // by bucket
+  std::optional<observe::Knowledge::Memory> memory_ GUARDED_BY(statistics_mutex_);
 };
 
 }  // namespace gradwire::session

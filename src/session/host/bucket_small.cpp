@@ -12,7 +12,7 @@ bool BucketRunner::takes(const plan::Plan& plan, std::span<const BucketChoice> c
 bool BucketRunner::reduce(const plan::Plan& plan, std::span<const TensorMemory> memory, const StepInfo& step) {
   const bool nonfinite = small_.reduce(plan, memory, step);
   executor_.skip(plan.buckets.size());
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   small_.count(plan, statistics_);
   return nonfinite;
 }

@@ -59,12 +59,12 @@ void BucketRunner::advance_eagerly() {
 class BucketRunner::RestoreOnExit {
  public:
   explicit RestoreOnExit(BucketRunner& runner) : runner_(runner), residuals_(std::exchange(runner.residuals_, {})) {
-    const std::lock_guard lock(runner_.statistics_mutex_);
+    const MutexLock lock(runner_.statistics_mutex_);
     statistics_ = runner_.statistics_;
   }
   ~RestoreOnExit() {
     runner_.residuals_ = std::move(residuals_);
-    const std::lock_guard lock(runner_.statistics_mutex_);
+    const MutexLock lock(runner_.statistics_mutex_);
     runner_.statistics_ = std::move(statistics_);
   }
   RestoreOnExit(const RestoreOnExit&) = delete;
@@ -165,7 +165,7 @@ void BucketRunner::look_at_health(const plan::Plan& plan, const exchange::Task& 
   const observe::Knowledge::Memory memory{
       .residual_bytes = residuals_.bytes(),
       .frame_bytes = executor_.pool().peak_bytes() + background_.pool().peak_bytes()};
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   memory_ = memory;
   if (lossy) {
     health_[task.bucket] = sample;
@@ -176,7 +176,7 @@ void BucketRunner::look_at_health(const plan::Plan& plan, const exchange::Task& 
 
 observe::Knowledge BucketRunner::known(const plan::Plan& plan) const {
   observe::Knowledge known;
-  const std::lock_guard lock(statistics_mutex_);
+  const MutexLock lock(statistics_mutex_);
   known.memory = memory_;
   std::map<std::size_t, std::pair<tuning::QualitySample, double>> sums;  // of groups, and how many buckets
   for (const auto& [bucket, sample] : health_) {

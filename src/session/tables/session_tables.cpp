@@ -1,11 +1,11 @@
 // Tables of a session: what belongs to its calls, steps and worlds.
 #include <chrono>
-#include <mutex>
 #include <numeric>
 #include <string>
 #include <utility>
 
 #include "base/elapsed.hpp"
+#include "base/mutex.hpp"
 #include "observe/record.hpp"
 #include "session/session_state.hpp"
 #include "table/options.hpp"
@@ -22,7 +22,7 @@ std::uint32_t session::Engine::add_table(SessionTableOptions asked) {
   }
   asked.copies = asked.copies > 0 ? asked.copies : settings.copies_of_rows;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     throw_if_failed();
     if (plan) {
       throw Error(ErrorCode::invalid_argument, "add_table: \"" + asked.name +
@@ -55,7 +55,7 @@ void session::Engine::check_pull(std::uint32_t table, std::span<const std::uint6
   checked([&] {
     tables.check_pull(table, ids, rows.size());
     progress.require_communication("pull");
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     throw_if_failed();
     step.require_between("pull");
   });
@@ -66,12 +66,12 @@ void session::Engine::pull(std::uint32_t table, std::span<const std::uint64_t> i
   const observe::Span span(
       {.bytes = rows.size_bytes(), .source = runner->info().source, .kind = observe::EventKind::pull});
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.throw_if_failed();
     make_plan();
   }
   on_wire([&] { tables.pull(runner->peers(), table, ids, rows); });
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   parts.waited(seconds_since(begin));
 }
 
@@ -81,7 +81,7 @@ void session::Engine::exchange_pushes() {
   }
   std::optional<double> weight;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     if (step.outcome().skipped) {
       tables.forget_pushes();
       return;

@@ -230,7 +230,7 @@ void RankComparison::judge(std::uint64_t step, const std::vector<observe::RankSe
   }
   const int rank = runner_.info().rank;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     state_ = {.cause = slow_.cause(rank),
               .latest = found[static_cast<std::size_t>(rank)],
               .comparisons = state_.comparisons + 1,
@@ -258,7 +258,7 @@ void RankComparison::expel_slow(const std::vector<observe::Diagnosis>& found) {
 }
 
 observe::SlowState RankComparison::state() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return state_;
 }
 

@@ -4,12 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/statistics.hpp"
 #include "observe/peer_waits.hpp"
 #include "observe/slow_ranks.hpp"
@@ -100,8 +100,8 @@ class RankComparison final : public ComparedPart, public StepTimer {
   Statistics totals_;       // at the last comparison
   Process process_;         // likewise
 
-  mutable std::mutex mutex_;
-  observe::SlowState state_;
+  mutable Mutex mutex_;
+  observe::SlowState state_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gradwire::session
