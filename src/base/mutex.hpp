@@ -16,14 +16,12 @@
 #define GRADWIRE_THREAD_SAFETY(attribute)
 #endif
 
-// A member is read and written only under the mutex; of a pointer, PT_GUARDED_BY means what it points to.
+// A member is read and written only under the mutex.
 #define GUARDED_BY(mutex) GRADWIRE_THREAD_SAFETY(guarded_by(mutex))
-#define PT_GUARDED_BY(mutex) GRADWIRE_THREAD_SAFETY(pt_guarded_by(mutex))
 // A thread that takes both mutexes takes this one first (checked by -Wthread-safety-beta).
 #define ACQUIRED_BEFORE(...) GRADWIRE_THREAD_SAFETY(acquired_before(__VA_ARGS__))
-// The caller of a function holds the mutex, or must not hold it.
+// The caller of a function holds the mutex.
 #define REQUIRES(...) GRADWIRE_THREAD_SAFETY(requires_capability(__VA_ARGS__))
-#define EXCLUDES(...) GRADWIRE_THREAD_SAFETY(locks_excluded(__VA_ARGS__))
 // A function takes the mutex, or gives it back, for its caller.
 #define ACQUIRE(...) GRADWIRE_THREAD_SAFETY(acquire_capability(__VA_ARGS__))
 #define ACQUIRE_SHARED(...) GRADWIRE_THREAD_SAFETY(acquire_shared_capability(__VA_ARGS__))
