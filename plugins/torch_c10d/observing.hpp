@@ -5,11 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "drop_in/configuration.hpp"
 #include "drop_in/forecast.hpp"
 #include "drop_in/observation.hpp"
@@ -61,10 +61,11 @@ class Observing {
   drop_in::Configuration configuration_;  // whose planner says which codec there would be
   Hosts hosts_;
   drop_in::Observation observation_;
-  std::mutex mutex_;
-  std::uint64_t running_ = 0;  // calls and samples that are under way
-  Bunch bunch_;
-  std::map<drop_in::ObservedClass, drop_in::ObservedClass> bunches_;  // by the class of their first call: the latest
+  Mutex mutex_;
+  std::uint64_t running_ GUARDED_BY(mutex_) = 0;  // calls and samples that are under way
+  Bunch bunch_ GUARDED_BY(mutex_);
+  // By the class of their first call: the latest.
+  std::map<drop_in::ObservedClass, drop_in::ObservedClass> bunches_ GUARDED_BY(mutex_);
 };
 
 /// "forecast for 12 s of these: GRADWIRE_CODEC=auto would save 3.2 s", "no gain" where it promises none; empty where

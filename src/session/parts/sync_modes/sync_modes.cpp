@@ -92,7 +92,7 @@ SyncModes::JobPtr SyncModes::new_job(Entry& entry, const plan::Bucket& travels, 
   job->info.background = true;
   job->step = step;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!entry.spare.empty()) {
       job->values = std::move(entry.spare.back());
       entry.spare.pop_back();
@@ -162,7 +162,7 @@ SyncModes::JobPtr SyncModes::parameters(Entry& entry, const StepInfo& info, std:
 }
 
 void SyncModes::add(Entry& entry, const JobPtr& job, std::size_t may_lag) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   entry.had_turn = true;
   entry.synced = false;
   entry.may_lag = may_lag;
@@ -191,7 +191,7 @@ void SyncModes::release_due(Entry& entry, std::size_t may_lag) {
 }
 
 void SyncModes::release_all(std::optional<double> weight) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Entry& entry : entries_) {
     for (const JobPtr& job : entry.results) {
       if (!job->released && !job->info.weighted) {
@@ -203,7 +203,7 @@ void SyncModes::release_all(std::optional<double> weight) {
 }
 
 void SyncModes::released_count(std::uint64_t step) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (Entry& entry : entries_) {
     for (const JobPtr& job : entry.results) {
       if (job->released && !job->of_parameters && !std::exchange(job->counts, true)) {
@@ -220,7 +220,7 @@ void SyncModes::start(Buckets& buckets) {
   for (;;) {
     JobPtr job;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (waiting_.empty() || entries_[waiting_.front()->bucket].flying) {
         return;
       }
@@ -247,32 +247,32 @@ void SyncModes::start(Buckets& buckets) {
 }
 
 void SyncModes::ended(const Buckets::Ended& ended) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const JobPtr job = std::exchange(entries_[ended.bucket].flying, nullptr);
   job->done = true;
   job->nonfinite = ended.nonfinite;
 }
 
 bool SyncModes::arrived(std::uint32_t bucket) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Entry& entry = entries_[bucket];
   return entry.had_turn &&
          (entry.results.size() <= entry.may_lag || entry.results[entry.results.size() - entry.may_lag - 1]->done);
 }
 
 bool SyncModes::synced(std::uint32_t bucket) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return entries_[bucket].synced;
 }
 
 bool SyncModes::busy() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !waiting_.empty() ||
          std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.flying != nullptr; });
 }
 
 bool SyncModes::has_uncounted() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return undoable_ && std::any_of(entries_.begin(), entries_.end(), [](const Entry& entry) {
            return std::any_of(entry.results.begin(), entry.results.end(),
                               [](const JobPtr& job) { return !job->of_parameters && !job->counts; });
@@ -280,12 +280,12 @@ bool SyncModes::has_uncounted() const {
 }
 
 std::vector<Lateness> SyncModes::ages() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ages_;
 }
 
 void SyncModes::reset_ages() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::fill(ages_.begin(), ages_.end(), Lateness{});
 }
 

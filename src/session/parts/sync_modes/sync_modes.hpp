@@ -9,12 +9,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/dtype.hpp"
 #include "plan/plan.hpp"
 #include "session/runner/runner.hpp"
@@ -137,11 +137,10 @@ class SyncModes {
   void travel_again(Job& job, const plan::Bucket& bucket, const SavedState::Late& late);
   void drop_anchor(Entry& entry) const;
   void add(Entry& entry, const JobPtr& job, std::size_t may_lag);
-  // The following hold the mutex.
-  void release(const JobPtr& job);
+  void release(const JobPtr& job) REQUIRES(mutex_);
   // All that a step waits for at whose end so many may be missing. Where undoable no more, so that whatever has begun
   // counts once that step does.
-  void release_due(Entry& entry, std::size_t may_lag);
+  void release_due(Entry& entry, std::size_t may_lag) REQUIRES(mutex_);
   void copy_parameters(const plan::Bucket& bucket, std::size_t which, std::byte* to) const;
 
   static void deliver_gradients(const Entry& entry, std::span<const JobPtr> due, std::span<const TensorMemory> memory,
@@ -155,9 +154,9 @@ class SyncModes {
   const std::vector<std::vector<View>>& parameters_;
   const bool undoable_;
   std::vector<Entry> entries_;  // by bucket
-  mutable std::mutex mutex_;    // of results, flying, had_turn, may_lag, turns, spare and what follows
-  std::deque<JobPtr> waiting_;  // not started
-  std::vector<Lateness> ages_;
+  mutable Mutex mutex_;         // also of an entry's results, flying, had_turn, may_lag, turns and spare
+  std::deque<JobPtr> waiting_ GUARDED_BY(mutex_);  // not started
+  std::vector<Lateness> ages_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gradwire::session

@@ -64,7 +64,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
     std::vector<JobPtr> due;
     bool had_turn = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!entry.had_turn && memory.empty()) {
         continue;  // between steps: nothing to write to
       }
@@ -102,7 +102,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
     if (replaces || !gradients.empty()) {
       deliver_gradients(entry, gradients, memory, scale, replaces);
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     entry.synced = synced;
     for (const JobPtr& job : due) {
       for (std::vector<std::byte>* memory_of : {&job->values, &job->input}) {
