@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "exchange/peers.hpp"
 #include "plan/hash.hpp"
 #include "plugins/mpi_preload/child.hpp"
@@ -41,7 +42,7 @@ int on_delete(MPI_Comm, int, void* value, void*) noexcept {
   }
   auto* state = static_cast<CommState*>(value);
   {
-    const std::lock_guard lock(process().mutex);
+    const MutexLock lock(process().mutex);
     std::erase(process().states, state);
   }
   ++g_generation;
@@ -52,8 +53,8 @@ int on_delete(MPI_Comm, int, void* value, void*) noexcept {
 int keyval() {
   // This is not the mutex that on_delete takes, since on_delete is called under a lock of the library, which creating a
   // key takes, too.
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  const MutexLock lock(mutex);
   int& key = process().keyval;
   if (key == MPI_KEYVAL_INVALID) {
     // A duplicate of the communicator starts anew.
@@ -65,7 +66,7 @@ int keyval() {
 CommState* make_state(MPI_Comm comm, int key) {
   auto state = std::make_unique<CommState>(comm);
   check_mpi(PMPI_Comm_set_attr(comm, key, state.get()), "MPI_Comm_set_attr");
-  const std::lock_guard lock(process().mutex);
+  const MutexLock lock(process().mutex);
   process().states.push_back(state.get());
   return state.release();
 }
@@ -146,7 +147,7 @@ void make_world_state(std::unique_ptr<drop_in::CallQueue> queue) {
 void free_states() {
   std::vector<MPI_Comm> comms;
   {
-    const std::lock_guard lock(process().mutex);
+    const MutexLock lock(process().mutex);
     for (const CommState* state : process().states) {
       comms.push_back(state->comm);
     }
@@ -207,8 +208,15 @@ void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
     return;  // its calls were counted before
   }
   known.tell(ledger, size, [&](const drop_in::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
-    std::unique_lock lock(mutex, std::defer_lock);
-    return !early || lock.try_lock() ? member->measured(what) : std::nullopt;
+    if (!early) {
+      mutex.assert_held();  // or the state is at its end, and nobody else has it
+      return member->measured(what);
+    }
+    if (!mutex.try_lock()) {
+      return std::nullopt;
+    }
+    const MutexLock lock(mutex, std::adopt_lock);
+    return member->measured(what);
   });
   for (std::size_t i = 0; i < passed.size(); ++i) {
     if (passed[i].calls == 0) {
@@ -236,7 +244,7 @@ void CommState::drop() noexcept {
 bool CommState::drop_if_faulty() noexcept {
   bool faulty = transport::is_faulty(comm);
   {
-    const std::lock_guard lock(connecting_);
+    const MutexLock lock(connecting_);
     const auto made = transport_.lock();
     faulty = faulty || (made && transport::is_faulty(*made));
   }
@@ -247,7 +255,7 @@ bool CommState::drop_if_faulty() noexcept {
 }
 
 void CommState::revoke_private() noexcept {
-  const std::lock_guard lock(connecting_);
+  const MutexLock lock(connecting_);
   revoked_ = true;
   if (const auto made = transport_.lock()) {
     transport::revoke(*made);
@@ -264,6 +272,7 @@ void CommState::settle_world(std::unique_ptr<drop_in::CallQueue> queue) {
            .comm = comm,
            .ranks = ranks};
   asked_for_requests = true;
+  const MutexLock lock(mutex);
   take_order(next_order());  // comes before all others, so it is the same on all ranks
   if (queue) {
     requests = std::make_unique<Requests>(*this, std::move(queue));
@@ -272,7 +281,7 @@ void CommState::settle_world(std::unique_ptr<drop_in::CallQueue> queue) {
 
 // Threads may use their communicators in different orders on different ranks, so rank 0's order holds for all.
 std::uint32_t CommState::next_order() const {
-  const std::lock_guard lock(process().mutex);
+  const MutexLock lock(process().mutex);
   return process().communicators[name]++;
 }
 
@@ -415,7 +424,7 @@ std::shared_ptr<Transport> CommState::connect() {
                                           .yield = kPolls,
                                           .on_silence = tell_awaited,
                                           .silence = process().configuration.warn_after});
-  const std::lock_guard lock(connecting_);
+  const MutexLock lock(connecting_);
   transport_ = made;
   if (revoked_) {  // another thread has revoked it meanwhile
     transport::revoke(*made);

@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "drop_in/call_queue.hpp"
 #include "drop_in/decision.hpp"
 #include "drop_in/member.hpp"
@@ -63,10 +63,10 @@ struct CommState {
 
   KnownCalls known;
 
-  mutable std::mutex mutex;
+  mutable Mutex mutex;
   drop_in::CommunicatorName name;
-  std::unique_ptr<drop_in::Member> member;
-  std::string failure;  // not empty: ranks are out of step, and no later call can be right
+  std::unique_ptr<drop_in::Member> member GUARDED_BY(mutex);
+  std::string failure GUARDED_BY(mutex);  // not empty: ranks are out of step, and no later call can be right
 
   // The members below are used only inside the job's calls, which do not overlap on one communicator. They are the same
   // on all ranks, since they depend only on the calls and on what ranks agreed on.
@@ -80,6 +80,10 @@ struct CommState {
   std::map<std::pair<std::uint64_t, DType>, bool> at_once;  // by elements and type: see decides_at_once()
   std::unique_ptr<Requests> requests;                       // set where ranks agreed to compress calls that return one
 
+  /// The member for a thread that makes a call but does not hold the mutex: what it reads changes only in calls, which
+  /// do not overlap on one communicator.
+  [[nodiscard]] const drop_in::Member& member_in_call() const noexcept NO_THREAD_SAFETY_ANALYSIS { return *member; }
+
   /// A rank has ended, or the communicator was revoked: all calls are MPI's own, which reports that.
   std::atomic<bool> lost = false;
 
@@ -92,9 +96,9 @@ struct CommState {
   void count_into(drop_in::Ledger& ledger, bool early) const;
 
   /// Called before a blocking call, which is the same on every rank. If the policy could compress the call, or one that
-  /// returned a request, and the ranks have not agreed on that, they do so now. The caller holds the mutex; the call
-  /// waits for the other ranks as the library's own would.
-  void settle(const Reduce& made, bool could_compress);
+  /// returned a request, and the ranks have not agreed on that, they do so now. The call waits for the other ranks as
+  /// the library's own would.
+  void settle(const Reduce& made, bool could_compress) REQUIRES(mutex);
   /// Whether the arguments and the policy alone decide that such a call is compressed. Needs no mutex.
   [[nodiscard]] bool decides_at_once(const drop_in::Call& call);
   /// Whether the ranks agree about requests in the next blocking call of any size.
@@ -104,14 +108,13 @@ struct CommState {
   /// Called for MPI_COMM_WORLD in MPI_Init, where ranks have agreed on everything except the memory for a call.
   /// `queue`: set where requests can be compressed.
   void settle_world(std::unique_ptr<drop_in::CallQueue> queue);
-  /// Called under the mutex.
-  void fail(const std::string& why) {
+  void fail(const std::string& why) REQUIRES(mutex) {
     failure = why;
     small_below = 0;
   }
-  /// Called under the mutex, outside calls: if MPI says that a rank has ended or that the communicator was revoked,
-  /// drops everything that was kept for its calls, which are MPI's own from then on, and returns true.
-  bool drop_if_faulty() noexcept;
+  /// Called outside calls: if MPI says that a rank has ended or that the communicator was revoked, drops everything
+  /// that was kept for its calls, which are MPI's own from then on, and returns true.
+  bool drop_if_faulty() noexcept REQUIRES(mutex);
   /// Called after the job has revoked the communicator: ends the work of other ranks for it. Any thread.
   void revoke_private() noexcept;
 
@@ -120,15 +123,15 @@ struct CommState {
   [[nodiscard]] drop_in::CommunicatorName find_name() const;
   [[nodiscard]] Terms terms_of_rank(const Reduce& made, bool for_requests, std::unique_ptr<drop_in::CallQueue>& queue);
   [[nodiscard]] std::uint32_t next_order() const;
-  void take_order(std::uint32_t order);
-  void drop() noexcept;
+  void take_order(std::uint32_t order) REQUIRES(mutex);
+  void drop() noexcept REQUIRES(mutex);
   [[nodiscard]] std::shared_ptr<Transport> connect();
 
   transport::MpiSlot slot_;
-  bool ordered_ = false;                        // the name has its number
-  mutable std::mutex connecting_;               // guards the members below
-  mutable std::weak_ptr<Transport> transport_;  // the member's transport
-  bool revoked_ = false;                        // this rank has revoked the communicator
+  bool ordered_ = false;  // the name has its number
+  mutable Mutex connecting_;
+  mutable std::weak_ptr<Transport> transport_ GUARDED_BY(connecting_);  // the member's transport
+  bool revoked_ GUARDED_BY(connecting_) = false;                        // this rank has revoked the communicator
 };
 
 /// The state of a communicator; null for a null handle, or where MPI is not up or refuses.

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "drop_in/configuration.hpp"
 #include "plan/hash.hpp"
 #include "plugins/mpi_preload/process.hpp"
@@ -51,7 +51,7 @@ class Board final : public transport::NoticeListener {
   }
   void hear(int from, std::span<const char> bytes) noexcept override {
     try {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (bytes.empty() || bytes[0] == '\0') {
         calls_.erase(from);
       } else {
@@ -63,7 +63,7 @@ class Board final : public transport::NoticeListener {
   void hear_of_end(int) noexcept override {}
 
   [[nodiscard]] std::string line(std::chrono::seconds waited) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::vector<int> absent;
     std::string others;
     for (const int rank : waiting_.ranks) {
@@ -89,8 +89,8 @@ class Board final : public transport::NoticeListener {
   const Waiting& waiting_;
   std::uint64_t key_ = 0;
   bool pinned_ = false;
-  std::mutex mutex_;
-  std::map<int, std::string> calls_;  // calls of other waiting ranks
+  Mutex mutex_;
+  std::map<int, std::string> calls_ GUARDED_BY(mutex_);  // calls of other waiting ranks
 };
 
 }  // namespace

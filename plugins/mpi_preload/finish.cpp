@@ -3,12 +3,12 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/current_error.hpp"
 #include "base/durable_file.hpp"
+#include "base/mutex.hpp"
 #include "base/world_name.hpp"
 #include "observe/collector.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
@@ -76,9 +76,9 @@ bool gather_ledgers(int rank, int size) {
 
 // Writes the report once: in MPI_Finalize, or when a signal ends the job, which may come in the middle of that.
 void write_report(const std::string& file, const std::string& text) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static bool written = false;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (written) {
     return;
   }
@@ -173,13 +173,14 @@ void report_early(int signal, int world_size) noexcept {
     Process& self = process();
     drop_in::Ledger mine;
     mine.merge(self.ledger.to_text());
-    std::unique_lock lock(self.mutex);
-    for (const CommState* state : self.states) {
-      state->count_into(mine, true);
+    {
+      const MutexLock lock(self.mutex);
+      for (const CommState* state : self.states) {
+        state->count_into(mine, true);
+      }
     }
     const drop_in::ReportHead head =
         head_of(world_size, "ended by " + std::string(name_of(signal)) + " before MPI_Finalize; rank 0's calls alone");
-    lock.unlock();
     write_report(*self.configuration.report, drop_in::report_json(head, mine));
   } catch (...) {
     say("the report is lost: " + std::string(current_error().what()));

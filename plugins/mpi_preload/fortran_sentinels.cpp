@@ -5,11 +5,11 @@
 #ifdef OPEN_MPI
 #include <algorithm>
 #include <array>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/loaded_objects.hpp"
+#include "base/mutex.hpp"
 
 namespace gradwire::mpi_preload {
 namespace {
@@ -51,13 +51,15 @@ bool has(const std::vector<const void*>& places, const void* buffer) {
 }  // namespace
 
 void* c_buffer(void* buffer) {
-  static std::mutex& mutex = *new std::mutex;  // never destroyed: the job may call from an atexit handler
+  static Mutex& mutex = *new Mutex;  // never destroyed: the job may call from an atexit handler
   static Places& known = *new Places;
-  std::unique_lock lock(mutex);
+  const MutexLock lock(mutex);
   if (known.loads != count_loads()) {
-    lock.unlock();  // a thread that loads an object holds the loader's lock, and may come here
-    Places found = find_places();
-    lock.lock();
+    Places found;
+    {
+      const MutexUnlock meanwhile(mutex);  // a thread that loads an object holds the loader's lock, and may come here
+      found = find_places();
+    }
     known = std::move(found);
   }
   if (has(known.in_place, buffer)) {

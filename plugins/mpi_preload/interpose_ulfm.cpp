@@ -3,8 +3,8 @@
 #include <mpi.h>
 
 #ifdef OPEN_MPI
-#include <mutex>
 
+#include "base/mutex.hpp"
 #include "plugins/mpi_preload/interposed.hpp"
 
 extern "C" {  // null in Open MPI 4.1
@@ -34,7 +34,7 @@ GRADWIRE_EXPORT int MPIX_Comm_shrink(MPI_Comm comm, MPI_Comm* shrunk) {
   const int code = GRADWIRE_NEXT(MPIX_Comm_shrink)(comm, shrunk);
   CommState* state = code == MPI_SUCCESS ? known_state(comm) : nullptr;
   if (state != nullptr) {
-    const std::lock_guard lock(state->mutex);
+    const gradwire::MutexLock lock(state->mutex);
     state->drop_if_faulty();  // a communicator that has lost no rank stays usable
   }
   return code;

@@ -6,7 +6,7 @@ namespace gradwire::mpi_preload {
 
 KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const drop_in::Router::Route& route) {
   const std::pair name{key, route.what.reason};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = all_.find(name);
   if (found == all_.end()) {
     if (all_.size() >= kMost) {
@@ -28,7 +28,7 @@ KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const d
 }
 
 void KnownCalls::tell_unseen(Observe observe) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [name, one] : all_) {
     if (one.timed > 0 && one.calls > one.seen) {
       observe(one.what, one.seconds / static_cast<double>(one.timed), one.calls - std::exchange(one.seen, one.calls));
@@ -37,13 +37,13 @@ void KnownCalls::tell_unseen(Observe observe) noexcept {
 }
 
 void KnownCalls::forget() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   slots_.fill(nullptr);
   all_.clear();
 }
 
 void KnownCalls::tell(drop_in::Ledger& ledger, int communicator_size, const Measured& measured) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [name, one] : all_) {
     const std::uint64_t calls = peek_at(one.calls);
     const std::uint64_t timed = peek_at(one.timed);

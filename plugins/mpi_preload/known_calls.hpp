@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "drop_in/ledger.hpp"
 #include "drop_in/router.hpp"
 
@@ -99,8 +99,9 @@ class KnownCalls {
     return (count ^ (count >> 6) ^ (count >> 12) ^ static_cast<std::uint64_t>(key.function)) % kSlots;
   }
 
-  mutable std::mutex mutex_;  // guards the set of known calls
-  std::map<std::pair<CallKey, drop_in::Reason>, KnownCall> all_;
+  mutable Mutex mutex_;
+  // The mutex guards the set of known calls; the thread that makes a call counts it without.
+  std::map<std::pair<CallKey, drop_in::Reason>, KnownCall> all_ GUARDED_BY(mutex_);
   std::array<KnownCall*, kSlots> slots_{};
   std::uint64_t calls_ = 0;
 };

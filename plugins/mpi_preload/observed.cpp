@@ -2,9 +2,8 @@
 
 #include <mpi.h>
 
-#include <mutex>
-
 #include "base/environment.hpp"
+#include "base/mutex.hpp"
 #include "drop_in/observed_calls.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
 #include "plugins/mpi_preload/process.hpp"
@@ -17,7 +16,7 @@ std::vector<observe::ReplacedCalls> calls_so_far() {
   Process& self = process();
   drop_in::Ledger all;
   all.merge(self.ledger.to_text());
-  const std::lock_guard lock(self.mutex);
+  const MutexLock lock(self.mutex);
   for (const CommState* state : self.states) {
     state->count_into(all, true);
   }

@@ -8,6 +8,8 @@
 #include <ctime>
 #include <string_view>
 
+#include "base/mutex.hpp"
+
 namespace gradwire::mpi_preload {
 
 constinit std::atomic<Standing> g_standing{Standing::not_begun};
@@ -94,7 +96,7 @@ void tell(const std::string& line) noexcept {
 
 void warn_once(const std::string& line) {
   {
-    const std::lock_guard lock(process().mutex);
+    const MutexLock lock(process().mutex);
     if (process().configuration.quiet || !process().warned.insert(line).second) {
       return;
     }
@@ -106,10 +108,10 @@ namespace {
 
 // Logs a failure once, since all calls after the first failure fail for the same reason.
 void tell_failure_once(const std::string& message) {
-  static std::mutex mutex;
+  static Mutex mutex;
   static auto& told = *new std::set<std::string>;  // never destroyed, like Process
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (!told.insert(message).second) {
       return;
     }
@@ -135,7 +137,7 @@ std::string name_of_buffer(const void* buffer) {
   if (!self.any_names) {
     return {};
   }
-  const std::lock_guard lock(self.mutex);
+  const MutexLock lock(self.mutex);
   return self.names.of(buffer);
 }
 
@@ -144,7 +146,7 @@ std::string name_of_buffer(const void* buffer) {
 extern "C" __attribute__((visibility("default"))) void gradwire_name(const void* buffer, const char* name) {
   using gradwire::mpi_preload::process;
   try {
-    const std::lock_guard lock(process().mutex);
+    const gradwire::MutexLock lock(process().mutex);
     process().names.set(buffer, name == nullptr ? "" : name);
     process().any_names = !process().names.empty();
   } catch (...) {  // NOLINT(bugprone-empty-catch): the buffer then has no name

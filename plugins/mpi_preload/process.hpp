@@ -6,12 +6,12 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "drop_in/configuration.hpp"
 #include "drop_in/ledger.hpp"
 #include "plugins/mpi_preload/buffer_names.hpp"
@@ -57,11 +57,13 @@ struct Process {
 
   int keyval = MPI_KEYVAL_INVALID;  // key of the attribute that holds a CommState
 
-  std::mutex mutex;                // guards the members below
-  std::vector<CommState*> states;  // in the order of their first calls, which is the same on all their ranks
-  std::set<std::string> warned;
-  std::map<drop_in::CommunicatorName, std::uint32_t> communicators;  // how many there are, by name without number
-  BufferNames names;
+  Mutex mutex;
+  // In the order of their first calls, which is the same on all their ranks.
+  std::vector<CommState*> states GUARDED_BY(mutex);
+  std::set<std::string> warned GUARDED_BY(mutex);
+  // How many there are, by name without number.
+  std::map<drop_in::CommunicatorName, std::uint32_t> communicators GUARDED_BY(mutex);
+  BufferNames names GUARDED_BY(mutex);
 
   std::atomic<bool> any_names = false;
   std::atomic<bool> finished = false;

@@ -34,7 +34,7 @@ void* input_of(const Reduce& call) { return call.send == MPI_IN_PLACE ? call.rec
 
 // Makes a reduce on a rank that is not the root. The rank needs memory for the result, but that costs no time: the
 // root's incoming link limits a reduce, and it is as full when only the root takes part in the second hop.
-void reduce_elsewhere(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
+void reduce_elsewhere(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex) {
   const DType dtype = *route.what.dtype;
   const std::uint64_t count = route.what.count;
   const HostBuffer input(const_cast<void*>(call.send), count * element_bytes(dtype), true);
@@ -42,7 +42,7 @@ void reduce_elsewhere(const Reduce& call, CommState& state, const drop_in::Membe
   state.member->all_reduce(route, {input.data(), count, dtype}, {unused.get(), count, dtype});
 }
 
-void all_reduce(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
+void all_reduce(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex) {
   if (!call.receives_all(state.rank)) {
     return reduce_elsewhere(call, state, route);
   }
@@ -66,7 +66,7 @@ void all_reduce(const Reduce& call, CommState& state, const drop_in::Member::Rou
   output.write_back(bytes);
 }
 
-void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
+void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex) {
   const DType dtype = *route.what.dtype;
   const std::uint64_t each = element_bytes(dtype);
   const auto self = static_cast<std::size_t>(state.rank);

@@ -38,14 +38,16 @@ struct Result {
   std::uint64_t count = 0;
 };
 [[nodiscard]] Result result_of(const Reduce& call, const CommState& state);
-/// To be called before the library's own call where it is made both ways; under the state's mutex.
-void begin_trial(const Reduce& call, CommState& state, const drop_in::Member::Route& route) noexcept;
+/// To be called before the library's own call where it is made both ways.
+void begin_trial(const Reduce& call, CommState& state, const drop_in::Member::Route& route) noexcept
+    REQUIRES(state.mutex);
 /// To be called after it, unless it failed.
-void end_trial(CommState& state, const Result& result, DType dtype, double library_seconds) noexcept;
+void end_trial(CommState& state, const Result& result, DType dtype, double library_seconds) noexcept
+    REQUIRES(state.mutex);
 /// Prints the member's messages.
-void tell_lines(CommState& state) noexcept;
+void tell_lines(CommState& state) noexcept REQUIRES(state.mutex);
 
-/// Makes a reduction compressed, under the state's mutex. If it throws an Error, the ranks are out of step.
-void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route);
+/// Makes a reduction compressed. If it throws an Error, the ranks are out of step.
+void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex);
 
 }  // namespace gradwire::mpi_preload

@@ -6,10 +6,10 @@
 
 #include <chrono>
 #include <memory>
-#include <mutex>
 
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
+#include "base/mutex.hpp"
 #include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "transport/backoff.hpp"
@@ -97,7 +97,7 @@ void Requests::make(Posted& posted) noexcept {
   try {
     std::string failure;
     {
-      const std::lock_guard lock(state_.mutex);
+      const MutexLock lock(state_.mutex);
       if (state_.failure.empty()) {
         try {
           return route_and_make(posted);

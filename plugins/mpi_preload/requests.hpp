@@ -38,7 +38,7 @@ class Requests {
   static int cancel(void* posted, int complete) noexcept;
 
   void make(Posted& posted) noexcept;
-  void route_and_make(Posted& posted);
+  void route_and_make(Posted& posted) REQUIRES(state_.mutex);
   [[nodiscard]] int forward(const Reduce& call) const;
 
   inline static std::atomic<bool> any_ = false;

@@ -17,7 +17,7 @@ namespace {
 Verdict raise(const std::string& failure) { return {.next = Verdict::Next::raise, .code = announce(failure)}; }
 
 // Counts a call that is to be forwarded; calls of a known kind are counted in short.
-Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
+Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex) {
   Verdict verdict{.chosen = route.turn.timed};
   const std::uint64_t bytes = bytes_of(call.count, call.type);
   observe_values(call, route.what);
@@ -35,7 +35,7 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route
 }
 
 // Compresses a call, or counts it for forwarding.
-Verdict decide_and_do(const Reduce& call, CommState& state) {
+Verdict decide_and_do(const Reduce& call, CommState& state) REQUIRES(state.mutex) {
   const drop_in::Call described = describe(call, state);
   if (compresses()) {
     state.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
@@ -69,7 +69,7 @@ template <typename Act>
 Verdict guarded(CommState& state, const Act& act) {
   std::string failure;
   {
-    const std::lock_guard lock(state.mutex);
+    const MutexLock lock(state.mutex);
     // After a failure MPI may learn the end of a rank only later.
     const bool suspicious = !state.failure.empty() || transport::is_revoked(state.comm);
     if (state.lost || (suspicious && state.drop_if_faulty())) {
@@ -105,7 +105,10 @@ Verdict judge_now(const Reduce& call) noexcept {
     if (state->requests) {
       state->requests->drain();  // keeps the order of calls the same on all ranks
     }
-    return guarded(*state, [&] { return decide_and_do(call, *state); });
+    return guarded(*state, [&] {
+      state->mutex.assert_held();
+      return decide_and_do(call, *state);
+    });
   } catch (...) {  // out of memory
     return compresses() ? Verdict{.next = Verdict::Next::raise, .code = MPI_ERR_OTHER} : Verdict{};
   }
@@ -164,7 +167,7 @@ void tell_why_requests_pass(CommState& state) {
 // agreement, or, on MPI_COMM_WORLD, in the thread that makes the calls in order.
 Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request) {
   const drop_in::Call described = describe(call, state);
-  const drop_in::Decision decision = drop_in::decide(described, state.member->settings());
+  const drop_in::Decision decision = drop_in::decide(described, state.member_in_call().settings());
   if (!decision.compress && decision.reason != drop_in::Reason::nonblocking) {
     return count_request(call, state, decision.reason);
   }
@@ -191,10 +194,14 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
       if (state->lost) {
         return {};
       }
-      const drop_in::Decision decision = drop_in::decide(describe(call, *state), state->member->settings());
-      const bool dry = decision.compress && state->member->dry_run();
-      return dry ? guarded(*state, [&] { return decide_and_do(call, *state); })
-                 : count_request(call, *state, decision.reason);
+      const drop_in::Decision decision = drop_in::decide(describe(call, *state), state->member_in_call().settings());
+      if (!decision.compress || !state->member_in_call().dry_run()) {
+        return count_request(call, *state, decision.reason);
+      }
+      return guarded(*state, [&] {
+        state->mutex.assert_held();
+        return decide_and_do(call, *state);
+      });
     }
     // This does not take the mutex, which the thread holds while it makes a call: a call with a request must not wait.
     return state->lost ? Verdict{} : post_or_count(call, *state, request);
@@ -205,7 +212,7 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
 
 namespace {
 
-// Counts a known call that was forwarded. The caller holds the communicator's mutex.
+// Counts a known call that was forwarded; under the mutex of its communicator.
 void note_known(KnownCall& known, double seconds, double cost) noexcept {
   add_to<std::uint64_t>(known.timed, 1);
   add_to(known.seconds, seconds);
@@ -232,7 +239,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
     if (code != MPI_SUCCESS) {
       // The job's error handler may have freed the communicator; the cache has no freed ones.
       if (CommState* known = verdict.trial ? cached_state(comm) : nullptr) {
-        const std::lock_guard lock(known->mutex);
+        const MutexLock lock(known->mutex);
         if (!known->lost) {
           known->member->drop_trial();
         }
@@ -246,7 +253,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
     if (state == nullptr) {
       return;
     }
-    const std::lock_guard lock(state->mutex);
+    const MutexLock lock(state->mutex);
     if (state->lost) {
       return;  // its state was dropped, and its known calls with it
     }

@@ -5,18 +5,18 @@
 namespace gradwire::nccl_preload {
 
 void Communicators::add(ncclComm_t comm, bool blocking) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   known_.insert_or_assign(comm, Communicator{.blocking = blocking});
 }
 
 std::optional<Communicator> Communicators::find(ncclComm_t comm) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto it = known_.find(comm);
   return it == known_.end() ? std::nullopt : std::optional(it->second);
 }
 
 void Communicators::set_state(ncclComm_t comm, const CommunicatorState& state) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end() && it->second.open) {
     it->second.state = state;
   }
@@ -24,7 +24,7 @@ void Communicators::set_state(ncclComm_t comm, const CommunicatorState& state) {
 
 void Communicators::close(ncclComm_t comm) {
   std::optional<CommunicatorState> old;  // freed after the lock: freeing may wait for the device
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end()) {
     it->second.open = false;
     old.swap(it->second.state);
@@ -33,25 +33,25 @@ void Communicators::close(ncclComm_t comm) {
 }
 
 std::optional<Communicator> Communicators::take(ncclComm_t comm) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto node = known_.extract(comm);
   return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
 }
 
 void Communicators::put_back(ncclComm_t comm, const Communicator& communicator) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   known_.try_emplace(comm, communicator);
 }
 
 void Communicators::add_scaled_sum(ncclComm_t comm, ncclRedOp_t op) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end()) {
     it->second.scaled_sums.insert(static_cast<int>(op));
   }
 }
 
 void Communicators::remove_scaled_sum(ncclComm_t comm, ncclRedOp_t op) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end()) {
     it->second.scaled_sums.erase(static_cast<int>(op));
   }

@@ -6,11 +6,11 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <unordered_map>
 
+#include "base/mutex.hpp"
 #include "drop_in/device_member.hpp"
 
 namespace gradwire::nccl_preload {
@@ -39,20 +39,20 @@ struct Communicator {
 class LargestCommunicator {
  public:
   void note(Seat used) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (used.size > largest_.size || (used.size == largest_.size && used.rank < largest_.rank)) {
       largest_ = used;
     }
   }
   /// Size 0 and rank 0 before the first communicator.
   [[nodiscard]] Seat get() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return largest_;
   }
 
  private:
-  mutable std::mutex mutex_;
-  Seat largest_;
+  mutable Mutex mutex_;
+  Seat largest_ GUARDED_BY(mutex_);
 };
 
 class Communicators {
@@ -74,8 +74,8 @@ class Communicators {
   void remove_scaled_sum(ncclComm_t comm, ncclRedOp_t op);
 
  private:
-  mutable std::mutex mutex_;
-  std::unordered_map<ncclComm_t, Communicator> known_;
+  mutable Mutex mutex_;
+  std::unordered_map<ncclComm_t, Communicator> known_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gradwire::nccl_preload

@@ -98,7 +98,7 @@ std::optional<CallTimer::Running> CallTimer::begin(const TimedCall& call) noexce
     if (!driver().complete()) {
       return std::nullopt;
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const Clock::time_point start = Clock::now();
     const Relaxed relaxed;
     collect_locked();
@@ -122,7 +122,7 @@ std::optional<CallTimer::Running> CallTimer::begin(const TimedCall& call) noexce
 
 void CallTimer::end(Running running, bool well) noexcept {
   try {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const Clock::time_point start = Clock::now();
     const Relaxed relaxed;
     if (!well || driver().record(running.end, reinterpret_cast<CUstream>(running.call.stream)) != CUDA_SUCCESS) {
@@ -137,7 +137,7 @@ void CallTimer::end(Running running, bool well) noexcept {
 
 void CallTimer::collect() noexcept {
   try {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!pending_.empty()) {
       const Relaxed relaxed;
       collect_locked();

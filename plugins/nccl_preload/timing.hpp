@@ -8,9 +8,9 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.hpp"
 #include "drop_in/ledger.hpp"
 #include "drop_in/observation.hpp"
 
@@ -47,16 +47,16 @@ class CallTimer {
   void collect() noexcept;
 
  private:
-  void collect_locked();
-  [[nodiscard]] bool affordable() const;
+  void collect_locked() REQUIRES(mutex_);
+  [[nodiscard]] bool affordable() const REQUIRES(mutex_);
 
   drop_in::Ledger& ledger_;
   drop_in::Observation& observation_;
   const std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
-  std::mutex mutex_;
-  std::deque<Running> pending_;  // in the order in which they were enqueued
-  std::uint64_t timed_ = 0;
-  double cost_seconds_ = 0;
+  Mutex mutex_;
+  std::deque<Running> pending_ GUARDED_BY(mutex_);  // in the order in which they were enqueued
+  std::uint64_t timed_ GUARDED_BY(mutex_) = 0;
+  double cost_seconds_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace gradwire::nccl_preload

@@ -54,7 +54,7 @@ CallWatch::~CallWatch() { stop(); }
 
 void CallWatch::stop() noexcept {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   stopping_.notify_all();
@@ -64,7 +64,7 @@ void CallWatch::stop() noexcept {
 }
 
 void CallWatch::check() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_.empty()) {
     throw Error(ErrorCode::mismatch, failure_);
   }
@@ -73,20 +73,20 @@ void CallWatch::check() const {
 std::uint64_t CallWatch::begin(Way way, std::function<std::string()> describe,
                                std::function<void(const std::string& why)> fail) {
   check();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   calls_.emplace(next_, Call{way, Clock::now(), std::move(describe), std::move(fail)});
   return next_++;
 }
 
 void CallWatch::end(std::uint64_t number) noexcept {
   decltype(calls_)::node_type ended;  // its content is destroyed after the lock is released
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ended = calls_.extract(number);
 }
 
 // The first call of each way, if it is late. Calls behind it are left out, since they may only wait for it.
 std::vector<CallWatch::Late> CallWatch::late_calls() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<Late> late;
   std::array<bool, 2> seen{};
   for (const auto& [number, call] : calls_) {
@@ -132,8 +132,9 @@ void CallWatch::tell(const std::string& why) noexcept {
     const Clock::time_point deadline = Clock::now() + options_.moment;
     for (int rank = 0; rank < options_.world_size; ++rank) {
       while (!look(store_, heard_key_of(rank))) {
-        std::unique_lock lock(mutex_);
-        if (Clock::now() >= deadline || stopping_.wait_for(lock, kPause, [this] { return stop_; })) {
+        const MutexLock lock(mutex_);
+        if (Clock::now() >= deadline ||
+            stopping_.wait_for(mutex_, kPause, [this]() REQUIRES(mutex_) { return stop_; })) {
           return;
         }
       }
@@ -147,7 +148,7 @@ void CallWatch::tell(const std::string& why) noexcept {
 void CallWatch::note(const std::string& why) noexcept {
   try {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       failure_ = why;
     }
     store_.put(heard_key_of(options_.rank), "1");
@@ -159,7 +160,7 @@ std::exception_ptr CallWatch::explained(std::exception_ptr error) noexcept {
   try {
     std::string why;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       why = failure_;
     }
     if (why.empty()) {
@@ -182,7 +183,7 @@ std::exception_ptr CallWatch::explained(std::exception_ptr error) noexcept {
 void CallWatch::give_up(const std::string& why) {
   decltype(calls_) calls;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     failure_ = why;
     calls = calls_;
   }
@@ -201,8 +202,8 @@ void CallWatch::run() {
   std::optional<std::uint64_t> told;
   for (;;) {
     {
-      std::unique_lock lock(mutex_);
-      if (stopping_.wait_for(lock, pause, [this] { return stop_; })) {
+      const MutexLock lock(mutex_);
+      if (stopping_.wait_for(mutex_, pause, [this]() REQUIRES(mutex_) { return stop_; })) {
         return;
       }
     }

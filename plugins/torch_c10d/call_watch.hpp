@@ -3,16 +3,15 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
 namespace gradwire::torch_c10d {
@@ -76,12 +75,12 @@ class CallWatch {
   transport::Rendezvous store_;
   Options options_;
   std::function<void(const std::string& why)> abort_;
-  mutable std::mutex mutex_;
-  std::condition_variable stopping_;
-  bool stop_ = false;
-  std::uint64_t next_ = 0;
-  std::map<std::uint64_t, Call> calls_;  // running
-  std::string failure_;
+  mutable Mutex mutex_;
+  CondVar stopping_;
+  bool stop_ GUARDED_BY(mutex_) = false;
+  std::uint64_t next_ GUARDED_BY(mutex_) = 0;
+  std::map<std::uint64_t, Call> calls_ GUARDED_BY(mutex_);  // running
+  std::string failure_ GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

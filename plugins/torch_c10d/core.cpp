@@ -85,7 +85,7 @@ Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
                               .calls = [] { return drop_in::replaced_calls(ledger()); }});
   }
   if (options.first && options.rank == 0) {
-    const std::lock_guard lock(reporting().mutex);
+    const MutexLock lock(reporting().mutex);
     reporting().head = {.world_size = options.world_size,
                         .implementation = "c10d",
                         .dry_run = configuration_.dry_run,
@@ -149,7 +149,7 @@ void Core::begin_observing() {
   if (agreement_.mode != drop_in::Mode::observing || agreement_.dry_run || options_.world_size < 2) {
     return;
   }
-  const std::lock_guard lock(reporting().mutex);
+  const MutexLock lock(reporting().mutex);
   if (options_.first && options_.rank == 0) {
     reporting().observing = std::make_shared<Observing>(configuration_, hosts_);
   }
@@ -200,13 +200,13 @@ std::shared_ptr<Transport> Core::connect() {
                                        .timeout = configuration_.longest_wait(),
                                        .go_on = check});
   }
-  const std::lock_guard lock(transport_mutex_);
+  const MutexLock lock(transport_mutex_);
   transport_ = made;
   return made;
 }
 
 void Core::abort(const std::string& why) noexcept {
-  const std::lock_guard lock(transport_mutex_);
+  const MutexLock lock(transport_mutex_);
   if (transport_) {
     transport_->abort(ErrorCode::mismatch, why);
   }

@@ -7,11 +7,11 @@
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "drop_in/call_queue.hpp"
 #include "drop_in/member.hpp"
 #include "plugins/torch_c10d/call_watch.hpp"
@@ -119,9 +119,9 @@ class Core {
   std::unique_ptr<drop_in::Member> member_;
   std::uint64_t others_ = 0;  // calls that were not posted
   std::string failure_;       // of the thread: ranks are out of step
-  std::mutex transport_mutex_;
-  std::shared_ptr<Transport> transport_;  // once the ranks are connected
-  std::shared_ptr<CallWatch> watch_;      // if some calls may be compressed while others pass
+  Mutex transport_mutex_;
+  std::shared_ptr<Transport> transport_ GUARDED_BY(transport_mutex_);  // once the ranks are connected
+  std::shared_ptr<CallWatch> watch_;  // if some calls may be compressed while others pass
   std::unique_ptr<drop_in::CallQueue> queue_;
   std::shared_ptr<Observing> observing_;  // null: this process does not report what was observed
 };

@@ -5,11 +5,11 @@
 #include <Python.h>
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <thread>
 
+#include "base/mutex.hpp"
 #include "plugins/torch_c10d/work.hpp"
 
 namespace gradwire::torch_c10d {
@@ -133,8 +133,8 @@ WorkPointer started(const PassedCall& passed, Call&& call) {
 // Threads that destroy groups whose last user was a callback of their own reductions: that runs on the group's thread,
 // which cannot wait for itself.
 struct Ending {
-  std::mutex mutex;
-  std::vector<std::thread> threads;
+  Mutex mutex;
+  std::vector<std::thread> threads GUARDED_BY(mutex);
 };
 
 Ending& ending() {
@@ -143,7 +143,7 @@ Ending& ending() {
 }
 
 void end_elsewhere(std::unique_ptr<Core> core, Inner inner) {
-  const std::lock_guard lock(ending().mutex);
+  const MutexLock lock(ending().mutex);
   ending().threads.emplace_back([core = std::move(core), inner = std::move(inner)]() mutable {
     core.reset();
     inner = {};
@@ -156,7 +156,7 @@ void wait_for_ending_groups() {
   const WithoutInterpreter waiting;
   std::vector<std::thread> threads;
   {
-    const std::lock_guard lock(ending().mutex);
+    const MutexLock lock(ending().mutex);
     threads.swap(ending().threads);
   }
   for (std::thread& thread : threads) {

@@ -22,7 +22,7 @@ Observing::Observing(drop_in::Configuration configuration, Hosts hosts)
 
 // The sample counts as a running call of no kind, so that the time of another thread's call beside it is not used.
 bool Observing::begin_sample() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (running_ > 0) {
     return false;
   }
@@ -36,17 +36,17 @@ void Observing::begin(const std::optional<drop_in::ObservedClass>& what, ConstVi
   const drop_in::ObservedClass first = sized(what.value_or(drop_in::ObservedClass()), bytes);
   std::optional<drop_in::ObservedClass> expected;  // the bunch that this call most likely begins
   if (what && input.data != nullptr) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = bunches_.find(first);
     expected = found == bunches_.end() ? std::nullopt : std::optional(found->second);
   }
   if (expected && observation_.wants_sample(*expected) && begin_sample()) {
     input.count = std::min<std::uint64_t>(input.count, drop_in::kMostSampledBytes / element_bytes(input.dtype));
     observation_.sample(*expected, input);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     --running_;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Clock::time_point now = Clock::now();
   if (running_++ == 0) {
     bunch_ = {.what = what ? std::optional(first) : std::nullopt, .first = first, .begin = now};
@@ -61,7 +61,7 @@ void Observing::end(bool failed) noexcept {
   try {
     Bunch ended;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (failed) {
         bunch_.what.reset();
       }
@@ -82,14 +82,14 @@ void Observing::note(Bunch bunch, double seconds) {
   }
   const drop_in::ObservedClass what = sized(*bunch.what, bunch.bytes);
   observation_.note(what, bunch.bytes, seconds);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (bunches_.size() < kMostFirsts || bunches_.contains(bunch.first)) {
     bunches_.insert_or_assign(bunch.first, what);
   }
 }
 
 void Observing::begin_other() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   bunch_.what.reset();
 }
 

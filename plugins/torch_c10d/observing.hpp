@@ -5,11 +5,11 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "drop_in/configuration.hpp"
 #include "drop_in/forecast.hpp"
 #include "drop_in/observation.hpp"
@@ -61,10 +61,11 @@ class Observing {
   drop_in::Configuration configuration_;  // its planner chooses the codec to sample
   Hosts hosts_;
   drop_in::Observation observation_;
-  std::mutex mutex_;
-  std::uint64_t running_ = 0;  // running calls and samples
-  Bunch bunch_;
-  std::map<drop_in::ObservedClass, drop_in::ObservedClass> bunches_;  // the latest, by the class of their first call
+  Mutex mutex_;
+  std::uint64_t running_ GUARDED_BY(mutex_) = 0;  // running calls and samples
+  Bunch bunch_ GUARDED_BY(mutex_);
+  // The latest bunches, by the class of their first call.
+  std::map<drop_in::ObservedClass, drop_in::ObservedClass> bunches_ GUARDED_BY(mutex_);
 };
 
 /// "forecast for 12 s of these: GRADWIRE_CODEC=auto would save 3.2 s", "no gain" if it promises none; empty if nothing

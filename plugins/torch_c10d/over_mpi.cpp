@@ -6,11 +6,11 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "base/forked.hpp"
+#include "base/mutex.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_transport.hpp"
 
@@ -21,8 +21,8 @@ using transport::check_mpi;
 
 // Threads of several groups may call this at once.
 void initialise() {
-  static std::mutex mutex;
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  const MutexLock lock(mutex);
   int initialised = 0;
   check_mpi(MPI_Initialized(&initialised), "MPI_Initialized");
   int level = 0;

@@ -56,7 +56,7 @@ drop_in::Ledger& ledger() {
 
 void report() noexcept {
   try {
-    const std::lock_guard lock(reporting().mutex);
+    const MutexLock lock(reporting().mutex);
     auto head = std::exchange(reporting().head, std::nullopt);
     const auto observing = std::exchange(reporting().observing, nullptr);
     if (!head || !ledger().any()) {
@@ -68,7 +68,7 @@ void report() noexcept {
       head->note += (head->note.empty() ? "" : "; ") + std::to_string(failed) +
                     (failed == 1 ? " call ended with an error" : " calls ended with an error");
     }
-    if (const auto& file = reporting().file) {
+    if (const auto file = reporting().file) {
       if (const auto problem = drop_in::write_report(*file, drop_in::report_json(*head, ledger()))) {
         say(*problem);
       }

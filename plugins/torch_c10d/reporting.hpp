@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "base/mutex.hpp"
 #include "drop_in/ledger.hpp"
 #include "plugins/torch_c10d/observing.hpp"
 
@@ -16,11 +16,11 @@ void say(const std::string& line) noexcept;
 
 /// The contents of the report besides the numbers.
 struct Reporting {
-  std::mutex mutex;
-  std::shared_ptr<Observing> observing;     // null unless it observes
-  std::optional<drop_in::ReportHead> head;  // on the rank 0 of the first group
-  std::optional<std::string> file;
-  bool quiet = false;
+  Mutex mutex;
+  std::shared_ptr<Observing> observing GUARDED_BY(mutex);     // null unless it observes
+  std::optional<drop_in::ReportHead> head GUARDED_BY(mutex);  // on the rank 0 of the first group
+  std::optional<std::string> file GUARDED_BY(mutex);
+  bool quiet GUARDED_BY(mutex) = false;
 };
 [[nodiscard]] Reporting& reporting();
 

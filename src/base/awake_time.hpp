@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
+
+#include "base/mutex.hpp"
 
 namespace gradwire {
 
@@ -33,13 +33,14 @@ class AwakeTime {
   Clock::duration waited_{};
 };
 
-/// The same as `changed.wait_for(lock, limit, reached)`.
+/// The same as `changed.wait_for(mutex, limit, reached)`. The analysis does not know that `reached` names the same
+/// mutex.
 template <typename Reached>
-bool wait_awake(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds limit,
-                Reached&& reached) {
+bool wait_awake(CondVar& changed, Mutex& mutex, std::chrono::nanoseconds limit, Reached&& reached)
+    REQUIRES(mutex) NO_THREAD_SAFETY_ANALYSIS {
   AwakeTime time;
   for (auto left = limit; left.count() > 0; left = limit - time.waited()) {
-    if (changed.wait_for(lock, std::min<std::chrono::nanoseconds>(left, AwakeTime::kLook), reached)) {
+    if (changed.wait_for(mutex, std::min<std::chrono::nanoseconds>(left, AwakeTime::kLook), reached)) {
       return true;
     }
   }

@@ -1,14 +1,15 @@
 #include "base/world_name.hpp"
 
 #include <filesystem>
-#include <mutex>
+
+#include "base/mutex.hpp"
 
 namespace gradwire {
 namespace {
 
 struct Named {
-  std::mutex mutex;
-  std::string name;
+  Mutex mutex;
+  std::string name GUARDED_BY(mutex);
 };
 Named& named() {  // never destroyed: MPI_Finalize may run in an atexit handler
   static auto& instance = *new Named;
@@ -18,14 +19,14 @@ Named& named() {  // never destroyed: MPI_Finalize may run in an atexit handler
 }  // namespace
 
 void name_world(const std::string& name) {
-  const std::lock_guard lock(named().mutex);
+  const MutexLock lock(named().mutex);
   if (named().name.empty()) {
     named().name = name;
   }
 }
 
 std::string world_name() {
-  const std::lock_guard lock(named().mutex);
+  const MutexLock lock(named().mutex);
   return named().name;
 }
 

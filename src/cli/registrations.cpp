@@ -12,12 +12,12 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_registration.hpp"
 
@@ -86,16 +86,16 @@ class Registrations::Server {
   Server& operator=(const Server&) = delete;
 
   [[nodiscard]] std::string variable() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return address_.to_text();
   }
   [[nodiscard]] const std::string& without_other_hosts() const noexcept { return without_other_hosts_; }
   [[nodiscard]] SeenRanks seen() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return worlds_.seen();
   }
   void start_anew() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const tcp::RegistrationAddress other = tcp::RegistrationAddress::random();
     address_.token = other.token;
     address_.proof = other.proof;
@@ -119,7 +119,7 @@ class Registrations::Server {
     std::string unsent = {};
   };
 
-  void listen_by_tcp() {
+  void listen_by_tcp() REQUIRES(mutex_) {
     try {
       for (const std::string& address : tcp::addresses_for(options_.interface, options_.on_loopback)) {
         const bool loopback = address.starts_with("127.") || address == "::1";
@@ -165,7 +165,7 @@ class Registrations::Server {
   void serve() {
     while (!ending_) {
       wait();
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       const auto now = tcp::Clock::now();
       full_ = false;
       for (const tcp::Socket& listener : listeners_) {
@@ -189,7 +189,7 @@ class Registrations::Server {
       entries.push_back({.fd = full_ ? -1 : listener.fd(), .events = POLLIN, .revents = 0});
     }
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       for (const Visitor& visitor : visitors_) {
         const int events = POLLIN | (visitor.unsent.empty() ? 0 : POLLOUT);
         entries.push_back({.fd = visitor.socket.fd(), .events = static_cast<short>(events), .revents = 0});
@@ -203,7 +203,7 @@ class Registrations::Server {
     static_cast<void>(::read(wake_.fd(), &count, sizeof(count)) == 0);
   }
 
-  void let_in(const tcp::Socket& listener, tcp::Clock::time_point now) {
+  void let_in(const tcp::Socket& listener, tcp::Clock::time_point now) REQUIRES(mutex_) {
     constexpr int kAtOnce = 64;  // then letters of accepted connections are read first
     for (int i = 0; i < kAtOnce; ++i) {
       tcp::Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -228,13 +228,13 @@ class Registrations::Server {
     }
   }
 
-  bool make_room() {
+  bool make_room() REQUIRES(mutex_) {
     return drop_oldest(Visitor::State::stranger) || drop_oldest(Visitor::State::answered) ||
            drop_oldest(Visitor::State::beginning);
   }
 
   // Drops the oldest visitor in this state. It stays known that its process has begun.
-  bool drop_oldest(Visitor::State state) {
+  bool drop_oldest(Visitor::State state) REQUIRES(mutex_) {
     const auto oldest = std::find_if(visitors_.begin(), visitors_.end(),
                                      [&](const Visitor& visitor) { return visitor.state == state; });
     if (oldest == visitors_.end()) {
@@ -245,13 +245,13 @@ class Registrations::Server {
     return true;
   }
 
-  std::deque<Visitor>::iterator forget(std::deque<Visitor>::iterator visitor) {
+  std::deque<Visitor>::iterator forget(std::deque<Visitor>::iterator visitor) REQUIRES(mutex_) {
     worlds_.leave(visitor->number);
     ::shutdown(visitor->socket.fd(), SHUT_RDWR);  // a forked child may have it open, too
     return visitors_.erase(visitor);
   }
 
-  bool stays(Visitor& visitor, tcp::Clock::time_point now) {
+  bool stays(Visitor& visitor, tcp::Clock::time_point now) REQUIRES(mutex_) {
     if (visitor.state == Visitor::State::stranger && now >= visitor.until) {
       return false;
     }
@@ -259,7 +259,7 @@ class Registrations::Server {
   }
 
   // Reads from a visitor. False: the connection has ended, or is not from gradwire.
-  bool hear(Visitor& visitor, tcp::Clock::time_point now) {
+  bool hear(Visitor& visitor, tcp::Clock::time_point now) REQUIRES(mutex_) {
     for (;;) {
       const auto bytes = std::as_writable_bytes(std::span(&visitor.letter, 1)).subspan(visitor.heard);
       const ssize_t count = ::recv(visitor.socket.fd(), bytes.data(), bytes.size(), MSG_DONTWAIT);
@@ -282,7 +282,7 @@ class Registrations::Server {
     }
   }
 
-  bool read(Visitor& visitor, tcp::Clock::time_point now) {
+  bool read(Visitor& visitor, tcp::Clock::time_point now) REQUIRES(mutex_) {
     const Letter& letter = visitor.letter;
     if (letter.version != tcp::kRegistrationVersion) {
       static_cast<void>(answer(visitor, Reply::Kind::version, {}));
@@ -312,7 +312,7 @@ class Registrations::Server {
     return worlds_.ask(visitor.number, process, letter.world_size, now);
   }
 
-  void give_answers(tcp::Clock::time_point now) {
+  void give_answers(tcp::Clock::time_point now) REQUIRES(mutex_) {
     for (const RegistrationWorlds::Answer& given : worlds_.take_answers(now)) {
       const auto visitor = std::find_if(visitors_.begin(), visitors_.end(),
                                         [&](const Visitor& each) { return each.number == given.visitor; });
@@ -326,7 +326,7 @@ class Registrations::Server {
     }
   }
 
-  bool answer(Visitor& visitor, Reply::Kind kind, const std::vector<int>& missing) {
+  bool answer(Visitor& visitor, Reply::Kind kind, const std::vector<int>& missing) REQUIRES(mutex_) {
     Reply reply{.kind = kind};
     std::copy_n(address_.proof.begin(), reply.proof.size(), reply.proof.begin());
     reply.named = static_cast<std::uint32_t>(std::min<std::size_t>(missing.size(), Reply::kMostNamed));
@@ -358,11 +358,11 @@ class Registrations::Server {
   tcp::Socket wake_;
   std::atomic<bool> ending_{false};
 
-  mutable std::mutex mutex_;  // guards the members below
-  tcp::RegistrationAddress address_;
-  RegistrationWorlds worlds_;
-  std::deque<Visitor> visitors_;  // oldest first
-  RegistrationWorlds::Visitor last_ = 0;
+  mutable Mutex mutex_;
+  tcp::RegistrationAddress address_ GUARDED_BY(mutex_);
+  RegistrationWorlds worlds_ GUARDED_BY(mutex_);
+  std::deque<Visitor> visitors_ GUARDED_BY(mutex_);  // oldest first
+  RegistrationWorlds::Visitor last_ GUARDED_BY(mutex_) = 0;
   bool full_ = false;  // only the thread uses it
   std::thread thread_;
 };

@@ -33,7 +33,7 @@ CallQueue::CallQueue() {
 
 CallQueue::~CallQueue() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
@@ -42,29 +42,30 @@ CallQueue::~CallQueue() {
 
 void CallQueue::post(Job job) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     jobs_.push_back(std::move(job));
   }
   changed_.notify_all();
 }
 
 void CallQueue::drain() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return jobs_.empty(); });
+  const MutexLock lock(mutex_);
+  changed_.wait(mutex_, [this]() REQUIRES(mutex_) { return jobs_.empty(); });
 }
 
 void CallQueue::run() {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return stop_ || !jobs_.empty(); });
+    changed_.wait(mutex_, [this]() REQUIRES(mutex_) { return stop_ || !jobs_.empty(); });
     if (jobs_.empty()) {
       return;
     }
     Job& job = jobs_.front();  // stays where it is while others are pushed behind it
-    lock.unlock();
-    job();
-    job = nullptr;  // what it holds may take locks when it goes, that whoever posts has
-    lock.lock();
+    {
+      const MutexUnlock meanwhile(mutex_);
+      job();
+      job = nullptr;  // destroying the job may take locks that the poster holds
+    }
     jobs_.pop_front();
     changed_.notify_all();
   }

@@ -3,12 +3,12 @@
 // communicators have a queue each, since ranks may post on two of them in different orders.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
+
+#include "base/mutex.hpp"
 
 namespace gradwire::drop_in {
 
@@ -33,10 +33,10 @@ class CallQueue {
  private:
   void run();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Job> jobs_;  // the first is running
-  bool stop_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<Job> jobs_ GUARDED_BY(mutex_);  // the first is running
+  bool stop_ GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -118,7 +118,7 @@ CallTotals passed_totals(Function function, std::uint64_t calls, std::uint64_t b
 }
 
 void Ledger::add(const CallClass& what, const CallTotals& totals) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   auto found = classes_.find(what);
   if (found == classes_.end()) {
     CallClass coarse = what;
@@ -188,7 +188,7 @@ void Ledger::merge(const std::string& text) {
     add_choices(communicator, choices);
   }
   add_observed(Observed::from_text(other.at("observed")));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   resets_ += other.at("resets").get<std::uint64_t>();
 }
 

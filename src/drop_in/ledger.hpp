@@ -6,12 +6,12 @@
 #include <compare>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
 
+#include "base/mutex.hpp"
 #include "drop_in/choice_file.hpp"
 #include "drop_in/decision.hpp"
 #include "drop_in/observed.hpp"
@@ -77,7 +77,7 @@ class Ledger {
   /// Above kMostClasses, counts and orders are no longer told apart.
   void add(const CallClass& what, const CallTotals& totals);
   void count_reset() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++resets_;
   }
   /// A compressed call had NaN or Inf.
@@ -89,34 +89,34 @@ class Ledger {
   [[nodiscard]] bool first(Told what) noexcept { return !told_[static_cast<std::size_t>(what)].exchange(true); }
   /// What codec = "auto" chose on a communicator.
   void add_choices(const CommunicatorName& communicator, const Choices& choices) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     choices_.try_emplace(communicator, choices);
   }
   [[nodiscard]] ChoicesOfJob choices() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return choices_;
   }
   /// What an observing process saw, once, when it has made its last call.
   void add_observed(const Observed& observed) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     observed_.add(observed);
   }
   [[nodiscard]] Observed observed() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return observed_;
   }
   [[nodiscard]] Classes classes() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return classes_;
   }
   /// Some call was counted.
   [[nodiscard]] bool any() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return !classes_.empty();
   }
   /// How often a known step changed.
   [[nodiscard]] std::uint64_t resets() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return resets_;
   }
 
@@ -128,11 +128,11 @@ class Ledger {
   static constexpr std::size_t kMostClasses = 2000;
 
  private:
-  mutable std::mutex mutex_;
-  Classes classes_;
-  ChoicesOfJob choices_;
-  Observed observed_;
-  std::uint64_t resets_ = 0;
+  mutable Mutex mutex_;
+  Classes classes_ GUARDED_BY(mutex_);
+  ChoicesOfJob choices_ GUARDED_BY(mutex_);
+  Observed observed_ GUARDED_BY(mutex_);
+  std::uint64_t resets_ GUARDED_BY(mutex_) = 0;
   std::atomic<bool> nonfinite_ = false;
   std::array<std::atomic<bool>, 2> told_{};
 };

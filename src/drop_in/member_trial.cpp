@@ -47,7 +47,7 @@ void Member::begin_trial(const Route& route, ConstView input, bool in_place, std
   try {
     const std::uint64_t bytes = bytes_of(input);
     const auto begin = Clock::now();
-    Trial& trial = trial_.emplace();
+    Trial& trial = trial_.emplace(Trial{});
     trial.route = route;
     trial.route.feedback = nullptr;  // the job gets no result of ours that left something out
     trial.input = input;

@@ -169,7 +169,7 @@ void Observation::note(const ObservedClass& what, std::uint64_t bytes, double se
   if (!wants_note()) {
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const std::uint64_t weight = 1 + skipped_.exchange(0, std::memory_order_relaxed);
   if (notes_++ % kNotesToOneTimed != 0) {
     note_locked(what, bytes, seconds, weight);
@@ -186,12 +186,12 @@ void Observation::note(const ObservedClass& what, std::uint64_t bytes, double se
 }
 
 void Observation::note_for(const ObservedClass& what, std::uint64_t bytes, double seconds, std::uint64_t calls) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   note_locked(what, bytes, seconds, calls);
 }
 
 std::uint64_t Observation::next_look(std::uint64_t call, double cost, double call_seconds) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const double whole = std::min(cost + kClockSeconds, kLongestLook);
   looks_seconds_ += whole;
   if (call == 1) {  // it made what the later ones find
@@ -226,7 +226,7 @@ std::size_t Observation::affordable_bytes() const noexcept {
 
 bool Observation::wants_sample(const ObservedClass& what) noexcept {
   try {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = classes_.find(what);
     if (sampling_ || found == classes_.end() || !found->second.codec ||
         found->second.calls < found->second.next_sample || found->second.samples.size() >= kMostSamples) {
@@ -243,7 +243,7 @@ void Observation::sample(const ObservedClass& what, ConstView input) {
   std::optional<CodecSpec> codec;
   std::size_t bytes = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = classes_.find(what);
     if (found == classes_.end() || !found->second.codec || sampling_) {
       return;
@@ -259,7 +259,7 @@ void Observation::sample(const ObservedClass& what, ConstView input) {
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no memory, or no such codec: it stays unknown
   }
   const double seconds = thread_seconds() - begin;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   sampling_ = false;
   sample_seconds_ += seconds;
   Class& one = classes_.at(what);
@@ -293,7 +293,7 @@ std::vector<Observation::Candidate> Observation::largest(std::size_t most) const
 
 void Observation::measured_transfer(const ObservedClass& what, std::uint64_t dense_bytes, double dense_seconds,
                                     std::uint64_t frame_bytes, double frame_seconds) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Class* one = class_of(what, dense_bytes);
   if (one != nullptr) {
     one->transfer = {.dense_bytes = static_cast<double>(dense_bytes),
@@ -305,7 +305,7 @@ void Observation::measured_transfer(const ObservedClass& what, std::uint64_t den
 
 Observed Observation::observed() const {
   Observed all;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [what, one] : classes_) {
     ObservedTotals totals{
         .codec = one.codec ? one.codec->to_string() : "", .sampled = sum_of(one.samples), .transfer = one.transfer};
@@ -326,7 +326,7 @@ Observed Observation::observed() const {
 }
 
 double Observation::cost_seconds() const noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return sample_seconds_ + note_seconds();
 }
 

@@ -7,10 +7,10 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "drop_in/forecast.hpp"
 #include "drop_in/observed.hpp"
 #include "gradwire/dtype.hpp"
@@ -88,27 +88,28 @@ class Observation {
   };
 
   [[nodiscard]] bool wants_note() noexcept;
-  [[nodiscard]] Class* class_of(const ObservedClass& what, std::uint64_t bytes);
-  void note_locked(const ObservedClass& what, std::uint64_t bytes, double seconds, std::uint64_t weight);
-  [[nodiscard]] double note_seconds() const noexcept;
-  void choose_skips();
-  [[nodiscard]] std::size_t affordable_bytes() const noexcept;
+  [[nodiscard]] Class* class_of(const ObservedClass& what, std::uint64_t bytes) REQUIRES(mutex_);
+  void note_locked(const ObservedClass& what, std::uint64_t bytes, double seconds, std::uint64_t weight)
+      REQUIRES(mutex_);
+  [[nodiscard]] double note_seconds() const noexcept REQUIRES(mutex_);
+  void choose_skips() REQUIRES(mutex_);
+  [[nodiscard]] std::size_t affordable_bytes() const noexcept REQUIRES(mutex_);
 
   const plan::CallPlanner& planner_;
   const Clock::time_point begin_ = Clock::now();
-  mutable std::mutex mutex_;
-  std::map<ObservedClass, Class> classes_;
+  mutable Mutex mutex_;
+  std::map<ObservedClass, Class> classes_ GUARDED_BY(mutex_);
   std::atomic<std::uint32_t> skip_ = 0;     // calls that are not noted, from here on
   std::atomic<std::uint32_t> skipped_ = 0;  // since the last note
-  std::uint32_t mean_skip_ = 0;
-  std::uint64_t notes_ = 0;
-  double timed_notes_seconds_ = 0;  // of one in kNotesToOneTimed
-  double looks_seconds_ = 0;
-  std::uint64_t later_looks_ = 0;  // those of no first call of a kind
-  double later_looks_seconds_ = 0;
-  double sample_seconds_ = 0;
-  double seconds_a_byte_;  // of a sample
-  bool sampling_ = false;  // in some thread
+  std::uint32_t mean_skip_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t notes_ GUARDED_BY(mutex_) = 0;
+  double timed_notes_seconds_ GUARDED_BY(mutex_) = 0;  // of one in kNotesToOneTimed
+  double looks_seconds_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t later_looks_ GUARDED_BY(mutex_) = 0;  // those of no first call of a kind
+  double later_looks_seconds_ GUARDED_BY(mutex_) = 0;
+  double sample_seconds_ GUARDED_BY(mutex_) = 0;
+  double seconds_a_byte_ GUARDED_BY(mutex_);  // of a sample
+  bool sampling_ GUARDED_BY(mutex_) = false;  // in some thread
 };
 
 }  // namespace gradwire::drop_in

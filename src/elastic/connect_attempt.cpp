@@ -1,7 +1,5 @@
 #include "elastic/connect_attempt.hpp"
 
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -9,6 +7,7 @@
 
 #include "base/awake_time.hpp"
 #include "base/current_error.hpp"
+#include "base/mutex.hpp"
 #include "base/units.hpp"
 
 namespace gradwire::session {
@@ -16,15 +15,15 @@ namespace {
 
 // A call of Processes::connect() on a thread of its own, which is left behind where it waits for one who has ended.
 struct ConnectAttempt {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool over = false;  // nobody waits any more
-  bool made = false;
-  std::shared_ptr<Transport> transport;
-  std::optional<Error> error;
+  Mutex mutex;
+  CondVar changed;
+  bool over GUARDED_BY(mutex) = false;  // nobody waits any more
+  bool made GUARDED_BY(mutex) = false;
+  std::shared_ptr<Transport> transport GUARDED_BY(mutex);
+  std::optional<Error> error GUARDED_BY(mutex);
 
   // Its end waits for nobody.
-  void drop() {
+  void drop() REQUIRES(mutex) {
     if (transport != nullptr) {
       transport->abort(ErrorCode::aborted, "the world changed");
       transport.reset();
@@ -46,7 +45,7 @@ std::shared_ptr<Transport> connect_unless_over(const std::shared_ptr<Processes>&
     } catch (...) {
       error = current_error();
     }
-    const std::lock_guard lock(attempt->mutex);
+    const MutexLock lock(attempt->mutex);
     attempt->made = true;
     attempt->error = std::move(error);
     attempt->transport = std::move(transport);
@@ -56,17 +55,19 @@ std::shared_ptr<Transport> connect_unless_over(const std::shared_ptr<Processes>&
     attempt->changed.notify_all();
   });
   watch([attempt] {
-    const std::lock_guard lock(attempt->mutex);
+    const MutexLock lock(attempt->mutex);
     attempt->over = true;
     attempt->changed.notify_all();
   });
-  std::unique_lock lock(attempt->mutex);
-  const bool in_time = wait_awake(attempt->changed, lock, 2 * timeout, [&] { return attempt->made || attempt->over; });
+  const MutexLock lock(attempt->mutex);
+  const bool in_time = wait_awake(attempt->changed, attempt->mutex, 2 * timeout,
+                                  [&]() REQUIRES(attempt->mutex) { return attempt->made || attempt->over; });
   const bool over = std::exchange(attempt->over, attempt->over || !in_time);
   const bool made = attempt->made;
-  lock.unlock();
-  made ? maker.join() : maker.detach();
-  lock.lock();
+  {
+    const MutexUnlock meanwhile(attempt->mutex);
+    made ? maker.join() : maker.detach();
+  }
   if (!in_time) {
     throw Error(ErrorCode::timeout,
                 "a new world of " + std::to_string(world.members.size()) + " ranks was not there within " +

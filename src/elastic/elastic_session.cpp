@@ -2,10 +2,10 @@
 #include "elastic/elastic_session.hpp"
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/mutex.hpp"
 #include "session/calls/table_calls.hpp"
 #include "session/parts/sync_modes/sync_modes_part.hpp"
 
@@ -78,7 +78,7 @@ void ElasticSession::confirm() {
   }
   engine_->checked([&] {
     throw_if_left();
-    const std::lock_guard lock(engine_->progress.state);
+    const MutexLock lock(engine_->progress.state);
     if (engine_->step.buckets.in_step()) {
       throw Error(ErrorCode::invalid_argument,
                   "confirm: a step is under way; call it before the first ready() or after finish()");
@@ -94,7 +94,7 @@ void ElasticSession::confirm() {
 // The other ranks have gone on without this process and will not take it back.
 void ElasticSession::throw_if_left() {
   if (left_) {
-    const std::lock_guard lock(engine_->progress.state);
+    const MutexLock lock(engine_->progress.state);
     engine_->step.faults.throw_if_failed();
     throw Error(ErrorCode::aborted, "the session gave up earlier");
   }
@@ -117,7 +117,7 @@ Ticket ElasticSession::ready(TensorId id, const View* gradient, bool zero) {
 }
 
 StepOutcome ElasticSession::finish() {
-  const std::uint64_t number = engine_->step.number();
+  const std::uint64_t number = engine_->settled_step().number();
   std::optional<Error> failure;
   try {
     const StepEnd::Finishing finishing = engine_->step_end.prepare();
@@ -193,7 +193,7 @@ void ElasticSession::reduce_late_gradients(const char* call, std::optional<doubl
       return false;
     }
     engine_->progress.require_communication(call);
-    const std::lock_guard lock(engine_->progress.state);
+    const MutexLock lock(engine_->progress.state);
     engine_->step.require_between(call);
     return true;
   };
@@ -298,7 +298,8 @@ bool ElasticSession::waits(const char* call) const {
 
 std::string ElasticSession::explain() {
   std::uint64_t residuals = 0;
-  if (const std::unique_lock wire(engine_->progress.wire, std::try_to_lock); wire.owns_lock()) {
+  if (engine_->progress.wire.try_lock()) {
+    const MutexLock wire(engine_->progress.wire, std::adopt_lock);
     residuals = engine_->runner->held().residual_bytes();
   }
   return session::explain(*engine_, elastic_->explain(residuals));

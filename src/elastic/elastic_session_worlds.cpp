@@ -89,7 +89,7 @@ void ElasticSession::enter_world() {
     engine_->undo(Error(ErrorCode::aborted, "the world changes", ErrorCause::world));
     std::unique_ptr<Engine> next = make_engine(elastic_->connect());
     next->take_over(*engine_, [&](const SavedState& held) { return residuals_.of(*engine_, *next, held); });
-    residuals_.enter(next->step.number());
+    residuals_.enter(next->settled_step().number());
     engine_ = std::move(next);
     watch_engine();
     const std::optional<Error> failure = newcomers_.teach();
@@ -104,7 +104,7 @@ void ElasticSession::enter_world() {
 
 void ElasticSession::tell_of(const WorldChange& change) const {
   const bool none_kept = !elastic_->copies().in_use() && engine_->runner->held().residual_bytes() > 0;
-  log_change(change, engine_->step.number(),
+  log_change(change, engine_->settled_step().number(),
              none_kept ? "; what the lost had yet to send is lost: see [elastic] replicate" : "");
   if (callback_) {
     const auto callback = callback_;  // it may set another

@@ -29,7 +29,7 @@ void KeptCopies::hear(Id from, wire::ByteReader piece) {
   const auto total = piece.number<std::uint64_t>();
   const auto before = piece.number<std::uint64_t>();
   const auto bytes = piece.take(piece.left());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (epoch < from_epoch_ || largest_ == 0) {
     incoming_.erase(from);
     return;
@@ -59,7 +59,7 @@ void KeptCopies::hear(Id from, wire::ByteReader piece) {
 }
 
 std::optional<Copy> KeptCopies::take(Id of, std::uint32_t epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = whole_.find(of);
   if (found == whole_.end() || found->second.epoch != epoch) {
     return std::nullopt;
@@ -70,9 +70,9 @@ std::optional<Copy> KeptCopies::take(Id of, std::uint32_t epoch) {
 }
 
 void KeptCopies::forget_before(std::uint32_t epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   from_epoch_ = std::max(from_epoch_, epoch);
-  const auto is_old = [&](const auto& copy) { return copy.second.epoch < from_epoch_; };
+  const auto is_old = [&](const auto& copy) REQUIRES(mutex_) { return copy.second.epoch < from_epoch_; };
   std::erase_if(whole_, is_old);
   std::erase_if(incoming_, is_old);
 }

@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.hpp"
 #include "gradwire/processes.hpp"
 #include "wire/bytes.hpp"
 
@@ -29,7 +29,7 @@ class KeptCopies {
 
   /// Of others, up to this size; none before.
   void take_up_to(std::uint64_t bytes) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     largest_ = bytes;
   }
   /// A piece; they come in order. Error(corrupt) for what no put_piece() made.
@@ -38,18 +38,18 @@ class KeptCopies {
   [[nodiscard]] std::optional<Copy> take(Id of, std::uint32_t epoch);
   /// The rest of what `from` was sending does not come.
   void lose(Id from) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     incoming_.erase(from);
   }
   /// Nobody will take those that were made before `epoch`, nor what of them still comes.
   void forget_before(std::uint32_t epoch);
 
  private:
-  std::mutex mutex_;  // guards what follows
-  std::map<Id, Copy> whole_;
-  std::map<Id, Copy> incoming_;  // so far
-  std::uint32_t from_epoch_ = 0;
-  std::uint64_t largest_ = 0;
+  Mutex mutex_;
+  std::map<Id, Copy> whole_ GUARDED_BY(mutex_);
+  std::map<Id, Copy> incoming_ GUARDED_BY(mutex_);  // so far
+  std::uint32_t from_epoch_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t largest_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace gradwire::session

@@ -1,10 +1,10 @@
 #include "elastic/newcomers.hpp"
 
 #include <algorithm>
-#include <mutex>
 #include <string>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "gradwire/version.hpp"
 #include "session/parts/sync_modes/sync_modes_part.hpp"
 
@@ -40,7 +40,7 @@ std::shared_ptr<std::byte> send_to_one_place(std::vector<View>& views, Runner& r
 // What a waiting process must have in common with the ranks, one item a line. The plan is the one for a world of all
 // processes that the job started with, because nobody knows the size and the nodes of the next world yet.
 std::string Newcomers::joiner_requirements() {
-  const std::lock_guard lock(engine_->progress.state);
+  const MutexLock lock(engine_->progress.state);
   plan::Plan shown = plan::make_plan(base_.policy, engine_->tensors.infos(),
                                      {.world_size = elastic_->processes(),
                                       .reduction = base_.options.reduction,
@@ -68,7 +68,7 @@ void Newcomers::let_in(std::span<const View> parameters) {
     return;
   }
   {
-    const std::lock_guard lock(engine_->progress.state);
+    const MutexLock lock(engine_->progress.state);
     engine_->make_plan();
   }
   share(parameters);
@@ -94,6 +94,7 @@ std::optional<Error> Newcomers::teach() {
   }
   try {
     engine_->on_wire([&] {
+      engine_->progress.wire.assert_held();
       if (any) {
         send_state();
       }
@@ -120,7 +121,6 @@ std::optional<Error> Newcomers::teach() {
   }
 }
 
-// The caller holds `wire`.
 void Newcomers::send_state() {
   Standing mine;
   if (elastic_->holds()) {
@@ -145,8 +145,7 @@ void Newcomers::send_state() {
   }
 }
 
-// Under local steps each rank has parameters of its own, so only newcomers write what they receive. The caller holds
-// `wire`.
+// Under local steps each rank has parameters of its own, so only newcomers write what they receive.
 void Newcomers::broadcast_memory(int teacher) {
   std::vector<View> views = memory_to_send();
   if (sync_modes_of(engine_->parts) != nullptr) {
@@ -165,9 +164,8 @@ void Newcomers::broadcast_memory(int teacher) {
   }
 }
 
-// The caller holds `wire`.
 Standing Newcomers::standing() {
-  const std::lock_guard lock(engine_->progress.state);
+  const MutexLock lock(engine_->progress.state);
   Standing standing{.holds = true,
                     .step = engine_->step.number(),
                     .loss_scale = engine_->step.terms.loss_scale(),
@@ -196,9 +194,9 @@ Standing Newcomers::standing() {
 }
 
 // A newcomer has no residuals. It still registers the tensors for which other ranks have some, because ranks must agree
-// on that. The caller holds `wire`.
+// on that.
 void Newcomers::resume_from(const Standing& others) {
-  const std::lock_guard lock(engine_->progress.state);
+  const MutexLock lock(engine_->progress.state);
   engine_->make_plan();
   exchange::ResidualStore residuals;
   for (const std::uint32_t tensor : others.with_residuals) {
@@ -229,18 +227,17 @@ void Newcomers::resume_from(const Standing& others) {
   if (others.flush) {
     engine_->step.flush_next();
   }
-  engine_->parts.for_each([this](Part& part) { part.resume(engine_->step.number()); });
+  engine_->parts.for_each([&](Part& part) { part.resume(others.step); });
   engine_->reset_step(std::chrono::steady_clock::now());
 }
 
 // Reduces all late gradients before newcomers receive what the others hold, since newcomers have no gradient to add. A
 // mean is taken over the `ranks` that have a late gradient: their weights sum to the size of the world, because that is
 // what residuals are scaled by.
-// The caller holds `wire`.
 void Newcomers::reduce_late_gradients_of(std::ptrdiff_t ranks) {
   bool with_weights = false;
   {
-    const std::lock_guard lock(engine_->progress.state);
+    const MutexLock lock(engine_->progress.state);
     with_weights = engine_->step.terms.is_to_be_weighted();
   }
   engine_->communication.agree_on_plan(with_weights);

@@ -39,13 +39,13 @@ class Newcomers {
   [[nodiscard]] std::optional<Error> teach();
 
  private:
-  void send_state();
-  void broadcast_memory(int teacher);
+  void send_state() REQUIRES(engine_->progress.wire);
+  void broadcast_memory(int teacher) REQUIRES(engine_->progress.wire);
   /// The memory that a new rank receives.
   [[nodiscard]] std::vector<View> memory_to_send() const;
-  [[nodiscard]] Standing standing();
-  void resume_from(const Standing& others);
-  void reduce_late_gradients_of(std::ptrdiff_t ranks);
+  [[nodiscard]] Standing standing() REQUIRES(engine_->progress.wire);
+  void resume_from(const Standing& others) REQUIRES(engine_->progress.wire);
+  void reduce_late_gradients_of(std::ptrdiff_t ranks) REQUIRES(engine_->progress.wire);
 
   const std::unique_ptr<Engine>& engine_;
   Elastic* const elastic_;

@@ -1,29 +1,29 @@
 #include "elastic/surviving_residuals.hpp"
 
-#include <mutex>
 #include <string>
 
 #include "base/log.hpp"
+#include "base/mutex.hpp"
 #include "session/parts/sync_modes/sync_modes_part.hpp"
 
 namespace gradwire::session {
 
 void SurvivingResiduals::commit(Engine& engine) {
-  const std::lock_guard lock(engine.progress.wire);
-  const StepOutcome& outcome = engine.step.outcome();
+  const MutexLock lock(engine.progress.wire);
+  const StepOutcome& outcome = engine.settled_step().outcome();
   if (outcome.skipped && sync_modes_of(engine.parts) != nullptr && sync_modes_of(engine.parts)->has_uncounted()) {
     return;  // late gradients may be on their way, and nothing else has changed
   }
   engine.runner->undo()->commit();
-  const std::uint64_t number = engine.step.number();
+  const std::uint64_t number = engine.settled_step().number();
   if (!outcome.skipped) {
     sent_ = number;
-    flushed_ = engine.step.info().flush ? sent_ : flushed_;
+    flushed_ = engine.settled_step().info().flush ? sent_ : flushed_;
   }
   if (elastic_.copies().is_due_after(number)) {
     try {
-      elastic_.copies().send(number,
-                             {engine.step.terms.loss_scale(), engine.runner->held().save_residuals(*engine.plan)});
+      elastic_.copies().send(
+          number, {engine.settled_step().terms.loss_scale(), engine.runner->held().save_residuals(*engine.plan)});
     } catch (const std::exception& error) {  // the step counts all the same
       log(LogLevel::warning, std::string("residuals were not copied to another rank: ") + error.what());
     }
@@ -31,7 +31,7 @@ void SurvivingResiduals::commit(Engine& engine) {
 }
 
 exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, const SavedState& held) {
-  const bool plain_mean = reduction_ == Reduction::mean && !before.step.terms.is_to_be_weighted();
+  const bool plain_mean = reduction_ == Reduction::mean && !before.settled_step().terms.is_to_be_weighted();
   const float ratio =
       static_cast<float>(engine.runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
   exchange::ResidualStore residuals;
@@ -50,7 +50,7 @@ exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, c
     const plan::Bucket& bucket = before.plan->buckets[before.plan->tensors[tensor].bucket];
     SyncModes::Sent last{sent_, flushed_};
     if (sync_modes_of(before.parts) != nullptr) {
-      last = sync_modes_of(before.parts)->sent(bucket.id, engine.step.number(), last);
+      last = sync_modes_of(before.parts)->sent(bucket.id, engine.settled_step().number(), last);
     }
     return copied >= (bucket.codec.k > 0 ? last.all : last.some);
   };
@@ -63,7 +63,7 @@ exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, c
                         residual.range.end() <= engine.tensors.infos()[tensor].count &&
                         residual.range.end() >= residual.range.offset;
       if (fits && residuals.has({tensor, codec::EncodeSite::local}) && counts(tensor, kept.step.value())) {
-        add(residual, engine.step.terms.loss_scale() / kept.copy.loss_scale);
+        add(residual, engine.settled_step().terms.loss_scale() / kept.copy.loss_scale);
         any = true;
       } else {
         all = false;

@@ -49,7 +49,7 @@ WorldAgreement::WorldAgreement(std::shared_ptr<Processes> processes, const membe
 
 WorldAgreement::~WorldAgreement() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
     watch_.end();
   }
@@ -73,7 +73,7 @@ WorldAgreement::~WorldAgreement() {
 void WorldAgreement::run() noexcept {
   for (;;) {
     const std::vector<Processes::Heard> heard = job_->hear(settings_.beat / 2);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopping_) {
       return;
     }
@@ -188,7 +188,10 @@ void WorldAgreement::act() {
       job_->leave_out(who);
     }
   }
-  watch_.look([this](std::uint32_t epoch) { return over_locked(epoch); });
+  watch_.look([this](std::uint32_t epoch) {
+    mutex_.assert_held();
+    return over_locked(epoch);
+  });
   changed_.notify_all();
 }
 
@@ -200,7 +203,7 @@ void WorldAgreement::enter(std::uint32_t epoch) {
 }
 
 void WorldAgreement::miss(std::uint32_t epoch, Processes::Id who) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!over_locked(epoch)) {  // else what broke may have been let go
     machine_.missed(who, now());
     act();
@@ -215,7 +218,7 @@ bool WorldAgreement::is_out_of(std::uint32_t epoch) const {
 }
 
 WorldAgreement::World WorldAgreement::world() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   throw_if_out();
   return machine_.world();
 }
@@ -232,27 +235,27 @@ void WorldAgreement::throw_if_out() const {
 }
 
 void WorldAgreement::watch(std::uint32_t epoch, std::function<void()> interrupt) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   watch_.begin(epoch, std::move(interrupt));
   act();
 }
 
 bool WorldAgreement::commit(std::uint32_t epoch, std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (over_locked(epoch)) {
     return false;
   }
   const std::uint64_t transaction = machine_.delivered() + 1;
   machine_.ready(transaction);
   act();
-  const auto is_decided = [&] { return machine_.delivered() >= transaction || is_out_of(epoch); };
-  const auto decided = [&] { return is_decided() || machine_.hopeless(); };
-  if (!wait_awake(changed_, lock, limit, decided)) {
+  const auto is_decided = [&]() REQUIRES(mutex_) { return machine_.delivered() >= transaction || is_out_of(epoch); };
+  const auto decided = [&]() REQUIRES(mutex_) { return is_decided() || machine_.hopeless(); };
+  if (!wait_awake(changed_, mutex_, limit, decided)) {
     for (const membership::Id who : machine_.unready()) {
       machine_.missed(who, now());
     }
     act();
-    static_cast<void>(wait_awake(changed_, lock, limit, decided));
+    static_cast<void>(wait_awake(changed_, mutex_, limit, decided));
   }
   if (!is_decided()) {
     gave_up_ = true;
@@ -263,13 +266,14 @@ bool WorldAgreement::commit(std::uint32_t epoch, std::chrono::milliseconds limit
 
 bool WorldAgreement::await_change(std::uint32_t epoch, std::chrono::milliseconds patience,
                                   std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
-  const auto is_over = [&] { return over_locked(epoch); };
-  const auto changed = [&] { return is_out_of(epoch); };
-  if (gave_up_ || !wait_awake(changed_, lock, patience, is_over)) {
+  const MutexLock lock(mutex_);
+  const auto is_over = [&]() REQUIRES(mutex_) { return over_locked(epoch); };
+  const auto changed = [&]() REQUIRES(mutex_) { return is_out_of(epoch); };
+  if (gave_up_ || !wait_awake(changed_, mutex_, patience, is_over)) {
     return false;
   }
-  static_cast<void>(wait_awake(changed_, lock, limit, [&] { return changed() || machine_.hopeless(); }));
+  static_cast<void>(
+      wait_awake(changed_, mutex_, limit, [&]() REQUIRES(mutex_) { return changed() || machine_.hopeless(); }));
   if (!changed()) {
     throw_no_agreement();
   }
@@ -278,17 +282,20 @@ bool WorldAgreement::await_change(std::uint32_t epoch, std::chrono::milliseconds
 }
 
 void WorldAgreement::confirm(std::chrono::milliseconds limit) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   throw_if_out();
   const std::uint64_t step = machine_.delivered();
-  lock.unlock();
-  job_->count(step);  // before anybody is asked: those that answer may end, and this process then
-  lock.lock();
+  {
+    const MutexUnlock meanwhile(mutex_);
+    job_->count(step);  // before anybody is asked: those that answer may end, and this process then
+  }
   machine_.confirm(step);
   act();
-  const auto counts = [&] { return waits() || machine_.confirmed() >= step; };
-  const auto over = [&] { return counts() || machine_.expelled() || admission_.refusal() || machine_.hopeless(); };
-  const bool in_time = wait_awake(changed_, lock, limit, over);
+  const auto counts = [&]() REQUIRES(mutex_) { return waits() || machine_.confirmed() >= step; };
+  const auto over = [&]() REQUIRES(mutex_) {
+    return counts() || machine_.expelled() || admission_.refusal() || machine_.hopeless();
+  };
+  const bool in_time = wait_awake(changed_, mutex_, limit, over);
   if (counts() && !machine_.expelled()) {
     return;
   }
@@ -303,10 +310,10 @@ void WorldAgreement::confirm(std::chrono::milliseconds limit) {
 }
 
 bool WorldAgreement::wait_for_place(const std::string& facts) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   admission_.wait(facts);
-  const auto is_over = [&] { return over_locked(0) || machine_.alone(); };
-  for (int reports = 0; !changed_.wait_for(lock, reports == 0 ? kSilentWait : 6 * kSilentWait, is_over); ++reports) {
+  const auto is_over = [&]() REQUIRES(mutex_) { return over_locked(0) || machine_.alone(); };
+  for (int reports = 0; !changed_.wait_for(mutex_, reports == 0 ? kSilentWait : 6 * kSilentWait, is_over); ++reports) {
     admission_.log_unaware_processes();
   }
   if (!over_locked(0)) {

@@ -3,17 +3,16 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 #include <string>
 #include <thread>
 
+#include "base/mutex.hpp"
 #include "elastic/admission.hpp"
 #include "elastic/departures.hpp"
 #include "elastic/job_processes.hpp"
@@ -39,7 +38,7 @@ class WorldAgreement {
 
   /// Whether one of them, other than this process, has left in good order, as at the end of a job.
   [[nodiscard]] bool any_left(const std::set<Processes::Id>& who) const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return departures_.any_left(who);
   }
 
@@ -56,7 +55,7 @@ class WorldAgreement {
   void watch(std::uint32_t epoch, std::function<void()> interrupt);
   /// Since an epoch that was watched was seen to be over.
   [[nodiscard]] double seconds_since_over() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return watch_.seconds_since_over();
   }
 
@@ -65,7 +64,7 @@ class WorldAgreement {
   [[nodiscard]] bool wait_for_place(const std::string& facts);
   /// From here on those that wait and say these facts may become ranks; others are told so.
   void let_in(std::string facts) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     admission_.let_in(std::move(facts));
   }
 
@@ -86,34 +85,34 @@ class WorldAgreement {
 
  private:
   void run() noexcept;
-  void hear(const Processes::Heard& heard);
-  void hear_message(const Processes::Heard& heard);
-  void hear_of_world(Processes::Id from, std::span<const std::byte> body);
-  void hear_farewell(Processes::Id from, wire::ByteReader body);
-  void hear_of_end(const membership::ProcessEnd& end);
-  void note_end(const membership::ProcessEnd& end);
-  void enter(std::uint32_t epoch);
-  /// What the machine says goes out. The caller holds the lock.
-  void act();
-  [[nodiscard]] bool over_locked(std::uint32_t epoch) const;
-  [[nodiscard]] bool is_out_of(std::uint32_t epoch) const;
-  [[nodiscard]] bool waits() const { return machine_.world().members.empty(); }
-  [[nodiscard]] bool is_member(Processes::Id who) const;
-  void throw_if_out() const;
-  [[noreturn]] void throw_no_agreement() const;
+  void hear(const Processes::Heard& heard) REQUIRES(mutex_);
+  void hear_message(const Processes::Heard& heard) REQUIRES(mutex_);
+  void hear_of_world(Processes::Id from, std::span<const std::byte> body) REQUIRES(mutex_);
+  void hear_farewell(Processes::Id from, wire::ByteReader body) REQUIRES(mutex_);
+  void hear_of_end(const membership::ProcessEnd& end) REQUIRES(mutex_);
+  void note_end(const membership::ProcessEnd& end) REQUIRES(mutex_);
+  void enter(std::uint32_t epoch) REQUIRES(mutex_);
+  /// What the machine says goes out.
+  void act() REQUIRES(mutex_);
+  [[nodiscard]] bool over_locked(std::uint32_t epoch) const REQUIRES(mutex_);
+  [[nodiscard]] bool is_out_of(std::uint32_t epoch) const REQUIRES(mutex_);
+  [[nodiscard]] bool waits() const REQUIRES(mutex_) { return machine_.world().members.empty(); }
+  [[nodiscard]] bool is_member(Processes::Id who) const REQUIRES(mutex_);
+  void throw_if_out() const REQUIRES(mutex_);
+  [[noreturn]] void throw_no_agreement() const REQUIRES(mutex_);
 
   const JobProcesses job_;
   const membership::MembershipSettings settings_;
   KeptCopies& copies_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  membership::Membership machine_;  // guarded by `mutex_`, as what follows
-  Admission admission_{job_, machine_};
-  Departures departures_;
-  WorldWatch watch_;
-  bool gave_up_ = false;       // commit() did, and what became of its transaction is not known
-  std::uint32_t entered_ = 0;  // the last epoch that the others hear of with the end of this process
-  bool stopping_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  membership::Membership machine_ GUARDED_BY(mutex_);
+  Admission admission_ GUARDED_BY(mutex_){job_, machine_};
+  Departures departures_ GUARDED_BY(mutex_);
+  WorldWatch watch_ GUARDED_BY(mutex_);
+  bool gave_up_ GUARDED_BY(mutex_) = false;       // commit() did, and what became of its transaction is not known
+  std::uint32_t entered_ GUARDED_BY(mutex_) = 0;  // the last epoch that the others hear of with the end of this process
+  bool stopping_ GUARDED_BY(mutex_) = false;
   std::atomic<bool> failed_ = false;
   const int exceptions_ = std::uncaught_exceptions();  // that were on their way when this was made
   std::thread thread_;

@@ -5,7 +5,6 @@
 // several transports may share the wires; the incoming wire takes their messages in the order in which they are polled.
 #include <fstream>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <span>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/forked.hpp"
+#include "base/mutex.hpp"
 #include "emulation/throttled.hpp"
 #include "transport/decorator.hpp"
 
@@ -25,16 +25,16 @@ using Time = Clock::time_point;
 struct EmulatedLink::State {
   State(LinkSchedule schedule, std::optional<Time> start) : link(std::move(schedule)), origin(start) {}
 
-  /// When the last of `bytes`, whose first is on the wire at `first`, has left it. The caller holds `mutex`.
-  [[nodiscard]] Time end_of(Time first, std::uint64_t bytes) const {
+  /// When the last of `bytes`, whose first is on the wire at `first`, has left it.
+  [[nodiscard]] Time end_of(Time first, std::uint64_t bytes) const REQUIRES(mutex) {
     return *origin + link.end_of(first - *origin, static_cast<double>(bytes));
   }
 
   const LinkSchedule link;
-  std::mutex mutex;            // guards the members below
-  std::optional<Time> origin;  // when the schedule's time is 0; none: the link was not used yet
-  Time egress_free;
-  Time ingress_free;
+  Mutex mutex;
+  std::optional<Time> origin GUARDED_BY(mutex);  // when the schedule's time is 0; none: the link was not used yet
+  Time egress_free GUARDED_BY(mutex);
+  Time ingress_free GUARDED_BY(mutex);
 };
 
 namespace {
@@ -109,7 +109,7 @@ void ThrottledTransport::post_send(Operation& operation, int peer, Tag tag, std:
   transport::begin_send(operation, *this, peer, tag, data);
   Entry& entry = add(operation);
   {
-    const std::lock_guard lock(wires_->mutex);
+    const MutexLock lock(wires_->mutex);
     if (!wires_->origin) {
       wires_->origin = now();
     }
@@ -141,7 +141,7 @@ bool ThrottledTransport::step(Time now) {
 }
 
 void ThrottledTransport::read_stamp(Entry& entry, Time now) {
-  const std::lock_guard lock(wires_->mutex);
+  const MutexLock lock(wires_->mutex);
   if (!wires_->origin) {
     wires_->origin = now;
   }
@@ -180,7 +180,7 @@ std::vector<Entry*> ThrottledTransport::find_coming(Time now) {
 /// Puts messages onto the incoming wire, in the order in which they left their senders.
 void ThrottledTransport::admit(std::vector<Entry*> coming) {
   std::stable_sort(coming.begin(), coming.end(), [](const Entry* a, const Entry* b) { return a->start < b->start; });
-  const std::lock_guard lock(wires_->mutex);
+  const MutexLock lock(wires_->mutex);
   for (Entry* entry : coming) {
     wires_->ingress_free = wires_->end_of(std::max(entry->start, wires_->ingress_free), entry->operation->bytes);
     const auto latency = wires_->link.link_at(wires_->ingress_free - *wires_->origin).latency;

@@ -83,13 +83,13 @@ Gathered gather(Process& self) {
     }
     all.rings.emplace_back(ring, seen);
   }
-  const std::lock_guard lock(self.sources_mutex);
+  const MutexLock lock(self.sources_mutex);
   all.snapshots.swap(self.snapshots);
   return all;
 }
 
-// The caller holds `work`. Without memory a round is left out, and the next one has all events; a last one comes empty.
-void make_round(Process& self, const Leaving& leaving = {}) noexcept {
+// Without memory a round is left out, and the next one has all events; a last one comes empty.
+void make_round(Process& self, const Leaving& leaving = {}) noexcept REQUIRES(self.work) {
   if (self.sinks.empty()) {
     return;
   }
@@ -121,26 +121,25 @@ void make_round(Process& self, const Leaving& leaving = {}) noexcept {
 void run(Process& self) {
   std::chrono::milliseconds interval;
   {
-    const std::lock_guard lock(self.work);
+    const MutexLock lock(self.work);
     interval = self.options.interval;
   }
-  std::unique_lock lock(self.wake_mutex);
-  while (!self.wake.wait_for(lock, interval, [&] { return self.stopping; })) {
-    lock.unlock();
+  const MutexLock lock(self.wake_mutex);
+  while (!self.wake.wait_for(self.wake_mutex, interval, [&]() REQUIRES(self.wake_mutex) { return self.stopping; })) {
+    const MutexUnlock meanwhile(self.wake_mutex);
     {
-      const std::lock_guard work(self.work);
+      const MutexLock work(self.work);
       make_round(self);
     }
     self.collector_seconds.store(thread_seconds(), std::memory_order_relaxed);
-    lock.lock();
   }
 }
 
 // Starts the collector's thread, which handles no signal of the job.
-void start_thread(Process& self) {
+void start_thread(Process& self) REQUIRES(self.control) {
   stay_loaded();
   {
-    const std::lock_guard lock(self.wake_mutex);
+    const MutexLock lock(self.wake_mutex);
     self.stopping = false;
   }
   sigset_t all;
@@ -157,9 +156,9 @@ void start_thread(Process& self) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void stop_thread(Process& self) {
+void stop_thread(Process& self) REQUIRES(self.control) {
   {
-    const std::lock_guard lock(self.wake_mutex);
+    const MutexLock lock(self.wake_mutex);
     self.stopping = true;
   }
   self.wake.notify_all();
@@ -168,11 +167,10 @@ void stop_thread(Process& self) {
   }
 }
 
-// The caller holds `control`.
-void leave(Process& self, const Leaving& leaving) {
+void leave(Process& self, const Leaving& leaving) REQUIRES(self.control) {
   bool last = false;
   {
-    const std::lock_guard lock(self.work);
+    const MutexLock lock(self.work);
     last = std::all_of(self.sinks.begin(), self.sinks.end(), [&](const auto& sink) { return leaving.has(sink.get()); });
     if (last) {
       detail::g_clock.store(ClockKind::none, std::memory_order_relaxed);
@@ -200,10 +198,10 @@ void tell_failure() noexcept {
 void add_sink(std::shared_ptr<Sink> sink, const CollectorOptions& options) {
   static const StopsAtExit at_exit;
   Process& self = detail::process();
-  const std::lock_guard control(self.control);
+  const MutexLock control(self.control);
   bool first = false;
   {
-    const std::lock_guard lock(self.work);
+    const MutexLock lock(self.work);
     first = self.sinks.empty();
     if (first) {
       self.options = options;
@@ -219,7 +217,7 @@ void add_sink(std::shared_ptr<Sink> sink, const CollectorOptions& options) {
     try {
       start_thread(self);
     } catch (...) {
-      const std::lock_guard lock(self.work);
+      const MutexLock lock(self.work);
       self.sinks.clear();
       throw;
     }
@@ -229,19 +227,19 @@ void add_sink(std::shared_ptr<Sink> sink, const CollectorOptions& options) {
 
 void remove_sink(const std::shared_ptr<Sink>& sink) {
   Process& self = detail::process();
-  const std::lock_guard control(self.control);
+  const MutexLock control(self.control);
   leave(self, {.one = sink.get()});
 }
 
 void collect() {
   Process& self = detail::process();
-  const std::lock_guard lock(self.work);
+  const MutexLock lock(self.work);
   make_round(self);
 }
 
 void stop_collecting() {
   Process& self = detail::process();
-  const std::lock_guard control(self.control);
+  const MutexLock control(self.control);
   leave(self, {.all = true});
 }
 

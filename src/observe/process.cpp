@@ -63,7 +63,7 @@ Source numbered(Source source) noexcept {
 SourceId add_source(const Source& given) {
   const Source source = numbered(given);
   detail::Process& self = detail::process();
-  const std::lock_guard lock(self.sources_mutex);
+  const MutexLock lock(self.sources_mutex);
   if (detail::g_sources.load(std::memory_order_relaxed) == detail::kLastSource) {
     return static_cast<SourceId>(detail::kLastSource);
   }
@@ -77,7 +77,7 @@ SourceId add_source(const Source& given) {
 
 std::optional<Source> source_of(SourceId id) {
   detail::Process& self = detail::process();
-  const std::lock_guard lock(self.sources_mutex);
+  const MutexLock lock(self.sources_mutex);
   const std::size_t place = static_cast<std::size_t>(id) - self.first_source;
   if (id < self.first_source || place >= self.sources.size()) {
     return std::nullopt;
@@ -87,7 +87,7 @@ std::optional<Source> source_of(SourceId id) {
 
 SourceId first_source() {
   detail::Process& self = detail::process();
-  const std::lock_guard lock(self.sources_mutex);
+  const MutexLock lock(self.sources_mutex);
   return self.first_source;
 }
 
@@ -96,7 +96,7 @@ void publish(Snapshot snapshot) {
     return;
   }
   detail::Process& self = detail::process();
-  const std::lock_guard lock(self.sources_mutex);
+  const MutexLock lock(self.sources_mutex);
   for (Snapshot& waiting : self.snapshots) {
     if (waiting.source == snapshot.source) {
       waiting = std::move(snapshot);

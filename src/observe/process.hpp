@@ -2,13 +2,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "observe/collector.hpp"
 #include "observe/rings.hpp"
 
@@ -18,23 +17,24 @@ struct Process {
   Rings rings;
   const Process* parents = nullptr;  // the object of the process from which this one forked
 
-  std::mutex sources_mutex;  // guards the members up to the next mutex
-  std::vector<Source> sources;
-  SourceId first_source = 0;  // number of the first source
-  std::vector<Snapshot> snapshots;
+  Mutex sources_mutex;
+  std::vector<Source> sources GUARDED_BY(sources_mutex);
+  SourceId first_source GUARDED_BY(sources_mutex) = 0;  // number of the first source
+  std::vector<Snapshot> snapshots GUARDED_BY(sources_mutex);
 
-  std::mutex control;  // held while sinks are added or removed; taken before `work`
-  std::thread thread;
+  Mutex work;  // held during a round
+  std::vector<std::shared_ptr<Sink>> sinks GUARDED_BY(work);
+  CollectorOptions options GUARDED_BY(work);
+  std::optional<Calibration> calibration GUARDED_BY(work);
+  std::uint64_t recorded GUARDED_BY(work) = 0;
 
-  std::mutex wake_mutex;  // guards the members up to the next mutex
-  std::condition_variable wake;
-  bool stopping = false;
+  Mutex control ACQUIRED_BEFORE(work);  // held while sinks are added or removed
+  std::thread thread GUARDED_BY(control);
 
-  std::mutex work;  // held during a round; guards the members below
-  std::vector<std::shared_ptr<Sink>> sinks;
-  CollectorOptions options;
-  std::optional<Calibration> calibration;
-  std::uint64_t recorded = 0;
+  Mutex wake_mutex;
+  CondVar wake;
+  bool stopping GUARDED_BY(wake_mutex) = false;
+
   std::atomic<double> collector_seconds{0};
 };
 

@@ -57,14 +57,14 @@ void record_now(const Event& event) noexcept {
 void forget_ring_after_fork() noexcept { t_ring = nullptr; }
 
 ThreadRing* Rings::make() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   rings_.push_back(std::make_unique<ThreadRing>(events_, next_));
   ++next_;
   return rings_.back().get();
 }
 
 std::vector<ThreadRing*> Rings::all() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<ThreadRing*> all;
   all.reserve(rings_.size());
   for (const auto& ring : rings_) {
@@ -74,8 +74,8 @@ std::vector<ThreadRing*> Rings::all() {
 }
 
 void Rings::forget_ended() {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(rings_, [this](const auto& ring) {
+  const MutexLock lock(mutex_);
+  std::erase_if(rings_, [this](const auto& ring) REQUIRES(mutex_) {
     // The order matters: everything that the thread wrote before its end is visible then.
     const bool gone = ring->ended.load(std::memory_order_acquire) && ring->ring.peek()[0].empty();
     dropped_by_gone_ += gone ? ring->ring.dropped() : 0;
@@ -89,13 +89,13 @@ void Rings::clear(std::size_t events) {
     ring->ring.release(parts[0].size() + parts[1].size());
   }
   forget_ended();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   events_ = events;
   dropped_before_ = dropped_in_all();
 }
 
 std::uint64_t Rings::dropped() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return dropped_in_all() - dropped_before_;
 }
 

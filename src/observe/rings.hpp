@@ -4,9 +4,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "observe/ring.hpp"
 
 namespace gradwire::observe::detail {
@@ -35,14 +35,14 @@ class Rings {
   void count_lost() noexcept { lost_.fetch_add(1, std::memory_order_relaxed); }
 
  private:
-  [[nodiscard]] std::uint64_t dropped_in_all() const;
+  [[nodiscard]] std::uint64_t dropped_in_all() const REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<ThreadRing>> rings_;
-  std::size_t events_ = kRingEvents;
-  std::uint32_t next_ = 1;
-  std::uint64_t dropped_by_gone_ = 0;
-  std::uint64_t dropped_before_ = 0;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<ThreadRing>> rings_ GUARDED_BY(mutex_);
+  std::size_t events_ GUARDED_BY(mutex_) = kRingEvents;
+  std::uint32_t next_ GUARDED_BY(mutex_) = 1;
+  std::uint64_t dropped_by_gone_ GUARDED_BY(mutex_) = 0;
+  std::uint64_t dropped_before_ GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t> lost_{0};
 };
 

@@ -45,7 +45,7 @@ Driver::Driver(std::shared_ptr<Transport> transport, const TableOptions& options
 
 Driver::~Driver() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   nobody_waits_.notify_all();
@@ -70,7 +70,7 @@ void Driver::throw_if_failed() const {
 }
 
 bool Driver::failed() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return failure_.has_value();
 }
 
@@ -80,17 +80,16 @@ void Driver::abort(const Error& error) noexcept {
                    .bytes = static_cast<std::uint64_t>(error.code()),
                    .source = source_,
                    .kind = observe::EventKind::error});
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_) {
     failure_ = error;
   }
 }
 
-/// With `wire_` held.
 void Driver::post_outbox() {
   std::vector<Service::Envelope> outbox;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     outbox = service_.take_outbox();
   }
   for (Service::Envelope& envelope : outbox) {
@@ -113,12 +112,12 @@ std::uint64_t Driver::most_writes_under_way() {
   return kMostWritesUnderWay / static_cast<std::uint64_t>(std::max(1, transport_->world_size() - 1));
 }
 
-/// With `wire_` held. Whatever goes wrong here is the end of the table on every rank.
+/// Whatever goes wrong here is the end of the table on every rank.
 void Driver::step(std::chrono::microseconds wait) {
   try {
     post_outbox();
     mailbox_.progress(wait, [this](int peer, const Message& message) {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       service_.take(peer, message);
     });
     post_outbox();
@@ -130,8 +129,8 @@ void Driver::step(std::chrono::microseconds wait) {
 }
 
 void Driver::flush() {
-  const std::unique_lock wire(wire_, std::try_to_lock);
-  if (wire.owns_lock()) {
+  if (wire_.try_lock()) {
+    const MutexLock wire(wire_, std::adopt_lock);
     step(std::chrono::microseconds(0));
   }
 }
@@ -140,13 +139,13 @@ void Driver::run() noexcept {
   try {
     for (;;) {
       {
-        std::unique_lock lock(mutex_);
-        nobody_waits_.wait(lock, [this] { return waiting_ == 0 || stopping_; });
+        const MutexLock lock(mutex_);
+        nobody_waits_.wait(mutex_, [this]() REQUIRES(mutex_) { return waiting_ == 0 || stopping_; });
         if (stopping_ || failure_) {
           return;
         }
       }
-      const std::lock_guard wire(wire_);
+      const MutexLock wire(wire_);
       step(kSlice);
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): step() has kept it for the next call
@@ -157,7 +156,7 @@ void Driver::give_up(const std::string& waited) {
   try {
     std::string silence;
     {
-      const std::lock_guard wire(wire_);
+      const MutexLock wire(wire_);
       silence = transport::describe_silence(*transport_, options_.timeout);
     }
     throw Error(ErrorCode::timeout,
@@ -174,9 +173,9 @@ void Driver::wait(const char* call, const std::function<bool(const Service&)>& d
                   const std::function<std::string(const Service&)>& whom) {
   check_thread(call);
   AwakeTime time;
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   ++waiting_;
-  const auto leave = [&] {
+  const auto leave = [this]() REQUIRES(mutex_) {
     --waiting_;
     nobody_waits_.notify_all();
   };
@@ -189,20 +188,14 @@ void Driver::wait(const char* call, const std::function<bool(const Service&)>& d
       if (time.waited() >= options_.timeout) {
         const std::string waited = "table \"" + options_.name + "\": " + call + " waited " +
                                    std::to_string(options_.timeout.count()) + " ms " + whom(service_);
-        lock.unlock();
+        const MutexUnlock meanwhile(mutex_);
         give_up(waited);
       }
-      lock.unlock();
-      {
-        const std::lock_guard wire(wire_);
-        step(kSlice);
-      }
-      lock.lock();
+      const MutexUnlock meanwhile(mutex_);
+      const MutexLock wire(wire_);
+      step(kSlice);
     }
   } catch (...) {
-    if (!lock.owns_lock()) {
-      lock.lock();
-    }
     leave();
     throw;
   }

@@ -5,15 +5,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/table.hpp"
 #include "observe/event.hpp"
 #include "table/mailbox.hpp"
@@ -34,7 +33,7 @@ class Driver {
   template <class Work>
   auto with(const char* call, Work work) {
     check_thread(call);
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     throw_if_failed();
     return work(service_);
   }
@@ -57,12 +56,12 @@ class Driver {
 
  private:
   void check_thread(const char* call) const;
-  void throw_if_failed() const;
-  void step(std::chrono::microseconds wait);
+  void throw_if_failed() const REQUIRES(mutex_);
+  void step(std::chrono::microseconds wait) REQUIRES(wire_);
   // When nothing has come for too long: asks who is there, and ends the table on every rank.
   [[noreturn]] void give_up(const std::string& waited);
-  void post_outbox();
-  [[nodiscard]] std::uint64_t most_writes_under_way();
+  void post_outbox() REQUIRES(wire_);
+  [[nodiscard]] std::uint64_t most_writes_under_way() REQUIRES(wire_);
   void run() noexcept;
   [[nodiscard]] std::string describe_unsent(const Service& service) const;
   /// In the outbox, on its way from there, or not gone from the mailbox.
@@ -76,16 +75,17 @@ class Driver {
   Threading threading_;
   std::thread::id maker_ = std::this_thread::get_id();
 
-  mutable std::mutex mutex_;  // guards what follows
-  Service service_;
-  std::optional<Error> failure_;
-  int waiting_ = 0;  // callers
-  bool stopping_ = false;
-  std::condition_variable nobody_waits_;
+  mutable Mutex mutex_;
+  Service service_ GUARDED_BY(mutex_);
+  std::optional<Error> failure_ GUARDED_BY(mutex_);
+  int waiting_ GUARDED_BY(mutex_) = 0;  // callers
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  CondVar nobody_waits_;
 
-  std::mutex wire_;  // guards what follows; taken before mutex_
-  Mailbox mailbox_;
-  std::chrono::steady_clock::time_point held_since_ = std::chrono::steady_clock::now();  // writes, for a step
+  Mutex wire_ ACQUIRED_BEFORE(mutex_);
+  Mailbox mailbox_;  // under wire_, but for what it counts: left_bytes(), left_messages(), left()
+  std::chrono::steady_clock::time_point held_since_ GUARDED_BY(wire_) =
+      std::chrono::steady_clock::now();  // writes, for a step
   std::thread thread_;
 };
 

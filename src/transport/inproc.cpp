@@ -22,14 +22,14 @@ class InprocTransport final : public Transport {
  public:
   InprocTransport(std::shared_ptr<InprocWorld> world, int rank, int world_size)
       : world_(std::move(world)), rank_(rank), world_size_(world_size) {
-    const auto lock = world_->lock();
+    const MutexLock lock(world_->mutex());
     world_->mailbox(rank_).requests = &requests_;
   }
   ~InprocTransport() override {
-    auto lock = world_->lock();
+    const MutexLock lock(world_->mutex());
     world_->mailbox(rank_).requests = nullptr;
     for (Request& request : requests_) {
-      world_->withdraw(lock, request);
+      world_->withdraw(request);
     }
   }
 
@@ -44,39 +44,39 @@ class InprocTransport final : public Transport {
   [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return world_->nodes(); }
 
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override {
-    auto lock = world_->lock();
+    const MutexLock lock(world_->mutex());
     world_->throw_if_aborted(rank_);
     transport::begin_send(operation, *this, peer, tag, data);
-    world_->send(lock, add(operation));
+    world_->send(add(operation));
   }
 
   void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override {
-    auto lock = world_->lock();
+    const MutexLock lock(world_->mutex());
     world_->throw_if_aborted(rank_);
     transport::begin_receive(operation, *this, peer, tag, data);
-    world_->receive(lock, add(operation));
+    world_->receive(add(operation));
   }
 
   void post_all_reduce(Operation& operation, View data) override {
-    auto lock = world_->lock();
+    const MutexLock lock(world_->mutex());
     world_->throw_if_aborted(rank_);
     transport::begin_all_reduce(operation, *this, data);
     Request& request = add(operation);
     request.dtype = data.dtype;
     request.sequence = next_all_reduce_++;
-    world_->all_reduce(lock, request);
+    world_->all_reduce(request);
   }
 
   bool progress(std::chrono::microseconds wait) override {
+    const MutexLock lock(world_->mutex());
     Mailbox& own = world_->mailbox(rank_);
-    auto lock = world_->lock();
     const auto look = [&own] {
       ++own.looks;
       own.asked = false;
     };
     look();
     if (!requests_.empty() && wait.count() > 0) {
-      own.changed.wait_for(lock, transport::bounded(wait), [&] {
+      own.changed.wait_for(world_->mutex(), transport::bounded(wait), [&]() REQUIRES(world_->mutex()) {
         if (own.asked) {
           look();
         }
@@ -102,7 +102,7 @@ class InprocTransport final : public Transport {
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     std::vector<PeerState> peers(static_cast<std::size_t>(world_size_));
-    auto lock = world_->lock();
+    const MutexLock lock(world_->mutex());
     std::vector<std::uint64_t> looks;
     for (int rank = 0; rank < world_size_; ++rank) {
       Mailbox& other = world_->mailbox(rank);
@@ -125,15 +125,15 @@ class InprocTransport final : public Transport {
       if (all || std::chrono::steady_clock::now() >= deadline) {
         return peers;
       }
-      own.changed.wait_for(lock, std::chrono::milliseconds(1));
+      own.changed.wait_for(world_->mutex(), std::chrono::milliseconds(1));
     }
   }
 
   bool cancel(Operation& operation) noexcept override {
     if (operation.pending() && operation.handle != nullptr) {
       auto& request = *static_cast<Request*>(operation.handle);
-      auto lock = world_->lock();
-      world_->withdraw(lock, request);
+      const MutexLock lock(world_->mutex());
+      world_->withdraw(request);
       remove(request);
       operation.state = Operation::State::idle;
     }
@@ -141,7 +141,7 @@ class InprocTransport final : public Transport {
   }
 
   void abort(ErrorCode code, const std::string& message) noexcept override {
-    const auto lock = world_->lock();
+    const MutexLock lock(world_->mutex());
     world_->abort({rank_, code, message});
   }
 

@@ -1,15 +1,14 @@
 // Processes that are threads of one.
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <numeric>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "base/forked.hpp"
+#include "base/mutex.hpp"
 #include "gradwire/processes.hpp"
 #include "transport/inproc_links.hpp"
 
@@ -29,12 +28,12 @@ class Hub {
   /// Number of processes at the beginning.
   [[nodiscard]] std::size_t start() const noexcept { return start_; }
   [[nodiscard]] std::size_t count() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return inboxes_.size();
   }
 
   Id join() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto who = static_cast<Id>(inboxes_.size());
     Inbox& own = inboxes_.emplace_back();
     for (Id other = 0; other < who; ++other) {
@@ -48,7 +47,7 @@ class Hub {
   }
 
   void send(Id to, Heard heard) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (to < inboxes_.size() && !inboxes_[to].closed && !inboxes_[heard.from].closed && !knows_end(to, heard.from) &&
         !knows_end(heard.from, to)) {
       const auto link = broken_.find(pair_of(heard.from, to));
@@ -61,20 +60,20 @@ class Hub {
   }
 
   void enter(Id who, std::uint32_t epoch) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     inboxes_[who].epoch = epoch;
   }
   void count_step(Id who, std::uint64_t step) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     inboxes_[who].step = step;
   }
   void trust_resets(Id who) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     inboxes_[who].trusts_resets = true;
   }
 
   void break_link(Id one, Id other, Witness witness) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     check(other);
     if (one == other || !broken_.try_emplace(pair_of(one, other), Broken{.witness = witness, .waiting = {}}).second) {
       return;
@@ -91,7 +90,7 @@ class Hub {
     }
   }
   void heal_link(Id one, Id other) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     check(other);
     auto link = broken_.extract(pair_of(one, other));
     if (link.empty() || inboxes_[one].closed || inboxes_[other].closed) {
@@ -110,21 +109,21 @@ class Hub {
   }
 
   std::vector<Heard> hear(Id who, std::chrono::milliseconds wait) {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     Inbox& own = inboxes_[who];
-    own.changed.wait_for(lock, wait, [&] { return !own.heard.empty() || own.woken; });
+    own.changed.wait_for(mutex_, wait, [&] { return !own.heard.empty() || own.woken; });
     own.woken = false;
     return std::exchange(own.heard, {});
   }
 
   void wake(Id who) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     inboxes_[who].woken = true;
     inboxes_[who].changed.notify_all();
   }
 
   void end(Id who) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(inboxes_[who].closed, true)) {
       return;
     }
@@ -144,7 +143,7 @@ class Hub {
     if (at == members.end() || *at != who) {
       throw Error(ErrorCode::invalid_argument, "connect: process " + std::to_string(who) + " is not a member");
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     auto& made = worlds_[{epoch, {members.begin(), members.end()}}];
     if (made.empty()) {
       made = make_inproc_world(static_cast<int>(members.size()));
@@ -159,7 +158,7 @@ class Hub {
 
  private:
   struct Inbox {
-    std::condition_variable changed;
+    CondVar changed;
     std::vector<Heard> heard;
     bool woken = false;
     bool closed = false;
@@ -173,32 +172,32 @@ class Hub {
     std::vector<std::pair<Id, Heard>> waiting;  // messages that wait, with their receivers
   };
 
-  // The caller of these holds the lock.
   static std::pair<Id, Id> pair_of(Id one, Id other) { return {std::min(one, other), std::max(one, other)}; }
-  void check(Id who) const {
+  void check(Id who) const REQUIRES(mutex_) {
     if (who >= inboxes_.size()) {
       throw Error(ErrorCode::invalid_argument, "there is no process " + std::to_string(who));
     }
   }
-  [[nodiscard]] Heard end_of(Id who) const {
+  [[nodiscard]] Heard end_of(Id who) const REQUIRES(mutex_) {
     return {.from = who, .ended = true, .epoch = inboxes_[who].epoch, .step = inboxes_[who].step};
   }
-  [[nodiscard]] bool knows_end(Id who, Id of) const { return inboxes_[who].ended.contains(of); }
-  void tell_end(Id to, Heard end) {
+  [[nodiscard]] bool knows_end(Id who, Id of) const REQUIRES(mutex_) { return inboxes_[who].ended.contains(of); }
+  void tell_end(Id to, Heard end) REQUIRES(mutex_) {
     inboxes_[to].ended.insert(end.from);
     give(to, std::move(end));
   }
-  void give(Id to, Heard heard) {
+  void give(Id to, Heard heard) REQUIRES(mutex_) {
     inboxes_[to].heard.push_back(std::move(heard));
     inboxes_[to].changed.notify_all();
   }
 
-  std::mutex mutex_;
+  Mutex mutex_;
   const bool open_;
   const std::size_t start_;
-  std::deque<Inbox> inboxes_;
-  std::map<std::pair<Id, Id>, Broken> broken_;  // broken links
-  std::map<std::pair<std::uint32_t, std::vector<Id>>, std::vector<std::shared_ptr<Transport>>> worlds_;
+  std::deque<Inbox> inboxes_ GUARDED_BY(mutex_);
+  std::map<std::pair<Id, Id>, Broken> broken_ GUARDED_BY(mutex_);  // broken links
+  std::map<std::pair<std::uint32_t, std::vector<Id>>, std::vector<std::shared_ptr<Transport>>> worlds_
+      GUARDED_BY(mutex_);
 };
 
 class InprocProcesses final : public Processes {

@@ -57,7 +57,7 @@ void InprocWorld::fail(Request& request, const std::string& message) {
   own.changed.notify_all();
 }
 
-void InprocWorld::transfer(Lock& lock, Request& send, Request& receive) {
+void InprocWorld::transfer(Request& send, Request& receive) {
   const Operation& from = *send.operation;
   const Operation& to = *receive.operation;
   if (from.bytes != to.bytes) {
@@ -67,15 +67,14 @@ void InprocWorld::transfer(Lock& lock, Request& send, Request& receive) {
   }
   if (from.bytes != 0) {
     send.status = receive.status = Request::Status::copying;
-    lock.unlock();
+    const MutexUnlock meanwhile(mutex_);
     std::memcpy(to.data, from.data, from.bytes);
-    lock.lock();
   }
   finish(receive);
   finish(send);
 }
 
-void InprocWorld::send(Lock& lock, Request& request) {
+void InprocWorld::send(Request& request) {
   const Operation& operation = *request.operation;
   auto& channels = mailbox(operation.peer).channels;
   const auto at = channels.try_emplace(channel_key(request.rank, operation.tag)).first;
@@ -86,7 +85,7 @@ void InprocWorld::send(Lock& lock, Request& request) {
     if (channel.receives.empty()) {
       channels.erase(at);
     }
-    transfer(lock, request, receive);
+    transfer(request, receive);
   } else if (operation.bytes <= kEagerBytes) {
     channel.messages.push_back({nullptr, {operation.data, operation.data + operation.bytes}});
     finish(request);
@@ -95,7 +94,7 @@ void InprocWorld::send(Lock& lock, Request& request) {
   }
 }
 
-void InprocWorld::receive(Lock& lock, Request& request) {
+void InprocWorld::receive(Request& request) {
   const Operation& operation = *request.operation;
   auto& channels = mailbox(request.rank).channels;
   const auto at = channels.try_emplace(channel_key(operation.peer, operation.tag)).first;
@@ -110,7 +109,7 @@ void InprocWorld::receive(Lock& lock, Request& request) {
     channels.erase(at);
   }
   if (message.request != nullptr) {
-    transfer(lock, *message.request, request);
+    transfer(*message.request, request);
   } else if (message.bytes.size() != operation.bytes) {
     fail(request, describe_mismatch(operation, std::to_string(message.bytes.size())));
   } else {
@@ -119,7 +118,7 @@ void InprocWorld::receive(Lock& lock, Request& request) {
   }
 }
 
-void InprocWorld::all_reduce(Lock& lock, Request& request) {
+void InprocWorld::all_reduce(Request& request) {
   Gathering& gathering = gatherings_[request.sequence];
   gathering.members.resize(mailboxes_.size());
   gathering.members[static_cast<std::size_t>(request.rank)] = &request;
@@ -148,18 +147,19 @@ void InprocWorld::all_reduce(Lock& lock, Request& request) {
   for (Request* member : members) {
     member->status = Request::Status::copying;
   }
-  lock.unlock();
-  const std::uint64_t count = request.operation->bytes / element_bytes(request.dtype);
-  request.dtype == DType::f32 ? sum_in_rank_order<float>(members, count) : sum_in_rank_order<double>(members, count);
-  lock.lock();
+  {
+    const MutexUnlock meanwhile(mutex_);
+    const std::uint64_t count = request.operation->bytes / element_bytes(request.dtype);
+    request.dtype == DType::f32 ? sum_in_rank_order<float>(members, count) : sum_in_rank_order<double>(members, count);
+  }
   for (Request* member : members) {
     finish(*member);
   }
 }
 
-void InprocWorld::withdraw(Lock& lock, Request& request) {
+void InprocWorld::withdraw(Request& request) {
   Mailbox& own = mailbox(request.rank);
-  own.changed.wait(lock, [&] { return request.status != Request::Status::copying; });
+  own.changed.wait(mutex_, [&] { return request.status != Request::Status::copying; });
   std::erase(own.finished, &request);
   if (request.status != Request::Status::queued) {
     return;

@@ -3,18 +3,17 @@
 // send that finds no receive is copied aside if it is small; otherwise it waits in the sender's memory.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <list>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "transport/operations.hpp"
 
 namespace gradwire::transport::inproc {
@@ -50,7 +49,7 @@ struct Gathering {
 
 /// The state of one rank that other ranks see.
 struct Mailbox {
-  std::condition_variable changed;
+  CondVar changed;
   std::deque<Request*> finished;
   std::optional<Error> failure;
   std::unordered_map<std::uint64_t, Channel> channels;  // by source and tag
@@ -65,34 +64,32 @@ class InprocWorld {
       : mailboxes_(static_cast<std::size_t>(world_size)), nodes_(std::move(nodes)) {}
   [[nodiscard]] const std::vector<std::uint32_t>& nodes() const noexcept { return nodes_; }
 
-  using Lock = std::unique_lock<std::mutex>;
-  [[nodiscard]] Lock lock() { return Lock(mutex_); }
-  [[nodiscard]] Mailbox& mailbox(int rank) { return mailboxes_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] Mutex& mutex() RETURN_CAPABILITY(mutex_) { return mutex_; }
+  [[nodiscard]] Mailbox& mailbox(int rank) REQUIRES(mutex_) { return mailboxes_[static_cast<std::size_t>(rank)]; }
 
-  // The caller of all functions below holds the lock.
-  void throw_if_aborted(int rank) const {
+  void throw_if_aborted(int rank) const REQUIRES(mutex_) {
     if (abort_) {
       throw abort_->as_seen_by(rank);
     }
   }
-  [[nodiscard]] bool aborted() const { return abort_.has_value(); }
-  void abort(AbortReason reason);
-  void send(Lock& lock, Request& request);
-  void receive(Lock& lock, Request& request);
-  void all_reduce(Lock& lock, Request& request);
+  [[nodiscard]] bool aborted() const REQUIRES(mutex_) { return abort_.has_value(); }
+  void abort(AbortReason reason) REQUIRES(mutex_);
+  void send(Request& request) REQUIRES(mutex_);
+  void receive(Request& request) REQUIRES(mutex_);
+  void all_reduce(Request& request) REQUIRES(mutex_);
   /// Takes the request out of every queue; waits while another rank copies.
-  void withdraw(Lock& lock, Request& request);
+  void withdraw(Request& request) REQUIRES(mutex_);
 
  private:
-  void transfer(Lock& lock, Request& send, Request& receive);
-  void finish(Request& request);
-  void fail(Request& request, const std::string& message);
+  void transfer(Request& send, Request& receive) REQUIRES(mutex_);
+  void finish(Request& request) REQUIRES(mutex_);
+  void fail(Request& request, const std::string& message) REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::vector<Mailbox> mailboxes_;
+  Mutex mutex_;
+  std::vector<Mailbox> mailboxes_ GUARDED_BY(mutex_);
   const std::vector<std::uint32_t> nodes_;
-  std::map<std::uint64_t, Gathering> gatherings_;  // by sequence number
-  std::optional<AbortReason> abort_;
+  std::map<std::uint64_t, Gathering> gatherings_ GUARDED_BY(mutex_);  // by sequence number
+  std::optional<AbortReason> abort_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gradwire::transport::inproc

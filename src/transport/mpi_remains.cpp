@@ -4,9 +4,9 @@
 #include <array>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "transport/backoff.hpp"
 #include "transport/mpi_abort.hpp"
 #include "transport/mpi_check.hpp"
@@ -18,9 +18,9 @@ namespace {
 using Clock = Backoff::Clock;
 
 struct Registry {
-  std::mutex mutex;
-  std::vector<MpiRemains> remains;
-  std::uint32_t made = 0;  // number of transports that this process began to make
+  Mutex mutex;
+  std::vector<MpiRemains> remains GUARDED_BY(mutex);
+  std::uint32_t made GUARDED_BY(mutex) = 0;  // number of transports that this process began to make
 };
 Registry& registry() {  // never destroyed: transports may outlive static objects
   static auto* const instance = new Registry;
@@ -84,7 +84,7 @@ bool empty(MPI_Comm comm, int tag, Clock::time_point deadline) {
 
 // Takes the latest remains of these ranks, the latest first.
 std::vector<MpiRemains> take_remains_of(MPI_Comm comm, std::size_t most) {
-  const std::lock_guard lock(registry().mutex);
+  const MutexLock lock(registry().mutex);
   std::vector<MpiRemains>& remains = registry().remains;
   std::sort(remains.begin(), remains.end(), [](const auto& a, const auto& b) { return a.serial > b.serial; });
   std::vector<MpiRemains> taken;
@@ -101,12 +101,12 @@ std::vector<MpiRemains> take_remains_of(MPI_Comm comm, std::size_t most) {
 }  // namespace
 
 void leave_behind(const MpiRemains& remains) {
-  const std::lock_guard lock(registry().mutex);
+  const MutexLock lock(registry().mutex);
   registry().remains.push_back(remains);
 }
 
 std::size_t left_behind() {
-  const std::lock_guard lock(registry().mutex);
+  const MutexLock lock(registry().mutex);
   return registry().remains.size();
 }
 
@@ -115,7 +115,7 @@ std::uint32_t begin_transport(MPI_Comm comm, std::chrono::milliseconds timeout) 
   std::vector<MpiRemains> candidates = take_remains_of(comm, mine.left.size());
   std::transform(candidates.begin(), candidates.end(), mine.left.begin(), [](const auto& each) { return each.serial; });
   {
-    const std::lock_guard lock(registry().mutex);
+    const MutexLock lock(registry().mutex);
     mine.serial = ++registry().made;
   }
   const Records records = exchange_records(comm, std::as_bytes(std::span(&mine, 1)), timeout);

@@ -2,9 +2,9 @@
 // is made. Its messages are in mpi_messages.cpp.
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "transport/mpi_endpoint.hpp"
 #include "transport/mpi_environment.hpp"
 #include "transport/mpi_faults.hpp"
@@ -51,7 +51,7 @@ class SlotNotices final : public MpiNotices, public NoticeListener {
       const bool known = code <= static_cast<unsigned char>(kLastErrorCode);
       note_.set({rank, known ? ErrorCode{code} : ErrorCode::internal, std::string(bytes.begin() + 2, bytes.end())});
     } else {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       inbox_.emplace_back(rank, std::vector<char>(bytes.begin(), bytes.end()));
       has_mail_.store(true, std::memory_order_release);
     }
@@ -69,7 +69,7 @@ class SlotNotices final : public MpiNotices, public NoticeListener {
     }
     std::vector<std::pair<int, std::vector<char>>> mail;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       mail.swap(inbox_);
     }
     for (const auto& [rank, bytes] : mail) {
@@ -142,8 +142,8 @@ class SlotNotices final : public MpiNotices, public NoticeListener {
   std::atomic<bool> announced_ = false;
   std::atomic<bool> faulty_ = false;
   std::atomic<bool> has_mail_ = false;
-  std::mutex mutex_;  // of what follows
-  std::vector<std::pair<int, std::vector<char>>> inbox_;
+  Mutex mutex_;
+  std::vector<std::pair<int, std::vector<char>>> inbox_ GUARDED_BY(mutex_);
 };
 
 MpiTransport::MpiTransport(const MpiSlot& slot, const MpiOptions& options)

@@ -52,7 +52,7 @@ SlotTable::Set SlotTable::slots_of(std::size_t place) const {
 }
 
 SlotTable::Offer SlotTable::offer() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto place = std::find(under_way_.begin(), under_way_.end(), false);
   if (place == under_way_.end()) {
     return {.free = {}, .place = kPlaces};
@@ -63,7 +63,7 @@ SlotTable::Offer SlotTable::offer() {
 }
 
 std::optional<unsigned> SlotTable::settle(const Offer& offer, const Set& common) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (offer.place < kPlaces) {
     under_way_[offer.place] = false;
   }
@@ -79,20 +79,20 @@ std::optional<unsigned> SlotTable::settle(const Offer& offer, const Set& common)
 }
 
 void SlotTable::release(unsigned slot) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (slot >= 1 && slot <= slots_) {
     free_.set(slot);
   }
 }
 
 unsigned SlotTable::take_first() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   free_.reset(1);
   return 1;
 }
 
 std::size_t SlotTable::taken() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return slots_ - free_.count();
 }
 

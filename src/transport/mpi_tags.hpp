@@ -7,9 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.hpp"
 #include "gradwire/transport.hpp"
 
 namespace gradwire::transport {
@@ -75,12 +75,12 @@ class SlotTable {
   // same moment, have few each.
   static constexpr std::size_t kPlaces = 5;
   static constexpr unsigned kReserved = 12;  // slots of each place except the first
-  [[nodiscard]] Set slots_of(std::size_t place) const;
+  [[nodiscard]] Set slots_of(std::size_t place) const REQUIRES(mutex_);
 
   unsigned slots_;
-  mutable std::mutex mutex_;
-  std::bitset<TagPlan::kMostSlots + 1> free_;
-  std::array<bool, kPlaces> under_way_{};
+  mutable Mutex mutex_;
+  std::bitset<TagPlan::kMostSlots + 1> free_ GUARDED_BY(mutex_);
+  std::array<bool, kPlaces> under_way_ GUARDED_BY(mutex_){};
 };
 
 }  // namespace gradwire::transport

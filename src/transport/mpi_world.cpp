@@ -35,7 +35,7 @@ void MpiWorld::post() {
 }
 
 void MpiWorld::listen(CommNumber number, NoticeListener& listener) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   listeners_[number] = &listener;
   const auto [begin, end] = unheard_.equal_range(number);
   for (auto each = begin; each != end; ++each) {
@@ -48,15 +48,15 @@ void MpiWorld::listen(CommNumber number, NoticeListener& listener) {
 }
 
 void MpiWorld::stop_listening(CommNumber number) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   listeners_.erase(number);
 }
 
 void MpiWorld::poll() noexcept {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || request_ == MPI_REQUEST_NULL) {
+  if (!mutex_.try_lock()) {
     return;
   }
+  const MutexLock lock(mutex_, std::adopt_lock);
   try {
     for (int done = 1; done != 0 && request_ != MPI_REQUEST_NULL;) {
       done = 0;
@@ -127,7 +127,7 @@ void MpiWorld::notify(CommNumber number, std::span<const int> ranks, std::span<c
 }
 
 void MpiWorld::end() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (request_ != MPI_REQUEST_NULL && !cancel_receives(&request_, 1)) {
     new std::vector<char>(std::move(incoming_));  // MPI may still write there
     return;

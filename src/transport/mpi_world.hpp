@@ -8,12 +8,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/transport.hpp"
 #include "transport/mpi_tags.hpp"
 #include "transport/mpi_transport.hpp"
@@ -70,9 +70,9 @@ class MpiWorld {
   static constexpr std::size_t kBytes = 1024;
   static constexpr std::size_t kMostUnheard = 4096;  // notices of communicators that this rank does not know yet
 
-  void post();
-  void take(const MPI_Status& status) noexcept;
-  void note_ends() noexcept;
+  void post() REQUIRES(mutex_);
+  void take(const MPI_Status& status) noexcept REQUIRES(mutex_);
+  void note_ends() noexcept REQUIRES(mutex_);
 
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
@@ -85,12 +85,12 @@ class MpiWorld {
     int from;
     std::vector<char> bytes;
   };
-  std::mutex mutex_;  // guards the members below
-  std::map<CommNumber, NoticeListener*> listeners_;
-  std::multimap<CommNumber, Notice> unheard_;
-  std::set<int> ended_;
-  std::vector<char> incoming_ = std::vector<char>(kBytes);
-  MPI_Request request_ = MPI_REQUEST_NULL;
+  Mutex mutex_;
+  std::map<CommNumber, NoticeListener*> listeners_ GUARDED_BY(mutex_);
+  std::multimap<CommNumber, Notice> unheard_ GUARDED_BY(mutex_);
+  std::set<int> ended_ GUARDED_BY(mutex_);
+  std::vector<char> incoming_ GUARDED_BY(mutex_) = std::vector<char>(kBytes);
+  MPI_Request request_ GUARDED_BY(mutex_) = MPI_REQUEST_NULL;
 };
 
 /// A slot that a communicator has. Its end returns the slot, unless messages under its tags may still be on their way.

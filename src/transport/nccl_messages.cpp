@@ -141,7 +141,7 @@ void NcclMessages::check(ncclResult_t result, const std::string& doing) const {
 }
 
 void NcclMessages::throw_if_aborted() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   throw_reason();
 }
 
@@ -156,13 +156,13 @@ std::string NcclMessages::peer_text(const char* what, std::size_t bytes, int pee
 }
 
 void NcclMessages::enter() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   throw_reason();
   ++inside_;
 }
 
 void NcclMessages::leave() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   --inside_;
   left_.notify_all();
 }
@@ -220,8 +220,8 @@ void NcclMessages::poll() {
 // abort() frees the communicator, so it waits for calls and groups under way. A call that is stuck does not end before
 // the abort: NCCL lets another thread abort the communicator, and the call then returns with an error.
 void NcclMessages::abort(ErrorCode code, const std::string& message) noexcept {
-  try {
-    std::unique_lock lock(mutex_);
+  {
+    const MutexLock lock(mutex_);
     if (aborted_) {
       return;
     }
@@ -231,9 +231,7 @@ void NcclMessages::abort(ErrorCode code, const std::string& message) noexcept {
     } catch (const std::bad_alloc&) {
       reason_.reset();
     }
-    left_.wait_for(lock, kStuck, [this] { return inside_ == 0; });
-  } catch (const std::exception&) {
-    aborted_ = true;  // the lock failed, so the abort does not wait for calls under way
+    left_.wait_for(mutex_, kStuck, [this]() REQUIRES(mutex_) { return inside_ == 0; });
   }
   ncclCommAbort(comm_);
 }

@@ -4,13 +4,12 @@
 
 #include <nccl.h>
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 
+#include "base/mutex.hpp"
 #include "transport/device_messages.hpp"
 
 namespace gradwire::transport {
@@ -55,7 +54,7 @@ class NcclMessages final : public DeviceMessages {
   void call(Call&& enqueue, const std::string& doing);
   void check(ncclResult_t result, const std::string& doing) const;
   void throw_if_aborted() const;
-  void throw_reason() const;
+  void throw_reason() const REQUIRES(mutex_);
   void enter();
   void leave() noexcept;
   [[nodiscard]] std::string peer_text(const char* what, std::size_t bytes, int peer) const;
@@ -64,12 +63,11 @@ class NcclMessages final : public DeviceMessages {
   int rank_ = 0;
   int world_size_ = 1;
   int device_ = 0;
-  // The lock guards the members below. It is not held during calls of NCCL.
-  mutable std::mutex mutex_;
-  std::condition_variable left_;
-  int inside_ = 0;  // number of calls and groups under way
-  bool aborted_ = false;
-  std::optional<Error> reason_;
+  mutable Mutex mutex_;  // not held during calls of NCCL
+  CondVar left_;
+  int inside_ GUARDED_BY(mutex_) = 0;  // number of calls and groups under way
+  bool aborted_ GUARDED_BY(mutex_) = false;
+  std::optional<Error> reason_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gradwire::transport

@@ -123,7 +123,7 @@ Error AbortReason::as_seen_by(int rank) const {
 }
 
 bool AbortNote::set(AbortReason reason) noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (reason_) {
     return false;
   }
@@ -133,7 +133,7 @@ bool AbortNote::set(AbortReason reason) noexcept {
 }
 
 AbortReason AbortNote::reason() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return *reason_;
 }
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "base/mutex.hpp"
 #include "gradwire/transport.hpp"
 
 namespace gradwire::transport {
@@ -65,8 +65,8 @@ class AbortNote {
 
  private:
   std::atomic<bool> raised_ = false;
-  mutable std::mutex mutex_;
-  std::optional<AbortReason> reason_;
+  mutable Mutex mutex_;
+  std::optional<AbortReason> reason_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gradwire::transport

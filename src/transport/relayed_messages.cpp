@@ -45,7 +45,7 @@ RelayedMessages::RelayedMessages(std::shared_ptr<Transport> transport, std::uniq
 
 RelayedMessages::~RelayedMessages() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
   }
@@ -107,7 +107,7 @@ void RelayedMessages::end_group() {
     }
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (failure_) {
       throw Error(*failure_);
     }
@@ -145,8 +145,8 @@ void RelayedMessages::run() noexcept {
 
 // Waits for a group; returns false at the end.
 bool RelayedMessages::take(Group& group) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return stopping_ || failure_ || !waiting_.empty(); });
+  const MutexLock lock(mutex_);
+  changed_.wait(mutex_, [this]() REQUIRES(mutex_) { return stopping_ || failure_ || !waiting_.empty(); });
   if (failure_ || waiting_.empty()) {
     return false;
   }
@@ -156,7 +156,7 @@ bool RelayedMessages::take(Group& group) {
 }
 
 void RelayedMessages::let_go(Number number) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_) {  // after a failure the stream was let go on already
     port_->tell_stream(number);
   }
@@ -167,8 +167,8 @@ bool RelayedMessages::wait_for_stream(Number number) {
   const auto begin = Clock::now();
   while (!reached(port_->told(), number)) {
     if (Clock::now() - begin > kSpin) {
-      std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, kNap, [this] { return stopping_ || failure_; })) {
+      const MutexLock lock(mutex_);
+      if (changed_.wait_for(mutex_, kNap, [this]() REQUIRES(mutex_) { return stopping_ || failure_; })) {
         return false;
       }
     }
@@ -201,7 +201,7 @@ void RelayedMessages::exchange(const Group& group) {
     }
     if (leak) {  // the transport may still write to them and to the staging memory, which is never used again
       new std::deque<Operation>(std::move(operations));
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       for (const Transfer& message : group.parts) {
         leaked_.push_back(message.staging);
       }
@@ -226,7 +226,7 @@ void RelayedMessages::wait_for(const Operation& operation, AwakeTime& idle) {
 // Records a failure; the first one wins. The stream goes on with arbitrary bytes, and the next call throws the error.
 void RelayedMessages::fail(const Error& error) noexcept {
   transport_->abort(error.code(), error.what());
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!failure_) {
     failure_ = error;
   }
@@ -235,7 +235,7 @@ void RelayedMessages::fail(const Error& error) noexcept {
 }
 
 void RelayedMessages::throw_failure() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (failure_) {
     throw Error(*failure_);
   }

@@ -5,12 +5,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "base/awake_time.hpp"
+#include "base/mutex.hpp"
 #include "gradwire/transport.hpp"
 #include "transport/device_messages.hpp"
 #include "transport/stream_port.hpp"
@@ -86,13 +85,13 @@ class RelayedMessages final : public DeviceMessages {
   std::deque<Group> staged_;                      // groups whose staging memory the stream may still use, oldest first
   std::map<std::pair<int, bool>, Tag> next_tag_;  // by peer and direction; only the thread uses it
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Group> waiting_;  // groups for the thread
-  Number enqueued_;            // number of the last group
-  bool stopping_ = false;
-  std::optional<Error> failure_;
-  std::vector<std::byte*> leaked_;  // staging memory that the transport may still use
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<Group> waiting_ GUARDED_BY(mutex_);  // groups for the thread
+  Number enqueued_ GUARDED_BY(mutex_);            // number of the last group
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  std::optional<Error> failure_ GUARDED_BY(mutex_);
+  std::vector<std::byte*> leaked_ GUARDED_BY(mutex_);  // staging memory that the transport may still use
   std::thread thread_;
 };
 

@@ -14,20 +14,20 @@ Totals::Totals(observe::WatchedProcess process)
 }
 
 void Totals::add(const observe::Round& round) {
-  const std::lock_guard lock(known_);
+  const MutexLock lock(known_);
   aggregate_.add(round, process_.rank);
   reader_ = {round.clock, round.recorded, round.dropped, round.collector_seconds, round.ring_bytes, round.last};
   now_ = round.scale.nanoseconds;
 }
 
 std::vector<ReplacedCalls> Totals::replaced() {
-  const std::lock_guard lock(calls_);
+  const MutexLock lock(calls_);
   return process_.replaced ? process_.replaced() : std::vector<ReplacedCalls>();
 }
 
 std::vector<Family> Totals::page() {
   const std::vector<ReplacedCalls> calls = replaced();
-  const std::lock_guard lock(known_);
+  const MutexLock lock(known_);
   return page_of(aggregate_, reader_, calls, process_.part);
 }
 

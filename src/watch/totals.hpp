@@ -4,11 +4,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "observe/collector.hpp"
 #include "watch/aggregate.hpp"
 
@@ -20,11 +20,11 @@ class Totals {
 
   void add(const observe::Round& round);
 
-  // These are for the thread that adds.
-  [[nodiscard]] const Aggregate& aggregate() const noexcept { return aggregate_; }
+  // Only the thread that adds calls these, and nobody else writes what they read.
+  [[nodiscard]] const Aggregate& aggregate() const noexcept NO_THREAD_SAFETY_ANALYSIS { return aggregate_; }
   /// The reader's state at the latest round.
-  [[nodiscard]] const ReaderState& reader() const noexcept { return reader_; }
-  [[nodiscard]] std::uint64_t now() const noexcept { return now_; }  // CLOCK_MONOTONIC, ns
+  [[nodiscard]] const ReaderState& reader() const noexcept NO_THREAD_SAFETY_ANALYSIS { return reader_; }
+  [[nodiscard]] std::uint64_t now() const noexcept NO_THREAD_SAFETY_ANALYSIS { return now_; }  // CLOCK_MONOTONIC, ns
 
   // These are for any thread.
   [[nodiscard]] const std::string& part() const noexcept { return process_.part; }
@@ -33,11 +33,11 @@ class Totals {
 
  private:
   const observe::WatchedProcess process_;
-  std::mutex calls_;  // held during calls of process_.replaced
-  std::mutex known_;  // guards the members below; the thread that adds takes it only to change them
-  Aggregate aggregate_;
-  ReaderState reader_;
-  std::uint64_t now_ = 0;
+  Mutex calls_;  // held during calls of process_.replaced
+  Mutex known_;
+  Aggregate aggregate_ GUARDED_BY(known_);
+  ReaderState reader_ GUARDED_BY(known_);
+  std::uint64_t now_ GUARDED_BY(known_) = 0;
 };
 
 /// Writes or serves the totals.

@@ -23,15 +23,15 @@ TEST(AwakeTime, ALongTimeBetweenTwoLooksCountsAsOneSecond) {
 }
 
 TEST(AwakeTime, AWaitEndsWhenItsTimeIsOver) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::unique_lock lock(mutex);
+  Mutex mutex;
+  CondVar changed;
+  const MutexLock lock(mutex);
   const auto begin = Clock::now();
-  EXPECT_FALSE(wait_awake(changed, lock, 1100ms, [] { return false; }));
+  EXPECT_FALSE(wait_awake(changed, mutex, 1100ms, [] { return false; }));
   EXPECT_GE(Clock::now() - begin, 1100ms);
-  EXPECT_TRUE(wait_awake(changed, lock, 1h, [] { return true; }));
-  EXPECT_FALSE(wait_awake(changed, lock, 0ms, [] { return false; }));
-  EXPECT_TRUE(wait_awake(changed, lock, 0ms, [] { return true; }));
+  EXPECT_TRUE(wait_awake(changed, mutex, 1h, [] { return true; }));
+  EXPECT_FALSE(wait_awake(changed, mutex, 0ms, [] { return false; }));
+  EXPECT_TRUE(wait_awake(changed, mutex, 0ms, [] { return true; }));
 }
 
 }  // namespace

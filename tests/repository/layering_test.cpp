@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -160,6 +162,33 @@ TEST(Layering, GradwireReportIsReadInOnePlace) {
   }
   EXPECT_EQ(readers, (std::vector<std::string>{"src/base/report_place.cpp", "src/base/report_place.hpp"}))
       << "ask report_place_of_environment(); only `gradwire run --report` has a name of its own";
+}
+
+// clang's thread safety analysis does not follow the mutexes and locks of libstdc++ (docs/style.md, "Locks").
+TEST(Layering, LocksAreThoseThatTheAnalysisFollows) {
+  const std::map<std::string, std::string> exceptions = {
+      {"src/base/mutex.hpp", "wraps them"},
+      {"include/gradwire/processes.hpp", "users see it, and base/mutex.hpp is not installed"},
+      {"src/watch/http.cpp", "waits for a lock for a time, by std::timed_mutex, which nothing else needs"}};
+  const std::regex outside(
+      R"(std::((\w+_)?mutex|(lock_guard|unique_lock|scoped_lock|shared_lock|condition_variable)\b))");
+  std::set<std::string> found;
+  for (const std::string& file : library_files(kRepository)) {
+    std::istringstream text(read_file(kRepository / file));
+    int number = 0;
+    for (std::string line; std::getline(text, line);) {
+      ++number;
+      std::smatch name;
+      if (std::regex_search(line, name, outside) && line.find("//") > static_cast<std::size_t>(name.position())) {
+        found.insert(file);
+        EXPECT_TRUE(exceptions.contains(file))
+            << file << ":" << number << ": " << name[0] << "; use Mutex, MutexLock and CondVar of base/mutex.hpp";
+      }
+    }
+  }
+  for (const auto& [file, reason] : exceptions) {
+    EXPECT_TRUE(found.contains(file)) << file << " is no exception any more: " << reason;
+  }
 }
 
 TEST(Layering, TheTopLevelHoldsWhatItShould) {

@@ -1,9 +1,9 @@
 #include "session/calls/link.hpp"
 
 #include <chrono>
-#include <mutex>
 
 #include "base/elapsed.hpp"
+#include "base/mutex.hpp"
 #include "session/parts/auto_codec/auto_codec.hpp"
 
 namespace gradwire::session {
@@ -13,7 +13,7 @@ LinkEstimate link_of(Engine& engine) {
   const auto begin = std::chrono::steady_clock::now();
   Probes* probes = engine.runner->probes();
   {
-    const std::lock_guard lock(engine.progress.state);
+    const MutexLock lock(engine.progress.state);
     engine.step.faults.throw_if_failed();
     if (const auto* chooser = engine.parts.find<AutoCodec>()) {
       if (const auto known = chooser->link()) {

@@ -116,14 +116,14 @@ void Session::set_no_sync(bool no_sync) { state_->engine().no_sync = no_sync; }
 void Session::set_weight(double samples) {
   session::Engine& engine = state_->engine();
   engine.checked([&] {
-    const std::lock_guard lock(engine.progress.state);
+    const MutexLock lock(engine.progress.state);
     engine.throw_if_failed();
     engine.step.set_weight(samples);
   });
 }
 
 void Session::set_loss_scale(double scale) {
-  if (scale > 0 && std::isfinite(scale) && scale != state_->engine().step.terms.loss_scale()) {
+  if (scale > 0 && std::isfinite(scale) && scale != state_->engine().settled_step().terms.loss_scale()) {
     state_->reduce_late_gradients("set_loss_scale", scale);
   }
   session::Engine& engine = state_->engine();
@@ -133,14 +133,14 @@ void Session::set_loss_scale(double scale) {
 void Session::flush() {
   session::Engine& engine = state_->engine();
   engine.checked([&] {
-    const std::lock_guard lock(engine.progress.state);
+    const MutexLock lock(engine.progress.state);
     engine.throw_if_failed();
     engine.step.flush_next();
   });
 }
 
 std::uint64_t Session::residual_bytes() {
-  const std::lock_guard lock(state_->engine().progress.wire);
+  const MutexLock lock(state_->engine().progress.wire);
   return state_->engine().runner->held().residual_bytes();
 }
 
@@ -167,7 +167,7 @@ BatchAdvice Session::batch_advice() const {
                 "batch_advice: the policy has no [batch]; write [batch] with target_exposed = \"10%\", or set "
                 "Policy::batch");
   }
-  const std::lock_guard lock(engine.progress.state);
+  const MutexLock lock(engine.progress.state);
   const auto* advisor = engine.parts.find<session::AutoBatch>();
   return advisor != nullptr ? advisor->advice() : session::AutoBatch::initial(*engine.settings.policy.batch);
 }
@@ -179,7 +179,7 @@ std::string Session::explain() {
 std::string Session::fingerprint() {
   session::Engine& engine = state_->engine();
   return engine.checked([&] {
-    const std::lock_guard lock(engine.progress.state);
+    const MutexLock lock(engine.progress.state);
     engine.make_plan();
     return engine.plan->fingerprint();
   });
@@ -191,7 +191,7 @@ std::uint64_t Session::step() const noexcept {
     engine.device.catch_up_with_replays();
   } catch (...) {  // NOLINT(bugprone-empty-catch): the next call that may throw says so
   }
-  const std::lock_guard lock(engine.progress.state);
+  const MutexLock lock(engine.progress.state);
   return engine.step.number();
 }
 
@@ -200,7 +200,7 @@ SessionStatistics Session::statistics() const { return session::statistics_of(st
 void Session::reset_statistics() {
   session::Engine& engine = state_->engine();
   engine.runner->reset_statistics();
-  const std::lock_guard lock(engine.progress.state);
+  const MutexLock lock(engine.progress.state);
   engine.parts.for_each([](session::Part& part) { part.reset_statistics(); });
   engine.watch.reset_counts();
   engine.comparison.reset_counts();

@@ -160,7 +160,7 @@ void Session::checkpoint(const std::filesystem::path& directory, std::span<const
       memory::require_host_memory(parameter.data, "checkpoint: a parameter");
     }
     engine.device.catch_up_with_replays();
-    const std::lock_guard lock(engine.progress.wire);
+    const MutexLock lock(engine.progress.wire);
     engine.communication.drain("checkpoint");
     session::Checkpoints& files = files_of(engine);
     files.wait();
@@ -220,7 +220,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
   if (name) {
     session::Engine& engine = state_->engine();
     engine.checked([&] {
-      const std::lock_guard lock(engine.progress.wire);
+      const MutexLock lock(engine.progress.wire);
       engine.restore(read.states, (directory / name->text()).string());
     });
     for (std::size_t i = 0; i < read.parameters.size(); ++i) {

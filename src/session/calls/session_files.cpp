@@ -28,7 +28,7 @@ void save_by(session::Access::State& state, Write&& write) {
   const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::save});
   engine.checked([&] {
     engine.device.catch_up_with_replays();
-    const std::lock_guard lock(engine.progress.wire);
+    const MutexLock lock(engine.progress.wire);
     engine.communication.drain("save");
     write(engine.saved_state());
   });
@@ -51,7 +51,7 @@ void Session::load(const std::filesystem::path& directory) {
   session::Engine& engine = state_->engine();
   const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
   engine.checked([&] {
-    const std::lock_guard lock(engine.progress.wire);
+    const MutexLock lock(engine.progress.wire);
     const std::vector<SavedState> saved =
         session::read_state_files(directory, rank(), world_size(), engine.parts.begin_rows());
     engine.restore(saved, directory.string());
@@ -66,7 +66,7 @@ void Session::load(std::istream& stream) {
   session::Engine& engine = state_->engine();
   const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
   engine.checked([&] {
-    const std::lock_guard lock(engine.progress.wire);
+    const MutexLock lock(engine.progress.wire);
     if (engine.parts.begin_rows() != nullptr) {
       throw Error(ErrorCode::unsupported,
                   "load: a stream is one rank's, and rows of tables are looked for in those of all; load a directory");

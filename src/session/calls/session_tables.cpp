@@ -1,8 +1,8 @@
 // Calls of a session about its tables.
+#include "base/mutex.hpp"
 #include "session/calls/table_calls.hpp"
 
 #include <chrono>
-#include <mutex>
 #include <string>
 
 #include "base/elapsed.hpp"
@@ -29,7 +29,7 @@ void session::check_pull(Engine& engine, std::uint32_t table, std::span<const st
   engine.checked([&] {
     part_of(engine).tables().check_pull(table, ids, rows.size());
     engine.progress.require_communication("pull");
-    const std::lock_guard lock(engine.progress.state);
+    const MutexLock lock(engine.progress.state);
     engine.throw_if_failed();
     engine.step.require_between("pull");
   });
@@ -40,12 +40,12 @@ void session::pull(Engine& engine, std::uint32_t table, std::span<const std::uin
   const observe::Span span(
       {.bytes = rows.size_bytes(), .source = engine.runner->info().source, .kind = observe::EventKind::pull});
   {
-    const std::lock_guard lock(engine.progress.state);
+    const MutexLock lock(engine.progress.state);
     engine.step.faults.throw_if_failed();
     engine.make_plan();
   }
   engine.on_wire([&] { part_of(engine).tables().pull(engine.runner->peers(), table, ids, rows); });
-  const std::lock_guard lock(engine.progress.state);
+  const MutexLock lock(engine.progress.state);
   engine.parts.waited(seconds_since(begin));
 }
 
@@ -64,7 +64,7 @@ TableId Session::add_table(const SessionTableOptions& options) {
                   "make a gradwire::Table, or a session over host memory");
     }
     {
-      const std::lock_guard lock(engine.progress.state);
+      const MutexLock lock(engine.progress.state);
       engine.throw_if_failed();
       if (engine.plan) {
         throw Error(ErrorCode::invalid_argument,

@@ -5,6 +5,7 @@ namespace gradwire::session {
 bool ComingSteps::reduce_small() {
   bool nonfinite = false;
   const auto applies = [this] {
+    core_.progress.state.assert_held();
     const bool may = small_ && core_.step.may_start_all() && !core_.parts.look_at_buckets(core_.step.number());
     if (may) {
       core_.step.buckets.start_all();
@@ -13,20 +14,24 @@ bool ComingSteps::reduce_small() {
   };
   const auto reduce = [&] {
     try {
-      StepInfo info = core_.step.info();
+      StepInfo info = core_.settled_step().info();
       core_.parts.tune(info);
       nonfinite = core_.runner->small()->reduce(*core_.plan, core_.tensors.memory(), info);
     } catch (...) {
       core_.rethrow_given_up(true);
     }
   };
-  return core_.progress.drive_once(applies, reduce, [&] { core_.step.end_all(nonfinite); });
+  return core_.progress.drive_once(applies, reduce, [&] {
+    core_.progress.state.assert_held();
+    core_.step.end_all(nonfinite);
+  });
 }
 
 void ComingSteps::decide(bool undecided) {
+  core_.progress.wire.assert_held();
   const std::uint64_t revision = core_.parts.revision();
   if (!undecided && decided_for_ == revision) {
-    if (may_be_small_ && !small_) {  // they change under both locks
+    if (may_get_small()) {
       look_for_residuals();
     }
     return;
@@ -36,12 +41,12 @@ void ComingSteps::decide(bool undecided) {
   const SmallSteps* steps = core_.runner->small();
   StepInfo coming;
   core_.parts.tune(coming);
-  const bool in_call =
-      core_.step.terms.has_agreed() && probes != nullptr && probes->ends_in_call(*core_.plan, coming.choices);
-  const bool takes = core_.step.terms.has_agreed() && steps != nullptr && core_.parts.background() == nullptr &&
+  const bool has_agreed = core_.settled_step().terms.has_agreed();
+  const bool in_call = has_agreed && probes != nullptr && probes->ends_in_call(*core_.plan, coming.choices);
+  const bool takes = has_agreed && steps != nullptr && core_.parts.background() == nullptr &&
                      steps->takes(*core_.plan, coming.choices);
   {
-    const std::lock_guard lock(core_.progress.state);
+    const MutexLock lock(core_.progress.state);
     core_.step.decide_last(in_call);
     may_be_small_ = takes;
   }
@@ -50,7 +55,7 @@ void ComingSteps::decide(bool undecided) {
 
 // Those of a codec that was given up, or that were loaded, go into the next step that is not small.
 void ComingSteps::look_for_residuals() {
-  const std::lock_guard lock(core_.progress.state);
+  const MutexLock lock(core_.progress.state);
   small_ = may_be_small_ && !core_.runner->small()->has_to_add();
 }
 

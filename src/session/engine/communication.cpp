@@ -19,6 +19,7 @@ constexpr std::uint64_t kSmallBucketBytes = 1ULL << 20;  // what the progress th
 }  // namespace
 
 void Communication::communicate(std::chrono::microseconds wait, bool waits) {
+  core_.progress.wire.assert_held();
   // Since the last time, where something was under way then: nobody does anything else with it.
   const auto begin = std::exchange(busy_since_, {}).value_or(Clock::now());
   try {
@@ -28,7 +29,7 @@ void Communication::communicate(std::chrono::microseconds wait, bool waits) {
     }
     const auto ended = core_.runner->advance(wait);
     if (busy || !ended.empty()) {
-      const std::lock_guard lock(core_.progress.state);
+      const MutexLock lock(core_.progress.state);
       record_ended(ended);
       if (busy) {  // counted before a caller can end the step
         const auto now = Clock::now();
@@ -47,7 +48,7 @@ bool Communication::start_what_can(bool waits) {
   for (;;) {
     Action action;
     {
-      const std::lock_guard lock(core_.progress.state);
+      const MutexLock lock(core_.progress.state);
       core_.step.faults.stop_if_failed();
       busy = busy || core_.step.under_way();
       action = core_.step.next(waits, Clock::now());
@@ -89,13 +90,15 @@ void Communication::record_ended(const std::vector<Buckets::Ended>& ended) {
 }
 
 void Communication::agree_on_plan(bool weighted) {
-  if (!core_.step.terms.to_agree()) {  // changes under both locks
+  core_.progress.wire.assert_held();
+  const Step& settled = core_.settled_step();
+  if (!settled.terms.to_agree()) {  // changes under both locks
     return;
   }
-  const bool again = core_.step.terms.has_agreed();
+  const bool again = settled.terms.has_agreed();
   std::vector<std::string> told;
   try {
-    told = core_.runner->agree(*core_.plan, weighted, core_.step.number(), core_.parts.names(), core_.parts.says());
+    told = core_.runner->agree(*core_.plan, weighted, settled.number(), core_.parts.names(), core_.parts.says());
   } catch (const Error& error) {
     if (again && (error.code() == ErrorCode::timeout || error.code() == ErrorCode::aborted)) {
       throw Error(error.code(),
@@ -107,13 +110,13 @@ void Communication::agree_on_plan(bool weighted) {
   }
   if (!again) {
     const auto settle = [this](const Link& link) {
-      const std::lock_guard lock(core_.progress.state);
+      const MutexLock lock(core_.progress.state);
       plan::settle_again(*core_.plan, core_.settings.policy, link);
     };
-    core_.parts.agreed(
-        {core_.step.number(), {weighted, core_.settings.options.nonfinite == Nonfinite::skip}, {}, settle}, told);
+    core_.parts.agreed({settled.number(), {weighted, core_.settings.options.nonfinite == Nonfinite::skip}, {}, settle},
+                       told);
   }
-  const std::lock_guard lock(core_.progress.state);
+  const MutexLock lock(core_.progress.state);
   if (!again) {
     core_.parts.recollect(core_.comparison);
   }
@@ -122,21 +125,24 @@ void Communication::agree_on_plan(bool weighted) {
 
 void Communication::look_for_nonfinite() {
   const auto begin = Clock::now();
+  const Step& settled = core_.settled_step();
   std::vector<int> ranks =
-      core_.runner->nonfinite_ranks(core_.tensors.memory(), core_.step.terms.loss_scale(), core_.step.number());
-  const std::lock_guard lock(core_.progress.state);
+      core_.runner->nonfinite_ranks(core_.tensors.memory(), settled.terms.loss_scale(), settled.number());
+  const MutexLock lock(core_.progress.state);
   core_.parts.waited(seconds_since(begin));
   core_.step.looked(std::move(ranks));
   core_.progress.changed();
 }
 
 bool Communication::last_awaits_caller() const {
+  core_.progress.state.assert_held();
   return core_.plan && !core_.plan->buckets.empty() &&
          (core_.step.holds_last() ||
           core_.plan->buckets.back().count * element_bytes(core_.plan->buckets.back().dtype) <= kSmallBucketBytes);
 }
 
 bool Communication::in_background() const {
+  core_.progress.state.assert_held();
   return !core_.step.faults.failed() && core_.parts.background() != nullptr && core_.parts.background()->busy();
 }
 
@@ -146,10 +152,11 @@ bool Communication::enqueue(const plan::Bucket& bucket, const StepInfo& info) {
     return false;
   }
   background->before_bucket(info.step);
-  if (!background->enqueue(bucket, info, core_.step.number(), core_.step.terms.loss_scale())) {
+  const Step& settled = core_.settled_step();
+  if (!background->enqueue(bucket, info, settled.number(), settled.terms.loss_scale())) {
     return false;
   }
-  const std::lock_guard lock(core_.progress.state);
+  const MutexLock lock(core_.progress.state);
   note_arrival(bucket.id);
   return true;
 }
@@ -163,7 +170,7 @@ void Communication::note_arrival(std::uint32_t bucket) {
 
 void Communication::progress_background() {
   {
-    const std::lock_guard lock(core_.progress.state);
+    const MutexLock lock(core_.progress.state);
     core_.step.faults.stop_if_failed();  // what is under way has been given up then, and would never end
   }
   core_.parts.background()->start(*core_.runner);
@@ -173,14 +180,16 @@ void Communication::progress_background() {
 }
 
 void Communication::end_what_travels() {
+  core_.progress.wire.assert_held();
   while (core_.parts.background()->busy()) {
     progress_background();
   }
 }
 
 void Communication::drain(const char* call) {
+  core_.progress.wire.assert_held();
   {
-    const std::lock_guard lock(core_.progress.state);
+    const MutexLock lock(core_.progress.state);
     core_.throw_if_failed();
     core_.step.require_between(call);
     if (!in_background()) {
@@ -194,7 +203,7 @@ void Communication::drain(const char* call) {
 void Communication::end_background() noexcept {
   try {
     const auto busy = [this] {
-      const std::lock_guard lock(core_.progress.state);
+      const MutexLock lock(core_.progress.state);
       return in_background();
     };
     if (core_.progress.background() || !busy()) {
@@ -205,7 +214,7 @@ void Communication::end_background() noexcept {
                           "session destroyed with reductions in the background, on a thread that may not communicate");
       return;
     }
-    const std::lock_guard lock(core_.progress.wire);
+    const MutexLock lock(core_.progress.wire);
     while (busy()) {
       communicate(std::chrono::milliseconds(1), false);
     }

@@ -21,9 +21,9 @@ class Communication final : public Progress::Work {
   [[nodiscard]] bool last_awaits_caller() const override;
   [[nodiscard]] bool all_await_caller() const override { return coming_.small(); }
 
-  /// The caller holds `wire`.
+  // Called under `wire`.
   void agree_on_plan(bool weighted);
-  /// Waits until nothing is in the background. The caller holds `wire`.
+  /// Waits until nothing is in the background.
   void end_what_travels();
   /// The same, for `call`, which comes between steps.
   void drain(const char* call);
@@ -31,22 +31,21 @@ class Communication final : public Progress::Work {
   void end_background() noexcept;
 
  private:
-  bool start_what_can(bool waits);
-  void start(const Step::Action& action);
+  bool start_what_can(bool waits) REQUIRES(core_.progress.wire);
+  void start(const Step::Action& action) REQUIRES(core_.progress.wire);
   /// Offers the bucket to the part that reduces in the background; returns whether the part took it.
-  bool enqueue(const plan::Bucket& bucket, const StepInfo& info);
-  /// Ends the bucket if this was the last arrival that its step waits for. The caller holds `state`.
-  void note_arrival(std::uint32_t bucket);
-  /// The caller holds `state`.
-  void record_ended(const std::vector<Buckets::Ended>& ended);
-  void look_for_nonfinite();
+  bool enqueue(const plan::Bucket& bucket, const StepInfo& info) REQUIRES(core_.progress.wire);
+  /// Ends the bucket if this was the last arrival that its step waits for.
+  void note_arrival(std::uint32_t bucket) REQUIRES(core_.progress.state);
+  void record_ended(const std::vector<Buckets::Ended>& ended) REQUIRES(core_.progress.state);
+  void look_for_nonfinite() REQUIRES(core_.progress.wire);
   /// Moves background work forward once, between steps.
-  void progress_background();
+  void progress_background() REQUIRES(core_.progress.wire);
 
   Core& core_;
   const ComingSteps& coming_;
-  // The next communicate() counts the time since then. Guarded by `wire`.
-  std::optional<std::chrono::steady_clock::time_point> busy_since_;
+  // The next communicate() counts the time since then.
+  std::optional<std::chrono::steady_clock::time_point> busy_since_ GUARDED_BY(core_.progress.wire);
 };
 
 }  // namespace gradwire::session

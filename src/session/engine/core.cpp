@@ -37,7 +37,7 @@ void Core::rethrow_given_up(bool to_caller) {
   const Error error = current_error();
   give_up(error);
   if (to_caller) {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.reported();
   }
   throw Error(error);
@@ -50,11 +50,11 @@ void Core::give_up(const Error& error, bool for_good) noexcept {
     observe::record({.begin = observe::ticks(),
                      .bytes = static_cast<std::uint64_t>(error.code()),
                      .source = runner->info().source,
-                     .step = static_cast<std::uint32_t>(step.number()),
+                     .step = static_cast<std::uint32_t>(settled_step().number()),
                      .kind = observe::EventKind::error});
   }
   runner->fail(error);
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   step.faults.fail(error);
   progress.changed();
   progress.wake();
@@ -122,7 +122,7 @@ void Core::reset_step(StepWatch::Time now) {
 }
 
 void Core::require_between_steps(const char* call) {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   throw_if_failed();
   step.require_between(call);
 }

@@ -1,16 +1,16 @@
 // What the pieces of an engine share: the tensors, the step and the plan of one world, the runner that reduces them,
-// the parts, and how an error ends the session. `progress` has the two locks, `state` and `wire`; the comments of the
-// members say which lock guards them.
+// the parts, and how an error ends the session. `progress` has the two locks, `state` and `wire`. The analysis does not
+// know that all pieces have the same core, so those of their functions that other pieces call begin with assert_held().
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/engine/progress.hpp"
@@ -44,17 +44,20 @@ struct Core {
   const std::unique_ptr<Runner> runner;  // guarded by `wire`, but for what any thread may call
   std::atomic<bool> no_sync{false};
 
-  // Guarded by `state`. The plan, and what is made with it, stays once it is there. Whoever communicates reads the
-  // step's number and loss scale under `wire` alone: they change only between steps, when nothing is under way.
+  // Written under `state`. The plan, and what is made with it, stays once it is there.
   Tensors tensors{*runner};
-  Step step;
-  StepWatch watch;
+  Step step GUARDED_BY(progress.state);
+  StepWatch watch GUARDED_BY(progress.state);
   std::optional<plan::Plan> plan;
   Parts parts;
-  StepComparison comparison{*runner};  // between the parts of all ranks. Guarded by `wire`
+  StepComparison comparison{*runner};  // between the parts of all ranks; used under `wire`, but for its counts
 
   std::atomic<bool> told_error = false;  // the event of an error has been recorded; a session gives up once
   Progress progress;
+
+  /// The step for the thread that makes steps, and for one that communicates, under `wire`. They read what changes only
+  /// between steps, when nothing is under way, such as its number and the loss scale.
+  [[nodiscard]] const Step& settled_step() const NO_THREAD_SAFETY_ANALYSIS { return step; }
 
   /// Runs `call` of the public interface and remembers an Error, so that other ranks can be told why this one is gone.
   template <typename Call>
@@ -62,7 +65,7 @@ struct Core {
     try {
       return std::forward<Call>(call)();
     } catch (const Error& error) {
-      const std::lock_guard lock(progress.state);
+      const MutexLock lock(progress.state);
       step.faults.misused(error);
       throw;
     }
@@ -70,12 +73,12 @@ struct Core {
   /// Runs `call` under `wire`; whatever it throws ends the session on every rank and leaves as an Error.
   template <typename Call>
   void on_wire(Call&& call) {
-    const std::lock_guard lock(progress.wire);
+    const MutexLock lock(progress.wire);
     or_give_up(std::forward<Call>(call));
   }
-  /// The same where the caller holds `wire`.
+  /// The same where the caller has taken `wire`.
   template <typename Call>
-  void or_give_up(Call&& call) {
+  void or_give_up(Call&& call) REQUIRES(progress.wire) {
     try {
       std::forward<Call>(call)();
     } catch (...) {
@@ -87,30 +90,29 @@ struct Core {
   /// Ends the session on this rank. With `for_good` no other engine takes over.
   void give_up(const Error& error, bool for_good = false) noexcept;
 
-  /// Throws the session's failure, unless only finish() reports it. The caller holds `state`.
-  void throw_if_failed() {
+  /// Throws the session's failure, unless only finish() reports it.
+  void throw_if_failed() REQUIRES(progress.state) {
     if (!settings.undoable) {
       step.faults.throw_if_failed();
     }
   }
   [[nodiscard]] bool failed() const {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     return step.faults.failed();
   }
-  /// Whether the step has failed and only finish() reports that. The caller holds `state`.
-  [[nodiscard]] bool is_void() const { return settings.undoable && step.faults.failed(); }
+  /// Whether the step has failed and only finish() reports that.
+  [[nodiscard]] bool is_void() const REQUIRES(progress.state) { return settings.undoable && step.faults.failed(); }
   /// Whether finish() reports `error`, so that the call that caught it returns normally.
   [[nodiscard]] bool leaves_to_finish(const Error& error) const {
     return settings.undoable && error.cause() == ErrorCause::world;
   }
 
-  /// The caller holds `state`.
-  void make_plan();
+  void make_plan() REQUIRES(progress.state);
   /// `held` becomes PartInputs::held.
-  [[nodiscard]] PartInputs part_inputs(const SavedState* held = nullptr);
+  [[nodiscard]] PartInputs part_inputs(const SavedState* held = nullptr) REQUIRES(progress.state);
   /// Makes parts that the loaded state `held` needs although the plan does not ask for them.
-  void make_parts_for(const SavedState& held);
-  void reset_step(StepWatch::Time now);
+  void make_parts_for(const SavedState& held) REQUIRES(progress.state);
+  void reset_step(StepWatch::Time now) REQUIRES(progress.state);
   /// Throws Error(invalid_argument), which names `call`, if a step is under way.
   void require_between_steps(const char* call);
 };

@@ -1,13 +1,13 @@
 #include "session/engine/device_side.hpp"
 
 #include <cstdint>
-#include <mutex>
 #include <string>
 
 namespace gradwire::session {
 
 // A captured step must not need what only the host can do while it runs.
 void DeviceSide::check_capture() const {
+  core_.progress.state.assert_held();
   if (core_.settings.undoable) {
     throw Error(ErrorCode::unsupported,
                 "this step is being captured into a graph, but a session that goes on without ranks that end agrees in "
@@ -47,16 +47,16 @@ void DeviceSide::catch_up_with_replays() {
   if (!was_captured_) {  // before any lock: the progress thread may hold `wire` for long
     return;
   }
-  const std::lock_guard wire_lock(core_.progress.wire);
+  const MutexLock wire_lock(core_.progress.wire);
   {
-    const std::lock_guard lock(core_.progress.state);
+    const MutexLock lock(core_.progress.state);
     if (core_.step.buckets.in_step() || core_.step.faults.failed() || capturing()) {
       return;
     }
   }
   const auto reached =
       core_.runner->device()->replayed_to();  // waits for the device, and done() must not: `state` is free
-  const std::lock_guard lock(core_.progress.state);
+  const MutexLock lock(core_.progress.state);
   if (reached && !core_.step.buckets.in_step()) {
     core_.step.jump_to(*reached);
   }
@@ -67,10 +67,10 @@ bool DeviceSide::completed(const Ticket& ticket) {
     return true;
   }
   require_no_capture("done");
-  const std::unique_lock lock(core_.progress.wire, std::try_to_lock);
-  if (!lock.owns_lock()) {
+  if (!core_.progress.wire.try_lock()) {
     return false;  // whoever has it may be waiting for the device
   }
+  const MutexLock lock(core_.progress.wire, std::adopt_lock);
   bool complete = false;
   core_.or_give_up([&] { complete = core_.runner->device()->complete(ticket.step, ticket.bucket); });
   return complete;
@@ -87,7 +87,7 @@ bool DeviceSide::end_step() {
   if (core_.runner->device() != nullptr) {
     bool skipped = false;
     {
-      const std::lock_guard lock(core_.progress.state);
+      const MutexLock lock(core_.progress.state);
       skipped = core_.step.outcome().skipped;
     }
     core_.on_wire([&] { nonfinite = core_.runner->device()->end_step(skipped); });
@@ -96,6 +96,7 @@ bool DeviceSide::end_step() {
 }
 
 void DeviceSide::set_step() {
+  core_.progress.state.assert_held();
   if (DeviceSteps* device = core_.runner->device()) {
     device->set_step(core_.step.number());
   }

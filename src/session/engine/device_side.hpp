@@ -14,7 +14,7 @@ class DeviceSide {
 
   /// Whether what the caller does now is captured, to be replayed later.
   [[nodiscard]] bool capturing() const;
-  /// Throws if this step must not be captured.
+  /// Throws if this step must not be captured. Called under `state`.
   void check_capture() const;
   /// Error(invalid_argument) while a step is being captured; the session goes on.
   void require_no_capture(const char* call) const;
@@ -28,6 +28,7 @@ class DeviceSide {
   void wait_completed(const Ticket& ticket);
   /// Returns whether NaN or Inf is known to be in results.
   [[nodiscard]] bool end_step();
+  /// Called under `state`.
   void set_step();
   /// Waits for the device, so that this rank really holds the results that it says it holds.
   void settle();

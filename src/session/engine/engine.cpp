@@ -40,7 +40,7 @@ std::optional<Error> Engine::end() noexcept {
   stop_if_gradients_are_gone();
   std::optional<Error> why;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     why = step.faults.why_gone(step.under_way() || step.buckets.in_step());
     if (!why && settings.undoable &&
         communication.in_background()) {  // others may go on, and would be waited for in vain
@@ -61,7 +61,7 @@ std::optional<Error> Engine::end() noexcept {
 
 // In builds that can tell. Whoever is told so has the place in hand; else the next one to touch the memory is blamed.
 void Engine::stop_if_gradients_are_gone() {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   for (std::uint32_t i = 0; !step.faults.any() && i < tensors.size(); ++i) {
     if (step.buckets.is_ready(i) && tensors.is_freed(i)) {
       log(LogLevel::error, "session destroyed in the middle of a step after the gradient \"" + tensors.name(i) +
@@ -83,7 +83,7 @@ void Engine::refuse_rows(const TensorInfo& tensor) const {
 
 TensorId Engine::add(const std::string& name, const View& gradient, std::vector<View> beside, std::uint32_t ndim,
                      std::span<const float> scale) {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   throw_if_failed();
   if (plan) {
     throw Error(ErrorCode::invalid_argument, "add: \"" + name +
@@ -100,7 +100,7 @@ TensorId Engine::add(const std::string& name, const View& gradient, std::vector<
 Ticket Engine::ready(TensorId id, const View* gradient, bool zero) {
   const auto index = static_cast<std::uint32_t>(id);
   if (no_sync) {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     tensors.check(id);
     step.buckets.accumulate(index);
     return {};
@@ -109,7 +109,7 @@ Ticket Engine::ready(TensorId id, const View* gradient, bool zero) {
   Ticket ticket;
   bool left_to_finish = false;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     if (is_void()) {
       return {};
     }
@@ -154,7 +154,7 @@ Ticket Engine::ready(TensorId id, const View* gradient, bool zero) {
 
 bool Engine::done(const Ticket& ticket) {
   const bool ended = checked([&] {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     if (is_void()) {
       return true;
     }
@@ -164,7 +164,7 @@ bool Engine::done(const Ticket& ticket) {
   });
   if (!ended) {
     progress.inside_call();
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     progress.wake();  // who asks does other things meanwhile
     if (!has_ended(step, ticket)) {
       return false;
@@ -183,7 +183,7 @@ bool Engine::done(const Ticket& ticket) {
 void Engine::wait(const Ticket& ticket) {
   checked([&] {
     device.require_no_capture("wait");
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     throw_if_failed();
     check_ticket(step, "wait", ticket);
     if (!is_void()) {  // else ready() has left out tensors since
@@ -191,7 +191,10 @@ void Engine::wait(const Ticket& ticket) {
     }
   });
   try {
-    progress.wait_until("wait", [&] { return has_ended(step, ticket); });
+    progress.wait_until("wait", [&] {
+      progress.state.assert_held();
+      return has_ended(step, ticket);
+    });
     device.wait_completed(ticket);
   } catch (const Error& error) {
     if (!leaves_to_finish(error)) {
@@ -206,9 +209,9 @@ void Engine::set_loss_scale(double scale) {
                 "set_loss_scale: " + std::to_string(scale) + " must be finite and above 0");
   }
   device.catch_up_with_replays();
-  const std::lock_guard wire_lock(progress.wire);
+  const MutexLock wire_lock(progress.wire);
   communication.drain("set_loss_scale");  // what is under way leaves residuals of the old scale
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   parts.for_each([](const Part& part) { part.check_loss_scale(); });
   if (scale != step.terms.loss_scale()) {
     runner->held().scale_residuals(static_cast<float>(scale / step.terms.loss_scale()));
@@ -232,7 +235,7 @@ void Engine::broadcast(std::span<const View> values, int root) {
     progress.require_communication("broadcast");
     device.require_no_capture("broadcast");
     device.catch_up_with_replays();
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.throw_if_failed();
     if (step.buckets.in_step()) {
       throw Error(ErrorCode::invalid_argument,
@@ -247,7 +250,7 @@ void Engine::reserve() {
   StepInfo info;
   bool weighted = false;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.throw_if_failed();
     step.require_between("reserve");
     make_plan();
@@ -270,7 +273,7 @@ void Engine::travel_between_steps(const char* call, const std::function<bool(std
   std::uint64_t now = 0;
   bool with_weights = false;
   {
-    const std::lock_guard lock(progress.state);
+    const MutexLock lock(progress.state);
     step.faults.throw_if_failed();
     step.require_between(call);
     make_plan();
@@ -294,18 +297,18 @@ void Engine::sync_parameters() {
 }
 
 void Engine::count_what_travelled() {
-  const std::lock_guard lock(progress.wire);
+  const MutexLock lock(progress.wire);
   if (settings.undoable) {
     runner->undo()->commit();
   }
   if (Background* background = parts.background()) {
-    background->deliver_between_steps(step.number());
+    background->deliver_between_steps(settled_step().number());
   }
 }
 
 void Engine::abort(const std::string& why) noexcept {
   runner->abort(ErrorCode::aborted, why);
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   try {
     step.faults.fail(Error(ErrorCode::aborted, why, ErrorCause::world));
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
@@ -314,14 +317,16 @@ void Engine::abort(const std::string& why) noexcept {
 }
 
 void Engine::undo(const Error& why) {
-  const std::lock_guard lock(progress.wire);
+  const MutexLock lock(progress.wire);
   give_up(why);  // late gradients may be on their way
   runner->undo()->undo_step();
 }
 
 void Engine::take_over(Engine& before, const std::function<exchange::ResidualStore(const SavedState&)>& residuals) {
-  const std::scoped_lock wires(before.progress.wire, progress.wire);
-  const std::scoped_lock states(before.progress.state, progress.state);
+  const MutexLock wire_before(before.progress.wire);
+  const MutexLock wire(progress.wire);
+  const MutexLock state_before(before.progress.state);
+  const MutexLock state(progress.state);
   for (std::size_t i = 0; i < before.tensors.size(); ++i) {
     step.add_tensor();
     tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i],
@@ -345,7 +350,7 @@ void Engine::take_over(Engine& before, const std::function<exchange::ResidualSto
   step.modes.load(*plan, held);
   parts.for_each([&](Part& part) { part.load(held); });
   runner->held().load_residuals(residuals(held), *plan);
-  parts.for_each([this](Part& part) { part.resume(step.number()); });
+  parts.for_each([&](Part& part) { part.resume(held.step); });
   reset_step(Clock::now());
 }
 

@@ -49,9 +49,9 @@ struct Engine final : Core {
   /// what it told them.
   std::optional<Error> end() noexcept;
 
-  /// The state that save() writes, and the way back. The caller holds `wire`.
-  [[nodiscard]] SavedState saved_state();
-  void restore(const std::vector<SavedState>& saved, const std::string& source);
+  /// The state that save() writes, and the way back.
+  [[nodiscard]] SavedState saved_state() REQUIRES(progress.wire);
+  void restore(const std::vector<SavedState>& saved, const std::string& source) REQUIRES(progress.wire);
 
   // A wrapper that owns one engine for each world calls these, too.
   /// Abandons the step, and any other communication, with the error `why`, and restores the residuals of the last

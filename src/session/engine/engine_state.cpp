@@ -147,7 +147,7 @@ class Resharding {
 }  // namespace
 
 SavedState Engine::saved_state() {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   throw_if_failed();
   step.require_between("save");
   make_plan();
@@ -166,7 +166,7 @@ SavedState Engine::saved_state() {
 }
 
 void Engine::restore(const std::vector<SavedState>& saved, const std::string& source) {
-  const std::lock_guard lock(progress.state);
+  const MutexLock lock(progress.state);
   throw_if_failed();
   if (step.buckets.in_step() || step.terms.stepped() || parts.in_step()) {
     throw Error(ErrorCode::invalid_argument,

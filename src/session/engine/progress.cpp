@@ -22,7 +22,7 @@ void Progress::start(Work& work) {
 
 void Progress::stop(const std::function<void()>& first) {
   {
-    const std::lock_guard lock(state);
+    const MutexLock lock(state);
     stopping_ = true;
     wake_.notify_all();
   }
@@ -36,26 +36,26 @@ void Progress::stop(const std::function<void()>& first) {
 
 void Progress::run() noexcept {
   try {
-    std::unique_lock lock(state);
+    const MutexLock lock(state);
     for (;;) {
-      await_work(lock);
+      await_work();
       if (stopping_ && !work_->in_background()) {
         return;
       }
-      drive(lock, std::chrono::microseconds(0),
-            [this] { return !has_work() || (stopping_ && !work_->in_background()); });
+      drive(std::chrono::microseconds(0),
+            [this]() REQUIRES(state) { return !has_work() || (stopping_ && !work_->in_background()); });
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has kept it for the next call
   }
 }
 
-void Progress::await_work(std::unique_lock<std::mutex>& lock) {
-  const auto there = [this] { return (stopping_ || has_work()) && !driven_; };
+void Progress::await_work() {
+  const auto there = [this]() REQUIRES(state) { return (stopping_ || has_work()) && !driven_; };
   for (;;) {
     looks_ = true;
     for (int left = kLooks; work_->last_awaits_caller() && left > 0; --left) {
       const std::uint64_t before = step_.number();
-      if (wake_.wait_for(lock, kLook, there)) {
+      if (wake_.wait_for(state, kLook, there)) {
         return;
       }
       left = step_.number() == before ? left : kLooks;
@@ -65,9 +65,9 @@ void Progress::await_work(std::unique_lock<std::mutex>& lock) {
     // Woken for what a caller did meanwhile: steps go on, and it looks again, so that the next need not wake it.
     while (!there() && (step_.number() == before || !work_->last_awaits_caller())) {
       if (step_.startable() && !driven_) {
-        wake_.wait_for(lock, kLook);  // what is held for a caller may start soon, and nobody tells when
+        wake_.wait_for(state, kLook);  // what is held for a caller may start soon, and nobody tells when
       } else {
-        wake_.wait(lock);
+        wake_.wait(state);
       }
     }
     if (there()) {
@@ -100,8 +100,8 @@ void Progress::require_communication(const char* call) const {
 
 void Progress::inside_call() {
   if (!background() && may_communicate()) {
-    const std::unique_lock lock(wire, std::try_to_lock);
-    if (lock.owns_lock()) {
+    if (wire.try_lock()) {
+      const MutexLock lock(wire, std::adopt_lock);
       work_->communicate(std::chrono::microseconds(0), false);
     }
   }

@@ -3,12 +3,11 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <utility>
 
+#include "base/mutex.hpp"
 #include "gradwire/threading.hpp"
 #include "session/runner/runner.hpp"
 #include "session/step/step.hpp"
@@ -21,14 +20,14 @@ class Progress {
   class Work {
    public:
     /// Starts what can start and moves what is under way, for up to `wait` where nothing can be done. `waits`: the
-    /// caller does nothing else until the step has ended, or so. The caller holds `wire`. What it throws has made the
-    /// step fail.
+    /// caller does nothing else until the step has ended, or so. Called under `wire`. What it throws has made the step
+    /// fail.
     virtual void communicate(std::chrono::microseconds wait, bool waits) = 0;
-    /// Whether there is work beside the steps, which outlives them. The caller holds `state`.
+    /// Whether there is work beside the steps, which outlives them. Called under `state`.
     [[nodiscard]] virtual bool in_background() const = 0;
-    /// finish() is likely to come at once for the last bucket, and reduces it itself. The caller holds `state`.
+    /// finish() is likely to come at once for the last bucket, and reduces it itself. Called under `state`.
     [[nodiscard]] virtual bool last_awaits_caller() const = 0;
-    /// It does so for all buckets. The caller holds `state`.
+    /// It does so for all buckets. Called under `state`.
     [[nodiscard]] virtual bool all_await_caller() const = 0;
 
    protected:
@@ -64,30 +63,30 @@ class Progress {
   bool drive_once(May&& may, Body&& body, After&& after);
   /// Where there is no progress thread: a call that does something else moves what it can.
   void inside_call();
-  /// After ready(). The caller holds `state`.
-  void wake_after_ready();
-  /// Somebody asks for a result, and does other things meanwhile. The caller holds `state`.
-  void wake() { wake_.notify_all(); }
-  /// Something has ended or failed. The caller holds `state`.
-  void changed() {
+  /// After ready().
+  void wake_after_ready() REQUIRES(state);
+  /// Somebody asks for a result, and does other things meanwhile.
+  void wake() REQUIRES(state) { wake_.notify_all(); }
+  /// Something has ended or failed.
+  void changed() REQUIRES(state) {
     if (waiting_ > 0) {
       changed_.notify_all();
     }
   }
 
-  mutable std::mutex state;
-  std::mutex wire;
+  mutable Mutex state;
+  Mutex wire ACQUIRED_BEFORE(state);
 
  private:
   using Clock = std::chrono::steady_clock;
 
   void run() noexcept;
-  void await_work(std::unique_lock<std::mutex>& lock);
-  [[nodiscard]] bool has_work() const { return step_.has_work(Clock::now()) || work_->in_background(); }
-  /// Communicates until `stop`, for `eager` after each bucket without sleeping; `lock` is of `state`, which is held but
-  /// while that goes on. Where nobody drives.
+  void await_work() REQUIRES(state);
+  [[nodiscard]] bool has_work() const REQUIRES(state) { return step_.has_work(Clock::now()) || work_->in_background(); }
+  /// Communicates until `stop`, for `eager` after each bucket without sleeping; gives `state` back while that goes on.
+  /// Where nobody drives.
   template <typename Stop>
-  void drive(std::unique_lock<std::mutex>& lock, std::chrono::microseconds eager, Stop&& stop);
+  void drive(std::chrono::microseconds eager, Stop&& stop) REQUIRES(state);
 
   static constexpr std::chrono::microseconds kPatience{200};  // of whoever drives, before it looks for new buckets
 
@@ -95,12 +94,12 @@ class Progress {
   Step& step_;
   Work* work_ = nullptr;
   std::thread::id owner_ = std::this_thread::get_id();
-  std::condition_variable changed_;  // for callers
-  std::condition_variable wake_;     // for the progress thread
-  int waiting_ = 0;                  // for it
-  bool stopping_ = false;
-  bool driven_ = false;  // a thread is in drive()
-  bool looks_ = false;   // the progress thread looks for work, and need not be woken
+  CondVar changed_;                    // for callers
+  CondVar wake_;                       // for the progress thread
+  int waiting_ GUARDED_BY(state) = 0;  // for it
+  bool stopping_ GUARDED_BY(state) = false;
+  bool driven_ GUARDED_BY(state) = false;  // a thread is in drive()
+  bool looks_ GUARDED_BY(state) = false;   // the progress thread looks for work, and need not be woken
   std::thread thread_;
 };
 
@@ -109,7 +108,7 @@ void Progress::wait_until(const char* call, Reached&& reached) {
   if (!background()) {
     require_communication(call);
   }
-  std::unique_lock lock(state);
+  const MutexLock lock(state);
   for (;;) {
     step_.faults.throw_if_failed();
     if (reached()) {
@@ -117,32 +116,30 @@ void Progress::wait_until(const char* call, Reached&& reached) {
     }
     if (driven_) {
       ++waiting_;
-      changed_.wait(lock);
+      changed_.wait(state);
       --waiting_;
     } else {
-      drive(lock, kEager, [&] { return step_.faults.failed() || reached(); });
+      drive(kEager, [&] { return step_.faults.failed() || reached(); });
     }
   }
 }
 
 template <typename May, typename Body, typename After>
 bool Progress::drive_once(May&& may, Body&& body, After&& after) {
-  std::unique_lock lock(state);
+  const MutexLock lock(state);
   if (driven_ || !may()) {
     return false;
   }
   driven_ = true;
-  lock.unlock();
   try {
-    const std::lock_guard wire_lock(wire);
+    const MutexUnlock meanwhile(state);
+    const MutexLock wire_lock(wire);
     body();
   } catch (...) {
-    lock.lock();
     driven_ = false;
     changed();
     throw;
   }
-  lock.lock();
   driven_ = false;
   after();
   changed();
@@ -150,29 +147,29 @@ bool Progress::drive_once(May&& may, Body&& body, After&& after) {
 }
 
 template <typename Stop>
-void Progress::drive(std::unique_lock<std::mutex>& lock, std::chrono::microseconds eager, Stop&& stop) {
+void Progress::drive(std::chrono::microseconds eager, Stop&& stop) {
   driven_ = true;
   try {
     std::size_t ended = step_.buckets.ended();
     unsigned looked = 0;
     for (Clock::time_point polite = Clock::now() + eager; !stop();) {
-      lock.unlock();
-      const bool sleeps = eager.count() == 0 || Clock::now() > polite;
       {
-        const std::lock_guard wire_lock(wire);
-        work_->communicate(sleeps ? kPatience : std::chrono::microseconds(0), eager.count() > 0);
+        const MutexUnlock meanwhile(state);
+        const bool sleeps = eager.count() == 0 || Clock::now() > polite;
+        {
+          const MutexLock wire_lock(wire);
+          work_->communicate(sleeps ? kPatience : std::chrono::microseconds(0), eager.count() > 0);
+        }
+        if (!sleeps && ++looked % kLooksToYield == 0) {
+          std::this_thread::yield();
+        }
       }
-      if (!sleeps && ++looked % kLooksToYield == 0) {
-        std::this_thread::yield();
-      }
-      lock.lock();
       if (step_.buckets.ended() != ended) {
         ended = step_.buckets.ended();
         polite = Clock::now() + eager;
       }
     }
   } catch (...) {
-    lock.lock();
     driven_ = false;
     changed_.notify_all();
     throw;

@@ -13,7 +13,7 @@ using When = PartMaker::When;
 SessionStatistics statistics_of(const Core& core) {
   SessionStatistics statistics;
   const std::vector<Statistics> totals = core.runner->statistics();
-  const std::lock_guard lock(core.progress.state);
+  const MutexLock lock(core.progress.state);
   statistics.transport = core.runner->info().transport;
   statistics.rank = core.runner->info().rank;
   statistics.world_size = core.runner->info().world_size;
@@ -41,7 +41,7 @@ SessionStatistics statistics_of(const Core& core) {
 
 observe::Snapshot snapshot_of(const Core& core) {
   observe::Snapshot snapshot{.source = core.runner->info().source, .statistics = statistics_of(core)};
-  const std::lock_guard lock(core.progress.state);
+  const MutexLock lock(core.progress.state);
   if (core.plan) {
     snapshot.knowledge = core.runner->known(*core.plan);
   }
@@ -50,7 +50,7 @@ observe::Snapshot snapshot_of(const Core& core) {
 }
 
 std::string explain(Core& core, const std::string& beside) {
-  const std::lock_guard lock(core.progress.state);
+  const MutexLock lock(core.progress.state);
   core.make_plan();
   return core.plan->explain() + core.parts.explain(When::with_session) + beside + core.parts.explain(When::with_plan);
 }

@@ -27,7 +27,7 @@ void StepEnd::check_all_ready() {
   std::size_t count = 0;
   std::uint64_t now = 0;
   {
-    const std::lock_guard lock(core_.progress.state);
+    const MutexLock lock(core_.progress.state);
     core_.step.faults.throw_if_failed();
     core_.make_plan();
     now = core_.step.number();
@@ -56,7 +56,10 @@ StepEnd::Finishing StepEnd::prepare() {
   finishing.was_small = coming_.reduce_small();
   if (!finishing.was_small) {
     check_all_ready();
-    core_.progress.wait_until("finish", [&] { return core_.step.buckets.all_ended(); });
+    core_.progress.wait_until("finish", [&] {
+      core_.progress.state.assert_held();
+      return core_.step.buckets.all_ended();
+    });
   }
   prepare_parts();
   return finishing;
@@ -78,7 +81,7 @@ void StepEnd::prepare_parts() {
   StepInfo info;
   bool skipped = false;
   {
-    const std::lock_guard lock(core_.progress.state);
+    const MutexLock lock(core_.progress.state);
     info = core_.step.info();
     skipped = core_.step.outcome().skipped;
   }
@@ -113,7 +116,7 @@ StepEnd::Ended StepEnd::end_step(Clock::time_point begin, bool was_small) {
   const auto now = Clock::now();
   const double exposed = std::chrono::duration<double>(now - begin).count();
   Ended ended{.at = now, .end = {}, .results = {}};
-  const std::lock_guard lock(core_.progress.state);
+  const MutexLock lock(core_.progress.state);
   if (compares_results(core_.step.outcome())) {
     ended.results = comparable_results();
   }
@@ -147,7 +150,7 @@ void StepEnd::conclude(const Ended& ended) {
   if ((may_compare && end.as_usual) || ended.undecided || ended.may_get_small) {
     core_.on_wire([&] {
       if (end.as_usual) {
-        core_.parts.step_ended(end.outcome.step, core_.watch.last());
+        core_.parts.step_ended(end.outcome.step, last_seen());
         core_.comparison.end_step(end.outcome.step);
       }
       coming_.decide(ended.undecided);
@@ -170,7 +173,7 @@ void StepEnd::see_step_end(StepWatch::Time now, double exposed, const Statistics
 bool StepEnd::deliver() {
   double scale = 1;
   {
-    const std::lock_guard lock(core_.progress.state);
+    const MutexLock lock(core_.progress.state);
     if (core_.parts.background() == nullptr || core_.step.outcome().skipped) {
       return false;
     }

@@ -50,10 +50,11 @@ class StepEnd {
   /// Gradients and parameters of a step that has ended; returns whether NaN or Inf is in them.
   [[nodiscard]] bool deliver();
   /// What all ranks hold alike after this step: not gradients of local steps, but parameters that were synchronised.
-  /// The caller holds `state`.
-  [[nodiscard]] std::vector<View> comparable_results() const;
-  /// The caller holds `state`.
-  void see_step_end(StepWatch::Time now, double exposed, const Statistics& totals, std::uint32_t micro_steps);
+  [[nodiscard]] std::vector<View> comparable_results() const REQUIRES(core_.progress.state);
+  void see_step_end(StepWatch::Time now, double exposed, const Statistics& totals, std::uint32_t micro_steps)
+      REQUIRES(core_.progress.state);
+  /// The last step, for the thread in finish(), which alone writes it.
+  [[nodiscard]] const StepSeen& last_seen() const NO_THREAD_SAFETY_ANALYSIS { return core_.watch.last(); }
 
   Core& core_;
   ComingSteps& coming_;

@@ -52,7 +52,7 @@ void BucketHealth::look(const plan::Plan& plan, const exchange::Task& task,
   if (lossy || next_look_ == plan.buckets.size()) {
     looked_ = std::chrono::steady_clock::now();  // else the next bucket has its turn at once
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   memory_ = memory;
   if (lossy) {
     health_[task.bucket] = sample;
@@ -63,7 +63,7 @@ void BucketHealth::look(const plan::Plan& plan, const exchange::Task& task,
 
 observe::Knowledge BucketHealth::known(const plan::Plan& plan) const {
   observe::Knowledge known;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   known.memory = memory_;
   std::map<std::size_t, std::pair<tuning::QualitySample, double>> sums;  // of groups, and how many buckets
   for (const auto& [bucket, sample] : health_) {

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 
+#include "base/mutex.hpp"
 #include "exchange/host/host_executor.hpp"
 #include "observe/sources.hpp"
 #include "plan/plan.hpp"
@@ -27,9 +27,9 @@ class BucketHealth {
  private:
   std::uint32_t next_look_ = 0;  // a bucket
   std::optional<std::chrono::steady_clock::time_point> looked_;
-  mutable std::mutex mutex_;                               // of what follows
-  std::map<std::uint32_t, tuning::QualitySample> health_;  // by bucket
-  std::optional<observe::Knowledge::Memory> memory_;
+  mutable Mutex mutex_;
+  std::map<std::uint32_t, tuning::QualitySample> health_ GUARDED_BY(mutex_);  // by bucket
+  std::optional<observe::Knowledge::Memory> memory_ GUARDED_BY(mutex_);
 };
 
 /// Values that a lossy codec without error feedback rounds to 0 beside larger ones, step after step.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/environment.hpp"
+#include "base/mutex.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::session {
@@ -66,9 +67,9 @@ void bind_log() {
 }
 
 void name_rank(int rank) {
-  static std::mutex mutex;
-  static std::optional<int> named;
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static std::optional<int> named GUARDED_BY(mutex);
+  const MutexLock lock(mutex);
   if (named == rank) {
     return;
   }

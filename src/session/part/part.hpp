@@ -78,7 +78,7 @@ class Background {
   ~Background() = default;
 };
 
-/// A part that follows how long this rank computes and how long it waits. The caller holds the lock of steps.
+/// A part that follows how long this rank computes and how long it waits. The engine calls it under `state`.
 class StepTimer {
  public:
   using Time = std::chrono::steady_clock::time_point;

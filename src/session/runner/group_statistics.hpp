@@ -1,10 +1,10 @@
 // What a runner counts, by group of the plan. Any thread.
 #pragma once
 
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/statistics.hpp"
 
 namespace gradwire::session {
@@ -12,13 +12,13 @@ namespace gradwire::session {
 class GroupStatistics {
  public:
   void resize(std::size_t groups) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     groups_.resize(groups);
   }
   /// Adds to groups by `change`, which gets all of them.
   template <typename Change>
   void change(Change&& change) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::forward<Change>(change)(groups_);
   }
   void add(std::size_t group, const Statistics& statistics) {
@@ -26,12 +26,12 @@ class GroupStatistics {
   }
   /// Since the last reset.
   [[nodiscard]] std::vector<Statistics> groups() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return groups_;
   }
   /// Of all groups, ever.
   [[nodiscard]] Statistics totals() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Statistics totals = before_reset_;
     for (const Statistics& group : groups_) {
       totals.add(group);
@@ -40,6 +40,7 @@ class GroupStatistics {
   }
   void reset() {
     change([this](std::vector<Statistics>& groups) {
+      mutex_.assert_held();
       for (Statistics& group : groups) {
         before_reset_.add(std::exchange(group, {}));
       }
@@ -47,9 +48,9 @@ class GroupStatistics {
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<Statistics> groups_;
-  Statistics before_reset_;  // of all groups
+  mutable Mutex mutex_;
+  std::vector<Statistics> groups_ GUARDED_BY(mutex_);
+  Statistics before_reset_ GUARDED_BY(mutex_);  // of all groups
 };
 
 }  // namespace gradwire::session

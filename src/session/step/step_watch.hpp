@@ -23,7 +23,6 @@ struct StepSeen {
   std::vector<double> ready_seconds;  // by bucket, from the end of the step before
 };
 
-/// The caller holds the lock under which steps change.
 class StepWatch {
  public:
   using Time = std::chrono::steady_clock::time_point;

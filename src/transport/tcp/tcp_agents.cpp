@@ -13,7 +13,7 @@ constexpr std::ptrdiff_t kMostOfOne = 2;  // one that has ended unnoticed, and i
 }  // namespace
 
 void Agents::add(Id who, Socket socket, std::uint64_t secret) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto same = [who](const Connection& one) { return one.who == who; };
   if (std::ranges::count_if(connections_, same) >= kMostOfOne) {
     const auto unproven = std::ranges::find_if(connections_, [&](const auto& one) { return same(one) && !one.proven; });
@@ -23,12 +23,12 @@ void Agents::add(Id who, Socket socket, std::uint64_t secret) {
 }
 
 void Agents::forget(Id who) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(connections_, [who](const Connection& one) { return one.who == who; });
 }
 
 void Agents::list(std::vector<pollfd>& polled) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Connection& one : connections_) {
     polled.push_back({one.socket.fd(), POLLIN, 0});
   }
@@ -38,7 +38,7 @@ void Agents::look(std::span<const pollfd> polled) {
   if (std::ranges::all_of(polled, [](const pollfd& one) { return one.revents == 0; })) {
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(connections_, [this](Connection& one) { return !hear(one); });
 }
 

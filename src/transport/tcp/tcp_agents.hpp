@@ -2,10 +2,10 @@
 #pragma once
 
 #include <list>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/processes.hpp"
 #include "transport/tcp/tcp_channel.hpp"
 #include "transport/tcp/tcp_packet.hpp"
@@ -38,9 +38,9 @@ class Agents final : public Watched {
   /// Reads from a connection; false where it is no longer needed.
   [[nodiscard]] bool hear(Connection& connection);
 
-  std::mutex mutex_;
-  std::list<Connection> connections_;  // guarded by `mutex_`
-  std::vector<EndOfProcess> ends_;     // only the thread that hears uses it
+  Mutex mutex_;
+  std::list<Connection> connections_ GUARDED_BY(mutex_);
+  std::vector<EndOfProcess> ends_;  // only the thread that hears uses it
 };
 
 }  // namespace gradwire::transport::tcp

@@ -17,8 +17,9 @@ std::uint32_t Channel::add(Socket socket, Lane::Role role) {
   auto peer = std::make_unique<Peer>(std::move(socket), role);
   std::uint32_t number = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const WriterLock lock(mutex_);
     if (ended_) {
+      const MutexLock own(peer->mutex);
       peer->lane.close();
     }
     peers_.push_back(std::move(peer));
@@ -29,13 +30,13 @@ std::uint32_t Channel::add(Socket socket, Lane::Role role) {
 }
 
 Channel::Peer* Channel::peer_at(std::uint32_t id) const noexcept {
-  const std::shared_lock lock(mutex_);
+  const ReaderLock lock(mutex_);
   return id < peers_.size() ? peers_[id].get() : nullptr;
 }
 
 void Channel::offer(std::uint32_t lane, Socket socket) {
   if (Peer* const peer = peer_at(lane)) {
-    const std::lock_guard lock(peer->mutex);
+    const MutexLock lock(peer->mutex);
     peer->lane.offer(std::move(socket));
   }
   wake();
@@ -46,7 +47,7 @@ void Channel::break_at(std::uint32_t lane, std::uint64_t attempt) {
   if (peer == nullptr) {
     return;
   }
-  const std::lock_guard lock(peer->mutex);
+  const MutexLock lock(peer->mutex);
   if (peer->lane.socket().valid() && peer->lane.attempt() == attempt) {
     static_cast<void>(shutdown(peer->lane.socket().fd(), SHUT_RDWR));  // hear() notices it
   }
@@ -54,7 +55,7 @@ void Channel::break_at(std::uint32_t lane, std::uint64_t attempt) {
 
 void Channel::close(std::uint32_t lane) noexcept {
   if (Peer* const peer = peer_at(lane)) {
-    const std::lock_guard lock(peer->mutex);
+    const MutexLock lock(peer->mutex);
     peer->lane.close();
   }
 }
@@ -65,7 +66,7 @@ void Channel::send(std::uint32_t to, std::span<const std::byte> message, PacketK
     return;
   }
   try {
-    const std::lock_guard lock(peer->mutex);
+    const MutexLock lock(peer->mutex);
     if (!peer->lane.push(kind, message)) {
       peer->lane.close();
       peer->given_up = true;
@@ -86,10 +87,10 @@ void Channel::ask_again(std::uint32_t by, std::uint32_t broken) {
   }
   BrokenLane said;
   {
-    const std::lock_guard lock(other->mutex);
+    const MutexLock lock(other->mutex);
     said.attempt = other->lane.attempt();
   }
-  const std::lock_guard lock(there->mutex);
+  const MutexLock lock(there->mutex);
   there->lane.push_unnumbered(PacketKind::again, bytes_of_body(said));
 }
 
@@ -98,7 +99,7 @@ std::uint64_t Channel::unsent(std::uint32_t to) const noexcept {
   if (peer == nullptr) {
     return 0;
   }
-  const std::lock_guard lock(peer->mutex);
+  const MutexLock lock(peer->mutex);
   return peer->lane.unsent();
 }
 
@@ -107,7 +108,7 @@ bool Channel::live(std::uint32_t lane) const noexcept {
   if (peer == nullptr) {
     return false;
   }
-  const std::lock_guard lock(peer->mutex);
+  const MutexLock lock(peer->mutex);
   return peer->lane.live();
 }
 
@@ -116,7 +117,7 @@ bool Channel::is_at_end(std::uint32_t lane) const noexcept {
   if (peer == nullptr) {
     return true;
   }
-  const std::lock_guard lock(peer->mutex);
+  const MutexLock lock(peer->mutex);
   const Socket& socket = peer->lane.socket().valid() ? peer->lane.socket() : peer->lane.candidate();
   return !socket.valid() || tcp::is_at_end(socket);
 }
@@ -126,7 +127,7 @@ std::optional<std::uint64_t> Channel::secret(std::uint32_t lane) const noexcept 
   if (peer == nullptr) {
     return std::nullopt;
   }
-  const std::lock_guard lock(peer->mutex);
+  const MutexLock lock(peer->mutex);
   return peer->lane.secret();
 }
 
@@ -136,10 +137,10 @@ std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait, std::s
   std::vector<Heard> heard;
   const auto now = Clock::now();
   {
-    const std::shared_lock list(mutex_);
+    const ReaderLock list(mutex_);
     for (std::uint32_t id = 0; id < peers_.size(); ++id) {
       Peer& peer = *peers_[id];
-      const std::lock_guard lock(peer.mutex);
+      const MutexLock lock(peer.mutex);
       if (peer.given_up.exchange(false)) {
         heard.push_back({.from = id, .what = Heard::What::given_up});
       }
@@ -175,7 +176,7 @@ std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait, std::s
   for (std::size_t i = 1; i < peers.size(); ++i) {
     if (polled[i].revents != 0) {
       const auto [id, peer] = peers[i];
-      const std::lock_guard lock(peer->mutex);
+      const MutexLock lock(peer->mutex);
       peer->lane.flush();
       take(id, *peer, heard, kMostTaken);
     }
@@ -189,13 +190,12 @@ std::vector<Channel::Heard> Channel::hear(std::chrono::milliseconds wait, std::s
 std::vector<Channel::Heard> Channel::drain(std::uint32_t lane) {
   std::vector<Heard> heard;
   if (Peer* const peer = peer_at(lane)) {
-    const std::lock_guard lock(peer->mutex);
+    const MutexLock lock(peer->mutex);
     take(lane, *peer, heard, SIZE_MAX);
   }
   return heard;
 }
 
-// The caller holds the peer's lock.
 void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard, std::size_t most_bytes) {
   std::vector<Lane::Taken> taken;
   const Lane::Change change = peer.lane.take(taken, most_bytes);
@@ -219,7 +219,7 @@ void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard, st
 
 // Whether end() need not wait for this peer any more.
 bool Channel::has_all_of(Peer& peer) noexcept {
-  const std::lock_guard lock(peer.mutex);
+  const MutexLock lock(peer.mutex);
   try {
     std::vector<Lane::Taken> dropped;
     static_cast<void>(peer.lane.take(dropped, kMostTaken));  // an acknowledgement may have arrived
@@ -240,7 +240,7 @@ bool Channel::has_all_of(Peer& peer) noexcept {
 void Channel::end(std::span<const std::byte> last) noexcept {
   std::vector<Peer*> peers;
   {
-    const std::lock_guard list(mutex_);
+    const WriterLock list(mutex_);
     if (std::exchange(ended_, true)) {
       return;
     }
@@ -249,7 +249,7 @@ void Channel::end(std::span<const std::byte> last) noexcept {
     }
   }
   for (Peer* const peer : peers) {
-    const std::lock_guard lock(peer->mutex);
+    const MutexLock lock(peer->mutex);
     try {
       static_cast<void>(peer->lane.push(PacketKind::farewell, last));
     } catch (...) {  // NOLINT(bugprone-empty-catch): without memory a witness reports the end
@@ -264,7 +264,7 @@ void Channel::end(std::span<const std::byte> last) noexcept {
     usleep(1000);
   }
   for (Peer* const peer : peers) {
-    const std::lock_guard lock(peer->mutex);
+    const MutexLock lock(peer->mutex);
     peer->lane.shut();
   }
 }

@@ -9,12 +9,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <span>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "transport/tcp/tcp_lane.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 #include "transport/tcp/tcp_wake_up.hpp"
@@ -87,18 +86,19 @@ class Channel {
  private:
   struct Peer {
     Peer(Socket socket, Lane::Role role) : lane(std::move(socket), role) {}
-    mutable std::mutex mutex;
-    Lane lane;
+    mutable Mutex mutex;
+    Lane lane GUARDED_BY(mutex);
     std::atomic<bool> given_up = false;  // hear() must report it
   };
 
   [[nodiscard]] Peer* peer_at(std::uint32_t id) const noexcept;
   [[nodiscard]] static bool has_all_of(Peer& peer) noexcept;
-  static void take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard, std::size_t most_bytes);
+  static void take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard, std::size_t most_bytes)
+      REQUIRES(peer.mutex);
 
-  mutable std::shared_mutex mutex_;  // guards the members below; objects behind pointers stay in place
-  std::vector<std::unique_ptr<Peer>> peers_;
-  bool ended_ = false;
+  mutable SharedMutex mutex_;
+  std::vector<std::unique_ptr<Peer>> peers_ GUARDED_BY(mutex_);  // objects behind pointers stay in place
+  bool ended_ GUARDED_BY(mutex_) = false;
   WakeUp wake_;
 };
 

@@ -22,7 +22,7 @@ void Control::send(const Note& note, std::chrono::milliseconds limit) noexcept {
     std::vector<std::byte> bytes(sizeof(header) + text.size());
     std::memcpy(bytes.data(), &header, sizeof(header));
     std::memcpy(bytes.data() + sizeof(header), text.data(), text.size());
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     broken_ = broken_ || !write_until(socket_, bytes, Clock::now() + limit);  // half a note breaks the connection
   } catch (...) {  // NOLINT(bugprone-empty-catch): out of memory; the peer then runs into its timeout
   }

@@ -4,10 +4,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::transport::tcp {
@@ -40,8 +40,8 @@ class Control {
 
  private:
   Socket socket_;
-  std::mutex mutex_;  // guards sending
-  bool broken_ = false;
+  Mutex mutex_;  // held while a note is sent
+  bool broken_ GUARDED_BY(mutex_) = false;
   std::vector<std::byte> unread_;
   bool ended_ = false;
   std::string unreachable_;

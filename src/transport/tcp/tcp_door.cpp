@@ -19,7 +19,7 @@ Door::~Door() {
 }
 
 void Door::close() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
   halves_.clear();  // so that joiners do not wait for a turn that never comes
   waiting_.clear();
@@ -31,7 +31,7 @@ void Door::knock(Accepted accepted) {
   const auto now = Clock::now();
   const bool prompt = accepted.purpose == Purpose::control;
   set_up(accepted.socket, Carries::lane);
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(halves_, [now](const auto& half) { return half.second.until < now; });
   if (closed_ || accepted.purpose == Purpose::agent ||
       (halves_.size() + waiting_.size() >= kMostHalves && !halves_.contains(accepted.rank))) {
@@ -47,21 +47,20 @@ void Door::knock(Accepted accepted) {
 }
 
 void Door::run() noexcept {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [this] { return closed_ || !waiting_.empty(); });
+    changed_.wait(mutex_, [this]() REQUIRES(mutex_) { return closed_ || !waiting_.empty(); });
     if (closed_) {
       return;
     }
     Half joiner = std::move(waiting_.front());
     waiting_.pop_front();
-    lock.unlock();
+    const MutexUnlock meanwhile(mutex_);
     try {
       serve(std::move(joiner));
     } catch (const std::exception& error) {  // lack of memory
       log(LogLevel::warning, std::string("a process could not join: ") + error.what());
     }
-    lock.lock();
   }
 }
 

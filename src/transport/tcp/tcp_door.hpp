@@ -2,13 +2,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <thread>
 
+#include "base/mutex.hpp"
 #include "transport/tcp/tcp_acceptor.hpp"
 #include "transport/tcp/tcp_introduction.hpp"
 #include "transport/tcp/tcp_wake_up.hpp"
@@ -52,10 +51,10 @@ class Door {
   Host host_;
   WakeUp wake_;
   std::atomic<bool> closed_ = false;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<int, Half> halves_;  // by token; `mutex_` guards this and the members below
-  std::deque<Half> waiting_;    // joiners with both connections
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<int, Half> halves_ GUARDED_BY(mutex_);  // by token
+  std::deque<Half> waiting_ GUARDED_BY(mutex_);    // joiners with both connections
   std::thread thread_;
 };
 

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <mutex>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "base/durable_file.hpp"
+#include "base/mutex.hpp"
 #include "gradwire/error.hpp"
 #include "gradwire/version.hpp"
 
@@ -131,8 +131,8 @@ void check_folder_of(const fs::path& file) {
 // A process that accepts connections but does not answer may be stopped. All processes are asked at the same time,
 // since others may answer at once.
 void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines) {
-  std::mutex mutex;
-  std::string found;
+  Mutex mutex;
+  std::string found;  // under mutex, until the threads have ended
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> over = false;
   const auto look = [&] {
@@ -141,7 +141,7 @@ void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines
       const Greeting mine{.rank = kFirstToken, .purpose = 1};
       std::string why;
       if (process.card.may_be_there(Clock::now() + kLookAtOne, mine, process.id, why)) {
-        const std::lock_guard lock(mutex);
+        const MutexLock lock(mutex);
         over = true;
         found = "its process " + std::to_string(process.id) +
                 (why.empty() ? " answers" : " takes connections, as one that is stopped (" + why + ")");

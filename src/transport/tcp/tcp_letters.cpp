@@ -42,7 +42,7 @@ void Letters::put(std::span<const std::byte> letter) {
   }
   std::memcpy(&head, letter.data(), sizeof(head));
   letter = letter.subspan(sizeof(head));
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (letter.size() >= head.key_bytes && head.epoch > over_) {
     letters_[{head.epoch, text_of(letter.first(head.key_bytes))}] = text_of(letter.subspan(head.key_bytes));
     changed_.notify_all();
@@ -52,13 +52,15 @@ void Letters::put(std::span<const std::byte> letter) {
 std::string Letters::get(std::uint32_t epoch, const std::string& key, const std::string& sender,
                          std::chrono::milliseconds limit, const std::function<void()>& go_on) {
   AwakeTime time;
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (;;) {
     const std::uint64_t looks = looks_;
-    lock.unlock();
-    go_on();
-    lock.lock();
-    changed_.wait_for(lock, std::min<AwakeTime::Clock::duration>(limit - time.waited(), AwakeTime::kLook), [&] {
+    {
+      const MutexUnlock meanwhile(mutex_);
+      go_on();
+    }
+    const auto left = std::min<AwakeTime::Clock::duration>(limit - time.waited(), AwakeTime::kLook);
+    changed_.wait_for(mutex_, left, [&]() REQUIRES(mutex_) {
       return looks_ != looks || letters_.contains({epoch, key});
     });
     if (const auto letter = letters_.find({epoch, key}); letter != letters_.end()) {
@@ -73,13 +75,13 @@ std::string Letters::get(std::uint32_t epoch, const std::string& key, const std:
 }
 
 void Letters::look() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ++looks_;
   changed_.notify_all();
 }
 
 void Letters::begin(std::uint32_t epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   newest_ = std::max(newest_, epoch);
   over_ = std::max(over_, epoch - 1);
   letters_.erase(letters_.begin(), letters_.lower_bound({over_ + 1, ""}));
@@ -88,7 +90,7 @@ void Letters::begin(std::uint32_t epoch) {
 }
 
 void Letters::look_at(std::uint32_t epoch) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (closed_ || newest_ > epoch) {
     throw Error(
         ErrorCode::aborted,
@@ -99,20 +101,20 @@ void Letters::look_at(std::uint32_t epoch) const {
 }
 
 void Letters::forget(std::uint32_t epoch) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   over_ = std::max(over_, epoch);
   letters_.erase(letters_.begin(), letters_.lower_bound({over_ + 1, ""}));
 }
 
 void Letters::close() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
   ++looks_;
   changed_.notify_all();
 }
 
 bool Letters::closed() const noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return closed_;
 }
 

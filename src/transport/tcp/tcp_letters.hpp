@@ -2,16 +2,16 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "base/mutex.hpp"
 
 namespace gradwire::transport::tcp {
 
@@ -39,13 +39,13 @@ class Letters {
   [[nodiscard]] bool closed() const noexcept;
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::pair<std::uint32_t, std::string>, std::string> letters_;
-  std::uint32_t newest_ = 0;  // the newest epoch whose world is being made, or was
-  std::uint32_t over_ = 0;    // letters up to this epoch are not wanted
-  std::uint64_t looks_ = 0;   // number of calls of look()
-  bool closed_ = false;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::map<std::pair<std::uint32_t, std::string>, std::string> letters_ GUARDED_BY(mutex_);
+  std::uint32_t newest_ GUARDED_BY(mutex_) = 0;  // the newest epoch whose world is being made, or was
+  std::uint32_t over_ GUARDED_BY(mutex_) = 0;    // letters up to this epoch are not wanted
+  std::uint64_t looks_ GUARDED_BY(mutex_) = 0;   // number of calls of look()
+  bool closed_ GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace gradwire::transport::tcp

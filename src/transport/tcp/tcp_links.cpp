@@ -43,7 +43,7 @@ void Links::meet(const Acquaintance& who, Socket prompt, Socket bulk) {
   if (!own_.host.empty() && who.host == own_.host) {
     static_cast<void>(own_.witnesses->announce(who.witness, who.card.nonce));
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Peer peer;
   peer.id = who.id;
   peer.card = who.card;
@@ -65,7 +65,7 @@ void Links::meet(const Acquaintance& who, Socket prompt, Socket bulk) {
 }
 
 void Links::give(Id who, Socket prompt, Socket bulk) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = peers_.find(who); found != peers_.end()) {
     set_up(prompt, Carries::lane);
     set_up(bulk, Carries::lane);
@@ -75,7 +75,7 @@ void Links::give(Id who, Socket prompt, Socket bulk) {
 }
 
 void Links::forget(Id who) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (const auto found = peers_.find(who); found != peers_.end()) {
     for (const LaneState& lane : found->second.lanes) {
       channel_.close(lane.number);
@@ -88,7 +88,7 @@ void Links::forget(Id who) {
 void Links::send(Id to, std::span<const std::byte> message, Processes::Lane lane) noexcept {
   std::uint32_t number = 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = peers_.find(to);
     if (found == peers_.end() || found->second.over) {
       return;
@@ -99,13 +99,13 @@ void Links::send(Id to, std::span<const std::byte> message, Processes::Lane lane
 }
 
 std::uint64_t Links::unsent(Id to, Processes::Lane lane) const noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = peers_.find(to);
   return found == peers_.end() ? 0 : channel_.unsent(found->second.lanes[index_of(lane)].number);
 }
 
 bool Links::is_at_end(Id who) const noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = peers_.find(who);
   return found == peers_.end() || channel_.is_at_end(found->second.lanes[0].number);
 }
@@ -152,14 +152,14 @@ std::vector<Links::Heard> Links::hear(milliseconds wait) {
   for (;;) {
     auto left = std::max(milliseconds(0), std::chrono::ceil<milliseconds>(until - Clock::now()));
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       left = std::min(left, pause_);
     }
     std::vector<Channel::Heard> of_channel = channel_.hear(left, beside);
     if (closed_) {
       return {};
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     for (Channel::Heard& one : of_channel) {
       take(one, heard);
     }
@@ -228,7 +228,7 @@ void Links::came(Accepted accepted) {
     own_.knock(std::move(accepted));
     return;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = peers_.find(who);
   if (found == peers_.end() || found->second.over || closed_ ||
       (trusts_resets_ && accepted.purpose != Purpose::agent)) {
@@ -248,7 +248,7 @@ void Links::came(Accepted accepted) {
 }
 
 void Links::made(Dialer::Made made) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = peers_.find(made.who);
   if (found == peers_.end() || found->second.over) {
     return;

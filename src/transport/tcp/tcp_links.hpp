@@ -8,12 +8,12 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/processes.hpp"
 #include "transport/tcp/tcp_agents.hpp"
 #include "transport/tcp/tcp_channel.hpp"
@@ -108,19 +108,18 @@ class Links {
   };
 
   [[nodiscard]] bool dials(const Peer& peer) const noexcept { return own_.self > peer.id; }
-  // The caller of each of these holds the lock.
-  void take(Channel::Heard& one, std::vector<Heard>& heard);
-  void note_break(Peer& peer, std::size_t lane, const Channel::Heard& one);
-  void note_mended(Peer& peer, std::size_t lane, std::vector<Heard>& heard);
-  void note_end(Id who, const EndOfProcess& end, std::chrono::milliseconds settles_in);
-  void tell_of_end(const EndOfProcess& end);
-  void tick(std::vector<Heard>& heard);
-  void tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>& heard);
-  void finish(Peer& peer, std::vector<Heard>& heard);
+  void take(Channel::Heard& one, std::vector<Heard>& heard) REQUIRES(mutex_);
+  void note_break(Peer& peer, std::size_t lane, const Channel::Heard& one) REQUIRES(mutex_);
+  void note_mended(Peer& peer, std::size_t lane, std::vector<Heard>& heard) REQUIRES(mutex_);
+  void note_end(Id who, const EndOfProcess& end, std::chrono::milliseconds settles_in) REQUIRES(mutex_);
+  void tell_of_end(const EndOfProcess& end) REQUIRES(mutex_);
+  void tick(std::vector<Heard>& heard) REQUIRES(mutex_);
+  void tick(Peer& peer, std::chrono::nanoseconds passed, std::vector<Heard>& heard) REQUIRES(mutex_);
+  void finish(Peer& peer, std::vector<Heard>& heard) REQUIRES(mutex_);
   // Called on the reception's thread.
   void came(Accepted accepted);
   void made(Dialer::Made made);
-  void give_to_agent(Peer& peer, Socket socket);
+  void give_to_agent(Peer& peer, Socket socket) REQUIRES(mutex_);
 
   Own own_;
   std::atomic<bool> trusts_resets_ = false;
@@ -129,11 +128,12 @@ class Links {
   std::atomic<std::uint32_t> epoch_ = 0;
   std::atomic<std::uint64_t> step_ = 0;
   Channel channel_;
-  mutable std::mutex mutex_;  // guards the members below
-  std::map<Id, Peer> peers_;
-  std::vector<std::pair<Id, std::size_t>> of_lane_;  // process and lane, by the channel's lane number
-  Clock::time_point ticked_ = Clock::now();
-  std::chrono::milliseconds pause_{0};  // longest wait before tick() must run again
+  mutable Mutex mutex_;
+  std::map<Id, Peer> peers_ GUARDED_BY(mutex_);
+  // Process and lane, by the channel's lane number.
+  std::vector<std::pair<Id, std::size_t>> of_lane_ GUARDED_BY(mutex_);
+  Clock::time_point ticked_ GUARDED_BY(mutex_) = Clock::now();
+  std::chrono::milliseconds pause_ GUARDED_BY(mutex_){0};  // longest wait before tick() must run again
   Agents agents_;
   AgentWord agent_word_{*this};
   std::unique_ptr<Reception> reception_;  // declared last: its thread calls this object

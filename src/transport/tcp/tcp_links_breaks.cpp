@@ -184,7 +184,7 @@ void Links::give_to_agent(Peer& peer, Socket socket) {
 }
 
 void Links::AgentWord::list(std::vector<pollfd>& polled) {
-  const std::lock_guard lock(links_.mutex_);
+  const MutexLock lock(links_.mutex_);
   polled.push_back({links_.own_.agent == nullptr ? -1 : links_.own_.agent->readable().fd(), POLLIN, 0});
 }
 
@@ -192,7 +192,7 @@ void Links::AgentWord::look(std::span<const pollfd> polled) {
   if (polled.front().revents == 0) {
     return;
   }
-  const std::lock_guard lock(links_.mutex_);
+  const MutexLock lock(links_.mutex_);
   Id who = 0;
   while (links_.own_.agent->next_broken(who)) {
     if (const auto found = links_.peers_.find(who); found != links_.peers_.end()) {

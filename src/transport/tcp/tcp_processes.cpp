@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "base/forked.hpp"
+#include "base/mutex.hpp"
 #include "base/process_number.hpp"
 #include "gradwire/error.hpp"
 #include "transport/tcp/tcp_door.hpp"
@@ -84,7 +84,7 @@ class TcpProcesses final : public Processes {
   }
   [[nodiscard]] bool open() const noexcept override { return door_.has_value(); }
   [[nodiscard]] std::vector<Id> newcomers() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     std::vector<Id> ids;
     for (auto at = peers_.lower_bound(start_); at != peers_.end(); ++at) {
       if (at->second.known) {
@@ -94,7 +94,7 @@ class TcpProcesses final : public Processes {
     return ids;
   }
   [[nodiscard]] std::string describe(Id who) const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return describe_locked(who);
   }
 
@@ -106,7 +106,7 @@ class TcpProcesses final : public Processes {
   void enter(std::uint32_t epoch) noexcept override { links_.enter(epoch); }
   void count(std::uint64_t step) noexcept override { links_.count(step); }
   void leave_out(Id who) noexcept override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (const auto found = peers_.find(who); found != peers_.end()) {
       found->second.left_out = true;
     }
@@ -135,9 +135,9 @@ class TcpProcesses final : public Processes {
     bool left_out = false;
   };
 
-  Peer& add(Acquaintance who);
+  Peer& add(Acquaintance who) REQUIRES(mutex_);
   void send(Id to, std::byte mark, std::span<const std::byte> message, Lane lane) noexcept;
-  [[nodiscard]] std::string describe_locked(Id who) const;
+  [[nodiscard]] std::string describe_locked(Id who) const REQUIRES(mutex_);
   void take(Heard one, std::vector<Heard>& heard);
   // Called on the door's thread.
   [[nodiscard]] Turn turn() const;
@@ -151,10 +151,10 @@ class TcpProcesses final : public Processes {
   const std::function<void()> on_loss_;
   const Acquaintance own_;
   Letters letters_;
-  mutable std::mutex mutex_;  // guards the members below
-  std::map<Id, Peer> peers_;
-  Id highest_ = 0;            // highest id that was ever given, as far as is known
-  std::vector<Heard> first_;  // hear() returns these before anything else
+  mutable Mutex mutex_;
+  std::map<Id, Peer> peers_ GUARDED_BY(mutex_);
+  Id highest_ GUARDED_BY(mutex_) = 0;            // highest id that was ever given, as far as is known
+  std::vector<Heard> first_ GUARDED_BY(mutex_);  // hear() returns these before anything else
   std::optional<Door> door_;
   Links links_;
 };
@@ -187,7 +187,7 @@ std::string TcpProcesses::describe_locked(Id who) const {
 std::vector<Processes::Heard> TcpProcesses::hear(std::chrono::milliseconds wait) {
   std::vector<Heard> heard;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     heard = std::exchange(first_, {});
   }
   for (Heard& one : links_.hear(heard.empty() ? wait : std::chrono::milliseconds(0))) {
@@ -197,7 +197,7 @@ std::vector<Processes::Heard> TcpProcesses::hear(std::chrono::milliseconds wait)
 }
 
 void TcpProcesses::take(Heard one, std::vector<Heard>& heard) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = peers_.find(one.from);
   if (found == peers_.end()) {
     return;
@@ -233,7 +233,7 @@ void TcpProcesses::take(Heard one, std::vector<Heard>& heard) {
 }
 
 Turn TcpProcesses::turn() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   Turn turn{.start = start_, .highest = highest_, .known = {own_}};
   for (const auto& [id, peer] : peers_) {
     turn.known.push_back(peer.who);  // also a joiner that ended before it had joined, which others may not know yet
@@ -249,7 +249,7 @@ Turn TcpProcesses::turn() const {
 // A joiner says hello after every process has admitted it. So a process that hears the hello knows that all can reach
 // the joiner.
 void TcpProcesses::admit(Door::Guest guest) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const Id id = guest.who.id;
   if (letters_.closed() || id <= highest_ || id > highest_ + kMostMissed) {
     return;
@@ -265,7 +265,7 @@ void TcpProcesses::admit(Door::Guest guest) {
 }
 
 void TcpProcesses::look_at(std::span<const Id> members) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Id who : members) {
     const auto found = peers_.find(who);
     if (who != self_ && (found == peers_.end() || found->second.who.state == State::ended)) {

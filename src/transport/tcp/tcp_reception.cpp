@@ -34,7 +34,7 @@ void Reception::close() noexcept {
 
 void Reception::dial(Dialer::Order order) {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     orders_.push_back(std::move(order));
   }
   wake_.set();
@@ -52,7 +52,7 @@ void Reception::run(std::vector<Listener> listeners) noexcept {
       }
       std::vector<Dialer::Order> orders;
       {
-        const std::lock_guard lock(mutex_);
+        const MutexLock lock(mutex_);
         orders.swap(orders_);
       }
       for (Dialer::Order& order : orders) {

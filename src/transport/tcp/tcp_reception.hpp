@@ -5,10 +5,10 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "transport/tcp/tcp_acceptor.hpp"
 #include "transport/tcp/tcp_dialer.hpp"
 #include "transport/tcp/tcp_wake_up.hpp"
@@ -42,9 +42,9 @@ class Reception {
   Host host_;
   WakeUp wake_;
   std::atomic<bool> closed_ = false;
-  std::mutex mutex_;
-  std::vector<Dialer::Order> orders_;  // guarded by `mutex_`
-  Dialer dialer_;                      // only the thread uses it
+  Mutex mutex_;
+  std::vector<Dialer::Order> orders_ GUARDED_BY(mutex_);
+  Dialer dialer_;  // only the thread uses it
   std::thread thread_;
 };
 

@@ -45,7 +45,7 @@ std::shared_ptr<Agent> Agent::start() {
 
 bool Agent::say(std::uint32_t kind, std::uint32_t who, int descriptor) {
   const AgentOrder order{.kind = kind, .who = who};
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return send_with(socket_, std::as_bytes(std::span(&order, 1)), descriptor);  // callers try again after a failure
 }
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 
+#include "base/mutex.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 #include "transport/witness/witness_page.hpp"
 
@@ -33,7 +33,7 @@ class Agent {
  private:
   bool say(std::uint32_t kind, std::uint32_t who, int descriptor);
 
-  std::mutex mutex_;
+  Mutex mutex_;  // held while an order is sent
   tcp::Socket socket_;
 };
 

@@ -50,7 +50,7 @@ Witnesses::Witnesses(std::uint64_t nonce, System system)
 Witnesses::~Witnesses() { close(); }
 
 void Witnesses::close() noexcept {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const tcp::Socket& socket : own_) {
     forget_in_children(socket.fd());
   }
@@ -77,7 +77,7 @@ bool Witnesses::announce(const std::string& name, std::uint64_t nonce) {
     forget_in_children(socket.fd());
     return false;
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   own_.push_back(std::move(socket));
   return true;
 }
@@ -101,7 +101,7 @@ void Witnesses::list(std::vector<pollfd>& polled) {
   for (const auto& [who, watch] : watches_) {
     polled.push_back({watch.process.valid() ? watch.process.fd() : watch.socket.fd(), POLLIN, 0});
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const tcp::Socket& socket : own_) {
     polled.push_back({socket.fd(), POLLIN, 0});
   }
@@ -133,7 +133,7 @@ void Witnesses::look(std::span<const pollfd> polled) {
 
 // A witness that no longer needs its connection has closed it.
 void Witnesses::look_at_own() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(own_, [](const tcp::Socket& socket) {
     const bool closed = is_at_end(socket);
     if (closed) {

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/processes.hpp"
 #include "transport/tcp/tcp_channel.hpp"
 #include "transport/tcp/tcp_packet.hpp"
@@ -78,8 +78,8 @@ class Witnesses final : public tcp::Watched {
   std::list<Visitor> visitors_;
   std::map<Id, Watch> watches_;
   std::vector<tcp::EndOfProcess> ends_;
-  std::mutex mutex_;
-  std::vector<tcp::Socket> own_;  // connections by which others watch this process; guarded by `mutex_`
+  Mutex mutex_;
+  std::vector<tcp::Socket> own_ GUARDED_BY(mutex_);  // connections by which others watch this process
 };
 
 }  // namespace gradwire::transport::witness

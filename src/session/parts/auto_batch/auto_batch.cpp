@@ -163,7 +163,7 @@ void AutoBatch::decide(std::uint64_t step, const BatchReport& agreed) {
   // A batch that is too large early in a training wastes samples: rather wait for the noise scale, if it can be had.
   const bool decides = forecast.noise_scale || step > *first_ + kNoisePatience;
   const std::optional<std::string> why = decides ? advisor_.update(step, forecast) : std::nullopt;
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   advice_.exposed_share = tuning::exposed_share(forecast, agreed.micro_steps);
   advice_.noise_scale = forecast.noise_scale;
   if (why) {
@@ -178,7 +178,7 @@ void AutoBatch::decide(std::uint64_t step, const BatchReport& agreed) {
 }
 
 BatchAdvice AutoBatch::advice() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return advice_;
 }
 

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/session.hpp"
 #include "session/part/part.hpp"
 #include "tuning/batch_advisor.hpp"
@@ -93,8 +93,8 @@ class AutoBatch final : public Part, public ComparedPart, public Tuner {
   double spent_ = 0;        // seconds on comparisons, the slowest rank of each
   std::uint64_t compared_ = 0;
 
-  mutable std::mutex mutex_;  // guards what other threads ask for
-  BatchAdvice advice_;
+  mutable Mutex mutex_;
+  BatchAdvice advice_ GUARDED_BY(mutex_);  // other threads ask for it
 };
 
 /// Null where the policy has no [batch].

@@ -68,7 +68,7 @@ void AutoCodec::begin(std::uint64_t step, const StepsAhead& steps, const LinkMea
                     " ms: " + format_rate(choice_.calibration().cluster.inter.bytes_per_second);
     note(change);
   }
-  const std::lock_guard lock(mutex_);  // after note(): once there is a link, reports name the chosen codecs
+  const MutexLock lock(mutex_);  // after note(): once there is a link, reports name the chosen codecs
   link_ = measured_link;
 }
 
@@ -84,7 +84,7 @@ void AutoCodec::resume(std::uint64_t step) {
   }
   count_from(step);
   choice_.start(step, choice_.calibration());  // nothing was learnt since, so it chooses the same
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (CodecSwitch& start : switches_) {
     start.step = step;
   }
@@ -122,7 +122,7 @@ void AutoCodec::take(const Compared& compared) {
   const AutoChoice::Decision decision = choice_.decide(step, agreed.report, agreed.samples);
   revision_ += decision.moved ? 1 : 0;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     link_ = to_estimate(choice_.calibration().cluster, measured_in_seconds_);
   }
   if (decision.change) {
@@ -218,7 +218,7 @@ void AutoCodec::note(const tuning::Change& change) {
       ++moves[{change.from.empty() ? "" : level_name(bucket, change.from[i]), level_name(bucket, change.to[i])}];
     }
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   levels_ = change.to;
   for (const auto& [move, buckets] : moves) {
     switches_.push_back({change.step, move.first, move.second, buckets, change.reason, change.cause});
@@ -234,12 +234,12 @@ void AutoCodec::note(const tuning::Change& change) {
 }
 
 std::optional<LinkEstimate> AutoCodec::link() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return link_;
 }
 
 std::vector<CodecSwitch> AutoCodec::switches() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return switches_;
 }
 
@@ -262,7 +262,7 @@ void AutoCodec::add_to(observe::Snapshot& snapshot) const {
 }
 
 std::string AutoCodec::codec_text(std::size_t group) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::map<std::size_t, std::pair<std::string, std::size_t>> used;
   for (std::size_t i = 0; i < plan_.buckets.size(); ++i) {
     if (plan_.buckets[i].group == group && !plan_.buckets[i].levels.empty()) {

@@ -5,10 +5,10 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/part/part.hpp"
@@ -81,10 +81,11 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   std::uint64_t next_ = 0;   // the step after which ranks compare
   std::uint64_t revision_ = 0;
 
-  mutable std::mutex mutex_;  // guards what other threads ask for
-  std::optional<LinkEstimate> link_;
-  std::vector<CodecSwitch> switches_;
-  tuning::Levels levels_;
+  // Other threads ask for these.
+  mutable Mutex mutex_;
+  std::optional<LinkEstimate> link_ GUARDED_BY(mutex_);
+  std::vector<CodecSwitch> switches_ GUARDED_BY(mutex_);
+  tuning::Levels levels_ GUARDED_BY(mutex_);
 };
 
 /// Null where the plan leaves no codec to be chosen at run time.

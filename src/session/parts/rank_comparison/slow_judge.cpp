@@ -28,7 +28,7 @@ void SlowJudge::judge(std::uint64_t step, const std::vector<observe::RankSeen>& 
     }
   }
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     state_ = {.cause = slow_.cause(rank_),
               .latest = found[static_cast<std::size_t>(rank_)],
               .comparisons = state_.comparisons + 1,
@@ -56,7 +56,7 @@ void SlowJudge::expel_slow(const std::vector<observe::Diagnosis>& found) {
 }
 
 observe::SlowState SlowJudge::state() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return state_;
 }
 

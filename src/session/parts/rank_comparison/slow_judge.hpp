@@ -3,10 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "observe/slow_ranks.hpp"
 #include "observe/sources.hpp"
 
@@ -38,8 +38,8 @@ class SlowJudge {
   std::size_t least_ = 1;  // ranks that are left
   int told_ = -1;          // that must go, as was said
 
-  mutable std::mutex mutex_;
-  observe::SlowState state_;
+  mutable Mutex mutex_;
+  observe::SlowState state_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gradwire::session

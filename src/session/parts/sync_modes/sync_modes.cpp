@@ -47,7 +47,7 @@ bool SyncModes::enqueue_all_parameters(std::uint64_t step) {
 }
 
 std::vector<std::byte> SyncModes::spare_of(SyncBucket& bucket) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (bucket.spare.empty()) {
     return {};
   }
@@ -57,7 +57,7 @@ std::vector<std::byte> SyncModes::spare_of(SyncBucket& bucket) {
 }
 
 void SyncModes::add(SyncBucket& entry, const SyncJobPtr& job, std::size_t may_lag) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   entry.had_turn = true;
   entry.synced = false;
   entry.may_lag = may_lag;
@@ -86,7 +86,7 @@ void SyncModes::release_due(SyncBucket& entry, std::size_t may_lag) {
 }
 
 void SyncModes::release_all(std::optional<double> weight) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (SyncBucket& entry : entries_) {
     for (const SyncJobPtr& job : entry.results) {
       if (!job->released && !job->info.weighted) {
@@ -98,7 +98,7 @@ void SyncModes::release_all(std::optional<double> weight) {
 }
 
 void SyncModes::released_count(std::uint64_t step) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (SyncBucket& entry : entries_) {
     for (const SyncJobPtr& job : entry.results) {
       if (job->released && !job->of_parameters && !std::exchange(job->counts, true)) {
@@ -115,7 +115,7 @@ void SyncModes::start(Buckets& buckets) {
   for (;;) {
     SyncJobPtr job;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (waiting_.empty() || entries_[waiting_.front()->bucket].flying) {
         return;
       }
@@ -142,32 +142,32 @@ void SyncModes::start(Buckets& buckets) {
 }
 
 void SyncModes::ended(const Buckets::Ended& ended) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const SyncJobPtr job = std::exchange(entries_[ended.bucket].flying, nullptr);
   job->done = true;
   job->nonfinite = ended.nonfinite;
 }
 
 bool SyncModes::arrived(std::uint32_t bucket) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const SyncBucket& entry = entries_[bucket];
   return entry.had_turn &&
          (entry.results.size() <= entry.may_lag || entry.results[entry.results.size() - entry.may_lag - 1]->done);
 }
 
 bool SyncModes::synced(std::uint32_t bucket) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return entries_[bucket].synced;
 }
 
 bool SyncModes::busy() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return !waiting_.empty() ||
          std::any_of(entries_.begin(), entries_.end(), [](const SyncBucket& entry) { return entry.flying != nullptr; });
 }
 
 bool SyncModes::has_uncounted() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return undoable_ && std::any_of(entries_.begin(), entries_.end(), [](const SyncBucket& entry) {
            return std::any_of(entry.results.begin(), entry.results.end(),
                               [](const SyncJobPtr& job) { return !job->of_parameters && !job->counts; });
@@ -175,12 +175,12 @@ bool SyncModes::has_uncounted() const {
 }
 
 std::vector<Lateness> SyncModes::ages() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return ages_;
 }
 
 void SyncModes::reset_ages() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::fill(ages_.begin(), ages_.end(), Lateness{});
 }
 

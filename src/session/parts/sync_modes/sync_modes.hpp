@@ -9,12 +9,12 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/mutex.hpp"
 #include "gradwire/dtype.hpp"
 #include "plan/plan.hpp"
 #include "session/parts/sync_modes/sync_bucket.hpp"
@@ -93,20 +93,19 @@ class SyncModes {
   [[nodiscard]] std::vector<std::byte> spare_of(SyncBucket& bucket);
   [[nodiscard]] std::vector<SavedState::LocalSteps> local_steps() const;
   void add(SyncBucket& entry, const SyncJobPtr& job, std::size_t may_lag);
-  // The following hold the mutex.
-  void release(const SyncJobPtr& job);
-  // All that a step waits for at whose end so many may be missing. Where undoable no more, so that whatever has begun
-  // counts once that step does.
-  void release_due(SyncBucket& entry, std::size_t may_lag);
+  void release(const SyncJobPtr& job) REQUIRES(mutex_);
+  // Releases all that a step waits for at whose end `may_lag` jobs may be missing. Where steps can be undone it
+  // releases no more, so that whatever has begun counts once that step does.
+  void release_due(SyncBucket& entry, std::size_t may_lag) REQUIRES(mutex_);
 
   const plan::Plan& plan_;
   const SyncSchedule& schedule_;
   const std::vector<std::vector<View>>& parameters_;
   const bool undoable_;
   std::vector<SyncBucket> entries_;  // by bucket
-  mutable std::mutex mutex_;         // of results, flying, had_turn, may_lag, turns, spare and what follows
-  std::deque<SyncJobPtr> waiting_;   // not started
-  std::vector<Lateness> ages_;
+  mutable Mutex mutex_;              // also guards an entry's results, flying, had_turn, may_lag, turns and spare
+  std::deque<SyncJobPtr> waiting_ GUARDED_BY(mutex_);  // not started
+  std::vector<Lateness> ages_ GUARDED_BY(mutex_);
 };
 
 }  // namespace gradwire::session

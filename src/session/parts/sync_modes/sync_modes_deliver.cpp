@@ -18,7 +18,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
     std::vector<SyncJobPtr> due;
     bool had_turn = false;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (!entry.had_turn && memory.empty()) {
         continue;  // between steps: nothing to write to
       }
@@ -56,7 +56,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
     if (replaces || !gradients.empty()) {
       entry.deliver_gradients(gradients, memory, scale, replaces);
     }
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     entry.synced = synced;
     for (const SyncJobPtr& job : due) {
       for (std::vector<std::byte>* memory_of : {&job->values, &job->input}) {

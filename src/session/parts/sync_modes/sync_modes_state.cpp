@@ -71,7 +71,7 @@ std::vector<SavedState::LocalSteps> SyncModes::local_steps() const {
 }
 
 std::vector<View> SyncModes::alike() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<View> views;
   for (SyncBucket& entry : entries_) {
     const auto add = [&](std::vector<std::byte>& values) {
@@ -103,7 +103,7 @@ bool SyncModes::have_moved() const {
 }
 
 void SyncModes::save(SavedState& state, Values values) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   state.local_steps = local_steps();
   for (const SyncBucket& entry : entries_) {
     for (const plan::Bucket::Part& part : entry.bucket.parts) {
