@@ -365,7 +365,7 @@ TEST(SmallSteps, NoRankStarvesAnotherWhereThereAreMoreRanksThanCores) {
   }
   ASSERT_EQ(sched_setaffinity(0, sizeof two, &two), 0);
   constexpr int kRanks = 8;
-  constexpr int kSteps = 100'000 / kStepShare;
+  constexpr int kSteps = 20'000 / kStepShare;
   run_ranks(kRanks, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {16});
     for (int step = 0; step < kSteps; ++step) {
