@@ -37,8 +37,8 @@ std::vector<Outcome> outcomes_of(std::vector<std::shared_ptr<Transport>> world, 
   return outcomes;
 }
 
-constexpr std::chrono::milliseconds kQuick(400);      // where ranks must run out of patience
-constexpr std::chrono::milliseconds kPatient(20000);  // where none should, however busy the machine is
+constexpr std::chrono::milliseconds kQuick(400);      // for calls that must time out
+constexpr std::chrono::milliseconds kPatient(20000);  // for calls that must not, on a busy machine either
 CommunicatorOptions waiting(std::chrono::milliseconds timeout) { return {.timeout = timeout, .checksum = true}; }
 
 std::vector<Outcome> reduce_with_fault(int world, const Fault& fault, Algorithm algorithm,

@@ -318,7 +318,7 @@ class Training {
   gradwire::Session session_;
   gradwire::TensorId id_{};
   std::optional<gradwire::TableId> table_ = {};
-  std::vector<float> rows_ = {};  // that the last step has read
+  std::vector<float> rows_ = {};  // read by the last step
 };
 
 }  // namespace

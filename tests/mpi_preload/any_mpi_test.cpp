@@ -36,7 +36,7 @@ TEST(AnyMpi, HasEveryNameOfTheDropIns) {
   EXPECT_EQ(missing, std::vector<std::string>());
   std::vector<std::string> more;
   std::set_difference(any.begin(), any.end(), names.begin(), names.end(), std::back_inserter(more));
-  std::erase(more, "gradwire_any_next");  // what the drop-ins ask this object
+  std::erase(more, "gradwire_any_next");  // a function that drop-ins call in this object
   EXPECT_TRUE(more.empty() || libraries().size() < 2) << more.front();
 }
 

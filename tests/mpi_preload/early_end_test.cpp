@@ -43,7 +43,7 @@ TEST_P(Preload, ASignalLeavesTheReport) {
 // others end at once, in 2 of 5 runs.
 TEST_P(Preload, ASignalToMpirunLeavesTheReport) {
   if (GetParam().name == "Mpich") {
-    return;  // whose ranks have another parent
+    return;  // its ranks have another parent
   }
   for (int time = 0; time < 5; ++time) {
     const Outcome outcome = with(3, preload() + " JOB_SIGNAL=15 JOB_TO=mpirun", "ended");

@@ -144,7 +144,7 @@ void residuals() {
     }
   }
   const long grown = resident_kib() - before;
-  JOB_CHECK(grown < 3072);  // what 20 communicators hold takes above 20 MiB
+  JOB_CHECK(grown < 3072);  // in KiB; 20 communicators hold more than 20 MiB
   if (g_rank == 0) {
     std::printf("20 communicators more took %ld KiB\n", grown);
   }

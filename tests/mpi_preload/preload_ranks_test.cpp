@@ -201,7 +201,7 @@ TEST_P(Preload, TheReportHoldsEveryRanksCalls) {
   expect_ok(with(3, preload(), "requests_only"), "requests_only");
   const json told = report();
   EXPECT_EQ(told.at("note"), nullptr);
-  const bool mpich = GetParam().name == "Mpich";  // whose MPI 4 has more functions
+  const bool mpich = GetParam().name == "Mpich";  // it has MPI 4, with more functions
   EXPECT_EQ(told.at("totals").at("calls"), 3U * (mpich ? 7 : 5));
   std::uint64_t persistent = 0;
   for (const json& row : told.at("classes")) {

@@ -10,7 +10,7 @@ class SeveralPrograms : public Preload {
   // Two ranks of one program and one of another, under the tool.
   [[nodiscard]] Outcome run(const std::string& program, const std::string& other) const {
     const std::string launch = GetParam().launch;
-    const std::size_t mpiexec = launch.find("timeout");  // behind the variables that it is given
+    const std::size_t mpiexec = launch.find("timeout");  // after the variables for it
     return run_program(launch.substr(0, mpiexec) + "'" GRADWIRE_TOOL "' run --codec int8 --report '" + report_file() +
                        "' -- " + launch.substr(mpiexec) + " 2 " + program + " :" + launch.substr(launch.rfind(' ')) +
                        " 1 " + other);

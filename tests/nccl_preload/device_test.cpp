@@ -27,7 +27,7 @@ const std::string kTwoTiles = "ncclSend:" + std::to_string(32 + 2 * (4096 + 32))
 
 struct Seen {
   OutcomeApart outcome;
-  std::map<std::string, std::string> lines;  // what NCCL was asked
+  std::map<std::string, std::string> lines;  // calls that NCCL got
   json report;
 
   [[nodiscard]] std::uint64_t calls(const json& fields) const {

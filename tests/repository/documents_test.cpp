@@ -86,7 +86,7 @@ std::vector<std::string> long_lines(const std::filesystem::path& document, const
 }
 
 struct Block {
-  std::string info;  // what follows the opening fence
+  std::string info;  // text after the opening fence
   std::string text;
 };
 
@@ -268,7 +268,7 @@ TEST(Documents, SectionsThatCodeCitesExist) {
     }
     const std::string text = read_file(file);
     if (text.find(".md, \"") == std::string::npos) {
-      continue;  // which takes a thousandth of the time of the expression
+      continue;  // this check takes a thousandth of the expression's time
     }
     ++citations;
     for (const std::string& problem : missing_sections(text)) {

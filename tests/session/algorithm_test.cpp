@@ -241,7 +241,7 @@ TEST(SessionAlgorithm, StatesMoveToWorldsWithOtherNodes) {
     Member trainer(transport, policy_of("codec = \"int4\""));
     trainer.step(0);
     trainer.session.save(folder.path());
-    trainer.session.flush();  // what residuals are worth
+    trainer.session.flush();  // gives the residuals
     for (const Gradient& gradient : trainer.gradients) {
       trainer.session.ready_zero(gradient.id);
     }

@@ -169,7 +169,7 @@ class Trainer {
   }
 
   std::vector<TypedGradient> gradients = make_typed_gradients();
-  std::vector<std::vector<float>> scales;  // where they were added with such
+  std::vector<std::vector<float>> scales;  // of tensors that were added with scales
   std::string seen;
   std::shared_ptr<Transport> transport;
   std::shared_ptr<HostDevice> device;

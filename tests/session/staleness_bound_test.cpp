@@ -40,7 +40,7 @@ class SlowBuckets final : public Buckets {
 
 struct Ages {
   std::uint64_t oldest = 0;   // of the values that arrived, each of which says which step made it
-  std::uint64_t counted = 0;  // what the statistics say
+  std::uint64_t counted = 0;  // by the statistics
   int waits = 0;
 };
 

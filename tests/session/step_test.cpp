@@ -419,7 +419,7 @@ TEST(Step, LocalStepsArePutOffWhereTheSkippedStepEnds) {
 
 TEST(Step, AnyOrderOfEventsEndsAsTheScriptSays) {
 #ifdef GRADWIRE_SANITIZED
-  const unsigned seeds = 2'000;  // what a sanitizer sees does not depend on the order
+  const unsigned seeds = 2'000;  // sanitizers see the same in any order
 #else
   const unsigned seeds = 10'000;
 #endif

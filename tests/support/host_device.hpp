@@ -58,8 +58,8 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   std::uint64_t gathers = 0;                    // enqueued
   std::set<const void*> foreign;                // not this device's memory
   std::optional<Error> asynchronous_error;      // of the communicator
-  bool damage_next_frame = false;               // that is received
-  bool lets_pass = false;                       // what waits for messages that are aborted, as over a transport
+  bool damage_next_frame = false;               // the next one received
+  bool lets_pass = false;                       // lets waits for aborted messages pass, as over a transport
   std::uint64_t drop_join = ~std::uint64_t{0};  // the so manieth follow_caller() or lead_caller() does nothing
   /// Operations enqueued and not run yet.
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
@@ -162,7 +162,7 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   std::map<Point, AccessLog::Clock> marks_;
   std::vector<Recorded> events_;
   AccessLog log_ = new_log();
-  std::minstd_rand random_;  // which queue goes on
+  std::minstd_rand random_;  // chooses the queue that goes on
   std::mutex aborting_;
   std::optional<Error> aborted_;  // under it
   bool messages_over_ = false;

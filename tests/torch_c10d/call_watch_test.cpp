@@ -97,7 +97,7 @@ TEST(CallWatch, NamesBothCallsWhereTheLibraryFailsFirst) {
   ThreadStore store;
   Rank small(store, 0);
   Rank large(store, 1);
-  Rank third(store, 1, std::chrono::hours(1));  // which looks for nothing by itself
+  Rank third(store, 1, std::chrono::hours(1));  // it looks for nothing by itself
   EXPECT_EQ(third.explained("of the library"), "of the library") << "no rank has told of anything";
   EXPECT_NO_THROW(third.watch.check());
   small.begin(CallWatch::Way::passed, "all_reduce of 10 f32");
