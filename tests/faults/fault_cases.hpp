@@ -1,4 +1,4 @@
-// Jobs of MPI processes that end in every way: what is drawn for a seed, and what must hold of the others.
+// Jobs whose MPI processes end in every way: the case drawn for a seed, and the checks of the remaining processes.
 #pragma once
 
 #include <functional>

@@ -85,7 +85,7 @@ Values host_sum(const codec::Codec& codec, const SumCase& s, Inputs& in) {
   return sum;
 }
 
-// The job of both sides, but for where it goes.
+// The job of both sides, except for its output.
 struct Device {
   Device(const codec::Codec& first, const SumCase& s, const Inputs& in)
       : call(first),

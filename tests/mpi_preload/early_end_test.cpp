@@ -39,8 +39,8 @@ TEST_P(Preload, ASignalLeavesTheReport) {
   }
 }
 
-// mpirun sends the signal to all ranks; Open MPI's sends SIGKILL as soon as one of them has ended. Seen red where the
-// others end at once, in 2 of 5 runs.
+// mpirun sends the signal to all ranks; Open MPI's sends SIGKILL as soon as one of them has ended. Seen red, in 2 of 5
+// runs, if the others end at once.
 TEST_P(Preload, ASignalToMpirunLeavesTheReport) {
   if (GetParam().name == "Mpich") {
     return;  // its ranks have another parent

@@ -20,7 +20,7 @@ namespace gradwire::test {
 
 using nlohmann::json;
 
-// One MPI: how its jobs start, and what was built for it.
+// One MPI library: how its jobs start, and the files that were built for it.
 struct Library {
   std::string name;
   std::string launch;  // before the number of ranks

@@ -1,5 +1,5 @@
-// `gradwire run -- mpirun -np 2 a : -np 1 b`, where b has no drop-in: every call passes on all ranks, and a line says
-// for whom. Preloaded by hand such a job would end: ARankWithoutThePreloadIsNamed.
+// `gradwire run -- mpirun -np 2 a : -np 1 b`, where b has no drop-in: every call passes on all ranks, and a line names
+// the ranks without it. Preloaded by hand such a job would end: ARankWithoutThePreloadIsNamed.
 #include "tests/mpi_preload/preload.hpp"
 
 namespace gradwire::test {

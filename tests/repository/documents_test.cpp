@@ -90,7 +90,7 @@ struct Block {
   std::string text;
 };
 
-/// Splits a document into what is fenced and the rest; code is no place for links and headings.
+/// Splits a document into fenced blocks and the rest, since links and headings in code do not count.
 std::pair<std::vector<Block>, std::string> split_fences(const std::string& text) {
   std::vector<Block> blocks;
   std::string prose;

@@ -47,7 +47,7 @@ inline const std::vector<Layer> kLayers = {
     {"cli", {"watch", "plan", "plot"}, {}},
 };
 
-/// Headers that are not ours: globs of what is included, and globs of the files that may include it.
+/// Headers of another library: globs of the headers, and globs of the files that may include them.
 struct OutsideLibrary {
   std::string_view name;
   std::vector<std::string_view> headers;

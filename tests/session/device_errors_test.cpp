@@ -183,7 +183,7 @@ TEST(DeviceErrors, RanksWithOtherPlansAreToldSo) {
   }
 }
 
-// Twice, since the first refusal must not leave a plan behind that runs as "step".
+// Tries twice, since the first refusal must not leave a plan that then runs as "step".
 TEST(DeviceErrors, OtherSyncModesAreRefused) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true,

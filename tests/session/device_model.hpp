@@ -186,7 +186,7 @@ inline std::vector<std::string> on_ranks(int world,
   return results;
 }
 
-// Every rank chooses alike, whatever it measures.
+// With this policy every rank chooses the same, whatever it measures.
 inline Policy uniform(const std::string& codec, const std::string& algorithm = "two_shot") {
   return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec + "\"\nsmall = \"off\"\nalgorithm = \"" +
                        algorithm + "\"\n");

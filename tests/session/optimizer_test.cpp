@@ -1,4 +1,4 @@
-// AdamW and Sgd over memory of the caller: their formulas, what they do about steps that were not, and their state.
+// Tests AdamW and Sgd over memory of the caller: their formulas, their reaction to skipped steps, and their state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -46,7 +46,7 @@ struct Ages {
 
 constexpr std::uint32_t kSteps = 40;
 
-// Reductions take two steps each, one at a time: they fall behind for ever, unless steps wait.
+// Reductions take two steps each, one at a time: they fall further and further behind, unless steps wait.
 bool one_ends_after(std::uint32_t step) { return step % 2 == 1; }
 
 Ages watch(std::uint32_t staleness) {

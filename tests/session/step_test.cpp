@@ -234,7 +234,7 @@ class Rank {
     return this_step_.next < script_.plan.buckets.size() && whole(this_step_.next) && !expected.skipped &&
            (!expected.looks || this_step_.sought);
   }
-  // It is for a caller who waits.
+  // Whether the bucket is held for a caller that waits.
   [[nodiscard]] bool held() const {
     return decided_ && !script_.weight[0] && this_step_.next + 1 == script_.plan.buckets.size();
   }

@@ -1,7 +1,7 @@
 // A device on host memory for sessions: three queues (the caller's stream, compute, communication) with events between
-// them, which run only when somebody waits, in an order that events allow and nobody else chose. Two queues that use
-// the same memory with no event between them are an error when the second is enqueued. Codecs are the host's, messages
-// go over a transport; ranks are threads. A captured step is a list that can be enqueued again.
+// them, which run only when a caller waits, in a random order among those that events allow. Two queues that use the
+// same memory with no event between them are an error when the second is enqueued. Codecs are the host's, messages go
+// over a transport; ranks are threads. A captured step is a list that can be enqueued again.
 #pragma once
 
 #include <array>

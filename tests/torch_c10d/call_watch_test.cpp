@@ -1,4 +1,4 @@
-// Ranks whose calls go two ways are told of it; others hear nothing, and leave nothing behind.
+// Tests that ranks whose calls go different ways get an error; other ranks get none, and leave nothing in the store.
 #include "plugins/torch_c10d/call_watch.hpp"
 
 #include <gmock/gmock.h>
