@@ -63,7 +63,7 @@ void CallQueue::run() {
     Job& job = jobs_.front();  // stays where it is while others are pushed behind it
     lock.unlock();
     job();
-    job = nullptr;  // what it holds may take locks when it goes, that whoever posts has
+    job = nullptr;  // destroying it may take locks that a posting thread has
     lock.lock();
     jobs_.pop_front();
     changed_.notify_all();
