@@ -39,8 +39,8 @@ struct JoinFile {
 /// the file cannot be written, is no join file, or is that of a job that runs.
 [[nodiscard]] std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& join_file);
 /// Makes this process, which uses no MPI, join a job that runs. Error(timeout) where no process in the file answers, or
-/// one does not answer in time; Error(invalid_argument) where the file is missing, empty, a link, another user's or one
-/// that others can read or write; Error(mismatch) where it is of another version of gradwire.
+/// one does not answer within `timeout`; Error(invalid_argument) where the file is missing, empty, a link, another
+/// user's or one that others can read or write; Error(mismatch) where it is of another version of gradwire.
 [[nodiscard]] std::shared_ptr<Processes> join_processes(const JoinFile& join_file);
 /// The processes that elastic_main() uses. With GRADWIRE_JOIN this process joins a job; otherwise MPI is initialised,
 /// and with GRADWIRE_LET_JOIN others may join. First it forks a small process, which tells processes of other hosts

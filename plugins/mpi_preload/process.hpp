@@ -77,7 +77,7 @@ struct Process {
 /// Whether MPI is between MPI_Init and MPI_Finalize, and the library is one that we understand.
 [[nodiscard]] bool may_act() noexcept;
 
-/// To be called in MPI_Init before and after the library's own, on every rank of the job.
+/// To be called in MPI_Init before and after the library's own, on every rank of the job, in its own thread.
 void before_init() noexcept;
 void after_init() noexcept;
 

@@ -1,6 +1,6 @@
-// A thread that makes the calls of one communicator one after another, in the order in which they were posted: what
-// stands behind calls that return a request. All ranks post the same calls in the same order, so each of them ends;
-// communicators have a queue each, since ranks may post on two of them in different orders.
+// A thread that makes the calls of one communicator one after another, in the order in which they were posted. It makes
+// the calls that return a request. All ranks post the same calls in the same order, so each call ends; each
+// communicator has its own queue, since ranks may post on two of them in different orders.
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,20 @@ namespace gradwire::drop_in {
 
 class CallQueue {
  public:
-  /// Must not throw. Once it has told somebody that it is done, it touches nothing of its caller.
+  /// Must not throw. After it has reported its end, it must not use memory of its caller.
   using Job = std::function<void()>;
 
   CallQueue();
-  /// Waits for everything that was posted.
+  /// Waits for all posted jobs.
   ~CallQueue();
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
-  /// Returns at once. One thread at a time, as with any collective call.
+  /// Returns at once. Only one thread at a time may call it, as with any collective call.
   void post(Job job);
-  /// Returns when everything that was posted has returned. Whoever calls it may then make such calls itself.
+  /// Returns when all posted jobs have returned. Its caller may then make such calls itself.
   void drain();
-  /// Whether a job asks, which can neither drain nor end the queue.
+  /// Whether the caller is a job, which can neither drain nor end the queue.
   [[nodiscard]] bool on_own_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:

@@ -59,7 +59,7 @@ std::optional<double> Difference::relative() const noexcept {
     return 0;
   }
   const double error = std::sqrt(difference / norm);
-  return error < kMostError ? error : kMostError;  // also where it is NaN
+  return error < kMostError ? error : kMostError;  // also for NaN
 }
 
 Difference difference_of(const void* result, const void* exact, std::uint64_t count, DType dtype) {
@@ -78,7 +78,7 @@ Sample::Sample(ConstView input, std::uint64_t most, std::uint64_t turn) : dtype_
     pieces_.push_back({first, std::min(kBlock, input.count - first)});
     count_ += pieces_.back().count;
   }
-  // In order, so that the only block that may be shorter is the last.
+  // Pieces are in order, so that only the last block may be shorter.
   std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.first < b.first; });
   bytes_.resize(count_ * each);
   std::byte* to = bytes_.data();

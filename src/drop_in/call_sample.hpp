@@ -1,5 +1,5 @@
-// What a call's result is worth beside an exact one: the difference of two buffers, and a sample of a call's input,
-// kept before the call so that the same elements can be summed exactly after it. Pure.
+// Measures the error of a call's result: the difference of two buffers, and a sample of a call's input, which is kept
+// before the call so that the same elements can be summed exactly after it. Pure.
 #pragma once
 
 #include <cstddef>
@@ -21,27 +21,28 @@ struct Difference {
     difference += other.difference;
     norm += other.norm;
   }
-  /// Norm of the difference over norm of the exact values, at most kMostError: what is wrong beside a sum of zeros is
-  /// that. None where the exact values are not finite.
+  /// Norm of the difference / norm of the exact values, at most kMostError, which any error beside exact zeros has. No
+  /// value if the exact values are not finite.
   [[nodiscard]] std::optional<double> relative() const noexcept;
 };
 inline constexpr double kMostError = 1e9;
 
-/// Of `count` elements of one type.
+/// The difference of `count` elements of one type.
 [[nodiscard]] Difference difference_of(const void* result, const void* exact, std::uint64_t count, DType dtype);
 
 /// Some blocks of a call's input, spread over all of it.
 class Sample {
  public:
-  /// `most`: elements to keep, about. `turn`: which sample this is, so that later ones look elsewhere.
+  /// `most` is about the number of elements to keep. `turn` is the number of this sample, so that later ones take other
+  /// elements.
   Sample(ConstView input, std::uint64_t most, std::uint64_t turn);
 
   /// The kept elements, end to end.
   [[nodiscard]] ConstView kept() const noexcept { return {bytes_.data(), count_, dtype_}; }
-  /// `exact`: the reduced kept elements. `result`: what this rank holds of the call's result, elements from `first` on
-  /// of all that was reduced.
+  /// `exact` has the exact sums of the kept elements. `result` is this rank's part of the call's result, from element
+  /// `first` on of all reduced ones.
   [[nodiscard]] Difference compare(const void* exact, ConstView result, std::uint64_t first) const;
-  /// What `codec` leaves of the kept elements' small values.
+  /// The effect of `codec` on the kept elements' small values.
   [[nodiscard]] codec::SmallValues small_values(const codec::Codec& codec) const;
 
   /// The unit: whole blocks of every codec but topk.

@@ -35,7 +35,7 @@ std::string_view get(const std::array<char, N>& field) {
   return {field.data(), static_cast<std::size_t>(std::find(field.begin(), field.end(), '\0') - field.begin())};
 }
 
-// A policy says these things itself.
+// Refuses variables for settings that a policy itself contains.
 void check_beside_a_policy() {
   const auto refuse = [](const char* name, const char* instead) {
     const std::string value = environment(name).value_or("");
@@ -53,7 +53,7 @@ void check_beside_a_policy() {
   refuse("GRADWIRE_F64", "write a rule with dtype = \"f64\" in the policy, and unset this");
 }
 
-// What GRADWIRE_CODEC cannot say.
+// Adds settings that GRADWIRE_CODEC cannot express.
 void add_options(Policy& policy) {
   const auto feedback = environment("GRADWIRE_ERROR_FEEDBACK");
   if (feedback && *feedback != "auto") {
@@ -86,7 +86,7 @@ Policy policy_of_environment(bool measures) {
   if (codec && !automatic) {
     try {
       static_cast<void>(CodecSpec::parse(*codec));
-    } catch (const Error& error) {  // in few words: ranks exchange them
+    } catch (const Error& error) {  // kept short, since ranks exchange the text
       throw Error(error.code(), "GRADWIRE_CODEC is \"" + *codec + "\"; write " + (measures ? "auto, " : "") +
                                     "int8, bf16, int4, topk(1%)+int8 or another codec");
     }
@@ -97,7 +97,7 @@ Policy policy_of_environment(bool measures) {
   return policy;
 }
 
-// A file that is there is followed, another one is to be written.
+// An existing file is followed; otherwise the file is to be written.
 void read_choices(Configuration& configuration, const std::string& file) {
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) {
@@ -121,7 +121,7 @@ void read_into(Configuration& configuration, bool measures) {
   configuration.dry_run = environment_flag("GRADWIRE_DRY_RUN");
   if (const auto place = report_place_of_environment()) {
     configuration.report = place->calls;
-    std::error_code ignored;  // who writes the file says what is wrong
+    std::error_code ignored;  // writing the file gives the error
     if (place->directory) {
       make_own_folders(*place->directory, ignored);
     }

@@ -31,7 +31,7 @@ std::string content_of(const std::string& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// 0: none, or not known. The name, in brackets, may hold anything.
+// The parent's process id; 0 if there is none or it is unknown. The name in /proc, in brackets, may contain anything.
 pid_t parent_of(pid_t process) {
   const std::string stat = content_of("/proc/" + std::to_string(process) + "/stat");
   const std::size_t name_end = stat.rfind(')');
@@ -44,7 +44,8 @@ pid_t parent_of(pid_t process) {
   return number_in(std::string_view(stat).substr(parent, stat.find(' ', parent) - parent)).value_or(0);
 }
 
-// The proxy has made the pair of sockets of which PMI_FD is one. Else it is one of the processes above this one.
+// The process that made PMI_FD: the proxy makes this pair of sockets. If that is unknown, returns the parent: the proxy
+// is one of the ancestors of this process.
 pid_t maker_of_pmi() {
   const auto descriptor = number_in(launcher_variable("PMI_FD"));
   struct ucred maker {};
@@ -79,7 +80,7 @@ std::string hydra_job(std::string_view arguments) {
   for (std::string_view last; !arguments.empty();) {
     const std::string_view word = arguments.substr(0, arguments.find('\0'));
     arguments.remove_prefix(word.size() == arguments.size() ? word.size() : word.size() + 1);
-    // Intel MPI's proxies name host and port apart.
+    // Intel MPI's proxies have separate arguments for host and port.
     if (last == "--control-port" || last == "--upstream-host" || last == "--upstream-port") {
       place += (place.empty() ? "" : ":") + std::string(word);
     } else if (last == "--pgid") {
@@ -91,8 +92,8 @@ std::string hydra_job(std::string_view arguments) {
 }
 
 std::string mpi_job() {
-  // A namespace of Open MPI 4 is a number of 32 bits, made of the host and the process of mpirun: where mpirun listens
-  // tells those apart that are alike. Both are there in a job that a rank of another one starts.
+  // A namespace of Open MPI 4 is a number of 32 bits, made from the host and the process of mpirun; the address on
+  // which mpirun listens separates equal ones. Both variables exist in a job that a rank of another one starts.
   std::string job;
   if (const std::string space = launcher_variable("PMIX_NAMESPACE"); !space.empty()) {
     job = "pmix " + space + " " + launcher_variable("OMPI_MCA_orte_hnp_uri");

@@ -1,4 +1,4 @@
-// Which MPI job a process belongs to, from what its launcher has told it, before it calls MPI.
+// Finds the MPI job that a process belongs to, by its launcher's variables, before it calls MPI.
 #pragma once
 
 #include <string>
@@ -6,14 +6,15 @@
 
 namespace gradwire::drop_in {
 
-/// The same on all processes of one MPI_COMM_WORLD and on no others, also on those that they spawn. Empty where nothing
-/// says it: as in a process that no launcher has started. PMIx (Open MPI, srun): the namespace. Hydra (MPICH, Intel
-/// MPI): where the mpiexec of this process's proxy listens, and the number of the world. Else Slurm's or Flux's job.
+/// A text that is the same on all processes of one MPI_COMM_WORLD and on no others, not even on those that they spawn.
+/// Empty if it is unknown, as in a process that no launcher has started. With PMIx (Open MPI, srun): the namespace.
+/// With Hydra (MPICH, Intel MPI): the address on which the mpiexec of this process's proxy listens, and the number of
+/// the world. Else Slurm's or Flux's job.
 [[nodiscard]] std::string mpi_job();
-/// What the launcher calls this process's rank; -1 where it does not say. MPI itself may say something else.
+/// This process's rank by the launcher; -1 if the launcher does not give it. MPI's own rank may differ.
 [[nodiscard]] int launched_rank();
 
-/// Of the arguments of a hydra proxy, each ended by a zero: "hydra vm:39605 0"; empty where it is none.
+/// The job by the arguments of a hydra proxy, each ended by a zero: "hydra vm:39605 0"; empty for other processes.
 [[nodiscard]] std::string hydra_job(std::string_view arguments);
 
 }  // namespace gradwire::drop_in

@@ -12,7 +12,8 @@ namespace {
 using observe::ReplacedCalls;
 using Key = std::pair<std::string, std::string>;
 
-// A communicator that is being freed is for a moment neither among those that are there nor in the ledger.
+// Keeps counts from going down: a communicator that is being freed is for a moment neither among the existing ones nor
+// in the ledger.
 std::vector<ReplacedCalls> never_less(const std::vector<ReplacedCalls>& now, std::map<Key, ReplacedCalls>& before) {
   for (const ReplacedCalls& each : now) {
     ReplacedCalls& most = before.try_emplace({each.function, each.reason}, each).first->second;

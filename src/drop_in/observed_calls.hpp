@@ -1,4 +1,4 @@
-// What a drop-in counted, as metrics of this process.
+// The counts of a drop-in, as metrics of this process.
 #pragma once
 
 #include <functional>
@@ -11,16 +11,16 @@
 
 namespace gradwire::drop_in {
 
-/// By function and reason; what counts and sizes of calls there are is for the report.
+/// The calls by function and reason. The report has them by count and size, too.
 [[nodiscard]] std::vector<observe::ReplacedCalls> replaced_calls(const Ledger& ledger);
 
 struct ObservedProcess {
   std::string part;                          // "mpi", "nccl", "torch"
   std::function<std::optional<int>()> rank;  // none: not known yet
-  /// All that was counted so far. Any thread; beside the job's own.
+  /// All counts so far. Called on any thread, while the job's threads run.
   std::function<std::vector<observe::ReplacedCalls>()> calls;
 };
-/// As GRADWIRE_METRICS asks for it; the first call of a process counts. Numbers never go down, whatever the moment.
+/// Publishes metrics if GRADWIRE_METRICS is set; only the first call of a process counts. The numbers never go down.
 void observe_process(const ObservedProcess& process) noexcept;
 
 }  // namespace gradwire::drop_in

@@ -35,7 +35,7 @@ void put_text(std::array<char, N>& field, std::string_view text) {
   std::copy_n(text.begin(), std::min(text.size(), N - 1), field.begin());
 }
 
-// FNV-1a: what does not fit into the field still tells jobs apart.
+// If the job does not fit into the field, an FNV-1a hash of it still separates jobs.
 std::string job_field(const std::string& job) {
   constexpr std::size_t kMost = 160;
   std::uint64_t hash = 0xcbf29ce484222325U;
@@ -57,7 +57,7 @@ RegistrationSettings RegistrationSettings::of_environment() {
   return settings;
 }
 
-// False where there is no server, or what is said of it cannot be read.
+// Returns false if there is no server, or its address cannot be parsed.
 bool Registration::read_settings() {
   if (!settings_) {
     settings_ = RegistrationSettings::of_environment();
@@ -100,7 +100,7 @@ void Registration::begin() noexcept {
   }
 }
 
-// Nothing: the connection ended, or there is no answer yet.
+// Returns no value if the connection ended, or no answer has come yet.
 std::optional<RegistrationAnswer> Registration::hear(Clock::time_point deadline) {
   tcp::RegistrationReply reply;
   if (!tcp::read_until(socket_, letter_bytes(reply), deadline) ||

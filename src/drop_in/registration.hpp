@@ -1,4 +1,5 @@
-// Who of an MPI job has the drop-in: each process tells the `gradwire run` that started it, and asks. No MPI.
+// Finds out which processes of an MPI job have the drop-in: each tells the `gradwire run` that started it, and asks
+// about the others. Does not use MPI.
 #pragma once
 
 #include <chrono>
@@ -11,38 +12,39 @@
 
 namespace gradwire::drop_in {
 
-/// What `gradwire run` says of who has the drop-in.
+/// The answer of `gradwire run` about which ranks have the drop-in.
 struct RegistrationAnswer {
   enum class Kind : std::uint8_t {
     no_server,    ///< GRADWIRE_REGISTER is not set: nothing is known.
     all,          ///< Every rank of MPI_COMM_WORLD has it.
-    missing,      ///< These do not have it, as far as `gradwire run` knows. Each rank that asks is told the same ones.
-    unreachable,  ///< This rank could not ask. The others are told that it is missing.
+    missing,      ///< These do not have it, as far as `gradwire run` knows. Each rank that asks gets the same list.
+    unreachable,  ///< This rank could not ask. The others get the answer that it is missing.
   };
   Kind kind = Kind::no_server;
   std::vector<int> missing;  // ranks of MPI_COMM_WORLD, at most 4096 of them
   std::string why;           // unreachable: host, port and the system's reason
 };
 
-/// What a process is told from outside.
+/// The settings of a process from outside.
 struct RegistrationSettings {
   std::optional<std::string> server;  // GRADWIRE_REGISTER
   std::string job;                    // see mpi_job.hpp
   int launched_rank = -1;             // likewise
   std::chrono::milliseconds to_connect = std::chrono::seconds(2);
-  /// For the answer, which comes within 60 s: longer than the server waits for a rank that is still in MPI_Init.
+  /// The wait for the answer, which comes within 60 s: longer than the server waits for a rank that is still in
+  /// MPI_Init.
   std::chrono::milliseconds to_be_answered = std::chrono::seconds(75);
 
   [[nodiscard]] static RegistrationSettings of_environment();
 };
 
-/// One process's side. Not for several threads at once.
+/// The side of one process. Not thread-safe.
 class Registration {
  public:
   Registration() = default;
   explicit Registration(RegistrationSettings settings) : settings_(std::move(settings)) {}
 
-  /// This process is about to call MPI_Init. Connects and registers: within 2 s also where that does not work.
+  /// To be called before MPI_Init. Connects and registers; returns within 2 s even if that fails.
   void begin() noexcept;
   /// After the library's MPI_Init: waits until the server answers. It answers "all" at once when all of that world have
   /// asked. Else it names the missing ranks, 5 s after the first question; those that have begun, and are still in
@@ -52,7 +54,8 @@ class Registration {
  private:
   [[nodiscard]] bool read_settings();
   [[nodiscard]] transport::tcp::RegistrationLetter letter(transport::tcp::RegistrationLetter::Kind kind) const;
-  /// Connects, sends the letter that this process begins with, and hears "welcome"; else `why_` says what was tried.
+  /// Connects, sends this process's first message, and waits for "welcome". Returns false if that fails; `why_` then
+  /// says what was tried.
   [[nodiscard]] bool reach();
   [[nodiscard]] std::optional<RegistrationAnswer> hear(transport::tcp::Clock::time_point deadline);
   [[nodiscard]] RegistrationAnswer question(int rank, int world_size);

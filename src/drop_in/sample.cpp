@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kTile = static_cast<std::uint32_t>(codec::kTileElements);
-constexpr std::uint32_t kMostForMedian = 4096;  // elements, evenly spread, whose median stands for that of all
+constexpr std::uint32_t kMostForMedian = 4096;  // evenly spread elements, whose median is used for that of all
 
 template <class Body>
 void for_each_tile(std::uint32_t count, const Body& body) {
@@ -25,7 +25,7 @@ void for_each_tile(std::uint32_t count, const Body& body) {
   }
 }
 
-// Of the elements that are not zero. `scratch` holds a tile.
+// The median magnitude of the elements that are not zero. `scratch` has room for a tile.
 float median_magnitude(const codec::TensorList& tensors, std::uint32_t count, float* scratch) {
   const std::uint32_t step = std::max<std::uint32_t>(1, count / kMostForMedian);
   std::vector<float> some;
@@ -45,7 +45,7 @@ float median_magnitude(const codec::TensorList& tensors, std::uint32_t count, fl
   return *middle;
 }
 
-// NaN and Inf are left out: a codec says nothing of them.
+// NaN and Inf are left out, since codecs do not keep them.
 void compare(SampledValues& sampled, const float* values, const float* decoded, std::uint32_t count, float median) {
   for (std::uint32_t i = 0; i < count; ++i) {
     const double value = values[i];

@@ -1,4 +1,4 @@
-// What a codec makes of a job's own values: encoded and decoded here, sent nowhere.
+// Measures the effect of a codec on a job's own values, which are encoded and decoded here, but not sent.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace gradwire::drop_in {
 
-/// Of an input no more than this is looked at; each of the two buffers that it takes is no larger.
+/// At most this much of an input is sampled; each of the two buffers for it is no larger.
 inline constexpr std::size_t kMostSampledBytes = std::size_t{1} << 20;
 
-/// Encodes the first `most_bytes` of `input`, which are in host memory, and decodes them again. The values stay as they
-/// are. Error(unsupported) where the codec does not support the dtype; nothing is sampled of exact values.
+/// Encodes the first `most_bytes` of `input`, which are in host memory, and decodes them again. Does not change the
+/// input. Throws Error(unsupported) if the codec does not support the dtype. Exact values are not sampled.
 [[nodiscard]] SampledValues sample_values(const CodecSpec& spec, ConstView input,
                                           std::size_t most_bytes = kMostSampledBytes);
 

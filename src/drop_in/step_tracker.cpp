@@ -97,7 +97,8 @@ bool StepTracker::identities_repeat(std::size_t period) const {
   return true;
 }
 
-// By their names, or as different buffers. A single buffer may be one through which everything is sent.
+// Whether calls differ by their names or buffers. A job may send everything through a single buffer, so one buffer is
+// no evidence.
 bool StepTracker::told_apart(std::size_t period) const {
   std::set<std::uint64_t> seen;
   bool named = true;
@@ -108,7 +109,7 @@ bool StepTracker::told_apart(std::size_t period) const {
   return seen.size() == period && (named || period > 1);
 }
 
-// What came before the very first call is not known.
+// The first call is not compared, since it is unknown what came before it.
 bool StepTracker::one_fence(std::size_t period) const {
   for (std::size_t i = period + 1; i < hints_.size(); ++i) {
     if (hints_[i].fence != hints_[i - period].fence) {

@@ -1,6 +1,6 @@
-// Where a call stands in its step, from nothing but the sequence of calls: a training step repeats, so it shows as a
-// period of that sequence. Every rank sees the same calls in the same order, so all find the same shortest period. The
-// step may be a multiple of it, as in a job with equal layers: hints say which.
+// Finds the place of a call in its step only from the sequence of calls: a training step repeats, so it is a period of
+// that sequence. Every rank sees the same calls in the same order, so all find the same shortest period. The step may
+// be a multiple of it, as in a job with equal layers; hints tell which.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace gradwire::drop_in {
 
-/// What tells one call of a step from another.
+/// The properties by which calls of a step differ.
 struct Signature {
   Function function = Function::other;
   DType dtype = DType::f32;
@@ -20,7 +20,7 @@ struct Signature {
   friend bool operator==(const Signature&, const Signature&) = default;
 };
 
-/// What hints at the step, and may differ between ranks.
+/// Hints at the step, which may differ between ranks.
 struct Hint {
   std::uint64_t identity = 0;  // of a named buffer: of its name; else its address, which jobs change and share
   bool named = false;
@@ -34,31 +34,32 @@ class StepTracker {
     std::uint64_t order = 0;  // calls before it in its step
   };
 
-  /// `from_the_start`: places count from the very first call, so a job whose first step differs is never known.
+  /// With `from_the_start` places count from the very first call, so the step of a job whose first step differs is
+  /// never found.
   explicit StepTracker(bool from_the_start = true) : from_the_start_(from_the_start) {}
 
-  /// Notes the next call; its place, once a period was adopted.
+  /// Notes the next call. Returns its place once a period was adopted.
   std::optional<Place> next(const Signature& call, const Hint& hint = {});
-  /// The latest call broke the period.
+  /// Whether the latest call broke the period.
   [[nodiscard]] bool broke() const noexcept { return broke_; }
   /// Calls in a step; 0 while unknown.
   [[nodiscard]] std::size_t period() const noexcept { return period_; }
 
-  /// The calls since the start, or since the last that broke the period, are two periods or more and kLeastCalls at
-  /// least: adopt() is to be called. The same on every rank.
+  /// Whether adopt() is to be called: the calls since the start, or since the last one that broke the period, are at
+  /// least two periods and at least kLeastCalls. The same on every rank.
   [[nodiscard]] bool due() const noexcept { return due_; }
-  /// Then the shortest period, the same on every rank.
+  /// If due(), the shortest period, the same on every rank.
   [[nodiscard]] std::size_t shortest() const noexcept { return calls_.size() - borders_.back(); }
-  /// Then what this rank takes for the step, a multiple of the shortest period: the names repeat with it, or just one
-  /// fence comes in it, or its buffers, all different, repeat. 0: nothing says so.
+  /// If due(), this rank's proposal for the step, a multiple of the shortest period: the names repeat with it, or it
+  /// contains just one fence, or its buffers, all different, repeat. 0: there is no such hint.
   [[nodiscard]] std::size_t proposal() const;
-  /// Takes a multiple of the shortest period as the step, or, with 0, looks again at twice as many calls, which
-  /// begin with the later half of those that there were unless places count from the start.
+  /// Takes a multiple of the shortest period as the step. With 0 it looks again at twice as many calls, which begin
+  /// with the later half of the ones so far unless places count from the start.
   void adopt(std::size_t period);
 
   // A step may begin with many calls of one signature, which look like a period of 1.
   static constexpr std::size_t kLeastCalls = 16;
-  // Longer steps are never known.
+  // Longer steps are never found.
   static constexpr std::size_t kLongestPeriod = 4096;
   // A job may begin with calls that never come again.
   static constexpr std::size_t kFirstDrop = 64;

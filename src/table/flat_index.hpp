@@ -1,4 +1,4 @@
-// From row ids to places in an array: a hash table of one array with linear probing, which one memcpy copies.
+// Maps row ids to places in an array. It is a hash table of one array with linear probing, which one memcpy copies.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@ class FlatIndex {
   FlatIndex() : cells_(16) {}
 
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
-  /// Its place, or kNone.
+  /// The id's place, or kNone.
   [[nodiscard]] std::uint32_t find(std::uint64_t id) const noexcept { return cells_[cell_of(id)].place; }
 
-  /// An id that is not here; `place` is not kNone.
+  /// Inserts an id that is not here; `place` is not kNone.
   void insert(std::uint64_t id, std::uint32_t place) {
     if (2 * (count_ + 1) > cells_.size()) {
       grow();
@@ -28,7 +28,7 @@ class FlatIndex {
     ++count_;
   }
 
-  /// An id that is here. Cells behind it move up, so that no search ends too early.
+  /// Removes an id that is here. Cells behind it move up, so that no search ends too early.
   void erase(std::uint64_t id) noexcept {
     std::size_t hole = cell_of(id);
     for (std::size_t cell = next(hole); cells_[cell].place != kNone; cell = next(cell)) {
@@ -51,7 +51,7 @@ class FlatIndex {
   [[nodiscard]] std::size_t mask() const noexcept { return cells_.size() - 1; }
   [[nodiscard]] std::size_t next(std::size_t cell) const noexcept { return (cell + 1) & mask(); }
   [[nodiscard]] std::size_t first_cell(std::uint64_t id) const noexcept { return mix(id) & mask(); }
-  /// Where the id is, or would go.
+  /// The cell that has the id, or would get it.
   [[nodiscard]] std::size_t cell_of(std::uint64_t id) const noexcept {
     std::size_t cell = first_cell(id);
     while (cells_[cell].place != kNone && cells_[cell].id != id) {

@@ -37,7 +37,7 @@ HashRing::HashRing(std::span<const std::uint32_t> keys, std::uint32_t virtual_no
 }
 
 std::size_t HashRing::place_of(std::uint64_t id) const noexcept {
-  const std::uint64_t hash = mix(id ^ 0x5851F42D4C957F2DU);  // apart from the places' own
+  const std::uint64_t hash = mix(id ^ 0x5851F42D4C957F2DU);  // independent of the places' hashes
   std::size_t place = first_[hash >> shift_];
   while (place < places_.size() && places_[place].hash < hash) {
     ++place;

@@ -5,7 +5,7 @@
 namespace gradwire::table {
 
 void encode_ids(std::span<const std::uint64_t> ids, wire::Bytes& out) {
-  std::uint64_t next = 0;  // the least that the next one can be
+  std::uint64_t next = 0;  // the least possible next id
   for (const std::uint64_t id : ids) {
     wire::put_varint(out, id - next);
     next = id + 1;

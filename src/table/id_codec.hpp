@@ -1,5 +1,5 @@
-// Ascending numbers without loss: the first one, then what lies between neighbours, as varints. A thousand of a million
-// ids take about 1.5 bytes each.
+// Encodes ascending numbers without loss: the first one, then the differences of neighbours, as varints. A thousand of
+// a million ids take about 1.5 bytes each.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace gradwire::table {
 
-/// `ids` strictly ascending.
+/// `ids` are strictly ascending.
 void encode_ids(std::span<const std::uint64_t> ids, wire::Bytes& out);
-/// `count` ids below `limit`. Error(corrupt) for anything that encode_ids did not write.
+/// Reads `count` ids below `limit`. Throws Error(corrupt) for anything that encode_ids did not write.
 [[nodiscard]] std::vector<std::uint64_t> decode_ids(wire::ByteReader& in, std::uint64_t count, std::uint64_t limit);
 
-/// What is known of each of some rows, 0 for nothing: runs of equal numbers.
+/// Encodes numbers as runs of equal ones: what a rank knows of each of some rows, 0 for nothing.
 void encode_runs(std::span<const std::uint64_t> values, wire::Bytes& out);
 [[nodiscard]] std::vector<std::uint64_t> decode_runs(wire::ByteReader& in, std::uint64_t count);
 

@@ -25,7 +25,7 @@ Mailbox::Mailbox(std::shared_ptr<Transport> transport, const MessageLimits& limi
 }
 
 Mailbox::~Mailbox() {
-  // What the transport may still touch is left to it.
+  // Buffers that the transport may still use are left to it.
   for (auto& incoming : incoming_) {
     if (!give_up(incoming->head, incoming->payload)) {
       static_cast<void>(incoming.release());
@@ -93,7 +93,7 @@ void Mailbox::progress(std::chrono::microseconds wait, const Take& take) {
   transport_->progress(wait);
   for (const auto& incoming : incoming_) {
     while (advance(*incoming, take)) {
-      transport_->progress(std::chrono::microseconds(0));  // what follows may be here already
+      transport_->progress(std::chrono::microseconds(0));  // the next messages may be here already
     }
   }
   std::erase_if(outgoing_, [&](const std::unique_ptr<Outgoing>& outgoing) {
@@ -107,7 +107,7 @@ void Mailbox::progress(std::chrono::microseconds wait, const Take& take) {
   left_ = outgoing_.empty() ? sent_ : outgoing_.front()->number;
 }
 
-/// Whether anything came from this peer.
+/// Receives from this peer. Returns whether anything came.
 bool Mailbox::advance(Incoming& incoming, const Take& take) {
   if (incoming.head.pending() || incoming.payload.pending()) {
     return false;

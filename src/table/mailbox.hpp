@@ -1,5 +1,5 @@
-// Messages of any size over a transport whose receives must know them: a head of fixed size, then the payload. From one
-// peer, in the order in which it sent them. Used by one thread at a time.
+// Messages of any size over a transport whose receives must know the size: a head of fixed size, then the payload.
+// Messages of one peer come in the order in which it sent them. Used by one thread at a time.
 #pragma once
 
 #include <atomic>
@@ -19,21 +19,22 @@ class Mailbox {
   using Take = std::function<void(int peer, Message message)>;
 
   Mailbox(std::shared_ptr<Transport> transport, const MessageLimits& limits);
-  /// Takes back what is under way.
+  /// Cancels running sends and receives.
   ~Mailbox();
   Mailbox(const Mailbox&) = delete;
   Mailbox& operator=(const Mailbox&) = delete;
 
-  /// Takes it; post_waiting() sends it.
+  /// Queues the message; post_waiting() sends it.
   void send(int peer, Message message);
-  /// Posts what waits, in order for each peer. A peer that has `most` bytes of writes under way gets no more of them,
-  /// nor what comes behind them. Replies pass: a peer waits for them, and they do not depend on what this rank writes.
+  /// Sends queued messages, in order for each peer. A peer with `most` bytes of unfinished writes gets no further ones,
+  /// nor messages behind them. Replies overtake them: a peer waits for replies, and they do not depend on this rank's
+  /// writes.
   void post_waiting(std::uint64_t most);
-  /// Waits up to `wait` for something to happen; calls `take` for each message that came.
+  /// Waits up to `wait` for a message to come or leave; calls `take` for each message that came.
   void progress(std::chrono::microseconds wait, const Take& take);
-  /// Of the messages that send() was given, how many in a row from the first one on have left. Any thread.
+  /// The number of messages, from the first one given to send() on, that have left without a gap. Any thread may call.
   [[nodiscard]] std::uint64_t left() const noexcept { return left_; }
-  /// Of all that have left, in any order. Any thread.
+  /// The number and bytes of all messages that have left, in any order. Any thread may call.
   [[nodiscard]] std::uint64_t left_messages() const noexcept { return left_messages_; }
   [[nodiscard]] std::uint64_t left_bytes() const noexcept { return left_bytes_; }
 

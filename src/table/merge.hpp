@@ -1,4 +1,4 @@
-// What a caller hands over, as the rest of a table wants it: ids ascending, each once.
+// Brings a caller's ids and rows into the form that the rest of a table needs: ids ascending, each once.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@ namespace gradwire::table {
 
 struct MergedIds {
   std::vector<std::uint64_t> ids;    // ascending, each once
-  std::vector<std::uint32_t> place;  // of the caller's ids, in theirs
+  std::vector<std::uint32_t> place;  // for each of the caller's ids, its place in `ids`
 
-  /// Whether the caller's were like that already.
+  /// Whether the caller's ids had this form already.
   [[nodiscard]] bool as_given() const noexcept { return place.empty(); }
   [[nodiscard]] std::size_t place_of(std::size_t i) const noexcept { return as_given() ? i : place[i]; }
 };
 
-/// Error(invalid_argument) that names `call` and the first id that is not below `rows`.
+/// Throws Error(invalid_argument) that names `call` and the first id that is not below `rows`.
 [[nodiscard]] MergedIds merge_ids(std::span<const std::uint64_t> ids, std::uint64_t rows, const char* call);
-/// Error(invalid_argument) that names `call` unless there are `width` elements for each of `ids` ids.
+/// Throws Error(invalid_argument) that names `call` unless there are `width` elements for each of `ids` ids.
 void check_elements(const std::string& call, std::size_t ids, std::size_t elements, std::uint32_t width);
 /// One row for each merged id: the sum of its rows, in the order given.
 [[nodiscard]] std::vector<float> add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width);
-/// The same, on top of what `sums` holds.
+/// The same, added to `sums`.
 void add_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width, std::span<float> sums);
 /// One row for each merged id: the last of its rows.
 [[nodiscard]] std::vector<float> last_rows(const MergedIds& merged, std::span<const float> rows, std::uint32_t width);

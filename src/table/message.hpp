@@ -1,5 +1,5 @@
-// What the ranks of a table tell each other: a head of fixed size, and a payload whose size the head tells. What a peer
-// sent is checked before it is used, the head before memory is taken for the payload.
+// The messages between the ranks of a table: a head of fixed size, and a payload whose size is in the head. A peer's
+// message is checked before it is used, its head before memory is allocated for the payload.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 namespace gradwire::table {
 
 enum class MessageKind : std::uint8_t {
-  pull,    // number: of the request; clock: what the owner's must be; sequence: what `known` counts back from
+  pull,    // number: of the request; clock: the least of the owner; sequence: `known` counts back from it
            // payload: ids, runs of known: 0 not here, else 1 + (sequence - the row's)
   reply,   // number: of the request; clock, sequence: the owner's; count: rows that changed
-           // payload, if any did: which of the request (unless all), rows
+           // payload, if any changed: their places in the request (unless all), rows
   push,    // payload: ids, rows by the codec of gradients
   assign,  // payload: ids, rows exactly
   tick,    // a step of the sender is over
-  cut,     // number: of the snapshot; what comes later is not in it
+  cut,     // number: of the snapshot; later messages are not in it
   text,    // count: its topic; number: of the exchange; payload: the text
 };
 
@@ -36,7 +36,7 @@ struct MessageHead {
   MessageKind kind = MessageKind::text;
   std::uint16_t zero = 0;
   std::uint32_t crc32c = 0;          // of the head, this field zero
-  std::uint32_t payload_crc32c = 0;  // 0 where the transport needs none
+  std::uint32_t payload_crc32c = 0;  // 0 if the transport needs none
   std::uint64_t count = 0;           // rows
   std::uint64_t number = 0;
   std::uint64_t clock = 0;
@@ -50,33 +50,33 @@ struct Message {
   wire::Bytes payload;
 };
 
-/// What it will be on the wire.
+/// The message's size on the wire.
 [[nodiscard]] inline std::uint64_t bytes_of(const Message& message) noexcept {
   return sizeof(MessageHead) + message.payload.size();
 }
 
-/// Messages since the table was made, in the order in which they were made.
+/// Counts of the messages since the table was made.
 struct Traffic {
   std::uint64_t messages = 0;
   std::uint64_t bytes = 0;
 };
 
-/// The most that a message may hold.
+/// Bounds of a message's content.
 struct MessageLimits {
   static constexpr std::uint64_t kText = 1 << 20;  // bytes
   std::uint64_t rows = 0;                          // of the table
   std::uint32_t width = 0;
 };
-/// Bytes of the largest payload that belongs to this kind and count.
+/// Bytes of the largest possible payload of this kind and count.
 [[nodiscard]] std::uint64_t largest_payload(const MessageHead& head, const MessageLimits& limits) noexcept;
 
-/// Fills in the sizes and the checksums, that of the payload if there is to be one.
+/// Sets the sizes and the checksum of the head, and with `checksum` that of the payload.
 void seal(Message& message, bool checksum);
-/// Error(corrupt) that names the peer; check_head before the payload is received, check_payload after.
+/// Throw Error(corrupt) that names the peer. check_head() is for before the payload is received, check_payload() after.
 void check_head(const MessageHead& head, const MessageLimits& limits, int peer);
 void check_payload(const Message& message, bool checksum, int peer);
 
-/// A request as its owner reads it. known[i]: the sequence at which the caller last compared row i, plus 1; 0: never.
+/// A request as its owner reads it. known[i] is the sequence at which the caller last compared row i, plus 1; 0: never.
 struct PullRequest {
   std::uint64_t number = 0;
   std::uint64_t clock = 0;
@@ -85,8 +85,8 @@ struct PullRequest {
 [[nodiscard]] Message encode_pull(const PullRequest& request);
 [[nodiscard]] PullRequest decode_pull(const Message& message, std::uint64_t rows, int peer);
 
-/// `kind` push or assign; row i of `values` is ids[i]'s, ids ascending, all finite. Error(invalid_argument) names the
-/// id and the codec where rounding makes one infinite.
+/// `kind` is push or assign; row i of `values` is that of ids[i], ids are ascending, values finite. Throws
+/// Error(invalid_argument) that names the id and the codec if rounding makes a value infinite.
 [[nodiscard]] Message encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const float* values,
                                   std::uint32_t width, const RowCodec& codec);
 struct Rows {

@@ -1,4 +1,4 @@
-// Whether options make sense, and whether ranks have the same ones.
+// Checks options, and that ranks have the same ones.
 #pragma once
 
 #include <string>
@@ -9,19 +9,21 @@
 
 namespace gradwire::table {
 
-/// Error(invalid_argument), or Error(out_of_memory) for a cache larger than this machine's memory; names the option and
-/// the fix.
+/// Throws Error(invalid_argument), or Error(out_of_memory) for a cache larger than this machine's memory; the text
+/// names the option and the fix.
 void check_options(const TableOptions& options);
-/// The part of it that is about rows; `copies` are not looked at.
+/// Checks only the options of rows, without `copies`.
 void check_rows(const RowOptions& options);
-/// What ranks must agree on, "name = value" lines: of rows, of reads, and of all with the size of the world.
+/// The options that ranks must agree on, as lines "name = value": of rows, of reads, and all with the size of the
+/// world.
 [[nodiscard]] std::string row_lines(const RowOptions& options);
 [[nodiscard]] std::string read_lines(std::uint64_t staleness, bool read_own_writes);
 [[nodiscard]] std::string agreement_text(const TableOptions& options, int world_size);
-/// The options of a session's table where a Table's were given: Error(invalid_argument) for what a session's has not.
+/// Converts a Table's options to those of a session's table. Throws Error(invalid_argument) for an option that a
+/// session's table does not have.
 [[nodiscard]] SessionTableOptions session_options_of(const TableOptions& options);
 [[noreturn]] void refuse_for_session(const std::string& table, const char* option);
-/// Error(mismatch) that names the first line in which ranks differ. `texts` by rank.
+/// Throws Error(mismatch) that names the first line in which ranks differ. `texts` are by rank.
 void compare_agreements(const std::string& table, const std::vector<std::string>& texts);
 
 }  // namespace gradwire::table

@@ -6,8 +6,8 @@
 namespace gradwire::table {
 namespace {
 
-// Behind `place`, whose own rank is chosen[0]: the next rank that is not chosen, and on a node where none is, if there
-// is one.
+// The next rank after `place`, whose own rank is chosen[0], that is not chosen yet; preferably on a node without a
+// chosen rank, if there is one.
 int next_holder(const HashRing& ring, std::size_t place, std::span<const int> chosen,
                 std::span<const std::uint32_t> nodes, std::size_t number_of_nodes) {
   std::set<std::uint32_t> taken;
@@ -28,8 +28,8 @@ int next_holder(const HashRing& ring, std::size_t place, std::span<const int> ch
   return next;
 }
 
-// Whether the ranks off the largest node can take second copies of all that is on it, at no more than two for each of
-// their own: one rank alone would hold the whole table.
+// Whether the ranks outside the largest node can hold the second copies of its rows with at most two for each of their
+// own rows. Otherwise a single rank outside could have to hold the whole table.
 bool spread_evenly(std::span<const std::uint32_t> nodes) {
   std::ptrdiff_t largest = 0;
   for (const std::uint32_t node : nodes) {

@@ -1,4 +1,4 @@
-// Rows with their ids as bytes: ids as encode_ids() writes them, then each row as its codec makes it.
+// Rows with their ids as bytes: ids as encode_ids() writes them, then each row as its codec encodes it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace gradwire::table {
 
-/// Appends them; row_of(i) is the memory of row ids[i], valid until the next call of it.
+/// Appends rows with their ids; row_of(i) is the memory of row ids[i], valid until its next call.
 template <class RowOf>
 void put_rows(std::span<const std::uint64_t> ids, const RowCodec& codec, RowOf row_of, wire::Bytes& out) {
   out.reserve(out.size() + ids.size() * (codec.row_bytes() + 2));
@@ -25,10 +25,10 @@ void put_rows(std::span<const std::uint64_t> ids, const RowCodec& codec, RowOf r
 
 struct RowBlock {
   std::vector<std::uint64_t> ids;   // ascending, each once
-  std::span<const std::byte> rows;  // of what was read
+  std::span<const std::byte> rows;  // in the memory that was read
 };
 
-/// `count` rows of a table with `rows` of them. Error(corrupt) for anything that put_rows() did not write.
+/// Reads `count` rows of a table with `rows` rows. Throws Error(corrupt) for anything that put_rows() did not write.
 [[nodiscard]] inline RowBlock take_rows(wire::ByteReader& in, std::uint64_t count, std::uint64_t rows,
                                         const RowCodec& codec) {
   RowBlock block{.ids = decode_ids(in, count, rows), .rows = {}};

@@ -1,5 +1,5 @@
-// Rows of other ranks, as many as a bound on memory holds; the least recently used leave first. What is known of each:
-// when it was last compared with its owner's.
+// A cache of other ranks' rows with a bound on memory; the least recently used ones leave first. Each entry knows when
+// it was last compared with its owner's row.
 #pragma once
 
 #include <cstddef>
@@ -19,28 +19,29 @@ class RowCache {
     std::uint64_t sequence = 0;  // the owner's when it was last compared: newer versions are not here
     std::uint64_t complete = 0;  // the owner's clock then
     bool written = false;        // this rank pushed to it since
-    bool distrusted = false;     // nothing is known of what others did since
+    bool distrusted = false;     // others may have changed the row since
     std::uint32_t newer = 0, older = 0;
   };
 
-  /// `bytes` bound everything; too few for a row: an empty cache. Memory is taken here, touched later. std::bad_alloc.
+  /// `bytes` bounds all memory of the cache; too few for a row give an empty cache. Allocates here, but touches the
+  /// memory later. Throws std::bad_alloc.
   RowCache(std::uint64_t bytes, std::uint32_t width);
 
   [[nodiscard]] std::uint32_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(index_.count()); }
   [[nodiscard]] std::uint64_t bytes() const noexcept { return count() * row_bytes_; }
-  /// Null where it is not here. Valid until the next put().
+  /// The entry of a row, null if it is not here. Valid until the next put().
   [[nodiscard]] Entry* find(std::uint64_t id) noexcept;
   [[nodiscard]] const float* values(const Entry& entry) const noexcept;
-  /// The entry is the most recently used one.
+  /// Makes the entry the most recently used one.
   void touch(Entry& entry) noexcept;
-  /// Adds or replaces. Null where the cache has no room for any row.
+  /// Adds or replaces an entry. Returns null if the cache has no room for any row.
   Entry* put(std::uint64_t id, const float* values);
-  /// Nothing may be used without asking its owner.
+  /// From here on no entry may be used without asking its owner.
   void distrust() noexcept;
   void clear() noexcept;
 
-  /// Bytes that a row takes, all told.
+  /// The total bytes that a row takes.
   [[nodiscard]] static std::uint64_t bytes_per_row(std::uint32_t width) noexcept;
 
  private:
@@ -56,7 +57,7 @@ class RowCache {
   std::uint64_t row_bytes_;
   std::uint32_t capacity_;
   std::unique_ptr<float[]> values_;
-  std::vector<Entry> entries_;  // grows to the capacity; then places are reused
+  std::vector<Entry> entries_;  // grows to the capacity; then entries are reused
   FlatIndex index_;
   std::uint32_t newest_ = kEnd, oldest_ = kEnd;
 };

@@ -13,7 +13,7 @@
 namespace gradwire::table {
 namespace {
 
-// One row of int8 is one block, whatever its width.
+// A row of int8 is one block, with any width.
 using Int8Row = kernels::Int8::Selected;
 using Bf16Row = kernels::Bf16::Selected;
 

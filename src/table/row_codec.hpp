@@ -1,4 +1,4 @@
-// Rows on the wire: exact, bf16, or int8 with one scale a row. Each row by itself, without padding.
+// Rows on the wire: exact, bf16, or int8 with one scale for each row. Each row is encoded by itself, without padding.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@ namespace gradwire::table {
 
 class RowCodec {
  public:
-  /// Error(unsupported) for other codecs.
+  /// Throws Error(unsupported) for other codecs.
   RowCodec(CodecSpec codec, std::uint32_t width);
 
   [[nodiscard]] std::size_t row_bytes() const noexcept { return row_bytes_; }
-  /// `width` elements to or from row_bytes() bytes. NaN or Inf makes an int8 row NaN.
+  /// Encodes `width` elements as row_bytes() bytes. NaN or Inf makes an int8 row NaN.
   void encode(const float* row, std::byte* out) const;
-  /// Any bytes give values.
+  /// Decodes a row. Any bytes give some values.
   void decode(const std::byte* in, float* row) const;
-  /// Whether a finite row still is after encode() made `in` of it.
+  /// Whether the row that encode() encoded as `in` is finite after decoding, if it was before.
   [[nodiscard]] bool finite(const std::byte* in) const;
   [[nodiscard]] const char* name() const noexcept;
 

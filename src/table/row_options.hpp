@@ -1,4 +1,4 @@
-// What every table has, whoever counts its updates: all that rows, their optimizer, codecs and files depend on.
+// The options that all kinds of tables have: rows, their optimizer, codecs and files depend on them.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ using RowOptions = SessionTableOptions;
           .copies = 1};
 }
 
-/// Floats that a row takes where it is held, and in files: its values, and the sums of Adagrad.
+/// The number of floats of a row in memory and in files: its values, and the sums of Adagrad.
 [[nodiscard]] constexpr std::size_t row_floats(RowOptimizer optimizer, std::uint32_t width) noexcept {
   return std::size_t{optimizer == RowOptimizer::adagrad ? 2U : 1U} * width;
 }

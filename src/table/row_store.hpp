@@ -1,5 +1,5 @@
 // The rows of a table that one rank holds, and which ranks hold the others. Tables that count by clocks and tables that
-// count by steps both stand on it. It communicates with nobody.
+// count by steps both use it. It does not communicate.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@ namespace gradwire::table {
 
 class RowStore {
  public:
-  /// `options` have passed check_rows(). It belongs to no rank until enter().
+  /// `options` have passed check_rows(). The store belongs to no rank until enter().
   explicit RowStore(RowOptions options);
 
   [[nodiscard]] const RowOptions& options() const noexcept { return options_; }
   /// `table "NAME": CALL`, for messages.
   [[nodiscard]] std::string said(const char* call) const { return "table \"" + options_.name + "\": " + call; }
-  /// Of row values on the wire, and of gradients.
+  /// The codec of row values on the wire, and that of gradients.
   [[nodiscard]] const RowCodec& codec() const noexcept { return codec_; }
   [[nodiscard]] const RowCodec& gradient_codec() const noexcept { return gradient_codec_; }
 
-  /// This rank is `rank` of `ring` from here on. Its rows stay as they are.
+  /// From here on this rank is `rank` of `ring`. Its rows do not change.
   void enter(ReplicaRing ring, int rank);
   [[nodiscard]] const ReplicaRing& ring() const noexcept { return ring_; }
-  /// The first holder of the row, which others ask for it.
+  /// The first holder of the row, which other ranks ask for it.
   [[nodiscard]] int owner(std::uint64_t id) const noexcept { return ring_.first_holder(id); }
   [[nodiscard]] bool owns(std::uint64_t id) const noexcept { return owner(id) == rank_; }
   /// Whether this rank has a copy of the row.
@@ -40,11 +40,11 @@ class RowStore {
 
   [[nodiscard]] Shard& shard() noexcept { return shard_; }
   [[nodiscard]] const Shard& shard() const noexcept { return shard_; }
-  /// These rows alone are here from now on; each counts as changed. They may lie in this store.
+  /// Replaces all rows by these; each counts as changed. They may lie in this store.
   void replace(std::span<const Shard::Row> rows);
   /// Appends rows as codec() encodes them.
   void encode(std::span<const std::uint64_t> ids, wire::Bytes& out) const;
-  /// `counts` with what is known of the rows held here.
+  /// `counts`, completed by the numbers of the rows held here.
   [[nodiscard]] TableStatistics statistics(TableStatistics counts) const noexcept;
 
  private:

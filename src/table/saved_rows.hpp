@@ -1,4 +1,4 @@
-// Rows of a table on their way to a file that a session writes, and from one: what the file's format asks for.
+// Rows of a table that a session writes to a file or reads from one, with the data that the file's format needs.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ struct SavedTable {
   std::uint64_t rows = 0;  // of the table
   std::uint32_t width = 0;
   RowOptimizer optimizer = RowOptimizer::sgd;
-  std::uint64_t layout = 0;  // of who holds rows: alike in files that belong together
-  /// To be written: rows that were ever written to, of which this rank has the first copy, by ascending id; their
-  /// memory is `shard`, which training does not change. What is read goes to a RowSink.
+  std::uint64_t layout = 0;  // identifies which ranks hold rows; equal in files that belong together
+  /// The rows to be written: those that were ever changed and of which this rank has the first copy, by ascending id;
+  /// they lie in `shard`, which training does not change. Rows that are read go to a RowSink.
   std::shared_ptr<const Shard> shard = {};
   std::vector<Shard::Row> own = {};
   [[nodiscard]] std::string said() const { return "table \"" + name + "\""; }
   [[nodiscard]] std::size_t row_floats() const { return table::row_floats(optimizer, width); }
 };
 
-/// Where rows of tables go while a file is read.
+/// Takes the rows of tables while a file is read.
 class RowSink {
  public:
   RowSink() = default;
@@ -34,9 +34,9 @@ class RowSink {
   RowSink& operator=(const RowSink&) = default;
   RowSink& operator=(RowSink&&) = default;
   virtual ~RowSink() = default;
-  /// Whether rows of this table, the `number`th of the file, are to come.
+  /// Whether to pass the rows of this table, the `number`th of the file, to take().
   [[nodiscard]] virtual bool wants(std::size_t number, const SavedTable& table) = 0;
-  /// `row` is valid during the call. False: it came before.
+  /// `row` is valid during the call. Returns false if the row came before.
   [[nodiscard]] virtual bool take(std::size_t number, const Shard::Row& row) = 0;
 };
 

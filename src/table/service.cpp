@@ -9,10 +9,10 @@
 namespace gradwire::table {
 namespace {
 
-// A write travels in messages of about so many bytes: what is on a link cannot be called back when a step has something
-// to send, and from 64 KiB on Open MPI's TCP first asks the receiver, with the link idle meanwhile.
+// A write is sent in messages of about this size: bytes on a link cannot be called back when a step has something to
+// send, and from 64 KiB on Open MPI's TCP first asks the receiver, with the link idle meanwhile.
 constexpr std::uint64_t kWriteBytes = 56 << 10;
-constexpr std::uint64_t kMostIdBytes = 10;  // a row
+constexpr std::uint64_t kMostIdBytes = 10;  // of a row
 
 std::string damaged(int from) {
   return "rank " + std::to_string(from) + " sent this table a message that nobody asked for";
@@ -205,7 +205,7 @@ void Service::take_reply(int from, const Message& message) {
   }
 }
 
-/// Notes in the cache what an owner said of a row.
+/// Notes an owner's answer about a row in the cache.
 void Service::keep(const Pull& pull, std::uint32_t place, bool changed, const MessageHead& head) {
   const std::uint64_t id = pull.ids[place];
   RowCache::Entry* entry =
@@ -230,7 +230,7 @@ void Service::read_own(Pull& pull) {
   pull.own.clear();
 }
 
-/// After a clock has moved on.
+/// To be called after a clock has advanced.
 void Service::serve_waiting() {
   const std::uint64_t complete = clocks_.complete();
   std::vector<Parked> waiting = std::exchange(parked_, {});

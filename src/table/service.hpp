@@ -1,4 +1,4 @@
-// What one rank of a table does: its shard, its clock, its cache, what it asks of others and answers them. A state
+// One rank's part of a table: its shard, its clock, its cache, its requests to others and its answers. It is a state
 // machine without threads, locks or transport: messages go in by take() and come out by take_outbox().
 #pragma once
 
@@ -24,13 +24,13 @@ namespace gradwire::table {
 /// A pull from its start to its end.
 struct Pull {
   std::uint64_t clock = 0;                          // the caller's when it began
-  std::uint64_t needed = 0;                         // what owners' clocks must be
-  bool prefetch = false;                            // its rows go to the cache alone
+  std::uint64_t needed = 0;                         // the least clock of owners
+  bool prefetch = false;                            // its rows go only to the cache
   std::vector<std::uint64_t> ids;                   // ascending, each once
-  std::vector<float> rows;                          // what the cache had, until an owner says more
+  std::vector<float> rows;                          // from the cache, until an owner has answered
   std::vector<bool> written;                        // this rank pushed to it meanwhile
   std::vector<std::uint32_t> own;                   // places of this rank's own rows that wait for a clock
-  std::map<int, std::vector<std::uint32_t>> asked;  // places of what an owner was asked for
+  std::map<int, std::vector<std::uint32_t>> asked;  // by owner: places of the rows it was asked for
 
   [[nodiscard]] bool done() const noexcept { return own.empty() && asked.empty(); }
 };
@@ -42,42 +42,42 @@ class Service {
     Message message;
   };
 
-  /// `options` are valid and outlive it.
+  /// `options` are valid and outlive the service.
   Service(int rank, int world_size, const TableOptions& options);
 
-  /// A message of another rank. Error(corrupt) for one that makes no sense.
+  /// Takes a message of another rank. Throws Error(corrupt) for one that is invalid.
   void take(int from, const Message& message);
   [[nodiscard]] std::vector<Envelope> take_outbox();
-  /// All that ever went into the outbox.
+  /// Counts of all messages that ever went into the outbox.
   [[nodiscard]] const Traffic& outgoing() const noexcept { return outgoing_; }
 
   [[nodiscard]] int owner(std::uint64_t id) const noexcept { return store_.owner(id); }
-  /// `ids` ascending, each once, here and below.
+  /// `ids` are ascending, each once, here and below.
   [[nodiscard]] std::shared_ptr<Pull> start_pull(std::vector<std::uint64_t> ids, bool prefetch);
-  /// Whether an answer to a prefetch is to come for any of these.
+  /// Whether a prefetch of any of these has not been answered yet.
   [[nodiscard]] bool prefetching(std::span<const std::uint64_t> ids) const;
-  /// Whom a pull that is not done waits for.
+  /// Describes which ranks an unfinished pull waits for.
   [[nodiscard]] std::string describe_wait(const Pull& pull) const;
-  /// `kind` push or assign. Error(invalid_argument), before anything has changed, for a row that is not finite once its
-  /// codec has rounded it.
+  /// `kind` is push or assign. Throws Error(invalid_argument), before any change, for a row that is not finite after
+  /// rounding by its codec.
   void write(MessageKind kind, std::span<const std::uint64_t> ids, const float* values);
   void tick();
   [[nodiscard]] std::uint64_t clock() const noexcept { return clocks_.of(rank_); }
 
-  /// The same numbers on every rank. A finished one is handed over once.
+  /// Starts a snapshot; its number is the same on every rank. A finished snapshot can be taken once.
   [[nodiscard]] std::uint64_t start_cut();
   [[nodiscard]] std::shared_ptr<const Shard> finished_cut(std::uint64_t number);
   using Exchange = std::pair<std::uint64_t, std::uint64_t>;  // topic, number
-  /// A longer text than a message may hold is cut.
+  /// Starts an exchange of texts. A text longer than a message may hold is cut.
   [[nodiscard]] Exchange start_exchange(Topic topic, const std::string& mine);
   [[nodiscard]] std::vector<std::string> take_exchanged(const Exchange& exchange);
-  /// Ranks whose part is missing, "1, 3".
+  /// The ranks whose part is missing, such as "1, 3".
   [[nodiscard]] std::string missing_in_exchange(const Exchange& exchange) const;
   [[nodiscard]] std::string missing_in_cut(std::uint64_t number) const;
 
-  /// Other rows from here on, all of them this rank's. Caches must be distrusted then.
+  /// Replaces all rows by these, which are all this rank's. Caches must be distrusted then.
   void replace(std::span<const Shard::Row> rows) { store_.replace(rows); }
-  /// Every cached row is compared with its owner's before it is used again.
+  /// From here on every cached row is compared with its owner's before it is used again.
   void distrust_cache() noexcept { cache_.distrust(); }
   [[nodiscard]] TableStatistics statistics() const;
   [[nodiscard]] std::uint64_t ages() const noexcept { return age_sum_; }
@@ -92,7 +92,7 @@ class Service {
   };
   struct Cut {
     Shard shard;
-    std::vector<bool> marked;  // by rank: its later pushes are not in it
+    std::vector<bool> marked;  // by rank: its later pushes are not in the snapshot
   };
 
   void send(int peer, Message message);

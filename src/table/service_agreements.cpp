@@ -1,4 +1,4 @@
-// What all ranks of a table do together: snapshots, and the exchange of texts.
+// The collective parts of a table: snapshots, and the exchange of texts.
 #include <algorithm>
 #include <utility>
 
@@ -29,8 +29,8 @@ std::uint64_t Service::start_cut() {
   return number;
 }
 
-/// The first mark makes the copy; pushes of ranks that have not marked it yet go to both from there on. So each rank's
-/// own place in its program is where the snapshot cuts it (Chandy and Lamport, TOCS 1985).
+/// The first mark makes the copy; from there on, pushes of ranks that have not sent their mark go to both. So the
+/// snapshot has each rank's pushes up to its own call (Chandy and Lamport, TOCS 1985).
 void Service::mark_cut(std::uint64_t number, int from) {
   auto at = cuts_.find(number);
   if (at == cuts_.end()) {

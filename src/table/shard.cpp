@@ -25,7 +25,7 @@ void apply_adagrad(float rate, float epsilon, std::uint32_t width, const float* 
 
 bool all_finite(const float* values, std::uint32_t width) {
   constexpr std::uint32_t kExponent = 0x7F800000;
-  std::uint32_t others = 0;  // not bool, which g++ 12 does not vectorize
+  std::uint32_t others = 0;  // not bool, for which g++ 12 does not vectorize the loop
   for (std::uint32_t i = 0; i < width; ++i) {
     others |= (std::bit_cast<std::uint32_t>(values[i]) & kExponent) == kExponent ? 1U : 0U;
   }
@@ -44,7 +44,7 @@ Shard::Shard(const Settings& settings) : settings_(settings), index_(std::make_s
 Shard Shard::copy() {
   Shard other(*this);
   other.writer_ = new_writer();
-  writer_ = new_writer();  // pages so far are nobody's to write any more
+  writer_ = new_writer();  // from here on neither shard may write to the pages so far
   return other;
 }
 
@@ -71,7 +71,7 @@ void Shard::read(std::uint64_t id, float* values) const {
   }
 }
 
-/// Uniform in [-scale, scale): a function of seed, id and column, so of no rank.
+/// Values are uniform in [-scale, scale). They depend on seed, id and column, and not on the rank.
 void Shard::initialize(std::uint64_t id, float* values) const {
   if (settings_.initial_scale == 0) {
     std::fill_n(values, settings_.width, 0.0F);

@@ -1,5 +1,5 @@
 // One rank's rows: values, optimizer state and versions. Rows lie in pages; a copy of a shard shares all pages with it,
-// and whichever of the two writes to one copies it first. So a snapshot costs a list of pages, and stays as it is.
+// and whichever of the two writes to a page copies it first. So a snapshot costs a list of pages, and does not change.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@ namespace gradwire::table {
 
 class Shard {
  public:
-  /// Of these it looks at width, optimizer and what rows begin as.
+  /// The shard uses only the width, the optimizer and the initial values of rows.
   using Settings = RowOptions;
-  /// A row's memory; `accumulators` is empty with SGD.
+  /// The memory of a row; `accumulators` is empty with SGD.
   struct Row {
     std::uint64_t id = 0;
     std::span<const float> values;
@@ -27,32 +27,32 @@ class Shard {
   Shard(Shard&&) noexcept = default;
   Shard& operator=(Shard&&) noexcept = default;
 
-  /// What is here now, apart from what either of both does later.
+  /// Returns a copy that later changes of either shard do not affect in the other.
   [[nodiscard]] Shard copy();
 
-  /// One more with each call of apply() or assign().
+  /// A number that grows by one with each call of apply() or assign().
   [[nodiscard]] std::uint64_t sequence() const noexcept { return sequence_; }
   /// The sequence number at which the row changed last.
   [[nodiscard]] std::uint64_t version(std::uint64_t id) const noexcept;
-  /// Copies the row; one that never changed is what it begins as.
+  /// Copies the row; a row that never changed has its initial values.
   void read(std::uint64_t id, float* values) const;
-  /// The row's memory; empty where it never changed.
+  /// The row's memory; empty if it never changed.
   [[nodiscard]] std::span<const float> find(std::uint64_t id) const noexcept;
 
-  /// Row i of `gradients` is for ids[i]; ids differ.
+  /// Row i of `gradients` is for ids[i]; all ids differ.
   void apply(std::span<const std::uint64_t> ids, const float* gradients);
   void assign(std::span<const std::uint64_t> ids, const float* values);
-  /// assign() of a row with its optimizer state.
+  /// Assigns a row together with its optimizer state.
   void restore(const Row& row);
 
-  /// Rows that ever changed.
+  /// The number of rows that ever changed.
   [[nodiscard]] std::uint64_t rows() const noexcept { return index_->count(); }
   /// Of these, rows with NaN or Inf in their values or optimizer state.
   [[nodiscard]] std::uint64_t nonfinite_rows() const noexcept { return nonfinite_rows_; }
   /// All rows, by ascending id. Valid until this shard changes.
   [[nodiscard]] std::vector<Row> sorted() const;
 
-  /// This empty shard takes the place of one that has come to `sequence`: every row counts as changed since.
+  /// Makes this empty shard the successor of one that has reached `sequence`: every row counts as changed since.
   void continue_after(std::uint64_t sequence) noexcept { sequence_ = unchanged_ = sequence + 1; }
 
  private:
@@ -66,7 +66,7 @@ class Shard {
   static_assert(kPageRows == 64, "a page has a bit for each row");
   struct Slot {
     Page& page;
-    std::uint64_t row;  // in it
+    std::uint64_t row;  // in the page
     float* values;
     float* accumulators;  // null with SGD
   };
@@ -74,11 +74,11 @@ class Shard {
   Shard(const Shard&) = default;
   [[nodiscard]] static std::uint64_t new_writer() noexcept;
   void initialize(std::uint64_t id, float* values) const;
-  /// The row, made if it is not here, in memory that only this shard has.
+  /// Returns the row in memory that only this shard has; makes it if it is not here.
   [[nodiscard]] Slot writable(std::uint64_t id);
   [[nodiscard]] Page& own_page(std::uint32_t number);
   std::uint32_t add_row(std::uint64_t id);
-  /// After the row was written to.
+  /// To be called after the row was written to.
   void note_change(const Slot& slot) noexcept;
 
   Settings settings_;

@@ -25,7 +25,7 @@ using table::MergedIds;
 using table::MessageKind;
 using table::Service;
 
-// The first character of what ranks tell each other; the rest is the text of an error, or what follows.
+// The first character of the texts that ranks exchange; the rest is an error's text, or the rank's own text.
 constexpr char kFine = '+';
 constexpr char kFailed = '-';
 
@@ -38,7 +38,7 @@ struct Table::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  /// Collective: throws on every rank if any has a `problem`, there its own. Else returns what the others said.
+  /// Collective. Throws on every rank if any has a `problem`; that rank throws its own. Else returns all ranks' texts.
   std::vector<std::string> agree(const char* call, const std::optional<Error>& problem, const std::string& mine,
                                  table::Topic topic = table::Topic::collective) const;
   void check_finite(const char* call, std::span<const std::uint64_t> ids, std::span<const float> values) const;
@@ -50,7 +50,7 @@ struct Table::State {
     return {.bytes = values * sizeof(float), .source = driver->source(), .kind = kind};
   }
 
-  /// Ages of rows, for whoever observes, now and then. Under the driver's lock.
+  /// Publishes the ages of rows now and then, for observers. Under the driver's lock.
   void publish(const Service& service);
 
   TableOptions options;
@@ -74,7 +74,7 @@ Table::State::State(std::shared_ptr<Transport> transport, TableOptions o) : opti
     driver = std::make_unique<table::Driver>(transport, options);
   } catch (...) {
     problem = current_error();
-    // The least that can still tell the others.
+    // The smallest table that can still report the error to the others.
     options = {.name = options.name, .rows = 1, .width = 1, .threading = options.threading};
     driver = std::make_unique<table::Driver>(std::move(transport), options);
   }
@@ -91,9 +91,9 @@ Table::State::~State() {
     if (std::uncaught_exceptions() > exceptions) {
       driver->abort(Error(ErrorCode::aborted, said("destroyed while an exception was thrown")));
     } else {
-      static_cast<void>(driver->exchange("destroying it", {}));  // others may still need rows of this rank
+      static_cast<void>(driver->exchange("destroying it", {}));  // other ranks may still need rows of this rank
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): whoever is concerned was told by the abort
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the abort has told the others
   }
 }
 
@@ -201,7 +201,7 @@ void Table::pull(std::span<const std::uint64_t> ids, std::span<float> rows) {
   const auto begin = std::chrono::steady_clock::now();
   table::check_elements(state.said("pull"), ids.size(), rows.size(), state.options.width);
   MergedIds merged = table::merge_ids(ids, state.options.rows, state.said("pull").c_str());
-  // What is on its way need not be asked for again.
+  // Rows of a prefetch on its way need not be asked for again.
   state.driver->wait(
       "pull", [&](const Service& service) { return !service.prefetching(merged.ids); },
       [](const Service& /*service*/) { return "for rows that were prefetched"; });
@@ -251,7 +251,7 @@ void Table::progress() {
 
 void Table::synchronize() {
   State& state = *state_;
-  // The first round brings every push to its owner; the second tells that every owner has come so far.
+  // After the first round every push has reached its owner; the second tells all ranks that every owner has got so far.
   state.agree("synchronize", {}, {});
   state.agree("synchronize", {}, {});
   state.driver->with("synchronize", [](Service& service) { service.distrust_cache(); });
@@ -288,8 +288,9 @@ void Table::save(const std::filesystem::path& directory) {
   } catch (...) {
     problem = current_error();
   }
-  // All have written theirs before any replaces what it has; and a rank that is killed then leaves a whole save: the
-  // last that all have is kept, be it what they have now or, where a save was cut off, the one before.
+  // All ranks have written their new files before any replaces its old one. If a rank is killed then, a whole save
+  // remains: the last one that all have is kept, which is the current one or, if a save was interrupted, the one
+  // before.
   const auto whole = table::common_save(state.agree("save", problem, table::to_text(before), table::Topic::save));
   try {
     const bool keeps = before.size() < 2 || !whole || before.front() == *whole;

@@ -56,7 +56,7 @@ SaveId read_save(wire::ByteReader& in) {
   return {.clock = clock, .number = in.number<std::uint64_t>()};
 }
 
-/// Checks that the file is what its name and the table say; returns whose save it is.
+/// Checks that the file fits its name and the table; returns the save that it belongs to.
 SaveId check_head(wire::ByteReader& in, const FileHead& expected, int rank, int world_size, const std::string& file) {
   const auto expect = [&](const std::string& what, const std::string& found, const std::string& wanted) {
     if (found != wanted) {
@@ -74,7 +74,7 @@ SaveId check_head(wire::ByteReader& in, const FileHead& expected, int rank, int 
   return read_save(in);
 }
 
-/// Whose save a file is, by its head alone; nothing where it is none or cannot be read.
+/// The save that a file belongs to, by its head alone; no value if it is no such file or cannot be read.
 std::optional<SaveId> save_in(const std::filesystem::path& file) {
   try {
     RegularFile stream(file, "table");
@@ -93,7 +93,7 @@ std::optional<SaveId> save_in(const std::filesystem::path& file) {
   }
 }
 
-/// A file that is not damaged; what is left to read are its head and its rows.
+/// Checks that the file is not damaged. Its head and its rows remain to be read.
 wire::ByteReader open_file(const wire::Bytes& bytes, const std::string& file) {
   wire::ByteReader in(bytes, file);
   if (!wire::as_text(in.take(kMagic.size() + 1)).starts_with(kMagic)) {
@@ -125,7 +125,7 @@ void read_rows(wire::ByteReader& in, const FileHead& expected, const HashRing& r
   if (count > in.left() / (sizeof(std::uint64_t) + per_row * sizeof(float))) {
     in.fail("it says " + std::to_string(count) + " rows but has " + std::to_string(in.left()) + " bytes");
   }
-  std::uint64_t next = 0;  // the least that the next id can be
+  std::uint64_t next = 0;  // the least possible next id
   for (std::uint64_t i = 0; i < count; ++i) {
     const auto id = in.number<std::uint64_t>();
     if (id >= expected.rows || id < next) {
@@ -143,7 +143,8 @@ void read_rows(wire::ByteReader& in, const FileHead& expected, const HashRing& r
   in.expect_end();
 }
 
-/// How long a file of this beginning is. Nothing where it is none; the other reader says why.
+/// The length of a file with this beginning; no value if it is no such file, for which the other reader gives the
+/// error.
 std::optional<std::uint64_t> length_of(std::span<const std::byte> begin, const std::string& file) {
   wire::ByteReader in(begin, file);
   if (!wire::as_text(in.take(kMagic.size() + 1)).starts_with(kMagic) || in.number<std::uint32_t>() != kVersion) {
@@ -163,7 +164,7 @@ std::optional<std::uint64_t> length_of(std::span<const std::byte> begin, const s
   return rows > most / row ? std::numeric_limits<std::uint64_t>::max() : before + rows * row;
 }
 
-/// The whole file, where it is as long as it says: one with holes would take all memory.
+/// Reads the whole file if its length is the one in its head: a sparse file could otherwise take all memory.
 wire::Bytes read_file(const std::filesystem::path& path, int world) {
   try {
     RegularFile file(path, "table");
@@ -191,7 +192,7 @@ wire::Bytes read_file(const std::filesystem::path& path, int world) {
   }
 }
 
-/// The size of the world that saved this table there.
+/// The size of the world that saved this table in `directory`.
 int saved_world(const std::string& table, const std::filesystem::path& directory) {
   std::error_code error;
   std::set<int> worlds;
@@ -216,7 +217,7 @@ int saved_world(const std::string& table, const std::filesystem::path& directory
   return *worlds.begin();
 }
 
-/// Of one rank's files, the latest first.
+/// The saves of one rank's files, the latest first.
 std::vector<SaveId> saves_of(int rank, int world, const std::string& table, const std::filesystem::path& directory) {
   const std::filesystem::path file = directory / file_name(table, rank, world);
   std::vector<SaveId> saves;

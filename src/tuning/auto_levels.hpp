@@ -1,5 +1,5 @@
-// Which codec each bucket gets, step by step: decided from forecasts that all ranks share, so that all decide alike. No
-// clocks, no ranks, no I/O.
+// Chooses the codec of each bucket, step by step, from forecasts that all ranks share, so that all ranks choose the
+// same. No clocks, no ranks, no I/O.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace gradwire::tuning {
 
-/// What the choice for one bucket rests on.
+/// The data on which the choice for one bucket is based.
 struct BucketForecast {
   double ready_seconds = 0;     // from the start of the step
   std::vector<double> seconds;  // its reduction, by level; level 0 is uncompressed, quality falls with the level
@@ -18,25 +18,25 @@ struct BucketForecast {
 };
 
 struct StepForecast {
-  double compute_seconds = 0;  // from the start of the step until the last gradient is there
+  double compute_seconds = 0;  // from the start of the step until the last gradient is ready
   std::vector<BucketForecast> buckets;
 };
 
 using Levels = std::vector<std::size_t>;  // by bucket
 
-/// From the start of the step to the last result.
+/// The time from the start of the step to the last result.
 [[nodiscard]] double step_seconds(const StepForecast& forecast, const Levels& levels);
 
-/// The levels with which the step is shortest; among those that take at most `tolerance` longer, of better quality
-/// where communication is hidden behind the backward pass anyway.
+/// The levels with which the step is shortest. A bucket gets better quality if its communication is hidden behind the
+/// backward pass, as long as the step takes at most `tolerance` longer.
 [[nodiscard]] Levels best_levels(const StepForecast& forecast, double tolerance);
 
 struct AutoLevelsOptions {
   double gain = 0.05;        // the share of the step that a change must save
   double tolerance = 0.01;   // of the step, given up for better quality
   double margin = 0.15;      // better quality must be free even if it takes this much longer than forecast
-  std::uint64_t dwell = 20;  // steps between two changes; twice as many each time that one takes back the one before
-  double urgent = 0.25;      // a gain from which on the dwell does not grow: the link is another one
+  std::uint64_t dwell = 20;  // steps between two changes; doubled each time that a change reverses the last one
+  double urgent = 0.25;      // with at least this gain the dwell does not grow: the link has changed
 };
 
 struct Change {
@@ -44,19 +44,19 @@ struct Change {
   Levels from;
   Levels to;
   std::string reason;  // "step 31 ms -> 22 ms"
-  std::string cause;   // as CodecSwitch
+  std::string cause;   // as in CodecSwitch
 };
 
-/// Moves every bucket towards its best level, one level at a time, where the whole step gains by it. The rule is that
-/// of a hysteresis with a dwell time; medians over steps are the caller's.
+/// Moves every bucket towards its best level, one level at a time, if that makes the whole step shorter. Uses a
+/// hysteresis with a dwell time; the caller takes medians over steps.
 class AutoLevels {
  public:
   explicit AutoLevels(AutoLevelsOptions options) : options_(options) {}
 
-  /// Takes the best levels at once: at the start, when nothing is known of steps.
+  /// Takes the best levels at once. To be called at the start, before any step was measured.
   void start(std::uint64_t step, const StepForecast& forecast);
-  /// After step `step - 1`. What changes from `step` on, if anything does; levels above a bucket's `most` change
-  /// always.
+  /// To be called after step `step - 1`. Returns the change from `step` on, if any. Levels above a bucket's `most`
+  /// always change.
   std::optional<Change> update(std::uint64_t step, const StepForecast& forecast);
 
   [[nodiscard]] const Levels& levels() const noexcept { return levels_; }

@@ -1,5 +1,5 @@
-// How many micro-steps a rank should accumulate to each reduction, so that the network keeps up: decided from times and
-// a noise scale that all ranks share, so that all decide alike. No clocks, no ranks, no I/O.
+// Advises how many micro-steps a rank should accumulate for each reduction, so that the network keeps up. Decides from
+// times and a noise scale that all ranks share, so that all ranks decide the same. No clocks, no ranks, no I/O.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace gradwire::tuning {
 
-/// What a step took, as all ranks agreed, and how noisy its gradients are.
+/// The times of a step, as all ranks agreed, and the noise of its gradients.
 struct BatchForecast {
   double compute_seconds = 0;                        // of one micro-step
   double exposed_seconds = 0;                        // of one reduction: communication that no computation hid
@@ -24,26 +24,27 @@ struct BatchForecast {
 struct BatchAdvisorOptions {
   Policy::Batch batch = {};
   std::uint64_t dwell = 20;  // steps between two changes
-  double headroom = 1.1;     // times the exposed seconds when accumulation grows: so that it need not soon grow again
-  double margin = 1.5;       // times the exposed seconds, or noise scales apart, before it falls
+  double headroom = 1.1;  // factor on the exposed seconds when accumulation grows, so that it need not soon grow again
+  double margin = 1.5;    // factor on the exposed seconds, and on the noise scale, before accumulation falls
 };
 
 /// Moves towards the fewest micro-steps that keep the exposed share at or below its target: at most twice or half as
-/// many at a time, between the policy's bounds, and not beyond the noise scale: all ranks' micro-steps together.
+/// many at a time, within the policy's bounds; and all ranks' micro-steps together stay within the noise scale.
 class BatchAdvisor {
  public:
   explicit BatchAdvisor(const BatchAdvisorOptions& options)
       : options_(options), accumulation_(options.batch.min_accumulation) {}
 
-  /// After step `step - 1`. Why it changed from `step` on, or nothing. A forecast without compute time changes nothing.
+  /// To be called after step `step - 1`. Returns why the accumulation changes from `step` on; no value if it does not.
+  /// A forecast without compute time changes nothing.
   std::optional<std::string> update(std::uint64_t step, const BatchForecast& forecast);
 
   [[nodiscard]] std::uint32_t accumulation() const noexcept { return accumulation_; }
-  /// Against a step of one micro-step.
+  /// The factor on the learning rate, relative to a step of one micro-step.
   [[nodiscard]] double learning_rate_factor() const;
 
  private:
-  // The fewest micro-steps within bounds, if exposed seconds and noise scale were that many times as large.
+  // The fewest micro-steps within bounds, if exposed seconds and noise scale were larger by these factors.
   [[nodiscard]] std::uint32_t wanted(const BatchForecast& forecast, double exposed_factor, double noise_factor) const;
 
   BatchAdvisorOptions options_;

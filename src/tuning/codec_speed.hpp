@@ -1,4 +1,4 @@
-// How fast this machine's codecs are: measured, in milliseconds, for the cost model.
+// Measures the speed of codecs on this machine for the cost model, which takes milliseconds.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,8 @@
 
 namespace gradwire::tuning {
 
-/// What a codec makes of an f32 element and costs one thread, from runs over `tiles` tiles of Gaussian elements that
-/// take about `budget` in all (16 tiles stay in a cache, 1024 do not); the quickest run counts, since others were
+/// Encoded bytes and seconds of one thread for an f32 element, from runs over `tiles` tiles of Gaussian elements that
+/// take about `budget` in all (16 tiles stay in a cache, 1024 do not). The fastest run counts, since others were
 /// disturbed. With `feedback` the encoder keeps a residual.
 [[nodiscard]] exchange::CodecCost measure_codec(const CodecSpec& spec, bool feedback,
                                                 std::chrono::nanoseconds budget = std::chrono::milliseconds(4),

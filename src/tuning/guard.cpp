@@ -25,7 +25,7 @@ std::string Guard::observe(std::uint64_t step, std::size_t bucket, std::size_t l
   }
   const double limit = std::max(options_.least, options_.slack * steady_residual(sample.nmse));
   std::string why;
-  if (!(sample.nmse < options_.worst_nmse)) {  // NaN too
+  if (!(sample.nmse < options_.worst_nmse)) {  // also for NaN
     why = "encoding drops " + format_number(sample.nmse, 3) + " of the gradient's square";
   } else if (!(sample.residual_ratio <= limit)) {
     why = "the residual is " + format_number(sample.residual_ratio, 3) + " times the gradient, where " +

@@ -1,5 +1,6 @@
-// How noisy gradients are, from norms of one rank's gradient and of the mean over ranks: what a larger batch is worth.
-// McCandlish, Kaplan and Amodei, "An Empirical Model of Large-Batch Training", 2018, appendix A.1. No clocks, no ranks.
+// Estimates the noise of gradients from norms of one rank's gradient and of the mean over ranks; it tells what a larger
+// batch is worth. McCandlish, Kaplan and Amodei, "An Empirical Model of Large-Batch Training", 2018, appendix A.1. No
+// clocks, no ranks.
 #pragma once
 
 #include <cstddef>
@@ -19,22 +20,22 @@ struct NoiseTerms {
   double noise = 0;   // trace of the covariance of one micro-step's gradient
 };
 
-/// `ranks` >= 2; `micro_steps` that each rank's gradient is the mean of. Linear in the norms: averages over ranks and
-/// steps are as good.
+/// `ranks` >= 2; each rank's gradient is the mean of `micro_steps`. The result is linear in the norms, so norms may be
+/// averages over ranks and steps.
 [[nodiscard]] NoiseTerms noise_terms(const GradientNorms& norms, int ranks, double micro_steps);
 
-/// noise / signal: the batch, in micro-steps of one rank, from which on a step's gain from more samples falls below
-/// half of theirs. 0 where there is no noise, infinite where it hides the gradient.
+/// noise / signal: the batch, in micro-steps of one rank, from which on more samples improve a step by less than half
+/// of their share. 0 without noise, infinite if the noise hides the gradient.
 [[nodiscard]] double noise_scale(const NoiseTerms& mean);
 
-/// The last few steps' terms; their mean comes before the division, since single steps are far off.
+/// The terms of the last few steps. They are averaged before the division, since single steps are far off.
 class NoiseWindow {
  public:
   explicit NoiseWindow(std::size_t size) : size_(size) {}
-  /// Values that are not finite are left out.
+  /// Ignores values that are not finite.
   void add(const NoiseTerms& terms);
   [[nodiscard]] std::size_t count() const noexcept { return terms_.size(); }
-  /// Zeros of nothing.
+  /// The mean of the terms; zeros if there are none.
   [[nodiscard]] NoiseTerms mean() const;
 
  private:

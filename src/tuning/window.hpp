@@ -1,4 +1,4 @@
-// The last few values of a series, and their median: what one spike does not move.
+// The last few values of a series, and their median, which one spike does not change.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ class Window {
  public:
   explicit Window(std::size_t size) : size_(size) {}
 
-  /// Allocates nothing once it was full.
+  /// Does not allocate once the window was full.
   void add(double value) {
     if (values_.size() < size_) {
       values_.push_back(value);
@@ -25,7 +25,7 @@ class Window {
     oldest_ = 0;
   }
   [[nodiscard]] bool empty() const noexcept { return values_.empty(); }
-  /// The lower of two middle values; 0 of nothing.
+  /// The median, or the lower of two middle values; 0 if there are no values.
   [[nodiscard]] double median() const {
     if (values_.empty()) {
       return 0;

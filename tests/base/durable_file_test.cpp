@@ -1,4 +1,4 @@
-// Files that are whole or not there: what stands in the way, and what is left when one is not finished.
+// Tests files that are either whole or absent: obstacles to writing, and what remains of a file that was not finished.
 #include "base/durable_file.hpp"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Under umask 000 a folder may be read by all, and written by its owner; and what is removed.
+// Tests which files are removed, and that under umask 000 all may read a folder, but only its owner may write to it.
 #include "base/own_files.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// bench_all_reduce under mpirun: every field of its JSON, and what it refuses.
+// Tests bench_all_reduce under mpirun: every field of its JSON, and the arguments that it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// bench_records: which training comes next, and what is made of those that there are. No training is made here.
+// Tests bench_records: which training comes next, and the results computed from existing ones. Trains nothing.
 #include "bench/records/campaign.hpp"
 
 #include <gmock/gmock.h>

@@ -241,7 +241,7 @@ TEST(CApi, UnderstandsStructsOfOtherVersions) {
   EXPECT_EQ(gradwire_communicator_create_mpi(MPI_COMM_WORLD, &newer.known, &communicator), GRADWIRE_INVALID_ARGUMENT);
   EXPECT_THAT(gradwire_last_error(), HasSubstr("struct_size is 0; set it to sizeof(gradwire_communicator_options)"));
 
-  // One that ends behind timeout_ms: what lies behind it is not read.
+  // A shorter struct that ends after timeout_ms: the memory after it is not read.
   gradwire_communicator_options older{};
   older.struct_size = offsetof(gradwire_communicator_options, checksum);
   older.checksum = static_cast<gradwire_switch>(77);

@@ -121,7 +121,7 @@ TEST_F(CCollectives, AllGatherBringsAllSegmentsInTheOrderOfRanks) {
   ASSERT_OK(all_gather(in_place.data() + first, in_place.data(), &options));
   EXPECT_EQ(in_place, expected);
 
-  // The default is lossy, and alike everywhere: also where the values came from.
+  // The default is lossy, but equal on all ranks, including the one that the values came from.
   ASSERT_OK(all_gather(mine.data(), output.data()));
   std::vector<float> of_last = output;
   MPI_Bcast(of_last.data(), static_cast<int>(all), MPI_FLOAT, world_size() - 1, MPI_COMM_WORLD);

@@ -1,4 +1,4 @@
-// Tables of a session through the C API: they count with its steps, and what cannot work harms nobody.
+// Tests tables of a session through the C API: they count by its steps, and a wrong call has no effect.
 #include <cmath>
 #include <string>
 

@@ -126,7 +126,7 @@ TEST_F(NamedHostsFile, MpichCountsOneSlotWhereNoneIsSaid) {
   EXPECT_EQ(named.without({"a"}, folder_ / "copy").command[4], "1");
 }
 
-// Seeded. Whatever stands there, nothing is left but what was there.
+// Drawn from a seed. For any content of the file, the copy contains nothing that was not in it.
 TEST_F(NamedHostsFile, DamagedFilesAreRead) {
   std::mt19937 random(19);
   for (int i = 0; i < 100; ++i) {

@@ -116,9 +116,9 @@ TEST(RanksOutcome, SaysHowManyEndedHow) {
 TEST_F(Outcome, FoldersOfKilledRunsGo) {
   fs::create_directories(folder_);
   ASSERT_EQ(::setenv("TMPDIR", folder_.c_str(), 1), 0);
-  fs::create_directories(folder_ / "gradwire-abcdef");  // as of a run that was killed
+  fs::create_directories(folder_ / "gradwire-abcdef");  // left by a run that was killed
   std::ofstream(folder_ / "gradwire-abcdef/.lock") << "";
-  fs::create_directories(folder_ / "gradwire-ghijkl");  // as of another program
+  fs::create_directories(folder_ / "gradwire-ghijkl");  // belongs to another program
   {
     const TemporaryFolder first;
     EXPECT_FALSE(fs::exists(folder_ / "gradwire-abcdef"));

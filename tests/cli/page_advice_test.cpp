@@ -100,7 +100,7 @@ TEST(PageAdvice, CausesThatRanksAgreedOnAreTakenOver) {
   }
 }
 
-// Ranks compared themselves and found nobody: what differs between them is no reason to name one.
+// The ranks' own comparison found no slow rank, so differences between them are no reason to name one.
 TEST(PageAdvice, WhereRanksAgreedThatNobodyIsSlowNobodyIs) {
   const auto sentences = advice_on({.rank = [](int rank) {
     return PlannedRank{.step = 0.05, .compute = rank == 1 ? 0.045 : 0.025, .last_arrivals = 0.25};

@@ -58,7 +58,7 @@ TEST_F(PageRun, WhatCannotBeReportedIsRefused) {
   for (const auto& [arguments, text] : refused) {
     std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
     const Outcome outcome = gradwire(arguments);
-    if (arguments.find("no/such") == std::string::npos) {  // which is made
+    if (arguments.find("no/such") == std::string::npos) {  // that folder is made
       EXPECT_EQ(outcome.status, 2) << arguments << outcome.output;
       EXPECT_THAT(outcome.output, HasSubstr(text));
     }

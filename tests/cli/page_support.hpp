@@ -1,4 +1,4 @@
-// Histories as a job of many ranks would leave them, with what is planted in them.
+// Makes histories like those of a job with many ranks, with planted anomalies.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace gradwire::test {
 
 namespace page = watch::page;
 
-/// A rank of a job whose steps are all alike.
+/// A rank of a job whose steps are all equal.
 struct PlannedRank {
   double step = 0.05;  // seconds
   double compute = 0.03;

@@ -171,7 +171,7 @@ TEST_F(RunAny, TellsWhatIsWrongWithAScript) {
   EXPECT_THAT(why("env -i true"), HasSubstr("env -i starts"));
 }
 
-// A shell ends at once, and leaves what it waits for behind.
+// On a signal a shell ends at once, while the program that it started still runs.
 TEST_F(RunAny, WaitsForWhatAScriptLeftBehind) {
   write("written.json", kReport);
   write_script("launcher",

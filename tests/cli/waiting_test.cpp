@@ -1,4 +1,5 @@
-// Whom ranks wait for: top and report say the same. And what others wrote, for a terminal.
+// Tests that top and report name the same ranks as those that others wait for, and that files of others cannot write
+// control codes to a terminal.
 #include "observe/late_ranks.hpp"
 
 #include <gmock/gmock.h>

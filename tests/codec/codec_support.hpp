@@ -59,7 +59,7 @@ inline std::string case_name(const ::testing::TestParamInfo<Case>& info) {
   return selector + std::string(info.param.entry->name) + "_" + std::string(to_string(info.param.dtype));
 }
 
-/// Working values of either type behind one face.
+/// Working values of either type, with one interface.
 class Values {
  public:
   Values(codec::Working type, std::size_t count)

@@ -99,7 +99,7 @@ TEST_P(InstructionSets, SameAsScalar) {
   std::mt19937 random(seed);
   const auto sets = codec::instruction_sets();
   const codec::TileCoder& scalar = coder(sets.front());
-  const unsigned rounds = (k_ == 0 ? 1500U : 500U) / kStepShare;  // what sizes do is the same for every k
+  const unsigned rounds = (k_ == 0 ? 1500U : 500U) / kStepShare;  // sizes have the same effect for every k
   for (unsigned round = 0; round < rounds; ++round) {
     const auto count = static_cast<std::uint32_t>(
         round < rounds * 2 / 5 ? round + 1 : (round % 3 == 0 ? kTile : 1 + random() % kTile));
@@ -210,7 +210,7 @@ TEST(InstructionSets, AreThoseOfTheCpu) {
   }
   EXPECT_EQ(used.contains("SSE4"), sse4);
   EXPECT_EQ(used.contains("AVX2"), avx2);
-#if !defined(GRADWIRE_SANITIZED)  // which are built with fewer
+#if !defined(GRADWIRE_SANITIZED)  // sanitizers build fewer sets
   EXPECT_EQ(used.contains("SSSE3"), has({"ssse3"}));
   EXPECT_EQ(used.contains("AVX3"), avx3);
 #endif

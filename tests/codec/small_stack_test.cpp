@@ -7,7 +7,7 @@
 namespace gradwire::test {
 namespace {
 
-#ifndef GRADWIRE_SANITIZED  // whose frames are larger
+#ifndef GRADWIRE_SANITIZED  // sanitizers have larger frames
 
 constexpr std::size_t kSmallest = 16384;
 constexpr std::uint32_t kCount = kernels::kTileElements;

@@ -151,7 +151,7 @@ TEST(DoctorFacts, TravelAsJson) {
   sent.errors = {"an error"};
   sent.cpu = {2.5, "/job"};
   const Facts got = facts_from_json(to_json(sent));
-  sent.variables["GRADWIRE_LOG"] = "\xef\xbf\xbd\"";  // what JSON has for a byte that is no text
+  sent.variables["GRADWIRE_LOG"] = "\xef\xbf\xbd\"";  // JSON has this for an invalid byte
   EXPECT_EQ(to_json(got), to_json(sent));
   const Facts older = facts_from_json(R"({"rank": 2, "host": "b"})");
   EXPECT_EQ(older.host, "b");

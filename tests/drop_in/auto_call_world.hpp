@@ -23,7 +23,7 @@ inline ChoiceClass class_of(std::uint64_t bytes, Function function = Function::m
   return {.function = function, .dtype = DType::f32, .size = size_class(bytes)};
 }
 
-// Ranks that make the same calls. `duration(call, way, rank)` is that of a call in which nobody waits for a late rank.
+// Ranks that make the same calls. `duration(call, way, rank)` is that of a call in which no rank waits for a late one.
 class World {
  public:
   using Duration = std::function<double(std::uint64_t call, Way way, int rank)>;

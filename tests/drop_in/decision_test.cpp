@@ -1,4 +1,4 @@
-// The table of what is compressed and what is passed through, row by row.
+// Tests the table of calls that are compressed and calls that are passed, row by row.
 #include "drop_in/decision.hpp"
 
 #include <gtest/gtest.h>

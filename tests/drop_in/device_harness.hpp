@@ -1,4 +1,4 @@
-// Ranks of the drop-in on devices that are host memory, and a library that does nothing but remember what it was asked.
+// Ranks of the drop-in on devices that are host memory, and a library that only records the calls it gets.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -76,7 +76,7 @@ void make_call(const Case& one, Member& member, int rank, std::uint64_t order) {
 }
 
 struct Figures {
-  CallTotals told;            // by the tables of all ranks
+  CallTotals told;            // in the tables of all ranks
   std::uint64_t counted = 0;  // at their transports
 };
 
@@ -89,7 +89,7 @@ Figures figures_of(const Case& one, const std::string& codec, bool dry_run = fal
   Figures figures;
   std::mutex mutex;
   test::run_ranks(make_inproc_world(one.ranks, nodes), [&](const std::shared_ptr<Transport>& transport) {
-    Ledger first;  // whose member connects the ranks
+    Ledger first;  // of the member that connects the ranks
     Ledger ledger;
     Agreement agreement;
     agreement.mode = dry_run ? Mode::observing : Mode::compressing;

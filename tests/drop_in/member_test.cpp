@@ -1,4 +1,4 @@
-// One communicator's calls on ranks that are threads: what is compressed when, with which residuals.
+// Tests one communicator's calls on ranks that are threads: which are compressed, and with which residuals.
 #include "drop_in/member.hpp"
 
 #include <gtest/gtest.h>

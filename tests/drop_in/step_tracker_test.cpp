@@ -65,7 +65,7 @@ TEST(StepTracker, AFirstStepThatDiffersIsLeftOut) {
   EXPECT_EQ(strict.period(), 0U);
 }
 
-// Two periods at least: the first 20 calls of this step are all alike for 15.
+// A period must occur at least twice: 15 of the first 20 calls of this step are equal.
 TEST(StepTracker, EqualTensorsAtTheStartAreNoPeriod) {
   StepTracker tracker;
   const std::string step = repeat("a", 15) + "bcdef";

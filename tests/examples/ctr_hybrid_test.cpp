@@ -37,7 +37,7 @@ TEST(CtrHybrid, TrainsInThreeWays) {
   EXPECT_EQ(hybrid.at("mode"), "hybrid");
   EXPECT_LE(hybrid.at("maximum_age").get<int>(), 2);
   EXPECT_LT(hybrid.at("bytes_per_step").get<double>(), synchronous.at("bytes_per_step").get<double>() / 2);
-  // They begin alike, so what they say before any step is the same.
+  // All modes begin with equal models, so their results before any step are equal.
   EXPECT_NEAR(hybrid.at("curve")[0].at("auc").get<double>(), synchronous.at("curve")[0].at("auc").get<double>(), 1e-4);
   EXPECT_THAT(read_text(folder.file("a.md")), HasSubstr("| hybrid |"));
 }

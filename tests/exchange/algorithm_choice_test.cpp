@@ -1,4 +1,4 @@
-// algorithm = "auto": what it comes to, by world, size, codec and link.
+// Tests which algorithm "auto" chooses, by world, size, codec and link.
 #include "exchange/model/algorithm_choice.hpp"
 
 #include <gtest/gtest.h>

@@ -37,8 +37,8 @@ std::vector<Outcome> outcomes_of(std::vector<std::shared_ptr<Transport>> world, 
   return outcomes;
 }
 
-constexpr std::chrono::milliseconds kQuick(400);      // where ranks must run out of patience
-constexpr std::chrono::milliseconds kPatient(20000);  // where none should, however busy the machine is
+constexpr std::chrono::milliseconds kQuick(400);      // for calls that must time out
+constexpr std::chrono::milliseconds kPatient(20000);  // for calls that must not, on a busy machine either
 CommunicatorOptions waiting(std::chrono::milliseconds timeout) { return {.timeout = timeout, .checksum = true}; }
 
 std::vector<Outcome> reduce_with_fault(int world, const Fault& fault, Algorithm algorithm,
@@ -64,7 +64,7 @@ bool any(const std::vector<Outcome>& outcomes, ErrorCode code, const std::string
 
 constexpr Algorithm kAlgorithms[] = {Algorithm::two_shot, Algorithm::one_shot, Algorithm::dense};
 
-// Every rank but `lost` throws, and says that `lost` is the one that is gone, itself or by quoting who gave up first.
+// Whether every rank except `lost` throws an error that names `lost`, itself or by quoting the rank that gave up first.
 ::testing::AssertionResult all_name(const std::vector<Outcome>& outcomes, std::size_t lost) {
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
     const Outcome& outcome = outcomes[rank];
@@ -76,7 +76,7 @@ constexpr Algorithm kAlgorithms[] = {Algorithm::two_shot, Algorithm::one_shot, A
   return ::testing::AssertionSuccess();
 }
 
-// Rank 1's first message never arrives: whoever needs it names rank 1.
+// Rank 1's first message never arrives: the rank that needs it names rank 1.
 TEST(Faults, ALostMessageIsATimeoutThatNamesTheRank) {
   for (const Algorithm algorithm : kAlgorithms) {
     const auto outcomes = reduce_with_fault(2, {.kind = Fault::Kind::drop, .rank = 1, .nth = 0}, algorithm, kQuick);
@@ -145,7 +145,7 @@ Call reduce(std::uint64_t count, DType dtype, const CallOptions& options) {
   };
 }
 
-// Ranks that leave the algorithm open choose it by what they were given, so that they may choose differently.
+// Ranks that leave the algorithm open choose it by their arguments, so ranks with different arguments may differ.
 TEST(Disagreement, CountsTypesCodecsAndOrder) {
   for (const Algorithm algorithm : {Algorithm::two_shot, Algorithm::automatic}) {
     SCOPED_TRACE(to_string(algorithm));
@@ -180,8 +180,8 @@ TEST(Disagreement, CountsTypesCodecsAndOrder) {
   }
 }
 
-// An exact call whose algorithm is left open is a sum of the transport, of which no frame says what it is of. Tried by
-// hand, red: only terms are compared.
+// An exact call with an open algorithm is a sum of the transport, without a frame that describes it. Tried by hand,
+// red: only terms are compared.
 TEST(Disagreement, ElementsOfExactCalls) {
   const CallOptions exact{.codec = CodecSpec::exact(), .algorithm = Algorithm::automatic};
   struct Difference {

@@ -1,5 +1,5 @@
-// hierarchical: the same bits on every rank, flat results within the codec's bound, bytes of each tier as the schedule
-// says, and what is no hierarchy told or refused.
+// Tests hierarchical: the same bits on every rank, results within the codec's bound of the flat ones, bytes of each
+// tier by the schedule, and a report or refusal if there is no hierarchy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -342,7 +342,7 @@ TEST(Hierarchical, RanksPerNodeMustDivideTheWorld) {
   EXPECT_THROW((void)make_inproc_world(3, {0, 1}), Error);
 }
 
-// One rank was told something else: nobody reduces, nobody hangs.
+// One rank was told other nodes: no rank reduces, and none hangs.
 TEST(Hierarchical, RanksThatDisagreeAboutNodesAllFail) {
   const auto errors = run_ranks_catching(make_inproc_world(4), [](const std::shared_ptr<Transport>& transport) {
     Communicator communicator(

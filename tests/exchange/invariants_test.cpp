@@ -18,7 +18,7 @@ std::vector<CodecSpec> lossy_codecs() {
       specs.emplace_back(entry.id);
     }
     if (entry.name == "int8" || entry.name == "int2") {
-      specs.emplace_back(entry.id, 41);  // what comes behind topk differs little
+      specs.emplace_back(entry.id, 41);  // topk's inner codecs differ little
     }
   }
   return specs;

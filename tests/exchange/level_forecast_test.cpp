@@ -1,4 +1,4 @@
-// The cost model fitted to what was timed.
+// Tests the cost model fitted to measured times.
 #include "exchange/model/level_forecast.hpp"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(LevelForecast, WhatMovedAsMuchAsTheExchangeStands) {
   EXPECT_NEAR(LevelForecast(dense, fit(memory, dense, timings)).seconds(memory, 645'000), 710e-6, 1e-6);
 }
 
-// Memory, where what was timed counts: codecs are most of it.
+// The link is memory. Measured times count there, since codecs take most of the time.
 TEST(LevelForecast, WhereTheLinkIsFastTimingsStand) {
   const Cluster memory = cluster(100e9);
   const Way slow{.first = {1.02, 1e-9, 1e-9}, .second = {1.02, 1e-9, 1e-9}};

@@ -1,4 +1,4 @@
-// The backend over CUDA and NCCL as far as it goes without a GPU: what is missing or wrong has a name.
+// Tests the backend over CUDA and NCCL without a GPU: errors name what is missing or wrong.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -92,7 +92,7 @@ TEST(StreamPipeline, TheNextLaneIsEncodedWhileAGroupTravels) {
   const auto waits = all_of(recording, StreamTrace::What::wait);
   ASSERT_EQ(waits.size(), ends.size());
   for (std::uint64_t lane = 0; lane + 2 < recording.lanes; ++lane) {
-    EXPECT_GT(find(recording, StepKind::encode, lane + 1), ends[lane]);  // which sends lane's first frames
+    EXPECT_GT(find(recording, StepKind::encode, lane + 1), ends[lane]);  // that one sends lane's first frames
     EXPECT_LT(find(recording, StepKind::encode, lane + 1), waits[lane]);
     EXPECT_GT(find(recording, StepKind::reduce_encode, lane), waits[lane]);
     EXPECT_GT(find(recording, StepKind::decode, lane), ends[lane + 1]);  // nothing in that group waits for it

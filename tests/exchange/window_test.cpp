@@ -141,7 +141,7 @@ TEST(Window, DoesNotFillQueues) {
   }
 }
 
-// More would only queue; what waits behind it is the end of a call. Mutation tried: a quarter above what was seen.
+// More lanes would only queue, which delays the end of a call. Mutation tried: a quarter above the measured need.
 TEST(Window, KeepsTheLeastLanesOnANearLink) {
   for (const int ranks : {2, 4}) {
     const SimulatedLink link{1e9 / kBits, 20e-6, 0, true};

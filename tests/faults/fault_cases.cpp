@@ -144,7 +144,7 @@ Outcome run_newcomer(const std::string& file, const std::string& policy, const s
                      GRADWIRE_FAULT_JOB + " " + std::to_string(kSteps) + " " + quoted(policy) + rest);
 }
 
-// Whether all were there again before anybody was missed, or none ran meanwhile who could miss another.
+// Whether all processes were back before any was missed, or none that could miss another ran meanwhile.
 bool loses_nobody(const FaultCase& drawn) { return drawn.end == kPause || drawn.end == kFreeze; }
 
 void judge(const FaultCase& drawn, FaultVerdict& verdict) {

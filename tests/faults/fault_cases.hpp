@@ -1,4 +1,4 @@
-// Jobs of MPI processes that end in every way: what is drawn for a seed, and what must hold of the others.
+// Jobs whose MPI processes end in every way: the case drawn for a seed, and the checks of the remaining processes.
 #pragma once
 
 #include <functional>
@@ -54,7 +54,7 @@ struct FaultCase {
 struct FaultVerdict {
   bool hung = false;
   bool differ = false;                                     // parameters, worlds, or what they name
-  bool misnamed = false;                                   // who is gone is not named, or another is
+  bool misnamed = false;                                   // an error does not name the ended rank, or names another
   bool missing = false;                                    // a process is gone that had no fault
   bool late = false;                                       // the others were not back in training in time
   std::vector<std::string> stages;                         // in which each process met its fault

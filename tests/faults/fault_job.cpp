@@ -282,8 +282,8 @@ class Training {
     }
   }
 
-  // Some rows of its own in each step, and all in the last one, which everybody reads alike. False: the world has
-  // changed.
+  // Pulls and pushes some rows of its own in each step, and all in the last one, which must be equal on all ranks.
+  // Returns false if the world has changed.
   bool use_table(std::uint64_t number) {
     script_.enter("pull");
     std::vector<std::uint64_t> ids(number + 1 == job_.steps ? kRows : 40);
@@ -318,7 +318,7 @@ class Training {
   gradwire::Session session_;
   gradwire::TensorId id_{};
   std::optional<gradwire::TableId> table_ = {};
-  std::vector<float> rows_ = {};  // that the last step has read
+  std::vector<float> rows_ = {};  // read by the last step
 };
 
 }  // namespace

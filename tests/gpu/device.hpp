@@ -15,7 +15,7 @@ using Bytes = std::vector<std::byte>;
 
 /// Describes the device in a line; throws if there is none (why_no_device() says so without throwing).
 [[nodiscard]] std::string describe_device();
-/// Empty where there is a device that runs this program's kernels, else what is missing, with CUDA's text.
+/// Empty if there is a device that runs this program's kernels, else a text about what is missing, with CUDA's words.
 [[nodiscard]] std::string why_no_device();
 
 void* device_allocate(std::size_t bytes);

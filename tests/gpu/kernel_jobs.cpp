@@ -71,7 +71,7 @@ Bytes tensor(DType dtype, std::uint64_t count, unsigned seed, Kind kind) {
   codec::TensorList list(dtype, codec::Working::f32);
   if (dtype == DType::f64) {
     for (std::uint64_t i = 0; i < count; ++i) {
-      const double value = static_cast<double>(values[i]) * (1 + 1e-12);  // what f32 does not hold
+      const double value = static_cast<double>(values[i]) * (1 + 1e-12);  // f32 cannot hold it
       std::memcpy(bytes.data() + i * sizeof(double), &value, sizeof(double));
     }
     return bytes;

@@ -189,7 +189,7 @@ void check_elementwise(Check& check, void* stream) {
     check.that(step == kStep + 2, "advance_step twice: " + std::to_string(step));
   });
   check.part("count steps with NaN", [&] {
-    const std::vector<std::uint32_t> noted{3, 2, 1};  // as DeviceStatus has them
+    const std::vector<std::uint32_t> noted{3, 2, 1};  // the words of DeviceStatus
     const Memory status(bytes_of(noted));
     const Memory steps(bytes_of(std::vector<std::uint32_t>{6}));
     for (int step = 0; step < 3; ++step) {

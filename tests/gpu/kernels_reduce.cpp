@@ -11,7 +11,7 @@ namespace {
 struct ReduceOptions {
   std::uint32_t count;
   int ranks = 4;
-  int own = 1;  // whose part is uncoded; -1: nobody's
+  int own = 1;  // the rank whose part is not encoded; -1: none
   bool encode = true;
   bool residuals = true;
   double divisor = 1;

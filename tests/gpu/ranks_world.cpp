@@ -86,7 +86,7 @@ struct HostReference::OfRank final : exchange::Residuals {
              const float* /*values*/) override {}
   [[nodiscard]] bool holds(codec::EncodeSite site, std::uint64_t first, std::uint32_t count) const override {
     if (site != codec::EncodeSite::local) {
-      return false;  // what is kept there is used in place
+      return false;  // memory there is used in place
     }
     const auto begin = local.begin() + static_cast<std::ptrdiff_t>(first);
     return std::any_of(begin, begin + count, [](float x) { return x != 0; });

@@ -75,7 +75,7 @@ struct AllReduce {
 
 inline constexpr std::uint32_t kRanksBucket = 9;
 
-/// All ranks of an all-reduce on the host, as threads: what is in place there after each step.
+/// All ranks of an all-reduce on the host, as threads, with the memory's content after each step.
 class HostReference {
  public:
   HostReference(AllReduce call, int world_size);

@@ -125,7 +125,7 @@ TEST(DecodeFrame, WithACrcIsBad) {
 // Any payload decodes to some values, without writing outside of them.
 TEST_P(Decode, AnyPayloadIsDecodedLikeOnTheHost) {
   if (GetParam().k != 0) {
-    return;  // whose indices are checked
+    return;  // its indices are checked
   }
   const codec::Codec codec = GetParam().codec();
   const std::size_t count = 4096 + 130;

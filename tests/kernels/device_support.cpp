@@ -130,7 +130,7 @@ std::vector<Case> device_cases() {
   for (const codec::CodecEntry& entry : codec::codecs()) {
     cases.push_back({&entry, DType::f32, 41});
     for (const std::uint16_t k : {1, 900, 1500, 4096}) {
-      if (entry.name == "int2") {  // whose values depend most on how many there are
+      if (entry.name == "int2") {  // its values depend most on their number
         cases.push_back({&entry, DType::f32, k});
       }
     }

@@ -21,7 +21,7 @@
 
 namespace gradwire::test {
 
-/// Memory as a device has it, aligned to 64 bytes plus `shift`, with marks around that nobody may touch.
+/// Memory like that of a device, aligned to 64 bytes plus `shift`, with marks around it that must not be written.
 class Memory {
  public:
   explicit Memory(std::size_t bytes, std::size_t shift = 0) : shift_(kGuard + shift), bytes_(bytes) {

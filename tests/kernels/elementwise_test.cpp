@@ -66,7 +66,7 @@ std::array<std::uint32_t, 2> device_hash(const std::vector<float>& values) {
   return sums;
 }
 
-// Mutation tried: what is behind the end counts.
+// Mutation tried: elements after the end count.
 TEST(Hash, IsThatOfTheHostAndTellsArraysApart) {
   for (const std::size_t count : {0, 1, 255, 256, 3000, 20000}) {
     std::vector<float> values = gauss(count, 9);

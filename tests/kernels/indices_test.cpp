@@ -35,7 +35,7 @@ struct Coded {
 struct Read {
   bool good = true;
   std::vector<std::uint16_t> index;
-  std::vector<int> times;  // that each was given
+  std::vector<int> times;  // the times that each was given
 };
 
 Read read_on_device(Coded& coded) {

@@ -36,7 +36,7 @@ struct Inputs {
     }
     own_residual = gauss(s.count, 60, 0.002);
     for (std::size_t i = 0; i < std::min<std::size_t>(4096, s.count); ++i) {
-      own_residual[i] = s.count > 4096 ? -0.0F : own_residual[i];  // which leaves the own part alone
+      own_residual[i] = s.count > 4096 ? -0.0F : own_residual[i];  // -0 does not change the own part
     }
     owner_residual = gauss(s.count, 61, 0.002);
   }
@@ -85,7 +85,7 @@ Values host_sum(const codec::Codec& codec, const SumCase& s, Inputs& in) {
   return sum;
 }
 
-// The job of both sides, but for where it goes.
+// The job of both sides, except for its output.
 struct Device {
   Device(const codec::Codec& first, const SumCase& s, const Inputs& in)
       : call(first),

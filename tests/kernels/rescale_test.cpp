@@ -263,7 +263,7 @@ void check(const codec::Codec& codec, const Hop& h) {
 TEST_P(PreconditionedEncode, EqualsTheHost) {
   const codec::Codec codec = GetParam().codec();
   if (codec.working() == codec::Working::f64) {
-    return;  // what is scaled travels as f32
+    return;  // scaled values are sent as f32
   }
   for (const std::size_t count : {1, 257, 4096 + 300}) {
     check(codec, {.count = count});

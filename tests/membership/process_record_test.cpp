@@ -52,7 +52,7 @@ TEST(ProcessRecord, OnlyAMemberThatHasSpokenIsGoneForGood) {
   known.leave(Time(1));
   EXPECT_TRUE(known.gone);
   known.forget_world();
-  known.say_waits(Time(2), {}, {});  // which it said before it joined
+  known.say_waits(Time(2), {}, {});  // it said so before it joined
   EXPECT_TRUE(known.gone);
 }
 

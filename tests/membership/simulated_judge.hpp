@@ -77,7 +77,7 @@ class SimulatedTruth {
   const bool ends_name_worlds_;
   std::map<std::uint32_t, World> delivering_;
   std::map<std::uint32_t, Decision> entered_;            // by a member
-  std::map<std::uint32_t, std::uint64_t> confirmed_in_;  // by the epoch of who asked
+  std::map<std::uint32_t, std::uint64_t> confirmed_in_;  // by the epoch of the one that asked
   std::map<std::uint64_t, std::uint32_t> confirmed_;     // step: result
 };
 

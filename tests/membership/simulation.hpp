@@ -108,7 +108,7 @@ class Simulation {
   std::optional<FaultPlan> plan_;  // once all processes have drawn their beginnings
   std::map<Id, bool> side_;
   std::set<Id> joins_;
-  std::set<Id> spares_;  // that wait
+  std::set<Id> spares_;  // those that wait
   std::size_t changes_ = 0;
   std::size_t taken_in_ = 0;
   std::uint64_t steps_ = 0;

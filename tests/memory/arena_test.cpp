@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr std::size_t kNoLimit = ~std::size_t{0};
 constexpr std::size_t kSlab = 4096;
 
-// Addresses that nobody may touch, and a note of what was asked.
+// Gives addresses that must not be used, and records the requests.
 class FakeSource final : public ArenaSource {
  public:
   explicit FakeSource(std::size_t limit = kNoLimit, std::uintptr_t base = std::uintptr_t{1} << 40)

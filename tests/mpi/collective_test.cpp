@@ -240,7 +240,7 @@ TEST(MpiCollective, RanksThatDifferInTheCountAreTold) {
     const Error error = error_of([&] {
       static_cast<void>(communicator.all_reduce(view(values.data(), values.size()),
                                                 {.codec = c.codec, .algorithm = Algorithm::automatic}));
-      communicator.barrier();  // by now at the latest
+      communicator.barrier();  // here at the latest
     });
     EXPECT_TRUE(error.code() == ErrorCode::mismatch || error.code() == ErrorCode::aborted ||
                 error.code() == ErrorCode::timeout)

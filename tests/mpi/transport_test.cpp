@@ -167,7 +167,7 @@ TEST(MpiTransport, DestructionGivesUpWhatIsPending) {
     transport->progress(std::chrono::microseconds(0));
     EXPECT_TRUE(operation.pending());
   }
-  // All are here: nobody waited for a message that never came, and nothing was written.
+  // All ranks have come here: none waited for a message that never came, and nothing was written.
   MPI_Barrier(MPI_COMM_WORLD);
   EXPECT_FALSE(operation.done());
   EXPECT_EQ(data, Bytes(1'000'000));

@@ -10,8 +10,7 @@ namespace {
 
 const std::string kAny = GRADWIRE_ANY;
 
-// Functions that an object exports, but for those of gradwire/replace/mpi.h, which only jobs call that are linked with
-// it.
+// The functions that an object exports, except those of gradwire/replace/mpi.h, which only jobs linked with it call.
 std::set<std::string> exports_of(const std::string& object) {
   const Outcome outcome = run_program("nm -D --defined-only '" + object + "'");
   std::set<std::string> names;
@@ -36,7 +35,7 @@ TEST(AnyMpi, HasEveryNameOfTheDropIns) {
   EXPECT_EQ(missing, std::vector<std::string>());
   std::vector<std::string> more;
   std::set_difference(any.begin(), any.end(), names.begin(), names.end(), std::back_inserter(more));
-  std::erase(more, "gradwire_any_next");  // what the drop-ins ask this object
+  std::erase(more, "gradwire_any_next");  // a function that drop-ins call in this object
   EXPECT_TRUE(more.empty() || libraries().size() < 2) << more.front();
 }
 
@@ -111,7 +110,8 @@ TEST_P(Preload, AModuleBringsTheMpi) {
   EXPECT_TRUE(contains(direct, "different yes")) << direct.output;
 }
 
-// Calls of the job's that gradwire passes on go to a profiler behind it; one in front takes them all, and is named.
+// Calls that gradwire passes on go to a profiler loaded after it; a profiler loaded before it takes all calls, and is
+// named.
 TEST_P(Preload, AProfilerSeesTheJob) {
   const std::string profiler = parts_of(GetParam()).profiler;
   for (const std::string& first : {GetParam().drop_in, kAny}) {

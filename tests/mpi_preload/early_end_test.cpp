@@ -39,11 +39,11 @@ TEST_P(Preload, ASignalLeavesTheReport) {
   }
 }
 
-// mpirun sends the signal to all ranks; Open MPI's sends SIGKILL as soon as one of them has ended. Seen red where the
-// others end at once, in 2 of 5 runs.
+// mpirun sends the signal to all ranks; Open MPI's sends SIGKILL as soon as one of them has ended. Seen red, in 2 of 5
+// runs, if the others end at once.
 TEST_P(Preload, ASignalToMpirunLeavesTheReport) {
   if (GetParam().name == "Mpich") {
-    return;  // whose ranks have another parent
+    return;  // its ranks have another parent
   }
   for (int time = 0; time < 5; ++time) {
     const Outcome outcome = with(3, preload() + " JOB_SIGNAL=15 JOB_TO=mpirun", "ended");

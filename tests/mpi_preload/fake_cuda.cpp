@@ -8,7 +8,7 @@
 #include <cstring>
 
 namespace {
-char* g_device = nullptr;  // what the job gets
+char* g_device = nullptr;  // memory that the job gets
 char* g_behind = nullptr;  // the same pages, to be touched
 std::size_t g_bytes = 0;
 

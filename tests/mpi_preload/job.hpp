@@ -105,7 +105,7 @@ long resident_kib();
 /// Reduces on a communicator of a session of MPI before and after `init`; where there are none, only that.
 void early_session(void (*init)());
 
-// The cases, by what they are about.
+// The cases, by topic.
 void exact_types();
 void exact_shapes();
 void compressed();

@@ -80,7 +80,7 @@ void exact_types() {
 }
 
 void exact_shapes() {
-  // Reduce-scatters of what is not compressed: integers, and floats below the floor.
+  // Reduce-scatters that are not compressed: integers, and floats below the floor.
   std::vector<int> counts(static_cast<std::size_t>(g_size), 30011);
   counts[0] = 0;
   const auto total = static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), 0));

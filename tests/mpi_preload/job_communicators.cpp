@@ -29,7 +29,7 @@ long resident_kib() {
 
 namespace {
 
-// Copied, or deleted, behind the job's back?
+// Counts whether the attribute is copied or deleted without a call of the job.
 int g_copies = 0;
 int count_copy(MPI_Comm, int, void*, void*, void*, int* flag) {
   ++g_copies;
@@ -161,7 +161,8 @@ void late_rank() {
   MPI_Comm_free(&own);
 }
 
-// On MPI_COMM_WORLD and on a duplicate, blocking and not: each is right, whoever of the ranks is short of something.
+// Makes calls on MPI_COMM_WORLD and on a duplicate, blocking and not: each gives a right sum, whichever rank is out of
+// some resource.
 void short_of_something() {
   MPI_Comm own = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &own);

@@ -97,7 +97,8 @@ constexpr Function kFunctions[] = {
 #endif
 };
 
-// One call of `function` on `comm`, and what it is to be compared by: the input after it, the result, the error code.
+// Makes one call of `function` on `comm`, and returns the values to be compared: the input after it, the result, the
+// error code.
 template <typename T>
 class Call {
  public:

@@ -12,7 +12,7 @@ namespace job {
 // Whether the launcher starts one world.
 void two_ranks() { JOB_CHECK(g_size == 2); }
 
-// Results on top of what is reduced, at all distances that matter.
+// Results that overlap the input, at all distances that matter.
 void overlap() {
   const std::size_t total = kCount * static_cast<std::size_t>(g_size);
   const std::size_t first = kCount * static_cast<std::size_t>(g_rank);
@@ -144,7 +144,7 @@ void residuals() {
     }
   }
   const long grown = resident_kib() - before;
-  JOB_CHECK(grown < 3072);  // what 20 communicators hold takes above 20 MiB
+  JOB_CHECK(grown < 3072);  // in KiB; 20 communicators hold more than 20 MiB
   if (g_rank == 0) {
     std::printf("20 communicators more took %ld KiB\n", grown);
   }

@@ -56,7 +56,7 @@ bool throws(const Call& call) {
 
 }  // namespace
 
-// The communicator is as good afterwards as it is without the preload, before and after its ranks have agreed.
+// Afterwards the communicator works as without the preload, before and after its ranks have agreed.
 void handlers() {
   MPI_Comm comm = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);

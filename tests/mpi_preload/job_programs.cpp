@@ -139,7 +139,7 @@ void solver() {
   }
 }
 
-// Gram matrices of columns that are alike: their factorisation fails where the sum is rounded.
+// Gram matrices of nearly equal columns: their factorisation fails if the sum is rounded.
 void gram() {
   constexpr std::size_t kColumns = 160;
   constexpr std::size_t kRows = 150;  // of each rank

@@ -285,7 +285,8 @@ void request_programs() {
   }
 }
 
-// A rank posts its part only when another, which has posted, lets it: a call that returns a request waits for nobody.
+// A rank posts its part only after a message of another that has posted: a call that returns a request must not wait
+// for other ranks.
 void pipeline() {
   std::vector<float> values = values_of(g_rank, kCount);
   MPI_Request request = MPI_REQUEST_NULL;

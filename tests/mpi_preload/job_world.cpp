@@ -197,7 +197,7 @@ class Calls {
     MPI_Reduce_scatter_block(mine.data(), sum.data(), each, MPI_FLOAT, MPI_SUM, comm_);
     expect(near(sum));
   }
-  // All values of a rank are alike, so a block of int8 holds them to a rounding.
+  // All values of a rank are equal, so a block of int8 represents them up to rounding.
   [[nodiscard]] bool near(const std::vector<float>& sum) const {
     const float exact = static_cast<float>(size_ * (size_ + 1)) / 2;
     return std::all_of(sum.begin(), sum.end(), [&](float value) { return std::fabs(value - exact) < 0.02F * exact; });

@@ -20,7 +20,7 @@ namespace gradwire::test {
 
 using nlohmann::json;
 
-// One MPI: how its jobs start, and what was built for it.
+// One MPI library: how its jobs start, and the files that were built for it.
 struct Library {
   std::string name;
   std::string launch;  // before the number of ranks
@@ -54,7 +54,7 @@ class Preload : public ::testing::TestWithParam<Library> {
     if (!works.contains(GetParam().name)) {
       works[GetParam().name] = contains(plain(2, "two_ranks"), "two_ranks ok");
     }
-    if (!works[GetParam().name]) {  // as MPICH of Ubuntu 24.04
+    if (!works[GetParam().name]) {  // for example MPICH of Ubuntu 24.04
       GTEST_SKIP() << "its launcher starts ranks that each are alone";
     }
     work_ = std::filesystem::temp_directory_path() /

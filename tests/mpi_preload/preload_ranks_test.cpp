@@ -112,8 +112,8 @@ TEST_P(Preload, ChoicesAreRecordedAndFollowed) {
   EXPECT_EQ(compressed_calls(report()), 0U);
 }
 
-// Ranks tell communicators of the same ranks apart alike, though threads come to them in another order on each. Seen
-// red (it hung) where each rank counts for itself.
+// All ranks number communicators of the same ranks equally, although threads use them in another order on each. Seen
+// red (it hung) if each rank counts for itself.
 TEST_P(Preload, ChoicesAreFollowedByThreadsInAnyOrder) {
   const std::string file = (work_ / "crossed.json").string();
   const std::string env = measuring() + " GRADWIRE_CHOICES='" + file + "'";
@@ -168,8 +168,8 @@ TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(100));
 }
 
-// A rank that is late is waited for as without gradwire: in a compressed call, and where the ranks of a communicator
-// agree before its first one. Lines say for whom.
+// Ranks wait for a late rank as without gradwire: in a compressed call, and when the ranks of a communicator agree
+// before its first one. Lines name the rank.
 TEST_P(Preload, ALateRankIsWaitedFor) {
   for (const std::string& setting : {preload(), measuring(), observing(), preload() + " GRADWIRE_DISABLE=1"}) {
     const Outcome outcome = with(3, setting + " GRADWIRE_WARN_AFTER=1s", "late_rank");
@@ -201,7 +201,7 @@ TEST_P(Preload, TheReportHoldsEveryRanksCalls) {
   expect_ok(with(3, preload(), "requests_only"), "requests_only");
   const json told = report();
   EXPECT_EQ(told.at("note"), nullptr);
-  const bool mpich = GetParam().name == "Mpich";  // whose MPI 4 has more functions
+  const bool mpich = GetParam().name == "Mpich";  // it has MPI 4, with more functions
   EXPECT_EQ(told.at("totals").at("calls"), 3U * (mpich ? 7 : 5));
   std::uint64_t persistent = 0;
   for (const json& row : told.at("classes")) {

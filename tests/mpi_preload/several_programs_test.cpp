@@ -1,5 +1,5 @@
-// `gradwire run -- mpirun -np 2 a : -np 1 b`, where b has no drop-in: every call passes on all ranks, and a line says
-// for whom. Preloaded by hand such a job would end: ARankWithoutThePreloadIsNamed.
+// `gradwire run -- mpirun -np 2 a : -np 1 b`, where b has no drop-in: every call passes on all ranks, and a line names
+// the ranks without it. Preloaded by hand such a job would end: ARankWithoutThePreloadIsNamed.
 #include "tests/mpi_preload/preload.hpp"
 
 namespace gradwire::test {
@@ -10,7 +10,7 @@ class SeveralPrograms : public Preload {
   // Two ranks of one program and one of another, under the tool.
   [[nodiscard]] Outcome run(const std::string& program, const std::string& other) const {
     const std::string launch = GetParam().launch;
-    const std::size_t mpiexec = launch.find("timeout");  // behind the variables that it is given
+    const std::size_t mpiexec = launch.find("timeout");  // after the variables for it
     return run_program(launch.substr(0, mpiexec) + "'" GRADWIRE_TOOL "' run --codec int8 --report '" + report_file() +
                        "' -- " + launch.substr(mpiexec) + " 2 " + program + " :" + launch.substr(launch.rfind(' ')) +
                        " 1 " + other);

@@ -216,7 +216,7 @@ void fatal() {
   }
 }
 
-// A shrunk communicator that has lost nobody: both go on.
+// A communicator is shrunk without losing a rank: both communicators can still be used.
 void shrunk_whole() {
   MPI_Comm comm = duplicate(MPI_ERRORS_RETURN);
   MPI_Comm shrunk = MPI_COMM_NULL;

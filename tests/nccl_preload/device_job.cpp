@@ -172,7 +172,7 @@ void simulated() {
   show("after");
 }
 
-void exact_in_a_group() {  // with a policy that says so
+void exact_in_a_group() {  // the policy makes them exact
   ncclComm_t comm = agreed();
   show("agreed");
   ncclGroupStart();
@@ -229,7 +229,7 @@ void without_kernels() {
   show("passed");
 }
 
-void ended_in_a_group() {  // whose calls keep the member
+void ended_in_a_group() {  // the group's calls keep the member
   ncclComm_t comm = agreed();
   ncclGroupStart();
   reduce(comm);
@@ -260,7 +260,7 @@ void observed() {
   reduce(comm, 4 * kLarge);
   ncclGroupEnd();
   reduce(comm, kLarge, ncclSum, reinterpret_cast<cudaStream_t>(0x70));
-  for (int other = 0; other < 8; ++other) {  // whoever ends asks what is ready
+  for (int other = 0; other < 8; ++other) {  // each end collects the events that are ready
     ncclComm_t next = init();
     ncclCommDestroy(next);
   }

@@ -1,5 +1,5 @@
-// A device path without a device, for the drop-in over the fake library: what is enqueued vanishes but for messages,
-// which reach the fake, and what the other ranks of a communicator answer is what this one said.
+// A device path without a device, for the drop-in over the fake library: enqueued work is dropped except for messages,
+// which reach the fake, and the other ranks of a communicator answer what this one sent.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

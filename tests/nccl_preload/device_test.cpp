@@ -1,5 +1,6 @@
-// The drop-in where it compresses, over the fake library and a device path without a device: what reaches NCCL, in
-// which order, and what is reported. Messages of this drop-in are sends of bytes; each begins with a group of its own.
+// Tests the drop-in when it compresses, over the fake library and a device path without a device: which calls reach
+// NCCL, in which order, and the report. Messages of this drop-in are sends of bytes; each begins with a group of its
+// own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +28,7 @@ const std::string kTwoTiles = "ncclSend:" + std::to_string(32 + 2 * (4096 + 32))
 
 struct Seen {
   OutcomeApart outcome;
-  std::map<std::string, std::string> lines;  // what NCCL was asked
+  std::map<std::string, std::string> lines;  // calls that NCCL got
   json report;
 
   [[nodiscard]] std::uint64_t calls(const json& fields) const {
@@ -121,7 +122,7 @@ TEST(NcclDevice, NothingIsAgreedDuringCapture) {
   EXPECT_THAT(seen.lines.at("agreement"), HasSubstr("ncclSend:80"));
 }
 
-// Ranks need not group their first reduction alike: it reaches NCCL in the same order.
+// Some ranks may make their first reduction in a group and others alone: it reaches NCCL in the same order.
 TEST(NcclDevice, TheFirstReductionAloneIsAsInAGroup) {
   const Seen seen = run_job("first_alone_and_in_a_group");
   EXPECT_EQ(seen.lines.at("alone"),

@@ -156,7 +156,7 @@ void run(Job& job) {
 }  // namespace
 
 int main() {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what it said before it was ended counts
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // keeps lines printed before it is ended
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("gpu_job: skipped: no GPU\n");

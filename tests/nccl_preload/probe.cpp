@@ -116,7 +116,7 @@ void groups() {
 }  // namespace
 
 int main() {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was printed is seen, should a call crash
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // keeps lines printed before a crash
   management();
   making(nullptr);
   collectives(nullptr);

@@ -57,7 +57,7 @@ TEST(Fork, AChildRecordsNothingAndItsParentGoesOn) {
   EXPECT_EQ(seen[1].event.bytes, 3U);
 }
 
-// The exit of a child must not wait for a thread that it does not have, nor write what is its parent's.
+// The exit of a child must not wait for a thread that it does not have, nor write its parent's data.
 TEST(Fork, AChildMayExitAsProgramsDo) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "exit handlers of a child that has lost its threads confuse it";

@@ -88,7 +88,8 @@ TEST(Ring, WhatWasNotReleasedIsSeenAgain) {
   EXPECT_TRUE(drain(ring).empty());
 }
 
-// Slower than the writer: what it sees is whole and in order, and all that is missing was counted.
+// The reader is slower than the writer: the events that it sees are whole and in order, and all missing ones are
+// counted.
 TEST(Ring, AReaderBesideTheWriterMissesNothingUncounted) {
   constexpr std::uint64_t kEvents = 400'000;
   Ring ring(64);

@@ -171,7 +171,7 @@ TEST(CallPlan, DescribesAllThatRanksMustAgreeOn) {
            "[defaults]\ncodec = \"fp16\"\n" + base, "[defaults]\nerror_feedback = \"on\"\n" + base,
            "[defaults]\nsecond_hop = \"int4\"\n" + base, "[defaults]\nalgorithm = \"one_shot\"\n" + base,
            "[defaults]\nwarmup = [ { until_step = 9, codec = \"bf16\" } ]\n" + base,
-           "[[rule]]\nmin_bytes = 10000001\ncodec = \"bf16\"\n",  // as text both are 9.54MiB
+           "[[rule]]\nmin_bytes = 10000001\ncodec = \"bf16\"\n",  // both are 9.54MiB as a text
            base + "order = 3\n", base + "order = [3, 4]\n", base + "communicator_size = 3\n",
            base + "dtype = \"f16\"\n", base + "[[rule]]\nmatch = \"a\"\n"}) {
     EXPECT_TRUE(texts.insert(describe(text)).second) << text << describe(text);

@@ -56,7 +56,7 @@ TEST(PlanAlgorithms, OverDeviceMemoryNothingIsChosen) {
   }
 }
 
-// A warm-up compresses, and what is deterministic may not be the library's sum.
+// A warm-up compresses, and a deterministic sum must not be the library's.
 TEST(PlanAlgorithms, ExactIsDenseWhereThatMayBe) {
   EXPECT_EQ(plan_of("codec = \"exact\"", {0, 1}).buckets[0].algorithm, Algorithm::dense);
   EXPECT_EQ(

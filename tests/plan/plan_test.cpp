@@ -62,7 +62,7 @@ small = { below = 1000, codec = "bf16" }
   EXPECT_EQ(plan.groups.back().elements, 748U);
 }
 
-// A default CodecSpec is exact, a codec that nobody gave is not.
+// A default CodecSpec means exact, but a codec that was not given does not.
 TEST(Plan, RulesAndSmallTensorsMadeInCodeCompressUnlessTold) {
   Policy policy = Policy::uniform("exact");
   policy.rules.push_back({.match = {.glob = "fc*"}});

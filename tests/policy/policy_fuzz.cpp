@@ -22,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
       (void)calls.resolve({.count = 1 << 20, .order = 3, .communicator_size = 4, .name = "fc1.bias"});
       (void)calls.describe();
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::unsupported) {  // what needs a session
+      if (error.code() != ErrorCode::unsupported) {  // the policy needs a session
         std::abort();
       }
     }

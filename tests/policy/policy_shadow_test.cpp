@@ -40,7 +40,7 @@ TEST(Shadow, Table) {
   for (const Case& c :
        std::vector<Case>{{"codec = \"exact\"", "match = \"a\"", true},
                          {"match = \"a\"", "codec = \"exact\"", false},
-                         {"match = \"*\"", "codec = \"exact\"", false},  // that one is for tensors without a name
+                         {"match = \"*\"", "codec = \"exact\"", false},  // matches tensors without a name, too
                          {"codec = \"exact\"", "match = \"*\"", true},
                          {"match = \"*\"", "match = \"a\"", true},
                          {"match = \"a*\"", "match = \"[ab]*\"", false},

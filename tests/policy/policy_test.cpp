@@ -1,4 +1,4 @@
-// Policy files: what they mean, and what each mistake is answered with, to the column.
+// Tests policy files: their meaning, and the error for each mistake, to the column.
 #include "gradwire/policy.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Sync modes in policies and plans: what they mean, what each mistake is answered with, at which steps they act.
+// Tests sync modes in policies and plans: their meaning, the error for each mistake, and the steps at which they act.
 #include "policy/sync.hpp"
 
 #include <gmock/gmock.h>

@@ -86,11 +86,11 @@ std::vector<std::string> long_lines(const std::filesystem::path& document, const
 }
 
 struct Block {
-  std::string info;  // what follows the opening fence
+  std::string info;  // text after the opening fence
   std::string text;
 };
 
-/// Splits a document into what is fenced and the rest; code is no place for links and headings.
+/// Splits a document into fenced blocks and the rest, since links and headings in code do not count.
 std::pair<std::vector<Block>, std::string> split_fences(const std::string& text) {
   std::vector<Block> blocks;
   std::string prose;
@@ -268,7 +268,7 @@ TEST(Documents, SectionsThatCodeCitesExist) {
     }
     const std::string text = read_file(file);
     if (text.find(".md, \"") == std::string::npos) {
-      continue;  // which takes a thousandth of the time of the expression
+      continue;  // this check takes a thousandth of the expression's time
     }
     ++citations;
     for (const std::string& problem : missing_sections(text)) {

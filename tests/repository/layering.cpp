@@ -30,7 +30,7 @@ const Layer* layer_of_public_header(std::string_view stem) {
   return it == kLayers.end() ? nullptr : &*it;
 }
 
-/// "gradwire/dtype.hpp" -> base, "codec/codec.hpp" -> codec; null for what is not ours.
+/// "gradwire/dtype.hpp" -> base, "codec/codec.hpp" -> codec; null for other headers.
 const Layer* layer_of_include(const std::string& include) {
   const std::filesystem::path path(include);
   if (!path.has_parent_path()) {

@@ -1,5 +1,5 @@
-// Every #include of the libraries obeys the table of layers, the table covers every folder, and the check itself sees
-// what it is there to see.
+// Tests that every #include of the libraries obeys the table of layers, that the table covers every folder, and that
+// the check finds violations.
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -1,5 +1,5 @@
-// Sessions whose policy leaves the algorithm open: what is chosen and said, what a policy overrides, and saved states
-// of other algorithms.
+// Tests sessions whose policy leaves the algorithm open: the choice and its report, what a policy overrides, and saved
+// states of other algorithms.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -175,8 +175,8 @@ double distance(const std::vector<double>& got, const std::vector<double>& wante
   return std::sqrt(error / norm);
 }
 
-// A state of one algorithm under another, also of another world: what residuals hold arrives, nothing is lost.
-// Mutation tried: sums over nodes are left out of what is saved.
+// Loads a state of one algorithm under another, also of another world: no residual is lost. Mutation tried: sums over
+// nodes are not saved.
 TEST(SessionAlgorithm, StatesOfOtherAlgorithmsLoadAndLoseNothing) {
   const std::string codec = "codec = \"int4\"\n";
   struct Move {
@@ -241,7 +241,7 @@ TEST(SessionAlgorithm, StatesMoveToWorldsWithOtherNodes) {
     Member trainer(transport, policy_of("codec = \"int4\""));
     trainer.step(0);
     trainer.session.save(folder.path());
-    trainer.session.flush();  // what residuals are worth
+    trainer.session.flush();  // gives the residuals
     for (const Gradient& gradient : trainer.gradients) {
       trainer.session.ready_zero(gradient.id);
     }

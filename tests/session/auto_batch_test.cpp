@@ -1,4 +1,4 @@
-// Advice on the batch: alike on all ranks, from noise and times that the session measures.
+// Tests the advice on the batch: it is equal on all ranks, from noise and times that the session measures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Codecs that are chosen at run time: ranks choose alike, at one step, and nothing is lost on the way.
+// Tests codecs that are chosen at run time: ranks choose the same, at the same step, and no residual is lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -89,8 +89,8 @@ TEST(AutoCodec, RanksChooseAlikeAtTheSameStepUnderDelays) {
 }
 
 TEST(AutoCodec, ASlowLinkIsSeenAndSaved) {
-  // A busy machine may disturb the measuring for a moment, so there are several tries; ranks choose alike, and so make
-  // as many.
+  // A busy machine may disturb the measurement for a moment, so the test tries several times; ranks choose the same, so
+  // they make the same number of tries.
   run_ranks(throttled_world(2, "20Mbit/s"), [](const std::shared_ptr<Transport>& transport) {
     SessionStatistics statistics;
     LinkEstimate link;
@@ -125,8 +125,8 @@ TEST(AutoCodec, AGivenLinkIsNotMeasured) {
 }
 
 TEST(AutoCodec, AnySessionMeasuresItsLinkWhenAsked) {
-  // Far: what is in flight at once must not hide what the link carries, 50e6. A busy machine may hide it for a moment,
-  // so there are several tries; ranks know the same of the link, and so make as many.
+  // The link is far: the bytes in flight must not hide its rate of 50e6. A busy machine may hide it for a moment, so
+  // the test tries several times; ranks know the same about the link, so they make the same number of tries.
   run_ranks(throttled_world(2, "400Mbit/s,20ms"), [](const std::shared_ptr<Transport>& transport) {
     double seen = 0;
     for (int tries = 0; tries < 10 && (seen < 10e6 || seen > 65e6); ++tries) {

@@ -23,7 +23,7 @@ TEST(DeviceCapture, ReplaysAdvanceTheStep) {
       {"int8", false}, {"int4", false}, {"topk(5%)+int8", false}, {"int8", true}, {"topk(5%)+int8", true}};
   for (const auto& one : cases) {
     const char* codec = one.first;
-    const bool by_scale = one.second;  // which a replay reads anew
+    const bool by_scale = one.second;  // a replay reads the scale anew
     const auto train = [&](bool captures) {
       return on_ranks(2, [&](const auto& transport) {
         Trainer trainer(transport, true, uniform(codec), {}, ~std::size_t{0}, by_scale);
@@ -129,7 +129,7 @@ TEST(DeviceCapture, TheStateIsThatOfTheLastReplay) {
       for (std::uint64_t step = 0; step < 3; ++step) {
         if (captures) {
           trainer.backward(step);
-          trainer.device->replay(graph);  // nobody waits
+          trainer.device->replay(graph);  // no thread waits
         } else {
           trainer.step(step);
         }

@@ -63,7 +63,7 @@ TEST(DeviceCommunicator, HasTheBitsOfOneOverHostMemory) {
           EXPECT_EQ(seen, output);
         } else {
           if (options.algorithm == Algorithm::automatic) {
-            options.algorithm = Algorithm::two_shot;  // what the default becomes on a device
+            options.algorithm = Algorithm::two_shot;  // the default on a device
           }
           here->all_reduce(from, view(output.data(), kCount), options);
         }

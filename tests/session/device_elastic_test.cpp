@@ -248,8 +248,8 @@ TEST(DeviceElastic, NothingOfAWorldThatIsOverIsLeftToRun) {
   EXPECT_EQ(before->waiting(), 0U);
 }
 
-// The step with a NaN is told by its own finish(), though the other rank ends behind it. Tried by hand, red: finish()
-// tells what it knows before the device has ended.
+// The step with a NaN is reported by its own finish(), although the other rank ends right after it. Tried by hand, red:
+// finish() reports what it knows before the device has ended.
 TEST(DeviceElastic, NaNIsToldByItsStep) {
   auto processes = make_inproc_processes(2);
   std::vector<bool> told[2];

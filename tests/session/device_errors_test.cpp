@@ -44,7 +44,7 @@ TEST(DeviceErrors, AStepThatDoesNotEndTimesOut) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, uniform("int8"), {.timeout = std::chrono::milliseconds(20)});
     trainer.ready_all();
-    trainer.session.finish();  // nobody lets the device run
+    trainer.session.finish();  // the device is not run
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     const Error error = error_of([&] { trainer.ready_all(); });
     EXPECT_EQ(error.code(), ErrorCode::timeout);
@@ -183,7 +183,7 @@ TEST(DeviceErrors, RanksWithOtherPlansAreToldSo) {
   }
 }
 
-// Twice, since the first refusal must not leave a plan behind that runs as "step".
+// Tries twice, since the first refusal must not leave a plan that then runs as "step".
 TEST(DeviceErrors, OtherSyncModesAreRefused) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true,

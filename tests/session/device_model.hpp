@@ -169,7 +169,7 @@ class Trainer {
   }
 
   std::vector<TypedGradient> gradients = make_typed_gradients();
-  std::vector<std::vector<float>> scales;  // where they were added with such
+  std::vector<std::vector<float>> scales;  // of tensors that were added with scales
   std::string seen;
   std::shared_ptr<Transport> transport;
   std::shared_ptr<HostDevice> device;
@@ -186,7 +186,7 @@ inline std::vector<std::string> on_ranks(int world,
   return results;
 }
 
-// Every rank chooses alike, whatever it measures.
+// With this policy every rank chooses the same, whatever it measures.
 inline Policy uniform(const std::string& codec, const std::string& algorithm = "two_shot") {
   return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec + "\"\nsmall = \"off\"\nalgorithm = \"" +
                        algorithm + "\"\n");

@@ -1,4 +1,4 @@
-// Device memory given to what works on host memory, with a driver that is a fake: an Error before anybody touches it.
+// Tests that functions for host memory refuse device memory with an Error before using it. The driver is a fake.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -157,7 +157,7 @@ TEST(DeviceSession, StateIsTheSameFile) {
   EXPECT_TRUE(resume(true, true) == wanted);
 }
 
-// Another world: residuals lie where nobody owns them, and are folded in.
+// In another world, some residuals are of elements that the rank does not own, and are folded in.
 TEST(DeviceSession, TakesOverTheStateOfAnotherWorld) {
   const Policy policy = Policy::parse(kMixed);
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "gradwire-device-reshard";

@@ -1,4 +1,5 @@
-// Sessions over device memory: who waits for whom, between the host, the caller's stream and the session's.
+// Tests which of the host, the caller's stream and the session's streams wait for which, in sessions over device
+// memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

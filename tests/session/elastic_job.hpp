@@ -37,7 +37,7 @@ inline int environment_int(const char* name, int otherwise) {
 // The outcome of one process.
 struct Fate {
   std::vector<float> parameters;            // and momentum, where it is averaged
-  std::string state;                        // as save() writes it
+  std::string state;                        // written by save()
   std::string before_change, after_change;  // states: at the end of the last step before it, and behind it
   std::vector<WorldChange> changes;
   std::vector<std::uint64_t> first;            // of each change: the first step of the new world

@@ -209,7 +209,7 @@ TEST(ElasticLies, ACopyTakesNoMoreThanResidualsCan) {
       }
     }
   };
-  expect_that_all_go_on(train_with("", lie));  // nobody keeps copies
+  expect_that_all_go_on(train_with("", lie));  // no rank keeps copies
   expect_that_it_is_left_out(train_with("replicate = \"1 step\"\n", lie));
 }
 

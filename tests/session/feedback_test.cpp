@@ -195,7 +195,7 @@ TEST(SessionFeedback, PropagatesNonfiniteValuesUnlessAsked) {
   });
 }
 
-// A flush in a step with NaN would lose what it carries: it waits for the next one.
+// A flush in a step with NaN would lose residuals, so it waits for the next step.
 TEST(SessionFeedback, AFlushOutlastsABadStep) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();

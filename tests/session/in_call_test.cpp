@@ -169,8 +169,8 @@ TEST_P(InCall, WhoDoesNotWaitIsNotHeldUp) {
   });
 }
 
-// A job whose rank 1 computes after ready(), or waits outside gradwire for what rank 0 does after its finish(). Seen
-// red: a thread that sleeps until it is woken, which nobody does when the time of what is held has come.
+// Rank 1 of this job computes after ready(), or waits outside gradwire for an action of rank 0 after its finish(). Seen
+// red: a thread that sleeps until it is woken, although no call wakes it when a held bucket's time has come.
 TEST_P(InCall, WhoStaysAwayIsNotHeldUp) {
   if (GetParam() != Threading::background) {
     GTEST_SKIP() << "without a thread nothing travels meanwhile";
@@ -196,8 +196,8 @@ TEST_P(InCall, WhoStaysAwayIsNotHeldUp) {
   });
 }
 
-// The last gradient is ready while another thread waits for an earlier one, which leaves before the time has come. Seen
-// red: nobody wakes the thread then.
+// The last gradient is ready while another thread waits for an earlier one, which returns before the time has come.
+// Seen red: then the thread is not woken.
 TEST_P(InCall, NorIsItByAnotherWhoWaited) {
   if (GetParam() != Threading::background) {
     GTEST_SKIP() << "without a thread nothing travels meanwhile";

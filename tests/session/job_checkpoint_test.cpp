@@ -197,8 +197,8 @@ TEST(JobCheckpoint, WhatALinkLeadsToIsNeitherWrittenToNorRemoved) {
   }
 }
 
-// A pipe holds nobody, and a file that is long for its holes takes no memory. Seen red, each, by an open without a look
-// at what it is, and by a file that is read up to its end.
+// A pipe must not block a rank, and a file that is long only because of holes must not take memory. Seen red, each: an
+// open without a check of the file's type, and a file that is read up to its end.
 TEST(JobCheckpoint, PipesAndFilesWithHolesEndWithAnError) {
   for (const char* const name : {"parameters.gradwire", "rank-1-of-2.gradwire"}) {
     const ScratchFolder folder;
@@ -282,7 +282,8 @@ TEST(JobCheckpoint, WhatNeverBecomesCompleteIsToldAndRemoved) {
   EXPECT_LE(names_in(folder.path()).size(), 3U);
 }
 
-// Killed meanwhile, it would lose what it has gone on from. Tried by hand, red: it writes it once more.
+// If the job were killed while writing it again, it would lose the checkpoint that it went on from. Tried by hand, red:
+// it writes it once more.
 TEST(JobCheckpoint, WhatAJobGoesOnFromIsNotWrittenAgain) {
   const ScratchFolder folder;
   save_run(folder.path(), 2, 4, 4);

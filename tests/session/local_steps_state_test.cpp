@@ -1,4 +1,4 @@
-// sync = { every = N }: where local steps begin, what is saved of them, what is refused.
+// Tests sync = { every = N }: where local steps begin, their saved state, and what is refused.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Ranks that disagree, and callers that err: every rank gets an Error that names it; nobody hangs.
+// Tests ranks that disagree and wrong calls: every rank gets an Error that names the mistake, and none hangs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -169,7 +169,7 @@ TEST(Misuse, FinishWithATensorMissing) {
   }
 }
 
-// A rank that errs and ends tells the others what it did, even when its step had not begun.
+// A rank that ends because of its own wrong call tells the others the reason, even if its step had not begun.
 TEST(Misuse, OfOneRankReachesTheOthersByName) {
   using Fault = std::function<void(Session&, TensorId)>;
   const std::vector<std::pair<Fault, std::string>> faults{

@@ -1,4 +1,4 @@
-// AdamW and Sgd over memory of the caller: their formulas, what they do about steps that were not, and their state.
+// Tests AdamW and Sgd over memory of the caller: their formulas, their reaction to skipped steps, and their state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -80,7 +80,7 @@ TEST(OptimizerSgd, FollowsTheFormula) {
 
 // Mutations tried: a skipped step is done; the loss scale is left in.
 TEST(Optimizer, StepsThatWereNotChangeNothing) {
-  const AdamWOptions options{.learning_rate = 0.01, .epsilon = 0.5};  // with a small one Adam would not care for scales
+  const AdamWOptions options{.learning_rate = 0.01, .epsilon = 0.5};  // a small epsilon would hide the scales
   AdamW with(options), without(options);
   Model one, other;
   one.add_to(with);

@@ -39,7 +39,7 @@ class Counter final : public Part, public StepListener {
   std::atomic<std::uint64_t> steps_ = 0;
 };
 
-// Every fourth step it compares what it was given; ranks that differ are an error of all.
+// Compares its value between ranks every fourth step; a difference is an error on all ranks.
 class Comparer final : public Part, public ComparedPart {
  public:
   explicit Comparer(double value) : value_(value) {}

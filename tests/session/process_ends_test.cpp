@@ -74,7 +74,7 @@ TEST(EndOfTheProcess, SumsInADestructorOfAStaticObject) {
       ::testing::ExitedWithCode(0), "");
 }
 
-#ifndef GRADWIRE_SANITIZED  // whose frames are larger
+#ifndef GRADWIRE_SANITIZED  // sanitizers have larger frames
 // Kept on the heap where jobs make sums from threads of 64 KiB.
 TEST(EndOfTheProcess, SumsOnASmallStack) {
   for (const char* codec : {"topk(1%)+int8", "int4", "int2", "exact"}) {

@@ -283,7 +283,7 @@ TEST(Session, TicketsOfOtherStepsAndSessionsAreRefused) {
       auto others = make_gradients();
       Session other(make_inproc_world(1)[0], Policy::uniform("exact"), {.threading = threading});
       add_all(other, others);
-      refused({.step = 0, .bucket = 0});  // there are none yet
+      refused({.step = 0, .bucket = 0});  // there are no tickets yet
       session.wait({});
       for (int step = 0; step < 2; ++step) {
         fill(gradients, transport->rank(), 0);

@@ -40,13 +40,13 @@ class SlowBuckets final : public Buckets {
 
 struct Ages {
   std::uint64_t oldest = 0;   // of the values that arrived, each of which says which step made it
-  std::uint64_t counted = 0;  // what the statistics say
+  std::uint64_t counted = 0;  // by the statistics
   int waits = 0;
 };
 
 constexpr std::uint32_t kSteps = 40;
 
-// Reductions take two steps each, one at a time: they fall behind for ever, unless steps wait.
+// Reductions take two steps each, one at a time: they fall further and further behind, unless steps wait.
 bool one_ends_after(std::uint32_t step) { return step % 2 == 1; }
 
 Ages watch(std::uint32_t staleness) {

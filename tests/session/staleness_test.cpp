@@ -206,7 +206,7 @@ TEST(Staleness, NonfiniteResultsAreToldWhenTheyArrive) {
   });
 }
 
-// A rank that has ended lends the others its part of what is on its way.
+// A rank that ends still does its part of the running reductions.
 TEST(Staleness, ARankThatEndsDoesNotLeaveOthersWaiting) {
   for (const Threading threading : kThreading) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {

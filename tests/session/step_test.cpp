@@ -235,7 +235,7 @@ class Rank {
     return this_step_.next < script_.plan.buckets.size() && whole(this_step_.next) && !expected.skipped &&
            (!expected.looks || this_step_.sought);
   }
-  // It is for a caller who waits.
+  // Whether the bucket is held for a caller that waits.
   [[nodiscard]] bool held() const {
     return decided_ && !script_.weight[0] && this_step_.next + 1 == script_.plan.buckets.size();
   }
@@ -420,7 +420,7 @@ TEST(Step, LocalStepsArePutOffWhereTheSkippedStepEnds) {
 
 TEST(Step, AnyOrderOfEventsEndsAsTheScriptSays) {
 #ifdef GRADWIRE_SANITIZED
-  const unsigned seeds = 2'000;  // what a sanitizer sees does not depend on the order
+  const unsigned seeds = 2'000;  // sanitizers see the same in any order
 #else
   const unsigned seeds = 10'000;
 #endif

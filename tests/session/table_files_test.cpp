@@ -1,4 +1,4 @@
-// Rows of a session's tables in its files: what is written is read, in the same bits, and nothing else is.
+// Tests the rows of a session's tables in its files: exactly the written rows are read, with the same bits.
 #include <gtest/gtest.h>
 
 #include <cstring>

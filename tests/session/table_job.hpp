@@ -40,7 +40,7 @@ struct TablePlan {
   std::map<Id, std::int64_t> dies_after = {};  // operations
   std::map<Id, std::pair<std::uint64_t, std::int64_t>> dies_in = {};  // the step, after operations of it
   std::map<Id, std::uint64_t> leaves_before = {};                     // the step
-  std::map<Id, std::function<void(TablePlan&)>> otherwise = {};       // what a process has otherwise
+  std::map<Id, std::function<void(TablePlan&)>> otherwise = {};       // changes of the plan for one process
   std::set<ErrorCode> errors = {};                                    // that processes may end with
   std::filesystem::path checkpoints = {};                             // goes on from there, and writes one a step
   std::uint32_t node = 0;                                             // so many processes in a row share one
@@ -198,7 +198,7 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
     const View loaded = view(parameter.data(), parameter.size());
     fate.restored = session.restore(plan.checkpoints, std::span(&loaded, 1));
   }
-  const bool knows = self < static_cast<Id>(plan.ranks);  // who takes part; a spare is not told who was there before
+  const bool knows = self < static_cast<Id>(plan.ranks);  // which ranks take part; a spare does not know earlier ones
   while (session.step() <= plan.steps) {
     const std::uint64_t step = session.step();
     const bool reads = step == plan.steps;

@@ -184,7 +184,7 @@ TEST(SessionTables, RefuseWhatCannotWork) {
   });
 }
 
-// Ranks that hand in NaN skip the step, and what it pushed with it.
+// If a rank's gradients have NaN, the step is skipped together with its pushes.
 TEST(SessionTables, ASkippedStepPushesNothing) {
   run_ranks(2, [](std::shared_ptr<Transport> transport) {
     Session session(std::move(transport), Policy{}, {.nonfinite = Nonfinite::skip});

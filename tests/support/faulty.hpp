@@ -21,8 +21,8 @@ struct Fault {
     fail,       // post_send throws Error(transport)
   };
   Kind kind = Kind::drop;
-  int rank = -1;                 // whose sends; -1: everyone's
-  std::uint64_t nth = 0;         // which of the sends that match, from 0
+  int rank = -1;                 // the rank whose sends match; -1: all
+  std::uint64_t nth = 0;         // index of the faulty one among matching sends
   std::optional<int> peer = {};  // only sends to this rank
   std::optional<Tag> tag = {};   // only sends under this tag
   std::uint64_t offset = 0;      // corrupt: which byte, modulo the message's size

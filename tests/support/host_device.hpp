@@ -1,7 +1,7 @@
 // A device on host memory for sessions: three queues (the caller's stream, compute, communication) with events between
-// them, which run only when somebody waits, in an order that events allow and nobody else chose. Two queues that use
-// the same memory with no event between them are an error when the second is enqueued. Codecs are the host's, messages
-// go over a transport; ranks are threads. A captured step is a list that can be enqueued again.
+// them, which run only when a caller waits, in a random order among those that events allow. Two queues that use the
+// same memory with no event between them are an error when the second is enqueued. Codecs are the host's, messages go
+// over a transport; ranks are threads. A captured step is a list that can be enqueued again.
 #pragma once
 
 #include <array>
@@ -58,8 +58,8 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   std::uint64_t gathers = 0;                    // enqueued
   std::set<const void*> foreign;                // not this device's memory
   std::optional<Error> asynchronous_error;      // of the communicator
-  bool damage_next_frame = false;               // that is received
-  bool lets_pass = false;                       // what waits for messages that are aborted, as over a transport
+  bool damage_next_frame = false;               // the next one received
+  bool lets_pass = false;                       // lets waits for aborted messages pass, as over a transport
   std::uint64_t drop_join = ~std::uint64_t{0};  // the so manieth follow_caller() or lead_caller() does nothing
   /// Operations enqueued and not run yet.
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
@@ -162,7 +162,7 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   std::map<Point, AccessLog::Clock> marks_;
   std::vector<Recorded> events_;
   AccessLog log_ = new_log();
-  std::minstd_rand random_;  // which queue goes on
+  std::minstd_rand random_;  // chooses the queue that goes on
   std::mutex aborting_;
   std::optional<Error> aborted_;  // under it
   bool messages_over_ = false;

@@ -1,5 +1,5 @@
-// The computing half of a simulated device: each operation as a function on host memory and what it touches, for
-// whoever keeps the queues.
+// The computing half of a simulated device: each operation as a function on host memory with its accesses, for the
+// class that has the queues.
 #pragma once
 
 #include <functional>

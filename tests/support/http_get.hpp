@@ -65,7 +65,7 @@ inline std::uint16_t free_ports(int count = 1) {
   }
 }
 
-/// A connection; -1 where nobody listens.
+/// Opens a connection; -1 if the port refuses it.
 inline int connect_to(std::uint16_t port) {
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const sockaddr_in address = loopback(port);

@@ -207,7 +207,7 @@ class MortalProcesses final : public Processes {
   [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override {
     std::vector<Heard> heard = inner_->hear(life_->dead() ? std::chrono::milliseconds(1) : wait);
     life_->rest();
-    if (cut_ != nullptr) {  // nor does an end reach the other side
+    if (cut_ != nullptr) {  // the other side does not learn of the end either
       std::erase_if(heard, [&](const Heard& one) { return cut_->between(one.from, inner_->self()); });
     }
     if (life_->dead()) {

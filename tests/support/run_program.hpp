@@ -1,4 +1,4 @@
-// Runs a command and keeps what it said.
+// Runs a command and keeps its output.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -61,7 +61,7 @@ class Context {
  public:
   void start_on(std::byte* stack) {
     void** top = reinterpret_cast<void**>(stack + kStackBytes);
-    top[-1] = nullptr;  // nobody called
+    top[-1] = nullptr;  // there is no caller
     top[-2] = reinterpret_cast<void*>(&fibre_main);
     std::fill(top - 8, top - 2, nullptr);
     pointer_ = top - 8;

@@ -15,7 +15,7 @@ namespace gradwire::emulator {
 inline constexpr std::uint32_t kLanes = 32;
 inline constexpr std::size_t kSlotBytes = 64;  // of one lane, in one exchange
 
-/// In which order threads get their turn: a kernel that lacks a barrier may be right in one of them.
+/// The order in which threads take turns. A kernel that lacks a barrier may give right results in one of them.
 enum class Order : std::uint8_t { ascending, descending };
 void set_order(Order order);
 

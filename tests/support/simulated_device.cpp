@@ -90,7 +90,7 @@ std::byte* SimulatedDevice::acquire(std::size_t bytes) {
 void SimulatedDevice::release(std::byte* memory) noexcept {
   Block* block = block_of(memory);
   if (block == nullptr || !block->live) {
-    return;  // what a fault released already
+    return;  // a fault has released it already
   }
   try {
     poison(*block, kReleased, "release");

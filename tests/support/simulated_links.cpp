@@ -83,7 +83,7 @@ void SimulatedLinks::advance(int rank, std::uint64_t index) {
   Rank& self = ranks_[static_cast<std::size_t>(rank)];
   const auto found = self.lanes.find(index);
   if (found == self.lanes.end()) {
-    return;  // what came was the last thing it waited for but one
+    return;  // this rank has not opened the lane yet
   }
   OpenLane& lane = found->second;
   while (lane.next < lane.lane.steps.size() && step(rank, lane)) {

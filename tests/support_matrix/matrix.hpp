@@ -60,7 +60,7 @@ struct Feature {
 struct Promise {
   std::string_view header;  // its name below include/gradwire
   std::string_view of;      // the function or type that the comment is about
-  std::string_view quote;   // what the comment says, on one line
+  std::string_view quote;   // the text of the comment, on one line
   ErrorCode code;
   std::string_view text;  // a piece of what the error says
   /// Makes the call, from which the Error comes out. Null where `elsewhere` plays it, where nothing does, and for MPI

@@ -19,7 +19,7 @@ Message message(MessageKind kind, std::uint64_t number, std::size_t payload = 0)
   message.head.kind = kind;
   message.head.number = number;
   if (kind == MessageKind::push) {
-    message.head.count = 1000;  // that it may be so large
+    message.head.count = 1000;  // allows a message of this size
   }
   message.payload.resize(payload);
   return message;
@@ -65,7 +65,7 @@ TEST_F(MailboxTest, OnlyRepliesPassAWriteThatWaits) {
 }
 
 TEST_F(MailboxTest, CountsWhatHasLeft) {
-  sender.send(2, message(MessageKind::push, 0, 40'000));  // which does not receive
+  sender.send(2, message(MessageKind::push, 0, 40'000));  // rank 2 does not receive
   for (std::uint64_t number = 1; number < 4; ++number) {
     sender.send(1, message(MessageKind::tick, number));
   }

@@ -76,7 +76,7 @@ TEST(IdCodec, DamagedBytesAreErrors) {
   EXPECT_THROW(static_cast<void>(decode(wire::Bytes(11, std::byte{0xFF}), 1, ~0ULL)), Error);  // never ends
   EXPECT_THROW(static_cast<void>(decode(wire::Bytes(10, std::byte{0xFF}), 1, ~0ULL)), Error);  // above 64 bits
   std::mt19937 random(11);
-  for (int trial = 0; trial < 20000; ++trial) {  // whatever comes: ascending ids below the limit, or an error
+  for (int trial = 0; trial < 20000; ++trial) {  // any bytes give ascending ids below the limit, or an error
     wire::Bytes noise(random() % 24);
     for (std::byte& byte : noise) {
       byte = static_cast<std::byte>(random());

@@ -70,7 +70,7 @@ class World {
   std::mt19937 random;
   std::vector<std::unique_ptr<Service>> services;
   std::vector<std::deque<Message>> queues;
-  std::uint64_t bytes = 0, messages = 0;  // that left
+  std::uint64_t bytes = 0, messages = 0;  // that have left
 
  private:
   void collect() {

@@ -1,4 +1,5 @@
-// Bad input harms nobody but the caller; what breaks a table breaks it on every rank, with a reason, and nobody hangs.
+// Tests that bad input is an error only for the caller, and that a fault ends the table on every rank, with a reason
+// and without a hang.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -173,7 +174,7 @@ TEST(TableErrors, ARankThatThrowsEndsTheOthersWaits) {
 TEST(TableErrors, ARankThatDiesWhileServingIsNamedAfterTheTimeout) {
   using transport::Fault;
   auto world = make_inproc_world(3);
-  // It dies in the second clock, when all have made the table: it says nothing more, and nobody is told.
+  // Rank 1 dies in the second clock, when all have made the table: it sends nothing more, and the others are not told.
   world[1] = transport::make_faulty(world[1], {{.kind = Fault::Kind::kill, .rank = 1, .nth = 30}});
   std::vector<std::string> texts(3);
   const auto errors = run_ranks_catching(world, [&](const std::shared_ptr<Transport>& transport) {
@@ -184,7 +185,7 @@ TEST(TableErrors, ARankThatDiesWhileServingIsNamedAfterTheTimeout) {
       for (int i = 0; i < 100; ++i) {
         table.push(all_ids(table), std::vector<float>(4000, 1.0F));
         table.tick();
-        // The others want rows of rank 1 alone, so that they wait for nobody else.
+        // The others pull only rows of rank 1, so that they wait for no other rank.
         Ids ids = all_ids(table);
         std::erase_if(ids, [&](std::uint64_t id) { return table.rank() != 1 && table.owner(id) != 1; });
         static_cast<void>(pull(table, ids));

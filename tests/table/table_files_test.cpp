@@ -94,7 +94,7 @@ TEST(TableFiles, TheSameWorldNeedsOnlyItsOwnFilesWhichAreEqualBitByBit) {
     EXPECT_GT(bytes.size(), 1000U);
     std::string again = read_text(folder.path() / "b" / name);
     ASSERT_EQ(bytes.size(), again.size());
-    constexpr std::size_t kSave = 45;  // where its id begins
+    constexpr std::size_t kSave = 45;  // offset of the save's id
     EXPECT_NE(bytes.substr(kSave, 16), again.substr(kSave, 16)) << "another save";
     again.replace(kSave, 16, bytes, kSave, 16);
     EXPECT_EQ(bytes.substr(0, bytes.size() - 4), again.substr(0, bytes.size() - 4));
@@ -195,7 +195,7 @@ class BadFile : public ::testing::Test {
         EXPECT_THAT(error.what(), HasSubstr(text));
       }
       EXPECT_EQ(pull(table, all_ids(table)), before);
-      table.synchronize();  // nobody trains before all have looked
+      table.synchronize();  // no rank trains before all have checked
       train(table, 6);
     });
   }

@@ -1,4 +1,4 @@
-// Ranks whose calls go two ways are told of it; others hear nothing, and leave nothing behind.
+// Tests that ranks whose calls go different ways get an error; other ranks get none, and leave nothing in the store.
 #include "plugins/torch_c10d/call_watch.hpp"
 
 #include <gmock/gmock.h>
@@ -97,7 +97,7 @@ TEST(CallWatch, NamesBothCallsWhereTheLibraryFailsFirst) {
   ThreadStore store;
   Rank small(store, 0);
   Rank large(store, 1);
-  Rank third(store, 1, std::chrono::hours(1));  // which looks for nothing by itself
+  Rank third(store, 1, std::chrono::hours(1));  // it looks for nothing by itself
   EXPECT_EQ(third.explained("of the library"), "of the library") << "no rank has told of anything";
   EXPECT_NO_THROW(third.watch.check());
   small.begin(CallWatch::Way::passed, "all_reduce of 10 f32");

@@ -11,8 +11,8 @@ using std::chrono::milliseconds;
 using transport::Patience;
 
 constexpr microseconds kMoment{50};
-constexpr microseconds kOversleeps{55};  // what a sleep takes beyond what was asked
-constexpr microseconds kLook{2};         // what a look takes that finds nothing
+constexpr microseconds kOversleeps{55};  // extra time of a sleep
+constexpr microseconds kLook{2};         // time of a look that finds nothing
 
 struct Waited {
   int yields = 0;

@@ -123,7 +123,7 @@ void abort_reaches_every_waiter(Transport& transport) {
   Operation operation;
   Bytes data(100'000);
   const Error seen = error_of([&] {
-    barrier(transport, 1);  // who is late hears of it in here
+    barrier(transport, 1);  // a late rank gets the error here
     if (transport.rank() == origin) {
       std::this_thread::sleep_for(milliseconds(20));  // so that the others wait already
       transport.abort(ErrorCode::corrupt, "frame 7 is damaged");
@@ -214,7 +214,7 @@ void progress_returns(Transport& transport) {
     Bytes data(10);
     transport.post_receive(operation, (transport.rank() + 1) % transport.world_size(), 9, data);
     EXPECT_FALSE(transport.progress(microseconds(0)));
-    EXPECT_FALSE(transport.progress(milliseconds(2)));  // nobody sends
+    EXPECT_FALSE(transport.progress(milliseconds(2)));  // no rank sends
     EXPECT_TRUE(operation.pending());
     EXPECT_TRUE(transport.cancel(operation));
     EXPECT_FALSE(operation.pending());

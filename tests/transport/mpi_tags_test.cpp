@@ -108,7 +108,7 @@ TEST(SlotTable, RandomCommunicatorsNeverShare) {
     }
     struct Comm {
       std::vector<std::size_t> ranks;
-      std::map<std::size_t, SlotTable::Offer> offers;          // that were made
+      std::map<std::size_t, SlotTable::Offer> offers;          // the offers made so far
       std::map<std::size_t, std::optional<unsigned>> settled;  // by rank
       std::set<std::size_t> freed;
     };

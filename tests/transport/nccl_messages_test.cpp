@@ -27,7 +27,7 @@ namespace {
 struct Fake {
   std::vector<std::string> calls;
   ncclResult_t async = ncclSuccess;
-  ncclResult_t next = ncclSuccess;  // what the next call answers
+  ncclResult_t next = ncclSuccess;  // the result of the next call
   int in_progress = 0;              // ncclCommGetAsyncError says so this many times
   ncclConfig_t config = {};
   bool stuck = false;  // in ncclGroupEnd, until aborted

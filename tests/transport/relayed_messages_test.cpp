@@ -16,7 +16,7 @@ using transport::RelayedMessages;
 using Path = RelayedMessages::Path;
 using std::chrono::seconds;
 
-// Says what it is told to, and is otherwise the transport below.
+// Reports given capabilities; in all else it is the transport below.
 class Claims final : public Transport {
  public:
   Claims(std::shared_ptr<Transport> inner, bool device_memory, bool any_thread = true)

@@ -1,4 +1,4 @@
-// Whom a rank names when nothing comes.
+// Tests which rank is named when no message comes.
 #include "transport/silence.hpp"
 
 #include <gmock/gmock.h>

@@ -66,7 +66,7 @@ TEST(TcpChannel, ABrokenLaneIsAskedForOnTheOtherOne) {
   both.dials.offer(1, std::move(left));
   static_cast<void>(TwoChannels::hear(both.accepts, 1));
   EXPECT_EQ(TwoChannels::hear(both.dials, 1).at(0).what, What::mended);
-  both.dials.break_at(1, broken.attempt);  // that one is gone already
+  both.dials.break_at(1, broken.attempt);  // this connection is gone already
   EXPECT_TRUE(both.dials.hear(std::chrono::milliseconds(50)).empty());
 }
 

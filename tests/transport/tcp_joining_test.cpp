@@ -257,7 +257,7 @@ TEST_F(TcpProcesses, OneThatDoesNotAnswerIsNamed) {
 TEST_F(TcpProcesses, OneThatWasLeftOutKeepsNobodyFromJoining) {
   start(3);
   const auto processes = lines();
-  const Half holds = begin_to_join(processes[1], transport::tcp::kFirstToken + 5);  // as if it were stopped
+  const Half holds = begin_to_join(processes[1], transport::tcp::kFirstToken + 5);  // then it stops
   at(0)->leave_out(1);
   at(2)->leave_out(1);
   Ear& joiner = join(milliseconds(2500));  // shorter than a silent one keeps its turn

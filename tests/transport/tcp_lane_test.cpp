@@ -162,7 +162,7 @@ TEST(Lanes, AConnectionMayBreakAtEveryByte) {
         now = pair.wire->pass(at - passed);
         passed += now;
       }
-      more = passed == at;  // else all bytes have come
+      more = passed == at;  // if not, all bytes have come
       which == 0 ? pair.wire->cut() : pair.wire->cut(static_cast<std::size_t>(which - 1));
       pair.left.say(a[3]);
       pair.right.say(b[3]);

@@ -1,4 +1,4 @@
-// Whom a port takes for a process that joins, and which join files are believed.
+// Tests which peers a port accepts as joining processes, and which join files are trusted.
 #include "tests/transport/tcp_job.hpp"
 
 namespace gradwire::test {

@@ -53,7 +53,7 @@ class PromQuery {
 
  private:
   struct Matching {
-    bool is_on = false;  // else all labels
+    bool is_on = false;  // if not, all labels
     std::set<std::string> labels;
     bool group_right = false;
   };

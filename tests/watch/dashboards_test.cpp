@@ -19,7 +19,7 @@ namespace {
 
 struct Known {
   Type type = Type::gauge;
-  std::set<std::string> labels{"part", "rank", "job", "instance"};  // that every sample has, and those of Prometheus
+  std::set<std::string> labels{"part", "rank", "job", "instance"};  // of every sample, and those of Prometheus
 };
 
 void add_labels(Known& known, const Labels& labels) {

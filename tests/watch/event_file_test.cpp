@@ -1,4 +1,4 @@
-// Files of events: what was recorded is what is read, and a file that was cut off is read up to there.
+// Tests files of events: the recorded events are read, and a truncated file is read up to its end.
 #include "watch/event_file.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// libgradwire_export.so: where it is sought, whose is loaded, and what is said where there is none.
+// Tests where libgradwire_export.so is searched, which one is loaded, and the message if there is none.
 #include "watch/http_library.hpp"
 
 #include <gmock/gmock.h>

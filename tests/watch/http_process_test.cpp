@@ -48,7 +48,7 @@ namespace {
 TEST_F(Http, AChildThatForksOffServesNothing) {
   const std::uint16_t port = free_ports();
   int says[2];
-  int lives[2];  // as long as this process has it open
+  int lives[2];  // a pipe that is open as long as this process lives
   ASSERT_EQ(::pipe(says) + ::pipe(lives), 0);
   const pid_t parent = start_child(http(port), [&] {
     serve_rank(0);

@@ -69,7 +69,7 @@ TEST(LeftOut, NothingIsSaidWhereNobodyAsks) {
   }
 }
 
-// An archive's file that nobody refers to is not linked.
+// A file of an archive that nothing refers to is not linked.
 TEST(LeftOut, TheProgramHoldsNothingOfTheLibrary) {
   const auto holds = [](const std::string& program) {
     return content(program).find("gradwire_exposed_seconds_total") != std::string::npos;

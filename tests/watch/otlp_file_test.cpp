@@ -139,7 +139,7 @@ TEST(OtlpWriter, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
   EXPECT_THAT(lines_in(files.file()), SizeIs(1));
 }
 
-// A pipe that nobody reads would keep the thread for ever; a link could point anywhere.
+// A pipe without a reader would block the thread forever; a link could point anywhere.
 TEST(OtlpWriter, WhatIsNoFileIsRefused) {
   for (const bool pipe : {true, false}) {
     const ScratchFolder folder;

@@ -1,4 +1,4 @@
-// One story of a job, told to all who say which rank is slow and why: the ranks' own comparison (observe/slow_ranks),
+// Gives the same job to all parts that say which rank is slow and why: the ranks' own comparison (observe/slow_ranks),
 // the page, `gradwire top`, and the alert rules. They must not disagree.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

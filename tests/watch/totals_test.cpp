@@ -1,4 +1,4 @@
-// One sum of a process, and who is told of it.
+// Tests the totals of a process, and which subscribers get them.
 #include "watch/totals.hpp"
 
 #include <gmock/gmock.h>

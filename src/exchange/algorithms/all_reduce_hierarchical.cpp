@@ -1,9 +1,9 @@
-// hierarchical: first the ranks of a node exchange their parts. A rank adds up its node's parts of each shard whose
-// owner has the same place on another node, and sends the encoded sum to that owner. The owner adds the sums of all
-// nodes and encodes once; two hops carry the same bytes to everyone: to the ranks of its place on other nodes, and from
-// there to their neighbours. Between nodes an element travels (N-1)/N times in each direction, whatever the number of
-// ranks in a node, and all ranks carry their share. Lane i carries chunk i of every shard; rank r owns shard r, as in
-// two_shot.
+// hierarchical: first the ranks of a node exchange their parts, encoded by the first codec. A rank adds up its node's
+// parts of each shard whose owner has the same place on another node, and sends the encoded sum to that owner. The
+// owner adds the sums of all nodes and encodes once; two hops carry the same bytes to everyone: to the ranks of its
+// place on other nodes, and from there to their neighbours. Between nodes an element travels (N-1)/N times in each
+// direction, whatever the number of ranks in a node, and all ranks carry their share. Lane i carries chunk i of every
+// shard; rank r owns shard r, as in two_shot.
 #include <algorithm>
 #include <vector>
 

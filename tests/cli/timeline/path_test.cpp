@@ -136,7 +136,7 @@ TEST(CriticalPath, WaitsForARankWithoutAFile) {
 }
 
 // A step of small native sums: whoever comes last is whom the others wait for.
-// As of a file that lost events: the path ends where nothing says when the rank's step began.
+// The file has lost events: the path ends at the rank whose step has no recorded begin.
 TEST(CriticalPath, EndsAtARankThatRecordedNoStep) {
   Recording recording = MadeUpJob(JobFacts{}).recording();
   for (std::size_t rank = 1; rank < recording.ranks.size(); ++rank) {
