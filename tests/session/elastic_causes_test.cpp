@@ -20,17 +20,23 @@ namespace {
 constexpr std::uint64_t kFailsAt = 3;
 constexpr std::uint64_t kCauseSteps = 10;
 
-// Throws `error` once, from the step on in which `fails` is set; only behind `before`, where it is given.
+// Throws `error` once, from the step on in which `fails` is set. Of two that belong together `first` is struck first,
+// and throws only once the other one is about to: else an abort by the one could reach the other before it throws.
 struct Failure {
   Error error;
   std::atomic<bool> fails{false};
-  std::atomic<bool> thrown{false};
-  std::atomic<bool>* before = nullptr;
+  std::atomic<bool> struck{false};
+  Failure* other = nullptr;
+  bool first = false;
 
   void strike() {
-    if (fails && (before == nullptr || *before) && !thrown.exchange(true)) {
-      throw Error(error);
+    if (!fails || other == nullptr || (!first && !other->struck) || struck.exchange(true)) {
+      return;
     }
+    while (!other->struck) {
+      std::this_thread::yield();
+    }
+    throw Error(error);
   }
 };
 
@@ -120,9 +126,9 @@ std::vector<RankEnd> train_while_it_fails(const Error& error) {
   for (const Error& one : {Error(ErrorCode::internal, "rank 0 is to go"), Error(ErrorCode::internal, "never"), error}) {
     failures.push_back(std::make_shared<Failure>(one));
   }
-  std::atomic<bool> never = false;
-  failures[0]->before = &failures[2]->thrown;
-  failures[1]->before = &never;
+  failures[0]->other = failures[2].get();
+  failures[2]->other = failures[0].get();
+  failures[2]->first = true;
   std::vector<RankEnd> ends(3);
   std::vector<std::thread> threads;
   for (std::size_t who = 0; who < 3; ++who) {
