@@ -316,7 +316,7 @@ void CommState::settle(const Reduce& made, bool could_compress) {
       wants_requests && !requests && process().agreement.requests && (!asked_for_requests || for_slot);
   asked_for_memory = asked_for_memory || could_compress;
   asked_for_requests = asked_for_requests || wants_requests;
-  if (inter || foreign || size < 2 || member->settings().aside_for_good || !(for_slot || for_memory || for_requests)) {
+  if (inter || foreign || size < 2 || member->aside_for_good() || !(for_slot || for_memory || for_requests)) {
     return;
   }
   const QuietErrors quiet(comm);

@@ -25,7 +25,8 @@ class Requests {
   Requests& operator=(const Requests&) = delete;
 
   /// Returns at once, with a code of MPI. The buffers are the request's until that is complete.
-  [[nodiscard]] int post(const Reduce& call, MPI_Request* request);
+  [[nodiscard]] int post(const Reduce& call, const drop_in::Call& described, const drop_in::Decision& decided,
+                         MPI_Request* request);
   /// Returns when all are complete: what other collective calls that may be compressed wait for.
   void drain() { queue_->drain(); }
   /// Whether one was ever posted in this process.

@@ -35,11 +35,11 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route
 }
 
 // Compresses, or counts what is to be forwarded.
-Verdict decide_and_do(const Reduce& call, CommState& state) {
-  const drop_in::Call described = describe(call, state);
+Verdict route_and_do(const Reduce& call, const drop_in::Call& described, const drop_in::Decision& decided,
+                     CommState& state) {
   if (compresses()) {
     state.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
-    state.settle(call, state.member->could_compress(described));
+    state.settle(call, state.member->could_compress(described, decided));
     if (state.lost) {
       return {};
     }
@@ -47,7 +47,7 @@ Verdict decide_and_do(const Reduce& call, CommState& state) {
   const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
   const std::string name = name_of_buffer(buffer);
   const drop_in::Member::Route route = state.member->route(
-      described, name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
+      described, decided, name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
   if (route.decision.compress && !state.member->dry_run()) {
     compress(call, state, route);
     return {.next = Verdict::Next::done};
@@ -104,7 +104,10 @@ Verdict judge_now(const Reduce& call) noexcept {
     if (state->requests) {
       state->requests->drain();  // in the same order on all ranks
     }
-    return guarded(*state, [&] { return decide_and_do(call, *state); });
+    return guarded(*state, [&] {
+      const drop_in::Call described = describe(call, *state);
+      return route_and_do(call, described, state->member->decide(described), *state);
+    });
   } catch (...) {  // out of memory
     return compresses() ? Verdict{.next = Verdict::Next::raise, .code = MPI_ERR_OTHER} : Verdict{};
   }
@@ -163,9 +166,12 @@ void tell_why_requests_pass(CommState& state) {
 // agreed on, or, on MPI_COMM_WORLD, in the thread that makes the calls in order.
 Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request) {
   const drop_in::Call described = describe(call, state);
-  const drop_in::Decision decision = drop_in::decide(described, state.member->settings());
-  if (!decision.compress && decision.reason != drop_in::Reason::nonblocking) {
-    return count_request(call, state, decision.reason);
+  const drop_in::Decision decided = state.member->decide(described);
+  if (!decided.compress && decided.reason != drop_in::Reason::nonblocking) {
+    return count_request(call, state, decided.reason);
+  }
+  if (decided.compress && state.member->aside()) {
+    return count_request(call, state, drop_in::Reason::aside);
   }
   const bool in_thread = state.requests && (state.comm == MPI_COMM_WORLD || state.decides_at_once(described));
   if (!in_thread || request == nullptr) {
@@ -173,7 +179,7 @@ Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request
     tell_why_requests_pass(state);
     return count_request(call, state, drop_in::Reason::nonblocking);
   }
-  const int code = state.requests->post(call, request);
+  const int code = state.requests->post(call, described, decided, request);
   return code == MPI_SUCCESS ? Verdict{.next = Verdict::Next::done}
                              : Verdict{.next = Verdict::Next::raise, .code = code};
 }
@@ -190,10 +196,11 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
       if (state->lost) {
         return {};
       }
-      const drop_in::Decision decision = drop_in::decide(describe(call, *state), state->member->settings());
-      const bool dry = decision.compress && state->member->dry_run();
-      return dry ? guarded(*state, [&] { return decide_and_do(call, *state); })
-                 : count_request(call, *state, decision.reason);
+      const drop_in::Call described = describe(call, *state);
+      const drop_in::Decision decided = state->member->decide(described);
+      const bool dry = decided.compress && state->member->dry_run();
+      return dry ? guarded(*state, [&] { return route_and_do(call, described, decided, *state); })
+                 : count_request(call, *state, decided.reason);
     }
     // Without the mutex, which the thread has while it makes a call: such a call waits for nobody.
     return state->lost ? Verdict{} : post_or_count(call, *state, request);

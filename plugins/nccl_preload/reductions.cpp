@@ -44,9 +44,10 @@ std::shared_ptr<drop_in::DeviceMember> member_of(ncclComm_t comm, CommunicatorSt
 }
 
 drop_in::DeviceCall device_call(const Request& request, const Described& described,
-                                std::shared_ptr<drop_in::DeviceMember> member, const Forward& forward) {
-  return {.member = std::move(member),
+                                const std::shared_ptr<drop_in::DeviceMember>& member, const Forward& forward) {
+  return {.member = member,
           .call = described.call,
+          .decided = member->decide(described.call),
           .op = described.what.op,
           .reduce = {.send = request.sendbuff,
                      .receive = request.recvbuff,
@@ -102,8 +103,8 @@ std::optional<ncclResult_t> compress_or_record(const Request& request, const For
   }
   Library library;
   drop_in::DeviceCall made = device_call(request, described, member, forward);
-  if (!member->may_compress(call)) {
-    const drop_in::Router::Route route = member->route(call, made.op, made.reduce);
+  if (member->never() || !made.decided.compress) {
+    const drop_in::Router::Route route = member->route(call, made.decided, made.op, made.reduce);
     count(route.what, member->passed_totals(route, made.bytes));
     if (route.what.reason == drop_in::Reason::observing || member->dry_run()) {
       timed = to_be_timed(route.what, made.bytes, request.stream);

@@ -258,7 +258,7 @@ std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(co
   }
   // Nothing is to be routed then. But a reduce-scatter that passes blocks, which the thread may and the caller may not.
   call.policy_exact = only_exact_ && asked.function == drop_in::Function::c10d_all_reduce;
-  const drop_in::Decision decision = drop_in::decide(call, member_->settings());
+  const drop_in::Decision decision = member_->decide(call);
   if (decision.compress) {
     return std::nullopt;
   }
@@ -356,7 +356,7 @@ void Core::count_failed(const Asked& asked) const {
 void Core::route_and_make(const Posted& posted, std::uint64_t others) {
   const Asked& asked = posted.asked;
   const drop_in::Member::Route route = member_->route(
-      describe(asked), name_of(*asked.reduction),
+      describe(asked), {.compress = true}, name_of(*asked.reduction),
       {.name = asked.name, .buffer = asked.buffer, .others = others, .order = asked.order, .sequence = asked.sequence});
   if (route.turn.trial) {
     make_both_ways(posted, route);

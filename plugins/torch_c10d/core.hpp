@@ -79,7 +79,7 @@ class Core {
   /// once. `fail` (may be empty): ends a passed call with an error where another rank compresses it; any thread.
   /// Throws where an earlier call has differed between ranks.
   [[nodiscard]] std::optional<PassedCall> passes(const Asked& asked, std::function<void(const std::string&)> fail = {});
-  /// Returns at once; reductions are made one after another.
+  /// A reduction of which passes() said that it does not. Returns at once; reductions are made one after another.
   void post(Posted posted);
   /// An operation that is always passed on.
   void count_other(std::uint64_t bytes, bool failed);

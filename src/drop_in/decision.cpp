@@ -120,12 +120,6 @@ Reason judge_configuration(const Call& call, const Settings& settings) {
   if (settings.observing) {
     return Reason::observing;
   }
-  if (settings.aside) {
-    return Reason::aside;
-  }
-  if (call.learning) {
-    return Reason::learning;
-  }
   if (call.policy_exact) {
     return Reason::policy_exact;
   }

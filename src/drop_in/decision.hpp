@@ -45,8 +45,8 @@ enum class Function : std::uint8_t {
 /// Each rank gets its segment of the sum: blocking or not, of whichever library.
 [[nodiscard]] bool is_reduce_scatter(Function function) noexcept;
 
-/// Why a call is passed through. Their order is that in which decide() looks for them: the first that holds is given.
-/// `measuring`, `no_faster` and `recorded` are the choice of codec = "auto".
+/// Why a call is passed through. decide() looks for those up to `device_path`, in about this order: the first that holds
+/// is given. The others are a router's, which knows the policy, the step and what was measured.
 enum class Reason : std::uint8_t {
   none,               // it is compressed
   function,           // a function that is passed on, always
@@ -99,7 +99,6 @@ struct Call {
   bool captured = false;      // its stream is being captured
   bool agreed = true;         // by the ranks of its communicator
   bool policy_exact = false;  // the policy gives this call `exact`
-  bool learning = false;      // the policy needs to know the step, and its period is not known yet
 };
 
 /// What all ranks agreed on for the call's communicator.
@@ -111,9 +110,7 @@ struct Settings {
   bool disabled = false;    // by some rank
   bool observing = false;   // no codec was named, and this is no dry run
   bool ranks_differ = false;
-  bool one_process = false;     // several of the ranks are in one process
-  bool aside = false;           // ranks agreed that calls of the communicator pass, as some rank cannot compress here
-  bool aside_for_good = false;  // and it is not tried again
+  bool one_process = false;  // several of the ranks are in one process
 };
 
 struct Decision {
@@ -122,6 +119,8 @@ struct Decision {
   friend bool operator==(const Decision&, const Decision&) = default;
 };
 
+/// What the arguments and the agreement of the ranks say, which stays true while the call waits for its turn. Asked once
+/// for each call.
 [[nodiscard]] Decision decide(const Call& call, const Settings& settings) noexcept;
 
 /// Bytes that a perfect uncompressed algorithm sends for such a call, summed over the ranks of its communicator.

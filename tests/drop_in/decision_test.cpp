@@ -69,7 +69,6 @@ const std::vector<Row> kRows = {
     {"nobody named a codec", [](Call&, Settings& s) { s.observing = true; }, Reason::observing},
     {"a small call then", [](Call& c, Settings& s) { s.observing = true, c.count = 1; }, Reason::below_floor},
     {"policy says exact", [](Call& c, Settings&) { c.policy_exact = true; }, Reason::policy_exact},
-    {"step not known yet", [](Call& c, Settings&) { c.learning = true; }, Reason::learning},
     {"no device path: host memory does not mind", [](Call&, Settings& s) { s.device_path = false; }, Reason::none},
 };
 
