@@ -201,11 +201,11 @@ CommState::~CommState() {
 }
 
 void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
-  using drop_in::Function;
+  using choice::Function;
   if (lost) {
     return;  // it was counted then
   }
-  known.tell(ledger, size, [&](const drop_in::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
+  known.tell(ledger, size, [&](const choice::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
     std::unique_lock lock(mutex, std::defer_lock);
     return !early || lock.try_lock() ? member->measured(what) : std::nullopt;
   });
@@ -214,9 +214,9 @@ void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
       continue;
     }
     const Function function{static_cast<std::uint8_t>(i)};
-    const drop_in::Reason reason = inter                                      ? drop_in::Reason::intercommunicator
-                                   : function >= Function::mpi_allreduce_init ? drop_in::Reason::nonblocking
-                                                                              : drop_in::Reason::below_floor;
+    const choice::Reason reason = inter                                      ? choice::Reason::intercommunicator
+                                  : function >= Function::mpi_allreduce_init ? choice::Reason::nonblocking
+                                                                             : choice::Reason::below_floor;
     ledger.add({.function = function, .communicator_size = size, .reason = reason},
                drop_in::passed_totals(function, passed[i].calls, passed[i].bytes, size));
   }
@@ -356,7 +356,7 @@ void CommState::settle(const Reduce& made, bool could_compress) {
 }
 
 // The router's own plans are its thread's while requests are under way.
-bool CommState::decides_at_once(const drop_in::Call& what) {
+bool CommState::decides_at_once(const choice::Call& what) {
   constexpr std::size_t kMost = 4096;
   if (!what.dtype) {
     return true;

@@ -96,7 +96,7 @@ void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member:
 
 }  // namespace
 
-drop_in::Call describe(const Reduce& call, const CommState& state) {
+choice::Call describe(const Reduce& call, const CommState& state) {
   const bool empty = call.count == 0;
   // A rank that gets nothing may give no buffer for it; the others must not decide otherwise.
   const bool receives =

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "drop_in/decision.hpp"
+#include "choice/decision.hpp"
 #include "drop_in/member.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
 
@@ -15,7 +15,7 @@ namespace gradwire::mpi_preload {
 
 /// A reduction as its arguments say it.
 struct Reduce {
-  drop_in::Function function;
+  choice::Function function;
   const void* send;
   void* receive;
   std::int64_t count;                     // of the larger buffer; negative: wrong, as said by the caller
@@ -30,7 +30,7 @@ struct Reduce {
 };
 
 /// What ranks must know of it alike.
-[[nodiscard]] drop_in::Call describe(const Reduce& call, const CommState& state);
+[[nodiscard]] choice::Call describe(const Reduce& call, const CommState& state);
 /// What this rank has of the library's sum afterwards: a reduce-scatter's own segment; nothing where another rank is
 /// the root of a reduce.
 struct Result {

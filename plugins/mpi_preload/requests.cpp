@@ -19,8 +19,8 @@ namespace gradwire::mpi_preload {
 // Lives until the job has let go of the request, which is after its completion.
 struct Requests::Posted {
   Reduce call;
-  drop_in::Call described;
-  drop_in::Decision decided;
+  choice::Call described;
+  choice::Decision decided;
   std::vector<std::uint64_t> counts;  // call.counts points here
   std::string name;
   std::uint64_t others = 0;
@@ -57,7 +57,7 @@ void let_waits_yield() noexcept {
 
 }  // namespace
 
-int Requests::post(const Reduce& call, const drop_in::Call& described, const drop_in::Decision& decided,
+int Requests::post(const Reduce& call, const choice::Call& described, const choice::Decision& decided,
                    MPI_Request* request) {
   auto posted = std::make_unique<Posted>();
   posted->described = described;
@@ -127,7 +127,7 @@ void Requests::route_and_make(Posted& posted) {
       state_.member->route(posted.described, posted.decided, name_of_op(call.op),
                            {.name = posted.name, .buffer = buffer, .others = posted.others});
   if (route.decision.compress && !state_.member->dry_run()) {
-    state_.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
+    state_.call = std::string(choice::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
     return compress(call, state_, route);
   }
   if (route.turn.trial) {

@@ -25,7 +25,7 @@ class Requests {
   Requests& operator=(const Requests&) = delete;
 
   /// Returns at once, with a code of MPI. The buffers are the request's until that is complete.
-  [[nodiscard]] int post(const Reduce& call, const drop_in::Call& described, const drop_in::Decision& decided,
+  [[nodiscard]] int post(const Reduce& call, const choice::Call& described, const choice::Decision& decided,
                          MPI_Request* request);
   /// Returns when all are complete: what other collective calls that may be compressed wait for.
   void drain() { queue_->drain(); }

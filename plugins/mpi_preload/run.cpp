@@ -35,10 +35,10 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route
 }
 
 // Compresses, or counts what is to be forwarded.
-Verdict route_and_do(const Reduce& call, const drop_in::Call& described, const drop_in::Decision& decided,
+Verdict route_and_do(const Reduce& call, const choice::Call& described, const choice::Decision& decided,
                      CommState& state) {
   if (compresses()) {
-    state.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
+    state.call = std::string(choice::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
     state.settle(call, state.member->could_compress(described, decided));
     if (state.lost) {
       return {};
@@ -105,7 +105,7 @@ Verdict judge_now(const Reduce& call) noexcept {
       state->requests->drain();  // in the same order on all ranks
     }
     return guarded(*state, [&] {
-      const drop_in::Call described = describe(call, *state);
+      const choice::Call described = describe(call, *state);
       return route_and_do(call, described, state->member->decide(described), *state);
     });
   } catch (...) {  // out of memory
@@ -127,10 +127,10 @@ Verdict judge(const Reduce& call) noexcept {
 
 namespace {
 
-Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reason) {
+Verdict count_request(const Reduce& call, CommState& state, choice::Reason reason) {
   drop_in::Router::Route route;
   route.what = {.function = call.function, .communicator_size = state.size, .reason = reason};
-  route.lasting = drop_in::lasts(reason) || reason == drop_in::Reason::nonblocking;
+  route.lasting = choice::lasts(reason) || reason == choice::Reason::nonblocking;
   const std::uint64_t bytes = bytes_of(call.count, call.type);
   if (!compresses() && route.lasting &&
       state.known.remember({call.function, call.type, call.op, call.count}, bytes, route) != nullptr) {
@@ -165,19 +165,19 @@ void tell_why_requests_pass(CommState& state) {
 // While compressing. All ranks decide alike before the calls in front have been made: by the arguments, by what they
 // agreed on, or, on MPI_COMM_WORLD, in the thread that makes the calls in order.
 Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request) {
-  const drop_in::Call described = describe(call, state);
-  const drop_in::Decision decided = state.member->decide(described);
-  if (!decided.compress && decided.reason != drop_in::Reason::nonblocking) {
+  const choice::Call described = describe(call, state);
+  const choice::Decision decided = state.member->decide(described);
+  if (!decided.compress && decided.reason != choice::Reason::nonblocking) {
     return count_request(call, state, decided.reason);
   }
   if (decided.compress && state.member->aside()) {
-    return count_request(call, state, drop_in::Reason::aside);
+    return count_request(call, state, choice::Reason::aside);
   }
   const bool in_thread = state.requests && (state.comm == MPI_COMM_WORLD || state.decides_at_once(described));
   if (!in_thread || request == nullptr) {
     state.wants_requests = true;
     tell_why_requests_pass(state);
-    return count_request(call, state, drop_in::Reason::nonblocking);
+    return count_request(call, state, choice::Reason::nonblocking);
   }
   const int code = state.requests->post(call, described, decided, request);
   return code == MPI_SUCCESS ? Verdict{.next = Verdict::Next::done}
@@ -196,8 +196,8 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
       if (state->lost) {
         return {};
       }
-      const drop_in::Call described = describe(call, *state);
-      const drop_in::Decision decided = state->member->decide(described);
+      const choice::Call described = describe(call, *state);
+      const choice::Decision decided = state->member->decide(described);
       const bool dry = decided.compress && state->member->dry_run();
       return dry ? guarded(*state, [&] { return route_and_do(call, described, decided, *state); })
                  : count_request(call, *state, decided.reason);
@@ -220,7 +220,7 @@ void note_known(KnownCall& known, double seconds, double cost) noexcept {
   }
   const auto begin = std::chrono::steady_clock::now();
   observe_seconds(known.what, seconds, known.calls - std::exchange(known.seen, known.calls));
-  if (known.what.reason == drop_in::Reason::observing) {
+  if (known.what.reason == choice::Reason::observing) {
     known.own_left =
         next_look(known.calls, cost + seconds_since(begin), known.seconds / static_cast<double>(known.timed));
   }
@@ -269,7 +269,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
   }
 }
 
-void count_persistent(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept {
+void count_persistent(choice::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept {
   if (CommState* state = find_state(comm)) {
     state->passed_of(function).add(bytes_of(count, type));
   }

@@ -7,26 +7,26 @@
 
 // A function that is decided on: its parameters as in nccl.h, and the same as a Request. gradwire_X is what
 // gradwire/replace/nccl.h calls.
-#define COLLECTIVE(name, parameters, arguments, ...)                                           \
-  GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                        \
-  extern "C" ncclResult_t name parameters {                                                    \
-    gradwire::nccl_preload::observe({gradwire::drop_in::Function::__VA_ARGS__, comm, stream}); \
-    return GRADWIRE_NCCL_REAL(name) arguments;                                                 \
-  }                                                                                            \
+#define COLLECTIVE(name, parameters, arguments, ...)                                          \
+  GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                       \
+  extern "C" ncclResult_t name parameters {                                                   \
+    gradwire::nccl_preload::observe({gradwire::choice::Function::__VA_ARGS__, comm, stream}); \
+    return GRADWIRE_NCCL_REAL(name) arguments;                                                \
+  }                                                                                           \
   GRADWIRE_NCCL_REPLACEMENT(name)
 
 // The same for one that may be compressed; then later, when its arguments are to be at hand still.
-#define REDUCTION(name, parameters, arguments, ...)                                                        \
-  GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                                    \
-  extern "C" ncclResult_t name parameters {                                                                \
-    const auto& real = GRADWIRE_NCCL_REAL(name);                                                           \
-    const gradwire::nccl_preload::Request request{gradwire::drop_in::Function::__VA_ARGS__, comm, stream}; \
-    if (gradwire::nccl_preload::may_compress()) {                                                          \
-      return gradwire::nccl_preload::reduce(request, [=, &real] { return real arguments; });               \
-    }                                                                                                      \
-    const auto timed = gradwire::nccl_preload::observe(request);                                           \
-    return gradwire::nccl_preload::make_timed(timed, [&] { return real arguments; });                      \
-  }                                                                                                        \
+#define REDUCTION(name, parameters, arguments, ...)                                                       \
+  GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                                   \
+  extern "C" ncclResult_t name parameters {                                                               \
+    const auto& real = GRADWIRE_NCCL_REAL(name);                                                          \
+    const gradwire::nccl_preload::Request request{gradwire::choice::Function::__VA_ARGS__, comm, stream}; \
+    if (gradwire::nccl_preload::may_compress()) {                                                         \
+      return gradwire::nccl_preload::reduce(request, [=, &real] { return real arguments; });              \
+    }                                                                                                     \
+    const auto timed = gradwire::nccl_preload::observe(request);                                          \
+    return gradwire::nccl_preload::make_timed(timed, [&] { return real arguments; });                     \
+  }                                                                                                       \
   GRADWIRE_NCCL_REPLACEMENT(name)
 
 using gradwire::nccl_preload::kNoOp;

@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "codec/small_values.hpp"
-#include "drop_in/auto_call.hpp"
+#include "drop_in/calls.hpp"
 #include "drop_in/configuration.hpp"
-#include "drop_in/decision.hpp"
 #include "drop_in/ledger.hpp"
 #include "drop_in/step_tracker.hpp"
 #include "gradwire/statistics.hpp"
@@ -77,7 +76,7 @@ class Router {
   };
 
   /// What is known of a call before its turn comes. Any thread.
-  [[nodiscard]] Decision decide(const Call& call) const noexcept { return drop_in::decide(call, settings_); }
+  [[nodiscard]] Decision decide(const Call& call) const noexcept { return choice::decide(call, settings_); }
   /// Whether the policy could compress a call of which decide() says that, whatever was measured and wherever in its
   /// step it stands. By what all ranks know alike.
   [[nodiscard]] bool could_compress(const Call& call, const Decision& decided);

@@ -71,7 +71,7 @@ LinkEstimate session::Engine::link() {
                                     ? exchange::Tiers::in_rows(*policy.tiers.ranks_per_node, runner->info().world_size)
                                     : exchange::Tiers(runner->info().nodes, runner->info().world_size);
   LinkEstimate estimate;
-  on_wire([&] { estimate = session::to_estimate(session::measure_cluster(*runner, *probes, tiers), 0); });
+  on_wire([&] { estimate = choice::to_estimate(session::measure_cluster(*runner, *probes, tiers), 0); });
   estimate.measured_in_seconds = seconds_since(begin);
   return estimate;
 }

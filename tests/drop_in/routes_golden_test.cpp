@@ -113,7 +113,7 @@ class Stream {
   }
 
   void note(bool could, const Router::Route& route) {
-    const std::string reason = route.decision.compress ? "none" : drop_in::text(route.decision.reason);
+    const std::string reason = route.decision.compress ? "none" : choice::text(route.decision.reason);
     ++reasons_[reason];
     EXPECT_EQ(route.decision.reason, route.what.reason);
     const auto number = [](const auto& value) { return value ? std::to_string(*value) : std::string("-"); };

@@ -214,7 +214,7 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
   }
   look_at_small_values(plan, bucket, task);
   if (step.norms && keeps_norms(level.stage)) {
-    flight.norms = tuning::GradientNorms{.local = squared_norm(task.tensors)};
+    flight.norms = choice::GradientNorms{.local = squared_norm(task.tensors)};
   }
   if (options_.measure_error && (call.codecs.first.lossy() || call.codecs.node.lossy())) {
     start_exact(flight, plan, bucket, task);

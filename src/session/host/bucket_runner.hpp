@@ -105,8 +105,8 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
     codec::TensorList results;  // the gradients, to be read
     std::unique_ptr<exchange::BucketResiduals> residuals = nullptr;
     exchange::ResidualUse use = {};
-    std::optional<tuning::QualitySample> sample = {};
-    std::optional<tuning::GradientNorms> norms = {};
+    std::optional<choice::QualitySample> sample = {};
+    std::optional<choice::GradientNorms> norms = {};
   };
   // What a bucket asks of the collective, but for the residuals that are held of it.
   [[nodiscard]] exchange::Request request(const plan::Plan& plan, const plan::Bucket& bucket,
@@ -115,10 +115,10 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   // Whether it is then the transport's own sum.
   [[nodiscard]] bool sums_natively(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const;
   // Encodes some tiles of what is about to be reduced, and looks at what that drops.
-  static tuning::QualitySample sample_quality(const exchange::Task& task);
+  static choice::QualitySample sample_quality(const exchange::Task& task);
   // For whoever observes: one bucket in turn a second, and what memory there is.
   void look_at_health(const plan::Plan& plan, const exchange::Task& task,
-                      const std::optional<tuning::QualitySample>& sampled);
+                      const std::optional<choice::QualitySample>& sampled);
   // Now and then, of some tiles: whether the codec loses their small values for ever, which is told once.
   void look_at_small_values(const plan::Plan& plan, const plan::Bucket& bucket, const exchange::Task& task);
   // Of some tiles: what a rank hands in, and what comes out.
@@ -147,7 +147,7 @@ class BucketRunner final : public Runner, private HeldByRunner, private Probes, 
   mutable std::mutex statistics_mutex_;  // of what follows
   std::vector<Statistics> statistics_;
   Statistics before_reset_;                                // of all groups
-  std::map<std::uint32_t, tuning::QualitySample> health_;  // by bucket
+  std::map<std::uint32_t, choice::QualitySample> health_;  // by bucket
   std::optional<observe::Knowledge::Memory> memory_;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/elapsed.hpp"
+#include "choice/link_measurement.hpp"
 #include "exchange/control.hpp"
 #include "policy/stage.hpp"
 #include "session/host/bucket_runner.hpp"
@@ -20,7 +21,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kSampledTiles = 64;  // at most
 constexpr std::uint64_t kTilesALook = 16;    // tiles: so that a look costs a sixteenth of an encoding
 constexpr std::chrono::milliseconds kPatience{1};
-constexpr std::uint64_t kExchangePart = 32ULL << 10;  // of one message: as small as chunks, which links see later
 
 template <typename T>
 double squared(const T* values, std::uint32_t count) {
@@ -41,7 +41,7 @@ std::uint64_t looks_at(std::uint64_t tiles) { return std::clamp<std::uint64_t>(t
 bool BucketRunner::has_native(DType dtype) const { return exchange::native_sum(*transport_).has(dtype); }
 
 double BucketRunner::time_exchange(int to, int from, std::uint64_t bytes) {
-  return peers_.time_exchange(to, from, bytes, kExchangePart);
+  return peers_.time_exchange(to, from, bytes, choice::kExchangePart);
 }
 
 // As finish() does: without sleeping at first.
@@ -96,7 +96,7 @@ double BucketRunner::time_reduction(const plan::Plan& trial, const TensorMemory&
   return seconds_since(start);
 }
 
-tuning::QualitySample BucketRunner::sample_quality(const exchange::Task& task) {
+choice::QualitySample BucketRunner::sample_quality(const exchange::Task& task) {
   const codec::Codec& codec = task.call.codecs.node;  // between nodes; elsewhere the only one
   if (codec.working() == codec::Working::f64) {
     return {};  // what travels of f64 is exact
@@ -150,7 +150,7 @@ tuning::QualitySample BucketRunner::sample_quality(const exchange::Task& task) {
 }
 
 void BucketRunner::look_at_health(const plan::Plan& plan, const exchange::Task& task,
-                                  const std::optional<tuning::QualitySample>& sampled) {
+                                  const std::optional<choice::QualitySample>& sampled) {
   constexpr std::chrono::seconds kInterval{1};
   const Clock::time_point now = Clock::now();
   if (task.bucket != next_look_ % plan.buckets.size() || (looked_ && now - *looked_ < kInterval)) {
@@ -158,7 +158,7 @@ void BucketRunner::look_at_health(const plan::Plan& plan, const exchange::Task& 
   }
   next_look_ = task.bucket + 1;
   const bool lossy = task.call.codecs.node.lossy();
-  const tuning::QualitySample sample = sampled ? *sampled : lossy ? sample_quality(task) : tuning::QualitySample{};
+  const choice::QualitySample sample = sampled ? *sampled : lossy ? sample_quality(task) : choice::QualitySample{};
   if (lossy || next_look_ == plan.buckets.size()) {
     looked_ = now;  // else the next bucket has its turn at once
   }
@@ -178,7 +178,7 @@ observe::Knowledge BucketRunner::known(const plan::Plan& plan) const {
   observe::Knowledge known;
   const std::lock_guard lock(statistics_mutex_);
   known.memory = memory_;
-  std::map<std::size_t, std::pair<tuning::QualitySample, double>> sums;  // of groups, and how many buckets
+  std::map<std::size_t, std::pair<choice::QualitySample, double>> sums;  // of groups, and how many buckets
   for (const auto& [bucket, sample] : health_) {
     auto& [sum, count] = sums[plan.buckets.at(bucket).group];
     sum.nmse += sample.nmse;

@@ -1,0 +1,54 @@
+// How many micro-steps a rank should accumulate to each reduction, so that the network keeps up: decided from times and
+// a noise scale that all ranks share, so that all decide alike. No clocks, no ranks, no I/O.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "gradwire/policy.hpp"
+
+namespace gradwire::choice {
+
+/// What a step took, as all ranks agreed, and how noisy its gradients are.
+struct BatchForecast {
+  double compute_seconds = 0;                        // of one micro-step
+  double exposed_seconds = 0;                        // of one reduction: communication that no computation hid
+  std::optional<double> noise_scale = std::nullopt;  // in micro-steps of one rank; none: not measured
+  int ranks = 1;
+};
+
+/// The share of a step of `accumulation` micro-steps that is exposed communication.
+[[nodiscard]] double exposed_share(const BatchForecast& forecast, double accumulation);
+
+struct BatchAdvisorOptions {
+  Policy::Batch batch = {};
+  std::uint64_t dwell = 20;  // steps between two changes
+  double headroom = 1.1;     // times the exposed seconds when accumulation grows: so that it need not soon grow again
+  double margin = 1.5;       // times the exposed seconds, or noise scales apart, before it falls
+};
+
+/// Moves towards the fewest micro-steps that keep the exposed share at or below its target: at most twice or half as
+/// many at a time, between the policy's bounds, and not beyond the noise scale: all ranks' micro-steps together.
+class BatchAdvisor {
+ public:
+  explicit BatchAdvisor(const BatchAdvisorOptions& options)
+      : options_(options), accumulation_(options.batch.min_accumulation) {}
+
+  /// After step `step - 1`. Why it changed from `step` on, or nothing. A forecast without compute time changes nothing.
+  std::optional<std::string> update(std::uint64_t step, const BatchForecast& forecast);
+
+  [[nodiscard]] std::uint32_t accumulation() const noexcept { return accumulation_; }
+  /// Against a step of one micro-step.
+  [[nodiscard]] double learning_rate_factor() const;
+
+ private:
+  // The fewest micro-steps within bounds, if exposed seconds and noise scale were that many times as large.
+  [[nodiscard]] std::uint32_t wanted(const BatchForecast& forecast, double exposed_factor, double noise_factor) const;
+
+  BatchAdvisorOptions options_;
+  std::uint32_t accumulation_;
+  std::uint64_t changed_ = 0;
+};
+
+}  // namespace gradwire::choice

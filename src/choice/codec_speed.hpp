@@ -1,0 +1,19 @@
+// How fast this machine's codecs are: measured, in milliseconds, for the cost model.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "exchange/model/cost_model.hpp"
+#include "gradwire/codec_spec.hpp"
+
+namespace gradwire::choice {
+
+/// What a codec makes of an f32 element and costs one thread, from runs over `tiles` tiles of Gaussian elements that
+/// take about `budget` in all (16 tiles stay in a cache, 1024 do not); the quickest run counts, since others were
+/// disturbed. With `feedback` the encoder keeps a residual.
+[[nodiscard]] exchange::CodecCost measure_codec(const CodecSpec& spec, bool feedback,
+                                                std::chrono::nanoseconds budget = std::chrono::milliseconds(4),
+                                                std::uint32_t tiles = 16);
+
+}  // namespace gradwire::choice
