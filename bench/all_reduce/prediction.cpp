@@ -12,11 +12,11 @@
 #include "bench/all_reduce/process.hpp"
 #include "bench/support/samples.hpp"
 #include "bench/support/table.hpp"
+#include "choice/codec_speed.hpp"
 #include "exchange/default_codecs.hpp"
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/transport.hpp"
-#include "tuning/codec_speed.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -144,7 +144,7 @@ Predictor::Predictor(const Options& options, double bytes_per_second)
 const exchange::CodecCost& Predictor::cost_of(const std::string& codec, bool feedback) {
   const auto [found, added] = costs_.try_emplace({codec, feedback});
   if (added) {
-    const auto cost = tuning::measure_codec(CodecSpec::parse(codec), feedback, std::chrono::milliseconds(100), kTiles);
+    const auto cost = choice::measure_codec(CodecSpec::parse(codec), feedback, std::chrono::milliseconds(100), kTiles);
     found->second = {cost.bytes, greatest(cost.encode_seconds), greatest(cost.decode_seconds)};
   }
   return found->second;

@@ -1,18 +1,26 @@
-// gradwire-doctor: the program that `gradwire doctor` becomes. It checks every rank of the MPI job as which it is
-// started.
+// gradwire-doctor: the program that `gradwire doctor` and `gradwire info --link` become. It checks every rank of the
+// MPI job as which it is started, or measures the job's link alone.
 #include <mpi.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "base/durable_file.hpp"
+#include "base/elapsed.hpp"
 #include "base/text.hpp"
+#include "choice/link_measurement.hpp"
+#include "exchange/peers.hpp"
+#include "exchange/tiers.hpp"
 #include "gradwire/error.hpp"
+#include "gradwire/mpi_transport.hpp"
 #include "plugins/mpi_doctor/findings.hpp"
+#include "plugins/mpi_doctor/link_report.hpp"
 #include "plugins/mpi_doctor/pairs.hpp"
 #include "plugins/mpi_doctor/report.hpp"
 
@@ -25,9 +33,10 @@ struct Arguments {
   Told told;
   std::string json;       // file; empty: none
   bool launched = false;  // the tool reads the report; a rank that ends with 1 makes launchers print messages
+  bool link = false;      // only the link of all ranks is measured, and described in a policy's terms
 };
 
-/// Reads the tool's arguments: --build TEXT, --preload LIBRARY=FILE, --json FILE, --launched 1.
+/// Reads the tool's arguments: --build TEXT, --preload LIBRARY=FILE, --json FILE, --launched 1; or --link 1.
 Arguments read_arguments(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i + 1 < argc; i += 2) {
@@ -39,6 +48,8 @@ Arguments read_arguments(int argc, char** argv) {
       arguments.json = value;
     } else if (name == "--launched") {
       arguments.launched = true;
+    } else if (name == "--link") {
+      arguments.link = true;
     } else if (const std::size_t equals = value.find('='); name == "--preload" && equals != std::string::npos) {
       arguments.told.preloads.push_back(
           {.name = value.substr(0, equals), .path = value.substr(equals + 1), .fingerprint = ""});
@@ -182,6 +193,37 @@ int examine(const Arguments& arguments, int provided) {
   return status;
 }
 
+/// As a session measures it: between neighbours, on all ranks at once.
+LinkEstimate measure_link_of_all(int rank) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::shared_ptr<Transport> transport = mpi::make_transport(MPI_COMM_WORLD);
+  exchange::TransportPeers peers(*transport, mpi::kCreationTimeout);
+  const exchange::Tiers tiers(transport->nodes(), transport->world_size());
+  const exchange::Cluster cluster =
+      choice::measure_cluster(peers, tiers, rank, [&](const choice::Neighbours& neighbours, std::uint64_t bytes) {
+        return peers.time_exchange(neighbours.to, neighbours.from, bytes, choice::kExchangePart);
+      });
+  return choice::to_estimate(cluster, seconds_since(begin));
+}
+
+int tell_link() {
+  int ranks = 1;
+  int rank = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (ranks == 1) {
+    std::cout << "One rank has no links; start it as a job: mpirun -np 4 gradwire info --link\n";
+    return 0;
+  }
+  int hosts = node_of(rank) == rank ? 1 : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &hosts, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  const LinkEstimate link = measure_link_of_all(rank);
+  if (rank == 0) {
+    std::cout << link_report(link, static_cast<std::size_t>(ranks), static_cast<std::size_t>(hosts));
+  }
+  return 0;
+}
+
 }  // namespace
 }  // namespace gradwire::doctor
 
@@ -189,10 +231,12 @@ int main(int argc, char** argv) {
   int provided = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   int status = 1;
+  const gradwire::doctor::Arguments arguments = gradwire::doctor::read_arguments(argc, argv);
   try {
-    status = gradwire::doctor::examine(gradwire::doctor::read_arguments(argc, argv), provided);
+    status = arguments.link ? gradwire::doctor::tell_link() : gradwire::doctor::examine(arguments, provided);
   } catch (const std::exception& error) {
-    std::cerr << "gradwire doctor: " << gradwire::text::printable(error.what()) << '\n';
+    std::cerr << (arguments.link ? "gradwire: " : "gradwire doctor: ") << gradwire::text::printable(error.what())
+              << '\n';
     MPI_Abort(MPI_COMM_WORLD, status);
   }
   MPI_Finalize();

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/median.hpp"
+#include "choice/link_measurement.hpp"
 
 namespace gradwire::doctor {
 namespace {
@@ -20,13 +21,6 @@ constexpr std::chrono::seconds kSilence{60};
 constexpr std::chrono::seconds kCall{10};             // how often rank 0 says that it is there
 constexpr std::chrono::microseconds kNap{200};        // sleep of ranks that wait for their turn
 constexpr std::size_t kPart = std::size_t{64} << 10;  // bytes of a message of a stream
-constexpr int kFewParts = 2;
-constexpr int kMostParts = 64;
-constexpr int kRounds = 3;              // rounds of sufficient length, after one that uses up a shaper's burst
-constexpr double kRoundSeconds = 6e-3;  // a sufficient length
-constexpr int kPings = 30;
-constexpr int kFewPings = 4;
-constexpr double kPingSeconds = 4e-3;
 constexpr int kClockPings = 20;
 constexpr int kAgain = 2;  // further measurements of links that seem slow
 constexpr std::size_t kMostSuspects = 64;
@@ -42,7 +36,8 @@ enum class What : int { pair_first, pair_second, clock, wait, end };
 
 struct Order {
   int what = 0;
-  int other = 0;  // the other rank of a pair
+  int other = 0;        // the other rank of a pair
+  bool within = false;  // one host
 };
 
 struct PairResult {
@@ -100,98 +95,60 @@ Value receive(MPI_Comm comm, int from, int tag, bool nap = false, int times = 1)
   return value;
 }
 
-/// Sends or receives the parts of a stream; returns the time at which each one was done.
-std::vector<double> stream(MPI_Comm comm, std::vector<std::byte>& buffer, int parts, int other, bool sends) {
-  buffer.resize(static_cast<std::size_t>(parts) * kPart);
-  std::vector<MPI_Request> requests(static_cast<std::size_t>(parts), MPI_REQUEST_NULL);
-  for (int part = 0; part < parts; ++part) {
-    std::byte* at = buffer.data() + static_cast<std::size_t>(part) * kPart;
-    MPI_Request& request = requests[static_cast<std::size_t>(part)];
+/// Sends or receives so many bytes, in parts that are all under way at once.
+void stream(MPI_Comm comm, std::vector<std::byte>& buffer, std::uint64_t bytes, int other, bool sends) {
+  buffer.resize(std::max<std::size_t>(buffer.size(), bytes));
+  std::vector<MPI_Request> requests((bytes + kPart - 1) / kPart, MPI_REQUEST_NULL);
+  for (std::size_t part = 0; part < requests.size(); ++part) {
+    std::byte* at = buffer.data() + part * kPart;
+    const int size = static_cast<int>(std::min<std::uint64_t>(kPart, bytes - part * kPart));
     if (sends) {
-      MPI_Isend(at, kPart, MPI_BYTE, other, kStreamTag, comm, &request);
+      MPI_Isend(at, size, MPI_BYTE, other, kStreamTag, comm, &requests[part]);
     } else {
-      MPI_Irecv(at, kPart, MPI_BYTE, other, kStreamTag, comm, &request);
+      MPI_Irecv(at, size, MPI_BYTE, other, kStreamTag, comm, &requests[part]);
     }
   }
-  std::vector<double> times;
   for (MPI_Request& request : requests) {
     wait(comm, request, other);
-    times.push_back(now());
   }
-  return times;
 }
 
-/// The receiver decides the length of the next round; 0 ends the measurement. `latency`: one way. Time counts from the
-/// moment when the first part could arrive: otherwise a rank that the kernel did not run would find all parts at once.
-double receive_stream(MPI_Comm comm, std::vector<std::byte>& buffer, int other, double latency) {
-  double rate = 0;
-  int rounds = -1;
-  for (int parts = kFewParts; rounds < kRounds;) {
-    const double begin = now() + 2 * latency;
-    send(comm, parts, other, kControlTag);
-    const std::vector<double> times = stream(comm, buffer, parts, other, false);
-    const double start = std::min(begin, times.front());
-    const double seconds = std::max(times.back() - start, 1e-9);
-    if (rounds < 0 && seconds < kRoundSeconds && parts < kMostParts) {
-      parts *= 2;
-    } else if (++rounds > 0) {
-      const int counted = start < begin ? parts - 1 : parts;
-      rate = std::max(rate, static_cast<double>(counted) * kPart / seconds);
+/// Measures the link from the other rank to this one, which asks for streams and times them, so that each time has the
+/// latency of both ways. A stream of no bytes ends the measurement.
+exchange::LinkCost measure_incoming(MPI_Comm comm, std::vector<std::byte>& buffer, int other, bool within) {
+  const auto time = [&](int rounds, std::uint64_t bytes) {
+    double quickest = std::numeric_limits<double>::max();
+    for (int round = 0; round < rounds; ++round) {
+      const double begin = now();
+      send(comm, bytes, other, kControlTag);
+      stream(comm, buffer, bytes, other, false);
+      quickest = std::min(quickest, now() - begin);
     }
-  }
-  send(comm, 0, other, kControlTag);
-  return rate;
+    return quickest;
+  };
+  const exchange::LinkCost link = choice::measure_link(time, within);
+  send(comm, std::uint64_t{0}, other, kControlTag);
+  return link;
 }
 
-void send_stream(MPI_Comm comm, std::vector<std::byte>& buffer, int other) {
-  for (;;) {
-    const int parts = receive<int>(comm, other, kControlTag);
-    if (parts <= 0) {
-      return;
-    }
-    static_cast<void>(stream(comm, buffer, parts, other, true));
+void answer_outgoing(MPI_Comm comm, std::vector<std::byte>& buffer, int other) {
+  while (const auto bytes = receive<std::uint64_t>(comm, other, kControlTag)) {
+    stream(comm, buffer, bytes, other, true);
   }
 }
 
-/// The latency one way, the quickest of some. The first rank ends the measurement: its last ping is a 0.
-double ping(MPI_Comm comm, int other) {
-  const double begin = now();
-  double quickest = std::numeric_limits<double>::max();
-  for (int i = 1; i <= kPings; ++i) {
-    const double sent = now();
-    const int more = i < kPings && (i < kFewPings || sent - begin < kPingSeconds) ? 1 : 0;
-    send(comm, more, other, kPingTag);
-    static_cast<void>(receive<int>(comm, other, kPingTag));
-    quickest = std::min(quickest, now() - sent);
-    if (more == 0) {
-      break;
-    }
-  }
-  return quickest / 2;
+PairResult measure_as_first(MPI_Comm comm, std::vector<std::byte>& buffer, const Order& order) {
+  answer_outgoing(comm, buffer, order.other);
+  const auto out = receive<exchange::LinkCost>(comm, order.other, kResultTag);
+  const exchange::LinkCost back = measure_incoming(comm, buffer, order.other, order.within);
+  return {.latency = std::min(out.latency_seconds, back.latency_seconds) / 2,
+          .out = out.bytes_per_second,
+          .back = back.bytes_per_second};
 }
 
-void answer_pings(MPI_Comm comm, int other) {
-  for (int more = 1; more != 0;) {
-    more = receive<int>(comm, other, kPingTag);
-    send(comm, more, other, kPingTag);
-  }
-}
-
-PairResult measure_as_first(MPI_Comm comm, std::vector<std::byte>& buffer, int other) {
-  PairResult result;
-  result.latency = ping(comm, other);
-  send(comm, result.latency, other, kResultTag);
-  send_stream(comm, buffer, other);
-  result.out = receive<double>(comm, other, kResultTag);
-  result.back = receive_stream(comm, buffer, other, result.latency);
-  return result;
-}
-
-void measure_as_second(MPI_Comm comm, std::vector<std::byte>& buffer, int other) {
-  answer_pings(comm, other);
-  const auto latency = receive<double>(comm, other, kResultTag);
-  send(comm, receive_stream(comm, buffer, other, latency), other, kResultTag);
-  send_stream(comm, buffer, other);
+void measure_as_second(MPI_Comm comm, std::vector<std::byte>& buffer, const Order& order) {
+  send(comm, measure_incoming(comm, buffer, order.other, order.within), order.other, kResultTag);
+  answer_outgoing(comm, buffer, order.other);
 }
 
 void answer_clock(MPI_Comm comm) {
@@ -202,7 +159,7 @@ void answer_clock(MPI_Comm comm) {
 }
 
 void measure_clock(MPI_Comm comm, int other, Facts& rank) {
-  send(comm, Order{static_cast<int>(What::clock), 0}, other, kOrderTag);
+  send(comm, Order{.what = static_cast<int>(What::clock)}, other, kOrderTag);
   rank.clock_error = std::numeric_limits<double>::max();
   for (int i = 0; i < kClockPings; ++i) {
     const double sent = wall();
@@ -218,12 +175,13 @@ void measure_clock(MPI_Comm comm, int other, Facts& rank) {
 }
 
 /// Makes two ranks measure their link. Called on rank 0, which may be one of the two.
-PairResult order_pair(MPI_Comm comm, std::vector<std::byte>& buffer, int first, int second) {
-  send(comm, Order{static_cast<int>(What::pair_second), first}, second, kOrderTag);
+PairResult order_pair(MPI_Comm comm, std::vector<std::byte>& buffer, int first, int second, bool within) {
+  send(comm, Order{static_cast<int>(What::pair_second), first, within}, second, kOrderTag);
+  const Order mine{static_cast<int>(What::pair_first), second, within};
   if (first == 0) {
-    return measure_as_first(comm, buffer, second);
+    return measure_as_first(comm, buffer, mine);
   }
-  send(comm, Order{static_cast<int>(What::pair_first), second}, first, kOrderTag);
+  send(comm, mine, first, kOrderTag);
   return receive<PairResult>(comm, first, kResultTag, true);
 }
 
@@ -240,7 +198,7 @@ class Progress {
     if (time - called_ > kCall) {
       called_ = time;
       for (std::size_t rank = 1; rank < ranks_; ++rank) {
-        send(comm_, Order{static_cast<int>(What::wait), 0}, static_cast<int>(rank), kOrderTag);
+        send(comm_, Order{.what = static_cast<int>(What::wait)}, static_cast<int>(rank), kOrderTag);
       }
     }
   }
@@ -255,17 +213,18 @@ class Progress {
 
 using Places = std::vector<std::pair<std::size_t, std::size_t>>;
 
+bool within_one_host(const std::vector<Facts>& facts, const Pairs& pairs, std::size_t i, std::size_t j) {
+  return facts[static_cast<std::size_t>(pairs.ranks[i])].host == facts[static_cast<std::size_t>(pairs.ranks[j])].host;
+}
+
 /// The pairs that would be reported as slow. They are measured again, since a short disturbance is no slow link.
 Places suspects(const std::vector<Facts>& facts, const Pairs& pairs) {
   const std::size_t count = pairs.ranks.size();
-  const auto inside = [&](std::size_t i, std::size_t j) {
-    return facts[static_cast<std::size_t>(pairs.ranks[i])].host == facts[static_cast<std::size_t>(pairs.ranks[j])].host;
-  };
   std::array<std::vector<double>, 2> rates;
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t j = 0; j < count; ++j) {
       if (i != j) {
-        rates[inside(i, j) ? 1 : 0].push_back(pairs.rates[i][j]);
+        rates[within_one_host(facts, pairs, i, j) ? 1 : 0].push_back(pairs.rates[i][j]);
       }
     }
   }
@@ -274,7 +233,8 @@ Places suspects(const std::vector<Facts>& facts, const Pairs& pairs) {
   for (std::size_t i = 0; i < count; ++i) {
     for (std::size_t j = i + 1; j < count; ++j) {
       const auto [least, most] = std::minmax(pairs.rates[i][j], pairs.rates[j][i]);
-      if (least < std::max(most, usual[inside(i, j) ? 1 : 0]) / 2 && found.size() < kMostSuspects) {
+      if (least < std::max(most, usual[within_one_host(facts, pairs, i, j) ? 1 : 0]) / 2 &&
+          found.size() < kMostSuspects) {
         found.emplace_back(i, j);
       }
     }
@@ -318,7 +278,7 @@ Pairs measure(MPI_Comm comm, std::vector<Facts>& facts, const std::vector<int>& 
   pairs.latencies.assign(count, std::vector<double>(count, std::numeric_limits<double>::max()));
   std::vector<std::byte> buffer;
   const auto add = [&](std::size_t i, std::size_t j) {
-    const PairResult result = order_pair(comm, buffer, ranks[i], ranks[j]);
+    const PairResult result = order_pair(comm, buffer, ranks[i], ranks[j], within_one_host(facts, pairs, i, j));
     pairs.rates[i][j] = std::max(pairs.rates[i][j], result.out);
     pairs.rates[j][i] = std::max(pairs.rates[j][i], result.back);
     pairs.latencies[i][j] = pairs.latencies[j][i] = std::min(pairs.latencies[i][j], result.latency);
@@ -346,7 +306,7 @@ void end_service(MPI_Comm comm) {
   int ranks = 1;
   MPI_Comm_size(comm, &ranks);
   for (int rank = 1; rank < ranks; ++rank) {
-    send(comm, Order{static_cast<int>(What::end), 0}, rank, kOrderTag);
+    send(comm, Order{.what = static_cast<int>(What::end)}, rank, kOrderTag);
   }
 }
 
@@ -355,8 +315,8 @@ int serve(MPI_Comm comm) {
   for (;;) {
     const auto order = receive<Order>(comm, 0, kOrderTag, true, 3);
     switch (static_cast<What>(order.what)) {
-      case What::pair_first: send(comm, measure_as_first(comm, buffer, order.other), 0, kResultTag); break;
-      case What::pair_second: measure_as_second(comm, buffer, order.other); break;
+      case What::pair_first: send(comm, measure_as_first(comm, buffer, order), 0, kResultTag); break;
+      case What::pair_second: measure_as_second(comm, buffer, order); break;
       case What::clock: answer_clock(comm); break;
       case What::wait: break;
       case What::end: return 0;

@@ -203,11 +203,11 @@ CommState::~CommState() {
 }
 
 void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
-  using drop_in::Function;
+  using choice::Function;
   if (lost) {
     return;  // its calls were counted before
   }
-  known.tell(ledger, size, [&](const drop_in::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
+  known.tell(ledger, size, [&](const choice::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
     if (!early) {
       mutex.assert_held();  // or the state is at its end, and nobody else has it
       return member->measured(what);
@@ -223,9 +223,9 @@ void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
       continue;
     }
     const Function function{static_cast<std::uint8_t>(i)};
-    const drop_in::Reason reason = inter                                      ? drop_in::Reason::intercommunicator
-                                   : function >= Function::mpi_allreduce_init ? drop_in::Reason::nonblocking
-                                                                              : drop_in::Reason::below_floor;
+    const choice::Reason reason = inter                                      ? choice::Reason::intercommunicator
+                                  : function >= Function::mpi_allreduce_init ? choice::Reason::nonblocking
+                                                                             : choice::Reason::below_floor;
     ledger.add({.function = function, .communicator_size = size, .reason = reason},
                drop_in::passed_totals(function, passed[i].calls, passed[i].bytes, size));
   }
@@ -326,7 +326,7 @@ void CommState::settle(const Reduce& made, bool could_compress) {
       wants_requests && !requests && process().agreement.requests && (!asked_for_requests || for_slot);
   asked_for_memory = asked_for_memory || could_compress;
   asked_for_requests = asked_for_requests || wants_requests;
-  if (inter || foreign || size < 2 || member->settings().aside_for_good || !(for_slot || for_memory || for_requests)) {
+  if (inter || foreign || size < 2 || member->aside_for_good() || !(for_slot || for_memory || for_requests)) {
     return;
   }
   const QuietErrors quiet(comm);
@@ -366,7 +366,7 @@ void CommState::settle(const Reduce& made, bool could_compress) {
 }
 
 // While requests are under way, only their thread may use the router's plans.
-bool CommState::decides_at_once(const drop_in::Call& what) {
+bool CommState::decides_at_once(const choice::Call& what) {
   constexpr std::size_t kMost = 4096;
   if (!what.dtype) {
     return true;

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "choice/decision.hpp"
 #include "drop_in/call_queue.hpp"
-#include "drop_in/decision.hpp"
 #include "drop_in/member.hpp"
 #include "plugins/mpi_preload/known_calls.hpp"
 #include "transport/mpi_world.hpp"
@@ -49,9 +49,9 @@ struct CommState {
     }
   };
   static constexpr std::size_t kFunctions =
-      static_cast<std::size_t>(drop_in::Function::mpi_reduce_scatter_block_init) + 1;
+      static_cast<std::size_t>(choice::Function::mpi_reduce_scatter_block_init) + 1;
   std::array<Passed, kFunctions> passed;
-  [[nodiscard]] Passed& passed_of(drop_in::Function function) { return passed[static_cast<std::size_t>(function)]; }
+  [[nodiscard]] Passed& passed_of(choice::Function function) { return passed[static_cast<std::size_t>(function)]; }
   /// The number of all passed calls, which is the same on every rank inside the same collective.
   [[nodiscard]] std::uint64_t passed_calls() const {
     std::uint64_t calls = known.calls() + others;
@@ -100,7 +100,7 @@ struct CommState {
   /// the library's own would.
   void settle(const Reduce& made, bool could_compress) REQUIRES(mutex);
   /// Whether the arguments and the policy alone decide that such a call is compressed. Needs no mutex.
-  [[nodiscard]] bool decides_at_once(const drop_in::Call& call);
+  [[nodiscard]] bool decides_at_once(const choice::Call& call);
   /// Whether the ranks agree about requests in the next blocking call of any size.
   [[nodiscard]] bool agrees_next() const noexcept { return wants_requests && !asked_for_requests; }
   /// Whether it has a slot, so that calls on it may be compressed.

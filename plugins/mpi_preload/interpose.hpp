@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "drop_in/decision.hpp"
+#include "choice/decision.hpp"
 #include "drop_in/ledger.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
 #include "plugins/mpi_preload/describe.hpp"
@@ -18,7 +18,7 @@
 namespace gradwire::mpi_preload {
 
 /// Whether the call is known to be too small; if so, counts it as such.
-[[nodiscard]] inline bool counted_as_small(CommState& state, drop_in::Function function, std::int64_t count,
+[[nodiscard]] inline bool counted_as_small(CommState& state, choice::Function function, std::int64_t count,
                                            MPI_Datatype type) noexcept {
   if (state.agrees_next()) {
     return false;  // the ranks can agree about requests in the next blocking call of any size
@@ -31,7 +31,7 @@ namespace gradwire::mpi_preload {
 }
 
 /// Whether a call that returns a request is known to pass, without asking MPI for the state.
-[[nodiscard]] inline bool request_passes_at_once(drop_in::Function function, std::int64_t count, MPI_Datatype type,
+[[nodiscard]] inline bool request_passes_at_once(choice::Function function, std::int64_t count, MPI_Datatype type,
                                                  MPI_Op op, MPI_Comm comm) noexcept {
   note_reached(function);
   if (forwards_only()) {
@@ -43,7 +43,7 @@ namespace gradwire::mpi_preload {
 }
 
 /// Whether the call is known to pass, without asking MPI, so that it only needs to be forwarded.
-[[nodiscard]] inline bool passes_at_once(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
+[[nodiscard]] inline bool passes_at_once(choice::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
                                          MPI_Comm comm) noexcept {
   note_reached(function);
   if (forwards_only()) {
@@ -98,7 +98,7 @@ int conclude(MPI_Comm comm, const Verdict verdict, const Forward& forward) {
 }
 
 /// Counts a call that makes a persistent request.
-void count_persistent(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept;
+void count_persistent(choice::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept;
 
 /// To be called before MPI_Finalize: writes report and summary, and frees the states of communicators.
 void finish() noexcept;

@@ -5,7 +5,7 @@ namespace gradwire::mpi_preload {
 namespace {
 
 #if MPI_VERSION >= 4
-using drop_in::Function;
+using choice::Function;
 
 template <typename Count>
 void count_persistent(Function function, const Count counts[], MPI_Datatype type, MPI_Comm comm) noexcept {
@@ -47,7 +47,7 @@ GRADWIRE_ALSO(MPI_Ireduce_scatter_block);
 }
 
 #if MPI_VERSION >= 4  // counts beyond 2^31
-using gradwire::drop_in::Function;
+using gradwire::choice::Function;
 
 GRADWIRE_EXPORT int MPI_Iallreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                                      MPI_Comm comm, MPI_Request* request) {

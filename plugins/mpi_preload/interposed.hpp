@@ -77,11 +77,11 @@ inline auto c_buffers(const void* send, void* receive) noexcept {
 }
 
 struct Blocking {
-  static constexpr auto kAllReduce = drop_in::Function::mpi_allreduce;
-  static constexpr auto kReduceScatter = drop_in::Function::mpi_reduce_scatter;
-  static constexpr auto kReduceScatterBlock = drop_in::Function::mpi_reduce_scatter_block;
+  static constexpr auto kAllReduce = choice::Function::mpi_allreduce;
+  static constexpr auto kReduceScatter = choice::Function::mpi_reduce_scatter;
+  static constexpr auto kReduceScatterBlock = choice::Function::mpi_reduce_scatter_block;
 
-  [[nodiscard]] static bool passes(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
+  [[nodiscard]] static bool passes(choice::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
                                    MPI_Comm comm) noexcept {
     return passes_at_once(function, count, type, op, comm);
   }
@@ -89,13 +89,13 @@ struct Blocking {
 };
 
 struct Requesting {
-  static constexpr auto kAllReduce = drop_in::Function::mpi_iallreduce;
-  static constexpr auto kReduceScatter = drop_in::Function::mpi_ireduce_scatter;
-  static constexpr auto kReduceScatterBlock = drop_in::Function::mpi_ireduce_scatter_block;
+  static constexpr auto kAllReduce = choice::Function::mpi_iallreduce;
+  static constexpr auto kReduceScatter = choice::Function::mpi_ireduce_scatter;
+  static constexpr auto kReduceScatterBlock = choice::Function::mpi_ireduce_scatter_block;
 
   MPI_Request* request;  // set where gradwire makes it
 
-  [[nodiscard]] static bool passes(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
+  [[nodiscard]] static bool passes(choice::Function function, std::int64_t count, MPI_Datatype type, MPI_Op op,
                                    MPI_Comm comm) noexcept {
     return request_passes_at_once(function, count, type, op, comm);
   }
@@ -104,7 +104,7 @@ struct Requesting {
 
 // `judge(call)` says what to do. A call that passes at once needs no Reduce, since most calls are small.
 template <typename Way, typename Find, typename Judge, typename Forward>
-int make(const Way way, drop_in::Function function, const Find& buffers, std::int64_t count, MPI_Datatype type,
+int make(const Way way, choice::Function function, const Find& buffers, std::int64_t count, MPI_Datatype type,
          MPI_Op op, MPI_Comm comm, const Judge& judge, const Forward& forward) {
   if (way.passes(function, count, type, op, comm)) {
     return forward();
@@ -127,7 +127,7 @@ int reduce(const Find& buffers, std::int64_t count, MPI_Datatype type, MPI_Op op
     call.root = root;
     return Blocking::judge(call);
   };
-  return make(Blocking{}, drop_in::Function::mpi_reduce, buffers, count, type, op, comm, judge, forward);
+  return make(Blocking{}, choice::Function::mpi_reduce, buffers, count, type, op, comm, judge, forward);
 }
 
 template <typename Way, typename Find, typename Count, typename Forward>

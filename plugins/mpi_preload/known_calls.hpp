@@ -21,13 +21,13 @@ namespace gradwire::mpi_preload {
 
 /// The key by which calls are told apart, with the job's handles and counts.
 struct CallKey {
-  drop_in::Function function = drop_in::Function::other;
+  choice::Function function = choice::Function::other;
   std::uint64_t type = 0;
   std::uint64_t op = 0;
   std::int64_t count = 0;
 
   CallKey() = default;
-  CallKey(drop_in::Function of, MPI_Datatype datatype, MPI_Op operation, std::int64_t elements) noexcept
+  CallKey(choice::Function of, MPI_Datatype datatype, MPI_Op operation, std::int64_t elements) noexcept
       : function(of),
         type((std::uint64_t)datatype),  // NOLINT: a pointer in one library, an int in the other
         op((std::uint64_t)operation),   // NOLINT
@@ -49,7 +49,7 @@ Number peek_at(const Number& number) noexcept {
 struct KnownCall {
   CallKey key;
   drop_in::CallClass what;
-  std::optional<drop_in::ChoiceClass> choice;
+  std::optional<choice::ChoiceClass> choice;
   std::uint64_t bytes = 0;  // bytes of one call
   std::uint64_t calls = 0;
   std::uint64_t timed = 0;  // number of calls that were timed
@@ -85,7 +85,7 @@ class KnownCalls {
   void forget() noexcept;
 
   [[nodiscard]] std::uint64_t calls() const noexcept { return calls_; }
-  using Measured = std::function<std::optional<drop_in::CallTotals::Measured>(const drop_in::ChoiceClass&)>;
+  using Measured = std::function<std::optional<drop_in::CallTotals::Measured>(const choice::ChoiceClass&)>;
   /// Adds all counts to the ledger. Any thread.
   void tell(drop_in::Ledger& ledger, int communicator_size, const Measured& measured) const;
 
@@ -101,7 +101,7 @@ class KnownCalls {
 
   mutable Mutex mutex_;
   // The mutex guards the set of known calls; the thread that makes a call counts it without.
-  std::map<std::pair<CallKey, drop_in::Reason>, KnownCall> all_ GUARDED_BY(mutex_);
+  std::map<std::pair<CallKey, choice::Reason>, KnownCall> all_ GUARDED_BY(mutex_);
   std::array<KnownCall*, kSlots> slots_{};
   std::uint64_t calls_ = 0;
 };

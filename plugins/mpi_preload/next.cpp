@@ -46,11 +46,11 @@ void tell_who_takes_the_calls() {
   }
   std::string object;
   std::string names;
-  using drop_in::Function;
+  using choice::Function;
   for (const Function function :
        {Function::mpi_allreduce, Function::mpi_reduce, Function::mpi_reduce_scatter, Function::mpi_reduce_scatter_block,
         Function::mpi_iallreduce, Function::mpi_ireduce_scatter, Function::mpi_ireduce_scatter_block}) {
-    const std::string name(drop_in::name_of(function));
+    const std::string name(choice::name_of(function));
     if (const std::string taker = object_in_front(name.c_str()); !taker.empty()) {
       if (g_reached[static_cast<std::uint8_t>(function)]) {
         return;  // it forwards calls, and the others were not called

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "drop_in/decision.hpp"
+#include "choice/decision.hpp"
 #include "plugins/mpi_preload/child.hpp"
 
 namespace gradwire::mpi_preload {
@@ -38,7 +38,7 @@ template <auto Profiling>
 
 /// Notes that a call of this function has reached gradwire, so an object in front of it forwards calls.
 inline std::array<std::atomic<bool>, 256> g_reached{};
-inline void note_reached(drop_in::Function function) noexcept {
+inline void note_reached(choice::Function function) noexcept {
   std::atomic<bool>& reached = g_reached[static_cast<std::uint8_t>(function)];
   if (!reached.load(std::memory_order_relaxed)) [[unlikely]] {
     note_rank_process();  // needed in a job whose MPI_Init was not seen

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/elapsed.hpp"
-#include "drop_in/auto_call.hpp"
+#include "choice/auto_call.hpp"
 #include "drop_in/observation.hpp"
 #include "plugins/mpi_preload/device_memory.hpp"
 #include "plugins/mpi_preload/process.hpp"
@@ -33,7 +33,7 @@ std::unique_ptr<drop_in::Observation>& observation() {
 drop_in::ObservedClass class_of(const drop_in::CallClass& what) {
   return {.function = what.function,
           .dtype = *what.dtype,
-          .size = drop_in::size_class(what.count * element_bytes(*what.dtype)),
+          .size = choice::size_class(what.count * element_bytes(*what.dtype)),
           .communicator_size = what.communicator_size};
 }
 
@@ -52,7 +52,7 @@ Plan plan_of(const drop_in::Forecast& forecast, int size, double budget) {
   for (std::size_t i = 0; i < forecast.classes.size() && planned < plan.size(); ++i) {
     const drop_in::ForecastClass& one = forecast.classes[i];
     const bool sum =
-        one.what.function == drop_in::Function::mpi_allreduce || one.what.function == drop_in::Function::mpi_iallreduce;
+        one.what.function == choice::Function::mpi_allreduce || one.what.function == choice::Function::mpi_iallreduce;
     const double cost = kSafety * kPasses * 2 * one.passed_seconds;
     if (!sum || one.what.communicator_size != size || one.what.dtype != DType::f32 || !one.ratio ||
         one.bytes > static_cast<double>(kMostBytes) || cost > budget) {
@@ -152,7 +152,7 @@ void begin_observing() { observation() = std::make_unique<drop_in::Observation>(
 
 void observe_values(const Reduce& call, const drop_in::CallClass& what) noexcept {
   try {
-    if (what.reason != drop_in::Reason::observing || !observation() || !what.dtype ||
+    if (what.reason != choice::Reason::observing || !observation() || !what.dtype ||
         !observation()->wants_sample(class_of(what))) {
       return;
     }

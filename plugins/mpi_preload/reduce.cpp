@@ -97,7 +97,7 @@ void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member:
 
 }  // namespace
 
-drop_in::Call describe(const Reduce& call, const CommState& state) {
+choice::Call describe(const Reduce& call, const CommState& state) {
   const bool empty = call.count == 0;
   // A rank that receives nothing may give no buffer; other ranks must still decide in the same way.
   const bool receives =

@@ -7,7 +7,7 @@
 #include <optional>
 #include <span>
 
-#include "drop_in/decision.hpp"
+#include "choice/decision.hpp"
 #include "drop_in/member.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
 
@@ -15,7 +15,7 @@ namespace gradwire::mpi_preload {
 
 /// A reduction by its arguments.
 struct Reduce {
-  drop_in::Function function;
+  choice::Function function;
   const void* send;
   void* receive;
   std::int64_t count;                     // elements of the larger buffer; negative: the caller's argument was wrong
@@ -30,7 +30,7 @@ struct Reduce {
 };
 
 /// The facts about a call that must be equal on all ranks.
-[[nodiscard]] drop_in::Call describe(const Reduce& call, const CommState& state);
+[[nodiscard]] choice::Call describe(const Reduce& call, const CommState& state);
 /// This rank's part of the library's sum afterwards: its segment of a reduce-scatter; nothing where another rank is the
 /// root of a reduce.
 struct Result {

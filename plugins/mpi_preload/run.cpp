@@ -35,11 +35,11 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route
 }
 
 // Compresses a call, or counts it for forwarding.
-Verdict decide_and_do(const Reduce& call, CommState& state) REQUIRES(state.mutex) {
-  const drop_in::Call described = describe(call, state);
+Verdict route_and_do(const Reduce& call, const choice::Call& described, const choice::Decision& decided,
+                     CommState& state) REQUIRES(state.mutex) {
   if (compresses()) {
-    state.call = std::string(drop_in::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
-    state.settle(call, state.member->could_compress(described));
+    state.call = std::string(choice::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
+    state.settle(call, state.member->could_compress(described, decided));
     if (state.lost) {
       return {};
     }
@@ -47,7 +47,7 @@ Verdict decide_and_do(const Reduce& call, CommState& state) REQUIRES(state.mutex
   const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
   const std::string name = name_of_buffer(buffer);
   const drop_in::Member::Route route = state.member->route(
-      described, name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
+      described, decided, name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
   if (route.decision.compress && !state.member->dry_run()) {
     compress(call, state, route);
     return {.next = Verdict::Next::done};
@@ -107,7 +107,8 @@ Verdict judge_now(const Reduce& call) noexcept {
     }
     return guarded(*state, [&] {
       state->mutex.assert_held();
-      return decide_and_do(call, *state);
+      const choice::Call described = describe(call, *state);
+      return route_and_do(call, described, state->member->decide(described), *state);
     });
   } catch (...) {  // out of memory
     return compresses() ? Verdict{.next = Verdict::Next::raise, .code = MPI_ERR_OTHER} : Verdict{};
@@ -128,10 +129,10 @@ Verdict judge(const Reduce& call) noexcept {
 
 namespace {
 
-Verdict count_request(const Reduce& call, CommState& state, drop_in::Reason reason) {
+Verdict count_request(const Reduce& call, CommState& state, choice::Reason reason) {
   drop_in::Router::Route route;
   route.what = {.function = call.function, .communicator_size = state.size, .reason = reason};
-  route.lasting = drop_in::lasts(reason) || reason == drop_in::Reason::nonblocking;
+  route.lasting = choice::lasts(reason) || reason == choice::Reason::nonblocking;
   const std::uint64_t bytes = bytes_of(call.count, call.type);
   if (!compresses() && route.lasting &&
       state.known.remember({call.function, call.type, call.op, call.count}, bytes, route) != nullptr) {
@@ -166,18 +167,21 @@ void tell_why_requests_pass(CommState& state) {
 // Used while compressing. All ranks decide alike before the earlier calls have been made: by the arguments, by their
 // agreement, or, on MPI_COMM_WORLD, in the thread that makes the calls in order.
 Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request) {
-  const drop_in::Call described = describe(call, state);
-  const drop_in::Decision decision = drop_in::decide(described, state.member_in_call().settings());
-  if (!decision.compress && decision.reason != drop_in::Reason::nonblocking) {
-    return count_request(call, state, decision.reason);
+  const choice::Call described = describe(call, state);
+  const choice::Decision decided = state.member_in_call().decide(described);
+  if (!decided.compress && decided.reason != choice::Reason::nonblocking) {
+    return count_request(call, state, decided.reason);
+  }
+  if (decided.compress && state.member_in_call().aside()) {
+    return count_request(call, state, choice::Reason::aside);
   }
   const bool in_thread = state.requests && (state.comm == MPI_COMM_WORLD || state.decides_at_once(described));
   if (!in_thread || request == nullptr) {
     state.wants_requests = true;
     tell_why_requests_pass(state);
-    return count_request(call, state, drop_in::Reason::nonblocking);
+    return count_request(call, state, choice::Reason::nonblocking);
   }
-  const int code = state.requests->post(call, request);
+  const int code = state.requests->post(call, described, decided, request);
   return code == MPI_SUCCESS ? Verdict{.next = Verdict::Next::done}
                              : Verdict{.next = Verdict::Next::raise, .code = code};
 }
@@ -194,13 +198,14 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
       if (state->lost) {
         return {};
       }
-      const drop_in::Decision decision = drop_in::decide(describe(call, *state), state->member_in_call().settings());
-      if (!decision.compress || !state->member_in_call().dry_run()) {
-        return count_request(call, *state, decision.reason);
+      const choice::Call described = describe(call, *state);
+      const choice::Decision decided = state->member_in_call().decide(described);
+      if (!decided.compress || !state->member_in_call().dry_run()) {
+        return count_request(call, *state, decided.reason);
       }
       return guarded(*state, [&] {
         state->mutex.assert_held();
-        return decide_and_do(call, *state);
+        return route_and_do(call, described, decided, *state);
       });
     }
     // This does not take the mutex, which the thread holds while it makes a call: a call with a request must not wait.
@@ -221,7 +226,7 @@ void note_known(KnownCall& known, double seconds, double cost) noexcept {
   }
   const auto begin = std::chrono::steady_clock::now();
   observe_seconds(known.what, seconds, known.calls - std::exchange(known.seen, known.calls));
-  if (known.what.reason == drop_in::Reason::observing) {
+  if (known.what.reason == choice::Reason::observing) {
     known.own_left =
         next_look(known.calls, cost + seconds_since(begin), known.seconds / static_cast<double>(known.timed));
   }
@@ -270,7 +275,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
   }
 }
 
-void count_persistent(drop_in::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept {
+void count_persistent(choice::Function function, std::int64_t count, MPI_Datatype type, MPI_Comm comm) noexcept {
   if (CommState* state = find_state(comm)) {
     state->passed_of(function).add(bytes_of(count, type));
   }

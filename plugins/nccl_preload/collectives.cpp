@@ -7,26 +7,26 @@
 
 // Defines a function of NCCL, given its parameters as in nccl.h and the fields of a Request. gradwire/replace/nccl.h
 // calls it as gradwire_X.
-#define COLLECTIVE(name, parameters, arguments, ...)                                           \
-  GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                        \
-  extern "C" ncclResult_t name parameters {                                                    \
-    gradwire::nccl_preload::observe({gradwire::drop_in::Function::__VA_ARGS__, comm, stream}); \
-    return GRADWIRE_NCCL_REAL(name) arguments;                                                 \
-  }                                                                                            \
+#define COLLECTIVE(name, parameters, arguments, ...)                                          \
+  GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                       \
+  extern "C" ncclResult_t name parameters {                                                   \
+    gradwire::nccl_preload::observe({gradwire::choice::Function::__VA_ARGS__, comm, stream}); \
+    return GRADWIRE_NCCL_REAL(name) arguments;                                                \
+  }                                                                                           \
   GRADWIRE_NCCL_REPLACEMENT(name)
 
 // The same for a function that may be compressed, perhaps only at the end of its group, so that the arguments are kept.
-#define REDUCTION(name, parameters, arguments, ...)                                                        \
-  GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                                    \
-  extern "C" ncclResult_t name parameters {                                                                \
-    const auto& real = GRADWIRE_NCCL_REAL(name);                                                           \
-    const gradwire::nccl_preload::Request request{gradwire::drop_in::Function::__VA_ARGS__, comm, stream}; \
-    if (gradwire::nccl_preload::may_compress()) {                                                          \
-      return gradwire::nccl_preload::reduce(request, [=, &real] { return real arguments; });               \
-    }                                                                                                      \
-    const auto timed = gradwire::nccl_preload::observe(request);                                           \
-    return gradwire::nccl_preload::make_timed(timed, [&] { return real arguments; });                      \
-  }                                                                                                        \
+#define REDUCTION(name, parameters, arguments, ...)                                                       \
+  GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                                   \
+  extern "C" ncclResult_t name parameters {                                                               \
+    const auto& real = GRADWIRE_NCCL_REAL(name);                                                          \
+    const gradwire::nccl_preload::Request request{gradwire::choice::Function::__VA_ARGS__, comm, stream}; \
+    if (gradwire::nccl_preload::may_compress()) {                                                         \
+      return gradwire::nccl_preload::reduce(request, [=, &real] { return real arguments; });              \
+    }                                                                                                     \
+    const auto timed = gradwire::nccl_preload::observe(request);                                          \
+    return gradwire::nccl_preload::make_timed(timed, [&] { return real arguments; });                     \
+  }                                                                                                       \
   GRADWIRE_NCCL_REPLACEMENT(name)
 
 using gradwire::nccl_preload::kNoOp;

@@ -44,9 +44,10 @@ std::shared_ptr<drop_in::DeviceMember> member_of(ncclComm_t comm, CommunicatorSt
 }
 
 drop_in::DeviceCall device_call(const Request& request, const Described& described,
-                                std::shared_ptr<drop_in::DeviceMember> member, const Forward& forward) {
-  return {.member = std::move(member),
+                                const std::shared_ptr<drop_in::DeviceMember>& member, const Forward& forward) {
+  return {.member = member,
           .call = described.call,
+          .decided = member->decide(described.call),
           .op = described.what.op,
           .reduce = {.send = request.sendbuff,
                      .receive = request.recvbuff,
@@ -78,11 +79,11 @@ ncclResult_t pass_and_agree(const std::shared_ptr<drop_in::DeviceMember>& member
 std::optional<ncclResult_t> compress_or_record(const Request& request, const Forward& forward,
                                                std::optional<TimedCall>& timed) {
   Described described = describe(request);
-  drop_in::Call& call = described.call;
+  choice::Call& call = described.call;
   call.captured = is_captured(request.stream);
   const bool takes_part = call.valid && call.known && call.blocking && !call.captured && call.world_size > 1;
   if (!takes_part) {
-    count(described, drop_in::decide(call, state().settings).reason);
+    count(described, choice::decide(call, state().settings).reason);
     return std::nullopt;
   }
   const CaptureTruce truce;
@@ -93,7 +94,7 @@ std::optional<ncclResult_t> compress_or_record(const Request& request, const For
   if (!member->agreed()) {
     member->note_other();
     call.agreed = false;
-    count(described, drop_in::decide(call, {.floor_bytes = 0}).reason);
+    count(described, choice::decide(call, {.floor_bytes = 0}).reason);
     if (open_group != nullptr) {
       open_group->agreeing.push_back(member);
       return std::nullopt;
@@ -102,10 +103,10 @@ std::optional<ncclResult_t> compress_or_record(const Request& request, const For
   }
   Library library;
   drop_in::DeviceCall made = device_call(request, described, member, forward);
-  if (!member->may_compress(call)) {
-    const drop_in::Router::Route route = member->route(call, made.op, made.reduce);
+  if (member->never() || !made.decided.compress) {
+    const drop_in::Router::Route route = member->route(call, made.decided, made.op, made.reduce);
     count(route.what, member->passed_totals(route, made.bytes));
-    if (route.what.reason == drop_in::Reason::observing || member->dry_run()) {
+    if (route.what.reason == choice::Reason::observing || member->dry_run()) {
       timed = to_be_timed(route.what, made.bytes, request.stream);
     }
     return std::nullopt;

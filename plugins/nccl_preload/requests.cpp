@@ -18,7 +18,7 @@ GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclCommUserRank, (ncclComm_t, int*))
 namespace gradwire::nccl_preload {
 namespace {
 
-using drop_in::Function;
+using choice::Function;
 
 std::uint64_t times(std::uint64_t a, std::uint64_t b) noexcept {
   std::uint64_t product = 0;
@@ -141,7 +141,7 @@ void count(const drop_in::CallClass& what, const drop_in::CallTotals& totals) {
   }
 }
 
-void count(const Described& described, drop_in::Reason reason) {
+void count(const Described& described, choice::Reason reason) {
   drop_in::CallClass what = described.what;
   what.reason = reason;
   count(what, drop_in::passed_totals(what.function, 1, described.bytes, what.communicator_size));
@@ -170,14 +170,14 @@ std::optional<TimedCall> observe(const Request& request) noexcept {
     if (described.comm && described.comm->state && described.comm->state->member && !point_to_point(request.function)) {
       described.comm->state->member->note_other();
     }
-    drop_in::Reason reason = drop_in::decide(described.call, state().settings).reason;
+    choice::Reason reason = choice::decide(described.call, state().settings).reason;
     // This is asked last, since only this question costs a call into the driver.
-    if (reason == drop_in::Reason::device_path && is_captured(request.stream)) {
+    if (reason == choice::Reason::device_path && is_captured(request.stream)) {
       described.call.captured = true;
-      reason = drop_in::decide(described.call, state().settings).reason;
+      reason = choice::decide(described.call, state().settings).reason;
     }
     count(described, reason);
-    if (reason == drop_in::Reason::device_path) {
+    if (reason == choice::Reason::device_path) {
       drop_in::CallClass what = described.what;
       what.reason = reason;
       timed = to_be_timed(what, described.bytes, request.stream);

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "drop_in/decision.hpp"
+#include "choice/decision.hpp"
 #include "drop_in/ledger.hpp"
 #include "plugins/nccl_preload/communicators.hpp"
 #include "plugins/nccl_preload/timing.hpp"
@@ -16,7 +16,7 @@ namespace gradwire::nccl_preload {
 constexpr int kNoOp = -1;
 
 struct Request {
-  drop_in::Function function;
+  choice::Function function;
   const void* sendbuff;
   void* recvbuff;  // only read if the function has no other buffer
   std::size_t count;
@@ -29,7 +29,7 @@ struct Request {
 /// What this rank alone knows about a request.
 struct Described {
   std::optional<Communicator> comm;
-  drop_in::Call call;
+  choice::Call call;
   drop_in::CallClass what;  // without the reason
   std::uint64_t bytes = 0;  // of the larger buffer
 };
@@ -39,7 +39,7 @@ struct Described {
 [[nodiscard]] bool is_captured(cudaStream_t stream) noexcept;
 
 /// Counts a call that is forwarded: at once, or at the end of its group.
-void count(const Described& described, drop_in::Reason reason);
+void count(const Described& described, choice::Reason reason);
 void count(const drop_in::CallClass& what, const drop_in::CallTotals& totals);
 
 /// Counts a call that is always forwarded. Returns it if it is to be timed.

@@ -41,10 +41,10 @@ std::string summary(const State& self) {
   std::map<std::string, std::uint64_t> by_reason;
   for (const auto& [call, totals] : self.ledger.classes()) {
     calls += totals.calls;
-    if (call.reason == drop_in::Reason::none) {
+    if (call.reason == choice::Reason::none) {
       compressed.add(totals);
     } else {
-      by_reason[drop_in::text(call.reason)] += totals.calls;
+      by_reason[choice::text(call.reason)] += totals.calls;
     }
   }
   std::vector<std::pair<std::string, std::uint64_t>> reasons(by_reason.begin(), by_reason.end());
@@ -62,7 +62,7 @@ std::string summary(const State& self) {
     text += separator + std::to_string(count) + " " + reason;
     separator = ", ";
   }
-  if (by_reason.contains(drop_in::text(drop_in::Reason::observing))) {
+  if (by_reason.contains(choice::text(choice::Reason::observing))) {
     text += "; GRADWIRE_CODEC=int8 compresses what was observed";
   }
   const std::string& why = self.configuration.disabled;

@@ -17,9 +17,9 @@ namespace gradwire::nccl_preload {
 
 struct State {
   drop_in::Configuration configuration = drop_in::Configuration::read(false);
-  drop_in::Settings settings{.floor_bytes = configuration.planner.floor(),
-                             .device_path = has_device_path(),
-                             .disabled = !configuration.disabled.empty()};
+  choice::Settings settings{.floor_bytes = configuration.planner.floor(),
+                            .device_path = has_device_path(),
+                            .disabled = !configuration.disabled.empty()};
   std::uint64_t process = std::random_device{}() + (std::uint64_t{std::random_device{}()} << 32);  // unique
   std::string implementation;  // "NCCL 2.28.9"; asked at the start, since NCCL may be gone at the end of the process
   Communicators communicators;

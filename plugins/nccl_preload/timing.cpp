@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/elapsed.hpp"
-#include "drop_in/auto_call.hpp"
+#include "choice/auto_call.hpp"
 
 namespace gradwire::nccl_preload {
 namespace {
@@ -75,7 +75,7 @@ void destroy(const CallTimer::Running& running) noexcept {
 drop_in::ObservedClass class_of(const TimedCall& call) {
   return {.function = call.what.function,
           .dtype = call.what.dtype.value_or(DType::f32),
-          .size = drop_in::size_class(call.bytes),
+          .size = choice::size_class(call.bytes),
           .communicator_size = call.what.communicator_size};
 }
 

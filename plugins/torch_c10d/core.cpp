@@ -33,7 +33,7 @@ std::string key_of(int rank) { return "settings/" + std::to_string(rank); }
 
 // "all_reduce of 1000 f32"
 std::string text_of(const Asked& asked) {
-  return std::string(asked.function == drop_in::Function::c10d_all_reduce ? "all_reduce" : "reduce_scatter") + " of " +
+  return std::string(asked.function == choice::Function::c10d_all_reduce ? "all_reduce" : "reduce_scatter") + " of " +
          std::to_string(asked.count) + (asked.dtype ? " " + std::string(to_string(*asked.dtype)) : " elements") +
          (asked.reduction ? "" : ", neither sum nor mean");
 }
@@ -62,7 +62,7 @@ struct FailedPass {
 };
 
 void count_failed_call(drop_in::CallClass what, std::uint64_t bytes) {
-  what.reason = drop_in::Reason::failed;
+  what.reason = choice::Reason::failed;
   what.codec.clear();
   ledger().add(what, {.calls = 1, .bytes_in = bytes});
 }
@@ -158,7 +158,7 @@ void Core::begin_observing() {
 
 void Core::observe(PassedCall& passed, const Asked& asked) const {
   const bool known =
-      (passed.what.reason == drop_in::Reason::observing || passed.what.reason == drop_in::Reason::below_floor) &&
+      (passed.what.reason == choice::Reason::observing || passed.what.reason == choice::Reason::below_floor) &&
       asked.dtype && asked.reduction && asked.count > 0;
   std::optional<drop_in::ObservedClass> what;
   if (known) {
@@ -212,7 +212,7 @@ void Core::abort(const std::string& why) noexcept {
   }
 }
 
-drop_in::Call Core::describe(const Asked& asked) const {
+choice::Call Core::describe(const Asked& asked) const {
   return {.function = asked.function,
           .dtype = asked.dtype,
           .reduction = asked.reduction,
@@ -243,7 +243,7 @@ std::exception_ptr PassedCall::ended(std::exception_ptr error) const noexcept {
 }
 
 std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(const std::string&)> fail) {
-  drop_in::Call call = describe(asked);
+  choice::Call call = describe(asked);
   PassedCall passed;
   if (member_->dry_run()) {
     const drop_in::Member::Route route = member_->route(call, asked.reduction ? name_of(*asked.reduction) : "",
@@ -258,15 +258,15 @@ std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(co
   }
   // If the policy is exact, an all-reduce passes without the thread. A reduce-scatter still goes to the thread, since
   // passing it blocks, which must not happen in the caller.
-  call.policy_exact = only_exact_ && asked.function == drop_in::Function::c10d_all_reduce;
-  const drop_in::Decision decision = drop_in::decide(call, member_->settings());
+  call.policy_exact = only_exact_ && asked.function == choice::Function::c10d_all_reduce;
+  const choice::Decision decision = member_->decide(call);
   if (decision.compress) {
     return std::nullopt;
   }
   ++others_;
   passed.what = {.function = asked.function,
                  .dtype = asked.dtype,
-                 .op = decision.reason == drop_in::Reason::observing ? name_of(*asked.reduction) : "",
+                 .op = decision.reason == choice::Reason::observing ? name_of(*asked.reduction) : "",
                  .count = asked.count,
                  .communicator_size = options_.world_size,
                  .reason = decision.reason};
@@ -292,11 +292,11 @@ void Core::count_other(std::uint64_t bytes, bool failed) {
   if (observing_) {
     observing_->begin_other();
   }
-  const drop_in::CallClass what{.communicator_size = options_.world_size, .reason = drop_in::Reason::function};
+  const drop_in::CallClass what{.communicator_size = options_.world_size, .reason = choice::Reason::function};
   if (failed) {
     count_failed_call(what, bytes);
   } else {
-    ledger().add(what, drop_in::passed_totals(drop_in::Function::other, 1, bytes, options_.world_size));
+    ledger().add(what, drop_in::passed_totals(choice::Function::other, 1, bytes, options_.world_size));
   }
 }
 
@@ -357,7 +357,7 @@ void Core::count_failed(const Asked& asked) const {
 void Core::route_and_make(const Posted& posted, std::uint64_t others) {
   const Asked& asked = posted.asked;
   const drop_in::Member::Route route = member_->route(
-      describe(asked), name_of(*asked.reduction),
+      describe(asked), {.compress = true}, name_of(*asked.reduction),
       {.name = asked.name, .buffer = asked.buffer, .others = others, .order = asked.order, .sequence = asked.sequence});
   if (route.turn.trial) {
     make_both_ways(posted, route);

@@ -30,7 +30,7 @@ struct CoreOptions {
 
 /// A reduction that the job asked for.
 struct Asked {
-  drop_in::Function function = drop_in::Function::c10d_all_reduce;
+  choice::Function function = choice::Function::c10d_all_reduce;
   std::optional<DType> dtype = {};          // empty: codecs do not support it
   std::optional<Reduction> reduction = {};  // empty: another operation
   std::uint64_t count = 0;                  // of the input
@@ -79,7 +79,7 @@ class Core {
   /// passes it at once. `fail` (may be empty) ends a passed call with an error if another rank compresses it; it may be
   /// called on any thread. Throws if an earlier call differed between ranks.
   [[nodiscard]] std::optional<PassedCall> passes(const Asked& asked, std::function<void(const std::string&)> fail = {});
-  /// Returns at once; reductions are made one after another.
+  /// A reduction of which passes() said that it does not. Returns at once; reductions are made one after another.
   void post(Posted posted);
   /// Counts an operation that is always passed on.
   void count_other(std::uint64_t bytes, bool failed);
@@ -101,7 +101,7 @@ class Core {
   void begin_observing();
   void observe(PassedCall& passed, const Asked& asked) const;
   [[nodiscard]] std::shared_ptr<Transport> connect();
-  [[nodiscard]] drop_in::Call describe(const Asked& asked) const;
+  [[nodiscard]] choice::Call describe(const Asked& asked) const;
   void make(const Posted& posted, std::uint64_t others);
   void route_and_make(const Posted& posted, std::uint64_t others);
   void make_both_ways(const Posted& posted, const drop_in::Member::Route& route);

@@ -219,7 +219,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::Allredu
     return pass(tensors, [&](Base& inner) { return inner.allreduce(tensors, opts); });
   }
   const at::Tensor tensor = tensors[0];
-  asked.function = drop_in::Function::c10d_all_reduce;
+  asked.function = choice::Function::c10d_all_reduce;
   asked.dtype = dtype_of(tensor);
   asked.reduction = reduction_of(opts.reduceOp);
   asked.count = static_cast<std::uint64_t>(tensor.numel());
@@ -277,7 +277,7 @@ void Group::pass_elements(const c10::intrusive_ptr<ReductionWork>& work, const a
 // uncompressed one is an all-reduce of a copy.
 WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std::vector<std::uint64_t> counts,
                                 const c10d::ReduceScatterOptions& opts) {
-  Asked asked{.function = drop_in::Function::c10d_reduce_scatter,
+  Asked asked{.function = choice::Function::c10d_reduce_scatter,
               .dtype = dtype_of(input),
               .reduction = reduction_of(opts.reduceOp),
               .count = static_cast<std::uint64_t>(input.numel()),

@@ -4,14 +4,14 @@
 
 #include "base/elapsed.hpp"
 #include "base/units.hpp"
-#include "drop_in/auto_call.hpp"
+#include "choice/auto_call.hpp"
 #include "drop_in/sample.hpp"
 
 namespace gradwire::torch_c10d {
 namespace {
 
 drop_in::ObservedClass sized(drop_in::ObservedClass what, std::uint64_t bytes) {
-  what.size = drop_in::size_class(bytes);
+  what.size = choice::size_class(bytes);
   return what;
 }
 

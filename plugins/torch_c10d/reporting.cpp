@@ -13,7 +13,7 @@ namespace {
 std::uint64_t failed_calls() {
   std::uint64_t calls = 0;
   for (const auto& [what, totals] : ledger().classes()) {
-    calls += what.reason == drop_in::Reason::failed ? totals.calls : 0;
+    calls += what.reason == choice::Reason::failed ? totals.calls : 0;
   }
   return calls;
 }
@@ -24,7 +24,7 @@ std::string observed_summary(const drop_in::ReportHead& head, const drop_in::Obs
   drop_in::CallTotals eligible;
   for (const auto& [what, totals] : ledger().classes()) {
     all.add(totals);
-    if (what.reason == drop_in::Reason::observing) {
+    if (what.reason == choice::Reason::observing) {
       eligible.add(totals);
     }
   }

@@ -18,8 +18,7 @@ int check(const std::string& file, int ranks, std::ostream& out);
 
 /// Prints version, build, libraries, this CPU, and every environment variable with its value.
 int info(std::ostream& out);
-/// Becomes the program that measures the links of the MPI job in which this one was started. Returns only by throwing
-/// Error(unsupported), where that program is not there.
+/// Becomes the program that measures the links of the MPI job in which this one was started, as become_doctor() does.
 int info_link();
 
 struct PlanCommandOptions {
@@ -76,6 +75,9 @@ struct DoctorOptions {
 /// command as such a job, and returns 1 where it found a problem, 2 where no rank reported. Error(unsupported) where
 /// that program is not there.
 int doctor(const DoctorOptions& options, std::ostream& out);
+/// Becomes the program of MPI's beside this tool that looks at a job. Returns only if that is not there: by throwing
+/// Error(unsupported) that names the command.
+[[noreturn]] void become_doctor(const std::string& command, std::vector<std::string> arguments);
 
 struct TopOptions {
   std::string folder;  // the FOLDER of GRADWIRE_METRICS=file:FOLDER

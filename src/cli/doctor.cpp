@@ -30,8 +30,8 @@ namespace fs = std::filesystem;
 constexpr int kProblemStatus = 1;
 
 // Arguments with facts that the program cannot know: how this tool was built, and where it finds libraries to preload.
-std::vector<std::string> arguments_for(const fs::path& program, const DoctorOptions& options) {
-  std::vector<std::string> arguments{program.string(), "--build", kBuild};
+std::vector<std::string> arguments_for(const DoctorOptions& options) {
+  std::vector<std::string> arguments{"--build", kBuild};
   const auto add = [&](const std::string& library, const std::string& name) {
     arguments.insert(arguments.end(),
                      {"--preload", library + "=" + find_preload(this_program(), name).value_or("").string()});
@@ -168,9 +168,11 @@ int launch(const std::vector<std::string>& command, std::ostream& out) {
   return kUsageStatus;
 }
 
-[[noreturn]] void become(const DoctorOptions& options) {
+}  // namespace
+
+void become_doctor(const std::string& command, std::vector<std::string> arguments) {
   const fs::path program = this_program().parent_path() / "gradwire-doctor";
-  std::vector<std::string> arguments = arguments_for(program, options);
+  arguments.insert(arguments.begin(), program.string());
   std::vector<char*> pointers;
   pointers.reserve(arguments.size() + 1);
   for (std::string& argument : arguments) {
@@ -178,19 +180,17 @@ int launch(const std::vector<std::string>& command, std::ostream& out) {
   }
   pointers.push_back(nullptr);
   execv(program.c_str(), pointers.data());
-  throw Error(ErrorCode::unsupported, "doctor: " + program.string() + " cannot be started (" +
+  throw Error(ErrorCode::unsupported, command + ": " + program.string() + " cannot be started (" +
                                           std::system_category().message(errno) +
                                           "); it comes with builds that found MPI, in the folder of this tool");
 }
-
-}  // namespace
 
 int doctor(const DoctorOptions& options, std::ostream& out) {
   if (options.json && options.json->empty()) {
     throw Error(ErrorCode::invalid_argument, "--json has an empty name; name a file");
   }
   if (options.command.empty()) {
-    become(options);
+    become_doctor("doctor", arguments_for(options));
   }
   if (only_submits(options.command)) {
     throw Error(ErrorCode::invalid_argument, options.command.front() +

@@ -1,12 +1,7 @@
-#include <unistd.h>
-
-#include <array>
-#include <cerrno>
 #include <fstream>
 #include <optional>
 #include <set>
 #include <sstream>
-#include <system_error>
 
 #include "base/environment.hpp"
 #include "base/text.hpp"
@@ -97,14 +92,6 @@ int info(std::ostream& out) {
   return 0;
 }
 
-int info_link() {
-  const std::string program = this_program().parent_path() / "gradwire-link";
-  std::string name = program;
-  std::array<char*, 2> arguments{name.data(), nullptr};
-  execv(program.c_str(), arguments.data());
-  throw Error(ErrorCode::unsupported, "info --link: " + program + " cannot be started (" +
-                                          std::system_category().message(errno) +
-                                          "); it comes with builds that found MPI, in the folder of this tool");
-}
+int info_link() { become_doctor("info --link", {"--link", "1"}); }
 
 }  // namespace gradwire::cli

@@ -157,9 +157,6 @@ void write_documents(const Command& root, const std::filesystem::path& folder) {
       write(manual / (page_name(root, child) + ".1"), [&](std::ostream& out) { write_man_page(root, child, out); });
     }
   }
-  // gradwire-link is the program behind `gradwire info --link`; the one behind `gradwire doctor` has that command's
-  // name.
-  write(manual / "gradwire-link.1", [](std::ostream& out) { out << ".so man1/gradwire-info.1\n"; });
   write("bash-completion/completions/gradwire", [&](std::ostream& out) { write_completion(root, "bash", out); });
   write("fish/vendor_completions.d/gradwire.fish", [&](std::ostream& out) { write_completion(root, "fish", out); });
   write("zsh/site-functions/_gradwire", [&](std::ostream& out) { write_completion(root, "zsh", out); });

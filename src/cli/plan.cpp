@@ -6,6 +6,7 @@
 #include "base/durable_file.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "choice/codec_speed.hpp"
 #include "cli/commands.hpp"
 #include "cli/forecast.hpp"
 #include "cli/measured_loss.hpp"
@@ -14,7 +15,6 @@
 #include "gradwire/error.hpp"
 #include "plot/svg_plot.hpp"
 #include "policy/stage.hpp"
-#include "tuning/codec_speed.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -45,7 +45,7 @@ std::vector<Candidate> candidates_of(const PlanCommandOptions& options) {
     if (!seen.insert(codec.to_string()).second) {
       return;
     }
-    CodecCost cost = tuning::measure_codec(codec, policy::wants_feedback(codec));
+    CodecCost cost = choice::measure_codec(codec, policy::wants_feedback(codec));
     if (options.codec_rate) {
       cost.encode_seconds = cost.decode_seconds = sizeof(float) / parse_rate(*options.codec_rate);
     }

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "drop_in/auto_call.hpp"
+#include "drop_in/calls.hpp"
 
 namespace gradwire::drop_in {
 

@@ -132,7 +132,8 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
   for (const DeviceCall* call : by_identity(calls)) {
     DeviceMember& member = *call->member;
     Routed routed{.call = call, .route = {}};
-    if (!attempt(member, library, [&] { routed.route = member.route(call->call, call->op, call->reduce); })) {
+    if (!attempt(member, library,
+                 [&] { routed.route = member.route(call->call, call->decided, call->op, call->reduce); })) {
       code = library.failed();
       continue;
     }

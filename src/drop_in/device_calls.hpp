@@ -33,6 +33,7 @@ class DeviceLibrary {
 struct DeviceCall {
   std::shared_ptr<DeviceMember> member;
   Call call;
+  Decision decided;  // by its member
   std::string op;
   DeviceReduce reduce;
   std::uint64_t bytes = 0;       // of the larger buffer

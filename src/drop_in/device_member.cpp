@@ -126,8 +126,9 @@ bool DeviceMember::never() const noexcept {
   return settings.disabled || settings.ranks_differ || settings.one_process || settings.observing || router_->dry_run();
 }
 
-Router::Route DeviceMember::route(const Call& call, std::string_view op, const DeviceReduce& reduce) {
-  return router_->route(call, op, {.buffer = reduce.send, .others = others_});
+Router::Route DeviceMember::route(const Call& call, const Decision& decided, std::string_view op,
+                                  const DeviceReduce& reduce) {
+  return router_->route(call, decided, op, {.buffer = reduce.send, .others = others_});
 }
 
 void DeviceMember::upload(Exchange& exchange, std::span<const std::byte> mine) {

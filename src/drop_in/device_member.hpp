@@ -71,15 +71,13 @@ class DeviceMember {
   [[nodiscard]] bool dry_run() const noexcept { return router_->dry_run(); }
 
   /// As Router's, after the agreement. May wait for the other ranks.
-  [[nodiscard]] Router::Route route(const Call& call, std::string_view op, const DeviceReduce& reduce);
+  [[nodiscard]] Router::Route route(const Call& call, const Decision& decided, std::string_view op,
+                                    const DeviceReduce& reduce);
   [[nodiscard]] CallTotals passed_totals(const Router::Route& route, std::uint64_t bytes) const {
     return router_->passed_totals(route, bytes);
   }
   void count_passed(const Router::Route& route, std::uint64_t bytes) { router_->count_passed(route, bytes, 0); }
-  /// Whether the arguments and the agreement leave it to route() to decide.
-  [[nodiscard]] bool may_compress(const Call& call) const noexcept {
-    return !never() && decide(call, router_->settings()).compress;
-  }
+  [[nodiscard]] Decision decide(const Call& call) const noexcept { return router_->decide(call); }
   /// Notes a call on the communicator that is not asked about; not of point-to-point ones, since all ranks must agree.
   void note_other() noexcept { ++others_; }
 

@@ -5,16 +5,14 @@
 #include <map>
 #include <utility>
 
+#include "choice/link_measurement.hpp"
 #include "gradwire/reduction.hpp"
 
 namespace gradwire::drop_in {
 namespace {
 
-constexpr std::size_t kLeastSizes = 3;
-constexpr double kLeastSpan = 4;       // the largest size over the smallest
-constexpr double kPoor = 0.15;         // mean relative error of a fit that says nothing
-constexpr double kFar = 0.3;           // relative error of a class of which the fit says nothing
-constexpr double kGain = 0.05;         // that auto asks for
+constexpr double kFar = 0.3;  // relative error of a class of which the fit says nothing
+constexpr double kGain = choice::AutoCallOptions{}.gain;
 constexpr double kShortCall = 5e-4;    // s: latencies and bursts count in it, which larger calls do not tell
 constexpr double kMemoryRate = 1e9;    // bytes a second: what is faster may be memory, unless hosts say otherwise
 constexpr double kCallSeconds = 1e-5;  // of ours, besides messages and codecs
@@ -37,17 +35,6 @@ struct Group {
 
 Group group_of(const ObservedClass& what) {
   return {what.communicator_size, is_reduce_scatter(what.function), job_hops(what.function)};
-}
-
-double mean_error(const LinkFit& line, std::span<const TimedSize> sizes) {
-  double sum = 0;
-  double weights = 0;
-  for (const TimedSize& one : sizes) {
-    const double expected = line.latency_seconds + one.bytes / line.bytes_per_second;
-    sum += one.weight * std::abs(expected / one.seconds - 1);
-    weights += one.weight;
-  }
-  return sum / weights;
 }
 
 // What is known of a codec's work: seconds a byte of values.
@@ -105,7 +92,7 @@ Machines machines_of(const Observed& observed) {
 class Forecaster {
  public:
   explicit Forecaster(const Observed& observed) : machines_(machines_of(observed)) {
-    std::map<Group, std::vector<TimedSize>> sizes;
+    std::map<Group, std::vector<choice::TimedSize>> sizes;
     for (const auto& [what, totals] : observed.classes) {
       if (job_hops(what.function) == 0 || what.communicator_size < 2) {
         continue;
@@ -113,7 +100,7 @@ class Forecaster {
       add_sizes(sizes[group_of(what)], what, totals);
     }
     for (const auto& [group, timed] : sizes) {
-      fits_[group] = fit_link(timed);
+      fits_[group] = choice::fit_link(timed);
     }
     sizes_ = std::move(sizes);
   }
@@ -154,7 +141,8 @@ class Forecaster {
   }
 
  private:
-  static void add_sizes(std::vector<TimedSize>& timed, const ObservedClass& what, const ObservedTotals& totals) {
+  static void add_sizes(std::vector<choice::TimedSize>& timed, const ObservedClass& what,
+                        const ObservedTotals& totals) {
     for (const ObservedTotals::Size& size : totals.sizes) {
       if (size.calls > 0 && size.quick_seconds > 0 && size.bytes > 0) {
         timed.push_back({.bytes = size.bytes / static_cast<double>(size.calls) * ranks_share(what.communicator_size) *
@@ -168,13 +156,13 @@ class Forecaster {
   // What the library took for no more bytes than these; 0: for so few it was not seen.
   [[nodiscard]] double least_seconds(const ObservedClass& what, double frame_bytes) const {
     double least = 0;
-    for (const TimedSize& size : sizes_.at(group_of(what))) {
+    for (const choice::TimedSize& size : sizes_.at(group_of(what))) {
       least = size.bytes <= frame_bytes ? std::max(least, size.seconds) : least;
     }
     return least;
   }
 
-  [[nodiscard]] static bool holds(const LinkFit& line, const ObservedClass& what, const ForecastClass& one) {
+  [[nodiscard]] static bool holds(const exchange::LinkCost& line, const ObservedClass& what, const ForecastClass& one) {
     const double bytes = one.bytes * ranks_share(what.communicator_size) * job_hops(what.function);
     const double expected = line.latency_seconds + bytes / line.bytes_per_second;
     return std::abs(expected / one.passed_seconds - 1) <= kFar;
@@ -213,46 +201,14 @@ class Forecaster {
   }
 
   Machines machines_;
-  std::map<Group, std::vector<TimedSize>> sizes_;
-  std::map<Group, std::optional<LinkFit>> fits_;
+  std::map<Group, std::vector<choice::TimedSize>> sizes_;
+  std::map<Group, std::optional<exchange::LinkCost>> fits_;
 };
 
 }  // namespace
 
 double frame_bytes_of(const ObservedClass& what, double bytes, double ratio) {
   return ranks_share(what.communicator_size) * bytes / ratio * (is_reduce_scatter(what.function) ? 1 : 2);
-}
-
-std::optional<LinkFit> fit_link(std::span<const TimedSize> sizes) {
-  if (sizes.size() < kLeastSizes) {
-    return std::nullopt;
-  }
-  const auto [least, most] = std::minmax_element(
-      sizes.begin(), sizes.end(), [](const TimedSize& a, const TimedSize& b) { return a.bytes < b.bytes; });
-  if (most->bytes < kLeastSpan * least->bytes) {
-    return std::nullopt;
-  }
-  std::optional<LinkFit> best;
-  double best_error = kPoor;
-  const auto consider = [&](double latency, double rate) {
-    const LinkFit line{.latency_seconds = latency, .bytes_per_second = rate};
-    if (const double error = mean_error(line, sizes); error < best_error) {
-      best = line;
-      best_error = error;
-    }
-  };
-  // The best line goes through two of the points, or through one and the origin.
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    consider(0, sizes[i].bytes / sizes[i].seconds);
-    for (std::size_t j = 0; j < i; ++j) {
-      const double rate = (sizes[i].bytes - sizes[j].bytes) / (sizes[i].seconds - sizes[j].seconds);
-      const double latency = sizes[i].seconds - sizes[i].bytes / rate;
-      if (std::isfinite(rate) && rate > 0 && latency >= 0) {
-        consider(latency, rate);
-      }
-    }
-  }
-  return best;
 }
 
 Forecast forecast_of(const Observed& observed) {

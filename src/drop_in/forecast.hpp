@@ -7,30 +7,12 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "drop_in/observed.hpp"
 
 namespace gradwire::drop_in {
-
-/// Calls of one size, as timed: bytes that an ideal algorithm sends for one, a rank.
-struct TimedSize {
-  double bytes = 0;
-  double seconds = 0;
-  double weight = 1;
-};
-
-/// seconds = latency + bytes / rate.
-struct LinkFit {
-  double latency_seconds = 0;
-  double bytes_per_second = 0;
-};
-
-/// The line whose relative errors, summed, are least: one size that is wrong does not bend it. None where two sizes or
-/// fewer are known, where they lie too close together, and where the line is poor.
-[[nodiscard]] std::optional<LinkFit> fit_link(std::span<const TimedSize> sizes);
 
 /// Bytes of the frames that a rank sends for a call of so many bytes: both hops, where there are two.
 [[nodiscard]] double frame_bytes_of(const ObservedClass& what, double bytes, double ratio);

@@ -12,8 +12,8 @@
 #include <tuple>
 
 #include "base/mutex.hpp"
+#include "drop_in/calls.hpp"
 #include "drop_in/choice_file.hpp"
-#include "drop_in/decision.hpp"
 #include "drop_in/observed.hpp"
 
 namespace gradwire::drop_in {

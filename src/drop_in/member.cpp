@@ -14,9 +14,9 @@ Member::Member(const Configuration& configuration, Ledger& ledger, const Agreeme
           [this](std::span<double> values) { make_worst(values); },
           [this](std::uint64_t bytes) { return take_scratch(2 * bytes); }) {}
 
-Member::Route Member::route(const Call& call, std::string_view op, const Origin& origin) {
+Member::Route Member::route(const Call& call, const Decision& decided, std::string_view op, const Origin& origin) {
   drop_trial();
-  Route route{{router_.route(call, op, origin)}};
+  Route route{{router_.route(call, decided, op, origin)}};
   in_trial_ = route.turn.trial;
   if (!in_trial_) {
     scratch_.reset();

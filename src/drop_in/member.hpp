@@ -37,8 +37,12 @@ class Member {
   };
   using Origin = Router::Origin;
 
-  /// As Router::route().
-  [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin);
+  /// As Router's.
+  [[nodiscard]] Decision decide(const Call& call) const noexcept { return router_.decide(call); }
+  [[nodiscard]] Route route(const Call& call, const Decision& decided, std::string_view op, const Origin& origin);
+  [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin) {
+    return route(call, decide(call), op, origin);
+  }
 
   /// Where route() says `turn.trial`, the call is made both ways, and the job gets the library's sum: begin_trial(),
   /// the library's own call, end_trial(). `input`: what this rank hands in, which must stay until end_trial() unless
@@ -78,11 +82,14 @@ class Member {
     router_.count_passed(route, bytes, seconds);
   }
 
-  [[nodiscard]] const Settings& settings() const noexcept { return router_.settings(); }
   /// These as Router's.
   void stand_aside(bool aside, bool for_good) noexcept { router_.stand_aside(aside, for_good); }
   void follow(const CommunicatorName& name) { router_.follow(name); }
-  [[nodiscard]] bool could_compress(const Call& call) { return router_.could_compress(call); }
+  [[nodiscard]] bool aside() const noexcept { return router_.aside(); }
+  [[nodiscard]] bool aside_for_good() const noexcept { return router_.aside_for_good(); }
+  [[nodiscard]] bool could_compress(const Call& call, const Decision& decided) {
+    return router_.could_compress(call, decided);
+  }
   [[nodiscard]] bool dry_run() const noexcept { return router_.dry_run(); }
   /// Bytes of the residuals it holds.
   [[nodiscard]] std::uint64_t residual_bytes() const;

@@ -12,7 +12,8 @@
 #include <utility>
 
 #include "base/elapsed.hpp"
-#include "drop_in/auto_call.hpp"
+#include "choice/rounds.hpp"
+#include "drop_in/calls.hpp"
 #include "drop_in/sample.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
@@ -105,14 +106,9 @@ SampledValues sum_of(const std::vector<SampledValues>& samples) {
     encode.push_back(one.encode_seconds / one.bytes);
     decode.push_back(one.decode_seconds / one.bytes);
   }
-  const auto median = [](std::vector<double>& values) {
-    const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-  };
   if (!samples.empty()) {
-    sum.encode_seconds = median(encode) * sum.bytes;
-    sum.decode_seconds = median(decode) * sum.bytes;
+    sum.encode_seconds = choice::middle(encode) * sum.bytes;
+    sum.decode_seconds = choice::middle(decode) * sum.bytes;
   }
   return sum;
 }

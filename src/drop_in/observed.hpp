@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "drop_in/decision.hpp"
+#include "drop_in/calls.hpp"
 
 namespace gradwire::drop_in {
 

@@ -85,10 +85,8 @@ void Router::follow(const CommunicatorName& name) {
   }
 }
 
-bool Router::could_compress(const Call& call) {
-  Settings settings = settings_;
-  settings.aside = false;
-  return decide(call, settings).compress && (by_name_ || by_order_ || plan_of(call).compress());
+bool Router::could_compress(const Call& call, const Decision& decided) {
+  return decided.compress && (by_name_ || by_order_ || plan_of(call).compress());
 }
 
 bool decides_at_once(const plan::CallPlanner& planner, const Call& call) {
@@ -102,8 +100,8 @@ bool decides_at_once(const plan::CallPlanner& planner, const Call& call) {
   return plan.compress() && !plan.policy.max_error && !plan.policy.is_auto() && !needs_step(plan);
 }
 
-Router::Route Router::route(const Call& call, std::string_view op, const Origin& origin) {
-  Route route = decide_route(call, op, origin);
+Router::Route Router::route(const Call& call, const Decision& decided, std::string_view op, const Origin& origin) {
+  Route route = decide_route(call, decided, op, origin);
   if (observe::on() && !route.decision.compress) {
     observe::record({.begin = observe::ticks(),
                      .bytes = call.dtype ? call.count * element_bytes(*call.dtype) : 0,
@@ -113,16 +111,17 @@ Router::Route Router::route(const Call& call, std::string_view op, const Origin&
   return route;
 }
 
-Router::Route Router::decide_route(const Call& call, std::string_view op, const Origin& origin) {
+Router::Route Router::decide_route(const Call& call, const Decision& decided, std::string_view op,
+                                   const Origin& origin) {
   Route route;
   route.what = {.function = call.function,
                 .dtype = call.dtype,
                 .op = std::string(op),
                 .count = call.count,
                 .communicator_size = call.world_size};
-  route.decision = decide(call, settings_);
-  if (route.decision.compress && aside_) {
-    route.decision = {.compress = false, .reason = Reason::aside};
+  route.decision = decided;
+  if (decided.compress && (aside_ || trial_failed_)) {
+    pass(route, Reason::aside);
   }
   if (!route.decision.compress) {
     ++passed_;
@@ -131,7 +130,7 @@ Router::Route Router::decide_route(const Call& call, std::string_view op, const 
     return route;
   }
   if (placeless_) {
-    judge(route, call, plan_of(call));
+    follow_policy(route, call, plan_of(call));
     route.lasting = !route.choice && lasts(route.what.reason);
     return route;
   }
@@ -153,7 +152,7 @@ Router::Route Router::decide_route(const Call& call, std::string_view op, const 
   std::uint64_t step = 0;
   Slot first;  // while the step is not known
   Slot* slot = &first;
-  Call judged = call;
+  bool learning = false;
   if (place) {
     slot = &slot_of(call, *place, origin.name);
     step = place->step;
@@ -163,13 +162,13 @@ Router::Route Router::decide_route(const Call& call, std::string_view op, const 
     first.plan = configuration_.planner.resolve(
         {.count = call.count, .dtype = *call.dtype, .communicator_size = static_cast<std::uint32_t>(call.world_size)});
     by_step_ = by_step_ || needs_step(*first.plan);
-    judged.learning = by_name_ || by_order_ || needs_step(*first.plan);
+    learning = by_name_ || by_order_ || needs_step(*first.plan);
     if (tracker_.due()) {
       find_step();
     }
   }
   route.stage = policy::stage_at(slot->plan->stages, step);
-  judge(route, judged, *slot->plan);
+  follow_policy(route, call, *slot->plan, learning);
   route.resets = resets_;
   if (route.decision.compress) {
     route.keeps = slot->keeps ? route.what.order : std::nullopt;
@@ -189,13 +188,10 @@ const plan::CallPlan& Router::plan_of(const Call& call) {
   return found->second;
 }
 
-void Router::judge(Route& route, const Call& call, const plan::CallPlan& plan) {
+void Router::follow_policy(Route& route, const Call& call, const plan::CallPlan& plan, bool learning) {
   route.algorithm = plan.policy.algorithm;
-  route.decision = decide(call, settings_);
-  if (route.decision.compress) {
-    const Reason reason = reason_of(plan.pass);
-    route.decision = {.compress = reason == Reason::none, .reason = reason};
-  }
+  const Reason reason = learning ? Reason::learning : reason_of(plan.pass);
+  route.decision = {.compress = reason == Reason::none, .reason = reason};
   if (route.decision.compress && plan.policy.is_auto()) {
     choose(route, call, plan);
   }
@@ -319,7 +315,7 @@ void Router::route_placed(Route& route, const Call& call, const Origin& origin) 
   route.what.order = order;
   route.what.name = slot.name;
   route.stage = policy::stage_at(slot.plan->stages, placed.step);
-  judge(route, call, *slot.plan);
+  follow_policy(route, call, *slot.plan);
   route.resets = resets_;
   if (route.decision.compress && slot.keeps) {
     route.keeps = StepTracker::kLongestPeriod + slot.number;  // beside those of calls whose place is found

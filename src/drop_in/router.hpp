@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "codec/small_values.hpp"
-#include "drop_in/auto_call.hpp"
+#include "drop_in/calls.hpp"
 #include "drop_in/configuration.hpp"
-#include "drop_in/decision.hpp"
 #include "drop_in/ledger.hpp"
 #include "drop_in/step_tracker.hpp"
 #include "gradwire/statistics.hpp"
@@ -76,8 +75,18 @@ class Router {
     std::uint32_t sequence = 0;
   };
 
-  /// Decides about the next call. A call that could be compressed counts in the step whether it is or not.
-  [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin);
+  /// What is known of a call before its turn comes. Any thread.
+  [[nodiscard]] Decision decide(const Call& call) const noexcept { return choice::decide(call, settings_); }
+  /// Whether the policy could compress a call of which decide() says that, whatever was measured and wherever in its
+  /// step it stands. By what all ranks know alike.
+  [[nodiscard]] bool could_compress(const Call& call, const Decision& decided);
+  /// Decides about the next call, of which decide() said that. A call that could be compressed counts in the step
+  /// whether it is or not.
+  [[nodiscard]] Route route(const Call& call, const Decision& decided, std::string_view op, const Origin& origin);
+  /// The same where nobody had to ask before its turn.
+  [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin) {
+    return route(call, decide(call), op, origin);
+  }
 
   /// Before the first call that could be compressed, with the same name on all ranks: what an earlier job chose on the
   /// communicator, where the configuration says to follow that.
@@ -111,14 +120,14 @@ class Router {
   void count_passed(const Route& route, std::uint64_t bytes, double seconds);
 
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
-  /// From now on calls pass, or are compressed again; the same on every rank. `for_good`: that will not change.
+  /// From now on calls pass, since some rank cannot compress here, or are compressed again; the same on every rank.
+  /// `for_good`: that will not change.
   void stand_aside(bool aside, bool for_good) noexcept {
-    settings_.aside = aside;
-    settings_.aside_for_good = for_good;
+    aside_ = aside;
+    aside_for_good_ = for_good;
   }
-  /// Whether the policy could compress such a call, whatever was measured and wherever in its step it stands. By what
-  /// all ranks know alike.
-  [[nodiscard]] bool could_compress(const Call& call);
+  [[nodiscard]] bool aside() const noexcept { return aside_; }
+  [[nodiscard]] bool aside_for_good() const noexcept { return aside_for_good_; }
   [[nodiscard]] bool dry_run() const noexcept { return dry_run_; }
   /// Steps that were known and changed. What was kept under an order before is another call's now.
   [[nodiscard]] std::uint64_t resets() const noexcept { return resets_; }
@@ -139,11 +148,13 @@ class Router {
     std::optional<std::uint64_t> latest_order;
   };
 
-  [[nodiscard]] Route decide_route(const Call& call, std::string_view op, const Origin& origin);
+  [[nodiscard]] Route decide_route(const Call& call, const Decision& decided, std::string_view op,
+                                   const Origin& origin);
   [[nodiscard]] const plan::CallPlan& plan_of(const Call& call);
-  /// For a call that may be compressed.
+  // The next two are for calls that the arguments and the agreement let compress. `learning`: the policy needs the
+  // call's place in the step, which is not known yet.
+  void follow_policy(Route& route, const Call& call, const plan::CallPlan& plan, bool learning = false);
   void choose(Route& route, const Call& call, const plan::CallPlan& plan);
-  void judge(Route& route, const Call& call, const plan::CallPlan& plan);
   // Of a call that is compressed: whether its class may be, is to be tried first, or is to be sampled.
   void watch(Route& route, const Call& call, const plan::CallPlan& plan);
   void pass(Route& route, Reason reason);
@@ -198,6 +209,8 @@ class Router {
   std::map<std::pair<ChoiceClass, std::string>, Watched> watched_;  // with the codec
   Watched other_classes_;                                           // beyond kMostWatched, all together
   bool aside_ = false;
+  bool aside_for_good_ = false;
+  bool trial_failed_ = false;  // so every call passes
   bool tells_ = false;
   std::vector<std::string> lines_;
 };

@@ -69,7 +69,7 @@ void Router::watch(Route& route, const Call& call, const plan::CallPlan& plan) {
     }
     if (!watched.tried) {
       watched.untried = !all_can_copy(bytes);
-      if (aside_) {
+      if (trial_failed_) {
         return pass(route, Reason::aside);
       }
       route.turn = {.trial = !watched.untried, .passed_first = true};
@@ -145,7 +145,7 @@ void Router::count_small_values(const Route& route, const codec::SmallValues& fo
 
 void Router::set_aside(std::string_view why) noexcept {
   try {
-    if (!std::exchange(aside_, true)) {
+    if (!std::exchange(trial_failed_, true)) {
       tell("calls on a communicator pass from now on: one was made both ways, to compare, and that failed: " +
            std::string(why));
     }

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "choice/codec_speed.hpp"
 #include "cli/model_file.hpp"
 #include "exchange/default_codecs.hpp"
 #include "gradwire/error.hpp"
 #include "policy/stage.hpp"
 #include "tests/support/error_of.hpp"
-#include "tuning/codec_speed.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -203,7 +203,7 @@ TEST(CodecSpeed, SaysWhatACodecMakesOfAnElement) {
   for (const char* name : {"exact", "bf16", "int8", "int4", "topk(1%)+int8"}) {
     const CodecSpec codec = CodecSpec::parse(name);
     const exchange::CodecCost cost =
-        tuning::measure_codec(codec, policy::wants_feedback(codec), std::chrono::microseconds(200));
+        choice::measure_codec(codec, policy::wants_feedback(codec), std::chrono::microseconds(200));
     EXPECT_NEAR(cost.bytes, exchange::bits_per_element(codec) / 8, 0.001)
         << name;  // 32 bytes of header in 64 Ki elements
     EXPECT_GT(cost.encode_seconds, 0) << name;

@@ -6,7 +6,6 @@
 #include "cli/tool.hpp"
 #include "gradwire/policy.hpp"
 #include "gradwire/version.hpp"
-#include "plugins/mpi_link/link_report.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -219,23 +218,7 @@ TEST_F(Tool, LinksOfAJobAreMeasured) {
   EXPECT_THAT(run_program(one).output, HasSubstr("start it as a job: mpirun -np 4 gradwire info --link"));
   const Outcome alone = gradwire("info --link");  // a copy of the tool, without its neighbour
   EXPECT_EQ(alone.status, 2);
-  EXPECT_THAT(alone.output, HasSubstr("gradwire-link cannot be started"));
-}
-
-TEST(LinkReport, TellsWhatAPolicyCanSayOfANetwork) {
-  LinkEstimate link{.inter = {30e-6, 125e6}, .intra = {1e-6, 5e9}, .measured_in_seconds = 0.0421};
-  EXPECT_EQ(cli::link_report(link, 2, 2),
-            "Links of 2 ranks on 2 hosts, measured in 42.1 ms\n"
-            "link           latency  bandwidth\n"
-            "between hosts     30us    1Gbit/s\n"
-            "In a policy:\n[link]\nbandwidth = \"1Gbit/s\"\nlatency = \"30us\"\n");
-  link.ranks_per_node = 2;
-  const std::string tiers = cli::link_report(link, 4, 2);
-  EXPECT_THAT(tiers, HasSubstr("inside a host      1us   40Gbit/s\nbetween hosts     30us    1Gbit/s\n"));
-  const Policy policy = Policy::parse(tiers.substr(tiers.find("[link]")));
-  ASSERT_TRUE(policy.link);
-  EXPECT_EQ(policy.link->bytes_per_second, 125e6);
-  EXPECT_EQ(policy.link->latency, std::chrono::microseconds(30));
+  EXPECT_THAT(alone.output, HasSubstr("gradwire-doctor cannot be started"));
 }
 
 TEST_F(Tool, WrongCommandLinesAreRefused) {

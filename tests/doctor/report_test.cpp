@@ -4,12 +4,15 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <chrono>
 #include <map>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "doctor/cluster.hpp"
+#include "gradwire/policy.hpp"
+#include "plugins/mpi_doctor/link_report.hpp"
 
 namespace gradwire::doctor {
 namespace {
@@ -126,6 +129,22 @@ TEST(DoctorReport, JsonHoldsEverything) {
   EXPECT_EQ(all["findings"][0]["where"], "rank 3 (host1)");
   EXPECT_EQ(all["ranks"][3]["host"], "host1");
   EXPECT_EQ(all["pairs"]["bytes_per_second"][0][1], kInside);
+}
+
+TEST(LinkReport, TellsWhatAPolicyCanSayOfANetwork) {
+  LinkEstimate link{.inter = {30e-6, 125e6}, .intra = {1e-6, 5e9}, .measured_in_seconds = 0.0421};
+  EXPECT_EQ(link_report(link, 2, 2),
+            "Links of 2 ranks on 2 hosts, measured in 42.1 ms\n"
+            "link           latency  bandwidth\n"
+            "between hosts     30us    1Gbit/s\n"
+            "In a policy:\n[link]\nbandwidth = \"1Gbit/s\"\nlatency = \"30us\"\n");
+  link.ranks_per_node = 2;
+  const std::string tiers = link_report(link, 4, 2);
+  EXPECT_THAT(tiers, HasSubstr("inside a host      1us   40Gbit/s\nbetween hosts     30us    1Gbit/s\n"));
+  const Policy policy = Policy::parse(tiers.substr(tiers.find("[link]")));
+  ASSERT_TRUE(policy.link);
+  EXPECT_EQ(policy.link->bytes_per_second, 125e6);
+  EXPECT_EQ(policy.link->latency, std::chrono::microseconds(30));
 }
 
 }  // namespace

@@ -100,12 +100,14 @@ inline DeviceCall call_of(const Place& place, const CallOf& what, const void* se
   const std::uint64_t all = what.function == Function::nccl_reduce_scatter
                                 ? what.count * static_cast<std::uint64_t>(place.world)
                                 : what.count;
+  const Call call{.function = what.function,
+                  .dtype = what.dtype,
+                  .reduction = what.reduction,
+                  .count = all,
+                  .world_size = place.world};
   return {.member = place.member,
-          .call = {.function = what.function,
-                   .dtype = what.dtype,
-                   .reduction = what.reduction,
-                   .count = all,
-                   .world_size = place.world},
+          .call = call,
+          .decided = place.member->decide(call),
           .op = what.reduction == Reduction::sum ? "sum" : "avg",
           .reduce = {.send = send,
                      .receive = receive,

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "drop_in/auto_call.hpp"
+#include "drop_in/calls.hpp"
 #include "drop_in/ledger.hpp"
 #include "drop_in/sample.hpp"
 #include "gradwire/policy.hpp"

@@ -48,9 +48,6 @@ const Layer* layer_of_file(const std::string& path) {
   if (path.starts_with("include/gradwire/replace/")) {
     return find_layer("plugins");
   }
-  if (path.starts_with("plugins/mpi_link/")) {
-    return find_layer("mpi_link");  // a program over a session, no drop-in
-  }
   if (path.starts_with("plugins/export_http/")) {
     return find_layer("export_http");  // the server of metrics, no drop-in
   }

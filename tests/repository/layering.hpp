@@ -33,18 +33,17 @@ inline const std::vector<Layer> kLayers = {
     {"emulation", {"transport"}, {"emulation"}},
     {"exchange", {"codec", "transport", "memory", "observe"}, {"reduction", "communicator"}},
     {"policy", {"exchange"}, {"policy"}},
-    {"tuning", {"policy"}, {}},
-    {"plan", {"policy", "tuning"}, {}},
+    {"plan", {"policy"}, {}},
+    {"choice", {"plan"}, {}},
     {"table", {"codec", "transport", "observe"}, {"table"}},
-    {"session", {"plan", "table"}, {"session", "optimizer", "gradwire", "tables", "mpi", "torch", "cuda", "nccl"}},
+    {"session", {"choice", "table"}, {"session", "optimizer", "gradwire", "tables", "mpi", "torch", "cuda", "nccl"}},
     {"elastic", {"session", "membership"}, {}},
     {"api", {"session"}, {}},
-    {"drop_in", {"plan"}, {}},
+    {"drop_in", {"choice"}, {}},
     {"plugins", {"drop_in"}, {}},
-    {"mpi_link", {"plugins", "session"}, {}},
     {"export_http", {"watch"}, {}},
     {"plot", {}, {}},
-    {"cli", {"watch", "plan", "plot"}, {}},
+    {"cli", {"watch", "choice", "plot"}, {}},
 };
 
 /// The folders of src/session in the same way, from the lowest on. A folder of `parts` holds one part, and includes no

@@ -32,6 +32,7 @@ const std::map<std::string_view, std::string_view>& descriptions() {
   static const std::map<std::string_view, std::string_view> all = {
       {"api", "the C API"},
       {"base", "errors, units, log"},
+      {"choice", "choices by measurement"},
       {"cli", "the tool gradwire"},
       {"codec", "values as frames"},
       {"drop_in", "what drop-ins share"},
@@ -42,7 +43,6 @@ const std::map<std::string_view, std::string_view>& descriptions() {
       {"kernels", "codecs: CPU and GPU"},
       {"membership", "who takes part"},
       {"memory", "frame buffers"},
-      {"mpi_link", "the link of an MPI job"},
       {"observe", "events, statistics"},
       {"plan", "buckets, plans of calls"},
       {"plot", "plots of benchmarks"},
@@ -51,7 +51,6 @@ const std::map<std::string_view, std::string_view>& descriptions() {
       {"session", "steps of a training"},
       {"table", "embedding rows"},
       {"transport", "bytes between ranks"},
-      {"tuning", "choices of auto"},
       {"watch", "metrics, histories"},
       {"wire", "frame layout"},
   };

@@ -18,7 +18,7 @@
 namespace gradwire::test {
 namespace {
 
-using session::LinkReport;
+using choice::LinkReport;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::ContainsRegex;
@@ -170,10 +170,10 @@ TEST(AutoCodec, TiersAreMeasuredApartAndChosenFor) {
 TEST(Neighbours, AroundTheNodeAndAroundTheNodes) {
   const std::vector<std::uint32_t> nodes{0, 1, 2, 0, 1, 2};
   const exchange::Tiers tiers(nodes, 6);
-  EXPECT_EQ(session::neighbours_inside(tiers, 1).to, 4);
-  EXPECT_EQ(session::neighbours_inside(tiers, 4).from, 1);
-  EXPECT_EQ(session::neighbours_between(tiers, 3).to, 4);
-  EXPECT_EQ(session::neighbours_between(tiers, 3).from, 5);
+  EXPECT_EQ(choice::neighbours_inside(tiers, 1).to, 4);
+  EXPECT_EQ(choice::neighbours_inside(tiers, 4).from, 1);
+  EXPECT_EQ(choice::neighbours_between(tiers, 3).to, 4);
+  EXPECT_EQ(choice::neighbours_between(tiers, 3).from, 5);
 }
 
 TEST(AutoCodec, AWorldOfOneHasNothingToChoose) {
@@ -299,7 +299,7 @@ TEST(AutoCodec, EncodersAreSampled) {
     std::mt19937 random(7);
     std::normal_distribution<float> normal;
     std::vector<float> values(kCount);
-    std::vector<tuning::QualitySample> samples;
+    std::vector<choice::QualitySample> samples;
     for (const std::size_t level : {0, 2, 3, 3, 2}) {
       std::generate(values.begin(), values.end(), [&] { return normal(random); });
       const session::BucketChoice choice{level, false};
@@ -310,7 +310,7 @@ TEST(AutoCodec, EncodersAreSampled) {
         ended = runner.advance(std::chrono::milliseconds(1));
       }
       EXPECT_EQ(ended[0].sample.has_value(), level != 0);
-      samples.push_back(ended[0].sample.value_or(tuning::QualitySample{}));
+      samples.push_back(ended[0].sample.value_or(choice::QualitySample{}));
     }
     EXPECT_NEAR(samples[1].nmse, 4.8e-5, 1e-5) << "int8 of a Gaussian";
     EXPECT_NEAR(samples[2].nmse, 9.3e-3, 1e-3) << "int4";
@@ -320,18 +320,18 @@ TEST(AutoCodec, EncodersAreSampled) {
 }
 
 TEST(LinkReports, TheSlowestRankAndTheOneThatWaitedLeast) {
-  const LinkReport all = session::combined({{.step_seconds = 1,
-                                             .busy_seconds = 0.5,
-                                             .wait_share = 0.9,
-                                             .bytes_per_second = 10,
-                                             .probed = 0,
-                                             .ready_seconds = {0.1, 0.4}},
-                                            {.step_seconds = 2,
-                                             .busy_seconds = 0.3,
-                                             .wait_share = 0.4,
-                                             .bytes_per_second = 16,
-                                             .probed = 5,
-                                             .ready_seconds = {0.2, 0.3}}});
+  const LinkReport all = choice::combined({{.step_seconds = 1,
+                                            .busy_seconds = 0.5,
+                                            .wait_share = 0.9,
+                                            .bytes_per_second = 10,
+                                            .probed = 0,
+                                            .ready_seconds = {0.1, 0.4}},
+                                           {.step_seconds = 2,
+                                            .busy_seconds = 0.3,
+                                            .wait_share = 0.4,
+                                            .bytes_per_second = 16,
+                                            .probed = 5,
+                                            .ready_seconds = {0.2, 0.3}}});
   EXPECT_EQ(all.step_seconds, 2);
   EXPECT_EQ(all.busy_seconds, 0.3);
   EXPECT_EQ(all.wait_share, 0.4);
@@ -342,15 +342,15 @@ TEST(LinkReports, TheSlowestRankAndTheOneThatWaitedLeast) {
 
 TEST(LinkReports, WhatIsSentIsTheLinkOnlyWhereRanksWaitForIt) {
   const LinkReport waiting{.wait_share = 0.8, .bytes_per_second = 10};
-  EXPECT_EQ(session::bandwidth_after(100, waiting), 10);
+  EXPECT_EQ(choice::bandwidth_after(100, waiting), 10);
   const LinkReport computing{.wait_share = 0.1, .bytes_per_second = 10};
-  EXPECT_EQ(session::bandwidth_after(100, computing), 100) << "codecs were the limit";
-  EXPECT_EQ(session::bandwidth_after(5, computing), 10) << "it carries that at least";
+  EXPECT_EQ(choice::bandwidth_after(100, computing), 100) << "codecs were the limit";
+  EXPECT_EQ(choice::bandwidth_after(5, computing), 10) << "it carries that at least";
   const LinkReport both{.wait_share = 0.5, .bytes_per_second = 10, .probed = 50};
-  EXPECT_EQ(session::bandwidth_after(100, both), 50) << "codecs and link took turns";
+  EXPECT_EQ(choice::bandwidth_after(100, both), 50) << "codecs and link took turns";
   const LinkReport probed{.wait_share = 0.1, .bytes_per_second = 10, .probed = 50};
-  EXPECT_EQ(session::bandwidth_after(100, probed), 50) << "measured beside";
-  EXPECT_EQ(session::bandwidth_after(100, {.wait_share = 1, .bytes_per_second = 0}), 100) << "no number, no change";
+  EXPECT_EQ(choice::bandwidth_after(100, probed), 50) << "measured beside";
+  EXPECT_EQ(choice::bandwidth_after(100, {.wait_share = 1, .bytes_per_second = 0}), 100) << "no number, no change";
 }
 
 }  // namespace

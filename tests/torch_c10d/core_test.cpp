@@ -91,7 +91,7 @@ std::string reduce(
   return error;
 }
 
-std::uint64_t calls_of(drop_in::Reason reason) {
+std::uint64_t calls_of(choice::Reason reason) {
   std::uint64_t calls = 0;
   for (const auto& [what, totals] : ledger().classes()) {
     calls += what.reason == reason ? totals.calls : 0;
@@ -114,7 +114,7 @@ int threads_here() {
 // Mutation tried: the group has its thread whatever its mode.
 TEST_F(CoreTest, AGroupWithoutACodecOnlyObserves) {
   const std::vector<float> values(100'000, 1.0F);
-  const std::uint64_t before = calls_of(drop_in::Reason::observing);
+  const std::uint64_t before = calls_of(choice::Reason::observing);
   const int threads = threads_here();
   std::promise<void> made[2];
   std::promise<void> counted;
@@ -131,14 +131,14 @@ TEST_F(CoreTest, AGroupWithoutACodecOnlyObserves) {
     for (int call = 0; call < 30; ++call) {
       const auto passed = core.passes(sum_of(values));
       ASSERT_TRUE(passed);
-      EXPECT_EQ(passed->what.reason, drop_in::Reason::observing);
+      EXPECT_EQ(passed->what.reason, choice::Reason::observing);
       passed->ended(nullptr);
     }
     made[rank].set_value();
     go_on.wait();
   });
   watcher.join();
-  EXPECT_EQ(calls_of(drop_in::Reason::observing) - before, 60U);
+  EXPECT_EQ(calls_of(choice::Reason::observing) - before, 60U);
   for (const auto& [key, value] : store_.values()) {
     EXPECT_THAT(key, testing::StartsWith("settings/")) << "ranks told each other their modes and nothing else";
   }
@@ -252,7 +252,7 @@ TEST_F(CoreTest, AnErrorOfTheLibraryNamesBothCallsOnceSomeRankHasFoundThem) {
 // Mutation tried: an error of the library's own call ends the group.
 TEST_F(CoreTest, AnErrorOfAPassedCallEndsThatCallAlone) {
   ::setenv("GRADWIRE_CODEC", "auto", 1);
-  const std::uint64_t before = calls_of(drop_in::Reason::failed);
+  const std::uint64_t before = calls_of(choice::Reason::failed);
   std::atomic<int> failed = 0;
   run([&](int, Core& core) {
     std::vector<float> values(50'000, 1.0F);
@@ -264,20 +264,20 @@ TEST_F(CoreTest, AnErrorOfAPassedCallEndsThatCallAlone) {
     }
   });
   EXPECT_GT(failed, 0);
-  EXPECT_EQ(calls_of(drop_in::Reason::failed) - before, static_cast<std::uint64_t>(failed));
+  EXPECT_EQ(calls_of(choice::Reason::failed) - before, static_cast<std::uint64_t>(failed));
 }
 
 TEST_F(CoreTest, CallsThatFailAreCountedApart) {
-  const std::uint64_t before = calls_of(drop_in::Reason::failed);
-  const std::uint64_t observed = calls_of(drop_in::Reason::observing);
+  const std::uint64_t before = calls_of(choice::Reason::failed);
+  const std::uint64_t observed = calls_of(choice::Reason::observing);
   const std::vector<float> values(100'000, 1.0F);
   run([&](int, Core& core) {
     core.passes(sum_of(values))->ended(std::make_exception_ptr(std::runtime_error("of the library")));
     core.count_other(1000, true);
     core.count_other(1000, false);
   });
-  EXPECT_EQ(calls_of(drop_in::Reason::failed) - before, 4U);
-  EXPECT_EQ(calls_of(drop_in::Reason::observing), observed);
+  EXPECT_EQ(calls_of(choice::Reason::failed) - before, 4U);
+  EXPECT_EQ(calls_of(choice::Reason::observing), observed);
 }
 
 }  // namespace

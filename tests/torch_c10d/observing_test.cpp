@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "drop_in/auto_call.hpp"
+#include "choice/auto_call.hpp"
 #include "plugins/torch_c10d/core.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/torch_c10d/thread_store.hpp"
@@ -28,9 +28,9 @@ using testing::Not;
 constexpr std::uint64_t kCount = 64 << 10;
 
 drop_in::ObservedClass class_of(std::uint64_t count) {
-  return {.function = drop_in::Function::c10d_all_reduce,
+  return {.function = choice::Function::c10d_all_reduce,
           .dtype = DType::f32,
-          .size = drop_in::size_class(count * sizeof(float)),
+          .size = choice::size_class(count * sizeof(float)),
           .communicator_size = 2};
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/elapsed.hpp"
 #include "base/mutex.hpp"
+#include "choice/link_measurement.hpp"
 #include "session/parts/auto_codec/auto_codec.hpp"
 
 namespace gradwire::session {
@@ -31,7 +32,7 @@ LinkEstimate link_of(Engine& engine) {
           ? exchange::Tiers::in_rows(*engine.settings.policy.tiers.ranks_per_node, engine.runner->info().world_size)
           : exchange::Tiers(engine.runner->info().nodes, engine.runner->info().world_size);
   LinkEstimate estimate;
-  engine.on_wire([&] { estimate = to_estimate(measure_cluster(*engine.runner, *probes, tiers), 0); });
+  engine.on_wire([&] { estimate = choice::to_estimate(measure_cluster(*engine.runner, *probes, tiers), 0); });
   estimate.measured_in_seconds = seconds_since(begin);
   return estimate;
 }

@@ -27,9 +27,9 @@ class BucketFlight {
 
   [[nodiscard]] std::size_t group() const noexcept { return group_; }
   /// What codecs dropped, and norms of what this rank hands in, where somebody asked for them.
-  void set_sample(const tuning::QualitySample& sample) { ended_.sample = sample; }
-  [[nodiscard]] const std::optional<tuning::QualitySample>& sample() const noexcept { return ended_.sample; }
-  void set_norms(double local) { ended_.norms = tuning::GradientNorms{.local = local}; }
+  void set_sample(const choice::QualitySample& sample) { ended_.sample = sample; }
+  [[nodiscard]] const std::optional<choice::QualitySample>& sample() const noexcept { return ended_.sample; }
+  void set_norms(double local) { ended_.norms = choice::GradientNorms{.local = local}; }
 
   /// Starts the same reduction, exactly, over a copy of the inputs, so that errors are measured.
   void start_exact(exchange::HostExecutor& executor, const plan::Plan& plan, const exchange::Task& task,

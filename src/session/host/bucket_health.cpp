@@ -45,10 +45,10 @@ bool BucketHealth::due(const plan::Plan& plan, std::uint32_t bucket) const {
 }
 
 void BucketHealth::look(const plan::Plan& plan, const exchange::Task& task,
-                        const std::optional<tuning::QualitySample>& sampled, const observe::Knowledge::Memory& memory) {
+                        const std::optional<choice::QualitySample>& sampled, const observe::Knowledge::Memory& memory) {
   next_look_ = task.bucket + 1;
   const bool lossy = task.call.codecs.node.lossy();
-  const tuning::QualitySample sample = sampled ? *sampled : lossy ? sample_quality(task) : tuning::QualitySample{};
+  const choice::QualitySample sample = sampled ? *sampled : lossy ? sample_quality(task) : choice::QualitySample{};
   if (lossy || next_look_ == plan.buckets.size()) {
     looked_ = std::chrono::steady_clock::now();  // else the next bucket has its turn at once
   }
@@ -65,7 +65,7 @@ observe::Knowledge BucketHealth::known(const plan::Plan& plan) const {
   observe::Knowledge known;
   const MutexLock lock(mutex_);
   known.memory = memory_;
-  std::map<std::size_t, std::pair<tuning::QualitySample, double>> sums;  // of groups, and how many buckets
+  std::map<std::size_t, std::pair<choice::QualitySample, double>> sums;  // of groups, and how many buckets
   for (const auto& [bucket, sample] : health_) {
     auto& [sum, count] = sums[plan.buckets.at(bucket).group];
     sum.nmse += sample.nmse;

@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "base/mutex.hpp"
+#include "choice/guard.hpp"
 #include "exchange/host/host_executor.hpp"
 #include "observe/sources.hpp"
 #include "plan/plan.hpp"
-#include "tuning/guard.hpp"
 
 namespace gradwire::session {
 
@@ -19,7 +19,7 @@ class BucketHealth {
   /// Whether the bucket is to be looked at: one in turn a second is.
   [[nodiscard]] bool due(const plan::Plan& plan, std::uint32_t bucket) const;
   /// Looks at a bucket that is due. `sampled`: what was measured of this one already.
-  void look(const plan::Plan& plan, const exchange::Task& task, const std::optional<tuning::QualitySample>& sampled,
+  void look(const plan::Plan& plan, const exchange::Task& task, const std::optional<choice::QualitySample>& sampled,
             const observe::Knowledge::Memory& memory);
   /// Any thread.
   [[nodiscard]] observe::Knowledge known(const plan::Plan& plan) const;
@@ -28,7 +28,7 @@ class BucketHealth {
   std::uint32_t next_look_ = 0;  // a bucket
   std::optional<std::chrono::steady_clock::time_point> looked_;
   mutable Mutex mutex_;
-  std::map<std::uint32_t, tuning::QualitySample> health_ GUARDED_BY(mutex_);  // by bucket
+  std::map<std::uint32_t, choice::QualitySample> health_ GUARDED_BY(mutex_);  // by bucket
   std::optional<observe::Knowledge::Memory> memory_ GUARDED_BY(mutex_);
 };
 

@@ -28,7 +28,7 @@ std::uint64_t looks_at(std::uint64_t tiles) { return std::clamp<std::uint64_t>(t
 
 }  // namespace
 
-tuning::QualitySample sample_quality(const exchange::Task& task) {
+choice::QualitySample sample_quality(const exchange::Task& task) {
   const codec::Codec& codec = task.call.codecs.node;  // between nodes; elsewhere the only one
   if (codec.working() == codec::Working::f64) {
     return {};  // what travels of f64 is exact

@@ -1,13 +1,13 @@
 // What is measured of some tiles of a bucket.
 #pragma once
 
+#include "choice/guard.hpp"
 #include "exchange/host/host_executor.hpp"
-#include "tuning/guard.hpp"
 
 namespace gradwire::session {
 
 /// Encodes some tiles of what is about to be reduced, and looks at what that drops.
-[[nodiscard]] tuning::QualitySample sample_quality(const exchange::Task& task);
+[[nodiscard]] choice::QualitySample sample_quality(const exchange::Task& task);
 /// Of what a rank hands in, or of what comes out.
 [[nodiscard]] double squared_norm(const codec::TensorList& tensors);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/elapsed.hpp"
+#include "choice/link_measurement.hpp"
 #include "exchange/control.hpp"
 #include "session/host/small_sums.hpp"
 
@@ -15,14 +16,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPatience{1};
-constexpr std::uint64_t kExchangePart = 32ULL << 10;  // of one message: as small as chunks, which links see later
 
 }  // namespace
 
 bool HostProbes::has_native(DType dtype) const { return exchange::native_sum(transport_).has(dtype); }
 
 double HostProbes::time_exchange(int to, int from, std::uint64_t bytes) {
-  return peers_.time_exchange(to, from, bytes, kExchangePart);
+  return peers_.time_exchange(to, from, bytes, choice::kExchangePart);
 }
 
 // As finish() does: without sleeping at first.

@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "choice/guard.hpp"
+#include "choice/noise_scale.hpp"
 #include "exchange/model/cost_model.hpp"
 #include "exchange/peers.hpp"
 #include "gradwire/session.hpp"
@@ -21,8 +23,6 @@
 #include "plan/plan.hpp"
 #include "session/state/state_file.hpp"
 #include "session/step/step_info.hpp"
-#include "tuning/guard.hpp"
-#include "tuning/noise_scale.hpp"
 
 namespace gradwire::session {
 
@@ -58,8 +58,8 @@ class Buckets {
     std::uint32_t bucket;
     bool nonfinite;  // NaN or Inf in the result
     bool background = false;
-    std::optional<tuning::QualitySample> sample = {};
-    std::optional<tuning::GradientNorms> norms = {};
+    std::optional<choice::QualitySample> sample = {};
+    std::optional<choice::GradientNorms> norms = {};
   };
   /// Progress; waits up to `wait` where nothing can be done. Returns the buckets that have ended, or, over a device,
   /// that were started.

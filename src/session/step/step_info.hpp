@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "choice/bucket_choice.hpp"
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/dtype.hpp"
 #include "gradwire/policy.hpp"
@@ -18,12 +19,7 @@ struct TensorMemory {
   const float* scale = nullptr;  // TensorOptions::scale
 };
 
-/// How a bucket whose codec is chosen at run time travels.
-struct BucketChoice {
-  std::size_t level = 0;  // of Bucket::levels
-  bool native = false;    // at level 0 by the transport's own all-reduce
-  std::uint64_t chunk_bytes = kDefaultChunkBytes;
-};
+using choice::BucketChoice;
 
 /// What the coming buckets have in common.
 struct StepInfo {

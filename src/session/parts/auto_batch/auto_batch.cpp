@@ -48,7 +48,7 @@ BatchSamples::BatchSamples(std::size_t window, int world_size, Reduction reducti
       micro_steps_(window),
       noise_(kNoiseWindow) {}
 
-void BatchSamples::add_norms(std::uint64_t step, const tuning::GradientNorms& of_bucket) {
+void BatchSamples::add_norms(std::uint64_t step, const choice::GradientNorms& of_bucket) {
   if (step != norms_step_) {
     norms_ = {};
     norms_step_ = step;
@@ -72,7 +72,7 @@ void BatchSamples::take_norms(std::uint64_t step, double micro_steps) {
   }
   const double ranks = reduction_ == Reduction::sum ? world_size_ : 1;
   norms_.reduced /= ranks * ranks;
-  noise_.add(tuning::noise_terms(norms_, world_size_, micro_steps));
+  noise_.add(choice::noise_terms(norms_, world_size_, micro_steps));
   norms_step_ = ~0ULL;
 }
 
@@ -86,7 +86,7 @@ BatchReport BatchSamples::report() const {
 }
 
 BatchAdvice AutoBatch::initial(const Policy::Batch& batch) {
-  const tuning::BatchAdvisor advisor({.batch = batch});
+  const choice::BatchAdvisor advisor({.batch = batch});
   BatchAdvice advice;
   advice.accumulation = advisor.accumulation();
   advice.learning_rate_factor = advisor.learning_rate_factor();
@@ -154,17 +154,17 @@ void AutoBatch::plan_next(std::uint64_t step, const BatchReport& agreed) {
 }
 
 void AutoBatch::decide(std::uint64_t step, const BatchReport& agreed) {
-  tuning::BatchForecast forecast{.compute_seconds = agreed.compute_seconds,
+  choice::BatchForecast forecast{.compute_seconds = agreed.compute_seconds,
                                  .exposed_seconds = agreed.exposed_seconds,
                                  .ranks = runner_.info().world_size};
   if (agreed.noise_steps >= kLeastNoiseSteps) {
-    forecast.noise_scale = tuning::noise_scale(agreed.noise);
+    forecast.noise_scale = choice::noise_scale(agreed.noise);
   }
   // A batch that is too large early in a training wastes samples: rather wait for the noise scale, if it can be had.
   const bool decides = forecast.noise_scale || step > *first_ + kNoisePatience;
   const std::optional<std::string> why = decides ? advisor_.update(step, forecast) : std::nullopt;
   const MutexLock lock(mutex_);
-  advice_.exposed_share = tuning::exposed_share(forecast, agreed.micro_steps);
+  advice_.exposed_share = choice::exposed_share(forecast, agreed.micro_steps);
   advice_.noise_scale = forecast.noise_scale;
   if (why) {
     advice_.accumulation = advisor_.accumulation();

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "choice/batch_advisor.hpp"
+#include "choice/noise_scale.hpp"
+#include "choice/window.hpp"
 #include "gradwire/session.hpp"
 #include "session/part/part.hpp"
-#include "tuning/batch_advisor.hpp"
-#include "tuning/noise_scale.hpp"
-#include "tuning/window.hpp"
 
 namespace gradwire::session {
 
@@ -23,7 +23,7 @@ struct BatchReport {
   double exposed_seconds = 0;  // of one step
   double micro_steps = 1;      // of one step, as counted
   double compare_seconds = 0;  // what the comparison before took
-  tuning::NoiseTerms noise = {};
+  choice::NoiseTerms noise = {};
   double noise_steps = 0;  // that they rest on
 };
 
@@ -37,7 +37,7 @@ class BatchSamples {
   /// `window`: steps. `world_size` ranks add up gradients to `reduction`.
   BatchSamples(std::size_t window, int world_size, Reduction reduction);
 
-  void add_norms(std::uint64_t step, const tuning::GradientNorms& of_bucket);
+  void add_norms(std::uint64_t step, const choice::GradientNorms& of_bucket);
   /// `step` has ended, and all norms of its buckets have come.
   void add(std::uint64_t step, const StepSeen& seen);
   [[nodiscard]] BatchReport report() const;
@@ -47,9 +47,9 @@ class BatchSamples {
 
   int world_size_;
   Reduction reduction_;
-  tuning::Window step_, compute_, exposed_, micro_steps_;
-  tuning::NoiseWindow noise_;
-  tuning::GradientNorms norms_;  // of the step below, over its buckets
+  choice::Window step_, compute_, exposed_, micro_steps_;
+  choice::NoiseWindow noise_;
+  choice::GradientNorms norms_;  // of the step below, over its buckets
   std::uint64_t norms_step_ = ~0ULL;
 };
 
@@ -85,7 +85,7 @@ class AutoBatch final : public Part, public ComparedPart, public Tuner {
 
   Runner& runner_;
   std::uint64_t least_steps_;  // between two comparisons
-  tuning::BatchAdvisor advisor_;
+  choice::BatchAdvisor advisor_;
   BatchSamples samples_;
   std::optional<std::uint64_t> next_;  // the step after which ranks compare
   std::optional<std::uint64_t> first_;

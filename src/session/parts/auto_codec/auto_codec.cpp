@@ -20,12 +20,12 @@ constexpr double kLeastProbe = 16 << 10;
 constexpr double kProbeSteps = 16;  // of which a probe sends as much, at most: small steps cannot pay for large ones
 constexpr double kMostProbe = 1 << 20;
 
-tuning::QualitySample worse(const tuning::QualitySample& a, const tuning::QualitySample& b) {
+choice::QualitySample worse(const choice::QualitySample& a, const choice::QualitySample& b) {
   const auto most = [](double x, double y) { return std::isnan(x) || x > y ? x : y; };
   return {most(a.nmse, b.nmse), most(a.residual_ratio, b.residual_ratio)};
 }
 
-void log_report(std::uint64_t step, const LinkReport& report) {
+void log_report(std::uint64_t step, const choice::LinkReport& report) {
   log(LogLevel::debug, "after step " + std::to_string(step) + ": step " + format_number(report.step_seconds * 1e3, 4) +
                            " ms, busy " + format_number(report.busy_seconds * 1e3, 4) + " ms, of which waiting " +
                            format_number(report.wait_share, 3) + ", sent " + format_rate(report.bytes_per_second) +
@@ -52,20 +52,20 @@ AutoCodec::AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, con
       wait_(policy.auto_options.window),
       bytes_(policy.auto_options.window),
       probed_(kProbes),
-      ready_(plan.buckets.size(), tuning::Window(policy.auto_options.window)),
+      ready_(plan.buckets.size(), choice::Window(policy.auto_options.window)),
       levels_(plan.buckets.size()) {}
 
 void AutoCodec::begin(std::uint64_t step, const StepsAhead& steps, const LinkMeasured& measured) {
-  Calibration calibration = calibrate(runner_, probes_, plan_, steps, given_, measured);
-  measured_in_seconds_ = calibration.seconds;
+  choice::Measurements measurements = calibrate(runner_, probes_, plan_, steps, given_, measured);
+  measured_in_seconds_ = measurements.seconds;
   begun_ = true;
   ++revision_;
   count_from(step);
-  const LinkEstimate measured_link = to_estimate(calibration.cluster, calibration.seconds);
+  const LinkEstimate measured_link = choice::to_estimate(measurements.cluster, measurements.seconds);
   if (runner_.info().world_size > 1) {
-    tuning::Change change = choice_.start(step, std::move(calibration));
+    choice::Change change = choice_.start(step, std::move(measurements));
     change.reason = "measured in " + format_number(measured_in_seconds_ * 1000, 3) +
-                    " ms: " + format_rate(choice_.calibration().cluster.inter.bytes_per_second);
+                    " ms: " + format_rate(choice_.measurements().cluster.inter.bytes_per_second);
     note(change);
   }
   const MutexLock lock(mutex_);  // after note(): once there is a link, reports name the chosen codecs
@@ -83,7 +83,7 @@ void AutoCodec::resume(std::uint64_t step) {
     return;
   }
   count_from(step);
-  choice_.start(step, choice_.calibration());  // nothing was learnt since, so it chooses the same
+  choice_.start(step, choice_.measurements());  // nothing was learnt since, so it chooses the same
   const MutexLock lock(mutex_);
   for (CodecSwitch& start : switches_) {
     start.step = step;
@@ -119,17 +119,17 @@ bool AutoCodec::due(std::uint64_t step) const { return begun_ && runner_.info().
 void AutoCodec::take(const Compared& compared) {
   const std::uint64_t step = compared.step;
   const Agreed agreed = agree(compared);
-  const AutoChoice::Decision decision = choice_.decide(step, agreed.report, agreed.samples);
+  const choice::AutoChoice::Decision decision = choice_.decide(step, agreed.report, agreed.samples);
   revision_ += decision.moved ? 1 : 0;
   {
     const MutexLock lock(mutex_);
-    link_ = to_estimate(choice_.calibration().cluster, measured_in_seconds_);
+    link_ = choice::to_estimate(choice_.measurements().cluster, measured_in_seconds_);
   }
   if (decision.change) {
     note(*decision.change);
   }
   if (decision.moved) {
-    for (tuning::Window* window : {&step_, &busy_, &wait_, &bytes_}) {
+    for (choice::Window* window : {&step_, &busy_, &wait_, &bytes_}) {
       window->clear();
     }
   }
@@ -141,46 +141,40 @@ void AutoCodec::take(const Compared& compared) {
   probe(agreed.report);
 }
 
-void AutoCodec::probe(const LinkReport& report) {
+void AutoCodec::probe(const choice::LinkReport& report) {
   if (given_ || only_the_link(report)) {
     return;
   }
-  const exchange::Cluster& cluster = choice_.calibration().cluster;
+  const exchange::Cluster& cluster = choice_.measurements().cluster;
   const double most = std::clamp(kProbeSteps * report.bytes_per_second * report.busy_seconds, kLeastProbe, kMostProbe);
   const auto bytes =
       static_cast<std::uint64_t>(std::clamp(cluster.inter.bytes_per_second * kProbeSeconds, kLeastProbe, most));
-  const Neighbours neighbours = probe_neighbours();
+  const choice::Neighbours neighbours =
+      cluster.ranks_per_node > 1 ? choice::neighbours_between(*plan_.tiers, runner_.info().rank)
+                                 : choice::neighbours_in_ring(runner_.info().world_size, runner_.info().rank);
   const double seconds = probes_.time_exchange(neighbours.to, neighbours.from, bytes) - cluster.inter.latency_seconds;
   probed_.add(cluster.ranks_per_node * static_cast<double>(bytes) / std::max(seconds, 1e-9));
 }
 
-Neighbours AutoCodec::probe_neighbours() const {
-  if (choice_.calibration().cluster.ranks_per_node > 1) {
-    return neighbours_between(*plan_.tiers, runner_.info().rank);
-  }
-  const int world = runner_.info().world_size;
-  return {(runner_.info().rank + 1) % world, (runner_.info().rank + world - 1) % world};
-}
-
-LinkReport AutoCodec::report() const {
-  LinkReport mine;
+choice::LinkReport AutoCodec::report() const {
+  choice::LinkReport mine;
   mine.step_seconds = step_.median();
   mine.busy_seconds = busy_.median();
   mine.wait_share = busy_.median() > 0 ? std::min(1.0, wait_.median() / busy_.median()) : 0;
   mine.bytes_per_second = busy_.median() > 0 ? bytes_.median() / busy_.median() : 0;
   mine.probed = probed_.median();
-  for (const tuning::Window& ready : ready_) {
+  for (const choice::Window& ready : ready_) {
     mine.ready_seconds.push_back(ready.median());
   }
   return mine;
 }
 
 void AutoCodec::append(std::vector<double>& numbers) {
-  const LinkReport mine = report();
+  const choice::LinkReport mine = report();
   numbers.insert(numbers.end(),
                  {mine.step_seconds, mine.busy_seconds, mine.wait_share, mine.bytes_per_second, mine.probed});
   numbers.insert(numbers.end(), mine.ready_seconds.begin(), mine.ready_seconds.end());
-  for (tuning::QualitySample& sample : samples_) {
+  for (choice::QualitySample& sample : samples_) {
     numbers.insert(numbers.end(), {sample.nmse, sample.residual_ratio});
     sample = {};
   }
@@ -190,13 +184,14 @@ AutoCodec::Agreed AutoCodec::agree(const Compared& compared) {
   constexpr std::size_t kHead = 5;
   Agreed agreed;
   agreed.samples.resize(samples_.size());
-  std::vector<LinkReport> reports;
+  std::vector<choice::LinkReport> reports;
   for (const std::span<const double> theirs : compared.ranks) {
-    LinkReport& one = reports.emplace_back(LinkReport{theirs[0], theirs[1], theirs[2], theirs[3], theirs[4], {}});
+    choice::LinkReport& one =
+        reports.emplace_back(choice::LinkReport{theirs[0], theirs[1], theirs[2], theirs[3], theirs[4], {}});
     const std::span<const double> ready = theirs.subspan(kHead, ready_.size());
     one.ready_seconds.assign(ready.begin(), ready.end());
     auto next = theirs.subspan(kHead + ready_.size()).begin();
-    for (tuning::QualitySample& sample : agreed.samples) {
+    for (choice::QualitySample& sample : agreed.samples) {
       const double nmse = *next++;
       sample = worse(sample, {nmse, *next++});
     }
@@ -210,7 +205,7 @@ AutoCodec::Agreed AutoCodec::agree(const Compared& compared) {
   return agreed;
 }
 
-void AutoCodec::note(const tuning::Change& change) {
+void AutoCodec::note(const choice::Change& change) {
   std::map<std::pair<std::string, std::string>, std::size_t> moves;
   for (std::size_t i = 0; i < change.to.size(); ++i) {
     const plan::Bucket& bucket = plan_.buckets[i];

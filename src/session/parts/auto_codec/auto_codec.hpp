@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "base/mutex.hpp"
+#include "choice/auto_choice.hpp"
+#include "choice/window.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/part/part.hpp"
-#include "session/parts/auto_codec/auto_choice.hpp"
-#include "tuning/window.hpp"
+#include "session/parts/auto_codec/calibration.hpp"
 
 namespace gradwire::session {
 
@@ -55,15 +56,14 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
 
  private:
   struct Agreed {
-    LinkReport report;
-    std::vector<tuning::QualitySample> samples;  // by bucket: the worst of all ranks
+    choice::LinkReport report;
+    std::vector<choice::QualitySample> samples;  // by bucket: the worst of all ranks
   };
-  [[nodiscard]] Neighbours probe_neighbours() const;
-  [[nodiscard]] LinkReport report() const;
+  [[nodiscard]] choice::LinkReport report() const;
   [[nodiscard]] Agreed agree(const Compared& compared);
   void count_from(std::uint64_t step);
-  void probe(const LinkReport& report);
-  void note(const tuning::Change& change);
+  void probe(const choice::LinkReport& report);
+  void note(const choice::Change& change);
 
   Runner& runner_;
   Probes& probes_;
@@ -71,12 +71,12 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   std::optional<Link> given_;
   double cost_;                // share of the time that comparisons may take
   std::uint64_t least_steps_;  // between two comparisons
-  AutoChoice choice_;
+  choice::AutoChoice choice_;
   double measured_in_seconds_ = 0;
   bool begun_ = false;
-  std::vector<tuning::QualitySample> samples_;  // of this rank since the last comparison
-  tuning::Window step_, busy_, wait_, bytes_, probed_;
-  std::vector<tuning::Window> ready_;
+  std::vector<choice::QualitySample> samples_;  // of this rank since the last comparison
+  choice::Window step_, busy_, wait_, bytes_, probed_;
+  std::vector<choice::Window> ready_;
   std::uint64_t first_ = 0;  // the step for which the first choice was
   std::uint64_t next_ = 0;   // the step after which ranks compare
   std::uint64_t revision_ = 0;
@@ -85,7 +85,7 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   mutable Mutex mutex_;
   std::optional<LinkEstimate> link_ GUARDED_BY(mutex_);
   std::vector<CodecSwitch> switches_ GUARDED_BY(mutex_);
-  tuning::Levels levels_ GUARDED_BY(mutex_);
+  choice::Levels levels_ GUARDED_BY(mutex_);
 };
 
 /// Null where the plan leaves no codec to be chosen at run time.

@@ -1,19 +1,23 @@
 #include "session/parts/auto_codec/calibration.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "base/elapsed.hpp"
 #include "base/log.hpp"
 #include "base/units.hpp"
+#include "choice/codec_speed.hpp"
+#include "choice/rounds.hpp"
 #include "codec/codec.hpp"
 #include "exchange/model/sizes.hpp"
 #include "policy/sync.hpp"
-#include "session/parts/auto_codec/rounds.hpp"
-#include "tuning/codec_speed.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -80,7 +84,7 @@ class Calibrator {
   Calibrator(Runner& runner, Probes& probes, const plan::Plan& plan, StepsAhead steps, const exchange::Cluster& cluster)
       : runner_(runner), probes_(probes), plan_(plan), steps_(steps), cluster_(cluster) {}
 
-  std::vector<BucketWays> run() {
+  std::vector<choice::Ways> run() {
     for (const plan::Bucket& bucket : plan_.buckets) {
       for (const policy::Level& level : bucket.levels) {
         add_trials(bucket, level);
@@ -94,12 +98,12 @@ class Calibrator {
         time(trial, static_cast<std::uint64_t>(elements), seconds);
       }
     }
-    seconds = slowest(exchange::gather_numbers(runner_.peers(), seconds, "calibration"));
+    seconds = choice::slowest(exchange::gather_numbers(runner_.peers(), seconds, "calibration"));
     std::span<const double> next = seconds;
     for (Trial& trial : trials_) {
       for (const double elements : sizes(trial)) {
         const auto count = static_cast<std::size_t>(rounds(elements));
-        trial.timings.push_back({elements, quickest(next.first(count))});
+        trial.timings.push_back({elements, choice::quickest(next.first(count))});
         next = next.subspan(count);
       }
     }
@@ -107,7 +111,7 @@ class Calibrator {
     for (const Trial& trial : trials_) {
       learn_from(trial);
     }
-    std::vector<BucketWays> ways;
+    std::vector<choice::Ways> ways;
     for (const plan::Bucket& bucket : plan_.buckets) {
       ways.push_back(ways_of(bucket));
     }
@@ -122,12 +126,11 @@ class Calibrator {
   void settle() {
     constexpr double kMostSeconds = 2e-3;
     constexpr double kMostRounds = 16;
-    const int world = runner_.info().world_size;
-    const int rank = runner_.info().rank;
+    const choice::Neighbours neighbours = choice::neighbours_in_ring(runner_.info().world_size, runner_.info().rank);
     const int rounds = static_cast<int>(
         std::min(kMostRounds, kMostSeconds / std::max(cluster_.inter.latency_seconds, kMostSeconds / kMostRounds)));
     for (int round = 0; round < rounds; ++round) {
-      (void)probes_.time_exchange((rank + 1) % world, (rank + world - 1) % world, 1);
+      (void)probes_.time_exchange(neighbours.to, neighbours.from, 1);
     }
   }
 
@@ -175,10 +178,10 @@ class Calibrator {
   static exchange::Way way_of(const plan::Bucket& bucket, const policy::Level& level) {
     const bool feedback = level.stage.error_feedback;
     exchange::Way way{.algorithm = level.algorithm == Algorithm::dense ? Algorithm::two_shot : level.algorithm,
-                      .first = tuning::measure_codec(level.stage.codec, feedback, kCodecBudget),
-                      .second = tuning::measure_codec(level.stage.second_hop, feedback, kCodecBudget)};
+                      .first = choice::measure_codec(level.stage.codec, feedback, kCodecBudget),
+                      .second = choice::measure_codec(level.stage.second_hop, feedback, kCodecBudget)};
     if (level.stage.intra) {
-      way.intra = tuning::measure_codec(*level.stage.intra, feedback, kCodecBudget);
+      way.intra = choice::measure_codec(*level.stage.intra, feedback, kCodecBudget);
     }
     if (level.algorithm == Algorithm::dense) {
       way.first.bytes = way.second.bytes = static_cast<double>(element_bytes(bucket.dtype));
@@ -212,7 +215,7 @@ class Calibrator {
         mine.insert(mine.end(), {codec->encode_seconds, codec->decode_seconds});
       }
     }
-    const std::vector<double> agreed = slowest(exchange::gather_numbers(runner_.peers(), mine, "calibration"));
+    const std::vector<double> agreed = choice::slowest(exchange::gather_numbers(runner_.peers(), mine, "calibration"));
     auto next = agreed.begin();
     for (Trial& trial : trials_) {
       for (exchange::CodecCost* codec : {&trial.way.first, &trial.way.second, &trial.way.intra}) {
@@ -251,8 +254,8 @@ class Calibrator {
     return nullptr;
   }
 
-  [[nodiscard]] BucketWays ways_of(const plan::Bucket& bucket) const {
-    BucketWays ways;
+  [[nodiscard]] choice::Ways ways_of(const plan::Bucket& bucket) const {
+    choice::Ways ways;
     const auto elements = static_cast<double>(bucket.count);
     const auto fitted = [&](const Trial& trial) {
       return exchange::LevelForecast(trial.way, exchange::fit(cluster_, trial.way, trial.timings));
@@ -305,10 +308,17 @@ class Calibrator {
 
 }  // namespace
 
-Calibration calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, const StepsAhead& steps,
-                      const std::optional<Link>& link, const LinkMeasured& measured) {
+exchange::Cluster measure_cluster(Runner& runner, Probes& probes, const exchange::Tiers& tiers) {
+  return choice::measure_cluster(runner.peers(), tiers, runner.info().rank,
+                                 [&](const choice::Neighbours& neighbours, std::uint64_t bytes) {
+                                   return probes.time_exchange(neighbours.to, neighbours.from, bytes);
+                                 });
+}
+
+choice::Measurements calibrate(Runner& runner, Probes& probes, const plan::Plan& plan, const StepsAhead& steps,
+                               const std::optional<Link>& link, const LinkMeasured& measured) {
   const Clock::time_point start = Clock::now();
-  Calibration result;
+  choice::Measurements result;
   result.cluster = link ? exchange::given_cluster(*link, *plan.tiers) : measure_cluster(runner, probes, *plan.tiers);
   result.cluster.in_flight_bytes = static_cast<double>(plan.in_flight_bytes);
   probes.know_link(result.cluster);

@@ -1,0 +1,67 @@
+#include "choice/codec_speed.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "codec/codec.hpp"
+
+namespace gradwire::choice {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kTile = static_cast<std::uint32_t>(codec::kTileElements);
+
+std::vector<float> gaussian(std::uint32_t count) {
+  std::mt19937 random(1);  // NOLINT(cert-msc51-cpp): the same on every rank and run
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  std::generate(values.begin(), values.end(), [&] { return normal(random); });
+  return values;
+}
+
+// The time of the fastest run of those that fit into the budget. Makes at least two, since the first one warms up.
+template <class Run>
+double quickest_seconds(std::chrono::nanoseconds budget, const Run& run) {
+  const Clock::time_point end = Clock::now() + budget;
+  double best = 0;
+  for (int runs = 0; runs < 2 || Clock::now() < end; ++runs) {
+    const Clock::time_point start = Clock::now();
+    run();
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    best = runs == 0 ? seconds : std::min(best, seconds);
+  }
+  return best;
+}
+
+}  // namespace
+
+exchange::CodecCost measure_codec(const CodecSpec& spec, bool feedback, std::chrono::nanoseconds budget,
+                                  std::uint32_t tiles) {
+  const std::uint32_t elements = tiles * kTile;
+  const codec::Codec codec(spec, DType::f32);
+  std::vector<float> values = gaussian(elements);
+  std::vector<float> residual(elements, 0.0F);
+  std::vector<std::byte> frame(codec.frame_bytes(elements));
+  codec::FrameInfo info{.count = elements};
+  const double encode = quickest_seconds(budget / 2, [&] {
+    codec::FrameWriter writer(codec, info, false, frame);
+    for (std::uint32_t first = 0; first < elements; first += kTile) {
+      writer.write(values.data() + first, feedback ? residual.data() + first : nullptr, kTile);
+    }
+    writer.finish();
+  });
+  const double decode = quickest_seconds(budget / 2, [&] {
+    codec::FrameReader reader(codec, info, false, frame, 0);
+    for (std::uint32_t first = 0; first < elements; first += kTile) {
+      reader.add(values.data() + first, kTile);
+    }
+  });
+  return {.bytes = static_cast<double>(frame.size()) / elements,
+          .encode_seconds = encode / elements,
+          .decode_seconds = decode / elements};
+}
+
+}  // namespace gradwire::choice

@@ -1,0 +1,24 @@
+// What drop-ins say of calls: the words of `choice`, which they share with nobody else.
+#pragma once
+
+#include "choice/auto_call.hpp"
+#include "choice/decision.hpp"
+
+namespace gradwire::drop_in {
+
+using choice::AutoCall;
+using choice::Call;
+using choice::ChoiceClass;
+using choice::Choices;
+using choice::Decision;
+using choice::Function;
+using choice::kMostCopied;
+using choice::kReasons;
+using choice::Reason;
+using choice::Settings;
+using choice::size_class;
+using choice::text;
+using choice::Way;
+using choice::WayChange;
+
+}  // namespace gradwire::drop_in
