@@ -10,6 +10,7 @@
 #include "observe/sources.hpp"
 #include "observe/watching.hpp"
 #include "transport/foreground.hpp"
+#include "transport/operations.hpp"
 #include "transport/shares_process.hpp"
 #include "transport/silence.hpp"
 
@@ -75,7 +76,7 @@ bool Driver::failed() const {
 }
 
 void Driver::abort(const Error& error) noexcept {
-  transport_->abort(error.code(), error.what());
+  transport::abort_by(*transport_, error);
   observe::record({.begin = observe::ticks(),
                    .bytes = static_cast<std::uint64_t>(error.code()),
                    .source = source_,

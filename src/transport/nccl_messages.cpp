@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "transport/operations.hpp"
+
 namespace gradwire::transport {
 namespace {
 
@@ -227,7 +229,7 @@ void NcclMessages::abort(ErrorCode code, const std::string& message) noexcept {
     }
     aborted_ = true;
     try {
-      reason_.emplace(code, message, ErrorCause::world);
+      reason_.emplace(code, message, cause_of_own_abort(code));
     } catch (const std::bad_alloc&) {
       reason_.reset();
     }

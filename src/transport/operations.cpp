@@ -113,9 +113,17 @@ TransportCounters Counters::read() const noexcept {
           messages_received_.load(kOrder), native_all_reduces_.load(kOrder)};
 }
 
+void abort_by(Transport& transport, const Error& error) noexcept {
+  try {
+    transport.abort(error.code(), error.what());
+  } catch (const std::bad_alloc&) {  // of the text, which is made here
+    transport.abort(error.code(), {});
+  }
+}
+
 Error AbortReason::as_seen_by(int rank) const {
   if (rank == origin) {
-    return {code, message, ErrorCause::world};
+    return {code, message, cause_of_own_abort(code)};
   }
   return {ErrorCode::aborted,
           "rank " + std::to_string(origin) + " gave up (" + std::string(to_string(code)) + "): " + message,

@@ -5,6 +5,7 @@
 #include "base/awake_time.hpp"
 #include "base/current_error.hpp"
 #include "base/units.hpp"
+#include "transport/operations.hpp"
 #include "transport/silence.hpp"
 
 namespace gradwire::transport {
@@ -245,7 +246,7 @@ void RelayedMessages::poll() { throw_failure(); }
 
 void RelayedMessages::abort(ErrorCode code, const std::string& message) noexcept {
   try {
-    fail(Error(code, message, ErrorCause::world));
+    fail(Error(code, message, cause_of_own_abort(code)));
   } catch (const std::bad_alloc&) {
     transport_->abort(code, "out of memory");
   }

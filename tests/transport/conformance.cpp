@@ -139,7 +139,7 @@ void abort_reaches_every_waiter(Transport& transport) {
   transport.cancel(operation);
   const ErrorCode expected = transport.rank() == origin ? ErrorCode::corrupt : ErrorCode::aborted;
   EXPECT_EQ(seen.code(), expected);
-  EXPECT_EQ(seen.cause(), ErrorCause::world);
+  EXPECT_EQ(seen.cause(), transport.rank() == origin ? ErrorCause::rank : ErrorCause::world);
   EXPECT_THAT(seen.what(), HasSubstr("frame 7 is damaged"));
   if (transport.rank() != origin) {
     EXPECT_THAT(seen.what(), HasSubstr("rank " + std::to_string(origin)));

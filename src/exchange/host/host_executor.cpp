@@ -11,6 +11,7 @@
 #include "base/units.hpp"
 #include "exchange/host/lane_run.hpp"
 #include "observe/record.hpp"
+#include "transport/operations.hpp"
 #include "transport/silence.hpp"
 
 namespace gradwire::exchange {
@@ -249,7 +250,7 @@ void HostExecutor::fail(const Error& error) noexcept {
     return;
   }
   failure_ = error;
-  transport_.abort(error.code(), error.what());
+  transport::abort_by(transport_, error);
   for (const auto& lane : lanes_) {
     lane->cancel(transport_);
   }

@@ -177,6 +177,8 @@ std::uint64_t Session::restore(const std::filesystem::path& directory, std::span
   if (state_->waits("restore")) {
     return 0;
   }
+  static_cast<void>(files_of(state_->engine()));  // a session without that part must not be changed first
+  const session::UnusedRows unused(*state_);
   for (;;) {
     const int world = world_size();
     try {
@@ -206,7 +208,6 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
       return std::nullopt;
     }
     if (!name) {
-      state_->engine().parts.for_each([](session::Part& part) { part.forget_rows(); });
       break;
     }
     read = {};  // before the next one takes memory

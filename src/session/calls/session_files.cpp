@@ -1,4 +1,5 @@
-// Session::save() and load().
+// Session::save() and load(), and the end of a session that writes a file.
+#include <future>
 #include <string>
 
 #include "observe/record.hpp"
@@ -16,6 +17,17 @@ session::Checkpoints& session::files_of(const Engine& engine) {
     throw Error(ErrorCode::unsupported, "this session was made without the part that knows its files");
   }
   return *part;
+}
+
+// Other ranks learn at once that this one leaves, however long a checkpoint takes.
+Session::State::~State() {
+  std::shared_future<void> writing;
+  if (engine_ != nullptr) {
+    if (const auto* files = engine_->parts.find<session::Checkpoints>()) {
+      writing = files->writing();
+    }
+  }
+  engine_.reset();
 }
 
 namespace {
@@ -51,11 +63,13 @@ void Session::load(const std::filesystem::path& directory) {
   session::Engine& engine = state_->engine();
   const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
   engine.checked([&] {
+    session::Checkpoints& files = files_of(engine);
     const MutexLock lock(engine.progress.wire);
+    const session::UnusedRows unused(*state_);
     const std::vector<SavedState> saved =
         session::read_state_files(directory, rank(), world_size(), engine.parts.begin_rows());
     engine.restore(saved, directory.string());
-    files_of(engine).loaded_from(directory, saved.front().step);
+    files.loaded_from(directory, saved.front().step);
   });
 }
 
@@ -67,6 +81,7 @@ void Session::load(std::istream& stream) {
   const observe::Span span({.source = engine.runner->info().source, .kind = observe::EventKind::load});
   engine.checked([&] {
     const MutexLock lock(engine.progress.wire);
+    const session::UnusedRows unused(*state_);
     if (engine.parts.begin_rows() != nullptr) {
       throw Error(ErrorCode::unsupported,
                   "load: a stream is one rank's, and rows of tables are looked for in those of all; load a directory");

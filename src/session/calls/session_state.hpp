@@ -20,7 +20,8 @@ struct Session::State {
   explicit State(std::unique_ptr<session::Engine> made) : engine_(std::move(made)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  virtual ~State() = default;
+  /// Gives the transport back before it waits for a checkpoint that is being written.
+  virtual ~State();
 
   /// The engine of the current world.
   [[nodiscard]] session::Engine& engine() noexcept { return *engine_; }
@@ -84,4 +85,21 @@ struct session::Access {
   [[nodiscard]] static Session make(std::unique_ptr<State> state) { return Session(std::move(state)); }
 };
 
+namespace session {
+
+/// Frees rows that were read from files and that no load() took, as after an error.
+class UnusedRows {
+ public:
+  explicit UnusedRows(Access::State& state) : state_(state) {}
+  ~UnusedRows() {
+    state_.engine().parts.for_each([](Part& part) { part.forget_rows(); });
+  }
+  UnusedRows(const UnusedRows&) = delete;
+  UnusedRows& operator=(const UnusedRows&) = delete;
+
+ private:
+  Access::State& state_;
+};
+
+}  // namespace session
 }  // namespace gradwire

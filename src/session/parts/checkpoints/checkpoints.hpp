@@ -34,6 +34,8 @@ class Checkpoints final : public Part {
   /// Waits for the last write(); `get` throws what went wrong with it, once.
   void wait();
   void get();
+  /// The write that is under way, or was last. Whoever holds it last waits for its end.
+  [[nodiscard]] const std::shared_future<void>& writing() const noexcept { return writing_; }
   /// The session goes on from the checkpoint `name` in `directory`, where none of a later step is left. Empty: from
   /// none.
   void restored_from(const std::filesystem::path& directory, std::string name);
