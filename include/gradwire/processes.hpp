@@ -108,8 +108,8 @@ class Processes {
   /// A transport over `members`, ascending; the place of each is its rank. Each member calls it, with the same list and
   /// epoch; nothing that was sent in another epoch arrives in it. It may wait for the other members until `timeout`, or
   /// for ever where one of them has ended meanwhile, so that the caller may have to abandon this call. An abort of the
-  /// transport need not reach other processes. An Error that comes of another process, such as one that does not answer,
-  /// has the cause `world`: the caller then goes on in the next world. With any other cause it leaves the job.
+  /// transport need not reach other processes. An Error that comes of another process, such as one that does not
+  /// answer, has the cause `world`: the caller then goes on in the next world. With any other cause it leaves the job.
   [[nodiscard]] virtual std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
                                                            std::chrono::milliseconds timeout) = 0;
 
