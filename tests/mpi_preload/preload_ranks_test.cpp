@@ -117,16 +117,23 @@ TEST_P(Preload, ChoicesAreRecordedAndFollowed) {
 TEST_P(Preload, ChoicesAreFollowedByThreadsInAnyOrder) {
   const std::string file = (work_ / "crossed.json").string();
   const std::string env = measuring() + " GRADWIRE_CHOICES='" + file + "'";
-  expect_ok(with(2, env, "crossed_threads multiple"), "crossed_threads");
-  json choices = json::parse(std::ifstream(file));
-  for (json& communicator : choices.at("communicators")) {
-    for (json& row : communicator.at("classes")) {
-      row.at("ways") = {{0, communicator.at("number") == 1 ? 1 : 0}};
+  // If threads ask for tags at the same moment, one may get none for its first calls (D150), or, on a busy machine, for
+  // all of them. Then its communicator has no class in the file.
+  json choices;
+  bool one_compresses = false;
+  for (int i = 0; i < 5 && !one_compresses; ++i) {
+    std::filesystem::remove(file);
+    expect_ok(with(2, env, "crossed_threads multiple"), "crossed_threads");
+    choices = json::parse(std::ifstream(file));
+    for (json& communicator : choices.at("communicators")) {
+      for (json& row : communicator.at("classes")) {
+        row.at("ways") = {{0, communicator.at("number") > 0 && !one_compresses ? 1 : 0}};
+      }
+      one_compresses = one_compresses || (communicator.at("number") > 0 && !communicator.at("classes").empty());
     }
   }
+  ASSERT_TRUE(one_compresses) << choices.dump(1);
   std::ofstream(file) << choices;
-  // If threads ask for tags at the same moment, one may get none for its first calls (D150), or, on a busy machine, for
-  // all of them.
   std::uint64_t compressed = 0;
   for (int i = 0; i < 5 && compressed == 0; ++i) {
     expect_ok(with(2, env, "crossed_threads multiple"), "crossed_threads");

@@ -57,7 +57,8 @@ void train_late(const Late& late, std::shared_ptr<Processes> own, Progress& prog
   while (session.step() < kLateSteps) {
     const std::uint64_t step = session.step();
     progress.reach(step);
-    std::this_thread::sleep_for(milliseconds(5));
+    const bool newcomer_is_late = !late.leaves && delivered.changes == 0 && step > kLateSteps / 2;
+    std::this_thread::sleep_for(milliseconds(newcomer_is_late ? 50 : 5));
     if (late.leaves && self == kLeaves && step == 5) {
       return;
     }
