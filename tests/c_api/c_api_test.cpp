@@ -260,7 +260,10 @@ TEST(CApi, UnderstandsStructsOfOtherVersions) {
 }
 
 TEST(CApi, SavesAndLoadsASession) {
-  const std::string folder = (std::filesystem::temp_directory_path() / "gradwire_c_api_test").string();
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);  // jobs of other sizes run at the same time
+  const std::string folder =
+      (std::filesystem::temp_directory_path() / ("gradwire_c_api_test_" + std::to_string(size))).string();
   gradwire_policy* policy = nullptr;
   ASSERT_OK(gradwire_policy_parse("[defaults]\ncodec = \"int4\"\nsmall = \"off\"", nullptr, &policy));
   std::vector<float> gradient(5000, 1);

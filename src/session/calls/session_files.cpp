@@ -1,5 +1,4 @@
 // Session::save() and load(), and the end of a session that writes a file.
-#include <future>
 #include <string>
 
 #include "observe/record.hpp"
@@ -21,13 +20,11 @@ session::Checkpoints& session::files_of(const Engine& engine) {
 
 // Other ranks learn at once that this one leaves, however long a checkpoint takes.
 Session::State::~State() {
-  std::shared_future<void> writing;
   if (engine_ != nullptr) {
     if (const auto* files = engine_->parts.find<session::Checkpoints>()) {
-      writing = files->writing();
+      writing_ = files->writing();
     }
   }
-  engine_.reset();
 }
 
 namespace {

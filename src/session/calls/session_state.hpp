@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <span>
@@ -69,6 +70,7 @@ struct Session::State {
   /// Throws Error(invalid_argument) for a parameter without data, or in the wrong memory.
   void check_shared(std::span<const View> parameters);
 
+  std::shared_future<void> writing_;  // set at the end: the checkpoint that outlives the engine
   std::unique_ptr<session::Engine> engine_;
 };
 
