@@ -25,8 +25,7 @@ inline constexpr ErrorCode kLastErrorCode = ErrorCode::too_few;
 
 [[nodiscard]] std::string_view to_string(ErrorCode code) noexcept;
 
-/// Who caused an error. Its code does not say that: a call of the system that fails and a peer that is gone are both
-/// `transport`.
+/// Says who caused an error. The code does not tell: both a failed system call and a peer that is gone are `transport`.
 enum class ErrorCause : std::uint8_t {
   rank,   // this rank alone, as by a wrong argument or for want of memory
   world,  // a peer ended, left, was reset or did not answer in time, or a rank or thread has aborted the transport

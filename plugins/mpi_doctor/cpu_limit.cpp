@@ -11,11 +11,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder of control groups, and the group of the process, for a version of control groups.
+// The folder of the control groups and the group of the process, for one version of control groups.
 struct Place {
   fs::path tree;
   std::string group;   // "/a/b"
-  bool second = true;  // version
+  bool second = true;  // the second version, else the first
 };
 
 // Lines of /proc/self/cgroup: "0::/a/b" of the second version, "4:cpu,cpuacct:/a/b" of the first.
@@ -29,7 +29,7 @@ std::optional<Place> place_of(const std::string& line, const fs::path& trees) {
   const std::string group = line.substr(second + 1);
   if (controllers.empty()) {
     std::error_code ignored;
-    const fs::path unified = trees / "unified";  // where both versions are there
+    const fs::path unified = trees / "unified";  // if both versions exist
     return Place{fs::exists(unified, ignored) ? unified : trees, group, true};
   }
   return ("," + controllers + ",").find(",cpu,") != std::string::npos

@@ -127,7 +127,7 @@ void try_places(std::vector<std::string>& unwritable) {
           try_directory(name, directory, unwritable);
         }
       }
-    } catch (const Error&) {  // it is reported already
+    } catch (const Error&) {  // the error is reported already
     }
   };
   using Directories = std::vector<std::string>;

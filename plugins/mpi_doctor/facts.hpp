@@ -1,4 +1,4 @@
-// The facts of one rank about itself and its host. This file uses no MPI: main.cpp adds MPI's facts.
+// The facts of one rank about itself and its host. This file does not use MPI: main.cpp adds MPI's facts.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Interface {
   std::string name;
   int mtu = 0;
   int megabits = 0;       // rate of its link; 0: not known
-  bool physical = false;  // a device stands behind it
+  bool physical = false;  // a device is behind it
 };
 
 /// A library that `gradwire run` preloads.
@@ -50,7 +50,7 @@ struct Facts {
   std::vector<std::string> unwritable;           // places named by variables that cannot be written, and why
 
   std::vector<int> cores;  // of the host
-  std::vector<int> mask;   // those that this process may use
+  std::vector<int> mask;   // cores that this process may use
   CpuLimit cpu;            // the lowest limit of its control group and the groups above it
   std::vector<std::vector<int>> numa_nodes;
   std::string huge_pages;  // "always", "madvise", "never"; empty: not known
@@ -79,7 +79,7 @@ struct Told {
 [[nodiscard]] std::string format_cpu_list(const std::vector<int>& cores);
 /// The choice in "always [madvise] never": madvise.
 [[nodiscard]] std::string parse_choice(std::string_view text);
-/// The bytes in "NAME:   123 kB" of /proc/meminfo; 0 where it is missing.
+/// The bytes in "NAME:   123 kB" of /proc/meminfo; 0 if there is no such line.
 [[nodiscard]] std::uint64_t parse_memory(std::string_view text, std::string_view name);
 /// The text behind "NAME:" and blanks on a line of its own, as in /proc/self/status.
 [[nodiscard]] std::string parse_field(std::string_view text, std::string_view name);

@@ -11,11 +11,12 @@ namespace gradwire::doctor {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
-constexpr std::uint64_t kShmOfRank = 32 * kMiB;  // what MPI libraries keep there for a rank, and room for segments
+constexpr std::uint64_t kShmOfRank =
+    32 * kMiB;  // bytes that MPI libraries keep there for a rank, and room for segments
 constexpr std::uint64_t kMemoryOfRank = 256 * kMiB;
 constexpr double kLateClock = 0.1;  // seconds
 constexpr int kUsualMtu = 1500;
-constexpr int kFastLink = 10000;  // Mbit/s; above, packets of 1500 bytes cost a core
+constexpr int kFastLink = 10000;  // Mbit/s; on faster links packets of 1500 bytes cost a core
 
 const Facts& first_of(const std::vector<Facts>& facts, const Host& host) {
   return facts[static_cast<std::size_t>(host.ranks.front())];

@@ -15,8 +15,8 @@ namespace {
 
 constexpr double kHalf = 0.5;
 constexpr double kQuarter = 0.25;      // below it the job is mostly waiting
-constexpr double kFarLatency = 3;      // times the median
-constexpr double kFarSeconds = 50e-6;  // and this much above it
+constexpr double kFarLatency = 3;      // factor above the median
+constexpr double kFarSeconds = 50e-6;  // seconds above the median, in addition
 constexpr std::size_t kMostNamed = 8;
 
 /// Rates between ends, which are hosts or ranks of one host. 0: not measured.
@@ -50,8 +50,8 @@ std::string rounded(double bytes_per_second) {
 struct Kind {
   std::string subject;
   std::string advice;
-  bool network = false;  // else it is the memory of a host, which other programs use too
-  bool crowded = false;  // more ranks than cores: times say little
+  bool network = false;  // a network; otherwise the memory of a host, which other programs use too
+  bool crowded = false;  // more ranks than cores, so times say little
 };
 
 Level level_of(const Kind& kind, double share) {
@@ -101,7 +101,7 @@ struct SlowPair {
   double usual;
   std::size_t from;
   std::size_t to;
-  bool reverse;  // `usual` is the other direction's
+  bool reverse;  // `usual` is that of the other direction
 };
 
 void tell_pairs(const Rates& links, std::vector<SlowPair> pairs, const Kind& kind, Findings& findings) {
@@ -252,7 +252,7 @@ void find_in_networks(const std::vector<Facts>& facts, const Pairs& pairs, const
   const double usual_latency = median(latencies);
   const std::size_t before = findings.size();
   Kind network = kind;
-  network.crowded = false;  // a slow network takes longer than waiting for a core
+  network.crowded = false;  // a slow network takes longer than the wait for a core
   find_outliers(links, usual, network, findings);
   find_slow_neighbours(facts, pairs, kind, findings);
   if (hosts.size() > 2) {

@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kSilence{60};
-constexpr std::chrono::seconds kCall{10};             // how often rank 0 says that it is there
+constexpr std::chrono::seconds kCall{10};             // how often rank 0 says that it is alive
 constexpr std::chrono::microseconds kNap{200};        // sleep of ranks that wait for their turn
 constexpr std::size_t kPart = std::size_t{64} << 10;  // bytes of a message of a stream
 constexpr int kClockPings = 20;
@@ -37,7 +37,7 @@ enum class What : int { pair_first, pair_second, clock, wait, end };
 struct Order {
   int what = 0;
   int other = 0;        // the other rank of a pair
-  bool within = false;  // one host
+  bool within = false;  // both ranks are on one host
 };
 
 struct PairResult {
@@ -58,7 +58,7 @@ double wall() { return std::chrono::duration<double>(std::chrono::system_clock::
   std::_Exit(1);
 }
 
-/// Waits for a request. `nap`: this rank sleeps, to leave the cores to ranks that measure. `times`: the limit in
+/// Waits for a request. With `nap` this rank sleeps, to leave the cores to ranks that measure. `times` is the limit in
 /// multiples of kSilence.
 void wait(MPI_Comm comm, MPI_Request& request, int other, bool nap = false, int times = 1) {
   const auto begin = Clock::now();
@@ -95,7 +95,7 @@ Value receive(MPI_Comm comm, int from, int tag, bool nap = false, int times = 1)
   return value;
 }
 
-/// Sends or receives so many bytes, in parts that are all under way at once.
+/// Sends or receives so many bytes, in messages that are all under way at once.
 void stream(MPI_Comm comm, std::vector<std::byte>& buffer, std::uint64_t bytes, int other, bool sends) {
   buffer.resize(std::max<std::size_t>(buffer.size(), bytes));
   std::vector<MPI_Request> requests((bytes + kPart - 1) / kPart, MPI_REQUEST_NULL);

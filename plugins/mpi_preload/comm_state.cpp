@@ -209,7 +209,7 @@ void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
   }
   known.tell(ledger, size, [&](const choice::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
     if (!early) {
-      mutex.assert_held();  // or the state is at its end, and nobody else has it
+      mutex.assert_held();  // at the state's end nobody else has it, and the mutex is free
       return member->measured(what);
     }
     if (!mutex.try_lock()) {

@@ -93,7 +93,7 @@ class CondVar {
     Held held(mutex.mutex_);
     changed_.wait_for(held.lock, limit);
   }
-  /// Whether it was reached in time.
+  /// Returns whether `reached` became true in time.
   template <typename Rep, typename Period, typename Reached>
   bool wait_for(Mutex& mutex, const std::chrono::duration<Rep, Period>& limit, Reached reached) REQUIRES(mutex) {
     Held held(mutex.mutex_);
@@ -101,7 +101,7 @@ class CondVar {
   }
 
  private:
-  // What std::condition_variable wants. The caller keeps the mutex, also where `reached` throws.
+  // The lock that std::condition_variable needs. The caller keeps the mutex, even if `reached` throws.
   struct Held {
     explicit Held(std::mutex& mutex) : lock(mutex, std::adopt_lock) {}
     ~Held() { lock.release(); }

@@ -1,11 +1,11 @@
-// codec = "auto" for calls of a job: which way each class of calls goes, passed on or compressed, whichever was
-// measured to be faster. No clocks, no ranks, no I/O: durations come in, and what the ranks must compare goes out, so
-// that the same calls on every rank choose alike.
+// Chooses for codec = "auto" how each class of a job's calls is made: passed on to the library or compressed, whichever
+// was measured to be faster. There are no clocks, ranks or I/O here: the caller passes durations in and lets the ranks
+// compare the numbers that come out, so the same calls on every rank lead to the same choices.
 //
-// A class is compared when it is new: in trials, until one way is clearly faster, eleven trials at most. In a trial the
-// same call is made every way, and the job gets the library's sum. A class is compared again as often as that costs
-// little beside the time that its calls take, and sooner where they take another time than they did. Before each way of
-// a trial the ranks synchronise, so that none waits in it for one that comes late.
+// A new class is compared in trials until one way is clearly faster, in eleven trials at most. In a trial the same call
+// is made every way, and the job gets the library's sum. A class is compared again as often as that costs little beside
+// the time of its calls, and sooner if its calls take a different time than before. The ranks synchronise before each
+// way of a trial, so that no rank waits inside it for a late one.
 #pragma once
 
 #include <compare>
@@ -22,22 +22,22 @@
 
 namespace gradwire::choice {
 
-/// Calls that are chosen for alike, on one communicator.
+/// Calls on one communicator that share one choice.
 struct ChoiceClass {
   Function function = Function::other;
   DType dtype = DType::f32;
-  std::uint32_t rule = 0;  // of the policy, counted from 1; 0: its defaults
+  std::uint32_t rule = 0;  // number of the policy's rule, counted from 1; 0: its defaults
   std::uint8_t size = 0;   // bytes are from 2^size to below 2^(size + 1)
-  // NOLINTNEXTLINE(modernize-use-nullptr): of what clang makes of it
+  // NOLINTNEXTLINE(modernize-use-nullptr): the check warns about the comparison that clang generates
   friend auto operator<=>(const ChoiceClass&, const ChoiceClass&) = default;
 };
-/// The `size` of so many bytes; 0 for none.
+/// Returns the `size` of a class with calls of so many bytes; 0 for no bytes.
 [[nodiscard]] std::uint8_t size_class(std::uint64_t bytes) noexcept;
 
-/// 0: passed on; i: compressed by the i-th codec that the policy allows.
+/// How a call is made. 0: passed on; i: compressed by the i-th codec that the policy allows.
 using Way = std::uint8_t;
 
-/// From its `call`-th call on, counted from 0, a class goes this way.
+/// A class goes this way from its `call`-th call on, counted from 0.
 struct WayChange {
   std::uint64_t call = 0;
   Way way = 0;
@@ -45,23 +45,23 @@ struct WayChange {
 };
 using Choices = std::map<ChoiceClass, std::vector<WayChange>>;
 
-/// A trial needs a copy of the call's input and room for a result of its own. Calls of more bytes get no trial.
+/// A trial needs a copy of the call's input and room for a result of its own, so calls of more bytes get no trial.
 inline constexpr std::uint64_t kMostCopied = std::uint64_t{64} << 20;
 
 struct AutoCallOptions {
-  double gain = 0.05;               // of the time, which a change must save
-  double cost = 3e-3;               // share of a class's time for comparisons; all ways of a trial count
-  double hasty_cost = 3e-2;         // the same where calls take another time than they did
-  double look_cost = 1e-3;          // share for looking whether they do
-  double expensive_seconds = 0.25;  // a trial that takes longer is not repeated where it is clear
+  double gain = 0.05;               // share of the time that a change must save
+  double cost = 3e-3;               // share of a class's time that comparisons may take, with all ways of their trials
+  double hasty_cost = 3e-2;         // the same share while calls take a different time than before
+  double look_cost = 1e-3;          // share for checking whether they do
+  double expensive_seconds = 0.25;  // a trial that takes longer is not repeated if its result is clear
 };
 
 class AutoCall {
  public:
   explicit AutoCall(AutoCallOptions options = {}) : options_(options) {}
-  /// Chooses as was chosen before and measures nothing; what is not in `script` is passed on.
+  /// Makes the choices in `script` and measures nothing; classes that are not in `script` are passed on.
   explicit AutoCall(Choices script) : options_(), script_(std::move(script)) {}
-  /// As made of that, before the first call.
+  /// Makes this object follow `script`, as that constructor does. To be called before the first call.
   void follow(Choices script) { script_ = std::move(script); }
   AutoCall(const AutoCall&) = delete;
   AutoCall& operator=(const AutoCall&) = delete;
@@ -69,72 +69,73 @@ class AutoCall {
   /// Whether this rank has the memory for a trial of the call; asked before each trial.
   using CanCopy = std::function<bool()>;
 
-  /// Begins a call of `bytes`, above 0, that can go `ways` ways. Returns what the ranks are to bring together before
-  /// it, for answer(); empty: nothing.
+  /// Begins a call of `bytes`, above 0, that can go `ways` ways. Returns the numbers that the ranks have to exchange
+  /// before the call, for answer(); empty if there are none.
   [[nodiscard]] std::span<const double> begin(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways,
                                               const CanCopy& can_copy);
-  /// `worst`: of each number the largest over all ranks; `seconds`: how long that took here.
+  /// `worst` is the largest value over all ranks for each number; `seconds` is how long that exchange took here.
   void answer(std::span<const double> worst, double seconds);
 
-  /// Whether what the ranks bring together before the call is for a trial.
+  /// Whether the numbers that the ranks exchange before the call are for a trial.
   [[nodiscard]] bool begins_trial() const noexcept { return current_ != nullptr && current_->begun; }
 
   struct Turn {
-    Way way = 0;                   // of the job's result; 0 in a trial
-    bool timed = false;            // measured() is to be told
-    bool decided = false;          // not for the sake of a comparison
-    bool trial = false;            // the call is made every way, and concluded() is to be told
-    bool passed_first = true;      // in a trial; else the library's own call is the last one
-    Reason barred = Reason::none;  // why the class passes whatever would be faster
-    /// So many more calls of the class go the same way and need not begin here; the caller counts down.
+    Way way = 0;                   // way of the job's result; 0 in a trial
+    bool timed = false;            // the caller tells measured() the time
+    bool decided = false;          // the way was chosen, and is not part of a comparison
+    bool trial = false;            // the call is made every way, and the caller calls concluded()
+    bool passed_first = true;      // in a trial the library's own call is made first; else last
+    Reason barred = Reason::none;  // why the class is passed on even if another way is faster
+    /// Number of further calls of the class that go the same way and need no begin(); the caller counts it down.
     std::uint64_t* left = nullptr;
   };
   [[nodiscard]] Turn turn();
-  /// The seconds of the call that turn() was for.
+  /// Takes the seconds of the call that turn() was for.
   void measured(double seconds);
-  /// What a trial took on the slowest rank: seconds by way, infinite for a way that must not be chosen, and those for
-  /// copies of buffers. The same on every rank.
+  /// Takes the times of a trial on the slowest rank: `seconds` by way, infinite for a way that must not be chosen, and
+  /// `copying` for copies of buffers. The arguments are the same on every rank.
   void concluded(std::span<const double> seconds, double copying);
-  /// From now on the class passes, on this rank; every rank must be told so.
+  /// Passes the class on from now on, on this rank only; the caller must tell every rank.
   void bar(const ChoiceClass& what, Reason why);
 
-  /// Seconds of a call of the class, by way, as last compared. None: not compared yet itself.
+  /// Returns the seconds of a call of the class by way, as last compared. No value if the class itself was not compared
+  /// yet.
   [[nodiscard]] std::optional<WaySeconds> compared(const ChoiceClass& what) const;
-  /// All that was chosen so far.
+  /// All choices so far.
   [[nodiscard]] const Choices& choices() const noexcept { return choices_; }
 
   static constexpr std::size_t kMostClasses = 256;
 
  private:
   struct Comparison {
-    std::vector<std::vector<double>> costs;  // by way: seconds a byte, one a trial
-    std::size_t trials = 0;                  // that count
-    double trial_seconds = 0;                // of the latest
-    bool warm = false;                       // a trial has run before, to no account
+    std::vector<std::vector<double>> costs;  // by way and trial: seconds per byte
+    std::size_t trials = 0;                  // number of trials that count
+    double trial_seconds = 0;                // of the latest trial
+    bool warm = false;                       // a first trial has run, which does not count
   };
   struct Class {
     std::size_t ways = 2;
     Way way = 0;
     std::uint64_t bytes = 1;  // of the latest call
     std::uint64_t calls = 0;
-    std::uint64_t left = 0;   // calls that pass and need not be asked for
-    std::uint64_t apart = 0;  // calls that are compressed until the next trial
+    std::uint64_t left = 0;   // further calls that pass without begin()
+    std::uint64_t apart = 0;  // calls that stay compressed until the next trial
     std::optional<Comparison> comparison;
-    WaySeconds costs;                 // of a byte, as compared
-    bool guessed = false;             // they are a neighbour's
-    double copying = 0;               // seconds a byte for copies in a trial
+    WaySeconds costs;                 // seconds per byte by way, from the latest comparison
+    bool guessed = false;             // `costs` are those of a neighbour
+    double copying = 0;               // seconds per byte for copies in a trial
     std::vector<bool> excluded = {};  // by way: must not be chosen
     Reason barred = Reason::none;
-    bool begun = false;        // a trial was asked for, and not answered yet
-    std::size_t trials = 4;    // that a comparison takes, as the latest did
+    bool begun = false;        // begin() has asked the ranks for a trial of this call
+    std::size_t trials = 4;    // trials that a comparison takes, by the latest one
     double spent = 0;          // seconds of its calls since the last comparison
     unsigned decisions = 0;    // comparisons that have ended
     unsigned confirmed = 0;    // comparisons in a row with the same outcome
-    std::vector<double> seen;  // here, of calls since the last look
-    std::uint64_t turns = 0;   // since then
-    double looked_at = 0;      // `spent` then
-    double usual = 0;          // seconds a byte, as first looked at since the last comparison
-    int stirred = 0;           // looks in a row that found another time
+    std::vector<double> seen;  // seconds per byte on this rank, of calls since the last look
+    std::uint64_t turns = 0;   // turns since the last look
+    double looked_at = 0;      // `spent` at the last look
+    double usual = 0;          // seconds per byte at the first look since the last comparison
+    int stirred = 0;           // looks in a row that found a different time
     [[nodiscard]] double seconds(std::size_t of) const { return costs[of] * static_cast<double>(bytes); }
   };
 
@@ -156,11 +157,11 @@ class AutoCall {
   std::optional<Choices> script_;
   std::map<ChoiceClass, Class> classes_;
   Choices choices_;
-  ChoiceClass what_;          // of the call that has begun
-  Class* current_ = nullptr;  // null: passed on, there is no place for its class
+  ChoiceClass what_;          // class of the call that has begun
+  Class* current_ = nullptr;  // null: the call is passed on, because there is no room for its class
   std::vector<double> question_;
   double exchange_here_ = 0;  // seconds that the ranks' latest exchange took here
-  double exchange_ = 0;       // and where they came last, so without a wait
+  double exchange_ = 0;       // the same on the rank that came last, and so did not wait
 };
 
 }  // namespace gradwire::choice

@@ -10,18 +10,20 @@
 namespace gradwire::choice {
 namespace {
 
-constexpr double kLinkBound = 0.3;    // share of waiting from which the link is what is seen, by and large
-constexpr double kOnlyTheLink = 0.8;  // and from which it is that alone
+constexpr double kLinkBound = 0.3;    // share of waiting from which the rate of sending is mostly the link's
+constexpr double kOnlyTheLink = 0.8;  // share of waiting from which it is the link's alone
 
-constexpr double kAsGood = 1.1;   // two forecasts that explain a step equally well
-constexpr double kFarRate = 1.5;  // from a rate of the link to one that no scatter makes of it
+constexpr double kAsGood = 1.1;   // factor between two forecasts that explain a step equally well
+constexpr double kFarRate = 1.5;  // factor between two rates of the link that scatter does not explain
 
 constexpr std::uint64_t kTrialSteps = 5;
-constexpr std::uint64_t kFirstInterval = 100;  // steps between two trials of a neighbour, twice as many each time
-constexpr double kWorthATrial = 0.6;           // of the step, that it may take longer by the forecast: models are wrong
-constexpr double kSpare = 1e-3;  // of the time since the start, for a trial of what seems far slower: forecasts may
-                                 // rest on a start that something disturbed
-constexpr double kMeasuredApart = 100e-6;  // seconds, likewise: what was timed at the start has ranks that began apart
+constexpr std::uint64_t kFirstInterval = 100;  // steps between two trials of a neighbour, doubled each time
+constexpr double kWorthATrial =
+    0.6;                         // share by which the forecast of a trial may exceed the step, since models are wrong
+constexpr double kSpare = 1e-3;  // share of the time since the start for trials that seem far slower: their forecasts
+                                 // may rest on a disturbed start
+constexpr double kMeasuredApart =
+    100e-6;  // seconds that are also allowed, since ranks began the measurements at the start apart
 
 double apart(double a, double b) { return a > b ? a / b : b / a; }
 
@@ -34,7 +36,7 @@ std::vector<std::vector<double>> bits_of(const plan::Plan& plan) {
       of_bucket.push_back(of_bucket.empty() ? kExactBits : exchange::bits_per_element(level.stage.codec));
     }
     if (of_bucket.empty()) {
-      of_bucket.push_back(kExactBits);  // not chosen: one level that stands for what it is
+      of_bucket.push_back(kExactBits);  // its codec is not chosen: one level stands for it
     }
   }
   return bits;
@@ -114,11 +116,11 @@ AutoChoice::Decision AutoChoice::decide(std::uint64_t step, const LinkReport& re
   return decision;
 }
 
-// What is sent and probed tells of the link by ways of its own: a sum of the transport's moves bytes faster than frames
-// do, a probe has caches to itself. Where ranks wait for more than the link, steps must tell that it changed, or
-// forecasts of other levels would follow how it was looked at. Probes are late by some decisions, in which the change
-// was taken for one of the codec: so forecasts are asked as they were before. Ratios alone, which are the same on every
-// machine.
+// The rate of sending and a probe see the link in different ways: a sum by the transport moves bytes faster than frames
+// do, and a probe has the caches to itself. If ranks wait for more than the link, the steps must confirm that the link
+// changed, or forecasts of other levels would depend on how it was measured. A probe is late by some decisions, which
+// attributed the change to the codec, so the forecasts from before those decisions are asked. Only ratios are compared,
+// which are the same on every machine.
 void AutoChoice::learn_link(const LinkReport& report) {
   double& rate = measurements_.cluster.inter.bytes_per_second;
   const double before = rate;
@@ -143,7 +145,7 @@ void AutoChoice::learn_link(const LinkReport& report) {
   }
 }
 
-// A trial tells of its levels alone.
+// A trial says something about its own levels only.
 void AutoChoice::learn(const LinkReport& report) {
   if (!trying_) {
     learn_link(report);
@@ -184,7 +186,7 @@ double AutoChoice::forecast_busy(const std::vector<Ways>& buckets) const {
   for (std::size_t i = 0; i < buckets.size(); ++i) {
     const auto& levels = buckets[i].levels;
     if (levels.empty()) {
-      return 0;  // part of what was seen has no forecast
+      return 0;  // part of the measured time has no forecast
     }
     seconds += levels[choices_[i].level].seconds(measurements_.cluster, static_cast<double>(plan_.buckets[i].count));
   }
@@ -201,7 +203,7 @@ StepForecast AutoChoice::forecast(std::uint64_t step, const LinkReport* report) 
       bucket.seconds.push_back(level.seconds(measurements_.cluster, static_cast<double>(plan_.buckets[i].count)));
     }
     if (bucket.seconds.empty()) {
-      bucket.seconds.push_back(0);  // its codec is named
+      bucket.seconds.push_back(0);  // the policy names its codec
     }
     all.compute_seconds = std::max(all.compute_seconds, bucket.ready_seconds);
   }
@@ -210,7 +212,7 @@ StepForecast AutoChoice::forecast(std::uint64_t step, const LinkReport* report) 
 
 std::optional<Levels> AutoChoice::next_trial(std::uint64_t step, const StepForecast& forecast) {
   if (!tries_ || !(forecast_busy(measurements_.buckets) > 0)) {
-    return std::nullopt;  // what would be seen could not be told apart
+    return std::nullopt;  // the effect of a trial could not be told apart
   }
   const Levels& levels = auto_levels_.levels();
   const double now = step_seconds(forecast, levels);
@@ -226,7 +228,7 @@ std::optional<Levels> AutoChoice::next_trial(std::uint64_t step, const StepForec
       continue;
     }
     for (std::size_t same = 0; same < kNeighbours; ++same) {
-      if (targets[same] == target) {  // one level above dense, two directions are one
+      if (targets[same] == target) {  // one level above dense, two directions lead to the same levels
         neighbours_[same].due = step + neighbours_[same].interval;
         neighbours_[same].interval *= 2;
       }

@@ -15,7 +15,7 @@ std::string milliseconds(double seconds) {
   return format_number(seconds * kThousand, 3) + " ms";
 }
 
-// The forecast if every level of better quality than now took longer than it says.
+// Returns the forecast with each level of better quality than the current one slower by `margin`.
 StepForecast doubted(const StepForecast& forecast, const Levels& levels, double margin) {
   StepForecast doubt = forecast;
   for (std::size_t i = 0; i < levels.size(); ++i) {
@@ -43,7 +43,7 @@ Levels best_levels(const StepForecast& forecast, double tolerance) {
     const auto end = bucket.seconds.begin() + static_cast<std::ptrdiff_t>(bucket.most) + 1;
     levels.push_back(static_cast<std::size_t>(std::min_element(bucket.seconds.begin(), end) - bucket.seconds.begin()));
   }
-  // Those that start first are hidden best, so they may have better quality first.
+  // Buckets that start first are hidden best, so they are the first to get better quality.
   const double limit = step_seconds(forecast, levels) * (1 + tolerance);
   for (std::size_t i = 0; i < levels.size(); ++i) {
     const std::size_t fastest = levels[i];
@@ -61,7 +61,7 @@ void AutoLevels::start(std::uint64_t step, const StepForecast& forecast) {
   direction_ = 0;
 }
 
-// One level, or past levels that would make the step longer on the way.
+// Moves by one level, or past levels on the way that would make the step longer.
 Levels AutoLevels::moved_towards(const StepForecast& forecast, const Levels& target) const {
   Levels next = levels_;
   const auto move = [&](bool first) {
@@ -102,7 +102,7 @@ std::optional<Change> AutoLevels::update(std::uint64_t step, const StepForecast&
     return std::nullopt;
   }
   if (!faster) {
-    // Nothing to win in time: perhaps in quality, if there is room for doubt.
+    // There is no time to win, but perhaps quality, if there is room for doubt.
     const StepForecast doubt = doubted(forecast, levels_, options_.margin);
     for (std::size_t i = 0; i < target.size(); ++i) {
       target[i] = std::min(target[i], levels_[i]);

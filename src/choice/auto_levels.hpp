@@ -35,7 +35,7 @@ using Levels = std::vector<std::size_t>;  // by bucket
 
 struct AutoLevelsOptions {
   double gain = 0.05;        // the share of the step that a change must save
-  double tolerance = 0.01;   // of the step, given up for better quality
+  double tolerance = 0.01;   // share of the step that is given up for better quality
   double margin = 0.15;      // better quality must be free even if it takes this much longer than forecast
   std::uint64_t dwell = 20;  // steps between two changes; doubled each time that a change reverses the last one
   double urgent = 0.25;      // with at least this gain the dwell does not grow: the link has changed
@@ -69,7 +69,7 @@ class AutoLevels {
   AutoLevelsOptions options_;
   Levels levels_;
   std::uint64_t changed_ = 0;
-  std::uint64_t dwell_ = 0;  // now
+  std::uint64_t dwell_ = 0;  // the current one
   int direction_ = 0;        // of the last change: 1 to fewer bits, -1 to better quality
 };
 

@@ -8,7 +8,7 @@
 namespace gradwire::choice {
 namespace {
 
-constexpr double kRounding = 1e-9;  // of a quotient that ought to be whole
+constexpr double kRounding = 1e-9;  // error of a quotient that ought to be whole
 
 std::string percent(double share) {
   constexpr double kHundred = 100;

@@ -1,4 +1,4 @@
-// How a bucket whose codec is chosen at run time travels.
+// How a bucket is reduced if its codec is chosen at run time.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 namespace gradwire::choice {
 
 struct BucketChoice {
-  std::size_t level = 0;  // of Bucket::levels
-  bool native = false;    // at level 0 by the transport's own all-reduce
+  std::size_t level = 0;  // index into Bucket::levels
+  bool native = false;    // level 0 uses the transport's own all-reduce
   std::uint64_t chunk_bytes = kDefaultChunkBytes;
 };
 

@@ -22,7 +22,7 @@ std::vector<float> gaussian(std::uint32_t count) {
   return values;
 }
 
-// The time of the fastest run of those that fit into the budget. Makes at least two, since the first one warms up.
+// Returns the time of the fastest run within the budget. Makes at least two runs, since the first one warms up.
 template <class Run>
 double quickest_seconds(std::chrono::nanoseconds budget, const Run& run) {
   const Clock::time_point end = Clock::now() + budget;

@@ -1,4 +1,4 @@
-// Measures the speed of codecs on this machine for the cost model, which takes milliseconds.
+// Measures the speed of codecs on this machine for the cost model. A measurement takes milliseconds.
 #pragma once
 
 #include <chrono>

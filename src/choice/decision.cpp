@@ -13,7 +13,7 @@ struct FunctionRow {
   std::string_view name;
   bool handled;  // may be compressed
   Returns returns;
-  int hops;  // a perfect algorithm sends hops x (P-1)/P of the larger buffer; 0: not said
+  int hops;  // a perfect algorithm sends hops x (P-1)/P of the larger buffer; 0: not stated
 };
 
 constexpr std::array kFunctions{
@@ -55,7 +55,7 @@ constexpr bool rows_in_order() {
 }
 static_assert(rows_in_order(), "kFunctions is indexed by Function");
 
-// Types that are never compressed count as the widest that are, as they do where nothing but the count is looked at.
+// Types that are never compressed count as the widest type that is, as they do where only the count is known.
 bool below(const Call& call, std::uint64_t floor_bytes) {
   constexpr std::uint64_t kWidest = 8;
   const std::uint64_t known = call.dtype ? element_bytes(*call.dtype) : 0;
@@ -64,7 +64,7 @@ bool below(const Call& call, std::uint64_t floor_bytes) {
   return count <= std::numeric_limits<std::uint64_t>::max() / each && count * each < floor_bytes;
 }
 
-// What the arguments alone say.
+// Returns what the arguments alone decide.
 Reason judge_arguments(const Call& call, const Settings& settings) {
   if (!row(call.function).handled) {
     return Reason::function;
@@ -94,8 +94,8 @@ Reason judge_arguments(const Call& call, const Settings& settings) {
       (*call.dtype == DType::f64 && (!settings.f64 || is_nccl(call.function)))) {
     return Reason::dtype;
   }
-  // Behind these, so that a call which would be passed anyway is not said to pass for its request. The size of a
-  // communicator that does not block is not known.
+  // These come after the checks above, so that a call which would be passed on anyway does not give its request as the
+  // reason. The size of a communicator that does not block is not known.
   const Returns returns = row(call.function).returns;
   if (!call.blocking || (returns != Returns::result && !(returns == Returns::request && settings.requests))) {
     return Reason::nonblocking;
@@ -103,7 +103,7 @@ Reason judge_arguments(const Call& call, const Settings& settings) {
   return call.world_size < 2 ? Reason::alone : Reason::none;
 }
 
-// What the ranks' configuration says of a call that could be compressed.
+// Returns what the ranks' configuration decides about a call that could be compressed.
 Reason judge_configuration(const Call& call, const Settings& settings) {
   if (!call.agreed) {
     return Reason::agreeing;

@@ -1,5 +1,6 @@
-// Whether a collective call that was made for the real library is compressed, or why it is passed through. Pure: the
-// answer follows from what every rank knows of the call, never from data, addresses or time, so all ranks agree on it.
+// Decides whether a collective call that was made for the real library is compressed, or why it is passed through. The
+// answer follows from what every rank knows about the call, never from data, addresses or time, so all ranks agree on
+// it.
 #pragma once
 
 #include <cstddef>
@@ -42,39 +43,39 @@ enum class Function : std::uint8_t {
 /// "MPI_Allreduce", "c10d allreduce", "ncclAllReduce", ...
 [[nodiscard]] std::string_view name_of(Function function) noexcept;
 [[nodiscard]] bool is_nccl(Function function) noexcept;
-/// Each rank gets its segment of the sum: blocking or not, of whichever library.
+/// Whether each rank gets its segment of the sum, in whichever library, blocking or not.
 [[nodiscard]] bool is_reduce_scatter(Function function) noexcept;
 
-/// Why a call is passed through. decide() looks for those up to `device_path`, in about this order: the first that
-/// holds is given. The others are a router's, which knows the policy, the step and what was measured.
+/// Why a call is passed through. decide() checks the reasons up to `device_path` in about this order and returns the
+/// first that holds. The other reasons come from a router, which knows the policy, the step and the measurements.
 enum class Reason : std::uint8_t {
-  none,               // it is compressed
-  function,           // a function that is passed on, always
-  bad_arguments,      // the error is the library's own to give
-  unknown,            // a communicator whose making the drop-in did not see
-  intercommunicator,  // two groups
+  none,               // the call is compressed
+  function,           // the function is always passed on
+  bad_arguments,      // the library itself has to report the error
+  unknown,            // the drop-in did not see how the communicator was made
+  intercommunicator,  // the communicator has two groups
   grouped,            // inside a group of calls that runs as one
-  captured,           // into a graph
+  captured,           // captured into a graph
   below_floor,        // too small
   operation,          // neither sum nor average, or the user's own
   dtype,              // no predefined floating-point type, or one that is not asked for
-  nonblocking,        // of the call, or of the communicator: its request or state stays the library's
+  nonblocking,        // the call or the communicator does not block: its request or state stays the library's
   alone,              // a communicator of one rank
   agreeing,           // the ranks of the communicator have not agreed yet
   disabled,           // some rank has GRADWIRE_DISABLE=1
   ranks_differ,       // in policy, version or settings
   one_process,        // several of the ranks are in one process
-  policy_exact,       // the policy's codec for it is `exact`
-  learning,           // the policy needs its place in the step, which is not known yet
-  device_path,        // memory of a device, and this build cannot compress there
-  measuring,          // to compare how long it takes both ways
-  no_faster,          // compressed, as was measured
-  recorded,           // so it was in the job whose choices are followed
-  observing,          // no codec was named: it would be compressed, or measured, with `--codec auto`
+  policy_exact,       // the policy's codec for the call is `exact`
+  learning,           // the policy needs the call's place in the step, which is not known yet
+  device_path,        // device memory, where this build cannot compress
+  measuring,          // the call takes part in a comparison of both ways
+  no_faster,          // compression was measured to be no faster
+  recorded,           // the job whose choices are followed passed it on
+  observing,          // no codec was named: with `--codec auto` it would be compressed or measured
   aside,              // some rank cannot compress on this communicator; a line said why
-  untried,            // codec = "auto" cannot make it both ways: it is too large, or some rank has no memory for that
-  inaccurate,         // the relative error of calls like it went above `max_error`
-  failed,             // it ended with an error, which its caller was given
+  untried,            // codec = "auto" cannot make it both ways: it is too large, or some rank lacks the memory
+  inaccurate,         // the relative error of similar calls exceeded `max_error`
+  failed,             // it ended with an error, which its caller got
 };
 
 inline constexpr std::size_t kReasons = 27;
@@ -84,30 +85,30 @@ inline constexpr std::size_t kReasons = 27;
 /// Whether a call that passes for this reason always will, with equal arguments on the same communicator.
 [[nodiscard]] bool lasts(Reason reason) noexcept;
 
-/// What is known of a call. Fields that have no meaning in a library keep their defaults.
+/// The known facts about a call. Fields that have no meaning in a library keep their defaults.
 struct Call {
   Function function = Function::other;
   std::optional<DType> dtype = {};          // none: not a predefined type that codecs know
   std::optional<Reduction> reduction = {};  // none: any other operation
-  std::uint64_t count = 0;                  // elements of the larger buffer: what is reduced, all ranks' segments
+  std::uint64_t count = 0;                  // elements of the larger buffer, which holds the segments of all ranks
   int world_size = 0;                       // of the communicator
   bool valid = true;                        // handles, counts and buffers could be right
-  bool known = true;                        // how the communicator was made, where that matters
+  bool known = true;                        // the drop-in saw how the communicator was made, where that matters
   bool intra = true;
-  bool blocking = true;       // communicator and call
+  bool blocking = true;       // both the communicator and the call
   bool grouped = false;       // between ncclGroupStart and the outermost ncclGroupEnd
   bool captured = false;      // its stream is being captured
-  bool agreed = true;         // by the ranks of its communicator
+  bool agreed = true;         // the ranks of its communicator have agreed
   bool policy_exact = false;  // the policy gives this call `exact`
 };
 
 /// What all ranks agreed on for the call's communicator.
 struct Settings {
   std::uint64_t floor_bytes = 64ULL << 10;
-  bool f64 = false;         // f64 is compressed too, but on devices
+  bool f64 = false;         // f64 is compressed too, except on devices
   bool device_path = true;  // false: calls on device memory cannot be compressed
-  bool requests = false;    // calls that return a request are compressed, too, but for persistent ones
-  bool disabled = false;    // by some rank
+  bool requests = false;    // calls that return a request are compressed too, except persistent ones
+  bool disabled = false;    // some rank has GRADWIRE_DISABLE=1
   bool observing = false;   // no codec was named, and this is no dry run
   bool ranks_differ = false;
   bool one_process = false;  // several of the ranks are in one process
@@ -119,8 +120,8 @@ struct Decision {
   friend bool operator==(const Decision&, const Decision&) = default;
 };
 
-/// What the arguments and the agreement of the ranks say, which stays true while the call waits for its turn. Asked
-/// once for each call.
+/// Returns what follows from the arguments and from the agreement of the ranks, which stays true while the call waits
+/// for its turn. To be called once for each call.
 [[nodiscard]] Decision decide(const Call& call, const Settings& settings) noexcept;
 
 /// Bytes that a perfect uncompressed algorithm sends for such a call, summed over the ranks of its communicator.

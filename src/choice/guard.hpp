@@ -1,5 +1,6 @@
-// Keeps a codec that is chosen at run time from harming a training: watches the error of encoding and takes the codec
-// of a bucket back by one level if the error grows without bound. A pure function of samples that all ranks share.
+// Keeps a codec that is chosen at run time from harming a training: it watches the error of encoding and takes the
+// codec of a bucket back by one level if the error grows without bound. It is a pure function of samples that all ranks
+// share.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +24,7 @@ struct GuardOptions {
   double slack = 4;           // factor on the bound of a residual, since gradients shrink during a training
   double least = 1;           // a residual below this share of the gradient is always accepted
   double worst_nmse = 0.98;   // from here on a codec is no contraction
-  std::uint64_t hold = 200;   // steps without a level that was taken back; twice as many each time
+  std::uint64_t hold = 200;   // steps for which a level stays taken back; doubled each time
   std::uint64_t warmup = 50;  // steps with at least 8 bits per element
   double warmup_bits = 8;
 };

@@ -11,21 +11,21 @@ namespace gradwire::choice {
 namespace {
 
 constexpr int kLatencyRounds = 9;
-constexpr int kRounds = 2;  // of a larger exchange
+constexpr int kRounds = 2;  // rounds of a larger exchange
 constexpr std::uint64_t kFirstBytes = 16ULL << 10;
 constexpr std::uint64_t kMostBytes = 8ULL << 20;
-constexpr double kEnoughSeconds = 3e-3;  // for one exchange: the link is seen, and 100 ms in all are kept
-constexpr double kManyLatencies = 3;     // beside which an error of the latency is small
-constexpr double kTierSeconds = 50e-3;   // for exchanges, after which one that is long enough will do
-constexpr double kFarSeconds =
-    400e-3;                           // likewise of a far link, on which few bytes are lost in the error of the latency
-constexpr double kSeen = 0.3;         // of the latency, what bytes add to it
-constexpr double kLeastShare = 0.05;  // of an exchange: less cannot be told from nothing
+constexpr double kEnoughSeconds =
+    3e-3;                               // of one exchange: enough to see the link, and all exchanges stay within 100 ms
+constexpr double kManyLatencies = 3;    // beside so many latencies an error of the latency is small
+constexpr double kTierSeconds = 50e-3;  // of all exchanges, after which one of kEnoughSeconds will do
+constexpr double kFarSeconds = 400e-3;  // the same for a far link, where the error of the latency then hides few bytes
+constexpr double kSeen = 0.3;           // share of the latency that bytes must add
+constexpr double kLeastShare = 0.05;  // share of an exchange that bytes add at least: less cannot be told from nothing
 
-// Of a fit.
+// Limits of fit_link().
 constexpr std::size_t kLeastSizes = 3;
 constexpr double kLeastSpan = 4;  // the largest size over the smallest
-constexpr double kPoor = 0.15;    // mean relative error of a fit that says nothing
+constexpr double kPoor = 0.15;    // mean relative error from which a fit says nothing
 
 double mean_error(const exchange::LinkCost& line, std::span<const TimedSize> sizes) {
   double sum = 0;
@@ -45,14 +45,14 @@ exchange::LinkCost measure_link(const TimeExchanges& time, bool within) {
   double rate = 0;
   double seen = 0;
   double spent = 0;
-  std::optional<double> before;  // what half as many bytes added
+  std::optional<double> before;  // seconds that half as many bytes added
   const auto enough = [&](double seconds) {
     const double added = seconds - latency;
     const double budget = added > kSeen * latency ? kTierSeconds : kFarSeconds;
     return seconds > kEnoughSeconds && (seconds > kManyLatencies * latency || spent > budget);
   };
-  // All who take part make the same exchanges, and stop at bytes that take so long that an error of the latency is
-  // small. What took long once may have been disturbed.
+  // All ranks that take part make the same exchanges, and stop at a size that takes so long that an error of the
+  // latency is small. A long exchange is repeated, because it may have been disturbed.
   for (std::uint64_t bytes = kFirstBytes; bytes <= kMostBytes; bytes *= 2) {
     double seconds = time(kRounds, bytes);
     spent += kRounds * seconds;
@@ -96,7 +96,7 @@ exchange::Cluster measure_cluster(exchange::Peers& peers, const exchange::Tiers&
   if (world == 1) {
     return cluster;
   }
-  // A round takes what its slowest rank takes.
+  // A round takes as long as on its slowest rank.
   const auto measure = [&](const Neighbours& neighbours, bool within) {
     const auto time = [&](int rounds, std::uint64_t bytes) {
       std::vector<double> seconds(static_cast<std::size_t>(rounds));

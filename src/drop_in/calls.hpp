@@ -1,4 +1,4 @@
-// What drop-ins say of calls: the words of `choice`, which they share with nobody else.
+// The names from `choice` by which drop-ins describe calls. No other module takes them over.
 #pragma once
 
 #include "choice/auto_call.hpp"

@@ -23,7 +23,6 @@ namespace {
 
 constexpr std::size_t kMaxChoicesBytes = std::size_t{64} << 20;
 constexpr std::array<char, 4> kMagic{'g', 'w', 'd', '2'};
-// MPI's own waits have no limit. Ten years come close, and can be added to a clock without an overflow.
 
 template <std::size_t N>
 void put(std::array<char, N>& field, std::string_view text) {
@@ -44,7 +43,7 @@ void check_beside_a_policy() {
                   "GRADWIRE_POLICY and " + std::string(name) + " are both set; " + instead);
     }
   };
-  if (environment("GRADWIRE_CODEC")) {  // auto, too
+  if (environment("GRADWIRE_CODEC")) {  // `auto`, too
     throw Error(ErrorCode::invalid_argument,
                 "GRADWIRE_POLICY and GRADWIRE_CODEC are both set; a policy names its codecs itself, so unset one");
   }

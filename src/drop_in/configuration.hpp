@@ -72,7 +72,7 @@ struct Agreement {
   Mode mode = Mode::disabled;  // of all ranks; disabled if some rank is, or if ranks differ
   bool disabled = false;
   bool ranks_differ = false;
-  bool one_process = false;  // several of them are in one: asked for devices only
+  bool one_process = false;  // several of the ranks are in one process; only asked for devices
   bool dry_run = false;
   bool requests = false;         // every rank can compress calls that return a request
   std::string disabled_because;  // why no call is compressed; empty if there is no reason

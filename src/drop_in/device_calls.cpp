@@ -7,7 +7,7 @@
 namespace gradwire::drop_in {
 namespace {
 
-// Runs `body`; what it throws ends the member.
+// Runs `body`. An exception from it ends the member.
 template <class Body>
 bool attempt(DeviceMember& member, DeviceLibrary& library, Body&& body) {
   if (!member.failure().empty()) {
@@ -23,7 +23,7 @@ bool attempt(DeviceMember& member, DeviceLibrary& library, Body&& body) {
   }
 }
 
-// What ranks tell each other is cut off, so each says its own reason, too, where that is a long one.
+// Ranks exchange texts that are cut off, so each rank also prints its own reason if that is a long one.
 void note_agreement(const DeviceMember& member, DeviceLibrary& library) {
   if (member.disabled().size() >= sizeof RankSettings::text) {
     library.say("rank " + std::to_string(member.rank()) + " compresses nothing: " + member.disabled());
@@ -38,7 +38,7 @@ struct Routed {
   Router::Route route;
 };
 
-// In the order of the members; the calls of one keep theirs.
+// Returns the calls in the order of their members' identities; the calls of one member keep their order.
 std::vector<const DeviceCall*> by_identity(std::span<const DeviceCall> calls) {
   std::vector<const DeviceCall*> order;
   for (const DeviceCall& call : calls) {
@@ -142,7 +142,7 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
   }
   const int passing = pass(std::move(passed), library);
   if (passing != 0) {
-    return passing;  // what the library says first; the group ends here, as its own would
+    return passing;  // the library's error comes first; the group ends here, as the library's own would
   }
   const int compressing = compress(compressed, library);
   return code != 0 ? code : compressing;

@@ -14,14 +14,14 @@ namespace {
 using exchange::CurrentDevice;
 using Queue = exchange::StreamBackend::Queue;
 
-// What a rank says of itself, as bytes.
+// What a rank tells the others about itself, as bytes.
 struct DeviceRank {
   RankSettings settings;
   std::uint64_t process = 0;
   std::uint64_t identity = 0;  // rank 0's becomes the communicator's
 };
 
-// No two communicators of a process get the same, nor, most likely, those of two processes.
+// Returns a number that no other communicator of this process gets and, most likely, none of another process.
 std::uint64_t new_identity(std::uint64_t process) {
   static std::atomic<std::uint64_t> made = 0;
   std::uint64_t mixed = process + 0x9e3779b97f4a7c15 * ++made;
@@ -30,13 +30,13 @@ std::uint64_t new_identity(std::uint64_t process) {
   return mixed ^ (mixed >> 31);
 }
 
-// Whether two of them are equal.
+// Whether two of the values are equal.
 bool any_twice(std::vector<std::uint64_t> values) {
   std::sort(values.begin(), values.end());
   return std::adjacent_find(values.begin(), values.end()) != values.end();
 }
 
-// A group of messages that is closed also where one of them fails: the library keeps it open for the thread otherwise.
+// A group of messages that is closed even if one of them fails: otherwise the library keeps it open for the thread.
 class MessageGroup {
  public:
   explicit MessageGroup(exchange::StreamBackend& backend) : backend_(backend) { backend_.begin_group(); }
@@ -191,14 +191,14 @@ void DeviceMember::run(std::span<const Job> jobs) {
     executions.push_back(enqueue(job, static_cast<std::uint32_t>(executions.size())));
   }
   executor_.finish();
-  device_.advance(step_);  // all jobs of a run have the same step: their last kernels are enqueued only now
+  device_.advance(step_);  // all jobs of a run have the same step, since their last kernels are only enqueued now
   for (void* stream : streams) {
     link_->set_caller(stream);
     device_.lead_caller();
   }
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
-      release({&residuals_[*place], 1});  // this call folded them in
+      release({&residuals_[*place], 1});  // this call has added them
       residuals_[*place] = {};
     }
     router_->count(jobs[i].route, executions[i]->statistics());

@@ -1,6 +1,6 @@
-// One rank's part in one communicator whose calls are on device memory: what a router decides is enqueued by a stream
-// executor. Knows no NCCL and no CUDA: who makes one brings the device. Nothing here waits for a device but the
-// agreement of the ranks, and the question for the step where a codec needs it.
+// One rank's part in one communicator whose calls are on device memory: a stream executor enqueues what a router
+// decides. Nothing here knows NCCL or CUDA: the caller brings the device. Nothing waits for a device except the
+// agreement of the ranks, and the question for the step if a codec needs it.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ class DeviceLink {
   virtual ~DeviceLink() = default;
 
   [[nodiscard]] virtual exchange::StreamDevice& device() noexcept = 0;
-  /// The stream that follow_caller() and lead_caller() are about from now on: a handle of the library.
+  /// Sets the stream, a handle of the library, to which follow_caller() and lead_caller() refer from now on.
   virtual void set_caller(void* stream) = 0;
 };
 
-/// A sum or mean over the ranks, as its caller wrote it. Memory is the device's.
+/// A sum or mean over the ranks, as the caller wrote it. Its memory is the device's.
 struct DeviceReduce {
   const void* send = nullptr;
-  void* receive = nullptr;  // may be where `send` is; in a reduce-scatter where this rank's segment is
+  void* receive = nullptr;  // may be where `send` is; in a reduce-scatter, where this rank's segment of it is
   std::uint64_t count = 0;  // elements that every rank receives
   DType dtype = DType::f32;
   Reduction reduction = Reduction::sum;
@@ -43,34 +43,35 @@ struct DeviceReduce {
 
 class DeviceMember {
  public:
-  /// `configuration` and `ledger` must outlive it. `process`: a number that no other process has.
+  /// `configuration` and `ledger` must outlive the member. `process` is a number that no other process has.
   DeviceMember(const Configuration& configuration, Ledger& ledger, std::unique_ptr<DeviceLink> link,
                std::uint64_t process);
   DeviceMember(const DeviceMember&) = delete;
   DeviceMember& operator=(const DeviceMember&) = delete;
   ~DeviceMember();
 
-  // Agreement, once: all ranks come here behind their first reduction on the communicator, whatever that is and however
-  // they are configured. For several communicators of one thread at once, since other ranks may wait in all of them:
-  // first open() each, then post() each, in one group of the library, then close() each, which waits for the others.
-  // Any Error ends the member, but for a device that cannot run the kernels: then all ranks pass everything.
+  // The agreement, which is made once: all ranks come here behind their first reduction on the communicator, whatever
+  // that is and however they are configured. A thread with several communicators makes it for all at once, since other
+  // ranks may wait in all of them: first open() each, then post() each, in one group of the library, then close() each,
+  // which waits for the others. Any Error ends the member, except that of a device which cannot run the kernels: then
+  // all ranks pass everything.
   void open();
   void post();
   void close();
   [[nodiscard]] bool agreed() const noexcept { return router_.has_value(); }
-  /// Equal on all ranks of the communicator, and no other communicator's: orders the members of a process alike
-  /// everywhere. After the agreement.
+  /// A number that is equal on all ranks of the communicator and differs from other communicators', so that the members
+  /// of each process have the same order. Valid after the agreement.
   [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] const Agreement& agreement() const noexcept { return agreement_; }
-  /// Why this rank compresses nothing, in full; empty where it would. The others are told the beginning.
+  /// Why this rank compresses nothing, in full; empty if it would. The other ranks are told the beginning.
   [[nodiscard]] const std::string& disabled() const noexcept { return disabled_; }
-  /// After the agreement: whether it alone says that nothing is compressed, or not really.
+  /// After the agreement: whether the agreement alone says that nothing is compressed, or that this is a dry run.
   [[nodiscard]] bool never() const noexcept;
 
   [[nodiscard]] bool dry_run() const noexcept { return router_->dry_run(); }
 
-  /// As Router's, after the agreement. May wait for the other ranks.
+  /// See Router::route(). To be called after the agreement. May wait for the other ranks.
   [[nodiscard]] Router::Route route(const Call& call, const Decision& decided, std::string_view op,
                                     const DeviceReduce& reduce);
   [[nodiscard]] CallTotals passed_totals(const Router::Route& route, std::uint64_t bytes) const {
@@ -78,32 +79,34 @@ class DeviceMember {
   }
   void count_passed(const Router::Route& route, std::uint64_t bytes) { router_->count_passed(route, bytes, 0); }
   [[nodiscard]] Decision decide(const Call& call) const noexcept { return router_->decide(call); }
-  /// Notes a call on the communicator that is not asked about; not of point-to-point ones, since all ranks must agree.
+  /// Notes a call on the communicator that is not routed. Point-to-point calls are not noted, since all ranks must
+  /// agree.
   void note_other() noexcept { ++others_; }
 
   struct Job {
     Router::Route route;
     DeviceReduce reduce;
   };
-  /// Enqueues what was routed, in order, and counts it: after all that the jobs' streams hold, which then wait for it.
+  /// Enqueues the routed calls in order and counts them. They run after all that the jobs' streams hold, which then
+  /// wait for them.
   void run(std::span<const Job> jobs);
 
-  /// Why no call can be made right any more; empty: nothing has failed.
+  /// Why no call can be made right any more; empty if nothing has failed.
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
   void fail(const std::string& why) { failure_ = why; }
-  /// Bytes of the residuals it holds on the device.
+  /// Bytes of the residuals that this member holds on the device.
   [[nodiscard]] std::uint64_t residual_bytes() const noexcept;
-  /// Frames that arrived damaged since the last time this was asked; they were decoded to NaN.
+  /// Returns the number of frames that arrived damaged since the last call; they were decoded to NaN.
   [[nodiscard]] std::uint32_t take_bad_frames() noexcept;
 
  private:
-  // What error feedback keeps of one call of the step.
+  // The residuals of error feedback for one call of the step.
   struct Residuals {
     exchange::DeviceRange<float> local = {};
     exchange::DeviceRange<float> owner = {};
-    bool held = false;  // by some rank: alike on all, though a rank may own nothing
+    bool held = false;  // whether some rank holds any: the same on all ranks, though a rank may own nothing
   };
-  // Memory through which the ranks tell each other something.
+  // Memory through which the ranks exchange data.
   struct Exchange {
     std::byte* memory = nullptr;
     std::size_t each = 0;  // bytes of one rank
@@ -133,9 +136,9 @@ class DeviceMember {
   Exchange agreeing_;
   std::optional<Router> router_;
   std::uint64_t others_ = 0;
-  std::uint64_t resets_ = 0;          // of the router, when the latest residual was made
+  std::uint64_t resets_ = 0;          // the router's, when the latest residual was made
   std::vector<Residuals> residuals_;  // by order
-  std::uint32_t bad_frames_ = 0;      // of the device, as last told
+  std::uint32_t bad_frames_ = 0;      // the device's count, as last reported
   std::uint32_t* step_ = nullptr;     // device memory: runs so far
   std::string disabled_;
   std::string failure_;

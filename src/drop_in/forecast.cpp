@@ -11,18 +11,18 @@
 namespace gradwire::drop_in {
 namespace {
 
-constexpr double kFar = 0.3;  // relative error of a class of which the fit says nothing
+constexpr double kFar = 0.3;  // relative error of a class from which the fit says nothing about it
 constexpr double kGain = choice::AutoCallOptions{}.gain;
-constexpr double kShortCall = 5e-4;    // s: latencies and bursts count in it, which larger calls do not tell
-constexpr double kMemoryRate = 1e9;    // bytes a second: what is faster may be memory, unless hosts say otherwise
-constexpr double kCallSeconds = 1e-5;  // of ours, besides messages and codecs
-constexpr double kTransportSeconds = 2.5e-10;  // of a core, for a byte, as in the cost model
+constexpr double kShortCall = 5e-4;    // s: in shorter calls latencies and bursts count, which larger calls do not show
+constexpr double kMemoryRate = 1e9;    // bytes per second: a faster link may be memory, unless hosts say otherwise
+constexpr double kCallSeconds = 1e-5;  // of our own call, besides messages and codecs
+constexpr double kTransportSeconds = 2.5e-10;  // of a core, for one byte, as in the cost model
 constexpr double kLeastChunks = 4;             // of a shard with as many tiles
 constexpr double kTileElements = 4096;
 
 double ranks_share(int ranks) { return ranks > 1 ? (ranks - 1.0) / ranks : 0; }
 
-// Hops of the call that the job made, and of the one that would stand in for it.
+// Hops of the job's call, and of the call that would stand in for it.
 double job_hops(Function function) { return static_cast<double>(dense_bytes(function, 1, 2)); }
 
 // Calls whose bytes and latencies a fit may compare.
@@ -37,7 +37,7 @@ Group group_of(const ObservedClass& what) {
   return {what.communicator_size, is_reduce_scatter(what.function), job_hops(what.function)};
 }
 
-// What is known of a codec's work: seconds a byte of values.
+// The speed of a codec, in seconds per byte of values.
 struct CodecSpeed {
   double encode = 0;
   double decode = 0;
@@ -46,7 +46,7 @@ struct CodecSpeed {
 
 struct Parts {
   double wire = 0;
-  double work = 0;  // of a core
+  double work = 0;  // time of a core
   double chunks = 1;
 };
 
@@ -67,14 +67,14 @@ Parts parts_of(const ObservedClass& what, double bytes, const CodecSpeed& codec,
   return parts;
 }
 
-// Work beside the wire, but for the first chunk, which passes through both.
+// Returns the time if work and wire overlap, except for the first chunk, which passes through both.
 double pipelined(const Parts& parts) {
   return std::max(parts.wire, parts.work) + std::min(parts.wire, parts.work) / parts.chunks;
 }
 
 struct Machines {
   double ranks_per_core = 1;
-  int ranks = 0;          // that told where they are
+  int ranks = 0;          // ranks that said where they are
   bool one_host = false;  // all ranks are on it
 };
 
@@ -120,7 +120,7 @@ class Forecaster {
     double latency = fitted ? fit->second->latency_seconds : 0;
     double rate = fitted ? fit->second->bytes_per_second : 0;
     if (exchanged) {
-      // Its latency is in it, and stays what it is where a call is a little larger or smaller than the exchange.
+      // The exchange includes its latency, which stays the same if a call is a little larger or smaller.
       const ObservedTotals::Transfer& transfer = *totals.transfer;
       latency = std::min(latency, transfer.frame_seconds / 2);
       rate = transfer.frame_bytes / (transfer.frame_seconds - latency);
@@ -153,7 +153,7 @@ class Forecaster {
     }
   }
 
-  // What the library took for no more bytes than these; 0: for so few it was not seen.
+  // Returns the longest time that the library took for no more bytes than these; 0 if it was not seen with so few.
   [[nodiscard]] double least_seconds(const ObservedClass& what, double frame_bytes) const {
     double least = 0;
     for (const choice::TimedSize& size : sizes_.at(group_of(what))) {
@@ -189,8 +189,8 @@ class Forecaster {
     return one;
   }
 
-  // A gain is told only where it would be one even if nothing overlapped; between the two nobody knows. Of a part of
-  // the job's ranks nobody knows either whether they share a host.
+  // Reports a gain only if there would be one even without any overlap; between the two cases nobody knows. If only
+  // some of the job's ranks reported, nobody knows either whether they share a host.
   void judge(ForecastClass& one, double one_after_the_other, double rate) const {
     const double least = (1 - kGain) * one.passed_seconds;
     if (machines_.one_host || *one.compressed_seconds >= least) {

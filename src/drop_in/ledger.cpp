@@ -56,7 +56,7 @@ json forecast_class_json(const ForecastClass& one) {
           {"small_nmse", or_null(one.small_nmse)}};
 }
 
-// Null where no call was observed that a codec could compress.
+// Returns null if no call was observed that a codec could compress.
 json forecast_json(const Observed& observed) {
   const Forecast forecast = forecast_of(observed);
   if (forecast.classes.empty()) {
@@ -236,7 +236,7 @@ std::string status_text(const Ledger& ledger) {
          " sent for " + format_bytes(compressed.bytes_dense) + ", ratio " + format_number(compressed.ratio(), 3);
 }
 
-// Why most bytes were not compressed.
+// Returns the reason why most bytes were not compressed.
 std::string main_reason(const Ledger::Classes& classes) {
   const auto most = std::max_element(classes.begin(), classes.end(), [](const auto& a, const auto& b) {
     return a.second.bytes_in < b.second.bytes_in;
@@ -249,7 +249,7 @@ std::string main_reason(const Ledger::Classes& classes) {
          (reason == Reason::learning ? " (error_feedback = \"off\", as by --no-feedback, compresses them)" : "");
 }
 
-// "; forecast: gradwire run --codec auto -- ... would save 3.2 s of each rank's time", as far as that is known.
+// Returns "; forecast: gradwire run --codec auto -- ... would save 3.2 s of each rank's time", as far as that is known.
 std::string observed_text(const ReportHead& head, const Ledger& ledger) {
   const std::string command =
       head.implementation == "c10d" ? "GRADWIRE_CODEC=auto" : "gradwire run --codec auto -- ...";

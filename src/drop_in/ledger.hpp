@@ -1,4 +1,4 @@
-// What became of the calls, by class: the numbers behind the report.
+// The outcome of the calls by class: the numbers behind the report.
 #pragma once
 
 #include <array>
@@ -25,9 +25,9 @@ struct CallClass {
   std::string op = {};      // "sum", "max", ...; empty: several
   std::uint64_t count = 0;  // elements of the larger buffer; 0: several
   int communicator_size = 0;
-  std::optional<std::uint64_t> order = {};  // in the step, once that is known
-  std::string name = {};                    // by gradwire_name
-  std::string codec = {};                   // empty where none is used
+  std::optional<std::uint64_t> order = {};  // place in the step, once that is known
+  std::string name = {};                    // set by gradwire_name
+  std::string codec = {};                   // empty if none is used
   Reason reason = Reason::none;
 
   friend bool operator<(const CallClass& a, const CallClass& b) {
@@ -39,7 +39,7 @@ struct CallClass {
 };
 
 struct CallTotals {
-  /// Seconds of a call, as compared where codec = "auto" chooses.
+  /// Seconds of a call by the latest comparison, if codec = "auto" chooses.
   struct Measured {
     double passed = 0;
     double compressed = 0;
@@ -48,28 +48,28 @@ struct CallTotals {
   std::uint64_t compressed_calls = 0;
   std::uint64_t bytes_in = 0;
   std::uint64_t bytes_dense = 0;                    // what a perfect uncompressed algorithm sends
-  std::uint64_t bytes_sent = 0;                     // of a passed call: bytes_dense
+  std::uint64_t bytes_sent = 0;                     // for a passed call: bytes_dense
   double seconds = 0;                               // inside calls; 0 for calls that are too small to be timed
   std::optional<Measured> measured = std::nullopt;  // at the latest comparison
-  std::string algorithm = {};     // of the latest all-reduce; where it was chosen also why: "one_shot: latency rules"
+  std::string algorithm = {};     // of the latest all-reduce, and why if it was chosen: "one_shot: latency rules"
   std::uint64_t lossy_calls = 0;  // compressed calls whose result the job got from a lossy codec
-  /// The largest relative error (norm of the difference over norm of the sum) of those that were compared with an exact
-  /// sum, whole or in samples. None: no call was.
+  /// The largest relative error (norm of the difference over norm of the sum) of the calls that were compared with an
+  /// exact sum, whole or in samples. No value if no call was.
   std::optional<double> largest_error = std::nullopt;
 
   void add(const CallTotals& other);
   [[nodiscard]] double ratio() const;
 };
 
-/// A perfect algorithm's share of one rank.
+/// Returns one rank's share of the bytes of a perfect algorithm.
 [[nodiscard]] CallTotals passed_totals(Function function, std::uint64_t calls, std::uint64_t bytes, int world_size);
 
-/// What a drop-in tells once when Ledger::nonfinite() says so.
+/// The warning that a drop-in prints once if Ledger::nonfinite() is true.
 inline constexpr std::string_view kNonfiniteWarning =
     "NaN or Inf in a sum that was compressed: with int8 and below it spreads over a block of up to 256 elements, or a "
     "tile of 4096 with topk, on all ranks alike; told once";
 
-/// Any thread may add. One for a process.
+/// Any thread may add to it. A process has one ledger.
 class Ledger {
  public:
   using Classes = std::map<CallClass, CallTotals>;
@@ -80,14 +80,14 @@ class Ledger {
     const MutexLock lock(mutex_);
     ++resets_;
   }
-  /// A compressed call had NaN or Inf.
+  /// Notes that a compressed call had NaN or Inf.
   void count_nonfinite() { nonfinite_ = true; }
   [[nodiscard]] bool nonfinite() const noexcept { return nonfinite_; }
-  /// What a process tells once.
+  /// Warnings that a process prints once.
   enum class Told : std::uint8_t { lossy, small_values };
-  /// Whether nobody asked for it before.
+  /// Whether this is the first call for that warning.
   [[nodiscard]] bool first(Told what) noexcept { return !told_[static_cast<std::size_t>(what)].exchange(true); }
-  /// What codec = "auto" chose on a communicator.
+  /// Adds the choices of codec = "auto" on a communicator.
   void add_choices(const CommunicatorName& communicator, const Choices& choices) {
     const MutexLock lock(mutex_);
     choices_.try_emplace(communicator, choices);
@@ -96,7 +96,7 @@ class Ledger {
     const MutexLock lock(mutex_);
     return choices_;
   }
-  /// What an observing process saw, once, when it has made its last call.
+  /// Adds what an observing process saw; to be called once, after its last call.
   void add_observed(const Observed& observed) {
     const MutexLock lock(mutex_);
     observed_.add(observed);
@@ -109,7 +109,7 @@ class Ledger {
     const MutexLock lock(mutex_);
     return classes_;
   }
-  /// Some call was counted.
+  /// Whether any call was counted.
   [[nodiscard]] bool any() const {
     const MutexLock lock(mutex_);
     return !classes_.empty();
@@ -120,9 +120,9 @@ class Ledger {
     return resets_;
   }
 
-  /// For another rank to merge.
+  /// Returns the numbers as a text that another rank can merge.
   [[nodiscard]] std::string to_text() const;
-  /// Adds what another rank's to_text() says.
+  /// Adds the numbers in another rank's to_text().
   void merge(const std::string& text);
 
   static constexpr std::size_t kMostClasses = 2000;
@@ -137,21 +137,21 @@ class Ledger {
   std::array<std::atomic<bool>, 2> told_{};
 };
 
-/// What a report says besides the classes.
+/// The parts of a report besides the classes.
 struct ReportHead {
   int world_size = 1;
   std::string implementation = {};  // "Open MPI 4.1.4"
   bool dry_run = false;
   std::string policy = {};
-  std::string disabled = {};  // why, or empty
+  std::string disabled = {};  // why it is disabled, or empty
   std::string note = {};      // such as that some ranks' numbers are missing; or empty
 };
 
 /// The report file: one JSON object.
 [[nodiscard]] std::string report_json(const ReportHead& head, const Ledger& ledger);
-/// Writes that file. What went wrong, for people, or nothing.
+/// Writes that file. Returns what went wrong, for people, if anything did.
 [[nodiscard]] std::optional<std::string> write_report(const std::string& file, const std::string& json);
-/// While the job runs: "120 calls compressed, 12.1MiB sent for 48MiB, ratio 3.97".
+/// Returns the status while the job runs: "120 calls compressed, 12.1MiB sent for 48MiB, ratio 3.97".
 [[nodiscard]] std::string status_text(const Ledger& ledger);
 /// One line for people.
 [[nodiscard]] std::string report_summary(const ReportHead& head, const Ledger& ledger);

@@ -36,7 +36,7 @@ Member::Route Member::route(const Call& call, const Decision& decided, std::stri
   return route;
 }
 
-// By rank. `exact` copies bytes, whatever they mean.
+// Returns the numbers of all ranks, by rank. The codec `exact` copies their bytes, whatever they mean.
 std::vector<double> Member::gather(std::span<const double> mine) {
   Communicator& ranks = communicator();
   const std::vector<std::uint64_t> counts(static_cast<std::size_t>(ranks.world_size()), mine.size());

@@ -1,5 +1,5 @@
-// One rank's part in one communicator whose calls are on host memory: what a router decides is done over a transport.
-// Knows no MPI: who makes one says how to connect the ranks.
+// One rank's part in one communicator whose calls are on host memory: it does what a router decides, over a transport.
+// It knows no MPI: the caller says how to connect the ranks.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class Member {
   /// compressed.
   using Connect = std::function<std::shared_ptr<Transport>()>;
 
-  /// `configuration` and `ledger` must outlive it.
+  /// `configuration` and `ledger` must outlive the member.
   Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect);
   /// Drops a trial that has begun: other ranks may wait in it.
   ~Member() { drop_trial(); }
@@ -33,42 +33,43 @@ class Member {
   Member& operator=(const Member&) = delete;
 
   struct Route : Router::Route {
-    FeedbackBuffer* feedback = nullptr;  // where the codec wants one
+    FeedbackBuffer* feedback = nullptr;  // set if the codec wants one
   };
   using Origin = Router::Origin;
 
-  /// As Router's.
+  /// See Router.
   [[nodiscard]] Decision decide(const Call& call) const noexcept { return router_.decide(call); }
   [[nodiscard]] Route route(const Call& call, const Decision& decided, std::string_view op, const Origin& origin);
   [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin) {
     return route(call, decide(call), op, origin);
   }
 
-  /// Where route() says `turn.trial`, the call is made both ways, and the job gets the library's sum: begin_trial(),
-  /// the library's own call, end_trial(). `input`: what this rank hands in, which must stay until end_trial() unless
-  /// the call is `in_place`: then the library's call may change it, and it is copied. `counts`: of a reduce-scatter.
-  /// Ours is made from there into a buffer of its own, before the library's call or after it. None of the three throws:
-  /// where ours fails, on whatever rank, every call passes from then on, on all ranks.
+  /// If route() says `turn.trial`, the call is made both ways, and the job gets the library's sum: begin_trial(), the
+  /// library's own call, end_trial(). `input` is what this rank contributes. It must stay until end_trial() unless the
+  /// call is `in_place`: then the library's call may change it, and it is copied. `counts` is for a reduce-scatter. Our
+  /// own call goes from `input` into a buffer of its own, before the library's call or after it. None of the three
+  /// functions throws: if our call fails on any rank, every call passes from then on, on all ranks.
   void begin_trial(const Route& route, ConstView input, bool in_place, std::span<const std::uint64_t> counts = {},
                    Reduction reduction = Reduction::sum) noexcept;
-  /// `library_seconds`: of the library's own call. `result`: what this rank has of its sum, a reduce-scatter's own
-  /// segment; empty where it has none.
+  /// `library_seconds` is the time of the library's own call. `result` is this rank's part of the library's sum, in a
+  /// reduce-scatter its own segment; empty if it has none.
   void end_trial(double library_seconds, ConstView result) noexcept;
-  /// The library's own call has failed, or was not made. The next route() does the same for a trial that was left.
+  /// To be called if the library's own call has failed or was not made. The next route() does the same for an
+  /// unfinished trial.
   void drop_trial() noexcept;
 
-  /// Does what route() said, and counts it. On an Error the ranks are out of step: make no more of these calls.
+  /// Makes and counts the call as route() said. After an Error the ranks are out of step: make no more of these calls.
   void all_reduce(const Route& route, ConstView input, View output, Reduction reduction = Reduction::sum);
   void reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts,
                       Reduction reduction = Reduction::sum);
-  /// Lines for this process to tell, since the last time.
+  /// Returns the lines that this process has to print since the last call.
   [[nodiscard]] std::vector<std::string> take_lines() { return router_.take_lines(); }
-  /// A call has failed here: the other ranks, which may wait for this one, are to hear of it. Once is enough.
+  /// Tells the other ranks, which may wait for this one, that a call has failed here. Once is enough.
   void abort(const Error& error) noexcept;
-  /// How much this rank may take to make calls both ways; what needs more is passed, on all ranks.
+  /// Limits the memory that this rank may take to make calls both ways. Calls that need more pass, on all ranks.
   void limit_copies(std::uint64_t bytes) noexcept { most_copied_ = bytes; }
 
-  /// As Router's.
+  /// See Router.
   void measured(double seconds) { router_.measured(seconds); }
   [[nodiscard]] std::optional<CallTotals::Measured> measured(const ChoiceClass& what) const {
     return router_.measured(what);
@@ -77,12 +78,12 @@ class Member {
   [[nodiscard]] CallTotals passed_totals(const Route& route, std::uint64_t bytes) const {
     return router_.passed_totals(route, bytes);
   }
-  /// As Router::count_passed().
+  /// See Router::count_passed().
   void count_passed(const Route& route, std::uint64_t bytes, double seconds) {
     router_.count_passed(route, bytes, seconds);
   }
 
-  /// These as Router's.
+  /// See Router for these.
   void stand_aside(bool aside, bool for_good) noexcept { router_.stand_aside(aside, for_good); }
   void follow(const CommunicatorName& name) { router_.follow(name); }
   [[nodiscard]] bool aside() const noexcept { return router_.aside(); }
@@ -91,7 +92,7 @@ class Member {
     return router_.could_compress(call, decided);
   }
   [[nodiscard]] bool dry_run() const noexcept { return router_.dry_run(); }
-  /// Bytes of the residuals it holds.
+  /// Bytes of the residuals that this member holds.
   [[nodiscard]] std::uint64_t residual_bytes() const;
 
  private:
@@ -101,9 +102,9 @@ class Member {
     ConstView input;
     std::vector<std::uint64_t> counts;  // of a reduce-scatter
     Reduction reduction = Reduction::sum;
-    View output;                          // ours
-    std::vector<double> seconds;          // by way; 0: the library's
-    double copying = 0;                   // seconds
+    View output;                          // of our own call
+    std::vector<double> seconds;          // by way; 0 is the library's call
+    double copying = 0;                   // seconds for copies
     std::vector<Difference> differences;  // by codec, of this rank
   };
 
@@ -118,8 +119,8 @@ class Member {
   void share(const Trial& trial);
   void fail_trial(const Error& error) noexcept;
   [[nodiscard]] static std::optional<Sample> keep_sample(const Route& route, ConstView input);
-  // The relative error of a call's result beside an exact sum of the sample, which it makes and adds to `statistics`.
-  // `counts`: of a reduce-scatter.
+  // Returns the relative error of a call's result against an exact sum of the sample, which this function makes and
+  // adds to `statistics`. `counts` is for a reduce-scatter.
   [[nodiscard]] std::optional<double> check(const Sample& sample, ConstView result,
                                             std::span<const std::uint64_t> counts, Reduction reduction,
                                             Statistics& statistics);
@@ -130,11 +131,11 @@ class Member {
   std::optional<Communicator> communicator_;
   Router router_;
   std::uint64_t most_copied_ = 2 * kMostCopied;
-  std::unique_ptr<std::byte[]> scratch_;  // of a trial: its copy and its result
-  bool in_trial_ = false;                 // route() said so, and it has not ended
+  std::unique_ptr<std::byte[]> scratch_;  // for a trial's copy of the input and its result
+  bool in_trial_ = false;                 // route() has begun a trial, which has not ended
   std::optional<Trial> trial_;
   std::uint64_t gathered_bytes_ = 0;                       // sent by the latest gather()
-  std::uint64_t resets_ = 0;                               // of the router, when the latest residual was made
+  std::uint64_t resets_ = 0;                               // the router's, when the latest residual was made
   std::vector<std::unique_ptr<FeedbackBuffer>> feedback_;  // by order
 };
 

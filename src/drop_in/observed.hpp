@@ -1,4 +1,4 @@
-// What an observing job saw of its own calls: plain numbers that ranks add up, and that forecasts are made of.
+// What an observing job saw of its own calls: plain numbers that ranks add up and from which forecasts are made.
 #pragma once
 
 #include <array>
@@ -18,19 +18,19 @@ struct ObservedClass {
   DType dtype = DType::f32;
   std::uint8_t size = 0;  // size_class() of their bytes
   int communicator_size = 0;
-  // NOLINTNEXTLINE(modernize-use-nullptr): of what clang makes of it
+  // NOLINTNEXTLINE(modernize-use-nullptr): the check warns about the comparison that clang generates
   friend auto operator<=>(const ObservedClass&, const ObservedClass&) = default;
 };
 
-/// What a codec made of samples of a job's values.
+/// The effect of a codec on samples of a job's values.
 struct SampledValues {
   std::uint64_t samples = 0;
   double bytes = 0;        // of the values
-  double frame_bytes = 0;  // of what they were encoded to
+  double frame_bytes = 0;  // of the encoded values
   double encode_seconds = 0;
   double decode_seconds = 0;
-  double elements = 0;       // that are not zero
-  double zeroed = 0;         // of these, the ones that decode to zero
+  double elements = 0;       // number of elements that are not zero
+  double zeroed = 0;         // number of these that decode to zero
   double squared_error = 0;  // summed over all elements
   double squared_norm = 0;
   double small_squared_error = 0;  // over the half of the elements that is smaller than the rest
@@ -46,19 +46,19 @@ struct ObservedTotals {
     std::uint64_t calls = 0;
     double bytes = 0;          // summed, as the seconds are
     double seconds = 0;        // in the job, waiting for late ranks included
-    double quick_seconds = 0;  // of a call that waited little: the lower quartile, of the rank where it is lowest
+    double quick_seconds = 0;  // of a call that waited little: the lower quartile, on the rank with the lowest one
 
     void add(const Size& other);
   };
-  /// Real messages of such a call, made while nothing else ran: of the slowest rank.
+  /// Real messages of such a call, made while nothing else ran, on the slowest rank.
   struct Transfer {
     double dense_bytes = 0;  // of the call that dense_seconds belong to
     double dense_seconds = 0;
-    double frame_bytes = 0;  // that a rank sent
+    double frame_bytes = 0;  // of the frames that a rank sent
     double frame_seconds = 0;
   };
   std::array<Size, 4> sizes{};
-  std::string codec = {};  // that would be used; empty: none
+  std::string codec = {};  // the codec that would be used; empty: none
   SampledValues sampled = {};
   std::optional<Transfer> transfer = {};
 
@@ -68,7 +68,7 @@ struct ObservedTotals {
   [[nodiscard]] double seconds() const;
 };
 
-/// What a rank observed, or all of them.
+/// The observations of one rank, or of all ranks.
 struct Observed {
   /// One machine, as its ranks see it.
   struct Host {
@@ -78,7 +78,7 @@ struct Observed {
   std::map<ObservedClass, ObservedTotals> classes;
   std::map<std::string, Host> hosts;  // by identity
   double run_seconds = 0;             // of the rank that observed longest
-  double cost_seconds = 0;            // that observing took on the rank where it took longest
+  double cost_seconds = 0;            // of observing, on the rank where it took longest
 
   void add(const Observed& other);
   [[nodiscard]] std::string to_text() const;

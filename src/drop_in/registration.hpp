@@ -46,9 +46,9 @@ class Registration {
 
   /// To be called before MPI_Init. Connects and registers; returns within 2 s even if that fails.
   void begin() noexcept;
-  /// After the library's MPI_Init: waits until the server answers. It answers "all" at once when all of that world have
-  /// asked. Else it names the missing ranks, 5 s after the first question; those that have begun, and are still in
-  /// MPI_Init, it waits for longer. begin() may have been left out. Closes the connection.
+  /// To be called after the library's MPI_Init: waits until the server answers. It answers "all" as soon as all ranks
+  /// of that world have asked. Otherwise it names the missing ranks 5 s after the first question, but waits longer for
+  /// ranks that have begun and are still in MPI_Init. begin() may have been left out. Closes the connection.
   [[nodiscard]] RegistrationAnswer ask(int rank, int world_size) noexcept;
 
  private:

@@ -42,13 +42,13 @@ std::uint64_t hash_of(std::string_view text) {
   return hash;
 }
 
-// Of the call that the job made, whatever stands in for it: an MPI_Reduce is made as an all-reduce, and one_shot sends
-// to all.
+// Returns the bytes of the job's own call, whatever replaces it: an MPI_Reduce is made as an all-reduce, and one_shot
+// sends to all.
 std::uint64_t bytes_dense_of(const CallClass& what) {
   return passed_totals(what.function, 1, what.count * element_bytes(*what.dtype), what.communicator_size).bytes_dense;
 }
 
-constexpr std::size_t kMostPlans = 4096;  // that are kept
+constexpr std::size_t kMostPlans = 4096;  // plans that are kept
 }  // namespace
 
 Router::Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
@@ -62,7 +62,7 @@ Router::Router(const Configuration& configuration, Ledger& ledger, const Agreeme
       can_copy_(std::move(can_copy)),
       auto_call_({.gain = configuration.planner.policy().auto_options.gain}) {
   if (configuration.script) {
-    auto_call_.follow({});  // until follow() says whose calls these are
+    auto_call_.follow({});  // until follow() names the communicator
   }
   settings_.floor_bytes = configuration.planner.floor();
   settings_.requests = agreement.requests;
@@ -210,7 +210,7 @@ void Router::follow_policy(Route& route, const Call& call, const plan::CallPlan&
 void Router::pass(Route& route, Reason reason) { route.decision = {.compress = false, .reason = reason}; }
 
 void Router::choose(Route& route, const Call& call, const plan::CallPlan& plan) {
-  if (dry_run_) {  // as if it were faster
+  if (dry_run_) {  // as if compression were faster
     route.stage = plan.ways.front();
     return;
   }
@@ -265,7 +265,7 @@ Router::Slot& Router::slot_of(const Call& call, const StepTracker::Place& place,
 }
 
 void Router::fill(Slot& slot, const Call& call, std::uint64_t order, std::string_view name) {
-  // Rules choose codecs by it, so ranks must agree on it; a job may name buffers on some ranks only.
+  // Rules choose codecs by name, so ranks must agree on it; a job may name buffers on some ranks only.
   slot.name = !by_name_ || all_say(hash_of(name)) ? name : std::string_view();
   slot.plan = configuration_.planner.resolve({.count = call.count,
                                               .dtype = *call.dtype,
@@ -282,8 +282,9 @@ void Router::forget_slots(std::vector<Slot>& slots) {
   ledger_.count_reset();
 }
 
-// Nothing is to be found out about the step. Another call in a place is another step's, as when DDP has made its
-// buckets anew. Each sequence has its own places: two models may take turns on one communicator.
+// The caller gives the order, so the step need not be found. A different call in a place belongs to another step, as
+// when DDP has made its buckets anew. Each sequence has its own places, since two models may take turns on one
+// communicator.
 void Router::route_placed(Route& route, const Call& call, const Origin& origin) {
   Placed& placed = placed_[origin.sequence];
   const std::uint64_t order = *origin.order;
@@ -318,11 +319,11 @@ void Router::route_placed(Route& route, const Call& call, const Origin& origin) 
   follow_policy(route, call, *slot.plan);
   route.resets = resets_;
   if (route.decision.compress && slot.keeps) {
-    route.keeps = StepTracker::kLongestPeriod + slot.number;  // beside those of calls whose place is found
+    route.keeps = StepTracker::kLongestPeriod + slot.number;  // above the orders of calls whose place is found
   }
 }
 
-// Where nothing depends on the step but what the report says, the shortest period will do.
+// If only the report depends on the step, the shortest period will do.
 void Router::find_step() {
   if (!by_name_ && !by_order_ && !by_step_) {
     tracker_.adopt(tracker_.shortest());
@@ -356,7 +357,7 @@ void Router::count(const Route& route, const Statistics& statistics, const std::
 
 CallTotals Router::passed_totals(const Route& route, std::uint64_t bytes) const {
   CallTotals totals = drop_in::passed_totals(route.what.function, 1, bytes, route.what.communicator_size);
-  if (route.decision.compress) {  // a dry run: what it would send
+  if (route.decision.compress) {  // a dry run counts what it would send
     totals.compressed_calls = 1;
     totals.bytes_sent = sent_bytes(route, configuration_.planner.policy());
   }

@@ -1,4 +1,4 @@
-// What a router does about the error of lossy calls: bounds, samples, and what is told of it.
+// How a router handles the error of lossy calls: bounds, samples, and lines to print.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::size_t kMostWatched = 1024;
 
-// A lossy call of a class is compared with an exact sum of a sample: the first; with a bound every 64th; else at
-// doubling distances up to this one.
+// A sample of a lossy call is compared with an exact sum: for the first call of a class, then with a bound for every
+// 64th call, otherwise at doubling distances up to kMostBetweenSamples.
 constexpr std::uint64_t kSampleEvery = 64;
 constexpr std::uint64_t kMostBetweenSamples = 4096;
 
@@ -118,7 +118,7 @@ void Router::trial_made(const Route& route, std::span<const double> seconds, dou
   }
   if (route.choice) {
     auto_call_.concluded(judged, copying);
-  } else if (!all && !errors.empty() && errors.front()) {  // else the sum was not finite, and says nothing
+  } else if (!all && !errors.empty() && errors.front()) {  // otherwise the sum was not finite, and says nothing
     watched_of(route).tried = true;
   }
 }

@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kTile = static_cast<std::uint32_t>(codec::kTileElements);
-constexpr std::uint32_t kMostForMedian = 4096;  // evenly spread elements, whose median is used for that of all
+constexpr std::uint32_t kMostForMedian = 4096;  // evenly spread elements, whose median stands for that of all
 
 template <class Body>
 void for_each_tile(std::uint32_t count, const Body& body) {

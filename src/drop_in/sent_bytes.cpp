@@ -13,7 +13,7 @@ std::uint64_t frames(const codec::Codec& codec, std::uint64_t count, std::uint64
   return codec.payload_bytes(count) + chunks * codec.frame_bytes(0);
 }
 
-// Empty ones have no frame.
+// Returns the number of chunks. Empty ones have no frame.
 std::uint64_t chunks_of(const exchange::Partition& partition, int shards) {
   const std::uint64_t each = std::max<std::uint64_t>(1, partition.chunk(0, 0).count);  // of the largest shard
   std::uint64_t chunks = 0;

@@ -22,7 +22,7 @@ struct Signature {
 
 /// Hints at the step, which may differ between ranks.
 struct Hint {
-  std::uint64_t identity = 0;  // of a named buffer: of its name; else its address, which jobs change and share
+  std::uint64_t identity = 0;  // hash of a named buffer's name; else the buffer's address, which jobs change and share
   bool named = false;
   bool fence = false;  // other collectives came since the call before: the loss, a norm
 };
@@ -74,10 +74,10 @@ class StepTracker {
   [[nodiscard]] bool one_fence(std::size_t period) const;
 
   bool from_the_start_;
-  std::vector<Signature> calls_;        // while learning all since the start, then one period
-  std::vector<Hint> hints_;             // while learning: theirs
-  std::vector<std::size_t> borders_;    // of each prefix: length of its longest proper prefix that is a suffix too
-  std::size_t next_look_ = 0;           // calls
+  std::vector<Signature> calls_;      // while learning, all calls since the start; then one period
+  std::vector<Hint> hints_;           // while learning, the hints of these calls
+  std::vector<std::size_t> borders_;  // for each prefix, the length of its longest proper prefix that is also a suffix
+  std::size_t next_look_ = 0;         // calls
   std::size_t next_drop_ = kFirstDrop;  // calls without a period, of which the later half is kept
   std::size_t period_ = 0;
   std::size_t order_ = 0;  // of the next call

@@ -19,7 +19,7 @@ wire::Bytes with_text(std::byte mark, const std::string& text) {
 
 }  // namespace
 
-// A process that joins says it with its facts.
+// A process that joins says the number of spares in its facts.
 void Admission::tell_number_of_spares() const {
   if (job_->joined()) {
     return;
@@ -52,11 +52,12 @@ void Admission::tell_facts() {
 void Admission::find_again(Id who) {
   unreachable_.erase(who);
   machine_.back(who);
-  told_facts_.erase(who);  // they may have been lost
+  told_facts_.erase(who);  // the facts may have been lost
   tell_facts();
 }
 
-// A process that joins alone has to go where it is another number. It is said once, at the beginning.
+// If the number differs on a process that joins, only that process has to go. The number is told once, at the
+// beginning.
 void Admission::hear_number_of_spares(Id from, wire::ByteReader body) {
   const auto theirs = body.number<std::uint32_t>();
   body.expect_end();
@@ -67,7 +68,7 @@ void Admission::hear_number_of_spares(Id from, wire::ByteReader body) {
   }
 }
 
-// A rank is none that others could refuse.
+// A rank cannot be refused any more.
 void Admission::hear_refusal(const std::string& why) {
   if (waits()) {
     refusal_ = Error(ErrorCode::mismatch, why);
@@ -89,7 +90,7 @@ void Admission::hear_facts(Id from, const std::string& facts) {
   if (!waits() && machine_.world().members.front() == machine_.self()) {
     log(LogLevel::warning, why);
   }
-  job_.send(from, with_text(kRefusalMark, why));  // all say it: any of them may be stopped, or end
+  job_.send(from, with_text(kRefusalMark, why));  // every rank says it, since any of them may be stopped, or end
 }
 
 void Admission::let_in(std::string facts) {

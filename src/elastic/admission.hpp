@@ -1,4 +1,4 @@
-// How a process that waits to be a rank and the ranks compare what they run, and who is let in.
+// How a waiting process and the ranks compare what they run, and which processes are let in.
 #pragma once
 
 #include <cstddef>
@@ -14,27 +14,28 @@
 
 namespace gradwire::session {
 
-/// One process's part in it: that of a process that waits, and that of a rank which lets others in. Whoever owns it
-/// guards it together with `machine`.
+/// One process's part in admission: that of a waiting process, and that of a rank which lets others in. The owner
+/// guards this object together with `machine`.
 class Admission {
  public:
   using Id = Processes::Id;
 
   Admission(const JobProcesses& job, membership::Membership& machine) : job_(job), machine_(machine) {}
 
-  /// Tells the others how many spares this process's policy has.
+  /// From here on waiting processes that state the same facts may become ranks.
   void tell_number_of_spares() const;
-  /// From here on processes that wait and say these facts may become ranks.
+  /// This process waits from here on, and tells the others its `facts`.
   void let_in(std::string facts);
   /// This process waits from here on, and tells the others its `facts`.
   void wait(const std::string& facts);
-  /// Others have come, or can be reached again.
+  /// Tells this process's facts to those that have come since, or can be reached again.
   void tell_facts();
   /// Why this process cannot be a rank, once that is known.
   [[nodiscard]] const std::optional<Error>& refusal() const noexcept { return refusal_; }
-  /// Of a process that joins and waits for long. A spare waits for others to end, which is no news.
+  /// Logs which processes do not know of this one, which joins and has waited for long. Logs nothing for a spare: it
+  /// waits for others to end, which is no news.
   void log_unaware_processes() const;
-  /// Nobody else is left, as far as this process knows.
+  /// Logs the broken ways if nobody else is left, as far as this process knows.
   void log_broken_ways() const;
 
   void hear_facts(Id from, const std::string& facts);
@@ -49,11 +50,11 @@ class Admission {
 
   const JobProcesses& job_;
   membership::Membership& machine_;
-  std::map<Id, std::string> early_facts_;  // said by processes that wait, before this one let anybody in
-  std::string own_facts_;                  // of a rank; empty: it lets nobody in yet
-  std::string waits_with_;                 // the facts of this process while it waits; empty: it does not
-  std::set<Id> told_facts_;                // those that this process has told its facts
-  std::set<Id> told_spares_;               // those that have said how many spares there are
+  std::map<Id, std::string> early_facts_;  // from processes that waited before this one let anybody in
+  std::string own_facts_;                  // facts of a rank; empty: it lets nobody in yet
+  std::string waits_with_;                 // the facts of this process while it waits; empty: it does not wait
+  std::set<Id> told_facts_;                // processes that have got the facts of this one
+  std::set<Id> told_spares_;               // processes that have said how many spares there are
   std::set<Id> unreachable_;
   std::optional<Error> refusal_;
 };

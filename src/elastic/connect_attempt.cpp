@@ -13,16 +13,16 @@
 namespace gradwire::session {
 namespace {
 
-// A call of Processes::connect() on a thread of its own, which is left behind where it waits for one who has ended.
+// A call of Processes::connect() on a thread of its own, which is left behind if it waits for a process that has ended.
 struct ConnectAttempt {
   Mutex mutex;
   CondVar changed;
-  bool over GUARDED_BY(mutex) = false;  // nobody waits any more
+  bool over GUARDED_BY(mutex) = false;  // nobody waits for the transport any more
   bool made GUARDED_BY(mutex) = false;
   std::shared_ptr<Transport> transport GUARDED_BY(mutex);
   std::optional<Error> error GUARDED_BY(mutex);
 
-  // Its end waits for nobody.
+  // Aborts the transport first, so that its destructor waits for nobody.
   void drop() REQUIRES(mutex) {
     if (transport != nullptr) {
       transport->abort(ErrorCode::aborted, "the world changed");

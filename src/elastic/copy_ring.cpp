@@ -10,7 +10,7 @@
 namespace gradwire::session {
 namespace {
 
-// In the background. False: the copy before is still on its way there, and this one is not sent.
+// Sends the copy in the background. Returns false without sending if the previous copy is still on its way there.
 bool send_copy(Processes& processes, Processes::Id keeper, const Copy& copy) {
   if (processes.unsent(keeper, Processes::Lane::bulk) > 0) {
     return false;
@@ -24,7 +24,7 @@ bool send_copy(Processes& processes, Processes::Id keeper, const Copy& copy) {
   return true;
 }
 
-// The next rank on another node, or where all share one the next: a node may end as a whole.
+// Returns for each rank the next rank on another node, since a node may end as a whole; on one node just the next rank.
 std::vector<int> find_keepers(std::size_t size, const std::vector<std::uint32_t>& nodes) {
   const auto node_of = [&](std::size_t rank) { return nodes.empty() ? 0U : nodes[rank]; };
   std::vector<int> keepers;
@@ -93,7 +93,7 @@ std::vector<CopyRing::RankCopy> CopyRing::take(const std::vector<Processes::Id>&
       kept.push_back({who});
     }
   }
-  kept_.forget_before(world_.epoch);  // also of those that live and have another keeper now
+  kept_.forget_before(world_.epoch);  // also the copies of live ranks that have another keeper now
   return kept;
 }
 

@@ -1,5 +1,5 @@
-// Which rank keeps copies of which rank's residuals, and how they get there: so that what a rank had yet to send is not
-// lost with it.
+// Decides which rank keeps copies of which rank's residuals, and sends them there, so that what a rank had yet to send
+// is not lost with it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace gradwire::session {
 
-/// Only the thread that makes steps uses it, but for kept().
+/// Only the thread that makes steps uses this class, except kept().
 class CopyRing {
  public:
   CopyRing(std::shared_ptr<Processes> processes, const Policy::Elastic& settings)
@@ -25,40 +25,40 @@ class CopyRing {
   /// The copies that this rank keeps for others. Any thread.
   [[nodiscard]] KeptCopies& kept() noexcept { return kept_; }
   [[nodiscard]] bool in_use() const noexcept { return every_ > 0; }
-  /// Error feedback may hold something of so many elements, which bounds the copies of other ranks.
+  /// Bounds the copies of other ranks: error feedback covers at most so many elements.
   void bound(std::uint64_t elements);
-  /// `nodes`: of the ranks of `world`, as Transport::nodes().
+  /// Enters `world`. `nodes` are the nodes of its ranks, as in Transport::nodes().
   void enter(const membership::World& world, const std::vector<std::uint32_t>& nodes);
 
-  /// Whether residuals are to be copied after this step; after the first one in a world they are.
+  /// Whether residuals are to be copied after this step, as they are after the first one in a world.
   [[nodiscard]] bool is_due_after(std::uint64_t step) const;
-  /// Sends them to the rank that keeps them for this one.
+  /// Sends the residuals to the rank that keeps them for this one.
   void send(std::uint64_t step, const ResidualCopy& copy);
 
-  /// Residuals of a rank that was in the world before, and is not in this one.
+  /// Residuals of a rank that was in the previous world and is not in this one.
   struct RankCopy {
     Processes::Id who = 0;
-    std::optional<std::uint64_t> step = {};  // after which they were copied; none: there is no copy
+    std::optional<std::uint64_t> step = {};  // the residuals were copied after this step; none: there is no copy
     ResidualCopy copy = {};
   };
   /// Returns the copy of each of the `holders` that ended, on the rank that keeps it. If that rank has ended as well,
   /// rank 0 returns an entry without a copy.
   [[nodiscard]] std::vector<RankCopy> take(const std::vector<Processes::Id>& holders);
-  /// They go on in this process.
+  /// Notes that this process goes on with the residuals in `kept`.
   void note_used(const RankCopy& kept) { used_.emplace_back(kept.who, kept.step.value()); }
-  /// Those noted since the last call: whose they are, and after which step they were copied.
+  /// Returns the copies noted since the last call: whose residuals they are, and after which step they were copied.
   [[nodiscard]] std::vector<std::pair<Processes::Id, std::uint64_t>> take_used() { return std::exchange(used_, {}); }
 
  private:
   std::shared_ptr<Processes> processes_;
-  const std::uint64_t every_;  // steps; 0: never
+  const std::uint64_t every_;  // steps between two copies; 0: never
   const bool exact_;
   KeptCopies kept_;
   membership::World world_;
-  membership::World before_;         // the one before it
-  std::vector<int> keepers_;         // by rank of the world: who keeps its residuals; the rank itself: nobody
-  std::vector<int> keepers_before_;  // of the world before
-  bool copied_ = false;              // in this world
+  membership::World before_;  // the previous world
+  std::vector<int> keepers_;  // by rank of the world: the rank that keeps its residuals; the rank itself: none does
+  std::vector<int> keepers_before_;  // of the previous world
+  bool copied_ = false;              // whether residuals were copied in this world
   std::vector<std::pair<Processes::Id, std::uint64_t>> used_;
 };
 

@@ -1,5 +1,5 @@
-// Processes that a job goes on without. A farewell counts as an end a moment later, what a witness saw at once; those
-// that the others left out may live on.
+// The processes that a job goes on without. A farewell counts as an end a moment later; an end that a witness saw
+// counts at once. Processes that the others left out may live on.
 #pragma once
 
 #include <algorithm>
@@ -18,16 +18,16 @@ class Departures {
   using Id = membership::Id;
   using Clock = std::chrono::steady_clock;
 
-  /// A process that leaves at the end of a job is followed by the others within this time, and needs no agreement.
+  /// If a process leaves at the end of a job, the others follow within this time, and need no agreement.
   static constexpr std::chrono::milliseconds kFarewell{300};
 
-  /// `end.who` has said that it leaves in good order.
+  /// Notes that `end.who` has said that it leaves in good order.
   void say_farewell(const membership::ProcessEnd& end, Clock::time_point now) {
     farewells_.try_emplace(end.who, Farewell{now + kFarewell, end});
     left_.insert(end.who);
   }
-  /// A process has ended. Returns whether that is to be acted upon: it is not where the end was known, or where a
-  /// farewell waits, which then tells of this end.
+  /// Notes that a process has ended. Returns whether to act upon it: not if the end was known, or if a farewell of the
+  /// process is pending, which then reports this end.
   [[nodiscard]] bool hear_of_end(const membership::ProcessEnd& end) {
     if (const auto left = farewells_.find(end.who); left != farewells_.end()) {
       left->second.end.epoch = std::max(left->second.end.epoch, end.epoch);
@@ -36,7 +36,7 @@ class Departures {
     }
     return ended_.insert(end.who).second;
   }
-  /// Those whose farewells count as ends from now on.
+  /// Returns the processes whose farewells count as ends from now on.
   [[nodiscard]] std::vector<membership::ProcessEnd> take_due(Clock::time_point now) {
     std::vector<membership::ProcessEnd> due;
     std::erase_if(farewells_, [&](const auto& farewell) {
@@ -49,16 +49,16 @@ class Departures {
     });
     return due;
   }
-  /// The others have left `who` out. Returns whether that is new.
+  /// Notes that the others have left `who` out. Returns whether that is new.
   [[nodiscard]] bool leave_out(Id who) { return left_out_.insert(who).second; }
-  /// Whether one of them has said farewell.
+  /// Whether any of these processes has said farewell.
   [[nodiscard]] bool any_left(const std::set<Id>& who) const {
     return std::ranges::any_of(who, [this](Id id) { return left_.contains(id); });
   }
 
  private:
   struct Farewell {
-    Clock::time_point counts;  // as an end
+    Clock::time_point counts;  // when it counts as an end
     membership::ProcessEnd end;
   };
   std::map<Id, Farewell> farewells_;

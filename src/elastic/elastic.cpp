@@ -120,10 +120,10 @@ bool Elastic::commit() {
   return all;
 }
 
-// As long as it takes to miss a silent rank, and to hear that one has ended.
+// Returns the time that it takes to miss a silent rank, and to hear that a rank has ended.
 std::chrono::milliseconds Elastic::patience() const { return settings_.suspect + std::chrono::seconds(2); }
 
-// Unless a broken connection is reported, both of its ends would fail with their errors, or be left out.
+// A broken connection is reported first: otherwise both of its ends would fail with their errors, or be left out.
 bool Elastic::await_change() {
   const auto transport = transport_.lock();
   const auto peer = transport ? transport->failed_peer() : std::nullopt;

@@ -22,7 +22,7 @@ ElasticSession::ElasticSession(std::unique_ptr<Elastic> elastic, EngineSettings 
     watch_engine();
     return;
   }
-  auto places = make_inproc_world(elastic_->processes() + 1);  // its own place alone is taken: nothing communicates
+  auto places = make_inproc_world(elastic_->processes() + 1);  // only the last place is used, so nothing communicates
   engine_ = make_engine(std::move(places.back()));
 }
 
@@ -133,7 +133,7 @@ StepOutcome ElasticSession::finish() {
   }
   if (engine_->step.number() != number) {
     return engine_->step_end
-        .last_outcome();  // it was delivered; the next step finds that the world is over, on all ranks
+        .last_outcome();  // the step was delivered; the next one finds on all ranks that the world is over
   }
   const WorldChange change = change_world(*failure);
   StepOutcome outcome;
@@ -165,7 +165,7 @@ void ElasticSession::reserve() {
 }
 
 void ElasticSession::sync_parameters() {
-  // A newcomer has made it with the others in share(), and does not know at which place of its program they were.
+  // A newcomer has made this call with the others in share(), and does not know where in their program they were.
   const SyncModes* modes = sync_modes_of(engine_->parts);
   const bool nothing = elastic_->expects_others() && (modes == nullptr || !modes->have_moved());
   if (elastic_->waits()) {
@@ -188,7 +188,7 @@ void ElasticSession::synchronise() {
 }
 
 void ElasticSession::reduce_late_gradients(const char* call, std::optional<double> coming_loss_scale) {
-  const auto are_left = [&] {  // none where newcomers have come meanwhile: they know of no such call
+  const auto are_left = [&] {  // none if newcomers have come meanwhile, which know of no such call
     if (sync_modes_of(engine_->parts) == nullptr || !sync_modes_of(engine_->parts)->has_uncounted()) {
       return false;
     }
@@ -257,7 +257,7 @@ bool ElasticSession::become_rank(std::span<const View> parameters) {
     }
   } catch (const Error& error) {
     if (error.code() == ErrorCode::too_few && !elastic_->holds() && elastic_->job_is_over()) {
-      return false;  // ranks made their last step while it was on its way to them
+      return false;  // the ranks made their last step while the state was on its way to this process
     }
     leave(error);
   }

@@ -1,7 +1,7 @@
-// A session that goes on without ranks that end, and with those that come: one ordinary engine for each world, and the
-// only place that knows of worlds. A step counts once all ranks of its world hold what it delivers: between the two
-// halves of finish() they agree on that. Where they do not, the step is undone, the next world gets an engine that
-// takes over, and ranks that came get what the others hold.
+// A session that goes on without ranks that end, and with ranks that join. It has one ordinary engine for each world
+// and is the only place that knows of worlds. A step counts once all ranks of its world hold what it delivers: they
+// agree on that between the two halves of finish(). If they do not agree, the step is undone, the engine of the next
+// world takes over, and new ranks receive what the others hold.
 #pragma once
 
 #include <atomic>
@@ -64,7 +64,7 @@ class ElasticSession final : public Access::State {
       const std::function<void()>& deliver = [] {});
   /// The part of sync_parameters() in which ranks communicate.
   void synchronise();
-  /// Of a process that waits: returns whether it has become a rank.
+  /// Waits for a place in the world. Returns whether this process has become a rank.
   [[nodiscard]] bool become_rank(std::span<const View> parameters);
   /// Tells the other ranks that this one is gone, and throws `error`; every later call throws, too.
   [[noreturn]] void leave(const Error& error);

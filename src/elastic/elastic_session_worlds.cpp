@@ -1,4 +1,5 @@
-// How a session gets from one world to the next: the engine of each, what moves over, and calls that are made again.
+// How a session gets from one world to the next: the engine of each world, the state that moves over, and repeated
+// calls.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -28,7 +29,7 @@ void log_change(const WorldChange& change, std::uint64_t step, const char* resid
           " ms after that was noticed" + (change.lost.empty() ? "" : residuals));
 }
 
-// What the engine tells the wrapper, and the wrapper adds to the engine's statistics.
+// Tells Elastic what the engine agreed on, and adds Elastic's figures to the engine's statistics.
 class ElasticPart final : public Part {
  public:
   ElasticPart(Elastic& elastic, const Tensors& tensors) : elastic_(elastic), tensors_(tensors) {}
@@ -63,7 +64,8 @@ std::unique_ptr<Engine> ElasticSession::make_engine(std::shared_ptr<Transport> t
   return std::make_unique<Engine>(elastic_->runner_over(std::move(transport)), std::move(settings));
 }
 
-// Only once the engine is the session's own: if it is given up before that, the watcher must not outlive its runner.
+// Watches only once the engine is the session's own: if the engine is given up before, the watcher must not outlive its
+// runner.
 void ElasticSession::watch_engine() {
   elastic_->watch([runner = engine_->runner.get()] {
     runner->abort(ErrorCode::aborted, "the world changes: a rank has ended, or is silent");
@@ -74,7 +76,7 @@ WorldChange ElasticSession::change_world(const Error& error) {
   throw_if_left();
   try {
     if (!elastic_->await_change()) {
-      throw_if_left();  // by another thread, meanwhile
+      throw_if_left();  // another thread may have left the job meanwhile
       throw Error(error);
     }
     enter_world();
@@ -107,14 +109,14 @@ void ElasticSession::tell_of(const WorldChange& change) const {
   log_change(change, engine_->settled_step().number(),
              none_kept ? "; what the lost had yet to send is lost: see [elastic] replicate" : "");
   if (callback_) {
-    const auto callback = callback_;  // it may set another
+    const auto callback = callback_;  // the callback may set another one
     callback(change);
   }
 }
 
 void ElasticSession::call_in_worlds(const std::function<bool()>& check, const std::function<void()>& call,
                                     const std::function<void()>& deliver) {
-  if (engine_->parts.in_step()) {  // this call is made again where a rank ends, and does not say so
+  if (engine_->parts.in_step()) {  // this call is repeated if a rank ends, and its caller does not learn of that
     throw Error(
         ErrorCode::invalid_argument,
         "between pull() or push() and finish() of a step ranks communicate in that step alone; call broadcast(), "

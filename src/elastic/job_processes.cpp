@@ -12,7 +12,7 @@ void send_sealed(Processes& processes, Processes::Id to, std::span<const std::by
                  Processes::Lane lane) noexcept {
   try {
     processes.send(to, membership::seal(body), lane);
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): lost, as what cannot be sent
+  } catch (const std::bad_alloc&) {  // the message is lost, as one that cannot be sent
   }
 }
 

@@ -22,7 +22,7 @@ std::size_t put_piece(wire::Bytes& message, const Copy& copy, std::size_t at) {
   return size;
 }
 
-// Memory is taken for what has come, and not for what is said to follow.
+// Memory is only taken for bytes that have arrived, not for those that are announced.
 void KeptCopies::hear(Id from, wire::ByteReader piece) {
   const auto epoch = piece.number<std::uint32_t>();
   const auto step = piece.number<std::uint64_t>();
@@ -45,7 +45,7 @@ void KeptCopies::hear(Id from, wire::ByteReader piece) {
     }
     const bool follows = copy.epoch == epoch && copy.step == step && copy.bytes.size() == before;
     if (!follows || bytes.size() > total - std::min(before, total)) {
-      incoming_.erase(from);  // pieces before it may have been lost
+      incoming_.erase(from);  // earlier pieces may have been lost
       return;
     }
     copy.bytes.insert(copy.bytes.end(), bytes.begin(), bytes.end());

@@ -1,4 +1,4 @@
-// Copies that other ranks want to be kept, as they come in pieces.
+// The copies that this rank keeps for other ranks, which arrive in pieces.
 #pragma once
 
 #include <cstddef>
@@ -12,42 +12,42 @@
 
 namespace gradwire::session {
 
-/// What another rank wants to be kept: of transaction or step `step`.
+/// A copy that another rank wants to be kept, of its state after step or transaction `step`.
 struct Copy {
-  std::uint32_t epoch = 0;  // in which it was made
+  std::uint32_t epoch = 0;  // epoch in which it was made
   std::uint64_t step = 0;
   wire::Bytes bytes;
 };
 
-/// Appends the piece of `copy` that begins `at` so many bytes, and returns how many bytes of the copy are in it.
+/// Appends the piece of `copy` that begins at byte `at`. Returns the number of the copy's bytes in that piece.
 std::size_t put_piece(wire::Bytes& message, const Copy& copy, std::size_t at);
 
-/// For each sender the latest whole copy, and the one that is on its way. Any thread.
+/// Holds for each sender the latest complete copy, and the one that is on its way. Any thread.
 class KeptCopies {
  public:
   using Id = Processes::Id;
 
-  /// Of others, up to this size; none before.
+  /// Accepts copies of up to this size from now on; before, none.
   void take_up_to(std::uint64_t bytes) {
     const MutexLock lock(mutex_);
     largest_ = bytes;
   }
-  /// A piece; they come in order. Error(corrupt) for what no put_piece() made.
+  /// Takes a piece; pieces come in order. Error(corrupt) for bytes that put_piece() did not make.
   void hear(Id from, wire::ByteReader piece);
-  /// The latest that `of` sent in `epoch`, whole; none: nothing came.
+  /// Returns the latest complete copy that `of` sent in `epoch`, if there is one.
   [[nodiscard]] std::optional<Copy> take(Id of, std::uint32_t epoch);
-  /// The rest of what `from` was sending does not come.
+  /// Notes that the rest of the copy that `from` was sending does not come.
   void lose(Id from) {
     const MutexLock lock(mutex_);
     incoming_.erase(from);
   }
-  /// Nobody will take those that were made before `epoch`, nor what of them still comes.
+  /// Drops the copies that were made before `epoch`, and their pieces that still come, since nobody will take them.
   void forget_before(std::uint32_t epoch);
 
  private:
   Mutex mutex_;
   std::map<Id, Copy> whole_ GUARDED_BY(mutex_);
-  std::map<Id, Copy> incoming_ GUARDED_BY(mutex_);  // so far
+  std::map<Id, Copy> incoming_ GUARDED_BY(mutex_);  // the pieces that have arrived
   std::uint32_t from_epoch_ GUARDED_BY(mutex_) = 0;
   std::uint64_t largest_ GUARDED_BY(mutex_) = 0;
 };

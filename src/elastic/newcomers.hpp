@@ -1,4 +1,4 @@
-// How a process that waits becomes a rank: what it says of itself before, and what it gets of the others.
+// How a waiting process becomes a rank: what it tells the ranks before, and what it receives from them.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@
 
 namespace gradwire::session {
 
-/// Only the thread that makes steps uses it.
+/// Only the thread that makes steps uses this class.
 class Newcomers {
  public:
-  /// `engine` is the one of the current world, whichever that is.
+  /// `engine` refers to the engine of the current world, whichever that is.
   Newcomers(const std::unique_ptr<Engine>& engine, Elastic& elastic, const EngineSettings& base)
       : engine_(engine), elastic_(&elastic), base_(base) {}
 
@@ -27,15 +27,15 @@ class Newcomers {
     std::optional<double> coming_loss_scale;  // set_loss_scale() with this argument, which reduces late gradients
   } under_way;
 
-  /// What a new rank gets: `parameters` of all ranks, and those that the caller added with their gradients.
+  /// Sets what a new rank receives: `parameters` of all ranks, and those that the caller added with their gradients.
   void share(std::span<const View> parameters) { shared_.assign(parameters.begin(), parameters.end()); }
   /// Others may become ranks from here on, if this job expects any.
   void let_in(std::span<const View> parameters);
   [[nodiscard]] bool are_let_in() const noexcept { return lets_in_; }
   /// What a waiting process must have in common with the ranks.
   [[nodiscard]] std::string joiner_requirements();
-  /// Sends new ranks what the others hold, and moves rows of tables. Returns the error if a rank may have ended
-  /// meanwhile.
+  /// Sends new ranks the state that the others hold, and moves rows of tables. Returns the error if a rank may have
+  /// ended meanwhile.
   [[nodiscard]] std::optional<Error> teach();
 
  private:

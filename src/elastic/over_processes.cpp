@@ -1,4 +1,4 @@
-// Sessions over Processes: the public constructor, and what sessions over device memory are made by.
+// Sessions over Processes: the public constructor, and the function that makes sessions over device memory.
 #include <memory>
 #include <utility>
 

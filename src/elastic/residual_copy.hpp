@@ -1,4 +1,4 @@
-// What a rank holds of residuals, as bytes that another rank keeps for it.
+// A rank's residuals, as bytes that another rank keeps for it.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@
 namespace gradwire::session {
 
 struct ResidualCopy {
-  double loss_scale = 1;  // that residuals are in
+  double loss_scale = 1;  // the scale of the residuals
   std::vector<SavedState::Residual> residuals = {};
 };
 
-/// `exact`: in fp32; else rounded to bf16.
+/// Encodes the residuals: in fp32 if `exact`, else rounded to bf16.
 [[nodiscard]] wire::Bytes encode_copy(const std::vector<SavedState::Residual>& residuals, double loss_scale,
                                       bool exact);
-/// Error(corrupt) for what no encode_copy() made.
+/// Error(corrupt) for bytes that encode_copy() did not make.
 [[nodiscard]] ResidualCopy decode_copy(std::span<const std::byte> bytes);
 
 }  // namespace gradwire::session

@@ -13,7 +13,7 @@
 namespace gradwire::session {
 namespace {
 
-// After which a process that joins says why it is not in yet.
+// Time after which a process that joins says why it is not in yet.
 constexpr std::chrono::seconds kSilentWait{10};
 
 membership::Time now() {
@@ -56,7 +56,7 @@ WorldAgreement::~WorldAgreement() {
   job_->wake();
   thread_.join();
   if (!failed_ && std::uncaught_exceptions() <= exceptions_) {
-    // Before the machine's last words, of which the next world comes: who is in it knows then why.
+    // This comes before the machine's last words, from which the next world follows: its members then know the reason.
     const bool is_whole = !job_.lacks_a_rank(machine_.world().members);
     wire::Bytes farewell{kFarewellMark, std::byte{static_cast<std::uint8_t>(is_whole ? 1 : 0)}};
     wire::put_number(farewell, entered_);
@@ -110,8 +110,8 @@ void WorldAgreement::hear_of_end(const membership::ProcessEnd& end) {
   }
 }
 
-// A message that was damaged on its way makes the step anew, as one that was lost would. One that came as it was sent
-// and says what no member would is another matter.
+// A damaged message makes the step anew, as a lost one would. An intact message that no member would send is another
+// matter.
 void WorldAgreement::hear_message(const Processes::Heard& heard) {
   std::span<const std::byte> body;
   try {
@@ -160,7 +160,7 @@ void WorldAgreement::note_end(const membership::ProcessEnd& end) {
   admission_.forget(who);
   copies_.lose(who);
   if (!waits() && !is_member(who)) {
-    job_.note_loss_of(who);  // a spare, which would have stayed until the job ends
+    job_.note_loss_of(who);  // `who` is a spare, which would have stayed until the job ends
   }
   machine_.dead(end, now());
 }
@@ -170,15 +170,15 @@ bool WorldAgreement::is_member(Processes::Id who) const {
   return std::binary_search(members.begin(), members.end(), who);
 }
 
-// Whoever hears of a later world must be able to rely on it that the end of this process would tell of that world: so a
-// process that joins is told behind it, and whoever was in the world before it.
+// A process that hears of a later world must be able to rely on it that the end of this process would tell of that
+// world. So a joining process is told after the epoch is entered, and the members of the previous world before that.
 void WorldAgreement::act() {
   for (const membership::Membership::Outgoing& out : machine_.take_messages()) {
     enter(std::min(out.message.epoch, machine_.epoch_entered()));
     job_->send(out.to, membership::encode(out.message));
   }
   enter(machine_.epoch_entered());
-  for (const membership::News& news : machine_.take_news()) {  // of all else the machine's own state tells
+  for (const membership::News& news : machine_.take_news()) {  // the machine's own state tells everything else
     if (const auto* lied = std::get_if<membership::Distrusted>(&news)) {
       log(LogLevel::warning, job_->describe(lied->who) + " says what no rank would, and is to go: " + lied->why);
     }
@@ -204,7 +204,7 @@ void WorldAgreement::enter(std::uint32_t epoch) {
 
 void WorldAgreement::miss(std::uint32_t epoch, Processes::Id who) {
   const MutexLock lock(mutex_);
-  if (!over_locked(epoch)) {  // else what broke may have been let go
+  if (!over_locked(epoch)) {  // otherwise the broken connection may be a deliberate one
     machine_.missed(who, now());
     act();
   }
@@ -212,7 +212,7 @@ void WorldAgreement::miss(std::uint32_t epoch, Processes::Id who) {
 
 bool WorldAgreement::over_locked(std::uint32_t epoch) const { return machine_.agreeing() || is_out_of(epoch); }
 
-// Another world has begun, or this process will be in none.
+// Whether another world has begun, or this process will be in none.
 bool WorldAgreement::is_out_of(std::uint32_t epoch) const {
   return machine_.expelled() || machine_.world().epoch != epoch || admission_.refusal();
 }
@@ -287,7 +287,7 @@ void WorldAgreement::confirm(std::chrono::milliseconds limit) {
   const std::uint64_t step = machine_.delivered();
   {
     const MutexUnlock meanwhile(mutex_);
-    job_->count(step);  // before anybody is asked: those that answer may end, and this process then
+    job_->count(step);  // before anybody is asked: the processes that answer may end, and then this one may
   }
   machine_.confirm(step);
   act();

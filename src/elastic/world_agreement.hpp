@@ -1,4 +1,5 @@
-// This process's part in agreeing on the world: a thread that hears the others, around membership's state machine.
+// This process's part in agreeing on the world: a thread that hears the other processes, around membership's state
+// machine.
 #pragma once
 
 #include <atomic>
@@ -27,60 +28,61 @@ class WorldAgreement {
  public:
   using World = membership::World;
 
-  /// The first world is of all processes but `settings.spares`. `copies` gets what other ranks want to be kept.
+  /// The first world has all processes except `settings.spares`. `copies` gets the copies that other ranks want to be
+  /// kept.
   WorldAgreement(std::shared_ptr<Processes> processes, const membership::MembershipSettings& settings,
                  KeptCopies& copies);
   WorldAgreement(const WorldAgreement&) = delete;
   WorldAgreement& operator=(const WorldAgreement&) = delete;
-  /// Leaves in good order: the others go on without this process, a moment later. Where all leave, nobody does. Without
-  /// a farewell behind fail(), and while an exception is on its way: that is no end of a job.
+  /// Leaves in good order: the others go on without this process a moment later, and if all leave, no change follows.
+  /// There is no farewell after fail() or while an exception is on its way, since neither is the end of a job.
   ~WorldAgreement();
 
-  /// Whether one of them, other than this process, has left in good order, as at the end of a job.
+  /// Whether any of these processes, other than this one, has left in good order, as at the end of a job.
   [[nodiscard]] bool any_left(const std::set<Processes::Id>& who) const {
     const MutexLock lock(mutex_);
     return departures_.any_left(who);
   }
 
-  /// The others hear that this process has ended, at once. Any thread.
+  /// Tells the other processes at once that this one has ended. Any thread.
   void fail() noexcept {
     failed_ = true;
     job_->end();
   }
 
-  /// The world that counts now.
+  /// Returns the world that counts now.
   [[nodiscard]] World world() const;
-  /// From here on, `interrupt` is called once `epoch` is over, or about to be; at once where it is. It ends what is
-  /// under way, does not wait, and does not call this object.
+  /// Calls `interrupt` once `epoch` is over or about to be; at once if it already is. `interrupt` ends the
+  /// communication under way, does not wait, and does not call this object.
   void watch(std::uint32_t epoch, std::function<void()> interrupt);
-  /// Since an epoch that was watched was seen to be over.
+  /// Seconds since a watched epoch was seen to be over.
   [[nodiscard]] double seconds_since_over() const {
     const MutexLock lock(mutex_);
     return watch_.seconds_since_over();
   }
 
-  /// Of a process that is in no world: says that it waits, with `facts` of what it could do, until it is in one: true.
-  /// False: no rank is left. Error(mismatch) where the others say other facts, Error(expelled).
+  /// To be called on a process that is in no world. Says that it waits, with `facts` about what it could do, until it
+  /// is in a world: true. False if no rank is left. Error(mismatch) if the ranks state other facts, Error(expelled).
   [[nodiscard]] bool wait_for_place(const std::string& facts);
-  /// From here on those that wait and say these facts may become ranks; others are told so.
+  /// From here on waiting processes that state the same facts may become ranks. Tells those whose facts differ.
   void let_in(std::string facts) {
     const MutexLock lock(mutex_);
     admission_.let_in(std::move(facts));
   }
 
-  /// This process holds all that it needs of the next transaction. Waits until all members of `epoch` do: true; false
-  /// when the epoch ended without. After `limit` it takes those that do not answer for gone.
+  /// This process holds all that it needs for the next transaction. Waits until all members of `epoch` do: true; false
+  /// if the epoch ended without that. After `limit` it treats the members that do not answer as gone.
   bool commit(std::uint32_t epoch, std::chrono::milliseconds limit);
-  /// Returns once a quorum has said that the last transaction which this process delivered counts: it does in all
-  /// worlds that follow, whatever becomes of this process. Error(expelled), or Error(timeout) that names who did not
-  /// answer within `limit`.
+  /// Returns once a quorum has said that the last transaction which this process delivered counts. It then counts in
+  /// all later worlds, whatever becomes of this process. Error(expelled), or Error(timeout) that names the processes
+  /// which did not answer within `limit`.
   void confirm(std::chrono::milliseconds limit);
-  /// A step of `epoch` failed for want of `who`: the others hear that it is missed here.
+  /// A step of `epoch` failed because `who` did not answer: tells the others that it is missed here.
   void miss(std::uint32_t epoch, Processes::Id who);
 
-  /// Waits until the world after `epoch` is agreed on: true. False where nobody is missed for `patience`.
-  /// Error(expelled) where the others went on without this process, Error(timeout) where an agreement takes more than
-  /// `limit`, or as soon as too few are left to agree: on the smaller side of a network that came apart.
+  /// Waits until the world after `epoch` is agreed on: true. False if nobody is missed for `patience`. Error(expelled)
+  /// if the others went on without this process. Error(timeout) if an agreement takes more than `limit`, or as soon as
+  /// too few are left to agree, as on the smaller side of a network that came apart.
   bool await_change(std::uint32_t epoch, std::chrono::milliseconds patience, std::chrono::milliseconds limit);
 
  private:
@@ -92,7 +94,7 @@ class WorldAgreement {
   void hear_of_end(const membership::ProcessEnd& end) REQUIRES(mutex_);
   void note_end(const membership::ProcessEnd& end) REQUIRES(mutex_);
   void enter(std::uint32_t epoch) REQUIRES(mutex_);
-  /// What the machine says goes out.
+  /// Sends the machine's messages and handles its news.
   void act() REQUIRES(mutex_);
   [[nodiscard]] bool over_locked(std::uint32_t epoch) const REQUIRES(mutex_);
   [[nodiscard]] bool is_out_of(std::uint32_t epoch) const REQUIRES(mutex_);
@@ -110,11 +112,12 @@ class WorldAgreement {
   Admission admission_ GUARDED_BY(mutex_){job_, machine_};
   Departures departures_ GUARDED_BY(mutex_);
   WorldWatch watch_ GUARDED_BY(mutex_);
-  bool gave_up_ GUARDED_BY(mutex_) = false;       // commit() did, and what became of its transaction is not known
-  std::uint32_t entered_ GUARDED_BY(mutex_) = 0;  // the last epoch that the others hear of with the end of this process
+  bool gave_up_ GUARDED_BY(mutex_) = false;  // commit() gave up, and the outcome of its transaction is not known
+  std::uint32_t entered_ GUARDED_BY(mutex_) =
+      0;  // the last epoch that the others learn of with the end of this process
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::atomic<bool> failed_ = false;
-  const int exceptions_ = std::uncaught_exceptions();  // that were on their way when this was made
+  const int exceptions_ = std::uncaught_exceptions();  // number of exceptions on their way when this object was made
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// Who is told, once, that the world that it works in is over.
+// Calls back once when the world in which a caller works is over.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ class WorldWatch {
     interrupt_ = std::move(interrupt);
   }
   void end() noexcept { interrupt_ = nullptr; }
-  /// Interrupts whoever works in the watched epoch, if `is_over(epoch)`.
+  /// Calls the interrupt of the watched epoch, if `is_over(epoch)`.
   template <typename IsOver>
   void look(const IsOver& is_over) {
     if (interrupt_ && is_over(epoch_)) {
@@ -26,7 +26,7 @@ class WorldWatch {
       std::exchange(interrupt_, nullptr)();
     }
   }
-  /// Since an epoch that was watched was seen to be over.
+  /// Seconds since a watched epoch was seen to be over.
   [[nodiscard]] double seconds_since_over() const {
     return std::chrono::duration<double>(Clock::now() - over_since_).count();
   }

@@ -28,10 +28,10 @@ class Peers {
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& mine, const std::string& what) = 0;
 
   /// Sends to[r] to rank r; element r of the result is what rank r sent to this one, as in Control::all_to_all.
-  /// Error(unsupported) where it is not implemented.
+  /// Error(unsupported) over device memory, where a session has no tables.
   using Messages = std::vector<std::vector<std::byte>>;
   [[nodiscard]] virtual Messages all_to_all(Messages to, std::uint32_t call, const std::string& what);
-  /// The same where this rank knows that rank r sends it sizes[r] bytes.
+  /// Does the same if this rank knows that rank r sends it sizes[r] bytes.
   [[nodiscard]] virtual Messages all_to_all(Messages to, std::span<const std::uint64_t> sizes, const std::string& what);
 
   /// The same as all_gather() of texts of one size, in two calls, of which the first does not wait. Null: not

@@ -1,4 +1,4 @@
-// How members agree on the next world: ballots, what is proposed, what is decided.
+// How members agree on the next world: ballots, proposals and decisions.
 #include <algorithm>
 #include <ranges>
 #include <utility>
@@ -8,7 +8,7 @@
 
 namespace gradwire::membership {
 
-// From here on nothing of this epoch is delivered but what is decided.
+// From here on a step of this epoch is only delivered if the decision includes it.
 void Membership::begin(Time now) {
   if (agreeing()) {
     return;
@@ -24,11 +24,12 @@ void Membership::begin(Time now) {
   beaten_ = Time::min();
 }
 
-// What can be done now, by what is known now.
+// Takes the step of the agreement that is possible with what is known now.
 void Membership::advance(Time now) {
   const bool may_lead = now >= waits_until_ || known_.has_ended(promised_.by);
   const bool is_its_turn = phase_ == Phase::following && may_lead && known_.leader(now) == known_.self;
-  const bool knows_more = leads() && known_.dead_members() != ballot_dead_;  // than those that answered
+  const bool knows_more =
+      leads() && known_.dead_members() != ballot_dead_;  // this process knows of more ends than those that answered
   if (is_its_turn || knows_more) {
     begin_ballot(now);
   } else if (phase_ == Phase::preparing) {
@@ -46,7 +47,8 @@ MembershipMessage Membership::promise(Time now) const {
   for (const Id who : known_.world.members) {
     said.ready.push_back(known_.of(who).here.ready);
   }
-  for (const Id who : known_.world.members) {  // again, and no step in between; or it lies
+  for (const Id who :
+       known_.world.members) {  // reported if it happened again without a step in between, or if the process lies
     const ProcessRecord& process = known_.of(who);
     const bool for_long = !process.cut || now - *process.cut >= known_.settings.silent_after;
     if ((process.was_missed && process.here.missed) || process.here.distrusted ||
@@ -70,7 +72,7 @@ void Membership::begin_ballot(Time now) {
   propose_if_answered(now);
 }
 
-// To those that have not answered it.
+// Sends the ballot to the members that have not answered it.
 void Membership::send_ballot(Time now) {
   sent_ = now;
   MembershipMessage said =
@@ -89,7 +91,7 @@ void Membership::send_ballot(Time now) {
 }
 
 void Membership::follow(const MembershipMessage& ballot, Time now) {
-  for (const ProcessEnd& one : ballot.dead) {  // who answers must know what the ballot relies on
+  for (const ProcessEnd& one : ballot.dead) {  // a process that answers must know the ends on which the ballot relies
     if (one.who != known_.self && known_.member(one.who)) {
       note_end(one);
     }
@@ -127,13 +129,13 @@ void Membership::answer_accept(const MembershipMessage& message, Time now) {
   send(message.from, std::move(said));
 }
 
-// Everybody is waited for who is not missed: who answers is in the next world.
+// Waits for every member that is not missed, since a member that answers is in the next world.
 void Membership::propose_if_answered(Time now) {
   if (phase_ != Phase::preparing) {
     return;
   }
   const bool is_too_early =
-      now - began_ < known_.settings.silent_after;  // for those that hear nothing, though they are heard
+      now - began_ < known_.settings.silent_after;  // for members that hear nothing, though they are heard
   const bool waits =
       is_too_early && std::ranges::any_of(known_.world.members, [&](Id who) {
         return known_.of(who).here.answer == Answer::none && !known_.has_ended(who) && !known_.silent(who, now);
@@ -160,7 +162,7 @@ Decision Membership::choose(Time now) const {
     }
   }
   if (latest != nullptr) {
-    return *latest->decision;  // it may have been decided
+    return *latest->decision;  // that decision may have been made
   }
   Ids next;
   std::uint64_t delivered = told_;
@@ -175,14 +177,14 @@ Decision Membership::choose(Time now) const {
       ready[i] = std::max(ready[i], said.ready[i]);
     }
   }
-  // Also what all held, though nobody of those who are left knew of all: one who ended may have delivered it.
+  // This includes a step that all held, even if no survivor knew that: a member that ended may have delivered it.
   delivered = std::max(delivered, *std::min_element(ready.begin(), ready.end()));
   part(next);
   take_in(next, now);
   return {{known_.world.epoch + 1, to_list(next)}, delivered};
 }
 
-// Those that were in and hold what steps need remain half of all, so that no majority is without one of them.
+// Members that were in the world and hold what steps need remain half of all, so that every majority contains one.
 void Membership::take_in(Ids& next, Time now) const {
   const auto fresh = static_cast<std::size_t>(std::ranges::count_if(next, [&](Id who) {
     return known_.of(who).joined_after == delivered_;  // no step was delivered since
@@ -196,7 +198,7 @@ void Membership::take_in(Ids& next, Time now) const {
   }
 }
 
-// Of two that cannot hear each other one must go: the one that most others cannot hear, of equal ones the higher.
+// If two members cannot hear each other, one must go: the one that most others cannot hear, among equals the higher.
 void Membership::part(Ids& next) const {
   for (;;) {
     std::map<Id, std::size_t> apart;
@@ -233,8 +235,8 @@ void Membership::decide(const Decision& decision, Time now) {
     process.was_missed = process.here.missed || process.here.misses_self;
   }
   place_all(decision, now);
-  // Who is in two worlds one after the other has answered in the first. Left out of one in between, it was taken for
-  // one that waits, by a word of before it learnt that it was in.
+  // A process that is in two worlds in a row has answered in the first. If it was left out of one in between, it was
+  // taken for a waiting process, by a message from before it learnt that it was a member.
   const bool left_out = !known_.world.members.empty() && decision.world.epoch > known_.world.epoch + 1;
   latest_ = decision;
   known_.world = decision.world;
@@ -253,13 +255,13 @@ void Membership::decide(const Decision& decision, Time now) {
   confirmed_ = delivered_;  // a decision is final
   asked_ = 0;
   news_.emplace_back(Changed{decision});
-  for (const auto& [who, process] : known_.all()) {  // who ended after the world was chosen
+  for (const auto& [who, process] : known_.all()) {  // processes that ended after the world was chosen
     if (process.has_ended()) {
       hear_of_end(ProcessEnd(process.end), now);
     }
   }
   if (known_.has_to_tell_joiners() && !agreeing()) {
-    send_all(message(MembershipMessage::Kind::beat));  // so that all soon know of all
+    send_all(message(MembershipMessage::Kind::beat));  // so that all soon know that all are here
   }
   tell_joiners();
 }

@@ -1,4 +1,4 @@
-// Bounds on what a message may claim, from what this process knows. A member that lies within them is believed.
+// Bounds on what a message may claim, by what this process knows. A false claim within them is believed.
 #include <algorithm>
 
 #include "membership/membership.hpp"
@@ -6,9 +6,10 @@
 namespace gradwire::membership {
 namespace {
 
-constexpr std::uint64_t kMostRounds = 1U << 16;  // by which a ballot may be ahead of those that this process has seen
-constexpr std::uint32_t kMostMissed = 1U << 16;  // worlds of which it has not heard
-constexpr std::uint32_t kMostEpoch = 1U << 31;   // so that the next one has a number
+constexpr std::uint64_t kMostRounds =
+    1U << 16;  // rounds by which a ballot may be ahead of those that this process has seen
+constexpr std::uint32_t kMostMissed = 1U << 16;  // worlds of which this process may not have heard
+constexpr std::uint32_t kMostEpoch = 1U << 31;   // so that the next epoch has a number
 constexpr std::uint64_t kMostStep = 1ULL << 62;
 
 bool holds(const std::vector<Id>& ids, Id who) { return std::ranges::binary_search(ids, who); }
@@ -20,10 +21,10 @@ bool Membership::known(Id who) const {
          std::ranges::find(notified_of_wait_, who) != notified_of_wait_.end();
 }
 
-// Nobody delivers a step in this epoch that this process has not said that it holds.
+// Nobody delivers a step of this epoch before this process has said that it holds it.
 std::uint64_t Membership::most_delivered() const { return std::max(entered_, known_.of(known_.self).here.ready); }
 
-// Empty where nothing is.
+// Returns an empty text if nothing is wrong.
 std::string Membership::what_is_wrong(const MembershipMessage& message) const {
   if (message.from == known_.self) {
     return "it says that it is this process";
@@ -37,7 +38,7 @@ std::string Membership::what_is_wrong(const MembershipMessage& message) const {
                : what_is_wrong_with_decided(message.from, *message.decision);
   }
   if (expelled_ || message.epoch != known_.world.epoch || !known_.member(known_.self) || !known_.member(message.from)) {
-    return "";  // the epoch alone is read
+    return "";  // only the epoch is read
   }
   switch (message.kind) {
     case MembershipMessage::Kind::beat:
@@ -78,7 +79,7 @@ std::string Membership::what_is_wrong_with_ballot(const MembershipMessage& messa
   return message.decision ? what_is_wrong_with_next(*message.decision) : "";
 }
 
-// Of the world behind this process's own.
+// Checks the world after this process's own.
 std::string Membership::what_is_wrong_with_next(const Decision& next) const {
   const std::vector<Id>& ids = next.world.members;
   if (next.world.epoch != known_.world.epoch + 1) {
@@ -94,7 +95,7 @@ std::string Membership::what_is_wrong_with_next(const Decision& next) const {
   return "";
 }
 
-// It comes from one that took part in it, or is in it, or was left out by it.
+// The sender took part in the decision, or is in its world, or was left out by it.
 std::string Membership::what_is_wrong_with_decided(Id from, const Decision& decision) const {
   const std::uint32_t epoch = decision.world.epoch;
   if (decision.world.members.empty() || decision.delivered > kMostStep || epoch > kMostEpoch) {
@@ -109,8 +110,8 @@ std::string Membership::what_is_wrong_with_decided(Id from, const Decision& deci
   if (epoch == known_.world.epoch + 1) {
     return what_is_wrong_with_next(decision);
   }
-  // Who is in two worlds one after the other has answered in the first. But one that waited may be taken for one that
-  // still does.
+  // A process that is in two worlds in a row has answered in the first. But a process that waited may be taken for one
+  // that still waits.
   const bool again = holds(decision.world.members, known_.self) && !waited_;
   return again || epoch - known_.world.epoch > kMostMissed ? "it has decided on a world that cannot be this process's"
                                                            : "";

@@ -1,4 +1,4 @@
-// Who cannot be heard, who has ended, and what others say of that.
+// Processes that cannot be heard or have ended, and what others say about that.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -8,9 +8,9 @@
 
 namespace gradwire::membership {
 
-// What all times are measured by. While this process was stopped the others may have been stopped, too, or have spoken
-// without being heard yet; so that time says nothing of them, and what they were silent for before is forgotten with
-// it.
+// Returns the time by which all times are measured. While this process was stopped, the others may have been stopped,
+// too, or have spoken without being heard yet. So that time says nothing about them, and their silence before it is
+// forgotten as well.
 Time Membership::time_lived(Time clock) {
   const Time passed = clock - std::exchange(called_, clock);
   if (passed >= Time(0) && passed <= kBeatsOfSleep * known_.settings.beat) {
@@ -27,7 +27,7 @@ void Membership::note_end(const ProcessEnd& who) {
   ProcessRecord& process = known_[who.who];
   process.note_end(who, known_.world.epoch);
   if (process.life == Life::dead && process.end.epoch == known_.world.epoch && process.end.step <= most_delivered()) {
-    told_ = std::max(told_, process.end.step);  // it relied on it
+    told_ = std::max(told_, process.end.step);  // the ended process relied on that step
   }
 }
 
@@ -74,7 +74,7 @@ void Membership::missed(Id who, Time clock) {
 void Membership::damaged(Id who, Time clock) {
   const Time now = time_lived(clock);
   if (!expelled_ && known_.member(known_.self) && known_.member(who) && !known_.has_ended(who)) {
-    miss(now);  // it may have been one that a step waits for
+    miss(now);  // the lost message may be one that a step waits for
   }
 }
 
@@ -89,8 +89,8 @@ void Membership::distrust(Id who, const std::string& why, Time clock) {
   miss(now);
 }
 
-// Of a member that others say has ended. It counts once nothing comes of it any more: who lives speaks every beat while
-// they agree.
+// Notes members that others say have ended. Such an end counts once nothing comes from the member any more: a live
+// member speaks every beat during an agreement.
 void Membership::hear_rumours(const MembershipMessage& message, Time now) {
   for (const ProcessEnd& one : message.dead) {
     if (one.who != known_.self && one.who != message.from && known_.member(one.who)) {
@@ -100,7 +100,7 @@ void Membership::hear_rumours(const MembershipMessage& message, Time now) {
 }
 
 void Membership::believe_rumours(Time now) {
-  for (const auto& [who, process] : known_.all()) {  // the agreement may end with each
+  for (const auto& [who, process] : known_.all()) {  // the agreement may end with each of them
     if (agreeing() && process.life == Life::rumoured &&
         now - std::max(process.rumoured, agreeing_since_) >= kBeatsOfRumour * known_.settings.beat) {
       hear_of_end(ProcessEnd(process.end), now);
@@ -108,7 +108,8 @@ void Membership::believe_rumours(Time now) {
   }
 }
 
-// Said again and again while they agree, as a sign of life: who enters the epoch late would not know.
+// It is said again and again during an agreement, as a sign of life: a process that enters the epoch late would not
+// know.
 MembershipMessage Membership::suspicion(Time now) const {
   MembershipMessage said = message(MembershipMessage::Kind::suspect);
   said.dead = known_.ends_of_members();
@@ -128,13 +129,13 @@ bool Membership::hopeless() const {
     return who == known_.self ||
            (process.is_member() && !process.has_ended() && lived_ - process.here.heard < patience);
   });
-  // Where a member ended in a later world, another one may know of that world, and that this process belongs to it.
+  // If a member ended in a later world, another one may know of that world, and that this process belongs to it.
   const bool may_be_told = reached.size() > 1 && went_on().has_value();
   if (!known_.enough(reached, dead) && !may_be_told) {
     return true;
   }
   return !known_.quorum(reached, dead) &&
-         lived_ - agreeing_since_ >= patience;  // those that wait may say what they know
+         lived_ - agreeing_since_ >= patience;  // waiting processes may say what they know
 }
 
 std::optional<ProcessEnd> Membership::went_on() const {

@@ -36,7 +36,7 @@ const ProcessRecord& KnownProcesses::of(Id who) const {
   return found == processes_.end() ? unknown : found->second;
 }
 
-// In a ring, so that each is listened to by two others, whoever is missed.
+// The members listen in a ring, so that each is heard by two others, whichever member is missed.
 Ids KnownProcesses::neighbours(bool before) const {
   Ids found;
   const std::size_t size = world.members.size();
@@ -48,7 +48,7 @@ Ids KnownProcesses::neighbours(bool before) const {
   return found;
 }
 
-// A process that another member cannot hear either is taken for silent sooner.
+// A process that another member cannot hear either counts as silent sooner.
 bool KnownProcesses::unheard(Id who, Time now) const {
   if (who == self || has_ended(who)) {
     return false;
@@ -61,8 +61,8 @@ bool KnownProcesses::unheard(Id who, Time now) const {
   return of(who).cut || silence >= settings.silent_after || (silence >= kBeatsOfDoubt * settings.beat && doubted());
 }
 
-// Nobody waits for a silent process, or for its ballot. Whom another member still hears is none before it has been
-// silent here for `silent_after`, however many links of it are broken.
+// Nobody waits for a silent process, or for its ballot. A process that another member still hears only counts as silent
+// after `silent_after` without a sign here, however many of its links are broken.
 bool KnownProcesses::silent(Id who, Time now) const {
   if (!unheard(who, now)) {
     return false;
@@ -103,11 +103,12 @@ std::vector<Id> KnownProcesses::gone() const {
   return to_list(which([](Id, const ProcessRecord& process) { return process.gone && !process.has_ended(); }));
 }
 
-// More than half of the members, or half with the lowest, the ended ones counted as members; or all that have not
-// ended. Two of the first kind share a process. One of the first kind of which a process lives shares it with one of
-// the last kind; and what those say who have all ended is no longer heard by who answered (`ballot_dead_`). (Counting
-// the ended ones out of the half would be wrong: 3 of 5 may have left out two, of them two may end, and the two left
-// out would be a majority of three.) `dead` have never entered a later world, so nobody has gone on with them.
+// Returns whether these answers suffice: more than half of the members, or half with the lowest, where ended members
+// count as members; or all that have not ended. Two sets of the first kind share a process. A set of the first kind
+// with a live process shares it with one of the last kind; if all of its processes have ended, those that answered no
+// longer hear what they say (`ballot_dead_`). (It would be wrong to leave ended members out of the half: 3 of 5 may
+// have left out two; if two of the three end, the two left out would be a majority of three.) `dead` have never entered
+// a later world, so nobody has gone on with them.
 bool KnownProcesses::enough(const Ids& answered, const Ids& dead) const {
   std::size_t with = 0;
   bool all = true;
@@ -119,7 +120,7 @@ bool KnownProcesses::enough(const Ids& answered, const Ids& dead) const {
   return all || 2 * with > size || (2 * with == size && answered.contains(world.members.front()));
 }
 
-// Where it is not known which world the ended ones had entered, others may have gone on with one of them, and a process
+// If it is unknown which world the ended members had entered, others may have gone on with one of them and a process
 // that waited.
 bool KnownProcesses::quorum(const Ids& answered, const Ids& dead) const {
   const bool told = std::ranges::all_of(dead, [&](Id who) { return of(who).end.epoch > 0; });
@@ -135,7 +136,7 @@ bool KnownProcesses::is_waiting(Id who, Time now) const {
   return process.is_waiting() && now - process.wait.said <= kBeatsOfWaiting * settings.beat;
 }
 
-// Then no member of which this process knows the end has taken `who` in.
+// If this is true, no member whose end this process knows has taken `who` in.
 bool KnownProcesses::waits_knowing(Id who, const Ids& ended) const {
   const ProcessRecord& process = of(who);
   return process.is_waiting() && std::ranges::includes(process.wait.ended, ended);
@@ -153,13 +154,13 @@ bool KnownProcesses::is_known_to_all(Id who, Time now) const {
   });
 }
 
-// `size`: members so far.
+// `size` is the number of members so far.
 bool KnownProcesses::may_come(Id who, std::size_t size, Time now) const {
   return is_waiting(who, now) && (of(who).at_start() ? size < settings.full : is_known_to_all(who, now));
 }
 
-// Those that ended may have taken in a process that waited, which goes on with what they decided: unless it still waits
-// after it has heard of their end.
+// The ended members may have taken in a waiting process, which goes on with their decision, unless it still waits after
+// it has heard of their end.
 std::vector<Id> KnownProcesses::possibly_taken_in(const Ids& dead) const {
   std::vector<Id> ids = settings.spares;
   std::ranges::copy(

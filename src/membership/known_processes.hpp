@@ -1,5 +1,5 @@
-// What one process knows of the others and of their world, and what follows from it: who is silent, who leads, how many
-// are a quorum, who may come.
+// What one process knows about the others and their world, and what it concludes: which processes are silent, which one
+// leads, how many are a quorum, and which may come.
 #pragma once
 
 #include <cstddef>
@@ -12,23 +12,23 @@
 namespace gradwire::membership {
 
 struct MembershipSettings {
-  Time beat{100};               // between two signs of life
-  Time silent_after{5000};      // without any
+  Time beat{100};               // time between two signs of life
+  Time silent_after{5000};      // time without a sign of life
   std::size_t full = 0;         // members of a whole world: while there are fewer, spares are taken in
   std::vector<Id> start = {};   // all processes that there were at the beginning; empty: the members of the world
-  std::vector<Id> spares = {};  // of them, those that wait for a place
+  std::vector<Id> spares = {};  // the ones among them that wait for a place
 };
 
 class KnownProcesses {
  public:
-  /// Of a process that waits, `first` has no members.
+  /// `first` has no members on a process that waits.
   KnownProcesses(Id own, World first, MembershipSettings given, Time now);
 
   const Id self;
   const MembershipSettings settings;
   World world;
 
-  /// The record of `who`, which is empty for a process of which nothing is known.
+  /// The record of `who`; an empty one for an unknown process.
   [[nodiscard]] const ProcessRecord& of(Id who) const;
   [[nodiscard]] ProcessRecord& operator[](Id who) { return processes_[who]; }
   [[nodiscard]] std::map<Id, ProcessRecord>& all() noexcept { return processes_; }
@@ -51,11 +51,12 @@ class KnownProcesses {
   [[nodiscard]] std::vector<ProcessEnd> ends(const Ids& ids) const;
   [[nodiscard]] std::vector<ProcessEnd> ends_of_members() const;
   [[nodiscard]] Ids dead_members() const;
-  /// Those that knew that they were members, have not ended as far as is known, and never will be members again.
+  /// The processes that knew that they were members, have not ended as far as is known, and never will be members
+  /// again.
   [[nodiscard]] std::vector<Id> gone() const;
 
   // Silence.
-  /// The members that this one listens to; `before`: those that listen to this one.
+  /// The members that this one listens to; with `before`, the members that listen to this one.
   [[nodiscard]] Ids neighbours(bool before) const;
   [[nodiscard]] bool unheard(Id who, Time now) const;
   [[nodiscard]] bool silent(Id who, Time now) const;

@@ -1,4 +1,4 @@
-// Steps, signs of life, and what becomes of a message.
+// Steps, signs of life, and how messages are handled.
 #include "membership/membership.hpp"
 
 #include <algorithm>
@@ -75,7 +75,7 @@ void Membership::deliver() {
   }
 }
 
-// Who delivered a step knows something that the others may need, to deliver it too.
+// A process that delivered a step knows something that the others may need in order to deliver it, too.
 void Membership::leave() {
   if (!expelled_) {
     send_all(message(MembershipMessage::Kind::beat));
@@ -100,8 +100,8 @@ void Membership::ask_to_confirm() {
   }
 }
 
-// Whatever is decided by a quorum of this epoch holds what one of these has delivered; or all of them have ended, and
-// the end of the process that asked says so.
+// Every decision by a quorum of this epoch includes what one of these members has delivered. Or all of them have ended,
+// and the end of the process that asked reports the step.
 void Membership::confirm_if_answered() {
   if (asked_ == 0) {
     return;
@@ -131,7 +131,7 @@ void Membership::receive(const MembershipMessage& message, Time clock) {
   const Time now = time_lived(clock);
   if (const ProcessRecord& from = known_.of(message.from);
       from.has_ended() && (from.end.epoch <= known_.world.epoch || message.kind != MembershipMessage::Kind::decided)) {
-    return;  // what the others agreed on does not hold what those say who have ended
+    return;  // what the others agreed on does not include what ended processes say
   }
   if (const std::string wrong = what_is_wrong(message); !wrong.empty()) {
     return distrust(message.from, wrong, clock);
@@ -145,7 +145,7 @@ void Membership::receive(const MembershipMessage& message, Time clock) {
   if (message.kind == MembershipMessage::Kind::waits) {
     receive_wait(message, now);
   } else if (expelled_ && message.epoch >= known_.world.epoch) {
-    return;  // it says to others what it knows, and hears nothing
+    return;  // a process that was left out tells others what it knows, and hears nothing
   } else if (message.kind == MembershipMessage::Kind::knows) {
     beaten_ = std::exchange(from.knows_of_wait, true) ? beaten_ : Time::min();  // all are to hear of it soon
     record_left_out(message);
@@ -154,19 +154,19 @@ void Membership::receive(const MembershipMessage& message, Time clock) {
     receive_decided(message, now);
   } else if (message.epoch < known_.world.epoch) {
     if (latest_ &&
-        from.place != Place::joining) {  // a member of this world is one epoch behind at most, others are out
+        from.place != Place::joining) {  // a member of this world is at most one epoch behind; other processes are out
       MembershipMessage told = this->message(MembershipMessage::Kind::decided);
       told.decision = latest_;
       send(message.from, std::move(told));
     }
   } else if (message.epoch > known_.world.epoch) {
-    send(message.from, this->message(MembershipMessage::Kind::beat));  // is answered by what was missed
+    send(message.from, this->message(MembershipMessage::Kind::beat));  // the answer is what this process missed
   } else if (known_.member(message.from) && known_.member(known_.self)) {
     receive_in_epoch(message, now);
   }
 }
 
-// A process that waits is in no world, and not left out of one that it is not in.
+// A waiting process is in no world, and is not left out of one that it is not in.
 void Membership::receive_decided(const MembershipMessage& message, Time now) {
   const World& next = message.decision->world;
   const bool mine = std::ranges::find(next.members, known_.self) != next.members.end();
@@ -189,7 +189,7 @@ void Membership::receive_in_epoch(const MembershipMessage& message, Time now) {
       break;
     case MembershipMessage::Kind::confirm:
       hear_of_delivery(message);
-      if (delivered_ >= message.step) {  // else it has promised not to, and what is decided tells
+      if (delivered_ >= message.step) {  // otherwise it has promised not to deliver, and the decision tells
         MembershipMessage said = this->message(MembershipMessage::Kind::confirmed);
         said.step = message.step;
         send(message.from, std::move(said));
@@ -253,7 +253,7 @@ void Membership::tick(Time clock) {
       }
     }
   }
-  tell_joiners();  // who was to be heard before may have ended
+  tell_joiners();  // the process that had to be heard before may have ended
   if (asked_ > 0 && now - asked_at_ >= kBeatsOfBallot * known_.settings.beat) {
     ask_to_confirm();
   }
@@ -268,8 +268,9 @@ void Membership::tick(Time clock) {
   }
   advance(now);
   if (leads() && now - sent_ >= kBeatsOfBallot * known_.settings.beat) {
-    send_ballot(now);                                              // who entered the epoch meanwhile has not got it
-    for (const Id who : known_.possibly_taken_in(ballot_dead_)) {  // if the others went on with it, it says so
+    send_ballot(now);  // members that entered the epoch meanwhile have not got it
+    for (const Id who :
+         known_.possibly_taken_in(ballot_dead_)) {  // if the others went on with such a process, it says so
       send(who, message(MembershipMessage::Kind::beat));
     }
   }

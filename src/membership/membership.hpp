@@ -1,14 +1,14 @@
-// One process's part in agreeing on who takes part, and on which steps count: a state machine without clock, lock or
-// transport. What was seen and what came goes in, messages and news come out.
+// One process's part in agreeing on who takes part and which steps count: a state machine without clock, lock or
+// transport. Observations and messages go in, messages and news come out.
 //
 // A step is delivered once every member has said that it holds all it needs (two-phase commit), so a member that
 // delivers knows that all others can. When a member is missed, the others stop delivering and agree on the next world
-// and on the last step delivered, by Paxos (Lamport, "Paxos made simple", 2001) among the members. Two ways to be
-// missed: a process that has ended, as it said itself or a witness did, is known to have ended; one that is silent or
-// cannot be reached may come back, so it is left out only by more than half of the members, or by half with the lowest.
-// A process that was left out learns so from the first member that it talks to, and its messages carry an epoch that is
-// over. Messages of one process to another come in the order in which they were sent; some may be lost where cut() or
-// distrust() tells of it.
+// and on the last step delivered, by Paxos (Lamport, "Paxos made simple", 2001) among the members. A member is missed
+// in one of two ways. A process that has ended, as it said itself or a witness did, is known to have ended. A process
+// that is silent or cannot be reached may come back, so only more than half of the members, or half with the lowest,
+// may leave it out. A process that was left out learns that from the first member that it talks to, since its messages
+// carry an epoch that is over. Messages from one process to another arrive in the order in which they were sent; some
+// may be lost if cut() or distrust() reports that.
 #pragma once
 
 #include <chrono>
@@ -26,19 +26,19 @@
 
 namespace gradwire::membership {
 
-/// All members hold what they need of this step: deliver it.
+/// All members hold what they need for this step, which is to be delivered.
 struct Delivered {
   std::uint64_t step;
 };
-/// The next world. What was under way beyond `decision.delivered` is to be undone, what is up to it delivered.
+/// The next world. Steps under way after `decision.delivered` are to be undone, steps up to it delivered.
 struct Changed {
   Decision decision;
 };
 /// The others went on without this process; it must not send to them any more.
 struct Expelled {
-  std::uint32_t epoch;  // of the world that it is not in
+  std::uint32_t epoch;  // epoch of the world that this process is not in
 };
-/// `who` has said what no process says that keeps to the rules.
+/// `who` has said something that no process says which keeps to the rules.
 struct Distrusted {
   Id who;
   std::string why;
@@ -52,53 +52,53 @@ class Membership {
     MembershipMessage message;
   };
 
-  /// Of a process that waits, `world` has no members.
+  /// `world` has no members on a process that waits.
   Membership(Id self, World world, std::uint64_t delivered, MembershipSettings settings, Time now);
 
-  /// This process holds all it needs of `step`.
+  /// This process holds all that it needs for `step`.
   void ready(std::uint64_t step);
-  /// It has ended, for certain: it said so, or a witness did. Where it had entered a later world than this process,
-  /// others went on with it, so that it counts here as one that may still decide.
+  /// `who` has ended for certain: it said so, or a witness did. If it had entered a later world than this process,
+  /// others went on with it, so it counts here as a process that may still decide.
   void dead(const ProcessEnd& who, Time clock);
-  /// Nothing reaches `who`, or comes from it, for now; messages may have been lost. It may live.
+  /// Nothing reaches `who` or comes from it for now, and messages may have been lost. The process may live.
   void cut(Id who, Time clock);
-  /// The way is there again.
+  /// The way to `who` works again.
   void back(Id who) { known_[who].cut.reset(); }
-  /// A step waits for `who` for too long, though it may give signs of life to others.
+  /// A step has waited for `who` for too long, though it may give signs of life to others.
   void missed(Id who, Time clock);
-  /// A message of `who` was lost, though nothing is wrong with the way there.
+  /// A message from `who` was lost, though the way there works.
   void damaged(Id who, Time clock);
-  /// `who` has said what it cannot have said: one of the two goes.
+  /// `who` has said what it cannot have said: one of the two processes has to go.
   void distrust(Id who, const std::string& why, Time clock);
 
-  /// Asks the members whether they have delivered `step`, as this one has, until a quorum says so: confirmed(). To be
-  /// called once the end of this process would tell of that step (ProcessEnd::step).
+  /// Asks the members whether they have delivered `step`, as this one has, until a quorum says so; see confirmed(). To
+  /// be called once the end of this process would report that step (ProcessEnd::step).
   void confirm(std::uint64_t step);
-  /// Up to here every step counts in all later worlds, whatever becomes of this process.
+  /// Every step up to this one counts in all later worlds, whatever becomes of this process.
   [[nodiscard]] std::uint64_t confirmed() const noexcept { return confirmed_; }
   /// Members that have not answered confirm().
   [[nodiscard]] std::vector<Id> unconfirmed() const;
 
-  /// Of a process that is in no world: from here on it says so every beat to `others`, until it is in one. Again where
-  /// there are more of them.
+  /// To be called on a process that is in no world: it tells `others` every beat that it waits, until it is in a world.
+  /// To be called again when there are more of them.
   void wait_among(std::vector<Id> others);
-  /// `who` may be a member: a spare while some are missing, one that has joined always. If it waits, it is in the next
-  /// world. Where nothing else makes one, this does once a step is delivered.
+  /// `who` may become a member: a spare while members are missing, a process that has joined always. If it waits, it is
+  /// in the next world. If nothing else makes a new world, this does once a step is delivered.
   void let_in(Id who) { known_[who].let_in = true; }
-  /// Of a process that waits: those that have not said that they know of it.
+  /// On a process that waits: the processes that have not said that they know of it.
   [[nodiscard]] std::vector<Id> unaware() const;
-  /// Of a process that waits: all others have ended, were left out or cannot be reached, or wait and know that.
+  /// On a process that waits: whether all others have ended, were left out, cannot be reached, or wait and know that.
   [[nodiscard]] bool alone() const;
 
-  /// This process ends, in good order: last words.
+  /// Ends this process in good order, with last words to the members.
   void leave();
   void receive(const MembershipMessage& message, Time clock);
-  /// To be called at least every `beat`. A process that was not, as one that was stopped together with the others,
-  /// knows nothing of their silence: it begins to count anew.
+  /// To be called at least every `beat`. A process that was not called in time, for example because it was stopped
+  /// together with the others, knows nothing about their silence and begins to count anew.
   void tick(Time clock);
 
-  /// What to send, and what has happened, since the last call. Of a later epoch than the process has told its witness
-  /// nothing may be sent.
+  /// Return the messages to send, and the news, since the last call. A process must not send a message of a later epoch
+  /// than it has told its witness.
   [[nodiscard]] std::vector<Outgoing> take_messages();
   [[nodiscard]] std::vector<News> take_news();
 
@@ -109,18 +109,19 @@ class Membership {
   [[nodiscard]] std::uint32_t epoch_entered() const noexcept { return epoch_entered_; }
   [[nodiscard]] bool agreeing() const noexcept { return phase_ != Phase::delivering; }
   [[nodiscard]] bool expelled() const noexcept { return expelled_; }
-  /// Those that knew that they were members, have not ended as far as is known, and never will be members again.
+  /// The processes that knew that they were members, have not ended as far as is known, and never will be members
+  /// again.
   [[nodiscard]] std::vector<Id> gone() const { return known_.gone(); }
-  /// Those that answer are too few to agree, and the others have been waited for long enough: `silent_after` and a
-  /// little.
+  /// Whether the members that answer are too few to agree, and the others have been waited for long enough:
+  /// `silent_after` and a little.
   [[nodiscard]] bool hopeless() const;
-  /// A member that has ended in a later world, of which this process has not heard.
+  /// The end of a member in a later world of which this process has not heard, if there is one.
   [[nodiscard]] std::optional<ProcessEnd> went_on() const;
-  /// Members that have not said that they hold what they need of the next step.
+  /// Members that have not said that they hold what they need for the next step.
   [[nodiscard]] std::vector<Id> unready() const;
   /// Members that this process waits for.
   [[nodiscard]] std::vector<Id> awaited_members() const;
-  /// Those that wait to be members, and of which this process has to hear whether they are.
+  /// Waiting processes from which this one has to hear whether they have become members.
   [[nodiscard]] std::vector<Id> awaited_newcomers() const;
 
  private:
@@ -129,8 +130,8 @@ class Membership {
   using Answer = ProcessRecord::Answer;
   enum class Phase : std::uint8_t {
     delivering,  // steps count, and nobody is missed
-    following,   // the members agree on the next world, and another one leads, or is to
-    preparing,   // this process leads, and asks what others have accepted
+    following,   // the members agree on the next world, and another process leads or is to lead
+    preparing,   // this process leads, and asks what the members have accepted
     proposing,   // this process leads, and has proposed a world
   };
 
@@ -183,7 +184,7 @@ class Membership {
   [[nodiscard]] MembershipMessage promise(Time now) const;
   [[nodiscard]] MembershipMessage suspicion(Time now) const;
 
-  // Those that wait.
+  // Waiting processes.
   void grow(Time now);
   void announce_wait(Time now);
   void receive_wait(const MembershipMessage& message, Time now);
@@ -192,33 +193,33 @@ class Membership {
   void meet(Id who, Time now);
 
   KnownProcesses known_;
-  const bool waited_;  // it was in no world at first
+  const bool waited_;  // this process was in no world at first
   std::uint64_t delivered_;
   std::uint32_t epoch_entered_;
   std::uint64_t confirmed_ = 0;
   bool expelled_ = false;
   Time called_{};                     // when this process last ran, by its clock
-  Time lived_{};                      // how long it has run, all other times are counted in this
-  std::optional<Decision> latest_;    // what made this epoch, for who missed it
-  std::vector<Id> notified_of_wait_;  // by this process, while it waits
+  Time lived_{};                      // how long it has run; all other times are counted in this
+  std::optional<Decision> latest_;    // the decision that made this epoch, for processes that missed it
+  std::vector<Id> notified_of_wait_;  // processes that this one notified while it waited
 
-  // Of this epoch.
-  std::uint64_t told_ = 0;     // the last step that a member said to have delivered
-  std::uint64_t entered_ = 0;  // delivered when this epoch began
+  // State of this epoch.
+  std::uint64_t told_ = 0;     // the last step that a member said it had delivered
+  std::uint64_t entered_ = 0;  // the last step delivered when this epoch began
   Time beaten_{};              // when the last signs of life were sent
-  std::uint64_t asked_ = 0;    // by confirm(): whether this step counts; 0: nothing
+  std::uint64_t asked_ = 0;    // the step that confirm() asks about; 0: none
   Time asked_at_{};
 
-  // Of the agreement under way.
+  // State of the agreement under way.
   Phase phase_ = Phase::delivering;
   Ballot promised_;
   Ballot accepted_;
   std::optional<Decision> value_;  // accepted in ballot accepted_
-  Ids ballot_dead_;                // what who answers it knows to have ended
+  Ids ballot_dead_;                // the ends that every process which answers the ballot knows
   Time agreeing_since_{};
-  Time began_{};        // this ballot
-  Time sent_{};         // its latest message
-  Time waits_until_{};  // before it leads: another does
+  Time began_{};        // when this ballot began
+  Time sent_{};         // when its latest message was sent
+  Time waits_until_{};  // before then another process is to lead
 
   std::vector<Outgoing> messages_;
   std::vector<News> news_;

@@ -11,7 +11,7 @@ namespace {
 constexpr std::uint32_t kMostIds = 1U << 16;
 constexpr std::size_t kSeal = 2 * sizeof(std::uint32_t);
 
-// Of what follows in the message itself, so that a number alone takes no memory.
+// Returns a count that is bounded by the bytes which follow in the message, so that a number alone takes no memory.
 std::uint32_t take_count(wire::ByteReader& reader, std::size_t bytes_of_each, const char* of_what) {
   const auto count = reader.number<std::uint32_t>();
   if (count > kMostIds || count > reader.left() / bytes_of_each) {
@@ -20,7 +20,7 @@ std::uint32_t take_count(wire::ByteReader& reader, std::size_t bytes_of_each, co
   return count;
 }
 
-// Ascending, each once.
+// Checks that the ids ascend, each once.
 void check_order(const wire::ByteReader& reader, const std::vector<Id>& ids) {
   if (std::adjacent_find(ids.begin(), ids.end(), std::greater_equal()) != ids.end()) {
     reader.fail("it names processes out of order");

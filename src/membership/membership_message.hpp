@@ -1,4 +1,4 @@
-// What processes tell each other about the world that they are in.
+// The messages about their world that processes send each other.
 #pragma once
 
 #include <compare>
@@ -26,15 +26,15 @@ struct MembershipMessage {
     ready,     // I hold all that I need of `step`
     suspect,   // `dead` have ended, `silent` do not answer me
     prepare,   // answer no ballot below this one
-    promise,   // I do not; I delivered `step`; what I accepted before, if anything
+    promise,   // I answer none below it; I delivered `step`; what I accepted before, if anything
     refuse,    // I have promised `ballot` already
     accept,    // take `decision` in this ballot
-    accepted,  // I have
+    accepted,  // I have taken it
     decided,   // `decision` holds; `gone` as of a beat
     waits,     // I am in no world and could be in one; as far as I have heard, `dead` have ended, `known` know of me
-    knows,     // I know of you, who waits: no others go on beside you without asking you; `gone` as of a beat
+    knows,     // I know that you wait: no others go on beside you without asking you; `gone` as of a beat
     confirm,   // I rely on `step`, which I delivered: have you, too?
-    confirmed  // I have
+    confirmed  // I have delivered it
   };
 
   Kind kind = Kind::beat;
@@ -46,21 +46,21 @@ struct MembershipMessage {
   std::vector<Id> silent;
   std::vector<Id> known;
   std::vector<Id> gone;
-  std::vector<std::uint64_t> ready;  // of a promise: the step that each member said to hold, as far as was heard
-  Ballot accepted;                   // of a promise: the ballot of `decision`
-  std::optional<Decision> decision;  // of promise (what was accepted), accept, decided
+  std::vector<std::uint64_t> ready;  // in a promise: the step that each member said it holds, as far as was heard
+  Ballot accepted;                   // in a promise: the ballot of `decision`
+  std::optional<Decision> decision;  // in promise (the accepted one), accept, decided
 
   [[nodiscard]] bool operator==(const MembershipMessage&) const = default;
 };
 
-/// `body` behind its length and its CRC, as all travels that processes of a job say to each other.
+/// Returns `body` behind its length and its CRC, as all messages between the processes of a job are sent.
 [[nodiscard]] wire::Bytes seal(std::span<const std::byte> body);
-/// The body; never empty. Error(corrupt) where it did not come as it was sent.
+/// Returns the body, which is never empty. Error(corrupt) if the bytes were damaged on their way.
 [[nodiscard]] std::span<const std::byte> unseal(std::span<const std::byte> bytes);
 
-/// Sealed.
+/// Returns the sealed message.
 [[nodiscard]] wire::Bytes encode(const MembershipMessage& message);
-/// Of what unseal() gave. Error(corrupt) for what no encode() made.
+/// Decodes a body that unseal() returned. Error(corrupt) for bytes that encode() did not make.
 [[nodiscard]] MembershipMessage decode_body(std::span<const std::byte> body);
 [[nodiscard]] inline MembershipMessage decode(std::span<const std::byte> bytes) { return decode_body(unseal(bytes)); }
 

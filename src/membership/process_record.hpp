@@ -1,5 +1,5 @@
-// What this process knows of one process of the job, and how that changes: three states that do not depend on each
-// other, and values beside them. What belongs to one world alone (`here`) is made anew with the next one.
+// What this process knows about one process of the job, and how that changes: three states that do not depend on each
+// other, and further values. The values that belong to one world (`here`) start anew with the next one.
 //
 //   place                    what happens                                         becomes
 //   outside                  it says that it waits                                waiting
@@ -37,7 +37,7 @@
 
 namespace gradwire::membership {
 
-// Since any moment. It may jump: only what passes between two calls that are at most a few beats apart counts.
+// Time since any moment. It may jump: only the time between two calls that are at most a few beats apart counts.
 using Time = std::chrono::milliseconds;
 using Ids = std::set<Id>;
 [[nodiscard]] inline std::vector<Id> to_list(const Ids& ids) { return {ids.begin(), ids.end()}; }
@@ -50,7 +50,7 @@ struct ProcessRecord {
   };
   enum class Place : std::uint8_t {
     outside,  // it is in no world, as far as this process knows
-    waiting,  // likewise, and it says so
+    waiting,  // it is in no world either, and says that it waits
     joining,  // it was taken in by this world, and this process has yet to tell it
     joined,   // it was taken in by this world, and has been told
     member,   // it was in the world before, too, or this is the first one
@@ -59,7 +59,7 @@ struct ProcessRecord {
     lives,
     rumoured,  // others say that it has ended
     ended,     // for certain
-    dead,      // likewise, and it is a member that never entered a later world: nobody has gone on with it
+    dead,      // for certain, and it is a member that never entered a later world: nobody has gone on with it
   };
   enum class Answer : std::uint8_t {  // to the ballot that this process leads
     none,
@@ -70,10 +70,10 @@ struct ProcessRecord {
   Origin origin = Origin::stranger;
   Place place = Place::outside;
   Life life = Life::lives;
-  bool gone = false;    // it knew that it was a member, and is none: it never will be again, whatever comes late
+  bool gone = false;    // it knew that it was a member, and is none: it never will be one again, whatever comes late
   bool let_in = false;  // this process agrees to it as a member
 
-  ProcessEnd end;   // where it has ended, or others say so
+  ProcessEnd end;   // if it has ended, or others say so
   Time rumoured{};  // when it was last heard, or others first said so
 
   std::optional<Time> cut;                    // since when it cannot be reached
@@ -97,14 +97,14 @@ struct ProcessRecord {
     std::uint64_t ready = 0;      // the last step that it holds
     std::uint64_t delivered = 0;  // the last step that it said to have delivered
     Ids doubts;                   // the members that it cannot hear, as it said last
-    bool missed = false;          // a step of this process waited for it
-    bool misses_self = false;     // it cannot hear this process, or a step of it waited for this process
+    bool missed = false;          // a step on this process waited for it
+    bool misses_self = false;     // it cannot hear this process, or one of its steps waited for this process
     bool distrusted = false;      // it said what it cannot have said
     Answer answer = Answer::none;
     MembershipMessage promise;  // what it has promised
   } here;
 
-  // What `here` said of it at the end of the world before, until it shows that the two can reach each other.
+  // How it was at the end of the previous world, until the process shows that the two can reach each other.
   bool was_unheard = false;
   bool was_missed = false;
 
@@ -120,14 +120,14 @@ struct ProcessRecord {
     place = Place::waiting;
     wait = {now, std::move(ended), std::move(known)};
   }
-  /// `is_to_be_told`: by this process, which was in the world before.
+  /// With `is_to_be_told` this process, which was in the previous world, has to tell the new member.
   void join(bool is_to_be_told, std::uint64_t delivered) {
     place = is_to_be_told ? Place::joining : Place::joined;
     joined_after = delivered;
   }
   void be_told() { place = Place::joined; }
   void stay() { place = Place::member; }
-  /// A process that has not spoken may not have learnt that it was in, and may still wait.
+  /// A process that has not spoken may not have learnt that it was a member, and may still wait.
   void leave(Time now) {
     place = Place::outside;
     met = now;
@@ -141,7 +141,7 @@ struct ProcessRecord {
       rumoured = now;
     }
   }
-  /// Of two reports the one that names the later world counts. `epoch` is that of this process.
+  /// If there are two reports, the one that names the later world counts. `epoch` is that of this process.
   void note_end(const ProcessEnd& report, std::uint32_t epoch) {
     if (!has_ended() || std::tie(end.epoch, end.step) < std::tie(report.epoch, report.step)) {
       end = report;
@@ -161,7 +161,7 @@ struct ProcessRecord {
   void accept() { here.answer = Answer::accepted; }
   void forget_answer() { here.answer = Answer::none; }
 
-  /// Its silence counts from `now` on.
+  /// The silence of the process counts from `now` on.
   void forget_silence(Time now) {
     here.heard = wait.said = rumoured = now;
     for (std::optional<Time>* last : {&met, &spoke}) {
@@ -177,7 +177,7 @@ struct ProcessRecord {
     if (life == Life::rumoured) {
       life = Life::lives;
     } else if (life == Life::dead) {
-      life = Life::ended;  // until its end is looked at in the next world
+      life = Life::ended;  // until the next world looks at its end
     }
   }
 };

@@ -13,7 +13,7 @@ void Membership::meet(Id who, Time now) {
   known_[who].become_known();
 }
 
-// One that never speaks, as on a host that was lost before, is out of reach from some time on.
+// A process that never speaks, as on a host that was lost before, is out of reach after some time.
 void Membership::wait_among(std::vector<Id> others) {
   for (const Id who : others) {
     std::optional<Time>& met = known_[who].met;
@@ -60,7 +60,7 @@ std::vector<Id> Membership::unaware() const {
   return ids;
 }
 
-// A spare does not know of one that has never spoken whether it has come so far. Who joins has been let in by all.
+// A spare cannot know whether a process that has never spoken has come so far. A joining process was let in by all.
 bool Membership::out_of_reach(Id who) const {
   const ProcessRecord& process = known_.of(who);
   const auto for_long = [&](std::optional<Time> since) {
@@ -78,7 +78,8 @@ bool Membership::alone() const {
          });
 }
 
-// The lowest member begins it. A step was delivered before, so that each change is worth one, and all hold the same.
+// The lowest member begins this change, after a step was delivered, so that each change is worth a step and all members
+// hold the same.
 void Membership::grow(Time now) {
   const std::size_t size = known_.world.members.size();
   if (agreeing() || known_.world.members.front() != known_.self || delivered_ == entered_ ||
@@ -110,13 +111,14 @@ void Membership::announce_wait(Time now) {
   said.gone = known_.gone();
   for (const Id who : notified_of_wait_) {
     const ProcessRecord& process = known_.of(who);
-    if (who != known_.self && !process.has_ended() && !process.gone && !process.cut) {  // it would be kept for them
+    // A message to a process that cannot be reached would be kept for it.
+    if (who != known_.self && !process.has_ended() && !process.gone && !process.cut) {
       send(who, said);
     }
   }
 }
 
-// A process that joins is told once all that were in know of it: nobody asks it what was decided.
+// A joining process is told once all previous members know of it, because nobody asks it what was decided.
 void Membership::tell_joiners() {
   if (expelled_ || !known_.has_to_tell_joiners()) {
     return;

@@ -17,13 +17,14 @@
 namespace gradwire::table {
 namespace {
 
-// How long whoever moves messages waits for one before it looks whether there is something new to send.
+// How long the thread that moves messages waits for one before it looks for new messages to send.
 constexpr std::chrono::microseconds kSlice{100};
 constexpr std::uint64_t kMostUnsentBytes = 16ULL << 20;
-constexpr std::uint64_t kMostUnsentMessages = 4096;  // each is looked at whenever messages move
-// In bytes, shared out over all peers, though each may have one message: a step may have something to send soon.
+constexpr std::uint64_t kMostUnsentMessages = 4096;  // each one is looked at whenever messages move
+// In bytes, divided among all peers; each peer may always have one message. It is small because a step may soon have
+// messages to send.
 constexpr std::uint64_t kMostWritesUnderWay = 64 << 10;
-constexpr std::chrono::seconds kLongestHold{1};  // then writes share the link with a step: others may wait for them
+constexpr std::chrono::seconds kLongestHold{1};  // then writes go beside a step: other ranks may wait for them
 
 }  // namespace
 
@@ -99,9 +100,9 @@ void Driver::post_outbox() {
   mailbox_.post_waiting(most_writes_under_way());
 }
 
-/// To one peer, in bytes.
+/// Returns how many bytes of writes to one peer may be under way.
 std::uint64_t Driver::most_writes_under_way() {
-  if (threading_ != Threading::background) {  // it may be called too rarely for what waits
+  if (threading_ != Threading::background) {  // the caller may come too rarely for messages to wait
     return std::numeric_limits<std::uint64_t>::max();
   }
   const auto now = std::chrono::steady_clock::now();
@@ -113,7 +114,7 @@ std::uint64_t Driver::most_writes_under_way() {
   return kMostWritesUnderWay / static_cast<std::uint64_t>(std::max(1, transport_->world_size() - 1));
 }
 
-/// Whatever goes wrong here is the end of the table on every rank.
+/// Any error here ends the table on every rank.
 void Driver::step(std::chrono::microseconds wait) {
   try {
     post_outbox();
@@ -163,7 +164,7 @@ void Driver::give_up(const std::string& waited) {
     throw Error(ErrorCode::timeout,
                 waited + (silence.empty() ? "" : "; " + silence) + "; has a rank died, or does it not call the table?",
                 ErrorCause::world);
-  } catch (...) {  // the timeout, or what another rank has said of its own meanwhile
+  } catch (...) {  // the timeout, or an error that another rank has reported meanwhile
     const Error error = current_error();
     abort(error);
     throw Error(error);
@@ -221,7 +222,8 @@ std::string Driver::describe_unsent(const Service& service) const {
 }
 
 std::vector<std::string> Driver::exchange(const char* call, const std::string& mine, Topic topic) {
-  // What this rank sends after its own text, other threads' pushes say, is not waited for: it may never end.
+  // This does not wait for messages that this rank sends after its own text, such as pushes of other threads: these may
+  // never end.
   std::uint64_t last = 0;
   const Service::Exchange number = with(call, [&](Service& service) {
     const Service::Exchange started = service.start_exchange(topic, mine);

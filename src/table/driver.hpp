@@ -1,7 +1,8 @@
-// Runs a service over a transport: who may touch which of them when, the thread that serves others, and waits that end.
+// Runs a service over a transport: decides which thread may use which of them when, has the thread that serves other
+// ranks, and limits waits by a timeout.
 //
-// One lock guards the service and is held for moments; another one is for whoever moves messages, one thread at a time.
-// A caller that waits moves them itself; the table's own thread does while no caller waits.
+// One lock guards the service and is held briefly. The other lock belongs to the thread that moves messages, one at a
+// time. A caller that waits moves messages itself; the table's own thread moves them while no caller waits.
 #pragma once
 
 #include <chrono>
@@ -22,14 +23,14 @@ namespace gradwire::table {
 
 class Driver {
  public:
-  /// `options` are valid and outlive it.
+  /// `options` must be valid and outlive this.
   Driver(std::shared_ptr<Transport> transport, const TableOptions& options);
   ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  /// Calls work(service) under the lock. Throws what made the table fail; `work` may throw only before it changes
-  /// anything.
+  /// Calls work(service) under the lock. Throws the error that made the table fail. `work` may throw only before it
+  /// changes anything.
   template <class Work>
   auto with(const char* call, Work work) {
     check_thread(call);
@@ -37,34 +38,34 @@ class Driver {
     throw_if_failed();
     return work(service_);
   }
-  /// Sends what waits to be sent, unless another thread is about to.
+  /// Sends the messages that wait, unless another thread is about to.
   void flush();
-  /// Moves messages until `done(service)`. After the timeout: Error(timeout) that quotes whom(service).
+  /// Moves messages until `done(service)`. Throws Error(timeout), which quotes whom(service), after the timeout.
   void wait(const char* call, const std::function<bool(const Service&)>& done,
             const std::function<std::string(const Service&)>& whom);
-  /// Blocks while more than a bound waits to be sent.
+  /// Blocks while the messages that wait to be sent exceed a limit.
   void throttle(const char* call);
-  /// Every rank's text, once all have called. Returns when its own has left.
+  /// Returns every rank's text once all ranks have called. It returns only after its own text has left.
   [[nodiscard]] std::vector<std::string> exchange(const char* call, const std::string& mine,
                                                   Topic topic = Topic::collective);
 
   void abort(const Error& error) noexcept;
   [[nodiscard]] bool failed() const;
   [[nodiscard]] Transport& transport() const noexcept { return *transport_; }
-  /// Of its events.
+  /// The source of the table's events.
   [[nodiscard]] observe::SourceId source() const noexcept { return source_; }
 
  private:
   void check_thread(const char* call) const;
   void throw_if_failed() const REQUIRES(mutex_);
   void step(std::chrono::microseconds wait) REQUIRES(wire_);
-  // When nothing has come for too long: asks who is there, and ends the table on every rank.
+  // Called when no message has come for too long: looks which ranks are silent, and ends the table on every rank.
   [[noreturn]] void give_up(const std::string& waited);
   void post_outbox() REQUIRES(wire_);
   [[nodiscard]] std::uint64_t most_writes_under_way() REQUIRES(wire_);
   void run() noexcept;
   [[nodiscard]] std::string describe_unsent(const Service& service) const;
-  /// In the outbox, on its way from there, or not gone from the mailbox.
+  /// Returns the bytes in the outbox, on their way from there, or still in the mailbox.
   [[nodiscard]] std::uint64_t unsent_bytes(const Service& service) const noexcept {
     return service.outgoing().bytes - mailbox_.left_bytes();
   }
@@ -83,9 +84,9 @@ class Driver {
   CondVar nobody_waits_;
 
   Mutex wire_ ACQUIRED_BEFORE(mutex_);
-  Mailbox mailbox_;  // under wire_, but for what it counts: left_bytes(), left_messages(), left()
+  Mailbox mailbox_;  // under wire_, except its counts: left_bytes(), left_messages(), left()
   std::chrono::steady_clock::time_point held_since_ GUARDED_BY(wire_) =
-      std::chrono::steady_clock::now();  // writes, for a step
+      std::chrono::steady_clock::now();  // since then writes wait for a step
   std::thread thread_;
 };
 

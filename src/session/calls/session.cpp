@@ -189,7 +189,7 @@ std::uint64_t Session::step() const noexcept {
   session::Engine& engine = state_->engine();
   try {
     engine.device.catch_up_with_replays();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): the next call that may throw says so
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the next call that may throw reports the error
   }
   const MutexLock lock(engine.progress.state);
   return engine.step.number();

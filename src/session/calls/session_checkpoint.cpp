@@ -1,4 +1,4 @@
-// Session::checkpoint() and restore(): when a checkpoint is written, and which one a job goes on from.
+// Session::checkpoint() and restore(): they decide when a checkpoint is written and from which one a job continues.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -20,11 +20,11 @@ namespace {
 using session::CheckpointName;
 using session::SavedState;
 
-// What a rank says of a checkpoint that it has read.
+// A rank's verdict on a checkpoint that it has read.
 enum class Verdict : std::uint8_t {
   good,
-  unusable,    // damaged: the one before may do
-  unreadable,  // here, now: it may be whole
+  unusable,    // the checkpoint is damaged; the previous one may do
+  unreadable,  // this rank cannot read it now, though it may be whole
   mismatch
 };
 
@@ -40,8 +40,8 @@ Verdict verdict_of(const std::exception& error) {
 
 struct Read {
   std::vector<SavedState> states;
-  bool has_rows = false;                // of tables, which have come to the engine's parts
-  std::vector<wire::Bytes> parameters;  // of rank 0
+  bool has_rows = false;                // the engine's parts took rows of tables
+  std::vector<wire::Bytes> parameters;  // only on rank 0
   Verdict verdict = Verdict::unusable;
   std::string why = {};
 };
@@ -68,7 +68,7 @@ Read read_checkpoint(const std::filesystem::path& directory, const CheckpointNam
   return read;
 }
 
-// The worst of all ranks' verdicts.
+// Returns the worst of all ranks' verdicts.
 Verdict verdict_of_all(Session& session, Verdict mine) {
   Verdict all = Verdict::good;
   for (int rank = 0; rank < session.world_size(); ++rank) {
@@ -79,7 +79,7 @@ Verdict verdict_of_all(Session& session, Verdict mine) {
   return all;
 }
 
-// A whole checkpoint that cannot be used now: to go on without it would throw steps away.
+// Throws if the checkpoint may be whole but cannot be used now, because going on without it would lose steps.
 void refuse(Verdict of_all, const Read& mine, const std::string& name) {
   if (of_all == Verdict::mismatch) {
     throw Error(ErrorCode::mismatch, mine.verdict == Verdict::mismatch
@@ -96,7 +96,7 @@ void refuse(Verdict of_all, const Read& mine, const std::string& name) {
   }
 }
 
-// What rank 0 sees, the newest first; an error is told to all by agree_on_name().
+// The checkpoints that rank 0 sees, the newest first. agree_on_name() tells all ranks of an error.
 struct Candidates {
   std::vector<CheckpointName> names;
   std::string error;
@@ -110,7 +110,7 @@ Candidates candidates_of(const std::filesystem::path& directory) {
   }
 }
 
-// Rank 0 says which checkpoint is tried; none: there is none left.
+// Rank 0 tells all ranks which checkpoint to try next. Returns nothing if there is none left.
 std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& of_rank_0, std::size_t at) {
   constexpr std::uint64_t kHalf = 1ULL << 32;
   std::array<double, 4> text{};
@@ -118,7 +118,7 @@ std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& 
     text[1] = -1;
   } else if (at < of_rank_0.names.size()) {
     const CheckpointName& name = of_rank_0.names[at];
-    const std::uint64_t upper = name.hash / kHalf;  // a double holds half of it
+    const std::uint64_t upper = name.hash / kHalf;  // a double holds exactly only half of the hash's bits
     text = {static_cast<double>(name.step), static_cast<double>(name.world_size), static_cast<double>(upper),
             static_cast<double>(name.hash % kHalf)};
   }
@@ -177,7 +177,7 @@ std::uint64_t Session::restore(const std::filesystem::path& directory, std::span
   if (state_->waits("restore")) {
     return 0;
   }
-  static_cast<void>(files_of(state_->engine()));  // a session without that part must not be changed first
+  static_cast<void>(files_of(state_->engine()));  // throws before anything changes in a session without that part
   const session::UnusedRows unused(*state_);
   for (;;) {
     const int world = world_size();
@@ -188,12 +188,12 @@ std::uint64_t Session::restore(const std::filesystem::path& directory, std::span
     } catch (const Error& error) {
       if (error.code() != ErrorCode::invalid_argument || world_size() == world) {
         throw;
-      }  // over Processes: whom the others listened to has ended
+      }  // over Processes, the rank that broadcast the checkpoint's name has ended: try again in the new world
     }
   }
 }
 
-// Nothing: the world has changed meanwhile.
+// Returns nothing if the world has changed meanwhile.
 std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::path& directory,
                                                        std::span<const View> parameters) {
   const observe::Span span({.source = state_->engine().runner->info().source, .kind = observe::EventKind::load});
@@ -210,7 +210,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
     if (!name) {
       break;
     }
-    read = {};  // before the next one takes memory
+    read = {};  // frees memory before the next checkpoint is read
     read = read_checkpoint(directory, *name, parameters, rank(), world_size(), state_->engine().parts);
     verdict = verdict_of_all(*this, read.verdict);
     if (world_size() != world || state_->engine().parts.has_begun_rows() != read.has_rows) {
@@ -235,7 +235,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
   if (rank() == 0) {
     try {
       session::set_aside_later_checkpoints(directory, name ? name->step : 0);
-    } catch (const Error& error) {  // the others are past this
+    } catch (const Error& error) {  // only a warning, because the other ranks have restored already
       log(LogLevel::warning, "restore: later checkpoints are not set aside: " + std::string(error.what()));
     }
   }

@@ -1,4 +1,4 @@
-// Session::save() and load(), and the end of a session that writes a file.
+// Session::save() and load(), and the end of a session whose checkpoint is still being written.
 #include <string>
 
 #include "observe/record.hpp"
@@ -18,7 +18,7 @@ session::Checkpoints& session::files_of(const Engine& engine) {
   return *part;
 }
 
-// Other ranks learn at once that this one leaves, however long a checkpoint takes.
+// The engine ends before the wait for the checkpoint, so that other ranks learn at once that this one leaves.
 Session::State::~State() {
   if (engine_ != nullptr) {
     if (const auto* files = engine_->parts.find<session::Checkpoints>()) {

@@ -21,7 +21,7 @@ struct Session::State {
   explicit State(std::unique_ptr<session::Engine> made) : engine_(std::move(made)) {}
   State(const State&) = delete;
   State& operator=(const State&) = delete;
-  /// Gives the transport back before it waits for a checkpoint that is being written.
+  /// Releases the transport before it waits for a checkpoint that is being written.
   virtual ~State();
 
   /// The engine of the current world.
@@ -70,14 +70,14 @@ struct Session::State {
   /// Throws Error(invalid_argument) for a parameter without data, or in the wrong memory.
   void check_shared(std::span<const View> parameters);
 
-  std::shared_future<void> writing_;  // set at the end: the checkpoint that outlives the engine
+  std::shared_future<void> writing_;  // set by the destructor: the checkpoint whose writing outlives the engine
   std::unique_ptr<session::Engine> engine_;
 };
 
 namespace session {
 class Checkpoints;
 
-/// What the session knows of its files. Throws Error(unsupported) for a session that was made without that part.
+/// Returns the part that knows the session's files. Throws Error(unsupported) for a session without that part.
 [[nodiscard]] Checkpoints& files_of(const Engine& engine);
 }  // namespace session
 

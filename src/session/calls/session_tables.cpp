@@ -1,4 +1,4 @@
-// Calls of a session about its tables.
+// The calls of a session that concern its tables.
 #include "base/mutex.hpp"
 #include "session/calls/table_calls.hpp"
 

@@ -1,4 +1,4 @@
-// The table of parts of every session. The order is that in which ranks compare their numbers.
+// The table of the parts that every session gets by default. Ranks compare the numbers of the parts in its order.
 #include "session/part/part.hpp"
 #include "session/parts/auto_batch/auto_batch.hpp"
 #include "session/parts/auto_codec/auto_codec.hpp"
@@ -12,7 +12,7 @@
 namespace gradwire::session {
 
 const PartTable& standard_parts() {
-  static const auto* const table =  // never destroyed: sessions are made at exit, too
+  static const auto* const table =  // never destroyed, since sessions may be made at exit, too
       new PartTable{{make_tables, PartMaker::When::with_session},
                     {make_checkpoints, PartMaker::When::with_session},
                     make_scales,

@@ -1,4 +1,4 @@
-// A session's statistics as a table for people and as JSON.
+// Prints a session's statistics as a table for people and as JSON.
 #include "gradwire/statistics.hpp"
 
 #include <nlohmann/json.hpp>
@@ -46,7 +46,7 @@ nlohmann::ordered_json json_of(const Statistics& totals) {
                               {"decode_seconds", totals.decode_seconds},
                               {"wire_seconds", totals.wire_seconds},
                               {"total_seconds", totals.total_seconds}};
-  // Null unless measured, so that nobody averages a -1.
+  // Values that were not measured are null, so that nobody averages a -1.
   const bool measured = totals.relative_error() >= 0;
   json["squared_error"] = measured ? nlohmann::ordered_json(totals.squared_error) : nlohmann::ordered_json();
   json["squared_norm"] = measured ? nlohmann::ordered_json(totals.squared_norm) : nlohmann::ordered_json();
@@ -140,7 +140,7 @@ std::string SessionStatistics::to_json() const {
                               {"mean_result_steps", group.late.mean()},
                               {"totals", json_of(group.totals)}});
   }
-  // Names come from the user and may be no UTF-8.
+  // Names come from the user and may not be valid UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -1,4 +1,4 @@
-// What Session::pull() does over one engine, for a session whose world never changes and for one whose world may.
+// Session::pull() over one engine, which sessions with a fixed world and elastic sessions share.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace gradwire::session {
 
-/// Throws for bad arguments, which does not end the session.
+/// Throws for bad arguments; the session goes on after such an error.
 void check_pull(Engine& engine, std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
-/// Must follow check_pull().
+/// Pulls rows; the caller must have called check_pull() before.
 void pull(Engine& engine, std::uint32_t table, std::span<const std::uint64_t> ids, std::span<float> rows);
 
 }  // namespace gradwire::session

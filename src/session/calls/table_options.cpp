@@ -1,4 +1,4 @@
-// From a policy to a table, by the layer that knows both.
+// Derives the options of a table from a policy. This layer may include both.
 #include <limits>
 #include <utility>
 
@@ -17,7 +17,7 @@ std::uint64_t elements_of(std::uint64_t rows, std::uint32_t width) noexcept {
   return width != 0 && rows > kMost / width ? kMost : rows * width;
 }
 
-/// What is wrong with a rule for a table; empty where nothing is.
+/// Says what is wrong with a rule for a table; empty if nothing is.
 std::string problem_of(const TensorPolicy& rule) {
   if (rule.is_auto()) {
     return std::string(policy::kSyncNeedsACodec);

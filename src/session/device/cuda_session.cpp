@@ -17,7 +17,7 @@ using Path = transport::RelayedMessages::Path;
 
 std::unique_ptr<session::Runner> runner_over(std::shared_ptr<Transport> transport, Path path, int device,
                                              cudaStream_t stream, const SessionOptions& options) {
-  const exchange::OnCudaDevice current(device);  // a new world is made on a thread of the caller
+  const exchange::OnCudaDevice current(device);  // some thread of the caller makes a new world
   auto messages =
       std::make_unique<transport::RelayedMessages>(std::move(transport), std::make_unique<exchange::CudaPort>(device),
                                                    path, checked_timeout(options.timeout, "cuda::make_session"));
@@ -32,7 +32,7 @@ Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, 
     throw Error(ErrorCode::invalid_argument, "cuda::make_session: transport is null");
   }
   const int device = exchange::current_cuda_device();
-  policy.deterministic = true;  // dense as two_shot: the transport's own sums know no device memory
+  policy.deterministic = true;  // dense as two_shot: the transport's own sums cannot use device memory
   const bool direct = transport->capabilities().device_memory && !environment_flag("GRADWIRE_STAGED");
   return session::make_session(
       runner_over(std::move(transport), direct ? Path::direct : Path::staged, device, stream, options),
@@ -42,7 +42,7 @@ Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, 
 Session make_session(std::shared_ptr<Processes> processes, cudaStream_t stream, Policy policy, SessionOptions options) {
   const int device = exchange::current_cuda_device();
   policy.deterministic = true;
-  // Staged always: a world that is over may leave receives behind, which then write to no memory of the device.
+  // This is always staged: a world that is over may leave receives behind, which then cannot write to device memory.
   const auto make = [=](std::shared_ptr<Transport> transport, std::uint32_t /*epoch*/) {
     return runner_over(std::move(transport), Path::staged, device, stream, options);
   };

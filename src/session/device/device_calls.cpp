@@ -11,18 +11,18 @@ namespace {
 
 using exchange::StreamBackend;
 
-// What the tensors' scales count as.
+// Measures the scales of the bucket's tensors. Returns memory of the device with one byte for each element.
 std::byte* measure_scale(StreamBackend& backend, const plan::Bucket& bucket, std::span<const TensorMemory> memory) {
   std::vector<kernels::CopyPiece> pieces;
   for (const plan::Bucket::Part& part : bucket.parts) {
-    if (part.count > 0) {  // it is only read
+    if (part.count > 0) {  // the scale is only read
       pieces.push_back({const_cast<float*>(memory[part.tensor].scale), part.count, part.offset});
     }
   }
   std::byte* powers = backend.acquire(bucket.count);
   std::byte* run = nullptr;
   const auto* scale = static_cast<const float*>(pieces[0].tensor);
-  if (pieces.size() > 1) {  // a tile may hold the ends of several tensors
+  if (pieces.size() > 1) {  // a tile may have parts of several tensors
     run = backend.acquire(bucket.count * sizeof(float));
     backend.gather(pieces, DType::f32, run, DType::f32);
     scale = reinterpret_cast<const float*>(run);

@@ -1,4 +1,4 @@
-// How a bucket is enqueued on a device: gathered where it has several tensors, reduced, and scattered back.
+// Enqueues a bucket on a device: it is gathered if it has several tensors, reduced, and scattered back.
 #pragma once
 
 #include <cstddef>
@@ -15,13 +15,13 @@
 
 namespace gradwire::session {
 
-/// One bucket whose collective is not all enqueued yet.
+/// One bucket whose collective is not completely enqueued yet.
 struct DeviceFlight {
   std::uint32_t bucket;
   std::size_t group;
   std::shared_ptr<const exchange::StreamExecution> execution;
-  std::byte* run = nullptr;     // of gathered tensors
-  std::byte* powers = nullptr;  // of a preconditioned bucket's scale, a byte an element
+  std::byte* run = nullptr;     // the gathered tensors, if there are several
+  std::byte* powers = nullptr;  // the scale of a preconditioned bucket, one byte for each element
   std::vector<kernels::CopyPiece> results = {};
   DType dtype = DType::f32;
   DeviceResiduals::Use residuals = {};
@@ -29,7 +29,7 @@ struct DeviceFlight {
 
 class DeviceCalls {
  public:
-  /// `device`, `info` and `residuals` outlive this. `step`: the word in device memory that holds the step.
+  /// `device`, `info` and `residuals` must outlive this. `step` is the word in device memory that holds the step.
   DeviceCalls(exchange::StreamDevice& device, const RunnerInfo& info, Reduction reduction, DeviceResiduals& residuals,
               std::uint32_t* step)
       : device_(device), info_(info), reduction_(reduction), residuals_(residuals), step_(step) {}
@@ -38,12 +38,12 @@ class DeviceCalls {
     exchange::Resolved resolved;
     DeviceResiduals::Use residuals = {};
   };
-  /// What the bucket's collective is in this step; makes room for its residuals.
+  /// Resolves the bucket's collective in this step, and makes room for its residuals.
   [[nodiscard]] Opened open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step);
   [[nodiscard]] DeviceFlight enqueue(exchange::StreamBackend& backend, exchange::StreamExecutor& executor,
                                      const Opened& opened, const plan::Plan& plan, const plan::Bucket& bucket,
                                      std::span<const TensorMemory> memory, const StepInfo& step);
-  /// What comes behind the bucket's collective.
+  /// Enqueues the work that follows the bucket's collective.
   static void close(exchange::StreamBackend& backend, const DeviceFlight& flight);
 
  private:

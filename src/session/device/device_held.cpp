@@ -28,7 +28,7 @@ std::vector<SavedState::Residual> DeviceHeld::save_residuals(const plan::Plan& p
       throw;
     }
   }
-  // The world is over. Between its steps no message was on its way, so what is held is whole.
+  // The world is over. No message was on its way between its steps, so the residuals are whole.
   device_.end_messages(timeout_);
   return residuals_.save(plan, timeout_);
 }
@@ -47,7 +47,7 @@ void DeviceHeld::scale_residuals(float factor) {
   device_.lead_caller();
 }
 
-// The world is over: what it has sent comes no more, and nothing may write to gradients once the step is made again.
+// The world is over: its messages do not arrive any more, and none may write to gradients once the step is made again.
 void DeviceHeld::undo_step() {
   const CurrentDevice current(device_);
   device_.end_messages(timeout_);

@@ -1,4 +1,4 @@
-// What error feedback of a session over device memory holds, and what a step changes of it.
+// The residuals that error feedback keeps for a session over device memory, and their changes in a step.
 #pragma once
 
 #include <chrono>
@@ -10,17 +10,17 @@
 
 namespace gradwire::session {
 
-/// Error(invalid_argument) while the caller's stream is captured.
+/// Throws Error(invalid_argument) while the caller's stream is captured.
 void require_no_capture(exchange::StreamDevice& device, const char* call);
 
 class DeviceHeld final : public HeldByRunner, public StepUndo {
  public:
-  /// `device` outlives this.
+  /// `device` must outlive this.
   DeviceHeld(exchange::StreamDevice& device, const RunnerInfo& info, std::chrono::milliseconds timeout)
       : device_(device), timeout_(timeout), residuals_(device, info.rank, info.world_size) {}
 
   [[nodiscard]] DeviceResiduals& residuals() noexcept { return residuals_; }
-  /// Whether a step may be undone.
+  /// Whether a step may be undone, so that its changes are remembered.
   [[nodiscard]] bool remembers() const noexcept { return remembers_; }
 
   [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) override;
@@ -39,7 +39,7 @@ class DeviceHeld final : public HeldByRunner, public StepUndo {
   exchange::StreamDevice& device_;
   std::chrono::milliseconds timeout_;
   DeviceResiduals residuals_;
-  bool remembers_ = false;  // what a step changes
+  bool remembers_ = false;  // the changes of a step can be undone
 };
 
 }  // namespace gradwire::session

@@ -1,4 +1,5 @@
-// What was enqueued on a device and how far it has come: buckets of the last two steps, and steps that have not ended.
+// Marks in the work that was enqueued on a device, by which its progress is seen: the buckets of the last two steps,
+// and the steps that have not ended.
 #pragma once
 
 #include <chrono>
@@ -16,16 +17,16 @@ class DeviceMarks {
 
   DeviceMarks(exchange::StreamDevice& device, int rank) : device_(device), rank_(rank) {}
 
-  /// The step that is enqueued now.
+  /// Sets the step that is enqueued now.
   void begin_step(std::uint64_t step) noexcept { step_ = step; }
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
-  /// All of the bucket is enqueued.
+  /// Marks the end of the bucket; all of it is enqueued.
   void add(std::uint32_t bucket) { buckets_.push_back({step_, bucket, device_.mark()}); }
-  /// All of the step is.
+  /// Marks the end of the step; all of it is enqueued.
   void end_step();
-  /// Where the device has done the bucket, or its step; nothing if it has none of them left.
+  /// Returns the point at which the device has done the bucket, or its step; nothing if neither has a mark any more.
   [[nodiscard]] std::optional<Point> find(std::uint64_t step, std::uint32_t bucket) const;
-  /// Error(timeout) if a step takes longer.
+  /// Throws Error(timeout) if a step has taken longer than `timeout` since it was enqueued.
   void check_timeout(std::chrono::milliseconds timeout);
 
  private:
@@ -35,7 +36,7 @@ class DeviceMarks {
     std::uint32_t bucket;
     Point point;
   };
-  struct Enqueued {  // a step
+  struct Enqueued {  // a step with its mark
     std::uint64_t step;
     Point point;
     Clock::time_point when;
@@ -44,8 +45,8 @@ class DeviceMarks {
   exchange::StreamDevice& device_;
   int rank_;
   std::uint64_t step_ = 0;
-  std::deque<Mark> buckets_;    // of this step and the one before
-  std::deque<Enqueued> steps_;  // that the device has not ended, as far as is known
+  std::deque<Mark> buckets_;    // of this step and the previous one
+  std::deque<Enqueued> steps_;  // steps that the device is not known to have ended
 };
 
 }  // namespace gradwire::session

@@ -1,4 +1,4 @@
-// How much memory a session takes on its device.
+// Watches how much memory a session takes on its device.
 #pragma once
 
 #include "base/mutex.hpp"

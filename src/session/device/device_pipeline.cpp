@@ -19,7 +19,7 @@ void DevicePipeline::flush() {
   close_enqueued();
 }
 
-// What comes behind a bucket's collective, for all that are enqueued to their end.
+// Enqueues the work that follows a bucket's collective, for all buckets whose collective is completely enqueued.
 void DevicePipeline::close_enqueued() {
   while (!flights_.empty() && flights_.front().execution->enqueued()) {
     DeviceFlight& flight = flights_.front();

@@ -1,4 +1,4 @@
-// The collectives of buckets that are being enqueued on a device, several at a time, and what comes behind each.
+// The collectives of buckets that are being enqueued on a device, several at a time, and the work that follows each.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace gradwire::session {
 
 class DevicePipeline {
  public:
-  /// All of these outlive this.
+  /// All references must outlive this.
   DevicePipeline(exchange::StreamDevice& device, DeviceResiduals& residuals, DeviceMarks& marks,
                  GroupStatistics& statistics)
       : device_(device), residuals_(residuals), marks_(marks), statistics_(statistics), executor_(device.backend()) {}
@@ -23,7 +23,7 @@ class DevicePipeline {
   /// Takes a bucket that executor() has started.
   void add(DeviceFlight flight);
   [[nodiscard]] bool has(std::uint32_t bucket) const;
-  /// Enqueues all of the buckets.
+  /// Enqueues all buckets completely.
   void flush();
 
  private:

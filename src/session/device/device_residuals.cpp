@@ -20,7 +20,7 @@ ResidualKey key_of(const exchange::BucketPart& part, EncodeSite site) {
 }
 
 exchange::Partition shards_of(const plan::Plan& plan, const plan::Bucket& bucket, int world_size) {
-  const codec::Codec any(bucket.codec, DType::f32);  // shards do not depend on it
+  const codec::Codec any(bucket.codec, DType::f32);  // shards do not depend on the codec
   return exchange::Partition::even(bucket.count, world_size, any, plan.host_chunk_bytes());
 }
 
@@ -128,12 +128,13 @@ void DeviceResiduals::end(exchange::StreamBackend& backend, std::uint32_t bucket
   now.moved = false;
   if (!use.call.keeps.any()) {
     drop(backend, now.local);
-    now.held = captured_;  // a replay may leave some again
+    now.held = captured_;  // a replay may keep residuals again
   }
   if (!use.call.keeps.owner) {
     drop(backend, now.owner);
   } else if (!keeps_memory_ && now.owner.count > use.call.owned.count) {
-    // Loaded under another plan, it covered the whole bucket; all but the own part is zero by now.
+    // The range was loaded under another plan and covered the whole bucket; all of it but this rank's own part is zero
+    // by now.
     DeviceRange<float> own{nullptr, use.call.owned.first, use.call.owned.count};
     if (own.count > 0) {
       own.data = reinterpret_cast<float*>(backend.acquire(own.count * sizeof(float)));
@@ -191,7 +192,7 @@ void DeviceResiduals::save_site(const plan::Bucket& bucket, EncodeSite site, con
       saved.push_back(
           {key_of(part, site), {begin - part.offset, {first, first + static_cast<std::ptrdiff_t>(end - begin)}}});
     } else if (site == EncodeSite::local && part.count > 0) {
-      saved.push_back({key_of(part, site), {}});  // a mark that counts: see exchange::BucketResiduals::held
+      saved.push_back({key_of(part, site), {}});  // the empty entry counts: see exchange::BucketResiduals::held
     }
   }
 }
@@ -228,7 +229,8 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
   for (const exchange::BucketPart& part : bucket.parts) {
     now.held = now.held || residuals.has(key_of(part, EncodeSite::local));
     now.moved = now.moved || residuals.moved(static_cast<std::uint32_t>(part.tensor));
-    // What hosts kept of sums over nodes is in the same units as local residuals, and nothing here keeps it apart.
+    // Residuals that hosts kept for sums within nodes are in the same units as local ones. A device has no separate
+    // place for them, so they are added to the local ones.
     for (const EncodeSite site : {EncodeSite::local, EncodeSite::intra, EncodeSite::owner}) {
       const auto found = residuals.entries().find(key_of(part, site));
       if (found == residuals.entries().end()) {

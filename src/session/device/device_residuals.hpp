@@ -1,6 +1,6 @@
-// What error feedback keeps on a device: two arrays a bucket, in the order of its elements, by encode site. Which call
-// keeps and which folds in what is exchange::resolve()'s rule; the stream executor does it. On the host they are by
-// tensor, as files have them.
+// The residuals on a device: two arrays for each bucket, one for each encode site, in the order of the bucket's
+// elements. exchange::resolve() decides which call keeps residuals and which adds them, and the stream executor does
+// it. On the host, residuals are stored by tensor, as in files.
 #pragma once
 
 #include <chrono>
@@ -20,43 +20,43 @@ class DeviceResiduals {
   DeviceResiduals(exchange::StreamDevice& device, int rank, int world_size)
       : device_(device), rank_(rank), world_size_(world_size) {}
 
-  /// How one call uses those of a bucket.
+  /// How one call uses the residuals of a bucket.
   struct Use {
     exchange::ResidualUse call = {};
     exchange::DeviceRange<float> local = {};
     exchange::DeviceRange<float> owner = {};
   };
 
-  /// What any rank may hold of a bucket.
+  /// Returns which residuals of a bucket any rank may hold.
   [[nodiscard]] exchange::HeldResiduals held(std::uint32_t bucket) const;
-  /// Before the call: makes room for what its encoders keep, zero where nothing was.
+  /// Before the call: makes room for the residuals that its encoders keep. New residuals are zero.
   [[nodiscard]] Use begin(std::uint32_t bucket, const exchange::ResidualUse& call);
-  /// Between begin() and the call: what was kept before counts so much of its worth.
+  /// Between begin() and the call: multiplies the residuals of the bucket by `factor`.
   void decay(std::uint32_t bucket, double factor);
-  /// Once all of the call is enqueued: gives back what it has folded in.
+  /// Once the call is completely enqueued: frees the residuals that it has added.
   void end(exchange::StreamBackend& backend, std::uint32_t bucket, const Use& use);
 
-  // So that a step can be undone: what it changes of a bucket is copied before.
-  /// From here on.
+  // For steps that can be undone: the residuals of a bucket are copied before a step changes them.
+  /// Copies residuals before their changes from here on.
   void remember() noexcept { remembers_ = true; }
   void commit();
   void undo();
 
-  /// From now on no memory is given back, since a captured step may name it.
+  /// From now on no memory is freed, since a captured step may use it.
   void keep_memory() noexcept { keeps_memory_ = true; }
 
   [[nodiscard]] bool empty() const noexcept;
   [[nodiscard]] std::uint64_t bytes() const noexcept;
   void scale(float factor);
 
-  // Block until the device has done what it holds.
+  // Block until the device has done the work on residuals.
   [[nodiscard]] std::vector<SavedState::Residual> save(const plan::Plan& plan, std::chrono::milliseconds timeout);
   void load(exchange::ResidualStore residuals, const plan::Plan& plan);
 
  private:
   struct OfBucket {
-    bool held = false;   // on every rank or on none
-    bool moved = false;  // owner residuals may be of elements that this rank does not own
+    bool held = false;   // the same on every rank
+    bool moved = false;  // owner residuals may belong to elements of other ranks
     exchange::DeviceRange<float> local = {};
     exchange::DeviceRange<float> owner = {};
   };
@@ -73,10 +73,10 @@ class DeviceResiduals {
   int rank_;
   int world_size_;
   std::vector<OfBucket> buckets_;                  // by bucket
-  std::map<std::uint32_t, OfBucket> before_ = {};  // of those that the step has changed, before it
+  std::map<std::uint32_t, OfBucket> before_ = {};  // buckets that the step has changed, as they were before it
   bool remembers_ = false;
   bool keeps_memory_ = false;
-  bool captured_ = false;  // a step was
+  bool captured_ = false;  // a step was captured
 };
 
 }  // namespace gradwire::session

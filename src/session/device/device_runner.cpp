@@ -51,12 +51,12 @@ DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::
   calls_.emplace(*device_, info(), options_.reduction, held_.residuals(), step_);
 }
 
-// Memory goes back to the device: nothing may use it any more.
+// The destructor frees memory of the device, so it waits until no work uses this memory.
 DeviceRunner::~DeviceRunner() {
   try {
     const CurrentDevice current(*device_);
     if (captured_) {
-      device_->follow_caller();  // replays are there only
+      device_->follow_caller();  // replays run on the caller's stream only
     }
     device_->wait(device_->mark(), options_.timeout);
     const DeviceMemory memory = memory_.latest();
@@ -123,12 +123,12 @@ bool DeviceRunner::end_step(bool skipped) {
     captured_ = true;
     device_->arena().fence();
     device_->arena().set_fixed(false);
-    return false;  // its first replay may find some
+    return false;  // nothing has run; its first replay may find NaN
   }
   marks_.end_step();
   memory_.note(*device_);
-  if (held_.remembers()) {  // no later step may tell of this one: the next world has a device runner of its own
-    device_->wait_alone(device_->mark(), options_.timeout);  // the step counts, whoever has ended meanwhile
+  if (held_.remembers()) {  // no later step may report this one's errors: the next world has its own device runner
+    device_->wait_alone(device_->mark(), options_.timeout);  // the step counts, even if ranks have ended meanwhile
   }
   const std::uint32_t nonfinite = device_->nonfinite_steps();
   return std::exchange(nonfinite_steps_, nonfinite) != nonfinite;

@@ -1,6 +1,6 @@
-// The runner of sessions over device memory: everything is enqueued on the device, in order with the caller's stream,
-// and the host goes on. A bucket of several tensors is gathered into one run and scattered back; one tensor stays where
-// it is. Residuals lie contiguously, by bucket. Errors of what was enqueued come to light in a later call.
+// The runner of sessions over device memory: it enqueues all work on the device, in order with the caller's stream, and
+// does not wait for it. A bucket of several tensors is gathered into one run and scattered back; a single tensor stays
+// in its place. Residuals lie contiguously, by bucket. Errors of enqueued work are reported in a later call.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,8 @@ namespace gradwire::session {
 
 class DeviceRunner final : public Runner, private DeviceSteps {
  public:
-  /// `peers` null: agreements go over the device's communicator. Error(unsupported) for options that a device has not.
+  /// Without `peers`, agreements go over the device's communicator. Throws Error(unsupported) for options that a device
+  /// does not support.
   DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::unique_ptr<exchange::Peers> peers,
                const SessionOptions& options);
   ~DeviceRunner() override;
@@ -73,12 +74,12 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   DeviceMarks marks_;
   GroupStatistics statistics_;
   DevicePipeline pipeline_;
-  std::optional<DeviceCalls> calls_;               // once there is device memory for the step
+  std::optional<DeviceCalls> calls_;               // set once there is device memory for the step
   std::uint32_t* step_ = nullptr;                  // device memory
-  kernels::DeviceStatus* probe_status_ = nullptr;  // of looks for NaN; device memory
-  std::uint32_t nonfinite_steps_ = 0;              // of the device, as last seen
-  bool captured_ = false;                          // a step was, and may be replayed
-  bool followed_ = false;                          // the caller's stream, since the step began
+  kernels::DeviceStatus* probe_status_ = nullptr;  // for searches for NaN; in device memory
+  std::uint32_t nonfinite_steps_ = 0;              // the device's count, as last seen
+  bool captured_ = false;                          // a step was captured, and may be replayed
+  bool followed_ = false;                          // follow_caller() was called since the step began
   std::vector<Ended> started_;
   DeviceMemoryWatch memory_;
 };

@@ -1,5 +1,5 @@
-// What a DeviceRunner does between steps: it reserves, follows replays, agrees with other ranks, saves. Here the host
-// waits for the device.
+// The work of a DeviceRunner between steps: it reserves memory, follows replays, agrees with other ranks, and saves.
+// The host waits for the device here.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -30,10 +30,10 @@ void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
     opened.push_back(calls_->open(plan, bucket, step));
   }
   held_.residuals().keep_memory();
-  // The same step on a copy of the arena says what it takes beyond what is there.
+  // The same step on a copy of the arena shows how much memory it takes beyond the present memory.
   std::vector<TensorMemory> memory;
   for (const plan::TensorPlan& tensor : plan.tensors) {
-    memory.push_back({{step_, tensor.info.count, tensor.info.dtype}, false});  // nobody looks
+    memory.push_back({{step_, tensor.info.count, tensor.info.dtype}, false});  // the dry run does not read gradients
   }
   exchange::reserve_memory_of(device_->arena(), info().rank, info().world_size, [&](exchange::NullBackend& backend) {
     exchange::StreamExecutor executor(backend);
@@ -62,14 +62,15 @@ std::optional<std::uint32_t> DeviceRunner::replayed_to() {
   return step;
 }
 
-// Before the first step, as load_residuals(): the caller's stream knows nothing of a session's memory until then.
+// This runs before the first step, as load_residuals() does: the caller's stream does not use the session's memory
+// until then.
 void DeviceRunner::set_step(std::uint64_t step) {
   const CurrentDevice current(*device_);
   const auto word = static_cast<std::uint32_t>(step);
   device_->upload(step_, std::as_bytes(std::span(&word, 1)));
 }
 
-// An encoder of exact values looks at each of them.
+// It uses an encoder of exact values, since that looks at each value.
 bool DeviceRunner::any_nonfinite(std::span<const TensorMemory> memory) {
   constexpr std::uint64_t kPiece = 1ULL << 20;  // elements
   const CodecSpec exact = CodecSpec::exact();

@@ -53,7 +53,8 @@ void ComingSteps::decide(bool undecided) {
   look_for_residuals();
 }
 
-// Those of a codec that was given up, or that were loaded, go into the next step that is not small.
+// Residuals of a codec that is no longer used, and residuals that were loaded, are added in the next step, which is
+// therefore not small.
 void ComingSteps::look_for_residuals() {
   const MutexLock lock(core_.progress.state);
   small_ = may_be_small_ && !core_.runner->small()->has_to_add();

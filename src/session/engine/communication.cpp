@@ -14,13 +14,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Action = Step::Action;
 
-constexpr std::uint64_t kSmallBucketBytes = 1ULL << 20;  // what the progress thread is not woken for
+constexpr std::uint64_t kSmallBucketBytes = 1ULL << 20;  // up to this size a last bucket is left to finish()
 
 }  // namespace
 
 void Communication::communicate(std::chrono::microseconds wait, bool waits) {
   core_.progress.wire.assert_held();
-  // Since the last time, where something was under way then: nobody does anything else with it.
+  // If buckets were under way after the last call, the time since then was busy, too.
   const auto begin = std::exchange(busy_since_, {}).value_or(Clock::now());
   try {
     const bool busy = start_what_can(waits);
@@ -31,7 +31,7 @@ void Communication::communicate(std::chrono::microseconds wait, bool waits) {
     if (busy || !ended.empty()) {
       const MutexLock lock(core_.progress.state);
       record_ended(ended);
-      if (busy) {  // counted before a caller can end the step
+      if (busy) {  // the time is counted before a caller can end the step
         const auto now = Clock::now();
         core_.watch.busy(begin, now);
         busy_since_ = core_.step.under_way() ? std::optional(now) : std::nullopt;
@@ -42,7 +42,6 @@ void Communication::communicate(std::chrono::microseconds wait, bool waits) {
   }
 }
 
-// Returns whether something was, or is now, under way.
 bool Communication::start_what_can(bool waits) {
   bool busy = false;
   for (;;) {
@@ -92,7 +91,7 @@ void Communication::record_ended(const std::vector<Buckets::Ended>& ended) {
 void Communication::agree_on_plan(bool weighted) {
   core_.progress.wire.assert_held();
   const Step& settled = core_.settled_step();
-  if (!settled.terms.to_agree()) {  // changes under both locks
+  if (!settled.terms.to_agree()) {  // it changes only under both locks
     return;
   }
   const bool again = settled.terms.has_agreed();
@@ -171,7 +170,7 @@ void Communication::note_arrival(std::uint32_t bucket) {
 void Communication::progress_background() {
   {
     const MutexLock lock(core_.progress.state);
-    core_.step.faults.stop_if_failed();  // what is under way has been given up then, and would never end
+    core_.step.faults.stop_if_failed();  // after a failure the buckets under way were given up and would never end
   }
   core_.parts.background()->start(*core_.runner);
   for (const Runner::Ended& ended : core_.runner->advance(std::chrono::milliseconds(1))) {
@@ -207,7 +206,7 @@ void Communication::end_background() noexcept {
       return in_background();
     };
     if (core_.progress.background() || !busy()) {
-      return;  // the progress thread sees to it
+      return;  // the progress thread finishes it
     }
     if (!core_.progress.may_communicate()) {
       core_.runner->abort(ErrorCode::aborted,

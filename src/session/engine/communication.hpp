@@ -1,5 +1,5 @@
-// What the thread that communicates does for an engine: what the step says is next, until nothing is, and what travels
-// beside the steps.
+// Communication is what the communicating thread does for an engine: it carries out the actions that the step asks for
+// until there are none left, and moves the background work that travels beside the steps.
 #pragma once
 
 #include <chrono>
@@ -21,16 +21,17 @@ class Communication final : public Progress::Work {
   [[nodiscard]] bool last_awaits_caller() const override;
   [[nodiscard]] bool all_await_caller() const override { return coming_.small(); }
 
-  // Called under `wire`.
+  // The caller holds `wire` for the next three functions.
   void agree_on_plan(bool weighted);
   /// Waits until nothing is in the background.
   void end_what_travels();
-  /// The same, for `call`, which comes between steps.
+  /// Waits until nothing is in the background, on behalf of `call`, which may only be made between steps.
   void drain(const char* call);
   /// Finishes background work when the session ends, because other ranks wait for this rank's share of it.
   void end_background() noexcept;
 
  private:
+  /// Carries out the actions that the step asks for. Returns whether a bucket was, or is now, under way.
   bool start_what_can(bool waits) REQUIRES(core_.progress.wire);
   void start(const Step::Action& action) REQUIRES(core_.progress.wire);
   /// Offers the bucket to the part that reduces in the background; returns whether the part took it.
@@ -44,7 +45,7 @@ class Communication final : public Progress::Work {
 
   Core& core_;
   const ComingSteps& coming_;
-  // The next communicate() counts the time since then.
+  // Set while buckets are under way: the next communicate() counts the time from here on as busy.
   std::optional<std::chrono::steady_clock::time_point> busy_since_ GUARDED_BY(core_.progress.wire);
 };
 

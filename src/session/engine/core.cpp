@@ -21,7 +21,7 @@ std::uint32_t next_number() {
 }
 
 Threading threading_over(Runner& runner, Threading asked) {
-  return runner.device() != nullptr ? Threading::serialized : asked;  // the device works on by itself
+  return runner.device() != nullptr ? Threading::serialized : asked;  // a device needs no thread to make progress
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ void Core::rethrow_given_up(bool to_caller) {
   throw Error(error);
 }
 
-// What an engine's next one goes on from is no error, unless there is none.
+// A failure after which the next world's engine takes over is not recorded as an error, unless there is no next engine.
 void Core::give_up(const Error& error, bool for_good) noexcept {
   const bool is_one = for_good || !leaves_to_finish(error);
   if (is_one && !told_error.exchange(true)) {
@@ -71,14 +71,14 @@ void Core::make_plan() {
                           .nodes = runner->info().nodes,
                           .knows_tiers = runner->device() == nullptr});
   parts.for_each([this](const Part& part) { part.add_to(*plan); });
-  const bool speaks = runner->info().rank == 0;  // plans are the same everywhere, or the first step says so
+  const bool speaks = runner->info().rank == 0;  // all ranks have the same plan; if not, the first step reports that
   for (const std::string& warning : plan->warnings) {
     log(speaks ? LogLevel::warning : LogLevel::debug, warning);
   }
   for (const std::string& note : plan->notes) {
     log(speaks ? LogLevel::info : LogLevel::debug, note);
   }
-  if (speaks && logs(LogLevel::debug)) {  // long where tensors are many
+  if (speaks && logs(LogLevel::debug)) {  // the text is long if there are many tensors
     log(LogLevel::debug, plan->explain());
   }
   try {
@@ -88,7 +88,7 @@ void Core::make_plan() {
     }
   } catch (...) {
     parts.unmake();
-    plan.reset();  // so that the next call makes all of it anew, or refuses it too
+    plan.reset();  // so that the next call makes the plan and its parts again, or fails in the same way
     throw;
   }
   step.set_plan(*plan);
@@ -111,7 +111,7 @@ PartInputs Core::part_inputs(const SavedState* held) {
 }
 
 void Core::make_parts_for(const SavedState& held) {
-  if (!held.results.empty() && parts.background() == nullptr) {  // they were saved under a policy with other sync modes
+  if (!held.results.empty() && parts.background() == nullptr) {  // the results were saved under other sync modes
     parts.make(part_inputs(&held), When::with_plan);
   }
 }

@@ -1,6 +1,7 @@
-// What the pieces of an engine share: the tensors, the step and the plan of one world, the runner that reduces them,
-// the parts, and how an error ends the session. `progress` has the two locks, `state` and `wire`. The analysis does not
-// know that all pieces have the same core, so those of their functions that other pieces call begin with assert_held().
+// Core holds what the pieces of an engine share: the tensors, the step and the plan of one world, the runner that
+// reduces them, the parts, and how an error ends the session. `progress` has the two locks, `state` and `wire`. The
+// thread safety analysis does not know that all pieces have the same core, so functions that one piece calls on another
+// begin with assert_held().
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,7 @@
 
 namespace gradwire::session {
 
-/// The arguments of an engine's constructor, beside its runner.
+/// The arguments of an engine's constructor, apart from its runner.
 struct EngineSettings {
   Policy policy;
   SessionOptions options;
@@ -41,22 +42,22 @@ struct Core {
   Core(std::unique_ptr<Runner> r, EngineSettings given);
 
   const EngineSettings settings;
-  const std::unique_ptr<Runner> runner;  // guarded by `wire`, but for what any thread may call
+  const std::unique_ptr<Runner> runner;  // guarded by `wire`, except for the functions that any thread may call
   std::atomic<bool> no_sync{false};
 
-  // Written under `state`. The plan, and what is made with it, stays once it is there.
+  // These are written under `state`. The plan and the parts made with it stay once they exist.
   Tensors tensors{*runner};
   Step step GUARDED_BY(progress.state);
   StepWatch watch GUARDED_BY(progress.state);
   std::optional<plan::Plan> plan;
   Parts parts;
-  StepComparison comparison{*runner};  // between the parts of all ranks; used under `wire`, but for its counts
+  StepComparison comparison{*runner};  // between the parts of all ranks; used under `wire`, except for its counts
 
-  std::atomic<bool> told_error = false;  // the event of an error has been recorded; a session gives up once
+  std::atomic<bool> told_error = false;  // the error event has been recorded, since a session gives up only once
   Progress progress;
 
-  /// The step for the thread that makes steps, and for one that communicates, under `wire`. They read what changes only
-  /// between steps, when nothing is under way, such as its number and the loss scale.
+  /// The step, for the thread that makes steps and for a thread that communicates under `wire`. They may read only
+  /// fields that change between steps, when nothing is under way, such as the step's number and the loss scale.
   [[nodiscard]] const Step& settled_step() const NO_THREAD_SAFETY_ANALYSIS { return step; }
 
   /// Runs `call` of the public interface and remembers an Error, so that other ranks can be told why this one is gone.
@@ -70,13 +71,13 @@ struct Core {
       throw;
     }
   }
-  /// Runs `call` under `wire`; whatever it throws ends the session on every rank and leaves as an Error.
+  /// Runs `call` under `wire`. Any exception ends the session on every rank and is rethrown as an Error.
   template <typename Call>
   void on_wire(Call&& call) {
     const MutexLock lock(progress.wire);
     or_give_up(std::forward<Call>(call));
   }
-  /// The same where the caller has taken `wire`.
+  /// Does the same as on_wire() for a caller that already holds `wire`.
   template <typename Call>
   void or_give_up(Call&& call) REQUIRES(progress.wire) {
     try {
@@ -85,7 +86,8 @@ struct Core {
       rethrow_given_up(true);
     }
   }
-  /// Inside a catch block; `to_caller`: what it throws reaches the caller of a public function.
+  /// Gives up with the current exception and throws it as an Error; must be called inside a catch block. `to_caller`
+  /// says that this Error reaches the caller of a public function.
   [[noreturn]] void rethrow_given_up(bool to_caller);
   /// Ends the session on this rank. With `for_good` no other engine takes over.
   void give_up(const Error& error, bool for_good = false) noexcept;
@@ -107,6 +109,7 @@ struct Core {
     return settings.undoable && error.cause() == ErrorCause::world;
   }
 
+  /// Makes the plan and the parts that it asks for, unless there is a plan already.
   void make_plan() REQUIRES(progress.state);
   /// `held` becomes PartInputs::held.
   [[nodiscard]] PartInputs part_inputs(const SavedState* held = nullptr) REQUIRES(progress.state);

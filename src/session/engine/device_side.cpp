@@ -5,7 +5,7 @@
 
 namespace gradwire::session {
 
-// A captured step must not need what only the host can do while it runs.
+// A captured step must not need work that only the host can do while the step runs.
 void DeviceSide::check_capture() const {
   core_.progress.state.assert_held();
   if (core_.settings.undoable) {
@@ -42,7 +42,6 @@ void DeviceSide::require_no_capture(const char* call) const {
   }
 }
 
-// Replays have advanced the device's step behind the host's back.
 void DeviceSide::catch_up_with_replays() {
   if (!was_captured_) {  // before any lock: the progress thread may hold `wire` for long
     return;
@@ -55,7 +54,7 @@ void DeviceSide::catch_up_with_replays() {
     }
   }
   const auto reached =
-      core_.runner->device()->replayed_to();  // waits for the device, and done() must not: `state` is free
+      core_.runner->device()->replayed_to();  // waits for the device; `state` is free, so that done() need not wait
   const MutexLock lock(core_.progress.state);
   if (reached && !core_.step.buckets.in_step()) {
     core_.step.jump_to(*reached);
@@ -68,7 +67,7 @@ bool DeviceSide::completed(const Ticket& ticket) {
   }
   require_no_capture("done");
   if (!core_.progress.wire.try_lock()) {
-    return false;  // whoever has it may be waiting for the device
+    return false;  // the thread that holds `wire` may be waiting for the device
   }
   const MutexLock lock(core_.progress.wire, std::adopt_lock);
   bool complete = false;

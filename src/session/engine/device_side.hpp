@@ -1,5 +1,5 @@
-// What an engine does only over device memory: steps that are captured into graphs, results that come later. Over host
-// memory these calls do nothing.
+// DeviceSide is what an engine does only over device memory: it handles steps that are captured into graphs, and
+// results that are complete only after their bucket has ended. Over host memory these calls do nothing.
 #pragma once
 
 #include <atomic>
@@ -12,25 +12,26 @@ class DeviceSide {
  public:
   explicit DeviceSide(Core& core) : core_(core) {}
 
-  /// Whether what the caller does now is captured, to be replayed later.
+  /// Whether the caller's work is being captured into a graph, to be replayed later.
   [[nodiscard]] bool capturing() const;
-  /// Throws if this step must not be captured. Called under `state`.
+  /// Throws Error(unsupported) or Error(invalid_argument) if this step must not be captured. Called under `state`.
   void check_capture() const;
-  /// Error(invalid_argument) while a step is being captured; the session goes on.
+  /// Throws Error(invalid_argument), which names `call`, while a step is being captured; the session goes on.
   void require_no_capture(const char* call) const;
-  /// A step was captured, and may be replayed from now on.
+  /// Notes that a step was captured and may be replayed from now on.
   void note_captured() noexcept { was_captured_ = true; }
-  /// Replays have advanced the device's step behind the host's back.
+  /// Sets the host's step number to the device's, which replays may have advanced without the host.
   void catch_up_with_replays();
 
-  /// Whether the device has done what a bucket that has ended asked for; the wait for it.
+  /// Whether the device has done the work of a bucket that has ended. False, too, if another thread holds `wire`.
   [[nodiscard]] bool completed(const Ticket& ticket);
+  /// Waits until the device has done the work of a bucket that has ended.
   void wait_completed(const Ticket& ticket);
-  /// Returns whether NaN or Inf is known to be in results.
+  /// Ends the step on the device. Returns whether NaN or Inf is known to be in results.
   [[nodiscard]] bool end_step();
-  /// Called under `state`.
+  /// Tells the device the number of the step. Called under `state`.
   void set_step();
-  /// Waits for the device, so that this rank really holds the results that it says it holds.
+  /// Waits for the device, so that this rank really holds the results that it reports as done.
   void settle();
 
  private:

@@ -43,7 +43,7 @@ std::optional<Error> Engine::end() noexcept {
     const MutexLock lock(progress.state);
     why = step.faults.why_gone(step.under_way() || step.buckets.in_step());
     if (!why && settings.undoable &&
-        communication.in_background()) {  // others may go on, and would be waited for in vain
+        communication.in_background()) {  // other ranks may go on without this work, so it might never finish
       why = Error(ErrorCode::aborted, "session destroyed with late gradients that no step has delivered");
     }
   }
@@ -59,7 +59,8 @@ std::optional<Error> Engine::end() noexcept {
   return why;
 }
 
-// In builds that can tell. Whoever is told so has the place in hand; else the next one to touch the memory is blamed.
+// Works only in builds with AddressSanitizer. The message names the mistake where it was made; otherwise the report
+// would blame the next code that touches the freed memory.
 void Engine::stop_if_gradients_are_gone() {
   const MutexLock lock(progress.state);
   for (std::uint32_t i = 0; !step.faults.any() && i < tensors.size(); ++i) {
@@ -71,7 +72,7 @@ void Engine::stop_if_gradients_are_gone() {
   }
 }
 
-// Before the plan is made of all tensors, since this one should not have come here.
+// add() refuses such a tensor at once instead of leaving it to the plan, because rows belong in a table.
 void Engine::refuse_rows(const TensorInfo& tensor) const {
   const bool any = std::any_of(settings.policy.rules.begin(), settings.policy.rules.end(),
                                [](const Policy::Rule& rule) { return rule.policy.sync.mode == Sync::Mode::rows; });
@@ -165,7 +166,7 @@ bool Engine::done(const Ticket& ticket) {
   if (!ended) {
     progress.inside_call();
     const MutexLock lock(progress.state);
-    progress.wake();  // who asks does other things meanwhile
+    progress.wake();  // the caller does other things meanwhile, so the progress thread must communicate
     if (!has_ended(step, ticket)) {
       return false;
     }
@@ -186,7 +187,7 @@ void Engine::wait(const Ticket& ticket) {
     const MutexLock lock(progress.state);
     throw_if_failed();
     check_ticket(step, "wait", ticket);
-    if (!is_void()) {  // else ready() has left out tensors since
+    if (!is_void()) {  // after the step failed, ready() no longer marks tensors as ready
       check_wait(step, ticket);
     }
   });
@@ -210,7 +211,7 @@ void Engine::set_loss_scale(double scale) {
   }
   device.catch_up_with_replays();
   const MutexLock wire_lock(progress.wire);
-  communication.drain("set_loss_scale");  // what is under way leaves residuals of the old scale
+  communication.drain("set_loss_scale");  // reductions under way leave residuals in units of the old scale
   const MutexLock lock(progress.state);
   parts.for_each([](const Part& part) { part.check_loss_scale(); });
   if (scale != step.terms.loss_scale()) {
@@ -262,7 +263,7 @@ void Engine::reserve() {
   on_wire([&] {
     communication.agree_on_plan(weighted);
     DeviceSteps* steps = runner->device();
-    if (steps != nullptr && !settings.undoable) {  // else nothing is captured; the host's pool grows when it must
+    if (steps != nullptr && !settings.undoable) {  // other steps are never captured; the host's pool grows on demand
       steps->reserve(*plan, info);
     }
   });
@@ -285,7 +286,7 @@ void Engine::travel_between_steps(const char* call, const std::function<bool(std
   }
   on_wire([&] {
     communication.agree_on_plan(with_weights);
-    if (enqueue(now) || settings.undoable) {  // late gradients too, since they count behind it
+    if (enqueue(now) || settings.undoable) {  // if undoable, late gradients must end, too: the commit covers them
       communication.end_what_travels();
     }
   });
@@ -311,14 +312,14 @@ void Engine::abort(const std::string& why) noexcept {
   const MutexLock lock(progress.state);
   try {
     step.faults.fail(Error(ErrorCode::aborted, why, ErrorCause::world));
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport knows the reason already
   }
   progress.changed();
 }
 
 void Engine::undo(const Error& why) {
   const MutexLock lock(progress.wire);
-  give_up(why);  // late gradients may be on their way
+  give_up(why);  // this also ends late gradients that are still being reduced
   runner->undo()->undo_step();
 }
 

@@ -1,5 +1,5 @@
-// An engine is the session of one world: what its pieces share (core.hpp), one class for each thing that it does by
-// itself (communication, the end of a step, a device), and the calls of a caller's thread.
+// An engine is the session of one world. It consists of the state that its pieces share (core.hpp), of one class for
+// each of its tasks (communication, the end of a step, a device), and of the public calls.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Engine final : Core {
   Communication communication{*this, coming};
   StepEnd step_end{*this, coming, device};
 
-  // Calls of the public interface.
+  // The public interface calls these.
   TensorId add(const std::string& name, const View& gradient, std::vector<View> beside, std::uint32_t ndim,
                std::span<const float> scale = {});
   Ticket ready(TensorId id, const View* gradient, bool zero);
@@ -39,7 +39,7 @@ struct Engine final : Core {
   void wait(const Ticket& ticket);
   StepOutcome finish() { return step_end.commit(step_end.prepare()); }
   void broadcast(std::span<const View> values, int root);
-  /// Must be followed by count_what_travelled() once all ranks are known to have finished it.
+  /// The caller must call count_what_travelled() afterwards, once all ranks are known to have finished this.
   void sync_parameters();
   void count_what_travelled();
   void abort(const std::string& why) noexcept;
@@ -49,20 +49,22 @@ struct Engine final : Core {
   /// what it told them.
   std::optional<Error> end() noexcept;
 
-  /// The state that save() writes, and the way back.
+  /// Returns the state that save() writes.
   [[nodiscard]] SavedState saved_state() REQUIRES(progress.wire);
+  /// Continues from `saved`, which is one state if the world has the same size, else the states of all ranks. `source`
+  /// is for messages.
   void restore(const std::vector<SavedState>& saved, const std::string& source) REQUIRES(progress.wire);
 
-  // A wrapper that owns one engine for each world calls these, too.
+  // The wrapper that makes one engine for each world calls these, too.
   /// Abandons the step, and any other communication, with the error `why`, and restores the residuals of the last
   /// commit. Afterwards only the take_over() of another engine may follow.
   void undo(const Error& why);
-  /// Continues where `before` was, the engine of the same session in the previous world, after its undo(): with its
-  /// tensors and parts, at the step that was not committed. `residuals` returns the residuals to start with, given what
-  /// sync modes hand over. Takes the locks of both engines.
+  /// Continues from `before`, the engine of the same session in the previous world, after its undo(): with its tensors
+  /// and parts, at the step that was not committed. `residuals` returns the residuals to start with; it gets the state
+  /// that the sync modes hand over. Takes the locks of both engines.
   void take_over(Engine& before, const std::function<exchange::ResidualStore(const SavedState& held)>& residuals);
-  /// Lets `enqueue` hand work to the background between two steps, and waits for it. `enqueue` gets the number of the
-  /// coming step and returns whether there is something to wait for.
+  /// Lets `enqueue` hand work to the background between two steps, and waits for that work. `enqueue` gets the number
+  /// of the coming step and returns whether there is something to wait for.
   void travel_between_steps(const char* call, const std::function<bool(std::uint64_t)>& enqueue);
 
  private:

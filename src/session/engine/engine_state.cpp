@@ -1,5 +1,5 @@
-// The state of an engine between two steps: what files hold of it, and how an engine goes on from it, with residuals
-// shared out anew if the world has another size.
+// Saves the state of an engine between two steps, and restores it. If the world has another size by then, the residuals
+// are distributed anew over the ranks.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -29,8 +29,8 @@ void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tenso
   }
 }
 
-// Residuals of parameter changes are of no use to gradients, nor the other way round; and where parameters travel
-// nothing waits for late gradients.
+// Residuals of parameter changes cannot be added to gradients, nor the other way round. Tensors whose parameters are
+// averaged in place of gradients take no late gradients.
 void check_units(const SavedState& saved, const plan::Plan& plan, const std::string& source) {
   const auto sync_of = [&](std::uint32_t tensor) {
     return SyncSchedule::after_load(plan.buckets[plan.tensors[tensor].bucket], saved);
@@ -62,21 +62,21 @@ void check_units(const SavedState& saved, const plan::Plan& plan, const std::str
       break;
     }
   }
-  for (const SavedState::Result& result : saved.results) {  // of gradients all: parameters arrive in their own step
+  for (const SavedState::Result& result : saved.results) {  // all are gradients: parameters arrive in their own step
     if (const Sync sync = sync_of(result.tensor); is_local(sync)) {
       refuse("results on their way", result.tensor, false, sync);
     }
   }
 }
 
-// Ranges of a tensor whose second encoding is this rank's.
+// Returns the ranges of a tensor that `rank` encodes as their owner, with zeros as values.
 std::vector<ResidualStore::Range> owned_ranges(const plan::Plan& plan, std::size_t tensor, int rank, int world) {
   const plan::TensorPlan& entry = plan.tensors[tensor];
   const plan::Bucket& bucket = plan.buckets[entry.bucket];
   if (!exchange::encodes_at_owner(bucket.algorithm) || world == 1) {
     return {};
   }
-  const codec::Codec any(bucket.codec, DType::f32);  // shards do not depend on it
+  const codec::Codec any(bucket.codec, DType::f32);  // shards depend on the count alone, not on the codec
   const auto shards = exchange::Partition::even(bucket.count, world, any, plan.host_chunk_bytes());
   const std::uint64_t begin = std::max(shards.shard_first(rank), entry.offset);
   const std::uint64_t end =
@@ -94,7 +94,7 @@ class Resharding {
 
   ResidualStore make() {
     const SavedState& any = saved_.front();
-    // Sums over ranks stay, or, for plain means, averages over ranks.
+    // Resharding keeps the sum of the residuals over ranks, or for plain means their average.
     const bool plain_mean = any.reduction == Reduction::mean && !any.weighted;
     const float share = static_cast<float>(world_) / static_cast<float>(any.world_size);
     for (const SavedState& state : saved_) {
@@ -102,7 +102,7 @@ class Resharding {
         const float factor =
             plain_mean || any.has_anchor(residual.key.tensor) ? share : 1.0F;  // changes have no weights
         if (residual.key.site != EncodeSite::owner) {
-          if (residual.key.site == EncodeSite::local) {  // held by all ranks or by none, so that ranks agree about it
+          if (residual.key.site == EncodeSite::local) {  // either all ranks hold it or none, since ranks compare that
             store_.keep(residual.key, 0, plan_.tensors[residual.key.tensor].info.count);
           }
           if (state.rank % world_ == rank_) {
@@ -117,7 +117,8 @@ class Resharding {
   }
 
  private:
-  // By coordinate; where nobody owns the elements any more, the rank that comes after their last owner folds them in.
+  // Distributes the residuals of owners by coordinate. If elements have no owner any more, the rank with the number of
+  // their last owner, modulo the world size, adds them to its own.
   void take_owned(const SavedState& state, const SavedState::Residual& residual) {
     bool has_owner = false;
     for (int owner = 0; owner < world_; ++owner) {
@@ -210,7 +211,7 @@ void Engine::restore(const std::vector<SavedState>& saved, const std::string& so
   runner->held().load_residuals(std::move(residuals), *plan);
   step.modes.load(*plan, first);
   parts.for_each([&](Part& part) { part.load(first); });
-  coming.forget();  // residuals may have come
+  coming.forget();  // the loaded state may hold residuals
   step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
   parts.for_each([&](Part& part) { part.resume(first.step); });
   device.set_step();

@@ -5,11 +5,11 @@
 namespace gradwire::session {
 namespace {
 
-// To hand a bucket over to the progress thread takes tens of microseconds, which a small one feels. Where it is a
-// step's last one, finish() is likely to come at once and reduces it itself, so the thread is not woken: it looks now
-// and then as long as steps go on, for callers who do something else first.
+// Handing a bucket over to the progress thread takes tens of microseconds, which matters for a small bucket. If such a
+// bucket is the last of its step, finish() is likely to be called at once and reduces it itself, so the thread is not
+// woken. For callers that do something else first, the thread looks for work every kLook as long as steps go on.
 constexpr std::chrono::milliseconds kLook{5};
-constexpr int kLooks = 200;  // without anything to do, until it sleeps
+constexpr int kLooks = 200;  // looks without a new step until the progress thread sleeps
 
 }  // namespace
 
@@ -45,7 +45,7 @@ void Progress::run() noexcept {
       drive(std::chrono::microseconds(0),
             [this]() REQUIRES(state) { return !has_work() || (stopping_ && !work_->in_background()); });
     }
-  } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has kept it for the next call
+  } catch (...) {  // NOLINT(bugprone-empty-catch): communicate() has kept the error for the next call
   }
 }
 
@@ -62,10 +62,10 @@ void Progress::await_work() {
     }
     looks_ = false;
     const std::uint64_t before = step_.number();
-    // Woken for what a caller did meanwhile: steps go on, and it looks again, so that the next need not wake it.
+    // When steps go on again, the loop ends without work, so that this thread polls and the next step need not wake it.
     while (!there() && (step_.number() == before || !work_->last_awaits_caller())) {
       if (step_.startable() && !driven_) {
-        wake_.wait_for(state, kLook);  // what is held for a caller may start soon, and nobody tells when
+        wake_.wait_for(state, kLook);  // a bucket held for a caller becomes free to start without a notification
       } else {
         wake_.wait(state);
       }

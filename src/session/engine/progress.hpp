@@ -1,5 +1,6 @@
-// The threads that share a session, and its two locks: `state` guards what ready() and finish() share, the step first
-// of all; `wire` is held by whoever communicates. Never take `wire` while holding `state`.
+// Progress coordinates the threads that share a session, and owns its two locks: `state` guards what ready() and
+// finish() share, above all the step; the thread that communicates holds `wire`. Never take `wire` while holding
+// `state`.
 #pragma once
 
 #include <chrono>
@@ -16,58 +17,58 @@ namespace gradwire::session {
 
 class Progress {
  public:
-  /// What there is to do.
+  /// The work that threads share.
   class Work {
    public:
-    /// Starts what can start and moves what is under way, for up to `wait` where nothing can be done. `waits`: the
-    /// caller does nothing else until the step has ended, or so. Called under `wire`. What it throws has made the step
-    /// fail.
+    /// Starts the buckets that can start and moves those under way. Waits up to `wait` if there is nothing to do.
+    /// `waits` says that the caller does nothing else until, for example, the step has ended. Called under `wire`. When
+    /// it throws, it has already marked the step as failed.
     virtual void communicate(std::chrono::microseconds wait, bool waits) = 0;
-    /// Whether there is work beside the steps, which outlives them. Called under `state`.
+    /// Whether there is work beside the steps, which may outlive a step. Called under `state`.
     [[nodiscard]] virtual bool in_background() const = 0;
-    /// finish() is likely to come at once for the last bucket, and reduces it itself. Called under `state`.
+    /// Whether a call of finish() is likely to follow the last bucket at once and to reduce it. Called under `state`.
     [[nodiscard]] virtual bool last_awaits_caller() const = 0;
-    /// It does so for all buckets. Called under `state`.
+    /// Whether finish() reduces all buckets itself. Called under `state`.
     [[nodiscard]] virtual bool all_await_caller() const = 0;
 
    protected:
     ~Work() = default;
   };
 
-  /// `step` outlives this.
+  /// `step` must outlive this object.
   Progress(Threading threading, Step& step) : threading_(threading), step_(step) {}
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress() { stop(); }
 
-  /// From now on `work` is done, by a thread of the library too where it has one. Comes before all calls that
-  /// communicate; `work` is there until stop().
+  /// Threads do `work` from now on; Threading::background starts a progress thread for it. Must precede all calls that
+  /// communicate; `work` must exist until stop().
   void start(Work& work);
-  /// Ends that thread once nothing is in the background; `first` runs after it has been told so.
+  /// Ends the progress thread once nothing is in the background. `first` runs after the thread has been told to stop.
   void stop(const std::function<void()>& first = {});
 
   [[nodiscard]] bool background() const noexcept { return threading_ == Threading::background; }
-  /// Without a progress thread: whether this thread may communicate.
+  /// Whether this thread may communicate in a session without a progress thread.
   [[nodiscard]] bool may_communicate() const noexcept;
-  /// Error(invalid_argument), which names `call`, where this thread must not.
+  /// Throws Error(invalid_argument), which names `call`, if this thread must not communicate.
   void require_communication(const char* call) const;
   [[nodiscard]] bool is_progress_thread() const noexcept { return std::this_thread::get_id() == thread_.get_id(); }
 
-  /// Communicates, or waits for the thread that does, until `reached` (called with `state` held). Throws the step's
-  /// failure.
+  /// Communicates, or waits for the thread that does, until `reached` returns true; it is called with `state` held.
+  /// Throws the step's failure.
   template <typename Reached>
   void wait_until(const char* call, Reached&& reached);
-  /// Where nobody drives and `may` (called with `state` held): communicates once, by `body` (with `wire` held), and
-  /// then calls `after` (with `state` held). Returns whether it did.
+  /// If no thread is in drive() and `may` returns true, communicates once by calling `body`, and then calls `after`.
+  /// `may` and `after` run with `state` held, `body` with `wire` held. Returns whether it communicated.
   template <typename May, typename Body, typename After>
   bool drive_once(May&& may, Body&& body, After&& after);
-  /// Where there is no progress thread: a call that does something else moves what it can.
+  /// Communicates a little inside a call that does something else, if there is no progress thread and `wire` is free.
   void inside_call();
-  /// After ready().
+  /// Wakes the progress thread after ready(), unless finish() is likely to do the work.
   void wake_after_ready() REQUIRES(state);
-  /// Somebody asks for a result, and does other things meanwhile.
+  /// Wakes the progress thread for a caller that asks for a result and does other things meanwhile.
   void wake() REQUIRES(state) { wake_.notify_all(); }
-  /// Something has ended or failed.
+  /// Wakes the callers that wait, because something has ended or failed.
   void changed() REQUIRES(state) {
     if (waiting_ > 0) {
       changed_.notify_all();
@@ -83,23 +84,23 @@ class Progress {
   void run() noexcept;
   void await_work() REQUIRES(state);
   [[nodiscard]] bool has_work() const REQUIRES(state) { return step_.has_work(Clock::now()) || work_->in_background(); }
-  /// Communicates until `stop`, for `eager` after each bucket without sleeping; gives `state` back while that goes on.
-  /// Where nobody drives.
+  /// Communicates until `stop` returns true, without sleeping for `eager` after each bucket, and releases `state` while
+  /// it communicates. No other thread may be in drive().
   template <typename Stop>
   void drive(std::chrono::microseconds eager, Stop&& stop) REQUIRES(state);
 
-  static constexpr std::chrono::microseconds kPatience{200};  // of whoever drives, before it looks for new buckets
+  static constexpr std::chrono::microseconds kPatience{200};  // drive() sleeps at most this long between two looks
 
   Threading threading_;
   Step& step_;
   Work* work_ = nullptr;
   std::thread::id owner_ = std::this_thread::get_id();
-  CondVar changed_;                    // for callers
-  CondVar wake_;                       // for the progress thread
-  int waiting_ GUARDED_BY(state) = 0;  // for it
+  CondVar changed_;                    // wakes callers
+  CondVar wake_;                       // wakes the progress thread
+  int waiting_ GUARDED_BY(state) = 0;  // callers that wait for changed_
   bool stopping_ GUARDED_BY(state) = false;
   bool driven_ GUARDED_BY(state) = false;  // a thread is in drive()
-  bool looks_ GUARDED_BY(state) = false;   // the progress thread looks for work, and need not be woken
+  bool looks_ GUARDED_BY(state) = false;   // the progress thread polls for work and need not be woken
   std::thread thread_;
 };
 

@@ -1,4 +1,5 @@
-// The end of a step, in two halves: what finish() waits for, counts, compares and decides.
+// StepEnd is the end of a step, which finish() makes in two halves: prepare() reduces the rest of the step, and
+// commit() delivers, counts and compares its results and decides how the coming steps are reduced.
 #pragma once
 
 #include <chrono>
@@ -15,13 +16,13 @@ class StepEnd {
  public:
   StepEnd(Core& core, ComingSteps& coming, DeviceSide& device) : core_(core), coming_(coming), device_(device) {}
 
-  /// What prepare() tells commit().
+  /// Values that prepare() hands to commit().
   struct Finishing {
-    std::uint64_t ticks = 0;  // observe::ticks() when it began
+    std::uint64_t ticks = 0;  // observe::ticks() when prepare() began
     std::chrono::steady_clock::time_point begin = {};
     bool was_small = false;
   };
-  /// Reduces all that is left of the step. Nothing of the step counts yet.
+  /// Reduces the rest of the step, which does not count yet.
   [[nodiscard]] Finishing prepare();
   /// Makes the step count: delivers its results and decides how the coming steps are reduced.
   StepOutcome commit(const Finishing& finishing);
@@ -32,24 +33,27 @@ class StepEnd {
   struct Ended {
     std::chrono::steady_clock::time_point at;
     Step::End end;
-    std::vector<View> results;  // where ranks compare them
-    bool undecided = false;     // how coming steps travel
+    std::vector<View> results;  // empty unless ranks compare results after this step
+    bool undecided = false;     // how the last bucket of the coming steps is reduced
     bool may_get_small = false;
   };
 
   void check_may_finish();
   void check_all_ready();
-  /// Lets the parts that ranks change with each step prepare this one; and commit it.
+  /// Lets the parts that ranks change together with each step prepare this step.
   void prepare_parts();
+  /// Lets the same parts commit this step.
   void commit_parts();
   /// Ends a step whose results have arrived; finish() began at `begin`.
   [[nodiscard]] Ended end_step(std::chrono::steady_clock::time_point begin, bool was_small);
-  /// What ranks do together at the end of some steps, and what follows from it for the coming ones.
+  /// Does what ranks do together at the end of some steps, such as comparisons, and decides about the coming steps.
   void conclude(const Ended& ended);
   [[nodiscard]] bool compares_results(const StepOutcome& outcome) const;
-  /// Gradients and parameters of a step that has ended; returns whether NaN or Inf is in them.
+  /// Delivers the gradients and parameters that the background part has for this step; returns whether NaN or Inf is in
+  /// them.
   [[nodiscard]] bool deliver();
-  /// What all ranks hold alike after this step: not gradients of local steps, but parameters that were synchronised.
+  /// Returns the memory that holds the same values on all ranks after this step: it includes parameters that were
+  /// synchronised, but not gradients of local steps.
   [[nodiscard]] std::vector<View> comparable_results() const REQUIRES(core_.progress.state);
   void see_step_end(StepWatch::Time now, double exposed, const Statistics& totals, std::uint32_t micro_steps)
       REQUIRES(core_.progress.state);

@@ -9,7 +9,7 @@ bool is_chosen(const plan::Bucket& bucket, const StepInfo& step) {
   return !bucket.levels.empty() && !step.choices.empty();
 }
 
-// None in the background: a native sum must come in the same order among all of a transport on every rank.
+// There is none in the background: native sums of a transport must come in the same order on every rank.
 exchange::NativeSum native_of(const Transport& transport, const plan::Plan& plan, const plan::Bucket& bucket,
                               const StepInfo& step) {
   if (plan.deterministic || step.background || (is_chosen(bucket, step) && !step.choices[bucket.id].native)) {

@@ -1,4 +1,4 @@
-// Which collective call a bucket over host memory is in a step.
+// Decides which collective call a bucket over host memory is in a step.
 #pragma once
 
 #include "exchange/reduction.hpp"
@@ -10,21 +10,21 @@
 
 namespace gradwire::session {
 
-/// The codecs and the algorithm of the bucket.
+/// Returns the codecs and the algorithm of the bucket in this step.
 [[nodiscard]] policy::Level level_at(const plan::Bucket& bucket, const StepInfo& step);
 
 class BucketCalls {
  public:
-  /// The transport outlives this.
+  /// The transport must outlive this.
   explicit BucketCalls(const Transport& transport) : transport_(transport) {}
 
-  /// What a bucket asks of the collective, but for the residuals that are held of it.
+  /// Returns the request of a bucket to the collective, without the residuals that are kept for it.
   [[nodiscard]] exchange::Request request(const plan::Plan& plan, const plan::Bucket& bucket,
                                           const StepInfo& step) const;
   [[nodiscard]] exchange::RankGroup group(const plan::Plan& plan) const {
     return {transport_.rank(), transport_.world_size(), plan.tiers};
   }
-  /// Whether the bucket is the transport's own sum.
+  /// Whether the bucket is reduced by the transport's own sum.
   [[nodiscard]] bool sums_natively(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const;
 
  private:

@@ -16,7 +16,7 @@ namespace gradwire::session {
 
 class BucketFlight {
  public:
-  /// `results`: the gradients, to be read. `residuals` null: the call has none.
+  /// `results`: the gradients, to be read. Without residuals, the call has none.
   BucketFlight(const plan::Bucket& bucket, bool background, codec::TensorList results,
                std::unique_ptr<exchange::BucketResiduals> residuals, const exchange::ResidualUse& use)
       : ended_{.bucket = bucket.id, .nonfinite = false, .background = background},
@@ -26,19 +26,19 @@ class BucketFlight {
         use_(use) {}
 
   [[nodiscard]] std::size_t group() const noexcept { return group_; }
-  /// What codecs dropped, and norms of what this rank hands in, where somebody asked for them.
+  /// Sets what codecs dropped, and the norm of this rank's gradients, if some part asked for them.
   void set_sample(const choice::QualitySample& sample) { ended_.sample = sample; }
   [[nodiscard]] const std::optional<choice::QualitySample>& sample() const noexcept { return ended_.sample; }
   void set_norms(double local) { ended_.norms = choice::GradientNorms{.local = local}; }
 
-  /// Starts the same reduction, exactly, over a copy of the inputs, so that errors are measured.
+  /// Starts the same reduction, without loss, over a copy of the inputs, so that errors can be measured.
   void start_exact(exchange::HostExecutor& executor, const plan::Plan& plan, const exchange::Task& task,
                    const exchange::RankGroup& ranks);
   void start(exchange::HostExecutor& executor, exchange::Schedule schedule, exchange::Task task) {
     execution_ = executor.start(std::move(schedule), std::move(task));
   }
   [[nodiscard]] bool done() const { return execution_->done() && (exact_ == nullptr || exact_->done()); }
-  /// Once done(): residuals are kept, and `statistics` are what the reduction counts.
+  /// Once done(): keeps the residuals, and sets `statistics` to what the reduction counted.
   [[nodiscard]] Buckets::Ended end(Statistics& statistics);
 
  private:

@@ -17,8 +17,8 @@ namespace {
 
 using codec::kTileElements;
 
-constexpr std::uint64_t kMostTiles = 4;           // of a bucket
-constexpr std::uint32_t kFirstLook = 8;           // a step; then at twice as many, and so on
+constexpr std::uint64_t kMostTiles = 4;           // tiles of a bucket in one look
+constexpr std::uint32_t kFirstLook = 8;           // the first step with a look; then each power of 2
 constexpr std::uint32_t kMostBetween = 1U << 12;  // steps
 
 bool looks_at(std::uint32_t step) {
@@ -50,7 +50,7 @@ void BucketHealth::look(const plan::Plan& plan, const exchange::Task& task,
   const bool lossy = task.call.codecs.node.lossy();
   const choice::QualitySample sample = sampled ? *sampled : lossy ? sample_quality(task) : choice::QualitySample{};
   if (lossy || next_look_ == plan.buckets.size()) {
-    looked_ = std::chrono::steady_clock::now();  // else the next bucket has its turn at once
+    looked_ = std::chrono::steady_clock::now();  // otherwise the next bucket has its turn at once
   }
   const MutexLock lock(mutex_);
   memory_ = memory;
@@ -65,7 +65,7 @@ observe::Knowledge BucketHealth::known(const plan::Plan& plan) const {
   observe::Knowledge known;
   const MutexLock lock(mutex_);
   known.memory = memory_;
-  std::map<std::size_t, std::pair<choice::QualitySample, double>> sums;  // of groups, and how many buckets
+  std::map<std::size_t, std::pair<choice::QualitySample, double>> sums;  // by group: the sums and the number of buckets
   for (const auto& [bucket, sample] : health_) {
     auto& [sum, count] = sums[plan.buckets.at(bucket).group];
     sum.nmse += sample.nmse;

@@ -1,4 +1,4 @@
-// What a session over host memory tells whoever observes of its codecs and its memory.
+// What a session over host memory tells observers of its codecs and its memory.
 #pragma once
 
 #include <chrono>
@@ -16,27 +16,27 @@ namespace gradwire::session {
 
 class BucketHealth {
  public:
-  /// Whether the bucket is to be looked at: one in turn a second is.
+  /// Whether to look at the bucket: one bucket in turn is looked at each second.
   [[nodiscard]] bool due(const plan::Plan& plan, std::uint32_t bucket) const;
-  /// Looks at a bucket that is due. `sampled`: what was measured of this one already.
+  /// Looks at a bucket that is due. `sampled`: the sample of this bucket, if there is one already.
   void look(const plan::Plan& plan, const exchange::Task& task, const std::optional<choice::QualitySample>& sampled,
             const observe::Knowledge::Memory& memory);
   /// Any thread.
   [[nodiscard]] observe::Knowledge known(const plan::Plan& plan) const;
 
  private:
-  std::uint32_t next_look_ = 0;  // a bucket
+  std::uint32_t next_look_ = 0;  // the next bucket in turn
   std::optional<std::chrono::steady_clock::time_point> looked_;
   mutable Mutex mutex_;
   std::map<std::uint32_t, choice::QualitySample> health_ GUARDED_BY(mutex_);  // by bucket
   std::optional<observe::Knowledge::Memory> memory_ GUARDED_BY(mutex_);
 };
 
-/// Values that a lossy codec without error feedback rounds to 0 beside larger ones, step after step.
+/// Warns of values that a lossy codec without error feedback rounds to 0 beside larger ones, step after step.
 class SmallValueWatch {
  public:
-  /// Looks now and then at some tiles of what is about to be reduced, and says once which tensor has such values and
-  /// what mends it. For rank 0.
+  /// Looks in some steps at some tiles that are about to be reduced. It logs once which tensor has such values and how
+  /// to keep them. Only rank 0 calls it.
   void look(const plan::Plan& plan, const plan::Bucket& bucket, const exchange::Task& task);
 
  private:

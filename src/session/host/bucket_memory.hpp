@@ -1,4 +1,4 @@
-// The memory of a bucket's tensors in one step, as one sequence of elements each.
+// The memory of a bucket's tensors in one step, each member as one sequence of elements.
 #pragma once
 
 #include <optional>
@@ -15,9 +15,9 @@ namespace gradwire::session {
 struct BucketMemory {
   BucketMemory(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const exchange::ResolvedCall& call);
 
-  codec::TensorList tensors;                            // what is reduced, in place
+  codec::TensorList tensors;                            // the gradients, reduced in place
   codec::TensorList results;                            // the same gradients, to be read
-  std::optional<codec::Preconditioner> preconditioner;  // where the call is preconditioned
+  std::optional<codec::Preconditioner> preconditioner;  // if the call is preconditioned
 };
 
 }  // namespace gradwire::session

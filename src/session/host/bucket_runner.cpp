@@ -17,8 +17,8 @@
 namespace gradwire::session {
 namespace {
 
-// Whether results are close enough to the exact mean for their norm to be its: fewer bits, and residuals that a codec
-// with so few keeps, would count as noise.
+// Whether results are close enough to the exact mean for the norm of the results to stand for the norm of the mean.
+// With fewer bits, the errors and the residuals of such a codec would count as noise.
 bool keeps_norms(const policy::Stage& stage) {
   constexpr double kLeastBits = 8;
   const auto close = [](const CodecSpec& codec) {

@@ -1,4 +1,4 @@
-// The runner of sessions over host memory: buckets go to the host executor over a transport.
+// The runner of sessions over host memory: it gives buckets to the host executor over a transport.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ namespace gradwire::session {
 
 class BucketRunner final : public Runner {
  public:
-  /// `epoch`: of the world that the transport is of.
+  /// `epoch` is that of the transport's world.
   BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options, std::uint32_t epoch = 0);
 
   void abort(ErrorCode code, const std::string& message) noexcept override { transport_->abort(code, message); }
@@ -65,13 +65,13 @@ class BucketRunner final : public Runner {
   [[nodiscard]] StepUndo* undo() noexcept override { return &residuals_; }
 
  private:
-  /// What is measured of a bucket before it starts.
+  /// Takes the measurements of a bucket that come before its start.
   void look(BucketFlight& flight, const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step,
             const exchange::Task& task);
 
   std::shared_ptr<Transport> transport_;
   SessionOptions options_;
-  std::optional<observe::PeerWaits> peer_waits_;  // where they are watched
+  std::optional<observe::PeerWaits> peer_waits_;  // if peers are watched
   GroupStatistics statistics_;
   HostExecutors executors_;
   exchange::TransportPeers peers_;

@@ -10,7 +10,7 @@ namespace {
 using codec::kTileElements;
 
 constexpr std::uint64_t kSampledTiles = 64;  // at most
-constexpr std::uint64_t kTilesALook = 16;    // tiles: so that a look costs a sixteenth of an encoding
+constexpr std::uint64_t kTilesALook = 16;    // one of so many tiles is sampled, which costs a sixteenth of an encoding
 
 template <typename T>
 double squared(const T* values, std::uint32_t count) {
@@ -23,15 +23,15 @@ double squared(const T* values, std::uint32_t count) {
 
 std::uint64_t tiles_of(std::uint64_t count) { return (count + kTileElements - 1) / kTileElements; }
 
-// How many of them are looked at.
+// Returns how many of the tiles are looked at.
 std::uint64_t looks_at(std::uint64_t tiles) { return std::clamp<std::uint64_t>(tiles / kTilesALook, 1, kSampledTiles); }
 
 }  // namespace
 
 choice::QualitySample sample_quality(const exchange::Task& task) {
-  const codec::Codec& codec = task.call.codecs.node;  // between nodes; elsewhere the only one
+  const codec::Codec& codec = task.call.codecs.node;  // between nodes, or the only codec
   if (codec.working() == codec::Working::f64) {
-    return {};  // what travels of f64 is exact
+    return {};  // f64 travels exactly
   }
   const std::uint64_t count = task.tensors.count();
   const std::uint64_t tiles = tiles_of(count);
@@ -57,7 +57,7 @@ choice::QualitySample sample_quality(const exchange::Task& task) {
         std::copy_n(kept, n, residual.begin());
       }
     }
-    if (task.call.preconditioned) {  // as the codec sees them
+    if (task.call.preconditioned) {  // the values as the codec sees them
       codec::TileScale scale(&*task.preconditioner, first, n, scratch.data());
       scale.divide(values.data());
       scale.divide(residual.data());
@@ -76,7 +76,7 @@ choice::QualitySample sample_quality(const exchange::Task& task) {
     dropped2 += squared(residual.data(), n);
   }
   if (!std::isfinite(encoded2) || encoded2 == 0 || gradient2 == 0) {
-    return {};  // of such a step nothing can be said
+    return {};  // such a step says nothing
   }
   return {.nmse = dropped2 / encoded2, .residual_ratio = std::sqrt(before2 / gradient2)};
 }

@@ -1,4 +1,4 @@
-// What is measured of some tiles of a bucket.
+// Measurements of some tiles of a bucket.
 #pragma once
 
 #include "choice/guard.hpp"
@@ -6,9 +6,9 @@
 
 namespace gradwire::session {
 
-/// Encodes some tiles of what is about to be reduced, and looks at what that drops.
+/// Encodes some tiles that are about to be reduced, and returns how much the codec drops.
 [[nodiscard]] choice::QualitySample sample_quality(const exchange::Task& task);
-/// Of what a rank hands in, or of what comes out.
+/// Returns the sum of squares over some tiles, of gradients or of results.
 [[nodiscard]] double squared_norm(const codec::TensorList& tensors);
 
 }  // namespace gradwire::session

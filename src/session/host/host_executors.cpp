@@ -8,7 +8,7 @@
 namespace gradwire::session {
 namespace {
 
-constexpr int kLanesBehindOthers = 2;  // at least, of the background, where other buckets share the link
+constexpr int kLanesBehindOthers = 2;  // in the background, at least, if other buckets share the link
 
 }  // namespace
 
@@ -54,9 +54,9 @@ bool HostExecutors::advance_steps(std::chrono::microseconds wait) {
   return moved;
 }
 
-// What is on a link cannot be called back, so the background has no more lanes than its link takes, and posts none
-// while the foreground has messages to send: they would share the link. It never waits for ever: a peer may take those
-// messages only when it has what it waits for in the background.
+// Messages that are on a link cannot be called back, so the background has no more lanes than its link takes, and posts
+// none while the foreground has messages to send: they would share the link. It does not wait for ever: a peer may take
+// the foreground's messages only once it has a message that it waits for in the background.
 void HostExecutors::advance(std::chrono::microseconds wait) {
   const auto now = std::chrono::steady_clock::now();
   if (steps_.idle()) {

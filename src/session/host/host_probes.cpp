@@ -25,7 +25,7 @@ double HostProbes::time_exchange(int to, int from, std::uint64_t bytes) {
   return peers_.time_exchange(to, from, bytes, choice::kExchangePart);
 }
 
-// As finish() does: without sleeping at first.
+// It looks without sleeping at first, as finish() does.
 void HostProbes::advance_eagerly() {
   const Clock::time_point polite = Clock::now() + kEager;
   for (unsigned looked = 1; buckets_.advance(Clock::now() > polite ? kPatience : std::chrono::microseconds(0)).empty();
@@ -36,7 +36,7 @@ void HostProbes::advance_eagerly() {
   }
 }
 
-// Residuals and statistics, for the time of a trial.
+// Sets residuals and statistics aside for the time of a trial.
 class HostProbes::RestoreOnExit {
  public:
   explicit RestoreOnExit(HostProbes& probes)
@@ -62,7 +62,7 @@ double HostProbes::time_reduction(const plan::Plan& trial, const TensorMemory& m
   const StepInfo info{.weighted = step.weighted,
                       .choices = std::span(&choice, 1),
                       .in_call = step.by == By::in_call ? StepInfo::InCall::waits : StepInfo::InCall::no};
-  const RestoreOnExit kept(*this);  // also where another rank ends meanwhile
+  const RestoreOnExit kept(*this);  // also if another rank ends meanwhile
   peers_.barrier();
   const Clock::time_point start = Clock::now();
   if (step.by == By::at_once) {

@@ -1,4 +1,4 @@
-// What a session over host memory measures for the choice of codecs: exchanges and reductions.
+// Measures exchanges and reductions of a session over host memory, for the choice of codecs.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace gradwire::session {
 
 class HostProbes final : public Probes {
  public:
-  /// All of these outlive this. `buckets` reduces trials.
+  /// All references must outlive this. `buckets` reduces the trials.
   HostProbes(Transport& transport, const SessionOptions& options, const RunnerInfo& info, Buckets& buckets,
              exchange::TransportPeers& peers, HostExecutors& executors, HostResiduals& residuals,
              GroupStatistics& statistics)
@@ -36,7 +36,7 @@ class HostProbes final : public Probes {
  private:
   class RestoreOnExit;
 
-  void advance_eagerly();  // until a bucket ends
+  void advance_eagerly();  // returns when a bucket has ended
 
   Transport& transport_;
   const SessionOptions& options_;

@@ -9,7 +9,7 @@ std::vector<SavedState::Residual> HostResiduals::save_residuals(const plan::Plan
       saved.push_back({key, range});
     }
     if (ranges.empty()) {
-      saved.push_back({key, {}});  // a mark that counts: see BucketResiduals::held
+      saved.push_back({key, {}});  // an entry without values counts: see BucketResiduals::held
     }
   }
   return saved;

@@ -1,4 +1,4 @@
-// What error feedback of a session over host memory holds, and what a step changes of it.
+// The residuals that error feedback keeps for a session over host memory, and their changes in a step.
 #pragma once
 
 #include <cstdint>

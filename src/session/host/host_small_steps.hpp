@@ -1,4 +1,4 @@
-// Steps of small buckets over host memory.
+// Makes the steps of small buckets over host memory.
 #pragma once
 
 #include "session/host/bucket_calls.hpp"
@@ -12,7 +12,7 @@ namespace gradwire::session {
 
 class HostSmallSteps final : public SmallSteps {
  public:
-  /// All of these outlive this.
+  /// All references must outlive this.
   HostSmallSteps(Transport& transport, const SessionOptions& options, const RunnerInfo& info, HostExecutors& executors,
                  const HostResiduals& residuals, GroupStatistics& statistics)
       : calls_(transport),

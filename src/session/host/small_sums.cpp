@@ -15,9 +15,10 @@
 namespace gradwire::session {
 namespace {
 
-// Looks without sleeping, about a millisecond: peers who call finish() at the same time answer within few.
+// Looks for results without sleeping, for about a millisecond: peers that call finish() at the same time answer within
+// few looks.
 constexpr int kEagerLooks = 2000;
-constexpr int kYieldsAt = 16;  // of these looks where ranks have cores of their own
+constexpr int kYieldsAt = 16;  // every so many looks, if ranks have cores of their own
 constexpr std::chrono::milliseconds kSleep{1};
 
 codec::Working working_of(DType dtype) { return dtype == DType::f64 ? codec::Working::f64 : codec::Working::f32; }
@@ -34,7 +35,7 @@ bool SmallSums::are_small(const plan::Plan& plan) {
   for (const plan::Bucket& bucket : plan.buckets) {
     bytes += step_bytes(bucket);
   }
-  return bytes < exchange::kNativeBelowBytes;  // of each bucket then, so that the executor sums it natively too
+  return bytes < exchange::kNativeBelowBytes;  // so the executor would sum each bucket natively too
 }
 
 void SmallSums::prepare(const plan::Plan& plan) {
@@ -109,7 +110,7 @@ bool SmallSums::over() const noexcept {
   return std::all_of(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.operation.done(); });
 }
 
-// Nobody looks at the clock while peers come at once.
+// It does not look at the clock while peers answer at once.
 void SmallSums::await(const plan::Plan& plan, const StepInfo& step) {
   for (int look = 1; look <= kEagerLooks; ++look) {
     if (over()) {
@@ -122,7 +123,7 @@ void SmallSums::await(const plan::Plan& plan, const StepInfo& step) {
   await_patiently(plan, step);
 }
 
-// A sum waits for all of them.
+// Returns all other ranks: a sum waits for each of them.
 std::vector<int> SmallSums::others() const {
   std::vector<int> ranks;
   for (int rank = 0; rank < transport_.world_size(); ++rank) {
@@ -160,7 +161,7 @@ void SmallSums::await_patiently(const plan::Plan& plan, const StepInfo& step) {
   }
 }
 
-// As the executor's: each bucket, and its sum.
+// Records the events that the executor would: each bucket, and its sum.
 void SmallSums::note(const plan::Plan& plan, std::uint64_t step, std::uint64_t began) const noexcept {
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     const plan::Bucket& bucket = plan.buckets[i];

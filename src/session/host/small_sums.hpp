@@ -1,5 +1,5 @@
-// The buckets of a small step as native sums, made at once on the calling thread: what an executor would do with a
-// schedule of one lane for each, without the schedule. Its messages are the same.
+// The buckets of a small step as native sums, made at once on the calling thread. An executor would do the same with a
+// schedule of one lane for each bucket; this class needs no schedule. Its messages are the same.
 #pragma once
 
 #include <chrono>
@@ -24,25 +24,25 @@ class SmallSums {
  public:
   struct Options {
     bool crowded = false;          // ranks share cores
-    observe::SourceId source = 0;  // whose events are recorded
+    observe::SourceId source = 0;  // the source of the events
   };
-  /// The transport outlives this.
+  /// The transport must outlive this.
   SmallSums(Transport& transport, Reduction reduction, std::chrono::milliseconds timeout, Options options);
   SmallSums(const SmallSums&) = delete;
   SmallSums& operator=(const SmallSums&) = delete;
   ~SmallSums() { give_up(); }
 
-  /// From now on `waits`, which outlives this, is told how long it waits.
+  /// From now on this tells `waits`, which must outlive it, how long it waits.
   void watch_peers(observe::PeerWaits* waits) noexcept { peer_waits_ = waits; }
-  /// Whether the buckets of a plan are few bytes in all.
+  /// Whether the buckets of a plan have few bytes together.
   [[nodiscard]] static bool are_small(const plan::Plan& plan);
 
-  /// Sums all buckets of the plan, the same one every time; one thread at a time. Error(timeout), or the transport's.
-  /// Returns whether NaN or Inf is in a result.
+  /// Sums all buckets of the plan, which is the same in every call; one thread at a time. Throws Error(timeout), or the
+  /// transport's error. Returns whether a result has NaN or Inf.
   bool reduce(const plan::Plan& plan, std::span<const TensorMemory> memory, const StepInfo& step);
-  /// Adds what the last reduce() did to the statistics of groups.
+  /// Adds the counts of the last reduce() to the statistics of groups.
   void count(const plan::Plan& plan, std::span<Statistics> groups) const;
-  /// After an error: takes back what is under way. What the transport may still touch is leaked.
+  /// After an error: takes back the operations under way. Memory that the transport may still touch is leaked.
   void give_up() noexcept;
 
  private:
@@ -54,7 +54,7 @@ class SmallSums {
 
   void prepare(const plan::Plan& plan);
   void load(const plan::Bucket& bucket, std::span<const TensorMemory> memory, std::byte* values) const;
-  /// Returns whether NaN or Inf is in the result.
+  /// Returns whether the result has NaN or Inf.
   bool store(const plan::Bucket& bucket, std::span<const TensorMemory> memory, std::byte* values) const;
   [[nodiscard]] bool over() const noexcept;
   [[nodiscard]] std::vector<int> others() const;

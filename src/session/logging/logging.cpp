@@ -15,7 +15,7 @@
 namespace gradwire::session {
 namespace {
 
-constexpr int kSeveral = -1;  // ranks in this process
+constexpr int kSeveral = -1;  // this process has sessions of several ranks
 
 spdlog::logger& logger() {
   // Never destroyed: sessions may outlive static objects.
@@ -58,7 +58,7 @@ void bind_log() {
     logger().set_level(level.value_or(spdlog::level::warn));
     logger().set_pattern(pattern(""));
     set_log_sink(&sink);
-    if (!level) {  // what only observes ends no job
+    if (!level) {  // a bad log level only gets a warning, since logging must not end a job
       log(LogLevel::warning, "GRADWIRE_LOG is \"" + name +
                                  "\", which is no level: write debug, info, warn, error or "
                                  "off. The job goes on with warn");

@@ -5,11 +5,11 @@
 
 namespace gradwire::session {
 
-/// Once a process; the level comes from GRADWIRE_LOG. One that is none is told.
+/// Binds the log once per process. The level comes from GRADWIRE_LOG; a value that is no level is logged as a warning.
 void bind_log();
-/// Lines name this rank from now on. Where a process holds sessions of several ranks, they name none.
+/// Lets log lines name this rank from now on. If a process holds sessions of several ranks, the lines name none.
 void name_rank(int rank);
-/// Whether lines of this level are printed: texts that are long to make need not be made.
+/// Whether lines of this level are printed. If not, callers need not build expensive texts.
 [[nodiscard]] bool logs(LogLevel level) noexcept;
 
 }  // namespace gradwire::session

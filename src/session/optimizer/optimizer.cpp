@@ -144,7 +144,7 @@ std::span<const float> AdamW::scale(std::size_t index) {
   return tensor.scale;
 }
 
-// The mean in double and in one order: ranks must come to the same.
+// Sums in double and in a fixed order, because all ranks must get the same mean.
 void AdamW::renew_scale(Tensor& tensor) const {
   const std::vector<float>& v = tensor.moments[1];
   double sum = 0;

@@ -1,5 +1,6 @@
-// What an optimizer saves. Little-endian: "gradopt1", u64 bytes of the body, the body, u32 CRC-32C of all before it.
-// Body: text kind, u64 steps, f64 loss scale, f64 numbers, u32 tensors; of each text name, u64 count, f32 moments.
+// Saves and loads the state of an optimizer. Little-endian: "gradopt1", u64 bytes of the body, the body, u32 CRC-32C of
+// all bytes before it. Body: text kind, u64 steps, f64 loss scale, f64 numbers, u32 tensors; and for each tensor: text
+// name, u64 count, f32 moments.
 #include <algorithm>
 #include <cstring>
 #include <istream>
@@ -108,7 +109,7 @@ void Optimizer::load(std::istream& stream) {
   if (wire::as_text(std::span(bytes).first(kMagic.size())) != kMagic) {
     throw Error(ErrorCode::corrupt, std::string(kSource) + ": it does not begin as one" + kAdvice);
   }
-  if (size != body_bytes()) {  // a damaged length asks for no memory
+  if (size != body_bytes()) {  // checked first, so that a damaged length allocates no memory
     throw other("it has " + std::to_string(size) + " bytes, that of this model has " + std::to_string(body_bytes()));
   }
   bytes.resize(kHeadBytes + size + sizeof(std::uint32_t));
@@ -121,7 +122,7 @@ void Optimizer::load(std::istream& stream) {
   Loaded loaded = parse(std::span(bytes).subspan(kHeadBytes, size));
   steps_ = loaded.steps;
   loss_scale_ = loaded.loss_scale;
-  std::ranges::copy(loaded.numbers, numbers_.begin());  // state() says where they lie
+  std::ranges::copy(loaded.numbers, numbers_.begin());  // copied in place, because views of state() must stay valid
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     for (std::size_t m = 0; m < moments_; ++m) {
       std::ranges::copy(loaded.moments[i][m], tensors_[i].moments[m].begin());

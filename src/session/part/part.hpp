@@ -1,7 +1,7 @@
-// What a session can do beside reducing gradients is a part each. A part owns its state, which ends with the world:
-// where ranks end or join, the session of the next world makes its parts anew. The session makes the parts that its
-// plan asks for, in the order of a table, and drives them through the interfaces below. Steps call only the parts that
-// implement what is called, and know none by its type; a public call that is about one part alone finds it by type.
+// Each ability of a session beside reducing gradients is a part. A part owns its state, which ends with the world: when
+// ranks end or join, the session of the next world makes its parts anew. The session makes the parts that its plan asks
+// for, in the order of a table, and drives them through the interfaces below. A step calls only the parts that
+// implement an interface, and knows none by its type; a public call that is about one part finds it by type.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,8 @@
 
 namespace gradwire::session {
 
-/// A part that decides how coming steps travel, from what it saw of those before. It decides the same on every rank.
+/// A part that decides how coming steps are reduced, from its measurements of earlier steps. It decides the same on
+/// every rank.
 class Tuner {
  public:
   /// Sets its fields of `info`, with which every bucket of the step `info.step` starts.
@@ -45,12 +46,12 @@ class Tuner {
   ~Tuner() = default;
 };
 
-/// A part that takes buckets in place of the runner, lets them travel beside the steps, and delivers what comes of them
-/// at the end of some step. A session has one at most.
+/// A part that takes buckets in place of the runner, reduces them beside the steps, and delivers their results at the
+/// end of some step. A session has one at most.
 class Background {
  public:
   // The thread that communicates calls these.
-  /// Before a bucket of `step` starts, after ranks have agreed on the plan. Collective.
+  /// Called before a bucket of `step` starts, after ranks have agreed on the plan. Collective.
   virtual void before_bucket(std::uint64_t step) = 0;
   /// Takes the bucket's values. False means that the runner reduces this bucket in this step.
   [[nodiscard]] virtual bool enqueue(const plan::Bucket& bucket, const StepInfo& info, std::uint64_t step,
@@ -60,16 +61,16 @@ class Background {
   virtual void ended(const Buckets::Ended& bucket) = 0;
 
   // Any thread.
-  /// Whether the bucket was enqueued in this step, and all results have come that the step waits for.
+  /// Whether the bucket was enqueued in this step and all results that the step waits for have arrived.
   [[nodiscard]] virtual bool arrived(std::uint32_t bucket) const = 0;
   [[nodiscard]] virtual bool busy() const = 0;
 
   // finish() calls these once all results have arrived, in a step that is not skipped.
-  /// Writes to gradients and parameters. Returns whether NaN or Inf was in it.
+  /// Writes the results to gradients and parameters. Returns whether NaN or Inf was in them.
   [[nodiscard]] virtual bool deliver(double loss_scale) = 0;
-  /// Session::sync_parameters() before `step`. Returns whether there is something to wait for.
+  /// Enqueues parameters for Session::sync_parameters() before `step`. Returns whether there is something to wait for.
   [[nodiscard]] virtual bool enqueue_parameters(std::uint64_t step) = 0;
-  /// What was enqueued between steps has arrived on all ranks, before `step`.
+  /// Delivers, before `step`, what was enqueued between steps and has arrived on all ranks.
   virtual void deliver_between_steps(std::uint64_t step) = 0;
   /// The memory that holds the same values on all ranks after `step`.
   [[nodiscard]] virtual std::vector<View> comparable(std::uint64_t step) const = 0;
@@ -83,16 +84,16 @@ class StepTimer {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  /// A step has ended and is counted, and its finish() took `exposed` seconds. `as_usual`: it was reduced as steps are.
+  /// A step has ended and is counted, and its finish() took `exposed` seconds. `as_usual` is StepResult::as_usual.
   virtual void step_ended(Time now, double exposed, bool as_usual) = 0;
-  /// This rank waited for others for so long, outside of what the runner counts.
+  /// This rank waited for other ranks for `seconds`, which the runner does not count.
   virtual void waited(double seconds) noexcept = 0;
 
  protected:
   ~StepTimer() = default;
 };
 
-/// A part that tells somebody of steps. The caller is finish(), with no lock held.
+/// A part that reports steps to an observer. The caller is finish(), with no lock held.
 class StepListener {
  public:
   /// The step is over: its results are delivered and ranks have compared their numbers. `begin` is observe::ticks()
@@ -117,28 +118,28 @@ class StepParticipant {
   ~StepParticipant() = default;
 };
 
-/// A part that shares data out over the ranks, so that data moves where ranks end or join. All ranks make these calls
+/// A part that shares data out over the ranks, so that data moves when ranks end or join. All ranks make these calls
 /// alike, between steps.
 class SharedOut {
  public:
-  /// Whether data lies as in another world. The same on all ranks that were there.
+  /// Whether data still lies as another world had shared it out. The answer is the same on all ranks of that world.
   [[nodiscard]] virtual bool to_move() const = 0;
   /// Sends data to the ranks that hold it from here on. Collective; the caller holds the lock for communication.
-  /// `holds`: this rank knows what the ranks of the world before know.
+  /// `holds` says that this rank knows what the ranks of the previous world know.
   virtual void move(bool holds) = 0;
-  /// All ranks have moved it.
+  /// Makes the moved data the part's own, once all ranks have moved theirs.
   virtual void install() = 0;
 
  protected:
   ~SharedOut() = default;
 };
 
-/// What ranks have agreed on with the plan.
+/// The result of the ranks' agreement on the plan, as one part gets it.
 struct Agreement {
-  std::uint64_t step = 0;  // the first one
+  std::uint64_t step = 0;  // the first step under the agreement
   StepsAhead steps;
   std::vector<std::string> told;                   // this part's says(), by rank
-  std::function<void(const Link&)> link_measured;  // settles what the plan leaves to the link; the same on every rank
+  std::function<void(const Link&)> link_measured;  // makes the choices that depend on the link, equally on every rank
 };
 
 class Part {
@@ -148,12 +149,14 @@ class Part {
   Part& operator=(const Part&) = delete;
   virtual ~Part() = default;
 
-  /// A word or two, such as "scales".
+  /// Returns a word or two, such as "scales".
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  /// Whether ranks compare its name when they agree on the plan, in the order of parts: one that communicates on some
-  /// ranks alone would hang. No for one that only watches, or that settles in agreed() what it does.
+  /// Whether ranks compare the part's name when they agree on the plan, in the order of parts, because a part that
+  /// communicates and exists only on some ranks would hang. False for a part that only watches, or that decides in
+  /// agreed() what it does.
   [[nodiscard]] virtual bool has_name_compared() const noexcept { return true; }
-  /// A line that this rank tells the others when they agree on the plan, and that may differ. Empty: none, on any rank.
+  /// Returns a line that this rank tells the other ranks when they agree on the plan, and that may differ. If it is
+  /// empty, it is empty on every rank, and nothing is told.
   [[nodiscard]] virtual std::string says() const { return {}; }
   /// All ranks have agreed on the plan. Every rank calls it once, on the thread that communicates and without the lock
   /// that finish() and reports hold. A part that reports what it sets here guards it, or is only read by add_to() of a
@@ -168,23 +171,25 @@ class Part {
   [[nodiscard]] virtual bool in_step() const { return false; }
   /// Throws Error(mismatch) if `state`, which is read from `source`, is not of this part's kind.
   virtual void check(const SavedState& /*state*/, const std::string& /*source*/) const {}
-  /// Takes rows that are read from files until load() makes them the part's own; each call begins anew. Null: this part
-  /// has no rows.
+  /// Returns a sink that keeps rows read from files until load() makes them the part's own; each call begins anew.
+  /// Returns null if this part has no rows.
   [[nodiscard]] virtual table::RowSink* begin_rows() { return nullptr; }
+  /// Frees rows that no load() took.
   virtual void forget_rows() {}
-  /// Whether load() would take rows that have come since begin_rows().
+  /// Whether load() would take rows that the sink has got since begin_rows().
   [[nodiscard]] virtual bool has_begun_rows() const { return false; }
-  /// Writes the part's state to `state`, or continues from it. Files hold it, and the next world gets what take_over()
-  /// has left. The session calls both between steps.
+  // The session calls these two between steps, for files and for the next world.
+  /// Writes the part's state to `state`; for the next world, after take_over() has taken its share.
   virtual void save(SavedState& /*state*/) {}
+  /// Continues from `state`.
   virtual void load(const SavedState& /*state*/) {}
-  /// The session loaded a state: the next step has the number `step`.
+  /// Called after the session has loaded a state; the next step has the number `step`.
   virtual void resume(std::uint64_t /*step*/) {}
   /// Throws Error(unsupported) if the part does not work with a loss scale.
   virtual void check_loss_scale() const {}
 
-  // What the part implements. Null: nothing of it. The answer may change until the plan is made, in agreed(), and at no
-  // other time.
+  // These return the interfaces that the part implements, and null for the others. An answer may change until the plan
+  // is made, in agreed(), and at no other time.
   /// The numbers that the part compares among ranks at the ends of steps.
   [[nodiscard]] virtual ComparedPart* compared() noexcept { return nullptr; }
   [[nodiscard]] virtual Tuner* tuner() noexcept { return nullptr; }
@@ -205,7 +210,7 @@ class Part {
   virtual void session_ends() noexcept {}
 };
 
-/// What a part is made from. All of it but `held` outlives the part.
+/// The inputs from which a part is made. All of them except `held` outlive the part.
 struct PartInputs {
   const std::optional<plan::Plan>& plan;  // there once the first step begins, or somebody asks for it
   const Policy& policy;
@@ -225,10 +230,10 @@ struct PartInputs {
 /// Makes one kind of part.
 struct PartMaker {
   enum class When : std::uint8_t {
-    with_plan,     // the plan is there, and says whether the session needs the part
-    with_session,  // before that
+    with_plan,     // once the plan is there, which says whether the session needs the part
+    with_session,  // before there is a plan
   };
-  /// Returns null where this session does not need the part; the answer is the same on every rank.
+  /// Returns null if this session does not need the part; the answer is the same on every rank.
   using Make = std::function<std::unique_ptr<Part>(const PartInputs&)>;
 
   // Implicit, so that a table is a list of functions.
@@ -243,7 +248,7 @@ using PartTable = std::vector<PartMaker>;
 /// The table that every session is given unless its maker names another. A new part adds its line there.
 [[nodiscard]] const PartTable& standard_parts();
 
-/// A session with parts of the caller's choice, in place of standard_parts().
+/// Makes a session with parts of the caller's choice, in place of standard_parts().
 [[nodiscard]] Session make_session(std::unique_ptr<Runner> runner, Policy policy, SessionOptions options,
                                    PartTable parts);
 

@@ -134,7 +134,7 @@ bool Parts::look_at_buckets(std::uint64_t step) const {
 }
 
 std::uint64_t Parts::revision() const noexcept {
-  std::uint64_t all = 0;  // each of them grows
+  std::uint64_t all = 0;  // each revision only grows, so their sum changes with any of them
   for (const Tuner* tuner : tuners_) {
     all += tuner->revision();
   }

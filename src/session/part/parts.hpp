@@ -15,7 +15,7 @@ class Parts {
  public:
   explicit Parts(PartTable table) : table_(std::move(table)), parts_(table_.size()) {}
 
-  /// Makes the parts of that kind that do not exist yet. If a maker throws, none is made.
+  /// Makes the parts with this `when` that do not exist yet. If a maker throws, none is made.
   void make(const PartInputs& inputs, PartMaker::When when);
   /// Destroys the parts that were made with the plan, because the plan will be made again.
   void unmake();
@@ -28,25 +28,26 @@ class Parts {
       }
     }
   }
-  /// Lets each part of that kind take over from the one that the same row of the same table made in the world before.
+  /// Lets each part with this `when` take over from the part that the same row of the table made in the previous world.
   void take_over(Parts& before, PartMaker::When when);
-  /// "scales, counter": those that ranks compare. Empty where there is none.
+  /// Returns the names that ranks compare, such as "scales, counter". Empty if there are none.
   [[nodiscard]] std::string names() const;
-  /// What this rank tells the others beside the plan: one line a part that says() anything.
+  /// Returns what this rank tells the other ranks with the plan: one line for each part whose says() is not empty.
   [[nodiscard]] std::string says() const;
-  /// Ranks have agreed; `told`: what each of them says(). What the parts implement stays as it was until recollect().
+  /// Tells the parts that ranks have agreed. `told` holds the says() of each rank. Until recollect() the session calls
+  /// the parts by the interfaces that they had before.
   void agreed(Agreement agreement, const std::vector<std::string>& told);
-  /// Asks all parts again what they implement, and adds to `comparison` those that compare; it must not outlive this.
+  /// Asks all parts again what they implement, and adds those that compare to `comparison`, which this must outlive.
   void recollect(StepComparison& comparison);
-  /// Lines of parts that were made then.
+  /// Returns the lines of the parts with this `when`.
   [[nodiscard]] std::string explain(PartMaker::When when) const;
   /// Whether a call of the coming step has changed a part already.
   [[nodiscard]] bool in_step() const;
-  /// What takes rows of files for the part that has some. Null: none has.
+  /// Returns the sink of the part that has rows, or null if no part has any.
   [[nodiscard]] table::RowSink* begin_rows() const;
   [[nodiscard]] bool has_begun_rows() const;
 
-  // Where no part implements one of these, it costs a look at an empty list.
+  // If no part implements one of these, its call costs only a look at an empty list.
   void tune(StepInfo& info) const {
     for (const Tuner* tuner : tuners_) {
       tuner->tune(info);
@@ -64,7 +65,7 @@ class Parts {
     }
   }
   [[nodiscard]] std::uint64_t revision() const noexcept;
-  /// Whether anything is decided from what steps took.
+  /// Whether some part decides from the measurements of steps, so that they must be taken.
   [[nodiscard]] bool tune() const noexcept { return !tuners_.empty(); }
   /// Whether some part compares ranks after `step`; the same on every rank.
   [[nodiscard]] bool due(std::uint64_t step) const;
@@ -88,10 +89,10 @@ class Parts {
   [[nodiscard]] const std::vector<StepParticipant*>& participants() const noexcept { return participants_; }
   [[nodiscard]] std::vector<SharedOut*> shared_out() const;
 
-  /// Null where no part is one.
+  /// Returns null if no part works in the background.
   [[nodiscard]] Background* background() const noexcept { return background_; }
 
-  /// The part of that type, for calls of the public interface that are about it alone. Null where there is none.
+  /// Returns the part of type `Kind`, for public calls that are about it alone, or null if there is none.
   template <typename Kind>
   [[nodiscard]] Kind* find() const {
     for (const auto& part : parts_) {
@@ -106,7 +107,7 @@ class Parts {
   void collect();
 
   PartTable table_;
-  std::vector<std::unique_ptr<Part>> parts_;  // by row of the table; null: not needed, or not yet
+  std::vector<std::unique_ptr<Part>> parts_;  // by row of the table; null if not needed, or not made yet
   std::vector<ComparedPart*> compared_;
   std::vector<Tuner*> tuners_;
   std::vector<StepTimer*> timers_;

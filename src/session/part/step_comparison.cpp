@@ -18,7 +18,7 @@ constexpr const char* kWhat = "the comparison of steps";
 
 StepComparison::~StepComparison() {
   constexpr std::chrono::seconds kPatience{2};
-  if (posted_) {  // others have sent theirs, or are about to: what is left would come to whoever is next
+  if (posted_) {  // the other ranks' messages would otherwise reach the next user of the transport
     posted_->wait_for(kPatience);
   }
 }
@@ -98,7 +98,7 @@ void StepComparison::finish_posted() {
   conclude(all);
 }
 
-// Who is due differs from step to step, and so do the sizes of what ranks at other steps send.
+// The parts that are due differ from step to step, so ranks at different steps may send different numbers of values.
 void StepComparison::conclude(const Numbers& all) {
   count_.fetch_add(1, std::memory_order_relaxed);
   double gathering = all[0].size() > 1 ? all[0][1] : 0;

@@ -1,4 +1,4 @@
-// What ranks compare at ends of steps that all of them know: one gather for all who have something to compare.
+// StepComparison lets ranks compare numbers at the ends of certain steps, with one gather for all parts that compare.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace gradwire::session {
 
-/// Who compares numbers of all ranks and concludes the same on each of them.
+/// A part that compares numbers of all ranks and comes to the same conclusion on each of them.
 class ComparedPart {
  public:
   ComparedPart() = default;
@@ -23,21 +23,22 @@ class ComparedPart {
 
   /// Whether ranks compare after `step`; the same on every rank.
   [[nodiscard]] virtual bool due(std::uint64_t step) const = 0;
-  /// Whether this takes part where another one is due; the same on every rank.
+  /// Whether this part joins a comparison for which another part is due; the same on every rank.
   [[nodiscard]] virtual bool rides(std::uint64_t step) const { return due(step); }
-  /// Whether ranks may wait for each other in a finish() that asks for it. Else their numbers are under way until the
-  /// next finish(), in which all of them have come: who calls finish() in another order than others does not wait.
+  /// Whether ranks may wait for each other in the finish() that asks for the comparison. Otherwise the numbers travel
+  /// until the next finish(), when all of them have arrived, so that ranks that call finish() in different orders do
+  /// not wait for each other.
   [[nodiscard]] virtual bool blocks() const { return true; }
-  /// This rank's numbers: as many on every rank.
+  /// Appends this rank's numbers, as many on every rank.
   virtual void append(std::vector<double>& numbers) = 0;
 
   struct Compared {
     std::uint64_t step = 0;
-    std::vector<std::span<const double>> ranks;  // what each appended
-    double seconds = 0;                          // the gather before, and what this part's take() took on the slowest
-    double gather_seconds = 0;                   // the gather before, on the rank that came last and waited for nobody
+    std::vector<std::span<const double>> ranks;  // the numbers of each rank
+    double seconds = 0;                          // previous gather plus this part's take() on the slowest rank
+    double gather_seconds = 0;                   // previous gather on the rank that came last and waited for nobody
   };
-  /// Collective: after the gather, in the order in which parts were given.
+  /// Takes the numbers of all ranks, after the gather, in the order in which parts were added. Collective.
   virtual void take(const Compared& compared) = 0;
 };
 
@@ -48,15 +49,15 @@ class StepComparison {
   ~StepComparison();
   StepComparison(const StepComparison&) = delete;
   StepComparison& operator=(const StepComparison&) = delete;
-  /// `part` must outlive this; in the same order on every rank.
+  /// Adds a part, in the same order on every rank. `part` must outlive this.
   void add(ComparedPart& part) { parts_.push_back({&part}); }
 
-  /// Collective where a part is due. Error(mismatch) where ranks are not at the same step.
+  /// Compares ranks after `step`; collective if a part is due. Throws Error(mismatch) if ranks are at different steps.
   void end_step(std::uint64_t step);
   /// Whether end_step() would do anything for a part that does not block; the same on every rank.
   [[nodiscard]] bool under_way() const noexcept { return posted_ != nullptr; }
 
-  /// Any thread: this rank's comparisons since the last reset, and what they took.
+  // Any thread may call these three, which count this rank's comparisons since the last reset and their time.
   [[nodiscard]] std::uint64_t count() const noexcept { return count_.load(std::memory_order_relaxed); }
   [[nodiscard]] double seconds() const noexcept { return seconds_.load(std::memory_order_relaxed); }
   void reset_counts() noexcept;
@@ -64,7 +65,7 @@ class StepComparison {
  private:
   struct Part {
     ComparedPart* compared;
-    double seconds = 0;  // of its last take()
+    double seconds = 0;  // time of the part's last take()
   };
   using Numbers = std::vector<std::vector<double>>;  // by rank
   [[nodiscard]] bool asks(std::uint64_t step, bool blocking) const;
@@ -78,7 +79,7 @@ class StepComparison {
   std::vector<Part> parts_;
   double gather_seconds_ = 0;
   double posting_seconds_ = 0;
-  // Of the comparison under way.
+  // The comparison under way.
   std::unique_ptr<exchange::Peers::Posted> posted_;
   std::uint64_t step_ = 0;
   std::vector<double> numbers_;

@@ -1,4 +1,4 @@
-// What a runner counts, by group of the plan. Any thread.
+// GroupStatistics holds the statistics of a runner, one for each group of the plan. Any thread may use it.
 #pragma once
 
 #include <utility>
@@ -15,7 +15,7 @@ class GroupStatistics {
     const MutexLock lock(mutex_);
     groups_.resize(groups);
   }
-  /// Adds to groups by `change`, which gets all of them.
+  /// Calls `change` with the statistics of all groups, under the lock.
   template <typename Change>
   void change(Change&& change) {
     const MutexLock lock(mutex_);
@@ -24,12 +24,12 @@ class GroupStatistics {
   void add(std::size_t group, const Statistics& statistics) {
     change([&](std::vector<Statistics>& groups) { groups[group].add(statistics); });
   }
-  /// Since the last reset.
+  /// Returns the statistics since the last reset.
   [[nodiscard]] std::vector<Statistics> groups() const {
     const MutexLock lock(mutex_);
     return groups_;
   }
-  /// Of all groups, ever.
+  /// Returns the sum over all groups and all calls so far, regardless of resets.
   [[nodiscard]] Statistics totals() const {
     const MutexLock lock(mutex_);
     Statistics totals = before_reset_;
@@ -50,7 +50,7 @@ class GroupStatistics {
  private:
   mutable Mutex mutex_;
   std::vector<Statistics> groups_ GUARDED_BY(mutex_);
-  Statistics before_reset_ GUARDED_BY(mutex_);  // of all groups
+  Statistics before_reset_ GUARDED_BY(mutex_);  // the sum over all groups until the last reset
 };
 
 }  // namespace gradwire::session

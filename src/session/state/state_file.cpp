@@ -30,7 +30,7 @@ SavedState read_state_file(const std::filesystem::path& file, RowSink* rows) {
   return read_state(stream, file.string(), rows);
 }
 
-// Nothing: it is no state, not there, or nothing that can be read without a wait.
+// Returns nothing if the file does not exist, is no state, or cannot be read without waiting, such as a pipe.
 std::optional<std::uint64_t> step_of(const std::filesystem::path& file) {
   try {
     RegularFileStream stream(file, "state");
@@ -40,11 +40,12 @@ std::optional<std::uint64_t> step_of(const std::filesystem::path& file) {
   }
 }
 
-// The step of the last save of which every rank has a file: that of all current ones, or else the latest that all have.
-// Nothing: there is none, or other ranks' files are not here, as on a node's own disk.
+// Returns the step of the last save of which every rank has a file: the step of the current files if all have the same,
+// or else the latest step that all ranks have. Returns nothing if there is none, or if the files of other ranks are not
+// here, as on a node's own disk.
 std::optional<std::uint64_t> complete_step(const std::filesystem::path& directory, int world_size) {
   std::set<std::uint64_t> complete;
-  auto current = step_of(directory / state_file_name(0, world_size));  // of every rank so far
+  auto current = step_of(directory / state_file_name(0, world_size));  // set as long as all ranks so far have it
   for (int rank = 0; rank < world_size; ++rank) {
     const std::filesystem::path file = directory / state_file_name(rank, world_size);
     const auto now = step_of(file);
@@ -65,7 +66,7 @@ std::optional<std::uint64_t> complete_step(const std::filesystem::path& director
   return current ? current : *complete.rbegin();
 }
 
-// World sizes whose states a directory holds.
+// Returns the world sizes of the states in a directory.
 std::set<int> worlds_in(const std::filesystem::path& directory) {
   std::error_code error;
   std::set<int> worlds;
@@ -94,8 +95,9 @@ void write_state_file(const SavedState& state, const std::filesystem::path& dire
                       const std::optional<KnownFiles>& known) {
   const std::string name = state_file_name(state.rank, state.world_size);
   DurableFile file(directory, name, [&](std::ostream& stream) { write_state(state, stream); });
-  // What all ranks have must not go before all have the new one. A file of another step is of another run, or of a save
-  // that not all ranks came to write: then the one to keep is the previous one, if there is any.
+  // A save of which all ranks have a file must stay until all ranks have the new one. If the current file is of another
+  // step, it is from another run or from a save that not all ranks wrote. Then the previous file is kept, if there is
+  // one.
   const auto before = step_of(directory / name);
   const bool whole = known && known->directory == directory ? before == known->step : before < state.step;
   const bool keeps = whole || !step_of(previous_of(directory / name));
@@ -143,7 +145,7 @@ std::vector<SavedState> read_state_files(const std::filesystem::path& directory,
                                           ": rows of tables lay on other ranks than when rank 0's file was "
                                           "written; some may be in none of the files: use another save");
     }
-    if (saved == world_size && r != rank) {  // read for the rows of tables alone
+    if (saved == world_size && r != rank) {  // this file was read only for the rows of tables
       states.back().residuals = {};
       states.back().anchors = {};
       states.back().results = {};

@@ -1,5 +1,5 @@
-// A session's state as bytes. Little-endian: "gradwire", u32 version, u32 zero, u64 bytes of the body, the body, u64
-// XXH3 of all before it. docs/state-format.md has the body.
+// A session's state and its file format. Little-endian: "gradwire", u32 version, u32 zero, u64 bytes of the body, the
+// body, u64 XXH3 of all bytes before it. docs/state-format.md describes the body.
 #pragma once
 
 #include <algorithm>
@@ -25,24 +25,24 @@ struct SavedState {
     exchange::ResidualKey key;
     exchange::ResidualStore::Range range;
   };
-  /// Of a tensor under outer momentum, in its dtype; the same on every rank.
+  /// The anchor of a tensor under outer momentum, in the tensor's dtype; the same on every rank.
   struct Anchor {
     std::uint32_t tensor = 0;
-    std::vector<std::byte> parameters = {};  // when last synchronised
+    std::vector<std::byte> parameters = {};  // at the last synchronisation
     std::vector<std::byte> momentum = {};
   };
   /// A reduced gradient that no step has delivered yet, in the tensor's dtype; the same on every rank.
   struct Result {
     std::uint32_t tensor = 0;
-    std::uint64_t step = 0;  // whose gradients they were
-    double scale = 1;        // their loss scale
+    std::uint64_t step = 0;  // the step of the gradients
+    double scale = 1;        // the loss scale of the gradients
     bool nonfinite = false;
     std::vector<std::byte> values = {};
 
     [[nodiscard]] bool operator==(const Result&) const = default;
   };
-  /// This rank's own late gradient, the reduction of which does not count yet; from one world to the next, never
-  /// written.
+  /// This rank's own late gradient, whose reduction does not count yet. It is handed from one world to the next and
+  /// never written to a file.
   struct Late {
     std::uint32_t tensor = 0;
     std::uint64_t step = 0;
@@ -53,11 +53,11 @@ struct SavedState {
 
     [[nodiscard]] bool operator==(const Late&) const = default;
   };
-  /// Of a tensor under sync = { every = N, ... }; the same on every rank.
+  /// The local steps of a tensor under sync = { every = N, ... }; the same on every rank.
   struct LocalSteps {
     std::uint32_t tensor = 0;
-    std::uint64_t put_off_to = 0;  // 0: they begin as the policy says
-    bool moved = false;            // since the last synchronisation
+    std::uint64_t put_off_to = 0;  // the step at which they begin; 0 if that is the policy's
+    bool moved = false;            // local steps changed the parameters since the last synchronisation
 
     [[nodiscard]] bool operator==(const LocalSteps&) const = default;
   };
@@ -69,7 +69,7 @@ struct SavedState {
   bool loss_scale_set = false;
   Reduction reduction = Reduction::mean;
   bool weighted = false;
-  std::string fingerprint;          // of the plan
+  std::string fingerprint;          // the plan's
   std::vector<TensorInfo> tensors;  // name, count, dtype; in order of add
   std::vector<Residual> residuals;
   std::vector<Anchor> anchors = {};
@@ -78,7 +78,7 @@ struct SavedState {
   std::vector<LocalSteps> local_steps = {};
   std::vector<Table> tables = {};  // in order of add_table
 
-  /// Whether what it holds of the tensor is of parameter changes.
+  /// Whether the tensor has an anchor, so that its residuals are of parameter changes.
   [[nodiscard]] bool has_anchor(std::uint32_t tensor) const {
     return std::any_of(anchors.begin(), anchors.end(), [&](const Anchor& anchor) { return anchor.tensor == tensor; });
   }
@@ -86,29 +86,31 @@ struct SavedState {
 
 using table::RowSink;
 
-/// Takes no memory for rows of tables. Error(invalid_argument) where the stream fails.
+/// Writes the state, and allocates no memory for rows of tables. Throws Error(invalid_argument) if the stream fails.
 void write_state(const SavedState& state, std::ostream& stream);
-/// `source` is for messages; without `rows` those of tables are passed over. Error(corrupt) for anything that
-/// write_state() did not write: rows that were handed to `rows` are worth nothing then.
+/// Reads a state. `source` is for messages. The rows of tables go to `rows`, or are skipped if it is null. Throws
+/// Error(corrupt) for anything that write_state() did not write; rows that `rows` got by then must be dropped.
 [[nodiscard]] SavedState read_state(std::istream& stream, const std::string& source, RowSink* rows = nullptr);
 
-/// The step of a state, by its head alone; nothing where it is none or cannot be read.
+/// Reads the step of a state from its first bytes alone. Returns nothing if they are no state or cannot be read.
 [[nodiscard]] std::optional<std::uint64_t> read_step(std::istream& stream);
 
-/// The files of this step in this directory are all ranks', as far as this rank knows: loaded, or saved.
+/// A directory and the step of its files that this rank loaded or saved. As far as this rank knows, every rank has a
+/// file of that step there.
 struct KnownFiles {
   std::filesystem::path directory;
   std::uint64_t step;
 };
 
-/// rank-R-of-N.gradwire
+/// Returns "rank-R-of-N.gradwire".
 [[nodiscard]] std::string state_file_name(int rank, int world_size);
-/// DIRECTORY/rank-R-of-N.gradwire, under another name until it is complete.
+/// Writes DIRECTORY/rank-R-of-N.gradwire, which has another name until it is complete.
 void write_state_file(const SavedState& state, const std::filesystem::path& directory,
                       const std::optional<KnownFiles>& known);
-/// What rank `rank` of a world of `world_size` needs of a directory: its own file, or those of all ranks of another
-/// world. With `rows`: those of all ranks in any case, its own one first. Error(corrupt) where rows of tables lay
-/// otherwise when one was written than when another was.
+/// Reads the files that rank `rank` of a world of `world_size` needs from a directory: its own file, or the files of
+/// all ranks if they are of a world of another size. With `rows` it reads the files of all ranks in any case, and
+/// returns the rank's own state first if the size is the same. Throws Error(corrupt) if the rows of tables lay on other
+/// ranks when one file was written than when another was.
 [[nodiscard]] std::vector<SavedState> read_state_files(const std::filesystem::path& directory, int rank, int world_size,
                                                        RowSink* rows = nullptr);
 

@@ -1,4 +1,4 @@
-// What read_state() reads (docs/state-format.md).
+// Reads a state in the format of docs/state-format.md.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -109,7 +109,7 @@ SavedState::Table read_head(StateReader& body) {
   return table;
 }
 
-// Its rows, to `rows` where it wants them.
+// Reads the rows of a table and passes them to `rows` if it wants them.
 void read_rows(StateReader& body, const SavedState::Table& table, std::size_t number, RowSink* rows) {
   const auto count = body.number<std::uint64_t>();
   const std::size_t floats = table.row_floats();
@@ -177,7 +177,7 @@ SavedState read_body(StateReader& body, RowSink* rows) {
     tensor.name = body.text();
     tensor.dtype = static_cast<DType>(body.number<std::uint8_t>());
     tensor.count = body.number<std::uint64_t>();
-    if (element_bytes(tensor.dtype) == 0) {  // else zeros would make tensors, of more memory than they take in the file
+    if (element_bytes(tensor.dtype) == 0) {  // zeros in a file would otherwise make tensors that need far more memory
       body.fail("a tensor has no dtype");
     }
     state.tensors.push_back(std::move(tensor));
@@ -209,7 +209,7 @@ SavedState read_state(std::istream& stream, const std::string& source, RowSink* 
     state = read_body(in, rows);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::corrupt || error.code() == ErrorCode::unsupported) {
-      in.check_hash();  // that bytes are damaged says more than what they then seem to hold
+      in.check_hash();  // if the bytes are damaged, that is the better message
     }
     throw;
   }

@@ -5,7 +5,7 @@
 namespace gradwire::session {
 namespace {
 
-constexpr std::uint32_t kOldestVersion = 1;  // without what sync modes keep
+constexpr std::uint32_t kOldestVersion = 1;  // it has no state of sync modes
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void StateReader::require_version() const {
   }
 }
 
-// A disk that fails now says nothing about the file.
+// A read error of the disk does not mean that the file is damaged, so the error is not Error(corrupt).
 void StateReader::require_stream() const {
   if (stream_.bad()) {
     throw Error(ErrorCode::invalid_argument, source_ + ": cannot be read to its end");

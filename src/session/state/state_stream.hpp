@@ -1,8 +1,8 @@
-// A state on its way to a stream, or from one, piece by piece: numbers as memory has them, and the XXH3-64 of all that
-// has passed. docs/state-format.md has the bytes.
+// StateWriter and StateReader move a state to and from a stream piece by piece. Numbers have the same bytes as in
+// memory, and both compute the XXH3-64 of all bytes so far. docs/state-format.md describes the format.
 #pragma once
 
-#define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
+#define XXH_INLINE_ALL  // programs that link gradwire then need no libxxhash
 #include <xxhash.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline constexpr std::uint32_t kStateVersion = 4;
 inline constexpr std::uint32_t kStateWithoutTables = 3;
 inline constexpr std::size_t kStateHeadBytes = 24;  // magic, version, zero, bytes of the body
 
-/// XXH3-64 of what comes in pieces.
+/// XXH3-64 of bytes that come in pieces.
 class StateHash {
  public:
   StateHash() noexcept { XXH3_64bits_reset(&state_); }
@@ -38,7 +38,7 @@ class StateHash {
 
 class StateWriter {
  public:
-  /// Null: what is put is only counted.
+  /// If `stream` is null, the writer only counts bytes.
   explicit StateWriter(std::ostream* stream) noexcept : stream_(stream) {}
 
   void put(const void* data, std::size_t bytes) {
@@ -69,12 +69,13 @@ class StateWriter {
   StateHash hash_;
 };
 
-/// Trusts nothing, as wire::ByteReader: where something is missing or wrong it throws Error(corrupt).
+/// Trusts no bytes, just as wire::ByteReader: it throws Error(corrupt) if something is missing or wrong.
 class StateReader {
  public:
-  /// Reads the head. This and all that reads: Error(invalid_argument) where the stream fails, and does not end.
+  /// Reads the head. This and all functions that read throw Error(invalid_argument) if the stream fails; a stream that
+  /// only ends too early is corrupt.
   StateReader(std::istream& stream, std::string source);
-  /// Error(unsupported) for a version that this build does not know.
+  /// Throws Error(unsupported) for a version that this build does not know.
   void require_version() const;
 
   [[nodiscard]] std::uint32_t version() const noexcept { return version_; }
@@ -88,7 +89,7 @@ class StateReader {
     read(&value, sizeof value);
     return value;
   }
-  /// Memory grows with what has come: a damaged count must not become an allocation.
+  /// Allocates memory only as bytes arrive, so that a damaged count does not become a large allocation.
   template <class T>
   std::vector<T> numbers(std::uint64_t count) {
     require(count, sizeof(T));
@@ -104,14 +105,14 @@ class StateReader {
     const auto letters = numbers<char>(number<std::uint32_t>());
     return {letters.begin(), letters.end()};
   }
-  /// Fails where the rest of the body has not so much.
+  /// Fails if fewer than `count` times `bytes_each` bytes of the body are left.
   void require(std::uint64_t count, std::uint64_t bytes_each) const {
     if (count > left_ / bytes_each) {
       fail("it ends too early");
     }
   }
   void expect_end() const;
-  /// Passes over the rest of the body, and fails where the hash behind it is not that of all before.
+  /// Skips the rest of the body, and fails if the hash after it is not the hash of all bytes before.
   void check_hash();
 
  private:
@@ -124,7 +125,7 @@ class StateReader {
   std::string source_;
   std::uint32_t version_ = 0;
   std::uint64_t body_ = 0;
-  std::uint64_t left_ = kStateHeadBytes;  // of the head, then of the body
+  std::uint64_t left_ = kStateHeadBytes;  // bytes left of the head, and later of the body
   StateHash hash_;
 };
 

@@ -1,4 +1,4 @@
-// What went wrong in a session, and who knows of it.
+// Faults holds the errors of a session, and whether its caller has been told of them.
 #pragma once
 
 #include <optional>
@@ -11,14 +11,14 @@ namespace gradwire::session {
 
 class Faults {
  public:
-  /// The session is over; the first reason stays.
+  /// Ends the session with `error`; an earlier failure stays.
   void fail(const Error& error) {
     if (!failure_) {
       failure_ = error;
     }
   }
   [[nodiscard]] bool failed() const noexcept { return failure_.has_value(); }
-  /// The failure itself the first time, then Error(aborted) that quotes it.
+  /// Throws the failure itself the first time, and afterwards an Error(aborted) that quotes it.
   void throw_if_failed() {
     if (failure_) {
       if (!std::exchange(reported_, true)) {
@@ -28,16 +28,16 @@ class Faults {
                   failure_->cause());
     }
   }
-  /// Whoever communicates stops here. Error: the failure, which nobody has been told of by that.
+  /// Throws the failure in the thread that communicates, without counting it as reported to the caller.
   void stop_if_failed() const {
     if (failure_) {
       throw Error(*failure_);
     }
   }
-  /// The caller knows of the failure.
+  /// Notes that the caller has been told of the failure.
   void reported() noexcept { reported_ = true; }
 
-  /// The first misuse of this rank counts until a step ends.
+  /// Keeps the first misuse by this rank's caller until a step ends.
   void misused(const Error& error) {
     if (!misuse_) {
       misuse_ = error;
@@ -45,10 +45,10 @@ class Faults {
   }
   [[nodiscard]] bool any() const noexcept { return failure_ || misuse_; }
   void forgive() noexcept { misuse_.reset(); }
-  /// Why other ranks must be told that this one is gone, if they must.
+  /// Returns the error to tell the other ranks when this one goes, if they must be told.
   [[nodiscard]] std::optional<Error> why_gone(bool mid_step) const {
     if (failure_) {
-      return std::nullopt;  // they know
+      return std::nullopt;  // the other ranks know already
     }
     if (misuse_) {
       return misuse_;

@@ -7,7 +7,7 @@
 namespace gradwire::session {
 namespace {
 
-// The last bucket of a step is held so long for a caller who waits.
+// The last bucket of a step is held for this long for a caller that waits.
 constexpr std::chrono::milliseconds kHold{5};
 
 }  // namespace
@@ -28,7 +28,7 @@ void Step::reset() {
 void Step::resume(std::uint64_t step, double loss_scale, bool loss_scale_set, bool weighted) {
   number_ = step;
   terms.resume(loss_scale, loss_scale_set, weighted);
-  last_ = {};  // what was loaded may change how it travels
+  last_ = {};  // the loaded state may change how the last bucket is reduced
   reset();
 }
 
@@ -86,8 +86,8 @@ StepResult Step::end(bool nonfinite, bool captured) {
   return end;
 }
 
-// Who waits begins with what is held only when nothing else is under way: it then cannot move that. For whoever does
-// not wait it starts all the same when no caller has come for a while.
+// A waiting thread starts the held bucket only when no other bucket is under way, because its blocking call would stall
+// the others. A thread that does not wait starts it after kHold, if no caller has come until then.
 bool Step::may_start(bool waits, Time now) const {
   return startable() && (!holds_last() || (waits ? !under_way() : now - last_.ready >= kHold));
 }

@@ -1,4 +1,4 @@
-// Which tensors of the step under way are ready, and how far its buckets are: a bucket is waiting, under way, or has
+// StepBuckets knows which tensors of the current step are ready, and whether each bucket is waiting, under way, or has
 // ended. Buckets start in the order of the plan.
 #pragma once
 
@@ -13,31 +13,31 @@ namespace gradwire::session {
 class StepBuckets {
  public:
   void add_tensor() { tensors_.emplace_back(); }
-  /// Of all tensors that were added.
+  /// Takes the plan of all tensors that were added.
   void set_plan(const plan::Plan& plan);
-  /// The next step begins.
+  /// Begins the next step.
   void reset();
 
-  /// A micro-step that is not the last one.
+  /// Counts a micro-step of the tensor that is not its last one.
   void accumulate(std::uint32_t tensor) { ++tensors_[tensor].micro_steps; }
-  /// Returns whether the tensor's bucket has all its tensors now.
+  /// Marks the tensor as ready. Returns whether its bucket has all its tensors now.
   bool ready(std::uint32_t tensor);
   [[nodiscard]] bool is_ready(std::uint32_t tensor) const { return tensors_[tensor].ready; }
   [[nodiscard]] std::uint32_t bucket_of(std::uint32_t tensor) const { return tensors_[tensor].bucket; }
-  /// The most micro-steps of any tensor; they are forgotten.
+  /// Returns the largest number of micro-steps that any tensor had, and sets all counts to zero.
   [[nodiscard]] std::uint32_t take_micro_steps();
 
-  /// The next bucket starts; returns which.
+  /// Marks the next bucket as under way and returns its index.
   std::uint32_t start_next() noexcept { return static_cast<std::uint32_t>(next_++); }
   void start_all() noexcept { next_ = buckets_.size(); }
   void end(std::uint32_t bucket);
-  /// Those that have not started, too.
+  /// Ends all buckets, including those that have not started.
   void end_all();
 
   [[nodiscard]] std::size_t size() const noexcept { return buckets_.size(); }
   /// Whether any tensor is ready.
   [[nodiscard]] bool in_step() const noexcept { return ready_ > 0; }
-  /// Tensors of the bucket that are not ready.
+  /// Returns how many tensors of the bucket are not ready.
   [[nodiscard]] std::uint32_t missing(std::size_t bucket) const { return buckets_[bucket].missing; }
   /// Whether there are buckets and all of them have all their tensors.
   [[nodiscard]] bool whole() const noexcept { return !buckets_.empty() && whole_ == buckets_.size(); }
@@ -50,14 +50,14 @@ class StepBuckets {
     return bucket < buckets_.size() && buckets_[bucket].ended;
   }
   [[nodiscard]] bool all_ended() const noexcept { return ended_ == buckets_.size(); }
-  /// How many; over a device: enqueued.
+  /// Returns how many buckets have ended, which over a device means that they are enqueued.
   [[nodiscard]] std::size_t ended() const noexcept { return ended_; }
 
  private:
   struct Tensor {
     std::uint32_t bucket = 0;
     bool ready = false;
-    std::uint32_t micro_steps = 0;  // before the last one
+    std::uint32_t micro_steps = 0;  // not counting the last one
   };
   struct Bucket {
     std::uint32_t tensors = 0;
@@ -67,10 +67,10 @@ class StepBuckets {
 
   std::vector<Tensor> tensors_;
   std::vector<Bucket> buckets_;
-  std::size_t ready_ = 0;  // tensors
-  std::size_t whole_ = 0;  // buckets of which none is missing
+  std::size_t ready_ = 0;  // tensors that are ready
+  std::size_t whole_ = 0;  // buckets whose tensors are all ready
   std::size_t next_ = 0;   // the first bucket that has not started
-  std::size_t ended_ = 0;  // buckets
+  std::size_t ended_ = 0;  // buckets that have ended
 };
 
 }  // namespace gradwire::session

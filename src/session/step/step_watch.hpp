@@ -1,4 +1,4 @@
-// What a rank sees of its steps: how long each took, how much of that was communication, what it sent.
+// StepWatch measures the steps of a rank: how long each took, how much of that was communication, and what it sent.
 #pragma once
 
 #include <algorithm>
@@ -12,15 +12,15 @@
 
 namespace gradwire::session {
 
-/// What a rank saw of one step.
+/// The measurements of one step on one rank.
 struct StepSeen {
-  double step_seconds = 0;            // from the end of the step before to the end of this one
-  double busy_seconds = 0;            // something was under way
-  double wait_seconds = 0;            // of which waiting for the transport, with nothing to compute
-  double bytes_sent = 0;              // over the network; by all ranks of the node, as if each sent what this one did
-  double exposed_seconds = 0;         // in finish(), until the last result was there
+  double step_seconds = 0;            // from the end of the previous step to the end of this one
+  double busy_seconds = 0;            // time in which a bucket was under way; 0 if not all of it was seen
+  double wait_seconds = 0;            // the part of it that waited for the transport, with nothing to compute
+  double bytes_sent = 0;              // over the network, by all ranks of the node if each sent as much as this one
+  double exposed_seconds = 0;         // time in finish() until the last result had arrived
   double micro_steps = 1;             // backward passes
-  std::vector<double> ready_seconds;  // by bucket, from the end of the step before
+  std::vector<double> ready_seconds;  // by bucket, from the end of the previous step
 };
 
 class StepWatch {
@@ -35,7 +35,9 @@ class StepWatch {
   void bucket_ready(std::uint32_t bucket, Time now) { seen_.ready_seconds[bucket] = seconds(begun_, now); }
   void all_ready(Time now) { std::fill(seen_.ready_seconds.begin(), seen_.ready_seconds.end(), seconds(begun_, now)); }
   void busy(Time from, Time to) { seen_.busy_seconds += seconds(from, to); }
-  /// `totals` so far; `ranks`: of a node, where all ranks tell their nodes apart; `saw_all`: calls of busy() say all.
+  /// Ends a step. `totals` are the runner's totals so far. `ranks` is the number of ranks on a node; if it is unset,
+  /// bytes_sent counts what this rank sent, to its own node, too. `saw_all` says that the calls of busy() cover all
+  /// communication of the step.
   void end(Time now, double exposed, const Statistics& totals, std::optional<std::size_t> ranks,
            std::uint32_t micro_steps, bool saw_all) {
     last_ = seen_;
@@ -49,31 +51,31 @@ class StepWatch {
     last_.wait_seconds = totals.wire_seconds - before_.wire_seconds;
     before_ = totals;
   }
-  /// The step that ended().
+  /// The last step for which end() was called.
   [[nodiscard]] const StepSeen& last() const noexcept { return last_; }
 
   void count(double exposed) {
     ++steps_;
     exposed_seconds_ += exposed;
   }
-  /// Since the last reset.
+  // These two count since the last reset_counts().
   [[nodiscard]] std::uint64_t steps() const noexcept { return steps_ - steps_before_; }
   [[nodiscard]] double exposed_seconds() const noexcept { return exposed_seconds_ - exposed_before_; }
   void reset_counts() {
     steps_before_ = steps_;
     exposed_before_ = exposed_seconds_;
   }
-  /// Whatever was reset.
+  // These two count all steps so far, regardless of resets.
   [[nodiscard]] std::uint64_t steps_ever() const noexcept { return steps_; }
   [[nodiscard]] double exposed_ever() const noexcept { return exposed_seconds_; }
 
  private:
   static double seconds(Time from, Time to) { return std::chrono::duration<double>(to - from).count(); }
 
-  StepSeen seen_;  // of this step so far
+  StepSeen seen_;  // this step so far
   StepSeen last_;
   Time begun_;
-  Statistics before_;  // when this step began
+  Statistics before_;  // the runner's totals when this step began
   std::uint64_t steps_ = 0, steps_before_ = 0;
   double exposed_seconds_ = 0, exposed_before_ = 0;
 };

@@ -1,4 +1,5 @@
-// When each bucket is synchronised: the plan's modes, and by how many steps their beginning was put off.
+// SyncSchedule knows when each bucket is synchronised: it holds the plan's sync modes with the steps at which they
+// really begin, since skipped steps put the beginning off.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +17,24 @@ class SyncSchedule {
 
   /// The bucket's mode, with the step at which it really begins.
   [[nodiscard]] const Sync& of(std::uint32_t bucket) const { return modes_[bucket]; }
-  /// Whether the bucket is not as `step` in this step.
+  /// Whether the bucket follows a sync mode other than "step" in this step.
   [[nodiscard]] bool active(std::uint32_t bucket, std::uint64_t step) const;
-  /// Whether the step carries residuals of the bucket, or of any, that must not be lost, since local steps come after
-  /// it.
+  /// Whether the step is the last one before the bucket's local steps. Such a step carries all residuals of the bucket,
+  /// which must not be lost.
   [[nodiscard]] bool precedes_local_steps(std::uint32_t bucket, std::uint64_t step) const;
+  /// Whether the step is the last one before the local steps of any bucket.
   [[nodiscard]] bool precedes_local_steps(std::uint64_t step) const;
-  /// The step was skipped: the next one carries these residuals, and local steps begin one later.
+  /// Notes that the step was skipped: if it was to carry residuals before local steps, the next step carries them, and
+  /// the local steps begin one step later.
   void put_off(std::uint64_t step);
 
   void load(const plan::Plan& plan, const SavedState& state);
-  /// The bucket's mode as it would be after load().
+  /// Returns the bucket's mode as it would be after load().
   [[nodiscard]] static Sync after_load(const plan::Bucket& bucket, const SavedState& state);
 
  private:
   std::vector<Sync> modes_;  // by bucket
-  bool all_step_ = true;     // the look at each of many buckets would be for nothing
+  bool all_step_ = true;     // all modes are "step", so that there is no need to look at each of many buckets
 };
 
 }  // namespace gradwire::session

@@ -6,7 +6,7 @@
 namespace gradwire::session {
 namespace {
 
-// Whether the result arrives with finish().
+// Whether the bucket follows a sync mode in the ticket's step, so that its result arrives with finish().
 bool in_mode(const Step& step, const Ticket& ticket) {
   return ticket.step == step.number() && step.modes.active(ticket.bucket, step.number());
 }
@@ -21,7 +21,7 @@ bool has_ended(const Step& step, const Ticket& ticket) {
          (ticket.step == step.number() && step.buckets.has_ended(ticket.bucket));
 }
 
-// Nothing would ever bring such a ticket's result.
+// The result of a ticket that fails this check would never arrive.
 void check_ticket(const Step& step, const char* call, const Ticket& ticket) {
   if (ticket.bucket == Ticket::kNothing) {
     return;
@@ -49,7 +49,7 @@ void check_wait(const Step& step, const Ticket& ticket) {
   if (has_ended(step, ticket)) {
     return;
   }
-  // Where ranks look for NaN first, nothing starts before all is ready.
+  // In a step that begins with a look for NaN, no bucket starts before all tensors are ready.
   const std::size_t last = step.looks_first() ? step.buckets.size() : std::size_t{ticket.bucket} + 1;
   for (std::size_t bucket = 0; bucket < last; ++bucket) {
     if (const std::uint32_t missing = step.buckets.missing(bucket); missing > 0) {

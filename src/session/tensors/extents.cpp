@@ -20,7 +20,7 @@ std::string Extents::name_of(std::uint32_t part) {
   }
 }
 
-// The first that overlaps, or the end.
+// Returns the first extent that overlaps `view`, or the end.
 Extents::ByBegin::const_iterator Extents::find(const ByBegin& extents, const View& view) {
   if (view.count == 0) {
     return extents.end();

@@ -1,5 +1,5 @@
-// Which memory a session's tensors have, so that none is added twice: memory that two tensors share would be reduced
-// twice.
+// Extents knows the memory of a session's tensors, so that no memory is added twice: memory that two tensors share
+// would be reduced twice.
 #pragma once
 
 #include <cstdint>
@@ -13,22 +13,22 @@ namespace gradwire::session {
 
 class Extents {
  public:
-  /// What the memory is to its tensor.
+  /// The tensor that owns the memory, and what it uses the memory for.
   struct Owner {
     std::uint32_t tensor = 0;
     std::uint32_t part = kGradient;
   };
   static constexpr std::uint32_t kGradient = 0;
-  static constexpr std::uint32_t kParameter = 1;  // and of its optimizer state i, counted from 1: kParameter + i
+  static constexpr std::uint32_t kParameter = 1;  // its optimizer state i, counted from 1, is kParameter + i
   static constexpr std::uint32_t kScale = UINT32_MAX;
 
-  /// "the gradient", "the parameter", "state 2" or "the scale"
+  /// Returns "the gradient", "the parameter", "state 2" or "the scale".
   [[nodiscard]] static std::string name_of(std::uint32_t part);
 
-  /// Whose memory `view` overlaps, of that which was added; scales may overlap each other, since nothing writes to
-  /// them. O(log n).
+  /// Returns an owner of added memory that `view` overlaps, if there is one. Scales may overlap each other, since
+  /// nothing writes to them. O(log n).
   [[nodiscard]] std::optional<Owner> overlapped(const View& view, std::uint32_t part) const;
-  /// Memory that overlaps none. O(log n).
+  /// Adds memory that overlapped() has found to be free. O(log n).
   void add(const View& view, const Owner& owner);
 
  private:
@@ -41,7 +41,7 @@ class Extents {
   [[nodiscard]] static ByBegin::const_iterator find(const ByBegin& extents, const View& view);
 
   ByBegin written_;
-  ByBegin read_;  // scales; those that overlap are one extent
+  ByBegin read_;  // scales; scales that overlap are merged into one extent
 };
 
 }  // namespace gradwire::session

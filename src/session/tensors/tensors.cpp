@@ -21,7 +21,7 @@ bool is_gone([[maybe_unused]] const View& view) {
 #endif
 }
 
-View view_of(std::span<const float> scale) {  // which is only read
+View view_of(std::span<const float> scale) {  // callers only read the view
   return {const_cast<float*>(scale.data()), scale.size(), DType::f32};
 }
 
@@ -64,7 +64,6 @@ void Tensors::check_parameters(const std::string& name, const View& gradient, co
   }
 }
 
-// Memory that two tensors share would be reduced twice.
 void Tensors::check_overlap(const std::string& name, const View& view, std::uint32_t part) const {
   if (const auto owner = extents_.overlapped(view, part)) {
     throw Error(ErrorCode::invalid_argument,

@@ -1,4 +1,5 @@
-// The tensors of a session: what was added, what each step gives, and what they must be.
+// Tensors holds the tensors of a session: their gradients, parameters and scales as they were added, the gradients of
+// the current step, and the checks of both.
 #pragma once
 
 #include <cstdint>
@@ -16,38 +17,38 @@ namespace gradwire::session {
 
 class Tensors {
  public:
-  /// `runner` knows in which memory they must be, and outlives this.
+  /// `runner` checks in which memory the tensors are, and must outlive this.
   explicit Tensors(Runner& runner) : runner_(runner) {}
 
-  /// `beside`: the parameter and its optimizer state. Error(invalid_argument) names what is wrong; nothing has changed
-  /// then.
+  /// Checks a tensor before add(). `beside` holds the parameter and its optimizer state. Throws
+  /// Error(invalid_argument), which names what is wrong, and changes nothing.
   TensorInfo check(const std::string& name, const View& gradient, const std::vector<View>& beside,
                    std::uint32_t ndim) const;
-  /// The same for the scale of such a gradient, of which `info` is told.
+  /// Checks the scale of such a gradient in the same way, and sets `info.scaled` if there is one.
   void check_scale(TensorInfo& info, const View& gradient, std::span<const float> scale) const;
   TensorId add(TensorInfo info, const View& gradient, std::vector<View> beside, std::span<const float> scale);
-  /// Error(invalid_argument) unless add() returned it.
+  /// Throws Error(invalid_argument) unless add() returned `id`.
   void check(TensorId id) const;
 
-  /// Every gradient where it was added.
+  /// Begins a step, with every gradient in the memory that was given to add().
   void begin_step();
-  /// What the caller gives for this step; `gradient` null: where it was added.
+  /// Takes the gradient that the caller gives for this step. If it is null, the gradient is where it was added.
   void give(std::size_t index, const View* gradient, bool zero);
   /// Whether AddressSanitizer knows that the memory was freed; false in other builds.
   [[nodiscard]] bool is_freed(std::size_t index) const;
 
   [[nodiscard]] const std::vector<TensorInfo>& infos() const noexcept { return infos_; }
   [[nodiscard]] std::size_t size() const noexcept { return infos_.size(); }
-  /// Where it was added.
+  /// The gradient's memory as given to add().
   [[nodiscard]] const View& added(std::size_t index) const { return added_[index]; }
-  /// Empty where it has none.
+  /// Empty if the tensor has no scale.
   [[nodiscard]] std::span<const float> scale(std::size_t index) const { return scales_[index]; }
-  /// The same, to be read only.
+  /// The scale as a View, which must only be read.
   [[nodiscard]] View scale_view(std::size_t index) const;
   [[nodiscard]] const std::string& name(std::size_t index) const { return infos_[index].name; }
-  /// Gradients of this step.
+  /// The gradients of this step.
   [[nodiscard]] std::span<const TensorMemory> memory() const noexcept { return memory_; }
-  /// By tensor: the parameter and its optimizer state, where added.
+  /// By tensor, the parameter and its optimizer state; empty if none were added.
   [[nodiscard]] const std::vector<std::vector<View>>& parameters() const noexcept { return parameters_; }
 
  private:

@@ -10,15 +10,15 @@
 namespace gradwire::session {
 namespace {
 
-constexpr double kComparingShare = 3e-4;    // of the time that ranks may spend on it
-constexpr double kComparingCredit = 50e-3;  // seconds to spend on it however little time steps take, for a quick start
-constexpr std::uint64_t kFreeComparisons = 10;            // whatever they take, for the same reason
+constexpr double kComparingShare = 3e-4;        // the share of the time for comparisons
+constexpr double kComparingCredit = 50e-3;      // seconds for comparisons however short steps are, for a quick start
+constexpr std::uint64_t kFreeComparisons = 10;  // comparisons at any cost, for the same reason
 constexpr std::uint64_t kLeastBetweenComparing = 5;       // steps between comparisons that cost nothing
 constexpr std::uint64_t kMostBetweenComparing = 100'000;  // steps
-constexpr std::uint64_t kNoiseEvery = 4;                  // steps: so that norms cost a part of a thousand
-constexpr std::size_t kNoiseWindow = 24;                  // of such steps
-constexpr double kLeastNoiseSteps = 6;                    // before that an estimate is chance
-constexpr std::uint64_t kNoisePatience = 40;              // steps to wait for it
+constexpr std::uint64_t kNoiseEvery = 4;                  // steps, so that norms cost a thousandth of the time
+constexpr std::size_t kNoiseWindow = 24;                  // steps with norms
+constexpr double kLeastNoiseSteps = 6;                    // with fewer steps, an estimate is chance
+constexpr std::uint64_t kNoisePatience = 40;              // steps to wait for an estimate
 
 }  // namespace
 
@@ -113,7 +113,7 @@ void AutoBatch::bucket_ended(std::uint64_t step, const Buckets::Ended& bucket) {
 
 void AutoBatch::step_ended(std::uint64_t step, const StepSeen& seen) {
   if (runner_.info().world_size == 1) {
-    return;  // nothing is exposed
+    return;  // one rank has no exposed time
   }
   samples_.add(step, seen);
   if (!next_) {
@@ -160,7 +160,8 @@ void AutoBatch::decide(std::uint64_t step, const BatchReport& agreed) {
   if (agreed.noise_steps >= kLeastNoiseSteps) {
     forecast.noise_scale = choice::noise_scale(agreed.noise);
   }
-  // A batch that is too large early in a training wastes samples: rather wait for the noise scale, if it can be had.
+  // A batch that is too large early in a training wastes samples, so this waits for the noise scale if there can be
+  // one.
   const bool decides = forecast.noise_scale || step > *first_ + kNoisePatience;
   const std::optional<std::string> why = decides ? advisor_.update(step, forecast) : std::nullopt;
   const MutexLock lock(mutex_);

@@ -13,11 +13,11 @@ namespace {
 
 constexpr std::size_t kProbes = 3;
 constexpr std::uint64_t kLeastStepsBetween = 5;  // steps between comparisons that cost nothing
-constexpr std::uint64_t kMostSteps = 100'000;    // between two comparisons
+constexpr std::uint64_t kMostSteps = 100'000;    // between comparisons
 constexpr std::uint64_t kSampleEvery = 50;       // steps
 constexpr double kProbeSeconds = 2e-3;
 constexpr double kLeastProbe = 16 << 10;
-constexpr double kProbeSteps = 16;  // of which a probe sends as much, at most: small steps cannot pay for large ones
+constexpr double kProbeSteps = 16;  // a probe sends no more than so many steps: small steps cannot pay for large probes
 constexpr double kMostProbe = 1 << 20;
 
 choice::QualitySample worse(const choice::QualitySample& a, const choice::QualitySample& b) {
@@ -77,13 +77,13 @@ void AutoCodec::count_from(std::uint64_t step) {
   next_ = step + least_steps_;
 }
 
-// Else a session would seem as long-lived as the training whose state it loads, and try what costs much at once.
+// Without this, a session would seem as long-lived as the training whose state it loads, and try costly codecs at once.
 void AutoCodec::resume(std::uint64_t step) {
   if (!begun_ || runner_.info().world_size == 1) {
     return;
   }
   count_from(step);
-  choice_.start(step, choice_.measurements());  // nothing was learnt since, so it chooses the same
+  choice_.start(step, choice_.measurements());  // nothing was learnt since, so the choice is the same
   const MutexLock lock(mutex_);
   for (CodecSwitch& start : switches_) {
     start.step = step;
@@ -197,7 +197,7 @@ AutoCodec::Agreed AutoCodec::agree(const Compared& compared) {
     }
   }
   agreed.report = combined(reports);
-  // At first often, since little is known; in the long run no more than that share of the time.
+  // Comparisons are frequent at first, since little is known; in the long run they take no more than the share `cost_`.
   const double steps = std::min(compared.seconds / (std::max(cost_, 1e-9) * std::max(agreed.report.step_seconds, 1e-6)),
                                 static_cast<double>(compared.step - first_) / 2);
   next_ = compared.step + static_cast<std::uint64_t>(

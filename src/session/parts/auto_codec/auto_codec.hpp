@@ -1,5 +1,5 @@
-// Chooses the codec of each bucket while a training runs: measures at the start, watches steps, and at steps that all
-// ranks know lets them compare what they saw and decide alike.
+// Chooses the codec of each bucket while a training runs: measures at the start, watches steps, and lets ranks compare
+// their measurements at steps that all ranks know, so that they decide alike.
 #pragma once
 
 #include <chrono>
@@ -20,14 +20,14 @@ namespace gradwire::session {
 
 class AutoCodec final : public Part, public ComparedPart, public Tuner {
  public:
-  /// All must outlive this; `probes` are the runner's. Of the policy only [link] and [auto] count: the plan has the
-  /// rest.
+  /// All must outlive this; `probes` are the runner's. Only [link] and [auto] of the policy are used, since the plan
+  /// has the rest.
   AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, const Policy& policy);
 
-  /// Measures and chooses for `step`, the first one. Collective. `measured`: see calibrate().
+  /// Measures, and chooses codecs for `step`, the first one. Collective. `measured`: see calibrate().
   void begin(std::uint64_t step, const StepsAhead& steps, const LinkMeasured& measured);
   void agreed(const Agreement& agreement) override { begin(agreement.step, agreement.steps, agreement.link_measured); }
-  /// None has been made so far.
+  /// This session has made no step yet.
   void resume(std::uint64_t step) override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "auto codec"; }
@@ -38,26 +38,27 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
 
   [[nodiscard]] std::span<const BucketChoice> choices() const noexcept { return choice_.choices(); }
   [[nodiscard]] std::uint64_t revision() const noexcept override { return revision_; }
-  /// The step's choices() and whether encoders look at what they drop.
+  /// Sets the step's choices(), and whether encoders sample what they drop.
   void tune(StepInfo& info) const override;
   void bucket_ended(std::uint64_t step, const Buckets::Ended& bucket) override;
-  /// At steps that all ranks know they compare afterwards and decide for the next one.
+  /// Adds a step. At steps that all ranks know, ranks compare their measurements afterwards and decide for the next
+  /// step.
   void step_ended(std::uint64_t step, const StepSeen& seen) override;
   [[nodiscard]] bool due(std::uint64_t step) const override;
   void append(std::vector<double>& numbers) override;
   void take(const Compared& compared) override;
 
   // Any thread.
-  /// None: nothing is measured yet.
+  /// Returns the measured link; nothing before the first measurement.
   [[nodiscard]] std::optional<LinkEstimate> link() const;
   [[nodiscard]] std::vector<CodecSwitch> switches() const;
-  /// "auto: int8", "auto: int8 3, dense 1": of the buckets of a group.
+  /// Returns the codecs of a group's buckets, such as "auto: int8" or "auto: int8 3, dense 1".
   [[nodiscard]] std::string codec_text(std::size_t group) const;
 
  private:
   struct Agreed {
     choice::LinkReport report;
-    std::vector<choice::QualitySample> samples;  // by bucket: the worst of all ranks
+    std::vector<choice::QualitySample> samples;  // by bucket: the worst sample of all ranks
   };
   [[nodiscard]] choice::LinkReport report() const;
   [[nodiscard]] Agreed agree(const Compared& compared);
@@ -70,14 +71,14 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   const plan::Plan& plan_;
   std::optional<Link> given_;
   double cost_;                // share of the time that comparisons may take
-  std::uint64_t least_steps_;  // between two comparisons
+  std::uint64_t least_steps_;  // between comparisons
   choice::AutoChoice choice_;
   double measured_in_seconds_ = 0;
   bool begun_ = false;
-  std::vector<choice::QualitySample> samples_;  // of this rank since the last comparison
+  std::vector<choice::QualitySample> samples_;  // this rank's, since the last comparison
   choice::Window step_, busy_, wait_, bytes_, probed_;
   std::vector<choice::Window> ready_;
-  std::uint64_t first_ = 0;  // the step for which the first choice was
+  std::uint64_t first_ = 0;  // the step of the first choice
   std::uint64_t next_ = 0;   // the step after which ranks compare
   std::uint64_t revision_ = 0;
 
@@ -88,7 +89,7 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   choice::Levels levels_ GUARDED_BY(mutex_);
 };
 
-/// Null where the plan leaves no codec to be chosen at run time.
+/// Returns null if the plan leaves no codec to be chosen at run time, and over device memory.
 [[nodiscard]] std::unique_ptr<Part> make_auto_codec(const PartInputs& inputs);
 
 }  // namespace gradwire::session

@@ -24,15 +24,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kAlike = 20e-6;        // seconds, by which the transport's own sum may seem slower than frames
+constexpr double kAlike = 20e-6;        // seconds; the transport's own sum may seem slower than frames by that
 constexpr double kTrialSeconds = 3e-3;  // for one reduction
 constexpr double kSmallElements = 1024;
-constexpr int kTrialRounds = 3;  // of a reduction: the quickest counts, others were disturbed
+constexpr int kTrialRounds = 3;  // for each reduction: the quickest counts, as the others were disturbed
 constexpr int kSmallRounds = 5;
 constexpr double kMostElements = 1 << 20;  // 4 MiB
 constexpr auto kCodecBudget = std::chrono::milliseconds(1);
 
-// A plan of one bucket of `count` elements with one level.
+// Returns a plan of one bucket with `count` elements and one level.
 plan::Plan trial_plan(const plan::Plan& plan, DType dtype, const policy::Level& level, std::uint64_t count) {
   plan::Plan trial;
   trial.options = plan.options;
@@ -60,7 +60,7 @@ struct Trial {
   policy::Level level;
   By by;
   exchange::Way way;
-  double largest;  // elements of a bucket
+  double largest;  // elements of the largest bucket
   std::vector<exchange::Timing> timings = {};
 };
 
@@ -118,11 +118,12 @@ class Calibrator {
     return ways;
   }
 
-  /// With what reductions showed of the link.
+  /// Returns the cluster, corrected by what reductions showed of the link.
   [[nodiscard]] const exchange::Cluster& cluster() const noexcept { return cluster_; }
 
  private:
-  // Long waits, as those of large messages, let a rank sleep in those that follow; many short ones end that.
+  // Makes ranks look for messages without sleeping. After long waits, as for large messages, a rank may sleep in the
+  // waits that follow; many short waits end that.
   void settle() {
     constexpr double kMostSeconds = 2e-3;
     constexpr double kMostRounds = 16;
@@ -134,7 +135,7 @@ class Calibrator {
     }
   }
 
-  // No link carries less than what went through it: the exchange was disturbed.
+  // Raises the link's rate if a reduction was faster: then something disturbed the exchange that measured the link.
   void learn_from(const Trial& trial) {
     exchange::LinkCost& link = cluster_.inter;
     const exchange::Timing& large = trial.timings.back();
@@ -164,7 +165,7 @@ class Calibrator {
     }
   }
 
-  // By a trial for another bucket, which then is as large as the larger of the two.
+  // Whether there is a trial for another bucket, which then becomes as large as the larger of the two.
   bool covered(const plan::Bucket& bucket, const policy::Level& level, By by) {
     for (Trial& trial : trials_) {
       if (same(trial, bucket.dtype, level, by)) {
@@ -189,8 +190,9 @@ class Calibrator {
     return way;
   }
 
-  // How the bucket's step would make a sum of the transport's own, where it may. One that is not the step's last has
-  // none of the sizes at which the last has a blocking call: such sums take twice as long without.
+  // Returns how the bucket's step would make a sum of the transport's own, if it may. Buckets that are not the step's
+  // last get no such sum at the sizes at which the last one has a blocking call, because sums without this call take
+  // twice as long.
   [[nodiscard]] std::optional<By> native_of(const plan::Bucket& bucket, const policy::Level& level) const {
     if (level.algorithm != Algorithm::dense || !policy::is_step(bucket.sync) || !probes_.has_native(bucket.dtype)) {
       return std::nullopt;
@@ -207,7 +209,7 @@ class Calibrator {
     return last || !probes_.ends_in_call(alone, std::span(&native, 1)) ? std::optional(By::native) : std::nullopt;
   }
 
-  // Each rank measured its own; sizes of trials depend on them.
+  // Each rank has measured its own codecs, and the sizes of trials depend on them.
   void agree_on_codecs() {
     std::vector<double> mine;
     for (const Trial& trial : trials_) {
@@ -225,7 +227,8 @@ class Calibrator {
     }
   }
 
-  // As large as the largest bucket, or as can be afforded; and a quarter of that or less, to tell overhead from rate.
+  // Returns two sizes, to tell overhead from rate: a large one, the largest bucket or as much as can be afforded, and a
+  // small one of at most a quarter of that.
   [[nodiscard]] std::vector<double> sizes(const Trial& trial) const {
     const double seconds = exchange::model_seconds(cluster_, trial.way, kMostElements);
     const double affordable =
@@ -276,7 +279,7 @@ class Calibrator {
   [[nodiscard]] std::vector<BucketChoice> all_native() const {
     return std::vector<BucketChoice>(plan_.buckets.size(), {.level = 0, .native = true});
   }
-  // Whether the transport's own sums make steps small, which frames never beat, whatever disturbed the timings.
+  // Whether the transport's own sums make steps small. Frames never beat such steps, even if disturbed timings say so.
   [[nodiscard]] bool are_small() const {
     const SmallSteps* steps = runner_.small();
     return steps != nullptr && steps->takes(plan_, all_native());
@@ -290,7 +293,8 @@ class Calibrator {
   bool small_ = are_small();
   bool in_call_ = !steps_.weighted && probes_.ends_in_call(plan_, all_native());
   std::vector<Trial> trials_;
-  // Of f32, pseudo-random in [-1, 1): selection and rotation see what they see in a training. Others: zeros.
+  // Fills f32 with pseudo-random values in [-1, 1), so that selection and rotation see what they see in a training.
+  // Other types get zeros.
   static void fill(const View& view) {
     std::memset(view.data, 0, view.count * element_bytes(view.dtype));
     if (view.dtype == DType::f32) {

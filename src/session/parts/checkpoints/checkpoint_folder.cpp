@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kUnusable = ".unusable";
 constexpr std::size_t kUnderWay =
-    3;  // steps; ranks write one at a time, and none begins the next but one before all did
+    3;  // steps; ranks write one at a time, and begin the next but one only once all have written this one
 
 bool is_complete(const std::filesystem::path& folder, const CheckpointName& name) {
   std::error_code ignored;
@@ -33,12 +33,12 @@ struct Found {
   CheckpointName name;
   std::filesystem::path folder;
   bool complete = false;
-  std::filesystem::file_time_type written = {};  // where complete
+  std::filesystem::file_time_type written = {};  // meaningful only if complete
 
   [[nodiscard]] bool is_unusable() const { return folder.string().ends_with(kUnusable); }
 };
 
-// The first of its files that is not there.
+// Returns the first of its files that is missing.
 std::string missing_in(const Found& found) {
   std::error_code ignored;
   for (int rank = 0; rank < found.name.world_size; ++rank) {
@@ -52,13 +52,13 @@ std::string missing_in(const Found& found) {
 
 void remove_folder(const std::filesystem::path& folder) {
   std::error_code error;
-  gradwire::remove_folder(folder, std::string(kParametersFile), error);  // once that has gone it is not complete
+  gradwire::remove_folder(folder, std::string(kParametersFile), error);  // without this file it is incomplete
   if (error) {
     log(LogLevel::warning, "checkpoint: " + folder.string() + " cannot be removed: " + error.message());
   }
 }
 
-// The newest first; with those set aside, which are never complete.
+// Returns all checkpoints, the newest first, including those set aside, which are never complete.
 std::vector<Found> find_all(const std::filesystem::path& directory) {
   std::vector<Found> all;
   std::error_code error;
@@ -116,7 +116,7 @@ std::optional<CheckpointName> CheckpointName::parse(const std::string& text) {
 
 void write_checkpoint_state(const std::filesystem::path& directory, const CheckpointName& name,
                             const SavedState& state) {
-  unlink_link(directory / name.text());  // what it leads to is not this job's to write to
+  unlink_link(directory / name.text());  // this job must not write to the target of a link
   DurableFile(directory / name.text(), state_file_name(state.rank, state.world_size), [&](std::ostream& stream) {
     write_state(state, stream);
   }).commit();
@@ -132,8 +132,8 @@ void write_checkpoint_parameters(const std::filesystem::path& directory, const C
 }
 
 void rotate_checkpoints(const std::filesystem::path& directory, int keep) {
-  std::optional<std::uint64_t> oldest;  // of those kept
-  std::set<std::uint64_t> newer;        // steps
+  std::optional<std::uint64_t> oldest;  // the oldest step of a kept checkpoint
+  std::set<std::uint64_t> newer;        // steps of newer checkpoints
   for (const Found& found : find_all(directory)) {
     const bool given_up = !found.complete && !found.is_unusable() && newer.size() >= kUnderWay;
     newer.insert(found.name.step);

@@ -1,5 +1,5 @@
 // The file of a checkpoint's parameters (docs/state-format.md).
-#define XXH_INLINE_ALL  // no need of libxxhash in programs that link gradwire
+#define XXH_INLINE_ALL  // so that programs that link gradwire do not need libxxhash
 #include <xxhash.h>
 
 #include <algorithm>
@@ -18,23 +18,24 @@ namespace {
 constexpr std::string_view kMagic = "gradwpar";
 constexpr std::uint32_t kVersion = 1;
 constexpr std::uint64_t kFileHead = 24;  // magic, version, count, step
-constexpr std::uint64_t kHead = 9;       // of a parameter: dtype, count
+constexpr std::uint64_t kHead = 9;       // for each parameter: dtype, count
 constexpr std::uint64_t kHash = 8;
 constexpr std::uint32_t kMost = 1U << 24;  // parameters
 
 std::uint64_t bytes_of(const ConstView& view) { return view.count * element_bytes(view.dtype); }
 
-// Reads a file twice: first the heads of its parameters, then all of it. A file is as long as it says, or it is
-// damaged: so one whose holes make it long takes neither memory nor time.
+// Reads a file twice: first the heads of its parameters, then all of it. A file whose length differs from what its
+// heads say is damaged, so a file that is long only because of holes takes neither memory nor time.
 class ParametersReader {
  public:
   ParametersReader(const std::filesystem::path& file, std::span<const View> parameters)
       : file_(file, "parameters"), name_(file.string()), parameters_(parameters), step_(read_heads()) {}
 
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
-  /// The first parameter that is another one than here, or that only one of both has.
+  /// Returns the first parameter that differs from the one here, or that is missing on one of the two sides.
   [[nodiscard]] std::optional<std::size_t> first_other() const noexcept { return other_; }
-  /// Values of all, where all are as here. Error(corrupt) where the hash is wrong.
+  /// Returns the values of all parameters if they match those here, otherwise none. Throws Error(corrupt) if the hash
+  /// is wrong.
   [[nodiscard]] std::vector<wire::Bytes> read() {
     std::vector<wire::Bytes> values;
     StateHash hash;
@@ -157,7 +158,7 @@ std::vector<wire::Bytes> read_checkpoint_parameters(const std::filesystem::path&
                                                     std::span<const View> parameters) {
   const std::filesystem::path file = directory / name.text() / kParametersFile;
   ParametersReader reader(file, parameters);
-  std::vector<wire::Bytes> values = reader.read();  // that it is damaged says more than what it then seems to be
+  std::vector<wire::Bytes> values = reader.read();  // first: damage explains a wrong step or parameter
   if (reader.step() != name.step) {
     throw Error(ErrorCode::corrupt, file.string() + ": it is of another step");
   }

@@ -8,8 +8,8 @@
 namespace gradwire::session {
 namespace {
 
-// A future keeps what its function was made with, so the state and the parameters are moved into this one, and their
-// memory is free when it returns.
+// A future keeps the arguments of its function, so the state and the parameters are moved into this function, which
+// frees their memory when it returns.
 // NOLINTNEXTLINE(performance-unnecessary-value-param)
 void write_checkpoint(const std::filesystem::path& directory, const CheckpointName& name, int keep, SavedState saved,
                       wire::Bytes parameters) {  // NOLINT(performance-unnecessary-value-param)
@@ -57,7 +57,7 @@ void Checkpoints::enter(const std::filesystem::path& directory, std::uint64_t st
 void Checkpoints::write(SavedState state, std::span<const ConstView> parameters, int keep) {
   const CheckpointName name{state.step, state.world_size, hash_of(parameters)};
   if (name.text() == restored_) {
-    return;  // it is there, whole; written file by file once more it could be lost
+    return;  // it is complete; writing its files once more could lose it
   }
   wire::Bytes bytes = state.rank == 0 ? encode_parameters(parameters, state.step) : wire::Bytes();
   writing_ = std::async(std::launch::async, [directory = directory_, name, keep, state = std::move(state),
@@ -68,7 +68,7 @@ void Checkpoints::write(SavedState state, std::span<const ConstView> parameters,
 
 void Checkpoints::wait() {
   if (writing_.valid()) {
-    writing_.wait();  // one at a time is held; what went wrong was told
+    writing_.wait();  // one checkpoint at a time is in memory; its error was logged
   }
 }
 

@@ -1,4 +1,4 @@
-// What a session knows of the files of its save(), checkpoint() and restore(), as a part of it.
+// What a session knows about the files of its save(), checkpoint() and restore(), as a part of the session.
 #pragma once
 
 #include <filesystem>
@@ -14,36 +14,36 @@
 
 namespace gradwire::session {
 
-/// Only these calls use it, between steps.
+/// Only calls that save or restore use it, between steps.
 class Checkpoints final : public Part {
  public:
   [[nodiscard]] std::string_view name() const noexcept override { return "checkpoints"; }
   [[nodiscard]] bool has_name_compared() const noexcept override { return false; }
-  /// In the next world other ranks have other names for the files of save().
+  /// Takes over all but the known files of save(): in the next world, ranks have other names for them.
   void take_over(Part& before) override;
 
   /// Writes this rank's file of save().
   void save_to(const std::filesystem::path& directory, const SavedState& state);
-  /// load() has read the files of `step` in `directory`.
+  /// Notes that load() has read the files of `step` in `directory`.
   void loaded_from(const std::filesystem::path& directory, std::uint64_t step) { known_ = {directory, step}; }
 
-  /// Error(invalid_argument) if `directory` holds a checkpoint of a step after `step`.
+  /// Throws Error(invalid_argument) if `directory` holds a checkpoint of a step after `step`.
   void enter(const std::filesystem::path& directory, std::uint64_t step);
-  /// Writes a checkpoint to the directory that enter() was last called with, by a thread of its own.
+  /// Writes a checkpoint, on a thread of its own, to the directory that enter() was last called with.
   void write(SavedState state, std::span<const ConstView> parameters, int keep);
-  /// Waits for the last write(); `get` throws what went wrong with it, once.
+  /// Waits for the last write(); get() also throws its error, once.
   void wait();
   void get();
-  /// The write that is under way, or was last. Whoever holds it last waits for its end.
+  /// Returns the write that is under way, or the last one. The last owner of this future waits for its end.
   [[nodiscard]] const std::shared_future<void>& writing() const noexcept { return writing_; }
-  /// The session goes on from the checkpoint `name` in `directory`, where none of a later step is left. Empty: from
-  /// none.
+  /// Notes that the session continues from the checkpoint `name` in `directory`, where no checkpoint of a later step is
+  /// left. An empty name means no checkpoint.
   void restored_from(const std::filesystem::path& directory, std::string name);
 
  private:
   std::optional<KnownFiles> known_;
-  std::filesystem::path directory_;   // of checkpoints; known to hold none of a later step
-  std::string restored_;              // the checkpoint in it that this session continues from
+  std::filesystem::path directory_;   // of checkpoints; has none of a later step
+  std::string restored_;              // the checkpoint in directory_ that this session continues from
   std::shared_future<void> writing_;  // the last checkpoint; the session waits for it when it ends
 };
 

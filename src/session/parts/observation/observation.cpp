@@ -27,7 +27,7 @@ class Observation final : public Part, public StepListener {
 
  private:
   void log_step(const StepOutcome& outcome, Time now);
-  // Counts for whoever observes, now and then; `last`: no more follow.
+  // Publishes counts for observers. `last`: no more follow.
   void publish(bool last) noexcept;
 
   const PartInputs inputs_;
@@ -68,7 +68,7 @@ void Observation::log_step(const StepOutcome& outcome, Time now) {
   }
 }
 
-// A step of a millisecond must not pay for it each time.
+// Publishes at intervals only: a step of a millisecond must not pay for it each time.
 void Observation::publish(bool last) noexcept {
   constexpr std::chrono::milliseconds kInterval{500};
   const auto now = std::chrono::steady_clock::now();
@@ -80,7 +80,7 @@ void Observation::publish(bool last) noexcept {
     observe::Snapshot snapshot = inputs_.look();
     snapshot.last = last;
     observe::publish(std::move(snapshot));
-  } catch (...) {  // NOLINT(bugprone-empty-catch): no memory for it, which must not end a step
+  } catch (...) {  // NOLINT(bugprone-empty-catch): a lack of memory must not end a step
   }
 }
 

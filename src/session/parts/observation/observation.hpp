@@ -1,4 +1,4 @@
-// What a session tells of its steps while it runs: lines in the log, events and counts for whoever observes.
+// Reports the steps of a running session: lines in the log, and events and counts for observers.
 #pragma once
 
 #include <memory>

@@ -6,7 +6,7 @@ namespace gradwire::session {
 
 std::string StatusLine::tell(const Progressed& now, Time time) {
   std::string text = "step " + std::to_string(now.step) + ": ";
-  // Less where the counters were reset in between.
+  // There are fewer steps than before if the counters were reset in between.
   if (told_ && now.steps > before_.steps) {
     const auto steps = static_cast<double>(now.steps - before_.steps);
     const auto each = [&](double seconds) { return format_number(1e3 * seconds / steps, 3) + " ms"; };

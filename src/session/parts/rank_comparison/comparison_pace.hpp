@@ -1,4 +1,5 @@
-// After how many steps ranks look for slow ones again. Pure: no clock; the same on every rank, from the same numbers.
+// Decides after how many steps ranks look for slow ranks again. It uses no clock, and decides the same on every rank
+// from the same numbers.
 #pragma once
 
 #include <algorithm>
@@ -8,18 +9,19 @@ namespace gradwire::session {
 
 class ComparisonPace {
  public:
-  static constexpr std::uint64_t kFirst = 8;     // steps until the first comparison, and the fewest between two
-  static constexpr double kGrowth = 16;          // of the steps so far: of few, less is known of the next ones
-  static constexpr double kLeastSeconds = 0.5;   // between two, so that one odd step does not make a line
-  static constexpr double kCost = 0.0003;        // of the time of steps: one comparison of the interval before it,
-  static constexpr double kMostOfAll = 0.00045;  // and all of them of all steps, with what each step notes
-  static constexpr double kNoting = 1.1e-9;      // seconds, of every step
+  static constexpr std::uint64_t kFirst = 8;  // steps until the first comparison, and the fewest between two
+  static constexpr double kGrowth = 16;  // times the steps so far, at most: few steps say little about the next ones
+  static constexpr double kLeastSeconds = 0.5;   // between comparisons, so that one odd step is not reported
+  static constexpr double kCost = 0.0003;        // the share of an interval that one comparison may take
+  static constexpr double kMostOfAll = 0.00045;  // the share of all steps for comparisons and notes
+  static constexpr double kNoting = 1.1e-9;      // seconds in which a step notes its numbers
 
-  /// From the last comparison to the next one.
+  /// Returns the number of steps from the last comparison to the next one.
   [[nodiscard]] std::uint64_t steps() const noexcept { return next_; }
-  /// They compared, after `steps` of `step_seconds` on average, and it took `cost` seconds.
+  /// Notes that ranks compared after `steps` steps of `step_seconds` on average, which took `cost` seconds.
   void compared(double steps, double step_seconds, double cost) noexcept {
-    // The lower one of two: a rank that lost its core meanwhile would end the comparison for minutes.
+    // This takes the lower of the last two costs: a rank that lost its core during one comparison would otherwise end
+    // comparisons for minutes.
     const bool is_first = !compared_;
     const double usual = is_first ? cost : std::min(cost, cost_);
     compared_ = true;
@@ -29,23 +31,23 @@ class ComparisonPace {
     seconds_ += steps * step_seconds;
     const double step = std::max(step_seconds, 1e-6);
     const double wanted = std::max(usual / kCost, kLeastSeconds) / step;
-    // Of shorter steps than 2.7 us, noting takes almost all of it.
+    // In steps shorter than 2.7 us, the notes take almost the whole budget; comparisons then get a tenth of it.
     const double earned = std::max(kMostOfAll * step - kNoting, kMostOfAll * step / 10);
     const double owed = (spent_ + usual + kNoting * steps_ - kMostOfAll * seconds_) / earned;
-    // The second one may cost what it will: a rank that is slow from the start is named after half a second.
+    // The second comparison ignores its cost, so that a rank that is slow from the start is named after half a second.
     const double next = is_first ? std::min(kLeastSeconds / step, kGrowth * steps_)
                                  : std::max(std::min(wanted, kGrowth * steps_), owed);
     next_ = std::max(kFirst, static_cast<std::uint64_t>(std::min(next, kMost)));
   }
 
  private:
-  static constexpr double kMost = 1e15;  // of steps, as whole numbers hold them
+  static constexpr double kMost = 1e15;  // steps, which std::uint64_t can hold
 
   bool compared_ = false;
-  double cost_ = 0;     // of the latest one
-  double spent_ = 0;    // on all of them
-  double steps_ = 0;    // all,
-  double seconds_ = 0;  // and what they took
+  double cost_ = 0;     // seconds of the latest comparison
+  double spent_ = 0;    // seconds on all comparisons
+  double steps_ = 0;    // all steps so far
+  double seconds_ = 0;  // their time
   std::uint64_t next_ = kFirst;
 };
 

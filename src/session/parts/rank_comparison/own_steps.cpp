@@ -17,7 +17,7 @@
 namespace gradwire::session {
 namespace {
 
-constexpr double kLong = 50e-3;  // seconds in which a process may have done nothing
+constexpr double kLong = 50e-3;  // seconds; shorter gaps are ignored
 
 double seconds_of(clockid_t clock) {
   timespec used{};
@@ -25,8 +25,8 @@ double seconds_of(clockid_t clock) {
   return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
 }
 
-// How long threads of this process were ready to run and had no core. 0 where the kernel does not say. Streams of the
-// library would take five times as long for each thread.
+// Returns how long threads of this process were ready to run without a core; 0 if the kernel does not say. C++ streams
+// would take five times as long for each thread.
 double delayed_seconds() {
   const std::unique_ptr<DIR, int (*)(DIR*)> tasks(::opendir("/proc/self/task"), &::closedir);
   std::uint64_t sum = 0;  // nanoseconds
@@ -54,8 +54,8 @@ double delayed_seconds() {
 double process_cpu_seconds() { return seconds_of(CLOCK_PROCESS_CPUTIME_ID); }
 double thread_cpu_seconds() { return seconds_of(CLOCK_THREAD_CPUTIME_ID); }
 
-// For how long a step waited for nobody, outside of finish() and inside. Where the process used no CPU time meanwhile,
-// it did nothing.
+// Measures how long a step waited for no rank, outside of finish() and inside. As far as the process used no CPU time
+// meanwhile, it did nothing.
 void GapWatch::note(Time now, double step, double exposed, double excused) {
   const double waited = waits_.total() + excused;
   const double outside = step - exposed;
@@ -112,7 +112,7 @@ observe::RankSeen OwnSteps::take(Time ended, double excused, observe::RankSeen s
   seen.cpu_seconds = (process.cpu_seconds - process_.cpu_seconds) / steps;
   waits_.take(steps, seen);
   seen.idle_seconds += (excused - std::exchange(excused_before_, excused)) / steps;
-  if (ranks_here_ > 1) {  // nobody knows whose threads lacked a core: as if they had looked for frames
+  if (ranks_here_ > 1) {  // it is unknown which rank lacked a core: count the time as spent looking for frames
     seen.delayed_seconds = std::min(seen.delayed_seconds, seen.idle_seconds);
   }
   totals_ = totals;

@@ -1,4 +1,4 @@
-// What a rank sees of its own steps between two comparisons.
+// Measures a rank's own steps between two comparisons.
 #pragma once
 
 #include <chrono>
@@ -12,62 +12,64 @@
 
 namespace gradwire::session {
 
-/// CPU time in seconds.
+/// Return CPU time in seconds.
 [[nodiscard]] double process_cpu_seconds();
 [[nodiscard]] double thread_cpu_seconds();
 
-/// For how long steps waited for nobody although the process did nothing.
+/// Finds gaps: times in which a step waited for no rank although the process did nothing.
 class GapWatch {
  public:
   using Time = StepTimer::Time;
 
-  /// `waits` outlives this.
+  /// `waits` must outlive this.
   GapWatch(const observe::PeerWaits& waits, Time now) : waits_(waits), asked_(now), cpu_(process_cpu_seconds()) {}
 
-  /// Between two looks at the CPU time, which take half a microsecond, 5 ms go by.
+  /// Returns whether 5 ms have passed since the last look at the CPU time, which takes half a microsecond.
   [[nodiscard]] bool due(Time now) const { return now - asked_ >= kAsks; }
-  /// A step took `step` seconds, of which `exposed` in finish(). `excused`: seconds of waits, ever, that no PeerWaits
-  /// was told of.
+  /// Notes a step that took `step` seconds, of which `exposed` were in finish(). `excused`: the sum so far of waits
+  /// that no PeerWaits was told of, in seconds.
   void note(Time now, double step, double exposed, double excused);
-  /// What comes from here on is of the next comparison.
+  /// Begins the interval of the next comparison.
   void restart(Time now, double excused) {
     waited_ = waits_.total() + excused;
     cpu_ = process_cpu_seconds();
     asked_ = now;
   }
-  /// The longest gap since the last take(), and what waits were none.
+  /// Returns the longest gap since the last take(), and as `wait_seconds`, which is not positive, a correction by the
+  /// time in finish() that was a gap and no wait.
   [[nodiscard]] observe::RankSeen take() { return std::exchange(sums_, {}); }
 
  private:
   static constexpr std::chrono::milliseconds kAsks{5};
 
   const observe::PeerWaits& waits_;
-  Time asked_;  // when the process was looked at last, what CPU time it had used,
+  Time asked_;  // the last look at the CPU time
   double cpu_;
-  double waited_ = 0;  // and how long this rank had waited for others
+  double waited_ = 0;  // how long this rank had waited for other ranks at that look
   observe::RankSeen sums_;
 };
 
-/// What this rank had seen at the last comparison, and so what it has seen since.
+/// Measures this rank's steps since the last comparison, by the difference to what it had measured then.
 class OwnSteps {
  public:
   using Time = StepTimer::Time;
 
-  /// All of these outlive this; `steps` counts the session's.
+  /// All of these outlive this; `steps` counts the session's steps.
   OwnSteps(Runner& runner, observe::PeerWaits& waits, const StepWatch& steps, Time now);
 
   [[nodiscard]] std::uint64_t count() const noexcept { return watch_.steps_ever() - steps_before_; }
-  /// A step has ended that does not count.
+  /// Leaves out a step that has ended and does not count.
   void leave_out(Time::duration step, double exposed) {
     ++steps_before_;
     exposed_before_ += exposed;
     since_ += step;
   }
-  /// The steps that count begin. `excused` as in GapWatch.
+  /// Begins with the steps that count. `excused` as in GapWatch.
   void begin(double excused);
-  /// Time went by that belongs to no step.
+  /// Leaves out time that belongs to no step.
   void skip(Time::duration time) { since_ += time; }
-  /// Steps until `ended`, with what GapWatch saw. The next ones begin there.
+  /// Returns the measurements of the steps until `ended`, added to those of GapWatch in `seen`. The next steps begin
+  /// there.
   [[nodiscard]] observe::RankSeen take(Time ended, double excused, observe::RankSeen seen);
 
  private:
@@ -80,8 +82,8 @@ class OwnSteps {
   Runner& runner_;
   observe::PeerWaits& waits_;
   const StepWatch& watch_;
-  double ranks_here_ = 1;  // that share this process
-  // At the last comparison, and later by steps that did not count.
+  double ranks_here_ = 1;  // ranks that share this process
+  // The values at the last comparison, advanced by steps that did not count.
   std::uint64_t steps_before_;
   double exposed_before_;
   Time since_;

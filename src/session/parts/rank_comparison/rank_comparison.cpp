@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A record as numbers, and back: one list of members for both ways.
+// Visits each number of a record. Both directions, record to numbers and back, use this one list of members.
 template <typename Record, typename Visit>
 void each_number(Record& seen, Visit&& visit) {
   for (auto* number :
@@ -39,7 +39,7 @@ std::string slow_text(std::optional<double> share) { return share ? format_numbe
 
 std::optional<double> common_slow_share(const std::vector<std::string>& told, bool speaks) {
   std::optional<double> common = 0;
-  std::size_t other = 0;  // a rank that says something else than rank 0
+  std::size_t other = 0;  // a rank whose value differs from rank 0's
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     double share = 0;
     const char* end = told[rank].data() + told[rank].size();
@@ -66,14 +66,14 @@ RankComparison::RankComparison(Runner& runner, observe::PeerWaits& waits, const 
 void RankComparison::end_odd_step(Time::duration step, double exposed, bool counts) {
   own_.leave_out(step, exposed);
   if (counts && !begun_) {
-    // Ranks met in the step that has ended; what they waited for then says nothing of others.
+    // Ranks meet in their first step, so its waits say nothing about other ranks.
     begun_ = true;
     own_.begin(excused_);
   }
 }
 
-// What ranks know of a cost they all know alike: of this comparison what comes before its gather, of the one before
-// what came after.
+// All ranks must know the same cost, so it is made of gathered numbers: the CPU time of this append() and of the
+// previous take().
 void RankComparison::append(std::vector<double>& numbers) {
   const double start = thread_cpu_seconds();
   const std::size_t cost = numbers.size();

@@ -1,5 +1,5 @@
-// Which rank holds the others up: what this one saw of its steps, and at steps that all ranks know the comparison with
-// the others. Off, or in a world of one, there is none of it.
+// Finds the rank that holds the others up: notes this rank's steps, and compares them with those of other ranks at
+// steps that all ranks know. It does not exist in a world of one, or where GRADWIRE_SLOW is off.
 #pragma once
 
 #include <chrono>
@@ -18,22 +18,22 @@
 
 namespace gradwire::session {
 
-// Ranks need not have the same GRADWIRE_SLOW, since launchers do not always hand it on.
-/// What a rank says of it when all agree on the plan.
+// Ranks need not have the same GRADWIRE_SLOW, since launchers do not always pass it on.
+/// Returns what a rank says about its GRADWIRE_SLOW when all ranks agree on the plan.
 [[nodiscard]] std::string slow_text(std::optional<double> share);
-/// What comes of what all ranks said: the highest share; nothing where one of them is off. Where they differ, who
-/// `speaks` warns.
+/// Returns the highest share of `told`, what all ranks said; nothing if one of them is off. If ranks differ, the rank
+/// that `speaks` warns.
 [[nodiscard]] std::optional<double> common_slow_share(const std::vector<std::string>& told, bool speaks);
 
 class RankComparison final : public ComparedPart, public StepTimer {
  public:
-  /// All three must outlive this; `steps` counts the session's. `share`: the same on every rank.
+  /// The first three must outlive this; `steps` counts the session's steps. `share` is the same on every rank.
   RankComparison(Runner& runner, observe::PeerWaits& waits, const StepWatch& steps, double share);
 
-  /// See SlowJudge::expel(): take() throws what it throws.
+  /// See SlowJudge::expel(). take() throws its error.
   void expel(double slower_than, std::size_t least) { judge_.expel(slower_than, least); }
 
-  /// No more than two looks, since a step may take microseconds: what it took is in `steps`.
+  /// Makes no more than two checks, since a step may take microseconds; the StepWatch has measured the step already.
   void step_ended(Time now, double exposed, bool counts) override {
     const Time before = std::exchange(ended_, now);
     if (!counts || !begun_) {
@@ -42,10 +42,10 @@ class RankComparison final : public ComparedPart, public StepTimer {
       gaps_.note(now, std::chrono::duration<double>(now - before).count(), exposed, excused_);
     }
   }
-  /// No PeerWaits was told.
+  /// Adds a wait that no PeerWaits was told of.
   void waited(double seconds) noexcept override { excused_ += seconds; }
   [[nodiscard]] bool due(std::uint64_t /*step*/) const override { return own_.count() >= pace_.steps(); }
-  /// Where at least half of an interval is over.
+  /// Returns whether at least half of the interval is over.
   [[nodiscard]] bool rides(std::uint64_t /*step*/) const override { return 2 * own_.count() >= pace_.steps(); }
   [[nodiscard]] bool blocks() const override { return false; }
   void append(std::vector<double>& numbers) override;
@@ -59,10 +59,10 @@ class RankComparison final : public ComparedPart, public StepTimer {
 
   SlowJudge judge_;
   ComparisonPace pace_;
-  double own_seconds_ = 0;  // CPU time of this rank in the last take()
-  bool begun_ = false;      // the first step has ended, in which ranks meet
-  Time ended_;              // the step before, or a comparison
-  double excused_ = 0;      // seconds of waits, ever, that no PeerWaits was told of
+  double own_seconds_ = 0;  // this rank's CPU time in the last take()
+  bool begun_ = false;      // the first step, in which ranks meet, has ended
+  Time ended_;              // when the last step or comparison ended
+  double excused_ = 0;      // the sum of waits that no PeerWaits was told of, in seconds
   GapWatch gaps_;
   OwnSteps own_;
 };

@@ -13,12 +13,13 @@
 namespace gradwire::session {
 namespace {
 
-// What only observes ends no job.
+// Returns the share in GRADWIRE_SLOW, or the default if its value is wrong: a part that only observes must not end the
+// job.
 std::optional<double> slow_share_of(int rank) {
   try {
     return environment_slow(observe::kSlowShare);
   } catch (const Error& error) {
-    static std::atomic<bool> told = false;  // of a process
+    static std::atomic<bool> told = false;  // one warning per process
     if (!told.exchange(true)) {
       log(LogLevel::warning, std::string(error.what()) + ". Rank " + std::to_string(rank) +
                                  " is compared with the default, " + format_number(100 * observe::kSlowShare) +
@@ -48,8 +49,8 @@ class RankComparisonPart final : public Part {
 
  private:
   const PartInputs inputs_;
-  const std::optional<double> own_share_;     // of GRADWIRE_SLOW; none: this rank is not to be compared
-  std::optional<RankComparison> comparison_;  // once all ranks have agreed to compare
+  const std::optional<double> own_share_;     // from GRADWIRE_SLOW; none: this rank must not be compared
+  std::optional<RankComparison> comparison_;  // made once all ranks have agreed to compare
 };
 
 void RankComparisonPart::agreed(const Agreement& agreement) {
@@ -75,7 +76,7 @@ void RankComparisonPart::agreed(const Agreement& agreement) {
   }
   comparison_.emplace(runner, *waits, inputs_.watch, *share);
   if (slower_than > 0) {
-    constexpr std::size_t kLeastRanks = 2;  // of two nobody knows which one is slow
+    constexpr std::size_t kLeastRanks = 2;  // with two ranks, nobody knows which one is slow
     comparison_->expel(slower_than, std::max<std::size_t>(elastic->min_ranks, kLeastRanks));
   }
 }

@@ -12,7 +12,7 @@ namespace gradwire::session {
 
 void SlowJudge::judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks, double cost) {
   const std::vector<observe::Diagnosis> found = observe::diagnose(ranks, share_);
-  // The first ones are of a few quick steps, in which ranks find their pace.
+  // The first comparisons cover a few quick steps, in which ranks find their pace.
   const bool long_enough = ranks[0].steps * ranks[0].step_seconds >= ComparisonPace::kLeastSeconds / 2;
   if (long_enough) {
     for (const observe::SlowChange& change : slow_.update(found)) {
@@ -39,7 +39,7 @@ void SlowJudge::judge(std::uint64_t step, const std::vector<observe::RankSeen>& 
   }
 }
 
-// All ranks conclude the same of the same numbers, and the one that must go does so by itself.
+// All ranks draw the same conclusion from the same numbers, so the rank that must leave does so by itself.
 void SlowJudge::expel_slow(const std::vector<observe::Diagnosis>& found) {
   const int rank = expel_ ? expel_->update(found, slow_) : -1;
   if (rank < 0 || found.size() <= least_ || rank == told_) {

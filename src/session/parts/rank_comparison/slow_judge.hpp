@@ -1,4 +1,4 @@
-// Which rank is slow, of what all ranks saw, and whether it must go.
+// Decides from the measurements of all ranks which rank is slow, and whether it must leave.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ namespace gradwire::session {
 
 class SlowJudge {
  public:
-  /// `share`: the same on every rank.
+  /// `share` is the same on every rank.
   SlowJudge(int rank, double share) : rank_(rank), share_(share), slow_({.share = share}) {}
 
-  /// From here on judge() is Error(expelled) on a rank for which steps take `slower_than` times as long, as long as
-  /// `least` ranks are left.
+  /// From here on judge() throws Error(expelled) on a rank that makes steps take `slower_than` times as long, as long
+  /// as `least` ranks are left without it.
   void expel(double slower_than, std::size_t least) {
     expel_.emplace(slower_than);
     least_ = least;
   }
-  /// All ranks conclude the same. `cost`: seconds that the comparison took.
+  /// Judges the ranks; all ranks draw the same conclusion. `cost`: seconds that the comparison took.
   void judge(std::uint64_t step, const std::vector<observe::RankSeen>& ranks, double cost);
   /// Any thread.
   [[nodiscard]] observe::SlowState state() const;
@@ -35,8 +35,8 @@ class SlowJudge {
   const double share_;
   observe::SlowWatch slow_;
   std::optional<observe::ExpelWatch> expel_;
-  std::size_t least_ = 1;  // ranks that are left
-  int told_ = -1;          // that must go, as was said
+  std::size_t least_ = 1;  // ranks that must be left
+  int told_ = -1;          // the rank last told to leave; -1: none
 
   mutable Mutex mutex_;
   observe::SlowState state_ GUARDED_BY(mutex_);

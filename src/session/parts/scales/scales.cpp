@@ -21,7 +21,7 @@ class Scales final : public Part, public ComparedPart {
 
   [[nodiscard]] bool due(std::uint64_t step) const override { return step >= next_; }
   [[nodiscard]] bool blocks() const override { return false; }
-  /// One number a scale.
+  /// Appends one number for each scale.
   void append(std::vector<double>& numbers) override;
   void take(const Compared& compared) override;
 
@@ -35,7 +35,7 @@ class Scales final : public Part, public ComparedPart {
 };
 
 void Scales::append(std::vector<double>& numbers) {
-  constexpr int kLeftOut = 12;  // of a hash, so that a double holds the rest
+  constexpr int kLeftOut = 12;  // bits of a hash, so that a double holds the others
   std::vector<View> scales;
   for (const std::size_t i : scaled_) {
     scales.push_back(inputs_.tensors.scale_view(i));

@@ -1,4 +1,4 @@
-// Whether ranks encode by the same scales (TensorOptions::scale): otherwise each would decode results of its own.
+// Checks that ranks encode by the same scales (TensorOptions::scale); otherwise each would decode its own results.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,9 @@
 
 namespace gradwire::session {
 
-/// Null where the plan encodes no tensor by its scale, and in a world of one. The part compares hashes of the scales in
-/// the first two steps and every 64, and throws Error(mismatch) on every rank that names the tensor and the ranks.
+/// Returns null if the plan encodes no tensor by its scale, and in a world of one. The part compares hashes of the
+/// scales in the first two steps and then every 64 steps. If they differ, it throws Error(mismatch), which names the
+/// tensor and the ranks, on every rank.
 [[nodiscard]] std::unique_ptr<Part> make_scales(const PartInputs& inputs);
 
 }  // namespace gradwire::session

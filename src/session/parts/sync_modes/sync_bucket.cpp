@@ -23,7 +23,8 @@ void subtract(std::byte* anchor_minus, const std::byte* anchor, std::uint64_t co
   }
 }
 
-// Parameters, then each state, one after another; its parts stand for their places in a job's memory.
+// Returns a bucket of the parameters and then each state, one after another. Its parts refer to their places in a job's
+// memory.
 plan::Bucket average_of(const plan::Bucket& bucket) {
   plan::Bucket average = bucket;
   average.parts.clear();
@@ -37,8 +38,8 @@ plan::Bucket average_of(const plan::Bucket& bucket) {
   return average;
 }
 
-// to = factor x from, or to += it, in working precision. One multiplication: factor - 1 added to what is there would
-// cancel where the factor is small.
+// Computes to = factor x from, or to += factor x from, in working precision. It multiplies once: adding (factor - 1) x
+// from would cancel if the factor is small.
 enum class Scaled : std::uint8_t { replaces, adds };
 void put_scaled(Scaled how, const View& to, const void* from, double factor) {
   const codec::Working working = to.dtype == DType::f64 ? codec::Working::f64 : codec::Working::f32;
@@ -85,7 +86,7 @@ SyncJobPtr new_job(const plan::Bucket& bucket, const plan::Bucket& travels, std:
   job->travels = &travels;
   job->info = info;
   job->info.choices = {};
-  job->info.sample = job->info.norms = false;  // of `step` groups only
+  job->info.sample = job->info.norms = false;  // only groups of mode `step` have these
   job->info.background = true;
   job->step = step;
   job->values = std::move(memory_of_values);
@@ -140,7 +141,7 @@ SyncJobPtr SyncBucket::copy_gradients(std::vector<std::byte> memory_of_values, s
     job->memory[part.tensor] = {{to, part.count, bucket.dtype}, tensor.zero && !writes_zeros};
     if (!tensor.zero) {
       copy_bytes(to, bytes_at(tensor.gradient), bytes);
-    } else if (writes_zeros) {  // it may have to be told to another world
+    } else if (writes_zeros) {  // another world may have to be told of it
       std::fill_n(to, bytes, std::byte{0});
     }
   }
@@ -166,7 +167,7 @@ SyncJobPtr SyncBucket::copy_parameters(std::vector<std::byte> memory_of_values, 
   const bool changes = bucket.sync.outer.has_value();
   SyncJobPtr job = new_job(bucket, changes ? bucket : average_, std::move(memory_of_values), info, step);
   job->of_parameters = true;
-  job->info.weighted = false;  // a rank's parameters are worth as much as another's
+  job->info.weighted = false;  // the parameters of all ranks count alike
   job->info.weight = 1;
   job->info.plain = !changes;
   for (std::size_t which = 0; which < (changes ? 1 : bucket.parameters); ++which) {
@@ -185,8 +186,8 @@ SyncJobPtr SyncBucket::copy_parameters(std::vector<std::byte> memory_of_values, 
   return job;
 }
 
-// Zeros before the first result; the sum where several are due. `replaces`: else it comes on top of what the step
-// itself has brought.
+// Writes zeros before the first result, and the sum if several results are due. Without `replaces`, results are added
+// to what the step itself has brought.
 void SyncBucket::deliver_gradients(std::span<const SyncJobPtr> due, std::span<const TensorMemory> memory, double scale,
                                    bool replaces) const {
   const std::size_t element = element_bytes(bucket.dtype);

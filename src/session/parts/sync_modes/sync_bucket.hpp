@@ -1,4 +1,5 @@
-// One bucket under sync modes: what travels for it, and what it holds until the next synchronisation.
+// One bucket under sync modes: the copies that travel for it, and the values that it keeps until the next
+// synchronisation.
 #pragma once
 
 #include <cstddef>
@@ -16,26 +17,26 @@
 
 namespace gradwire::session {
 
-/// A copy of a bucket's values on its way: gradients, or parameters.
+/// A copy of a bucket's values that travels: gradients or parameters.
 struct SyncJob {
   std::uint32_t bucket = 0;
-  bool of_parameters = false;  // else of gradients
+  bool of_parameters = false;  // otherwise of gradients
   const plan::Bucket* travels = nullptr;
   StepInfo info;
   std::uint64_t step = 0;
   double scale = 1;
-  std::uint64_t turn = 0;         // of the bucket, counted
+  std::uint64_t turn = 0;         // the number of the bucket's turn
   std::vector<std::byte> values;  // in the order of `travels`
   std::vector<TensorMemory> memory = {};
-  std::vector<std::byte> input = {};  // values as they were; where undoable, from its start until it counts
+  std::vector<std::byte> input = {};  // if undoable: values before the reduction, from its start until it counts
   std::optional<double> weight = {};  // see SyncModes::release_all()
   bool released = false;              // may start, in its turn
-  bool counts = false;                // it is not undone any more
+  bool counts = false;                // it can no longer be undone
   bool done = false;
   bool nonfinite = false;
 
   /// Gives the job, whose values are those of a late gradient, its memory. Its reduction begins with the first step
-  /// that is due for it: ranks have agreed on their plan by then.
+  /// that needs its result: ranks have agreed on their plan by then.
   void travel_again(const plan::Bucket& of, std::size_t tensors, const SavedState::Late& late);
 };
 using SyncJobPtr = std::shared_ptr<SyncJob>;
@@ -43,18 +44,18 @@ using SyncJobPtr = std::shared_ptr<SyncJob>;
 /// The outer optimizer of a bucket.
 class OuterAnchor {
  public:
-  /// Parameters when last synchronised, the same on every rank; and the momentum.
+  /// The parameters as last synchronised, the same on every rank; and the momentum.
   std::vector<std::byte> parameters = {};
   std::vector<std::byte> momentum = {};
 
   [[nodiscard]] bool dropped() const noexcept { return dropped_; }
-  /// It was dropped in a step that was delivered.
+  /// Whether the anchor was dropped in a step that was delivered.
   [[nodiscard]] bool counts() const noexcept { return counts_; }
   void count() noexcept { counts_ = dropped_; }
   void forget() noexcept { dropped_ = false; }
-  /// Returns whether it is new, with memory for `bytes`.
+  /// Drops the anchor, with memory for `bytes`. Returns false if there was one.
   bool drop(std::size_t bytes);
-  /// SGD with Nesterov momentum, over the mean change.
+  /// Makes a step of SGD with Nesterov momentum over the mean change.
   void step(const plan::Bucket& bucket, const std::byte* change);
 
  private:
@@ -62,50 +63,50 @@ class OuterAnchor {
   bool counts_ = false;
 };
 
-/// What has been sent of a bucket's residuals since the session was in this world.
+/// The last steps that sent some or all of a bucket's residuals since the session was in this world.
 struct SentResiduals {
-  std::uint64_t some = 0;  // by the synchronisation of this step, or before it
+  std::uint64_t some = 0;  // sent by the synchronisation of this step or before it
   std::uint64_t all = 0;
 };
 
 class SyncBucket {
  public:
-  /// Both outlive this. `parameters`: by tensor, the parameter and its optimizer state.
+  /// Both must outlive this. `parameters`: by tensor, the parameter and its optimizer state.
   SyncBucket(const plan::Bucket& of, const std::vector<std::vector<View>>& parameters);
 
   const plan::Bucket& bucket;
   OuterAnchor anchor;
   SentResiduals sent = {};
-  bool moved = false;  // by a local step since the last synchronisation
+  bool moved = false;  // a local step has changed parameters since the last synchronisation
 
   // Guarded by the mutex of SyncModes.
   std::deque<SyncJobPtr> results;  // not delivered, oldest first
-  SyncJobPtr flying = nullptr;     // what the runner has
-  bool ran = false;                // it had something since what is delivered was
+  SyncJobPtr flying = nullptr;     // the job that the runner has
+  bool ran = false;                // a job has started since the last delivery
   bool had_turn = false;           // in this step
-  std::size_t may_lag = 0;         // results that may be missing at its end
+  std::size_t may_lag = 0;         // results that may be missing at the step's end
   std::uint64_t turns = 0;
-  bool synced = false;  // in the step that ended
+  bool synced = false;  // its parameters were synchronised in the step that ended
   std::vector<std::vector<std::byte>> spare = {};
 
-  /// A copy of gradients; `memory_of_values`: to be used again. Zeros are written where `writes_zeros`.
+  /// Returns a copy of gradients in `memory_of_values`, which is used again. `writes_zeros`: zeros are written out.
   [[nodiscard]] SyncJobPtr copy_gradients(std::vector<std::byte> memory_of_values, std::span<const TensorMemory> memory,
                                           const StepInfo& info, std::uint64_t step, bool writes_zeros) const;
-  /// A copy of parameters and states, or the change of parameters.
+  /// Returns a copy of parameters and states, or of the change of parameters.
   [[nodiscard]] SyncJobPtr copy_parameters(std::vector<std::byte> memory_of_values, const StepInfo& info,
                                            std::uint64_t step) const;
   void drop_anchor();
   void deliver_gradients(std::span<const SyncJobPtr> due, std::span<const TensorMemory> memory, double scale,
                          bool replaces) const;
   void deliver_parameters(const SyncJob& job);
-  /// To parameters and, where `from` has them, their states.
+  /// Writes to parameters, and to their states if `from` has these.
   void write_parameters(const std::byte* from, std::size_t states) const;
 
  private:
   void read_parameters(std::size_t which, std::byte* to) const;
 
   const std::vector<std::vector<View>>& parameters_;
-  plan::Bucket average_;  // what travels where parameters and state are averaged
+  plan::Bucket average_;  // the bucket that travels if parameters and states are averaged
 };
 
 }  // namespace gradwire::session

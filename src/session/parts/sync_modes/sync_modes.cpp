@@ -10,7 +10,7 @@ namespace gradwire::session {
 SyncModes::SyncModes(const plan::Plan& plan, const SyncSchedule& schedule,
                      const std::vector<std::vector<View>>& parameters, bool undoable)
     : plan_(plan), schedule_(schedule), parameters_(parameters), undoable_(undoable), ages_(plan.groups.size()) {
-  entries_.reserve(plan.buckets.size());  // jobs point into entries
+  entries_.reserve(plan.buckets.size());  // jobs refer to entries
   for (const plan::Bucket& bucket : plan.buckets) {
     entries_.emplace_back(bucket, parameters);
   }
@@ -102,7 +102,7 @@ void SyncModes::released_count(std::uint64_t step) {
   for (SyncBucket& entry : entries_) {
     for (const SyncJobPtr& job : entry.results) {
       if (job->released && !job->of_parameters && !std::exchange(job->counts, true)) {
-        entry.sent.some = step;  // residuals are those that this step begins with
+        entry.sent.some = step;  // the residuals are those with which this step begins
         job->input = {};
       }
     }
@@ -110,7 +110,7 @@ void SyncModes::released_count(std::uint64_t step) {
   }
 }
 
-// One of a bucket at a time: the next begins with the residuals that this one leaves.
+// Only one job of a bucket runs at a time, since the next begins with the residuals that this one leaves.
 void SyncModes::start(Buckets& buckets) {
   for (;;) {
     SyncJobPtr job;

@@ -1,8 +1,8 @@
-// What a session does for groups that are not reduced at every step. A bucket of such a group is *enqueued* in its
-// turn: what is to travel (a gradient, parameters and state, or the change since they were synchronised) is copied, so
-// that the caller may go on with the original, and reduced in the background, one copy of a bucket at a time. What has
-// come back is *delivered* by finish(): to the gradient some steps later, or to the parameters in the step in which
-// they are synchronised. Until it is delivered, a step has changed nothing but residuals that save() would tell of.
+// Handles groups that are not reduced at every step. A bucket of such a group is *enqueued* in its turn: its values (a
+// gradient, parameters and state, or the change since they were synchronised) are copied, so that the caller may go on
+// with the original, and reduced in the background, one copy of a bucket at a time. finish() *delivers* results: to the
+// gradient some steps later, or to the parameters in the step in which they are synchronised. Until its results are
+// delivered, a step has changed nothing but residuals that save() would write.
 #pragma once
 
 #include <cstddef>
@@ -27,75 +27,80 @@ namespace gradwire::session {
 class SyncModes {
  public:
   /// `parameters`: by tensor, the parameter and its optimizer state. All must outlive this. `undoable`: a step may be
-  /// undone, and with it reductions that do not count yet. These are few then, see release_due().
+  /// undone, and with it the reductions that do not count yet. There are few of these then, see release_due().
   SyncModes(const plan::Plan& plan, const SyncSchedule& schedule, const std::vector<std::vector<View>>& parameters,
             bool undoable);
 
-  // For whoever communicates, one thread at a time.
-  /// False: this step of the bucket is as any other of mode `step`. `scale`: the loss scale. Anchors have been dropped.
+  // For the threads that communicate, one at a time.
+  /// Enqueues the bucket, after anchors have been dropped. Returns false if it is reduced in this step as under mode
+  /// `step`. `scale`: the loss scale.
   bool enqueue(const plan::Bucket& bucket, std::span<const TensorMemory> memory, const StepInfo& info,
                std::uint64_t step, double scale);
-  /// Between steps: all parameters that local steps have moved since the last synchronisation; exactly, with all
-  /// residuals. Returns whether there are any. deliver() follows.
+  /// Between steps: enqueues all parameters that local steps have moved since the last synchronisation; exactly, with
+  /// all residuals. Returns whether there are any. deliver() follows.
   bool enqueue_all_parameters(std::uint64_t step);
-  /// Between steps: the late gradients that have not begun to travel, where they wait for their step (undoable).
-  /// `weight`: what this rank's count, where ranks have given no weights of their own; none: as all others'.
+  /// Between steps: releases the late gradients that have not begun to travel, if they wait for their step (undoable).
+  /// `weight`: the weight of this rank's gradients, if ranks have given no weights of their own; without it, they count
+  /// as those of all other ranks.
   void release_all(std::optional<double> weight = {});
-  /// All ranks know that what was released has been reduced on all of them. `step`: the coming one.
+  /// Counts the released jobs, since all ranks know that all have reduced them. `step`: the coming one.
   void released_count(std::uint64_t step);
-  /// Starts what may start, in the order of enqueue(), which is the same on every rank.
+  /// Starts the jobs that may start, in the order of enqueue(), which is the same on every rank.
   void start(Buckets& buckets);
   void ended(const Buckets::Ended& ended);
-  /// Whether a bucket under outer momentum begins with local steps in this one. Its anchor is dropped before the first
+  /// Whether a bucket under outer momentum begins with local steps in this step. Its anchor is dropped before the first
   /// enqueue(), from parameters that are the same on every rank.
   [[nodiscard]] bool begins_outer(std::uint64_t step) const;
   void drop_anchors(std::uint64_t step);
 
   // Any thread.
-  /// Whether the bucket had its turn and all that is due in this step has come.
+  /// Whether the bucket had its turn and all results that are due in this step have arrived.
   [[nodiscard]] bool arrived(std::uint32_t bucket) const;
   [[nodiscard]] bool busy() const;
-  /// Whether there are late gradients the reduction of which could be undone yet. The same on every rank.
+  /// Whether there are late gradients whose reduction could still be undone. The answer is the same on every rank.
   [[nodiscard]] bool has_uncounted() const;
-  [[nodiscard]] std::vector<Lateness> ages() const;  // by group of the plan
+  [[nodiscard]] std::vector<Lateness> ages() const;  // by the plan's groups
   void reset_ages();
   /// Whether the bucket's parameters were synchronised in the step that deliver() ended.
   [[nodiscard]] bool synced(std::uint32_t bucket) const;
 
-  /// At the end of a step that was not skipped, when all has arrived: writes to gradients and parameters; between
-  /// steps, where `memory` is empty, to parameters. Returns whether NaN or Inf was in it.
+  /// At the end of a step that was not skipped, when all results have arrived: writes to gradients and parameters;
+  /// between steps, where `memory` is empty, to parameters. Returns whether a result has NaN or Inf.
   bool deliver(std::span<const TensorMemory> memory, double scale);
 
-  /// Hash of the parameters, or later of the anchors, of what is or will be under outer momentum.
+  /// Returns a hash of the parameters, or later of the anchors, of all buckets that are or will be under outer
+  /// momentum.
   [[nodiscard]] std::uint64_t outer_hash() const;
   [[nodiscard]] bool has_outer() const;
 
-  // Between steps, while not busy(), or given up. The schedule has been loaded.
-  /// In a step that was not delivered: as before it.
+  // Between steps, while nothing is busy() or after it was given up. The schedule has been loaded.
+  /// Whether save() writes the values. In a step that was not delivered, it saves the state before the step.
   enum class Values : std::uint8_t { saved, left_out };
   void save(SavedState& state, Values values = Values::saved) const;
   void load(const SavedState& state);
 
-  // Of a rank that comes later, between steps, once it has loaded a state of which values were left out.
-  /// Where those values are that are the same on every rank: anchors and outer momentum, results not delivered.
+  // For a rank that joins later, between steps, once it has loaded a state without values.
+  /// Returns the memory of the values that are the same on every rank: anchors, outer momentum, and results that are
+  /// not delivered.
   [[nodiscard]] std::vector<View> alike();
-  /// Sets parameters to them: a newcomer has changed nothing since the last synchronisation.
+  /// Sets parameters to the anchors: a newcomer has changed nothing since the last synchronisation.
   void go_to_anchors();
-  /// Whether local steps have moved parameters since the last synchronisation. The same on every rank.
+  /// Whether local steps have moved parameters since the last synchronisation. The answer is the same on every rank.
   [[nodiscard]] bool have_moved() const;
 
   using Sent = SentResiduals;
-  /// What has been sent of the bucket's residuals. `by_steps`: of a bucket that is as under `step` in this step.
+  /// Returns the last steps that sent the bucket's residuals. `by_steps`: those of a bucket that is under `step` in
+  /// this step.
   [[nodiscard]] Sent sent(std::uint32_t bucket, std::uint64_t step, Sent by_steps) const;
 
  private:
-  /// Memory that the bucket has used before, or none.
+  /// Returns memory that the bucket has used before, or none.
   [[nodiscard]] std::vector<std::byte> spare_of(SyncBucket& bucket);
   [[nodiscard]] std::vector<SavedState::LocalSteps> local_steps() const;
   void add(SyncBucket& entry, const SyncJobPtr& job, std::size_t may_lag);
   void release(const SyncJobPtr& job) REQUIRES(mutex_);
-  // Releases all that a step waits for at whose end `may_lag` jobs may be missing. Where steps can be undone it
-  // releases no more, so that whatever has begun counts once that step does.
+  // Releases all jobs that a step waits for, if `may_lag` jobs may be missing at its end. If steps can be undone, it
+  // releases no more, so that every job that has begun counts once that step does.
   void release_due(SyncBucket& entry, std::size_t may_lag) REQUIRES(mutex_);
 
   const plan::Plan& plan_;

@@ -1,4 +1,4 @@
-// How sync modes deliver what has come back: to the gradients of a later step, or to parameters.
+// Delivers the results of sync modes: to the gradients of a later step, or to parameters.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -8,7 +8,7 @@
 namespace gradwire::session {
 namespace {
 
-constexpr std::size_t kSpares = 2;  // what one step delivers, the next one needs
+constexpr std::size_t kSpares = 2;  // the next step needs the memory of the results that this one delivers
 
 }  // namespace
 
@@ -20,13 +20,13 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
     {
       const MutexLock lock(mutex_);
       if (!entry.had_turn && memory.empty()) {
-        continue;  // between steps: nothing to write to
+        continue;  // between steps there is no gradient to write to
       }
       had_turn = std::exchange(entry.had_turn, false);
       entry.ran = false;
       entry.anchor.count();
       if (had_turn && entry.bucket.sync.mode == Sync::Mode::every) {
-        entry.moved = !memory.empty();  // by the optimizer, which comes next
+        entry.moved = !memory.empty();  // the optimizer, which comes next, changes parameters
       }
       const std::size_t may_lag = had_turn ? std::exchange(entry.may_lag, 0) : 0;
       Lateness& ages = ages_[entry.bucket.group];
@@ -66,7 +66,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
       }
     }
     if (undoable_ && had_turn && schedule_.of(entry.bucket.id).staleness > 0) {
-      release_due(entry, schedule_.of(entry.bucket.id).staleness - 1);  // while the next step is computed
+      release_due(entry, schedule_.of(entry.bucket.id).staleness - 1);  // travels while the next step is computed
     }
   }
   return nonfinite;

@@ -23,7 +23,7 @@ void SyncModesPart::check_loss_scale() const {
   }
 }
 
-// Each rank goes on from its own copy of what the ranks are said to have agreed on.
+// Each rank continues from its own copy of these parameters, so this checks that they are the same on all ranks.
 void SyncModesPart::before_bucket(std::uint64_t step) {
   if (!modes_.has_outer() || (agreed_on_outer_ && !modes_.begins_outer(step))) {
     return;
@@ -72,7 +72,7 @@ SyncModes* sync_modes_of(const Parts& parts) {
 }
 
 std::unique_ptr<Part> make_sync_modes(const PartInputs& inputs) {
-  const bool left_behind = inputs.held != nullptr && !inputs.held->results.empty();  // by another policy
+  const bool left_behind = inputs.held != nullptr && !inputs.held->results.empty();  // results under another policy
   return inputs.plan->has_modes() || left_behind ? std::make_unique<SyncModesPart>(inputs) : nullptr;
 }
 

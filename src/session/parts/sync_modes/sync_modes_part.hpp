@@ -1,4 +1,4 @@
-// Sync modes other than "step" as a part of a session.
+// The part of a session that has sync modes other than "step".
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@ namespace gradwire::session {
 
 class SyncModesPart final : public Part, public Background {
  public:
-  /// Error(unsupported) over device memory.
+  /// Throws Error(unsupported) over device memory.
   explicit SyncModesPart(const PartInputs& inputs);
 
   /// Public calls such as Session::sync_parameters() use it directly.
@@ -43,12 +43,12 @@ class SyncModesPart final : public Part, public Background {
  private:
   const PartInputs inputs_;
   SyncModes modes_;
-  bool agreed_on_outer_ = false;  // on what outer momentum begins with
+  bool agreed_on_outer_ = false;  // on the parameters with which outer momentum begins
 };
 
-/// Null if the session has no sync mode other than "step".
+/// Returns null if the session has no sync mode other than "step".
 [[nodiscard]] SyncModes* sync_modes_of(const Parts& parts);
-/// Null where the plan has no other mode than "step", and the session goes on from no result of one.
+/// Returns null if the plan has no other mode than "step" and the session does not continue with a result of one.
 [[nodiscard]] std::unique_ptr<Part> make_sync_modes(const PartInputs& inputs);
 
 }  // namespace gradwire::session

@@ -1,4 +1,4 @@
-// What sync modes keep between steps: anchors of outer momentum, results that no step has delivered.
+// The state that sync modes keep between steps: anchors of outer momentum, and results that no step has delivered.
 #include <algorithm>
 #include <cstring>
 
@@ -52,7 +52,7 @@ SyncModes::Sent SyncModes::sent(std::uint32_t bucket, std::uint64_t step, Sent b
   if (sync.mode != Sync::Mode::every || !policy::active(sync, step)) {
     return {std::max(sent.some, by_steps.some), by_steps.all};
   }
-  const std::uint64_t begins = sync.from_step > 0 ? sync.from_step - 1 : 0;  // the step that sent those of gradients
+  const std::uint64_t begins = sync.from_step > 0 ? sync.from_step - 1 : 0;  // it sent the residuals of gradients
   return {std::max(sent.some, begins), std::max(sent.all, begins)};
 }
 
@@ -119,7 +119,7 @@ void SyncModes::save(SavedState& state, Values values) const {
       }
       for (const SyncJobPtr& job : entry.results) {
         if (job->of_parameters || job->step >= state.step) {
-          continue;  // of a step that was not delivered
+          continue;  // the job belongs to a step that was not delivered
         }
         if (undoable_ && !job->counts) {
           const std::vector<std::byte>& own = job->input.empty() ? job->values : job->input;
@@ -147,7 +147,7 @@ void SyncModes::load(const SavedState& state) {
     entry.anchor.forget();
     for (const SavedState::Anchor& anchor : state.anchors) {
       if (bucket.sync.outer && active && here(anchor.tensor)) {
-        entry.drop_anchor();  // tensors of the bucket that had none in the saved plan begin here
+        entry.drop_anchor();  // tensors of the bucket without an anchor in the saved plan begin here
         put(entry.anchor.parameters, anchor.tensor, anchor.parameters);
         put(entry.anchor.momentum, anchor.tensor, anchor.momentum);
       }
@@ -156,7 +156,7 @@ void SyncModes::load(const SavedState& state) {
     const bool local = active && bucket.sync.mode == Sync::Mode::every;
     entry.moved =
         local && (bucket.sync.outer ? entry.anchor.dropped() : state.step > schedule_.of(bucket.id).from_step);
-    std::size_t told = 0;  // of older states nothing is known: they may have moved
+    std::size_t told = 0;  // older states do not say whether parameters have moved
     std::size_t moved = 0;
     for (const SavedState::LocalSteps& saved : state.local_steps) {
       told += here(saved.tensor) ? 1 : 0;

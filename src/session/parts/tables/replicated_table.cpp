@@ -29,7 +29,7 @@ void ReplicatedTable::enter(const TableWorld& world, int rank) {
 void ReplicatedTable::check(const char* call, std::span<const std::uint64_t> ids, std::size_t elements) const {
   table::check_elements(said(call), ids.size(), elements, options().width);
   if (std::ranges::any_of(ids, [this](std::uint64_t id) { return id >= options().rows; })) {
-    static_cast<void>(table::merge_ids(ids, options().rows, said(call).c_str()));  // it names the id
+    static_cast<void>(table::merge_ids(ids, options().rows, said(call).c_str()));  // throws an error that names the id
   }
 }
 

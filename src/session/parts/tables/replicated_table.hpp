@@ -1,5 +1,5 @@
-// One rank's part of a table that counts with the steps of a session: rows that it holds a copy of, and what the step
-// under way pushes. It communicates with nobody: messages go in and out.
+// One rank's part of a table that counts with the steps of a session: the rows of which it has a copy, and the pushes
+// of the step under way. It does not communicate; its caller exchanges the messages.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,10 @@ namespace gradwire::session {
 
 class ReplicatedTable {
  public:
-  /// Error(invalid_argument) for options that make no sense. `copies` is above 0.
+  /// Throws Error(invalid_argument) for options that make no sense. `copies` is above 0.
   explicit ReplicatedTable(SessionTableOptions options);
 
-  /// A small world has fewer copies than they say.
+  /// Returns the options. A small world has fewer copies than they ask for.
   [[nodiscard]] const SessionTableOptions& options() const noexcept { return store_.options(); }
   [[nodiscard]] table::RowStore& store() noexcept { return store_; }
   [[nodiscard]] const table::RowStore& store() const noexcept { return store_; }
@@ -31,28 +31,29 @@ class ReplicatedTable {
   [[nodiscard]] TableStatistics statistics() const { return store_.statistics(counts_); }
   [[nodiscard]] TableStatistics& counts() noexcept { return counts_; }
 
-  /// Goes on as `rank` of that world, whatever rows it holds. What the step under way has pushed is forgotten.
+  /// Continues as `rank` of `world`, with the rows that it has. Forgets the pushes of the step under way.
   void enter(const TableWorld& world, int rank);
 
-  /// Error(invalid_argument) for an id outside the table, or another number of elements.
+  /// Throws Error(invalid_argument) for an id outside the table, or a wrong number of elements.
   void check(const char* call, std::span<const std::uint64_t> ids, std::size_t elements) const;
 
-  // Pushes of a step, by StepPushes: each function is the one of that name there.
+  // The pushes of a step: each of these functions calls its counterpart in StepPushes.
   void push(std::span<const std::uint64_t> ids, std::span<const float> gradients) {
     counts_.rows_pushed += pushes_.push(store_, ids, gradients);
   }
   void send_pushes(std::uint32_t number, std::vector<wire::Bytes>& to) const { pushes_.send(store_, number, to); }
   void take_pushes(wire::ByteReader& in, double weight) { pushes_.take(store_, in, weight); }
   void add_up(bool weighted, std::optional<double> divisor) { pushes_.add_up(store_, weighted, divisor); }
-  /// The step counts.
+  /// Applies the pushes, because the step counts.
   void count() { pushes_.apply(store_.shard()); }
   void forget_pushes() { pushes_ = {}; }
 
-  /// Rows of which this rank has the first copy, as they are now. Takes memory for those that change until `to` goes.
+  /// Saves the rows of which this rank has the first copy, as they are now. Rows that change afterwards take additional
+  /// memory until `to` is gone.
   void save(table::SavedTable& to);
-  /// A row of a file, where this rank has a copy of it; false: it came before.
+  /// Restores a row from a file if this rank has a copy of it. Returns false if the row came before.
   [[nodiscard]] bool restore(const table::Shard::Row& row);
-  /// Goes on with the rows of one that is like it.
+  /// Replaces the rows by those of `other`, a table like this one.
   void take_rows(ReplicatedTable&& other) { store_.shard() = std::move(other.store_.shard()); }
 
  private:

@@ -17,7 +17,7 @@ RowMove::RowMove(table::RowStore& store)
 }
 
 RowMove::RowsByRank RowMove::rows_for(const TableWorld& from, const TableWorld& to, int self) const {
-  std::vector<int> now;  // by rank of that world; -1: it has ended
+  std::vector<int> now;  // the rank in `to`, by rank in `from`; -1: it has ended
   std::vector<bool> left;
   for (const Processes::Id who : from.members) {
     const auto at = std::ranges::lower_bound(to.members, who);

@@ -1,4 +1,4 @@
-// Rows of one table on their way from the world in which they lie to the next one.
+// Moves the rows of one table from the world in which they lie to the next one.
 #pragma once
 
 #include <cstddef>
@@ -12,24 +12,24 @@
 
 namespace gradwire::session {
 
-/// Nothing changes in `store` before install().
+/// `store` does not change before install().
 class RowMove {
  public:
   explicit RowMove(table::RowStore& store);
 
   using RowsByRank = std::vector<std::vector<table::Shard::Row>>;
-  /// What this rank, `self` of world `to`, is to send to each rank; valid until install(). Error(too_few) where all
-  /// copies of rows are gone.
+  /// Returns the rows that this rank, `self` of world `to`, must send to each rank; they are valid until install().
+  /// Throws Error(too_few) if all copies of some rows are gone.
   [[nodiscard]] RowsByRank rows_for(const TableWorld& from, const TableWorld& to, int self) const;
-  /// The first rows of `rows` from `next` on, of about so many bytes; advances `next`.
+  /// Appends to `out` about `bytes` bytes of the rows in `rows` from `next` on, and advances `next`.
   void send(std::span<const table::Shard::Row> rows, std::size_t& next, std::uint64_t bytes, wire::Bytes& out) const;
   void stage(wire::ByteReader& in);
-  /// What was staged is held from here on, and nothing else than the new world gives this rank.
+  /// Adds the staged rows to the store, and removes the rows that the new world does not give to this rank.
   void install();
 
  private:
   table::RowStore& store_;
-  table::RowCodec codec_;  // of rows with their optimizer state: as they are
+  table::RowCodec codec_;  // exact, for rows with their optimizer state
   std::vector<std::uint64_t> ids_;
   std::vector<float> floats_;  // values and optimizer state of `ids_`
 };

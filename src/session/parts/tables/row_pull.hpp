@@ -1,4 +1,4 @@
-// One pull() of rows on one rank: it asks each other rank for the rows of which that is the first holder.
+// One pull() of rows on one rank: it asks each other rank for the rows that this other rank holds first.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 
 namespace gradwire::session {
 
-/// ask() each other rank, answer() those that ask, take() what they answer, then give().
+/// The caller sends each other rank what ask() returns, and those ranks what answer() returns to them; then it calls
+/// take() for each answer, and give().
 class RowPull {
  public:
   RowPull(const table::RowStore& store, TableStatistics& counts, std::span<const std::uint64_t> ids,
@@ -31,8 +32,8 @@ class RowPull {
   const table::RowStore& store_;
   TableStatistics& counts_;
   const table::MergedIds merged_;
-  std::vector<float> rows_;                        // of `merged_`
-  std::vector<std::vector<std::uint32_t>> asked_;  // by rank: which of `merged_`
+  std::vector<float> rows_;                        // values of the rows in `merged_`
+  std::vector<std::vector<std::uint32_t>> asked_;  // by rank: indices into `merged_`
 };
 
 }  // namespace gradwire::session

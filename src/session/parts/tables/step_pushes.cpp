@@ -33,7 +33,8 @@ void check_encodes(const table::RowStore& store, std::span<const std::uint64_t> 
 
 }  // namespace
 
-// A call costs time for its own rows alone. A row's gradients add up in the order of calls, and in each as given.
+// The time of a call depends on its own rows only. The gradients of a row add up in the order of calls, and within a
+// call in the order given.
 std::uint64_t StepPushes::push(const table::RowStore& store, std::span<const std::uint64_t> ids,
                                std::span<const float> gradients) {
   const std::uint32_t width = store.options().width;

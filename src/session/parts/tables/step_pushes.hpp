@@ -1,5 +1,6 @@
-// What one step pushes to a table: this rank's gradients are kept until the step ends, and go to all ranks that hold
-// the rows; each of these adds up what all ranks sent, in the order of ranks, so that copies of a row change alike.
+// The pushes of one step to a table: this rank's gradients are kept until the step ends, and then go to all ranks that
+// hold the rows. Each of these ranks adds up the gradients of all ranks, in the order of ranks, so that the copies of a
+// row change alike.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +18,19 @@ namespace gradwire::session {
 class StepPushes {
  public:
   /// Adds this rank's gradients of rows to those that it pushed before, and returns how many rows are new to the step.
-  /// Error(invalid_argument) for what ReplicatedTable::check() finds, and for NaN or Inf, also once encoded; nothing of
-  /// the call is kept then.
+  /// Throws Error(invalid_argument) where ReplicatedTable::check() does, and for NaN or Inf, before or after encoding;
+  /// nothing of the call is kept then.
   std::uint64_t push(const table::RowStore& store, std::span<const std::uint64_t> ids,
                      std::span<const float> gradients);
   /// Appends the part for rank r to to[r]; a part begins with the table's number.
   void send(const table::RowStore& store, std::uint32_t number, std::vector<wire::Bytes>& to) const;
-  /// One rank's part, whose gradients count `weight` times. Ranks come in order; `in` stands behind the table's number,
-  /// and its bytes stay in place until add_up().
+  /// Takes the part of one rank, whose gradients count `weight` times. The caller takes ranks in order. `in` is behind
+  /// the table's number, and its bytes must stay in place until add_up().
   void take(const table::RowStore& store, wire::ByteReader& in, double weight);
-  /// `divisor`: of a mean.
+  /// Adds up the gradients of all parts, times their weights if `weighted`. For a mean, it divides the sums by
+  /// `divisor`.
   void add_up(const table::RowStore& store, bool weighted, std::optional<double> divisor);
-  /// Applies the sums to rows and forgets all.
+  /// Applies the sums to `rows`, and forgets all pushes.
   void apply(table::Shard& rows);
 
  private:
@@ -37,16 +39,16 @@ class StepPushes {
     std::vector<float> values;
   };
   struct Sent {
-    std::size_t first;  // of ids_sent_
+    std::size_t first;  // index into ids_sent_
     std::size_t count;
     const std::byte* rows;
     double weight;
   };
 
   Sums own_;                       // pushed by this rank, each id once, in any order
-  table::FlatIndex place_in_own_;  // by id
+  table::FlatIndex place_in_own_;  // index into own_.ids, by id
   std::vector<std::uint64_t> ids_sent_;
-  std::vector<Sent> sent_;  // by all ranks, of rows that this rank holds
+  std::vector<Sent> sent_;  // by all ranks, for rows that this rank holds
   Sums sums_;
 };
 

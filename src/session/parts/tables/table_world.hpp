@@ -1,4 +1,4 @@
-// The ranks over which the rows of tables lie.
+// The ranks over which the rows of tables are spread.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace gradwire::session {
 
-/// Who holds rows: processes, ascending, and the node of each (Transport::nodes). The place of each is its rank.
+/// The processes that hold rows, ascending, and the node of each (Transport::nodes). The rank of a process is its place
+/// in `members`.
 struct TableWorld {
   std::vector<Processes::Id> members;
   std::vector<std::uint32_t> nodes;

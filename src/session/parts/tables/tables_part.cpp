@@ -15,7 +15,7 @@ std::uint32_t TablesPart::add(SessionTableOptions asked) {
   return tables_.add(asked);
 }
 
-// A spare is in no world, and asks nothing of them.
+// A spare process is in no world, and uses no tables.
 void TablesPart::enter() {
   TableWorld world;
   if (inputs_.members) {
@@ -72,7 +72,7 @@ void TablesPart::prepare(const StepInfo& step, bool skipped) {
                           step.weighted ? std::optional(step.weight) : std::nullopt);
 }
 
-// Others count the step: a rank that cannot has to go.
+// The other ranks count the step, so a rank that cannot must leave.
 void TablesPart::commit() {
   try {
     tables_.count();

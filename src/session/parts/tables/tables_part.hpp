@@ -1,4 +1,4 @@
-// The tables of a session as a part of it.
+// The part of a session that has its tables.
 #pragma once
 
 #include <cstdint>
