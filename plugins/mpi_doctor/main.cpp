@@ -32,7 +32,7 @@ constexpr int kUsageStatus = 2;
 struct Arguments {
   Told told;
   std::string json;       // file; empty: none
-  bool launched = false;  // the tool reads the report; a rank that ends with 1 makes launchers print messages
+  bool launched = false;  // the tool reads the report, since launchers print messages about a rank that ends with 1
   bool link = false;      // only the link of all ranks is measured, and described in a policy's terms
 };
 
@@ -103,8 +103,8 @@ constexpr std::array<Launched, 3> kLaunchers{{{"OMPI_COMM_WORLD_SIZE", "OMPI_COM
                                               {"PMI_SIZE", "PMI_RANK"},
                                               {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}}};
 
-/// The launcher of another MPI that started several ranks; each then is alone in its world, and only the first one
-/// prints.
+/// Returns the launcher of another MPI that started several ranks. Each of them is alone in its world, and only the
+/// first one prints.
 const Launched* launcher_of_others() {
   for (const Launched& launcher : kLaunchers) {
     const std::string size = variable(launcher.size);
@@ -193,33 +193,25 @@ int examine(const Arguments& arguments, int provided) {
   return status;
 }
 
-/// As a session measures it: between neighbours, on all ranks at once.
-LinkEstimate measure_link_of_all(int rank) {
-  const auto begin = std::chrono::steady_clock::now();
-  const std::shared_ptr<Transport> transport = mpi::make_transport(MPI_COMM_WORLD);
-  exchange::TransportPeers peers(*transport, mpi::kCreationTimeout);
-  const exchange::Tiers tiers(transport->nodes(), transport->world_size());
-  const exchange::Cluster cluster =
-      choice::measure_cluster(peers, tiers, rank, [&](const choice::Neighbours& neighbours, std::uint64_t bytes) {
-        return peers.time_exchange(neighbours.to, neighbours.from, bytes, choice::kExchangePart);
-      });
-  return choice::to_estimate(cluster, seconds_since(begin));
-}
-
+/// Measures the link as a session does, between neighbours and on all ranks at once, and prints it on rank 0.
 int tell_link() {
   int ranks = 1;
-  int rank = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   if (ranks == 1) {
     std::cout << "One rank has no links; start it as a job: mpirun -np 4 gradwire info --link\n";
     return 0;
   }
-  int hosts = node_of(rank) == rank ? 1 : 0;
-  MPI_Allreduce(MPI_IN_PLACE, &hosts, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-  const LinkEstimate link = measure_link_of_all(rank);
-  if (rank == 0) {
-    std::cout << link_report(link, static_cast<std::size_t>(ranks), static_cast<std::size_t>(hosts));
+  const auto begin = std::chrono::steady_clock::now();
+  const std::shared_ptr<Transport> transport = mpi::make_transport(MPI_COMM_WORLD);
+  exchange::TransportPeers peers(*transport, mpi::kCreationTimeout);
+  const exchange::Tiers tiers(transport->nodes(), transport->world_size());
+  const exchange::Cluster cluster = choice::measure_cluster(
+      peers, tiers, transport->rank(), [&](const choice::Neighbours& neighbours, std::uint64_t bytes) {
+        return peers.time_exchange(neighbours.to, neighbours.from, bytes, choice::kExchangePart);
+      });
+  const LinkEstimate link = choice::to_estimate(cluster, seconds_since(begin));
+  if (transport->rank() == 0) {
+    std::cout << link_report(link, static_cast<std::size_t>(ranks), static_cast<std::size_t>(tiers.nodes()));
   }
   return 0;
 }

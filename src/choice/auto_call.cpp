@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/median.hpp"
 #include "choice/rounds.hpp"
 
 namespace gradwire::choice {
@@ -13,22 +14,22 @@ namespace {
 
 constexpr std::size_t kLeastTrials = 3;
 constexpr std::size_t kCallsApart = 2;
-constexpr std::size_t kMostTrials = 10;  // beside the first, which finds everything cold
-// By trials: how many times as long every other way must take for a comparison to end early, with the way in use or
-// with another one. A machine may be slow for ten calls, and the more of them have one way the more that one seems
-// slower.
+constexpr std::size_t kMostTrials = 10;  // besides the first one, which finds everything cold
+// How many times as long every other way must take for a comparison to end after so many trials, with the way in use or
+// with another way. A machine may be slow for ten calls in a row, and the more of them go one way, the slower that way
+// seems.
 constexpr std::array<double, kMostTrials + 1> kClear{0, 2.5, 2.0, 1.4, 1.3, 1.25, 1.2, 1.15, 1.12, 1.1, 0};
 constexpr std::array<double, kMostTrials + 1> kClearChange{0, 2.5, 2.5, 2.5, 2.3, 2.1, 2.0, 2.0, 2.0, 2.0, 0};
-constexpr std::size_t kTrialsToOneLost = 5;  // a way that is taken instead was faster in all trials but one in five
-constexpr double kFarFrom = 2;               // a neighbour so clear decides for sizes on its far side
+constexpr std::size_t kTrialsToOneLost = 5;  // the way that replaces another was faster in all trials but one in five
+constexpr double kFarFrom = 2;  // with such a factor between its ways, a neighbour decides for sizes on its far side
 
-constexpr std::uint64_t kLeastSeen = 16;  // calls to a look
+constexpr std::uint64_t kLeastSeen = 16;  // calls before a look
 constexpr std::size_t kMostSeen = 64;
-constexpr double kStirred = 3;          // times as long, or as short
-constexpr int kStirs = 2;               // looks in a row
-constexpr unsigned kMostConfirmed = 3;  // each halves the share for comparisons
+constexpr double kStirred = 3;          // factor by which the time rose or fell
+constexpr int kStirs = 2;               // looks in a row with a different time
+constexpr unsigned kMostConfirmed = 3;  // each confirmation halves the share for comparisons
 
-// Asking for a call takes about so long, and may take this share of it.
+// Asking for the way of a call takes about so many seconds, and may take this share of the call's time.
 constexpr double kAskSeconds = 4e-7;
 constexpr double kAskShare = 2e-3;
 constexpr std::uint64_t kMostUnasked = 63;
@@ -53,7 +54,8 @@ const AutoCall::Class* AutoCall::neighbour(const ChoiceClass& what, std::size_t 
   return nearest;
 }
 
-// Small messages favour passing on, large ones compression: what is clear for a size is so for all beyond it.
+// Small messages favour passing on and large ones compression, so a clear result for one size holds for all sizes
+// beyond it.
 void AutoCall::inherit(Class& made, std::uint8_t size, const Class& from, std::uint8_t from_size) {
   made.way = from.way;
   double closest = INFINITY;
@@ -110,7 +112,7 @@ std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t b
     one.begun = true;
     question_ = {can_copy() ? 0.0 : 1.0, -exchange_here_};
   } else if (looks(one)) {
-    question_ = {one.seen.empty() ? 0 : -middle(one.seen), -exchange_here_};
+    question_ = {one.seen.empty() ? 0 : -upper_median(one.seen), -exchange_here_};
   }
   return question_;
 }
@@ -146,7 +148,7 @@ bool AutoCall::looks(const Class& one) const {
   return !one.comparison && one.turns >= kLeastSeen && (one.spent - one.looked_at) * options_.look_cost >= exchange_;
 }
 
-// The quickest rank's time is that of the one which waited least for others.
+// The quickest rank's time counts, because that rank waited least for others.
 void AutoCall::look(Class& one, double quickest) {
   one.seen.clear();
   one.turns = 0;
@@ -188,8 +190,8 @@ void AutoCall::count_trial(Class& one, std::span<const double> seconds) {
     comparison.costs[way].push_back(took / static_cast<double>(one.bytes));
     comparison.trial_seconds += one.excluded[way] ? 0 : took;
   }
-  // The first trial finds buffers cold, and ranks that are not connected yet; it counts where another would cost too
-  // much.
+  // The first trial finds cold buffers and ranks that are not connected yet. It counts only if another trial would cost
+  // too much.
   if (!std::exchange(comparison.warm, true) && comparison.trial_seconds < options_.expensive_seconds) {
     for (auto& costs : comparison.costs) {
       costs.clear();
@@ -201,9 +203,10 @@ void AutoCall::count_trial(Class& one, std::span<const double> seconds) {
     decide(one, *chosen_way);
     return;
   }
-  // Where it is not clear at once, trials stand apart, so that they do not all see the same moment of a machine.
+  // If the result is not clear at once, the trials stand apart, so that they do not all see the same moment of a
+  // machine.
   if (comparison.trials > kLeastTrials) {
-    // What passes meanwhile need not be asked for; what is compressed comes here each time.
+    // Calls that pass meanwhile need not be asked for; compressed calls come here each time.
     (one.way == 0 ? one.left : one.apart) = kCallsApart * (comparison.trials - kLeastTrials);
     note(one, one.way);
     one.calls += one.left + one.apart;
@@ -218,7 +221,7 @@ std::optional<Way> AutoCall::verdict(const Class& one) const {
   }
   std::vector<double> costs;
   for (std::size_t way = 0; way < one.ways; ++way) {
-    costs.push_back(one.excluded[way] ? INFINITY : middle(comparison.costs[way]));
+    costs.push_back(one.excluded[way] ? INFINITY : upper_median(comparison.costs[way]));
   }
   const auto best = std::min_element(costs.begin(), costs.end());
   const auto& table = best - costs.begin() == one.way ? kClear : kClearChange;
@@ -231,7 +234,7 @@ std::optional<Way> AutoCall::verdict(const Class& one) const {
   return chosen(one, costs, static_cast<Way>(best - costs.begin()));
 }
 
-// Compression must pay: clearly, and in nearly all trials, to be taken; to be kept, half as clearly.
+// Compression must pay: clearly and in nearly all trials to be chosen, and half as clearly to be kept.
 Way AutoCall::chosen(const Class& one, const std::vector<double>& costs, Way quickest) const {
   const auto& samples = one.comparison->costs;
   const std::size_t trials = one.comparison->trials;
@@ -251,7 +254,7 @@ Way AutoCall::chosen(const Class& one, const std::vector<double>& costs, Way qui
 void AutoCall::decide(Class& one, Way way) {
   one.costs.clear();
   for (std::size_t of = 0; of < one.ways; ++of) {
-    one.costs.push_back(one.excluded[of] ? INFINITY : middle(one.comparison->costs[of]));
+    one.costs.push_back(one.excluded[of] ? INFINITY : upper_median(one.comparison->costs[of]));
   }
   one.confirmed = way == one.way ? std::min(one.confirmed + 1, kMostConfirmed) : 0;
   one.way = way;
@@ -265,18 +268,18 @@ void AutoCall::decide(Class& one, Way way) {
   one.turns = 0;
 }
 
-// A comparison costs all ways of its trials, the copies for them, and three exchanges a trial: before each way, and one
-// for what they took. A way that must not be chosen was made for as long as it was not known to be that.
+// A comparison costs all ways of its trials, the copies for them, and three exchanges for each trial: one before each
+// way, and one for the times. An excluded way is not made any more, so it costs nothing.
 bool AutoCall::due(const Class& one) const {
   double trial = 3 * exchange_ + one.copying * static_cast<double>(one.bytes);
   for (std::size_t way = 0; way < one.ways; ++way) {
     trial += one.excluded[way] ? 0 : one.seconds(way);
   }
   const double expected = static_cast<double>(one.trials) * trial;
-  // Each comparison that finds nothing new halves what the next may cost.
+  // Each comparison that finds nothing new halves the share that the next one may take.
   const double patience = std::ldexp(options_.cost, -static_cast<int>(one.confirmed));
   const double haste = std::ldexp(options_.hasty_cost, -static_cast<int>(one.confirmed));
-  // A first choice to compress rests on a moment of the machine: it is looked at again soon, once.
+  // A first choice to compress rests on one moment of the machine, so it is compared again soon, once.
   const bool hasty = one.stirred >= kStirs || (one.way != 0 && one.decisions == 1);
   const double share = hasty ? std::max(patience, haste) : patience;
   return expected <= share * one.spent;
@@ -304,13 +307,13 @@ AutoCall::Turn AutoCall::turn() {
     one.calls += 1 + one.left;
     return {.decided = true, .barred = one.barred, .left = &one.left};
   }
-  if (one.comparison) {  // its results are the library's
+  if (one.comparison) {  // the job gets the library's results during a comparison
     note(one, 0);
     ++one.calls;
     if (!one.begun) {
       return {.barred = Reason::untried};
     }
-    // The order turns round from trial to trial, so that a machine that slows down, or caches, favour no way.
+    // The order alternates from trial to trial, so that neither a machine that slows down nor caches favour one way.
     const bool turned = (one.comparison->trials + (one.comparison->warm ? 1 : 0)) % 2 != 0;
     return {.trial = true, .passed_first = !turned};
   }
@@ -337,7 +340,7 @@ AutoCall::Turn AutoCall::replayed(Class& one) {
         until = std::min(until, change.call);
         break;
       }
-      one.way = change.way < one.ways ? change.way : Way{0};  // a file may say what it likes
+      one.way = change.way < one.ways ? change.way : Way{0};  // a file may hold any number
     }
   }
   note(one, one.way);

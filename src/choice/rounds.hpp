@@ -1,4 +1,4 @@
-// What ranks make of rounds that each of them timed.
+// Functions that combine the times of rounds that each rank measured.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace gradwire::choice {
 
-/// The slowest rank's number at each place: what a collective takes is what its last rank takes.
+/// Returns the slowest rank's number at each place, since a collective takes as long as its last rank.
 [[nodiscard]] inline std::vector<double> slowest(const std::vector<std::vector<double>>& all) {
   std::vector<double> most = all[0];
   for (const std::vector<double>& numbers : all) {
@@ -19,16 +19,10 @@ namespace gradwire::choice {
   return most;
 }
 
-/// Of several rounds, each as long as its slowest rank's: a rank that comes late finds what was sent meanwhile.
+/// Returns the quickest of several rounds, each as long as on its slowest rank: a rank that comes late finds messages
+/// that were sent meanwhile, so its own time is too short.
 [[nodiscard]] inline double quickest(std::span<const double> rounds) {
   return *std::min_element(rounds.begin(), rounds.end());
-}
-
-/// Of an even number of values the greater of the middle two.
-[[nodiscard]] inline double middle(std::vector<double> values) {
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
 }
 
 }  // namespace gradwire::choice

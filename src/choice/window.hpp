@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "base/median.hpp"
+
 namespace gradwire::choice {
 
 class Window {
@@ -26,19 +28,11 @@ class Window {
   }
   [[nodiscard]] bool empty() const noexcept { return values_.empty(); }
   /// The median, or the lower of two middle values; 0 if there are no values.
-  [[nodiscard]] double median() const {
-    if (values_.empty()) {
-      return 0;
-    }
-    std::vector<double> sorted(values_.begin(), values_.end());
-    const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((sorted.size() - 1) / 2);
-    std::nth_element(sorted.begin(), middle, sorted.end());
-    return *middle;
-  }
+  [[nodiscard]] double median() const { return lower_median(values_); }
 
  private:
   std::size_t size_;
-  std::size_t oldest_ = 0;  // once there are `size_`
+  std::size_t oldest_ = 0;  // index of the oldest value, once there are `size_` values
   std::vector<double> values_;
 };
 

@@ -1,4 +1,4 @@
-// What a member does to know a call's time and error beside those of the library's own call: trials and samples.
+// How a member learns a call's time and error beside those of the library's own call: trials and samples.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -12,13 +12,15 @@
 #include "codec/codec.hpp"
 #include "drop_in/member.hpp"
 #include "gradwire/transport.hpp"
+#include "transport/operations.hpp"
 
 namespace gradwire::drop_in {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of a call's elements: one in 256 is a percent of what an uncompressed call sends; with a bound one in 16.
+// Share of a call's elements in a sample: one in 256 is a percent of what an uncompressed call sends; with a bound one
+// in 16.
 constexpr std::uint64_t kSampleShare = 256;
 constexpr std::uint64_t kBoundedShare = 16;
 constexpr std::uint64_t kMostSampled = 16 * codec::kTileElements;
@@ -49,7 +51,7 @@ void Member::begin_trial(const Route& route, ConstView input, bool in_place, std
     const auto begin = Clock::now();
     Trial& trial = trial_.emplace(Trial{});
     trial.route = route;
-    trial.route.feedback = nullptr;  // the job gets no result of ours that left something out
+    trial.route.feedback = nullptr;  // the job gets no result of ours from which something was left out
     trial.input = input;
     trial.counts.assign(counts.begin(), counts.end());
     trial.reduction = reduction;
@@ -57,7 +59,7 @@ void Member::begin_trial(const Route& route, ConstView input, bool in_place, std
     trial.output = {scratch_.get() + bytes, own, input.dtype};
     trial.seconds.resize(route.ways.size() + 1);
     trial.differences.resize(route.ways.size());
-    std::memset(trial.output.data, 0, own * element_bytes(input.dtype));  // pages are made here, and not in our call
+    std::memset(trial.output.data, 0, own * element_bytes(input.dtype));  // maps the pages here, not in our call
     if (in_place && route.turn.passed_first) {
       std::memcpy(scratch_.get(), input.data, bytes);
       trial.input.data = scratch_.get();
@@ -94,7 +96,7 @@ void Member::end_trial(double library_seconds, ConstView result) noexcept {
   }
 }
 
-// Each codec in turn, the last one first where the library's own call comes last.
+// Makes the call by each codec in turn, the last one first if the library's own call comes last.
 void Member::make_ours(Trial& trial, ConstView result) {
   for (std::size_t i = 0; i < trial.route.ways.size(); ++i) {
     const std::size_t way = trial.route.turn.passed_first ? i : trial.route.ways.size() - 1 - i;
@@ -119,8 +121,8 @@ void Member::make_way(Trial& trial, std::size_t way) {
   trial.seconds[way + 1] = seconds_since(begin);
 }
 
-// All ranks learn what the slowest took, and the error of the whole result. Whoever gets here knows that no rank's part
-// of the trial has failed.
+// All ranks learn the slowest rank's times, and the error of the whole result. A rank that gets here knows that no
+// rank's part of the trial has failed.
 void Member::share(const Trial& trial) {
   std::vector<double> mine = trial.seconds;
   mine.push_back(trial.copying);
@@ -151,14 +153,14 @@ void Member::fail_trial(const Error& error) noexcept {
   trial_.reset();
   scratch_.reset();
   if (communicator_) {
-    communicator_->transport().abort(error.code(), error.what());
+    transport::abort_by(communicator_->transport(), error);
   }
   router_.set_aside(error.what());
 }
 
 void Member::abort(const Error& error) noexcept {
   try {
-    communicator().transport().abort(error.code(), error.what());
+    transport::abort_by(communicator().transport(), error);
   } catch (...) {  // NOLINT(bugprone-empty-catch): nothing connects the ranks, so nobody waits
   }
 }
@@ -208,7 +210,7 @@ std::optional<double> Member::check(const Sample& sample, ConstView result, std:
 
 void Member::look_at_small_values(const Route& route, const Sample& sample) {
   if (route.stage.error_feedback || route.stage.codec.k != 0) {
-    return;  // nothing is lost for ever, or it is meant to be
+    return;  // nothing is lost for ever, or topk is meant to lose it
   }
   router_.count_small_values(route, sample.small_values(codec::Codec(route.stage.codec, sample.kept().dtype)));
 }

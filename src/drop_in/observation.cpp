@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/elapsed.hpp"
-#include "choice/rounds.hpp"
+#include "base/median.hpp"
 #include "drop_in/calls.hpp"
 #include "drop_in/sample.hpp"
 #include "transport/tcp/tcp_socket.hpp"
@@ -23,13 +23,13 @@ namespace {
 constexpr std::uint64_t kNotesToOneTimed = 16;
 constexpr std::size_t kMostKept = 32;         // times of one size
 constexpr std::size_t kMostSamples = 24;      // of one class
-constexpr double kSamplesOfRun = 5e-3;        // of the run
-constexpr double kNotesOfRun = 2.5e-3;        // likewise
-constexpr double kLeastRun = 0.25;            // seconds: of a shorter run notes may take a larger share
-constexpr double kClockSeconds = 6e-8;        // that the caller of note() takes for two looks at a clock
-constexpr double kLongestNote = 2e-6;         // one that took longer was interrupted
-constexpr double kLongestLook = 1e-5;         // likewise
-constexpr std::uint32_t kMostSkipped = 1023;  // in the mean
+constexpr double kSamplesOfRun = 5e-3;        // share of the run
+constexpr double kNotesOfRun = 2.5e-3;        // share of the run
+constexpr double kLeastRun = 0.25;            // seconds: in a shorter run notes may take a larger share
+constexpr double kClockSeconds = 6e-8;        // seconds that the caller of note() takes for two looks at a clock
+constexpr double kLongestNote = 2e-6;         // seconds: a longer note was interrupted
+constexpr double kLongestLook = 1e-5;         // seconds: a longer look was interrupted
+constexpr std::uint32_t kMostSkipped = 1023;  // as a mean
 constexpr double kLeastCall = 1e-8;           // seconds
 constexpr double kFirstGuess = 2e-9;          // seconds that sampling a byte takes, before one was sampled
 constexpr std::size_t kLeastSample = std::size_t{64} << 10;  // bytes, unless a call has fewer
@@ -55,14 +55,14 @@ std::uint64_t gap_to_next_look(std::uint64_t call, unsigned halvings) {
   return gap;
 }
 
-// Of a core: what others do meanwhile is none of a sample's cost.
+// Returns the time of a core: what other threads do meanwhile is no cost of a sample.
 double thread_seconds() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// The two bits below the highest one.
+// Returns the two bits below the highest one.
 std::size_t quarter_of(std::uint64_t bytes) {
   const auto width = static_cast<int>(std::bit_width(bytes));
   return width < 3 ? 0 : static_cast<std::size_t>((bytes >> (width - 3)) & 3U);
@@ -77,7 +77,7 @@ double lower_quartile(std::vector<float> values) {
   return *at;
 }
 
-// Of all that auto may choose, what sends least; a named codec as it is after its warm-up.
+// Returns the codec that sends least among those that auto may choose, or a named codec as it is after its warm-up.
 std::optional<CodecSpec> codec_for(const plan::CallPlanner& planner, const ObservedClass& what, std::uint64_t bytes) {
   const std::size_t each = element_bytes(what.dtype);
   if (each == 0 || what.communicator_size < 2) {
@@ -96,7 +96,7 @@ std::optional<CodecSpec> codec_for(const plan::CallPlanner& planner, const Obser
   return plan.stages.back().codec;
 }
 
-// What runs too seldom to be disturbed twice: the sample whose codec was quickest to the byte stands for the speed.
+// Adds up the samples. The speed of the codec is their median, since single samples may be disturbed.
 SampledValues sum_of(const std::vector<SampledValues>& samples) {
   SampledValues sum;
   std::vector<double> encode;
@@ -107,8 +107,8 @@ SampledValues sum_of(const std::vector<SampledValues>& samples) {
     decode.push_back(one.decode_seconds / one.bytes);
   }
   if (!samples.empty()) {
-    sum.encode_seconds = choice::middle(encode) * sum.bytes;
-    sum.decode_seconds = choice::middle(decode) * sum.bytes;
+    sum.encode_seconds = upper_median(encode) * sum.bytes;
+    sum.decode_seconds = upper_median(decode) * sum.bytes;
   }
   return sum;
 }
@@ -134,7 +134,7 @@ bool Observation::wants_note() noexcept {
   if (left == 0) {
     return true;
   }
-  skip_.store(left - 1, std::memory_order_relaxed);  // another thread's may be lost: it skips one more
+  skip_.store(left - 1, std::memory_order_relaxed);  // another thread's decrement may be lost: it skips one more
   skipped_.fetch_add(1, std::memory_order_relaxed);
   return false;
 }
@@ -147,7 +147,7 @@ void Observation::note_locked(const ObservedClass& what, std::uint64_t bytes, do
   one->calls += weight;
   Timed& timed = one->sizes.at(quarter_of(bytes));
   if (timed.noted++ % timed.every == 0) {
-    if (timed.kept.size() == kMostKept) {  // every other one goes
+    if (timed.kept.size() == kMostKept) {  // every other time is dropped
       for (std::size_t i = 0; i < kMostKept / 2; ++i) {
         timed.kept[i] = timed.kept[2 * i];
       }
@@ -175,7 +175,7 @@ void Observation::note(const ObservedClass& what, std::uint64_t bytes, double se
     timed_notes_seconds_ += std::min(seconds_since(begin), kLongestNote);
     choose_skips();
   }
-  // By chance, so that calls that take turns are all seen.
+  // The number is pseudo-random, so that all calls that take turns are seen.
   constexpr std::uint64_t kGolden = 0x9e3779b97f4a7c15;
   skip_.store(mean_skip_ == 0 ? 0 : static_cast<std::uint32_t>((notes_ * kGolden >> 32U) % (2 * mean_skip_ + 1)),
               std::memory_order_relaxed);
@@ -190,7 +190,7 @@ std::uint64_t Observation::next_look(std::uint64_t call, double cost, double cal
   const MutexLock lock(mutex_);
   const double whole = std::min(cost + kClockSeconds, kLongestLook);
   looks_seconds_ += whole;
-  if (call == 1) {  // it made what the later ones find
+  if (call == 1) {  // the first look made what later ones find
     return 0;
   }
   later_looks_seconds_ += whole;
@@ -259,7 +259,7 @@ void Observation::sample(const ObservedClass& what, ConstView input) {
   sampling_ = false;
   sample_seconds_ += seconds;
   Class& one = classes_.at(what);
-  one.next_sample = one.calls + one.calls / 2 + 1;  // more seldom with time
+  one.next_sample = one.calls + one.calls / 2 + 1;  // samples become rarer with time
   if (values.samples > 0) {
     seconds_a_byte_ = seconds / values.bytes;
     one.samples.push_back(values);

@@ -11,7 +11,7 @@
 namespace gradwire::session {
 namespace {
 
-constexpr std::size_t kMostPlanText = 256 << 10;  // of a message; of a longer one the hash alone
+constexpr std::size_t kMostPlanText = 256 << 10;  // of a message; a longer text is replaced by its hash
 
 std::uint64_t bytes_of(const View& view) { return view.count * element_bytes(view.dtype); }
 
@@ -148,8 +148,9 @@ void Newcomers::send_state() {
 // Under local steps each rank has parameters of its own, so only newcomers write what they receive.
 void Newcomers::broadcast_memory(int teacher) {
   std::vector<View> views = memory_to_send();
-  if (sync_modes_of(engine_->parts) != nullptr) {
-    std::ranges::copy(sync_modes_of(engine_->parts)->alike(), std::back_inserter(views));
+  SyncModes* modes = sync_modes_of(engine_->parts);
+  if (modes != nullptr) {
+    std::ranges::copy(modes->alike(), std::back_inserter(views));
   }
   std::shared_ptr<std::byte> nowhere;
   if (elastic_->holds() && engine_->runner->info().rank != teacher) {
@@ -159,8 +160,8 @@ void Newcomers::broadcast_memory(int teacher) {
   if (DeviceSteps* device = engine_->runner->device()) {
     device->settle();
   }
-  if (!elastic_->holds() && sync_modes_of(engine_->parts) != nullptr) {
-    sync_modes_of(engine_->parts)->go_to_anchors();
+  if (!elastic_->holds() && modes != nullptr) {
+    modes->go_to_anchors();
   }
 }
 
@@ -179,10 +180,10 @@ Standing Newcomers::standing() {
       standing.with_residuals.push_back(held.key.tensor);
     }
   }
-  if (sync_modes_of(engine_->parts) != nullptr) {
+  if (SyncModes* modes = sync_modes_of(engine_->parts)) {
     SavedState held;
     held.step = engine_->step.number();
-    sync_modes_of(engine_->parts)->save(held, SyncModes::Values::left_out);
+    modes->save(held, SyncModes::Values::left_out);
     for (const SavedState::Anchor& anchor : held.anchors) {
       standing.with_anchors.push_back(anchor.tensor);
     }
@@ -216,10 +217,10 @@ void Newcomers::resume_from(const Standing& others) {
   told.results = others.results;
   told.late = others.late;
   for (SavedState::Late& late : told.late) {
-    late.weight = 0;  // this rank has none: zeros
+    late.weight = 0;  // this rank has no late gradient: zeros
   }
   for (const std::uint32_t tensor : others.with_anchors) {
-    told.anchors.push_back({tensor});  // values follow
+    told.anchors.push_back({tensor});  // the values follow
   }
   engine_->make_parts_for(told);
   engine_->step.modes.load(*engine_->plan, told);

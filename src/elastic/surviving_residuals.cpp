@@ -11,7 +11,8 @@ namespace gradwire::session {
 void SurvivingResiduals::commit(Engine& engine) {
   const MutexLock lock(engine.progress.wire);
   const StepOutcome& outcome = engine.settled_step().outcome();
-  if (outcome.skipped && sync_modes_of(engine.parts) != nullptr && sync_modes_of(engine.parts)->has_uncounted()) {
+  const SyncModes* modes = sync_modes_of(engine.parts);
+  if (outcome.skipped && modes != nullptr && modes->has_uncounted()) {
     return;  // late gradients may be on their way, and nothing else has changed
   }
   engine.runner->undo()->commit();
@@ -41,16 +42,19 @@ exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, c
     residuals.add(residual.key, residual.range.offset, residual.range.values,
                   static_cast<float>(factor) * (averaged && !owner ? ratio : 1.0F));
   };
-  // Each rank keeps what it holds: whoever no longer owns the elements of an owner residual adds it to what it sends.
+  // Each rank keeps its residuals. A rank that no longer owns the elements of an owner residual adds it to what it
+  // sends.
   for (const SavedState::Residual& residual : before.runner->held().save_residuals(*before.plan)) {
     add(residual);
   }
-  // What few bits drop is sent the next time, and would be sent twice; what topk leaves out waits for many of them.
+  // The error of few bits is sent with the next step, so an old copy would send it twice. The elements that topk leaves
+  // out wait for many steps.
+  const SyncModes* modes = sync_modes_of(before.parts);
   const auto counts = [&](std::uint32_t tensor, std::uint64_t copied) {
     const plan::Bucket& bucket = before.plan->buckets[before.plan->tensors[tensor].bucket];
     SyncModes::Sent last{sent_, flushed_};
-    if (sync_modes_of(before.parts) != nullptr) {
-      last = sync_modes_of(before.parts)->sent(bucket.id, engine.settled_step().number(), last);
+    if (modes != nullptr) {
+      last = modes->sent(bucket.id, engine.settled_step().number(), last);
     }
     return copied >= (bucket.codec.k > 0 ? last.all : last.some);
   };

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/median.hpp"
 #include "observe/slow_ranks.hpp"
 
 namespace gradwire::observe {
@@ -71,8 +72,8 @@ class PeerWaits {
           waits.begin(), waits.begin() + static_cast<std::ptrdiff_t>(told), waits.end(),
           [](const PeerWait& a, const PeerWait& b) { return a.direct + a.indirect > b.direct + b.indirect; });
       std::copy_n(waits.begin(), told, seen.peers.begin());
-      seen.typical_stream = middle(std::move(streams));
-      seen.typical_indirect = middle(std::move(results));
+      seen.typical_stream = lower_median(std::move(streams));
+      seen.typical_indirect = lower_median(std::move(results));
     }
     seen.bytes_received = static_cast<double>(bytes_received_) / steps;
     seen.idle_seconds = (total_ - std::exchange(taken_, total_)) / steps;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/median.hpp"
 #include "base/units.hpp"
 
 namespace gradwire::observe {
@@ -109,7 +110,7 @@ std::vector<Parts> split(std::span<const RankSeen> ranks, const Told& told) {
   for (const RankSeen& rank : ranks) {
     streams.push_back(rank.typical_stream + rank.typical_indirect);
   }
-  const double typical = middle(streams);
+  const double typical = lower_median(streams);
   const bool two = ranks.size() == 2;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     // With two ranks the link out of one and the link into the other cannot be told apart.
@@ -202,15 +203,6 @@ void find_cause(Diagnosis& found, std::span<const RankSeen> ranks, std::size_t s
 
 }  // namespace
 
-double middle(std::vector<double> values) {
-  if (values.empty()) {
-    return 0;
-  }
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), at, values.end());
-  return *at;
-}
-
 std::string_view to_string(SlowCause cause) noexcept { return kNames[static_cast<std::size_t>(cause)]; }
 
 std::vector<Diagnosis> diagnose(std::span<const RankSeen> ranks, double share) {
@@ -235,8 +227,8 @@ std::vector<Diagnosis> diagnose(std::span<const RankSeen> ranks, double share) {
     waits.push_back(found[i].wait_seconds);
     steps.push_back(ranks[i].step_seconds);
   }
-  const double common = middle(waits);
-  const double step = middle(steps);
+  const double common = lower_median(waits);
+  const double step = lower_median(steps);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     found[i].share = step > 0 ? std::max(0.0, found[i].wait_seconds - common) / step : 0;
     if (found[i].share > share) {

@@ -58,9 +58,6 @@ struct RankSeen {
   std::array<PeerWait, kPeersTold> peers = {};  // the peers for which it waited most
 };
 
-/// The lower median, which one outlier, and one of two values, does not move. 0 for no values.
-[[nodiscard]] double middle(std::vector<double> values);
-
 struct Diagnosis {
   double wait_seconds = 0;   // time of a step in which others wait for this rank
   double share = 0;          // share of a step, without the wait that all ranks have in common

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/median.hpp"
 #include "observe/slow_ranks.hpp"
 
 namespace gradwire::observe::test {
@@ -46,8 +47,8 @@ RankSeen parse(const std::string& text, std::size_t self) {
     streams.push_back(wait.direct - wait.entry);
     results.push_back(wait.indirect);
   }
-  seen.typical_stream = middle(streams);
-  seen.typical_indirect = middle(results);
+  seen.typical_stream = lower_median(streams);
+  seen.typical_indirect = lower_median(results);
   return seen;
 }
 

@@ -153,6 +153,37 @@ TEST(Parts, WhatAPartThrowsEndsTheStepOnEveryRank) {
   }
 }
 
+// Begins to take rows of files, and never gets them.
+class RowReader final : public Part, private table::RowSink {
+ public:
+  explicit RowReader(bool& has_rows) : has_rows_(has_rows) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return "row reader"; }
+  [[nodiscard]] table::RowSink* begin_rows() override {
+    has_rows_ = true;
+    return this;
+  }
+  void forget_rows() override { has_rows_ = false; }
+
+ private:
+  [[nodiscard]] bool wants(std::size_t /*number*/, const table::SavedTable& /*table*/) override { return true; }
+  [[nodiscard]] bool take(std::size_t /*number*/, const table::Shard::Row& /*row*/) override { return true; }
+
+  bool& has_rows_;
+};
+
+// Rows of a table may take most of the memory. Mutation tried: load() keeps what it read.
+TEST(Parts, RowsOfALoadThatFailsAreFreed) {
+  bool has_rows = false;
+  PartTable parts = session::standard_parts();
+  parts.emplace_back([&](const PartInputs&) { return std::make_unique<RowReader>(has_rows); },
+                     session::PartMaker::When::with_session);
+  auto gradients = make_gradients();
+  Session session = make(make_inproc_world(1).front(), std::move(parts));
+  add_all(session, gradients);
+  EXPECT_THROW(session.load("no such directory"), Error);
+  EXPECT_FALSE(has_rows);
+}
+
 // A part that communicates on some ranks alone would hang: ranks tell each other which parts they have.
 TEST(Parts, RanksWithOtherPartsAreToldWhichOnes) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {

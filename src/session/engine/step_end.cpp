@@ -45,7 +45,7 @@ void StepEnd::check_all_ready() {
                                                      std::to_string(now) + ": " + names + (count > 5 ? ", ..." : "") +
                                                      "; call ready(), or ready_zero() where there is no gradient");
   if (core_.progress.background()) {
-    core_.runner->abort(error.code(), error.what());  // the progress thread may hold `wire` for long
+    core_.runner->abort(error.code(), error.what());  // before on_wire(): the progress thread may hold `wire` for long
   }
   core_.on_wire([&] { throw Error(error); });
 }
@@ -68,7 +68,7 @@ StepEnd::Finishing StepEnd::prepare() {
 StepOutcome StepEnd::commit(const Finishing& finishing) {
   commit_parts();
   const Ended over = end_step(finishing.begin, finishing.was_small);
-  last_outcome_ = over.end.outcome;  // also where what follows throws
+  last_outcome_ = over.end.outcome;  // before conclude(), which may throw
   conclude(over);
   core_.parts.step_over(last_outcome_, finishing.ticks, over.at);
   return last_outcome_;
@@ -92,7 +92,7 @@ void StepEnd::prepare_parts() {
   });
 }
 
-// Other ranks count the step: a rank that cannot has to go.
+// The other ranks count the step, so a rank that cannot commit it must leave.
 void StepEnd::commit_parts() {
   try {
     for (StepParticipant* part : core_.parts.participants()) {
@@ -120,7 +120,7 @@ StepEnd::Ended StepEnd::end_step(Clock::time_point begin, bool was_small) {
   if (compares_results(core_.step.outcome())) {
     ended.results = comparable_results();
   }
-  if (coming_.small()) {  // ready() looked at no clock
+  if (coming_.small()) {  // ready() has not read the clock
     core_.watch.all_ready(begin);
   }
   if (was_small) {
@@ -139,7 +139,7 @@ StepEnd::Ended StepEnd::end_step(Clock::time_point begin, bool was_small) {
   ended.may_get_small = coming_.may_get_small();
   core_.reset_step(now);
   if (core_.parts.background() != nullptr && core_.parts.background()->busy()) {
-    core_.progress.wake();  // for late gradients that begin to travel now
+    core_.progress.wake();  // late gradients begin to travel now
   }
   return ended;
 }
@@ -169,12 +169,15 @@ void StepEnd::see_step_end(StepWatch::Time now, double exposed, const Statistics
   core_.watch.end(now, exposed, totals, ranks, micro_steps, core_.progress.background());
 }
 
-// In finish(): nobody else changes the step then.
+// Only finish() calls this, and no other thread changes the step meanwhile.
 bool StepEnd::deliver() {
+  if (core_.parts.background() == nullptr) {
+    return false;
+  }
   double scale = 1;
   {
     const MutexLock lock(core_.progress.state);
-    if (core_.parts.background() == nullptr || core_.step.outcome().skipped) {
+    if (core_.step.outcome().skipped) {
       return false;
     }
     scale = core_.step.terms.loss_scale();

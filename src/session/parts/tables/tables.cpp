@@ -15,16 +15,16 @@
 namespace gradwire::session {
 namespace {
 
-// What kind of exchange it is, so that ranks in different calls find out.
+// The kind of an exchange, by which ranks notice that they are in different calls.
 enum class Call : std::uint32_t {
   pushes = 1,
   weighted_pushes = 2,
   move = 3,
   pull = 4
-};  // pull: and the table's number
+};  // for a pull, the table's number is added
 std::uint32_t number_of(Call call, std::uint32_t table = 0) { return static_cast<std::uint32_t>(call) + table; }
 
-constexpr std::uint64_t kMovedBytes = 16 << 20;  // to one rank at once, or so
+constexpr std::uint64_t kMovedBytes = 16 << 20;  // sent to one rank at once, approximately
 
 void put_world(wire::Bytes& out, const TableWorld& world) {
   wire::put_number(out, static_cast<std::uint32_t>(world.members.size()));
@@ -71,7 +71,7 @@ std::vector<std::string> Tables::describe() const {
     const SessionTableOptions& options = tables_[i].options();
     const std::string table = "table " + std::to_string(i);
     lines.push_back(table + ": \"" + options.name + "\"");
-    // The two lines about reads stand in fingerprints of before; every session's table has the same.
+    // Earlier fingerprints contain the two lines about reads, which are the same for all tables of sessions.
     std::istringstream text(table::row_lines(options) + table::read_lines(0, true) +
                             "copies = " + std::to_string(options.copies) + "\n");
     for (std::string line; std::getline(text, line);) {
@@ -124,7 +124,7 @@ void Tables::agree(exchange::Peers& peers) {
   }
   const std::vector<std::string> all = peers.all_gather(text, kWhat);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (!all[rank].starts_with(begin)) {  // it tells of something else
+    if (!all[rank].starts_with(begin)) {  // the text belongs to another agreement
       throw Error(ErrorCode::mismatch, std::string(kWhat) + ": rank " + std::to_string(rank) +
                                            " is in another call; make each pull() on every rank, in the same order");
     }
@@ -237,7 +237,7 @@ void Tables::forget_pushes() {
   }
 }
 
-// Newcomers learn it from the others.
+// Newcomers learn from other ranks where rows lie.
 std::optional<TableWorld> Tables::agree_on_place(exchange::Peers& peers, bool holds) const {
   wire::Bytes mine;
   if (holds) {
@@ -277,7 +277,7 @@ void Tables::move(exchange::Peers& peers, bool holds) {
   }
   const std::size_t world = world_.members.size();
   std::vector<std::vector<std::size_t>> next(tables_.size(), std::vector<std::size_t>(world));
-  // Some of the rows at a time, until no rank has more. Each message begins with whether its sender has.
+  // Ranks send some of the rows at a time until no rank has more. Each message begins with whether its sender has more.
   for (bool more = true; more;) {
     exchange::Peers::Messages messages(world, wire::Bytes(1));
     bool mine = false;
@@ -338,7 +338,7 @@ std::vector<table::SavedTable> Tables::save() {
   return saved;
 }
 
-Tables::Loading::Loading(const Tables& to) : world_(to.world_) {
+Tables::Loading::Loading(const Tables& to) {
   for (const ReplicatedTable& table : to.tables_) {
     tables_.emplace_back(table.options());
     tables_.back().enter(to.world_, to.rank_);
@@ -348,7 +348,7 @@ Tables::Loading::Loading(const Tables& to) : world_(to.world_) {
 bool Tables::Loading::wants(std::size_t number, const table::SavedTable& table) {
   layout_ = layout_.value_or(table.layout);
   if (number >= tables_.size() || table.layout != layout_) {
-    return false;  // whoever reads the files says why
+    return false;  // the reader of the files reports why
   }
   const SessionTableOptions& options = tables_[number].options();
   return table.rows == options.rows && table.width == options.width && table.optimizer == options.optimizer;

@@ -1,4 +1,4 @@
-// The tables of a session on one rank: what all ranks do together with them in steps, and when the world changes.
+// The tables of a session on one rank: what all ranks do with them together in steps, and when the world changes.
 #pragma once
 
 #include <cstddef>
@@ -16,50 +16,52 @@
 
 namespace gradwire::session {
 
-/// Calls that take `peers` are made by all ranks in the same order; they block, and throw what ends the world or the
-/// session. What they change counts only once count() or install() says so.
+/// All ranks make the calls that take `peers`, in the same order. These calls block, and throw the errors that end the
+/// world or the session. Their changes count only after count() or install().
 class Tables {
  public:
   [[nodiscard]] bool empty() const noexcept { return tables_.empty(); }
-  /// Its number, by which all calls below know it; they are Error(invalid_argument) for one that is none. See
-  /// ReplicatedTable. Error(invalid_argument) for a name that another one has.
+  /// Adds a table and returns its number, by which all calls below refer to it; they throw Error(invalid_argument) for
+  /// a number without a table. Throws Error(invalid_argument) for a name that another table has, and as the constructor
+  /// of ReplicatedTable does.
   std::uint32_t add(const SessionTableOptions& options);
-  /// Lines of plan::Plan::tables.
+  /// Returns the lines of plan::Plan::tables.
   [[nodiscard]] std::vector<std::string> describe() const;
-  /// What they cost, for people.
+  /// Returns what the tables cost, as text for people.
   [[nodiscard]] std::string explain() const;
 
-  /// Goes on as `rank` of that world. What is under way is forgotten.
+  /// Continues as `rank` of `world`. Forgets the step and the move under way.
   void enter(const TableWorld& world, int rank);
 
-  /// Error(invalid_argument) for arguments that pull() must not be given.
+  /// Throws Error(invalid_argument) for arguments that pull() must not be given.
   void check_pull(std::uint32_t number, std::span<const std::uint64_t> ids, std::size_t elements) const;
   void pull(exchange::Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids, std::span<float> rows);
   void push(std::uint32_t number, std::span<const std::uint64_t> ids, std::span<const float> gradients);
-  /// Whether the step under way has pulled or pushed: a change of world is to begin it anew, by the caller.
+  /// Whether the step under way has pulled or pushed. If the world changes, the caller must then begin this step anew.
   [[nodiscard]] bool in_use() const noexcept { return in_use_; }
 
-  /// Rows' gradients of this step go to all that hold the rows, and are added up there: sums, or means by world size or
-  /// by weights where there are any.
+  /// Sends the gradients of this step to all ranks that hold the rows, which add them up: to sums, or to means by the
+  /// world size, or by weights if there are any.
   void exchange_pushes(exchange::Peers& peers, Reduction reduction, std::optional<double> weight);
-  /// The step counts: what was added up is applied.
+  /// Applies the sums of exchange_pushes(), because the step counts.
   void count();
   void forget_pushes();
 
-  /// Whether rows lie as in another world. The same on all ranks that were there.
+  /// Whether rows lie as in another world. The answer is the same on all ranks that were in that world.
   [[nodiscard]] bool to_move() const { return lies_ && *lies_ != world_; }
-  /// Rows go to ranks that hold them from here on. `holds`: what the others know is known here. Error(too_few) on all
-  /// ranks where no copy of some rows is left.
+  /// Sends rows to the ranks that hold them from here on. `holds`: this rank knows what the ranks of the world before
+  /// know. Throws Error(too_few) on all ranks if no copy of some rows is left.
   void move(exchange::Peers& peers, bool holds);
-  /// All ranks have moved them.
+  /// Puts the moved rows in place, after all ranks have moved theirs.
   void install();
 
   [[nodiscard]] TableStatistics statistics(std::uint32_t number) const;
 
-  /// What files hold: of each table what it is, or also the rows of which this rank has the first copy.
+  /// What files hold. heads() describes each table; save() also has the rows of which this rank has the first copy.
   [[nodiscard]] std::vector<table::SavedTable> heads() const;
   [[nodiscard]] std::vector<table::SavedTable> save();
-  /// Rows of which this rank has a copy, from the files of all ranks, beside those that it has now.
+  /// Collects from the files of all ranks the rows of which this rank has a copy. The tables keep their present rows
+  /// meanwhile.
   class Loading final : public table::RowSink {
    public:
     Loading() = default;
@@ -70,18 +72,16 @@ class Tables {
    private:
     friend class Tables;
     std::vector<ReplicatedTable> tables_;
-    TableWorld world_;
-    std::optional<std::uint64_t> layout_;  // of the files
+    std::optional<std::uint64_t> layout_;  // the layout of the files
   };
-  /// Whether who holds which rows is still as it was when `loading` was made; the same on all ranks.
-  [[nodiscard]] bool still_for(const Loading& loading) const { return loading.world_ == world_; }
-  /// Rows are those of `loading` from here on; on all ranks, between the same calls that communicate.
+  /// Replaces the rows by those of `loading`. All ranks call this between the same two calls that communicate.
   void load(Loading&& loading);
 
  private:
-  /// The number itself.
+  /// Returns `number`, or throws Error(invalid_argument) if there is no such table.
   [[nodiscard]] std::uint32_t known(std::uint32_t number, const char* call) const;
-  // On what they are; on nothing else, since ranks that begin a step anew may have come to different places of it.
+  // Ranks agree on the descriptions of tables, and on nothing else: ranks that begin a step anew may have been at
+  // different places in it.
   void agree(exchange::Peers& peers);
   [[nodiscard]] std::optional<TableWorld> agree_on_place(exchange::Peers& peers, bool holds) const;
 
@@ -91,8 +91,8 @@ class Tables {
   bool agreed_ = false;  // in this world
   bool in_use_ = false;
   std::optional<TableWorld> lies_;       // where rows lie; none: nothing was ever written
-  std::optional<TableWorld> to_lie_in_;  // of move(), until install()
-  std::vector<RowMove> moves_;           // likewise, one a table
+  std::optional<TableWorld> to_lie_in_;  // set by move(), until install()
+  std::vector<RowMove> moves_;           // likewise, one for each table
 };
 
 }  // namespace gradwire::session
