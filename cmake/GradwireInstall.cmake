@@ -95,7 +95,8 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/cmake/NOTICES 
   DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 
-# The policy that docs/compatibility.md states: while the major version is 0, the C++ API may change with the minor one.
+# The policy that docs/reference/compatibility.md states: while the major version is 0, the C++ API may change with the
+# minor one.
 set(compatible_with SameMajorVersion)
 if(PROJECT_VERSION_MAJOR EQUAL 0)
   set(compatible_with SameMinorVersion)

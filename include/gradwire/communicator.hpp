@@ -74,8 +74,8 @@ class CallCodec : public CodecSpec {
   bool named_ = true;
 };
 
-/// Options of one call. They must be equal on every rank. docs/defaults.md compares these defaults with those of
-/// sessions, policies and C.
+/// Options of one call. They must be equal on every rank. docs/reference/defaults.md compares these defaults with those
+/// of sessions, policies and C.
 struct CallOptions {
   CallCodec codec = CallCodec::unnamed();
   /// The algorithm of an all-reduce; the other calls have one each. `automatic` chooses anew for each size and codec;

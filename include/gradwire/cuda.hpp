@@ -19,7 +19,7 @@ namespace gradwire::cuda {
 /// memory. With MPI:
 ///     cuda::make_session(mpi::make_transport(MPI_COMM_WORLD), stream, policy)
 /// `stream` is the one with the caller's work (null: the default stream); it stays the caller's and must outlive the
-/// session. Every rank makes this call. The rest is as over NCCL (docs/gpu.md), but steps cannot be captured.
+/// session. Every rank makes this call. The rest is as over NCCL (docs/how-to/gpu.md), but steps cannot be captured.
 /// Each rank must be a process of its own: ranks that are threads of one process would wait for each other for ever,
 /// since CUDA allocates pinned memory only once no stream of the process waits.
 /// `options.threading` is ignored: any thread may call, one at a time communicates.
@@ -29,11 +29,11 @@ namespace gradwire::cuda {
 /// Error(unsupported) also for what no session over device memory can do, here measure_error and checksum = true, in
 /// later calls sync modes other than `step`, tables, checkpoint(), restore() and link(); and for a step that is being
 /// captured. The first step is Error(invalid_argument) under codec = "auto" and [batch], which choose by measurement.
-/// docs/support.md lists what works where.
+/// docs/reference/support.md lists what works where.
 [[nodiscard]] Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, Policy policy,
                                    SessionOptions options = {});
 
-/// The same over Processes: when some of them end, the others go on (docs/elastic.md). With MPI:
+/// The same over Processes: when some of them end, the others go on (docs/explanation/elastic.md). With MPI:
 ///     cuda::make_session(mpi::make_processes(MPI_COMM_WORLD), stream, policy)
 /// finish(), broadcast() and share() wait for the device: when they return this rank holds its results, so that a step
 /// counts on all ranks or on none. Bytes go through pinned host memory, also where a transport takes device memory. The

@@ -22,12 +22,12 @@ namespace gradwire::nccl {
 /// agree on the plan, in save() and load(), and where steps with NaN are skipped. Errors of enqueued work (a frame that
 /// arrived damaged, NCCL's own, a step that does not end within the timeout) are thrown by a later call, and only
 /// there: no timeout covers a host that waits for `stream` itself. A graph that captured a step must be destroyed
-/// before the session is. docs/gpu.md says more. `options.threading` is ignored: any thread may call, one at a time
-/// communicates. Error(unsupported) without GPU or driver, with CUDA's text; Error(invalid_argument) for a null
+/// before the session is. docs/how-to/gpu.md says more. `options.threading` is ignored: any thread may call, one at a
+/// time communicates. Error(unsupported) without GPU or driver, with CUDA's text; Error(invalid_argument) for a null
 /// communicator, and from CUDA 12.8 on for a stream of another device; Error(transport) with NCCL's text.
 /// Error(unsupported) also for what no session over device memory can do, here measure_error and checksum = true, in
 /// later calls sync modes other than `step`, tables, checkpoint(), restore() and link(). Under codec = "auto" the first
-/// codec of `allow` is used always. docs/support.md lists what works where.
+/// codec of `allow` is used always. docs/reference/support.md lists what works where.
 [[nodiscard]] Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, SessionOptions options = {});
 
 /// All-reduces with codecs over device memory, without a session: one call, one result, nothing that blocks the host.

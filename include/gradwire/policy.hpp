@@ -1,4 +1,4 @@
-// The policy: which codec and algorithm each tensor gets. Read from TOML; see docs/policy.md for every key.
+// The policy: which codec and algorithm each tensor gets. Read from TOML; see docs/reference/policy.md for every key.
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@ struct Warmup {
   friend bool operator==(const Warmup&, const Warmup&) = default;
 };
 
-/// When the tensors of a rule are synchronised (docs/sync-modes.md).
+/// When the tensors of a rule are synchronised (docs/explanation/sync-modes.md).
 struct Sync {
   enum class Mode : std::uint8_t {
     step,   // every gradient is reduced at every step
@@ -148,7 +148,7 @@ class Policy {
   /// out of order.
   [[nodiscard]] static Policy automatic(const std::vector<CodecSpec>& allow = {"bf16", "int8"});
   /// Reads a TOML file. Error(invalid_argument) that says "FILE:LINE:COLUMN: what is wrong; what to write instead". A
-  /// policy that parses may still ask a session or a drop-in for what it cannot do: docs/support.md.
+  /// policy that parses may still ask a session or a drop-in for what it cannot do: docs/reference/support.md.
   [[nodiscard]] static Policy load(const std::filesystem::path& file);
   /// The same from text; `source` stands for the file name in messages.
   [[nodiscard]] static Policy parse(std::string_view text, const std::string& source = "policy");

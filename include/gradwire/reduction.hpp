@@ -11,7 +11,7 @@ namespace gradwire {
 
 enum class Reduction : std::uint8_t { sum, mean };
 
-/// How an all-reduce is carried out (docs/internals.md, "Collectives").
+/// How an all-reduce is carried out (docs/explanation/internals.md, "Collectives").
 enum class Algorithm : std::uint8_t {
   two_shot,      // encode shards, all-to-all, owner reduces and encodes once, all-gather
   one_shot,      // all-gather of every rank's frames, each rank decodes all; for small messages

@@ -71,10 +71,10 @@ struct TensorOptions {
 class Session {
  public:
   Session(std::shared_ptr<Transport> transport, Policy policy, SessionOptions options = {});
-  /// A session that goes on without ranks that end, as docs/elastic.md says: finish() then returns world_changed and
-  /// repeat. All sync modes work. A rank that throws an error of its own leaves; the others go on. While a call
-  /// communicates no other thread may call the session. Error(invalid_argument) where another session has used
-  /// `processes`.
+  /// A session that goes on without ranks that end, as docs/explanation/elastic.md says: finish() then returns
+  /// world_changed and repeat. All sync modes work. A rank that throws an error of its own leaves; the others go on.
+  /// While a call communicates no other thread may call the session. Error(invalid_argument) where another session has
+  /// used `processes`.
   Session(std::shared_ptr<Processes> processes, Policy policy, SessionOptions options = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
@@ -115,13 +115,13 @@ class Session {
   /// (Processes) for the end of a step. It then receives what the ranks hold: their `parameters`, whose memory must
   /// stay where it is, the step, loss scale and a wanted flush, also parameters and state that were added. Between
   /// synchronisations of local steps, ranks differ in these: it receives those of the lowest rank, and under outer
-  /// momentum parameters as they were last synchronised (docs/elastic.md). Returns false where the process waited until
-  /// the job ended: it must make no steps. Until a waiting process is a rank, its calls that would communicate or load
-  /// do nothing, its rank() is -1, and its step() is 0. Once other processes may join, ranks may only communicate in
-  /// steps, pull() and sync_parameters(), and with late results (sync = { async = true, ... }) in save(), checkpoint()
-  /// and set_loss_scale(): broadcast(), reserve(), restore(), load(), link() are Error(invalid_argument).
-  /// Error(mismatch) on a process whose version, policy, tensors, tables or parameters differ from those of the ranks,
-  /// which go on without it.
+  /// momentum parameters as they were last synchronised (docs/explanation/elastic.md). Returns false where the process
+  /// waited until the job ended: it must make no steps. Until a waiting process is a rank, its calls that would
+  /// communicate or load do nothing, its rank() is -1, and its step() is 0. Once other processes may join, ranks may
+  /// only communicate in steps, pull() and sync_parameters(), and with late results (sync = { async = true, ... }) in
+  /// save(), checkpoint() and set_loss_scale(): broadcast(), reserve(), restore(), load(), link() are
+  /// Error(invalid_argument). Error(mismatch) on a process whose version, policy, tensors, tables or parameters differ
+  /// from those of the ranks, which go on without it.
   [[nodiscard]] bool share(std::span<const View> parameters);
   [[nodiscard]] bool share(View parameter) { return share(std::span<const View>(&parameter, 1)); }
 
@@ -144,8 +144,8 @@ class Session {
 
   /// Blocks until every gradient of this step holds the reduced value. Over device memory it only enqueues the
   /// reduction, except over Processes, where it waits for the device too; no timeout covers a caller who then waits for
-  /// the stream itself (docs/gpu.md). Error(invalid_argument) names tensors that were not ready on this rank (and
-  /// aborts the others).
+  /// the stream itself (docs/how-to/gpu.md). Error(invalid_argument) names tensors that were not ready on this rank
+  /// (and aborts the others).
   StepOutcome finish();
 
   /// Returns once the last step counts for the job, whichever processes end from here on: enough ranks have said that
@@ -163,8 +163,8 @@ class Session {
   /// a second call does nothing.
   void sync_parameters();
 
-  // Embedding tables whose rows count with the steps of this session, and survive the end of ranks (docs/tables.md).
-  // Calls come from the thread that makes steps.
+  // Embedding tables whose rows count with the steps of this session, and survive the end of ranks
+  // (docs/explanation/tables.md). Calls come from the thread that makes steps.
 
   /// Registers a table; same options and order on every rank, before the first step and share(). Rows are on `copies`
   /// ranks each. Error(invalid_argument) for options that make no sense. Error(unsupported) over device memory, and for
@@ -216,15 +216,15 @@ class Session {
 
   /// Sets this rank's weight (sample count) for the coming step, before its first ready(). Once set, every step is
   /// weighted; every rank sets it or none does. Error feedback carries residuals into later means at their right weight
-  /// only while the sum of weights over the ranks is the same from step to step (docs/numerics.md).
+  /// only while the sum of weights over the ranks is the same from step to step (docs/explanation/numerics.md).
   void set_weight(double samples);
 
   /// Sets the factor by which this step's gradients (and all later ones) are too large, as a loss scaler sets it; the
   /// same on every rank, finite and above 0, between steps. Results keep that factor. Residuals are rescaled when it
   /// changes. From the first call on steps with NaN or Inf are skipped, unless options say otherwise. With late
   /// results, where processes may join, call it after all changes of shared memory and before save() and checkpoint()
-  /// (docs/elastic.md). Error(unsupported) under outer momentum, whose residuals are of parameters: unscale gradients
-  /// before the optimizer.
+  /// (docs/explanation/elastic.md). Error(unsupported) under outer momentum, whose residuals are of parameters: unscale
+  /// gradients before the optimizer.
   void set_loss_scale(double scale);
 
   /// Makes the next step exact: it carries all residuals, none of which is left afterwards. On every rank, between
@@ -270,7 +270,7 @@ class Session {
 
   /// Agrees on the plan with all ranks, as the first step would, and, over device memory, takes the memory that steps
   /// need; on every rank, after every add(), between steps. Blocks. A step over device memory can be captured into a
-  /// graph only after it; such a graph must be destroyed before the session is, or is aborted (docs/gpu.md).
+  /// graph only after it; such a graph must be destroyed before the session is, or is aborted (docs/how-to/gpu.md).
   void reserve();
 
   /// The links between ranks. Where the policy chooses codecs it returns the last measurement, from the first step on.

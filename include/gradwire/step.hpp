@@ -37,9 +37,9 @@ struct StepOutcome {
   std::uint64_t step = 0;            // the one that ended
   bool skipped = false;              // nothing was reduced: gradients are each rank's own, as before ready()
   bool nonfinite = false;            // NaN or Inf in a result, or in the gradients of a skipped step; over device
-                                     // memory what this rank knew when finish() was called (docs/gpu.md)
+                                     // memory what this rank knew when finish() was called (docs/how-to/gpu.md)
   std::vector<int> nonfinite_ranks;  // of a skipped step: the ranks whose gradients had NaN or Inf
-  // These two are set only by a session over Processes (docs/elastic.md).
+  // These two are set only by a session over Processes (docs/explanation/elastic.md).
   bool world_changed = false;  // other ranks take part from here on; rank() and world_size() are new
   bool repeat = false;         // nothing of this step was delivered: make its gradients again, step() is as before
 };

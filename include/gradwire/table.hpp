@@ -193,10 +193,10 @@ class Table {
   /// call it at any place in its program, and pushes may go on. Pages of rows are copied when they are written to (copy
   /// on write).
   [[nodiscard]] TableSnapshot snapshot();
-  /// Collective: writes a snapshot, `directory`/NAME-rank-R-of-N.gwtable on each rank (docs/tables.md), mode 0600.
-  /// Returns when all files are written. If any rank cannot write its own, all ranks throw, the earlier files are as
-  /// they were, and the table goes on. The previous file stays as NAME-rank-R-of-N.gwtable.previous until the next
-  /// save.
+  /// Collective: writes a snapshot, `directory`/NAME-rank-R-of-N.gwtable on each rank (docs/explanation/tables.md),
+  /// mode 0600. Returns when all files are written. If any rank cannot write its own, all ranks throw, the earlier
+  /// files are as they were, and the table goes on. The previous file stays as NAME-rank-R-of-N.gwtable.previous until
+  /// the next save.
   void save(const std::filesystem::path& directory);
   /// Collective: replaces all rows by those that a world of any size saved; clocks go on. Error(corrupt) for a damaged
   /// file, Error(mismatch) for files of another table or of different saves; all ranks throw then, and the table is as

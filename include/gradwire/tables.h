@@ -1,6 +1,6 @@
 /* gradwire for C: embedding tables whose rows are shared out over the ranks of a job. Only rows that are asked for
- * travel. docs/tables.md says what a read may miss, what travels and what files hold; gradwire/mpi.h makes tables from
- * an MPI_Comm. The tables of a session, whose rows count with its steps, are below.
+ * travel. docs/explanation/tables.md says what a read may miss, what travels and what files hold; gradwire/mpi.h makes
+ * tables from an MPI_Comm. The tables of a session, whose rows count with its steps, are below.
  *
  * Rows are `width` floats in host memory. Ids are 0 .. rows - 1, in any order, also several times or none; ids and rows
  * may be NULL where their count is 0. Calls may come from any thread, below MPI_THREAD_SERIALIZED only from the one

@@ -1,6 +1,6 @@
 // Include this in one file of a program to leave out the code that writes metrics, traces and histories
-// (docs/monitoring.md). GRADWIRE_METRICS, GRADWIRE_TRACE and GRADWIRE_REPORT then write nothing, which each process
-// logs in one line.
+// (docs/how-to/monitoring.md). GRADWIRE_METRICS, GRADWIRE_TRACE and GRADWIRE_REPORT then write nothing, which each
+// process logs in one line.
 #pragma once
 
 namespace gradwire::observe {

@@ -1,5 +1,5 @@
 // Converts options of gradwire.h to C++. NULL stands for a struct of zeros, and 0 for the default of C, which for the
-// algorithm of a call is not that of C++ (docs/defaults.md).
+// algorithm of a call is not that of C++ (docs/reference/defaults.md).
 #include "api/c_api.hpp"
 
 namespace gradwire::api {

@@ -1,6 +1,6 @@
 // Every environment variable of gradwire: one table with type, default and allowed values. `gradwire info` prints the
-// table, and a test checks docs/environment.md against it; that document also lists variables of other programs that
-// are read.
+// table, and a test checks docs/reference/environment.md against it; that document also lists variables of other
+// programs that are read.
 #pragma once
 
 #include <optional>

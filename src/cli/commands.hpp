@@ -22,7 +22,7 @@ int info(std::ostream& out);
 int info_link();
 
 struct PlanCommandOptions {
-  std::string layers;             // model file, see docs/plan.md
+  std::string layers;             // model file, see docs/how-to/plan.md
   std::string link = "10Gbit/s";  // a node's link, each way
   std::string latency = "30us";
   std::vector<int> ranks{8, 64, 512, 4096};

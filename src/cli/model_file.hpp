@@ -1,4 +1,4 @@
-// The input of `gradwire plan`: the layers of a model and the computing time of its step. Format: docs/plan.md.
+// The input of `gradwire plan`: the layers of a model and the computing time of its step. Format: docs/how-to/plan.md.
 #pragma once
 
 #include <filesystem>

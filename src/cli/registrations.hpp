@@ -1,5 +1,5 @@
 // The side of `gradwire run` that learns which ranks have the drop-in, and tells all of them (drop_in/registration.hpp,
-// docs/clusters.md).
+// docs/how-to/clusters.md).
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// One rank's part of a table as a file; docs/tables.md has the bytes. All files of one save have its id.
+// One rank's part of a table as a file; docs/explanation/tables.md has the bytes. All files of one save have its id.
 #pragma once
 
 #include <cstdint>

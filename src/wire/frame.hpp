@@ -1,4 +1,4 @@
-// The frame: a header of 32 bytes, little-endian, and a payload. docs/wire-format.md is the byte-level text.
+// The frame: a header of 32 bytes, little-endian, and a payload. docs/reference/wire-format.md is the byte-level text.
 //   0 u32 magic | 4 u8 version, dtype, flags, codec | 8 u16 k | 10 u8 hop + 16 terms, epoch | 12 u32 count
 //   16 u32 first_tile | 20 u32 bucket | 24 u32 step | 28 u32 crc32c of all (that field zero), or 0 without kFlagCrc
 // With kFlagLength 32 u64 bytes of the payload | 40 8 zeros. In version 1 hop and terms have bytes 10 and 11.

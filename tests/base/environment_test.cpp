@@ -1,4 +1,4 @@
-// The table of environment variables, and docs/environment.md against it.
+// The table of environment variables, and docs/reference/environment.md against it.
 #include "base/environment.hpp"
 
 #include "base/trace_target.hpp"
@@ -134,7 +134,7 @@ TEST(Environment, ATraceIsADirectoryWithOrWithoutSteps) {
 }
 
 TEST(Environment, IsDocumentedCompletely) {
-  const std::string document = "docs/environment.md";
+  const std::string document = "docs/reference/environment.md";
   auto rows = documented(document);
   for (const EnvironmentVariable& variable : environment_variables()) {
     const auto row = rows.extract(std::string(variable.name));

@@ -10,7 +10,7 @@ namespace gradwire::test {
 
 struct CodecFacts {
   std::string_view name;
-  std::array<double, 4> nmse;             // in the order of kDistributions; docs/numerics.md
+  std::array<double, 4> nmse;             // in the order of kDistributions; docs/explanation/numerics.md
   std::array<std::uint64_t, 13> payload;  // bytes of kSizeCounts f32 elements
   double equals = 0.3;                    // relative error of an element among its equals
   double largest = 3.4028235e38;          // magnitude from which on a block counts as not finite

@@ -1,4 +1,5 @@
-// Error of each codec on the four distributions: at most 1.1 times what docs/numerics.md states, and below 1.
+// Error of each codec on the four distributions: at most 1.1 times what docs/explanation/numerics.md states, and below
+// 1.
 #include <gtest/gtest.h>
 
 #include "codec_facts.hpp"

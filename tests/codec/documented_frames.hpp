@@ -1,5 +1,5 @@
-// A decoder of frames behind topk, written from docs/wire-format.md alone: it uses nothing of the library, and takes
-// bit by bit what the library takes by words.
+// A decoder of frames behind topk, written from docs/reference/wire-format.md alone: it uses nothing of the library,
+// and takes bit by bit what the library takes by words.
 #pragma once
 
 #include <algorithm>

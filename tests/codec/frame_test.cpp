@@ -203,8 +203,8 @@ TEST_P(Frames, WrongIndicesAreCorrupt) {
 
 INSTANTIATE_TEST_SUITE_P(All, Frames, ::testing::ValuesIn(all_cases()), case_name);
 
-// The checks of docs/wire-format.md in their order. A frame in which all of them fail is mended one by one, from the
-// first to the last: each time the next one is named.
+// The checks of docs/reference/wire-format.md in their order. A frame in which all of them fail is mended one by one,
+// from the first to the last: each time the next one is named.
 TEST(FrameBytes, ChecksComeInTheDocumentedOrder) {
   constexpr std::size_t kHeader = wire::kHeaderBytes + wire::kLengthBytes;
   const codec::Codec codec(CodecSpec::parse("topk(41/4096)+int8"), DType::f32);
@@ -284,7 +284,7 @@ TEST(FrameBytes, ChecksComeInTheDocumentedOrder) {
   }
 }
 
-// The example of docs/wire-format.md.
+// The example of docs/reference/wire-format.md.
 TEST(FrameBytes, DocumentedExample) {
   const codec::Codec codec(CodecSpec::parse("int8"), DType::f32);
   const Values values(codec.working(), std::vector<float>{127.0F, -1.0F, 0.5F, 1.5F});

@@ -1,5 +1,5 @@
 // The defaults of calls, sessions, policies and embedding tables, in C++ and in C, as one table. The tests compare each
-// value with the code, and docs/defaults.md with the text that document() makes from the table.
+// value with the code, and docs/reference/defaults.md with the text that document() makes from the table.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,7 @@ struct DefaultTable {
 [[nodiscard]] DefaultTable policy_defaults();
 [[nodiscard]] DefaultTable table_defaults();
 
-/// docs/defaults.md.
+/// docs/reference/defaults.md.
 [[nodiscard]] std::string document();
 
 }  // namespace gradwire::test

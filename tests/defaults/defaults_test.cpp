@@ -1,4 +1,5 @@
-// The table of defaults against the code, and docs/defaults.md against the table. WRITE=1 writes the document.
+// The table of defaults against the code, and docs/reference/defaults.md against the table. WRITE=1 writes the
+// document.
 #include "tests/defaults/defaults.hpp"
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@
 namespace gradwire::test {
 namespace {
 
-const std::filesystem::path kDocument = std::filesystem::path(GRADWIRE_SOURCE_DIR) / "docs/defaults.md";
+const std::filesystem::path kDocument = std::filesystem::path(GRADWIRE_SOURCE_DIR) / "docs/reference/defaults.md";
 
 // If a struct gets a new field, one of these stops compiling: give the field a row in the table, and then a name here.
 [[maybe_unused]] void know(const CallOptions& all) {
@@ -98,7 +99,8 @@ TEST(Defaults, AreDocumented) {
   }
   std::ostringstream found;
   found << std::ifstream(kDocument).rdbuf();
-  EXPECT_EQ(found.str(), document()) << "write docs/defaults.md anew: WRITE=1 build/release/bin/defaults_test";
+  EXPECT_EQ(found.str(), document())
+      << "write docs/reference/defaults.md anew: WRITE=1 build/release/bin/defaults_test";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Values as docs/defaults.md shows them, and how those of a policy are read.
+// Values as docs/reference/defaults.md shows them, and how those of a policy are read.
 #pragma once
 
 #include <chrono>

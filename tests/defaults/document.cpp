@@ -63,7 +63,7 @@ std::string text_of(const DefaultTable& table) {
 std::string document() {
   return kHead + text_of(call_and_session_defaults()) + kNotes + text_of(policy_defaults()) +
          "\nEvery key with its meaning: [policy files](policy.md).\n\n" + text_of(table_defaults()) +
-         "\nWhat each of these does: [embedding tables](tables.md).\n";
+         "\nWhat each of these does: [embedding tables](../explanation/tables.md).\n";
 }
 
 }  // namespace gradwire::test

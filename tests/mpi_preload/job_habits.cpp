@@ -4,7 +4,7 @@
 
 #include "tests/mpi_preload/job.hpp"
 
-// The declaration that docs/drop-in-mpi.md gives to jobs.
+// The declaration that docs/how-to/drop-in-mpi.md gives to jobs.
 extern "C" void gradwire_name(const void* buffer, const char* name) __attribute__((weak));
 
 namespace job {

@@ -1,6 +1,6 @@
-# The commands of README.md and docs/library.md are run where they are marked so; extract_snippets says which marks there
-# are. Their programs are built and run over an installed package, by installed_package.
-foreach(document README.md docs/library.md)
+# The commands of README.md and docs/how-to/library.md are run where they are marked so; extract_snippets says which
+# marks there are. Their programs are built and run over an installed package, by installed_package.
+foreach(document README.md docs/how-to/library.md)
   get_filename_component(stem ${document} NAME_WE)
   string(TOLOWER ${stem} stem)
   set(document ${PROJECT_SOURCE_DIR}/${document})

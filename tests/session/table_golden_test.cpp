@@ -123,7 +123,7 @@ TEST(SessionTableGolden, MessagesAndStates) {
            {"2922:dc9ba675 2415:fb1676ae", "425:5e2a4aa2"}}});
 }
 
-// Version 4 of docs/state-format.md: two tables of one rank.
+// Version 4 of docs/reference/state-format.md: two tables of one rank.
 constexpr const char* kState =
     "67726164776972650400000000000000ed0000000000000000000000010000000300000000000000000000000000f03f"
     "000100100000003031323334353637383961626364656600000000000000000000000000000000000000000200000005"

@@ -1,4 +1,4 @@
-// The four distributions on which the error of codecs is stated (docs/numerics.md), seeded.
+// The four distributions on which the error of codecs is stated (docs/explanation/numerics.md), seeded.
 #pragma once
 
 #include <array>

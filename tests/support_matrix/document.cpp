@@ -1,4 +1,4 @@
-// docs/support.md as the rows of the matrix say it.
+// docs/reference/support.md as the rows of the matrix say it.
 #include <algorithm>
 #include <sstream>
 #include <vector>
@@ -11,15 +11,15 @@ namespace {
 constexpr std::size_t kColumns = 140;
 
 constexpr const char* kIntroduction = R"(
-This page is written by a test, from the table in [`tests/support_matrix`](../tests/support_matrix): change that, and write
+This page is written by a test, from the table in [`tests/support_matrix`](../../tests/support_matrix): change that, and write
 the page anew with `WRITE=1 build/release/bin/support_matrix_test --gtest_filter='*Document*'`. The test plays each yes and
 each no of the matrix, and each error below, and fails where one is not as this page says.)";
 
 constexpr const char* kColumnsOfTheMatrix = R"(
 *host*: host memory over a `Transport`, such as MPI. *Processes*: over `gradwire::Processes`, which some ranks may leave
-([elastic](elastic.md)). *GPU*: device memory over a `Transport` or `Processes` ([`gradwire/cuda.hpp`](gpu.md)). *NCCL*:
+([elastic](../explanation/elastic.md)). *GPU*: device memory over a `Transport` or `Processes` ([`gradwire/cuda.hpp`](../how-to/gpu.md)). *NCCL*:
 device memory over NCCL. *C*: the [C API](c-abi.md), over MPI. Columns of device memory are played on a device that is host
-memory; CUDA and NCCL have no part in that ([what ran on a GPU](gpu.md#what-has-been-tried)). *no call*: no header of that
+memory; CUDA and NCCL have no part in that ([what ran on a GPU](../how-to/gpu.md#what-has-been-tried)). *no call*: no header of that
 place has it. A number leads to a note.)";
 
 constexpr const char* kErrors = R"(

@@ -1,5 +1,5 @@
 // The support matrix as data: features by place, and the errors that public comments promise. Each row has a function
-// that makes its call, so that a test can run it; docs/support.md is written from the same rows.
+// that makes its call, so that a test can run it; docs/reference/support.md is written from the same rows.
 #pragma once
 
 #include <array>
@@ -81,7 +81,7 @@ struct NotNow {
 [[nodiscard]] std::span<const Promise> promises_of_libraries();
 
 [[nodiscard]] std::string_view to_string(Place place) noexcept;
-/// The whole text of docs/support.md.
+/// The whole text of docs/reference/support.md.
 [[nodiscard]] std::string document();
 
 }  // namespace gradwire::support

@@ -1,5 +1,5 @@
-// Plays the rows of the support matrix, ties what public headers promise to them, and holds docs/support.md against
-// them. WRITE=1 writes that file.
+// Plays the rows of the support matrix, ties what public headers promise to them, and holds docs/reference/support.md
+// against them. WRITE=1 writes that file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -296,12 +296,13 @@ TEST(SupportMatrix, APromiseWithoutARowIsFound) {
 }
 
 TEST(SupportMatrix, TheDocumentIsWrittenFromIt) {
-  const std::filesystem::path file = kSource / "docs" / "support.md";
+  const std::filesystem::path file = kSource / "docs" / "reference" / "support.md";
   if (std::getenv("WRITE") != nullptr) {
     std::ofstream(file) << document();
   }
-  EXPECT_TRUE(test::read_text(file) == document()) << "docs/support.md is not what the table says; write it: WRITE=1 "
-                                                      "support_matrix_test --gtest_filter='*Document*'";
+  EXPECT_TRUE(test::read_text(file) == document())
+      << "docs/reference/support.md is not what the table says; write it: WRITE=1 "
+         "support_matrix_test --gtest_filter='*Document*'";
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST(TableGolden, Messages) {
   EXPECT_EQ(sent("int8", RowOptimizer::sgd), "2533:bc73911b 2481:10b0560b");
 }
 
-// Version 2 of the format, as docs/tables.md has it: both ranks' files of a table of 6 rows.
+// Version 2 of the format, as docs/explanation/tables.md has it: both ranks' files of a table of 6 rows.
 struct Golden {
   RowOptimizer optimizer;
   std::array<std::string, 2> files;  // in hex

@@ -283,7 +283,7 @@ std::set<std::string> all_names() {
 }
 
 TEST(Families, AreThoseOfTheDocuments) {
-  std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/docs/monitoring.md");
+  std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/docs/how-to/monitoring.md");
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   std::set<std::string> listed;
   const std::regex row("\n\\| `(gradwire_[a-z_]+)` \\|");

@@ -1,7 +1,7 @@
 /* Include this instead of <mpi.h>, and link gradwire::mpi_replace: large sums of floats are then compressed where
    GRADWIRE_CODEC or GRADWIRE_POLICY says so; without these, and for every other call, MPI's own function is called
-   (docs/drop-in-mpi.md). C and C++. Linking puts gradwire in front of the MPI for the whole program, so calls in files
-   compiled with <mpi.h> are handled too; files compiled with this header are handled whatever the order of the
+   (docs/how-to/drop-in-mpi.md). C and C++. Linking puts gradwire in front of the MPI for the whole program, so calls in
+   files compiled with <mpi.h> are handled too; files compiled with this header are handled whatever the order of the
    libraries. */
 #ifndef GRADWIRE_REPLACE_MPI_H
 #define GRADWIRE_REPLACE_MPI_H

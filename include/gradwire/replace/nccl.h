@@ -1,6 +1,6 @@
 /* Include this instead of <nccl.h> and link libgradwire_nccl.so beside NCCL: the calls that gradwire handles or must
  * know about then reach it whatever the order of the libraries, and no preload is needed. C and C++.
- * docs/drop-in-nccl.md says what is compressed. Every name, type and error stays NCCL's. */
+ * docs/how-to/drop-in-nccl.md says what is compressed. Every name, type and error stays NCCL's. */
 #ifndef GRADWIRE_REPLACE_NCCL_H_
 #define GRADWIRE_REPLACE_NCCL_H_
 

@@ -1,5 +1,5 @@
 // A session's state and its file format. Little-endian: "gradwire", u32 version, u32 zero, u64 bytes of the body, the
-// body, u64 XXH3 of all bytes before it. docs/state-format.md describes the body.
+// body, u64 XXH3 of all bytes before it. docs/reference/state-format.md describes the body.
 #pragma once
 
 #include <algorithm>

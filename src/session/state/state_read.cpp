@@ -1,4 +1,4 @@
-// Reads a state in the format of docs/state-format.md.
+// Reads a state in the format of docs/reference/state-format.md.
 #include <algorithm>
 #include <array>
 #include <cmath>

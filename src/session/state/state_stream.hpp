@@ -1,5 +1,5 @@
 // StateWriter and StateReader move a state to and from a stream piece by piece. Numbers have the same bytes as in
-// memory, and both compute the XXH3-64 of all bytes so far. docs/state-format.md describes the format.
+// memory, and both compute the XXH3-64 of all bytes so far. docs/reference/state-format.md describes the format.
 #pragma once
 
 #define XXH_INLINE_ALL  // programs that link gradwire then need no libxxhash

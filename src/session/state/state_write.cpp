@@ -1,4 +1,4 @@
-// Writes a state in the format of docs/state-format.md.
+// Writes a state in the format of docs/reference/state-format.md.
 #include <span>
 
 #include "gradwire/error.hpp"

@@ -1,7 +1,7 @@
 // Checkpoints of a job in one directory that all ranks see: a folder for each, with every rank's state
 // (rank-R-of-N.gradwire) and the parameters, which are the same on all ranks and which rank 0 writes.
-// docs/state-format.md has the names and the bytes. Ranks need not communicate: a checkpoint is complete once all its
-// files are there, and each file is either whole or absent.
+// docs/reference/state-format.md has the names and the bytes. Ranks need not communicate: a checkpoint is complete once
+// all its files are there, and each file is either whole or absent.
 #pragma once
 
 #include <compare>

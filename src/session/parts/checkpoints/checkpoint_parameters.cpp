@@ -1,4 +1,4 @@
-// The file of a checkpoint's parameters (docs/state-format.md).
+// The file of a checkpoint's parameters (docs/reference/state-format.md).
 #define XXH_INLINE_ALL  // so that programs that link gradwire do not need libxxhash
 #include <xxhash.h>
 
