@@ -198,6 +198,7 @@ TEST(Layering, TheTopLevelHoldsWhatItShould) {
                                          ".gitignore",
                                          "ARCHITECTURE.md",
                                          "CHANGELOG.md",
+                                         "CITATION.cff",
                                          "CONTRIBUTING.md",
                                          "CMakeLists.txt",
                                          "CMakePresets.json",
