@@ -1,4 +1,5 @@
-// Tests that the times in README are in the tables that it names, and that its "times as fast" follow from them.
+// Tests that the times in README and in docs/gains.md are in the tables that they name, and that their "times as fast"
+// follow from them. A loss of README must be in its table, too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -52,22 +53,34 @@ struct Row {
   std::string document;
 };
 
-std::vector<Row> rows_of(const std::string& readme) {
+// A document whose first table has five columns: the case, without, with, what follows from them, and a link.
+struct Comparison {
+  const char* file;
+  const char* folder;  // that its links are relative to
+  const char* head;    // what the first line of the table begins with
+
+  [[nodiscard]] std::string text() const { return read_file(kRepository / file); }
+};
+
+constexpr Comparison kReadme = {"README.md", "", "| link |"};
+constexpr Comparison kGains = {"docs/gains.md", "docs", "| case |"};
+
+std::vector<Row> rows_of(const std::string& readme, const std::string& head) {
   std::map<std::string, std::string> links;
-  static const std::regex kDefinition(R"(\n(\[`[^\]]+`\]): (\S+))");
+  static const std::regex kDefinition(R"(\n(\[`[^\]]+`\]): ([^\s#]+))");
   for (std::sregex_iterator it(readme.begin(), readme.end(), kDefinition), end; it != end; ++it) {
     links[(*it)[1]] = (*it)[2];
   }
   static const std::regex kLink(R"(\[`[^\]]+`\]|\]\(([^)#]+))");
   std::vector<Row> rows;
-  std::istringstream lines(readme.substr(readme.find("| case |")));
+  std::istringstream lines(readme.substr(readme.find(head)));
   for (std::string line; std::getline(lines, line) && line.starts_with("|");) {
     std::vector<std::string> cells;
     std::istringstream parts(line.substr(1));
     for (std::string cell; std::getline(parts, cell, '|');) {
       cells.push_back(cell);
     }
-    if (cells.size() != 5 || line.starts_with("|-") || line.starts_with("| case")) {
+    if (cells.size() != 5 || line.starts_with("|-") || line.starts_with(head)) {
       continue;
     }
     Row row{cells[0],
@@ -85,10 +98,10 @@ std::vector<Row> rows_of(const std::string& readme) {
   return rows;
 }
 
-std::vector<std::string> mistakes(const std::string& readme) {
+std::vector<std::string> mistakes(const std::string& text, const std::string& head, const std::string& folder = "") {
   std::vector<std::string> found;
-  for (const Row& row : rows_of(readme)) {
-    const std::vector<Figure> table = figures_of(read_file(kRepository / row.document));
+  for (const Row& row : rows_of(text, head)) {
+    const std::vector<Figure> table = figures_of(read_file(kRepository / folder / row.document));
     for (const auto* cell : {&row.without, &row.with}) {
       for (const Figure& figure : *cell) {
         if (!figure.ring && !stands_in(figure, table)) {
@@ -111,24 +124,27 @@ std::vector<std::string> mistakes(const std::string& readme) {
 }
 
 TEST(ReadmeFigures, StandInTheirTables) {
-  const std::string readme = read_file(kRepository / "README.md");
-  EXPECT_GE(rows_of(readme).size(), 10U);
-  for (const std::string& mistake : mistakes(readme)) {
-    ADD_FAILURE() << mistake;
+  for (const Comparison& comparison : {kReadme, kGains}) {
+    for (const std::string& mistake : mistakes(comparison.text(), comparison.head, comparison.folder)) {
+      ADD_FAILURE() << comparison.file << ": " << mistake;
+    }
   }
+  EXPECT_EQ(rows_of(kReadme.text(), kReadme.head).size(), 4U);
+  EXPECT_GE(rows_of(kGains.text(), kGains.head).size(), 15U);
 }
 
 TEST(ReadmeFigures, WrongOnesAreFound) {
-  const std::string head = "| case |\n|---|---|---|---|---|\n",
+  const std::string first = "| case |", head = first + "\n|---|---|---|---|---|\n",
                     link = " | [`lab-2`] |\n\n[`lab-2`]: docs/results/lab-2.md\n";
-  EXPECT_TRUE(mistakes(head + "| a | ring 561.8, Gloo 570.1 | 141.5 | **3.97**, 4.0" + link).empty());
-  EXPECT_EQ(mistakes(head + "| a | Gloo 571.1 | 141.5 | 4.0" + link).size(), 1U) << "not in the table";
-  EXPECT_EQ(mistakes(head + "| a | Gloo 570.1 | 141.5 | 4.4" + link).size(), 1U) << "does not follow";
-  EXPECT_EQ(mistakes(head + "| a | Gloo 141.5 | 570.1 | **loses**: 4.4 times" + link).size(), 1U);
+  EXPECT_TRUE(mistakes(head + "| a | ring 561.8, Gloo 570.1 | 141.5 | **3.97**, 4.0" + link, first).empty());
+  EXPECT_EQ(mistakes(head + "| a | Gloo 571.1 | 141.5 | 4.0" + link, first).size(), 1U) << "not in the table";
+  EXPECT_EQ(mistakes(head + "| a | Gloo 570.1 | 141.5 | 4.4" + link, first).size(), 1U) << "does not follow";
+  EXPECT_EQ(mistakes(head + "| a | Gloo 141.5 | 570.1 | **loses**: 4.4 times" + link, first).size(), 1U);
+  EXPECT_EQ(mistakes(head + "| a | Gloo 570.1 | 141.5 | -0.77 %" + link, first).size(), 1U) << "a loss";
 }
 
 TEST(ReadmeFigures, GainsAreAgainstTheBestAndLossesStandBeside) {
-  const std::vector<Row> rows = rows_of(read_file(kRepository / "README.md"));
+  const std::vector<Row> rows = rows_of(kGains.text(), kGains.head);
   const auto between_hosts = [](const Row& row) {
     return row.name.find("MiB, ") != std::string::npos && row.name.find("hosts") != std::string::npos;
   };
