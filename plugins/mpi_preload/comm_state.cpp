@@ -91,9 +91,7 @@ void tell_of_sessions(MPI_Comm comm) {
   const Process& self = process();
   if (initialized == 0 && self.understood && self.configuration.compresses() && !self.configuration.quiet &&
       !told.exchange(true) && PMPI_Comm_rank(comm, &of_comm) == MPI_SUCCESS && of_comm == 0) {
-    say("calls pass that are made before MPI_Init, on a communicator of a session of MPI; where MPI_Init has been "
-        "called, "
-        "those of sessions are compressed, too");
+    say("calls on communicators of an MPI session pass before MPI_Init was called; after it they are compressed, too");
   }
 }
 

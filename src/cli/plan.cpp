@@ -95,15 +95,16 @@ void print_assumptions(const PlanCommandOptions& options, const cli::ModelFile& 
          "  uncompressed: the quicker of a perfect ring and two_shot; compressed: two_shot"
       << (options.nodes_of > 1 ? ", or hierarchical, bf16 inside nodes, where that is quicker" : "")
       << "; messages that wait for each other: 2 (ranks - 1)\n"
-         "  the network carries nothing else, and codecs have a core of their own, at\n";
-  std::vector<std::vector<std::string>> rows{{"codec", "bytes an element", "encode", "decode and add"}};
+         "  the network carries nothing else, and codecs have a core of their own, with these speeds\n";
+  std::vector<std::vector<std::string>> rows{{"codec", "values", "bytes an element", "encode", "decode and add"}};
   const auto rate = [](double seconds) { return format_number(sizeof(float) / seconds / 1e9, 3) + " GB/s"; };
   for (const Candidate& candidate : candidates) {
-    rows.push_back({candidate.codec.to_string(), format_number(candidate.cost.bytes, 4),
-                    rate(candidate.cost.encode_seconds), rate(candidate.cost.decode_seconds)});
+    rows.push_back({candidate.codec.to_string(), candidate.codec == CodecSpec::exact() ? "exact" : "lossy",
+                    format_number(candidate.cost.bytes, 4), rate(candidate.cost.encode_seconds),
+                    rate(candidate.cost.decode_seconds)});
   }
-  out << text::table(rows, "lrrr") << "  (" << (options.codec_rate ? "as told" : "measured now on this machine")
-      << ", one thread, of f32)\n\n";
+  out << text::table(rows, "llrrr") << "  ("
+      << (options.codec_rate ? "from --codec-rate" : "measured now on this machine") << ", one thread, of f32)\n\n";
 }
 
 void print_losses(const std::vector<Candidate>& candidates, std::ostream& out) {
@@ -149,11 +150,10 @@ void print_policy(const CodecSpec& codec, bool tiered, std::ostream& out) {
     out << "# measured: a final loss of " << worst_loss_text(codec) << " in the worst run\n";
   }
   if (codec.k != 0) {
-    out << "# topk is for those who can meet its conditions: a training of some thousand steps, since a value that is "
-           "not\n"
-           "# selected waits for many steps; the warm-up below, for a tenth of them; with Adam a second moment that "
-           "is\n"
-           "# frozen then. Compare the loss with an uncompressed run.\n";
+    out << "# topk needs a training of some thousand steps, since a value that is not selected waits for many steps; "
+           "the\n"
+           "# warm-up below, for a tenth of them; and with Adam a second moment that is frozen then.\n"
+           "# Compare the loss with an uncompressed run.\n";
   }
   out << "version = 1\n[defaults]\ncodec = \"" << codec.to_string() << "\"\n"
       << (codec.k != 0 ? "warmup = [ { until_step = 200, codec = \"int8\" } ]  # a tenth of 2,000 steps\n" : "")
@@ -182,7 +182,7 @@ void print_advice(const std::vector<Scale>& scales, double target, std::ostream&
     } else {
       out << (share <= target
                   ? "exposed communication stays within " + percent(target)
-                  : "nothing listed hides it (" + percent(share) + " exposed); nothing is quicker by more than 5%")
+                  : "no candidate hides it (" + percent(share) + " exposed); none is quicker by more than 5%")
           << '\n';
     }
     print_policy(codec, tiered, out);

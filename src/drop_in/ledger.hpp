@@ -67,7 +67,7 @@ struct CallTotals {
 /// The warning that a drop-in prints once if Ledger::nonfinite() is true.
 inline constexpr std::string_view kNonfiniteWarning =
     "NaN or Inf in a sum that was compressed: with int8 and below it spreads over a block of up to 256 elements, or a "
-    "tile of 4096 with topk, on all ranks alike; told once";
+    "tile of 4096 with topk, on all ranks alike; this is logged once";
 
 /// Any thread may add to it. A process has one ledger.
 class Ledger {

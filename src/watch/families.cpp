@@ -1,4 +1,4 @@
-// The metrics that there are. docs/how-to/monitoring.md lists them, and a test compares both.
+// The metrics that there are. docs/reference/metrics.md lists them, and a test compares both.
 #include <algorithm>
 #include <cstdlib>
 #include <string>

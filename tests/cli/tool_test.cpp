@@ -10,6 +10,7 @@
 namespace gradwire::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -138,6 +139,7 @@ repeat = 12
   EXPECT_THAT(slow.output, ContainsRegex("64 +exact +dense .* 1 +378MiB"));
   EXPECT_THAT(slow.output, ContainsRegex("64 +int8 .* -0\\.01% *\n"));
   EXPECT_THAT(slow.output, ContainsRegex("64 +int4 .* \\+2\\.24% +<-"));
+  EXPECT_THAT(slow.output, AllOf(ContainsRegex("exact +exact +4 "), ContainsRegex("int4 +lossy +0\\.5")));
   EXPECT_THAT(slow.output, HasSubstr("codec = \"int4\""));
   EXPECT_THAT(slow.output, Not(HasSubstr("topk"))) << "only who asks for it gets it";
   EXPECT_TRUE(std::filesystem::exists(folder_ / "plan.svg"));

@@ -303,7 +303,8 @@ TEST(Documents, NameTheVersionOfTheLibrary) {
 }
 
 TEST(Documents, PoliciesTheyShowParse) {
-  for (const char* document : {"README.md", "docs/how-to/library.md", "docs/reference/policy.md"}) {
+  for (const char* document :
+       {"README.md", "docs/how-to/library.md", "docs/reference/policy.md", "docs/how-to/policy-for-calls.md"}) {
     int policies = 0;
     for (const Block& block : split_fences(read_file(kRepository / document)).first) {
       if (block.info.starts_with("toml")) {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -269,28 +268,37 @@ TEST(Families, ASlowRankHasItsCause) {
   EXPECT_EQ(value_of(made, "gradwire_rank_slow", {{"cause", "late_compute"}}), 0);
 }
 
-// Metrics that a rank may have: all.
-std::set<std::string> all_names() {
+// All metrics that a rank may have.
+std::map<std::string, Type> all_types() {
   Aggregate aggregate = over({shared(0)});
   SessionStatistics statistics;
   statistics.device_memory.emplace();
   aggregate.add({.source = 1, .statistics = statistics, .slow = observe::SlowState{}});
-  std::set<std::string> names;
+  std::map<std::string, Type> types;
   for (const Family& family : families(aggregate.ranks().at(0), {}, {})) {
-    names.insert(family.name);
+    types.emplace(family.name, family.type);
   }
-  return names;
+  return types;
 }
 
+// The document has a section for each type.
 TEST(Families, AreThoseOfTheDocuments) {
-  std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/docs/how-to/monitoring.md");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  std::set<std::string> listed;
-  const std::regex row("\n\\| `(gradwire_[a-z_]+)` \\|");
-  for (std::sregex_iterator match(text.begin(), text.end(), row), end; match != end; ++match) {
-    EXPECT_TRUE(listed.insert((*match)[1]).second) << (*match)[1] << " twice";
+  const std::map<std::string, Type> sections{
+      {"## Counters", Type::counter}, {"## Histograms", Type::histogram}, {"## Gauges", Type::gauge}};
+  std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/docs/reference/metrics.md");
+  std::map<std::string, Type> listed;
+  const std::regex row(R"(^\| `(gradwire_[a-z_]+)` \|.*)");
+  Type type = Type::counter;
+  for (std::string line; std::getline(file, line);) {
+    if (const auto section = sections.find(line); section != sections.end()) {
+      type = section->second;
+    }
+    std::smatch match;
+    if (std::regex_match(line, match, row)) {
+      EXPECT_TRUE(listed.emplace(match[1], type).second) << match[1] << " twice";
+    }
   }
-  EXPECT_EQ(listed, all_names());
+  EXPECT_EQ(listed, all_types());
 }
 
 // Tests names against Prometheus' conventions.

@@ -176,7 +176,7 @@ TEST(Dashboards, AlertsAskForWhatThereIs) {
 TEST(Dashboards, QueriesOfTheDocumentAskForWhatThereIs) {
   int queries = 0;
   for (const std::string& query :
-       matches(read("how-to/monitoring.md"), R"(\n    ((?:rate|sum|max|min|avg|histogram_quantile)[ (][^\n#]*))")) {
+       matches(read("reference/metrics.md"), R"(\n    ((?:rate|sum|max|min|avg|histogram_quantile)[ (][^\n#]*))")) {
     EXPECT_EQ(wrong_in(query), "") << query;
     ++queries;
   }

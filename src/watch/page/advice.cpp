@@ -173,7 +173,8 @@ void add_communication(const Summary& summary, std::vector<std::string>& sentenc
   } else if (exposed >= kMuch && summary.ratio() < kUncompressed && summary.bytes_sent > 0) {
     sentences.push_back("Communication that nothing hides takes " + percent(exposed) +
                         " of a step, and gradients travel nearly uncompressed (ratio " +
-                        shown(Unit::factor, summary.ratio()) + "). int8 sends a quarter: try it, or codec = \"auto\".");
+                        shown(Unit::factor, summary.ratio()) +
+                        "). int8 sends a quarter, with loss: try it, or codec = \"auto\".");
   } else if (exposed >= kMuch && coding > 2 * split.wait) {
     sentences.push_back("Encoding, summing and decoding take " + time(coding) + " of a step and waiting " +
                         time(split.wait) +
