@@ -115,11 +115,11 @@ class Session {
   /// (Processes) for the end of a step. It then receives what the ranks hold: their `parameters`, whose memory must
   /// stay where it is, the step, loss scale and a wanted flush, also parameters and state that were added. Between
   /// synchronisations of local steps, ranks differ in these: it receives those of the lowest rank, and under outer
-  /// momentum parameters as they were last synchronised (docs/explanation/elastic.md). Returns false where the process
-  /// waited until the job ended: it must make no steps. Until a waiting process is a rank, its calls that would
-  /// communicate or load do nothing, its rank() is -1, and its step() is 0. Once other processes may join, ranks may
-  /// only communicate in steps, pull() and sync_parameters(), and with late results (sync = { async = true, ... }) in
-  /// save(), checkpoint() and set_loss_scale(): broadcast(), reserve(), restore(), load(), link() are
+  /// momentum parameters as they were last synchronised (docs/explanation/elastic-sync-modes.md). Returns false where
+  /// the process waited until the job ended: it must make no steps. Until a waiting process is a rank, its calls that
+  /// would communicate or load do nothing, its rank() is -1, and its step() is 0. Once other processes may join, ranks
+  /// may only communicate in steps, pull() and sync_parameters(), and with late results (sync = { async = true, ... })
+  /// in save(), checkpoint() and set_loss_scale(): broadcast(), reserve(), restore(), load(), link() are
   /// Error(invalid_argument). Error(mismatch) on a process whose version, policy, tensors, tables or parameters differ
   /// from those of the ranks, which go on without it.
   [[nodiscard]] bool share(std::span<const View> parameters);
@@ -223,8 +223,8 @@ class Session {
   /// same on every rank, finite and above 0, between steps. Results keep that factor. Residuals are rescaled when it
   /// changes. From the first call on steps with NaN or Inf are skipped, unless options say otherwise. With late
   /// results, where processes may join, call it after all changes of shared memory and before save() and checkpoint()
-  /// (docs/explanation/elastic.md). Error(unsupported) under outer momentum, whose residuals are of parameters: unscale
-  /// gradients before the optimizer.
+  /// (docs/explanation/elastic-sync-modes.md). Error(unsupported) under outer momentum, whose residuals are of
+  /// parameters: unscale gradients before the optimizer.
   void set_loss_scale(double scale);
 
   /// Makes the next step exact: it carries all residuals, none of which is left afterwards. On every rank, between

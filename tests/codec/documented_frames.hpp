@@ -1,5 +1,5 @@
-// A decoder of frames behind topk, written from docs/reference/wire-format.md alone: it uses nothing of the library,
-// and takes bit by bit what the library takes by words.
+// A decoder of frames behind topk, written from docs/reference/wire-format-topk.md and wire-format.md alone: it uses
+// nothing of the library, and takes bit by bit what the library takes by words.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline std::uint64_t number(Bytes bytes, std::size_t at, std::size_t size) {
   return value;
 }
 
-/// "With a selector": l, the bits of the run, and the bytes of the indices.
+/// "Indices": l, the bits of the run, and the bytes of the indices.
 struct IndexSizes {
   std::size_t low;
   std::size_t run;

@@ -88,7 +88,7 @@ TEST(IndexCode, AnyTile) {
   }
 }
 
-// The figures of docs/reference/wire-format.md.
+// The figures of docs/reference/wire-format-topk.md.
 TEST(IndexCode, SizesOfFullTiles) {
   EXPECT_EQ(EliasFano::bytes(4096, 41), 44U);
   EXPECT_EQ(EliasFano::bytes(4096, 410), 269U);

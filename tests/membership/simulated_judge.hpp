@@ -152,8 +152,8 @@ inline void judge_that_most_go_on(const SimulatedProcesses& processes, std::ostr
 
 /// Where all that live run, only ends of links that are down for long are lost, one for each link. Both ends may give
 /// up where a third one ends: neither is then enough. Whom nobody else can reach is not waited for
-/// (docs/explanation/elastic.md: it is suspected at once), as one of two whose link is not mended within a second.
-/// `may_lose(who)`: a link of it was down for long.
+/// (docs/explanation/elastic-lost-ranks.md: it is suspected at once), as one of two whose link is not mended within a
+/// second. `may_lose(who)`: a link of it was down for long.
 template <typename MayLose>
 void judge_who_is_lost(const SimulatedProcesses& processes, const MayLose& may_lose, int broken, std::ostream& wrong) {
   using Fate = SimulatedProcess::Fate;
