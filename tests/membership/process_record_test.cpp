@@ -1,4 +1,4 @@
-// What is known of a process, and how it changes: the tables of membership/process_record.hpp.
+// Tests what is known about a process, and how it changes: the tables of membership/process_record.hpp.
 #include "membership/process_record.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ using Place = ProcessRecord::Place;
 using Life = ProcessRecord::Life;
 using Answer = ProcessRecord::Answer;
 
-constexpr std::uint32_t kEpoch = 3;  // of the process that keeps the record
+constexpr std::uint32_t kEpoch = 3;  // epoch of the process that keeps the record
 
 ProcessRecord at(Place place, Life life = Life::lives) {
   ProcessRecord process;
