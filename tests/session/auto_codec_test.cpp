@@ -1,4 +1,4 @@
-// Tests codecs that are chosen at run time: ranks choose the same, at the same step, and no residual is lost.
+// Tests codecs that are chosen at run time: all ranks choose the same codec at the same step, and no residual is lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,9 +56,9 @@ TEST(AutoCodec, RanksChooseAlikeAtTheSameStepUnderDelays) {
     Session session(transport,
                     automatic(R"(["bf16", "int8", "int4"])",
                               "[auto]\ndwell = 2\nwindow = 1\ngain = 0\n[bucket]\nbytes = \"128KiB\""),
-                    {.compare_ranks_every = 1});  // throws where results differ
-    // Ranks measure different times: on the last one the backward pass hides most of the communication, on the first
-    // nothing.
+                    {.compare_ranks_every = 1});  // throws if results differ
+    // Ranks measure different times: on the last one the backward pass hides most of the communication, on the first it
+    // hides nothing.
     const auto pause = std::chrono::milliseconds(10 * transport->rank());
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 30; ++s) {
@@ -125,7 +125,7 @@ TEST(AutoCodec, AGivenLinkIsNotMeasured) {
 }
 
 TEST(AutoCodec, AnySessionMeasuresItsLinkWhenAsked) {
-  // The link is far: the bytes in flight must not hide its rate of 50e6. A busy machine may hide it for a moment, so
+  // The link is long: the bytes in flight must not hide its rate of 50e6. A busy machine may hide it for a moment, so
   // the test tries several times; ranks know the same about the link, so they make the same number of tries.
   run_ranks(throttled_world(2, "400Mbit/s,20ms"), [](const std::shared_ptr<Transport>& transport) {
     double seen = 0;
@@ -188,7 +188,7 @@ TEST(AutoCodec, AWorldOfOneHasNothingToChoose) {
   });
 }
 
-// It agrees on the plan with its first sends, and goes silent among those of the calibration.
+// The peer agrees on the plan with its first sends, and goes silent among those of the calibration.
 TEST(AutoCodec, APeerThatStallsDuringCalibrationIsNamed) {
   auto world = make_inproc_world(2);
   world[1] = transport::make_faulty(world[1], {{.kind = transport::Fault::Kind::kill, .rank = 1, .nth = 20}});
@@ -218,9 +218,9 @@ plan::Plan one_bucket_plan(int world, std::uint64_t count, ErrorFeedback feedbac
   return plan::make_plan(policy, {{"w", count, DType::f32}}, {.world_size = world});
 }
 
-// A chunk that was chosen is the unit that travels, and changes no bit of the result.
+// The chosen chunk is the unit that travels, and changes no bit of the result.
 TEST(AutoCodec, BucketsTravelInTheChunkThatWasChosen) {
-  constexpr std::uint64_t kCount = 1ULL << 20;  // of bf16, 1 MiB to each rank in each of two hops
+  constexpr std::uint64_t kCount = 1ULL << 20;  // bf16 elements: 1 MiB to each rank in each of two hops
   const plan::Plan plan = one_bucket_plan(2, kCount, ErrorFeedback::automatic);
   std::vector<std::vector<float>> results;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -257,7 +257,7 @@ TEST(AutoCodec, SwitchesOfCodecConserveTheSum) {
       const plan::Plan plan = one_bucket_plan(world, kCount, ErrorFeedback::on);
       session::BucketRunner runner(transport, {.reduction = Reduction::sum});
       runner.agree(plan, false, 0, "", "");
-      std::mt19937 random(seed);  // alike on every rank
+      std::mt19937 random(seed);  // gives the same numbers on every rank
       std::vector<double> wanted(kCount);
       std::vector<double> got(kCount);
       std::vector<float> values(kCount);

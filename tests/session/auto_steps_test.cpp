@@ -1,4 +1,5 @@
-// Sessions that choose codecs, step by step: what a trial times, when ranks compare, and how each coming step travels.
+// Tests sessions that choose codecs step by step: what a trial times, when ranks compare, and how each coming step
+// travels.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ Policy bf16_or_dense(const char* more = "") {
                        more);
 }
 
-// Alone compares ranks then, for the choice of codecs.
+// Compares ranks only for the choice of codecs.
 class AutoSteps : public ::testing::Test {
  protected:
   AutoSteps() { ::setenv("GRADWIRE_SLOW", "off", 1); }
@@ -99,7 +100,7 @@ class MadeUpProbes final : public session::Probes {
 
   std::set<By> asked;
   std::set<bool> weighted;
-  std::set<std::uint64_t> native_counts;  // elements
+  std::set<std::uint64_t> native_counts;  // element counts
 
  private:
   session::Probes& real_;
@@ -114,7 +115,7 @@ struct Trials {
   std::set<bool> weighted;
 };
 
-// The trials of a session with these tensors, the last of which is in its first bucket.
+// Returns the trials of a session with these tensors, the last of which is in its first bucket.
 Trials trials_of(const std::vector<std::uint64_t>& counts, session::StepsAhead steps = {}) {
   std::vector<TensorInfo> tensors;
   for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -137,7 +138,7 @@ Trials trials_of(const std::vector<std::uint64_t>& counts, session::StepsAhead s
 }
 
 constexpr std::uint64_t kSmall = 1'000;    // 4 KB
-constexpr std::uint64_t kMiddle = 80'000;  // 320 KB: of the sizes that blocking calls take
+constexpr std::uint64_t kMiddle = 80'000;  // 320 KB: a size that blocking calls take
 
 // Mutation tried: a trial goes the way of a small step because it is small itself.
 TEST(AutoTrials, GoTheWayOfTheStep) {
@@ -151,7 +152,7 @@ TEST(AutoTrials, GoTheWayOfTheStep) {
   EXPECT_THAT(trials_of({kMiddle, kMiddle}).ways, ElementsAre(By::frames, By::in_call));
 }
 
-// Mutation tried: weights are not told.
+// Mutation tried: weights are not passed on.
 TEST(AutoTrials, OfWeightedStepsHaveWeightsAndAreNeitherSmallNorInACall) {
   for (const std::uint64_t count : {kSmall, kMiddle}) {
     const Trials trials = trials_of({count}, {.weighted = true});
@@ -165,7 +166,7 @@ TEST(AutoTrials, OfStepsThatLookForNanFirstAreNotMadeAtOnce) {
   EXPECT_THAT(trials_of({kSmall}, {.look_first = true}).ways, ElementsAre(By::frames, By::native));
 }
 
-// Mutation tried: the blocking call for every native trial.
+// Mutation tried: every native trial is a blocking call.
 TEST(AutoTrials, AreMadeAsAsked) {
   const plan::Plan plan = plan::make_plan(bf16_or_dense(), {{"w", kSmall, DType::f32}}, {.world_size = 2});
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
@@ -225,28 +226,28 @@ TEST(AutoTrials, OfWhatIsFarSlowerWaitForStepsOfThisProcess) {
   });
 }
 
-// They are small but while another level is tried. Mutations tried: decide_coming() asks once and for all; it does so
-// once for steps that are small.
+// Steps are small except while another level is tried. Mutations tried: decide_coming() asks only once; it asks only
+// once for small steps.
 TEST_F(AutoSteps, ThatAreSmallStopBeingSoForATrialAndAreAgain) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     std::vector<Gradient> gradients{{"w", std::vector<float>(100), {}}};
     constexpr int kSessions = 100;
     constexpr int kSteps = 200;
     bool tried = false, small = false;
-    // On a busy machine a session may measure the other level as far slower, and tries it only after minutes, or as
-    // faster, and stays with it. Then the test takes a new session.
+    // On a busy machine a session may measure the other level as far slower, and try it only after minutes, or as
+    // faster, and stay with it. Then the test takes a new session.
     for (int i = 0; i < kSessions && !small; ++i) {
       Session session(transport, bf16_or_dense(), {.threading = Threading::serialized});
       add_all(session, gradients);
       bool tries = false;
-      for (int step = 0; step < kSteps && !tries; ++step) {  // on all ranks at one step
+      for (int step = 0; step < kSteps && !tries; ++step) {  // ends at the same step on all ranks
         make_step(session, gradients);
         tries = session.statistics().all().frames_sent > 0;
       }
       for (int step = 0; step < kSteps && tries && !small; ++step) {
         session.reset_statistics();
         make_step(session, gradients);
-        small = session.statistics().all().total_seconds == 0;  // the executor's alone
+        small = session.statistics().all().total_seconds == 0;  // only the executor adds to this time
       }
       tried = tried || tries;
     }
@@ -255,7 +256,7 @@ TEST_F(AutoSteps, ThatAreSmallStopBeingSoForATrialAndAreAgain) {
   });
 }
 
-// Mutation tried: it asks at the end of every step.
+// Mutation tried: the session asks at the end of every step.
 TEST_F(AutoSteps, HowTheyTravelIsAskedOnlyWhereItMayHaveChanged) {
   run_ranks(2, [](const std::shared_ptr<Transport>& inner) {
     std::vector<Gradient> gradients{{"w", std::vector<float>(kMiddle), {}}};

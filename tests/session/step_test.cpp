@@ -1,5 +1,5 @@
-// The steps of several ranks as state machines, in every order that a seeded scheduler finds: what starts when, what a
-// step brings, and that nothing waits for ever. No threads, no transport, no clock.
+// Tests the steps of several ranks as state machines, in every order that a seeded scheduler finds: what starts when,
+// the results of a step, and that nothing waits for ever. There are no threads, no transport and no clock.
 #include "session/step/step.hpp"
 
 #include <gtest/gtest.h>
@@ -26,8 +26,8 @@ using Kind = Step::Action::Kind;
 
 constexpr std::chrono::milliseconds kHeldFor(5);  // docs/decisions/collectives.md, D83
 
-// Collective calls in the order of each rank: every rank's n-th must be the same, and one has happened once all made
-// it.
+// The collective calls of each rank in order: the n-th call must be the same on every rank, and has happened once all
+// ranks made it.
 struct Network {
   struct Call {
     std::string what;
@@ -65,7 +65,7 @@ class Rank {
   [[nodiscard]] bool failed() const { return step_.faults.failed(); }
   void fail() { step_.faults.fail(Error(ErrorCode::aborted, "a rank has failed")); }
 
-  /// Makes the caller's next call; false if it can only wait.
+  /// Makes the caller's next call; returns false if it can only wait.
   bool call() {
     if (done()) {
       return false;
@@ -94,7 +94,7 @@ class Rank {
     return true;
   }
 
-  /// Makes the next step of the communicating thread; false if it can only wait.
+  /// Makes the next step of the communicating thread; returns false if it can only wait.
   bool communicate() {
     now_ += std::chrono::milliseconds(random_() % 3);
     if (failed() || (blocked_ && network_.calls[calls_ - 1].ranks < ranks_)) {
@@ -229,13 +229,13 @@ class Rank {
     }
     return true;
   }
-  // The next bucket has all that it needs.
+  // Returns whether the next bucket has all its tensors.
   [[nodiscard]] bool startable() const {
     const Script::Expected& expected = now_expected();
     return this_step_.next < script_.plan.buckets.size() && whole(this_step_.next) && !expected.skipped &&
            (!expected.looks || this_step_.sought);
   }
-  // Whether the bucket is held for a caller that waits.
+  // Returns whether the bucket is held for a caller that waits.
   [[nodiscard]] bool held() const {
     return decided_ && !script_.weight[0] && this_step_.next + 1 == script_.plan.buckets.size();
   }
@@ -317,19 +317,19 @@ class Rank {
 
   struct Flight {
     std::uint32_t bucket;
-    std::optional<std::size_t> call;  // none for what sync modes take
+    std::optional<std::size_t> call;  // empty for buckets that sync modes take over
   };
 
   struct ThisStep {
     std::vector<std::uint32_t> order;  // tensors that are ready
     std::vector<Ticket> tickets;
     std::vector<bool> seen_ended;  // by ticket
-    std::uint32_t next = 0;        // bucket to start
+    std::uint32_t next = 0;        // next bucket to start
     bool looked = false;           // has begun to look for NaN
-    bool sought = false;           // has done so
+    bool sought = false;           // has finished looking for NaN
     bool finishing = false;
     std::uint32_t most_micro_steps = 1;
-    Step::Time whole_at;  // when the latest bucket had all its tensors
+    Step::Time whole_at;  // time at which the latest bucket had all its tensors
   };
 
   const Script& script_;
@@ -342,7 +342,7 @@ class Rank {
   std::vector<std::uint32_t> todo_;  // tensors that are not ready
   ThisStep this_step_;
   std::vector<Flight> in_flight_;
-  std::size_t calls_ = 0;  // collective ones
+  std::size_t calls_ = 0;  // number of collective calls
   std::optional<Kind> blocked_;
   bool agreed_ = false, decided_ = false, over_ = false;
 };
@@ -365,7 +365,7 @@ void run_world(unsigned seed) {
       rank.fail();
       fails_after = ~0ULL;
     }
-    // A failure reaches the others at any later time.
+    // A failure reaches the other ranks at any later time.
     const bool any_failed = std::any_of(world.begin(), world.end(), [](const auto& r) { return r->failed(); });
     if (any_failed && random() % 4 == 0) {
       rank.fail();
@@ -400,7 +400,7 @@ TEST(Step, OneThatIsCapturedKeepsItsNumber) {
   }
 }
 
-// A step that does not count on all ranks is made again as it was. Tried by hand, red here: looked() puts them off.
+// A step that does not count on all ranks is made again as before. Mutation tried: looked() postpones local steps.
 TEST(Step, LocalStepsArePutOffWhereTheSkippedStepEnds) {
   Step step(1, Nonfinite::propagate);
   step.add_tensor();
@@ -420,7 +420,7 @@ TEST(Step, LocalStepsArePutOffWhereTheSkippedStepEnds) {
 
 TEST(Step, AnyOrderOfEventsEndsAsTheScriptSays) {
 #ifdef GRADWIRE_SANITIZED
-  const unsigned seeds = 2'000;  // sanitizers see the same in any order
+  const unsigned seeds = 2'000;  // sanitizers find the same in fewer orders
 #else
   const unsigned seeds = 10'000;
 #endif
