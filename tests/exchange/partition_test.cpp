@@ -1,4 +1,4 @@
-// Shards and chunks cover every element once, for any count, world and chunk size.
+// Tests that shards and chunks cover every element once, for any count, world and chunk size.
 #include "exchange/partition.hpp"
 
 #include <gtest/gtest.h>

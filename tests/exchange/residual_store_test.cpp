@@ -68,8 +68,8 @@ TEST(ResidualStore, FoldsOnceAndScales) {
 }
 
 // undo() takes back all changes of a step to residuals, and commit() leaves the same values as a store that cannot
-// undo. Tried by hand, each red here: commit() that always swaps, or never copies back what differs; undo() that keeps
-// what was written; multiply() that forgets the second buffer.
+// undo. Mutations tried: commit() always swaps, or never copies back differences; undo() keeps written values;
+// multiply() forgets the second buffer.
 TEST(ResidualStore, UndoesAStep) {
   std::mt19937 random(7);
   constexpr codec::EncodeSite kSites[] = {codec::EncodeSite::local, codec::EncodeSite::intra, codec::EncodeSite::owner};
@@ -84,7 +84,7 @@ TEST(ResidualStore, UndoesAStep) {
     return entries;
   };
   for (int round = 0; round < 300; ++round) {
-    ResidualStore store, plain;  // the second one cannot undo
+    ResidualStore store, plain;  // `plain` cannot undo
     const auto each = [&](const auto& change) {
       change(store);
       change(plain);
@@ -140,7 +140,7 @@ TEST(ResidualStore, UndoesAStep) {
   }
 }
 
-// Steps that write the same as the step before swap two buffers.
+// Steps that write the same ranges as the step before swap two buffers.
 TEST(ResidualStore, CommitSwaps) {
   ResidualStore store;
   const ResidualKey key{0, codec::EncodeSite::local};
