@@ -1,4 +1,4 @@
-// Messages: ids and rows arrive as they were sent, in few bytes, and damaged ones are errors.
+// Tests messages: ids and rows arrive as they were sent, in few bytes, and damaged ones are errors.
 #include "table/message.hpp"
 
 #include <gtest/gtest.h>
@@ -69,12 +69,12 @@ TEST(IdCodec, DamagedBytesAreErrors) {
     return result;
   };
   EXPECT_NO_THROW(static_cast<void>(decode(bytes, 3, 5001)));
-  EXPECT_THROW(static_cast<void>(decode(bytes, 3, 5000)), Error);                              // beyond the table
-  EXPECT_THROW(static_cast<void>(decode(bytes, 4, 5001)), Error);                              // too few
-  EXPECT_THROW(static_cast<void>(decode(bytes, 2, 5001)), Error);                              // too many
+  EXPECT_THROW(static_cast<void>(decode(bytes, 3, 5000)), Error);                              // ids beyond the table
+  EXPECT_THROW(static_cast<void>(decode(bytes, 4, 5001)), Error);                              // too few ids
+  EXPECT_THROW(static_cast<void>(decode(bytes, 2, 5001)), Error);                              // too many ids
   EXPECT_THROW(static_cast<void>(decode(bytes, ~0ULL, 5001)), Error);                          // no such memory
   EXPECT_THROW(static_cast<void>(decode(wire::Bytes(11, std::byte{0xFF}), 1, ~0ULL)), Error);  // never ends
-  EXPECT_THROW(static_cast<void>(decode(wire::Bytes(10, std::byte{0xFF}), 1, ~0ULL)), Error);  // above 64 bits
+  EXPECT_THROW(static_cast<void>(decode(wire::Bytes(10, std::byte{0xFF}), 1, ~0ULL)), Error);  // a number above 64 bits
   std::mt19937 random(11);
   for (int trial = 0; trial < 20000; ++trial) {  // any bytes give ascending ids below the limit, or an error
     wire::Bytes noise(random() % 24);
@@ -206,7 +206,7 @@ TEST(Message, HeadsThatPromiseMoreThanATableHasAreErrors) {
 }
 
 TEST(Message, TheLargestMessagesAreWithinTheLimits) {
-  // Ids as far apart as they can be, and no two known alike.
+  // The ids are as far apart as possible, and none occurs twice.
   const std::uint64_t rows = std::numeric_limits<std::uint64_t>::max();
   const MessageLimits limits{.rows = rows, .width = 3};
   const Ids ids{1ULL << 63U, rows - 1};

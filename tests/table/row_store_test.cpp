@@ -41,7 +41,7 @@ TEST(RowStore, EveryRowHasItsHoldersAndOneOwner) {
   EXPECT_EQ(alone.first_not_held(kTwelveIds), std::nullopt) << "of a world of one";
 }
 
-// A Table's ring is one of one copy, by the ranks' numbers.
+// A Table's ring has one copy, placed by the ranks' numbers.
 TEST(RowStore, AWorldOfRanksIsOneOfTheirNumbers) {
   const std::vector<std::uint32_t> numbers{0, 1, 2, 3, 4};
   const ReplicaRing ranks(5);

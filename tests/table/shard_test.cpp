@@ -1,4 +1,4 @@
-// A shard: what optimizers do, versions, and copies that stay as they are.
+// Tests a shard: the effects of optimizers, versions, and copies that stay unchanged.
 #include "table/shard.hpp"
 
 #include <gtest/gtest.h>
@@ -111,7 +111,7 @@ TEST(Shard, CopiesDoNotSeeEachOther) {
       expected.push_back(expected[which]);
       continue;
     }
-    const std::uint64_t id = random() % 500;  // some pages, and rows that are new to one copy only
+    const std::uint64_t id = random() % 500;  // some pages, and rows that are new to only one copy
     const std::vector<float> value{static_cast<float>(i), static_cast<float>(id), 1};
     shards[which].assign(std::span(&id, 1), value.data());
     expected[which][id] = value;

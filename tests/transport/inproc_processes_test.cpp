@@ -1,4 +1,4 @@
-// Processes that are threads of one: what they hear of ends, and of links that break and heal.
+// Tests processes that are threads of one process: what they hear about ends, and about links that break and heal.
 #include <gmock/gmock.h>
 
 #include "gradwire/processes.hpp"
@@ -41,7 +41,7 @@ TEST(InprocProcesses, AnEndNamesTheWorldAndTheStep) {
 TEST(InprocProcesses, ALinkThatHealsLosesNothing) {
   const auto all = make_inproc_processes(3);
   break_link(*all[0], 1);
-  break_link(*all[1], 0);  // it is already
+  break_link(*all[1], 0);  // it is broken already
   say(*all[0], 1, "a");
   say(*all[1], 0, "b");
   say(*all[2], 1, "c");
