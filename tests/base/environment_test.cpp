@@ -1,4 +1,4 @@
-// The table of environment variables, and docs/environment.md against it.
+// Compares the table of environment variables with docs/environment.md.
 #include "base/environment.hpp"
 
 #include "base/trace_target.hpp"
@@ -59,7 +59,7 @@ TEST(Environment, FlagsAreZeroOrOne) {
   unsetenv(name.c_str());
 }
 
-// Rows of the form | `NAME` | values | default | meaning |, with code marks dropped and \| read as |.
+// Reads rows of the form | `NAME` | values | default | meaning |, with code marks dropped and \| read as |.
 std::map<std::string, std::vector<std::string>> documented(const std::string& document) {
   std::ifstream stream(GRADWIRE_SOURCE_DIR "/" + document);
   EXPECT_TRUE(stream) << document << " is missing";

@@ -1,4 +1,4 @@
-// Quantities as people write them, and back.
+// Tests quantities as people write them, in both directions.
 #include "base/units.hpp"
 
 #include <gmock/gmock.h>
