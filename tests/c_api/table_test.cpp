@@ -1,4 +1,4 @@
-// Tables through the C API: values, clocks, snapshots, files, options.
+// Tests tables through the C API: values, clocks, snapshots, files, options.
 #include "gradwire/tables.h"
 
 #include <algorithm>
@@ -89,7 +89,7 @@ TEST_F(CTable, OptionsAreTaken) {
 
   options.seed = 6;
   options.optimizer = GRADWIRE_ROW_SGD;
-  options.learning_rate = 0;  // 0.01
+  options.learning_rate = 0;  // means 0.01
   make(options);
   const Rows other = pull(all_ids());
   EXPECT_NE(begin, other) << "by seed";
