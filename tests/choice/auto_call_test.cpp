@@ -1,4 +1,4 @@
-// The choice between passing a call on and compressing it, over durations that are invented.
+// Tests the choice between passing a call on and compressing it, with invented durations.
 #include "choice/auto_call.hpp"
 
 #include <gmock/gmock.h>
@@ -240,7 +240,7 @@ TEST(AutoCall, HoldsSoManyClassesAndPassesTheRest) {
   EXPECT_EQ(tried, AutoCall::kMostClasses);
 }
 
-// Seen red: a way that no codec stands for was an index beyond the policy's list.
+// A recorded way without a codec was once an index beyond the policy's list.
 TEST(AutoCall, PassesWhereTheRecordKnowsAWayThatIsNone) {
   const ChoiceClass what{.function = Function::mpi_allreduce, .size = 20};
   AutoCall auto_call(Choices{{what, {{0, 200}, {1, 1}}}});

@@ -1,4 +1,4 @@
-// The guard over what codecs drop: warm-up, run-away residuals, recovery.
+// Tests the guard over dropped values: warm-up, run-away residuals, recovery.
 #include "choice/guard.hpp"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// dense, bf16, int8, int4, topk
+// The levels are dense, bf16, int8, int4 and topk.
 const std::vector<std::vector<double>> kBits{{32, 16, 8.06, 4.06, 0.2}, {32, 16}};
 
 Guard begun(GuardOptions options = {.hold = 200, .warmup = 50}) {
@@ -43,7 +43,7 @@ TEST(Guard, TheBoundOfErrorFeedbackIsNoRunAway) {
   EXPECT_EQ(guard.most(101, 0), 4U);
 }
 
-// A planted divergence: with 4 bits the residual grows by a quarter at each look.
+// Plants a divergence: with 4 bits the residual grows by a quarter at each look.
 TEST(Guard, BacksOffAndRecovers) {
   Guard guard = begun();
   std::uint64_t step = 50;
