@@ -1,5 +1,5 @@
-// Tests what the drop-in decides, counts and forgets, over a fake library: each job runs without and with the drop-in,
-// its own output must not change, and the report must contain its calls.
+// Tests the decisions and counts of the drop-in, and what it forgets, over a fake library: each job runs without and
+// with the drop-in, its own output must not change, and the report must contain its calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ struct Seen {
   OutcomeApart outcome;
   json report;
 
-  /// Calls of the classes that have all of these fields.
+  /// Returns the number of calls of the classes that have all of these fields.
   [[nodiscard]] std::uint64_t calls(const json& fields) const {
     std::uint64_t sum = 0;
     for (const json& row : report.value("classes", json::array())) {
@@ -72,7 +72,7 @@ TEST(NcclDropIn, TheReportAddsUp) {
   const json report = run_job("eligible").report;
   EXPECT_EQ(report.at("world"), 4);
   EXPECT_THAT(report.at("library").get<std::string>(), ::testing::StartsWith("NCCL 2."));
-  // 2 x f32 and two of two bytes, 2^20 elements each; 64 KiB all-reduced; 4 x 4096 floats reduce-scattered.
+  // There are 2 x f32 and two of two bytes, 2^20 elements each; 64 KiB all-reduced; 4 x 4096 floats reduce-scattered.
   const std::uint64_t in = 12 * kLarge + 65536 + 65536;
   const std::uint64_t dense = 3 * 12 * kLarge / 2 + 3 * 65536ULL / 2 + 3 * 65536ULL / 4;
   EXPECT_EQ(report.at("totals").at("bytes_in"), in);
@@ -103,7 +103,8 @@ TEST(NcclDropIn, NonblockingCommunicatorsPass) {
   EXPECT_EQ(seen.calls({{"reason", kDevice}}), 1U);
 }
 
-// ncclBcast calls the public ncclBroadcast, which is the drop-in's. Seen red without InsideNccl: 3 broadcasts.
+// ncclBcast calls the public ncclBroadcast, which is the drop-in's. Mutation tried: without InsideNccl there are 3
+// broadcasts.
 TEST(NcclDropIn, OtherCollectivesPassOnceEach) {
   const Seen seen = run_job("others");
   EXPECT_EQ(seen.calls({{"reason", "function is always passed on"}}), 9U);
@@ -136,7 +137,7 @@ TEST(NcclDropIn, CommunicatorsAreForgotten) {
   EXPECT_THAT(seen.outcome.err, HasSubstr("asked for size: 5\n")) << "one for each communicator used";
 }
 
-// Mutation: no bound, 3000 rows.
+// Mutation tried: without a bound there are 3000 rows.
 TEST(NcclDropIn, ClassesAreBounded) {
   const Seen seen = run_job("many_classes");
   EXPECT_EQ(seen.calls(), 3000U);
@@ -212,7 +213,8 @@ TEST(NcclDropIn, AReportThatCannotBeWrittenIsNoCrash) {
                         "set GRADWIRE_REPORT"));
 }
 
-// A library that lacks a function of the header: an error instead of a crash, and not another NCCL of this machine.
+// The library lacks a function of the header: the call gives an error, neither a crash nor a call of another NCCL on
+// this machine.
 TEST(NcclDropIn, AFunctionThatTheLibraryLacks) {
   const OutcomeApart outcome = run_apart("LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_FAKE_JOB " missing");
   EXPECT_EQ(outcome.status, 0) << outcome.err;
