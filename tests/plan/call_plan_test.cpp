@@ -1,4 +1,4 @@
-// Tests what calls of a job without a session resolve to: rules by size, dtype, order and communicator, the floor, and
+// Tests how calls of a job without a session are resolved: rules by size, dtype, order and communicator, the floor, and
 // names if calls have them.
 #include "plan/call_plan.hpp"
 
@@ -157,7 +157,7 @@ TEST(CallPlan, PassesWhatIsExactAtEveryStepOnly) {
   EXPECT_EQ(pass("codec = \"int4\"\nalgorithm = \"one_shot\""), Pass::no);
 }
 
-// The text that ranks compare: whatever changes what any call gets changes it, another file name does not.
+// The text that ranks compare changes with everything that any call gets, but not with the file name.
 TEST(CallPlan, DescribesAllThatRanksMustAgreeOn) {
   const std::string base = "[[rule]]\nmin_bytes = 10000000\ncodec = \"bf16\"\n";
   const auto describe = [](const std::string& text, const std::string& source = "p.toml") {

@@ -1,4 +1,4 @@
-// codec = "auto" in policies and plans: what may be chosen, and what each mistake is answered with.
+// Tests codec = "auto" in policies and plans: what may be chosen, and the error for each mistake.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -131,7 +131,7 @@ TEST(Policy, DefaultsMayStandBehindTheRules) {
 struct Bad {
   const char* text;
   const char* place;  // "line:column"
-  const char* what;   // all of it, or how it begins
+  const char* what;   // the whole message, or its beginning
 };
 
 void expect_bad(const Bad& bad, ErrorCode code) {
