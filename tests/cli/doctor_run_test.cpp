@@ -1,4 +1,4 @@
-// gradwire doctor as a job, before a launcher, and alone.
+// Tests gradwire doctor as a job, before a launcher, and alone.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 class DoctorRun : public ToolTest {
  protected:
-  /// The tool where it was built, beside the program that it becomes.
+  /// Runs the tool where it was built, beside the program that it becomes.
   static Outcome doctor(const std::string& arguments, const std::string& variables = "") {
     return run_program("env -u GRADWIRE_POLICY " + root_variables() + " " + variables + " timeout -k 5 90 " +
                        std::string(GRADWIRE_BIN) + "/gradwire doctor " + arguments);
@@ -104,7 +104,7 @@ TEST_F(DoctorRun, AloneItChecksOneHostAndSaysHowToStartAJob) {
   EXPECT_THAT(alone.output, HasSubstr("gradwire doctor: 1 rank on 1 host, 0 problems, "));
   EXPECT_THAT(alone.output, HasSubstr("gradwire doctor -- mpirun --host a,b -np 4\n"));
   EXPECT_EQ(doctor("--json /proc/none/x").status, 2);
-  const Outcome copy = gradwire("doctor");  // without its neighbour
+  const Outcome copy = gradwire("doctor");  // without the program beside it
   EXPECT_EQ(copy.status, 2);
   EXPECT_THAT(copy.output, HasSubstr("gradwire-doctor cannot be started"));
 }

@@ -1,4 +1,4 @@
-// Command lines of launchers: recognised, and given an environment for every rank.
+// Tests command lines of launchers: they are recognised, and get an environment for every rank.
 #include "cli/launch.hpp"
 
 #include <gmock/gmock.h>
@@ -89,7 +89,7 @@ TEST(Launch, OpenMpiTakesTheListOfTheCommandLine) {
   EXPECT_THAT(launch.environment, IsEmpty());
 }
 
-// Open MPI refuses -x beside the list, and takes -x for one of the programs that ":" parts.
+// Open MPI refuses -x beside the list, and takes -x for one of the programs that ":" separates.
 TEST(Launch, OpenMpiGetsExportsBesideThoseOfTheCommand) {
   const Launch launch = make_launch({"timeout", "9", "mpirun", "-x", "A", "./job", ":", "-np", "1", "./other"}, 2,
                                     Library::open_mpi, kRanks, "");
@@ -101,7 +101,7 @@ TEST(Launch, OpenMpiGetsExportsBesideThoseOfTheCommand) {
   EXPECT_THAT(odd.command, ElementsAre("mpirun", "-x", "GRADWIRE_REPORT=/a;b", "./job"));
 }
 
-// Its own personality reads no list of Open MPI's.
+// prterun's own personality does not read Open MPI's list.
 TEST(Launch, PrterunGetsExports) {
   const Launch launch = make_launch({"prterun", "-n", "2", "./job"}, 0, Library::open_mpi, kRanks, "");
   EXPECT_THAT(launch.command,
@@ -109,7 +109,7 @@ TEST(Launch, PrterunGetsExports) {
   EXPECT_THAT(launch.environment, IsEmpty());
 }
 
-// A list in a file holds as long as there is none in the environment, which is where ours would go.
+// A list in a file applies only if the environment has none, and ours would go there.
 TEST(Launch, OpenMpiKeepsTheListOfAFile) {
   const Command command{"mpirun", "./job"};
   const auto list = [&](const McaFiles& files, const std::string& inherited = "") {
@@ -248,7 +248,7 @@ TEST(Launch, FindsTheJobAndHowItIsLinked) {
   EXPECT_EQ(linked_with("/no/such/file"), std::nullopt);
 }
 
-// Seeded: cut off, and with bytes that say something else.
+// Programs are cut off, or some of their bytes are changed, from a seed.
 TEST(Launch, DamagedProgramsAreRead) {
   const auto file = std::filesystem::temp_directory_path() / ("gradwire_elf_" + std::to_string(::getpid()));
   std::ifstream stream(GRADWIRE_MPICH_PROBE, std::ios::binary);

@@ -1,4 +1,5 @@
-// Why a job has left no report, from its program and from what its ranks have told; folders of runs that were killed.
+// Tests the reason why a job has left no report, found in its program and its ranks' messages, and the removal of
+// folders that killed runs have left.
 #include "cli/outcome.hpp"
 
 #include <gmock/gmock.h>
@@ -77,7 +78,7 @@ TEST_F(Outcome, RanksSayWhatBecameOfThem) {
       << "with --no-register it is not known";
 }
 
-// The status of a job that goes on when ranks end is that of its ranks, where the launcher's says that all is well.
+// The status of a job that goes on when ranks end is that of its ranks, if the launcher's status says that all is well.
 TEST(RanksOutcome, AJobOfWhichNobodyEndedWellFailed) {
   const auto status_of = [](std::map<int, int> ended_as, int status = 0, bool joinable = false, int spares = 0) {
     SeenRanks seen;

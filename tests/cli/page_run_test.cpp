@@ -1,4 +1,4 @@
-// gradwire report, and gradwire run --report DIRECTORY: the files that they leave, whatever becomes of the job.
+// Tests gradwire report, and gradwire run --report DIRECTORY: the files that they leave, however the job ends.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -58,7 +58,7 @@ TEST_F(PageRun, WhatCannotBeReportedIsRefused) {
   for (const auto& [arguments, text] : refused) {
     std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
     const Outcome outcome = gradwire(arguments);
-    if (arguments.find("no/such") == std::string::npos) {  // that folder is made
+    if (arguments.find("no/such") == std::string::npos) {  // that folder is created
       EXPECT_EQ(outcome.status, 2) << arguments << outcome.output;
       EXPECT_THAT(outcome.output, HasSubstr(text));
     }
@@ -71,7 +71,7 @@ TEST_F(PageRun, RunMakesAPageOfWhatTheRanksLeft) {
   for (const char* earlier : {"gradwire-mpi-rank-9.history", "calls-6.json", "mine.txt"}) {
     write("out/" + std::string(earlier), "old");
   }
-  write("out/report.html", "");  // nothing is lost of it
+  write("out/report.html", "");  // an empty file loses nothing
   write("out/calls-5.json", R"({"gradwire": "0.1.0", "classes": [], "totals": {}})");
   const Outcome outcome = gradwire("run --report out -- ./job");
   EXPECT_EQ(outcome.status, 3) << "also of a job that failed";
@@ -157,7 +157,7 @@ TEST_F(PageRun, APageIsReadableAsTheUmaskSays) {
   EXPECT_EQ(mode("000"), 0644U) << "others could write what a browser then runs";
 }
 
-// In a folder that another user may write. Seen red where the mode is changed by name.
+// Another user may write to the folder. Mutation tried: the mode is changed by name.
 TEST_F(PageRun, APageReplacesALinkAndChangesNothingBehindIt) {
   ASSERT_EQ(gradwire("report left -o victim.html").status, 0);
   std::filesystem::permissions(folder_ / "victim.html", std::filesystem::perms(0600));

@@ -1,4 +1,4 @@
-// The table of a job's calls, from reports as they are and as they should not be.
+// Tests the table of a job's calls, made from valid and invalid reports.
 #include "cli/report.hpp"
 
 #include <gmock/gmock.h>
@@ -113,7 +113,7 @@ TEST_F(ReportTable, LeadsWithWhatWasSavedWhereThatWasMeasured) {
   EXPECT_THAT(read(replaced("\"dry_run\": false", "\"dry_run\": true")).text, StartsWith("gradwire 0.1.0"));
 }
 
-// A class that counts calls together does not have them: every number of elements, dtype and operation.
+// A class counts together calls with any number of elements, dtype and operation, so it has none of these.
 TEST_F(ReportTable, ShowsWhatAClassDoesNotHaveAsADash) {
   const Report report =
       read(replaced("\"dtype\": \"f32\", \"op\": \"sum\", \"count\": 8, \"communicator_size\": 4, \"order\": 1",
@@ -132,7 +132,7 @@ TEST_F(ReportTable, SaysWhenItIsADryRunOrDisabled) {
               HasSubstr("every call is passed through: GRADWIRE_DISABLE=1 on rank 2\n"));
 }
 
-// Tried by hand, each red here: "measured" in a forecast; a saving that is told where none is known.
+// Mutations tried: a forecast says "measured"; a saving is shown although none is known.
 TEST_F(ReportTable, AForecastIsNoMeasurement) {
   const auto with = [&](const std::string& saved, const std::string& of_all,
                         const std::string& library = "Open MPI 4.1.4") {

@@ -1,4 +1,4 @@
-// gradwire check, gradwire info, and the command line.
+// Tests gradwire check, gradwire info, and the command line.
 #include <gmock/gmock.h>
 
 #include "base/environment.hpp"
@@ -216,7 +216,7 @@ TEST_F(Tool, LinksOfAJobAreMeasured) {
   EXPECT_THAT(job.output, ContainsRegex("inside the host +[0-9.]+[num]s +[0-9.]+[GM]bit/s"));
   EXPECT_THAT(job.output, HasSubstr("this is its memory, not a network"));
   EXPECT_THAT(run_program(one).output, HasSubstr("start it as a job: mpirun -np 4 gradwire info --link"));
-  const Outcome alone = gradwire("info --link");  // a copy of the tool, without its neighbour
+  const Outcome alone = gradwire("info --link");  // a copy of the tool, without the program beside it
   EXPECT_EQ(alone.status, 2);
   EXPECT_THAT(alone.output, HasSubstr("gradwire-doctor cannot be started"));
 }

@@ -108,7 +108,7 @@ TEST(TopState, FollowsFromTheFile) {
     values.ended = ended;
     snapshot.ranks.push_back(values);
   }
-  snapshot.ranks.front().written = 1002;  // another host's clock
+  snapshot.ranks.front().written = 1002;  // the clock of another host
   const std::vector<RankRow> rows = rows_of(snapshot, History());
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[0].state, RankState::running);

@@ -1,5 +1,5 @@
-// Tests what gradwire top reads: files of metrics, as src/watch writes them and damaged ones; rates from two versions
-// of a file.
+// Tests the inputs of gradwire top: files of metrics, as src/watch writes them and damaged ones; rates from two
+// versions of a file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using observe::EventKind;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A rank after `steps` steps of a tenth of a second, a quarter of which is exposed.
+// Returns the totals of a rank after `steps` steps of a tenth of a second, a quarter of which is exposed.
 watch::RankTotals totals(int steps) {
   watch::RankTotals rank;
   rank.world_size = 4;

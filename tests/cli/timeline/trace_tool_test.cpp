@@ -1,4 +1,4 @@
-// gradwire trace, as a user calls it.
+// Tests gradwire trace as a user calls it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -123,7 +123,7 @@ TEST_F(TraceTool, AFileThatCannotBeWrittenIsNamed) {
   EXPECT_THAT(full.output, HasSubstr("/dev/full: only a part could be written (No space left on device)"));
 }
 
-// One that leads nowhere would be taken for no file. Seen red where the file is opened in place.
+// A link that leads nowhere would be taken for no file. Mutation tried: the file is opened in place.
 TEST_F(TraceTool, MergeReplacesALinkAndNotWhatItLeadsTo) {
   const std::filesystem::path link = folder() + "/link";
   std::ofstream(folder() + "/mine.txt") << "mine";
