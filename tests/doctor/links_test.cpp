@@ -1,4 +1,4 @@
-// Links that are slower than their like.
+// Tests links that are slower than similar ones.
 #include <gmock/gmock.h>
 
 #include "doctor/cluster.hpp"
@@ -108,7 +108,7 @@ TEST(DoctorLinks, AFarHostIsANote) {
 
 TEST(DoctorLinks, BuffersThatDoNotHoldWhatIsUnderWay) {
   Cluster cluster(2, 1);
-  cluster.pairs.latencies[0][1] = cluster.pairs.latencies[1][0] = 10e-3;  // 2.5 MB there and back
+  cluster.pairs.latencies[0][1] = cluster.pairs.latencies[1][0] = 10e-3;  // 2.5 MB in both directions
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].subject, "TCP buffers");

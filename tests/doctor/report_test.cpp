@@ -107,7 +107,7 @@ TEST(DoctorReport, OneRankSaysHowToStartAJob) {
   EXPECT_THAT(text, Not(HasSubstr("Bandwidth")));
 }
 
-// Names of hosts and files are what others gave them: a terminal must not obey them.
+// Names of hosts and files come from others: a terminal must not obey them.
 TEST(DoctorReport, ControlCharactersAreNoCommands) {
   Cluster cluster(2, 2);
   for (Facts& rank : cluster.facts) {
