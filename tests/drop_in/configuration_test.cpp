@@ -56,7 +56,7 @@ TEST(Configuration, WhatIsWrongDisables) {
   EXPECT_GT(Configuration::read(true).longest_wait(), std::chrono::hours(24 * 365));
 }
 
-// Lossy only when asked.
+// Calls are lossy only on request.
 TEST(Configuration, OnlyACodecOrAPolicyThatIsNamedCompresses) {
   for (const bool measures : {true, false}) {
     EXPECT_EQ(Configuration::read(measures).mode, Mode::observing);

@@ -1,6 +1,6 @@
-// Tests the forecasts of an observing job, with scripted times, so that the right results are known.
-// Tried by hand, each red here: a fit through all sizes alike, which late ranks bend; a gain in shared memory that is
-// told for overlapping work; classes of too few sizes that are told all the same.
+// Tests the forecasts of an observing job, with scripted times, so that the correct results are known. Mutations tried:
+// a fit gives all sizes the same weight, so late ranks bend it; a gain in shared memory is reported for overlapping
+// work; classes with too few sizes are reported anyway.
 #include "drop_in/observation.hpp"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ ObservedClass observed_class(std::uint64_t bytes, int ranks, Function function =
   return {.function = function, .dtype = DType::f32, .size = size_class(bytes), .communicator_size = ranks};
 }
 
-// Seconds a byte of values, as of this machine's int8.
+// Seconds per byte of values, as for this machine's int8.
 constexpr double kEncode = 1.2e-10;
 constexpr double kDecode = 0.9e-10;
 constexpr double kRatio = 3.9;
@@ -57,13 +57,13 @@ struct Link {
 constexpr Link kGigabit{.latency = 150e-6, .rate = 117e6};
 constexpr Link kMemory{.latency = 4e-6, .rate = 3e9};
 
-// The library's time for an all-reduce: twice around a ring.
+// Returns the library's time for an all-reduce: twice around a ring.
 double passed_seconds(const Link& link, double bytes, int ranks) {
   return link.latency + 2 * (ranks - 1.0) / ranks * bytes / link.rate;
 }
 
-// The time of two_shot: chunk after chunk is encoded, sent, added, encoded, sent and decoded; a core does one thing at
-// a time, and so does the link.
+// Returns the time of two_shot: chunk after chunk is encoded, sent, added, encoded, sent and decoded; a core does one
+// thing at a time, and so does the link.
 double compressed_seconds(const Link& link, double bytes, int ranks) {
   const double chunk = std::min(bytes / ranks / 4, 56.0 * 1024 * kRatio);
   const int lanes = static_cast<int>(std::ceil(bytes / ranks / chunk));
@@ -88,7 +88,7 @@ double compressed_seconds(const Link& link, double bytes, int ranks) {
   return core;
 }
 
-// A job's calls of such sizes; `disturb` makes of each time what a rank sees.
+// Returns the observation of a job's calls with such sizes; `disturb` turns each time into the one that a rank sees.
 template <class Disturb>
 Observed job(const Link& link, int ranks, const std::vector<double>& sizes, Disturb disturb) {
   const plan::CallPlanner planner = planner_of("[defaults]\ncodec = \"int8\"\n");
@@ -117,7 +117,7 @@ TEST(Forecast, AtOneGigabitIsCloseToWhatIsThenTaken) {
   const auto disturbed = [&](double seconds) {
     std::uniform_real_distribution<double> noise(0.97, 1.1);
     std::uniform_int_distribution<int> late(0, 9);
-    return seconds * noise(random) + (late(random) < 4 ? 0.02 : 0);  // ranks that come late
+    return seconds * noise(random) + (late(random) < 4 ? 0.02 : 0);  // some ranks come late
   };
   for (const int ranks : {2, 4, 8}) {
     for (const bool noisy : {false, true}) {
@@ -141,7 +141,7 @@ TEST(Forecast, PromisesNothingInSharedMemory) {
   for (const int ranks : {2, 4, 8}) {
     Observed observed = job(kMemory, ranks, sizes_of_a_model(), exactly);
     EXPECT_LE(forecast_of(observed).saved_seconds.value_or(0), 0) << "where nobody knows of the hosts";
-    // Eight ranks that share two cores: the library's calls take long for want of a core, not of a link.
+    // Eight ranks share two cores: the library's calls take long because of the cores, not of a link.
     observed = job({.latency = 5e-5, .rate = 3e8}, ranks, sizes_of_a_model(), exactly);
     observed.hosts = {{"host", {.ranks = ranks, .cores = 2}}};
     const Forecast forecast = forecast_of(observed);
@@ -198,8 +198,8 @@ TEST(Forecast, OneClassThatIsOffDoesNotBendTheOthers) {
   EXPECT_EQ(known, 4);
 }
 
-// Seconds of the library at 1 Gbit/s: a link lets small messages through at once, so that the line through all sizes
-// has no latency. A compressed call is no quicker than the library is for as few bytes.
+// Seconds of the library at 1 Gbit/s. A link lets small messages through at once, so the line through all sizes has no
+// latency. A compressed call is no quicker than the library is for as few bytes.
 TEST(Forecast, PromisesNoShortCallThatWasNotSeen) {
   const std::map<double, double> took{{32768, 340e-6},    {131072, 1000e-6},  {262144, 2175e-6},   {524288, 4570e-6},
                                       {1048576, 8886e-6}, {2097152, 17.9e-3}, {16777216, 143.4e-3}};
@@ -226,7 +226,7 @@ TEST(Forecast, PromisesNoShortCallThatWasNotSeen) {
   }
 }
 
-// Real frames stand for the link where sizes are few, and where the fit would be wrong.
+// Real frames represent the link if there are few sizes, and if the fit would be wrong.
 TEST(Forecast, GoesByRealMessagesWhereThereAreSome) {
   constexpr double kSampleBytes = 16e6;
   Observed observed = job(kGigabit, 2, {kSampleBytes}, exactly);
@@ -347,7 +347,7 @@ TEST(Observation, CountsCallsByQuartersOfAClassAndForgetsNone) {
   }
 }
 
-// Calls of a microsecond, a million in a second: one note stands for many, and the two sizes that take turns both
+// Calls take a microsecond, a million per second: one note stands for many, and the two sizes that take turns both
 // count.
 TEST(Observation, CostsLittleWhereCallsAreShort) {
   const plan::CallPlanner planner = planner_of("");
@@ -363,7 +363,7 @@ TEST(Observation, CostsLittleWhereCallsAreShort) {
               4096);
 }
 
-// A look that takes a microsecond: at one of many short calls, at every long one.
+// A look takes a microsecond: it is made at one of many short calls, and at every long one.
 TEST(Observation, LooksAtFewOfShortCallsAndStandsForAll) {
   const plan::CallPlanner planner = planner_of("");
   Observation observation(planner);
@@ -394,7 +394,7 @@ TEST(Observation, LooksAtFewOfShortCallsAndStandsForAll) {
   }
 }
 
-// Otherwise every look of every rank would delay all the others.
+// Otherwise every look of every rank would delay all other ranks.
 TEST(Observation, RanksLookAtTheSameCallsOrAtSomeOfThem) {
   const plan::CallPlanner planner = planner_of("");
   const auto looks_at = [&](double cost) {
