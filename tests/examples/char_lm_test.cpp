@@ -1,4 +1,4 @@
-// char_lm run as a user runs it, with a tiny model: what it writes, what it learns, what it says to bad input.
+// Runs char_lm as a user does, with a tiny model: its output, its learning, and its answers to bad input.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ using nlohmann::json;
 
 const std::string kTiny = " --batch 2 --context 32 --width 64 --layers 1 ";
 
-/// A folder of this test's own.
+/// A folder for this test alone.
 class CharLm : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -83,8 +83,8 @@ TEST_F(CharLm, SameSeedSameResult) {
   EXPECT_NE(loss("a.json"), loss("c.json"));
 }
 
-// The rows of a table of records: a control with nothing but the second moment frozen, codecs, local steps. Mutations
-// seen red: the control not frozen; `small` not passed on; steps of the warm-up counted as settled.
+// These are rows of a table of records: a control that freezes only the second moment, codecs, local steps. Mutations
+// tried: the control is not frozen; `small` is not passed on; steps of the warm-up count as settled.
 TEST_F(CharLm, NamesControlsAndLocalSteps) {
   const Outcome outcome = run_ranks_of(
       2,
