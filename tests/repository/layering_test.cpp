@@ -45,7 +45,7 @@ TEST(Layering, FoldersOfTheSessionObeyTheirTable) {
   EXPECT_EQ(folders, rows);
 }
 
-// An example is copied by users, so it has no more than its own headers and the installed ones.
+// Users copy an example, so it includes only its own headers and the installed ones.
 TEST(Layering, ExamplesIncludeWhatIsInstalled) {
   const std::regex quoted("#\\s*include\\s*\"([^\"]+)\"");
   int seen = 0;

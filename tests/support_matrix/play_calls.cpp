@@ -1,4 +1,4 @@
-// Plays of communicators, tables and optimizers.
+// Plays features of communicators, tables and optimizers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace gradwire::support::play {
 namespace {
 
-// One all-reduce of 1 on rank 0 and 3 on rank 1; its results must be `wanted`.
+// Makes one all-reduce of 1 on rank 0 and 3 on rank 1; its results must be `wanted`.
 void reduce(Place place, const std::function<CallOptions(int rank)>& options_of, float wanted,
             const CommunicatorOptions& of = {}, int ranks = kRanks) {
   on_transports(

@@ -1,4 +1,4 @@
-// Plays of saved state, and of jobs whose ranks end and come.
+// Plays saved states, and jobs whose ranks end and join.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -14,7 +14,7 @@
 namespace gradwire::support::play {
 namespace {
 
-// A step that counts.
+// Repeats a step until it counts.
 void step_until_it_counts(Rank& rank, TensorId id) {
   rank.fill();
   while (rank.step(id).repeat) {
@@ -97,7 +97,7 @@ void going_on(Place place) {
     const TensorId id = rank.session.add("w", rank.gradient_view());
     step_until_it_counts(rank, id);
     if (rank.number == 2) {
-      return;  // it leaves
+      return;  // this rank leaves
     }
     while (rank.session.world_size() == 3) {
       rank.fill();
