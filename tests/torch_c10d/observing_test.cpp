@@ -1,6 +1,6 @@
-// Tests what a group without a codec measures of the library's own calls, and its last line: times are scripted, so
-// that the right results are known. Tried by hand, each red here: sums that overlap count one by one; such that begin
-// late count; a sample beside another call; a view with gaps is sampled; where ranks are is not told.
+// Tests what a group without a codec measures of the library's own calls, and its last line. Times are scripted, so
+// that the correct results are known. Mutations tried: overlapping sums count one by one; late sums count; a sample is
+// taken beside another call; a view with gaps is sampled; the hosts of the ranks are not reported.
 #include "plugins/torch_c10d/observing.hpp"
 
 #include <gmock/gmock.h>
@@ -105,11 +105,11 @@ TEST_F(ObservingTest, TakesSumsThatOverlapForOne) {
 TEST_F(ObservingTest, LeavesOutWhatMayHaveWaitedForTheJobOrForAnotherCall) {
   begin();
   std::this_thread::sleep_for(50ms);
-  begin();  // long behind the first one
+  begin();  // long after the first one
   observing_.end(false);
   observing_.end(false);
   begin();
-  observing_.begin_other();  // its end is not reported
+  observing_.begin_other();  // nobody reports its end
   observing_.end(false);
   begin();
   observing_.begin(std::nullopt, {nullptr, kCount, DType::f32});  // of another kind
@@ -125,7 +125,7 @@ TEST_F(ObservingTest, LeavesOutWhatMayHaveWaitedForTheJobOrForAnotherCall) {
 
 TEST_F(ObservingTest, LooksAtValuesWhereNoCallIsUnderWay) {
   make();
-  std::this_thread::sleep_for(200ms);  // of which a sample may take its share
+  std::this_thread::sleep_for(200ms);  // a sample may take its share of this time
   const std::vector<float> before = values_;
   observing_.begin(std::nullopt, {nullptr, 1, DType::f32});
   make();
@@ -154,7 +154,7 @@ TEST(ForecastText, SaysNoMoreThanIsKnown) {
 
 class ObservedJob : public ObservingTest {
  protected:
-  // The line at the end of a job of two ranks, whose sums of so many elements a library makes that sends 20 MB/s.
+  // Returns the line at the end of a job of two ranks, for whose sums of these sizes a library sends 20 MB/s.
   std::string line_of(const std::vector<std::string>& hosts, const std::vector<std::uint64_t>& counts,
                       bool dense = true) {
     const test::Watchdog watchdog("a process group of threads");
