@@ -1,4 +1,4 @@
-// Events and counts summed up by rank.
+// Tests how events and counts are added up by rank.
 #include "watch/aggregate.hpp"
 
 #include <gmock/gmock.h>
@@ -20,12 +20,12 @@ using observe::Source;
 
 constexpr observe::TimeScale kScale{.ticks = 0, .nanoseconds = 0, .nanoseconds_per_tick = 0.5};
 
-// A duration of so many seconds by that scale.
+// Returns a duration of this many seconds in that scale.
 std::uint32_t lasting(double seconds) {
   return static_cast<std::uint32_t>(seconds * 1e9 / 0.5 / static_cast<double>(observe::kTicksOfDuration));
 }
 
-// Sources 1, 2, ... as given.
+// Makes an aggregate of the given sources, numbered 1, 2, ...
 Aggregate over(std::vector<Source> sources) {
   return Aggregate([sources](observe::SourceId id) {
     return id >= 1 && id <= sources.size() ? std::optional(sources[id - 1U]) : std::nullopt;
@@ -64,7 +64,7 @@ TEST(Aggregate, RanksThatAreThreadsAreApartAndThoseOfAProcessOne) {
   EXPECT_EQ(threads.ranks().size(), 2U);
   EXPECT_EQ(threads.ranks().at(3).events[EventKind::error], 1U);
 
-  // A process of rank 5, which also has a place in a smaller world; the one made first says which rank it is.
+  // A process of rank 5 also has a place in a smaller world; the source made first gives its rank.
   Aggregate process = over({{.rank = 5, .world_size = 8}, {.rank = 1, .world_size = 2}});
   process.add(std::vector<Event>{{.source = 2, .kind = EventKind::error}, {.source = 0, .kind = EventKind::error}},
               kScale);
@@ -95,7 +95,7 @@ TEST(Aggregate, AWorldOfOneIsOfTheRankOfItsProcess) {
   EXPECT_EQ(nobody_else.ranks().at(0).events[EventKind::error], 2U);
 }
 
-// The calls that the drop-in replaced have made these.
+// The replaced calls of the drop-in have made these.
 TEST(Aggregate, ADropInsCommunicatorsAddNoCalls) {
   for (const auto kind : {Source::Kind::communicator, Source::Kind::session}) {
     Aggregate aggregate = over({{.kind = kind, .rank = 1, .world_size = 2}});
@@ -129,7 +129,8 @@ TEST(Aggregate, StagesAndStepsTakeSeconds) {
   EXPECT_NEAR(rank.seconds[EventKind::step_end].sum(), 0.75, 1e-6);
 }
 
-// From 1 to 3 s, from 2 to 3 s inside of that, from 2 to 5 s over its end, from 9 to 10 s apart.
+// The messages are in flight from 1 to 3 s, from 2 to 3 s inside of that, from 2 to 5 s past its end, and from 9 to 10
+// s apart.
 TEST(Aggregate, MessagesOnTheirWayAtOneTimeCountOnce) {
   Aggregate aggregate = over({shared(0)});
   const auto send = [](double from, double to) {
@@ -269,7 +270,7 @@ TEST(Families, ASlowRankHasItsCause) {
   EXPECT_EQ(value_of(made, "gradwire_rank_slow", {{"cause", "late_compute"}}), 0);
 }
 
-// Metrics that a rank may have: all.
+// Returns all metrics that a rank may have.
 std::set<std::string> all_names() {
   Aggregate aggregate = over({shared(0)});
   SessionStatistics statistics;

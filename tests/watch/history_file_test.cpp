@@ -1,4 +1,5 @@
-// The files of histories: when they are written, what is wrong told once, a job of ranks and one that is killed.
+// Tests the files of histories: when they are written, that problems are reported once, a job of ranks, and a killed
+// job.
 #include "watch/history_file.hpp"
 
 #include <gmock/gmock.h>
@@ -104,7 +105,8 @@ TEST(HistorySink, WritesOftenAtFirstAndAtTheEnd) {
   EXPECT_TRUE(told.warnings.empty());
 }
 
-// A command line may hold tokens. Seen red where it is written as metrics are; and of a file that was there before.
+// A command line may contain secret tokens. Mutations tried: the file gets the mode of metrics files; an existing file
+// keeps its mode.
 TEST(HistorySink, IsForItsOwnerAlone) {
   const ScratchFolder folder;
   const std::filesystem::path file = folder.path() / history_name("library", 0);
@@ -165,7 +167,7 @@ TEST(HistorySink, AProcessSaysWhatItIs) {
   EXPECT_GT(head.started, 1.6e9);
 }
 
-// A job of four ranks as the environment starts it, in a child: `steps` below 0 run until it is killed.
+// Runs a job of four ranks in a child, as the environment starts it: negative `steps` run until it is killed.
 void run_job(const std::string& report, int steps) {
   ::setenv("GRADWIRE_REPORT", report.c_str(), 1);
   ::setenv("GRADWIRE_LOG", "off", 1);

@@ -50,7 +50,7 @@ TEST(HttpLibrary, IsSoughtWhereGradwireLiesAlone) {
 #endif
 }
 
-// Run by the test below, elsewhere.
+// The test below runs this one in another place.
 TEST(HttpLibrary, DISABLED_SaysWhatItFinds) {
   std::puts(gradwire::test::error_of([] { static_cast<void>(load_http_library()); }).what());
 }

@@ -1,4 +1,4 @@
-// The text that Prometheus reads.
+// Tests the text that Prometheus reads.
 #include "watch/metric.hpp"
 
 #include <gmock/gmock.h>

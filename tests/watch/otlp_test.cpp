@@ -1,4 +1,4 @@
-// The line that OpenTelemetry reads.
+// Tests the line that OpenTelemetry reads.
 #include "watch/otlp.hpp"
 
 #include <gmock/gmock.h>
@@ -63,7 +63,7 @@ TEST(Otlp, SaysWhoseItIsAndWhen) {
   EXPECT_EQ(line.starts.size(), 2U) << "a gauge has no start";
 }
 
-// Metrics that count nothing, or say yes or no, have no unit.
+// Metrics that count nothing, or are yes or no, have no unit.
 TEST(Otlp, EveryMetricOfTheDocumentHasItsUnit) {
   const std::set<std::string> without{"gradwire_info", "gradwire_job_ended", "gradwire_rank_slow"};
   std::ifstream document(std::string(GRADWIRE_SOURCE_DIR) + "/docs/monitoring.md");

@@ -17,7 +17,7 @@ using observe::EventKind;
 using ::testing::ElementsAre;
 
 struct Seen {
-  std::vector<std::uint64_t> steps;  // of rank 3, after each round
+  std::vector<std::uint64_t> steps;  // steps of rank 3, after each round
   bool ended = false;
 };
 
