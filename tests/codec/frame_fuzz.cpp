@@ -1,6 +1,6 @@
 // Fuzz target: any bytes of a frame give values or an Error, never a read or write out of bounds. With clang:
-// clang++ -std=c++20 -fsanitize=fuzzer,address -Iinclude -Isrc -I. tests/codec/frame_fuzz.cpp
-// src/{base,wire,codec}/*.cpp
+//   clang++ -std=c++20 -fsanitize=fuzzer,address -Iinclude -Isrc -I. tests/codec/frame_fuzz.cpp
+//   src/{base,wire,codec}/*.cpp
 // run on tests/golden/fuzz, and good and bad of its versions. frame_fuzz_test.cpp replays these as a plain test.
 #include <cstddef>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // A job of MPI processes, some of which end in a given way at a given time. Each rank that ends well prints a hash of
 // what it holds; each rank that comes back from a change prints when.
 //
-// mpirun --enable-recovery -np 4 fault_job STEPS POLICY [OPTION=VALUE ...] [RANK:KIND:STAGE:TIME:OPERATIONS ...]
+//   mpirun --enable-recovery -np 4 fault_job STEPS POLICY [OPTION=VALUE ...] [RANK:KIND:STAGE:TIME:OPERATIONS ...]
 //
 // POLICY is the text of a policy. Options: checkpoints=DIRECTORY: the job goes on from there, and writes a checkpoint
 // every 5 steps; node=2: two consecutive processes pretend to share a node; timeout=SECONDS of the session; joins=1:

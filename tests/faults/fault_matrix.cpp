@@ -2,7 +2,7 @@
 // simulated worlds, and sessions whose ranks are threads. Its exit status is 1 if any job hung, differed or did not
 // name the ended process.
 //
-// fault_matrix --jobs 500 --simulated 100000 --sessions 2000 --markdown faults.md
+//   fault_matrix --jobs 500 --simulated 100000 --sessions 2000 --markdown faults.md
 #include <algorithm>
 #include <atomic>
 #include <chrono>

@@ -1,6 +1,6 @@
 // A small check program: it records comparisons and differences, writes rows for tests/gpu/check, and exits with 0, 1
 // or 77. It replaces GoogleTest, which a bare GPU machine does not have.
-// program [--seed N] [--rows FILE] [--small] [--budget SECONDS] [--only TEXT,..]
+//   program [--seed N] [--rows FILE] [--small] [--budget SECONDS] [--only TEXT,..]
 // A row is one line of --rows: name, value, unit, aim, verdict (ok, short, failed, skipped, info) and note, separated
 // by tabs.
 #pragma once

@@ -1,5 +1,5 @@
 // Fuzz target: any bytes of a policy file are read, or refused with an Error at a place. With clang:
-// clang++ -fsanitize=fuzzer,address ... tests/policy/policy_fuzz.cpp, run on tests/policy/corpus.
+//   clang++ -fsanitize=fuzzer,address ... tests/policy/policy_fuzz.cpp, run on tests/policy/corpus.
 // policy_fuzz_test.cpp replays the corpus and seeded mutations of it as a plain test.
 #include <cstddef>
 #include <cstdint>

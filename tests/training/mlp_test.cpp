@@ -2,10 +2,10 @@
 // 2000 steps, 3 seeds. Losses are ratios to uncompressed training with the same seed, since seeds differ by far more.
 // Mutations tried, with their ratios (int4, int2, sign, top-10%, top-1%; unharmed 1.00, 1.01, 1.01, 1.03, 1.12). int4
 // hides most of them: the invariants in tests/exchange are the gate, and this is a sanity check.
-// no residual on the second hop      1.01  1.12  1.42  1.02  1.60
-// residual = g - decoded             1.01  1.12  2.58  3.43  7.68
-// residual += p - decoded            339   NaN   NaN   NaN   NaN
-// no residual at all                 1.01  1.17  6.9   3.03  10.0
+//   no residual on the second hop      1.01  1.12  1.42  1.02  1.60
+//   residual = g - decoded             1.01  1.12  2.58  3.43  7.68
+//   residual += p - decoded            339   NaN   NaN   NaN   NaN
+//   no residual at all                 1.01  1.17  6.9   3.03  10.0
 #include <gtest/gtest.h>
 
 #include <cstddef>
