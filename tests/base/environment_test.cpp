@@ -101,7 +101,7 @@ TEST(Environment, WrongValuesAreNamed) {
   setenv("GRADWIRE_METRICS", "here", 1);
   setenv("GRADWIRE_TRACE", ":steps=1-2", 1);
   setenv("GRADWIRE_SLOW", "bad", 1);
-  EXPECT_NO_THROW(check_environment(ObservingToo::no)) << "of a job that runs";
+  EXPECT_NO_THROW(check_environment(ObservingToo::no)) << "this is a variable of a running job";
   unsetenv("GRADWIRE_TRACE");
   unsetenv("GRADWIRE_SLOW");
   setenv("GRADWIRE_METRICS", "file:/tmp,http:9464+rank", 1);

@@ -164,7 +164,7 @@ TEST(SvgPlot, StacksPlotsAndNamesTheirLevels) {
   EXPECT_THAT(svg, HasSubstr("translate(0 0.0)"));
   EXPECT_THAT(svg, HasSubstr("translate(0 204.0)"));  // 100, and the room for titles and labels
   EXPECT_THAT(svg, HasSubstr("width=\"1014\" height=\"408\""));
-  EXPECT_EQ(svg.find("<circle"), std::string::npos) << "no dots, in the legend neither";
+  EXPECT_EQ(svg.find("<circle"), std::string::npos) << "there are no dots, not even in the legend";
 }
 
 // Returns every attribute of the lines of a picture, without their points.

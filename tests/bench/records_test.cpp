@@ -97,7 +97,7 @@ TEST(BenchRecords, JudgesByBitsAndByTheMeanOfPairedSeeds) {
   make_row(settings, "frozen", "2", "4", 32);
   make(settings, run_of(settings, "topk_int2", 0.001, 1), "2", 0.2);
   make(settings, run_of(settings, "topk_int2", 0.002, 1), "9");
-  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "") << "one seed of two";
+  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "") << "only one of two seeds is made";
   make_row(settings, "topk_int2", "2.02", "4", 0.2);
   // The ratios are 1.01 and 1; the result is their mean, not (2.02 + 4) / (2 + 4).
   const auto row = row_of(settings, "topk_int2");
@@ -114,7 +114,7 @@ TEST(BenchRecords, JudgesByBitsAndByTheMeanOfPairedSeeds) {
   EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "missed") << "too many bits";
   make_row(settings, "topk_int2", "2", "4", 0.2);
   make_row(settings, "frozen", "1.9", "3.8", 32);
-  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "missed") << "1.05 of the control";
+  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "missed") << "1.05 times the control";
 }
 
 TEST(BenchRecords, ATrainingThatDivergedLosesAndIsNoRecord) {

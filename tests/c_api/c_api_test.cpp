@@ -130,7 +130,7 @@ TEST(CApi, HierarchicalTakesRanksPerNodeAndACodecForEachTier) {
   ASSERT_OK(gradwire_all_reduce(communicator, values.data(), values.data(), values.size(), GRADWIRE_F32, &options,
                                 &statistics));
   EXPECT_NEAR(values[19999], ranks, 0.02 * ranks);
-  EXPECT_EQ(statistics.bytes_inter, statistics.bytes_sent) << "each rank was said to have a node of its own";
+  EXPECT_EQ(statistics.bytes_inter, statistics.bytes_sent) << "each rank was given a node of its own";
   gradwire_communicator_destroy(communicator);
 }
 
@@ -154,7 +154,7 @@ TEST(CApi, TheAlgorithmIsTwoShotUnlessOneIsNamed) {
   EXPECT_TRUE(sum_by(GRADWIRE_ALGORITHM_AUTO, kSmall) == sum_by(GRADWIRE_ONE_SHOT, kSmall));
   EXPECT_TRUE(sum_by(GRADWIRE_ALGORITHM_AUTO, kLarge) == sum_by(GRADWIRE_TWO_SHOT, kLarge));
   EXPECT_EQ(sum_by(GRADWIRE_ONE_SHOT, kSmall) == sum_by(GRADWIRE_TWO_SHOT, kSmall), world_size() == 1)
-      << "else this test compares nothing";
+      << "otherwise this test compares nothing";
   auto options = sized<gradwire_call_options>();
   options.algorithm = static_cast<gradwire_algorithm>(6);
   expect_error(gradwire_all_reduce(communicator, nullptr, nullptr, 0, GRADWIRE_F32, &options, nullptr),

@@ -192,7 +192,7 @@ TEST_F(CCollectives, RefuseMemoryThatOverlaps) {
   if (own > 0) {
     expect_invalid(status, "input and output overlap; give separate memory");
   } else {
-    EXPECT_EQ(status, GRADWIRE_ABORTED) << "another rank's do";
+    EXPECT_EQ(status, GRADWIRE_ABORTED) << "the segments of another rank have elements";
   }
 }
 

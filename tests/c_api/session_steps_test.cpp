@@ -75,7 +75,7 @@ TEST_F(CSession, TicketsTellWhenAGradientIsThere) {
     EXPECT_EQ(a, mean_of(1));
     ASSERT_OK(gradwire_session_finish(session, nullptr));
     ASSERT_OK(gradwire_session_done(session, &of_a, &done));
-    EXPECT_EQ(done, 1) << "of a step that ended";
+    EXPECT_EQ(done, 1) << "the step has ended";
   }
 }
 
@@ -243,7 +243,7 @@ TEST_F(CSession, ParametersMeetEveryFewSteps) {
       expected.sync_parameters();
     }
     check(step);
-    EXPECT_EQ(a[kCount - 1], static_cast<float>(rank + 1)) << "gradients of local steps stay";
+    EXPECT_EQ(a[kCount - 1], static_cast<float>(rank + 1)) << "local steps leave gradients unchanged";
     for (std::size_t i = 0; i < kCount; ++i) {
       momentum[i] = 0.5F * momentum[i] + a[i];
       parameter[i] -= 0.25F * momentum[i];
@@ -346,7 +346,7 @@ TEST_F(CSession, AScaleSaysWhatIsLarge) {
   ASSERT_OK(gradwire_session_ready(session, b_id));
   ASSERT_OK(gradwire_session_finish(session, nullptr));
   EXPECT_EQ(gradient[9], 1.0F);
-  EXPECT_EQ(gradient[7], world_size() == 1 ? 10.0F : 0.0F) << "it stays for the next step";
+  EXPECT_EQ(gradient[7], world_size() == 1 ? 10.0F : 0.0F) << "the value waits for the next step";
   options.struct_size = 0;
   expect_invalid(add_it(), "gradwire_tensor_options: struct_size is 0; set it to sizeof");
 }

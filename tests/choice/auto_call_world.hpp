@@ -47,7 +47,7 @@ class World {
       EXPECT_EQ(turn.passed_first, first_.passed_first);
       EXPECT_EQ(turn.left == nullptr, first_.left == nullptr);
       EXPECT_EQ(turn.left == nullptr ? 0 : *turn.left, first_.left == nullptr ? 0 : *first_.left);
-      EXPECT_TRUE(turn.left == nullptr || *turn.left == 0 || turn.way == 0) << "only what passes need not be asked for";
+      EXPECT_TRUE(turn.left == nullptr || *turn.left == 0 || turn.way == 0) << "only passed calls need no question";
     }
     asked_ += first_.timed || first_.trial ? 1 : 0;
     if (first_.trial) {

@@ -178,7 +178,7 @@ TEST(AutoChoice, NotToCompressIsTriedWhenTheNextBetterLevelWasTriedInVain) {
   Training training([=](std::uint64_t) { return rate; }, calibration(rate, {0.2, 1, 1, 3}));
   training.run(choice, 5'000);
   ASSERT_EQ(choice.choices()[0].level, kInt8);
-  ASSERT_GE(training.steps_at[1], 20U) << "of trials of bf16, more and more seldom";
+  ASSERT_GE(training.steps_at[1], 20U) << "trials of bf16 become rarer and rarer";
   training.samples[0] = {.nmse = 0.01, .residual_ratio = 50};
   training.run(choice, 15);
   training.samples[0] = {};
@@ -218,7 +218,7 @@ TEST(AutoChoice, NothingFarSlowerIsTried) {
   AutoChoice choice(plan, policy());
   const double rate = 5e6;
   choice.start(0, calibration(rate));
-  ASSERT_EQ(choice.choices()[0].level, kInt8) << "the fewest bits that the warm-up allows";
+  ASSERT_EQ(choice.choices()[0].level, kInt8) << "the warm-up allows no fewer bits";
   Training training([=](std::uint64_t) { return rate; }, calibration(rate));
   training.run(choice, 2'000);
   EXPECT_EQ(training.steps_at[0] + training.steps_at[1], 0U);

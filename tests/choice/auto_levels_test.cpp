@@ -130,10 +130,10 @@ TEST(AutoLevels, DoesNotFlapOverANoisyLink) {
   const std::uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   const Played calm = play({}, 15, 0.3, seed);
-  EXPECT_LE(calm.switches, 20) << "of 20,000 steps, half of them where two levels tie";
+  EXPECT_LE(calm.switches, 20) << "there are 20,000 steps, in half of which two levels tie";
   EXPECT_LE(calm.seconds, 1.05 * calm.clairvoyant);
   const Played greedy = play({.gain = 0, .tolerance = 0, .margin = 0, .dwell = 0}, 1, 0.3, seed);
-  EXPECT_GT(greedy.switches, 100) << "the control: what the window, the gain and the dwell are for";
+  EXPECT_GT(greedy.switches, 100) << "the control shows why the window, the gain and the dwell are needed";
 }
 
 TEST(AutoLevels, OneSpikeChangesNothing) {
@@ -151,11 +151,11 @@ TEST(Window, MedianOfTheLast) {
   EXPECT_EQ(window.median(), 0);
   window.add(5);
   window.add(1);
-  EXPECT_EQ(window.median(), 1) << "the lower of two";
+  EXPECT_EQ(window.median(), 1) << "the lower of two is the median";
   window.add(100);
   EXPECT_EQ(window.median(), 5);
   window.add(7);
-  EXPECT_EQ(window.median(), 7) << "5 is gone";
+  EXPECT_EQ(window.median(), 7) << "5 has left the window";
 }
 
 }  // namespace

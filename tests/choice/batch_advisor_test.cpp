@@ -47,7 +47,7 @@ TEST(BatchAdvisor, TheExposedShareEndsBelowItsTarget) {
       BatchAdvisor any = advisor({.target_exposed = target, .max_accumulation = 4096});
       const std::uint32_t count = accumulation_after(any, forecast);
       EXPECT_LE(exposed_share(forecast, count), target + 1e-12) << target << ' ' << exposed;
-      EXPECT_LE(count, std::ceil(1.1 * exposed * (1 - target) / (target * 0.1)) + 1) << "no more than it takes";
+      EXPECT_LE(count, std::ceil(1.1 * exposed * (1 - target) / (target * 0.1)) + 1) << "no more steps than necessary";
     }
   }
 }
@@ -147,8 +147,8 @@ TEST(BatchAdvisor, AllRanksTogetherStayBelowTheNoiseScale) {
     return accumulation_after(any, over_link(2.5e6, noise));
   };
   EXPECT_EQ(count(kInfinity), 64U);
-  EXPECT_EQ(count(std::nullopt), 64U) << "not measured: bounds alone";
-  EXPECT_EQ(count(100), 25U) << "of four ranks";
+  EXPECT_EQ(count(std::nullopt), 64U) << "without a measurement only the bounds count";
+  EXPECT_EQ(count(100), 25U) << "there are four ranks";
   EXPECT_EQ(count(4.1), 1U);
   EXPECT_EQ(count(0), 1U) << "one sample is as good as many";
   // The advice grows with the training; a slightly lower value does not take it back.
@@ -231,7 +231,7 @@ TEST(NoiseScale, OfExactNumbers) {
     window.add({.signal = value, .noise = 2 * value});
   }
   EXPECT_EQ(window.count(), 2U);
-  EXPECT_EQ(window.mean().signal, 2) << "the last two";
+  EXPECT_EQ(window.mean().signal, 2) << "only the last two count";
 }
 
 std::string batch_error(const std::string& text) {

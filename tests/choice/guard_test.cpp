@@ -50,14 +50,14 @@ TEST(Guard, BacksOffAndRecovers) {
   double ratio = 0.1;
   std::string why;
   for (; why.empty(); step += 50, ratio *= 1.25) {
-    ASSERT_LT(ratio, 10) << "never noticed";
+    ASSERT_LT(ratio, 10) << "the divergence was never noticed";
     why = guard.observe(step, 0, 3, {.nmse = 0.01, .residual_ratio = ratio});
   }
   EXPECT_THAT(why, HasSubstr("times the gradient"));
   const std::uint64_t at = step - 50;
   EXPECT_EQ(guard.most(at + 1, 0), 2U);
   EXPECT_EQ(guard.most(at + 199, 0), 2U);
-  EXPECT_EQ(guard.most(at + 200, 0), 4U) << "tried again";
+  EXPECT_EQ(guard.most(at + 200, 0), 4U) << "it is tried again";
   EXPECT_EQ(guard.most(at + 1, 1), 1U) << "other buckets go on";
   EXPECT_THAT(guard.observe(at + 200, 0, 3, {.nmse = 0.01, .residual_ratio = 9}), HasSubstr("times"));
   EXPECT_EQ(guard.most(at + 599, 0), 2U) << "held twice as long";

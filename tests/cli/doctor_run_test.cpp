@@ -56,10 +56,10 @@ TEST_F(DoctorRun, NamesTheRankWhosePolicyIsMissing) {
 TEST_F(DoctorRun, ALauncherGetsTheToolsOwnPath) {
   write("policy.toml", "codec = \"int9\"\n");
   const Outcome outcome = doctor(launcher(), "GRADWIRE_POLICY=" + (folder_ / "policy.toml").string());
-  EXPECT_EQ(outcome.status, 1) << "a policy that no rank can read\n" << outcome.output;
+  EXPECT_EQ(outcome.status, 1) << "no rank can read the policy\n" << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("problem  policy, all ranks: "));
   EXPECT_THAT(outcome.output, HasSubstr("policy.toml:1"));
-  EXPECT_EQ(outcome.output.find("non-zero"), std::string::npos) << "the launcher has nothing to say\n"
+  EXPECT_EQ(outcome.output.find("non-zero"), std::string::npos) << "the launcher must not print anything\n"
                                                                 << outcome.output;
   const Outcome echo = doctor("-- echo started as");
   EXPECT_EQ(echo.status, 2);
@@ -117,7 +117,7 @@ TEST_F(DoctorRun, ALauncherOfAnotherMpiIsNamed) {
   const Outcome outcome = doctor("-- " + launcher + " -np 2");
   EXPECT_EQ(outcome.status, 1) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("problem  MPI, here: a launcher started 2 processes (PMI_SIZE), but each"));
-  EXPECT_EQ(outcome.output.find("gradwire doctor:"), outcome.output.rfind("gradwire doctor:")) << "the first speaks";
+  EXPECT_EQ(outcome.output.find("gradwire doctor:"), outcome.output.rfind("gradwire doctor:")) << "only one prints";
 }
 
 TEST_F(DoctorRun, WrongCommandLinesAreRefused) {

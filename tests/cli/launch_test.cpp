@@ -117,7 +117,7 @@ TEST(Launch, OpenMpiKeepsTheListOfAFile) {
     return launch.environment.empty() ? "" : launch.environment[0].second;
   };
   EXPECT_EQ(list({.list = "FOO=1;BAR"}), "FOO=1;BAR;GRADWIRE_REPORT=/r.json;LD_PRELOAD=/p.so");
-  EXPECT_EQ(list({.list = "FOO=1"}, "BAZ=2"), "BAZ=2;GRADWIRE_REPORT=/r.json;LD_PRELOAD=/p.so") << "as without us";
+  EXPECT_EQ(list({.list = "FOO=1"}, "BAZ=2"), "BAZ=2;GRADWIRE_REPORT=/r.json;LD_PRELOAD=/p.so") << "it is unchanged";
   EXPECT_EQ(list({.list = "FOO=1+BAR", .delimiter = '+'}), "FOO=1+BAR+GRADWIRE_REPORT=/r.json+LD_PRELOAD=/p.so");
   EXPECT_THROW(list({.list = "LD_PRELOAD=/x.so"}), Error);
   EXPECT_THROW(list({.list = "A+LD_PRELOAD=/x.so", .delimiter = '+'}), Error);
@@ -157,7 +157,7 @@ TEST_F(McaFilesTest, ReadsTheFilesThatMpirunReads) {
   write("prefix/etc/openmpi-mca-params.conf", "mca_base_env_list = SYSTEM=1\n");
   EXPECT_EQ(read(plain).list, "SYSTEM=1");
   write("home/.openmpi/mca-params.conf", "# mca_base_env_list = NOT=1\nbtl = self\n  mca_base_env_list=FOO=1;BAR=2 \n");
-  EXPECT_EQ(read(plain).list, "FOO=1;BAR=2") << "the user's before the system's";
+  EXPECT_EQ(read(plain).list, "FOO=1;BAR=2") << "the user's file counts before the system's";
   EXPECT_EQ(read(plain).delimiter, ';');
   const std::string named = write("named", "mca_base_env_list_delimiter = +\nmca_base_env_list = A+B=3\n");
   for (const McaFiles& files : {read({"mpirun", "--mca", "mca_base_param_files", named, "./job"}),
@@ -174,7 +174,7 @@ TEST_F(McaFilesTest, ReadsTheFilesOfTune) {
   const std::string words = write("words", "-mca btl self --mca mca_base_env_list \"FOO=1;BAR=2\"\n");
   const std::string lines = write("lines", "mca_base_env_list = FOO=9\n");
   EXPECT_THAT(read({"mpirun", "--tune", exports, "./job"}).exports, ElementsAre("FOO=1", "BAR=2 3", "BAZ"));
-  EXPECT_EQ(read({"mpirun", "-tune", words, "./job"}).list, "FOO=1;BAR=2") << "before that of HOME";
+  EXPECT_EQ(read({"mpirun", "-tune", words, "./job"}).list, "FOO=1;BAR=2") << "this file counts before that of HOME";
   EXPECT_EQ(read({"mpirun", "--tune", lines, "./job"}).list, "FOO=9");
   EXPECT_EQ(read({"mpirun", "./job"}, {{"OMPI_MCA_mca_base_envar_file_prefix", lines}}).list, "FOO=9");
   const McaFiles both = read({"mpirun", "--tune", exports + "," + lines, "./job"});

@@ -82,8 +82,8 @@ TEST(NamedHosts, RanksStayWhereSlotsSuffice) {
   };
   EXPECT_EQ(ranks("a:4,b:4", "4"), "4");
   EXPECT_EQ(ranks("a:4,b:4", "8"), "4");
-  EXPECT_EQ(ranks("a:4,b:4", "9"), "9") << "more than slots before, too";
-  EXPECT_EQ(ranks("a:auto,b:4", "8"), "8") << "cores, as the launcher counts them";
+  EXPECT_EQ(ranks("a:4,b:4", "9"), "9") << "there were more ranks than slots before, too";
+  EXPECT_EQ(ranks("a:auto,b:4", "8"), "8") << "the launcher counts the cores";
   EXPECT_EQ(ranks("a:4,b:4", "x"), "x");
 }
 
@@ -95,7 +95,7 @@ TEST_F(NamedHostsFile, IsCopiedWithoutTheHost) {
   const NamedHosts::Left left = named.without({"b"}, folder_ / "copy");
   EXPECT_THAT(left.command, ElementsAre("mpirun", "--hostfile", (folder_ / "copy").string(), kJob));
   EXPECT_EQ(copied(), "# ours\na slots=2 max_slots=4\n\nc\n");
-  EXPECT_EQ(named.without({}, "").command, command) << "the user's own, as long as all are there";
+  EXPECT_EQ(named.without({}, "").command, command) << "the user's own command stays if all hosts are there";
   try {
     static_cast<void>(named.without({"b"}, "/no/such/copy"));
     ADD_FAILURE() << "taken";

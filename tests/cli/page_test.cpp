@@ -84,7 +84,7 @@ TEST(PageOfAJob, ShowsTheNumbersOfTheJsonAndNothingElse) {
     EXPECT_THAT(html, HasSubstr(part));
   }
   for (const char* outside : {"http://", "https://", "<script", "@import", "url("}) {
-    EXPECT_THAT(html, Not(HasSubstr(outside))) << "the page needs nothing else";
+    EXPECT_THAT(html, Not(HasSubstr(outside))) << "the page needs no other file";
   }
   // The test would notice a difference.
   std::string other = html;

@@ -65,10 +65,10 @@ TEST(Registration, ProcessesSayHowTheyEnd) {
     EXPECT_EQ(seen.without_place, 1);
     EXPECT_EQ(seen.ended_as, (std::map<int, int>{{0, 1}, {82, 1}}));
     server.start_anew();
-    EXPECT_EQ(server.seen().elastic, 0) << "of the run before";
+    EXPECT_EQ(server.seen().elastic, 0) << "that was the run before";
     badly.end(1);
     killed.end(0);
-    EXPECT_TRUE(server.seen().ended_as.empty()) << "a process of the run before speaks to the next one";
+    EXPECT_TRUE(server.seen().ended_as.empty()) << "a process of an earlier run talks to the next one";
   }
 }
 

@@ -164,7 +164,7 @@ TEST_F(ReportTable, AForecastIsNoMeasurement) {
                                               "auto -- ... would pass these calls on\n"));
   EXPECT_THAT(with("0.65", "7.8", "c10d").text,
               StartsWith("forecast: compression would save 650 ms a call, 7.8 s of each rank's time (12 calls a rank)"))
-      << "PyTorch's numbers are those of rank 0 alone";
+      << "PyTorch's numbers come from rank 0 alone";
   const Report unknown = with("null", "null");
   EXPECT_THAT(unknown.text, StartsWith("no codec was named, so every call was the library's own; to compress: gradwire "
                                        "run --codec auto -- ...\n"));
@@ -188,7 +188,7 @@ TEST_F(ReportTable, SaysWhyNothingWasMeasured) {
 TEST_F(ReportTable, AdvisesWhatTheUserCanDo) {
   EXPECT_THAT(read(replaced("below the floor", "step not known yet")).text, HasSubstr("`gradwire run --no-feedback`"));
   std::string doubles = replaced("below the floor", "type is not compressed");
-  EXPECT_THAT(read(doubles).text, Not(HasSubstr("--f64"))) << "of f32 nothing is to be done";
+  EXPECT_THAT(read(doubles).text, Not(HasSubstr("--f64"))) << "f32 needs no advice";
   doubles.replace(doubles.find("\"dtype\": \"f32\""), 14, "\"dtype\": \"f64\"");
   EXPECT_THAT(read(doubles).text, HasSubstr("`gradwire run --f64`, or a rule with dtype = \"f64\" in a policy"));
   EXPECT_THAT(read(test::kReport).text, Not(HasSubstr("--no-feedback")));

@@ -30,7 +30,7 @@ TEST(Backoff, EndsWhereRunsEndTooSoon) {
   Backoff backoff;
   EXPECT_EQ(backoff.after(seconds(1)), seconds(1));
   EXPECT_EQ(backoff.after(seconds(4)), seconds(2));
-  EXPECT_EQ(backoff.after(seconds(5)), seconds(4)) << "not in a row";
+  EXPECT_EQ(backoff.after(seconds(5)), seconds(4)) << "the failures are not consecutive";
   EXPECT_EQ(backoff.after(seconds(0)), seconds(8));
   EXPECT_EQ(backoff.after(seconds(4)), seconds(16));
   EXPECT_EQ(backoff.after(seconds(4)), std::nullopt);
@@ -129,7 +129,7 @@ TEST_F(Restarts, TheReportIsOfTheLastRun) {
   for (const std::string report : {"", "--report kept.json "}) {
     const Outcome outcome = gradwire("run --restarts 1 " + report + "-- ./job.sh");
     EXPECT_EQ(outcome.status, 0);
-    EXPECT_THAT(outcome.output, Not(HasSubstr("ratio"))) << "of the run that failed";
+    EXPECT_THAT(outcome.output, Not(HasSubstr("ratio"))) << "the failed run left this";
     EXPECT_THAT(outcome.output, HasSubstr("warning: no report was written"));
   }
 }

@@ -34,7 +34,7 @@ TEST_F(RunAny, AScriptsProgramsInherit) {
     EXPECT_THAT(outcome.output, HasSubstr("[GRADWIRE_THREADS=multiple]"));
   }
   const Outcome job = gradwire("run --threads job -- ./job.sh", "GRADWIRE_THREADS=multiple");
-  EXPECT_THAT(job.output, HasSubstr("[GRADWIRE_THREADS=job]")) << "the option is before the variable";
+  EXPECT_THAT(job.output, HasSubstr("[GRADWIRE_THREADS=job]")) << "the option comes before the variable";
   std::filesystem::remove(folder_ / "lib/libgradwire_any.so");
   const Outcome missing = gradwire("run -- ./job.sh");
   EXPECT_EQ(missing.status, 2);

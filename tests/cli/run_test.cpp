@@ -134,7 +134,7 @@ TEST_F(Run, PrintsTheTableAndPassesTheStatusOn) {
   EXPECT_THAT(outcome.output, HasSubstr("ratio: 3.974 on compressed calls, 3.972 over all"));
   EXPECT_THAT(outcome.output, Not(HasSubstr("warning")));
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("gradwire-report"))) << "the unnamed report is left";
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("gradwire-report"))) << "the report was not removed";
   }
   const Outcome failed = gradwire("run --report kept.json -- " + kOpenMpi + "-np 1 " + kProbe + " " + report + " 3");
   EXPECT_EQ(failed.status, 3);
@@ -196,7 +196,7 @@ TEST_F(Run, JoinFilesReachTheRanks) {
   const Outcome join = gradwire("run --join ./join -- " + kProbe + " '' 5");
   EXPECT_EQ(join.status, 5);
   EXPECT_THAT(join.output, HasSubstr("[GRADWIRE_JOIN=" + (folder_ / "join").string() + "]"));
-  EXPECT_THAT(join.output, Not(HasSubstr("no report was written"))) << "there is none to write";
+  EXPECT_THAT(join.output, Not(HasSubstr("no report was written"))) << "there is no report to write";
   EXPECT_THAT(join.output, Not(HasSubstr("gradwire: ")));
 }
 

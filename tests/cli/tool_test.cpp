@@ -139,7 +139,7 @@ repeat = 12
   EXPECT_THAT(slow.output, ContainsRegex("64 +int8 .* -0\\.01% *\n"));
   EXPECT_THAT(slow.output, ContainsRegex("64 +int4 .* \\+2\\.24% +<-"));
   EXPECT_THAT(slow.output, HasSubstr("codec = \"int4\""));
-  EXPECT_THAT(slow.output, Not(HasSubstr("topk"))) << "only who asks for it gets it";
+  EXPECT_THAT(slow.output, Not(HasSubstr("topk"))) << "topk is only for users who ask for it";
   EXPECT_TRUE(std::filesystem::exists(folder_ / "plan.svg"));
   write("victim", "mine");
   std::filesystem::create_symlink(folder_ / "victim", folder_ / "one.svg");
@@ -199,7 +199,7 @@ TEST_F(Tool, CompletionsNameWhatTheToolTakes) {
     for (const char* word : {"check", "plan", "dry-run", "multiple job", "fp8"}) {
       EXPECT_THAT(outcome.output, HasSubstr(word)) << shell;
     }
-    EXPECT_THAT(outcome.output, Not(HasSubstr("documents"))) << "a command of the build alone";
+    EXPECT_THAT(outcome.output, Not(HasSubstr("documents"))) << "this command is only for the build";
   }
   const Outcome outcome = gradwire("completion tcsh");
   EXPECT_EQ(outcome.status, 2);

@@ -237,7 +237,7 @@ TEST_F(Top, DrawsOnATerminalUntilQIsTyped) {
   write_rank(folder_.path(), 2, 60, 0.5);
   const auto has = [&top](const char* text) { return top.screen().text().find(text) != std::string::npos; };
   EXPECT_TRUE(top.reads_until([&] { return has("4 of 4 ranks  /") && has("q quits") && !has("slow"); }))
-      << "something of the picture before is left: " << top.screen().text();
+      << "a part of the previous picture is left: " << top.screen().text();
   top.type("xyz");
   write_rank(folder_.path(), 3, 70, 0.5, true);
   ASSERT_TRUE(top.shows("   3  ended")) << top.screen().text();

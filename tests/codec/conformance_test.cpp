@@ -35,7 +35,7 @@ TEST_P(CodecConformance, RoundTripAtEveryCount) {
     const Frame frame = encode(codec_, values);
     EXPECT_EQ(frame.bytes.size(), codec_.frame_bytes(count));
     EXPECT_FALSE(frame.nonfinite);
-    EXPECT_EQ(encode(codec_, values).bytes, frame.bytes) << "encoded twice, different bytes";
+    EXPECT_EQ(encode(codec_, values).bytes, frame.bytes) << "two encodings differ";
     const Values decoded = decode(codec_, frame, count);
     double error = 0;
     double power = 0;

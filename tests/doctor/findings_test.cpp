@@ -193,7 +193,7 @@ TEST(DoctorFindings, ACpuLimitThatIsEnoughIsNone) {
   for (Facts& rank : cluster.facts) {
     rank.cpu = {1, "/job/" + std::to_string(rank.rank)};
   }
-  EXPECT_EQ(told(complaints(cluster.examine())), "") << "one each";
+  EXPECT_EQ(told(complaints(cluster.examine())), "") << "each host has one rank";
 }
 
 TEST(DoctorFindings, TheWorstComeFirst) {

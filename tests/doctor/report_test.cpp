@@ -89,7 +89,7 @@ TEST(DoctorFindings, OfManyRanks64AreChosenOverAllHosts) {
   EXPECT_EQ(of_hosts(2, 40)["host1"], 32);
   EXPECT_EQ(of_hosts(3, 40)["host0"], 22);
   EXPECT_EQ(of_hosts(100, 2).size(), 64U);
-  EXPECT_TRUE(of_hosts(128, 1).contains("host126")) << "not only the first hosts";
+  EXPECT_TRUE(of_hosts(128, 1).contains("host126")) << "more than the first hosts are measured";
   EXPECT_EQ(of_hosts(4, 4).size(), 4U);
 }
 

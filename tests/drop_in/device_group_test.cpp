@@ -124,7 +124,7 @@ TEST(DeviceGroup, PassedCallsStayAGroup) {
     rank.synchronize();
     expect_sum(values[1], 2);
     expect_sum(values[3], 2);
-    EXPECT_EQ(values[0], ramp(kGroupCount, rank.a.rank)) << "the library's own affair";
+    EXPECT_EQ(values[0], ramp(kGroupCount, rank.a.rank)) << "the library decides this";
   });
 }
 
@@ -160,7 +160,7 @@ TEST(DeviceGroup, TheLibrarysErrorComesFirst) {
         call_of(rank.a, {.count = large.size()}, large.data(), large.data(), rank.nccl)};
     rank.nccl.end_code = 5;
     EXPECT_EQ(issue(calls, rank.nccl), 5);
-    EXPECT_EQ(rank.a.link->host.waiting(), 0U) << "nothing runs of a group that failed";
+    EXPECT_EQ(rank.a.link->host.waiting(), 0U) << "nothing of a failed group runs";
   });
 }
 

@@ -188,7 +188,7 @@ TEST(DeviceMember, WhatIsNotCompressedIsPassedOnce) {
     Single rank(configuration, transport);
     std::vector<float> values;
     EXPECT_FALSE(rank.reduce_in_place(100, values));
-    EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"}) << "and no group for one call";
+    EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"}) << "a single call needs no group";
     EXPECT_FALSE(rank.reduce_in_place(kElements, values));
     EXPECT_TRUE(rank.reduce_in_place(2 * kElements, values));
     EXPECT_EQ(rank.passed(Reason::below_floor), 1U);
@@ -371,7 +371,7 @@ TEST(DeviceMember, DamagedFramesAreTold) {
     rank.place.link->host.damage_next_frame = true;
     std::vector<float> values;
     EXPECT_TRUE(rank.reduce_in_place(kElements, values));
-    EXPECT_THAT(rank.nccl.said, IsEmpty()) << "nobody waits for the device";
+    EXPECT_THAT(rank.nccl.said, IsEmpty()) << "no rank waits for the device";
     EXPECT_TRUE(rank.reduce_in_place(kElements, values));
     EXPECT_TRUE(rank.reduce_in_place(kElements, values));
     ASSERT_EQ(rank.nccl.said.size(), 1U) << "once";

@@ -138,7 +138,7 @@ void check(const Case& one) {
   const Figures passed = figures_of(one, "exact");
   EXPECT_EQ(passed.counted, 0U);
   EXPECT_EQ(passed.told.compressed_calls, 0U);
-  EXPECT_EQ(passed.told.bytes_dense, sent.told.bytes_dense) << "the same calls";
+  EXPECT_EQ(passed.told.bytes_dense, sent.told.bytes_dense) << "the calls are the same";
   if (one.ranks_per_node == 0) {
     const Figures dry = figures_of(one, one.codec, true);
     EXPECT_EQ(dry.counted, 0U);

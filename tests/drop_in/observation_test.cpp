@@ -124,9 +124,9 @@ TEST(Forecast, AtOneGigabitIsCloseToWhatIsThenTaken) {
       const Observed observed = noisy ? job(kGigabit, ranks, sizes_of_a_model(), disturbed)
                                       : job(kGigabit, ranks, sizes_of_a_model(), exactly);
       const Forecast forecast = forecast_of(observed);
-      ASSERT_EQ(forecast.classes.size(), 5U) << "those above the floor";
+      ASSERT_EQ(forecast.classes.size(), 5U) << "only classes above the floor count";
       EXPECT_GT(forecast.saved_seconds.value_or(0), 0);
-      EXPECT_GT(forecast.classes.front().bytes, 60e6) << "those of most bytes first";
+      EXPECT_GT(forecast.classes.front().bytes, 60e6) << "the class with the most bytes comes first";
       for (const ForecastClass& one : forecast.classes) {
         const double wanted = compressed_seconds(kGigabit, one.bytes, ranks);
         ASSERT_TRUE(one.compressed_seconds) << ranks << " ranks, " << one.bytes;
@@ -140,7 +140,7 @@ TEST(Forecast, AtOneGigabitIsCloseToWhatIsThenTaken) {
 TEST(Forecast, PromisesNothingInSharedMemory) {
   for (const int ranks : {2, 4, 8}) {
     Observed observed = job(kMemory, ranks, sizes_of_a_model(), exactly);
-    EXPECT_LE(forecast_of(observed).saved_seconds.value_or(0), 0) << "where nobody knows of the hosts";
+    EXPECT_LE(forecast_of(observed).saved_seconds.value_or(0), 0) << "the hosts are not known";
     // Eight ranks share two cores: the library's calls take long because of the cores, not of a link.
     observed = job({.latency = 5e-5, .rate = 3e8}, ranks, sizes_of_a_model(), exactly);
     observed.hosts = {{"host", {.ranks = ranks, .cores = 2}}};
@@ -171,7 +171,7 @@ TEST(Forecast, SaysNothingOfTimesThatFitNoLine) {
   EXPECT_FALSE(forecast.saved_seconds);
   for (const ForecastClass& one : forecast.classes) {
     EXPECT_FALSE(one.saved_seconds || one.compressed_seconds);
-    EXPECT_NEAR(one.ratio.value_or(0), kRatio, 1e-9) << "what samples show is known";
+    EXPECT_NEAR(one.ratio.value_or(0), kRatio, 1e-9) << "samples give the ratio";
   }
 }
 
@@ -188,7 +188,7 @@ TEST(Forecast, OneClassThatIsOffDoesNotBendTheOthers) {
   int known = 0;
   for (const ForecastClass& one : forecast_of(observed).classes) {
     if (!one.compressed_seconds) {
-      EXPECT_NEAR(one.bytes, 1e6, 1) << "of this one the line says nothing";
+      EXPECT_NEAR(one.bytes, 1e6, 1) << "the line says nothing about this one";
       continue;
     }
     ++known;
@@ -219,7 +219,7 @@ TEST(Forecast, PromisesNoShortCallThatWasNotSeen) {
       if (one.bytes < 200e3 && saw_small_ones) {
         EXPECT_GE(one.compressed_seconds.value_or(0), 339e-6) << "what 32 KiB take";
       } else if (one.bytes < 200e3) {
-        EXPECT_FALSE(one.compressed_seconds) << "nobody saw a call of 32 KiB";
+        EXPECT_FALSE(one.compressed_seconds) << "no call of 32 KiB was observed";
       }
     }
     EXPECT_EQ(known, saw_small_ones ? 6 : 5);
@@ -277,7 +277,7 @@ TEST(Observed, TravelsAndAddsUp) {
     EXPECT_EQ(totals.calls(), 2 * first.calls());
     EXPECT_EQ(totals.codec, first.codec);
     for (std::size_t i = 0; i < totals.sizes.size(); ++i) {
-      EXPECT_EQ(totals.sizes[i].quick_seconds, first.sizes[i].quick_seconds) << "of the rank that waited least";
+      EXPECT_EQ(totals.sizes[i].quick_seconds, first.sizes[i].quick_seconds) << "the rank that waited least counts";
     }
     EXPECT_EQ(totals.sampled.samples, 2 * first.sampled.samples);
   }
@@ -304,7 +304,7 @@ TEST(Observation, AsksForSamplesOnlyOfWhatWouldBeCompressedAndSeldom) {
   Observation observation(planner);
   const ObservedClass large = observed_class(4 << 20, 4);
   const ObservedClass small = observed_class(1 << 10, 4);
-  EXPECT_FALSE(observation.wants_sample(large)) << "not noted yet";
+  EXPECT_FALSE(observation.wants_sample(large)) << "the class has no note yet";
   const std::vector<float> values(1 << 20, 0.5F);
   const auto begin = Observation::Clock::now();
   int samples = 0;
@@ -316,7 +316,7 @@ TEST(Observation, AsksForSamplesOnlyOfWhatWouldBeCompressedAndSeldom) {
     ++calls;
     if (observation.wants_sample(large)) {
       observation.sample(large, view(values.data(), values.size()));
-      EXPECT_FALSE(observation.wants_sample(large)) << "the next one later";
+      EXPECT_FALSE(observation.wants_sample(large)) << "the next sample comes later";
       ++samples;
     }
   }
@@ -324,7 +324,7 @@ TEST(Observation, AsksForSamplesOnlyOfWhatWouldBeCompressedAndSeldom) {
   EXPECT_LT(samples, 24);
   EXPECT_GT(calls, 100);
   const ObservedTotals totals = observation.observed().classes.at(large);
-  EXPECT_EQ(totals.codec, "int8") << "of what auto may choose, what sends least";
+  EXPECT_EQ(totals.codec, "int8") << "of the allowed codecs, the one that sends least counts";
   EXPECT_EQ(totals.sampled.samples, static_cast<std::uint64_t>(samples));
   EXPECT_LE(totals.sampled.bytes, samples * static_cast<double>(kMostSampledBytes));
   EXPECT_GT(observation.cost_seconds(), 0);

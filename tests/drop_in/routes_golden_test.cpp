@@ -283,7 +283,7 @@ TEST(Routes, ACallIsDecidedOnceAndGoesByThat) {
   EXPECT_EQ(router.route(call, {.compress = false, .reason = Reason::grouped}, "sum", {}).what.reason, Reason::grouped);
   router.stand_aside(true, false);
   const Decision decided = router.decide(call);
-  EXPECT_TRUE(decided.compress && router.could_compress(call, decided)) << "it may be agreed on anew before the call";
+  EXPECT_TRUE(decided.compress && router.could_compress(call, decided)) << "ranks may agree again before the call";
   EXPECT_EQ(router.route(call, decided, "sum", {}).what.reason, Reason::aside);
   router.stand_aside(false, false);
   EXPECT_TRUE(router.route(call, decided, "sum", {}).decision.compress);

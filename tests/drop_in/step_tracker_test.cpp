@@ -137,7 +137,7 @@ std::size_t proposed(std::size_t layers, std::size_t calls, HintOf hint_of) {
 TEST(StepTracker, EqualLayersAreToldApart) {
   const auto buffers = [](std::size_t layer) { return Hint{.identity = 100 + layer}; };
   EXPECT_EQ(proposed(4, 16, buffers), 4U);
-  EXPECT_EQ(proposed(9, 16, buffers), 0U) << "not two steps yet";
+  EXPECT_EQ(proposed(9, 16, buffers), 0U) << "there are not yet two steps";
   const auto names = [](std::size_t layer) { return Hint{.identity = 100 + layer, .named = true}; };
   EXPECT_EQ(proposed(4, 16, names), 4U);
   EXPECT_EQ(proposed(1, 16, names), 1U);

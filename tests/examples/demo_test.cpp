@@ -81,7 +81,7 @@ TEST(Demo, AShortFormHoldsWhatItClaims) {
     EXPECT_THAT(outcome.output, HasSubstr(said));
   }
   EXPECT_THAT(outcome.output, HasSubstr("\nplot: " + folder.file("results/demo.svg")));
-  EXPECT_THAT(outcome.output, Not(HasSubstr("\r"))) << "nobody watches, and there is a bar";
+  EXPECT_THAT(outcome.output, Not(HasSubstr("\r"))) << "nobody watches, so there must be no bar";
   const std::string plot = read_text(folder.file("results/demo.svg"));
   for (const auto& [name, row] : rows) {
     EXPECT_THAT(plot, HasSubstr(">" + name + "<"));

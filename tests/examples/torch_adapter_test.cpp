@@ -243,11 +243,11 @@ TEST(TorchAdapter, AJobGoesOnWithASpare) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  EXPECT_TRUE(errors[kEnds]) << "it has ended";
+  EXPECT_TRUE(errors[kEnds]) << "this rank has ended";
   expect_no_errors({errors[0], errors[2], errors[3]});
   EXPECT_EQ(parameters[0].size(), 71U);
   EXPECT_EQ(parameters[0], parameters[2]);
-  EXPECT_EQ(parameters[0], parameters[3]) << "those of the spare";
+  EXPECT_EQ(parameters[0], parameters[3]) << "the spare has these";
   EXPECT_EQ(changes[0].at(0).lost, std::vector<int>{kEnds});
   EXPECT_EQ(changes[0].back().joined.size(), 1U);
 }

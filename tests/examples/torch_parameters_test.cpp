@@ -209,7 +209,7 @@ TEST(TorchAdapter, BuffersThatAreNotDenseAreCopiedOrSkipped) {
         Adapter sync(session, net);
         EXPECT_EQ(sync.skipped_buffers(), (std::vector<std::string>{"overlapping", "sparse"}));
         EXPECT_EQ(net->named_buffers()["gaps"].sum().item<float>(), 12.0F) << "rank 0's";
-        EXPECT_EQ(base.sum().item<float>(), 12.0F + 12.0F * own) << "what lies between stays";
+        EXPECT_EQ(base.sum().item<float>(), 12.0F + 12.0F * own) << "elements between the strides stay";
         EXPECT_EQ(net->named_buffers()["expanded"].sum().item<float>(), 64.0F);
         net->forward(torch::ones({1, 2})).sum().backward();
         sync.finish();

@@ -92,7 +92,7 @@ TEST(Hierarchical, EqualsFlatWithinTheCodecsBoundOnEveryRank) {
         const double bound = (count < 64 ? 8 : 4) * encoding * norm_of(inputs) / world_of(nodes);
         EXPECT_LE(distance(tiered, flat), bound + 1e-6);
         if (count > 60000) {
-          EXPECT_GT(distance(tiered, flat), 0) << "the same bits: was it flat after all?";
+          EXPECT_GT(distance(tiered, flat), 0) << "the bits are the same: was it flat?";
         }
       }
     }

@@ -109,9 +109,9 @@ TEST(Resolve, KeepsAndFoldsByTheRules) {
     ASSERT_EQ(call.codecs.node.spec(), between);
     const bool exact = first == kExact || between == kExact || second == kExact;
     if (exact && call.residuals.any) {
-      ASSERT_GE(element_bytes(call.codecs.first.dtype()), 4U) << "residuals have no room in what travels";
+      ASSERT_GE(element_bytes(call.codecs.first.dtype()), 4U) << "the wire dtype has no room for residuals";
     } else if (!tiered && !lossy(first) && !lossy(second)) {
-      ASSERT_EQ(call.codecs.first.dtype(), request.dtype) << "wider for nothing";
+      ASSERT_EQ(call.codecs.first.dtype(), request.dtype) << "the dtype is wider than necessary";
     }
     ASSERT_EQ(call.codecs.first.working(), call.codecs.second.working());
     ASSERT_EQ(call.codecs.first.working(), call.codecs.node.working());

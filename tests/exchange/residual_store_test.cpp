@@ -33,7 +33,7 @@ TEST(ResidualStore, HandsOutOnlyWhatItKeeps) {
   all[7] = 1.5F;
   EXPECT_EQ(*store.slice(owner, 107, 1), 1.5F);
   store.keep(owner, 0, 10);
-  EXPECT_EQ(*store.slice(owner, 107, 1), 1.5F) << "what was kept stays";
+  EXPECT_EQ(*store.slice(owner, 107, 1), 1.5F) << "the kept value stays";
   EXPECT_EQ(*store.slice(owner, 7, 1), 0.0F);
 }
 
@@ -156,7 +156,7 @@ TEST(ResidualStore, CommitSwaps) {
     store.commit();
     second = step == 0 ? store.slice(key, 0, 100) : second;
     EXPECT_EQ(store.slice(key, 0, 100), step % 2 == 0 ? second : first);
-    EXPECT_EQ(*store.slice(key, 60, 1), 0.0F) << "nobody wrote there";
+    EXPECT_EQ(*store.slice(key, 60, 1), 0.0F) << "nothing was written there";
     EXPECT_EQ(*store.slice(key, 59, 1), 1.0F);
   }
   EXPECT_NE(first, second);

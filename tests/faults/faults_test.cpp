@@ -55,7 +55,7 @@ TEST(Faults, TheOthersGoOn) {
     std::cout << count << " in " << stage << "; ";
   }
   std::cout << "all back in training after at most " << worst << " s\n";
-  EXPECT_GE(4 * struck, 3 * jobs) << "nobody ended in the others";
+  EXPECT_GE(4 * struck, 3 * jobs) << "in the other jobs no process ended";
 }
 
 TEST(Faults, ASpareThatIsNotNeededEndsWithTheJob) {

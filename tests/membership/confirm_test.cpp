@@ -25,7 +25,7 @@ TEST(MembershipConfirm, AStepCountsOnceAQuorumHasDeliveredIt) {
   EXPECT_EQ(hands[2].unconfirmed(), (std::vector<Id>{0, 1}));
   hands.talk({1, 2});
   EXPECT_EQ(hands[2].confirmed(), 1U);
-  EXPECT_EQ(hands[1].delivered(), 1U) << "it holds the step, and has heard that it counts";
+  EXPECT_EQ(hands[1].delivered(), 1U) << "1 holds the step, and has heard that it counts";
   EXPECT_EQ(hands[2].unconfirmed(), std::vector<Id>{});
 }
 
@@ -94,7 +94,7 @@ TEST(MembershipEnds, WhoCatchesUpGoesOn) {
   late.from = 0;
   late.decision = Decision{{2, {0, 1}}, 0};
   hands[1].receive(late, hands.now());
-  EXPECT_EQ(hands[1].world(), (World{3, {1}})) << "in its world 0 has ended";
+  EXPECT_EQ(hands[1].world(), (World{3, {1}})) << "0 has ended in the world of 1";
 }
 
 // The decision was lost with the process that sent it. Mutation tried: a process that reaches too few others is

@@ -107,7 +107,7 @@ TEST_F(Lies, AWorldOfOthersAsOneSaysThatWaits) {
   EXPECT_EQ(zero.world(), (World{1, {0, 1, 2}}));
   said.decision->world.members = {0, 1, 5};
   zero.receive(said, Time(1000));
-  EXPECT_EQ(zero.world().epoch, 2U) << "one that was taken in may tell it";
+  EXPECT_EQ(zero.world().epoch, 2U) << "a process that was taken in may tell this";
 }
 
 TEST_F(Lies, ADecisionOfNothing) { expect_a_lie(of(MembershipMessage::Kind::decided, 2)); }
@@ -139,7 +139,7 @@ TEST_F(Lies, APromiseOfStepsThatNobodyMade) {
     said.ready = {3, 3, ready ? 5U : 3U};
     zero.receive(said, Time(1000));
     const std::vector<News> news = zero.take_news();
-    EXPECT_EQ(news.size(), ready ? 0U : 1U) << "it is distrusted once";
+    EXPECT_EQ(news.size(), ready ? 0U : 1U) << "the sender is distrusted once";
     EXPECT_EQ(zero.delivered(), 2U);
     EXPECT_EQ(zero.world().epoch, 1U);
   }

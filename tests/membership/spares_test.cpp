@@ -46,7 +46,7 @@ TEST(MembershipSpares, AsManyComeAsMembersAreLeftAndOthersAfterAStep) {
   here.epoch = 2;
   zero.receive(here, Time(1100));
   zero.tick(Time(1200));
-  EXPECT_FALSE(zero.agreeing()) << "it has not learnt yet";
+  EXPECT_FALSE(zero.agreeing()) << "the spare has not learnt of its place yet";
   here.kind = MembershipMessage::Kind::ready;
   here.step = 1;
   zero.receive(here, Time(1300));
@@ -177,7 +177,7 @@ TEST_F(Joins, WhoIsLeftAloneAsksIt) {
   two.dead({1}, Time(1100));
   EXPECT_TRUE(two.agreeing());
   two.receive(waits(7, {0, 1}, {2}), Time(1200));
-  EXPECT_EQ(members(two), std::vector<Id>{2}) << "7 was let in by nobody";
+  EXPECT_EQ(members(two), std::vector<Id>{2}) << "no process has let 7 in";
 }
 
 MembershipMessage decided(World world) {

@@ -162,7 +162,7 @@ TEST(Arena, WhatLastsIsNotWhereAGraphMayWrite) {
   std::byte* lasting = arena.acquire_lasting(256);
   EXPECT_EQ(arena.slabs().size(), 2U);
   EXPECT_EQ(arena.acquire_lasting(256), lasting + 256);
-  EXPECT_EQ(arena.acquire(256), used + 256) << "passing use of the first slab goes on";
+  EXPECT_EQ(arena.acquire(256), used + 256) << "transient use of the first slab goes on";
   EXPECT_EQ(arena.slabs().size(), 2U);
 }
 
@@ -180,7 +180,7 @@ TEST(Arena, ADryRunSaysWhatToReserve) {
       const auto all = dry.slabs();
       arena.add_slabs({all.begin() + static_cast<std::ptrdiff_t>(before), all.end()});
     }
-    EXPECT_TRUE(dry_source.live.empty()) << "the copy gives back its own slabs, and only those";
+    EXPECT_TRUE(dry_source.live.empty()) << "the copy frees only its own slabs";
     const std::size_t asked = source.asked.size();
     arena.set_fixed(true);
     ASSERT_NO_THROW(play(arena, seed)) << "seed " << seed;

@@ -292,7 +292,7 @@ TEST(MpiTransport, AbortedOnesLeaveNothingBehindForGood) {
       transport->cancel(*operation);  // the buffers outlive the transport
     }
   }
-  EXPECT_LE(high, 1) << "of those before";
+  EXPECT_LE(high, 1) << "earlier communicators are still held";
   MPI_Barrier(MPI_COMM_WORLD);
 }
 

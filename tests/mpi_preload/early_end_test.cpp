@@ -32,7 +32,7 @@ TEST_P(Preload, ASignalLeavesTheReport) {
       EXPECT_EQ(calls, 0) << "a disabled job looks at no call";
       continue;
     }
-    EXPECT_TRUE(calls == 25 || calls == 26) << calls << ": of rank 0 alone; the last may be counted when it begins";
+    EXPECT_TRUE(calls == 25 || calls == 26) << calls << ": calls of rank 0; the last may be counted when it begins";
     if (c.environment == preload()) {
       EXPECT_EQ(compressed_calls(told), 20U);
     }

@@ -74,7 +74,7 @@ TEST_P(Harmless, WhoDidNotAskForACodecKeepsEveryBit) {
   const Outcome counted = with(3, preload() + " GRADWIRE_DRY_RUN=1", std::string(kAll) + " multiple");
   expect_all_ok(counted);
   EXPECT_EQ(hashes(counted), of_the_library());
-  EXPECT_GT(compressed_calls(report()), 0U) << "counted as they would have been sent";
+  EXPECT_GT(compressed_calls(report()), 0U) << "calls are counted as if they had been sent compressed";
   EXPECT_EQ(report().at("totals").at("lossy_calls"), 0U);
 
   const Outcome disabled = with(3, preload() + " GRADWIRE_DISABLE=1", std::string(kAll) + " multiple");

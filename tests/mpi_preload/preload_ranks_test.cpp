@@ -62,9 +62,9 @@ TEST_P(Preload, UnderAutoCallsAreMeasured) {
   expect_ok(outcome, "measured");
   const json told = report();
   EXPECT_EQ(told.at("policy"), "GRADWIRE_CODEC=auto");
-  EXPECT_EQ(told.at("totals").at("calls"), 3U * 60 * 6) << "every call counts, also those that are not looked at";
+  EXPECT_EQ(told.at("totals").at("calls"), 3U * 60 * 6) << "every call counts, including calls without a sample";
   EXPECT_EQ(calls_of(told, 1500, 1500), 3U * 60);
-  EXPECT_EQ(calls_of(told, 16000, 16059), 3U * 60) << "a class of several sizes";
+  EXPECT_EQ(calls_of(told, 16000, 16059), 3U * 60) << "the class has several sizes";
   EXPECT_TRUE(has_reason(told, "being measured"));
   bool measured = false;
   for (const json& row : told.at("classes")) {
@@ -95,7 +95,7 @@ TEST_P(Preload, ChoicesAreRecordedAndFollowed) {
   EXPECT_TRUE(has_reason(report(), "passed in the recorded job"));
 
   json choices = json::parse(std::ifstream(file));
-  EXPECT_EQ(choices.at("communicators").size(), 2U) << "all ranks, and the part of two";
+  EXPECT_EQ(choices.at("communicators").size(), 2U) << "one has all ranks, the other has two";
   for (json& communicator : choices.at("communicators")) {
     for (json& row : communicator.at("classes")) {
       row.at("ways") = {{0, 1}};
@@ -203,7 +203,7 @@ TEST_P(Preload, TheReportHoldsEveryRanksCalls) {
   expect_ok(with(4, preload(), "halves"), "halves");
   EXPECT_EQ(report().at("note"), nullptr);
   EXPECT_EQ(report().at("totals").at("calls"), 2U);
-  EXPECT_EQ(compressed_calls(report()), 2U) << "of ranks 0 and 2";
+  EXPECT_EQ(compressed_calls(report()), 2U) << "only ranks 0 and 2 count";
 
   expect_ok(with(3, preload(), "requests_only"), "requests_only");
   const json told = report();
@@ -238,7 +238,7 @@ TEST_P(Preload, NewBuffersKeepTheirResiduals) {
       with(2, preload() + " " + policy("off", "[defaults]\ncodec = \"int4\"\nerror_feedback = \"off\"\n"), "steps");
   expect_ok(dropped, "steps");
   EXPECT_LT(number_in(kept, mean), 0.003);
-  EXPECT_GT(number_in(dropped, mean), 0.01) << "the case shows nothing";
+  EXPECT_GT(number_in(dropped, mean), 0.01) << "otherwise the case shows nothing";
 }
 
 // Equal calls look like steps of one call, whose residual all layers would share. Mutation tried: the shortest period

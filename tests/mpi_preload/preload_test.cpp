@@ -107,7 +107,7 @@ TEST_P(Preload, SmallCallsOnManyCommunicatorsTakeTheShortWay) {
     long_way += row.at("count") != 0 ? row.at("calls").get<std::uint64_t>() : 0;
   }
   EXPECT_EQ(long_way, 0U);
-  EXPECT_EQ(told.at("totals").at("calls"), 2 * 8 * 50) << "of both ranks";
+  EXPECT_EQ(told.at("totals").at("calls"), 2 * 8 * 50) << "calls of both ranks count";
   EXPECT_TRUE(told.at("note").is_null());
 }
 

@@ -32,7 +32,7 @@ class StandAside : public Preload {
 TEST_P(StandAside, NobodyIsShortOfAnything) {  // the control: three calls of each kind on two communicators
   expect_ok(with(3, preload(), "short_of_something multiple"), "short_of_something");
   EXPECT_EQ(compressed("MPI_Allreduce"), 3U * 3 * 2);
-  EXPECT_EQ(compressed("MPI_Iallreduce"), 3U * (3 + 2)) << "but the first on the duplicate, where ranks had not agreed";
+  EXPECT_EQ(compressed("MPI_Iallreduce"), 3U * (3 + 2)) << "except the first on the duplicate, before ranks agreed";
 }
 
 TEST_P(StandAside, OneRankHasNoMemory) {
@@ -58,7 +58,7 @@ TEST_P(StandAside, OneRankCanStartNoThread) {
     EXPECT_EQ(compressed("MPI_Iallreduce"), 0U);
   }
   expect_ok(one_of_three(preload(), scarce("SCARCE_THREADS=0")), "short_of_something");
-  EXPECT_EQ(compressed("MPI_Allreduce"), 3U * 3 * 2) << "calls that return nothing need no thread";
+  EXPECT_EQ(compressed("MPI_Allreduce"), 3U * 3 * 2) << "calls without a request need no thread";
 }
 
 // The thread for MPI_COMM_WORLD exists, the one for the duplicate does not.

@@ -109,7 +109,7 @@ class Ulfm : public ::testing::Test {
     EXPECT_EQ(expected.codes.size(), left) << without.output;
     EXPECT_EQ(got.codes, expected.codes) << with.output;
     EXPECT_EQ(with.status, without.status) << with.output;
-    EXPECT_EQ(got.values.size(), 1U) << "ranks have other sums:\n" << with.output;
+    EXPECT_EQ(got.values.size(), 1U) << "sums of the ranks differ:\n" << with.output;
     if (!expected.values.begin()->empty()) {
       EXPECT_NE(got.values, expected.values) << "nothing was compressed:\n" << with.output;
     }

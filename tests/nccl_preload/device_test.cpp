@@ -86,14 +86,14 @@ std::string policy_file(const ScratchFolder& scratch, const std::string& text) {
 
 TEST(NcclDevice, WhatIsCompressedReachesNcclAsMessages) {
   const Seen seen = run_job("alone");
-  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:80 ncclRecv")) << "whatever the first reduction is";
-  EXPECT_EQ(names(seen.lines.at("0 agreement")).front(), "ncclAllReduce:10") << "as where other ranks group it";
+  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:80 ncclRecv")) << "this holds for any first reduction";
+  EXPECT_EQ(names(seen.lines.at("0 agreement")).front(), "ncclAllReduce:10") << "it is made as on ranks that group it";
   // Half of 2^15 elements are two chunks of two tiles, which are encoded by both ranks.
   const std::string compressed = seen.lines.at("0 compressed");
   EXPECT_EQ(times(compressed, kTwoTiles), 2 * 2) << compressed;
   EXPECT_EQ(times(compressed, "ncclRecv"), 2 * 2);
   EXPECT_EQ(times(compressed, "ncclGroupStart"), 3)
-      << "what a chunk sends second travels with what the next sends first";
+      << "a chunk's second messages travel with the next chunk's first ones";
   EXPECT_THAT(compressed, Not(HasSubstr("ncclAllReduce")));
   EXPECT_EQ(seen.lines.at("0 small"), "ncclAllReduce:11");
   EXPECT_EQ(seen.lines.at("0 captured"), "ncclAllReduce:32770");
@@ -139,7 +139,7 @@ TEST(NcclDevice, TheFirstGroupPassesAndAgrees) {
             "ncclGroupStart ncclAllReduce:32768 ncclAllReduce:5 ncclGroupEnd "
             "ncclGroupStart ncclGroupStart ncclSend:80 ncclRecv ncclGroupEnd "
             "ncclGroupStart ncclSend:80 ncclRecv ncclGroupEnd ncclGroupEnd")
-      << "both communicators at once";
+      << "both communicators agree at once";
   EXPECT_THAT(seen.lines.at("second"), Not(HasSubstr("ncclAllReduce")));
   EXPECT_EQ(seen.calls({{"reason", "ranks have not agreed yet"}}), 2U);
   EXPECT_EQ(seen.calls({{"reason", nullptr}}), 1U);
@@ -164,7 +164,7 @@ TEST(NcclDevice, PassedCallsOfAGroupKeepTheirPlace) {
 TEST(NcclDevice, ASimulatedGroupHoldsWhatItWouldRun) {
   const Seen seen = run_job("simulated");
   EXPECT_EQ(seen.lines.at("simulated"), "ncclGroupStart ncclAllReduce:32768 ncclGroupSimulateEnd");
-  EXPECT_EQ(seen.calls({{"reason", nullptr}}), 1U) << "the one after";
+  EXPECT_EQ(seen.calls({{"reason", nullptr}}), 1U) << "only the next call has it";
 }
 
 TEST(NcclDevice, WhatThePolicyExemptsStaysOneGroup) {
@@ -184,13 +184,13 @@ TEST(NcclDevice, WhatThePolicyExemptsStaysOneGroup) {
 TEST(NcclDevice, Endings) {
   const Seen seen = run_job("endings");
   EXPECT_EQ(seen.lines.at("aborted inside"), "ncclGroupStart ncclCommAbort ncclGroupEnd");
-  EXPECT_THAT(seen.lines.at("1 same address"), HasSubstr("ncclSend:80")) << "agrees anew";
+  EXPECT_THAT(seen.lines.at("1 same address"), HasSubstr("ncclSend:80")) << "it agrees again";
   EXPECT_THAT(seen.lines.at("4 refused"), HasSubstr("ncclCommDestroy"));
   EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr("ncclAllReduce")));
-  EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr(":80"))) << "agreed as before";
-  EXPECT_EQ(seen.lines.at("finalized"), "ncclCommFinalize ncclCommGetAsyncError") << "freed after NCCL's own";
+  EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr(":80"))) << "it has agreed before";
+  EXPECT_EQ(seen.lines.at("finalized"), "ncclCommFinalize ncclCommGetAsyncError") << "it is freed after NCCL's own";
   EXPECT_EQ(seen.lines.at("destroyed"), "ncclCommDestroy");
-  EXPECT_THAT(seen.lines.at("child"), HasSubstr("ncclSend:80")) << "a child starts anew";
+  EXPECT_THAT(seen.lines.at("child"), HasSubstr("ncclSend:80")) << "a child agrees again";
   EXPECT_EQ(seen.lines.at("alive"), "2");
 }
 
@@ -249,7 +249,7 @@ TEST(NcclDevice, WithoutACodecItAgreesThenCountsAndTimes) {
     EXPECT_TRUE(row.at("seconds") == 0 || row.at("reason") == "observed: no codec was named") << row;
   }
   EXPECT_NEAR(seconds, 4e-3, 1e-6);
-  EXPECT_EQ(timed.calls({{"reason", "observed: no codec was named"}}), 6U) << "what is not timed is counted";
+  EXPECT_EQ(timed.calls({{"reason", "observed: no codec was named"}}), 6U) << "calls that are not timed are counted";
   const json& forecast = timed.report.at("forecast");
   EXPECT_TRUE(forecast.at("saved_seconds").is_null()) << "no sample is taken of a device's memory";
   EXPECT_TRUE(forecast.at("classes").at(0).at("ratio").is_null());

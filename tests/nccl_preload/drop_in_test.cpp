@@ -62,10 +62,10 @@ TEST(NcclDropIn, EligibleCallsWaitForTheDevicePath) {
   EXPECT_EQ(seen.calls({{"function", "ncclAllReduce"}, {"dtype", "f32"}, {"op", "sum"}, {"count", kLarge}}), 2U);
   EXPECT_EQ(seen.calls({{"dtype", "f16"}, {"op", "avg"}, {"communicator_size", 4}}), 1U);
   EXPECT_EQ(seen.calls({{"dtype", "bf16"}}), 1U);
-  EXPECT_EQ(seen.calls({{"function", "ncclReduceScatter"}, {"count", 16384}}), 1U) << "the floor is of all segments";
+  EXPECT_EQ(seen.calls({{"function", "ncclReduceScatter"}, {"count", 16384}}), 1U) << "the floor counts all segments";
   EXPECT_THAT(seen.outcome.err,
               HasSubstr("gradwire: NCCL, this rank: 6 calls, none compressed: 6 device path not built\n"));
-  EXPECT_THAT(seen.outcome.err, HasSubstr("asked for size: 1\n")) << "once a communicator";
+  EXPECT_THAT(seen.outcome.err, HasSubstr("asked for size: 1\n")) << "it asks once per communicator";
 }
 
 TEST(NcclDropIn, TheReportAddsUp) {
@@ -99,7 +99,7 @@ TEST(NcclDropIn, IneligibleCallsHaveTheirOwnReason) {
 
 TEST(NcclDropIn, NonblockingCommunicatorsPass) {
   const Seen seen = run_job("nonblocking");
-  EXPECT_EQ(seen.calls({{"reason", "nonblocking"}}), 3U) << "a child without a config is as its parent";
+  EXPECT_EQ(seen.calls({{"reason", "nonblocking"}}), 3U) << "a child without a config is like its parent";
   EXPECT_EQ(seen.calls({{"reason", kDevice}}), 1U);
 }
 
@@ -117,7 +117,7 @@ TEST(NcclDropIn, Groups) {
   const Seen seen = run_job("groups");
   EXPECT_EQ(seen.calls({{"count", kLarge + 1}, {"reason", kDevice}}), 1U) << "an end without a start opens nothing";
   EXPECT_EQ(seen.calls({{"count", kLarge + 2}, {"reason", "inside a group"}}), 2U);
-  EXPECT_EQ(seen.calls({{"count", kLarge + 3}, {"reason", kDevice}}), 1U) << "a child that the group made";
+  EXPECT_EQ(seen.calls({{"count", kLarge + 3}, {"reason", kDevice}}), 1U) << "the group made this child";
   EXPECT_EQ(seen.calls({{"count", kLarge + 4}}), 0U) << "simulated";
   EXPECT_EQ(seen.calls({{"count", kLarge + 5}, {"reason", kDevice}}), 1U) << "a simulated end is an end";
 }
@@ -128,13 +128,13 @@ TEST(NcclDropIn, CommunicatorsAreForgotten) {
   EXPECT_EQ(seen.calls({{"count", kLarge + 1}, {"reason", kDevice}}), 1U);
   EXPECT_EQ(seen.calls({{"count", kLarge + 2}, {"reason", kDevice}}), 1U) << "NCCL refused to destroy it";
   EXPECT_EQ(seen.calls({{"count", kLarge + 3}, {"reason", "unknown communicator"}}), 1U);
-  EXPECT_EQ(seen.calls({{"count", kLarge + 4}, {"communicator_size", 2}}), 1U) << "a new one at the same address";
+  EXPECT_EQ(seen.calls({{"count", kLarge + 4}, {"communicator_size", 2}}), 1U) << "it is new at the same address";
   EXPECT_EQ(seen.calls({{"count", kLarge + 5}, {"communicator_size", 3}}), 1U) << "after an abort";
   EXPECT_EQ(seen.calls({{"count", kLarge + 6}, {"reason", "bad arguments"}, {"communicator_size", 0}}), 1U)
       << "finalized";
   EXPECT_EQ(seen.calls({{"count", kLarge + 8}, {"reason", "bad arguments"}}), 1U) << "revoked";
-  EXPECT_EQ(seen.calls({{"count", kLarge + 9}, {"reason", kDevice}}), 1U) << "the child of a revoked one";
-  EXPECT_THAT(seen.outcome.err, HasSubstr("asked for size: 5\n")) << "one for each communicator used";
+  EXPECT_EQ(seen.calls({{"count", kLarge + 9}, {"reason", kDevice}}), 1U) << "this is the child of a revoked one";
+  EXPECT_THAT(seen.outcome.err, HasSubstr("asked for size: 5\n")) << "it asks once for each used communicator";
 }
 
 // Mutation tried: without a bound there are 3000 rows.

@@ -36,7 +36,7 @@ TEST(Recording, IsOffUntilSomebodyReads) {
     EXPECT_NE(ticks(), 0U);
     record(numbered(3));
     observed.stop();
-    ASSERT_EQ(observed.kept->seen().size(), 1U) << "what was recorded before is not there";
+    ASSERT_EQ(observed.kept->seen().size(), 1U) << "earlier events are not delivered";
     EXPECT_EQ(observed.kept->seen()[0].event.bytes, 3U);
     EXPECT_TRUE(observed.kept->snapshots().empty());
     EXPECT_TRUE(observed.kept->ended());
@@ -131,7 +131,7 @@ TEST(Collector, WhatRingsDropIsCountedAlsoOfThreadsThatAreGone) {
   observed.stop();
   Observed another(kByHand);
   another.stop();
-  EXPECT_EQ(another.kept->dropped(), 0U) << "of another collector";
+  EXPECT_EQ(another.kept->dropped(), 0U) << "these events belong to another collector";
 }
 
 TEST(Collector, ASlowSinkLosesEventsButWaitsNobody) {
@@ -241,7 +241,7 @@ TEST(Collector, ASinkThatFailsIsToldOnceAndEndsAlone) {
   EXPECT_EQ(g_warnings, 1);
   add_sink(std::make_shared<Failing>(), kByHand);
   collect();
-  EXPECT_FALSE(on()) << "nobody is left";
+  EXPECT_FALSE(on()) << "no sink is left";
   EXPECT_EQ(g_warnings, 2);
   Observed again(kQuick);
   record(numbered(3));
@@ -271,7 +271,7 @@ TEST(Sources, AreNumberedAndKeepTheLatestSnapshot) {
   EXPECT_TRUE(snapshots[0].last);
   EXPECT_FALSE(snapshots[1].last);
   collect();
-  EXPECT_EQ(observed.kept->snapshots().size(), 2U) << "each is handed over once";
+  EXPECT_EQ(observed.kept->snapshots().size(), 2U) << "each snapshot is passed on once";
 }
 
 }  // namespace

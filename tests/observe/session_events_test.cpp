@@ -150,7 +150,7 @@ TEST(SessionEvents, AWaitForALateRankIsSeen) {
     }
   }
   EXPECT_GT(waited[0], 0.5 * std::chrono::duration<double>(kLate).count());
-  EXPECT_LE(waited[0], elapsed) << "no moment twice";
+  EXPECT_LE(waited[0], elapsed) << "no time counts twice";
 }
 
 TEST(SessionEvents, AStageIsOfItsStepAndBucketAndTakesTime) {

@@ -378,21 +378,21 @@ TEST(ExpelWatch, WhoSlowsAllDownForLongEnoughIsNamed) {
     return watch.update(found, slow);
   };
   for (int i = 0; i < 20; ++i) {
-    ASSERT_EQ(after(0.6, 0), -1) << "2.5 times as long";
+    ASSERT_EQ(after(0.6, 0), -1) << "2.5 times as long is too short";
   }
   for (std::size_t i = 1; i < ExpelWatch::kIntervals; ++i) {
     ASSERT_EQ(after(0.7, 0.8), -1);
   }
-  ASSERT_EQ(after(0.6, 0), -1) << "a calm one";
+  ASSERT_EQ(after(0.6, 0), -1) << "a calm interval ends the row";
   for (std::size_t i = 1; i < ExpelWatch::kIntervals; ++i) {
     ASSERT_EQ(after(0.7, 0.8), -1);
   }
-  EXPECT_EQ(after(0.7, 0.8), 2) << "the slowest of two";
+  EXPECT_EQ(after(0.7, 0.8), 2) << "the slower of the two goes";
   for (int i = 0; i < 20; ++i) {
     const std::vector<Diagnosis> found{waited_for(0.8, SlowCause::none), waited_for(0), waited_for(0)};
     static_cast<void>(slow.update(found));
     ASSERT_NE(slow.cause(0), SlowCause::none);
-    ASSERT_EQ(watch.update(found, slow), -1) << "others made it late";
+    ASSERT_EQ(watch.update(found, slow), -1) << "other ranks made it late";
   }
   SlowWatch doubts;
   ExpelWatch of_links(3);

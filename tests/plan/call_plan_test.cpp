@@ -57,7 +57,7 @@ TEST(CallPlan, AutomaticCallsHaveWays) {
   };
   const CallPlanner built_in(Policy::automatic({"int8"}));
   EXPECT_TRUE(built_in.is_auto() && built_in.only_automatic());
-  EXPECT_EQ(built_in.floor(), 4096U) << "what does not pay is measured, and passes";
+  EXPECT_EQ(built_in.floor(), 4096U) << "calls for which compression does not pay are measured, and pass";
   const CallPlan large = built_in.resolve({.count = kMany, .communicator_size = 4});
   EXPECT_EQ(ways(large), "int8");
   EXPECT_TRUE(large.compress());
@@ -201,7 +201,7 @@ TEST(CallPlan, ABoundIsForCallsAlone) {
   EXPECT_FALSE(CallPlanner(Policy()).bounds_errors());
   try {
     static_cast<void>(make_plan(policy, {{.name = "a", .count = 100}}, {.world_size = 2}));
-    ADD_FAILURE() << "a session has taken it";
+    ADD_FAILURE() << "a session has accepted it";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
     EXPECT_THAT(error.what(), HasSubstr("max_error is for jobs without a session"));

@@ -211,7 +211,7 @@ TEST(Plan, WarmUpStagesFollowEachOther) {
   EXPECT_EQ(codec(10), "topk(410/4096)+int8");
   EXPECT_EQ(codec(19), "topk(410/4096)+int8");
   EXPECT_EQ(codec(20), "topk(41/4096)+int8");
-  EXPECT_TRUE(policy::stage_at(plan.buckets[0].stages, 0).error_feedback) << "int8 would lose what topk leaves behind";
+  EXPECT_TRUE(policy::stage_at(plan.buckets[0].stages, 0).error_feedback) << "int8 would lose values that topk leaves";
   EXPECT_TRUE(policy::stage_at(plan.buckets[0].stages, 10).error_feedback);
 }
 
@@ -278,7 +278,7 @@ void check_bucket(const Plan& plan, const Bucket& bucket, std::uint64_t bucket_b
     EXPECT_EQ(tensor.group, bucket.group);
     EXPECT_EQ(tensor.info.dtype, bucket.dtype);
     EXPECT_EQ(tensor.policy.codec, bucket.codec);
-    EXPECT_TRUE(i == 0 || part.tensor < bucket.parts[i - 1].tensor) << "reverse order of add";
+    EXPECT_TRUE(i == 0 || part.tensor < bucket.parts[i - 1].tensor) << "parts are in reverse order of add()";
     offset += part.count;
     filled += part.count > 0 ? 1 : 0;
   }

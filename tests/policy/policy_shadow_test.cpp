@@ -166,7 +166,7 @@ TEST(Shadow, ManyHardGlobsTakeBoundedWork) {
   }
   EXPECT_LT(effort.left, 1U << 20U);
   Glob::Effort none{0};
-  EXPECT_FALSE(Glob("*").contains(Glob("a"), none)) << "what cannot be afforded is not claimed";
+  EXPECT_FALSE(Glob("*").contains(Glob("a"), none)) << "an unaffordable check claims nothing";
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ namespace {
 
 TEST(Layering, TreeObeysTheTable) {
   const std::vector<std::string> files = library_files(kRepository);
-  ASSERT_GT(files.size(), 20U) << "the walk over the tree finds too little";
+  ASSERT_GT(files.size(), 20U) << "the search of the tree finds too few files";
   for (const std::string& file : files) {
     for (const std::string& violation : find_violations(file, read_file(kRepository / file))) {
       ADD_FAILURE() << violation;

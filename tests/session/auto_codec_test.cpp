@@ -105,7 +105,7 @@ TEST(AutoCodec, ASlowLinkIsSeenAndSaved) {
       statistics = session.statistics();
       link = session.link();
     }
-    EXPECT_EQ(statistics.groups[0].codec, "auto: int8") << "compute is nothing beside such a link";
+    EXPECT_EQ(statistics.groups[0].codec, "auto: int8") << "computing takes almost no time beside such a link";
     EXPECT_GT(statistics.all().ratio(), 3.5);
     EXPECT_LT(link.inter.bytes_per_second, 2 * 2.5e6);
     EXPECT_GT(link.inter.bytes_per_second, 0);
@@ -133,7 +133,7 @@ TEST(AutoCodec, AnySessionMeasuresItsLinkWhenAsked) {
       Session session(transport, Policy());
       seen = session.link().inter.bytes_per_second;
     }
-    EXPECT_GT(seen, 10e6) << "3.2e6 with 64 KiB in each round trip";
+    EXPECT_GT(seen, 10e6) << "it is 3.2e6 with 64 KiB in each round trip";
     EXPECT_LT(seen, 65e6);
   });
   run_ranks(throttled_world(2, "50Mbit/s,2ms"), [](const std::shared_ptr<Transport>& transport) {
@@ -312,10 +312,10 @@ TEST(AutoCodec, EncodersAreSampled) {
       EXPECT_EQ(ended[0].sample.has_value(), level != 0);
       samples.push_back(ended[0].sample.value_or(choice::QualitySample{}));
     }
-    EXPECT_NEAR(samples[1].nmse, 4.8e-5, 1e-5) << "int8 of a Gaussian";
+    EXPECT_NEAR(samples[1].nmse, 4.8e-5, 1e-5) << "this is the error of int8 on a Gaussian";
     EXPECT_NEAR(samples[2].nmse, 9.3e-3, 1e-3) << "int4";
     EXPECT_EQ(samples[2].residual_ratio, 0) << "int8 keeps nothing";
-    EXPECT_NEAR(samples[3].residual_ratio, std::sqrt(9.3e-3 / 2), 0.01) << "what int4 left of the other rank's half";
+    EXPECT_NEAR(samples[3].residual_ratio, std::sqrt(9.3e-3 / 2), 0.01) << "int4 left this of the other rank's half";
   });
 }
 
@@ -345,11 +345,11 @@ TEST(LinkReports, WhatIsSentIsTheLinkOnlyWhereRanksWaitForIt) {
   EXPECT_EQ(choice::bandwidth_after(100, waiting), 10);
   const LinkReport computing{.wait_share = 0.1, .bytes_per_second = 10};
   EXPECT_EQ(choice::bandwidth_after(100, computing), 100) << "codecs were the limit";
-  EXPECT_EQ(choice::bandwidth_after(5, computing), 10) << "it carries that at least";
+  EXPECT_EQ(choice::bandwidth_after(5, computing), 10) << "the link carries at least that much";
   const LinkReport both{.wait_share = 0.5, .bytes_per_second = 10, .probed = 50};
   EXPECT_EQ(choice::bandwidth_after(100, both), 50) << "codecs and link took turns";
   const LinkReport probed{.wait_share = 0.1, .bytes_per_second = 10, .probed = 50};
-  EXPECT_EQ(choice::bandwidth_after(100, probed), 50) << "measured beside";
+  EXPECT_EQ(choice::bandwidth_after(100, probed), 50) << "the probe gave this rate";
   EXPECT_EQ(choice::bandwidth_after(100, {.wait_share = 1, .bytes_per_second = 0}), 100) << "no number, no change";
 }
 

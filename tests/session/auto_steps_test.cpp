@@ -145,10 +145,10 @@ TEST(AutoTrials, GoTheWayOfTheStep) {
   EXPECT_THAT(trials_of({kSmall}).ways, ElementsAre(By::frames, By::at_once));
   const Trials middle = trials_of({kMiddle});
   EXPECT_THAT(middle.ways, ElementsAre(By::frames, By::in_call));
-  EXPECT_THAT(middle.native_counts, ElementsAre(1'024, kMiddle)) << "of any size";
+  EXPECT_THAT(middle.native_counts, ElementsAre(1'024, kMiddle)) << "both sizes are tried";
   const Trials behind_another = trials_of({kSmall, kMiddle});
   EXPECT_THAT(behind_another.ways, ElementsAre(By::frames, By::native)) << "the whole step is not small";
-  EXPECT_THAT(behind_another.native_counts, ElementsAre(kSmall / 4, kSmall)) << "the other would be no blocking call";
+  EXPECT_THAT(behind_another.native_counts, ElementsAre(kSmall / 4, kSmall)) << "the other needs a blocking call";
   EXPECT_THAT(trials_of({kMiddle, kMiddle}).ways, ElementsAre(By::frames, By::in_call));
 }
 
@@ -179,7 +179,7 @@ TEST(AutoTrials, AreMadeAsAsked) {
       std::fill(values.begin(), values.end(), static_cast<float>(2 * inner->rank()));
       const int calls = transport->calls();
       EXPECT_GT(runner.probes()->time_reduction(plan, {view(values.data(), kSmall), false}, {by, weighted}), 0);
-      EXPECT_EQ(values.back(), 1) << "the mean";
+      EXPECT_EQ(values.back(), 1) << "the result is the mean";
       return transport->calls() - calls;
     };
     for (const By by : {By::frames, By::native, By::at_once}) {
@@ -188,7 +188,7 @@ TEST(AutoTrials, AreMadeAsAsked) {
     EXPECT_EQ(make(By::in_call, false), 1);
     EXPECT_EQ(make(By::frames, true), 0);
     EXPECT_EQ(make(By::native, true), 0);
-    EXPECT_EQ(runner.statistics().at(0).calls, 0U) << "nobody asked for them";
+    EXPECT_EQ(runner.statistics().at(0).calls, 0U) << "no trial asked for statistics";
   });
 }
 
@@ -221,7 +221,7 @@ TEST(AutoTrials, OfWhatIsFarSlowerWaitForStepsOfThisProcess) {
       const std::uint64_t revision = chooser.revision();
       chooser.take({.step = kLate + 5, .ranks = {mine, mine}});
       EXPECT_EQ(chooser.choices()[0].level, loads ? 0U : 1U);
-      EXPECT_EQ(chooser.revision() != revision, !loads) << "of levels";
+      EXPECT_EQ(chooser.revision() != revision, !loads) << "the revision counts levels";
     }
   });
 }
@@ -269,7 +269,7 @@ TEST_F(AutoSteps, HowTheyTravelIsAskedOnlyWhereItMayHaveChanged) {
     for (int i = 0; i < kSteps; ++i) {
       make_step(session, gradients);
     }
-    EXPECT_LE(transport->questions() - asked, kSteps + 50) << "one where a bucket starts";
+    EXPECT_LE(transport->questions() - asked, kSteps + 50) << "it asks once where a bucket starts";
   });
 }
 

@@ -101,7 +101,7 @@ TEST(Decay, WhatDecaysIsAllThatIsLost) {
     }
   }
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    EXPECT_GT(lost(transport, "int4", "two_shot", false, 1), 1e-3) << "the reference sees whether it decays";
+    EXPECT_GT(lost(transport, "int4", "two_shot", false, 1), 1e-3) << "the reference shows whether it decays";
   });
 }
 

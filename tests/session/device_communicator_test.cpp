@@ -57,7 +57,7 @@ TEST(DeviceCommunicator, HasTheBitsOfOneOverHostMemory) {
                        [&] { fill(input, transport->rank(), 0); });
           there->all_reduce(from, view(output.data(), kCount), options);
           device->call("an optimiser", {{output.data(), kCount * sizeof(float), false}}, [&] { seen = output; });
-          EXPECT_TRUE(std::all_of(output.begin(), output.end(), [](float x) { return x == 0; })) << "it waited";
+          EXPECT_TRUE(std::all_of(output.begin(), output.end(), [](float x) { return x == 0; })) << "the call waited";
           there->wait();
           device->synchronize();
           EXPECT_EQ(seen, output);

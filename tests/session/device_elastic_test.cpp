@@ -143,7 +143,7 @@ TEST(DeviceElastic, ASpareTakesThePlaceOfARank) {
       expect_alike(device[id], host[id]);
     }
     EXPECT_EQ(device[1].held_after[0], 2) << "a rank's own";
-    EXPECT_EQ(device[4].held_after[0], 1) << "of rank 0";
+    EXPECT_EQ(device[4].held_after[0], 1) << "this is rank 0's value";
   }
 }
 
@@ -284,7 +284,7 @@ TEST(DeviceElastic, RefusesWhatItCannot) {
   EXPECT_EQ(error_of([&] { session.ready(id); }).code(), ErrorCode::unsupported);
   static_cast<void>(device->end_capture());
   session.ready(id);
-  EXPECT_FALSE(session.finish().repeat) << "nothing is broken";
+  EXPECT_FALSE(session.finish().repeat) << "the session still works";
   float elsewhere = 0;
   device->foreign = {&elsewhere};
   EXPECT_EQ(error_of([&] { static_cast<void>(session.share(view(&elsewhere, 1))); }).code(),

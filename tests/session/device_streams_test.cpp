@@ -24,7 +24,7 @@ TEST(DeviceSession, NothingBlocksTheHost) {
       tickets.push_back(trainer.session.ready(gradient.id));
     }
     EXPECT_GT(trainer.device->waiting(), 0U) << "buckets start as soon as they are ready";
-    EXPECT_GT(trainer.device->followed, followed) << "work must come after what the caller's stream holds";
+    EXPECT_GT(trainer.device->followed, followed) << "work must follow the earlier work on the caller's stream";
     EXPECT_FALSE(trainer.session.done(tickets.back()));
     const std::uint64_t led = trainer.device->led;
     trainer.session.finish();

@@ -278,7 +278,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
       if (plan.keeps_states) {  // every rank would reduce late results on account of that
         fate.after_change = state_of(session);
         fate.held_after = held();
-        EXPECT_EQ(fate.held_after, fate.held_before) << "what is its own is as before the step";
+        EXPECT_EQ(fate.held_after, fate.held_before) << "the rank's own values must be as before the step";
       }
       continue;
     }

@@ -117,8 +117,8 @@ TEST(Spares, BeginFromWhatLocalStepsHold) {
     ASSERT_TRUE(took_the_place_at_once(fates[0]));
     ASSERT_EQ(fates[0].first, std::vector<std::uint64_t>{5});
     EXPECT_EQ(fates[1].held_after[0], 2) << "a rank's own";
-    EXPECT_EQ(fates[kSpare].held_after[0], 1) << "of rank 0";
-    EXPECT_NE(fates[0].held_after[1], fates[1].held_after[1]) << "local steps part ranks";
+    EXPECT_EQ(fates[kSpare].held_after[0], 1) << "this is rank 0's value";
+    EXPECT_NE(fates[0].held_after[1], fates[1].held_after[1]) << "local steps make ranks differ";
     const session::SavedState ranks = state_from(fates[0].after_change);
     const session::SavedState spares = state_from(fates[kSpare].after_change);
     EXPECT_EQ(spares.local_steps, ranks.local_steps);

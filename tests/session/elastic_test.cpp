@@ -160,7 +160,7 @@ TEST(Elastic, ResidualsOfALostRankAreKept) {
     EXPECT_LT(error_of_sums(run(rescales)), 1e-6);
     EXPECT_LT(error_of_sums(fates_with("replicate = \"1 step\"\n")), 1e-2) << "bf16";
     const std::vector<Fate> without = fates_with("");
-    EXPECT_GT(error_of_sums(without), 2e-2) << "without, it is lost";
+    EXPECT_GT(error_of_sums(without), 2e-2) << "without copies the residuals are lost";
     for (const std::size_t who : {0U, 1U, 3U}) {
       const bool keeps = who == 3;  // the next rank keeps the copy
       const std::vector<std::pair<int, std::uint64_t>> of_rank_2{{2, 3}}, none;
@@ -207,7 +207,7 @@ TEST(Elastic, ResidualsOfChangesOfALostRankAreKept) {
         return error_of_sums(fates);
       };
       EXPECT_LT(error_with("[elastic]\nreplicate = \"4 steps\"\nreplicate_as = \"exact\"\n"), 1e-6);
-      EXPECT_GT(error_with(""), 1e-2) << "without, it is lost";
+      EXPECT_GT(error_with(""), 1e-2) << "without copies the residuals are lost";
     }
   }
 }

@@ -114,7 +114,7 @@ TEST(Engine, AStepThatIsVotedDownIsMadeAgainByTheNextEngine) {
   run(0);
   other.join();
   EXPECT_EQ(all[0], all[1]);
-  EXPECT_EQ(all[0], expected) << "bit for bit";
+  EXPECT_EQ(all[0], expected) << "results are equal bit for bit";
 }
 
 // finish() reports a peer's end, since the layer above can react to it there.

@@ -76,7 +76,7 @@ struct Rank {
       body(step++);
     }
     EXPECT_GE(transport->calls(), kRounds - 1) << "in " << step << " steps";
-    EXPECT_LT(transport->calls(), step) << "in the first step ranks agree";
+    EXPECT_LT(transport->calls(), step) << "ranks agree in the first step";
     return step;
   }
 
@@ -127,7 +127,7 @@ TEST_P(InCall, ACallerWhoWaitsMakesTheCall) {
       if (steps == kRounds) {
         const Statistics totals = rank.session->statistics().groups.at(0).totals;
         EXPECT_EQ(totals.bytes_sent, totals.bytes_uncompressed + (kRounds - 1) * (2ULL * (world - 1) * 4 / world))
-            << "and the question to all ranks";
+            << "this includes the question to all ranks";
       }
     });
   }

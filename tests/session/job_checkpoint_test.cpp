@@ -184,7 +184,7 @@ TEST(JobCheckpoint, WhatALinkLeadsToIsNeitherWrittenToNorRemoved) {
     }
     return times;
   }();
-  EXPECT_EQ(resume(folder.file("jobs"), 2, 4).first, 4U) << "what is linked can be gone on from";
+  EXPECT_EQ(resume(folder.file("jobs"), 2, 4).first, 4U) << "a job can go on from a linked checkpoint";
   const CheckpointName name = session::complete_checkpoints(folder.file("jobs")).at(0);
   session::write_checkpoint_parameters(folder.file("jobs"), name, {});
   EXPECT_FALSE(fs::is_symlink(moved));
@@ -248,7 +248,7 @@ TEST(JobCheckpoint, DamageFallsBackOnTheOneBefore) {
     EXPECT_EQ(parameters, whole);
     EXPECT_FALSE(fs::exists(damaged));
     EXPECT_TRUE(fs::exists(damaged.string() + ".unusable"));
-    EXPECT_EQ(resume(folder.path(), 2, 8).first, 4U) << "and again";
+    EXPECT_EQ(resume(folder.path(), 2, 8).first, 4U) << "it falls back again";
   }
 }
 
@@ -308,7 +308,7 @@ TEST(JobCheckpoint, WhatAJobGoesOnFromIsNotWrittenAgain) {
     job.restore(folder.path());
     job.train(5, folder.path(), 1);
   });
-  EXPECT_GT(written().size(), before.size()) << "later ones are";
+  EXPECT_GT(written().size(), before.size()) << "later checkpoints are written";
 }
 
 TEST(JobCheckpoint, AllMayBeUnusable) {

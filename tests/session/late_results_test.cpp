@@ -204,7 +204,7 @@ TEST(LateResults, GroupsUnderStepDoNotWaitForThem) {
     for (std::uint64_t steps = 1; steps <= 2; ++steps) {
       step();
       EXPECT_EQ(calls(1), steps);
-      EXPECT_EQ(calls(0), 0U) << "the gate does not hold";
+      EXPECT_EQ(calls(0), 0U) << "the gate let messages through";
     }
     open = --waiting == 0 || open;
     session.flush();

@@ -124,7 +124,7 @@ TEST(OptimizerAdamW, TheScaleIsThatOfTheSecondMomentBefore) {
       EXPECT_NEAR(scale[i], std::sqrt(v[i]) + 0.1 * std::sqrt(mean), 1e-6) << i;
     }
   }
-  EXPECT_EQ(optimizer.scale(0).data(), scale.data()) << "it keeps its place";
+  EXPECT_EQ(optimizer.scale(0).data(), scale.data()) << "the scale stays at its address";
 }
 
 // Mutation tried: elements that have never had a gradient are not guarded.

@@ -214,7 +214,7 @@ TEST(Precondition, EveryTypeAndWeightIsReducedRight) {
                 std::any_of(sums.begin(), sums.end(), [&](double sum) { return std::abs(in_units - sum) < 0.05; }))
                 << i << ": " << in_units << " of a scale";
           }
-          EXPECT_GE(there, weighted ? kCount / 2 - 2 : 0) << "topk(50%) sends half of what is alike";
+          EXPECT_GE(there, weighted ? kCount / 2 - 2 : 0) << "topk(50%) sends half of the equal values";
         });
       }
     }

@@ -281,7 +281,7 @@ TEST(SmallSteps, BeginOnceLoadedResidualsAreGone) {
       return rank.session->statistics().all().total_seconds == 0;  // only the executor adds to this time
     };
     EXPECT_FALSE(is_small(1));
-    EXPECT_EQ(rank.gradients[0][99], 1.5F) << "with what was loaded";
+    EXPECT_EQ(rank.gradients[0][99], 1.5F) << "the sum includes the loaded residuals";
     EXPECT_EQ(rank.gradients[1][0], 1);
     for (int i = 0; i < 10; ++i) {
       EXPECT_TRUE(is_small(2));

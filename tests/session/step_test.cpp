@@ -73,8 +73,8 @@ class Rank {
     try {
       step_.faults.throw_if_failed();
     } catch (const Error& error) {
-      EXPECT_FALSE(step_.has_work(now_)) << "after a failure";
-      EXPECT_FALSE(step_.faults.why_gone(true)) << "other ranks know";
+      EXPECT_FALSE(step_.has_work(now_)) << "a failed step has no more work";
+      EXPECT_FALSE(step_.faults.why_gone(true)) << "other ranks know the reason";
       over_ = true;
       return true;
     }
@@ -112,10 +112,10 @@ class Rank {
     const Action action = step_.next(waits, now_);
     if (action.kind == Kind::none) {
       EXPECT_FALSE(startable() && (!held() || (waits ? !had_started : now_ - this_step_.whole_at >= kHeldFor)))
-          << "left lying";
+          << "an action was left undone";
       return end_one();
     }
-    EXPECT_TRUE(had_work || this_step_.finishing) << "nobody would have looked";
+    EXPECT_TRUE(had_work || this_step_.finishing) << "no thread would have looked";
     switch (action.kind) {
       case Kind::agree:
         EXPECT_FALSE(std::exchange(agreed_, true)) << "once";
@@ -123,7 +123,7 @@ class Rank {
         blocked_ = action.kind;
         break;
       case Kind::look:
-        EXPECT_FALSE(std::exchange(this_step_.looked, true)) << "once a step";
+        EXPECT_FALSE(std::exchange(this_step_.looked, true)) << "a step looks only once";
         EXPECT_FALSE(had_started);
         EXPECT_TRUE(step_.terms.has_agreed());
         EXPECT_TRUE(this_step_.order.size() == script_.tensors) << "all gradients are looked at";
@@ -194,7 +194,7 @@ class Rank {
 
   void start(const Action& action) {
     EXPECT_EQ(action.info.in_call != StepInfo::InCall::no, held());
-    EXPECT_EQ(action.bucket, this_step_.next++) << "in order";
+    EXPECT_EQ(action.bucket, this_step_.next++) << "buckets start in order";
     const Script::Expected& expected = now_expected();
     EXPECT_FALSE(expected.skipped) << "nothing starts in a skipped step";
     EXPECT_TRUE(step_.terms.has_agreed());
@@ -271,7 +271,7 @@ class Rank {
       EXPECT_TRUE(step_.faults.why_gone(false));
     }
     const Step::End end = step_.end(delivered_bad, false);
-    EXPECT_FALSE(step_.faults.why_gone(false)) << "the step came to its end";
+    EXPECT_FALSE(step_.faults.why_gone(false)) << "the step has ended";
     EXPECT_EQ(end.outcome.step, number);
     EXPECT_EQ(step_.number(), number + 1);
     EXPECT_EQ(end.outcome.skipped, expected.skipped);
@@ -280,7 +280,7 @@ class Rank {
     EXPECT_EQ(end.as_usual, expected.as_usual);
     EXPECT_EQ(end.micro_steps, this_step_.most_micro_steps);
     for (const Ticket& ticket : this_step_.tickets) {
-      EXPECT_TRUE(has_ended(step_, ticket)) << "of a step that has ended";
+      EXPECT_TRUE(has_ended(step_, ticket)) << "the step of this ticket has ended";
     }
     if (script_.in_call && !step_.last_decided()) {
       step_.decide_last(true);
@@ -300,7 +300,7 @@ class Rank {
         return flight.bucket == this_step_.tickets[i].bucket;
       });
       EXPECT_FALSE(ended && flies);
-      EXPECT_FALSE(ended && now_expected().in_mode[this_step_.tickets[i].bucket]) << "finish() brings that";
+      EXPECT_FALSE(ended && now_expected().in_mode[this_step_.tickets[i].bucket]) << "finish() delivers these";
     }
   }
 

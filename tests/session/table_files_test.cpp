@@ -97,7 +97,7 @@ TEST(TableFiles, RowsComeBackAsTheyWere) {
   EXPECT_EQ(session::read_state(again, "file", &second).tables.size(), 2U);
   EXPECT_EQ(second.rows.size(), 1U);
   std::stringstream neither(good_file());
-  EXPECT_EQ(session::read_state(neither, "file").tables.size(), 2U) << "rows are passed over";
+  EXPECT_EQ(session::read_state(neither, "file").tables.size(), 2U) << "rows are skipped";
 }
 
 // Each file has a correct checksum. Mutation tried: without the check.
@@ -169,7 +169,7 @@ TEST(TableFiles, ARankTakesTheRowsThatItHoldsInItsWorld) {
   tables.load(std::move(loading));
   const std::uint64_t held = tables.statistics(0).rows_held;
   EXPECT_GT(held, 0U);
-  EXPECT_LT(held, kIds.size()) << "own rows alone";
+  EXPECT_LT(held, kIds.size()) << "a file has only its rank's own rows";
 }
 
 // A file has the rows as they were at the time of the save. Mutation tried: a copy's pages may be written to.

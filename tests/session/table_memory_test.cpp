@@ -126,7 +126,7 @@ TEST(TableMemory, OneCopyIsSavedAndOwnRowsAreRestored) {
       for (int wait = 0; wait < 1000 && peak.left() > 0.05; ++wait) {  // until all files are written
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
-      EXPECT_LE(peak.left(), 0.05) << "a checkpoint that is written takes no more memory";
+      EXPECT_LE(peak.left(), 0.05) << "a written checkpoint takes no more memory";
       std::printf("left: %.2f tables\n", peak.left());
     }
     meet.arrive_and_wait();
@@ -139,7 +139,7 @@ TEST(TableMemory, OneCopyIsSavedAndOwnRowsAreRestored) {
     const TableId table = session.add_table(kTable);
     measured("restore", 1.4, session, [&] { EXPECT_EQ(session.restore(folder.path(), {}), kRows / 500 + 1); });
     for (const std::uint64_t id : {std::uint64_t{7}, kRows / 2, kRows - 1}) {
-      EXPECT_EQ(first_of(session, table, id), -1) << "as it was when checkpoint() was called";
+      EXPECT_EQ(first_of(session, table, id), -1) << "the value is from the time of checkpoint()";
     }
     meet.arrive_and_wait();
   });

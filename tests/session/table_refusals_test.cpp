@@ -179,7 +179,7 @@ TEST(SessionTables, RefuseWhatCannotWork) {
     refused("pull: step 0 is under way", [&] { (void)session.pull(table, good, rows); });
     session.finish();
     ASSERT_TRUE(session.pull(table, good, rows));
-    EXPECT_EQ(rows, (std::vector<float>{-0.04F, -0.06F, -0.04F, -0.06F})) << "of what was refused nothing was kept";
+    EXPECT_EQ(rows, (std::vector<float>{-0.04F, -0.06F, -0.04F, -0.06F})) << "nothing of the refused pushes was kept";
     refused("after the plan was made", [&] { session.add_table({.name = "late", .rows = 1, .width = 1}); });
   });
 }

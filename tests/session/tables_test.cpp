@@ -142,7 +142,7 @@ TEST(SessionTables, ADeathAtAnyMomentLosesNoPushThatCounted) {
       }
     }
   }
-  EXPECT_TRUE(moments < 20 || anew > 0) << "it died in pull() as well";
+  EXPECT_TRUE(moments < 20 || anew > 0) << "some died in pull()";
 }
 
 // Any number of ranks end, at any time: if copies are left, the remaining ranks go on with whole tables; otherwise all
@@ -208,7 +208,7 @@ TEST(SessionTables, AllHoldersOfRowsEnd) {
   }
   plan.leaves_before = {{1, 3}};
   for (const Id id : {0, 2, 3}) {
-    ASSERT_TRUE(run(plan)[id].error) << "with one copy any death ends it";
+    ASSERT_TRUE(run(plan)[id].error) << "with one copy any death ends the job";
   }
 }
 
@@ -310,7 +310,7 @@ TEST(SessionTables, FilesOfTwoWorldsAreNotMixed) {
   std::filesystem::copy_file(folder_of(other) / "rank-2-of-3.gradwire", newest / "rank-2-of-3.gradwire",
                              std::filesystem::copy_options::overwrite_existing);
   const std::vector<TableFate> fates = run({.steps = 6, .ranks = 2, .checkpoints = one.path()});
-  EXPECT_EQ(fates[0].restored, 3U) << "the one before";
+  EXPECT_EQ(fates[0].restored, 3U) << "the previous checkpoint counts";
 }
 
 // Ranks die at any time from the start of a job that goes on from a checkpoint.

@@ -72,7 +72,7 @@ TEST(SessionTiers, TheCodecOfEachTierIsSaidAndUsed) {
   EXPECT_GT(tiered.error, 1e-5);
   const Trained flat = train(nodes, Policy::uniform("int8", Algorithm::two_shot));
   const auto inter = [](const Trained& trained) { return static_cast<double>(trained.statistics.all().bytes_inter); };
-  EXPECT_NEAR(inter(tiered) / inter(flat), 0.5, 0.02) << "one sum a node, not one part a rank";
+  EXPECT_NEAR(inter(tiered) / inter(flat), 0.5, 0.02) << "one sum per node, not one part per rank";
   EXPECT_THAT(tiered.statistics.to_text(), HasSubstr("between nodes"));
   const auto json = nlohmann::json::parse(tiered.statistics.to_json());
   EXPECT_EQ(

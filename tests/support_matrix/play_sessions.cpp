@@ -63,7 +63,7 @@ void feedback(Place place) {
 
 void automatic(Place place) {
   steps(place, with("auto"), 3, [&](const Rank& rank) {
-    EXPECT_EQ(rank.session.statistics().switches.empty(), place == Place::nccl) << "whether anything was chosen";
+    EXPECT_EQ(rank.session.statistics().switches.empty(), place == Place::nccl) << "codecs were chosen, or not";
   });
 }
 

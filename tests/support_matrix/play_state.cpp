@@ -127,7 +127,7 @@ void spares(Place place) {
     const TensorId id = rank.session.add("w", rank.gradient_view());
     EXPECT_EQ(rank.session.rank(), rank.number < 2 ? rank.number : -1);
     if (!rank.session.share(rank.view_of(rank.parameter))) {
-      EXPECT_EQ(rank.number, 2) << "the spare, which nobody needed";
+      EXPECT_EQ(rank.number, 2) << "only the spare, which was not needed, is here";
       return;
     }
     for (int step = 0; step < 3; ++step) {

@@ -288,11 +288,11 @@ TEST(SupportMatrix, APromiseWithoutARowIsFound) {
   EXPECT_EQ(problems_of("a.hpp", header, {}).size(), 2U);
   Promise other = over_device;
   other.code = kInvalid;
-  EXPECT_EQ(problems_of("a.hpp", header, {other, for_zero}).size(), 2U) << "another code, and so no row";
+  EXPECT_EQ(problems_of("a.hpp", header, {other, for_zero}).size(), 2U) << "another code has no row";
   other.quote = "Error(unsupported) over NCCL.";
   EXPECT_THAT(problems_of("a.hpp", header, {other, over_device, for_zero}),
               ::testing::ElementsAre(HasSubstr("does not say")));
-  EXPECT_EQ(problems_of("a.hpp", header + header, {over_device, for_zero}).size(), 6U) << "quotes that say too little";
+  EXPECT_EQ(problems_of("a.hpp", header + header, {over_device, for_zero}).size(), 6U) << "these quotes are too short";
 }
 
 TEST(SupportMatrix, TheDocumentIsWrittenFromIt) {

@@ -55,7 +55,7 @@ TEST_F(MailboxTest, OnlyRepliesPassAWriteThatWaits) {
   sender.send(2, message(MessageKind::text, 5));  // to another rank, which nothing waits for
   sender.post_waiting(0);
   EXPECT_EQ(got(), (Numbers{0, 4}));
-  EXPECT_EQ(sender.left(), 1U) << "a message that waits has left";
+  EXPECT_EQ(sender.left(), 1U) << "a waiting message has left";
   sender.post_waiting(0);
   EXPECT_EQ(got(), (Numbers{0, 4}));
   sender.post_waiting(kAll);

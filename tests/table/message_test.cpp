@@ -194,12 +194,12 @@ TEST(Message, HeadsThatPromiseMoreThanATableHasAreErrors) {
   EXPECT_EQ(text_of(MessageKind::push, 10, 10 * 26), "fine");
   EXPECT_NE(text_of(MessageKind::push, 10, 10 * 30 + 1), "fine");
   EXPECT_NE(text_of(MessageKind::push, 1, 100), "fine");
-  EXPECT_NE(text_of(MessageKind::reply, 1U << 20U, 1000), "fine") << "more rows than there are";
+  EXPECT_NE(text_of(MessageKind::reply, 1U << 20U, 1000), "fine") << "there are fewer rows";
   EXPECT_NE(text_of(MessageKind::pull, 2, 61), "fine");
   EXPECT_NE(text_of(MessageKind::tick, 0, 1), "fine");
   EXPECT_NE(text_of(MessageKind::text, 0, (1U << 20U) + 1), "fine");
   EXPECT_EQ(text_of(MessageKind::text, 1, 10), "fine");
-  EXPECT_NE(text_of(MessageKind::text, 2, 10), "fine") << "of a topic that there is not";
+  EXPECT_NE(text_of(MessageKind::text, 2, 10), "fine") << "there is no such topic";
   EXPECT_NE(text_of(static_cast<MessageKind>(7), 0, 0), "fine");
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   EXPECT_EQ(largest_payload({.kind = MessageKind::push, .count = kMost}, {.rows = kMost, .width = 4096}), kMost);

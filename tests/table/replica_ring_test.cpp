@@ -30,7 +30,7 @@ TEST(ReplicaRing, HoldersDifferAndTheFirstIsTheOwner) {
     ASSERT_EQ(std::set<int>(holders.begin(), holders.end()).size(), 3U);
     ASSERT_EQ(holders[0], owners.owner(id));
   }
-  EXPECT_EQ(ReplicaRing(Keys{7, 9}, {}, 3).holders(1).size(), 2U) << "no more than there are ranks";
+  EXPECT_EQ(ReplicaRing(Keys{7, 9}, {}, 3).holders(1).size(), 2U) << "there are no more holders than ranks";
 }
 
 // Mutation tried: places follow from ranks instead of keys.
@@ -46,11 +46,11 @@ TEST(ReplicaRing, WhoStaysKeepsItsRows) {
     Keys held = keys_of(old_ring, before, id);
     const Keys now = keys_of(small, left, id);
     for (const std::uint32_t key : held) {
-      ASSERT_TRUE(key == 2 || std::ranges::find(now, key) != now.end()) << "none goes away from one that stays";
+      ASSERT_TRUE(key == 2 || std::ranges::find(now, key) != now.end()) << "no row leaves a rank that stays";
     }
     const Keys with_newcomer = keys_of(new_ring, after, id);
     for (const std::uint32_t key : with_newcomer) {
-      ASSERT_TRUE(key == 9 || std::ranges::find(now, key) != now.end()) << "none goes to one that was there";
+      ASSERT_TRUE(key == 9 || std::ranges::find(now, key) != now.end()) << "no row moves to a rank that stays";
       moved += key == 9 ? 1 : 0;
     }
   }
@@ -85,7 +85,7 @@ TEST(ReplicaRing, OneAloneOnItsNodeDoesNotHoldAll) {
 TEST(ReplicaRing, TellsWhatIsLost) {
   const ReplicaRing ring(Keys{0, 1, 2, 3}, {}, 2);
   EXPECT_EQ(ring.lost({true, false, true, true}), 0);
-  EXPECT_NEAR(ring.lost({true, false, false, true}), 1.0 / 6, 0.05) << "pairs of 1 and 2, of six pairs";
+  EXPECT_NEAR(ring.lost({true, false, false, true}), 1.0 / 6, 0.05) << "of six pairs, one loses the row";
   EXPECT_EQ(ring.lost({false, false, false, false}), 1);
 }
 

@@ -158,7 +158,7 @@ TEST(Staleness, ReadsNeverMissUpdatesOlderThanTheBound) {
         most = std::max(most, lag.most);
       }
     }
-    EXPECT_EQ(most, staleness) << "the bound is not what holds";
+    EXPECT_EQ(most, staleness) << "the bound is not what limits the age";
   }
 }
 

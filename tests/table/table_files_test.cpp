@@ -95,7 +95,7 @@ TEST(TableFiles, TheSameWorldNeedsOnlyItsOwnFilesWhichAreEqualBitByBit) {
     std::string again = read_text(folder.path() / "b" / name);
     ASSERT_EQ(bytes.size(), again.size());
     constexpr std::size_t kSave = 45;  // offset of the save's id
-    EXPECT_NE(bytes.substr(kSave, 16), again.substr(kSave, 16)) << "another save";
+    EXPECT_NE(bytes.substr(kSave, 16), again.substr(kSave, 16)) << "each save has its own id";
     again.replace(kSave, 16, bytes, kSave, 16);
     EXPECT_EQ(bytes.substr(0, bytes.size() - 4), again.substr(0, bytes.size() - 4));
   }

@@ -99,7 +99,7 @@ TEST(CallWatch, NamesBothCallsWhereTheLibraryFailsFirst) {
   Rank small(store, 0);
   Rank large(store, 1);
   Rank third(store, 1, std::chrono::hours(1));  // it does not look by itself
-  EXPECT_EQ(third.explained("of the library"), "of the library") << "no rank has told of anything";
+  EXPECT_EQ(third.explained("of the library"), "of the library") << "no rank has reported a call";
   EXPECT_NO_THROW(third.watch.check());
   small.begin(CallWatch::Way::passed, "all_reduce of 10 f32");
   large.begin(CallWatch::Way::compressed, "all_reduce of 50000 f32");
@@ -122,7 +122,7 @@ TEST(CallWatch, LetsRanksBeLate) {
   std::this_thread::sleep_for(40 * kPatience / 10);
   EXPECT_NO_THROW(first.watch.check());
   EXPECT_NO_THROW(second.watch.check());
-  EXPECT_LE(store.values().size(), 2U) << "a key for each way";
+  EXPECT_LE(store.values().size(), 2U) << "there is one key for each way";
 }
 
 TEST(CallWatch, TellsTheStoreNothingOfCallsThatAreNotLate) {

@@ -98,7 +98,7 @@ TEST_F(ObservingTest, TakesSumsThatOverlapForOne) {
   EXPECT_EQ(seen.calls, 3U);
   EXPECT_EQ(seen.bytes, 5 * kCount * sizeof(float));
   EXPECT_GE(seen.seconds, 0.1);
-  EXPECT_LT(seen.seconds, 0.3) << "their time counts once";
+  EXPECT_LT(seen.seconds, 0.3) << "overlapping times count once";
   EXPECT_EQ(observing_.observed().hosts.at("one").ranks, 2);
 }
 
@@ -120,7 +120,7 @@ TEST_F(ObservingTest, LeavesOutWhatMayHaveWaitedForTheJobOrForAnotherCall) {
   observing_.end(true);
   EXPECT_EQ(seen_by(observing_).calls, 0U);
   make();
-  EXPECT_EQ(seen_by(observing_).calls, 1U) << "what is behind them counts again";
+  EXPECT_EQ(seen_by(observing_).calls, 1U) << "the next sum counts again";
 }
 
 TEST_F(ObservingTest, LooksAtValuesWhereNoCallIsUnderWay) {
@@ -133,7 +133,7 @@ TEST_F(ObservingTest, LooksAtValuesWhereNoCallIsUnderWay) {
   observing_.end(false);
   observing_.begin(class_of(kCount), {nullptr, kCount, DType::f32});
   observing_.end(false);
-  EXPECT_EQ(seen_by(observing_).samples, 0U) << "its memory cannot be looked at";
+  EXPECT_EQ(seen_by(observing_).samples, 0U) << "the values cannot be read";
   make();
   EXPECT_EQ(seen_by(observing_).samples, 1U);
   EXPECT_EQ(values_, before);
@@ -203,7 +203,7 @@ TEST_F(ObservedJob, IsToldWhatWouldBeSavedOnASlowLink) {
               testing::ContainsRegex(
                   "calls could be .*; forecast for [0-9.]+ s of these: GRADWIRE_CODEC=auto would save [0-9.]+ s"));
   for (const auto& [key, value] : store_.values()) {
-    EXPECT_THAT(key, testing::StartsWith("settings/")) << "nothing was sent for it";
+    EXPECT_THAT(key, testing::StartsWith("settings/")) << "the line sends no message";
   }
 }
 

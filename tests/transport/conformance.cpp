@@ -232,7 +232,7 @@ void cancelled_receive_takes_nothing(Transport& transport) {
       transport.post_receive(cancelled, previous, 4, untouched);
       transport.progress(microseconds(0));
       EXPECT_TRUE(transport.cancel(cancelled));
-      EXPECT_TRUE(transport.cancel(cancelled)) << "to cancel what is not pending is no error";
+      EXPECT_TRUE(transport.cancel(cancelled)) << "cancelling an operation that is not pending is no error";
       barrier(transport, 1);
       Batch batch(transport);
       batch.send(next, 4, pattern(transport.rank(), next, bytes, bytes));

@@ -62,7 +62,7 @@ TEST(InprocProcesses, AWitnessMayBeOutOfReach) {
   EXPECT_THAT(hear(*all[0]), ElementsAre("1 lost", "1 ended in 0 at 0"));
   EXPECT_THAT(hear(*all[2]), ElementsAre("1 lost"));
   heal_link(*all[2], 1);
-  EXPECT_THAT(hear(*all[2]), IsEmpty()) << "it is gone";
+  EXPECT_THAT(hear(*all[2]), IsEmpty()) << "this process is gone";
 }
 
 TEST(InprocProcesses, WhoTrustsResetsHearsOfAnEnd) {

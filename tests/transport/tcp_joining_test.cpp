@@ -70,7 +70,7 @@ TEST_F(TcpProcesses, OneJoinsByThoseThatJoined) {
   EXPECT_EQ(third.id(), 3U);
   EXPECT_THAT(third->all(), ElementsAre(0, 1));
   EXPECT_THAT(third->newcomers(), ElementsAre(2));
-  EXPECT_TRUE(third.wait_for(0, "ended")) << "it cannot know otherwise that they have";
+  EXPECT_TRUE(third.wait_for(0, "ended")) << "the joiner cannot know otherwise that they have";
   EXPECT_TRUE(third.wait_for(1, "ended"));
   EXPECT_TRUE(third.wait_for(2, "came"));
   EXPECT_TRUE(second.wait_for(3, "came"));
@@ -130,7 +130,7 @@ TEST_F(TcpProcesses, APortOfOneThatEndedMayBeSomebodyElses) {
   }
   const auto begin = Clock::now();
   Ear& joiner = join();
-  EXPECT_LT(Clock::now() - begin, seconds(4)) << "it waited for who is not of the job";
+  EXPECT_LT(Clock::now() - begin, seconds(4)) << "it waited for a stranger";
   EXPECT_TRUE(joiner.wait_for(0, "ended"));
   EXPECT_TRUE(at(1).wait_for(joiner.id(), "came"));
 }
@@ -225,7 +225,7 @@ TEST_F(TcpProcesses, AJoinerThatDiesHalfwayIsForgotten) {
   EXPECT_TRUE(at(0).wait_for(joiner.id(), "came"));
   EXPECT_TRUE(at(1).wait_for(joiner.id(), "came"));
   if (joiner.id() != 2) {
-    EXPECT_THAT(at(0).heard(2), IsEmpty()) << "nobody has heard of it but process 0";
+    EXPECT_THAT(at(0).heard(2), IsEmpty()) << "only process 0 has heard of it";
   }
   EXPECT_THAT(at(0)->newcomers(), ElementsAre(joiner.id()));
   expect_world({&at(0), &at(1), &joiner}, 2);
@@ -238,7 +238,7 @@ TEST_F(TcpProcesses, ASilentJoinerLosesItsTurn) {
   const Half silent = begin_to_join(processes[0], transport::tcp::kFirstToken + 5);
   const auto begin = Clock::now();
   Ear& joiner = join();
-  EXPECT_GT(Clock::now() - begin, seconds(3)) << "it was not alone";
+  EXPECT_GT(Clock::now() - begin, seconds(3)) << "it had to wait for the silent joiner";
   EXPECT_LT(Clock::now() - begin, seconds(15));
   expect_world({&at(0), &at(1), &joiner}, 2);
 }

@@ -317,7 +317,7 @@ TEST(Lanes, WhatIsReceivedIsSaidThoughNothingIsSent) {
   EXPECT_THAT(pair.right.heard, ElementsAreArray({"a"}));
   pair.left.say(std::string(1U << 17U, 'x'));
   pair.run();
-  EXPECT_TRUE(pair.right.lane.owes(Clock::now())) << "it is much";
+  EXPECT_TRUE(pair.right.lane.owes(Clock::now())) << "it has received much";
 }
 
 TEST(Lanes, AFullLaneIsGivenUp) {

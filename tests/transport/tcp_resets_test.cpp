@@ -112,7 +112,7 @@ TEST_F(TcpProcesses, WhoTrustsResetsTakesThemForEnds) {
   expect_all_reach_all({&at(0), &at(1)}, "hello");
   EXPECT_GT(reset(connections()), 0U);
   EXPECT_TRUE(at(0).wait_for(1, "ended"));
-  EXPECT_TRUE(at(1).wait_for(0, "lost")) << "the other one does not trust them, and finds nobody";
+  EXPECT_TRUE(at(1).wait_for(0, "lost")) << "the other one does not trust resets, and finds no process";
   EXPECT_EQ(count_of(at(1), 0, "ended"), 0U);
 }
 

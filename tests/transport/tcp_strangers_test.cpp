@@ -125,7 +125,7 @@ TEST_F(TcpProcesses, AJobThatHasEndedIsSaidSoAtOnce) {
 }
 
 TEST_F(TcpProcesses, FilesThatCannotBeAreRefused) {
-  EXPECT_EQ(error_of([&] { (void)join_plain(); }).code(), ErrorCode::invalid_argument) << "there is none";
+  EXPECT_EQ(error_of([&] { (void)join_plain(); }).code(), ErrorCode::invalid_argument) << "there is no such file";
   std::ofstream(file_) << "a letter to somebody\n";
   ASSERT_EQ(chmod(file_.c_str(), 0600), 0);
   EXPECT_THAT(error_of([&] { (void)join_plain(); }).what(), HasSubstr("is no join file"));
@@ -156,7 +156,7 @@ TEST_F(TcpProcesses, AFileOfWhichAProcessIsStoppedIsNotTaken) {
   write({stopped.card, other.card});
   const auto begin = Clock::now();
   const Error error = error_of([&] { start(1); });
-  EXPECT_LT(Clock::now() - begin, seconds(9)) << "one after the other";
+  EXPECT_LT(Clock::now() - begin, seconds(9)) << "the processes were asked one after the other";
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("belongs to a job that runs"), HasSubstr("takes connections")));
 }
@@ -227,7 +227,7 @@ TEST_F(TcpProcesses, JoinFilesAreTrustedOnlyIfNobodyElseWritesThem) {
 TEST_F(TcpProcesses, WhatNoProcessSaysIsNotUnderstood) {
   using transport::tcp::Turn;
   EXPECT_TRUE(Acquaintance::from_text("ended 3 7 127.0.0.1 9 ::1 10\tprocess 1 on host a"));
-  EXPECT_TRUE(Acquaintance::from_text("alive 3 7\t")) << "where nobody can join";
+  EXPECT_TRUE(Acquaintance::from_text("alive 3 7\t")) << "nobody can join this process";
   for (const std::string text :
        {"", "alive 3 7 127.0.0.1 9", "dead 3 7 127.0.0.1 9\ta", "alive -3 7 127.0.0.1 9\ta",
         "alive 3x 7 127.0.0.1 9\ta", "alive 1073741824 7 127.0.0.1 9\ta", "alive 3\ta", "alive 3 7 127.0.0.1\ta",

@@ -131,7 +131,7 @@ TEST(Tcp, StrangersDelayNobody) {
     const auto begin = Clock::now();
     const auto world = make_tcp_world(3, strangers.rendezvous());
     EXPECT_EQ(strangers.connected(), static_cast<std::size_t>(count));
-    EXPECT_LT(Clock::now() - begin, milliseconds(4000)) << "a greeting is waited for 5 s";
+    EXPECT_LT(Clock::now() - begin, milliseconds(4000)) << "a rank waits 5 s for a greeting";
     EXPECT_EQ(world.size(), 3U);
   }
 }

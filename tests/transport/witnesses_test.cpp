@@ -142,7 +142,7 @@ TEST_P(WitnessesOfChildren, ChildrenThatItLeavesDoNotHideItsEnd) {
   EXPECT_THAT(hear(kMoment), IsEmpty());
   end(child);
   expect_end(hear(kSoon));
-  EXPECT_EQ(kill(grandchild, SIGKILL), 0) << "it is still there";
+  EXPECT_EQ(kill(grandchild, SIGKILL), 0) << "the grandchild still lives";
   close(told[0]);
   close(told[1]);
 }
@@ -195,10 +195,10 @@ TEST(Witnesses, AnotherUserIsRefusedByBothSides) {
   strict.begin(1);
   plain.begin(2);
   EXPECT_FALSE(strict.announce(plain.name(), kNonce));
-  EXPECT_TRUE(plain.announce(strict.name(), kNonce)) << "it cannot know that it will be refused";
+  EXPECT_TRUE(plain.announce(strict.name(), kNonce)) << "the process cannot know that it will be refused";
   EXPECT_THAT(look(strict), IsEmpty());
   plain.close();
-  EXPECT_THAT(look(strict), IsEmpty()) << "nobody is watched";
+  EXPECT_THAT(look(strict), IsEmpty()) << "no process is watched";
 }
 
 TEST(Witnesses, WhoDoesNotKnowTheSecretIsNotWatched) {
@@ -248,7 +248,7 @@ TEST(Witnesses, NoConnectionIsKeptWithoutNeed) {
   EXPECT_THAT(look(other), IsEmpty());
   std::vector<pollfd> after;
   other.list(after);
-  EXPECT_EQ(after.size(), 1U) << "its listener alone";
+  EXPECT_EQ(after.size(), 1U) << "only its listener is left";
 }
 
 }  // namespace

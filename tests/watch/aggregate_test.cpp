@@ -122,7 +122,7 @@ TEST(Aggregate, StagesAndStepsTakeSeconds) {
   const RankTotals& rank = aggregate.ranks().at(0);
   EXPECT_EQ(rank.seconds[EventKind::encode].count(), 1U);
   EXPECT_NEAR(rank.seconds[EventKind::encode].sum(), 0.002, 1e-6);
-  EXPECT_EQ(rank.seconds[EventKind::send].count(), 0U) << "until it is seen to be done is no time of a stage";
+  EXPECT_EQ(rank.seconds[EventKind::send].count(), 0U) << "the time until a send is seen as done is no stage's time";
   EXPECT_EQ(rank.bytes[EventKind::send].sum(), 300);
   EXPECT_EQ(rank.steps.count(), 1U);
   EXPECT_NEAR(rank.steps.sum(), 1.75, 1e-6);
@@ -213,9 +213,9 @@ TEST(Aggregate, WhatSourcesKnowIsTheLatest) {
   EXPECT_EQ(value_of(made(), "gradwire_table_row_age_clocks_total"), 6);
   EXPECT_EQ(value_of(made(), "gradwire_table_oldest_row_clocks"), 2);
   aggregate.add({.source = 2, .knowledge = known, .last = true});
-  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "residuals"}}), 200) << "what is gone takes none";
+  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "residuals"}}), 200) << "removed ones take no memory";
   EXPECT_EQ(value_of(made(), "gradwire_nmse_ratio", {{"group", "default"}, {"codec", "auto"}}), 0.25)
-      << "for who looks after the end";
+      << "it is there for a look after the end";
 
   const std::vector<Event> buckets{
       {.bytes = 1000, .source = 1, .duration = lasting(0.5), .kind = EventKind::bucket_end},
@@ -239,7 +239,7 @@ TEST(Aggregate, GroupsAreBounded) {
       calls += family.name == "gradwire_calls_total" ? sample.value : 0;
     }
   }
-  EXPECT_EQ(calls, 1000) << "none is lost";
+  EXPECT_EQ(calls, 1000) << "no call is lost";
 }
 
 TEST(Families, CallsOfADropIn) {

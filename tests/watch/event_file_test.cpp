@@ -127,7 +127,7 @@ TEST_F(Traced, AFileThatWasCutOffIsReadUpToThere) {
     EXPECT_GE(cut.bytes.size(), before);
     before = cut.bytes.size();
   }
-  EXPECT_EQ(before, 2U) << "all but the last, of which a byte is missing";
+  EXPECT_EQ(before, 2U) << "all but the last event, which lacks a byte";
 }
 
 TEST_F(Traced, DamageIsNamed) {

@@ -73,7 +73,7 @@ TEST(HttpLibrary, OfAnotherFolderOrUserIsNotLoaded) {
   EXPECT_THAT(found(beside), taken);
   std::filesystem::remove(beside);
   std::filesystem::permissions(beside.parent_path(), std::filesystem::perms::all);
-  EXPECT_THAT(found(beside), Not(taken)) << "anybody could have put it there";
+  EXPECT_THAT(found(beside), Not(taken)) << "any user could have put it there";
 }
 
 TEST(HttpLibrary, AProgramFoundInPathIsNotTheFileOfThatNameHere) {

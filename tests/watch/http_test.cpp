@@ -127,7 +127,7 @@ TEST_F(Http, NothingListensUnlessAskedAndThenOnLoopback) {
   };
   EXPECT_EQ(listens_at("file:" + folder.path().string(), false), "");
   EXPECT_EQ(listens_at(http(port), true), "0100007F") << "127.0.0.1 alone";
-  EXPECT_EQ(listens_at("http:0.0.0.0:" + std::to_string(port), true), "00000000") << "where it is written";
+  EXPECT_EQ(listens_at("http:0.0.0.0:" + std::to_string(port), true), "00000000") << "the address is the given one";
 }
 
 TEST_F(Http, APortThatIsTakenIsOneWarning) {
@@ -145,7 +145,7 @@ TEST_F(Http, APortThatIsTakenIsOneWarning) {
     write_whole(folder.path(), "told", told);
     std::_Exit(still ? 1 : 0);
   });
-  EXPECT_EQ(status_of(child), 0) << "nothing is recorded for nobody";
+  EXPECT_EQ(status_of(child), 0) << "nothing is recorded without a reader";
   const std::string told = read_text(folder.path() / "told");
   EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
   EXPECT_THAT(told, AllOf(HasSubstr("cannot listen on 127.0.0.1:" + std::to_string(port)),

@@ -58,7 +58,7 @@ TEST(Otlp, SaysWhoseItIsAndWhen) {
                                    {"process.pid", "4711"},
                                    {"gradwire.part", "mpi"},
                                    {"gradwire.rank", "3"}}));
-  EXPECT_THAT(line.times, Each("1700000000123456789")) << "to the nanosecond, so no number of JSON";
+  EXPECT_THAT(line.times, Each("1700000000123456789")) << "the time has nanoseconds, which a JSON number cannot hold";
   EXPECT_THAT(line.starts, Each("1699999999123456782"));
   EXPECT_EQ(line.starts.size(), 2U) << "a gauge has no start";
 }

@@ -258,7 +258,7 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
     EXPECT_EQ(sum_in(text, "gradwire_step_exposed_seconds_count"), 5);
     EXPECT_EQ(sum_in(text, "gradwire_step_seconds_count"), 4);
     EXPECT_EQ(sum_in(text, "gradwire_message_bytes_sum") - 2 * sum_in(text, "gradwire_bytes_sent_total"), 0)
-        << "as many bytes are received as sent, here";
+        << "here as many bytes are received as sent";
     EXPECT_EQ(sum_in(text, "gradwire_events_dropped_total"), 0);
     EXPECT_EQ(sum_in(text, "gradwire_job_ended"), 1);
 #ifdef GRADWIRE_PROMTOOL

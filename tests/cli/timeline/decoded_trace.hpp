@@ -62,7 +62,7 @@ inline DecodedTrace decode(const std::string& bytes) {
     const trace::Event& event = packet.track_event();
     const auto track = result.tracks.find(event.track_uuid());
     if (track == result.tracks.end()) {
-      ADD_FAILURE() << "an event of no track";
+      ADD_FAILURE() << "an event without a track";
       continue;
     }
     EXPECT_GE(packet.timestamp(), last[event.track_uuid()]) << track->second.name();

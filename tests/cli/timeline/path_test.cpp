@@ -148,7 +148,7 @@ TEST(CriticalPath, EndsAtARankThatRecordedNoStep) {
   ASSERT_FALSE(found.paths.at(0).steps.empty());
   for (const StepPath& step : found.paths[0].steps) {
     for (const Segment& segment : step.path) {
-      EXPECT_GT(segment.begin, 0) << "before the job";
+      EXPECT_GT(segment.begin, 0) << "the segment begins before the job";
       EXPECT_LT(segment.begin, segment.end);
     }
   }

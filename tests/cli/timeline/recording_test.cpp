@@ -258,7 +258,7 @@ TEST_F(Files, CommunicatorsOfSomeRanksAreKeptApart) {
   ASSERT_EQ(got.streams.size(), 2U);
   EXPECT_TRUE(got.streams[0].whole);
   EXPECT_FALSE(got.streams[1].whole);
-  EXPECT_EQ(got.ranks[3].activities.size(), 2U) << "its own rank, not that of the smaller communicator";
+  EXPECT_EQ(got.ranks[3].activities.size(), 2U) << "the process has its own rank, not that of the smaller communicator";
 }
 
 TEST_F(Files, ADamagedNumberOfRanksIsRefusedAndNamed) {

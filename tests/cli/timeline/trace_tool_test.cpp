@@ -59,7 +59,7 @@ TEST_F(TraceTool, SummaryAsJsonAddsUp) {
   ASSERT_EQ(json["streams"].size(), 2U);
   for (const auto& stream : json["streams"]) {
     EXPECT_EQ(stream["unit"], "step");
-    EXPECT_EQ(stream["count"], 3) << "the first begins where the step before ends";
+    EXPECT_EQ(stream["count"], 3) << "the first begins at the end of the previous step";
     for (const auto& path : {stream["path"], stream["median"]["path"], stream["worst"]["path"]}) {
       double shares = 0;
       for (const auto& part : path) {
@@ -153,7 +153,7 @@ TEST_F(TraceTool, MergeReplacesNothingButATimeline) {
   EXPECT_THAT(foreign.output, HasSubstr("notes.txt was not made by gradwire trace merge, and would be lost"));
   EXPECT_EQ(read_text(notes), "mine");
   EXPECT_EQ(trace("merge " + folder() + " -o " + folder() + "/twice").status, 0);
-  EXPECT_EQ(trace("merge " + folder() + " -o " + folder() + "/twice").status, 0) << "its own";
+  EXPECT_EQ(trace("merge " + folder() + " -o " + folder() + "/twice").status, 0) << "it replaces its own file";
 }
 
 TEST_F(TraceTool, MergeOfNoStepSaysSo) {

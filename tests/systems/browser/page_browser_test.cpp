@@ -59,7 +59,7 @@ class Browser : public ::testing::Test {
     EXPECT_EQ(dom.status, 0) << dom.output;
     EXPECT_THAT(dom.output, Not(HasSubstr("CONSOLE"))) << "no error of the page";
     EXPECT_THAT(differences(dom.output, report), IsEmpty());
-    EXPECT_EQ(shown_numbers(dom.output).size(), shown_numbers(read_text(page)).size()) << "the browser reads all";
+    EXPECT_EQ(shown_numbers(dom.output).size(), shown_numbers(read_text(page)).size()) << "the browser shows all";
     EXPECT_THAT(broken_anchors(dom.output), IsEmpty());
     for (const int width : {1280, 400}) {
       const Outcome outcome = chromium("--window-size=1400,3200 --dump-dom " + url(measured(page, width)));
