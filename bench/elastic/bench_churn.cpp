@@ -251,7 +251,7 @@ Options parse(int argc, char** argv) {
   Options options;
   CommandLine line("How much of its work a job keeps whose ranks are killed, one each period.");
   line.option("mode", options.mode, "run (under mpirun) or report").one_of({"run", "report"}).required();
-  line.option("files", options.files, "run: where its report goes; report: those of runs, the one without deaths first")
+  line.option("files", options.files, "run: its report; report: reports of runs, the one without deaths first")
       .required();
   line.option("--codec", options.codec, "How gradients travel");
   line.option("--spares", options.spares, "The last so many processes wait").range(0, 1000);

@@ -60,7 +60,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--staleness", options.staleness, "hybrid: bound on the age of rows, in steps")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  app.add_option("--codec", options.codec, "hybrid: of rows and their gradients: exact, bf16, int8")
+  app.add_option("--codec", options.codec, "hybrid: codec of rows and their gradients: exact, bf16, int8")
       ->capture_default_str();
   app.add_option("--policy", options.policy,
                  "hybrid: this policy file instead; a rule with sync = { rows = true, ... } must match the table "
