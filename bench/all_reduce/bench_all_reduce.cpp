@@ -103,7 +103,7 @@ Json make_row(const ContenderRecipe& recipe, const Measurement& result, int rank
   row["algorithm_bytes_per_second"] = static_cast<double>(bytes) / p50;
   row["bus_bytes_per_second"] = ring_bytes(ranks, static_cast<double>(bytes)) / p50;
   row["bytes_sent_per_rank"] = static_cast<std::uint64_t>(result.bytes_sent);
-  row["bytes_sent_counted"] = recipe.implementation == "gradwire";  // else the bytes of a perfect ring
+  row["bytes_sent_counted"] = recipe.implementation == "gradwire";  // otherwise the bytes of a perfect ring
   row["interface_bytes_per_rank"] = number_or_null(result.interface_bytes);
   row["rel_l2_error"] = number_or_null(result.relative_error);
   row["ranks_equal"] = result.ranks_equal;

@@ -1,4 +1,4 @@
-// bench_auto: is codec = "auto" ever slower than not compressing, or than the best codec it may choose?
+// bench_auto measures whether codec = "auto" is ever slower than not compressing, or than the best codec it may choose.
 #include <mpi.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ struct Options {
   double factor = 4;
 };
 
-// How far the ratio of two equal contenders deviates from 1, as the median over blocks.
+// Returns how far the ratio of two equal contenders deviates from 1, as the median over blocks.
 double spread(const Contest& contest, const std::string& name) {
   std::vector<double> off;
   for (std::size_t i = 0; i < contest.of(name).seconds.size(); ++i) {

@@ -1,4 +1,4 @@
-// bench_changing_link: compares choices of codecs on a link that changes during a training loop: fixed codecs, auto,
+// bench_changing_link compares choices of codecs on a link that changes during a training loop: fixed codecs, auto,
 // auto without patience, which follows every step, and a choice that knows the schedule.
 #include <cstdio>
 #include <string>

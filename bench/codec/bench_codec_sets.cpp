@@ -72,10 +72,10 @@ class Job {
     }
   }
   [[nodiscard]] double bytes_per_element() const { return static_cast<double>(tile_bytes_) / kTile; }
-  /// The share of memcpy's speed that memory allows for encode(). For each element memcpy reads and writes 4 bytes;
-  /// encoding reads 8, writes 4, and writes the frame, whose cache lines are read before they are written.
+  /// Returns the share of memcpy's speed that memory allows for encode(). For each element memcpy reads and writes 4
+  /// bytes; encoding reads 8, writes 4, and writes the frame, whose cache lines are read before they are written.
   [[nodiscard]] double encode_limit() const { return 8 / (12 + 2 * bytes_per_element()); }
-  /// The same for decode_add() of codecs that touch every element; NaN for others.
+  /// Returns the same for decode_add() of codecs that touch every element; NaN for others.
   [[nodiscard]] double decode_limit() const { return k_ != 0 ? NAN : 8 / (8 + bytes_per_element()); }
 
  private:
@@ -123,7 +123,7 @@ void measure(const Options& options, const codec::InstructionSet& set, const std
     turn(encode, [&] { job.encode(); });
     turn(decode, [&] { job.decode_add(); });
   }
-  for (std::uint32_t round = 0; round < options.rounds; ++round) {  // later: overwrites frames and residual
+  for (std::uint32_t round = 0; round < options.rounds; ++round) {  // later rounds overwrite frames and residual
     turn(move, [&] { job.move(); });
   }
   const auto rate = [&](const std::vector<double>& times) {

@@ -160,7 +160,7 @@ std::string plot(const std::vector<Row>& rows) {
   }
   if (!large.empty()) {
     plots.push_back(plot_of(large.front().model + ": policies and second hops", large, [&](const Row& row) {
-      const std::string& name = row.variant.policy;  // cut before the codec of the values: legends are narrow
+      const std::string& name = row.variant.policy;  // without the codec of the values, since legends are narrow
       return is_hop(row) ? name.substr(0, name.find('_')) + ", " + row.variant.second_hop : name;
     }));
   }

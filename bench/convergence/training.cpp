@@ -21,13 +21,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kBatchStream = 100;  // of rank 0; each further rank has the next number
+constexpr std::uint64_t kBatchStream = 100;  // for rank 0; each further rank has the next number
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr double kFirstEvaluation = 10;
 
-// The steps at which the loss is evaluated, for a curve with a logarithmic x axis.
+// Returns the steps at which the loss is evaluated, for a curve with a logarithmic x axis.
 std::set<std::uint64_t> evaluated_steps(const Training& training) {
   const auto last = static_cast<double>(training.steps);
   const double first = std::min(kFirstEvaluation, last);
@@ -142,7 +142,7 @@ void run_ranks(std::vector<std::shared_ptr<Transport>> world,
   }
 }
 
-// Every `ranks`-th sample, beginning at `rank`, so that the ranks score the test set together.
+// Returns every `ranks`-th sample, beginning at `rank`, so that the ranks score the test set together.
 Samples share_of(const Samples& samples, std::size_t rank, std::size_t ranks) {
   Samples share{.inputs = samples.inputs, .features = {}, .labels = {}};
   for (std::size_t i = rank; i < samples.count(); i += ranks) {

@@ -1,4 +1,4 @@
-// bench_hosts: predicts the time of an all-reduce on more hosts than there are, by a simulation of links and their
+// bench_hosts predicts the time of an all-reduce on more hosts than there are, by a simulation of links and their
 // queues. It runs the schedules of the library, without data, in the host executor's order and with its window.
 // Computing takes no time, and no message is lost, so that only the cost of the exchange itself remains.
 #include <chrono>
@@ -40,7 +40,7 @@ struct Outcome {
 double seconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
 Outcome simulate(int hosts, const std::string& codec, std::uint64_t bytes, const SimulatedLink& link) {
-  constexpr int kCallsBefore = 2;  // the window adapts in these
+  constexpr int kCallsBefore = 2;  // the window adapts during these
   std::vector<exchange::Schedule> schedules;
   std::optional<exchange::HopCodecs> codecs;
   for (int rank = 0; rank < hosts; ++rank) {

@@ -1,4 +1,4 @@
-// forecast_table: shows the forecast of an observed job's report beside the times with codec auto in the same program.
+// forecast_table shows the forecast of an observed job's report beside the times with codec auto in the same program.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -24,7 +24,7 @@ Json read(const std::string& file, const char* key) {
 
 double microseconds(const Json& seconds) { return seconds.get<double>() * 1e6; }
 
-// Microseconds of a call of `bytes` under auto, or 0.
+// Returns the microseconds of a call of `bytes` under auto, or 0.
 double took(const Json& auto_run, double bytes) {
   for (const Json& row : auto_run["rows"]) {
     if (row["bytes"].get<double>() == bytes) {

@@ -1,6 +1,6 @@
-// osu_table: makes one table from rounds of bench_osu: two runs without the drop-in, one with it observing and one
-// under auto. A size is right if the median ratio of both is at most 1.03, or at most the ratio of two equal runs in
-// 95% of the rounds.
+// osu_table makes one table from rounds of bench_osu: two runs without the drop-in, one with it observing and one under
+// auto. A size is right if the median ratio of both is at most 1.03, or at most the ratio of two equal runs in 95% of
+// the rounds.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>

@@ -1,5 +1,5 @@
-// bench_ratio: the compression-ratio benchmark. Reads gradients captured from training and shows, for each layer and
-// policy, how small they get, what that costs and on which link it pays; if it does not pay, it says "slower".
+// bench_ratio is the compression-ratio benchmark. It reads gradients captured from training and shows, for each layer
+// and policy, how small they get, the cost, and on which link compression pays; if it does not pay, it says "slower".
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -31,7 +31,7 @@ struct Speedup {
 
 double bytes_per_second(double gbit) { return gbit * 1e9 / 8; }
 
-// Predicted seconds as two_shot. Takes each byte of the message as one element.
+// Returns the predicted seconds as two_shot. It counts each byte of the message as one element.
 double compressed_seconds(const CallCost& call, const exchange::Cluster& cluster) {
   const double sent = 2.0 * (cluster.ranks - 1) / cluster.ranks * call.bytes;  // bytes, as elements, in both hops
   const exchange::CodecCost codec{call.wire_bytes / sent, call.encode_seconds / call.bytes,
@@ -39,7 +39,8 @@ double compressed_seconds(const CallCost& call, const exchange::Cluster& cluster
   return exchange::two_shot_cost(cluster, call.bytes, codec, codec).total;
 }
 
-// The speedup, measured in a lab with this link (a link carries a little less than its nominal rate), else predicted.
+// Returns the speedup, measured in a lab with this link (a link carries a little less than its nominal rate), or else
+// predicted.
 Speedup speedup(const Row& row, double gbit, int ranks, double latency_seconds, const std::vector<LabTimes>& labs) {
   for (const LabTimes& lab : labs) {
     const double part = lab.bytes_per_second() / bytes_per_second(gbit);

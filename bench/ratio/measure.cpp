@@ -19,7 +19,7 @@ namespace {
 
 using gradient_dump::Record;
 
-// Median time of a call, over at least five calls and 6 ms.
+// Returns the median time of a call, over at least five calls and 6 ms.
 double time_of(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   call();

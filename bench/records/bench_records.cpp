@@ -1,5 +1,6 @@
-// bench_records: finds how few bits train as well as dense training. `next` prints the command line of char_lm for the
-// next training, one argument per line; without it, writes the table and the plot of the trainings made so far.
+// bench_records finds how few bits train as well as dense training. `next` prints the command line of char_lm for the
+// next training, one argument per line; without it, the program writes the table and the plot of the trainings made so
+// far.
 #include <cstdio>
 #include <string>
 

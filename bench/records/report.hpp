@@ -1,4 +1,4 @@
-// The table of records and its plot.
+// Makes the table of records and its plot.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace gradwire::records {
 
-/// Describes the trainings and how many of them are made.
+/// Returns a description of the trainings and how many of them are made.
 [[nodiscard]] std::string describe(const Campaign& campaign);
-/// The table, with a line for each row and kind of data.
+/// Returns the table, with a line for each row and kind of data.
 [[nodiscard]] bench::Table make_table(const Campaign& campaign);
 [[nodiscard]] bench::Json make_json(const Campaign& campaign);
 /// Plots loss over bits, with a point for each row, and the front: the rows that no other beats in both.

@@ -37,7 +37,7 @@ int mpi_program(const char* name, int argc, char** argv, Body&& body, int thread
   return status;
 }
 
-/// Files that a benchmark was told to write.
+/// Files that a benchmark was asked to write.
 struct ReportFiles {
   std::string json;
   std::string markdown;
@@ -46,7 +46,7 @@ struct ReportFiles {
     line.option("--json", json, "Write the rows to this file");
     line.option("--markdown", markdown, "Write the table to this file");
   }
-  /// Prints the table under `head`, a line, and writes the files. To be called on one rank.
+  /// Prints the table below the line `head`, and writes the files. Only one rank calls this.
   void tell(const std::string& head, const Table& table, const Json& report) const {
     std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
     if (!json.empty()) {

@@ -1,4 +1,4 @@
-// Text tables: columns as wide as their widest cell, numbers aligned to the right.
+// Makes text tables: columns are as wide as their widest cell, and numbers are aligned to the right.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,10 @@ class Table {
   explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
   /// Adds a row, which has as many cells as the header.
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  /// Aligned plain text, one line a row.
+  /// Returns aligned plain text, one line per row.
   [[nodiscard]] std::string to_text() const;
-  /// The same as a Markdown table; without blanks around its cells if a line would be wider than kDocumentColumns.
+  /// Returns the same as a Markdown table, without blanks around its cells if a line would be wider than
+  /// kDocumentColumns.
   [[nodiscard]] std::string to_markdown() const;
 
  private:
@@ -25,12 +26,12 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-/// A Markdown document: the lines of `head`, broken at blanks if they are too wide, and the table below.
+/// Returns a Markdown document: the lines of `head`, broken at blanks if they are too wide, and the table below.
 [[nodiscard]] std::string to_document(const std::string& head, const Table& table);
 
-/// `value` with `digits` after the point; "-" for NaN, which stands for "not known".
+/// Returns `value` with `digits` after the point; "-" for NaN, which stands for "not known".
 [[nodiscard]] std::string fixed(double value, int digits);
-/// "3.1e-04"; "0" and "-" for zero and NaN.
+/// Returns a text such as "3.1e-04"; "0" and "-" for zero and NaN.
 [[nodiscard]] std::string scientific(double value);
 
 }  // namespace gradwire::bench

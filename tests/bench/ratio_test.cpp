@@ -1,4 +1,4 @@
-// bench_ratio on a small file of gradients, and the pieces that it and the other benchmarks are made of.
+// Tests bench_ratio on a small file of gradients, and the components that it shares with other benchmarks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(BenchRatio, WritesARowForEachLayerPolicyAndStage) {
       run_program(std::string(GRADWIRE_BENCH_RATIO) + " --dump " + folder.file("gradients.bin") +
                   " --policy int8,built-in --json " + folder.file("ratio.json") + " --svg " + folder.file("ratio.svg"));
   ASSERT_EQ(outcome.status, 0) << outcome.output;
-  EXPECT_THAT(outcome.output, HasSubstr("slower"));  // something always loses at 100 Gbit/s
+  EXPECT_THAT(outcome.output, HasSubstr("slower"));  // some codec always loses at 100 Gbit/s
   const auto rows = read_json(folder.file("ratio.json")).at("rows");
   ASSERT_EQ(rows.size(), 2U * 2 * 3);
   for (const auto& row : rows) {
@@ -151,7 +151,7 @@ TEST(SvgPlot, EscapesTextAndLeavesOutWhatHasNoPlace) {
   for (std::size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) {
     ++markers;
   }
-  EXPECT_EQ(markers, 3U);  // two points and the legend
+  EXPECT_EQ(markers, 3U);  // two points, and one in the legend
 }
 
 TEST(SvgPlot, StacksPlotsAndNamesTheirLevels) {
@@ -162,12 +162,12 @@ TEST(SvgPlot, StacksPlotsAndNamesTheirLevels) {
   const std::string svg = plot::render_svg({plot, plot}, "", {.stacked = true, .width = 800, .height = 100});
   EXPECT_THAT(svg, HasSubstr(">int8</text>"));
   EXPECT_THAT(svg, HasSubstr("translate(0 0.0)"));
-  EXPECT_THAT(svg, HasSubstr("translate(0 204.0)"));  // 100 and the room for titles and labels
+  EXPECT_THAT(svg, HasSubstr("translate(0 204.0)"));  // 100, and the room for titles and labels
   EXPECT_THAT(svg, HasSubstr("width=\"1014\" height=\"408\""));
-  EXPECT_EQ(svg.find("<circle"), std::string::npos) << "no dots, in the legend neither";
+  EXPECT_EQ(svg.find("<circle"), std::string::npos) << "there are no dots, not even in the legend";
 }
 
-// Every attribute of the lines of a picture, without their points.
+// Returns every attribute of the lines of a picture, without their points.
 std::multiset<std::string> strokes(const std::string& svg) {
   static const std::regex kLine(R"re(<path d="[^"]*" fill="none"([^/]*)/>)re");
   std::multiset<std::string> found;

@@ -43,7 +43,8 @@ const std::vector<Row> kRows = {
      Reason::below_floor},
     {"another floor", [](Call& c, Settings& s) { c.count = 100, s.floor_bytes = 400; }, Reason::none},
     {"more bytes than 64 bits hold", [](Call& c, Settings&) { c.count = ~std::uint64_t{0}; }, Reason::none},
-    // Small ones have one reason, whatever else holds: where only the count is looked at, nothing else is known.
+    // Small calls have one reason, whatever else holds: they are decided by the count alone, before anything else is
+    // known.
     {"a small double", [](Call& c, Settings&) { c.dtype = DType::f64, c.count = 7840; }, Reason::below_floor},
     {"a large double", [](Call& c, Settings&) { c.dtype = DType::f64, c.count = 8192; }, Reason::dtype},
     {"a small integer", [](Call& c, Settings&) { c.dtype.reset(), c.count = 8191; }, Reason::below_floor},
@@ -138,7 +139,8 @@ TEST(Decision, DeviceCallsPassWithoutADevicePath) {
   }
 }
 
-// A reason in the arguments comes before one in the configuration: a user who asks why reads what is true of the call.
+// A reason in the arguments comes before one in the configuration, so that the reason given to a user is true of the
+// call.
 TEST(Decision, TheFirstReasonIsGiven) {
   Call call = large(Function::nccl_all_reduce);
   call.count = 1;
@@ -162,7 +164,7 @@ TEST(Decision, ReasonsHaveTextsOfTheirOwn) {
 TEST(Decision, DenseBytesAreThoseOfAPerfectAlgorithm) {
   EXPECT_EQ(dense_bytes(Function::mpi_allreduce, 1000, 4), 6000U);  // 2 x 3/4 of 1000 bytes from each of 4 ranks
   EXPECT_EQ(dense_bytes(Function::mpi_reduce_scatter_block, 1000, 4), 3000U);
-  EXPECT_EQ(dense_bytes(Function::mpi_reduce, 1000, 4), 3000U);  // each but the root sends its own or a sum
+  EXPECT_EQ(dense_bytes(Function::mpi_reduce, 1000, 4), 3000U);  // each rank but the root sends its own values or a sum
   EXPECT_EQ(dense_bytes(Function::mpi_allreduce, 1000, 1), 0U);
   EXPECT_EQ(dense_bytes(Function::other, 1000, 4), 0U);
 }

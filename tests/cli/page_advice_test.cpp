@@ -14,7 +14,7 @@ using ::testing::Not;
 
 std::vector<std::string> advice_on(const PlannedJob& plan) { return summary_of(planned_job(plan)).advice; }
 
-// Communicates a fifth of a step, none of it out of order.
+// Communication takes a fifth of a step, and is not unusual.
 PlannedRank healthy() { return {.step = 0.05, .compute = 0.04, .wait = 0.004}; }
 
 TEST(PageAdvice, AHealthyJobGetsNone) {

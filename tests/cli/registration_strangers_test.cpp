@@ -1,4 +1,4 @@
-// Tests the registration of drop-ins while others talk to the server, too: strangers, crowds, addresses without an
+// Tests the registration of drop-ins while others also talk to the server: strangers, crowds, addresses without an
 // answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A machine may have no IPv4.
+// Returns a loopback address, since a machine may have no IPv4.
 std::string loopback() { return tcp::addresses_for("", true).front(); }
 
 TEST(Registration, AServerThatHasGoneIsUnreachableAtOnce) {
@@ -44,7 +44,7 @@ TEST(Registration, AServerThatHasGoneIsUnreachableAtOnce) {
   EXPECT_LT(tcp::Clock::now() - begin, std::chrono::seconds(10));
 }
 
-// A listener whose queue is full takes no connection and refuses none, as behind a firewall that drops.
+// A listener whose queue is full neither accepts nor refuses connections, as behind a firewall that drops packets.
 TEST(Registration, AnAddressThatDoesNotAnswerTakesABoundedTime) {
   std::string why;
   const tcp::Listener deaf = tcp::listen_at(loopback(), why);
@@ -101,7 +101,7 @@ TEST(Registration, WhoSaysNothingIsDropped) {
   EXPECT_LT(tcp::Clock::now() - begin, kLong / 2) << "it was not closed";
 }
 
-// Seeded: silence, halves of letters, garbage with and without the token, letters that cannot be, crowds.
+// From a seed come silence, half messages, garbage with and without the token, impossible messages, and crowds.
 TEST(Registration, NobodyWhoConnectsHoldsUpAnother) {
   Registrations::Options given = options(kLong);
   given.to_speak = milliseconds(500);

@@ -1,4 +1,4 @@
-// Tests the registration of drop-ins: the server of `gradwire run` and the client in one process, without MPI.
+// Tests the registration of drop-ins: the server of `gradwire run` and the client are in one process, without MPI.
 #include "drop_in/registration.hpp"
 
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ TEST(Registration, ProcessesSayHowTheyEnd) {
     }
     well.end(0);
     badly.end(82);
-    badly.end(0);  // the first word counts
+    badly.end(0);  // the first message counts
     unneeded.end(tcp::kNoPlace);
     never_began.end(0);
     const SeenRanks seen = server.seen();
@@ -65,10 +65,10 @@ TEST(Registration, ProcessesSayHowTheyEnd) {
     EXPECT_EQ(seen.without_place, 1);
     EXPECT_EQ(seen.ended_as, (std::map<int, int>{{0, 1}, {82, 1}}));
     server.start_anew();
-    EXPECT_EQ(server.seen().elastic, 0) << "of the run before";
+    EXPECT_EQ(server.seen().elastic, 0) << "that was the run before";
     badly.end(1);
     killed.end(0);
-    EXPECT_TRUE(server.seen().ended_as.empty()) << "a process of the run before speaks to the next one";
+    EXPECT_TRUE(server.seen().ended_as.empty()) << "a process of an earlier run talks to the next one";
   }
 }
 
@@ -154,7 +154,7 @@ TEST(Registration, JobsAreKeptApart) {
   }
 }
 
-// The case that a process id is used again.
+// A process id may be used again.
 TEST(Registration, ALaterJobOfTheSameNameIsAnother) {
   const Registrations server(options(kUsual));
   for (int i = 0; i < 3; ++i) {
@@ -263,7 +263,8 @@ TEST(RegistrationWorlds, AProcessBeginsAsLongAsOneOfItsConnectionsIsLeft) {
   EXPECT_EQ(worlds.seen().asked, 2);
 }
 
-// Seeded: ranks of several worlds of one name begin, ask, ask again, leave in any order. Each world has one answer.
+// From a seed, ranks of several worlds with one name begin, ask, ask again and leave in any order. Each world has one
+// answer.
 TEST(RegistrationWorlds, EveryRankOfAWorldGetsTheSameAnswer) {
   std::mt19937 random(9);
   for (int run = 0; run < 300; ++run) {

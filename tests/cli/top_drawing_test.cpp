@@ -72,10 +72,10 @@ std::string joined(const std::vector<Line>& lines) {
 
 TEST(TopSlow, IsWhoWaitsFarLessThanTheOthers) {
   EXPECT_THAT(slow_of(rows_with({0.45, 0.44, 0.05, 0.46})), ElementsAre(2));
-  EXPECT_THAT(slow_of(rows_with({0.05, 0.45})), ElementsAre(0)) << "of two ranks too";
+  EXPECT_THAT(slow_of(rows_with({0.05, 0.45})), ElementsAre(0)) << "this also holds for two ranks";
   EXPECT_THAT(slow_of(rows_with({0.05, 0.45, 0.44, 0.06, 0.43})), ElementsAre(0, 3));
   EXPECT_THAT(slow_of(rows_with({0.31, 0.30, 0.25, 0.33})), IsEmpty()) << "a healthy job names nobody";
-  EXPECT_THAT(slow_of(rows_with({0.9, 0.1, 0.1, 0.1})), IsEmpty()) << "one that waits more keeps nobody";
+  EXPECT_THAT(slow_of(rows_with({0.9, 0.1, 0.1, 0.1})), IsEmpty()) << "a rank that waits longer makes no other slow";
   EXPECT_THAT(slow_of(rows_with({0.5})), IsEmpty());
   EXPECT_THAT(slow_of({}), IsEmpty());
 }
@@ -108,7 +108,7 @@ TEST(TopState, FollowsFromTheFile) {
     values.ended = ended;
     snapshot.ranks.push_back(values);
   }
-  snapshot.ranks.front().written = 1002;  // another host's clock
+  snapshot.ranks.front().written = 1002;  // the clock of another host
   const std::vector<RankRow> rows = rows_of(snapshot, History());
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[0].state, RankState::running);
@@ -134,7 +134,7 @@ TEST(TopDrawing, ShowsAJobOnATerminalOf80Columns) {
                           "Rank 2 is slow: the others wait for it.", "q quits"));
   EXPECT_EQ(lines[2].emphasis, Emphasis::head);
   EXPECT_EQ(lines[3].emphasis, Emphasis::none);
-  EXPECT_EQ(lines[4].emphasis, Emphasis::strong) << "it has an error";
+  EXPECT_EQ(lines[4].emphasis, Emphasis::strong) << "this rank has an error";
   EXPECT_EQ(lines[5].emphasis, Emphasis::strong);
 }
 
@@ -188,7 +188,7 @@ TEST(TopDrawing, ShowsTheSlowestFirstWhereThereIsNoPlaceForAll) {
   EXPECT_THAT(lines[3].text, StartsWith("  70  slow"));
   EXPECT_THAT(lines[4].text, StartsWith("  80  silent"));
   EXPECT_THAT(lines[5].text, StartsWith("  81  stalled"));
-  EXPECT_THAT(lines[6].text, StartsWith("  99  ")) << "who waits least of the others";
+  EXPECT_THAT(lines[6].text, StartsWith("  99  ")) << "of the other ranks, this one waits least";
   EXPECT_EQ(lines[19].text, "and 84 more");
   EXPECT_EQ(lines[20].text, "Rank 70 is slow: the others wait for it.");
   EXPECT_THAT(joined(draw({}, rows, {.folder = "/", .width = 80})), HasSubstr("\n  99  ")) << "no limit";

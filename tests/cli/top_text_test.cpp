@@ -1,5 +1,5 @@
-// Tests what gradwire top reads: files of metrics, as src/watch writes them and damaged ones; rates from two versions
-// of a file.
+// Tests the inputs of gradwire top: files of metrics, as src/watch writes them and damaged ones; rates from two
+// versions of a file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using observe::EventKind;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A rank after `steps` steps of a tenth of a second, a quarter of which is exposed.
+// Returns the totals of a rank after `steps` steps of a tenth of a second, a quarter of which is exposed.
 watch::RankTotals totals(int steps) {
   watch::RankTotals rank;
   rank.world_size = 4;
@@ -189,7 +189,7 @@ TEST(TopRates, AreOfTheTimeBetweenTwoVersions) {
   EXPECT_NEAR(rates.inter.value(), 90000, 1e-6);
   EXPECT_NEAR(rates.sent.value(), 120000, 1e-6);
   EXPECT_NEAR(rates.ratio.value(), 4, 1e-9);
-  EXPECT_FALSE(rates.calls) << "of a drop-in alone";
+  EXPECT_FALSE(rates.calls) << "only drop-ins have calls";
 }
 
 TEST(TopRates, AreMeansOfTheJobWhereThereIsOneVersion) {
@@ -205,7 +205,7 @@ TEST(TopRates, AreNeverNegativeWhenAnotherJobReplacesTheFiles) {
   const RankValues before = values_of(61, 100);
   const RankValues fresh = values_of(5, 105);
   EXPECT_TRUE(is_another_job(before, fresh));
-  EXPECT_TRUE(is_another_job(values_of(5, 100, true), values_of(6, 105))) << "it had ended";
+  EXPECT_TRUE(is_another_job(values_of(5, 100, true), values_of(6, 105))) << "the earlier job had ended";
   EXPECT_FALSE(is_another_job(before, values_of(61, 105)));
   for (const RankValues& now : {fresh, values_of(1, 105), values_of(61, 100), values_of(61, 99)}) {
     const Rates rates = rates_between(&before, now);
@@ -222,7 +222,7 @@ TEST(TopRates, AreNeverNegativeWhenAnotherJobReplacesTheFiles) {
     RankValues now = all;
     EXPECT_FALSE(is_another_job(all, now));
     now.counters.*counter -= 1;
-    EXPECT_TRUE(is_another_job(all, now)) << "each of them tells";
+    EXPECT_TRUE(is_another_job(all, now)) << "each of these values shows it";
   }
   History history;
   history.take(std::vector<RankValues>{before});
@@ -253,7 +253,7 @@ TEST(TopRates, OfADropInAreByCalls) {
   EXPECT_FALSE(rates.steps);
   EXPECT_FALSE(rates.intra);
   EXPECT_FALSE(rates.ratio);
-  EXPECT_FALSE(rates_between(nullptr, before).sent) << "nothing says since when";
+  EXPECT_FALSE(rates_between(nullptr, before).sent) << "the start of the counts is unknown";
 }
 
 TEST(TopRates, ReachBackToTheLastStepAndTellAStall) {

@@ -1,4 +1,4 @@
-// Planted faults: each is told once, with its place, and a healthy cluster has none.
+// Tests planted faults: each is reported once, with its place, and a healthy cluster has none.
 #include "plugins/mpi_doctor/findings.hpp"
 
 #include <gmock/gmock.h>
@@ -34,14 +34,14 @@ struct Planted {
   std::function<void(Cluster&)> damage;
   Level level;
   std::string subject;
-  std::string seen;    // a part of it
-  std::string advice;  // a part of it
+  std::string seen;    // part of the finding
+  std::string advice;  // part of the advice
   std::string where;
 
   friend void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; }
 };
 
-// Two hosts of two ranks.
+// There are two hosts of two ranks each.
 const std::vector<Planted> kPlanted = {
     {"version", [](Cluster& c) { c.facts[3].version = "0.1.0"; }, Level::problem, "gradwire",
      "0.1.0 (Release), where ranks 0,1 (host0), 2 (host1) have 0.2.0 (Release)", "same package", "rank 3 (host1)"},
@@ -193,7 +193,7 @@ TEST(DoctorFindings, ACpuLimitThatIsEnoughIsNone) {
   for (Facts& rank : cluster.facts) {
     rank.cpu = {1, "/job/" + std::to_string(rank.rank)};
   }
-  EXPECT_EQ(told(complaints(cluster.examine())), "") << "one each";
+  EXPECT_EQ(told(complaints(cluster.examine())), "") << "each host has one rank";
 }
 
 TEST(DoctorFindings, TheWorstComeFirst) {

@@ -1,4 +1,4 @@
-// Links that are slower than their like.
+// Tests links that are slower than similar ones.
 #include <gmock/gmock.h>
 
 #include "doctor/cluster.hpp"
@@ -34,7 +34,7 @@ TEST(DoctorLinks, OneDirectionOfAHost) {
   cluster.slow_host(1, 0.4, true, false);
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].level, Level::warning) << "less than half, more than a quarter";
+  EXPECT_EQ(found[0].level, Level::warning) << "the rate is between a quarter and a half";
   EXPECT_THAT(found[0].seen, HasSubstr("host1 sends at "));
   EXPECT_THAT(found[0].seen, Not(HasSubstr("receives")));
 }
@@ -84,7 +84,7 @@ TEST(DoctorLinks, InsideAHost) {
   }
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].level, Level::warning) << "memory, which other programs disturb";
+  EXPECT_EQ(found[0].level, Level::warning) << "this is memory, which other programs disturb";
   EXPECT_THAT(found[0].ranks, ElementsAre(3));
   EXPECT_THAT(found[0].seen, HasSubstr("rank 3 sends at 8Gbit/s at best"));
 }
@@ -108,7 +108,7 @@ TEST(DoctorLinks, AFarHostIsANote) {
 
 TEST(DoctorLinks, BuffersThatDoNotHoldWhatIsUnderWay) {
   Cluster cluster(2, 1);
-  cluster.pairs.latencies[0][1] = cluster.pairs.latencies[1][0] = 10e-3;  // 2.5 MB there and back
+  cluster.pairs.latencies[0][1] = cluster.pairs.latencies[1][0] = 10e-3;  // 2.5 MB in both directions
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].subject, "TCP buffers");

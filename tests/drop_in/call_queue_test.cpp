@@ -1,4 +1,4 @@
-// Calls that return at once, on ranks that are threads: random programs over several communicators.
+// Tests calls that return at once, on ranks that are threads: random programs over several communicators.
 #include "drop_in/call_queue.hpp"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ struct Endpoint {
 
   Ledger ledger;
   Member member;
-  CallQueue queue;  // ends before the member
+  CallQueue queue;  // destroyed before the member
 };
 
 void fill(Sum& sum, int rank, std::size_t count) {
@@ -67,11 +67,12 @@ void check(const Sum& sum, unsigned seed) {
   }
 }
 
-// One rank's part in the program of a seed: posts in an order of its own, waits, and blocking calls between.
+// Plays one rank's part in the program of a seed: it posts in an order of its own, waits, and makes blocking calls
+// between.
 void play(std::vector<std::unique_ptr<Endpoint>>& endpoints, int rank, unsigned seed) {
   std::mt19937 shared(seed);
   std::mt19937 own(seed * 7919U + static_cast<unsigned>(rank));
-  std::deque<Sum> sums;  // addresses stay
+  std::deque<Sum> sums;  // a deque, so addresses stay
   std::vector<Sum*> out;
   for (int part = 0; part < 2; ++part) {
     std::vector<std::size_t> posts;  // by communicator
@@ -113,7 +114,7 @@ void play(std::vector<std::unique_ptr<Endpoint>>& endpoints, int rank, unsigned 
   }
 }
 
-// Seen red (it crashed) where drain() does not wait.
+// Mutation tried: drain() does not wait; then the test crashes.
 TEST(CallQueue, RandomProgramsEndAndAreRight) {
   Configuration configuration;
   configuration.planner = plan::CallPlanner(Policy::parse("version = 1\nfloor = 64\n"));

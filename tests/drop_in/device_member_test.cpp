@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 
 constexpr std::uint64_t kElements = 20000;
 
-// One rank with all it needs; agrees at once.
+// One rank with all it needs; it agrees at once.
 struct Single {
   Single(const Configuration& configuration, const std::shared_ptr<Transport>& transport,
          std::optional<std::uint64_t> process = {}, std::size_t limit = ~std::size_t{0})
@@ -32,7 +32,7 @@ struct Single {
     nccl.log.clear();
   }
 
-  // Whether it was compressed; the result is in the memory then.
+  // Returns whether the call was compressed; then the result is in the memory.
   bool reduce(const CallOf& what, const void* send, void* receive) {
     nccl.log.clear();
     const DeviceCall call = call_of(place, what, send, receive, nccl);
@@ -47,7 +47,7 @@ struct Single {
     values.resize(count, 0.5F);
     return reduce({.count = count}, values.data(), values.data());
   }
-  // Calls for that reason.
+  // Returns the number of passed calls with this reason.
   std::uint64_t passed(Reason reason) const {
     std::uint64_t calls = 0;
     for (const auto& [what, totals] : ledger.classes()) {
@@ -83,7 +83,7 @@ Values input_of(const CallOf& call, std::uint64_t count, int rank, int round) {
   return Values(call.dtype, values);
 }
 
-// The same calls over a transport of their own, as a job without devices would make them.
+// Makes the same calls over a transport of their own, as a job without devices would.
 std::string on_host(Communicator& host, const Case& given, View input, FeedbackBuffer* feedback) {
   const CallOptions options{.codec = CodecSpec::parse(given.codec),
                             .algorithm = Algorithm::two_shot,
@@ -100,8 +100,8 @@ std::string on_host(Communicator& host, const Case& given, View input, FeedbackB
   return bytes_of(segment.view());
 }
 
-// Mutations tried, each red: a residual that is not kept; the step not advanced; the mean left out; the segment of rank
-// 0 written by all.
+// Mutations tried, each fails here: a residual is not kept; the step is not advanced; the mean is left out; all ranks
+// write rank 0's segment.
 TEST(DeviceMember, TheBytesOfTheHost) {
   constexpr Function kScatter = Function::nccl_reduce_scatter;
   const std::vector<Case> cases = {
@@ -133,7 +133,7 @@ TEST(DeviceMember, TheBytesOfTheHost) {
         void* receive = given.in_place ? in_place : output.view().data;
         Values again = input;
         if (given.learns) {
-          device.place.member->note_other();  // the loss, once a step
+          device.place.member->note_other();  // the loss, once per step
         }
         if (!device.reduce(given.call, input.view().data, receive)) {
           continue;
@@ -188,7 +188,7 @@ TEST(DeviceMember, WhatIsNotCompressedIsPassedOnce) {
     Single rank(configuration, transport);
     std::vector<float> values;
     EXPECT_FALSE(rank.reduce_in_place(100, values));
-    EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"}) << "and no group for one call";
+    EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"}) << "a single call needs no group";
     EXPECT_FALSE(rank.reduce_in_place(kElements, values));
     EXPECT_TRUE(rank.reduce_in_place(2 * kElements, values));
     EXPECT_EQ(rank.passed(Reason::below_floor), 1U);
@@ -197,7 +197,7 @@ TEST(DeviceMember, WhatIsNotCompressedIsPassedOnce) {
   });
 }
 
-// Mutation tried: agree() of this rank's own settings only; rank 0 then waits for messages of a call that rank 1
+// Mutation tried: agree() considers only this rank's own settings; rank 0 then waits for messages of a call that rank 1
 // passes.
 TEST(DeviceMember, RanksThatDifferPassEverything) {
   const Configuration mine = configuration_of("");
@@ -265,7 +265,7 @@ TEST(DeviceMember, CommunicatorsHaveIdentitiesOfTheirOwn) {
   EXPECT_NE(identities[0][0], identities[0][1]);
 }
 
-// Mutation tried: residuals that stay when the step changes.
+// Mutation tried: residuals stay when the step changes.
 TEST(DeviceMember, ResidualsGoWithTheStep) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -300,7 +300,7 @@ TEST(DeviceMember, ResidualsGoWithTheStep) {
   });
 }
 
-// Seen red: residuals that stay for ever after their last lossy step, so that 16 bits travel as 32.
+// Mutation tried: residuals stay for ever after their last lossy step, so that 16-bit values travel as 32.
 TEST(DeviceMember, ResidualsEndWithTheLastLossyStage) {
   const Configuration configuration =
       configuration_of("[defaults]\ncodec = \"exact\"\nwarmup = [ { until_step = 20, codec = \"int4\" } ]\n");
@@ -371,7 +371,7 @@ TEST(DeviceMember, DamagedFramesAreTold) {
     rank.place.link->host.damage_next_frame = true;
     std::vector<float> values;
     EXPECT_TRUE(rank.reduce_in_place(kElements, values));
-    EXPECT_THAT(rank.nccl.said, IsEmpty()) << "nobody waits for the device";
+    EXPECT_THAT(rank.nccl.said, IsEmpty()) << "no rank waits for the device";
     EXPECT_TRUE(rank.reduce_in_place(kElements, values));
     EXPECT_TRUE(rank.reduce_in_place(kElements, values));
     ASSERT_EQ(rank.nccl.said.size(), 1U) << "once";

@@ -1,6 +1,6 @@
-// The table's bytes against those that are counted where they leave a rank: for every function and every algorithm.
-// Tried by hand, each red here: the denominator of the collective that was made in place of the job's; a one_shot that
-// counts what it sends uncompressed; a dry run that computes with two hops alone.
+// Compares the table's bytes with those counted where they leave a rank, for every function and every algorithm.
+// Mutations tried: the denominator is that of the collective made in place of the job's; a one_shot counts its
+// uncompressed bytes; a dry run assumes only two hops.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -23,7 +23,7 @@ struct Case {
   std::string codec = "int8";
   DType dtype = DType::f32;
   int ranks = 2;
-  int ranks_per_node = 0;  // 0: all on one
+  int ranks_per_node = 0;  // 0: all on one node
   std::uint64_t count = 20000;
 
   [[nodiscard]] std::string text() const {
@@ -40,7 +40,7 @@ Configuration configuration_for(const Case& one, const std::string& codec, bool 
   return configuration;
 }
 
-// Segments that differ, as those of MPI_Reduce_scatter may.
+// Returns segments that differ, as those of MPI_Reduce_scatter may.
 std::vector<std::uint64_t> segments_of(const Case& one) {
   std::vector<std::uint64_t> counts(static_cast<std::size_t>(one.ranks),
                                     one.count / static_cast<std::uint64_t>(one.ranks));
@@ -64,13 +64,13 @@ void make_call(const Case& one, Member& member, int rank, std::uint64_t order) {
     member.count_passed(route, bytes, 0);
     return;
   }
-  std::vector<std::byte> in(bytes);  // zeros are values like others here
+  std::vector<std::byte> in(bytes);  // zeros are as good as other values here
   std::vector<std::byte> out(bytes);
   if (is_reduce_scatter(one.function)) {
     const std::vector<std::uint64_t> counts = segments_of(one);
     member.reduce_scatter(route, {in.data(), one.count, one.dtype},
                           {out.data(), counts[static_cast<std::size_t>(rank)], one.dtype}, counts);
-  } else {  // an MPI_Reduce, too
+  } else {  // also for MPI_Reduce
     member.all_reduce(route, {in.data(), one.count, one.dtype}, {out.data(), one.count, one.dtype});
   }
 }
@@ -120,8 +120,8 @@ Figures figures_of(const Case& one, const std::string& codec, bool dry_run = fal
   return figures;
 }
 
-// The bytes of all ranks together by the textbook: twice around a ring for an all-reduce, once for a reduce and a
-// reduce-scatter.
+// Returns the bytes of all ranks together by the textbook: twice around a ring for an all-reduce, once for a reduce and
+// a reduce-scatter.
 double perfect_bytes(const Case& one) {
   const double once =
       static_cast<double>(kCalls * (static_cast<std::uint64_t>(one.ranks) - 1) * one.count * element_bytes(one.dtype));
@@ -138,7 +138,7 @@ void check(const Case& one) {
   const Figures passed = figures_of(one, "exact");
   EXPECT_EQ(passed.counted, 0U);
   EXPECT_EQ(passed.told.compressed_calls, 0U);
-  EXPECT_EQ(passed.told.bytes_dense, sent.told.bytes_dense) << "the same calls";
+  EXPECT_EQ(passed.told.bytes_dense, sent.told.bytes_dense) << "the calls are the same";
   if (one.ranks_per_node == 0) {
     const Figures dry = figures_of(one, one.codec, true);
     EXPECT_EQ(dry.counted, 0U);

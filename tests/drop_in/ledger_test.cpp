@@ -141,7 +141,7 @@ TEST(Ledger, TheReportSaysAll) {
   }
 }
 
-// Seen red where it is opened in place, and where a pipe is opened as any file is: then nothing ends.
+// Mutations tried: the report is opened in place; a pipe is opened like a file, and then nothing ends.
 TEST(Ledger, AReportReplacesALinkAndWaitsForNoPipe) {
   const gradwire::test::ScratchFolder folder;
   std::ofstream(folder.file("victim")) << "mine";
@@ -250,7 +250,7 @@ TEST(Agreement, AnyDifferenceIsOne) {
     EXPECT_NE(agreement.warning().find(rank), std::string::npos) << agreement.warning();
   }
   std::vector<RankSettings> ranks = all(3);
-  ranks[1].magic[3] = '9';  // of another version
+  ranks[1].magic[3] = '9';  // a different version
   EXPECT_TRUE(agree(ranks).ranks_differ);
 }
 

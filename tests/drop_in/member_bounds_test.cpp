@@ -1,4 +1,4 @@
-// Tests the errors of sums: bounds that they meet, and small values that are lost.
+// Tests the errors of sums: their bounds, and small values that are lost.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace gradwire::drop_in {
 namespace {
 
 TEST(Member, ABoundIsHeldFromTheFirstCallOn) {
-  // int8 errs by about 0.002 here; sign by much.
+  // int8 has an error of about 0.002 here, sign a large one.
   struct Row {
     const char* policy;
     bool passes;
@@ -43,8 +43,8 @@ TEST(Member, ABoundIsHeldFromTheFirstCallOn) {
   }
 }
 
-// Values that cancel: each rank's own error is small beside its values, and all of the sum. Only the ranks' exact sum
-// says so. Mutation tried: a rank's own values are compared.
+// The values cancel: each rank's own error is small beside its values, but as large as the sum. Only the ranks' exact
+// sum shows that. Mutation tried: a rank's own values are compared.
 TEST(Member, ABoundIsHeldLaterWhereSumsCancel) {
   const Configuration configuration = configuration_of("[defaults]\nmax_error = \"5%\"\n");
   for (const bool scatters : {false, true}) {
@@ -87,7 +87,7 @@ TEST(Member, ABoundIsHeldLaterWhereSumsCancel) {
   }
 }
 
-// Small values beside an outlier of each block decode to 0, and would for ever.
+// Small values beside an outlier of each block decode to 0, and would do so for ever.
 TEST(Member, SmallValuesThatAreLostAreToldOnceWithTheRuleThatMendsIt) {
   for (const char* policy : {"", "[defaults]\nerror_feedback = \"on\"\n"}) {
     const bool mended = *policy != '\0';

@@ -1,4 +1,4 @@
-// A communicator's ranks that are threads, and a job whose library is the test itself.
+// Defines a communicator's ranks as threads, and a job whose library is the test itself.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -44,9 +44,9 @@ struct Rank {
     return member.route(all_reduce_of(count, world), "sum", {.buffer = buffer});
   }
 
-  // One all-reduce; what became of it.
+  // Makes one all-reduce; returns its route.
   Member::Route reduce(std::uint64_t count, std::string_view name = {}) {
-    // Tensors of different sizes are different buffers.
+    // Tensors of different sizes have different buffers.
     Member::Route route = member.route(all_reduce_of(count, world), "sum",
                                        {.name = name, .buffer = reinterpret_cast<const void*>(count)});
     if (route.decision.compress && !member.dry_run()) {
@@ -72,7 +72,7 @@ struct Job {
       const std::shared_ptr<Transport>& library)
       : rank(configuration, ours), sums(library) {}
 
-  // One call in place. `library_seconds`, `fails`: of the library's own call.
+  // Makes one call in place. `library_seconds` and `fails` describe the library's own call.
   Member::Route reduce(std::vector<float>& values, double library_seconds = 1e-3, bool fails = false) {
     const std::uint64_t count = values.size();
     Member::Route route =
@@ -112,7 +112,7 @@ void run_jobs(int world, const Configuration& configuration, const Body& body) {
   });
 }
 
-// Values that int8 rounds.
+// Returns values that int8 rounds.
 inline std::vector<float> values_of(int rank, std::uint64_t count = kCount) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) {

@@ -30,8 +30,7 @@ TEST(Member, Int8NeedsNoStep) {
   });
 }
 
-// The nodes are those that the transport finds; the policy does not name an algorithm. Mutation tried: a member asks
-// for two_shot.
+// The transport finds the nodes; the policy does not name an algorithm. Mutation tried: a member asks for two_shot.
 TEST(Member, LargeSumsOfNodesOfSeveralRanksAreHierarchical) {
   const auto algorithms_of = [](const std::vector<std::uint32_t>& nodes, const std::string& policy) {
     const Configuration configuration = configuration_of(policy);
@@ -55,7 +54,7 @@ TEST(Member, LargeSumsOfNodesOfSeveralRanksAreHierarchical) {
     return algorithms;
   };
   using Texts = std::vector<std::string>;
-  for (const char* codec : {"int8", "int4"}) {  // int4 with residuals of nodes
+  for (const char* codec : {"int8", "int4"}) {  // int4 leaves residuals of nodes
     const std::string policy = "[defaults]\ncodec = \"" + std::string(codec) + "\"\n";
     EXPECT_EQ(algorithms_of({0, 0, 1, 1}, policy), Texts{"hierarchical: 2 nodes of 2 ranks"}) << codec;
     EXPECT_EQ(algorithms_of({0, 0, 0, 1}, policy), Texts{"two_shot: nodes differ in size: nodes of 3 and 1 ranks"});
@@ -96,7 +95,7 @@ TEST(Member, ResidualsWaitForTheStepAndGoWithIt) {
     EXPECT_NE(first, second);
     EXPECT_EQ(rank.reduce(kCount).feedback, first);
     EXPECT_EQ(rank.reduce(kCount + 7).feedback, second);
-    // Local residuals of all elements, and those of the rank's own half.
+    // There are local residuals of all elements, and the owner's for the rank's own half.
     EXPECT_GT(rank.member.residual_bytes(), 4 * 2 * kCount);
     EXPECT_LT(rank.member.residual_bytes(), 2 * 4 * 2 * (kCount + 7));
 
@@ -122,20 +121,20 @@ TEST(Member, KnownPlacesNeedNoSteps) {
       return route.feedback;
     };
     const auto* const first = reduce(kCount, 0);
-    const auto* const second = reduce(kCount, 3);  // those between were below the floor
+    const auto* const second = reduce(kCount, 3);  // the calls between were below the floor
     EXPECT_NE(first, second);
     EXPECT_EQ(reduce(kCount, 0), first);
     EXPECT_EQ(reduce(kCount, 3), second);
     EXPECT_EQ(rank.ledger.resets(), 0U);
-    reduce(2 * kCount, 0);  // buckets were made anew
+    reduce(2 * kCount, 0);  // buckets were rebuilt
     EXPECT_EQ(rank.ledger.resets(), 1U);
     reduce(kCount, 3);
     EXPECT_EQ(rank.ledger.resets(), 1U);
   });
 }
 
-// Two models on one communicator, each of which counts its own calls: places and residuals are its own, too. Mutation
-// tried: places are found by order alone; then each call of one model adds what the other's left out.
+// Two models on one communicator each count their own calls, so each has its own places and residuals. Mutation tried:
+// places are found by order alone; then each call of one model adds what the other's left out.
 TEST(Member, CallersThatCountApartShareNoResidual) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -157,7 +156,7 @@ TEST(Member, CallersThatCountApartShareNoResidual) {
     }
     EXPECT_EQ(residuals.size(), 4U);
     EXPECT_EQ(rank.ledger.resets(), 0U) << "models of other sizes take turns";
-    reduce(2 * kCount, 0, 0);  // one model's buckets are made anew
+    reduce(2 * kCount, 0, 0);  // one model's buckets are rebuilt
     EXPECT_EQ(rank.ledger.resets(), 1U);
     EXPECT_NE(reduce(kCount, 0, 1), nullptr);
     EXPECT_NE(reduce(kCount, 0, 1), reduce(kCount, 1, 0));
@@ -165,7 +164,7 @@ TEST(Member, CallersThatCountApartShareNoResidual) {
   });
 }
 
-// Four equal layers are four residuals where their buffers tell them apart, and none where nothing does.
+// Four equal layers have four residuals if their buffers distinguish them, and none if nothing does.
 TEST(Member, EqualLayersShareNoResidual) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {

@@ -1,4 +1,4 @@
-// Calls that are made both ways before one is chosen: no bit changes, and what stops one rank stops all.
+// Tests calls that are made both ways before one is chosen: no bit changes, and an obstacle on one rank stops all.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -10,14 +10,14 @@
 namespace gradwire::drop_in {
 namespace {
 
-// Mutation tried: ours is made into the job's buffer.
+// Mutation tried: the compressed call writes into the job's buffer.
 TEST(Member, TrialsChangeNoBitAndAtMostElevenAreMade) {
   const Configuration configuration = configuration_of(kAutomatic);
   run_jobs(3, configuration, [&](Job& job, int rank) {
     const std::vector<float> wanted = exact_sum(3);
     for (int call = 0; call < 200; ++call) {
       std::vector<float> values = values_of(rank);
-      const Member::Route route = job.reduce(values, 1e-12);  // ours is never faster
+      const Member::Route route = job.reduce(values, 1e-12);  // the compressed call is never faster
       EXPECT_FALSE(route.decision.compress);
       EXPECT_EQ(values, wanted) << call;
     }
@@ -67,7 +67,7 @@ TEST(Member, WhatIsChosenIsTimedBothWaysAndToldOnce) {
   });
 }
 
-// One rank of three cannot take a copy: no rank tries, and all pass.
+// One rank of three cannot make a copy: no rank tries, and all pass.
 TEST(Member, OneRankWithoutMemoryForCopiesKeepsAllFromTrying) {
   const Configuration configuration = configuration_of(kAutomatic);
   run_jobs(3, configuration, [&](Job& job, int rank) {
@@ -84,9 +84,9 @@ TEST(Member, OneRankWithoutMemoryForCopiesKeepsAllFromTrying) {
   });
 }
 
-// The library's own call fails on one rank, so no rank may wait in ours for it.
+// The library's own call fails on one rank, so no rank may wait for it in the compressed call.
 TEST(Member, ATrialThatFailsOnOneRankLetsAllPassFromThenOn) {
-  for (const int failing : {0, 1}) {  // of the first trial, or of the second, where ours comes first
+  for (const int failing : {0, 1}) {  // in the first trial, or in the second, which begins with the compressed call
     const Configuration configuration = configuration_of(kAutomatic);
     run_ranks(3, [&](const std::shared_ptr<Transport>& ours) {
       const bool mine = ours->rank() == 2;
@@ -113,7 +113,7 @@ TEST(Member, ATrialThatFailsOnOneRankLetsAllPassFromThenOn) {
   }
 }
 
-// Every rank gets its segment of the library's sum; a reduce has its sum at the root alone.
+// Every rank gets its segment of the library's sum; in a reduce only the root has the sum.
 TEST(Member, ReduceScatterAndReduceAreTriedToo) {
   const Configuration configuration = configuration_of(kAutomatic);
   run_ranks(3, [&](const std::shared_ptr<Transport>& ours) {

@@ -1,5 +1,5 @@
-// What becomes of long streams of calls, as it was decided when these figures were taken: a router that decides
-// otherwise about the same calls and the same measurements changes a figure.
+// Tests the routes of long streams of calls against recorded decisions: a router that decides differently about the
+// same calls and the same measurements changes a figure.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -51,7 +51,7 @@ class Stream {
 
   void run(int steps) {
     for (int step = 0; step < steps; ++step) {
-      const bool other_step = chance(30) == 0;  // a step of other calls
+      const bool other_step = chance(30) == 0;  // a step with other calls
       for (std::uint64_t order = 0; order < 6; ++order) {
         make_call(other_step ? order + 1 : order, order);
       }
@@ -186,7 +186,7 @@ const std::vector<Scenario> kScenarios = {
     {"ranks differ", kAuto, false, agreement_of(Mode::disabled, false, true)},
 };
 
-// How many calls passed for which reason ("none": compressed), and a hash of all that was decided.
+// For each case, how many calls passed for which reason ("none": compressed), and a hash of all decisions.
 const std::map<std::string, std::pair<std::string, std::string>> kExpected = {
     {"one codec",
      {"below the floor 200, communicator of one rank 8, neither sum nor average 18, nonblocking 25, none 601, ranks "
@@ -268,7 +268,7 @@ TEST(Routes, AreThoseThatWereDecidedBefore) {
   }
 }
 
-// Mutation tried: route() asks again.
+// Mutation tried: route() decides again.
 TEST(Routes, ACallIsDecidedOnceAndGoesByThat) {
   Configuration configuration;
   configuration.planner = plan::CallPlanner(Policy::parse("version = 1\n[defaults]\ncodec = \"int8\"\n"));
@@ -283,7 +283,7 @@ TEST(Routes, ACallIsDecidedOnceAndGoesByThat) {
   EXPECT_EQ(router.route(call, {.compress = false, .reason = Reason::grouped}, "sum", {}).what.reason, Reason::grouped);
   router.stand_aside(true, false);
   const Decision decided = router.decide(call);
-  EXPECT_TRUE(decided.compress && router.could_compress(call, decided)) << "it may be agreed on anew before the call";
+  EXPECT_TRUE(decided.compress && router.could_compress(call, decided)) << "ranks may agree again before the call";
   EXPECT_EQ(router.route(call, decided, "sum", {}).what.reason, Reason::aside);
   router.stand_aside(false, false);
   EXPECT_TRUE(router.route(call, decided, "sum", {}).decision.compress);

@@ -21,7 +21,7 @@ TEST(Sample, SeesWhatLiesBesideAnOutlier) {
   const SampledValues harmed = sample_values(CodecSpec::parse("int8"), view(values.data(), values.size()));
   EXPECT_GT(harmed.zeroed / harmed.elements, 0.99);
   EXPECT_NEAR(harmed.small_squared_error / harmed.small_squared_norm, 1, 1e-6);
-  EXPECT_LT(harmed.squared_error / harmed.squared_norm, 1e-3) << "which the whole does not show";
+  EXPECT_LT(harmed.squared_error / harmed.squared_norm, 1e-3) << "the error over all values does not show this";
   const SampledValues kept = sample_values(CodecSpec::parse("bf16"), view(values.data(), values.size()));
   EXPECT_EQ(kept.zeroed, 0);
   EXPECT_LT(kept.small_squared_error / kept.small_squared_norm, 1e-4);

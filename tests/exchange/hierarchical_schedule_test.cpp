@@ -1,4 +1,4 @@
-// Schedules over two tiers: they fit together, and put first what has farthest to go.
+// Tests schedules over two tiers: they fit together, and start with the frames that have the longest way.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using exchange::Hop;
 using exchange::StepKind;
 using exchange::Tiers;
 
-// Mutation tried: results are passed on in another order than they are awaited.
+// Mutation tried: results are passed on in another order than the one in which they are awaited.
 TEST(Hierarchical, SchedulesFitTogether) {
   for (const Nodes& nodes : kPlacements) {
     const Tiers tiers(nodes, world_of(nodes));
@@ -48,7 +48,7 @@ TEST(Hierarchical, SchedulesFitTogether) {
   }
 }
 
-// Mutation tried: the owner adds up its own shard before it sends what other nodes wait for.
+// Mutation tried: the owner adds up its own shard before it sends the sums for which other nodes wait.
 TEST(Hierarchical, SumsForOtherNodesLeaveFirstAndLanesOverlap) {
   const auto steps = record_world({0, 0, 1, 1}, 64 * 4096, false, 4, codecs_of("bf16", "int8"), 1 << 14);
   const auto position = [&](int rank, std::uint64_t lane, StepKind kind, Hop hop, int peer = -2) {

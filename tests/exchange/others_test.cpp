@@ -1,4 +1,4 @@
-// reduce_scatter, all_gather, broadcast, barrier: any counts, any world, with and without loss, in place or not.
+// Tests reduce_scatter, all_gather, broadcast and barrier: any counts, any world, lossy or exact, in place or not.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -11,7 +11,7 @@ namespace gradwire::test {
 namespace {
 
 #ifdef __SANITIZE_THREAD__
-constexpr int kWorldSizes[] = {1, 2, 3};  // the same paths; it is slower by up to 15 times
+constexpr int kWorldSizes[] = {1, 2, 3};  // the same paths; this build is up to 15 times slower
 #else
 constexpr int kWorldSizes[] = {1, 2, 3, 4, 7, 8};
 #endif
@@ -173,7 +173,7 @@ TEST(Broadcast, ExactKeepsEveryBit) {
   });
 }
 
-// Seen red where a broadcast takes the codec that other calls default to.
+// Mutation tried: a broadcast takes the default codec of other calls.
 TEST(Broadcast, IsExactUnlessACodecIsNamed) {
   CallOptions other_fields;
   other_fields.algorithm = Algorithm::two_shot;

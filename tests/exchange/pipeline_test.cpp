@@ -1,4 +1,4 @@
-// Proof that the pipeline runs: chunks overlap, frames follow the chunk size, memory stays within the window.
+// Tests that the pipeline runs: chunks overlap, frames follow the chunk size, and memory stays within the window.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace gradwire::test {
 namespace {
 
-using namespace exchange;  // NOLINT(google-build-using-namespace): a test of its inside
+using namespace exchange;  // NOLINT(google-build-using-namespace): tests internals
 
 constexpr std::uint64_t kCount = 512 * codec::kTileElements;
 constexpr std::uint64_t kChunkBytes = 1 << 15;
@@ -34,7 +34,7 @@ struct Traced {
   std::uint64_t peak_bytes = 0;
 };
 
-// Two ranks reduce; rank 1 begins only once `may_begin` holds for rank 0's events (or two seconds have passed).
+// Lets two ranks reduce; rank 1 begins only once `may_begin` holds for rank 0's events (or two seconds have passed).
 Traced reduce_with_late_peer(const WindowLimits& window, std::uint64_t known,
                              const std::function<bool(const TraceEvent&)>& may_begin) {
   Traced reduced;
@@ -93,9 +93,9 @@ TEST(Pipeline, SecondHopOverlapsLaterChunksOfTheFirst) {
   EXPECT_LT(position(events, StepKind::reduce_encode, 0, false), position(events, StepKind::encode, lanes - 1, false));
 }
 
-// The most lanes that were between their first event and their last at one time.
+// Returns the largest number of lanes that were between their first and their last event at one time.
 std::uint64_t most_in_flight(const std::vector<TraceEvent>& events) {
-  std::map<std::uint64_t, std::pair<std::size_t, std::size_t>> spans;  // of events, by lane
+  std::map<std::uint64_t, std::pair<std::size_t, std::size_t>> spans;  // events by lane
   for (std::size_t i = 0; i < events.size(); ++i) {
     spans.try_emplace(events[i].lane, i, i).first->second.second = i;
   }
@@ -109,17 +109,17 @@ std::uint64_t most_in_flight(const std::vector<TraceEvent>& events) {
   return most;
 }
 
-// A busy machine may look like a far link, for which there are more lanes: so they are counted.
-// Mutation tried: buffers are kept until the execution ends.
+// A busy machine may look like a long link, for which there are more lanes, so the test counts them. Mutation tried:
+// buffers are kept until the execution ends.
 TEST(Pipeline, MemoryIsTheWindowNotTheMessage) {
   const Traced reduced = reduce_with_late_peer({}, 0, [](const TraceEvent&) { return true; });
   const std::uint64_t lanes = most_in_flight(reduced.events);
   EXPECT_LT(lanes, kCount / 2 / codec::kTileElements / 7) << "all lanes of the message";
-  // Each lane has one frame out, one in, one result out, one result in.
+  // Each lane has one frame out, one in, one result out and one result in.
   EXPECT_LE(reduced.peak_bytes, lanes * 4U * (kChunkBytes + 4096));
 }
 
-// Mutation tried: memory is not asked for.
+// Mutation tried: the window ignores the memory limit.
 TEST(Pipeline, AFarLinkHasMoreLanesWithinTheirMemory) {
   const std::uint64_t memory = 8 * 4 * (kChunkBytes + 4096);
   const auto encoded = [](const TraceEvent& event) { return event.kind == StepKind::encode && event.lane == 7; };
@@ -129,7 +129,7 @@ TEST(Pipeline, AFarLinkHasMoreLanesWithinTheirMemory) {
   EXPECT_LE(reduced.peak_bytes, memory);
 }
 
-// Mutation tried: a rank's lanes carry other chunks where its window is larger.
+// Mutation tried: the lanes of a rank with a larger window carry other chunks.
 TEST(Pipeline, RanksMayHaveOtherWindows) {
   std::vector<std::vector<std::vector<float>>> results;
   for (const auto& windows :
@@ -159,7 +159,7 @@ TEST(Pipeline, RanksMayHaveOtherWindows) {
 // busy machine may not keep the link full, so the test tries again. Mutation tried: four lanes.
 TEST(Pipeline, AWindowGrowsWithTheLink) {
 #ifdef GRADWIRE_SANITIZED
-  constexpr int kGrown = kLeastLanes;  // what encodes a hundred times as slowly never fills such a link
+  constexpr int kGrown = kLeastLanes;  // code that encodes a hundred times as slowly never fills such a link
 #else
   constexpr int kGrown = 2 * kLeastLanes;
 #endif
@@ -206,7 +206,7 @@ TEST(Pipeline, FramesScaleWithTheChunkSize) {
   EXPECT_EQ(messages[1], 2 * messages[2]);
 }
 
-// Two collectives started together: the second one's chunks leave before the first one's have come back.
+// Two collectives start together: the second one's chunks leave before the first one's have come back.
 TEST(Pipeline, TheNextCollectiveStartsBeforeTheLastOneEnds) {
   std::atomic<bool> second_began{false};
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {

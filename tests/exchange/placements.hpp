@@ -1,4 +1,4 @@
-// Placements of ranks on nodes, and the hierarchical schedules of a world on them.
+// Lists placements of ranks on nodes, and makes the hierarchical schedules of a world on them.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace gradwire::test {
 
 using Nodes = std::vector<std::uint32_t>;
 
-// 2x2, 2x3, 3x2, 2x4, ranks dealt out in turn, and a placement without any order.
-#ifdef __SANITIZE_THREAD__  // the same paths; it is slower by up to 15 times
+// The placements are 2x2, 2x3, 3x2, 2x4, ranks dealt out in turn, and one without any order.
+#ifdef __SANITIZE_THREAD__  // the same paths; this build is up to 15 times slower
 inline const std::vector<Nodes> kPlacements{{0, 0, 0, 1, 1, 1}, {2, 0, 1, 1, 0, 2}};
 #else
 inline const std::vector<Nodes> kPlacements{

@@ -1,4 +1,4 @@
-// Tests what calls resolve to, by rules that are written here a second time, for every kind of caller.
+// Tests how calls are resolved for every kind of caller, by rules that are written here a second time.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace gradwire::test {
 namespace {
 
-using namespace exchange;  // NOLINT(google-build-using-namespace): a test of its inside
+using namespace exchange;  // NOLINT(google-build-using-namespace): tests internals
 
 constexpr std::uint64_t kCount = 5 * codec::kTileElements + 77;
 const CodecSpec kExact = CodecSpec::parse("exact");
@@ -109,9 +109,9 @@ TEST(Resolve, KeepsAndFoldsByTheRules) {
     ASSERT_EQ(call.codecs.node.spec(), between);
     const bool exact = first == kExact || between == kExact || second == kExact;
     if (exact && call.residuals.any) {
-      ASSERT_GE(element_bytes(call.codecs.first.dtype()), 4U) << "residuals have no room in what travels";
+      ASSERT_GE(element_bytes(call.codecs.first.dtype()), 4U) << "the wire dtype has no room for residuals";
     } else if (!tiered && !lossy(first) && !lossy(second)) {
-      ASSERT_EQ(call.codecs.first.dtype(), request.dtype) << "wider for nothing";
+      ASSERT_EQ(call.codecs.first.dtype(), request.dtype) << "the dtype is wider than necessary";
     }
     ASSERT_EQ(call.codecs.first.working(), call.codecs.second.working());
     ASSERT_EQ(call.codecs.first.working(), call.codecs.node.working());
@@ -120,8 +120,8 @@ TEST(Resolve, KeepsAndFoldsByTheRules) {
   EXPECT_GT(requests, 10000);
 }
 
-// The ranges that the ranks of one call keep cover each element once at each site, except for local, where every rank
-// keeps all elements.
+// The ranges that the ranks of one call keep cover each element once at each site, except for the local site, where
+// every rank keeps all elements.
 TEST(Resolve, RangesOfAllRanksCoverTheBufferOnce) {
   const auto tiers = std::make_shared<const Tiers>(Tiers::in_rows(2, 4));
   const CodecSpec int8 = CodecSpec::parse("int8");
@@ -150,7 +150,8 @@ TEST(Resolve, RangesOfAllRanksCoverTheBufferOnce) {
       }
     }
     EXPECT_TRUE(std::all_of(owned.begin(), owned.end(), [](int times) { return times == 1; }));
-    const int sums = algorithm == Algorithm::hierarchical ? 1 : 0;  // of each element: by the node that does not own it
+    const int sums = algorithm == Algorithm::hierarchical ? 1 : 0;  // each element has one, on a node that does not own
+                                                                    // it
     EXPECT_TRUE(std::all_of(summed.begin(), summed.end(), [=](int times) { return times == sums; }));
   }
 }
@@ -204,12 +205,12 @@ TEST(Resolve, NativeWhereTheLibraryHasTheDtypeAndItIsSmall) {
   EXPECT_NE(name(DType::f32, 10, {}), native);
   EXPECT_EQ(name(DType::bf16, 1 << 20, kStreamNativeSum), native);
   EXPECT_EQ(name(DType::f32, 1000, {.f32 = true, .below = 4000, .asks = true}), native);
-  // Residuals widen it on the rank that holds some; ranks that compare their terms go by the tensor.
+  // Residuals widen the dtype on the rank that holds some; ranks compare their terms by the tensor.
   EXPECT_EQ(name(DType::f16, 10, f32, true), native);
   EXPECT_NE(name(DType::f16, 10, {.f32 = true, .below = 4000, .compares_terms = true}, true), native);
 }
 
-// The same request by the host's executor and by a device's has the same schedule on every rank.
+// The same request has the same schedule on every rank, by the host's executor and by a device's.
 TEST(Resolve, SchedulesOfAllRanksFitTogether) {
   const auto tiers = std::make_shared<const Tiers>(Tiers::in_rows(2, 4));
   for (const Function function :
@@ -234,9 +235,9 @@ TEST(Resolve, SchedulesOfAllRanksFitTogether) {
   }
 }
 
-// A caller that is in no module: a gradient of two rounds, the first lossy with feedback, the second exact. It brings
-// memory and a store; which residuals there are, and where they go, is not its business. What the first round dropped
-// arrives with the second: over both, nothing is lost.
+// Plays a caller outside all modules: a gradient in two rounds, the first lossy with feedback, the second exact. It
+// provides memory and a store, and need not know which residuals exist and where they go. The second round delivers
+// values that the first one dropped: over both, nothing is lost.
 TEST(Resolve, AnotherCallerNeedsNoResidualLogic) {
   run_ranks(3, [](const std::shared_ptr<Transport>& transport) {
     HostExecutor executor(*transport, {});

@@ -1,5 +1,5 @@
-// Every registered algorithm's schedules fit together on all ranks, send no empty frame, and follow chunk size and
-// world.
+// Tests that the schedules of every registered algorithm fit together on all ranks, send no empty frame, and follow
+// chunk size and world.
 #include "exchange/schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -89,8 +89,8 @@ TEST(Schedules, TwoShotEncodesEachElementTwice) {
       second += recorded.step.kind == StepKind::reduce_encode ? recorded.step.chunk.count : 0;
       sent += recorded.step.kind == StepKind::send ? recorded.step.chunk.count : 0;
     }
-    EXPECT_EQ(first, count * static_cast<std::uint64_t>(world - 1));  // each rank encodes all but its own shard
-    EXPECT_EQ(second, count);                                         // owners only, whatever the world
+    EXPECT_EQ(first, count * static_cast<std::uint64_t>(world - 1));  // each rank encodes everything but its own shard
+    EXPECT_EQ(second, count);                                         // only owners encode, whatever the world
     EXPECT_EQ(sent, 2 * count * static_cast<std::uint64_t>(world - 1));
   }
 }

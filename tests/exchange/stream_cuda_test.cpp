@@ -12,7 +12,7 @@ namespace {
 using exchange::CudaDevice;
 using transport::NcclMessages;
 
-// A world of one that sends nothing.
+// The messages of a world of one rank, which sends nothing.
 class NoMessages final : public transport::DeviceMessages {
  public:
   [[nodiscard]] std::string name() const override { return "none"; }

@@ -18,7 +18,7 @@ using exchange::StreamTrace;
 constexpr int kWorld = 3;
 
 Call many_lanes() {
-  return {.count = 60 * 4096, .reduction = Reduction::mean, .chunk_bytes = 1 << 12};  // 20 lanes of a tile
+  return {.count = 60 * 4096, .reduction = Reduction::mean, .chunk_bytes = 1 << 12};  // 20 lanes of one tile
 }
 
 struct Recording {
@@ -60,7 +60,7 @@ std::vector<std::size_t> all_of(const Recording& recording, StreamTrace::What wh
   return places;
 }
 
-// Mutations tried: drain after each lane; lanes communicate in groups of their own.
+// Mutations tried: the executor drains after each lane; lanes communicate in groups of their own.
 TEST(StreamPipeline, AGroupHoldsTheFirstRoundOfALaneAndTheSecondOfTheOneBefore) {
   for (int rank = 0; rank < kWorld; ++rank) {
     const Recording recording = record(many_lanes(), rank, kWorld);
@@ -92,10 +92,10 @@ TEST(StreamPipeline, TheNextLaneIsEncodedWhileAGroupTravels) {
   const auto waits = all_of(recording, StreamTrace::What::wait);
   ASSERT_EQ(waits.size(), ends.size());
   for (std::uint64_t lane = 0; lane + 2 < recording.lanes; ++lane) {
-    EXPECT_GT(find(recording, StepKind::encode, lane + 1), ends[lane]);  // that one sends lane's first frames
+    EXPECT_GT(find(recording, StepKind::encode, lane + 1), ends[lane]);  // that group sends the lane's first frames
     EXPECT_LT(find(recording, StepKind::encode, lane + 1), waits[lane]);
     EXPECT_GT(find(recording, StepKind::reduce_encode, lane), waits[lane]);
-    EXPECT_GT(find(recording, StepKind::decode, lane), ends[lane + 1]);  // nothing in that group waits for it
+    EXPECT_GT(find(recording, StepKind::decode, lane), ends[lane + 1]);  // nothing in that group waits for the decoding
     EXPECT_LT(find(recording, StepKind::decode, lane), waits[lane + 1]);
   }
 }
@@ -122,11 +122,12 @@ TEST(StreamPipeline, MemoryDoesNotGrowWithTheNumberOfLanes) {
     return record(call, 0, kWorld).peak_bytes;
   };
   EXPECT_EQ(peak(60), peak(240));
-  // Two lanes' first frames out, one lane's in, one lane's second frames in and out.
+  // The memory holds two lanes' first frames out, one lane's in, and one lane's second frames in and out.
   EXPECT_LE(peak(60), (4 * (kWorld - 1) + (kWorld - 1) + 2) * (frame + 256));
 }
 
-// Enqueues on all ranks with faults on rank 1, runs; returns the first error, or "" and whether results are right.
+// Enqueues on all ranks with faults on rank 1, and runs; returns the first error, or "" and whether results are
+// correct.
 struct Trial {
   std::string error;
   bool right = false;
@@ -180,9 +181,9 @@ TEST(StreamPipeline, EveryEventIsNeeded) {
   }
 }
 
-// Does not look for races, but runs in a wrong order, which shows in the results.
+// This test does not look for races, but runs in a wrong order, which shows in the results.
 TEST(StreamPipeline, AMissingEventSpoilsResultsInSomeOrder) {
-  for (const std::uint64_t wait : {0, 1, 2, 3}) {  // of the communication queue, of the compute queue, ...
+  for (const std::uint64_t wait : {0, 1, 2, 3}) {  // by turns a wait of the communication queue and the compute queue
     bool seen = false;
     for (unsigned seed = 0; seed < 40 && !seen; ++seed) {
       seen = !attempt(few_lanes(), {.drop_wait = wait}, false, seed).right;
@@ -203,7 +204,7 @@ TEST(StreamPipeline, MemoryReleasedTooEarlySpoilsResults) {
   }
 }
 
-// Two groups of equal form fit, as they would on a wire: there the frames say that they are not those expected.
+// Two groups of equal form fit together, as on a wire: there the frames show that they are not the expected ones.
 TEST(StreamPipeline, GroupsInAnotherOrderAreNoticed) {
   for (const std::uint64_t group : {0, 1, 2}) {
     const Trial trial = attempt(few_lanes(), {.swap_group = group}, false, 1);

@@ -1,6 +1,6 @@
-// fault_matrix: how jobs fare whose processes end in every way, in every sync mode, with several codecs; and how
-// simulated worlds and sessions whose ranks are threads do. Its exit status is 1 where anything hung, differed or was
-// not named.
+// fault_matrix plays jobs whose processes end in every way, in every sync mode, with several codecs; it also plays
+// simulated worlds, and sessions whose ranks are threads. Its exit status is 1 if any job hung, differed or did not
+// name the ended process.
 //
 //   fault_matrix --jobs 500 --simulated 100000 --sessions 2000 --markdown faults.md
 #include <algorithm>
@@ -122,7 +122,7 @@ class Jobs {
     return table;
   }
 
-  /// Seeds and what they drew, one a line.
+  /// Returns the failed seeds and their cases, one per line.
   [[nodiscard]] const std::string& wrong() const { return wrong_; }
 
  private:
@@ -146,12 +146,12 @@ class Jobs {
 
   Tally all_;
   std::map<std::size_t, Tally> ends_;
-  std::map<std::pair<std::size_t, std::size_t>, std::size_t> modes_;  // struck, by codec and mode
+  std::map<std::pair<std::size_t, std::size_t>, std::size_t> modes_;  // faults that struck, by codec and mode
   std::map<std::string, std::map<std::size_t, std::size_t>> stages_;  // processes, by mode
   std::string wrong_;
 };
 
-// Runs without processes: rows of a table, and what is wrong, one a line.
+// Runs that need no processes: rows of a table, and the failures, one per line.
 struct Threads {
   Table table{{"in one process", "seeds", "wrong", "s"}};
   std::string wrong;
@@ -184,7 +184,7 @@ struct Threads {
     }
   }
 
-  // A test of sessions over threads, which takes GRADWIRE_SEEDS.
+  // Runs a test of sessions over threads that takes GRADWIRE_SEEDS.
   void run_sessions(const std::string& name, const std::string& filter, int seeds) {
     const auto begin = std::chrono::steady_clock::now();
     const Outcome outcome = run_program("GRADWIRE_SEEDS=" + std::to_string(seeds) + " GRADWIRE_SEEDS_AT_ONCE=16 " +

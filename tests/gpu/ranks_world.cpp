@@ -68,7 +68,7 @@ Bytes AllReduce::input(int rank, std::uint32_t step) const {
   return tensor(dtype, count, 100 * step + static_cast<unsigned>(rank));
 }
 
-// Residuals of one rank: its own part of every element, and of the shard it owns.
+// The residuals of one rank: its own part of every element, and those of the shard that it owns.
 struct HostReference::OfRank final : exchange::Residuals {
   std::vector<float> local;
   std::vector<float> owner;

@@ -1,5 +1,4 @@
-// Messages that no process sends that keeps to the rules, as of a member that is broken or hostile: each is refused,
-// and its sender distrusted.
+// Tests messages that only a broken or hostile member sends: each is refused, and its sender is distrusted.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -11,7 +10,8 @@
 namespace gradwire::membership {
 namespace {
 
-// Of 0, 1 and 2, which have delivered two steps; 0 holds the third one, and 5 waits to join.
+// The membership of process 0 in a world of 0, 1 and 2 that has delivered two steps; 0 holds the third one, and 5 waits
+// to join.
 class Lies : public ::testing::Test {
  protected:
   Lies() {
@@ -42,7 +42,7 @@ class Lies : public ::testing::Test {
     return said;
   }
 
-  // Nothing else follows of it than that 2 is to go.
+  // The only effect of the message is that 2 has to go.
   void expect_a_lie(const MembershipMessage& message) {
     zero.receive(message, Time(1000));
     const std::vector<News> news = zero.take_news();
@@ -98,7 +98,7 @@ TEST_F(Lies, AWorldWithoutStepsThatCount) { expect_a_lie(decides({{2, {0, 1}}, 1
 TEST_F(Lies, AWorldOfStrangers) { expect_a_lie(decides({{2, {0, 99}}, 2})); }
 TEST_F(Lies, AWorldOfThoseThatWait) { expect_a_lie(decides({{2, {5}}, 2})); }
 
-// It could be so, but nobody tells of it who had a part in it. Tried by hand, red: whoever says so is believed.
+// It could be true, but no process that had a part in it says so. Mutation tried: whoever says so is believed.
 TEST_F(Lies, AWorldOfOthersAsOneSaysThatWaits) {
   MembershipMessage said = decides({{2, {0, 1}}, 2});
   said.from = 5;
@@ -107,7 +107,7 @@ TEST_F(Lies, AWorldOfOthersAsOneSaysThatWaits) {
   EXPECT_EQ(zero.world(), (World{1, {0, 1, 2}}));
   said.decision->world.members = {0, 1, 5};
   zero.receive(said, Time(1000));
-  EXPECT_EQ(zero.world().epoch, 2U) << "one that was taken in may tell it";
+  EXPECT_EQ(zero.world().epoch, 2U) << "a process that was taken in may tell this";
 }
 
 TEST_F(Lies, ADecisionOfNothing) { expect_a_lie(of(MembershipMessage::Kind::decided, 2)); }
@@ -139,7 +139,7 @@ TEST_F(Lies, APromiseOfStepsThatNobodyMade) {
     said.ready = {3, 3, ready ? 5U : 3U};
     zero.receive(said, Time(1000));
     const std::vector<News> news = zero.take_news();
-    EXPECT_EQ(news.size(), ready ? 0U : 1U) << "it is distrusted once";
+    EXPECT_EQ(news.size(), ready ? 0U : 1U) << "the sender is distrusted once";
     EXPECT_EQ(zero.delivered(), 2U);
     EXPECT_EQ(zero.world().epoch, 1U);
   }
@@ -153,7 +153,7 @@ TEST_F(Lies, APromiseForTooFew) {
   expect_a_lie(said);
 }
 
-// That another has ended is believed once that one is silent.
+// A process believes that another has ended only once the other is silent.
 TEST_F(Lies, AnEndOfOneThatLives) {
   Hands hands(3, 1);
   MembershipMessage said = of(MembershipMessage::Kind::suspect, 2);
@@ -165,11 +165,11 @@ TEST_F(Lies, AnEndOfOneThatLives) {
 
   Hands again(3, 1);
   again[0].receive(said, again.now());
-  again.pass(3, {0, 2});  // long before it would count as silent
+  again.pass(3, {0, 2});  // long before 1 would count as silent
   EXPECT_EQ(members(again[0]), (std::vector<Id>{0, 2}));
 }
 
-// The others part from it at once.
+// The others leave the liar out at once.
 TEST_F(Lies, WhoLiesGoesAndTheOthersGoOn) {
   Hands hands(3, 1);
   MembershipMessage said = of(MembershipMessage::Kind::beat, 2);

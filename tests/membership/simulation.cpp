@@ -256,7 +256,7 @@ void Simulation::take(Id who, Process& process) {
     } else if (const auto* lied = std::get_if<Distrusted>(&news)) {
       wrong_ << "process " << who << " takes " << lied->who << " for a liar: " << lied->why << "; ";
     } else if (spares_.contains(who) ||
-               joins_.contains(who)) {  // seen red where a process that waits took any decision for one about it
+               joins_.contains(who)) {  // mutation tried: a waiting process takes any decision for one about itself
       wrong_ << "process " << who << " waits, and took itself for left out\n";
     }
   }

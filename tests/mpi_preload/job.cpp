@@ -1,5 +1,5 @@
-// job CASE[,CASE...] [LEVEL]: LEVEL is the thread level asked for, or "init" for MPI_Init; JOB_LEVEL is that of one
-// rank. Rank 0 prints "CASE ok" for each, once all have passed.
+// job CASE[,CASE...] [LEVEL]: LEVEL is the requested thread level, or "init" for MPI_Init; JOB_LEVEL is that of one
+// rank. Rank 0 prints "CASE ok" for each case, once all ranks have passed it.
 #include "tests/mpi_preload/job.hpp"
 
 #include <cstring>
@@ -100,7 +100,7 @@ int main(int argc, char** argv) {
   }
   int failures = 0;
   std::vector<int> of_each(static_cast<std::size_t>(job::g_size));
-  MPI_Gather(&job::g_failures, 1, MPI_INT, of_each.data(), 1, MPI_INT, 0, MPI_COMM_WORLD);  // not a call of the report
+  MPI_Gather(&job::g_failures, 1, MPI_INT, of_each.data(), 1, MPI_INT, 0, MPI_COMM_WORLD);  // not in the report
   failures = std::accumulate(of_each.begin(), of_each.end(), 0);
   if (job::g_rank == 0 && known && failures == 0) {
     for (const std::string& name : names) {

@@ -1,4 +1,4 @@
-// A job as others write them: plain MPI, nothing of gradwire. Run with and without the preload.
+// A job as its users write it: plain MPI without gradwire. It runs with and without the preload.
 #pragma once
 
 #include <mpi.h>
@@ -24,7 +24,7 @@ inline int g_failures = 0;
     }                                                                                    \
   } while (false)
 
-/// In [-1, 1], known to every rank for every rank.
+/// Returns a value in [-1, 1] that every rank knows for every rank.
 inline float value_of(int rank, std::size_t i) {
   const std::uint32_t mixed =
       (static_cast<std::uint32_t>(i) * 2654435761U) ^ (static_cast<std::uint32_t>(rank) * 40503U);
@@ -39,7 +39,7 @@ inline std::vector<float> values_of(int rank, std::size_t count) {
   return values;
 }
 
-/// Whole numbers, whose sums are exact in any type.
+/// Returns whole numbers, whose sums are exact in any type.
 template <typename T>
 std::vector<T> ramp(std::size_t count) {
   std::vector<T> values(count);
@@ -50,7 +50,7 @@ std::vector<T> ramp(std::size_t count) {
   return values;
 }
 
-/// The sum of the ranks' ramps.
+/// Returns the sum of the ranks' ramps.
 template <typename T>
 T ramp_sum(std::size_t i) {
   const int sum = static_cast<int>(i % 100) * g_size + g_size * (g_size - 1) / 2;
@@ -65,7 +65,7 @@ inline double sum_at(std::size_t i, int size) {
   return sum;
 }
 
-/// Whether all ranks of `comm` hold the same bytes.
+/// Returns whether all ranks of `comm` hold the same bytes.
 inline bool same_everywhere(const std::vector<float>& values, MPI_Comm comm) {
   std::uint64_t hash = 14695981039346656037U;
   const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
@@ -79,7 +79,8 @@ inline bool same_everywhere(const std::vector<float>& values, MPI_Comm comm) {
   return std::all_of(all.begin(), all.end(), [&](std::uint64_t other) { return other == hash; });
 }
 
-/// Elements that are not the nearest float of the exact sum; checks that none is farther from it than int8 may be.
+/// Returns the number of elements that are not the nearest float of the exact sum; checks that each is within the error
+/// of int8.
 inline std::size_t compare(const float* values, std::size_t first, std::size_t count, int size) {
   const double bound = 2.0 * size / 254 * 1.05;
   std::size_t different = 0;
@@ -95,14 +96,14 @@ inline std::size_t compare(const float* values, std::size_t first, std::size_t c
   return different;
 }
 
-constexpr int kCount = 20000;  // floats that are compressed
+constexpr int kCount = 20000;  // enough floats to be compressed
 
-/// A call that the preload compresses; checks it.
+/// Makes a call that the preload compresses, and checks it.
 void reduce_on(MPI_Comm comm);
-/// Memory of this process.
+/// Returns the memory of this process.
 long resident_kib();
 
-/// Reduces on a communicator of a session of MPI before and after `init`; where there are none, only that.
+/// Reduces on a communicator of an MPI session before and after `init`; without sessions, it only calls `init`.
 void early_session(void (*init)());
 
 // The cases, by topic.

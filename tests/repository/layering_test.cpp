@@ -17,7 +17,7 @@ namespace {
 
 TEST(Layering, TreeObeysTheTable) {
   const std::vector<std::string> files = library_files(kRepository);
-  ASSERT_GT(files.size(), 20U) << "the walk over the tree finds too little";
+  ASSERT_GT(files.size(), 20U) << "the search of the tree finds too few files";
   for (const std::string& file : files) {
     for (const std::string& violation : find_violations(file, read_file(kRepository / file))) {
       ADD_FAILURE() << violation;
@@ -45,7 +45,7 @@ TEST(Layering, FoldersOfTheSessionObeyTheirTable) {
   EXPECT_EQ(folders, rows);
 }
 
-// An example is copied by users, so it has no more than its own headers and the installed ones.
+// Users copy an example, so it includes only its own headers and the installed ones.
 TEST(Layering, ExamplesIncludeWhatIsInstalled) {
   const std::regex quoted("#\\s*include\\s*\"([^\"]+)\"");
   int seen = 0;

@@ -1,5 +1,5 @@
-// Whose error ends a step decides what becomes of its rank: where it tells that the world has ended the step is made
-// again in the next one, else the rank leaves. The error's code says nothing of that.
+// Tests that the cause of an error decides what happens to its rank: if the error reports the end of the world, the
+// rank makes the step again in the next world; otherwise it leaves. The error's code does not matter.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +20,8 @@ namespace {
 constexpr std::uint64_t kFailsAt = 3;
 constexpr std::uint64_t kCauseSteps = 10;
 
-// Throws `error` once, from the step on in which `fails` is set. Of two that belong together `first` is struck first,
-// and throws only once the other one is about to: else an abort by the one could reach the other before it throws.
+// Throws `error` once, from the step on in which `fails` is set. In a pair, `first` strikes first, and throws only once
+// the other one is about to: otherwise an abort by the first could reach the other one before it throws.
 struct Failure {
   Error error;
   std::atomic<bool> fails{false};
@@ -119,7 +119,7 @@ RankEnd train_one(std::shared_ptr<Processes> processes, const std::shared_ptr<Fa
   return end;
 }
 
-// Rank 2 meets `error`; rank 0 then leaves for a reason of its own, so that there is a next world for whoever waits.
+// Rank 2 meets `error`; rank 0 then leaves for a reason of its own, so that there is a next world for ranks that wait.
 std::vector<RankEnd> train_while_it_fails(const Error& error) {
   auto processes = make_inproc_processes(3);
   std::vector<std::shared_ptr<Failure>> failures;
@@ -142,7 +142,7 @@ std::vector<RankEnd> train_while_it_fails(const Error& error) {
   return ends;
 }
 
-// Mutations tried: the code decides instead, as it once did; the engine or its executor drops the cause.
+// Mutations tried: the error's code decides, as it did earlier; the engine or its executor drops the cause.
 TEST(ElasticCauses, OnlyAnErrorOfTheWorldMakesAStepAgain) {
   for (const ErrorCode code : {ErrorCode::aborted, ErrorCode::transport, ErrorCode::timeout, ErrorCode::mismatch}) {
     for (const ErrorCause cause : {ErrorCause::rank, ErrorCause::world}) {

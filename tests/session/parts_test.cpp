@@ -1,4 +1,4 @@
-// A part that no file of the product knows: it is made, driven and explained by the table that the session is given.
+// Tests a part that the product does not know: the table given to the session makes, drives and explains it.
 #include "session/part/part.hpp"
 
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ class Comparer final : public Part, public ComparedPart {
   int taken_ = 0;
 };
 
-// Says its line to the other ranks, and compares nothing until it has theirs.
+// Announces its line to the other ranks, and compares nothing until it has theirs.
 class Speaker final : public Part, public ComparedPart {
  public:
   Speaker(std::string_view name, int rank) : name_(name), line_(std::string(name) + " of " + std::to_string(rank)) {}
@@ -153,7 +153,7 @@ TEST(Parts, WhatAPartThrowsEndsTheStepOnEveryRank) {
   }
 }
 
-// Begins to take rows of files, and never gets them.
+// Begins to take rows of files, and never receives them.
 class RowReader final : public Part, private table::RowSink {
  public:
   explicit RowReader(bool& has_rows) : has_rows_(has_rows) {}
@@ -171,7 +171,7 @@ class RowReader final : public Part, private table::RowSink {
   bool& has_rows_;
 };
 
-// Rows of a table may take most of the memory. Mutation tried: load() keeps what it read.
+// Rows of a table may take most of the memory. Mutation tried: load() keeps the rows that it has read.
 TEST(Parts, RowsOfALoadThatFailsAreFreed) {
   bool has_rows = false;
   PartTable parts = session::standard_parts();
@@ -184,7 +184,7 @@ TEST(Parts, RowsOfALoadThatFailsAreFreed) {
   EXPECT_FALSE(has_rows);
 }
 
-// A part that communicates on some ranks alone would hang: ranks tell each other which parts they have.
+// A part that communicates on some ranks only would hang: ranks tell each other which parts they have.
 TEST(Parts, RanksWithOtherPartsAreToldWhichOnes) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
@@ -196,7 +196,7 @@ TEST(Parts, RanksWithOtherPartsAreToldWhichOnes) {
     add_all(session, gradients);
     step(session, gradients, 0);
   });
-  bool mismatch = false;  // the first rank to see it ends the session of the others
+  bool mismatch = false;  // the first rank that sees it ends the session of the others
   for (const auto& error : errors) {
     ASSERT_TRUE(error);
     try {

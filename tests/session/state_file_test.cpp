@@ -1,4 +1,4 @@
-// Files of saved states: folders that cannot serve are named, and no byte is read out of bounds.
+// Tests files of saved states: unsuitable folders are named, and no byte is read out of bounds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -50,7 +50,7 @@ TEST(StateFile, DirectoriesThatCannotServeAreNamed) {
   EXPECT_NE(error([&] { session.save(folder.path() / "file"); }).find("cannot be written"), std::string::npos);
 }
 
-// Seen red where it is opened as any file is: then nothing ends.
+// Mutation tried: the pipe is opened like a file; then nothing ends.
 TEST(StateFile, APipeIsNotWaitedFor) {
   const ScratchFolder folder;
   auto gradients = make_gradients();
@@ -60,7 +60,7 @@ TEST(StateFile, APipeIsNotWaitedFor) {
   const Error error = error_of([&] { session.load(folder.path()); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.what(), ::testing::HasSubstr("rank-0-of-1.gradwire: it is a pipe"));
-  session.save(folder.path());  // in its place
+  session.save(folder.path());  // replaces the pipe
   session.load(folder.path());
 }
 
@@ -77,7 +77,7 @@ std::string bytes_of_a_state() {
   return stream.str();
 }
 
-// A file up to a place where the disk fails.
+// A file that can be read up to a place where the disk fails.
 class FailingFile : public std::streambuf {
  public:
   explicit FailingFile(std::string bytes) : bytes_(std::move(bytes)) {
@@ -101,7 +101,7 @@ TEST(StateFile, ADiskThatFailsIsNoDamage) {
   }
 }
 
-// Any bytes after a right head and with a right checksum give an error, or a state within its bounds.
+// Any bytes after a correct header and with a correct checksum give an error, or a state within its bounds.
 TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
   const unsigned seed = 5;
   SCOPED_TRACE("seed " + std::to_string(seed));

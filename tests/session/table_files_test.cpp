@@ -97,14 +97,14 @@ TEST(TableFiles, RowsComeBackAsTheyWere) {
   EXPECT_EQ(session::read_state(again, "file", &second).tables.size(), 2U);
   EXPECT_EQ(second.rows.size(), 1U);
   std::stringstream neither(good_file());
-  EXPECT_EQ(session::read_state(neither, "file").tables.size(), 2U) << "rows are passed over";
+  EXPECT_EQ(session::read_state(neither, "file").tables.size(), 2U) << "rows are skipped";
 }
 
-// Each with a right checksum. Tried by hand, each red: without the check.
+// Each file has a correct checksum. Mutation tried: without the check.
 TEST(TableFiles, WhatNobodyWritesIsRefusedWithItsPlace) {
   const std::string good = good_file();
   const std::size_t users = good.find("users");
-  const auto at = [&](std::size_t offset) { return users + 5 + offset; };  // behind the name
+  const auto at = [&](std::size_t offset) { return users + 5 + offset; };  // after the name
   constexpr std::size_t kWidth = 8;
   constexpr std::size_t kOptimizer = 12;
   constexpr std::size_t kCount = 24;
@@ -169,10 +169,10 @@ TEST(TableFiles, ARankTakesTheRowsThatItHoldsInItsWorld) {
   tables.load(std::move(loading));
   const std::uint64_t held = tables.statistics(0).rows_held;
   EXPECT_GT(held, 0U);
-  EXPECT_LT(held, kIds.size()) << "own rows alone";
+  EXPECT_LT(held, kIds.size()) << "a file has only its rank's own rows";
 }
 
-// A file has the rows as they were when they were saved. Tried by hand, red: a copy's pages may be written to.
+// A file has the rows as they were at the time of the save. Mutation tried: a copy's pages may be written to.
 TEST(TableFiles, StepsAfterASaveDoNotShow) {
   session::ReplicatedTable table({.name = "users", .rows = 100, .width = 1, .learning_rate = 1, .copies = 1});
   table.enter({.members = {0}, .nodes = {0}}, 0);
@@ -198,7 +198,7 @@ TEST(TableFiles, StepsAfterASaveDoNotShow) {
   EXPECT_EQ((taken.rows[{0, 90}]), std::vector<float>{-1});
 }
 
-// Any bytes after a right head and with a right checksum give an error, or rows of their tables.
+// Any bytes after a correct header and with a correct checksum give an error, or rows of their tables.
 TEST(TableFiles, DamagedContentNeverReadsOutOfBounds) {
   std::mt19937 random(11);
   const std::string good = good_file();

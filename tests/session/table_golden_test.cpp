@@ -161,7 +161,7 @@ TEST(SessionTableGolden, StatesOfEarlierBuildsAreRead) {
     const SavedState state = session::read_state(stream, "a file", &loading);
     EXPECT_EQ(state.step, 3U);
     loaded.load(std::move(loading));
-    for (int more = 0; more < 2; ++more) {  // with what Adagrad keeps
+    for (int more = 0; more < 2; ++more) {  // includes Adagrad's state
       for (std::uint32_t table = 0; table < 2; ++table) {
         std::vector<std::uint64_t> ids(table == 0 ? 6 : 4);
         std::iota(ids.begin(), ids.end(), 0U);

@@ -33,15 +33,15 @@ class FaultyTransport final : public Decorator<Entry> {
   void post_send(Operation& operation, int peer, Tag tag, std::span<const std::byte> data) override;
   void post_receive(Operation& operation, int peer, Tag tag, std::span<std::byte> data) override;
   void post_all_reduce(Operation& operation, View data) override {
-    begin_all_reduce(operation, *this, data);  // throws: there is none
+    begin_all_reduce(operation, *this, data);  // this throws, as there is no such call
   }
-  // The dead do not answer.
+  // A dead rank does not answer.
   bool progress(std::chrono::microseconds wait) override {
     if (!killed_) {
       return Decorator::progress(wait);
     }
     std::this_thread::sleep_for(std::min<std::chrono::microseconds>(bounded(wait), std::chrono::milliseconds(1)));
-    Operation nothing;  // posting it throws once the others have given up, which ends this rank's thread
+    Operation nothing;  // posting throws once other ranks have given up, which ends this rank's thread
     inner_->post_receive(nothing, (rank() + 1) % world_size(), kTagLimit - 1, {});
     inner_->cancel(nothing);
     return false;
@@ -68,13 +68,13 @@ class FaultyTransport final : public Decorator<Entry> {
   std::atomic<bool> killed_ = false;
 };
 
-/// The fault of this send, if any.
+/// Returns the fault of this send, if any.
 const Fault* FaultyTransport::strike(int peer, Tag tag) {
   const Fault* found = nullptr;
   for (Fault& fault : faults_) {
     const bool matches =
         (fault.rank < 0 || fault.rank == rank()) && fault.peer.value_or(peer) == peer && fault.tag.value_or(tag) == tag;
-    // Counted down past zero, so that it strikes once.
+    // The count goes past zero, so that the fault strikes once.
     if (matches && fault.nth-- == 0) {
       found = &fault;
     }

@@ -1,4 +1,4 @@
-// A transport with a blocking all-reduce, as MPI's has, over one of this process; counts its calls.
+// A transport with a blocking all-reduce, as MPI has, on top of an in-process one; it counts its calls.
 #pragma once
 
 #include <atomic>
@@ -45,9 +45,9 @@ class InCallTransport final : public Transport {
   void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
-  /// The number of calls of all_reduce() on this rank.
+  /// Returns the number of calls of all_reduce() on this rank.
   [[nodiscard]] int calls() const noexcept { return calls_; }
-  /// The number of calls of capabilities() on this rank.
+  /// Returns the number of calls of capabilities() on this rank.
   [[nodiscard]] int questions() const noexcept { return questions_; }
 
  private:

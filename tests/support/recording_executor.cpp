@@ -12,7 +12,7 @@
 namespace gradwire::exchange {
 namespace {
 
-// (from, to, lane, hop): messages are matched in the order in which they are sent and awaited.
+// The key is (from, to, lane, hop): messages are matched in the order in which they are sent and awaited.
 using Key = std::tuple<int, int, std::uint64_t, Hop>;
 struct Channel {
   std::vector<Chunk> sent;
@@ -23,7 +23,7 @@ using Mail = std::map<Key, Channel>;
 // A receive that must be over before its slot is read.
 struct Awaited {
   const Step* step = nullptr;
-  std::size_t message = 0;  // of its channel
+  std::size_t message = 0;  // index in its channel
 };
 
 std::string describe(int rank, std::uint64_t lane, const Step& step) {
@@ -92,7 +92,7 @@ class World {
     return worked;
   }
 
-  // Whether what a slot waits for has been sent.
+  // Returns whether the messages that a slot waits for have been sent.
   bool arrived(int rank, RecordedLane& lane, Slot slot) {
     if (slot == kOwnInput || lane.awaited[slot].step == nullptr) {
       return true;

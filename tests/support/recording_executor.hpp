@@ -1,4 +1,4 @@
-// Runs schedules without data: what would happen, in which order, and whether all ranks' schedules fit together.
+// Runs schedules without data: it records the steps in order, and checks whether all ranks' schedules fit together.
 #pragma once
 
 #include <cstdint>

@@ -54,7 +54,7 @@ double SimulatedLinks::run(std::span<const Schedule> schedules,
   return now_ - begin;
 }
 
-// The rank that may go on now; below 0: none.
+// Returns the rank that may go on now; a negative number means none.
 int SimulatedLinks::take(const Event& event) {
   const auto [from, to, lane, hop] = event.key;
   switch (event.kind) {

@@ -13,7 +13,7 @@
 namespace gradwire::support {
 namespace {
 
-// Prefers the error of the rank that failed first: errors that it caused on other ranks say less.
+// Throws the error of the rank that failed first, since errors that it caused on other ranks say less.
 void throw_first(const std::vector<std::exception_ptr>& errors) {
   std::exception_ptr first;
   for (const std::exception_ptr& error : errors) {

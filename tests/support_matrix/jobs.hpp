@@ -1,5 +1,5 @@
-// Small jobs at every place of C++, for the rows of the matrix. Over device memory the device is host memory
-// (tests/support/host_device.hpp): the sessions are the product's, CUDA's and NCCL's own libraries have no part in it.
+// Runs small jobs at every place of C++, for the rows of the matrix. Over device memory, the device is host memory
+// (tests/support/host_device.hpp): the sessions are the product's; CUDA's and NCCL's own libraries are not used.
 #pragma once
 
 #include <functional>
@@ -27,9 +27,9 @@ struct Rank {
 
   [[nodiscard]] View view_of(std::vector<float>& values) const { return view(values.data(), values.size()); }
   [[nodiscard]] View gradient_view() { return view_of(gradient); }
-  /// 1 on rank 0 and 3 on rank 1, so that a mean is 2.
+  /// Fills the gradient with 1 on rank 0 and 3 on rank 1, so that a mean is 2.
   void fill();
-  /// One step of `id`, and until the device has made it.
+  /// Makes one step of `id`, and waits until the device has made it.
   StepOutcome step(TensorId id);
   void settle() const;
 
@@ -39,7 +39,7 @@ struct Rank {
   Session session;
 };
 
-/// Captures what the caller's stream is given until end(), or until an exception ends it.
+/// Captures the work on the caller's stream until end(), or until an exception ends it.
 class Capture {
  public:
   explicit Capture(test::HostDevice& device) : device_(device) { device_.begin_capture(); }
@@ -62,7 +62,8 @@ class Capture {
 
 using Body = std::function<void(Rank&)>;
 
-/// Runs `body` on `ranks` ranks of a job at `place`, as threads, and throws what the first of them threw by itself.
+/// Runs `body` on `ranks` ranks of a job at `place`, as threads, and throws the error of the first rank that failed by
+/// itself.
 void on_session(Place place, const std::string& policy, const Body& body, const SessionOptions& options = {},
                 int ranks = kRanks);
 /// Runs `body` for each transport of a world in this process, and throws likewise.
@@ -70,11 +71,11 @@ void on_transports(const std::function<void(const std::shared_ptr<Transport>&)>&
 /// Runs `body` for each process, and throws likewise.
 void on_processes(std::vector<std::shared_ptr<Processes>> processes,
                   const std::function<void(const std::shared_ptr<Processes>&)>& body);
-/// A session of one of those.
+/// Makes a session of one of those processes.
 [[nodiscard]] Session session_over(Place place, std::shared_ptr<Processes> processes, Policy policy,
                                    const SessionOptions& options, std::shared_ptr<test::HostDevice>& device);
 
-/// A policy under which every tensor travels with this codec, and `more` lines of [defaults].
+/// Returns a policy with this codec for every tensor, and with `more` lines of [defaults].
 [[nodiscard]] std::string with(const std::string& codec, const std::string& more = "");
 
 }  // namespace gradwire::support

@@ -1,5 +1,5 @@
-// The functions that play the features of the matrix: each makes what it needs, uses the feature, and looks at what
-// came of it. In C++ at a place, in C in a world of this process alone.
+// The functions that play the features of the matrix: each makes the objects it needs, uses the feature, and checks the
+// results, in C++ at a place, in C in a world of this process alone.
 #pragma once
 
 #include "tests/support_matrix/matrix.hpp"

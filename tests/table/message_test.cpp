@@ -1,4 +1,4 @@
-// Messages: ids and rows arrive as they were sent, in few bytes, and damaged ones are errors.
+// Tests messages: ids and rows arrive as they were sent, in few bytes, and damaged ones are errors.
 #include "table/message.hpp"
 
 #include <gtest/gtest.h>
@@ -69,12 +69,12 @@ TEST(IdCodec, DamagedBytesAreErrors) {
     return result;
   };
   EXPECT_NO_THROW(static_cast<void>(decode(bytes, 3, 5001)));
-  EXPECT_THROW(static_cast<void>(decode(bytes, 3, 5000)), Error);                              // beyond the table
-  EXPECT_THROW(static_cast<void>(decode(bytes, 4, 5001)), Error);                              // too few
-  EXPECT_THROW(static_cast<void>(decode(bytes, 2, 5001)), Error);                              // too many
+  EXPECT_THROW(static_cast<void>(decode(bytes, 3, 5000)), Error);                              // ids beyond the table
+  EXPECT_THROW(static_cast<void>(decode(bytes, 4, 5001)), Error);                              // too few ids
+  EXPECT_THROW(static_cast<void>(decode(bytes, 2, 5001)), Error);                              // too many ids
   EXPECT_THROW(static_cast<void>(decode(bytes, ~0ULL, 5001)), Error);                          // no such memory
   EXPECT_THROW(static_cast<void>(decode(wire::Bytes(11, std::byte{0xFF}), 1, ~0ULL)), Error);  // never ends
-  EXPECT_THROW(static_cast<void>(decode(wire::Bytes(10, std::byte{0xFF}), 1, ~0ULL)), Error);  // above 64 bits
+  EXPECT_THROW(static_cast<void>(decode(wire::Bytes(10, std::byte{0xFF}), 1, ~0ULL)), Error);  // a number above 64 bits
   std::mt19937 random(11);
   for (int trial = 0; trial < 20000; ++trial) {  // any bytes give ascending ids below the limit, or an error
     wire::Bytes noise(random() % 24);
@@ -194,19 +194,19 @@ TEST(Message, HeadsThatPromiseMoreThanATableHasAreErrors) {
   EXPECT_EQ(text_of(MessageKind::push, 10, 10 * 26), "fine");
   EXPECT_NE(text_of(MessageKind::push, 10, 10 * 30 + 1), "fine");
   EXPECT_NE(text_of(MessageKind::push, 1, 100), "fine");
-  EXPECT_NE(text_of(MessageKind::reply, 1U << 20U, 1000), "fine") << "more rows than there are";
+  EXPECT_NE(text_of(MessageKind::reply, 1U << 20U, 1000), "fine") << "there are fewer rows";
   EXPECT_NE(text_of(MessageKind::pull, 2, 61), "fine");
   EXPECT_NE(text_of(MessageKind::tick, 0, 1), "fine");
   EXPECT_NE(text_of(MessageKind::text, 0, (1U << 20U) + 1), "fine");
   EXPECT_EQ(text_of(MessageKind::text, 1, 10), "fine");
-  EXPECT_NE(text_of(MessageKind::text, 2, 10), "fine") << "of a topic that there is not";
+  EXPECT_NE(text_of(MessageKind::text, 2, 10), "fine") << "there is no such topic";
   EXPECT_NE(text_of(static_cast<MessageKind>(7), 0, 0), "fine");
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   EXPECT_EQ(largest_payload({.kind = MessageKind::push, .count = kMost}, {.rows = kMost, .width = 4096}), kMost);
 }
 
 TEST(Message, TheLargestMessagesAreWithinTheLimits) {
-  // Ids as far apart as they can be, and no two known alike.
+  // The ids are as far apart as possible, and none occurs twice.
   const std::uint64_t rows = std::numeric_limits<std::uint64_t>::max();
   const MessageLimits limits{.rows = rows, .width = 3};
   const Ids ids{1ULL << 63U, rows - 1};

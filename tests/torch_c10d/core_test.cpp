@@ -1,5 +1,5 @@
-// One process group without Torch, whose ranks are threads: what a group without a codec does, and what becomes of the
-// group when a call fails.
+// Tests a process group without Torch, whose ranks are threads: a group without a codec, and the group after a failed
+// call.
 #include "plugins/torch_c10d/core.hpp"
 
 #include <gmock/gmock.h>
@@ -111,7 +111,7 @@ int threads_here() {
   return -1;
 }
 
-// Mutation tried: the group has its thread whatever its mode.
+// Mutation tried: the group has a thread in every mode.
 TEST_F(CoreTest, AGroupWithoutACodecOnlyObserves) {
   const std::vector<float> values(100'000, 1.0F);
   const std::uint64_t before = calls_of(choice::Reason::observing);
@@ -205,8 +205,8 @@ TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldBeforeTheyAreConnected) {
   run(differ);
 }
 
-// Under auto the thread of the rank that may compress can be in the library's own call, which we cannot end.
-// Mutation tried: such a call ends with the library's error alone.
+// Under auto, the thread of the rank that may compress can be inside the library's own call, which we cannot end.
+// Mutation tried: such a call ends with only the library's error.
 TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldWhereTheLibraryMakesBoth) {
   ::setenv("GRADWIRE_CODEC", "auto", 1);
   std::promise<void> told;
@@ -230,7 +230,7 @@ TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldWhereTheLibraryMakesBoth) {
   EXPECT_TRUE(passed_by_thread);
 }
 
-// Mutation tried: the error of a passed call is given as it is.
+// Mutation tried: the error of a passed call is returned unchanged.
 TEST_F(CoreTest, AnErrorOfTheLibraryNamesBothCallsOnceSomeRankHasFoundThem) {
   ::setenv("GRADWIRE_CODEC", "int8", 1);
   std::promise<void> told;

@@ -1,4 +1,4 @@
-// The conformance scenarios over every transport that lives in one process, with a thread for each rank.
+// Runs the conformance scenarios over every transport within one process, with a thread for each rank.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Each injected fault does what its name says, once, and nothing else.
+// Tests that each injected fault does what its name says, once, and nothing else.
 #include "tests/support/faulty.hpp"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ class Faulty : public ::testing::Test {
       world_[i % 2]->cancel(operations_[i]);
     }
   }
-  /// Sends values 0, 1, ...; their operations are even.
+  /// Sends values 0, 1, ...; their operations have even indexes.
   void send(int count) {
     for (int i = 0; i < count; ++i) {
       operations_.emplace_back();
@@ -39,7 +39,7 @@ class Faulty : public ::testing::Test {
     }
     world_[0]->progress(kNow);
   }
-  /// The values that have come.
+  /// Returns the values that have arrived.
   std::vector<int> receive_all() {
     std::vector<int> values;
     for (;;) {
@@ -137,7 +137,7 @@ TEST_F(Faulty, KilledEndpointIsSilent) {
   EXPECT_THAT(receive_all(), ElementsAre(0));
   world_[0]->abort(ErrorCode::internal, "nobody hears this");
   EXPECT_NO_THROW(world_[1]->progress(kNow));
-  // It hears others, so that a test's thread can end.
+  // Rank 1 hears other ranks, so that a test's thread can end.
   world_[1]->abort(ErrorCode::timeout, "rank 0 is silent");
   EXPECT_THROW(world_[0]->progress(milliseconds(100)), Error);
 }

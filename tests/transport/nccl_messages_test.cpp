@@ -23,14 +23,14 @@ struct ncclComm {
 
 namespace {
 
-// NCCL as the tests want it.
+// A fake of NCCL that does what the tests ask for.
 struct Fake {
   std::vector<std::string> calls;
   ncclResult_t async = ncclSuccess;
   ncclResult_t next = ncclSuccess;  // the result of the next call
-  int in_progress = 0;              // ncclCommGetAsyncError says so this many times
+  int in_progress = 0;              // how often ncclCommGetAsyncError reports this
   ncclConfig_t config = {};
-  bool stuck = false;  // in ncclGroupEnd, until aborted
+  bool stuck = false;  // ncclGroupEnd hangs until aborted
   std::mutex mutex;
   std::condition_variable wake;
   std::atomic<int> aborts{0};
@@ -132,7 +132,7 @@ std::pair<ErrorCode, std::string> error_of(Body&& body) {
 }
 
 TEST_F(NcclMessagesTest, WorksOnAChildThatBlocksAndSharesNothing) {
-  nccl_.next = ncclInProgress;  // the caller's communicator is a nonblocking one
+  nccl_.next = ncclInProgress;  // the caller's communicator is nonblocking
   nccl_.in_progress = 3;
   const auto messages = NcclMessages::over(&comm_);
   EXPECT_EQ(nccl_.calls, Calls{"split 0 1"});
@@ -185,7 +185,7 @@ TEST_F(NcclMessagesTest, PollingTellsOfFailuresUnderWay) {
   EXPECT_NE(text.find("a collective failed under way: an error (ncclRemoteError, 6)"), std::string::npos) << text;
 }
 
-// Mutation tried: the destructor destroys what was aborted, which frees it twice.
+// Mutation tried: the destructor destroys an aborted communicator, which frees it twice.
 TEST_F(NcclMessagesTest, TheFirstAbortIsToldEverAfterAndEndsTheCommunicatorOnce) {
   auto messages = adopt();
   std::array<std::byte, 4> memory{};
@@ -217,7 +217,7 @@ TEST_F(NcclMessagesTest, AnotherThreadAbortsACallThatIsStuck) {
   EXPECT_EQ(error, (std::pair{ErrorCode::aborted, std::string("enough")}));
 }
 
-// Mutation tried: abort() does not wait, and frees what the open group enqueues to.
+// Mutation tried: abort() does not wait, and frees objects to which the open group enqueues.
 TEST_F(NcclMessagesTest, AnAbortWaitsForAnOpenGroup) {
   const auto messages = adopt();
   std::array<std::byte, 4> memory{};

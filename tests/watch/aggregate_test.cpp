@@ -1,4 +1,4 @@
-// Events and counts summed up by rank.
+// Tests how events and counts are added up by rank.
 #include "watch/aggregate.hpp"
 
 #include <gmock/gmock.h>
@@ -19,12 +19,12 @@ using observe::Source;
 
 constexpr observe::TimeScale kScale{.ticks = 0, .nanoseconds = 0, .nanoseconds_per_tick = 0.5};
 
-// A duration of so many seconds by that scale.
+// Returns a duration of this many seconds in that scale.
 std::uint32_t lasting(double seconds) {
   return static_cast<std::uint32_t>(seconds * 1e9 / 0.5 / static_cast<double>(observe::kTicksOfDuration));
 }
 
-// Sources 1, 2, ... as given.
+// Makes an aggregate of the given sources, numbered 1, 2, ...
 Aggregate over(std::vector<Source> sources) {
   return Aggregate([sources](observe::SourceId id) {
     return id >= 1 && id <= sources.size() ? std::optional(sources[id - 1U]) : std::nullopt;
@@ -63,7 +63,7 @@ TEST(Aggregate, RanksThatAreThreadsAreApartAndThoseOfAProcessOne) {
   EXPECT_EQ(threads.ranks().size(), 2U);
   EXPECT_EQ(threads.ranks().at(3).events[EventKind::error], 1U);
 
-  // A process of rank 5, which also has a place in a smaller world; the one made first says which rank it is.
+  // A process of rank 5 also has a place in a smaller world; the source made first gives its rank.
   Aggregate process = over({{.rank = 5, .world_size = 8}, {.rank = 1, .world_size = 2}});
   process.add(std::vector<Event>{{.source = 2, .kind = EventKind::error}, {.source = 0, .kind = EventKind::error}},
               kScale);
@@ -94,7 +94,7 @@ TEST(Aggregate, AWorldOfOneIsOfTheRankOfItsProcess) {
   EXPECT_EQ(nobody_else.ranks().at(0).events[EventKind::error], 2U);
 }
 
-// The calls that the drop-in replaced have made these.
+// The replaced calls of the drop-in have made these.
 TEST(Aggregate, ADropInsCommunicatorsAddNoCalls) {
   for (const auto kind : {Source::Kind::communicator, Source::Kind::session}) {
     Aggregate aggregate = over({{.kind = kind, .rank = 1, .world_size = 2}});
@@ -121,14 +121,15 @@ TEST(Aggregate, StagesAndStepsTakeSeconds) {
   const RankTotals& rank = aggregate.ranks().at(0);
   EXPECT_EQ(rank.seconds[EventKind::encode].count(), 1U);
   EXPECT_NEAR(rank.seconds[EventKind::encode].sum(), 0.002, 1e-6);
-  EXPECT_EQ(rank.seconds[EventKind::send].count(), 0U) << "until it is seen to be done is no time of a stage";
+  EXPECT_EQ(rank.seconds[EventKind::send].count(), 0U) << "the time until a send is seen as done is no stage's time";
   EXPECT_EQ(rank.bytes[EventKind::send].sum(), 300);
   EXPECT_EQ(rank.steps.count(), 1U);
   EXPECT_NEAR(rank.steps.sum(), 1.75, 1e-6);
   EXPECT_NEAR(rank.seconds[EventKind::step_end].sum(), 0.75, 1e-6);
 }
 
-// From 1 to 3 s, from 2 to 3 s inside of that, from 2 to 5 s over its end, from 9 to 10 s apart.
+// The messages are in flight from 1 to 3 s, from 2 to 3 s inside of that, from 2 to 5 s past its end, and from 9 to 10
+// s apart.
 TEST(Aggregate, MessagesOnTheirWayAtOneTimeCountOnce) {
   Aggregate aggregate = over({shared(0)});
   const auto send = [](double from, double to) {
@@ -211,9 +212,9 @@ TEST(Aggregate, WhatSourcesKnowIsTheLatest) {
   EXPECT_EQ(value_of(made(), "gradwire_table_row_age_clocks_total"), 6);
   EXPECT_EQ(value_of(made(), "gradwire_table_oldest_row_clocks"), 2);
   aggregate.add({.source = 2, .knowledge = known, .last = true});
-  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "residuals"}}), 200) << "what is gone takes none";
+  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "residuals"}}), 200) << "removed ones take no memory";
   EXPECT_EQ(value_of(made(), "gradwire_nmse_ratio", {{"group", "default"}, {"codec", "auto"}}), 0.25)
-      << "for who looks after the end";
+      << "it is there for a look after the end";
 
   const std::vector<Event> buckets{
       {.bytes = 1000, .source = 1, .duration = lasting(0.5), .kind = EventKind::bucket_end},
@@ -237,7 +238,7 @@ TEST(Aggregate, GroupsAreBounded) {
       calls += family.name == "gradwire_calls_total" ? sample.value : 0;
     }
   }
-  EXPECT_EQ(calls, 1000) << "none is lost";
+  EXPECT_EQ(calls, 1000) << "no call is lost";
 }
 
 TEST(Families, CallsOfADropIn) {
@@ -268,7 +269,7 @@ TEST(Families, ASlowRankHasItsCause) {
   EXPECT_EQ(value_of(made, "gradwire_rank_slow", {{"cause", "late_compute"}}), 0);
 }
 
-// All metrics that a rank may have.
+// Returns all metrics that a rank may have.
 std::map<std::string, Type> all_types() {
   Aggregate aggregate = over({shared(0)});
   SessionStatistics statistics;

@@ -1,4 +1,4 @@
-// The text that Prometheus reads.
+// Tests the text that Prometheus reads.
 #include "watch/metric.hpp"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ TEST(Histogram, BoundsArePowersOfFour) {
   for (const double value : {0.0, 1e-6, 1.1e-6, 4e-6, 100.0}) {
     seconds.add(value);
   }
-  EXPECT_EQ(seconds.counts()[0], 2U) << "a bound belongs to what is below";
+  EXPECT_EQ(seconds.counts()[0], 2U) << "a bound includes the values below it";
   EXPECT_EQ(seconds.counts()[1], 2U);
   EXPECT_EQ(seconds.counts()[Histogram::kBounds], 1U);
   EXPECT_EQ(seconds.count(), 5U);

@@ -1,4 +1,4 @@
-// One page of all ranks of a process.
+// Tests the page of all ranks of a process.
 #include "watch/metrics_page.hpp"
 
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ TEST(Page, HasEachFamilyOnceWithTheSamplesOfAllRanks) {
   EXPECT_EQ(seen.count("gradwire_steps_total"), 1U);
 }
 
-// The unpacked page is the text again.
+// The unpacked page is the original text.
 TEST(Page, IsTheSameInPlainC) {
   const std::vector<Family> page = page_of(of_ranks(2), {}, {}, "library");
   std::vector<Family> back;
@@ -75,7 +75,7 @@ TEST(Page, IsTheSameInPlainC) {
     }
     static_cast<std::vector<Family>*>(to)->push_back(std::move(family));
   });
-  // Sums of histograms were made up.
+  // The sums of histograms were invented.
   const auto without_sums = [](const std::string& text) {
     std::string kept;
     for (std::size_t at = 0; at < text.size();) {

@@ -1,4 +1,4 @@
-// The line that OpenTelemetry reads.
+// Tests the line that OpenTelemetry reads.
 #include "watch/otlp.hpp"
 
 #include <gmock/gmock.h>
@@ -58,12 +58,12 @@ TEST(Otlp, SaysWhoseItIsAndWhen) {
                                    {"process.pid", "4711"},
                                    {"gradwire.part", "mpi"},
                                    {"gradwire.rank", "3"}}));
-  EXPECT_THAT(line.times, Each("1700000000123456789")) << "to the nanosecond, so no number of JSON";
+  EXPECT_THAT(line.times, Each("1700000000123456789")) << "the time has nanoseconds, which a JSON number cannot hold";
   EXPECT_THAT(line.starts, Each("1699999999123456782"));
   EXPECT_EQ(line.starts.size(), 2U) << "a gauge has no start";
 }
 
-// Metrics that count nothing, or say yes or no, have no unit.
+// Metrics that count nothing, or are yes or no, have no unit.
 TEST(Otlp, EveryMetricOfTheDocumentHasItsUnit) {
   const std::set<std::string> without{"gradwire_info", "gradwire_job_ended", "gradwire_rank_slow"};
   std::ifstream document(std::string(GRADWIRE_SOURCE_DIR) + "/docs/reference/metrics.md");
