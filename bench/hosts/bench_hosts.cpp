@@ -49,8 +49,8 @@ Outcome simulate(int hosts, const std::string& codec, std::uint64_t bytes, const
     codecs = call.codecs;
     schedules.push_back(std::move(schedule));
   }
-  const auto frame_bytes = [&](const exchange::Step& step) {
-    return codecs->of(step.hop).frame_bytes(step.chunk.count);
+  const auto frame_bytes = [&](const exchange::Instruction& instruction) {
+    return codecs->of(instruction.hop).frame_bytes(instruction.chunk.count);
   };
   SimulatedLinks links(hosts, link, {});
   Outcome outcome{.lanes = schedules[0].lanes};

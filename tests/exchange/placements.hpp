@@ -27,7 +27,7 @@ inline int world_of(const Nodes& nodes) { return static_cast<int>(nodes.size());
 
 inline std::string text_of(const Nodes& nodes) { return "nodes " + exchange::Tiers(nodes, world_of(nodes)).text(); }
 
-inline std::vector<exchange::RecordedStep> record_world(const Nodes& nodes, std::uint64_t count, bool weighted,
+inline std::vector<exchange::RecordedInstruction> record_world(const Nodes& nodes, std::uint64_t count, bool weighted,
                                                         int window, const exchange::HopCodecs& codecs,
                                                         exchange::ChunkSize chunk_bytes) {
   const auto tiers = std::make_shared<const exchange::Tiers>(nodes, world_of(nodes));

@@ -11,7 +11,7 @@
 namespace gradwire::test {
 namespace {
 
-using exchange::StepKind;
+using exchange::Opcode;
 using exchange::StreamExecutor;
 using exchange::StreamTrace;
 
@@ -43,9 +43,9 @@ Recording record(const Call& call, int rank, int world) {
   return recording;
 }
 
-std::size_t find(const Recording& recording, StepKind kind, std::uint64_t lane) {
+std::size_t find(const Recording& recording, Opcode opcode, std::uint64_t lane) {
   const auto found = std::find_if(recording.events.begin(), recording.events.end(), [&](const StreamTrace& event) {
-    return event.what == StreamTrace::What::step && event.kind == kind && event.lane == lane;
+    return event.what == StreamTrace::What::instruction && event.opcode == opcode && event.lane == lane;
   });
   return static_cast<std::size_t>(found - recording.events.begin());
 }
@@ -92,11 +92,11 @@ TEST(StreamPipeline, TheNextLaneIsEncodedWhileAGroupTravels) {
   const auto waits = all_of(recording, StreamTrace::What::wait);
   ASSERT_EQ(waits.size(), ends.size());
   for (std::uint64_t lane = 0; lane + 2 < recording.lanes; ++lane) {
-    EXPECT_GT(find(recording, StepKind::encode, lane + 1), ends[lane]);  // that one sends lane's first frames
-    EXPECT_LT(find(recording, StepKind::encode, lane + 1), waits[lane]);
-    EXPECT_GT(find(recording, StepKind::reduce_encode, lane), waits[lane]);
-    EXPECT_GT(find(recording, StepKind::decode, lane), ends[lane + 1]);  // nothing in that group waits for it
-    EXPECT_LT(find(recording, StepKind::decode, lane), waits[lane + 1]);
+    EXPECT_GT(find(recording, Opcode::encode, lane + 1), ends[lane]);  // that one sends lane's first frames
+    EXPECT_LT(find(recording, Opcode::encode, lane + 1), waits[lane]);
+    EXPECT_GT(find(recording, Opcode::reduce_encode, lane), waits[lane]);
+    EXPECT_GT(find(recording, Opcode::decode, lane), ends[lane + 1]);  // nothing in that group waits for it
+    EXPECT_LT(find(recording, Opcode::decode, lane), waits[lane + 1]);
   }
 }
 
@@ -105,12 +105,12 @@ TEST(StreamPipeline, WeightsTravelBesideTheFirstFramesOrBeforeThem) {
   call.weighted = true;
   const Recording beside = record(call, 0, kWorld);
   EXPECT_EQ(all_of(beside, StreamTrace::What::group_begin).size(), beside.lanes + 1);
-  EXPECT_LT(find(beside, StepKind::encode, 1), find(beside, StepKind::sum_weights, 0));
-  EXPECT_LT(find(beside, StepKind::sum_weights, 0), find(beside, StepKind::reduce_encode, 0));
+  EXPECT_LT(find(beside, Opcode::encode, 1), find(beside, Opcode::sum_weights, 0));
+  EXPECT_LT(find(beside, Opcode::sum_weights, 0), find(beside, Opcode::reduce_encode, 0));
   call.first = call.second = CodecSpec::parse("exact");
   const Recording before = record(call, 0, kWorld);
   EXPECT_EQ(all_of(before, StreamTrace::What::group_begin).size(), before.lanes + 2);
-  EXPECT_LT(find(before, StepKind::sum_weights, 0), find(before, StepKind::encode, 0));
+  EXPECT_LT(find(before, Opcode::sum_weights, 0), find(before, Opcode::encode, 0));
 }
 
 // Mutation tried: frames are released when their lane ends.

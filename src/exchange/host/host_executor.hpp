@@ -73,7 +73,7 @@ class Execution {
 
 /// An event of an execution, reported at once and in order, for tests that prove pipelining or act meanwhile.
 struct TraceEvent {
-  StepKind kind;
+  Opcode opcode;
   std::uint32_t sequence;
   std::uint64_t lane;
   Hop hop;
@@ -117,9 +117,9 @@ class HostExecutor {
   /// Counts native sums that were made without this executor: other ranks may have started them in theirs, and tags
   /// count collectives.
   void skip(std::size_t collectives) noexcept { next_sequence_ += static_cast<std::uint32_t>(collectives); }
-  /// Runs all steps that can run now; if there are none, waits up to `wait` for the transport. Returns whether anything
-  /// happened. On any error it aborts the transport, gives up everything under way, and throws; every later call throws
-  /// too.
+  /// Runs all instructions that can run now; if there are none, waits up to `wait` for the transport. Returns whether
+  /// anything happened. On any error it aborts the transport, gives up everything under way, and throws; every later
+  /// call throws too.
   bool advance(std::chrono::microseconds wait);
   /// Calls advance() until `execution` is done.
   void wait(const Execution& execution);
