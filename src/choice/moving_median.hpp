@@ -9,9 +9,9 @@
 
 namespace gradwire::choice {
 
-class Window {
+class MovingMedian {
  public:
-  explicit Window(std::size_t size) : size_(size) {}
+  explicit MovingMedian(std::size_t size) : size_(size) {}
 
   /// Does not allocate once the window was full.
   void add(double value) {
