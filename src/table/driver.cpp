@@ -118,7 +118,7 @@ std::uint64_t Driver::most_writes_under_way() {
 void Driver::step(std::chrono::microseconds wait) {
   try {
     post_outbox();
-    mailbox_.progress(wait, [this](int peer, const Message& message) {
+    mailbox_.progress(wait, [this](int peer, const TableMessage& message) {
       const MutexLock lock(mutex_);
       service_.take(peer, message);
     });

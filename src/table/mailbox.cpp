@@ -49,7 +49,7 @@ void Mailbox::expect_head(Incoming& incoming) {
                            std::as_writable_bytes(std::span(&incoming.message.head, 1)));
 }
 
-void Mailbox::send(int peer, Message message) {
+void Mailbox::send(int peer, TableMessage message) {
   seal(message, checksum_);
   outgoing_.push_back(std::make_unique<Outgoing>());
   Outgoing& outgoing = *outgoing_.back();
@@ -112,7 +112,7 @@ bool Mailbox::advance(Incoming& incoming, const Take& take) {
   if (incoming.head.pending() || incoming.payload.pending()) {
     return false;
   }
-  Message& message = incoming.message;
+  TableMessage& message = incoming.message;
   if (!incoming.payload_posted) {
     check_head(message.head, limits_, incoming.peer);
     message.payload.resize(message.head.payload_bytes);

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "gradwire/transport.hpp"
-#include "table/message.hpp"
+#include "table/table_message.hpp"
 
 namespace gradwire::table {
 
 class Mailbox {
  public:
-  using Take = std::function<void(int peer, Message message)>;
+  using Take = std::function<void(int peer, TableMessage message)>;
 
   Mailbox(std::shared_ptr<Transport> transport, const MessageLimits& limits);
   /// Cancels running sends and receives.
@@ -25,7 +25,7 @@ class Mailbox {
   Mailbox& operator=(const Mailbox&) = delete;
 
   /// Queues the message; post_waiting() sends it.
-  void send(int peer, Message message);
+  void send(int peer, TableMessage message);
   /// Sends queued messages, in order for each peer. A peer with `most` bytes of unfinished writes gets no further ones,
   /// nor messages behind them. Replies overtake them: a peer waits for replies, and they do not depend on this rank's
   /// writes.
@@ -41,7 +41,7 @@ class Mailbox {
  private:
   struct Outgoing {
     std::uint64_t number = 0;  // from 0
-    Message message;
+    TableMessage message;
     Operation head, payload;
     int peer = -1;
     bool posted = false;
@@ -52,7 +52,7 @@ class Mailbox {
   };
   struct Incoming {
     int peer = -1;
-    Message message;
+    TableMessage message;
     Operation head, payload;
     bool payload_posted = false;
   };

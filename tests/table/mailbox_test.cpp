@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 
-Message message(MessageKind kind, std::uint64_t number, std::size_t payload = 0) {
-  Message message;
+TableMessage message(MessageKind kind, std::uint64_t number, std::size_t payload = 0) {
+  TableMessage message;
   message.head.kind = kind;
   message.head.number = number;
   if (kind == MessageKind::push) {
@@ -30,9 +30,9 @@ class MailboxTest : public ::testing::Test {
   /// Numbers of what rank 1 has got until now.
   const std::vector<std::uint64_t>& got() {
     for (int i = 0; i < 100; ++i) {  // in one process nothing takes time
-      sender.progress(std::chrono::microseconds(0), [](int, const Message&) {});
+      sender.progress(std::chrono::microseconds(0), [](int, const TableMessage&) {});
       receiver.progress(std::chrono::microseconds(0),
-                        [this](int, const Message& message) { numbers.push_back(message.head.number); });
+                        [this](int, const TableMessage& message) { numbers.push_back(message.head.number); });
     }
     return numbers;
   }
@@ -59,7 +59,7 @@ TEST_F(MailboxTest, OnlyRepliesPassAWriteThatWaits) {
   EXPECT_EQ(got(), (Numbers{0, 4}));
   sender.post_waiting(kAll);
   EXPECT_EQ(got(), (Numbers{0, 4, 1, 2, 3}));
-  third.progress(std::chrono::microseconds(0), [](int, const Message& text) { EXPECT_EQ(text.head.number, 5U); });
+  third.progress(std::chrono::microseconds(0), [](int, const TableMessage& text) { EXPECT_EQ(text.head.number, 5U); });
   static_cast<void>(got());
   EXPECT_EQ(sender.left(), 6U);
 }

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <thread>
 
-#include "table/message.hpp"
+#include "table/table_message.hpp"
 #include "table_support.hpp"
 #include "tests/support/faulty.hpp"
 

@@ -1,4 +1,4 @@
-#include "table/message.hpp"
+#include "table/table_message.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -39,7 +39,7 @@ std::uint64_t largest_payload(const MessageHead& head, const MessageLimits& limi
   return 0;
 }
 
-void seal(Message& message, bool checksum) {
+void seal(TableMessage& message, bool checksum) {
   message.head.payload_bytes = message.payload.size();
   message.head.payload_crc32c = checksum ? wire::crc32c(message.payload) : 0;
   message.head.crc32c = checksum_of(message.head);
@@ -66,14 +66,14 @@ void check_head(const MessageHead& head, const MessageLimits& limits, int peer) 
   }
 }
 
-void check_payload(const Message& message, bool checksum, int peer) {
+void check_payload(const TableMessage& message, bool checksum, int peer) {
   if (checksum && wire::crc32c(message.payload) != message.head.payload_crc32c) {
     throw Error(ErrorCode::corrupt, source(peer) + " was damaged on its way: its checksum is wrong");
   }
 }
 
-Message encode_pull(const PullRequest& request) {
-  Message message;
+TableMessage encode_pull(const PullRequest& request) {
+  TableMessage message;
   message.head.kind = MessageKind::pull;
   message.head.number = request.number;
   message.head.clock = request.clock;
@@ -88,7 +88,7 @@ Message encode_pull(const PullRequest& request) {
   return message;
 }
 
-PullRequest decode_pull(const Message& message, std::uint64_t rows, int peer) {
+PullRequest decode_pull(const TableMessage& message, std::uint64_t rows, int peer) {
   wire::ByteReader in(message.payload, source(peer));
   PullRequest request{.number = message.head.number, .clock = message.head.clock, .ids = {}, .known = {}};
   request.ids = decode_ids(in, message.head.count, rows);
@@ -103,9 +103,9 @@ PullRequest decode_pull(const Message& message, std::uint64_t rows, int peer) {
   return request;
 }
 
-Message encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const float* values, std::uint32_t width,
-                    const RowCodec& codec) {
-  Message message;
+TableMessage encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const float* values, std::uint32_t width,
+                         const RowCodec& codec) {
+  TableMessage message;
   message.head.kind = kind;
   message.head.count = ids.size();
   put_rows(
@@ -122,7 +122,8 @@ Message encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const 
   return message;
 }
 
-Rows decode_rows(const Message& message, std::uint64_t rows, std::uint32_t width, const RowCodec& codec, int peer) {
+Rows decode_rows(const TableMessage& message, std::uint64_t rows, std::uint32_t width, const RowCodec& codec,
+                 int peer) {
   wire::ByteReader in(message.payload, source(peer));
   RowBlock block = take_rows(in, message.head.count, rows, codec);
   in.expect_end();

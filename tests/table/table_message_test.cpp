@@ -1,5 +1,5 @@
 // Messages: ids and rows arrive as they were sent, in few bytes, and damaged ones are errors.
-#include "table/message.hpp"
+#include "table/table_message.hpp"
 
 #include <gtest/gtest.h>
 
@@ -110,7 +110,7 @@ TEST(Runs, AreLossless) {
   }
 }
 
-TEST(Message, RequestsArriveAsSent) {
+TEST(TableMessage, RequestsArriveAsSent) {
   const PullRequest request{.number = 9, .clock = 4, .ids = {1, 5, 6, 70}, .known = {0, 12, 12, 1}};
   const PullRequest back = decode_pull(encode_pull(request), 71, 0);
   EXPECT_EQ(back.number, 9U);
@@ -118,12 +118,12 @@ TEST(Message, RequestsArriveAsSent) {
   EXPECT_EQ(back.ids, request.ids);
   EXPECT_EQ(back.known, request.known);
   EXPECT_THROW(static_cast<void>(decode_pull(encode_pull(request), 70, 0)), Error);
-  Message longer = encode_pull(request);
+  TableMessage longer = encode_pull(request);
   longer.payload.push_back(std::byte{0});
   EXPECT_THROW(static_cast<void>(decode_pull(longer, 71, 0)), Error);
 }
 
-TEST(Message, RowsArriveAsTheirCodecSays) {
+TEST(TableMessage, RowsArriveAsTheirCodecSays) {
   const Ids ids{2, 3, 9};
   std::vector<float> values(15);
   std::mt19937 random(3);
@@ -133,7 +133,7 @@ TEST(Message, RowsArriveAsTheirCodecSays) {
        {std::tuple{"exact", 0.0F, 20U}, std::tuple{"bf16", 1.0F / 256, 10U}, std::tuple{"int8", 1.0F / 127, 7U}}) {
     const RowCodec codec(name, 5);
     EXPECT_EQ(codec.row_bytes(), row_bytes);
-    const Message message = encode_rows(MessageKind::push, ids, values.data(), 5, codec);
+    const TableMessage message = encode_rows(MessageKind::push, ids, values.data(), 5, codec);
     const Rows rows = decode_rows(message, 10, 5, codec, 1);
     EXPECT_EQ(rows.ids, ids);
     for (std::size_t row = 0; row < 3; ++row) {
@@ -145,7 +145,7 @@ TEST(Message, RowsArriveAsTheirCodecSays) {
         EXPECT_NEAR(rows.values[i], values[i], bound * largest) << name;
       }
     }
-    Message cut = message;
+    TableMessage cut = message;
     cut.payload.pop_back();
     EXPECT_THROW(static_cast<void>(decode_rows(cut, 10, 5, codec, 1)), Error);
   }
@@ -154,9 +154,9 @@ TEST(Message, RowsArriveAsTheirCodecSays) {
   EXPECT_THROW(RowCodec("int7", 5), Error);
 }
 
-TEST(Message, ChecksumsAreChecked) {
+TEST(TableMessage, ChecksumsAreChecked) {
   const MessageLimits limits{.rows = 10, .width = 4};
-  Message message = encode_pull({.number = 1, .clock = 0, .ids = {1, 2}, .known = {0, 0}});
+  TableMessage message = encode_pull({.number = 1, .clock = 0, .ids = {1, 2}, .known = {0, 0}});
   for (const bool checksum : {true, false}) {
     seal(message, checksum);
     EXPECT_NO_THROW(check_head(message.head, limits, 2));
@@ -170,16 +170,16 @@ TEST(Message, ChecksumsAreChecked) {
   }
   seal(message, true);
   for (std::size_t byte = 0; byte < message.payload.size(); ++byte) {
-    Message damaged = message;
+    TableMessage damaged = message;
     damaged.payload[byte] ^= std::byte{1};
     EXPECT_THROW(check_payload(damaged, true, 2), Error);
   }
 }
 
-TEST(Message, HeadsThatPromiseMoreThanATableHasAreErrors) {
+TEST(TableMessage, HeadsThatPromiseMoreThanATableHasAreErrors) {
   const MessageLimits limits{.rows = 10, .width = 4};
   const auto text_of = [&](MessageKind kind, std::uint64_t count, std::uint64_t bytes) -> std::string {
-    Message message;
+    TableMessage message;
     message.head.kind = kind;
     message.head.count = count;
     message.payload.resize(bytes);
@@ -205,18 +205,18 @@ TEST(Message, HeadsThatPromiseMoreThanATableHasAreErrors) {
   EXPECT_EQ(largest_payload({.kind = MessageKind::push, .count = kMost}, {.rows = kMost, .width = 4096}), kMost);
 }
 
-TEST(Message, TheLargestMessagesAreWithinTheLimits) {
+TEST(TableMessage, TheLargestMessagesAreWithinTheLimits) {
   // Ids as far apart as they can be, and no two known alike.
   const std::uint64_t rows = std::numeric_limits<std::uint64_t>::max();
   const MessageLimits limits{.rows = rows, .width = 3};
   const Ids ids{1ULL << 63U, rows - 1};
   const std::vector<float> values(6, 1.5F);
   for (const char* codec : {"exact", "bf16", "int8"}) {
-    Message message = encode_rows(MessageKind::push, ids, values.data(), 3, RowCodec(codec, 3));
+    TableMessage message = encode_rows(MessageKind::push, ids, values.data(), 3, RowCodec(codec, 3));
     seal(message, true);
     EXPECT_NO_THROW(check_head(message.head, limits, 0)) << codec;
   }
-  Message message = encode_pull({.number = 1, .clock = 0, .ids = ids, .known = {1, rows - 1}});
+  TableMessage message = encode_pull({.number = 1, .clock = 0, .ids = ids, .known = {1, rows - 1}});
   seal(message, true);
   EXPECT_NO_THROW(check_head(message.head, limits, 0));
 }

@@ -45,13 +45,13 @@ struct MessageHead {
 };
 static_assert(sizeof(MessageHead) == 56);
 
-struct Message {
+struct TableMessage {
   MessageHead head;
   wire::Bytes payload;
 };
 
 /// The message's size on the wire.
-[[nodiscard]] inline std::uint64_t bytes_of(const Message& message) noexcept {
+[[nodiscard]] inline std::uint64_t bytes_of(const TableMessage& message) noexcept {
   return sizeof(MessageHead) + message.payload.size();
 }
 
@@ -71,10 +71,10 @@ struct MessageLimits {
 [[nodiscard]] std::uint64_t largest_payload(const MessageHead& head, const MessageLimits& limits) noexcept;
 
 /// Sets the sizes and the checksum of the head, and with `checksum` that of the payload.
-void seal(Message& message, bool checksum);
+void seal(TableMessage& message, bool checksum);
 /// Throw Error(corrupt) that names the peer. check_head() is for before the payload is received, check_payload() after.
 void check_head(const MessageHead& head, const MessageLimits& limits, int peer);
-void check_payload(const Message& message, bool checksum, int peer);
+void check_payload(const TableMessage& message, bool checksum, int peer);
 
 /// A request as its owner reads it. known[i] is the sequence at which the caller last compared row i, plus 1; 0: never.
 struct PullRequest {
@@ -82,18 +82,18 @@ struct PullRequest {
   std::uint64_t clock = 0;
   std::vector<std::uint64_t> ids, known;
 };
-[[nodiscard]] Message encode_pull(const PullRequest& request);
-[[nodiscard]] PullRequest decode_pull(const Message& message, std::uint64_t rows, int peer);
+[[nodiscard]] TableMessage encode_pull(const PullRequest& request);
+[[nodiscard]] PullRequest decode_pull(const TableMessage& message, std::uint64_t rows, int peer);
 
 /// `kind` is push or assign; row i of `values` is that of ids[i], ids are ascending, values finite. Throws
 /// Error(invalid_argument) that names the id and the codec if rounding makes a value infinite.
-[[nodiscard]] Message encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const float* values,
-                                  std::uint32_t width, const RowCodec& codec);
+[[nodiscard]] TableMessage encode_rows(MessageKind kind, std::span<const std::uint64_t> ids, const float* values,
+                                       std::uint32_t width, const RowCodec& codec);
 struct Rows {
   std::vector<std::uint64_t> ids;
   std::vector<float> values;
 };
-[[nodiscard]] Rows decode_rows(const Message& message, std::uint64_t rows, std::uint32_t width, const RowCodec& codec,
-                               int peer);
+[[nodiscard]] Rows decode_rows(const TableMessage& message, std::uint64_t rows, std::uint32_t width,
+                               const RowCodec& codec, int peer);
 
 }  // namespace gradwire::table
