@@ -6,7 +6,7 @@
 
 #include "base/median.hpp"
 #include "base/text.hpp"
-#include "watch/live/table.hpp"
+#include "watch/live/rank_table.hpp"
 #include "watch/live/view.hpp"
 
 namespace gradwire::watch::live {
@@ -165,7 +165,7 @@ void add_table(std::vector<Line>& lines, std::span<const RankRow> rows, std::siz
   if (height > 0 && rows.size() + 1 > height) {
     shown = most_urgent(rows, height > 2 ? height - 2 : 0);
   }
-  const Table table = table_of(shown, width);
+  const RankTable table = table_of(shown, width);
   std::string head = row_text(table, 0);
   lines.push_back(line_of(std::move(head), width, Emphasis::head));
   for (std::size_t i = 0; i < shown.size(); ++i) {

@@ -1,4 +1,4 @@
-#include "watch/live/table.hpp"
+#include "watch/live/rank_table.hpp"
 
 #include <algorithm>
 #include <array>
@@ -116,7 +116,7 @@ std::string state_name(RankState state) {
   return kNames[static_cast<std::size_t>(state)];
 }
 
-Table table_of(std::span<const RankRow> rows, std::size_t width) {
+RankTable table_of(std::span<const RankRow> rows, std::size_t width) {
   const std::vector<Column> all = all_columns(facts_of(rows));
   std::vector<std::size_t> widths;
   std::vector<std::vector<std::string>> cells;
@@ -160,7 +160,7 @@ Table table_of(std::span<const RankRow> rows, std::size_t width) {
       used += more;
     }
   }
-  Table table;
+  RankTable table;
   for (const std::size_t i : chosen) {
     table.columns.push_back(all[i]);
     table.widths.push_back(widths[i]);
@@ -169,7 +169,7 @@ Table table_of(std::span<const RankRow> rows, std::size_t width) {
   return table;
 }
 
-std::string row_text(const Table& table, std::size_t row) {
+std::string row_text(const RankTable& table, std::size_t row) {
   std::string line;
   for (std::size_t i = 0; i < table.columns.size(); ++i) {
     std::string cell = table.cells[i][row];

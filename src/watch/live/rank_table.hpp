@@ -28,15 +28,15 @@ struct Column {
   std::size_t least = 0;  // least width
 };
 
-struct Table {
+struct RankTable {
   std::vector<Column> columns;
   std::vector<std::size_t> widths;
   std::vector<std::vector<std::string>> cells;  // by column; the first is the head
 };
 
 /// The most important columns, as many as fit the width; at least rank and state.
-[[nodiscard]] Table table_of(std::span<const RankRow> rows, std::size_t width);
+[[nodiscard]] RankTable table_of(std::span<const RankRow> rows, std::size_t width);
 /// Row 0 is the head.
-[[nodiscard]] std::string row_text(const Table& table, std::size_t row);
+[[nodiscard]] std::string row_text(const RankTable& table, std::size_t row);
 
 }  // namespace gradwire::watch::live
