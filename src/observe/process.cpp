@@ -40,7 +40,7 @@ Process& process() {
   return *there;
 }
 
-Rings& rings() { return process().rings; }
+ThreadRings& rings() { return process().rings; }
 
 }  // namespace detail
 

@@ -9,12 +9,12 @@
 
 #include "base/mutex.hpp"
 #include "observe/collector.hpp"
-#include "observe/rings.hpp"
+#include "observe/thread_rings.hpp"
 
 namespace gradwire::observe::detail {
 
 struct Process {
-  Rings rings;
+  ThreadRings rings;
   const Process* parents = nullptr;  // the object of the process from which this one forked
 
   Mutex sources_mutex;

@@ -19,7 +19,7 @@ struct ThreadRing {
   std::atomic<bool> ended{false};
 };
 
-class Rings {
+class ThreadRings {
  public:
   /// Makes a ring for the calling thread. Throws std::bad_alloc.
   ThreadRing* make();
@@ -47,6 +47,6 @@ class Rings {
 };
 
 /// The rings of this process. A forked child gets an empty object of its own, and never touches its parent's.
-[[nodiscard]] Rings& rings();
+[[nodiscard]] ThreadRings& rings();
 
 }  // namespace gradwire::observe::detail

@@ -1,4 +1,4 @@
-#include "observe/rings.hpp"
+#include "observe/thread_rings.hpp"
 
 #include <algorithm>
 
@@ -56,14 +56,14 @@ void record_now(const Event& event) noexcept {
 
 void forget_ring_after_fork() noexcept { t_ring = nullptr; }
 
-ThreadRing* Rings::make() {
+ThreadRing* ThreadRings::make() {
   const MutexLock lock(mutex_);
   rings_.push_back(std::make_unique<ThreadRing>(events_, next_));
   ++next_;
   return rings_.back().get();
 }
 
-std::vector<ThreadRing*> Rings::all() {
+std::vector<ThreadRing*> ThreadRings::all() {
   const MutexLock lock(mutex_);
   std::vector<ThreadRing*> all;
   all.reserve(rings_.size());
@@ -73,7 +73,7 @@ std::vector<ThreadRing*> Rings::all() {
   return all;
 }
 
-void Rings::forget_ended() {
+void ThreadRings::forget_ended() {
   const MutexLock lock(mutex_);
   std::erase_if(rings_, [this](const auto& ring) REQUIRES(mutex_) {
     // The order matters: everything that the thread wrote before its end is visible then.
@@ -83,7 +83,7 @@ void Rings::forget_ended() {
   });
 }
 
-void Rings::clear(std::size_t events) {
+void ThreadRings::clear(std::size_t events) {
   for (ThreadRing* ring : all()) {
     const auto parts = ring->ring.peek();
     ring->ring.release(parts[0].size() + parts[1].size());
@@ -94,12 +94,12 @@ void Rings::clear(std::size_t events) {
   dropped_before_ = dropped_in_all();
 }
 
-std::uint64_t Rings::dropped() {
+std::uint64_t ThreadRings::dropped() {
   const MutexLock lock(mutex_);
   return dropped_in_all() - dropped_before_;
 }
 
-std::uint64_t Rings::dropped_in_all() const {
+std::uint64_t ThreadRings::dropped_in_all() const {
   std::uint64_t dropped = dropped_by_gone_ + lost_.load(std::memory_order_relaxed);
   for (const auto& ring : rings_) {
     dropped += ring->ring.dropped();
