@@ -47,7 +47,7 @@ struct Read {
 };
 
 Read read_checkpoint(const std::filesystem::path& directory, const CheckpointName& name,
-                     std::span<const View> parameters, int rank, int world_size, const session::Parts& parts) {
+                     std::span<const View> parameters, int rank, int world_size, const session::PartSet& parts) {
   Read read;
   try {
     table::RowSink* rows = parts.begin_rows();

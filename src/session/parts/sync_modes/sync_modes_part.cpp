@@ -66,7 +66,7 @@ std::vector<View> SyncModesPart::comparable(std::uint64_t step) const {
   return results;
 }
 
-SyncModes* sync_modes_of(const Parts& parts) {
+SyncModes* sync_modes_of(const PartSet& parts) {
   auto* part = parts.find<SyncModesPart>();
   return part != nullptr ? &part->modes() : nullptr;
 }

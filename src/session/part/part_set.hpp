@@ -11,9 +11,9 @@
 
 namespace gradwire::session {
 
-class Parts {
+class PartSet {
  public:
-  explicit Parts(PartTable table) : table_(std::move(table)), parts_(table_.size()) {}
+  explicit PartSet(PartTable table) : table_(std::move(table)), parts_(table_.size()) {}
 
   /// Makes the parts with this `when` that do not exist yet. If a maker throws, none is made.
   void make(const PartInputs& inputs, PartMaker::When when);
@@ -29,7 +29,7 @@ class Parts {
     }
   }
   /// Lets each part with this `when` take over from the part that the same row of the table made in the previous world.
-  void take_over(Parts& before, PartMaker::When when);
+  void take_over(PartSet& before, PartMaker::When when);
   /// Returns the names that ranks compare, such as "scales, counter". Empty if there are none.
   [[nodiscard]] std::string names() const;
   /// Returns what this rank tells the other ranks with the plan: one line for each part whose says() is not empty.

@@ -1,11 +1,11 @@
-#include "session/part/parts.hpp"
+#include "session/part/part_set.hpp"
 
 #include <algorithm>
 #include <sstream>
 
 namespace gradwire::session {
 
-void Parts::make(const PartInputs& inputs, PartMaker::When when) {
+void PartSet::make(const PartInputs& inputs, PartMaker::When when) {
   std::vector<std::unique_ptr<Part>> made(table_.size());
   for (std::size_t i = 0; i < table_.size(); ++i) {
     if (table_[i].when == when && parts_[i] == nullptr) {
@@ -20,7 +20,7 @@ void Parts::make(const PartInputs& inputs, PartMaker::When when) {
   collect();
 }
 
-void Parts::unmake() {
+void PartSet::unmake() {
   for (std::size_t i = 0; i < table_.size(); ++i) {
     if (table_[i].when == PartMaker::When::with_plan) {
       parts_[i].reset();
@@ -29,7 +29,7 @@ void Parts::unmake() {
   collect();
 }
 
-void Parts::take_over(Parts& before, PartMaker::When when) {
+void PartSet::take_over(PartSet& before, PartMaker::When when) {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (table_[i].when == when && parts_[i] != nullptr && before.parts_.at(i) != nullptr) {
       parts_[i]->take_over(*before.parts_[i]);
@@ -37,7 +37,7 @@ void Parts::take_over(Parts& before, PartMaker::When when) {
   }
 }
 
-void Parts::collect() {
+void PartSet::collect() {
   compared_.clear();
   tuners_.clear();
   timers_.clear();
@@ -59,14 +59,14 @@ void Parts::collect() {
   });
 }
 
-void Parts::recollect(StepComparison& comparison) {
+void PartSet::recollect(StepComparison& comparison) {
   collect();
   for (ComparedPart* compared : compared_) {
     comparison.add(*compared);
   }
 }
 
-std::string Parts::names() const {
+std::string PartSet::names() const {
   std::string names;
   for_each([&](const Part& part) {
     if (part.has_name_compared()) {
@@ -76,7 +76,7 @@ std::string Parts::names() const {
   return names;
 }
 
-std::string Parts::says() const {
+std::string PartSet::says() const {
   std::string lines;
   for_each([&](const Part& part) {
     if (const std::string line = part.says(); !line.empty()) {
@@ -86,7 +86,7 @@ std::string Parts::says() const {
   return lines;
 }
 
-void Parts::agreed(Agreement agreement, const std::vector<std::string>& told) {
+void PartSet::agreed(Agreement agreement, const std::vector<std::string>& told) {
   std::vector<std::istringstream> lines;
   lines.reserve(told.size());
   for (const std::string& text : told) {
@@ -101,7 +101,7 @@ void Parts::agreed(Agreement agreement, const std::vector<std::string>& told) {
   });
 }
 
-std::vector<SharedOut*> Parts::shared_out() const {
+std::vector<SharedOut*> PartSet::shared_out() const {
   std::vector<SharedOut*> all;
   for_each([&](Part& part) {
     if (SharedOut* one = part.shared_out()) {
@@ -111,29 +111,29 @@ std::vector<SharedOut*> Parts::shared_out() const {
   return all;
 }
 
-bool Parts::in_step() const {
+bool PartSet::in_step() const {
   bool any = false;
   for_each([&](const Part& part) { any = any || part.in_step(); });
   return any;
 }
 
-table::RowSink* Parts::begin_rows() const {
+table::RowSink* PartSet::begin_rows() const {
   table::RowSink* rows = nullptr;
   for_each([&](Part& part) { rows = rows != nullptr ? rows : part.begin_rows(); });
   return rows;
 }
 
-bool Parts::has_begun_rows() const {
+bool PartSet::has_begun_rows() const {
   bool any = false;
   for_each([&](const Part& part) { any = any || part.has_begun_rows(); });
   return any;
 }
 
-bool Parts::look_at_buckets(std::uint64_t step) const {
+bool PartSet::look_at_buckets(std::uint64_t step) const {
   return std::any_of(tuners_.begin(), tuners_.end(), [=](const Tuner* one) { return one->looks_at_buckets(step); });
 }
 
-std::uint64_t Parts::revision() const noexcept {
+std::uint64_t PartSet::revision() const noexcept {
   std::uint64_t all = 0;  // each revision only grows, so their sum changes with any of them
   for (const Tuner* tuner : tuners_) {
     all += tuner->revision();
@@ -141,11 +141,11 @@ std::uint64_t Parts::revision() const noexcept {
   return all;
 }
 
-bool Parts::due(std::uint64_t step) const {
+bool PartSet::due(std::uint64_t step) const {
   return std::any_of(compared_.begin(), compared_.end(), [=](const ComparedPart* one) { return one->due(step); });
 }
 
-std::string Parts::explain(PartMaker::When when) const {
+std::string PartSet::explain(PartMaker::When when) const {
   std::string text;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     text += table_[i].when == when && parts_[i] != nullptr ? parts_[i]->explain() : "";
