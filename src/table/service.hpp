@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "gradwire/table.hpp"
-#include "table/clocks.hpp"
+#include "table/rank_clocks.hpp"
 #include "table/row_cache.hpp"
 #include "table/row_codec.hpp"
 #include "table/row_store.hpp"
@@ -115,7 +115,7 @@ class Service {
   const TableOptions& options_;
   RowStore store_;
   RowCodec exact_codec_;
-  Clocks clocks_;
+  RankClocks clocks_;
   RowCache cache_;
 
   std::vector<Envelope> outbox_;

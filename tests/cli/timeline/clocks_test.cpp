@@ -1,5 +1,5 @@
 // Clocks that are made up, so that it is known how far ahead each is.
-#include "watch/timeline/clocks.hpp"
+#include "watch/timeline/clock_fit.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

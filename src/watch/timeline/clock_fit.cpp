@@ -1,4 +1,4 @@
-#include "watch/timeline/clocks.hpp"
+#include "watch/timeline/clock_fit.hpp"
 
 #include <algorithm>
 #include <cstdlib>

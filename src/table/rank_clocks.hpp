@@ -11,9 +11,9 @@
 
 namespace gradwire::table {
 
-class Clocks {
+class RankClocks {
  public:
-  explicit Clocks(int ranks) : clocks_(static_cast<std::size_t>(ranks)) {}
+  explicit RankClocks(int ranks) : clocks_(static_cast<std::size_t>(ranks)) {}
 
   void tick(int rank) noexcept { ++clocks_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] std::uint64_t of(int rank) const noexcept { return clocks_[static_cast<std::size_t>(rank)]; }
