@@ -18,7 +18,7 @@
 #include "cli/outcome.hpp"
 #include "cli/preload.hpp"
 #include "cli/process.hpp"
-#include "cli/registrations.hpp"
+#include "cli/registration_server.hpp"
 #include "cli/report_file.hpp"
 #include "cli/restarts.hpp"
 #include "gradwire/error.hpp"
@@ -129,13 +129,13 @@ Environment rank_environment(const RunOptions& options, const Told& told, const 
 }
 
 // Makes the listener for registrations; none where ranks shall not register, or cannot.
-std::unique_ptr<Registrations> listen(const RunOptions& options, std::ostream& out) {
+std::unique_ptr<RegistrationServer> listen(const RunOptions& options, std::ostream& out) {
   if (options.no_register || options.join) {
     return nullptr;
   }
   try {
     const std::string interface = environment("GRADWIRE_SOCKET_IFNAME").value_or("");
-    auto registrations = std::make_unique<Registrations>(Registrations::Options{.interface = interface});
+    auto registrations = std::make_unique<RegistrationServer>(RegistrationServer::Options{.interface = interface});
     if (!interface.empty() && !registrations->without_other_hosts().empty()) {
       out << "gradwire: warning: ranks on other hosts cannot say that they have the drop-in, so that all calls would "
              "pass there: GRADWIRE_SOCKET_IFNAME: "
@@ -232,7 +232,7 @@ int run(const RunOptions& given, std::ostream& out) {
                   .beside = beside,
                   .report = report.variable(),
                   .preload = command.mpi ? preload_of(*command.mpi) : preload_of(kAnyPreload, "scripts and of srun")};
-  const std::unique_ptr<Registrations> registrations = listen(options, out);
+  const std::unique_ptr<RegistrationServer> registrations = listen(options, out);
   const auto launch = [&](const std::vector<std::string>& words, int restart) {
     if (registrations && restart > 0) {
       registrations->start_anew();

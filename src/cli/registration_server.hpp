@@ -13,7 +13,7 @@ namespace gradwire::cli {
 /// Listens in a thread of its own as long as it lives: on a Unix socket for processes of this host, by TCP for those of
 /// others. No connection can delay another: one that does not begin with the token is dropped, one that sends nothing
 /// is dropped after 2 s, and of too many the oldest that has sent nothing is dropped first.
-class Registrations {
+class RegistrationServer {
  public:
   struct Options {
     std::string interface = {};  // the interface to use; empty: all of this host except the loopback
@@ -24,10 +24,10 @@ class Registrations {
   };
 
   /// Error(transport) where it cannot listen on any address.
-  explicit Registrations(const Options& options);
-  ~Registrations();
-  Registrations(const Registrations&) = delete;
-  Registrations& operator=(const Registrations&) = delete;
+  explicit RegistrationServer(const Options& options);
+  ~RegistrationServer();
+  RegistrationServer(const RegistrationServer&) = delete;
+  RegistrationServer& operator=(const RegistrationServer&) = delete;
 
   /// The value of GRADWIRE_REGISTER for the ranks.
   [[nodiscard]] std::string variable() const;

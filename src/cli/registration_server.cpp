@@ -1,4 +1,4 @@
-#include "cli/registrations.hpp"
+#include "cli/registration_server.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -55,7 +55,7 @@ bool is_token(const std::array<char, tcp::kTokenDigits>& said, const std::string
 
 }  // namespace
 
-class Registrations::Server {
+class RegistrationServer::Server {
  public:
   explicit Server(const Options& options) : options_(options), worlds_(options.patience) {
     address_ = tcp::RegistrationAddress::random();
@@ -367,12 +367,12 @@ class Registrations::Server {
   std::thread thread_;
 };
 
-Registrations::Registrations(const Options& options) : server_(std::make_unique<Server>(options)) {}
-Registrations::~Registrations() = default;
+RegistrationServer::RegistrationServer(const Options& options) : server_(std::make_unique<Server>(options)) {}
+RegistrationServer::~RegistrationServer() = default;
 
-std::string Registrations::variable() const { return server_->variable(); }
-const std::string& Registrations::without_other_hosts() const noexcept { return server_->without_other_hosts(); }
-void Registrations::start_anew() { server_->start_anew(); }
-SeenRanks Registrations::seen() const { return server_->seen(); }
+std::string RegistrationServer::variable() const { return server_->variable(); }
+const std::string& RegistrationServer::without_other_hosts() const noexcept { return server_->without_other_hosts(); }
+void RegistrationServer::start_anew() { server_->start_anew(); }
+SeenRanks RegistrationServer::seen() const { return server_->seen(); }
 
 }  // namespace gradwire::cli
