@@ -11,7 +11,7 @@
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/table.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "gradwire/link.hpp"
 #include "tests/support/simulated_links.hpp"
 

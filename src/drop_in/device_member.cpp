@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/current_error.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -217,18 +217,18 @@ std::shared_ptr<const exchange::StreamExecution> DeviceMember::enqueue(const Job
   const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
   const bool feedback = route.keeps && route.resets == resets_;
   const bool held = feedback && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
-  exchange::Resolved resolved =
-      exchange::resolve({.function = scatters ? exchange::Function::reduce_scatter : exchange::Function::all_reduce,
-                         .algorithm = route.algorithm == Algorithm::automatic ? Algorithm::two_shot : route.algorithm,
-                         .codec = route.stage.codec,
-                         .second_hop = route.stage.second_hop,
-                         .dtype = reduce.dtype,
-                         .count = count,
-                         .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), reduce.count),
-                         .feedback = feedback,
-                         .held = {.any = held},
-                         .chunk_bytes = chunk_bytes()},
-                        {rank_, world_});
+  exchange::Resolved resolved = exchange::resolve(
+      {.collective = scatters ? exchange::Collective::reduce_scatter : exchange::Collective::all_reduce,
+       .algorithm = route.algorithm == Algorithm::automatic ? Algorithm::two_shot : route.algorithm,
+       .codec = route.stage.codec,
+       .second_hop = route.stage.second_hop,
+       .dtype = reduce.dtype,
+       .count = count,
+       .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), reduce.count),
+       .feedback = feedback,
+       .held = {.any = held},
+       .chunk_bytes = chunk_bytes()},
+      {rank_, world_});
   const Residuals residuals = feedback ? open_residuals(*route.keeps, resolved.call.residuals) : Residuals{};
   return executor_.start(
       std::move(resolved.schedule),

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "exchange/host/host_executor.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "inputs.hpp"
 #include "tests/support/faulty.hpp"
 #include "tests/support/ranks.hpp"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "exchange/host/host_executor.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "gradwire/emulation.hpp"
 #include "inputs.hpp"
 #include "tests/support/ranks.hpp"
@@ -24,7 +24,7 @@ using namespace exchange;  // NOLINT(google-build-using-namespace): a test of it
 constexpr std::uint64_t kCount = 512 * codec::kTileElements;
 constexpr std::uint64_t kChunkBytes = 1 << 15;
 
-Request int8_of(std::uint64_t count) {
+CallRequest int8_of(std::uint64_t count) {
   const CodecSpec int8 = CodecSpec::parse("int8");
   return {.codec = int8, .second_hop = int8, .count = count, .chunk_bytes = kChunkBytes};
 }

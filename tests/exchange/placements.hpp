@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "exchange/collectives.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "tests/support/recording_executor.hpp"
 
 namespace gradwire::test {
@@ -28,8 +28,8 @@ inline int world_of(const Nodes& nodes) { return static_cast<int>(nodes.size());
 inline std::string text_of(const Nodes& nodes) { return "nodes " + exchange::Tiers(nodes, world_of(nodes)).text(); }
 
 inline std::vector<exchange::RecordedInstruction> record_world(const Nodes& nodes, std::uint64_t count, bool weighted,
-                                                        int window, const exchange::HopCodecs& codecs,
-                                                        exchange::ChunkSize chunk_bytes) {
+                                                               int window, const exchange::HopCodecs& codecs,
+                                                               exchange::ChunkSize chunk_bytes) {
   const auto tiers = std::make_shared<const exchange::Tiers>(nodes, world_of(nodes));
   std::vector<exchange::Schedule> schedules;
   for (int rank = 0; rank < world_of(nodes); ++rank) {

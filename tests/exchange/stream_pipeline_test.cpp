@@ -320,12 +320,12 @@ TEST(StreamPipeline, ChunksFillTheWireButNotTheMemoryOfLargeWorlds) {
 
 TEST(StreamPipeline, DenseIsTheLibrarysOwnUnlessItMustBeDeterministic) {
   const auto name = [](Algorithm algorithm, bool deterministic) {
-    const exchange::Request request{.algorithm = algorithm,
-                                    .codec = CodecSpec::parse("exact"),
-                                    .second_hop = CodecSpec::parse("exact"),
-                                    .dtype = DType::bf16,
-                                    .count = 1 << 20,
-                                    .native = deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum};
+    const exchange::CallRequest request{.algorithm = algorithm,
+                                        .codec = CodecSpec::parse("exact"),
+                                        .second_hop = CodecSpec::parse("exact"),
+                                        .dtype = DType::bf16,
+                                        .count = 1 << 20,
+                                        .native = deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum};
     return std::string(exchange::resolve(request, {0, 2}).schedule.name);
   };
   EXPECT_EQ(name(Algorithm::dense, false), "native all-reduce");

@@ -7,7 +7,7 @@
 
 #include "codec/codec.hpp"
 #include "exchange/collectives.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "tests/support/simulated_links.hpp"
 #include "tests/support/step_share.hpp"
 

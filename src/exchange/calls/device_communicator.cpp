@@ -7,7 +7,7 @@
 #include "base/timeout.hpp"
 #include "exchange/calls/device_status.hpp"
 #include "exchange/default_codecs.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "exchange/stream/dry_run.hpp"
 #include "wire/frame.hpp"
 

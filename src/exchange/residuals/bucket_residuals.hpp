@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "exchange/reduction.hpp"
 #include "exchange/residuals/residual_store.hpp"
 #include "exchange/residuals/residuals.hpp"
+#include "exchange/resolved_call.hpp"
 
 namespace gradwire::exchange {
 

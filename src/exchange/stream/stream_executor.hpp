@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "exchange/schedule.hpp"
 #include "exchange/stream/stream_backend.hpp"
 #include "gradwire/error.hpp"

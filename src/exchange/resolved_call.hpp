@@ -29,7 +29,7 @@ struct RankGroup {
 /// Whether the group's nodes allow a hierarchical call; otherwise it becomes two_shot.
 [[nodiscard]] bool has_tiers(const RankGroup& group);
 
-enum class Function : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast };
+enum class Collective : std::uint8_t { all_reduce, reduce_scatter, all_gather, broadcast };
 
 /// The transport's or library's own sum, which `dense` may use in place of frames: its dtypes and largest size.
 struct NativeSum {
@@ -62,8 +62,8 @@ struct HeldResiduals {
 };
 
 /// A call as its caller asks for it.
-struct Request {
-  Function function = Function::all_reduce;
+struct CallRequest {
+  Collective collective = Collective::all_reduce;
   Algorithm algorithm = Algorithm::two_shot;      // for an all-reduce; dense is exact everywhere
   CodecSpec codec = {};                           // hierarchical: between nodes
   std::optional<CodecSpec> second_hop = {};       // where the owner encodes its sum; none: the same as `codec`
@@ -123,10 +123,10 @@ struct Resolved {
 
 /// Error(unsupported) for a codec that has no values of the dtype; Error(internal) where a rank, root or segments do
 /// not fit the group.
-[[nodiscard]] Resolved resolve(const Request& request, const RankGroup& group);
+[[nodiscard]] Resolved resolve(const CallRequest& request, const RankGroup& group);
 
 /// Whether resolve() makes the call the transport's or library's own sum.
-[[nodiscard]] bool is_native(const Request& request, const RankGroup& group);
+[[nodiscard]] bool is_native(const CallRequest& request, const RankGroup& group);
 
 /// Codecs that share one working type; where the tensor's dtype would give them two, they use f32.
 /// `widened`: a 16-bit tensor travels as f32, since residuals travel with it. `node`: the codec of sums over a node,

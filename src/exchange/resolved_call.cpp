@@ -1,4 +1,4 @@
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 
 #include <numeric>
 #include <string>
@@ -28,8 +28,8 @@ struct Encodings {
   }
 };
 
-Encodings encodings_of(const Request& request, const RankGroup& group) {
-  const bool all_reduce = request.function == Function::all_reduce;
+Encodings encodings_of(const CallRequest& request, const RankGroup& group) {
+  const bool all_reduce = request.collective == Collective::all_reduce;
   Encodings encodings;
   encodings.between = request.algorithm == Algorithm::dense ? CodecSpec::exact() : request.codec;
   encodings.twice = all_reduce && encodes_at_owner(request.algorithm);
@@ -41,7 +41,7 @@ Encodings encodings_of(const Request& request, const RankGroup& group) {
 
 bool lossy(const CodecSpec& spec) { return codec::Codec(spec, DType::f32).lossy(); }
 
-ResidualSites residual_sites(const Request& request, const Encodings& encodings, const RankGroup& group) {
+ResidualSites residual_sites(const CallRequest& request, const Encodings& encodings, const RankGroup& group) {
   if (!request.feedback || group.size == 1 || request.count == 0) {
     return {};
   }
@@ -55,8 +55,8 @@ std::uint64_t first_of(const std::vector<std::uint64_t>& segments, int rank) {
 }
 
 // Sets the elements that this rank encodes at each site that keeps residuals.
-void set_ranges(ResidualUse& use, const Request& request, const HopCodecs& codecs, const RankGroup& group) {
-  if (use.keeps.local && request.function == Function::all_gather) {
+void set_ranges(ResidualUse& use, const CallRequest& request, const HopCodecs& codecs, const RankGroup& group) {
+  if (use.keeps.local && request.collective == Collective::all_gather) {
     use.local = {first_of(request.segments, group.rank), request.segments[static_cast<std::size_t>(group.rank)]};
   } else if (use.keeps.local) {
     use.local = {0, request.count};
@@ -79,15 +79,15 @@ void set_ranges(ResidualUse& use, const Request& request, const HopCodecs& codec
 
 // Ranks that compare their terms must decide by properties that all see alike. Residuals may have widened a tensor on
 // some ranks only, so there a widened tensor travels in frames.
-bool is_native_by(const Request& request, const HopCodecs& codecs, const RankGroup& group) {
+bool is_native_by(const CallRequest& request, const HopCodecs& codecs, const RankGroup& group) {
   const NativeSum& native = request.native;
   const DType dtype = codecs.first.dtype();
-  return request.function == Function::all_reduce && request.algorithm == Algorithm::dense && group.size > 1 &&
+  return request.collective == Collective::all_reduce && request.algorithm == Algorithm::dense && group.size > 1 &&
          native.has(dtype) && (native.asks || request.count * element_bytes(dtype) < native.below) &&
          (dtype == request.dtype || !native.compares_terms);
 }
 
-Schedule schedule_of(const Request& request, const ResolvedCall& call, const RankGroup& group) {
+Schedule schedule_of(const CallRequest& request, const ResolvedCall& call, const RankGroup& group) {
   const Shape shape{group.rank, group.size, call.weighted, request.chunk_bytes, call.residuals.folds_owner,
                     group.tiers};
   if (is_native_by(request, call.codecs, group)) {
@@ -96,16 +96,16 @@ Schedule schedule_of(const Request& request, const ResolvedCall& call, const Ran
                               .compares_terms = request.native.compares_terms,
                               .compares_first = request.native.compares_first});
   }
-  switch (request.function) {
-    case Function::reduce_scatter: return reduce_scatter(shape, request.segments, call.codecs);
-    case Function::all_gather: return all_gather(shape, request.segments, call.codecs);
-    case Function::broadcast: return broadcast(shape, request.root, request.count, call.codecs);
-    case Function::all_reduce: break;
+  switch (request.collective) {
+    case Collective::reduce_scatter: return reduce_scatter(shape, request.segments, call.codecs);
+    case Collective::all_gather: return all_gather(shape, request.segments, call.codecs);
+    case Collective::broadcast: return broadcast(shape, request.root, request.count, call.codecs);
+    case Collective::all_reduce: break;
   }
   return all_reduce(request.algorithm, shape, request.count, call.codecs);
 }
 
-ResidualUse residual_use(const Request& request, const Encodings& encodings, const RankGroup& group) {
+ResidualUse residual_use(const CallRequest& request, const Encodings& encodings, const RankGroup& group) {
   ResidualUse use{.keeps = residual_sites(request, encodings, group)};
   use.any = use.keeps.any() || request.held.any;
   use.folds_owner = request.weighted && request.held.any && (!use.keeps.owner || request.held.moved);
@@ -113,13 +113,13 @@ ResidualUse residual_use(const Request& request, const Encodings& encodings, con
 }
 
 // A call that loses nothing does not gain by encoding in units of a scale.
-bool preconditions(const Request& request, const Encodings& encodings, const RankGroup& group) {
+bool preconditions(const CallRequest& request, const Encodings& encodings, const RankGroup& group) {
   return request.preconditioned && group.size > 1 &&
          (lossy(encodings.first) || lossy(encodings.between) || lossy(encodings.second));
 }
 
 // Residuals travel with exact values, which then need more than 16 bits. Values in units of a scale are f32, too.
-HopCodecs codecs_of(const Request& request, const Encodings& encodings, const ResidualUse& use,
+HopCodecs codecs_of(const CallRequest& request, const Encodings& encodings, const ResidualUse& use,
                     const RankGroup& group) {
   const bool scaled = preconditions(request, encodings, group);
   const bool widened = (use.any && encodings.any_exact()) || (scaled && encodings.any_exact_values());
@@ -129,14 +129,15 @@ HopCodecs codecs_of(const Request& request, const Encodings& encodings, const Re
 }
 
 // Checks what callers have checked before, so a failure here is a bug of theirs.
-void check(const Request& request, const RankGroup& group) {
+void check(const CallRequest& request, const RankGroup& group) {
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < group.size; };
-  const bool in_segments = request.function == Function::reduce_scatter || request.function == Function::all_gather;
+  const bool in_segments =
+      request.collective == Collective::reduce_scatter || request.collective == Collective::all_gather;
   const std::vector<std::uint64_t>& segments = request.segments;
   if (request.algorithm == Algorithm::automatic) {
     throw Error(ErrorCode::internal, "an all-reduce whose algorithm nobody chose");
   }
-  if (!is_rank(group.rank) || (request.function == Function::broadcast && !is_rank(request.root)) ||
+  if (!is_rank(group.rank) || (request.collective == Collective::broadcast && !is_rank(request.root)) ||
       (in_segments && (segments.size() != static_cast<std::size_t>(group.size) ||
                        std::accumulate(segments.begin(), segments.end(), std::uint64_t{0}) != request.count))) {
     throw Error(ErrorCode::internal, "a call of rank " + std::to_string(group.rank) + " of " +
@@ -148,7 +149,7 @@ void check(const Request& request, const RankGroup& group) {
 
 }  // namespace
 
-Resolved resolve(const Request& request, const RankGroup& group) {
+Resolved resolve(const CallRequest& request, const RankGroup& group) {
   check(request, group);
   const Encodings encodings = encodings_of(request, group);
   ResidualUse use = residual_use(request, encodings, group);
@@ -162,7 +163,7 @@ Resolved resolve(const Request& request, const RankGroup& group) {
   return {std::move(call), std::move(schedule)};
 }
 
-bool is_native(const Request& request, const RankGroup& group) {
+bool is_native(const CallRequest& request, const RankGroup& group) {
   const Encodings encodings = encodings_of(request, group);
   return is_native_by(request, codecs_of(request, encodings, residual_use(request, encodings, group), group), group);
 }

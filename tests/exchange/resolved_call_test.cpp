@@ -10,8 +10,8 @@
 
 #include "codec/registry.hpp"
 #include "exchange/host/host_executor.hpp"
-#include "exchange/reduction.hpp"
 #include "exchange/residuals/bucket_residuals.hpp"
+#include "exchange/resolved_call.hpp"
 #include "exchange/stream/stream_executor.hpp"
 #include "inputs.hpp"
 #include "tests/support/ranks.hpp"
@@ -58,15 +58,15 @@ void for_each_request(Body&& body) {
                                                      std::optional(codec), std::optional<CodecSpec>()}) {
         for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
           for (int bits = 0; bits < 64; ++bits) {
-            Request request{.algorithm = algorithm,
-                            .codec = codec,
-                            .second_hop = second,
-                            .intra = (bits & 1) != 0 ? CodecSpec::parse("bf16") : kExact,
-                            .dtype = dtype,
-                            .count = kCount,
-                            .weighted = (bits & 2) != 0,
-                            .feedback = (bits & 4) != 0,
-                            .held = {.any = (bits & 8) != 0, .moved = (bits & 16) != 0}};
+            CallRequest request{.algorithm = algorithm,
+                                .codec = codec,
+                                .second_hop = second,
+                                .intra = (bits & 1) != 0 ? CodecSpec::parse("bf16") : kExact,
+                                .dtype = dtype,
+                                .count = kCount,
+                                .weighted = (bits & 2) != 0,
+                                .feedback = (bits & 4) != 0,
+                                .held = {.any = (bits & 8) != 0, .moved = (bits & 16) != 0}};
             const RankGroup world{(bits & 32) != 0 ? 3 : 0, 4, (bits & 1) != 0 ? two_by_two : flat};
             if (takes(codec, dtype) && takes(second.value_or(codec), dtype)) {
               body(request, world);
@@ -78,7 +78,7 @@ void for_each_request(Body&& body) {
   }
 }
 
-std::string text_of(const Request& request, const RankGroup& world) {
+std::string text_of(const CallRequest& request, const RankGroup& world) {
   return std::string(to_string(request.algorithm)) + " " + request.codec.to_string() + " / " +
          (request.second_hop ? request.second_hop->to_string() : "as first") + " " +
          std::string(to_string(request.dtype)) + (request.weighted ? " weighted" : "") +
@@ -89,7 +89,7 @@ std::string text_of(const Request& request, const RankGroup& world) {
 
 TEST(Resolve, KeepsAndFoldsByTheRules) {
   int requests = 0;
-  for_each_request([&](const Request& request, const RankGroup& world) {
+  for_each_request([&](const CallRequest& request, const RankGroup& world) {
     SCOPED_TRACE(text_of(request, world));
     const ResolvedCall call = resolve(request, world).call;
     const bool dense = request.algorithm == Algorithm::dense;
@@ -156,7 +156,7 @@ TEST(Resolve, RangesOfAllRanksCoverTheBufferOnce) {
 }
 
 TEST(Resolve, RefusesWhatDoesNotFitTheGroup) {
-  const auto refused = [](const Request& request, int rank = 0) {
+  const auto refused = [](const CallRequest& request, int rank = 0) {
     try {
       static_cast<void>(resolve(request, {rank, 2}));
       return false;
@@ -165,18 +165,18 @@ TEST(Resolve, RefusesWhatDoesNotFitTheGroup) {
     }
   };
   const CodecSpec int8 = CodecSpec::parse("int8");
-  const Request gather{.function = Function::all_gather, .codec = int8, .count = 10, .segments = {4, 6}};
+  const CallRequest gather{.collective = Collective::all_gather, .codec = int8, .count = 10, .segments = {4, 6}};
   EXPECT_FALSE(refused(gather));
   EXPECT_TRUE(refused(gather, 2));
-  EXPECT_TRUE(refused({.function = Function::all_gather, .codec = int8, .count = 10, .segments = {10}}));
-  EXPECT_TRUE(refused({.function = Function::reduce_scatter, .codec = int8, .count = 10, .segments = {4, 7}}));
-  EXPECT_TRUE(refused({.function = Function::broadcast, .codec = int8, .count = 10, .root = 2}));
-  EXPECT_FALSE(refused({.function = Function::broadcast, .codec = int8, .count = 10, .root = 1}));
+  EXPECT_TRUE(refused({.collective = Collective::all_gather, .codec = int8, .count = 10, .segments = {10}}));
+  EXPECT_TRUE(refused({.collective = Collective::reduce_scatter, .codec = int8, .count = 10, .segments = {4, 7}}));
+  EXPECT_TRUE(refused({.collective = Collective::broadcast, .codec = int8, .count = 10, .root = 2}));
+  EXPECT_FALSE(refused({.collective = Collective::broadcast, .codec = int8, .count = 10, .root = 1}));
 }
 
 TEST(Resolve, AGatherKeepsItsOwnSegment) {
   const std::vector<std::uint64_t> segments{10, 0, 5000, 3};
-  const ResolvedCall call = resolve({.function = Function::all_gather,
+  const ResolvedCall call = resolve({.collective = Collective::all_gather,
                                      .codec = CodecSpec::parse("int8"),
                                      .count = 5013,
                                      .segments = segments,
@@ -212,19 +212,19 @@ TEST(Resolve, NativeWhereTheLibraryHasTheDtypeAndItIsSmall) {
 // The same request by the host's executor and by a device's has the same schedule on every rank.
 TEST(Resolve, SchedulesOfAllRanksFitTogether) {
   const auto tiers = std::make_shared<const Tiers>(Tiers::in_rows(2, 4));
-  for (const Function function :
-       {Function::all_reduce, Function::reduce_scatter, Function::all_gather, Function::broadcast}) {
+  for (const Collective collective :
+       {Collective::all_reduce, Collective::reduce_scatter, Collective::all_gather, Collective::broadcast}) {
     for (const bool weighted : {false, true}) {
       std::vector<Schedule> schedules;
       for (int rank = 0; rank < 4; ++rank) {
-        schedules.push_back(resolve({.function = function,
+        schedules.push_back(resolve({.collective = collective,
                                      .algorithm = Algorithm::hierarchical,
                                      .codec = CodecSpec::parse("int8"),
                                      .second_hop = CodecSpec::parse("int8"),
                                      .count = kCount,
                                      .segments = {kCount - 9, 0, 4, 5},
                                      .root = 2,
-                                     .weighted = weighted && function != Function::broadcast,
+                                     .weighted = weighted && collective != Collective::broadcast,
                                      .chunk_bytes = 1 << 14},
                                     {rank, 4, tiers})
                                 .schedule);
