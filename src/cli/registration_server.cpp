@@ -55,9 +55,9 @@ bool is_token(const std::array<char, tcp::kTokenDigits>& said, const std::string
 
 }  // namespace
 
-class RegistrationServer::Server {
+class RegistrationServer::Listener {
  public:
-  explicit Server(const Options& options) : options_(options), worlds_(options.patience) {
+  explicit Listener(const Options& options) : options_(options), worlds_(options.patience) {
     address_ = tcp::RegistrationAddress::random();
     most_ = options.most_connections > 0 ? options.most_connections : connections_by_limit();
     std::string why;
@@ -74,7 +74,7 @@ class RegistrationServer::Server {
     start_thread();
   }
 
-  ~Server() {
+  ~Listener() {
     ending_ = true;
     wake();
     thread_.join();
@@ -82,8 +82,8 @@ class RegistrationServer::Server {
       ::shutdown(listener.fd(), SHUT_RDWR);  // a forked child may have it open, too
     }
   }
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
 
   [[nodiscard]] std::string variable() const {
     const MutexLock lock(mutex_);
@@ -367,12 +367,12 @@ class RegistrationServer::Server {
   std::thread thread_;
 };
 
-RegistrationServer::RegistrationServer(const Options& options) : server_(std::make_unique<Server>(options)) {}
+RegistrationServer::RegistrationServer(const Options& options) : listener_(std::make_unique<Listener>(options)) {}
 RegistrationServer::~RegistrationServer() = default;
 
-std::string RegistrationServer::variable() const { return server_->variable(); }
-const std::string& RegistrationServer::without_other_hosts() const noexcept { return server_->without_other_hosts(); }
-void RegistrationServer::start_anew() { server_->start_anew(); }
-SeenRanks RegistrationServer::seen() const { return server_->seen(); }
+std::string RegistrationServer::variable() const { return listener_->variable(); }
+const std::string& RegistrationServer::without_other_hosts() const noexcept { return listener_->without_other_hosts(); }
+void RegistrationServer::start_anew() { listener_->start_anew(); }
+SeenRanks RegistrationServer::seen() const { return listener_->seen(); }
 
 }  // namespace gradwire::cli

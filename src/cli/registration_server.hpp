@@ -39,8 +39,8 @@ class RegistrationServer {
   [[nodiscard]] SeenRanks seen() const;
 
  private:
-  class Server;
-  std::unique_ptr<Server> server_;
+  class Listener;
+  std::unique_ptr<Listener> listener_;
 };
 
 }  // namespace gradwire::cli
