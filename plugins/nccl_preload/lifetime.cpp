@@ -6,12 +6,12 @@
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/group.hpp"
 #include "plugins/nccl_preload/real.hpp"
-#include "plugins/nccl_preload/reductions.hpp"
+#include "plugins/nccl_preload/reduce_calls.hpp"
 #include "plugins/nccl_preload/state.hpp"
 
 namespace gradwire::nccl_preload {
 
-constinit thread_local Group* open_group = nullptr;
+constinit thread_local CallGroup* open_group = nullptr;
 
 namespace {
 
@@ -56,7 +56,7 @@ ncclResult_t end(ncclComm_t comm, F&& end_it) {
   if (InsideNccl::active()) {
     return end_it();
   }
-  std::optional<Communicator> old;
+  std::optional<KnownCommunicator> old;
   unseen([&] {
     state().timer.collect();
     old = state().communicators.take(comm);
@@ -92,7 +92,7 @@ ncclResult_t group_started(ncclResult_t result) noexcept {
     if (open_group != nullptr) {
       ++open_group->depth;
     } else {
-      open_group = new (std::nothrow) Group;  // NOLINT(cppcoreguidelines-owning-memory): see the declaration
+      open_group = new (std::nothrow) CallGroup;  // NOLINT(cppcoreguidelines-owning-memory): see the declaration
     }
   }
   return result;
@@ -121,7 +121,7 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
   if (InsideNccl::active() || open_group == nullptr || --open_group->depth > 0) {
     return result;
   }
-  Group* group = open_group;
+  CallGroup* group = open_group;
   open_group = nullptr;
   unseen([&] {
     if (ran) {

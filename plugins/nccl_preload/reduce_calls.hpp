@@ -15,12 +15,12 @@ namespace gradwire::nccl_preload {
 /// The library's own function with the caller's arguments.
 using Forward = std::function<ncclResult_t()>;
 /// Compresses a reduction, records it in its group, or forwards it.
-[[nodiscard]] ncclResult_t reduce(const Request& request, const Forward& forward) noexcept;
+[[nodiscard]] ncclResult_t reduce(const NcclCall& request, const Forward& forward) noexcept;
 
 /// Makes the agreements and the recorded calls of a group after NCCL has run the rest of it.
-[[nodiscard]] ncclResult_t run_recorded(Group& group) noexcept;
+[[nodiscard]] ncclResult_t run_recorded(CallGroup& group) noexcept;
 /// Forwards the recorded calls to NCCL instead, whose group is still open.
-[[nodiscard]] ncclResult_t forward_recorded(Group& group) noexcept;
+[[nodiscard]] ncclResult_t forward_recorded(CallGroup& group) noexcept;
 /// Removes the calls that the open group of this thread has recorded for a communicator that ends.
 void forget_recorded(const CommunicatorState& ended) noexcept;
 

@@ -1,4 +1,4 @@
-#include "plugins/nccl_preload/reductions.hpp"
+#include "plugins/nccl_preload/reduce_calls.hpp"
 
 #include <cstdio>
 #include <optional>
@@ -43,7 +43,7 @@ std::shared_ptr<drop_in::DeviceMember> member_of(ncclComm_t comm, CommunicatorSt
   return known.member;
 }
 
-drop_in::DeviceCall device_call(const Request& request, const Described& described,
+drop_in::DeviceCall device_call(const NcclCall& request, const Described& described,
                                 const std::shared_ptr<drop_in::DeviceMember>& member, const Forward& forward) {
   return {.member = member,
           .call = described.call,
@@ -76,7 +76,7 @@ ncclResult_t pass_and_agree(const std::shared_ptr<drop_in::DeviceMember>& member
 }
 
 // Returns no value if the call is to be forwarded; `timed` is set if that call is to be timed.
-std::optional<ncclResult_t> compress_or_record(const Request& request, const Forward& forward,
+std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Forward& forward,
                                                std::optional<TimedCall>& timed) {
   Described described = describe(request);
   choice::Call& call = described.call;
@@ -122,14 +122,14 @@ std::optional<ncclResult_t> compress_or_record(const Request& request, const For
 
 bool may_compress() noexcept { return has_device_path() && !InsideNccl::active(); }
 
-ncclResult_t reduce(const Request& request, const Forward& forward) noexcept {
+ncclResult_t reduce(const NcclCall& request, const Forward& forward) noexcept {
   std::optional<ncclResult_t> done;
   std::optional<TimedCall> timed;
   unseen([&] { done = compress_or_record(request, forward, timed); });
   return done ? *done : make_timed(timed, forward);
 }
 
-ncclResult_t run_recorded(Group& group) noexcept {
+ncclResult_t run_recorded(CallGroup& group) noexcept {
   ncclResult_t result = ncclSuccess;
   if (group.agreeing.empty() && group.recorded.empty()) {
     return result;
@@ -148,7 +148,7 @@ ncclResult_t run_recorded(Group& group) noexcept {
   return result;
 }
 
-ncclResult_t forward_recorded(Group& group) noexcept {
+ncclResult_t forward_recorded(CallGroup& group) noexcept {
   ncclResult_t result = ncclSuccess;
   for (const drop_in::DeviceCall& call : std::exchange(group.recorded, {})) {
     const auto code = static_cast<ncclResult_t>(call.forward());

@@ -1,28 +1,28 @@
-#include "plugins/nccl_preload/communicators.hpp"
+#include "plugins/nccl_preload/known_communicators.hpp"
 
 #include <utility>
 
 namespace gradwire::nccl_preload {
 
-void Communicators::add(ncclComm_t comm, bool blocking) {
+void KnownCommunicators::add(ncclComm_t comm, bool blocking) {
   const MutexLock lock(mutex_);
-  known_.insert_or_assign(comm, Communicator{.blocking = blocking});
+  known_.insert_or_assign(comm, KnownCommunicator{.blocking = blocking});
 }
 
-std::optional<Communicator> Communicators::find(ncclComm_t comm) const {
+std::optional<KnownCommunicator> KnownCommunicators::find(ncclComm_t comm) const {
   const MutexLock lock(mutex_);
   const auto it = known_.find(comm);
   return it == known_.end() ? std::nullopt : std::optional(it->second);
 }
 
-void Communicators::set_state(ncclComm_t comm, const CommunicatorState& state) {
+void KnownCommunicators::set_state(ncclComm_t comm, const CommunicatorState& state) {
   const MutexLock lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end() && it->second.open) {
     it->second.state = state;
   }
 }
 
-void Communicators::close(ncclComm_t comm) {
+void KnownCommunicators::close(ncclComm_t comm) {
   std::optional<CommunicatorState> old;  // freed after the lock: freeing may wait for the device
   const MutexLock lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end()) {
@@ -32,25 +32,25 @@ void Communicators::close(ncclComm_t comm) {
   }
 }
 
-std::optional<Communicator> Communicators::take(ncclComm_t comm) {
+std::optional<KnownCommunicator> KnownCommunicators::take(ncclComm_t comm) {
   const MutexLock lock(mutex_);
   auto node = known_.extract(comm);
   return node.empty() ? std::nullopt : std::optional(std::move(node.mapped()));
 }
 
-void Communicators::put_back(ncclComm_t comm, const Communicator& communicator) {
+void KnownCommunicators::put_back(ncclComm_t comm, const KnownCommunicator& communicator) {
   const MutexLock lock(mutex_);
   known_.try_emplace(comm, communicator);
 }
 
-void Communicators::add_scaled_sum(ncclComm_t comm, ncclRedOp_t op) {
+void KnownCommunicators::add_scaled_sum(ncclComm_t comm, ncclRedOp_t op) {
   const MutexLock lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end()) {
     it->second.scaled_sums.insert(static_cast<int>(op));
   }
 }
 
-void Communicators::remove_scaled_sum(ncclComm_t comm, ncclRedOp_t op) {
+void KnownCommunicators::remove_scaled_sum(ncclComm_t comm, ncclRedOp_t op) {
   const MutexLock lock(mutex_);
   if (const auto it = known_.find(comm); it != known_.end()) {
     it->second.scaled_sums.erase(static_cast<int>(op));
