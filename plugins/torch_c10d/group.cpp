@@ -142,7 +142,7 @@ Ending& ending() {
   return *instance;
 }
 
-void end_elsewhere(std::unique_ptr<Core> core, Inner inner) {
+void end_elsewhere(std::unique_ptr<GroupEngine> core, Inner inner) {
   const MutexLock lock(ending().mutex);
   ending().threads.emplace_back([core = std::move(core), inner = std::move(inner)]() mutable {
     core.reset();
@@ -164,10 +164,10 @@ void wait_for_ending_groups() {
   }
 }
 
-Group::Group(const StorePointer& store, int rank, int size, const CoreOptions& options, Inner inner)
+Group::Group(const StorePointer& store, int rank, int size, const GroupEngineOptions& options, Inner inner)
     : Base(rank, size), inner_(std::move(inner)) {
   const WithoutInterpreter waiting;
-  core_ = std::make_unique<Core>(rendezvous_of(store), options);
+  core_ = std::make_unique<GroupEngine>(rendezvous_of(store), options);
 }
 
 Group::~Group() {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/forked.hpp"
-#include "plugins/torch_c10d/core.hpp"
+#include "plugins/torch_c10d/group_engine.hpp"
 #include "plugins/torch_c10d/torch_version.hpp"
 #include "plugins/torch_c10d/work.hpp"
 
@@ -24,7 +24,7 @@ struct Inner {
 
 class Group final : public Base {
  public:
-  Group(const StorePointer& store, int rank, int size, const CoreOptions& options, Inner inner);
+  Group(const StorePointer& store, int rank, int size, const GroupEngineOptions& options, Inner inner);
   ~Group() override;
 
   const std::string getBackendName() const override { return "gradwire"; }  // NOLINT: as the base declares it
@@ -33,7 +33,7 @@ class Group final : public Base {
   /// identifies the counter of that order, as next_sequence() gave it.
   WorkPointer sum_named(Tensors& tensors, const std::string& name, std::uint32_t sequence, std::uint64_t order);
   [[nodiscard]] std::uint32_t next_sequence() noexcept { return sequences_++; }
-  [[nodiscard]] const Core& core() const noexcept { return *core_; }
+  [[nodiscard]] const GroupEngine& core() const noexcept { return *core_; }
   /// If the core has a thread, sets the library's backend for the calls that it passes. To be called before the first
   /// call.
   void set_beside(BasePointer beside) { inner_.beside = std::move(beside); }
@@ -84,7 +84,7 @@ class Group final : public Base {
 
   Home home_;
   Inner inner_;
-  std::unique_ptr<Core> core_;
+  std::unique_ptr<GroupEngine> core_;
   std::uint32_t sequences_ = 0;
 };
 

@@ -68,7 +68,7 @@ BasePointer create(const py::object& store, int rank, int size, const py::object
   first = false;
   auto group = c10::make_intrusive<Group>(
       shared<c10d::Store>(store), rank, size,
-      CoreOptions{.rank = rank, .world_size = size, .timeout = limit, .first = first_now}, std::move(inner));
+      GroupEngineOptions{.rank = rank, .world_size = size, .timeout = limit, .first = first_now}, std::move(inner));
   if (group->core().has_thread()) {  // on all ranks or none
     group->set_beside(make_gloo("gradwire/beside", store, rank, size, timeout));
   }

@@ -1,6 +1,6 @@
 // One process group without Torch, whose ranks are threads: what a group without a codec does, and what becomes of the
 // group when a call fails.
-#include "plugins/torch_c10d/core.hpp"
+#include "plugins/torch_c10d/group_engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -41,11 +41,11 @@ class CoreTest : public testing::Test {
     }
   }
 
-  void run(const std::function<void(int rank, Core& core)>& body) {
+  void run(const std::function<void(int rank, GroupEngine& core)>& body) {
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < 2; ++rank) {
       ranks.emplace_back([&, rank] {
-        Core core(store_.rendezvous(), {.rank = rank, .world_size = 2, .timeout = 60s, .first = false});
+        GroupEngine core(store_.rendezvous(), {.rank = rank, .world_size = 2, .timeout = 60s, .first = false});
         body(rank, core);
       });
     }
@@ -68,7 +68,7 @@ Asked sum_of(const std::vector<float>& values) {
 
 // Returns the reduction's error, or an empty string. Its memory lives as long as the call, which may outlive the error.
 std::string reduce(
-    Core& core, std::vector<float>& values, std::function<void()> pass = [] {}) {
+    GroupEngine& core, std::vector<float>& values, std::function<void()> pass = [] {}) {
   const auto memory = std::make_shared<std::vector<float>>(values);
   const auto ended = std::make_shared<std::promise<std::string>>();
   core.post({.asked = sum_of(*memory),
@@ -125,7 +125,7 @@ TEST_F(CoreTest, AGroupWithoutACodecOnlyObserves) {
     EXPECT_EQ(threads_here(), threads + 3) << "two ranks and this one";
     counted.set_value();
   });
-  run([&](int rank, Core& core) {
+  run([&](int rank, GroupEngine& core) {
     EXPECT_FALSE(core.has_thread());
     EXPECT_FALSE(core.may_compress());
     for (int call = 0; call < 30; ++call) {
@@ -148,7 +148,7 @@ TEST_F(CoreTest, ADryRunPassesAndCountsWhatWouldBeSent) {
   ::setenv("GRADWIRE_CODEC", "int8", 1);
   ::setenv("GRADWIRE_DRY_RUN", "1", 1);
   const std::vector<float> values(100'000, 1.0F);
-  run([&](int, Core& core) {
+  run([&](int, GroupEngine& core) {
     EXPECT_FALSE(core.has_thread());
     const auto passed = core.passes(sum_of(values));
     ASSERT_TRUE(passed);
@@ -172,7 +172,7 @@ testing::Matcher<std::string> names_both() {
 }
 
 // Rank 0 sums few values, which pass, and rank 1 many. Each would wait for the other.
-void differ(int rank, Core& core) {
+void differ(int rank, GroupEngine& core) {
   std::vector<float> many(50'000, 1.0F);
   if (rank == 1) {
     EXPECT_THAT(reduce(core, many), names_both());
@@ -192,7 +192,7 @@ void differ(int rank, Core& core) {
 
 TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldBothSizes) {
   ::setenv("GRADWIRE_CODEC", "int8", 1);
-  run([&](int rank, Core& core) {
+  run([&](int rank, GroupEngine& core) {
     std::vector<float> values(50'000, 1.0F);
     EXPECT_EQ(reduce(core, values), "");
     EXPECT_NEAR(values[1234], 2, 0.02);
@@ -212,7 +212,7 @@ TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldWhereTheLibraryMakesBoth) {
   std::promise<void> told;
   const std::shared_future<void> go_on = told.get_future().share();
   std::atomic<bool> passed_by_thread = false;
-  run([&](int rank, Core& core) {
+  run([&](int rank, GroupEngine& core) {
     if (rank == 0) {
       differ(rank, core);
       return;
@@ -234,7 +234,7 @@ TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldWhereTheLibraryMakesBoth) {
 TEST_F(CoreTest, AnErrorOfTheLibraryNamesBothCallsOnceSomeRankHasFoundThem) {
   ::setenv("GRADWIRE_CODEC", "int8", 1);
   std::promise<void> told;
-  run([&](int rank, Core& core) {
+  run([&](int rank, GroupEngine& core) {
     if (rank == 1) {
       differ(rank, core);
       told.set_value();
@@ -254,7 +254,7 @@ TEST_F(CoreTest, AnErrorOfAPassedCallEndsThatCallAlone) {
   ::setenv("GRADWIRE_CODEC", "auto", 1);
   const std::uint64_t before = calls_of(choice::Reason::failed);
   std::atomic<int> failed = 0;
-  run([&](int, Core& core) {
+  run([&](int, GroupEngine& core) {
     std::vector<float> values(50'000, 1.0F);
     for (int call = 0; call < 30; ++call) {
       const std::string error =
@@ -271,7 +271,7 @@ TEST_F(CoreTest, CallsThatFailAreCountedApart) {
   const std::uint64_t before = calls_of(choice::Reason::failed);
   const std::uint64_t observed = calls_of(choice::Reason::observing);
   const std::vector<float> values(100'000, 1.0F);
-  run([&](int, Core& core) {
+  run([&](int, GroupEngine& core) {
     core.passes(sum_of(values))->ended(std::make_exception_ptr(std::runtime_error("of the library")));
     core.count_other(1000, true);
     core.count_other(1000, false);

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "choice/auto_call.hpp"
-#include "plugins/torch_c10d/core.hpp"
+#include "plugins/torch_c10d/group_engine.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/torch_c10d/thread_store.hpp"
 
@@ -162,11 +162,11 @@ class ObservedJob : public ObservingTest {
     testing::internal::CaptureStderr();
     for (int rank = 0; rank < 2; ++rank) {
       ranks.emplace_back([&, rank] {
-        Core core(store_.rendezvous(), {.rank = rank,
-                                        .world_size = 2,
-                                        .timeout = 60s,
-                                        .first = true,
-                                        .host = hosts[static_cast<std::size_t>(rank)]});
+        GroupEngine core(store_.rendezvous(), {.rank = rank,
+                                               .world_size = 2,
+                                               .timeout = 60s,
+                                               .first = true,
+                                               .host = hosts[static_cast<std::size_t>(rank)]});
         for (int turn = 0; turn < 12 && rank == 0; ++turn) {
           for (const std::uint64_t count : counts) {
             make(core, count, dense);
@@ -181,7 +181,7 @@ class ObservedJob : public ObservingTest {
     return testing::internal::GetCapturedStderr();
   }
 
-  void make(Core& core, std::uint64_t count, bool dense) {
+  void make(GroupEngine& core, std::uint64_t count, bool dense) {
     const auto passed = core.passes({.dtype = DType::f32,
                                      .reduction = Reduction::sum,
                                      .count = count,

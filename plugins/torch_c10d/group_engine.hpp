@@ -20,7 +20,7 @@
 
 namespace gradwire::torch_c10d {
 
-struct CoreOptions {
+struct GroupEngineOptions {
   int rank = 0;
   int world_size = 1;
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};  // or GRADWIRE_TIMEOUT, if that is set and shorter
@@ -66,14 +66,14 @@ struct Posted {
   std::function<void(std::exception_ptr)> done = {};  // called once, on any thread
 };
 
-class Core {
+class GroupEngine {
  public:
   /// Collective. Throws Error(timeout) that names the rank that did not join.
-  Core(const transport::Rendezvous& store, const CoreOptions& options);
+  GroupEngine(const transport::Rendezvous& store, const GroupEngineOptions& options);
   /// Waits for the posted reductions.
-  ~Core();
-  Core(const Core&) = delete;
-  Core& operator=(const Core&) = delete;
+  ~GroupEngine();
+  GroupEngine(const GroupEngine&) = delete;
+  GroupEngine& operator=(const GroupEngine&) = delete;
 
   /// Decides about the next reduction, the same on every rank. Returns no value if it is to be posted; else the caller
   /// passes it at once. `fail` (may be empty) ends a passed call with an error if another rank compresses it; it may be
@@ -111,7 +111,7 @@ class Core {
   void count_failed(const Asked& asked) const;
 
   transport::Rendezvous store_;
-  CoreOptions options_;
+  GroupEngineOptions options_;
   drop_in::Configuration configuration_;
   Observing::Hosts hosts_;  // of this group's ranks
   drop_in::Agreement agreement_;

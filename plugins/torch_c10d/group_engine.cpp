@@ -1,4 +1,4 @@
-#include "plugins/torch_c10d/core.hpp"
+#include "plugins/torch_c10d/group_engine.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -69,7 +69,7 @@ void count_failed_call(drop_in::CallClass what, std::uint64_t bytes) {
 
 }  // namespace
 
-Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
+GroupEngine::GroupEngine(const transport::Rendezvous& store, const GroupEngineOptions& options)
     : store_(store), options_(options), configuration_(drop_in::Configuration::read(true)) {
   // The timeout is the job's, since a rank may be late by a whole evaluation. A rank that has ended is noticed at once.
   configuration_.timeout = checked_timeout(
@@ -110,7 +110,7 @@ Core::Core(const transport::Rendezvous& store, const CoreOptions& options)
   }
 }
 
-Core::~Core() {
+GroupEngine::~GroupEngine() {
   queue_.reset();
   if (watch_) {
     watch_->stop();  // passed calls may still call watch_->end() after this
@@ -118,7 +118,7 @@ Core::~Core() {
 }
 
 // Exchanges each rank's settings, followed by its host: a forecast needs to know which ranks share one.
-drop_in::Agreement Core::agree(const transport::Rendezvous& store) {
+drop_in::Agreement GroupEngine::agree(const transport::Rendezvous& store) {
   const auto mine = drop_in::RankSettings::of(configuration_);
   const std::string host = options_.host.empty() ? transport::tcp::host_identity() : options_.host;
   store.put(key_of(options_.rank), std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)) + host);
@@ -145,7 +145,7 @@ drop_in::Agreement Core::agree(const transport::Rendezvous& store) {
 }
 
 // The rank that reports makes the Observing in its first group; its later groups use the same one.
-void Core::begin_observing() {
+void GroupEngine::begin_observing() {
   if (agreement_.mode != drop_in::Mode::observing || agreement_.dry_run || options_.world_size < 2) {
     return;
   }
@@ -156,7 +156,7 @@ void Core::begin_observing() {
   observing_ = reporting().observing;
 }
 
-void Core::observe(PassedCall& passed, const Asked& asked) const {
+void GroupEngine::observe(PassedCall& passed, const Asked& asked) const {
   const bool known =
       (passed.what.reason == choice::Reason::observing || passed.what.reason == choice::Reason::below_floor) &&
       asked.dtype && asked.reduction && asked.count > 0;
@@ -169,7 +169,7 @@ void Core::observe(PassedCall& passed, const Asked& asked) const {
   passed.begin = std::chrono::steady_clock::now();
 }
 
-std::shared_ptr<Transport> Core::connect() {
+std::shared_ptr<Transport> GroupEngine::connect() {
   // A rank that passes this call never connects, so check() ends the wait.
   const auto check = [this] {
     if (watch_) {
@@ -205,14 +205,14 @@ std::shared_ptr<Transport> Core::connect() {
   return made;
 }
 
-void Core::abort(const std::string& why) noexcept {
+void GroupEngine::abort(const std::string& why) noexcept {
   const MutexLock lock(transport_mutex_);
   if (transport_) {
     transport_->abort(ErrorCode::mismatch, why);
   }
 }
 
-choice::Call Core::describe(const Asked& asked) const {
+choice::Call GroupEngine::describe(const Asked& asked) const {
   return {.function = asked.function,
           .dtype = asked.dtype,
           .reduction = asked.reduction,
@@ -242,7 +242,7 @@ std::exception_ptr PassedCall::ended(std::exception_ptr error) const noexcept {
   return error;
 }
 
-std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(const std::string&)> fail) {
+std::optional<PassedCall> GroupEngine::passes(const Asked& asked, std::function<void(const std::string&)> fail) {
   choice::Call call = describe(asked);
   PassedCall passed;
   if (member_->dry_run()) {
@@ -287,7 +287,7 @@ std::optional<PassedCall> Core::passes(const Asked& asked, std::function<void(co
   return passed;
 }
 
-void Core::count_other(std::uint64_t bytes, bool failed) {
+void GroupEngine::count_other(std::uint64_t bytes, bool failed) {
   ++others_;
   if (observing_) {
     observing_->begin_other();
@@ -300,7 +300,7 @@ void Core::count_other(std::uint64_t bytes, bool failed) {
   }
 }
 
-void Core::post(Posted posted) {
+void GroupEngine::post(Posted posted) {
   posted.done = once(std::move(posted.done));
   const auto mine = std::make_shared<const Posted>(std::move(posted));
   std::optional<std::uint64_t> number;
@@ -324,7 +324,7 @@ void Core::post(Posted posted) {
   });
 }
 
-void Core::make(const Posted& posted, std::uint64_t others) {
+void GroupEngine::make(const Posted& posted, std::uint64_t others) {
   std::exception_ptr error;
   try {
     if (!failure_.empty()) {
@@ -346,7 +346,7 @@ void Core::make(const Posted& posted, std::uint64_t others) {
   posted.done(error);
 }
 
-void Core::count_failed(const Asked& asked) const {
+void GroupEngine::count_failed(const Asked& asked) const {
   count_failed_call({.function = asked.function,
                      .dtype = asked.dtype,
                      .count = asked.count,
@@ -354,7 +354,7 @@ void Core::count_failed(const Asked& asked) const {
                     asked.bytes);
 }
 
-void Core::route_and_make(const Posted& posted, std::uint64_t others) {
+void GroupEngine::route_and_make(const Posted& posted, std::uint64_t others) {
   const Asked& asked = posted.asked;
   const drop_in::Member::Route route = member_->route(
       describe(asked), {.compress = true}, name_of(*asked.reduction),
@@ -380,7 +380,7 @@ void Core::route_and_make(const Posted& posted, std::uint64_t others) {
   }
 }
 
-void Core::pass(const Posted& posted, const drop_in::Member::Route& route) {
+void GroupEngine::pass(const Posted& posted, const drop_in::Member::Route& route) {
   const auto begin = std::chrono::steady_clock::now();
   std::exception_ptr error;
   try {
@@ -399,7 +399,7 @@ void Core::pass(const Posted& posted, const drop_in::Member::Route& route) {
   member_->count_passed(route, posted.asked.bytes, seconds);
 }
 
-void Core::compress(const Posted& posted, const drop_in::Member::Route& route) {
+void GroupEngine::compress(const Posted& posted, const drop_in::Member::Route& route) {
   const Asked& asked = posted.asked;
   const ConstView input{asked.buffer, asked.count, *asked.dtype};
   if (posted.counts.empty()) {
@@ -411,7 +411,7 @@ void Core::compress(const Posted& posted, const drop_in::Member::Route& route) {
 }
 
 // Makes the reduction both compressed and by Gloo, whose result the job gets.
-void Core::make_both_ways(const Posted& posted, const drop_in::Member::Route& route) {
+void GroupEngine::make_both_ways(const Posted& posted, const drop_in::Member::Route& route) {
   const Asked& asked = posted.asked;
   const std::uint64_t own =
       posted.counts.empty() ? asked.count : posted.counts[static_cast<std::size_t>(options_.rank)];
