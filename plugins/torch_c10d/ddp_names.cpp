@@ -25,10 +25,10 @@ class NamedBuckets {
  public:
   NamedBuckets(c10::intrusive_ptr<Group> group, std::unordered_map<const c10::TensorImpl*, std::string> names)
       : group_(std::move(group)), sequence_(group_->next_sequence()), names_(std::move(names)) {
-    if (!group_->core().may_compress()) {
+    if (!group_->engine().may_compress()) {
       return;  // each bucket stays one sum, as without a hook
     }
-    for (const Policy::Rule& rule : group_->core().configuration().planner.policy().rules) {
+    for (const Policy::Rule& rule : group_->engine().configuration().planner.policy().rules) {
       if (rule.match.glob) {
         globs_.emplace_back(*rule.match.glob);
       }

@@ -142,10 +142,10 @@ Ending& ending() {
   return *instance;
 }
 
-void end_elsewhere(std::unique_ptr<GroupEngine> core, Inner inner) {
+void end_elsewhere(std::unique_ptr<GroupEngine> engine, Inner inner) {
   const MutexLock lock(ending().mutex);
-  ending().threads.emplace_back([core = std::move(core), inner = std::move(inner)]() mutable {
-    core.reset();
+  ending().threads.emplace_back([engine = std::move(engine), inner = std::move(inner)]() mutable {
+    engine.reset();
     inner = {};
   });
 }
@@ -167,20 +167,20 @@ void wait_for_ending_groups() {
 Group::Group(const StorePointer& store, int rank, int size, const GroupEngineOptions& options, Inner inner)
     : Base(rank, size), inner_(std::move(inner)) {
   const WithoutInterpreter waiting;
-  core_ = std::make_unique<GroupEngine>(rendezvous_of(store), options);
+  engine_ = std::make_unique<GroupEngine>(rendezvous_of(store), options);
 }
 
 Group::~Group() {
   if (home_.is_elsewhere()) {  // a forked child: the group's threads are the parent's
-    static_cast<void>(core_.release());
+    static_cast<void>(engine_.release());
     return;
   }
   const WithoutInterpreter waiting;
-  if (core_ && core_->on_own_thread()) {
-    end_elsewhere(std::move(core_), std::move(inner_));
+  if (engine_ && engine_->on_own_thread()) {
+    end_elsewhere(std::move(engine_), std::move(inner_));
     return;
   }
-  core_.reset();
+  engine_.reset();
   inner_ = {};
 }
 
@@ -197,10 +197,10 @@ WorkPointer Group::pass(const Tensors& tensors, const std::function<WorkPointer(
   const std::uint64_t bytes = bytes_of(tensors);
   try {
     WorkPointer work = call(tensors.empty() ? *inner_.cpu : inner_of(tensors.front()));
-    core_->count_other(bytes, false);
+    engine_->count_other(bytes, false);
     return work;
   } catch (...) {
-    core_->count_other(bytes, true);
+    engine_->count_other(bytes, true);
     throw;
   }
 }
@@ -226,7 +226,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::Allredu
   asked.bytes = bytes_of(tensors);
   asked.buffer = tensor.data_ptr();
   asked.dense = whole(tensor);
-  if (!core_->may_compress() && asked.dense) {
+  if (!engine_->may_compress() && asked.dense) {
     return pass_as_it_is(tensors, asked, opts);
   }
   const auto work =
@@ -234,13 +234,13 @@ WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::Allredu
   const auto fail = [work](const std::string& why) {
     work->complete(std::make_exception_ptr(std::runtime_error("gradwire: " + why)));
   };
-  if (const auto passed = core_->passes(asked, fail)) {
+  if (const auto passed = engine_->passes(asked, fail)) {
     pass_elements(work, tensor, *passed, opts);
     return work;
   }
   const at::Tensor flat = tensor.contiguous();  // in the same order on all ranks
   asked.buffer = flat.data_ptr();
-  core_->post(
+  engine_->post(
       {.asked = std::move(asked),
        .output = flat.data_ptr(),
        .pass =
@@ -254,7 +254,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::Allredu
 
 // A group that compresses no sum gives the caller the library's own work object.
 WorkPointer Group::pass_as_it_is(Tensors& tensors, const Asked& asked, const c10d::AllreduceOptions& opts) {
-  const auto passed = core_->passes(asked);
+  const auto passed = engine_->passes(asked);
   TORCH_INTERNAL_ASSERT(passed);
   WorkPointer theirs = started(*passed, [&] { return inner_.cpu->allreduce(tensors, opts); });
   follow(theirs, [passed = *passed](std::exception_ptr error) { passed.ended(std::move(error)); });
@@ -304,7 +304,7 @@ WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std:
   const auto fail = [work](const std::string& why) {
     work->complete(std::make_exception_ptr(std::runtime_error("gradwire: " + why)));
   };
-  if (const auto passed = core_->passes(asked, fail)) {
+  if (const auto passed = engine_->passes(asked, fail)) {
     Tensors sum{sum_of(input)};
     const WorkPointer theirs = started(*passed, [&] { return inner_.cpu->allreduce(sum, dense); });
     follow(theirs, [work, output, scatter, sum = sum[0], passed = *passed](std::exception_ptr error) {
@@ -317,17 +317,17 @@ WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std:
     return work;
   }
   const at::Tensor result = !output.is_contiguous() ? at::empty_like(output, at::MemoryFormat::Contiguous) : output;
-  core_->post({.asked = std::move(asked),
-               .output = result.data_ptr(),
-               .counts = std::move(counts),
-               .pass =
-                   [beside = inner_.beside, dense, sum_of, scatter, input, result] {
-                     Tensors sum{sum_of(input)};
-                     beside->allreduce(sum, dense)->wait();
-                     scatter(sum[0], result);
-                   },
-               .done = [work, output,
-                        result](std::exception_ptr error) { end_work(*work, output, result, std::move(error)); }});
+  engine_->post({.asked = std::move(asked),
+                 .output = result.data_ptr(),
+                 .counts = std::move(counts),
+                 .pass =
+                     [beside = inner_.beside, dense, sum_of, scatter, input, result] {
+                       Tensors sum{sum_of(input)};
+                       beside->allreduce(sum, dense)->wait();
+                       scatter(sum[0], result);
+                     },
+                 .done = [work, output,
+                          result](std::exception_ptr error) { end_work(*work, output, result, std::move(error)); }});
   return work;
 }
 

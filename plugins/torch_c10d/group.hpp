@@ -1,5 +1,5 @@
-// The backend "gradwire" as Torch sees it: sums of floating-point tensors on the CPU go to the core, everything else to
-// the library's own backends.
+// The backend "gradwire" as Torch sees it: sums of floating-point tensors on the CPU go to the engine, everything else
+// to the library's own backends.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,7 @@ namespace gradwire::torch_c10d {
 /// The library's own backends over the same ranks.
 struct Inner {
   BasePointer cpu;     // for calls that are passed at once
-  BasePointer beside;  // the same, for calls that the core's thread passes; null if it has no thread
+  BasePointer beside;  // the same, for calls that the engine's thread passes; null if it has no thread
   BasePointer cuda;    // null if there is none
 };
 
@@ -33,8 +33,8 @@ class Group final : public Base {
   /// identifies the counter of that order, as next_sequence() gave it.
   WorkPointer sum_named(Tensors& tensors, const std::string& name, std::uint32_t sequence, std::uint64_t order);
   [[nodiscard]] std::uint32_t next_sequence() noexcept { return sequences_++; }
-  [[nodiscard]] const GroupEngine& core() const noexcept { return *core_; }
-  /// If the core has a thread, sets the library's backend for the calls that it passes. To be called before the first
+  [[nodiscard]] const GroupEngine& engine() const noexcept { return *engine_; }
+  /// If the engine has a thread, sets the library's backend for the calls that it passes. To be called before the first
   /// call.
   void set_beside(BasePointer beside) { inner_.beside = std::move(beside); }
 
@@ -84,7 +84,7 @@ class Group final : public Base {
 
   Home home_;
   Inner inner_;
-  std::unique_ptr<GroupEngine> core_;
+  std::unique_ptr<GroupEngine> engine_;
   std::uint32_t sequences_ = 0;
 };
 

@@ -69,7 +69,7 @@ BasePointer create(const py::object& store, int rank, int size, const py::object
   auto group = c10::make_intrusive<Group>(
       shared<c10d::Store>(store), rank, size,
       GroupEngineOptions{.rank = rank, .world_size = size, .timeout = limit, .first = first_now}, std::move(inner));
-  if (group->core().has_thread()) {  // on all ranks or none
+  if (group->engine().has_thread()) {  // on all ranks or none
     group->set_beside(make_gloo("gradwire/beside", store, rank, size, timeout));
   }
   return group;

@@ -41,12 +41,12 @@ class CoreTest : public testing::Test {
     }
   }
 
-  void run(const std::function<void(int rank, GroupEngine& core)>& body) {
+  void run(const std::function<void(int rank, GroupEngine& engine)>& body) {
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < 2; ++rank) {
       ranks.emplace_back([&, rank] {
-        GroupEngine core(store_.rendezvous(), {.rank = rank, .world_size = 2, .timeout = 60s, .first = false});
-        body(rank, core);
+        GroupEngine engine(store_.rendezvous(), {.rank = rank, .world_size = 2, .timeout = 60s, .first = false});
+        body(rank, engine);
       });
     }
     for (std::thread& rank : ranks) {
@@ -68,22 +68,22 @@ Asked sum_of(const std::vector<float>& values) {
 
 // Returns the reduction's error, or an empty string. Its memory lives as long as the call, which may outlive the error.
 std::string reduce(
-    GroupEngine& core, std::vector<float>& values, std::function<void()> pass = [] {}) {
+    GroupEngine& engine, std::vector<float>& values, std::function<void()> pass = [] {}) {
   const auto memory = std::make_shared<std::vector<float>>(values);
   const auto ended = std::make_shared<std::promise<std::string>>();
-  core.post({.asked = sum_of(*memory),
-             .output = memory->data(),
-             .pass = std::move(pass),
-             .done = [memory, ended](const std::exception_ptr& error) {
-               try {
-                 if (error) {
-                   std::rethrow_exception(error);
+  engine.post({.asked = sum_of(*memory),
+               .output = memory->data(),
+               .pass = std::move(pass),
+               .done = [memory, ended](const std::exception_ptr& error) {
+                 try {
+                   if (error) {
+                     std::rethrow_exception(error);
+                   }
+                   ended->set_value("");
+                 } catch (const std::exception& what) {
+                   ended->set_value(what.what());
                  }
-                 ended->set_value("");
-               } catch (const std::exception& what) {
-                 ended->set_value(what.what());
-               }
-             }});
+               }});
   std::string error = ended->get_future().get();
   if (error.empty()) {
     values = *memory;
@@ -125,11 +125,11 @@ TEST_F(CoreTest, AGroupWithoutACodecOnlyObserves) {
     EXPECT_EQ(threads_here(), threads + 3) << "two ranks and this one";
     counted.set_value();
   });
-  run([&](int rank, GroupEngine& core) {
-    EXPECT_FALSE(core.has_thread());
-    EXPECT_FALSE(core.may_compress());
+  run([&](int rank, GroupEngine& engine) {
+    EXPECT_FALSE(engine.has_thread());
+    EXPECT_FALSE(engine.may_compress());
     for (int call = 0; call < 30; ++call) {
-      const auto passed = core.passes(sum_of(values));
+      const auto passed = engine.passes(sum_of(values));
       ASSERT_TRUE(passed);
       EXPECT_EQ(passed->what.reason, choice::Reason::observing);
       passed->ended(nullptr);
@@ -148,9 +148,9 @@ TEST_F(CoreTest, ADryRunPassesAndCountsWhatWouldBeSent) {
   ::setenv("GRADWIRE_CODEC", "int8", 1);
   ::setenv("GRADWIRE_DRY_RUN", "1", 1);
   const std::vector<float> values(100'000, 1.0F);
-  run([&](int, GroupEngine& core) {
-    EXPECT_FALSE(core.has_thread());
-    const auto passed = core.passes(sum_of(values));
+  run([&](int, GroupEngine& engine) {
+    EXPECT_FALSE(engine.has_thread());
+    const auto passed = engine.passes(sum_of(values));
     ASSERT_TRUE(passed);
     EXPECT_EQ(passed->what.codec, "int8");
     EXPECT_EQ(passed->totals.compressed_calls, 1U);
@@ -172,31 +172,31 @@ testing::Matcher<std::string> names_both() {
 }
 
 // Rank 0 sums few values, which pass, and rank 1 many. Each would wait for the other.
-void differ(int rank, GroupEngine& core) {
+void differ(int rank, GroupEngine& engine) {
   std::vector<float> many(50'000, 1.0F);
   if (rank == 1) {
-    EXPECT_THAT(reduce(core, many), names_both());
-    EXPECT_THAT(reduce(core, many), names_both()) << "later ones fail with the same words";
+    EXPECT_THAT(reduce(engine, many), names_both());
+    EXPECT_THAT(reduce(engine, many), names_both()) << "later ones fail with the same words";
     return;
   }
   const std::vector<float> few(10, 1.0F);
   std::promise<std::string> failed;
-  const auto passed = core.passes(sum_of(few), [&](const std::string& why) { failed.set_value(why); });
+  const auto passed = engine.passes(sum_of(few), [&](const std::string& why) { failed.set_value(why); });
   ASSERT_TRUE(passed);
   auto why = failed.get_future();
   ASSERT_EQ(why.wait_for(30s), std::future_status::ready);
   EXPECT_THAT(why.get(), names_both());
   passed->ended(std::make_exception_ptr(std::runtime_error("closed")));
-  EXPECT_THROW(static_cast<void>(core.passes(sum_of(few))), std::runtime_error);
+  EXPECT_THROW(static_cast<void>(engine.passes(sum_of(few))), std::runtime_error);
 }
 
 TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldBothSizes) {
   ::setenv("GRADWIRE_CODEC", "int8", 1);
-  run([&](int rank, GroupEngine& core) {
+  run([&](int rank, GroupEngine& engine) {
     std::vector<float> values(50'000, 1.0F);
-    EXPECT_EQ(reduce(core, values), "");
+    EXPECT_EQ(reduce(engine, values), "");
     EXPECT_NEAR(values[1234], 2, 0.02);
-    differ(rank, core);
+    differ(rank, engine);
   });
 }
 
@@ -212,13 +212,13 @@ TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldWhereTheLibraryMakesBoth) {
   std::promise<void> told;
   const std::shared_future<void> go_on = told.get_future().share();
   std::atomic<bool> passed_by_thread = false;
-  run([&](int rank, GroupEngine& core) {
+  run([&](int rank, GroupEngine& engine) {
     if (rank == 0) {
-      differ(rank, core);
+      differ(rank, engine);
       return;
     }
     std::vector<float> many(50'000, 1.0F);
-    EXPECT_THAT(reduce(core, many,
+    EXPECT_THAT(reduce(engine, many,
                        [&, go_on] {
                          passed_by_thread = true;
                          go_on.wait();
@@ -234,14 +234,14 @@ TEST_F(CoreTest, RanksOnTwoSidesOfTheFloorAreToldWhereTheLibraryMakesBoth) {
 TEST_F(CoreTest, AnErrorOfTheLibraryNamesBothCallsOnceSomeRankHasFoundThem) {
   ::setenv("GRADWIRE_CODEC", "int8", 1);
   std::promise<void> told;
-  run([&](int rank, GroupEngine& core) {
+  run([&](int rank, GroupEngine& engine) {
     if (rank == 1) {
-      differ(rank, core);
+      differ(rank, engine);
       told.set_value();
       return;
     }
     const std::vector<float> few(10, 1.0F);
-    const auto passed = core.passes(sum_of(few));
+    const auto passed = engine.passes(sum_of(few));
     ASSERT_TRUE(passed);
     told.get_future().wait();
     const auto closed = std::make_exception_ptr(std::runtime_error("Connection closed by peer"));
@@ -254,11 +254,11 @@ TEST_F(CoreTest, AnErrorOfAPassedCallEndsThatCallAlone) {
   ::setenv("GRADWIRE_CODEC", "auto", 1);
   const std::uint64_t before = calls_of(choice::Reason::failed);
   std::atomic<int> failed = 0;
-  run([&](int, GroupEngine& core) {
+  run([&](int, GroupEngine& engine) {
     std::vector<float> values(50'000, 1.0F);
     for (int call = 0; call < 30; ++call) {
       const std::string error =
-          reduce(core, values, [call] { call < 20 ? throw std::runtime_error("of the library") : void(); });
+          reduce(engine, values, [call] { call < 20 ? throw std::runtime_error("of the library") : void(); });
       EXPECT_THAT(error, testing::AnyOf("", "of the library"));
       failed += error.empty() ? 0 : 1;
     }
@@ -271,10 +271,10 @@ TEST_F(CoreTest, CallsThatFailAreCountedApart) {
   const std::uint64_t before = calls_of(choice::Reason::failed);
   const std::uint64_t observed = calls_of(choice::Reason::observing);
   const std::vector<float> values(100'000, 1.0F);
-  run([&](int, GroupEngine& core) {
-    core.passes(sum_of(values))->ended(std::make_exception_ptr(std::runtime_error("of the library")));
-    core.count_other(1000, true);
-    core.count_other(1000, false);
+  run([&](int, GroupEngine& engine) {
+    engine.passes(sum_of(values))->ended(std::make_exception_ptr(std::runtime_error("of the library")));
+    engine.count_other(1000, true);
+    engine.count_other(1000, false);
   });
   EXPECT_EQ(calls_of(choice::Reason::failed) - before, 4U);
   EXPECT_EQ(calls_of(choice::Reason::observing), observed);
