@@ -1,4 +1,4 @@
-#include "plugins/torch_c10d/group.hpp"
+#include "plugins/torch_c10d/backend.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -164,13 +164,14 @@ void wait_for_ending_groups() {
   }
 }
 
-Group::Group(const StorePointer& store, int rank, int size, const GroupEngineOptions& options, Inner inner)
+GradwireBackend::GradwireBackend(const StorePointer& store, int rank, int size, const GroupEngineOptions& options,
+                                 Inner inner)
     : Base(rank, size), inner_(std::move(inner)) {
   const WithoutInterpreter waiting;
   engine_ = std::make_unique<GroupEngine>(rendezvous_of(store), options);
 }
 
-Group::~Group() {
+GradwireBackend::~GradwireBackend() {
   if (home_.is_elsewhere()) {  // a forked child: the group's threads are the parent's
     static_cast<void>(engine_.release());
     return;
@@ -184,7 +185,7 @@ Group::~Group() {
   inner_ = {};
 }
 
-Base& Group::inner_of(const at::Tensor& tensor) {
+Base& GradwireBackend::inner_of(const at::Tensor& tensor) {
   if (tensor.device().is_cuda()) {
     TORCH_CHECK(inner_.cuda,
                 "gradwire: a tensor is on a GPU, but this build of PyTorch has no NCCL; move it to the CPU");
@@ -193,7 +194,7 @@ Base& Group::inner_of(const at::Tensor& tensor) {
   return *inner_.cpu;
 }
 
-WorkPointer Group::pass(const Tensors& tensors, const std::function<WorkPointer(Base&)>& call) {
+WorkPointer GradwireBackend::pass(const Tensors& tensors, const std::function<WorkPointer(Base&)>& call) {
   const std::uint64_t bytes = bytes_of(tensors);
   try {
     WorkPointer work = call(tensors.empty() ? *inner_.cpu : inner_of(tensors.front()));
@@ -205,16 +206,17 @@ WorkPointer Group::pass(const Tensors& tensors, const std::function<WorkPointer(
   }
 }
 
-WorkPointer Group::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+WorkPointer GradwireBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   return all_reduce(tensors, {}, opts);
 }
 
-WorkPointer Group::sum_named(Tensors& tensors, const std::string& name, std::uint32_t sequence, std::uint64_t order) {
+WorkPointer GradwireBackend::sum_named(Tensors& tensors, const std::string& name, std::uint32_t sequence,
+                                       std::uint64_t order) {
   return all_reduce(tensors, {.name = name, .order = order, .sequence = sequence}, {});
 }
 
 // `asked` has what the caller knows about the buffer: its name and its order.
-WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::AllreduceOptions& opts) {
+WorkPointer GradwireBackend::all_reduce(Tensors& tensors, Asked asked, const c10d::AllreduceOptions& opts) {
   if (tensors.size() != 1 || !on_cpu(tensors[0])) {
     return pass(tensors, [&](Base& inner) { return inner.allreduce(tensors, opts); });
   }
@@ -253,7 +255,7 @@ WorkPointer Group::all_reduce(Tensors& tensors, Asked asked, const c10d::Allredu
 }
 
 // A group that compresses no sum gives the caller the library's own work object.
-WorkPointer Group::pass_as_it_is(Tensors& tensors, const Asked& asked, const c10d::AllreduceOptions& opts) {
+WorkPointer GradwireBackend::pass_as_it_is(Tensors& tensors, const Asked& asked, const c10d::AllreduceOptions& opts) {
   const auto passed = engine_->passes(asked);
   TORCH_INTERNAL_ASSERT(passed);
   WorkPointer theirs = started(*passed, [&] { return inner_.cpu->allreduce(tensors, opts); });
@@ -264,8 +266,8 @@ WorkPointer Group::pass_as_it_is(Tensors& tensors, const Asked& asked, const c10
 // A group that compresses some sums passes the elements of each tensor in logical order, whatever the strides on this
 // rank, so that a passed call gives the same sum as a compressed one of the same tensor. A group that compresses none
 // does this only for views with gaps, between whose elements the library would write.
-void Group::pass_elements(const c10::intrusive_ptr<ReductionWork>& work, const at::Tensor& tensor,
-                          const PassedCall& passed, const c10d::AllreduceOptions& opts) {
+void GradwireBackend::pass_elements(const c10::intrusive_ptr<ReductionWork>& work, const at::Tensor& tensor,
+                                    const PassedCall& passed, const c10d::AllreduceOptions& opts) {
   Tensors flat{tensor.contiguous()};
   const WorkPointer theirs = started(passed, [&] { return inner_.cpu->allreduce(flat, opts); });
   follow(theirs, [work, tensor, flat = flat[0], passed](std::exception_ptr error) {
@@ -275,8 +277,8 @@ void Group::pass_elements(const c10::intrusive_ptr<ReductionWork>& work, const a
 
 // `input` is contiguous and holds all ranks' segments. The library's CPU backends have no reduce-scatter, so an
 // uncompressed one is an all-reduce of a copy.
-WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std::vector<std::uint64_t> counts,
-                                const c10d::ReduceScatterOptions& opts) {
+WorkPointer GradwireBackend::scatter_flat(const at::Tensor& output, at::Tensor input, std::vector<std::uint64_t> counts,
+                                          const c10d::ReduceScatterOptions& opts) {
   Asked asked{.function = choice::Function::c10d_reduce_scatter,
               .dtype = dtype_of(input),
               .reduction = reduction_of(opts.reduceOp),
@@ -331,8 +333,8 @@ WorkPointer Group::scatter_flat(const at::Tensor& output, at::Tensor input, std:
   return work;
 }
 
-WorkPointer Group::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
-                                  const c10d::ReduceScatterOptions& opts) {
+WorkPointer GradwireBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                            const c10d::ReduceScatterOptions& opts) {
   if (outputs.size() != 1 || inputs.size() != 1 || !on_cpu(outputs[0]) ||
       inputs[0].size() != static_cast<std::size_t>(size_)) {
     return pass(outputs, [&](Base& inner) { return inner.reduce_scatter(outputs, inputs, opts); });
@@ -346,7 +348,8 @@ WorkPointer Group::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs
   return scatter_flat(outputs[0], at::cat(flat), std::move(counts), opts);
 }
 
-WorkPointer Group::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& opts) {
+WorkPointer GradwireBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                  const c10d::ReduceScatterOptions& opts) {
   if (!on_cpu(output) || !on_cpu(input)) {
     return pass({input}, [&](Base& inner) { return inner._reduce_scatter_base(output, input, opts); });
   }

@@ -22,10 +22,10 @@ struct Inner {
   BasePointer cuda;    // null if there is none
 };
 
-class Group final : public Base {
+class GradwireBackend final : public Base {
  public:
-  Group(const StorePointer& store, int rank, int size, const GroupEngineOptions& options, Inner inner);
-  ~Group() override;
+  GradwireBackend(const StorePointer& store, int rank, int size, const GroupEngineOptions& options, Inner inner);
+  ~GradwireBackend() override;
 
   const std::string getBackendName() const override { return "gradwire"; }  // NOLINT: as the base declares it
 
