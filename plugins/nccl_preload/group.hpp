@@ -30,8 +30,8 @@ struct CallGroup {
   std::vector<Entry> calls = {};
   std::vector<TimedCall> timed = {};  // in an observing job; a group is timed if it is one call
   std::vector<Newborn> newborn = {};
-  std::vector<drop_in::DeviceCall> recorded = {};                     // the group's end may compress these
-  std::vector<std::shared_ptr<drop_in::DeviceMember>> agreeing = {};  // their ranks agree at its end
+  std::vector<drop_in::DeviceCall> recorded = {};                      // the group's end may compress these
+  std::vector<std::shared_ptr<drop_in::DeviceReducer>> agreeing = {};  // their ranks agree at its end
 };
 
 /// The open group of this thread, null outside one. A plain pointer: a thread's last NCCL calls may come after its

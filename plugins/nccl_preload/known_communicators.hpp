@@ -11,7 +11,7 @@
 #include <unordered_map>
 
 #include "base/mutex.hpp"
-#include "drop_in/device_member.hpp"
+#include "drop_in/device_reducer.hpp"
 
 namespace gradwire::nccl_preload {
 
@@ -23,9 +23,9 @@ struct RankInCommunicator {
 
 /// Made by the first collective on a communicator, removed by ncclCommFinalize, Revoke, Destroy or Abort.
 struct CommunicatorState : RankInCommunicator {
-  std::shared_ptr<drop_in::DeviceMember> member = {};  // from the first reduction on, if there is a device path
-  std::shared_ptr<std::atomic<bool>> ended = {};       // tells the member that NCCL must not be called any more
-  bool refused = false;                                // the device refused to make a member
+  std::shared_ptr<drop_in::DeviceReducer> reducer = {};  // from the first reduction on, if there is a device path
+  std::shared_ptr<std::atomic<bool>> ended = {};         // tells the reducer that NCCL must not be called any more
+  bool refused = false;                                  // the device refused to make a reducer
 };
 
 struct KnownCommunicator {

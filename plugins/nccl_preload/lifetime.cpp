@@ -61,19 +61,19 @@ ncclResult_t end(ncclComm_t comm, F&& end_it) {
     state().timer.collect();
     old = state().communicators.take(comm);
   });
-  const bool has_member = old && old->state && old->state->member;
-  if (has_member) {
+  const bool has_reducer = old && old->state && old->state->reducer;
+  if (has_reducer) {
     forget_recorded(*old->state);
     *old->state->ended = true;
   }
   const ncclResult_t result = end_it();
   if (old && !went_well(result)) {
-    if (has_member) {
+    if (has_reducer) {
       *old->state->ended = false;
     }
     unseen([&] { state().communicators.put_back(comm, *old); });
-  } else if (has_member) {
-    const CaptureTruce truce;  // the member frees its memory
+  } else if (has_reducer) {
+    const CaptureTruce truce;  // the reducer frees its memory
     old.reset();
   }
   return result;
@@ -139,7 +139,7 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
     const ncclResult_t recorded = run_recorded(*group);
     result = recorded == ncclSuccess ? result : recorded;
   }
-  // The group may hold the last reference to a member, which frees its memory then.
+  // The group may hold the last reference to a reducer, which frees its memory then.
   std::optional<CaptureTruce> truce;
   if (!group->recorded.empty() || !group->agreeing.empty()) {
     truce.emplace();

@@ -25,13 +25,13 @@ class Library final : public drop_in::DeviceLibrary {
   void say(const std::string& text) override { std::fprintf(stderr, "gradwire: %s\n", text.c_str()); }
 };
 
-/// The communicator's member, made by its first reduction. If the device refuses, returns null and says so once; the
+/// The communicator's reducer, made by its first reduction. If the device refuses, returns null and says so once; the
 /// reduction must then fail, since other ranks may compress it.
-std::shared_ptr<drop_in::DeviceMember> member_of(ncclComm_t comm, CommunicatorState known) {
-  if (!known.member && !known.refused) {
+std::shared_ptr<drop_in::DeviceReducer> reducer_of(ncclComm_t comm, CommunicatorState known) {
+  if (!known.reducer && !known.refused) {
     try {
       known.ended = std::make_shared<std::atomic<bool>>(false);
-      known.member = std::make_shared<drop_in::DeviceMember>(
+      known.reducer = std::make_shared<drop_in::DeviceReducer>(
           state().configuration, state().ledger, make_link(comm, known.rank, known.size, known.ended), state().process);
     } catch (...) {
       known.refused = true;
@@ -40,14 +40,14 @@ std::shared_ptr<drop_in::DeviceMember> member_of(ncclComm_t comm, CommunicatorSt
     }
     state().communicators.set_state(comm, known);
   }
-  return known.member;
+  return known.reducer;
 }
 
 drop_in::DeviceCall device_call(const NcclCall& request, const Described& described,
-                                const std::shared_ptr<drop_in::DeviceMember>& member, const Forward& forward) {
-  return {.member = member,
+                                const std::shared_ptr<drop_in::DeviceReducer>& reducer, const Forward& forward) {
+  return {.reducer = reducer,
           .call = described.call,
-          .decided = member->decide(described.call),
+          .decided = reducer->decide(described.call),
           .op = described.what.op,
           .reduce = {.send = request.sendbuff,
                      .receive = request.recvbuff,
@@ -62,14 +62,14 @@ drop_in::DeviceCall device_call(const NcclCall& request, const Described& descri
 // Makes the first reduction on a communicator. NCCL's own call goes first and the agreement follows, as at the end of a
 // group: other ranks may make this call in a group, where nothing runs before the end and calls cannot depend on this
 // rank's configuration.
-ncclResult_t pass_and_agree(const std::shared_ptr<drop_in::DeviceMember>& member, const Forward& forward) {
+ncclResult_t pass_and_agree(const std::shared_ptr<drop_in::DeviceReducer>& reducer, const Forward& forward) {
   if (const ncclResult_t result = forward(); result != ncclSuccess) {
     return result;
   }
   try {
     Library library;
-    drop_in::reach_agreement({&member, 1}, library);
-    return member->failure().empty() ? ncclSuccess : ncclSystemError;
+    drop_in::reach_agreement({&reducer, 1}, library);
+    return reducer->failure().empty() ? ncclSuccess : ncclSystemError;
   } catch (...) {  // out of memory; NCCL has the call already
     return ncclSystemError;
   }
@@ -87,26 +87,26 @@ std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Fo
     return std::nullopt;
   }
   const CaptureTruce truce;
-  const auto member = member_of(request.comm, *described.comm->state);
-  if (!member || !member->failure().empty()) {
+  const auto reducer = reducer_of(request.comm, *described.comm->state);
+  if (!reducer || !reducer->failure().empty()) {
     return ncclSystemError;
   }
-  if (!member->agreed()) {
-    member->note_other();
+  if (!reducer->agreed()) {
+    reducer->note_other();
     call.agreed = false;
     count(described, choice::decide(call, {.floor_bytes = 0}).reason);
     if (open_group != nullptr) {
-      open_group->agreeing.push_back(member);
+      open_group->agreeing.push_back(reducer);
       return std::nullopt;
     }
-    return pass_and_agree(member, forward);
+    return pass_and_agree(reducer, forward);
   }
   Library library;
-  drop_in::DeviceCall made = device_call(request, described, member, forward);
-  if (member->never() || !made.decided.compress) {
-    const drop_in::Router::Route route = member->route(call, made.decided, made.op, made.reduce);
-    count(route.what, member->passed_totals(route, made.bytes));
-    if (route.what.reason == choice::Reason::observing || member->dry_run()) {
+  drop_in::DeviceCall made = device_call(request, described, reducer, forward);
+  if (reducer->never() || !made.decided.compress) {
+    const drop_in::Router::Route route = reducer->route(call, made.decided, made.op, made.reduce);
+    count(route.what, reducer->passed_totals(route, made.bytes));
+    if (route.what.reason == choice::Reason::observing || reducer->dry_run()) {
       timed = to_be_timed(route.what, made.bytes, request.stream);
     }
     return std::nullopt;
@@ -139,8 +139,8 @@ ncclResult_t run_recorded(CallGroup& group) noexcept {
     Library library;
     drop_in::reach_agreement(group.agreeing, library);
     result = static_cast<ncclResult_t>(drop_in::issue(group.recorded, library));
-    for (const auto& member : group.agreeing) {
-      result = member->failure().empty() || result != ncclSuccess ? result : ncclSystemError;
+    for (const auto& reducer : group.agreeing) {
+      result = reducer->failure().empty() || result != ncclSuccess ? result : ncclSystemError;
     }
   } catch (...) {  // out of memory; it is unknown which calls have run
     result = ncclSystemError;
@@ -158,9 +158,9 @@ ncclResult_t forward_recorded(CallGroup& group) noexcept {
 }
 
 void forget_recorded(const CommunicatorState& ended) noexcept {
-  if (open_group != nullptr && ended.member) {
-    std::erase_if(open_group->recorded, [&](const drop_in::DeviceCall& call) { return call.member == ended.member; });
-    std::erase(open_group->agreeing, ended.member);
+  if (open_group != nullptr && ended.reducer) {
+    std::erase_if(open_group->recorded, [&](const drop_in::DeviceCall& call) { return call.reducer == ended.reducer; });
+    std::erase(open_group->agreeing, ended.reducer);
   }
 }
 

@@ -99,7 +99,7 @@ GroupEngine::GroupEngine(const transport::Rendezvous& store, const GroupEngineOp
   if (options.rank == 0 && !agreement_.disabled_because.empty() && !configuration_.quiet) {
     say(agreement_.warning());
   }
-  member_ = std::make_unique<drop_in::Member>(configuration_, ledger(), agreement_, [this] { return connect(); });
+  reducer_ = std::make_unique<drop_in::HostReducer>(configuration_, ledger(), agreement_, [this] { return connect(); });
   if (options.world_size > 1 && agreement_.mode == drop_in::Mode::compressing) {
     if (!only_exact_) {
       watch_ = std::make_shared<CallWatch>(store_,
@@ -245,21 +245,21 @@ std::exception_ptr PassedCall::ended(std::exception_ptr error) const noexcept {
 std::optional<PassedCall> GroupEngine::passes(const Asked& asked, std::function<void(const std::string&)> fail) {
   choice::Call call = describe(asked);
   PassedCall passed;
-  if (member_->dry_run()) {
-    const drop_in::Member::Route route = member_->route(call, asked.reduction ? name_of(*asked.reduction) : "",
-                                                        {.name = asked.name,
-                                                         .buffer = asked.buffer,
-                                                         .others = others_,
-                                                         .order = asked.order,
-                                                         .sequence = asked.sequence});
+  if (reducer_->dry_run()) {
+    const drop_in::HostReducer::Route route = reducer_->route(call, asked.reduction ? name_of(*asked.reduction) : "",
+                                                              {.name = asked.name,
+                                                               .buffer = asked.buffer,
+                                                               .others = others_,
+                                                               .order = asked.order,
+                                                               .sequence = asked.sequence});
     passed.what = route.what;
-    passed.totals = member_->passed_totals(route, asked.bytes);
+    passed.totals = reducer_->passed_totals(route, asked.bytes);
     return passed;
   }
   // If the policy is exact, an all-reduce passes without the thread. A reduce-scatter still goes to the thread, since
   // passing it blocks, which must not happen in the caller.
   call.policy_exact = only_exact_ && asked.function == choice::Function::c10d_all_reduce;
-  const choice::Decision decision = member_->decide(call);
+  const choice::Decision decision = reducer_->decide(call);
   if (decision.compress) {
     return std::nullopt;
   }
@@ -356,7 +356,7 @@ void GroupEngine::count_failed(const Asked& asked) const {
 
 void GroupEngine::route_and_make(const Posted& posted, std::uint64_t others) {
   const Asked& asked = posted.asked;
-  const drop_in::Member::Route route = member_->route(
+  const drop_in::HostReducer::Route route = reducer_->route(
       describe(asked), {.compress = true}, name_of(*asked.reduction),
       {.name = asked.name, .buffer = asked.buffer, .others = others, .order = asked.order, .sequence = asked.sequence});
   if (route.turn.trial) {
@@ -367,10 +367,10 @@ void GroupEngine::route_and_make(const Posted& posted, std::uint64_t others) {
     const auto begin = std::chrono::steady_clock::now();
     compress(posted, route);
     if (route.turn.timed) {
-      member_->measured(seconds_since(begin));
+      reducer_->measured(seconds_since(begin));
     }
   }
-  for (const std::string& line : member_->take_lines()) {
+  for (const std::string& line : reducer_->take_lines()) {
     if (!configuration_.quiet) {
       say(line);
     }
@@ -380,7 +380,7 @@ void GroupEngine::route_and_make(const Posted& posted, std::uint64_t others) {
   }
 }
 
-void GroupEngine::pass(const Posted& posted, const drop_in::Member::Route& route) {
+void GroupEngine::pass(const Posted& posted, const drop_in::HostReducer::Route& route) {
   const auto begin = std::chrono::steady_clock::now();
   std::exception_ptr error;
   try {
@@ -390,44 +390,44 @@ void GroupEngine::pass(const Posted& posted, const drop_in::Member::Route& route
   }
   const double seconds = seconds_since(begin);
   if (route.turn.timed) {
-    member_->measured(seconds);  // also if it failed: other ranks may not know that, and count this call
+    reducer_->measured(seconds);  // also if it failed: other ranks may not know that, and count this call
   }
   if (error) {
     count_failed_call(route.what, posted.asked.bytes);
     throw FailedPass{error};
   }
-  member_->count_passed(route, posted.asked.bytes, seconds);
+  reducer_->count_passed(route, posted.asked.bytes, seconds);
 }
 
-void GroupEngine::compress(const Posted& posted, const drop_in::Member::Route& route) {
+void GroupEngine::compress(const Posted& posted, const drop_in::HostReducer::Route& route) {
   const Asked& asked = posted.asked;
   const ConstView input{asked.buffer, asked.count, *asked.dtype};
   if (posted.counts.empty()) {
-    member_->all_reduce(route, input, {posted.output, asked.count, *asked.dtype}, *asked.reduction);
+    reducer_->all_reduce(route, input, {posted.output, asked.count, *asked.dtype}, *asked.reduction);
   } else {
     const std::uint64_t own = posted.counts[static_cast<std::size_t>(options_.rank)];
-    member_->reduce_scatter(route, input, {posted.output, own, *asked.dtype}, posted.counts, *asked.reduction);
+    reducer_->reduce_scatter(route, input, {posted.output, own, *asked.dtype}, posted.counts, *asked.reduction);
   }
 }
 
 // Makes the reduction both compressed and by Gloo, whose result the job gets.
-void GroupEngine::make_both_ways(const Posted& posted, const drop_in::Member::Route& route) {
+void GroupEngine::make_both_ways(const Posted& posted, const drop_in::HostReducer::Route& route) {
   const Asked& asked = posted.asked;
   const std::uint64_t own =
       posted.counts.empty() ? asked.count : posted.counts[static_cast<std::size_t>(options_.rank)];
-  member_->begin_trial(route, {asked.buffer, asked.count, *asked.dtype}, true, posted.counts,
-                       *asked.reduction);  // Gloo may overwrite the input
+  reducer_->begin_trial(route, {asked.buffer, asked.count, *asked.dtype}, true, posted.counts,
+                        *asked.reduction);  // Gloo may overwrite the input
   const auto begin = std::chrono::steady_clock::now();
   try {
     posted.pass();
   } catch (...) {
-    member_->drop_trial();
+    reducer_->drop_trial();
     count_failed_call(route.what, asked.bytes);
     throw FailedPass{std::current_exception()};
   }
   const double seconds = seconds_since(begin);
-  member_->end_trial(seconds, {posted.output, own, *asked.dtype});
-  member_->count_passed(route, asked.bytes, seconds);
+  reducer_->end_trial(seconds, {posted.output, own, *asked.dtype});
+  reducer_->count_passed(route, asked.bytes, seconds);
 }
 
 }  // namespace gradwire::torch_c10d

@@ -13,7 +13,7 @@
 
 #include "base/mutex.hpp"
 #include "drop_in/call_queue.hpp"
-#include "drop_in/member.hpp"
+#include "drop_in/host_reducer.hpp"
 #include "plugins/torch_c10d/call_watch.hpp"
 #include "plugins/torch_c10d/observing.hpp"
 #include "transport/tcp/tcp_transport.hpp"
@@ -104,9 +104,9 @@ class GroupEngine {
   [[nodiscard]] choice::Call describe(const Asked& asked) const;
   void make(const Posted& posted, std::uint64_t others);
   void route_and_make(const Posted& posted, std::uint64_t others);
-  void make_both_ways(const Posted& posted, const drop_in::Member::Route& route);
-  void pass(const Posted& posted, const drop_in::Member::Route& route);
-  void compress(const Posted& posted, const drop_in::Member::Route& route);
+  void make_both_ways(const Posted& posted, const drop_in::HostReducer::Route& route);
+  void pass(const Posted& posted, const drop_in::HostReducer::Route& route);
+  void compress(const Posted& posted, const drop_in::HostReducer::Route& route);
   void abort(const std::string& why) noexcept;
   void count_failed(const Asked& asked) const;
 
@@ -116,7 +116,7 @@ class GroupEngine {
   Observing::Hosts hosts_;  // of this group's ranks
   drop_in::Agreement agreement_;
   bool only_exact_ = false;  // the policy compresses no call
-  std::unique_ptr<drop_in::Member> member_;
+  std::unique_ptr<drop_in::HostReducer> reducer_;
   std::uint64_t others_ = 0;  // calls that were not posted
   std::string failure_;       // of the thread: ranks are out of step
   Mutex transport_mutex_;

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "tests/drop_in/member_harness.hpp"
+#include "tests/drop_in/reducer_harness.hpp"
 
 namespace gradwire::drop_in {
 namespace {
 
-TEST(Member, ABoundIsHeldFromTheFirstCallOn) {
+TEST(HostReducer, ABoundIsHeldFromTheFirstCallOn) {
   // int8 errs by about 0.002 here; sign by much.
   struct Row {
     const char* policy;
@@ -25,13 +25,13 @@ TEST(Member, ABoundIsHeldFromTheFirstCallOn) {
       std::vector<std::string> lines;
       for (int call = 0; call < 200; ++call) {
         std::vector<float> values = values_of(rank);
-        const Member::Route route = job.reduce(values, 10);
+        const HostReducer::Route route = job.reduce(values, 10);
         EXPECT_EQ(route.turn.trial, call == 0) << call;
         EXPECT_EQ(values == wanted, call == 0 || row.passes) << call;
         if (row.passes && call > 0) {
           EXPECT_EQ(route.decision.reason, Reason::inaccurate);
         }
-        for (std::string& line : job.rank.member.take_lines()) {
+        for (std::string& line : job.rank.reducer.take_lines()) {
           lines.push_back(std::move(line));
         }
       }
@@ -45,7 +45,7 @@ TEST(Member, ABoundIsHeldFromTheFirstCallOn) {
 
 // Values that cancel: each rank's own error is small beside its values, and all of the sum. Only the ranks' exact sum
 // says so. Mutation tried: a rank's own values are compared.
-TEST(Member, ABoundIsHeldLaterWhereSumsCancel) {
+TEST(HostReducer, ABoundIsHeldLaterWhereSumsCancel) {
   const Configuration configuration = configuration_of("[defaults]\nmax_error = \"5%\"\n");
   for (const bool scatters : {false, true}) {
     run_jobs(2, configuration, [&](Job& job, int rank) {
@@ -60,17 +60,17 @@ TEST(Member, ABoundIsHeldLaterWhereSumsCancel) {
         Call call = all_reduce_of(kCount, 2);
         call.function = Function::mpi_reduce_scatter;
         const std::vector<std::uint64_t> counts{kCount / 2, kCount / 2};
-        Member::Route route = job.rank.member.route(call, "sum", {});
+        HostReducer::Route route = job.rank.reducer.route(call, "sum", {});
         const ConstView input{values.data(), kCount, DType::f32};
         std::vector<float> result(kCount / 2);
         if (route.turn.trial) {
-          job.rank.member.begin_trial(route, input, false, counts);
+          job.rank.reducer.begin_trial(route, input, false, counts);
           for (std::size_t i = 0; i < result.size(); ++i) {
             result[i] = 2 * values[i + static_cast<std::size_t>(rank) * result.size()];
           }
-          job.rank.member.end_trial(10, {result.data(), result.size(), DType::f32});
+          job.rank.reducer.end_trial(10, {result.data(), result.size(), DType::f32});
         } else if (route.decision.compress) {
-          job.rank.member.reduce_scatter(route, input, {result.data(), result.size(), DType::f32}, counts);
+          job.rank.reducer.reduce_scatter(route, input, {result.data(), result.size(), DType::f32}, counts);
         }
         return route;
       };
@@ -88,7 +88,7 @@ TEST(Member, ABoundIsHeldLaterWhereSumsCancel) {
 }
 
 // Small values beside an outlier of each block decode to 0, and would for ever.
-TEST(Member, SmallValuesThatAreLostAreToldOnceWithTheRuleThatMendsIt) {
+TEST(HostReducer, SmallValuesThatAreLostAreToldOnceWithTheRuleThatMendsIt) {
   for (const char* policy : {"", "[defaults]\nerror_feedback = \"on\"\n"}) {
     const bool mended = *policy != '\0';
     const Configuration configuration = configuration_of(policy);
@@ -101,7 +101,7 @@ TEST(Member, SmallValuesThatAreLostAreToldOnceWithTheRuleThatMendsIt) {
           values[i] = 1000;
         }
         job.reduce(values);
-        for (std::string& line : job.rank.member.take_lines()) {
+        for (std::string& line : job.rank.reducer.take_lines()) {
           lines.push_back(std::move(line));
         }
       }

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "drop_in/member.hpp"
+#include "drop_in/host_reducer.hpp"
 #include "gradwire/policy.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -35,27 +35,27 @@ inline Call all_reduce_of(std::uint64_t count, int world) {
 // A rank of the drop-in, over a transport of this process.
 struct Rank {
   Rank(const Configuration& configuration, const std::shared_ptr<Transport>& transport, const Agreement& agreement = {})
-      : world(transport->world_size()), member(configuration, ledger, agreement, [this, transport] {
+      : world(transport->world_size()), reducer(configuration, ledger, agreement, [this, transport] {
           ++connections;
           return transport;
         }) {}
 
-  Member::Route route_of(std::uint64_t count, const void* buffer) {
-    return member.route(all_reduce_of(count, world), "sum", {.buffer = buffer});
+  HostReducer::Route route_of(std::uint64_t count, const void* buffer) {
+    return reducer.route(all_reduce_of(count, world), "sum", {.buffer = buffer});
   }
 
   // One all-reduce; what became of it.
-  Member::Route reduce(std::uint64_t count, std::string_view name = {}) {
+  HostReducer::Route reduce(std::uint64_t count, std::string_view name = {}) {
     // Tensors of different sizes are different buffers.
-    Member::Route route = member.route(all_reduce_of(count, world), "sum",
-                                       {.name = name, .buffer = reinterpret_cast<const void*>(count)});
-    if (route.decision.compress && !member.dry_run()) {
+    HostReducer::Route route = reducer.route(all_reduce_of(count, world), "sum",
+                                             {.name = name, .buffer = reinterpret_cast<const void*>(count)});
+    if (route.decision.compress && !reducer.dry_run()) {
       std::vector<float> values(count, 0.3F);
       values[0] = 1;
-      member.all_reduce(route, view(values.data(), count), view(values.data(), count));
+      reducer.all_reduce(route, view(values.data(), count), view(values.data(), count));
       EXPECT_NEAR(values[1], 0.3 * world, 0.3 * world);
     } else {
-      member.count_passed(route, 4 * count, 0);
+      reducer.count_passed(route, 4 * count, 0);
     }
     return route;
   }
@@ -63,7 +63,7 @@ struct Rank {
   int world;
   int connections = 0;
   Ledger ledger;
-  Member member;
+  HostReducer reducer;
 };
 
 // Makes a rank's calls with this test as the library: it sums in rank order, over a Communicator of its own.
@@ -73,28 +73,28 @@ struct Job {
       : rank(configuration, ours), sums(library) {}
 
   // One call in place. `library_seconds`, `fails`: of the library's own call.
-  Member::Route reduce(std::vector<float>& values, double library_seconds = 1e-3, bool fails = false) {
+  HostReducer::Route reduce(std::vector<float>& values, double library_seconds = 1e-3, bool fails = false) {
     const std::uint64_t count = values.size();
-    Member::Route route =
-        rank.member.route(all_reduce_of(count, rank.world), "sum", {.name = "gradient", .buffer = values.data()});
+    HostReducer::Route route =
+        rank.reducer.route(all_reduce_of(count, rank.world), "sum", {.name = "gradient", .buffer = values.data()});
     const View view{values.data(), count, DType::f32};
     if (route.decision.compress) {
-      rank.member.all_reduce(route, view, view);
+      rank.reducer.all_reduce(route, view, view);
       return route;
     }
     if (route.turn.trial) {
       ++trials;
-      rank.member.begin_trial(route, view, true);
+      rank.reducer.begin_trial(route, view, true);
     }
     if (fails) {
-      rank.member.drop_trial();
+      rank.reducer.drop_trial();
       return route;
     }
     sums.all_reduce(view, {.codec = CodecSpec::exact(), .algorithm = Algorithm::two_shot});
     if (route.turn.trial) {
-      rank.member.end_trial(library_seconds, view);
+      rank.reducer.end_trial(library_seconds, view);
     }
-    rank.member.count_passed(route, 4 * count, library_seconds);
+    rank.reducer.count_passed(route, 4 * count, library_seconds);
     return route;
   }
 

@@ -28,7 +28,7 @@ struct Single {
       : place(configuration, ledger, transport, process.value_or(1 + static_cast<std::uint64_t>(transport->rank())),
               limit) {
     nccl.links.push_back(place.link);
-    reach_agreement(std::vector{place.member}, nccl);
+    reach_agreement(std::vector{place.reducer}, nccl);
     nccl.log.clear();
   }
 
@@ -102,7 +102,7 @@ std::string on_host(Communicator& host, const Case& given, View input, FeedbackB
 
 // Mutations tried, each red: a residual that is not kept; the step not advanced; the mean left out; the segment of rank
 // 0 written by all.
-TEST(DeviceMember, TheBytesOfTheHost) {
+TEST(DeviceReducer, TheBytesOfTheHost) {
   constexpr Function kScatter = Function::nccl_reduce_scatter;
   const std::vector<Case> cases = {
       {"int8", true},
@@ -133,7 +133,7 @@ TEST(DeviceMember, TheBytesOfTheHost) {
         void* receive = given.in_place ? in_place : output.view().data;
         Values again = input;
         if (given.learns) {
-          device.place.member->note_other();  // the loss, once a step
+          device.place.reducer->note_other();  // the loss, once a step
         }
         if (!device.reduce(given.call, input.view().data, receive)) {
           continue;
@@ -146,12 +146,12 @@ TEST(DeviceMember, TheBytesOfTheHost) {
       }
       EXPECT_EQ(compressed, given.learns ? 4 : 3);
       EXPECT_EQ(device.passed(Reason::learning), given.learns ? 16U : 0U);
-      EXPECT_EQ(device.place.member->residual_bytes() > 0, given.learns);
+      EXPECT_EQ(device.place.reducer->residual_bytes() > 0, given.learns);
     });
   }
 }
 
-TEST(DeviceMember, ItsNumbersAreTheTransports) {
+TEST(DeviceReducer, ItsNumbersAreTheTransports) {
   const Configuration configuration = configuration_of("");
   run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
     Single rank(configuration, transport);
@@ -169,7 +169,7 @@ TEST(DeviceMember, ItsNumbersAreTheTransports) {
   });
 }
 
-TEST(DeviceMember, TheCallersStreamIsJoined) {
+TEST(DeviceReducer, TheCallersStreamIsJoined) {
   const Configuration configuration = configuration_of("");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Single rank(configuration, transport);
@@ -182,7 +182,7 @@ TEST(DeviceMember, TheCallersStreamIsJoined) {
   });
 }
 
-TEST(DeviceMember, WhatIsNotCompressedIsPassedOnce) {
+TEST(DeviceReducer, WhatIsNotCompressedIsPassedOnce) {
   const Configuration configuration = configuration_of("[[rule]]\nmax_bytes = \"100kB\"\ncodec = \"exact\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Single rank(configuration, transport);
@@ -199,7 +199,7 @@ TEST(DeviceMember, WhatIsNotCompressedIsPassedOnce) {
 
 // Mutation tried: agree() of this rank's own settings only; rank 0 then waits for messages of a call that rank 1
 // passes.
-TEST(DeviceMember, RanksThatDifferPassEverything) {
+TEST(DeviceReducer, RanksThatDifferPassEverything) {
   const Configuration mine = configuration_of("");
   const Configuration other = configuration_of("[defaults]\ncodec = \"bf16\"\n");
   Configuration off = configuration_of("");
@@ -209,7 +209,7 @@ TEST(DeviceMember, RanksThatDifferPassEverything) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
       const int self = transport->rank();
       Single rank(self != 1 ? mine : (disabled ? off : other), transport);
-      EXPECT_TRUE(rank.place.member->never());
+      EXPECT_TRUE(rank.place.reducer->never());
       std::vector<float> values;
       EXPECT_FALSE(rank.reduce_in_place(kElements, values));
       EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"});
@@ -222,7 +222,7 @@ TEST(DeviceMember, RanksThatDifferPassEverything) {
   }
 }
 
-TEST(DeviceMember, SeveralRanksInOneProcessPass) {
+TEST(DeviceReducer, SeveralRanksInOneProcessPass) {
   const Configuration configuration = configuration_of("");
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
     const std::uint64_t process = transport->rank() == 0 ? 7 : 8;
@@ -234,7 +234,7 @@ TEST(DeviceMember, SeveralRanksInOneProcessPass) {
   });
 }
 
-TEST(DeviceMember, ADryRunCountsAndPasses) {
+TEST(DeviceReducer, ADryRunCountsAndPasses) {
   Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   configuration.dry_run = true;
   configuration.mode = Mode::observing;
@@ -242,16 +242,16 @@ TEST(DeviceMember, ADryRunCountsAndPasses) {
     Single rank(configuration, transport);
     std::vector<float> values;
     for (int call = 0; call < 20; ++call) {
-      rank.place.member->note_other();
+      rank.place.reducer->note_other();
       EXPECT_FALSE(rank.reduce_in_place(kElements, values));
       EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"});
     }
     EXPECT_EQ(rank.passed(Reason::none), 4U);
-    EXPECT_EQ(rank.place.member->residual_bytes(), 0U);
+    EXPECT_EQ(rank.place.reducer->residual_bytes(), 0U);
   });
 }
 
-TEST(DeviceMember, CommunicatorsHaveIdentitiesOfTheirOwn) {
+TEST(DeviceReducer, CommunicatorsHaveIdentitiesOfTheirOwn) {
   const Configuration configuration = configuration_of("");
   auto second = make_inproc_world(2);
   std::vector<std::vector<std::uint64_t>> identities(2);
@@ -259,14 +259,14 @@ TEST(DeviceMember, CommunicatorsHaveIdentitiesOfTheirOwn) {
     const auto self = static_cast<std::size_t>(transport->rank());
     Single a(configuration, transport);
     Single b(configuration, second[self]);
-    identities[self] = {a.place.member->identity(), b.place.member->identity()};
+    identities[self] = {a.place.reducer->identity(), b.place.reducer->identity()};
   });
   EXPECT_EQ(identities[0], identities[1]);
   EXPECT_NE(identities[0][0], identities[0][1]);
 }
 
 // Mutation tried: residuals that stay when the step changes.
-TEST(DeviceMember, ResidualsGoWithTheStep) {
+TEST(DeviceReducer, ResidualsGoWithTheStep) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Single rank(configuration, transport);
@@ -283,11 +283,11 @@ TEST(DeviceMember, ResidualsGoWithTheStep) {
     }
     EXPECT_TRUE(reduce(16));
     EXPECT_TRUE(reduce(17));
-    const std::uint64_t held = rank.place.member->residual_bytes();
+    const std::uint64_t held = rank.place.reducer->residual_bytes();
     EXPECT_GE(held, 4 * 2 * kElements);
     EXPECT_TRUE(reduce(18));
     EXPECT_TRUE(reduce(19));
-    EXPECT_EQ(rank.place.member->residual_bytes(), held);
+    EXPECT_EQ(rank.place.reducer->residual_bytes(), held);
     EXPECT_GE(in_use(), before + held);
 
     EXPECT_FALSE(reduce(21)) << "not the call that was due";
@@ -295,13 +295,13 @@ TEST(DeviceMember, ResidualsGoWithTheStep) {
     for (int call = 0; call < 40; ++call) {
       reduce(call);
     }
-    EXPECT_EQ(rank.place.member->residual_bytes(), held);
+    EXPECT_EQ(rank.place.reducer->residual_bytes(), held);
     EXPECT_LT(in_use(), before + 2 * held) << "the old ones are still there";
   });
 }
 
 // Seen red: residuals that stay for ever after their last lossy step, so that 16 bits travel as 32.
-TEST(DeviceMember, ResidualsEndWithTheLastLossyStage) {
+TEST(DeviceReducer, ResidualsEndWithTheLastLossyStage) {
   const Configuration configuration =
       configuration_of("[defaults]\ncodec = \"exact\"\nwarmup = [ { until_step = 20, codec = \"int4\" } ]\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -324,19 +324,19 @@ TEST(DeviceMember, ResidualsEndWithTheLastLossyStage) {
     };
     std::uint64_t held = 0;
     std::uint64_t folding = 0;
-    for (int step = 0; step < 100 && rank.place.member->residual_bytes() >= held; ++step) {
-      held = rank.place.member->residual_bytes();
+    for (int step = 0; step < 100 && rank.place.reducer->residual_bytes() >= held; ++step) {
+      held = rank.place.reducer->residual_bytes();
       folding = bytes_of_a_step();
     }
     EXPECT_GE(held, 4 * 4 * kElements);
-    EXPECT_EQ(rank.place.member->residual_bytes(), 0U);
+    EXPECT_EQ(rank.place.reducer->residual_bytes(), 0U);
     const std::uint64_t after = bytes_of_a_step();
     EXPECT_GT(after, 0U);
     EXPECT_NEAR(static_cast<double>(folding), 2.0 * static_cast<double>(after), 0.02 * static_cast<double>(folding));
   });
 }
 
-TEST(DeviceMember, AnErrorEndsIt) {
+TEST(DeviceReducer, AnErrorEndsIt) {
   const Configuration configuration = configuration_of("");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Single rank(configuration, transport, {}, 3 * HostLink::kSlab);
@@ -352,19 +352,19 @@ TEST(DeviceMember, AnErrorEndsIt) {
   });
 }
 
-TEST(DeviceMember, RanksThatDoNotComeAreAnError) {
+TEST(DeviceReducer, RanksThatDoNotComeAreAnError) {
   Configuration configuration = configuration_of("");
   auto world = make_inproc_world(2);
   Ledger ledger;
   HostLibrary nccl;
   Place alone(configuration, ledger, world[0], 1);
   world[1]->abort(ErrorCode::aborted, "this rank ended");
-  reach_agreement(std::vector{alone.member}, nccl);
-  EXPECT_FALSE(alone.member->agreed());
-  EXPECT_THAT(alone.member->failure(), HasSubstr("this rank ended"));
+  reach_agreement(std::vector{alone.reducer}, nccl);
+  EXPECT_FALSE(alone.reducer->agreed());
+  EXPECT_THAT(alone.reducer->failure(), HasSubstr("this rank ended"));
 }
 
-TEST(DeviceMember, DamagedFramesAreTold) {
+TEST(DeviceReducer, DamagedFramesAreTold) {
   const Configuration configuration = configuration_of("");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Single rank(configuration, transport);

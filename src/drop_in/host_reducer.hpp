@@ -1,5 +1,5 @@
-// One rank's part in one communicator whose calls are on host memory: it does what a router decides, over a transport.
-// It knows no MPI: the caller says how to connect the ranks.
+// HostReducer makes one rank's calls on one communicator, on host memory: it does what a router decides, over a
+// transport. It knows no MPI: the caller says how to connect the ranks.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +19,18 @@
 
 namespace gradwire::drop_in {
 
-class Member {
+class HostReducer {
  public:
   /// A transport between the ranks of the communicator. Called once, by every rank, inside the first call that is
   /// compressed.
   using Connect = std::function<std::shared_ptr<Transport>()>;
 
-  /// `configuration` and `ledger` must outlive the member.
-  Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect);
+  /// `configuration` and `ledger` must outlive the reducer.
+  HostReducer(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect);
   /// Drops a trial that has begun: other ranks may wait in it.
-  ~Member() { drop_trial(); }
-  Member(const Member&) = delete;
-  Member& operator=(const Member&) = delete;
+  ~HostReducer() { drop_trial(); }
+  HostReducer(const HostReducer&) = delete;
+  HostReducer& operator=(const HostReducer&) = delete;
 
   struct Route : Router::Route {
     FeedbackBuffer* feedback = nullptr;  // set if the codec wants one
@@ -92,7 +92,7 @@ class Member {
     return router_.could_compress(call, decided);
   }
   [[nodiscard]] bool dry_run() const noexcept { return router_.dry_run(); }
-  /// Bytes of the residuals that this member holds.
+  /// Bytes of the residuals that this reducer holds.
   [[nodiscard]] std::uint64_t residual_bytes() const;
 
  private:

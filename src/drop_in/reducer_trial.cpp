@@ -1,4 +1,4 @@
-// How a member learns a call's time and error beside those of the library's own call: trials and samples.
+// How a reducer learns a call's time and error beside those of the library's own call: trials and samples.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -10,7 +10,7 @@
 #include "base/current_error.hpp"
 #include "base/elapsed.hpp"
 #include "codec/codec.hpp"
-#include "drop_in/member.hpp"
+#include "drop_in/host_reducer.hpp"
 #include "gradwire/transport.hpp"
 #include "transport/operations.hpp"
 
@@ -29,7 +29,7 @@ std::uint64_t bytes_of(ConstView view) { return view.count * element_bytes(view.
 
 }  // namespace
 
-bool Member::take_scratch(std::uint64_t bytes) noexcept {
+bool HostReducer::take_scratch(std::uint64_t bytes) noexcept {
   if (bytes > most_copied_) {
     return false;
   }
@@ -41,8 +41,8 @@ bool Member::take_scratch(std::uint64_t bytes) noexcept {
   }
 }
 
-void Member::begin_trial(const Route& route, ConstView input, bool in_place, std::span<const std::uint64_t> counts,
-                         Reduction reduction) noexcept {
+void HostReducer::begin_trial(const Route& route, ConstView input, bool in_place, std::span<const std::uint64_t> counts,
+                              Reduction reduction) noexcept {
   if (!in_trial_) {
     return;
   }
@@ -74,7 +74,7 @@ void Member::begin_trial(const Route& route, ConstView input, bool in_place, std
   }
 }
 
-void Member::end_trial(double library_seconds, ConstView result) noexcept {
+void HostReducer::end_trial(double library_seconds, ConstView result) noexcept {
   if (!trial_) {
     return drop_trial();
   }
@@ -97,7 +97,7 @@ void Member::end_trial(double library_seconds, ConstView result) noexcept {
 }
 
 // Makes the call by each codec in turn, the last one first if the library's own call comes last.
-void Member::make_ours(Trial& trial, ConstView result) {
+void HostReducer::make_ours(Trial& trial, ConstView result) {
   for (std::size_t i = 0; i < trial.route.ways.size(); ++i) {
     const std::size_t way = trial.route.turn.passed_first ? i : trial.route.ways.size() - 1 - i;
     if (i > 0) {
@@ -110,7 +110,7 @@ void Member::make_ours(Trial& trial, ConstView result) {
   }
 }
 
-void Member::make_way(Trial& trial, std::size_t way) {
+void HostReducer::make_way(Trial& trial, std::size_t way) {
   const CallOptions how = options(trial.route, trial.route.ways[way], trial.reduction);
   const auto begin = Clock::now();
   if (trial.counts.empty()) {
@@ -123,7 +123,7 @@ void Member::make_way(Trial& trial, std::size_t way) {
 
 // All ranks learn the slowest rank's times, and the error of the whole result. A rank that gets here knows that no
 // rank's part of the trial has failed.
-void Member::share(const Trial& trial) {
+void HostReducer::share(const Trial& trial) {
   std::vector<double> mine = trial.seconds;
   mine.push_back(trial.copying);
   const std::size_t times = mine.size();
@@ -148,7 +148,7 @@ void Member::share(const Trial& trial) {
   router_.trial_made(trial.route, std::span(worst).first(times - 1), worst.back(), errors);
 }
 
-void Member::fail_trial(const Error& error) noexcept {
+void HostReducer::fail_trial(const Error& error) noexcept {
   in_trial_ = false;
   trial_.reset();
   scratch_.reset();
@@ -158,14 +158,14 @@ void Member::fail_trial(const Error& error) noexcept {
   router_.set_aside(error.what());
 }
 
-void Member::abort(const Error& error) noexcept {
+void HostReducer::abort(const Error& error) noexcept {
   try {
     transport::abort_by(communicator().transport(), error);
   } catch (...) {  // NOLINT(bugprone-empty-catch): nothing connects the ranks, so nobody waits
   }
 }
 
-void Member::drop_trial() noexcept {
+void HostReducer::drop_trial() noexcept {
   if (!in_trial_) {
     return;
   }
@@ -176,7 +176,7 @@ void Member::drop_trial() noexcept {
   }
 }
 
-std::optional<Sample> Member::keep_sample(const Route& route, ConstView input) {
+std::optional<Sample> HostReducer::keep_sample(const Route& route, ConstView input) {
   if (!route.sample) {
     return std::nullopt;
   }
@@ -184,8 +184,8 @@ std::optional<Sample> Member::keep_sample(const Route& route, ConstView input) {
   return Sample(input, std::clamp(input.count / share, Sample::kBlock, kMostSampled), *route.sample);
 }
 
-std::optional<double> Member::check(const Sample& sample, ConstView result, std::span<const std::uint64_t> counts,
-                                    Reduction reduction, Statistics& statistics) {
+std::optional<double> HostReducer::check(const Sample& sample, ConstView result, std::span<const std::uint64_t> counts,
+                                         Reduction reduction, Statistics& statistics) {
   const ConstView kept = sample.kept();
   std::vector<std::byte> exact(bytes_of(kept));
   const Statistics sums = communicator().all_reduce(
@@ -208,7 +208,7 @@ std::optional<double> Member::check(const Sample& sample, ConstView result, std:
   return sum.relative();
 }
 
-void Member::look_at_small_values(const Route& route, const Sample& sample) {
+void HostReducer::look_at_small_values(const Route& route, const Sample& sample) {
   if (route.stage.error_feedback || route.stage.codec.k != 0) {
     return;  // nothing is lost for ever, or topk is meant to lose it
   }

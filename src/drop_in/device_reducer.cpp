@@ -1,4 +1,4 @@
-#include "drop_in/device_member.hpp"
+#include "drop_in/device_reducer.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -75,8 +75,8 @@ Agreement agree_on_devices(std::span<const DeviceRank> ranks) {
 
 }  // namespace
 
-DeviceMember::DeviceMember(const Configuration& configuration, Ledger& ledger, std::unique_ptr<DeviceLink> link,
-                           std::uint64_t process)
+DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger, std::unique_ptr<DeviceLink> link,
+                             std::uint64_t process)
     : configuration_(configuration),
       ledger_(ledger),
       link_(std::move(link)),
@@ -87,9 +87,9 @@ DeviceMember::DeviceMember(const Configuration& configuration, Ledger& ledger, s
       world_(backend_.world_size()),
       process_(process) {}
 
-DeviceMember::~DeviceMember() = default;
+DeviceReducer::~DeviceReducer() = default;
 
-void DeviceMember::open() {
+void DeviceReducer::open() {
   const CurrentDevice current(device_);
   step_ = reinterpret_cast<std::uint32_t*>(backend_.acquire(sizeof(std::uint32_t)));
   Configuration configuration = configuration_;
@@ -105,12 +105,12 @@ void DeviceMember::open() {
   upload(agreeing_, std::as_bytes(std::span(&mine, 1)));
 }
 
-void DeviceMember::post() {
+void DeviceReducer::post() {
   const CurrentDevice current(device_);
   swap(agreeing_);
 }
 
-void DeviceMember::close() {
+void DeviceReducer::close() {
   const CurrentDevice current(device_);
   const std::vector<std::byte> bytes = download(agreeing_);
   std::vector<DeviceRank> ranks(static_cast<std::size_t>(world_));
@@ -121,24 +121,24 @@ void DeviceMember::close() {
   router_.emplace(configuration_, ledger_, agreement_, [this](std::uint64_t value) { return all_say(value); });
 }
 
-bool DeviceMember::never() const noexcept {
+bool DeviceReducer::never() const noexcept {
   const Settings& settings = router_->settings();
   return settings.disabled || settings.ranks_differ || settings.one_process || settings.observing || router_->dry_run();
 }
 
-Router::Route DeviceMember::route(const Call& call, const Decision& decided, std::string_view op,
-                                  const DeviceReduce& reduce) {
+Router::Route DeviceReducer::route(const Call& call, const Decision& decided, std::string_view op,
+                                   const DeviceReduce& reduce) {
   return router_->route(call, decided, op, {.buffer = reduce.send, .others = others_});
 }
 
-void DeviceMember::upload(Exchange& exchange, std::span<const std::byte> mine) {
+void DeviceReducer::upload(Exchange& exchange, std::span<const std::byte> mine) {
   exchange.each = mine.size();
   exchange.memory = backend_.acquire(mine.size() * static_cast<std::size_t>(world_));
   device_.upload(exchange.memory + static_cast<std::size_t>(rank_) * mine.size(), mine);
   backend_.wait(Queue::communication, backend_.record(Queue::compute));
 }
 
-void DeviceMember::swap(const Exchange& exchange) {
+void DeviceReducer::swap(const Exchange& exchange) {
   const auto part = [&](int rank) {
     return std::span(exchange.memory + static_cast<std::size_t>(rank) * exchange.each, exchange.each);
   };
@@ -152,7 +152,7 @@ void DeviceMember::swap(const Exchange& exchange) {
   group.end();
 }
 
-std::vector<std::byte> DeviceMember::download(Exchange& exchange) {
+std::vector<std::byte> DeviceReducer::download(Exchange& exchange) {
   backend_.wait(Queue::compute, backend_.record(Queue::communication));
   std::vector<std::byte> all(exchange.each * static_cast<std::size_t>(world_));
   device_.download(all, exchange.memory, configuration_.longest_wait());
@@ -160,7 +160,7 @@ std::vector<std::byte> DeviceMember::download(Exchange& exchange) {
   return all;
 }
 
-bool DeviceMember::all_say(std::uint64_t value) {
+bool DeviceReducer::all_say(std::uint64_t value) {
   const CurrentDevice current(device_);
   Exchange exchange;
   upload(exchange, std::as_bytes(std::span(&value, 1)));
@@ -171,7 +171,7 @@ bool DeviceMember::all_say(std::uint64_t value) {
   return std::all_of(values.begin(), values.end(), [=](std::uint64_t other) { return other == value; });
 }
 
-void DeviceMember::run(std::span<const Job> jobs) {
+void DeviceReducer::run(std::span<const Job> jobs) {
   const CurrentDevice current(device_);
   if (router_->resets() != resets_) {
     resets_ = router_->resets();
@@ -205,12 +205,12 @@ void DeviceMember::run(std::span<const Job> jobs) {
   }
 }
 
-exchange::ChunkSize DeviceMember::chunk_bytes() const {
+exchange::ChunkSize DeviceReducer::chunk_bytes() const {
   const std::optional<std::uint64_t>& asked = configuration_.planner.policy().chunk_bytes;
   return {asked.value_or(exchange::stream_chunk_bytes(world_)), asked.has_value()};
 }
 
-std::shared_ptr<const exchange::StreamExecution> DeviceMember::enqueue(const Job& job, std::uint32_t index) {
+std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Job& job, std::uint32_t index) {
   const DeviceReduce& reduce = job.reduce;
   const Router::Route& route = job.route;
   const bool scatters = route.what.function == Function::nccl_reduce_scatter;
@@ -246,7 +246,7 @@ std::shared_ptr<const exchange::StreamExecution> DeviceMember::enqueue(const Job
        .name = std::string(name_of(route.what.function)) + " of " + std::to_string(count) + " elements"});
 }
 
-DeviceMember::Residuals DeviceMember::open_residuals(std::size_t place, const exchange::ResidualUse& use) {
+DeviceReducer::Residuals DeviceReducer::open_residuals(std::size_t place, const exchange::ResidualUse& use) {
   residuals_.resize(std::max(residuals_.size(), place + 1));
   make_room(residuals_[place].local, use.local);
   make_room(residuals_[place].owner, use.owned);
@@ -254,7 +254,7 @@ DeviceMember::Residuals DeviceMember::open_residuals(std::size_t place, const ex
   return residuals_[place];
 }
 
-void DeviceMember::make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted) {
+void DeviceReducer::make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted) {
   if (range.data != nullptr || wanted.count == 0) {
     return;
   }
@@ -262,7 +262,7 @@ void DeviceMember::make_room(exchange::DeviceRange<float>& range, const exchange
   device_.zero(range.data, wanted.count * sizeof(float));
 }
 
-void DeviceMember::release(std::span<const Residuals> old) {
+void DeviceReducer::release(std::span<const Residuals> old) {
   for (const Residuals& one : old) {
     for (const auto& range : {one.local, one.owner}) {
       if (range.data != nullptr) {
@@ -272,7 +272,7 @@ void DeviceMember::release(std::span<const Residuals> old) {
   }
 }
 
-std::uint64_t DeviceMember::residual_bytes() const noexcept {
+std::uint64_t DeviceReducer::residual_bytes() const noexcept {
   std::uint64_t elements = 0;
   for (const Residuals& one : residuals_) {
     elements += one.local.count + one.owner.count;
@@ -280,7 +280,7 @@ std::uint64_t DeviceMember::residual_bytes() const noexcept {
   return elements * sizeof(float);
 }
 
-std::uint32_t DeviceMember::take_bad_frames() noexcept {
+std::uint32_t DeviceReducer::take_bad_frames() noexcept {
   const std::uint32_t now = std::atomic_ref(device_.status().bad_frames).load(std::memory_order_relaxed);
   return now - std::exchange(bad_frames_, now);
 }

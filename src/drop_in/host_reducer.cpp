@@ -1,4 +1,4 @@
-#include "drop_in/member.hpp"
+#include "drop_in/host_reducer.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,8 @@
 
 namespace gradwire::drop_in {
 
-Member::Member(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect)
+HostReducer::HostReducer(const Configuration& configuration, Ledger& ledger, const Agreement& agreement,
+                         Connect connect)
     : configuration_(configuration),
       connect_(std::move(connect)),
       router_(
@@ -14,7 +15,8 @@ Member::Member(const Configuration& configuration, Ledger& ledger, const Agreeme
           [this](std::span<double> values) { make_worst(values); },
           [this](std::uint64_t bytes) { return take_scratch(2 * bytes); }) {}
 
-Member::Route Member::route(const Call& call, const Decision& decided, std::string_view op, const Origin& origin) {
+HostReducer::Route HostReducer::route(const Call& call, const Decision& decided, std::string_view op,
+                                      const Origin& origin) {
   drop_trial();
   Route route{{router_.route(call, decided, op, origin)}};
   in_trial_ = route.turn.trial;
@@ -37,7 +39,7 @@ Member::Route Member::route(const Call& call, const Decision& decided, std::stri
 }
 
 // Returns the numbers of all ranks, by rank. The codec `exact` copies their bytes, whatever they mean.
-std::vector<double> Member::gather(std::span<const double> mine) {
+std::vector<double> HostReducer::gather(std::span<const double> mine) {
   Communicator& ranks = communicator();
   const std::vector<std::uint64_t> counts(static_cast<std::size_t>(ranks.world_size()), mine.size());
   std::vector<double> all(counts.size() * mine.size());
@@ -48,14 +50,14 @@ std::vector<double> Member::gather(std::span<const double> mine) {
   return all;
 }
 
-bool Member::all_say(std::uint64_t value) {
+bool HostReducer::all_say(std::uint64_t value) {
   const auto mine = std::bit_cast<double>(value);
   const std::vector<double> all = gather({&mine, 1});
   return std::all_of(all.begin(), all.end(),
                      [=](double other) { return std::bit_cast<std::uint64_t>(other) == value; });
 }
 
-void Member::make_worst(std::span<double> values) {
+void HostReducer::make_worst(std::span<double> values) {
   const std::vector<double> all = gather(values);
   for (std::size_t i = 0; i < all.size(); ++i) {
     double& value = values[i % values.size()];
@@ -63,7 +65,7 @@ void Member::make_worst(std::span<double> values) {
   }
 }
 
-Communicator& Member::communicator() {
+Communicator& HostReducer::communicator() {
   if (!communicator_) {
     communicator_.emplace(connect_(),
                           CommunicatorOptions{.timeout = configuration_.longest_wait(),
@@ -74,7 +76,7 @@ Communicator& Member::communicator() {
   return *communicator_;
 }
 
-CallOptions Member::options(const Route& route, const policy::Stage& stage, Reduction reduction) const {
+CallOptions HostReducer::options(const Route& route, const policy::Stage& stage, Reduction reduction) const {
   return {.codec = stage.codec,
           .algorithm = route.algorithm,
           .reduction = reduction,
@@ -84,7 +86,7 @@ CallOptions Member::options(const Route& route, const policy::Stage& stage, Redu
           .feedback = route.feedback};
 }
 
-void Member::all_reduce(const Route& route, ConstView input, View output, Reduction reduction) {
+void HostReducer::all_reduce(const Route& route, ConstView input, View output, Reduction reduction) {
   const std::optional<Sample> sample = keep_sample(route, input);
   Statistics statistics = communicator().all_reduce(input, output, options(route, route.stage, reduction));
   const std::string algorithm = communicator().latest_algorithm();
@@ -95,8 +97,8 @@ void Member::all_reduce(const Route& route, ConstView input, View output, Reduct
   }
 }
 
-void Member::reduce_scatter(const Route& route, ConstView input, View output, std::span<const std::uint64_t> counts,
-                            Reduction reduction) {
+void HostReducer::reduce_scatter(const Route& route, ConstView input, View output,
+                                 std::span<const std::uint64_t> counts, Reduction reduction) {
   const std::optional<Sample> sample = keep_sample(route, input);
   Statistics statistics = communicator().reduce_scatter(input, output, counts, options(route, route.stage, reduction));
   const std::optional<double> error = sample ? check(*sample, output, counts, reduction, statistics) : std::nullopt;
@@ -106,7 +108,7 @@ void Member::reduce_scatter(const Route& route, ConstView input, View output, st
   }
 }
 
-std::uint64_t Member::residual_bytes() const {
+std::uint64_t HostReducer::residual_bytes() const {
   std::uint64_t bytes = 0;
   for (const auto& kept : feedback_) {
     bytes += kept ? kept->bytes() : 0;

@@ -41,26 +41,26 @@ struct DeviceReduce {
   void* stream = nullptr;
 };
 
-class DeviceMember {
+class DeviceReducer {
  public:
-  /// `configuration` and `ledger` must outlive the member. `process` is a number that no other process has.
-  DeviceMember(const Configuration& configuration, Ledger& ledger, std::unique_ptr<DeviceLink> link,
-               std::uint64_t process);
-  DeviceMember(const DeviceMember&) = delete;
-  DeviceMember& operator=(const DeviceMember&) = delete;
-  ~DeviceMember();
+  /// `configuration` and `ledger` must outlive the reducer. `process` is a number that no other process has.
+  DeviceReducer(const Configuration& configuration, Ledger& ledger, std::unique_ptr<DeviceLink> link,
+                std::uint64_t process);
+  DeviceReducer(const DeviceReducer&) = delete;
+  DeviceReducer& operator=(const DeviceReducer&) = delete;
+  ~DeviceReducer();
 
   // The agreement, which is made once: all ranks come here behind their first reduction on the communicator, whatever
   // that is and however they are configured. A thread with several communicators makes it for all at once, since other
   // ranks may wait in all of them: first open() each, then post() each, in one group of the library, then close() each,
-  // which waits for the others. Any Error ends the member, except that of a device which cannot run the kernels: then
+  // which waits for the others. Any Error ends the reducer, except that of a device which cannot run the kernels: then
   // all ranks pass everything.
   void open();
   void post();
   void close();
   [[nodiscard]] bool agreed() const noexcept { return router_.has_value(); }
-  /// A number that is equal on all ranks of the communicator and differs from other communicators', so that the members
-  /// of each process have the same order. Valid after the agreement.
+  /// A number that is equal on all ranks of the communicator and differs from other communicators', so that the
+  /// reducers of each process have the same order. Valid after the agreement.
   [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] const Agreement& agreement() const noexcept { return agreement_; }
@@ -94,7 +94,7 @@ class DeviceMember {
   /// Why no call can be made right any more; empty if nothing has failed.
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
   void fail(const std::string& why) { failure_ = why; }
-  /// Bytes of the residuals that this member holds on the device.
+  /// Bytes of the residuals that this reducer holds on the device.
   [[nodiscard]] std::uint64_t residual_bytes() const noexcept;
   /// Returns the number of frames that arrived damaged since the last call; they were decoded to NaN.
   [[nodiscard]] std::uint32_t take_bad_frames() noexcept;

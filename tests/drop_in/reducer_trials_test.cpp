@@ -5,19 +5,19 @@
 #include <utility>
 #include <vector>
 
-#include "tests/drop_in/member_harness.hpp"
+#include "tests/drop_in/reducer_harness.hpp"
 
 namespace gradwire::drop_in {
 namespace {
 
 // Mutation tried: ours is made into the job's buffer.
-TEST(Member, TrialsChangeNoBitAndAtMostElevenAreMade) {
+TEST(HostReducer, TrialsChangeNoBitAndAtMostElevenAreMade) {
   const Configuration configuration = configuration_of(kAutomatic);
   run_jobs(3, configuration, [&](Job& job, int rank) {
     const std::vector<float> wanted = exact_sum(3);
     for (int call = 0; call < 200; ++call) {
       std::vector<float> values = values_of(rank);
-      const Member::Route route = job.reduce(values, 1e-12);  // ours is never faster
+      const HostReducer::Route route = job.reduce(values, 1e-12);  // ours is never faster
       EXPECT_FALSE(route.decision.compress);
       EXPECT_EQ(values, wanted) << call;
     }
@@ -26,11 +26,11 @@ TEST(Member, TrialsChangeNoBitAndAtMostElevenAreMade) {
     for (const auto& [what, totals] : job.rank.ledger.classes()) {
       EXPECT_EQ(totals.lossy_calls, 0U);
     }
-    EXPECT_TRUE(job.rank.member.take_lines().empty());
+    EXPECT_TRUE(job.rank.reducer.take_lines().empty());
   });
 }
 
-TEST(Member, WhatIsChosenIsTimedBothWaysAndToldOnce) {
+TEST(HostReducer, WhatIsChosenIsTimedBothWaysAndToldOnce) {
   const Configuration configuration = configuration_of(kAutomatic);
   run_jobs(2, configuration, [&](Job& job, int rank) {
     const std::vector<float> wanted = exact_sum(2);
@@ -38,13 +38,13 @@ TEST(Member, WhatIsChosenIsTimedBothWaysAndToldOnce) {
     std::vector<std::string> lines;
     for (int call = 0; call < 60; ++call) {
       std::vector<float> values = values_of(rank);
-      const Member::Route route = job.reduce(values, 10);
+      const HostReducer::Route route = job.reduce(values, 10);
       if (route.turn.timed) {
-        job.rank.member.measured(1e-3);
+        job.rank.reducer.measured(1e-3);
       }
       compressed += route.decision.compress ? 1 : 0;
       EXPECT_EQ(values == wanted, !route.decision.compress);
-      for (std::string& line : job.rank.member.take_lines()) {
+      for (std::string& line : job.rank.reducer.take_lines()) {
         lines.push_back(std::move(line));
       }
     }
@@ -68,11 +68,11 @@ TEST(Member, WhatIsChosenIsTimedBothWaysAndToldOnce) {
 }
 
 // One rank of three cannot take a copy: no rank tries, and all pass.
-TEST(Member, OneRankWithoutMemoryForCopiesKeepsAllFromTrying) {
+TEST(HostReducer, OneRankWithoutMemoryForCopiesKeepsAllFromTrying) {
   const Configuration configuration = configuration_of(kAutomatic);
   run_jobs(3, configuration, [&](Job& job, int rank) {
     if (rank == 1) {
-      job.rank.member.limit_copies(kCount);
+      job.rank.reducer.limit_copies(kCount);
     }
     const std::vector<float> wanted = exact_sum(3);
     for (int call = 0; call < 30; ++call) {
@@ -85,7 +85,7 @@ TEST(Member, OneRankWithoutMemoryForCopiesKeepsAllFromTrying) {
 }
 
 // The library's own call fails on one rank, so no rank may wait in ours for it.
-TEST(Member, ATrialThatFailsOnOneRankLetsAllPassFromThenOn) {
+TEST(HostReducer, ATrialThatFailsOnOneRankLetsAllPassFromThenOn) {
   for (const int failing : {0, 1}) {  // of the first trial, or of the second, where ours comes first
     const Configuration configuration = configuration_of(kAutomatic);
     run_ranks(3, [&](const std::shared_ptr<Transport>& ours) {
@@ -95,16 +95,16 @@ TEST(Member, ATrialThatFailsOnOneRankLetsAllPassFromThenOn) {
       for (int call = 0; call < 5; ++call) {
         std::vector<float> values = values_of(ours->rank());
         const ConstView view{values.data(), kCount, DType::f32};
-        const Member::Route route = rank.member.route(all_reduce_of(kCount, 3), "sum", {});
+        const HostReducer::Route route = rank.reducer.route(all_reduce_of(kCount, 3), "sum", {});
         // The other ranks may hear of it while they are still about to begin.
         const bool tries = call < failing || (call == failing && (mine || route.turn.trial));
         EXPECT_EQ(route.turn.trial, tries) << call;
         EXPECT_EQ(route.decision.reason, tries ? Reason::measuring : Reason::aside) << call;
         if (route.turn.trial) {
-          rank.member.begin_trial(route, view, true);
-          mine&& call == failing ? rank.member.drop_trial() : rank.member.end_trial(1e-3, view);
+          rank.reducer.begin_trial(route, view, true);
+          mine&& call == failing ? rank.reducer.drop_trial() : rank.reducer.end_trial(1e-3, view);
         }
-        for (std::string& line : rank.member.take_lines()) {
+        for (std::string& line : rank.reducer.take_lines()) {
           lines.push_back(std::move(line));
         }
       }
@@ -114,7 +114,7 @@ TEST(Member, ATrialThatFailsOnOneRankLetsAllPassFromThenOn) {
 }
 
 // Every rank gets its segment of the library's sum; a reduce has its sum at the root alone.
-TEST(Member, ReduceScatterAndReduceAreTriedToo) {
+TEST(HostReducer, ReduceScatterAndReduceAreTriedToo) {
   const Configuration configuration = configuration_of(kAutomatic);
   run_ranks(3, [&](const std::shared_ptr<Transport>& ours) {
     Rank rank(configuration, ours);
@@ -127,16 +127,16 @@ TEST(Member, ReduceScatterAndReduceAreTriedToo) {
       for (int i = 0; i < 40; ++i) {
         const std::vector<float> values = values_of(ours->rank());
         const ConstView input{values.data(), kCount, DType::f32};
-        const Member::Route route = rank.member.route(call, "sum", {});
+        const HostReducer::Route route = rank.reducer.route(call, "sum", {});
         if (route.turn.trial) {
-          scatters ? rank.member.begin_trial(route, input, false, counts)
-                   : rank.member.begin_trial(route, input, false);
+          scatters ? rank.reducer.begin_trial(route, input, false, counts)
+                   : rank.reducer.begin_trial(route, input, false);
           const std::uint64_t has = scatters ? own : ours->rank() == 0 ? kCount : 0;
-          rank.member.end_trial(1e-12, {values.data(), has, DType::f32});
+          rank.reducer.end_trial(1e-12, {values.data(), has, DType::f32});
         }
         EXPECT_FALSE(route.decision.compress);
       }
-      EXPECT_EQ(rank.member.route(call, "sum", {}).decision.reason, Reason::no_faster);
+      EXPECT_EQ(rank.reducer.route(call, "sum", {}).decision.reason, Reason::no_faster);
     }
   });
 }

@@ -1,5 +1,5 @@
 // Tests one communicator's calls on ranks that are threads: which are compressed, and with which residuals.
-#include "drop_in/member.hpp"
+#include "drop_in/host_reducer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,30 +9,30 @@
 #include <string>
 #include <vector>
 
-#include "tests/drop_in/member_harness.hpp"
+#include "tests/drop_in/reducer_harness.hpp"
 
 namespace gradwire::drop_in {
 namespace {
 
-TEST(Member, Int8NeedsNoStep) {
+TEST(HostReducer, Int8NeedsNoStep) {
   const Configuration configuration = configuration_of("");
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
     Rank rank(configuration, transport);
     for (int call = 0; call < 20; ++call) {
-      const Member::Route route = rank.reduce(kCount);
+      const HostReducer::Route route = rank.reduce(kCount);
       EXPECT_TRUE(route.decision.compress);
       EXPECT_EQ(route.what.codec, "int8");
       EXPECT_EQ(route.feedback, nullptr);
       EXPECT_EQ(route.what.order.has_value(), call >= 16);
     }
     EXPECT_EQ(rank.connections, 1);
-    EXPECT_EQ(rank.member.residual_bytes(), 0U);
+    EXPECT_EQ(rank.reducer.residual_bytes(), 0U);
   });
 }
 
-// The nodes are those that the transport finds; the policy does not name an algorithm. Mutation tried: a member asks
+// The nodes are those that the transport finds; the policy does not name an algorithm. Mutation tried: a reducer asks
 // for two_shot.
-TEST(Member, LargeSumsOfNodesOfSeveralRanksAreHierarchical) {
+TEST(HostReducer, LargeSumsOfNodesOfSeveralRanksAreHierarchical) {
   const auto algorithms_of = [](const std::vector<std::uint32_t>& nodes, const std::string& policy) {
     const Configuration configuration = configuration_of(policy);
     std::vector<std::string> algorithms;
@@ -63,7 +63,7 @@ TEST(Member, LargeSumsOfNodesOfSeveralRanksAreHierarchical) {
   }
 }
 
-TEST(Member, NothingIsConnectedForWhatPasses) {
+TEST(HostReducer, NothingIsConnectedForWhatPasses) {
   const Configuration configuration = configuration_of("");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Rank small(configuration, transport);
@@ -75,7 +75,7 @@ TEST(Member, NothingIsConnectedForWhatPasses) {
     Rank dry(configuration, transport, {.dry_run = true, .disabled_because = {}});
     EXPECT_TRUE(dry.reduce(kCount).decision.compress);
     Rank observing(configuration, transport, {.mode = Mode::observing, .disabled_because = {}});
-    const Member::Route observed = observing.reduce(kCount);
+    const HostReducer::Route observed = observing.reduce(kCount);
     EXPECT_EQ(observed.decision.reason, Reason::observing);
     EXPECT_TRUE(observed.lasting);
     EXPECT_EQ(
@@ -83,7 +83,7 @@ TEST(Member, NothingIsConnectedForWhatPasses) {
   });
 }
 
-TEST(Member, ResidualsWaitForTheStepAndGoWithIt) {
+TEST(HostReducer, ResidualsWaitForTheStepAndGoWithIt) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Rank rank(configuration, transport);
@@ -97,28 +97,28 @@ TEST(Member, ResidualsWaitForTheStepAndGoWithIt) {
     EXPECT_EQ(rank.reduce(kCount).feedback, first);
     EXPECT_EQ(rank.reduce(kCount + 7).feedback, second);
     // Local residuals of all elements, and those of the rank's own half.
-    EXPECT_GT(rank.member.residual_bytes(), 4 * 2 * kCount);
-    EXPECT_LT(rank.member.residual_bytes(), 2 * 4 * 2 * (kCount + 7));
+    EXPECT_GT(rank.reducer.residual_bytes(), 4 * 2 * kCount);
+    EXPECT_LT(rank.reducer.residual_bytes(), 2 * 4 * 2 * (kCount + 7));
 
-    const Member::Route broken = rank.reduce(kCount + 1);
+    const HostReducer::Route broken = rank.reduce(kCount + 1);
     EXPECT_EQ(broken.decision.reason, Reason::learning);
     EXPECT_EQ(rank.ledger.resets(), 1U);
-    EXPECT_EQ(rank.member.residual_bytes(), 0U);
+    EXPECT_EQ(rank.reducer.residual_bytes(), 0U);
   });
 }
 
 // If the caller knows the order, no steps have to be detected. Mutation tried: a changed call keeps its place.
-TEST(Member, KnownPlacesNeedNoSteps) {
+TEST(HostReducer, KnownPlacesNeedNoSteps) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Rank rank(configuration, transport);
     std::vector<float> values(2 * kCount, 0.3F);
     const auto reduce = [&](std::uint64_t count, std::uint64_t order) {
-      const Member::Route route = rank.member.route(all_reduce_of(count, rank.world), "sum", {.order = order});
+      const HostReducer::Route route = rank.reducer.route(all_reduce_of(count, rank.world), "sum", {.order = order});
       EXPECT_TRUE(route.decision.compress) << text(route.decision.reason);
       EXPECT_EQ(route.what.order, order);
       EXPECT_NE(route.feedback, nullptr);
-      rank.member.all_reduce(route, view(values.data(), count), view(values.data(), count));
+      rank.reducer.all_reduce(route, view(values.data(), count), view(values.data(), count));
       return route.feedback;
     };
     const auto* const first = reduce(kCount, 0);
@@ -136,16 +136,16 @@ TEST(Member, KnownPlacesNeedNoSteps) {
 
 // Two models on one communicator, each of which counts its own calls: places and residuals are its own, too. Mutation
 // tried: places are found by order alone; then each call of one model adds what the other's left out.
-TEST(Member, CallersThatCountApartShareNoResidual) {
+TEST(HostReducer, CallersThatCountApartShareNoResidual) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Rank rank(configuration, transport);
     std::vector<float> values(2 * kCount, 0.3F);
     const auto reduce = [&](std::uint64_t count, std::uint32_t sequence, std::uint64_t order) {
-      const Member::Route route =
-          rank.member.route(all_reduce_of(count, rank.world), "sum", {.order = order, .sequence = sequence});
+      const HostReducer::Route route =
+          rank.reducer.route(all_reduce_of(count, rank.world), "sum", {.order = order, .sequence = sequence});
       EXPECT_TRUE(route.decision.compress) << text(route.decision.reason);
-      rank.member.all_reduce(route, view(values.data(), count), view(values.data(), count));
+      rank.reducer.all_reduce(route, view(values.data(), count), view(values.data(), count));
       return route.feedback;
     };
     std::set<const FeedbackBuffer*> residuals;
@@ -166,7 +166,7 @@ TEST(Member, CallersThatCountApartShareNoResidual) {
 }
 
 // Four equal layers are four residuals where their buffers tell them apart, and none where nothing does.
-TEST(Member, EqualLayersShareNoResidual) {
+TEST(HostReducer, EqualLayersShareNoResidual) {
   const Configuration configuration = configuration_of("[defaults]\ncodec = \"int4\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     for (const bool staged : {false, true}) {
@@ -182,7 +182,7 @@ TEST(Member, EqualLayersShareNoResidual) {
   });
 }
 
-TEST(Member, RulesByOrderSizeAndCommunicator) {
+TEST(HostReducer, RulesByOrderSizeAndCommunicator) {
   const Configuration configuration =
       configuration_of("[[rule]]\norder = 1\ncodec = \"exact\"\n[[rule]]\ncommunicator_size = 3\ncodec = \"bf16\"\n");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -203,7 +203,7 @@ TEST(Member, RulesByOrderSizeAndCommunicator) {
 }
 
 // Rank 1 has another name, or none: then no rule by name may choose the codec on rank 0 alone.
-TEST(Member, NamesCountWhereAllRanksSayThem) {
+TEST(HostReducer, NamesCountWhereAllRanksSayThem) {
   const Configuration configuration = configuration_of("[[rule]]\nmatch = \"embed.*\"\ncodec = \"bf16\"\n");
   for (const bool agreed : {true, false}) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -214,21 +214,21 @@ TEST(Member, NamesCountWhereAllRanksSayThem) {
         const bool even = call % 2 == 0;
         EXPECT_EQ(rank.reduce(kCount + (even ? 0 : 7), even ? name : "").decision.reason, Reason::learning);
       }
-      const Member::Route route = rank.reduce(kCount, name);
+      const HostReducer::Route route = rank.reduce(kCount, name);
       EXPECT_EQ(route.what.codec, agreed ? "bf16" : "int8");
       EXPECT_EQ(route.what.name, agreed ? "embed.weight" : "");
     });
   }
 }
 
-TEST(Member, F64OnlyWhereARuleAsksForIt) {
+TEST(HostReducer, F64OnlyWhereARuleAsksForIt) {
   const auto reason_of = [](const std::string& policy) {
     const Configuration configuration = configuration_of(policy);
     Ledger ledger;
-    Member member(configuration, ledger, {}, nullptr);
+    HostReducer reducer(configuration, ledger, {}, nullptr);
     Call call = all_reduce_of(kCount, 2);
     call.dtype = DType::f64;
-    return member.route(call, "sum", {}).decision.reason;
+    return reducer.route(call, "sum", {}).decision.reason;
   };
   EXPECT_EQ(reason_of(""), Reason::dtype);
   EXPECT_EQ(reason_of("[[rule]]\ndtype = \"f64\"\ncodec = \"int8\"\n"), Reason::none);
@@ -237,7 +237,7 @@ TEST(Member, F64OnlyWhereARuleAsksForIt) {
 
 // The number of elements that the owner keeps follows from the number of nodes, not of ranks; a second hop that the
 // policy names stays.
-TEST(Member, TheSecondHopIsTheCommunicatorsOwn) {
+TEST(HostReducer, TheSecondHopIsTheCommunicatorsOwn) {
   for (const bool named : {false, true}) {
     const Configuration configuration = configuration_of(
         "[defaults]\nalgorithm = \"hierarchical\"\nerror_feedback = \"off\"\ncodec = \"topk(1%)+int8\"\n" +
@@ -257,15 +257,15 @@ TEST(Member, TheSecondHopIsTheCommunicatorsOwn) {
       }
       std::vector<float> wanted = values;
       communicator.all_reduce(view(wanted.data(), kCount), options);
-      const Member::Route route = rank.route_of(kCount, values.data());
+      const HostReducer::Route route = rank.route_of(kCount, values.data());
       ASSERT_TRUE(route.decision.compress);
-      rank.member.all_reduce(route, view(values.data(), kCount), view(values.data(), kCount));
+      rank.reducer.all_reduce(route, view(values.data(), kCount), view(values.data(), kCount));
       EXPECT_EQ(values, wanted);
     });
   }
 }
 
-TEST(Member, ItsNumbersAreTheTransports) {
+TEST(HostReducer, ItsNumbersAreTheTransports) {
   const Configuration configuration =
       configuration_of("[defaults]\nalgorithm = \"two_shot\"\n");  // nodes are not compared
   run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
@@ -280,14 +280,14 @@ TEST(Member, ItsNumbersAreTheTransports) {
   });
 }
 
-TEST(Member, NotesNanInWhatItCompresses) {
+TEST(HostReducer, NotesNanInWhatItCompresses) {
   const Configuration configuration = configuration_of("");
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Rank rank(configuration, transport);
     std::vector<float> values(kCount, 1);
     const auto reduce = [&] {
-      rank.member.all_reduce(rank.route_of(kCount, values.data()), view(values.data(), kCount),
-                             view(values.data(), kCount));
+      rank.reducer.all_reduce(rank.route_of(kCount, values.data()), view(values.data(), kCount),
+                              view(values.data(), kCount));
     };
     reduce();
     EXPECT_FALSE(rank.ledger.nonfinite());
