@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "placements.hpp"
+#include "node_placements.hpp"
 
 namespace gradwire::test {
 namespace {

@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "inputs.hpp"
-#include "placements.hpp"
-#include "tests/support/faulty.hpp"
+#include "node_placements.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {

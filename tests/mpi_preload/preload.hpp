@@ -1,4 +1,4 @@
-// The preload under the job of job.hpp, for each MPI that is installed.
+// The preload under the job of plain_job.hpp, for each MPI that is installed.
 #pragma once
 
 #include <gtest/gtest.h>

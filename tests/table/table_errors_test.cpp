@@ -10,7 +10,7 @@
 
 #include "table/table_message.hpp"
 #include "table_support.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 
 namespace gradwire::test {
 namespace {

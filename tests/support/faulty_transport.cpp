@@ -1,4 +1,4 @@
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 
 #include <string>
 

@@ -1,6 +1,6 @@
 // job CASE[,CASE...] [LEVEL]: LEVEL is the thread level asked for, or "init" for MPI_Init; JOB_LEVEL is that of one
 // rank. Rank 0 prints "CASE ok" for each, once all have passed.
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 #include <cstring>
 #include <numeric>

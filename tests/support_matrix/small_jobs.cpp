@@ -1,4 +1,4 @@
-#include "tests/support_matrix/jobs.hpp"
+#include "tests/support_matrix/small_jobs.hpp"
 
 #include <gtest/gtest.h>
 
