@@ -10,7 +10,7 @@
 #include "base/units.hpp"
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "exchange/resolved_call.hpp"
 #include "gradwire/link.hpp"
 #include "tests/support/simulated_links.hpp"
@@ -66,7 +66,7 @@ void run(const Options& options) {
   const Link parsed = Link::parse(options.link);
   const SimulatedLink link{parsed.bytes_per_second, seconds(parsed.latency), seconds(parse_duration(options.jitter)),
                            true};
-  Table table({"hosts", "bytes", "codec", "lanes", "ms", "wire ms", "wire busy", "score", "queue"});
+  TextTable table({"hosts", "bytes", "codec", "lanes", "ms", "wire ms", "wire busy", "score", "queue"});
   for (const std::string& hosts_text : options.hosts) {
     const int hosts = std::stoi(hosts_text);
     for (const std::string& bytes_text : options.bytes) {

@@ -10,9 +10,9 @@ namespace gradwire::bench {
 /// The widest line of a document (tests/repository).
 inline constexpr std::size_t kDocumentColumns = 140;
 
-class Table {
+class TextTable {
  public:
-  explicit Table(std::vector<std::string> header) : header_(std::move(header)) {}
+  explicit TextTable(std::vector<std::string> header) : header_(std::move(header)) {}
   /// Adds a row, which has as many cells as the header.
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   /// Aligned plain text, one line a row.
@@ -26,7 +26,7 @@ class Table {
 };
 
 /// A Markdown document: the lines of `head`, broken at blanks if they are too wide, and the table below.
-[[nodiscard]] std::string to_document(const std::string& head, const Table& table);
+[[nodiscard]] std::string to_document(const std::string& head, const TextTable& table);
 
 /// `value` with `digits` after the point; "-" for NaN, which stands for "not known".
 [[nodiscard]] std::string fixed(double value, int digits);

@@ -1,4 +1,4 @@
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -31,7 +31,7 @@ std::string scientific(double value) {
   return value == 0 ? "0" : print("%.*e", 1, value);
 }
 
-std::string Table::to_text() const {
+std::string TextTable::to_text() const {
   std::vector<std::size_t> widths;
   for (std::size_t column = 0; column < header_.size(); ++column) {
     std::size_t width = header_[column].size();
@@ -57,7 +57,7 @@ std::string Table::to_text() const {
   return text;
 }
 
-std::string Table::to_markdown() const {
+std::string TextTable::to_markdown() const {
   const auto line = [](const std::vector<std::string>& cells, const std::string& blank) {
     std::string text;
     for (const auto& cell : cells) {
@@ -77,7 +77,7 @@ std::string Table::to_markdown() const {
   return text;
 }
 
-std::string to_document(const std::string& head, const Table& table) {
+std::string to_document(const std::string& head, const TextTable& table) {
   std::string text;
   std::istringstream lines(head);
   for (std::string line; std::getline(lines, line);) {
