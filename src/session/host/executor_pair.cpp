@@ -1,4 +1,4 @@
-#include "session/host/host_executors.hpp"
+#include "session/host/executor_pair.hpp"
 
 #include <algorithm>
 
@@ -12,8 +12,8 @@ constexpr int kLanesBehindOthers = 2;  // in the background, at least, if other 
 
 }  // namespace
 
-HostExecutors::HostExecutors(Transport& transport, const SessionOptions& options, const RunnerInfo& info,
-                             std::uint32_t epoch)
+ExecutorPair::ExecutorPair(Transport& transport, const SessionOptions& options, const RunnerInfo& info,
+                           std::uint32_t epoch)
     : steps_(transport, {.timeout = options.timeout,
                          .checksum = info.checksum,
                          .crowded = info.crowded,
@@ -26,7 +26,7 @@ HostExecutors::HostExecutors(Transport& transport, const SessionOptions& options
                               .source = info.source,
                               .epoch = static_cast<std::uint8_t>(epoch)}) {}
 
-void HostExecutors::set_plan(const plan::Plan& plan) {
+void ExecutorPair::set_plan(const plan::Plan& plan) {
   steps_.set_tiers(plan.tiers);
   background_.set_tiers(plan.tiers);
   const bool behind_others = std::any_of(plan.buckets.begin(), plan.buckets.end(),
@@ -36,19 +36,19 @@ void HostExecutors::set_plan(const plan::Plan& plan) {
                           .memory_bytes = plan.in_flight_bytes});
 }
 
-void HostExecutors::know_link(const exchange::Cluster& cluster) {
+void ExecutorPair::know_link(const exchange::Cluster& cluster) {
   const std::uint64_t bytes = exchange::window_of(cluster);
   steps_.set_known_window(bytes);
   background_.set_known_window(bytes);
 }
 
-void HostExecutors::fail(const Error& error) noexcept {
+void ExecutorPair::fail(const Error& error) noexcept {
   foreground_.note(false, false);
   steps_.fail(error);
   background_.fail(error);
 }
 
-bool HostExecutors::advance_steps(std::chrono::microseconds wait) {
+bool ExecutorPair::advance_steps(std::chrono::microseconds wait) {
   const bool moved = steps_.advance(wait);
   foreground_.note(steps_.sending(), moved);
   return moved;
@@ -57,7 +57,7 @@ bool HostExecutors::advance_steps(std::chrono::microseconds wait) {
 // Messages that are on a link cannot be called back, so the background has no more lanes than its link takes, and posts
 // none while the foreground has messages to send: they would share the link. It does not wait for ever: a peer may take
 // the foreground's messages only once it has a message that it waits for in the background.
-void HostExecutors::advance(std::chrono::microseconds wait) {
+void ExecutorPair::advance(std::chrono::microseconds wait) {
   const auto now = std::chrono::steady_clock::now();
   if (steps_.idle()) {
     foreground_.note(false, false);

@@ -14,10 +14,10 @@
 
 namespace gradwire::session {
 
-class HostExecutors {
+class ExecutorPair {
  public:
   /// The transport must outlive this.
-  HostExecutors(Transport& transport, const SessionOptions& options, const RunnerInfo& info, std::uint32_t epoch);
+  ExecutorPair(Transport& transport, const SessionOptions& options, const RunnerInfo& info, std::uint32_t epoch);
 
   /// The executor of the steps.
   [[nodiscard]] exchange::HostExecutor& steps() noexcept { return steps_; }
