@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/cores.hpp"
+#include "base/processor_cores.hpp"
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/sizes.hpp"
 #include "observe/record.hpp"

@@ -1,4 +1,4 @@
-#include "base/cores.hpp"
+#include "base/processor_cores.hpp"
 
 #include <sched.h>
 
