@@ -6,7 +6,7 @@
 #include "base/current_error.hpp"
 #include "base/log.hpp"
 #include "observe/record.hpp"
-#include "session/engine/reports.hpp"
+#include "session/engine/session_reports.hpp"
 #include "session/logging/logging.hpp"
 
 namespace gradwire::session {

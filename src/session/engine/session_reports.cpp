@@ -1,4 +1,4 @@
-#include "session/engine/reports.hpp"
+#include "session/engine/session_reports.hpp"
 
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
