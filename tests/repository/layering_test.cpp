@@ -102,7 +102,7 @@ TEST(Layering, FabricatedViolationsInsideTheSessionAreFound) {
   const std::vector<Case> cases = {
       {"src/session/engine/core.cpp", "session/parts/scales/scales.hpp", "engine may not include parts"},
       {"src/session/parts/scales/scales.cpp", "session/engine/engine.hpp", "parts may not include engine"},
-      {"src/session/parts/scales/scales.cpp", "session/parts/tables/tables.hpp",
+      {"src/session/parts/scales/scales.cpp", "session/parts/tables/session_tables.hpp",
        "part scales may not include part tables"},
       {"src/session/host/bucket_runner.cpp", "session/engine/progress.hpp", "host may not include engine"},
       {"src/session/step/step.cpp", "session/runner/runner.hpp", "step may not include runner"},

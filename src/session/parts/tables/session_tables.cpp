@@ -1,4 +1,4 @@
-#include "session/parts/tables/tables.hpp"
+#include "session/parts/tables/session_tables.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -45,7 +45,7 @@ std::vector<std::uint32_t> take_numbers(wire::ByteReader& in) {
 
 }  // namespace
 
-std::uint32_t Tables::add(const SessionTableOptions& options) {
+std::uint32_t SessionTables::add(const SessionTableOptions& options) {
   for (const ReplicatedTable& other : tables_) {
     if (other.options().name == options.name) {
       throw Error(ErrorCode::invalid_argument,
@@ -57,7 +57,7 @@ std::uint32_t Tables::add(const SessionTableOptions& options) {
   return static_cast<std::uint32_t>(tables_.size() - 1);
 }
 
-std::uint32_t Tables::known(std::uint32_t number, const char* call) const {
+std::uint32_t SessionTables::known(std::uint32_t number, const char* call) const {
   if (number >= tables_.size()) {
     throw Error(ErrorCode::invalid_argument, std::string(call) + ": there is no table " + std::to_string(number) +
                                                  "; use what add_table() of this session returned");
@@ -65,7 +65,7 @@ std::uint32_t Tables::known(std::uint32_t number, const char* call) const {
   return number;
 }
 
-std::vector<std::string> Tables::describe() const {
+std::vector<std::string> SessionTables::describe() const {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     const SessionTableOptions& options = tables_[i].options();
@@ -82,7 +82,7 @@ std::vector<std::string> Tables::describe() const {
   return lines;
 }
 
-std::string Tables::explain() const {
+std::string SessionTables::explain() const {
   std::string text;
   for (const ReplicatedTable& table : tables_) {
     const SessionTableOptions& options = table.options();
@@ -100,7 +100,7 @@ std::string Tables::explain() const {
   return text;
 }
 
-void Tables::enter(const TableWorld& world, int rank) {
+void SessionTables::enter(const TableWorld& world, int rank) {
   world_ = world;
   rank_ = rank;
   agreed_ = false;
@@ -112,7 +112,7 @@ void Tables::enter(const TableWorld& world, int rank) {
   }
 }
 
-void Tables::agree(exchange::Peers& peers) {
+void SessionTables::agree(exchange::Peers& peers) {
   if (agreed_) {
     return;
   }
@@ -133,16 +133,16 @@ void Tables::agree(exchange::Peers& peers) {
   agreed_ = true;
 }
 
-TableStatistics Tables::statistics(std::uint32_t number) const {
+TableStatistics SessionTables::statistics(std::uint32_t number) const {
   return tables_[known(number, "table_statistics")].statistics();
 }
 
-void Tables::check_pull(std::uint32_t number, std::span<const std::uint64_t> ids, std::size_t elements) const {
+void SessionTables::check_pull(std::uint32_t number, std::span<const std::uint64_t> ids, std::size_t elements) const {
   tables_[known(number, "pull")].check("pull", ids, elements);
 }
 
-void Tables::pull(exchange::Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids,
-                  std::span<float> rows) {
+void SessionTables::pull(exchange::Peers& peers, std::uint32_t number, std::span<const std::uint64_t> ids,
+                         std::span<float> rows) {
   const auto begin = std::chrono::steady_clock::now();
   agree(peers);
   ReplicatedTable& table = tables_[known(number, "pull")];
@@ -172,7 +172,7 @@ void Tables::pull(exchange::Peers& peers, std::uint32_t number, std::span<const 
   in_use_ = true;
 }
 
-void Tables::exchange_pushes(exchange::Peers& peers, Reduction reduction, std::optional<double> weight) {
+void SessionTables::exchange_pushes(exchange::Peers& peers, Reduction reduction, std::optional<double> weight) {
   agree(peers);
   const auto self = static_cast<std::size_t>(rank_);
   exchange::Peers::Messages messages(world_.members.size());
@@ -215,7 +215,7 @@ void Tables::exchange_pushes(exchange::Peers& peers, Reduction reduction, std::o
   }
 }
 
-void Tables::count() {
+void SessionTables::count() {
   in_use_ = false;
   for (ReplicatedTable& table : tables_) {
     table.count();
@@ -225,12 +225,12 @@ void Tables::count() {
   }
 }
 
-void Tables::push(std::uint32_t number, std::span<const std::uint64_t> ids, std::span<const float> gradients) {
+void SessionTables::push(std::uint32_t number, std::span<const std::uint64_t> ids, std::span<const float> gradients) {
   tables_[known(number, "push")].push(ids, gradients);
   in_use_ = true;
 }
 
-void Tables::forget_pushes() {
+void SessionTables::forget_pushes() {
   in_use_ = false;
   for (ReplicatedTable& table : tables_) {
     table.forget_pushes();
@@ -238,7 +238,7 @@ void Tables::forget_pushes() {
 }
 
 // Newcomers learn from other ranks where rows lie.
-std::optional<TableWorld> Tables::agree_on_place(exchange::Peers& peers, bool holds) const {
+std::optional<TableWorld> SessionTables::agree_on_place(exchange::Peers& peers, bool holds) const {
   wire::Bytes mine;
   if (holds) {
     wire::put_number(mine, static_cast<std::uint8_t>(lies_ ? 1 : 0));
@@ -262,7 +262,7 @@ std::optional<TableWorld> Tables::agree_on_place(exchange::Peers& peers, bool ho
   return any ? std::optional(std::move(place)) : std::nullopt;
 }
 
-void Tables::move(exchange::Peers& peers, bool holds) {
+void SessionTables::move(exchange::Peers& peers, bool holds) {
   if (tables_.empty()) {
     return;
   }
@@ -307,7 +307,7 @@ void Tables::move(exchange::Peers& peers, bool holds) {
   to_lie_in_ = world_;
 }
 
-void Tables::install() {
+void SessionTables::install() {
   if (!to_lie_in_) {
     return;
   }
@@ -317,7 +317,7 @@ void Tables::install() {
   lies_ = std::exchange(to_lie_in_, {});
 }
 
-std::vector<table::SavedTable> Tables::heads() const {
+std::vector<table::SavedTable> SessionTables::heads() const {
   std::vector<table::SavedTable> heads;
   for (const ReplicatedTable& table : tables_) {
     const SessionTableOptions& options = table.options();
@@ -327,7 +327,7 @@ std::vector<table::SavedTable> Tables::heads() const {
   return heads;
 }
 
-std::vector<table::SavedTable> Tables::save() {
+std::vector<table::SavedTable> SessionTables::save() {
   std::vector<table::SavedTable> saved = heads();
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     saved[i].layout =
@@ -338,14 +338,14 @@ std::vector<table::SavedTable> Tables::save() {
   return saved;
 }
 
-Tables::Loading::Loading(const Tables& to) {
+SessionTables::Loading::Loading(const SessionTables& to) {
   for (const ReplicatedTable& table : to.tables_) {
     tables_.emplace_back(table.options());
     tables_.back().enter(to.world_, to.rank_);
   }
 }
 
-bool Tables::Loading::wants(std::size_t number, const table::SavedTable& table) {
+bool SessionTables::Loading::wants(std::size_t number, const table::SavedTable& table) {
   layout_ = layout_.value_or(table.layout);
   if (number >= tables_.size() || table.layout != layout_) {
     return false;  // the reader of the files reports why
@@ -354,9 +354,11 @@ bool Tables::Loading::wants(std::size_t number, const table::SavedTable& table) 
   return table.rows == options.rows && table.width == options.width && table.optimizer == options.optimizer;
 }
 
-bool Tables::Loading::take(std::size_t number, const table::Shard::Row& row) { return tables_[number].restore(row); }
+bool SessionTables::Loading::take(std::size_t number, const table::Shard::Row& row) {
+  return tables_[number].restore(row);
+}
 
-void Tables::load(Loading&& loading) {
+void SessionTables::load(Loading&& loading) {
   for (std::size_t i = 0; i < tables_.size(); ++i) {
     tables_[i].take_rows(std::move(loading.tables_[i]));
   }

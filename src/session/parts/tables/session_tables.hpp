@@ -18,7 +18,7 @@ namespace gradwire::session {
 
 /// All ranks make the calls that take `peers`, in the same order. These calls block, and throw the errors that end the
 /// world or the session. Their changes count only after count() or install().
-class Tables {
+class SessionTables {
  public:
   [[nodiscard]] bool empty() const noexcept { return tables_.empty(); }
   /// Adds a table and returns its number, by which all calls below refer to it; they throw Error(invalid_argument) for
@@ -65,12 +65,12 @@ class Tables {
   class Loading final : public table::RowSink {
    public:
     Loading() = default;
-    explicit Loading(const Tables& to);
+    explicit Loading(const SessionTables& to);
     [[nodiscard]] bool wants(std::size_t number, const table::SavedTable& table) override;
     [[nodiscard]] bool take(std::size_t number, const table::Shard::Row& row) override;
 
    private:
-    friend class Tables;
+    friend class SessionTables;
     std::vector<ReplicatedTable> tables_;
     std::optional<std::uint64_t> layout_;  // the layout of the files
   };
