@@ -1,4 +1,4 @@
-#include "session/parts/scales/scales.hpp"
+#include "session/parts/scales/scale_comparison.hpp"
 
 #include <cstdint>
 #include <string>
@@ -69,7 +69,7 @@ void Scales::take(const Compared& compared) {
 
 }  // namespace
 
-std::unique_ptr<Part> make_scales(const PartInputs& inputs) {
+std::unique_ptr<Part> make_scale_comparison(const PartInputs& inputs) {
   std::vector<std::size_t> scaled;
   for (std::size_t i = 0; i < inputs.plan->tensors.size(); ++i) {
     if (plan::is_preconditioned(inputs.plan->tensors[i])) {
