@@ -16,7 +16,7 @@
 #include "codec/codec.hpp"
 #include "codec/preconditioner.hpp"
 #include "codec/tensor_list.hpp"
-#include "exchange/residuals/residuals.hpp"
+#include "exchange/residuals/residual_access.hpp"
 #include "exchange/resolved_call.hpp"
 #include "exchange/schedule.hpp"
 #include "exchange/tiers.hpp"
@@ -38,7 +38,7 @@ struct Task {
   double weight = 1.0;
   std::uint32_t bucket = 0;
   std::uint32_t step = 0;
-  Residuals* residuals = nullptr;                            // where call.residuals.any
+  ResidualAccess* residuals = nullptr;                       // where call.residuals.any
   std::optional<codec::Preconditioner> preconditioner = {};  // where call.preconditioned
   // wire::kTerm... of a call without an agreed plan, which ranks compare on the way. None: nothing to compare.
   std::optional<std::uint8_t> terms = {};

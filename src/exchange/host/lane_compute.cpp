@@ -64,7 +64,7 @@ bool LaneRun::held(std::uint64_t first, std::uint32_t count) const {
 
 const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps, void* to) const {
   const void* values = own_input(first, count, to);
-  Residuals* residuals = task_.residuals;
+  ResidualAccess* residuals = task_.residuals;
   if (residuals == nullptr) {
     return values;
   }

@@ -9,12 +9,12 @@
 
 namespace gradwire::exchange {
 
-class Residuals {
+class ResidualAccess {
  public:
-  Residuals() = default;
-  Residuals(const Residuals&) = delete;
-  Residuals& operator=(const Residuals&) = delete;
-  virtual ~Residuals() = default;
+  ResidualAccess() = default;
+  ResidualAccess(const ResidualAccess&) = delete;
+  ResidualAccess& operator=(const ResidualAccess&) = delete;
+  virtual ~ResidualAccess() = default;
 
   /// The residual of elements [first, first + count) of the bucket at `site` as fp32; `scratch` holds count floats.
   /// Null: no residual is kept there.
