@@ -87,7 +87,7 @@ CallOptions HostReducer::options(const Route& route, const policy::Stage& stage,
 }
 
 void HostReducer::all_reduce(const Route& route, ConstView input, View output, Reduction reduction) {
-  const std::optional<Sample> sample = keep_sample(route, input);
+  const std::optional<CallSample> sample = keep_sample(route, input);
   Statistics statistics = communicator().all_reduce(input, output, options(route, route.stage, reduction));
   const std::string algorithm = communicator().latest_algorithm();
   const std::optional<double> error = sample ? check(*sample, output, {}, reduction, statistics) : std::nullopt;
@@ -99,7 +99,7 @@ void HostReducer::all_reduce(const Route& route, ConstView input, View output, R
 
 void HostReducer::reduce_scatter(const Route& route, ConstView input, View output,
                                  std::span<const std::uint64_t> counts, Reduction reduction) {
-  const std::optional<Sample> sample = keep_sample(route, input);
+  const std::optional<CallSample> sample = keep_sample(route, input);
   Statistics statistics = communicator().reduce_scatter(input, output, counts, options(route, route.stage, reduction));
   const std::optional<double> error = sample ? check(*sample, output, counts, reduction, statistics) : std::nullopt;
   router_.count(route, statistics, {}, error);

@@ -118,13 +118,13 @@ class HostReducer {
   void make_way(Trial& trial, std::size_t way);
   void share(const Trial& trial);
   void fail_trial(const Error& error) noexcept;
-  [[nodiscard]] static std::optional<Sample> keep_sample(const Route& route, ConstView input);
+  [[nodiscard]] static std::optional<CallSample> keep_sample(const Route& route, ConstView input);
   // Returns the relative error of a call's result against an exact sum of the sample, which this function makes and
   // adds to `statistics`. `counts` is for a reduce-scatter.
-  [[nodiscard]] std::optional<double> check(const Sample& sample, ConstView result,
+  [[nodiscard]] std::optional<double> check(const CallSample& sample, ConstView result,
                                             std::span<const std::uint64_t> counts, Reduction reduction,
                                             Statistics& statistics);
-  void look_at_small_values(const Route& route, const Sample& sample);
+  void look_at_small_values(const Route& route, const CallSample& sample);
 
   const Configuration& configuration_;
   Connect connect_;

@@ -176,16 +176,17 @@ void HostReducer::drop_trial() noexcept {
   }
 }
 
-std::optional<Sample> HostReducer::keep_sample(const Route& route, ConstView input) {
+std::optional<CallSample> HostReducer::keep_sample(const Route& route, ConstView input) {
   if (!route.sample) {
     return std::nullopt;
   }
   const std::uint64_t share = route.max_error ? kBoundedShare : kSampleShare;
-  return Sample(input, std::clamp(input.count / share, Sample::kBlock, kMostSampled), *route.sample);
+  return CallSample(input, std::clamp(input.count / share, CallSample::kBlock, kMostSampled), *route.sample);
 }
 
-std::optional<double> HostReducer::check(const Sample& sample, ConstView result, std::span<const std::uint64_t> counts,
-                                         Reduction reduction, Statistics& statistics) {
+std::optional<double> HostReducer::check(const CallSample& sample, ConstView result,
+                                         std::span<const std::uint64_t> counts, Reduction reduction,
+                                         Statistics& statistics) {
   const ConstView kept = sample.kept();
   std::vector<std::byte> exact(bytes_of(kept));
   const Statistics sums = communicator().all_reduce(
@@ -208,7 +209,7 @@ std::optional<double> HostReducer::check(const Sample& sample, ConstView result,
   return sum.relative();
 }
 
-void HostReducer::look_at_small_values(const Route& route, const Sample& sample) {
+void HostReducer::look_at_small_values(const Route& route, const CallSample& sample) {
   if (route.stage.error_feedback || route.stage.codec.k != 0) {
     return;  // nothing is lost for ever, or topk is meant to lose it
   }

@@ -1,4 +1,4 @@
-#include "drop_in/sample.hpp"
+#include "drop_in/value_sample.hpp"
 
 #include <algorithm>
 #include <chrono>
