@@ -118,7 +118,7 @@ GroupEngine::~GroupEngine() {
 }
 
 // Exchanges each rank's settings, followed by its host: a forecast needs to know which ranks share one.
-drop_in::Agreement GroupEngine::agree(const transport::Rendezvous& store) {
+drop_in::AgreedSettings GroupEngine::agree(const transport::Rendezvous& store) {
   const auto mine = drop_in::RankSettings::of(configuration_);
   const std::string host = options_.host.empty() ? transport::tcp::host_identity() : options_.host;
   store.put(key_of(options_.rank), std::string(reinterpret_cast<const char*>(&mine), sizeof(mine)) + host);

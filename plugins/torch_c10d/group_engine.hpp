@@ -97,7 +97,7 @@ class GroupEngine {
   [[nodiscard]] const drop_in::Configuration& configuration() const noexcept { return configuration_; }
 
  private:
-  [[nodiscard]] drop_in::Agreement agree(const transport::Rendezvous& store);
+  [[nodiscard]] drop_in::AgreedSettings agree(const transport::Rendezvous& store);
   void begin_observing();
   void observe(PassedCall& passed, const Asked& asked) const;
   [[nodiscard]] std::shared_ptr<Transport> connect();
@@ -114,7 +114,7 @@ class GroupEngine {
   GroupEngineOptions options_;
   drop_in::Configuration configuration_;
   Observing::Hosts hosts_;  // of this group's ranks
-  drop_in::Agreement agreement_;
+  drop_in::AgreedSettings agreement_;
   bool only_exact_ = false;  // the policy compresses no call
   std::unique_ptr<drop_in::HostReducer> reducer_;
   std::uint64_t others_ = 0;  // calls that were not posted

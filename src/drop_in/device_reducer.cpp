@@ -61,14 +61,14 @@ class MessageGroup {
   bool open_ = true;
 };
 
-Agreement agree_on_devices(std::span<const DeviceRank> ranks) {
+AgreedSettings agree_on_devices(std::span<const DeviceRank> ranks) {
   std::vector<RankSettings> all;
   std::vector<std::uint64_t> processes;
   for (const DeviceRank& rank : ranks) {
     all.push_back(rank.settings);
     processes.push_back(rank.process);
   }
-  Agreement agreement = agree(all);
+  AgreedSettings agreement = agree(all);
   agreement.one_process = any_twice(std::move(processes));
   return agreement;
 }

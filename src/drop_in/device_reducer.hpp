@@ -63,7 +63,7 @@ class DeviceReducer {
   /// reducers of each process have the same order. Valid after the agreement.
   [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
   [[nodiscard]] int rank() const noexcept { return rank_; }
-  [[nodiscard]] const Agreement& agreement() const noexcept { return agreement_; }
+  [[nodiscard]] const AgreedSettings& agreement() const noexcept { return agreement_; }
   /// Why this rank compresses nothing, in full; empty if it would. The other ranks are told the beginning.
   [[nodiscard]] const std::string& disabled() const noexcept { return disabled_; }
   /// After the agreement: whether the agreement alone says that nothing is compressed, or that this is a dry run.
@@ -132,7 +132,7 @@ class DeviceReducer {
   int world_;
   std::uint64_t process_;
   std::uint64_t identity_ = 0;
-  Agreement agreement_;
+  AgreedSettings agreement_;
   Exchange agreeing_;
   std::optional<Router> router_;
   std::uint64_t others_ = 0;

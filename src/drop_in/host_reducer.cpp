@@ -6,7 +6,7 @@
 
 namespace gradwire::drop_in {
 
-HostReducer::HostReducer(const Configuration& configuration, Ledger& ledger, const Agreement& agreement,
+HostReducer::HostReducer(const Configuration& configuration, Ledger& ledger, const AgreedSettings& agreement,
                          Connect connect)
     : configuration_(configuration),
       connect_(std::move(connect)),

@@ -26,7 +26,7 @@ class HostReducer {
   using Connect = std::function<std::shared_ptr<Transport>()>;
 
   /// `configuration` and `ledger` must outlive the reducer.
-  HostReducer(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, Connect connect);
+  HostReducer(const Configuration& configuration, Ledger& ledger, const AgreedSettings& agreement, Connect connect);
   /// Drops a trial that has begun: other ranks may wait in it.
   ~HostReducer() { drop_trial(); }
   HostReducer(const HostReducer&) = delete;

@@ -51,7 +51,7 @@ std::uint64_t bytes_dense_of(const CallClass& what) {
 constexpr std::size_t kMostPlans = 4096;  // plans that are kept
 }  // namespace
 
-Router::Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
+Router::Router(const Configuration& configuration, Ledger& ledger, const AgreedSettings& agreement, AllSay all_say,
                Worst worst, CanCopy can_copy)
     : configuration_(configuration),
       ledger_(ledger),

@@ -38,7 +38,7 @@ class Router {
   using CanCopy = std::function<bool(std::uint64_t bytes)>;
 
   /// `configuration` and `ledger` must outlive the router.
-  Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
+  Router(const Configuration& configuration, Ledger& ledger, const AgreedSettings& agreement, AllSay all_say,
          Worst worst = {}, CanCopy can_copy = {});
   Router(const Router&) = delete;
   Router& operator=(const Router&) = delete;

@@ -91,7 +91,7 @@ Figures figures_of(const Case& one, const std::string& codec, bool dry_run = fal
   test::run_ranks(make_inproc_world(one.ranks, nodes), [&](const std::shared_ptr<Transport>& transport) {
     Ledger first;  // of the reducer that connects the ranks
     Ledger ledger;
-    Agreement agreement;
+    AgreedSettings agreement;
     agreement.mode = dry_run ? Mode::observing : Mode::compressing;
     agreement.dry_run = dry_run;
     std::uint64_t before = 0;

@@ -34,7 +34,8 @@ inline Call all_reduce_of(std::uint64_t count, int world) {
 
 // A rank of the drop-in, over a transport of this process.
 struct Rank {
-  Rank(const Configuration& configuration, const std::shared_ptr<Transport>& transport, const Agreement& agreement = {})
+  Rank(const Configuration& configuration, const std::shared_ptr<Transport>& transport,
+       const AgreedSettings& agreement = {})
       : world(transport->world_size()), reducer(configuration, ledger, agreement, [this, transport] {
           ++connections;
           return transport;

@@ -14,8 +14,8 @@
 namespace gradwire::drop_in {
 namespace {
 
-Agreement agreement_of(Mode mode, bool dry_run = false, bool ranks_differ = false) {
-  Agreement agreement;
+AgreedSettings agreement_of(Mode mode, bool dry_run = false, bool ranks_differ = false) {
+  AgreedSettings agreement;
   agreement.mode = mode;
   agreement.dry_run = dry_run;
   agreement.ranks_differ = ranks_differ;
@@ -26,7 +26,7 @@ struct Scenario {
   std::string name;
   std::string policy;
   bool placed = false;  // the caller counts orders
-  Agreement agreement = agreement_of(Mode::compressing);
+  AgreedSettings agreement = agreement_of(Mode::compressing);
 };
 
 std::string hash_of(const std::string& text) {
