@@ -19,7 +19,7 @@ struct Candidate {
 };
 
 /// One codec on one cluster.
-struct Forecast {
+struct CodecForecast {
   CodecSpec codec;  // exact: uncompressed, the quicker of a ring and frames
   Algorithm algorithm =
       Algorithm::two_shot;  // for frames; hierarchical where nodes have several ranks and that is quicker
@@ -32,12 +32,12 @@ struct Forecast {
 /// bf16, as by default). Where nodes have several ranks, codecs without topk are tried with hierarchical too (bf16
 /// inside, exact with exact). It assumes that gradients become ready evenly over the backward pass, the last layer
 /// first. `candidates` must hold `exact`, `bf16` and the default second hop of each.
-[[nodiscard]] std::vector<Forecast> forecast(const ModelFile& model, const exchange::Cluster& cluster,
-                                             std::span<const Candidate> candidates);
+[[nodiscard]] std::vector<CodecForecast> forecast(const ModelFile& model, const exchange::Cluster& cluster,
+                                                  std::span<const Candidate> candidates);
 
 /// The index of the forecast to use: the first, in the order given (best quality first), whose exposed communication is
 /// at most `target` of the step; if there is none, the first that is at most 5% slower than the quickest. `forecasts`
 /// is not empty.
-[[nodiscard]] std::size_t advise(std::span<const Forecast> forecasts, double target);
+[[nodiscard]] std::size_t advise(std::span<const CodecForecast> forecasts, double target);
 
 }  // namespace gradwire::cli

@@ -1,4 +1,4 @@
-#include "cli/forecast.hpp"
+#include "cli/codec_forecast.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -79,8 +79,8 @@ double sent_bytes(const exchange::Cluster& cluster, const plan::Bucket& bucket, 
   return others(cluster.ranks) * elements * (hops.first.bytes + hops.second.bytes);
 }
 
-Forecast forecast_one(const ModelFile& model, const exchange::Cluster& cluster, const CodecSpec& codec,
-                      Algorithm algorithm, std::span<const Candidate> candidates) {
+CodecForecast forecast_one(const ModelFile& model, const exchange::Cluster& cluster, const CodecSpec& codec,
+                           Algorithm algorithm, std::span<const Candidate> candidates) {
   Policy policy;
   policy.defaults.codec = codec;
   if (codec == CodecSpec::exact()) {
@@ -89,7 +89,7 @@ Forecast forecast_one(const ModelFile& model, const exchange::Cluster& cluster, 
   const plan::Plan plan = plan::make_plan(policy, model.layers, {.world_size = cluster.ranks});
   const double forward = model.compute_seconds * (1 - model.backward);
   const double total = elements_of(model);
-  Forecast result{.codec = codec, .algorithm = algorithm, .step = {}};
+  CodecForecast result{.codec = codec, .algorithm = algorithm, .step = {}};
   std::vector<exchange::BucketCost> buckets;
   double done = 0;
   for (const plan::Bucket& bucket : plan.buckets) {
@@ -106,14 +106,14 @@ Forecast forecast_one(const ModelFile& model, const exchange::Cluster& cluster, 
 
 }  // namespace
 
-std::vector<Forecast> forecast(const ModelFile& model, const exchange::Cluster& cluster,
-                               std::span<const Candidate> candidates) {
-  std::vector<Forecast> forecasts;
+std::vector<CodecForecast> forecast(const ModelFile& model, const exchange::Cluster& cluster,
+                                    std::span<const Candidate> candidates) {
+  std::vector<CodecForecast> forecasts;
   for (const Candidate& candidate : candidates) {
     if (candidate.offered) {
-      Forecast best = forecast_one(model, cluster, candidate.codec, Algorithm::two_shot, candidates);
+      CodecForecast best = forecast_one(model, cluster, candidate.codec, Algorithm::two_shot, candidates);
       if (cluster.ranks_per_node > 1 && cluster.ranks > cluster.ranks_per_node && candidate.codec.k == 0) {
-        const Forecast tiered = forecast_one(model, cluster, candidate.codec, Algorithm::hierarchical, candidates);
+        const CodecForecast tiered = forecast_one(model, cluster, candidate.codec, Algorithm::hierarchical, candidates);
         best = tiered.step.seconds < best.step.seconds ? tiered : best;
       }
       forecasts.push_back(best);
@@ -122,7 +122,7 @@ std::vector<Forecast> forecast(const ModelFile& model, const exchange::Cluster& 
   return forecasts;
 }
 
-std::size_t advise(std::span<const Forecast> forecasts, double target) {
+std::size_t advise(std::span<const CodecForecast> forecasts, double target) {
   double quickest = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < forecasts.size(); ++i) {
     if (forecasts[i].step.exposed <= target * forecasts[i].step.seconds) {
@@ -130,8 +130,9 @@ std::size_t advise(std::span<const Forecast> forecasts, double target) {
     }
     quickest = std::min(quickest, forecasts[i].step.seconds);
   }
-  const auto good = std::find_if(forecasts.begin(), forecasts.end(),
-                                 [&](const Forecast& one) { return one.step.seconds <= (1 + kWorthwhile) * quickest; });
+  const auto good = std::find_if(forecasts.begin(), forecasts.end(), [&](const CodecForecast& one) {
+    return one.step.seconds <= (1 + kWorthwhile) * quickest;
+  });
   return static_cast<std::size_t>(good - forecasts.begin());
 }
 
