@@ -116,7 +116,7 @@ const Launched* launcher_of_others() {
 }
 
 Finding foreign(const Launched& launcher, const std::string& mpi) {
-  return {Level::problem,
+  return {Severity::problem,
           "MPI",
           "a launcher started " + variable(launcher.size) + " processes (" + launcher.size +
               "), but each is a job of its own in " + mpi,

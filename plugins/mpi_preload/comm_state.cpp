@@ -75,7 +75,7 @@ CommState* make_state(MPI_Comm comm, int key) {
 void tell_not_begun() {
   static std::atomic<bool> told{false};
   if (!told.exchange(true)) {
-    g_standing = Standing::forwards;
+    g_standing = CallHandling::forwards;
     warn_once(
         "every call is passed through: MPI_Init was not called through gradwire; preload it, or put -lgradwire_mpi "
         "or the header gradwire/replace/mpi.h where MPI_Init is called, too");
@@ -120,11 +120,11 @@ CommState* find_state(MPI_Comm comm) noexcept {
       tell_of_sessions(comm);
       return nullptr;
     }
-    const Standing standing = g_standing;
-    if (standing == Standing::not_begun) {
+    const CallHandling standing = g_standing;
+    if (standing == CallHandling::not_begun) {
       tell_not_begun();
     }
-    if (standing != Standing::observes && standing != Standing::compresses) {
+    if (standing != CallHandling::observes && standing != CallHandling::compresses) {
       return nullptr;
     }
     const std::uint64_t generation = g_generation.load(std::memory_order_acquire);

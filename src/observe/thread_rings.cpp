@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "observe/process.hpp"
+#include "observe/process_state.hpp"
 #include "observe/record.hpp"
 
 namespace gradwire::observe::detail {

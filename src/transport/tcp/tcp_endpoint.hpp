@@ -45,7 +45,7 @@ class TcpTransport final : public Transport, public RequestSink {
     Peer(Connections::Peer connection, RequestSink& sink)
         : stream(std::move(connection.messages), sink), control(std::move(connection.control)) {}
     Stream stream;
-    Control control;
+    ControlConnection control;
     std::uint32_t events = 0;  // the events that the stream is polled for
     bool left = false;         // it said that it leaves
     bool unheard = false;      // its control connection ended, and is no longer polled

@@ -48,7 +48,7 @@ void Links::meet(const Acquaintance& who, Socket prompt, Socket bulk) {
   peer.id = who.id;
   peer.card = who.card;
   peer.host = who.host;
-  const auto role = dials(peer) ? Lane::Role::dials : Lane::Role::accepts;
+  const auto role = dials(peer) ? TcpLane::Role::dials : TcpLane::Role::accepts;
   of_lane_.reserve(of_lane_.size() + 2);
   set_up(prompt, Carries::lane);
   set_up(bulk, Carries::lane);

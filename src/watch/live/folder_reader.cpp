@@ -45,7 +45,7 @@ FolderReader::Known FolderReader::read_one(const std::filesystem::path& file) co
 
 // The newest file of a part says how many ranks there are. Files of one job are written every 5 s; a file says 1 as
 // long as the drop-in was not used on its rank.
-void FolderReader::leave_out_earlier(Snapshot& snapshot) {
+void FolderReader::leave_out_earlier(FolderSnapshot& snapshot) {
   constexpr double kOneTurn = 6;  // seconds
   std::map<std::string, RankValues> newest;
   for (const RankValues& rank : snapshot.ranks) {
@@ -67,8 +67,8 @@ void FolderReader::leave_out_earlier(Snapshot& snapshot) {
   });
 }
 
-Snapshot FolderReader::read() {
-  Snapshot snapshot;
+FolderSnapshot FolderReader::read() {
+  FolderSnapshot snapshot;
   std::error_code problem;
   std::set<std::string> names;
   for (std::filesystem::directory_iterator entry(folder_, problem), end; !problem && entry != end;

@@ -35,7 +35,7 @@ struct Facts {
 Facts facts_of(std::span<const RankRow> rows) {
   Facts known;
   for (const RankRow& row : rows) {
-    const Counters& counters = row.now.counters;
+    const RankCounters& counters = row.now.counters;
     known.parts = known.parts || row.now.name.first != rows.front().now.name.first;
     known.calls = known.calls || counters.replaced_calls > 0;
     known.steps = known.steps || counters.waits > 0;

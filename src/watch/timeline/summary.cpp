@@ -219,7 +219,7 @@ TypicalSteps typical_steps(const StreamPaths& paths) {
 }
 
 std::string stream_name(const Recording& recording, int stream) {
-  const Stream& one = recording.streams[static_cast<std::size_t>(stream)];
+  const EventSource& one = recording.streams[static_cast<std::size_t>(stream)];
   constexpr const char* kKinds[] = {"session", "communicator", "table", "drop-in"};
   const auto kind = static_cast<std::size_t>(one.kind);
   return std::string(kind < std::size(kKinds) ? kKinds[kind] : "source") + " " + std::to_string(one.number) +

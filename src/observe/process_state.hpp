@@ -13,9 +13,9 @@
 
 namespace gradwire::observe::detail {
 
-struct Process {
+struct ProcessState {
   ThreadRings rings;
-  const Process* parents = nullptr;  // the object of the process from which this one forked
+  const ProcessState* parents = nullptr;  // the object of the process from which this one forked
 
   Mutex sources_mutex;
   std::vector<Source> sources GUARDED_BY(sources_mutex);
@@ -40,7 +40,7 @@ struct Process {
 
 /// The object of this process. It is never destroyed, since threads record until the very end. A forked child gets its
 /// own at its first use, and does not touch its parent's, whose locks may be held by threads that the child lacks.
-[[nodiscard]] Process& process();
+[[nodiscard]] ProcessState& process();
 
 /// Drops the ring of the thread that forked.
 void forget_ring_after_fork() noexcept;

@@ -1,4 +1,4 @@
-#include "observe/process.hpp"
+#include "observe/process_state.hpp"
 
 #include <pthread.h>
 
@@ -9,15 +9,15 @@ namespace gradwire::observe {
 namespace detail {
 namespace {
 
-std::atomic<Process*> g_process{nullptr};
-const Process* g_parents = nullptr;       // the parent's object after a fork, kept so that leak checkers find it
+std::atomic<ProcessState*> g_process{nullptr};
+const ProcessState* g_parents = nullptr;  // the parent's object after a fork, kept so that leak checkers find it
 std::atomic<std::uint32_t> g_sources{0};  // number of sources ever added, also in parents, whose numbers stay used
 
 constexpr std::uint32_t kLastSource = 0xFFFF;
 
 void in_child() noexcept {
   g_clock.store(ClockKind::none, std::memory_order_relaxed);
-  if (const Process* parents = g_process.exchange(nullptr, std::memory_order_relaxed)) {
+  if (const ProcessState* parents = g_process.exchange(nullptr, std::memory_order_relaxed)) {
     g_parents = parents;
   }
   forget_ring_after_fork();
@@ -25,12 +25,12 @@ void in_child() noexcept {
 
 }  // namespace
 
-Process& process() {
-  Process* there = g_process.load(std::memory_order_acquire);
+ProcessState& process() {
+  ProcessState* there = g_process.load(std::memory_order_acquire);
   if (there == nullptr) {
     static std::once_flag once;
     std::call_once(once, [] { ::pthread_atfork(nullptr, nullptr, &in_child); });
-    auto* made = new Process;  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
+    auto* made = new ProcessState;  // NOLINT(cppcoreguidelines-owning-memory): never destroyed
     made->parents = g_parents;
     if (g_process.compare_exchange_strong(there, made, std::memory_order_acq_rel)) {
       return *made;
@@ -62,7 +62,7 @@ Source numbered(Source source) noexcept {
 
 SourceId add_source(const Source& given) {
   const Source source = numbered(given);
-  detail::Process& self = detail::process();
+  detail::ProcessState& self = detail::process();
   const MutexLock lock(self.sources_mutex);
   if (detail::g_sources.load(std::memory_order_relaxed) == detail::kLastSource) {
     return static_cast<SourceId>(detail::kLastSource);
@@ -76,7 +76,7 @@ SourceId add_source(const Source& given) {
 }
 
 std::optional<Source> source_of(SourceId id) {
-  detail::Process& self = detail::process();
+  detail::ProcessState& self = detail::process();
   const MutexLock lock(self.sources_mutex);
   const std::size_t place = static_cast<std::size_t>(id) - self.first_source;
   if (id < self.first_source || place >= self.sources.size()) {
@@ -86,7 +86,7 @@ std::optional<Source> source_of(SourceId id) {
 }
 
 SourceId first_source() {
-  detail::Process& self = detail::process();
+  detail::ProcessState& self = detail::process();
   const MutexLock lock(self.sources_mutex);
   return self.first_source;
 }
@@ -95,7 +95,7 @@ void publish(Snapshot snapshot) {
   if (!on()) {
     return;
   }
-  detail::Process& self = detail::process();
+  detail::ProcessState& self = detail::process();
   const MutexLock lock(self.sources_mutex);
   for (Snapshot& waiting : self.snapshots) {
     if (waiting.source == snapshot.source) {
