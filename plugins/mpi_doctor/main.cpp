@@ -105,7 +105,7 @@ constexpr std::array<Launched, 3> kLaunchers{{{"OMPI_COMM_WORLD_SIZE", "OMPI_COM
 
 /// Returns the launcher of another MPI that started several ranks. Each of them is alone in its world, and only the
 /// first one prints.
-const Launched* launcher_of_others() {
+const Launched* find_foreign_launcher() {
   for (const Launched& launcher : kLaunchers) {
     const std::string size = variable(launcher.size);
     if (!size.empty() && size != "1") {
@@ -140,7 +140,7 @@ int tell(const Arguments& arguments, const std::vector<Facts>& facts, const Pair
 }
 
 int examine_alone(const Arguments& arguments, const Facts& mine) {
-  const Launched* const launcher = launcher_of_others();
+  const Launched* const launcher = find_foreign_launcher();
   if (launcher != nullptr && variable(launcher->rank) != "0") {
     return 0;
   }

@@ -51,7 +51,7 @@ struct Process {
 
   /// The agreement of all ranks of MPI_COMM_WORLD in MPI_Init; it does not change afterwards.
   drop_in::AgreedSettings agreement;
-  bool all_are_here = false;                   // every rank has the drop-in
+  bool all_ranks_have_drop_in = false;         // every rank has the drop-in
   std::shared_ptr<transport::MpiWorld> world;  // while compressing
   std::atomic<std::uint32_t> numbered = 0;     // number of communicators whose rank 0 is this rank
 

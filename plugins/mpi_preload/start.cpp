@@ -123,7 +123,7 @@ void begin() {
   if (all.empty()) {
     return;
   }
-  self.all_are_here = true;
+  self.all_ranks_have_drop_in = true;
   self.agreement = drop_in::agree(all, rank, &self.configuration);
   if (rank == self.agreement.teller && !self.agreement.disabled_because.empty()) {
     warn_once(self.agreement.warning());

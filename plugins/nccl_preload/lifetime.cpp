@@ -50,11 +50,11 @@ bool child_blocks(ncclComm_t parent, const ncclConfig_t* config) noexcept {
   return blocking;
 }
 
-/// Runs `end_it`, which frees the communicator, after removing the drop-in's state of it.
+/// Runs `free_comm`, which frees the communicator, after removing the drop-in's state of it.
 template <typename F>
-ncclResult_t end(ncclComm_t comm, F&& end_it) {
+ncclResult_t end(ncclComm_t comm, F&& free_comm) {
   if (InsideNccl::active()) {
-    return end_it();
+    return free_comm();
   }
   std::optional<KnownCommunicator> old;
   unseen([&] {
@@ -66,7 +66,7 @@ ncclResult_t end(ncclComm_t comm, F&& end_it) {
     forget_recorded(*old->state);
     *old->state->ended = true;
   }
-  const ncclResult_t result = end_it();
+  const ncclResult_t result = free_comm();
   if (old && !went_well(result)) {
     if (has_reducer) {
       *old->state->ended = false;

@@ -92,7 +92,7 @@ std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Fo
     return ncclSystemError;
   }
   if (!reducer->agreed()) {
-    reducer->note_other();
+    reducer->note_other_call();
     call.agreed = false;
     count(described, choice::decide(call, {.floor_bytes = 0}).reason);
     if (open_group != nullptr) {

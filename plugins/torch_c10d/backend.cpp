@@ -198,10 +198,10 @@ WorkPointer GradwireBackend::pass(const Tensors& tensors, const std::function<Wo
   const std::uint64_t bytes = bytes_of(tensors);
   try {
     WorkPointer work = call(tensors.empty() ? *inner_.cpu : inner_of(tensors.front()));
-    engine_->count_other(bytes, false);
+    engine_->count_other_call(bytes, false);
     return work;
   } catch (...) {
-    engine_->count_other(bytes, true);
+    engine_->count_other_call(bytes, true);
     throw;
   }
 }

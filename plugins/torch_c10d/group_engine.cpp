@@ -249,7 +249,7 @@ std::optional<PassedCall> GroupEngine::passes(const Asked& asked, std::function<
     const drop_in::HostReducer::Route route = reducer_->route(call, asked.reduction ? name_of(*asked.reduction) : "",
                                                               {.name = asked.name,
                                                                .buffer = asked.buffer,
-                                                               .others = others_,
+                                                               .others = other_calls_,
                                                                .order = asked.order,
                                                                .sequence = asked.sequence});
     passed.what = route.what;
@@ -263,7 +263,7 @@ std::optional<PassedCall> GroupEngine::passes(const Asked& asked, std::function<
   if (decision.compress) {
     return std::nullopt;
   }
-  ++others_;
+  ++other_calls_;
   passed.what = {.function = asked.function,
                  .dtype = asked.dtype,
                  .op = decision.reason == choice::Reason::observing ? name_of(*asked.reduction) : "",
@@ -287,10 +287,10 @@ std::optional<PassedCall> GroupEngine::passes(const Asked& asked, std::function<
   return passed;
 }
 
-void GroupEngine::count_other(std::uint64_t bytes, bool failed) {
-  ++others_;
+void GroupEngine::count_other_call(std::uint64_t bytes, bool failed) {
+  ++other_calls_;
   if (observing_) {
-    observing_->begin_other();
+    observing_->begin_other_call();
   }
   const drop_in::CallClass what{.communicator_size = options_.world_size, .reason = choice::Reason::function};
   if (failed) {
@@ -316,7 +316,7 @@ void GroupEngine::post(Posted posted) {
     mine->done(error_of(error.what()));
     return;
   }
-  queue_->post([this, number, others = others_, mine] {
+  queue_->post([this, number, others = other_calls_, mine] {
     make(*mine, others);
     if (number) {
       watch_->end(*number);

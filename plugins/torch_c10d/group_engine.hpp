@@ -82,7 +82,7 @@ class GroupEngine {
   /// A reduction of which passes() said that it does not. Returns at once; reductions are made one after another.
   void post(Posted posted);
   /// Counts an operation that is always passed on.
-  void count_other(std::uint64_t bytes, bool failed);
+  void count_other_call(std::uint64_t bytes, bool failed);
 
   /// Whether some all-reduce of this group may be compressed. If not, each goes to the library unchanged.
   [[nodiscard]] bool may_compress() const noexcept { return queue_ && !only_exact_; }
@@ -117,8 +117,8 @@ class GroupEngine {
   drop_in::AgreedSettings agreement_;
   bool only_exact_ = false;  // the policy compresses no call
   std::unique_ptr<drop_in::HostReducer> reducer_;
-  std::uint64_t others_ = 0;  // calls that were not posted
-  std::string failure_;       // of the thread: ranks are out of step
+  std::uint64_t other_calls_ = 0;  // calls that were not posted
+  std::string failure_;            // of the thread: ranks are out of step
   Mutex transport_mutex_;
   std::shared_ptr<Transport> transport_ GUARDED_BY(transport_mutex_);  // once the ranks are connected
   std::shared_ptr<CallWatch> watch_;  // if some calls may be compressed while others pass

@@ -88,7 +88,7 @@ void Observing::note(Bunch bunch, double seconds) {
   }
 }
 
-void Observing::begin_other() noexcept {
+void Observing::begin_other_call() noexcept {
   const MutexLock lock(mutex_);
   bunch_.what.reset();
 }

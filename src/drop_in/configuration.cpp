@@ -198,7 +198,7 @@ RankSettings RankSettings::of(const Configuration& configuration) {
   return settings;
 }
 
-AgreedSettings agree(std::span<const RankSettings> all, int rank_here, const Configuration* mine) {
+AgreedSettings agree(std::span<const RankSettings> all, int own_rank, const Configuration* mine) {
   AgreedSettings agreement;
   std::vector<int> disabled;
   std::optional<std::size_t> other;
@@ -220,7 +220,7 @@ AgreedSettings agree(std::span<const RankSettings> all, int rank_here, const Con
   if (agreement.disabled) {
     const RankSettings& first = all[static_cast<std::size_t>(disabled.front())];
     agreement.teller = disabled.front();
-    const bool here = mine != nullptr && rank_here == agreement.teller;
+    const bool here = mine != nullptr && own_rank == agreement.teller;
     const std::string why = here ? mine->disabled : std::string(get(first.text));
     agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + why + ")";
   } else if (other) {

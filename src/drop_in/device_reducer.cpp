@@ -128,7 +128,7 @@ bool DeviceReducer::never() const noexcept {
 
 Router::Route DeviceReducer::route(const Call& call, const Decision& decided, std::string_view op,
                                    const DeviceReduce& reduce) {
-  return router_->route(call, decided, op, {.buffer = reduce.send, .others = others_});
+  return router_->route(call, decided, op, {.buffer = reduce.send, .others = other_calls_});
 }
 
 void DeviceReducer::upload(Exchange& exchange, std::span<const std::byte> mine) {

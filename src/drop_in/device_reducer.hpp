@@ -81,7 +81,7 @@ class DeviceReducer {
   [[nodiscard]] Decision decide(const Call& call) const noexcept { return router_->decide(call); }
   /// Notes a call on the communicator that is not routed. Point-to-point calls are not noted, since all ranks must
   /// agree.
-  void note_other() noexcept { ++others_; }
+  void note_other_call() noexcept { ++other_calls_; }
 
   struct Job {
     Router::Route route;
@@ -135,7 +135,7 @@ class DeviceReducer {
   AgreedSettings agreement_;
   Exchange agreeing_;
   std::optional<Router> router_;
-  std::uint64_t others_ = 0;
+  std::uint64_t other_calls_ = 0;
   std::uint64_t resets_ = 0;          // the router's, when the latest residual was made
   std::vector<Residuals> residuals_;  // by order
   std::uint32_t bad_frames_ = 0;      // the device's count, as last reported

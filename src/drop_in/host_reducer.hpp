@@ -114,7 +114,7 @@ class HostReducer {
   [[nodiscard]] Communicator& communicator();
   [[nodiscard]] CallOptions options(const Route& route, const policy::Stage& stage, Reduction reduction) const;
   [[nodiscard]] bool take_scratch(std::uint64_t bytes) noexcept;
-  void make_ours(Trial& trial, ConstView result);
+  void make_compressed(Trial& trial, ConstView result);
   void make_way(Trial& trial, std::size_t way);
   void share(const Trial& trial);
   void fail_trial(const Error& error) noexcept;

@@ -66,7 +66,7 @@ void HostReducer::begin_trial(const Route& route, ConstView input, bool in_place
     }
     trial.copying = seconds_since(begin);
     if (!route.turn.passed_first) {
-      make_ours(trial, {});
+      make_compressed(trial, {});
       communicator().barrier();
     }
   } catch (...) {
@@ -83,7 +83,7 @@ void HostReducer::end_trial(double library_seconds, ConstView result) noexcept {
     trial.seconds[0] = library_seconds;
     if (trial.route.turn.passed_first) {
       communicator().barrier();
-      make_ours(trial, result);
+      make_compressed(trial, result);
     } else if (trial.route.max_error && result.count == trial.output.count) {
       trial.differences.front() = difference_of(trial.output.data, result.data, result.count, result.dtype);
     }
@@ -97,7 +97,7 @@ void HostReducer::end_trial(double library_seconds, ConstView result) noexcept {
 }
 
 // Makes the call by each codec in turn, the last one first if the library's own call comes last.
-void HostReducer::make_ours(Trial& trial, ConstView result) {
+void HostReducer::make_compressed(Trial& trial, ConstView result) {
   for (std::size_t i = 0; i < trial.route.ways.size(); ++i) {
     const std::size_t way = trial.route.turn.passed_first ? i : trial.route.ways.size() - 1 - i;
     if (i > 0) {

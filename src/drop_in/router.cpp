@@ -144,8 +144,8 @@ Router::Route Router::decide_route(const Call& call, const Decision& decided, st
       tracker_.next({call.function, *call.dtype, call.count},
                     {.identity = named ? hash_of(origin.name) : reinterpret_cast<std::uintptr_t>(origin.buffer),
                      .named = named,
-                     .fence = others != others_});
-  others_ = others;
+                     .fence = others != other_calls_});
+  other_calls_ = others;
   if (tracker_.broke()) {
     forget_slots(slots_);
   }

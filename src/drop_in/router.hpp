@@ -193,7 +193,7 @@ class Router {
   [[nodiscard]] Watched& watched_of(const Route& route);
 
   std::uint64_t passed_ = 0;                 // calls here that could not be compressed
-  std::uint64_t others_ = 0;                 // those and calls elsewhere, at the latest call that could be compressed
+  std::uint64_t other_calls_ = 0;            // those and calls elsewhere, at the latest call that could be compressed
   std::vector<Slot> slots_;                  // by order; empty while the step is not known
   std::map<std::uint32_t, Placed> placed_;   // by sequence
   std::uint64_t placed_calls_ = 0;           // numbers given to such calls

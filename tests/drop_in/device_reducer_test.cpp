@@ -133,7 +133,7 @@ TEST(DeviceReducer, TheBytesOfTheHost) {
         void* receive = given.in_place ? in_place : output.view().data;
         Values again = input;
         if (given.learns) {
-          device.place.reducer->note_other();  // the loss, once a step
+          device.place.reducer->note_other_call();  // the loss, once a step
         }
         if (!device.reduce(given.call, input.view().data, receive)) {
           continue;
@@ -242,7 +242,7 @@ TEST(DeviceReducer, ADryRunCountsAndPasses) {
     Single rank(configuration, transport);
     std::vector<float> values;
     for (int call = 0; call < 20; ++call) {
-      rank.place.reducer->note_other();
+      rank.place.reducer->note_other_call();
       EXPECT_FALSE(rank.reduce_in_place(kElements, values));
       EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"});
     }

@@ -273,8 +273,8 @@ TEST_F(CoreTest, CallsThatFailAreCountedApart) {
   const std::vector<float> values(100'000, 1.0F);
   run([&](int, GroupEngine& engine) {
     engine.passes(sum_of(values))->ended(std::make_exception_ptr(std::runtime_error("of the library")));
-    engine.count_other(1000, true);
-    engine.count_other(1000, false);
+    engine.count_other_call(1000, true);
+    engine.count_other_call(1000, false);
   });
   EXPECT_EQ(calls_of(choice::Reason::failed) - before, 4U);
   EXPECT_EQ(calls_of(choice::Reason::observing), observed);

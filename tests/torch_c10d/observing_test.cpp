@@ -109,7 +109,7 @@ TEST_F(ObservingTest, LeavesOutWhatMayHaveWaitedForTheJobOrForAnotherCall) {
   observing_.end(false);
   observing_.end(false);
   begin();
-  observing_.begin_other();  // its end is not reported
+  observing_.begin_other_call();  // its end is not reported
   observing_.end(false);
   begin();
   observing_.begin(std::nullopt, {nullptr, kCount, DType::f32});  // of another kind
