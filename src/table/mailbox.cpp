@@ -100,11 +100,11 @@ void Mailbox::progress(std::chrono::microseconds wait, const Take& take) {
     if (outgoing->unsent()) {
       return false;
     }
-    ++left_messages_;
-    left_bytes_ += bytes_of(outgoing->message);
+    ++completed_messages_;
+    completed_bytes_ += bytes_of(outgoing->message);
     return true;
   });
-  left_ = outgoing_.empty() ? sent_ : outgoing_.front()->number;
+  completed_in_order_ = outgoing_.empty() ? sent_ : outgoing_.front()->number;
 }
 
 /// Receives from this peer. Returns whether anything came.

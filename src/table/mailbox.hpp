@@ -33,10 +33,10 @@ class Mailbox {
   /// Waits up to `wait` for a message to come or leave; calls `take` for each message that came.
   void progress(std::chrono::microseconds wait, const Take& take);
   /// The number of messages, from the first one given to send() on, that have left without a gap. Any thread may call.
-  [[nodiscard]] std::uint64_t left() const noexcept { return left_; }
+  [[nodiscard]] std::uint64_t completed_in_order() const noexcept { return completed_in_order_; }
   /// The number and bytes of all messages that have left, in any order. Any thread may call.
-  [[nodiscard]] std::uint64_t left_messages() const noexcept { return left_messages_; }
-  [[nodiscard]] std::uint64_t left_bytes() const noexcept { return left_bytes_; }
+  [[nodiscard]] std::uint64_t completed_messages() const noexcept { return completed_messages_; }
+  [[nodiscard]] std::uint64_t completed_bytes() const noexcept { return completed_bytes_; }
 
  private:
   struct Outgoing {
@@ -68,7 +68,7 @@ class Mailbox {
   std::list<std::unique_ptr<Outgoing>> outgoing_;
   std::vector<std::unique_ptr<Incoming>> incoming_;
   std::uint64_t sent_ = 0;  // messages that send() was given
-  std::atomic<std::uint64_t> left_ = 0, left_messages_ = 0, left_bytes_ = 0;
+  std::atomic<std::uint64_t> completed_in_order_ = 0, completed_messages_ = 0, completed_bytes_ = 0;
 };
 
 }  // namespace gradwire::table

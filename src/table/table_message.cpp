@@ -58,8 +58,8 @@ void check_head(const MessageHead& head, const MessageLimits& limits, int peer) 
   if (head.crc32c != checksum_of(head)) {
     throw Error(ErrorCode::corrupt, source(peer) + " is damaged: the checksum of its head is wrong" + kQuestion);
   }
-  const bool no_topic = head.kind == MessageKind::text && head.count > static_cast<std::uint64_t>(Topic::save);
-  if (head.zero != 0 || head.kind > MessageKind::text || no_topic ||
+  const bool bad_topic = head.kind == MessageKind::text && head.count > static_cast<std::uint64_t>(Topic::save);
+  if (head.zero != 0 || head.kind > MessageKind::text || bad_topic ||
       head.payload_bytes > largest_payload(head, limits)) {
     throw Error(ErrorCode::corrupt, source(peer) + " makes no sense: " + std::to_string(head.payload_bytes) +
                                         " bytes for " + std::to_string(head.count) + " rows" + kQuestion);

@@ -109,7 +109,7 @@ bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int c
   Operation& operation = *request.operation;
   if (operation.kind == Operation::Kind::receive) {
     check_received(part, status, code);
-  } else if (request.summed_here) {
+  } else if (request.summed_by_messages) {
     check_summand(part, status, code);
   } else if (code != MPI_SUCCESS) {
     check_mpi(code, operation.kind == Operation::Kind::send ? "sending to rank " + std::to_string(operation.peer)
@@ -123,7 +123,7 @@ bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int c
   if (request.parts_left > 0 || request.awaits_bulk) {
     return false;
   }
-  if (request.summed_here) {
+  if (request.summed_by_messages) {
     add_up(request);
   }
   operation.state = Operation::State::done;

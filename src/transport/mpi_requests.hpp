@@ -22,7 +22,7 @@ struct MpiOperation {
   bool awaits_bulk = false;           // a receive's head has arrived, its bulk is not posted
   std::uint64_t parts_left = 0;
   DType dtype = DType::f32;                   // sums only
-  bool summed_here = false;                   // a sum is made by messages, not by MPI
+  bool summed_by_messages = false;            // a sum is made by messages, not by MPI
   std::unique_ptr<std::byte[]> parts_of_sum;  // the summands of the other ranks, where it is made by messages
   std::list<MpiOperation>::iterator self;
 };

@@ -54,14 +54,14 @@ TEST_F(MailboxTest, OnlyRepliesPassAWriteThatWaits) {
   sender.send(2, message(MessageKind::text, 5));  // to another rank, which nothing waits for
   sender.post_waiting(0);
   EXPECT_EQ(got(), (Numbers{0, 4}));
-  EXPECT_EQ(sender.left(), 1U) << "a message that waits has left";
+  EXPECT_EQ(sender.completed_in_order(), 1U) << "a message that waits has left";
   sender.post_waiting(0);
   EXPECT_EQ(got(), (Numbers{0, 4}));
   sender.post_waiting(kAll);
   EXPECT_EQ(got(), (Numbers{0, 4, 1, 2, 3}));
   third.progress(std::chrono::microseconds(0), [](int, const TableMessage& text) { EXPECT_EQ(text.head.number, 5U); });
   static_cast<void>(got());
-  EXPECT_EQ(sender.left(), 6U);
+  EXPECT_EQ(sender.completed_in_order(), 6U);
 }
 
 TEST_F(MailboxTest, CountsWhatHasLeft) {
@@ -71,9 +71,9 @@ TEST_F(MailboxTest, CountsWhatHasLeft) {
   }
   sender.post_waiting(kAll);
   EXPECT_EQ(got(), (Numbers{1, 2, 3}));
-  EXPECT_EQ(sender.left(), 0U);
-  EXPECT_EQ(sender.left_messages(), 3U);
-  EXPECT_EQ(sender.left_bytes(), 3 * sizeof(MessageHead));
+  EXPECT_EQ(sender.completed_in_order(), 0U);
+  EXPECT_EQ(sender.completed_messages(), 3U);
+  EXPECT_EQ(sender.completed_bytes(), 3 * sizeof(MessageHead));
 }
 
 TEST_F(MailboxTest, FewWritesAreUnderWayAtOnce) {
