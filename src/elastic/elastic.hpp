@@ -34,7 +34,7 @@ class Elastic {
   /// The number of ranks that a world has while no rank is missing.
   [[nodiscard]] int full_size() const { return processes() - static_cast<int>(settings_.spares); }
   /// Whether others may become ranks: spares, or processes that join.
-  [[nodiscard]] bool expects_others() const { return settings_.spares > 0 || processes_->open(); }
+  [[nodiscard]] bool expects_newcomers() const { return settings_.spares > 0 || processes_->open(); }
   /// See WorldAgreement::wait_for_place().
   [[nodiscard]] bool wait_for_place(const std::string& facts) { return agreement_.wait_for_place(facts); }
 

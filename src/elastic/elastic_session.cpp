@@ -167,7 +167,7 @@ void ElasticSession::reserve() {
 void ElasticSession::sync_parameters() {
   // A newcomer has made this call with the others in share(), and does not know where in their program they were.
   const SyncModes* modes = sync_modes_of(engine_->parts);
-  const bool nothing = elastic_->expects_others() && (modes == nullptr || !modes->have_moved());
+  const bool nothing = elastic_->expects_newcomers() && (modes == nullptr || !modes->have_moved());
   if (elastic_->waits()) {
     return;
   }

@@ -105,9 +105,9 @@ void ElasticSession::enter_world() {
 }
 
 void ElasticSession::tell_of(const WorldChange& change) const {
-  const bool none_kept = !elastic_->copies().in_use() && engine_->runner->held().residual_bytes() > 0;
+  const bool residuals_lost = !elastic_->copies().in_use() && engine_->runner->held().residual_bytes() > 0;
   log_change(change, engine_->settled_step().number(),
-             none_kept ? "; what the lost had yet to send is lost: see [elastic] replicate" : "");
+             residuals_lost ? "; what the lost had yet to send is lost: see [elastic] replicate" : "");
   if (callback_) {
     const auto callback = callback_;  // the callback may set another one
     callback(change);

@@ -97,7 +97,7 @@ class WorldAgreement {
   /// Sends the machine's messages and handles its news.
   void act() REQUIRES(mutex_);
   [[nodiscard]] bool over_locked(std::uint32_t epoch) const REQUIRES(mutex_);
-  [[nodiscard]] bool is_out_of(std::uint32_t epoch) const REQUIRES(mutex_);
+  [[nodiscard]] bool has_left(std::uint32_t epoch) const REQUIRES(mutex_);
   [[nodiscard]] bool waits() const REQUIRES(mutex_) { return machine_.world().members.empty(); }
   [[nodiscard]] bool is_member(Processes::Id who) const REQUIRES(mutex_);
   void throw_if_out() const REQUIRES(mutex_);

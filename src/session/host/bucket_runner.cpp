@@ -35,7 +35,7 @@ RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
           .checksum = options.checksum.value_or(capabilities.checksum_by_default),
           .nodes = transport.nodes(),
           .background = true,
-          .crowded = share_cores(ranks_here(transport.nodes(), transport.rank(), transport.world_size())),
+          .crowded = share_cores(ranks_on_node(transport.nodes(), transport.rank(), transport.world_size())),
           .source = observe::add_source({.kind = observe::Source::Kind::session,
                                          .rank = transport.rank(),
                                          .world_size = transport.world_size(),

@@ -65,7 +65,7 @@ void SyncModes::add(SyncBucket& entry, const SyncJobPtr& job, std::size_t may_la
   if (job) {
     job->turn = entry.turns;
     entry.results.push_back(job);
-    if (undoable_ && !job->of_parameters) {
+    if (undoable_ && !job->carries_parameters) {
       release_due(entry, may_lag);
     } else {
       release(job);
@@ -101,7 +101,7 @@ void SyncModes::released_count(std::uint64_t step) {
   const MutexLock lock(mutex_);
   for (SyncBucket& entry : entries_) {
     for (const SyncJobPtr& job : entry.results) {
-      if (job->released && !job->of_parameters && !std::exchange(job->counts, true)) {
+      if (job->released && !job->carries_parameters && !std::exchange(job->counts, true)) {
         entry.sent.some = step;  // the residuals are those with which this step begins
         job->input = {};
       }
@@ -124,12 +124,12 @@ void SyncModes::start(Buckets& buckets) {
       SyncBucket& entry = entries_[job->bucket];
       entry.flying = job;
       job->info.again = std::exchange(entry.ran, true);
-      if (undoable_ && !job->of_parameters && !entry.spare.empty()) {
+      if (undoable_ && !job->carries_parameters && !entry.spare.empty()) {
         job->input = std::move(entry.spare.back());
         entry.spare.pop_back();
       }
     }
-    if (undoable_ && !job->of_parameters) {
+    if (undoable_ && !job->carries_parameters) {
       job->input = job->values;
     }
     StepInfo info = job->info;
@@ -170,7 +170,7 @@ bool SyncModes::has_uncounted() const {
   const MutexLock lock(mutex_);
   return undoable_ && std::any_of(entries_.begin(), entries_.end(), [](const SyncBucket& entry) {
            return std::any_of(entry.results.begin(), entry.results.end(),
-                              [](const SyncJobPtr& job) { return !job->of_parameters && !job->counts; });
+                              [](const SyncJobPtr& job) { return !job->carries_parameters && !job->counts; });
          });
 }
 

@@ -72,8 +72,9 @@ SyncModes* sync_modes_of(const PartSet& parts) {
 }
 
 std::unique_ptr<Part> make_sync_modes(const PartInputs& inputs) {
-  const bool left_behind = inputs.held != nullptr && !inputs.held->results.empty();  // results under another policy
-  return inputs.plan->has_modes() || left_behind ? std::make_unique<SyncModesPart>(inputs) : nullptr;
+  const bool has_late_results =
+      inputs.held != nullptr && !inputs.held->results.empty();  // results under another policy
+  return inputs.plan->has_modes() || has_late_results ? std::make_unique<SyncModesPart>(inputs) : nullptr;
 }
 
 }  // namespace gradwire::session
