@@ -8,10 +8,10 @@ namespace gradwire {
 
 /// Number of cores in the affinity mask of this thread. A mask of one core, as of a bound rank, says nothing about the
 /// other ranks, so then all cores of the machine count.
-[[nodiscard]] int cores_here() noexcept;
+[[nodiscard]] int available_cores() noexcept;
 /// Whether there are more ranks on this machine than cores.
-[[nodiscard]] inline bool share_cores(int ranks) noexcept { return ranks > cores_here(); }
+[[nodiscard]] inline bool share_cores(int ranks) noexcept { return ranks > available_cores(); }
 /// Number of ranks on the node of `rank`; `nodes` empty: all share one (Transport::nodes).
-[[nodiscard]] int ranks_here(const std::vector<std::uint32_t>& nodes, int rank, int world_size) noexcept;
+[[nodiscard]] int ranks_on_node(const std::vector<std::uint32_t>& nodes, int rank, int world_size) noexcept;
 
 }  // namespace gradwire

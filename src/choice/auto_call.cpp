@@ -110,9 +110,9 @@ std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t b
   }
   if (one.comparison && bytes <= kMostCopied) {
     one.begun = true;
-    question_ = {can_copy() ? 0.0 : 1.0, -exchange_here_};
+    question_ = {can_copy() ? 0.0 : 1.0, -own_exchange_seconds_};
   } else if (looks(one)) {
-    question_ = {one.seen.empty() ? 0 : -upper_median(one.seen), -exchange_here_};
+    question_ = {one.seen.empty() ? 0 : -upper_median(one.seen), -own_exchange_seconds_};
   }
   return question_;
 }
@@ -120,7 +120,7 @@ std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t b
 void AutoCall::answer(std::span<const double> worst, double seconds) {
   Class& one = *current_;
   exchange_ = -worst[1];
-  exchange_here_ = seconds;
+  own_exchange_seconds_ = seconds;
   if (!one.begun) {
     look(one, -worst[0]);
   } else if (worst[0] > 0) {

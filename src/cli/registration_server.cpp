@@ -89,7 +89,7 @@ class RegistrationServer::Listener {
     const MutexLock lock(mutex_);
     return address_.to_text();
   }
-  [[nodiscard]] const std::string& without_other_hosts() const noexcept { return without_other_hosts_; }
+  [[nodiscard]] const std::string& remote_problem() const noexcept { return remote_problem_; }
   [[nodiscard]] SeenRanks seen() const {
     const MutexLock lock(mutex_);
     return worlds_.seen();
@@ -126,19 +126,19 @@ class RegistrationServer::Listener {
         if (loopback && !options_.on_loopback && options_.interface.empty()) {
           continue;  // a host without other addresses reaches no other hosts
         }
-        tcp::Listener listener = tcp::listen_at(address, without_other_hosts_);
+        tcp::Listener listener = tcp::listen_at(address, remote_problem_);
         if (listener.socket.valid()) {
           address_.places.push_back({.address = address, .port = listener.port});
           listeners_.push_back(std::move(listener.socket));
         }
       }
       if (!address_.places.empty()) {
-        without_other_hosts_.clear();
-      } else if (without_other_hosts_.empty()) {
-        without_other_hosts_ = "this host has no address but that of its loopback";
+        remote_problem_.clear();
+      } else if (remote_problem_.empty()) {
+        remote_problem_ = "this host has no address but that of its loopback";
       }
     } catch (const Error& error) {
-      without_other_hosts_ = error.what();
+      remote_problem_ = error.what();
     }
   }
 
@@ -208,11 +208,11 @@ class RegistrationServer::Listener {
     for (int i = 0; i < kAtOnce; ++i) {
       tcp::Socket socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket.valid()) {
-        const bool no_room = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
-        if (no_room && make_room()) {
+        const bool is_full = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+        if (is_full && make_room()) {
           continue;
         }
-        full_ |= no_room;
+        full_ |= is_full;
         return;  // no visitor is left, or the one that came has gone
       }
       const auto strangers =
@@ -354,7 +354,7 @@ class RegistrationServer::Listener {
   const Options options_;
   std::size_t most_ = 0;  // most connections
   std::vector<tcp::Socket> listeners_;
-  std::string without_other_hosts_;
+  std::string remote_problem_;
   tcp::Socket wake_;
   std::atomic<bool> ending_{false};
 
@@ -371,7 +371,7 @@ RegistrationServer::RegistrationServer(const Options& options) : listener_(std::
 RegistrationServer::~RegistrationServer() = default;
 
 std::string RegistrationServer::variable() const { return listener_->variable(); }
-const std::string& RegistrationServer::without_other_hosts() const noexcept { return listener_->without_other_hosts(); }
+const std::string& RegistrationServer::remote_problem() const noexcept { return listener_->remote_problem(); }
 void RegistrationServer::start_anew() { listener_->start_anew(); }
 SeenRanks RegistrationServer::seen() const { return listener_->seen(); }
 

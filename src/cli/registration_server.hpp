@@ -32,7 +32,7 @@ class RegistrationServer {
   /// The value of GRADWIRE_REGISTER for the ranks.
   [[nodiscard]] std::string variable() const;
   /// The reason why ranks on other hosts cannot register; empty: they can.
-  [[nodiscard]] const std::string& without_other_hosts() const noexcept;
+  [[nodiscard]] const std::string& remote_problem() const noexcept;
   /// To be called before the job starts again: drops connections of the last run, and changes variable().
   void start_anew();
   /// The letters since the last start.

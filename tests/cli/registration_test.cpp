@@ -62,7 +62,7 @@ TEST(Registration, ProcessesSayHowTheyEnd) {
     never_began.end(0);
     const SeenRanks seen = server.seen();
     EXPECT_EQ(seen.elastic, 4);
-    EXPECT_EQ(seen.without_place, 1);
+    EXPECT_EQ(seen.never_placed, 1);
     EXPECT_EQ(seen.ended_as, (std::map<int, int>{{0, 1}, {82, 1}}));
     server.start_anew();
     EXPECT_EQ(server.seen().elastic, 0) << "of the run before";

@@ -101,12 +101,12 @@ FolderSnapshot FolderReader::read() {
   leave_out_earlier(snapshot);
   snapshot.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   if (names.empty()) {
-    snapshot.problem = what_is_missing();
+    snapshot.problem = explain_empty_folder();
   }
   return snapshot;
 }
 
-std::string FolderReader::what_is_missing() const {
+std::string FolderReader::explain_empty_folder() const {
   std::error_code problem;
   const std::filesystem::file_status status = std::filesystem::status(folder_, problem);
   const std::string folder = std::filesystem::absolute(folder_, problem).lexically_normal().string();

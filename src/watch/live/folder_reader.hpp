@@ -17,7 +17,7 @@ class FolderReader {
   /// Never fails: files that cannot be read are in the snapshot, with the reason.
   [[nodiscard]] FolderSnapshot read();
   /// The reason why no file of a rank lies in the folder, and what to do.
-  [[nodiscard]] std::string what_is_missing() const;
+  [[nodiscard]] std::string explain_empty_folder() const;
 
  private:
   struct Known {
