@@ -30,7 +30,7 @@ namespace {
 constexpr int kUsageStatus = 2;
 
 struct Arguments {
-  Told told;
+  ToolFacts told;
   std::string json;       // file; empty: none
   bool launched = false;  // the tool reads the report, since launchers print messages about a rank that ends with 1
   bool link = false;      // only the link of all ranks is measured, and described in a policy's terms

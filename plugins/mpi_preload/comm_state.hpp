@@ -76,7 +76,7 @@ struct CommState {
   bool asked_for_memory = false;    // ranks have agreed whether they have memory for such a call
   bool wants_requests = false;      // a call that returns a request could have been compressed
   bool asked_for_requests = false;  // ranks have agreed whether to compress such calls
-  bool told = false;                // the reason why calls pass was logged
+  bool reason_logged = false;       // the reason why calls pass was logged
   std::map<std::pair<std::uint64_t, DType>, bool> at_once;  // by elements and type: see decides_at_once()
   std::unique_ptr<Requests> requests;                       // set where ranks agreed to compress calls that return one
 

@@ -144,7 +144,7 @@ Verdict count_request(const Reduce& call, CommState& state, choice::Reason reaso
 }
 
 void tell_why_requests_pass(CommState& state) {
-  if (state.rank != 0 || std::exchange(state.told, true)) {
+  if (state.rank != 0 || std::exchange(state.reason_logged, true)) {
     return;
   }
   if (transport::tolerates_faults()) {
@@ -227,7 +227,7 @@ void note_known(KnownCall& known, double seconds, double cost) noexcept {
   const auto begin = std::chrono::steady_clock::now();
   observe_seconds(known.what, seconds, known.calls - std::exchange(known.seen, known.calls));
   if (known.what.reason == choice::Reason::observing) {
-    known.own_left =
+    known.own_remaining =
         next_look(known.calls, cost + seconds_since(begin), known.seconds / static_cast<double>(known.timed));
   }
 }

@@ -97,7 +97,7 @@ AutoCall::Class* AutoCall::find(const ChoiceClass& what, std::uint64_t bytes, st
 std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways,
                                         const CanCopy& can_copy) {
   question_.clear();
-  what_ = what;
+  class_of_call_ = what;
   current_ = find(what, bytes, ways);
   if (current_ == nullptr) {
     return {};
@@ -331,7 +331,7 @@ AutoCall::Turn AutoCall::turn() {
 }
 
 AutoCall::Turn AutoCall::replayed(Class& one) {
-  const auto found = script_->find(what_);
+  const auto found = script_->find(class_of_call_);
   std::uint64_t until = one.calls + 1 + kMostUnasked;
   one.way = 0;
   if (found != script_->end()) {
@@ -350,7 +350,7 @@ AutoCall::Turn AutoCall::replayed(Class& one) {
 }
 
 void AutoCall::note(Class& one, Way way) {
-  auto& changes = choices_[what_];
+  auto& changes = choices_[class_of_call_];
   if (changes.empty() || changes.back().way != way) {
     changes.push_back({one.calls, way});
   }

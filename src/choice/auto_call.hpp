@@ -157,7 +157,7 @@ class AutoCall {
   std::optional<Choices> script_;
   std::map<ChoiceClass, Class> classes_;
   Choices choices_;
-  ChoiceClass what_;          // class of the call that has begun
+  ChoiceClass class_of_call_;          // class of the call that has begun
   Class* current_ = nullptr;  // null: the call is passed on, because there is no room for its class
   std::vector<double> question_;
   double own_exchange_seconds_ = 0;  // seconds that the ranks' latest exchange took here

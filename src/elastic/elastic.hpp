@@ -45,7 +45,7 @@ class Elastic {
   /// Whether this rank holds what the others do.
   [[nodiscard]] bool holds() const;
   /// Whether a rank has made all its steps.
-  [[nodiscard]] bool job_is_over() const { return agreement_.any_left(ranks_); }
+  [[nodiscard]] bool job_is_over() const { return agreement_.any_said_farewell(ranks_); }
   /// From here on all ranks of the current world hold the same.
   void all_hold() { holders_ = world_.members; }
 
@@ -102,7 +102,7 @@ class Elastic {
   const std::chrono::milliseconds timeout_;
   WorldAgreement::World world_;  // of the transport in use
   std::weak_ptr<Transport> transport_;
-  WorldAgreement::World told_;          // the world that take_change() told of last
+  WorldAgreement::World reported_world_;          // the world that take_change() told of last
   std::set<Processes::Id> ranks_;       // all that have been ranks, as far as is known here
   std::vector<Processes::Id> holders_;  // the processes that hold what a newcomer gets, ascending
   CopyRing copies_;

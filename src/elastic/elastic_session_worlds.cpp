@@ -104,7 +104,7 @@ void ElasticSession::enter_world() {
   }
 }
 
-void ElasticSession::tell_of(const WorldChange& change) const {
+void ElasticSession::report_change(const WorldChange& change) const {
   const bool residuals_lost = !elastic_->copies().in_use() && engine_->runner->held().residual_bytes() > 0;
   log_change(change, engine_->settled_step().number(),
              residuals_lost ? "; what the lost had yet to send is lost: see [elastic] replicate" : "");
@@ -137,7 +137,7 @@ void ElasticSession::call_in_worlds(const std::function<bool()>& check, const st
       leave_unless_world_ended(error);
       failure = error;
     }
-    tell_of(change_world(*failure));
+    report_change(change_world(*failure));
   }
 }
 

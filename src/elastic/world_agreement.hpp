@@ -39,9 +39,9 @@ class WorldAgreement {
   ~WorldAgreement();
 
   /// Whether any of these processes, other than this one, has left in good order, as at the end of a job.
-  [[nodiscard]] bool any_left(const std::set<Processes::Id>& who) const {
+  [[nodiscard]] bool any_said_farewell(const std::set<Processes::Id>& who) const {
     const MutexLock lock(mutex_);
-    return departures_.any_left(who);
+    return departures_.any_said_farewell(who);
   }
 
   /// Tells the other processes at once that this one has ended. Any thread.

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/of_thread.hpp"
+#include "base/per_thread.hpp"
 #include "exchange/host/lane_run.hpp"
 #include "observe/record.hpp"
 
@@ -26,7 +26,7 @@ struct Scratch {
   alignas(64) float residual[kTileElements];
   alignas(64) float scale[kTileElements];
 };
-Scratch& scratch() { return of_thread<Scratch>(); }
+Scratch& scratch() { return per_thread<Scratch>(); }
 
 // Calls body(first element, count) for each tile of a chunk.
 template <typename Body>

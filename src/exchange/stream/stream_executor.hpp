@@ -88,8 +88,8 @@ class StreamExecution {
 
 /// One enqueued operation, reported in order, for tests that prove pipelining.
 struct StreamTrace {
-  enum class What : std::uint8_t { instruction, group_begin, group_end, wait };
-  What what = What::instruction;
+  enum class Kind : std::uint8_t { instruction, group_begin, group_end, wait };
+  Kind kind = Kind::instruction;
   Opcode opcode = Opcode::encode;  // of an instruction
   std::uint32_t sequence = 0;
   std::uint64_t lane = 0;

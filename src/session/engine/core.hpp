@@ -53,7 +53,7 @@ struct Core {
   PartSet parts;
   StepComparison comparison{*runner};  // between the parts of all ranks; used under `wire`, except for its counts
 
-  std::atomic<bool> told_error = false;  // the error event has been recorded, since a session gives up only once
+  std::atomic<bool> error_recorded = false;  // the error event has been recorded, since a session gives up only once
   Progress progress;
 
   /// The step, for the thread that makes steps and for a thread that communicates under `wire`. They may read only

@@ -62,7 +62,7 @@ class TcpTransport final : public Transport, public RequestSink {
   /// Waits for one of the connections, then sends and receives as much as possible.
   void move(Clock::time_point deadline);
   void hear(int rank);
-  void check_gone(int rank);
+  void check_peer_ended(int rank);
   [[nodiscard]] std::string awaited_ranks() const;
 
   int rank_;

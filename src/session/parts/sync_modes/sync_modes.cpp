@@ -24,13 +24,13 @@ bool SyncModes::enqueue(const plan::Bucket& bucket, std::span<const TensorMemory
     return false;
   }
   if (sync.mode == Sync::Mode::async) {
-    const SyncJobPtr job = entry.copy_gradients(spare_of(entry), memory, info, step, undoable_);
+    const SyncJobPtr job = entry.copy_gradients(take_spare_memory(entry), memory, info, step, undoable_);
     job->scale = scale;
     add(entry, job, info.flush ? 0 : sync.staleness);
     return true;
   }
   const bool syncs = entry.moved && (info.flush || policy::syncs_parameters(sync, bucket.sync_offset, step));
-  add(entry, syncs ? entry.copy_parameters(spare_of(entry), info, step) : nullptr, 0);
+  add(entry, syncs ? entry.copy_parameters(take_spare_memory(entry), info, step) : nullptr, 0);
   return true;
 }
 
@@ -39,14 +39,14 @@ bool SyncModes::enqueue_all_parameters(std::uint64_t step) {
   for (SyncBucket& entry : entries_) {
     if (entry.moved) {
       const StepInfo info{.step = static_cast<std::uint32_t>(step), .flush = true};
-      add(entry, entry.copy_parameters(spare_of(entry), info, step), 0);
+      add(entry, entry.copy_parameters(take_spare_memory(entry), info, step), 0);
       any = true;
     }
   }
   return any;
 }
 
-std::vector<std::byte> SyncModes::spare_of(SyncBucket& bucket) {
+std::vector<std::byte> SyncModes::take_spare_memory(SyncBucket& bucket) {
   const MutexLock lock(mutex_);
   if (bucket.spare.empty()) {
     return {};

@@ -9,7 +9,7 @@ namespace gradwire {
 /// The calling thread's `T`, made at its first call. It is freed with the thread; a later call makes another one. Only
 /// a pointer lies in thread-local storage, which must be small in a library that is loaded late.
 template <typename T>
-[[nodiscard]] T& of_thread() {
+[[nodiscard]] T& per_thread() {
   static constinit thread_local T* object = nullptr;
   struct Frees {
     ~Frees() { delete std::exchange(object, nullptr); }
