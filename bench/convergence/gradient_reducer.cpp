@@ -1,4 +1,4 @@
-#include "bench/convergence/reducer.hpp"
+#include "bench/convergence/gradient_reducer.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace gradwire::convergence {
 namespace {
 
-class SessionReducer final : public Reducer {
+class SessionReducer final : public GradientReducer {
  public:
   SessionReducer(const Policy& policy, std::shared_ptr<Transport> transport, Mlp& model)
       // Ranks already outnumber cores: a progress thread for each would only add switches between threads.
@@ -37,7 +37,7 @@ class SessionReducer final : public Reducer {
   std::vector<TensorId> ids_;  // in the order in which a backward pass makes gradients
 };
 
-class BareReducer final : public Reducer {
+class BareReducer final : public GradientReducer {
  public:
   BareReducer(const Policy& policy, std::shared_ptr<Transport> transport, Mlp& model)
       : communicator_(std::move(transport), {.checksum = false}),
@@ -60,7 +60,8 @@ class BareReducer final : public Reducer {
 
 }  // namespace
 
-std::unique_ptr<Reducer> make_reducer(const Reducing& reducing, std::shared_ptr<Transport> transport, Mlp& model) {
+std::unique_ptr<GradientReducer> make_reducer(const Reducing& reducing, std::shared_ptr<Transport> transport,
+                                              Mlp& model) {
   if (reducing.bare) {
     return std::make_unique<BareReducer>(reducing.policy, std::move(transport), model);
   }

@@ -10,12 +10,12 @@
 
 namespace gradwire::convergence {
 
-class Reducer {
+class GradientReducer {
  public:
-  Reducer() = default;
-  Reducer(const Reducer&) = delete;
-  Reducer& operator=(const Reducer&) = delete;
-  virtual ~Reducer() = default;
+  GradientReducer() = default;
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+  virtual ~GradientReducer() = default;
 
   /// Replaces the model's gradients by their mean over ranks.
   virtual void reduce() = 0;
@@ -24,7 +24,7 @@ class Reducer {
 };
 
 /// `model` must outlive the reducer.
-[[nodiscard]] std::unique_ptr<Reducer> make_reducer(const Reducing& reducing, std::shared_ptr<Transport> transport,
-                                                    Mlp& model);
+[[nodiscard]] std::unique_ptr<GradientReducer> make_reducer(const Reducing& reducing,
+                                                            std::shared_ptr<Transport> transport, Mlp& model);
 
 }  // namespace gradwire::convergence
