@@ -20,7 +20,7 @@ namespace gradwire::mpi_preload {
 struct Requests::Posted {
   Reduce call;
   choice::Call described;
-  choice::Decision decided;
+  choice::CallDecision decided;
   std::vector<std::uint64_t> counts;  // call.counts points here
   std::string name;
   std::uint64_t others = 0;
@@ -58,7 +58,7 @@ void let_waits_yield() noexcept {
 
 }  // namespace
 
-int Requests::post(const Reduce& call, const choice::Call& described, const choice::Decision& decided,
+int Requests::post(const Reduce& call, const choice::Call& described, const choice::CallDecision& decided,
                    MPI_Request* request) {
   auto posted = std::make_unique<Posted>();
   posted->described = described;

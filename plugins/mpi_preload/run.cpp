@@ -35,7 +35,7 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::HostReducer::
 }
 
 // Compresses a call, or counts it for forwarding.
-Verdict route_and_do(const Reduce& call, const choice::Call& described, const choice::Decision& decided,
+Verdict route_and_do(const Reduce& call, const choice::Call& described, const choice::CallDecision& decided,
                      CommState& state) REQUIRES(state.mutex) {
   if (compresses()) {
     state.call = std::string(choice::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
@@ -168,7 +168,7 @@ void tell_why_requests_pass(CommState& state) {
 // agreement, or, on MPI_COMM_WORLD, in the thread that makes the calls in order.
 Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request) {
   const choice::Call described = describe(call, state);
-  const choice::Decision decided = state.reducer_in_call().decide(described);
+  const choice::CallDecision decided = state.reducer_in_call().decide(described);
   if (!decided.compress && decided.reason != choice::Reason::nonblocking) {
     return count_request(call, state, decided.reason);
   }
@@ -199,7 +199,7 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
         return {};
       }
       const choice::Call described = describe(call, *state);
-      const choice::Decision decided = state->reducer_in_call().decide(described);
+      const choice::CallDecision decided = state->reducer_in_call().decide(described);
       if (!decided.compress || !state->reducer_in_call().dry_run()) {
         return count_request(call, *state, decided.reason);
       }

@@ -259,7 +259,7 @@ std::optional<PassedCall> GroupEngine::passes(const Asked& asked, std::function<
   // If the policy is exact, an all-reduce passes without the thread. A reduce-scatter still goes to the thread, since
   // passing it blocks, which must not happen in the caller.
   call.policy_exact = only_exact_ && asked.function == choice::Function::c10d_all_reduce;
-  const choice::Decision decision = reducer_->decide(call);
+  const choice::CallDecision decision = reducer_->decide(call);
   if (decision.compress) {
     return std::nullopt;
   }

@@ -33,7 +33,7 @@ class DeviceLibrary {
 struct DeviceCall {
   std::shared_ptr<DeviceReducer> reducer;
   Call call;
-  Decision decided;  // made by its reducer
+  CallDecision decided;  // made by its reducer
   std::string op;
   DeviceReduce reduce;
   std::uint64_t bytes = 0;       // of the larger buffer

@@ -126,7 +126,7 @@ bool DeviceReducer::never() const noexcept {
   return settings.disabled || settings.ranks_differ || settings.one_process || settings.observing || router_->dry_run();
 }
 
-Router::Route DeviceReducer::route(const Call& call, const Decision& decided, std::string_view op,
+Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const DeviceReduce& reduce) {
   return router_->route(call, decided, op, {.buffer = reduce.send, .others = other_calls_});
 }

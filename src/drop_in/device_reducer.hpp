@@ -72,13 +72,13 @@ class DeviceReducer {
   [[nodiscard]] bool dry_run() const noexcept { return router_->dry_run(); }
 
   /// See Router::route(). To be called after the agreement. May wait for the other ranks.
-  [[nodiscard]] Router::Route route(const Call& call, const Decision& decided, std::string_view op,
+  [[nodiscard]] Router::Route route(const Call& call, const CallDecision& decided, std::string_view op,
                                     const DeviceReduce& reduce);
   [[nodiscard]] CallTotals passed_totals(const Router::Route& route, std::uint64_t bytes) const {
     return router_->passed_totals(route, bytes);
   }
   void count_passed(const Router::Route& route, std::uint64_t bytes) { router_->count_passed(route, bytes, 0); }
-  [[nodiscard]] Decision decide(const Call& call) const noexcept { return router_->decide(call); }
+  [[nodiscard]] CallDecision decide(const Call& call) const noexcept { return router_->decide(call); }
   /// Notes a call on the communicator that is not routed. Point-to-point calls are not noted, since all ranks must
   /// agree.
   void note_other_call() noexcept { ++other_calls_; }

@@ -15,7 +15,7 @@ HostReducer::HostReducer(const Configuration& configuration, Ledger& ledger, con
           [this](std::span<double> values) { make_worst(values); },
           [this](std::uint64_t bytes) { return take_scratch(2 * bytes); }) {}
 
-HostReducer::Route HostReducer::route(const Call& call, const Decision& decided, std::string_view op,
+HostReducer::Route HostReducer::route(const Call& call, const CallDecision& decided, std::string_view op,
                                       const Origin& origin) {
   drop_trial();
   Route route{{router_.route(call, decided, op, origin)}};

@@ -38,8 +38,8 @@ class HostReducer {
   using Origin = Router::Origin;
 
   /// See Router.
-  [[nodiscard]] Decision decide(const Call& call) const noexcept { return router_.decide(call); }
-  [[nodiscard]] Route route(const Call& call, const Decision& decided, std::string_view op, const Origin& origin);
+  [[nodiscard]] CallDecision decide(const Call& call) const noexcept { return router_.decide(call); }
+  [[nodiscard]] Route route(const Call& call, const CallDecision& decided, std::string_view op, const Origin& origin);
   [[nodiscard]] Route route(const Call& call, std::string_view op, const Origin& origin) {
     return route(call, decide(call), op, origin);
   }
@@ -88,7 +88,7 @@ class HostReducer {
   void follow(const CommunicatorName& name) { router_.follow(name); }
   [[nodiscard]] bool aside() const noexcept { return router_.aside(); }
   [[nodiscard]] bool aside_for_good() const noexcept { return router_.aside_for_good(); }
-  [[nodiscard]] bool could_compress(const Call& call, const Decision& decided) {
+  [[nodiscard]] bool could_compress(const Call& call, const CallDecision& decided) {
     return router_.could_compress(call, decided);
   }
   [[nodiscard]] bool dry_run() const noexcept { return router_.dry_run(); }

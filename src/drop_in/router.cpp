@@ -85,7 +85,7 @@ void Router::follow(const CommunicatorName& name) {
   }
 }
 
-bool Router::could_compress(const Call& call, const Decision& decided) {
+bool Router::could_compress(const Call& call, const CallDecision& decided) {
   return decided.compress && (by_name_ || by_order_ || plan_of(call).compress());
 }
 
@@ -100,7 +100,7 @@ bool decides_at_once(const plan::CallPlanner& planner, const Call& call) {
   return plan.compress() && !plan.policy.max_error && !plan.policy.is_auto() && !needs_step(plan);
 }
 
-Router::Route Router::route(const Call& call, const Decision& decided, std::string_view op, const Origin& origin) {
+Router::Route Router::route(const Call& call, const CallDecision& decided, std::string_view op, const Origin& origin) {
   Route route = decide_route(call, decided, op, origin);
   if (observe::on() && !route.decision.compress) {
     observe::record({.begin = observe::ticks(),
@@ -111,7 +111,7 @@ Router::Route Router::route(const Call& call, const Decision& decided, std::stri
   return route;
 }
 
-Router::Route Router::decide_route(const Call& call, const Decision& decided, std::string_view op,
+Router::Route Router::decide_route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const Origin& origin) {
   Route route;
   route.what = {.function = call.function,

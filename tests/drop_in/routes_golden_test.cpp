@@ -105,7 +105,7 @@ class Stream {
       origin.order = order;
       origin.sequence = static_cast<std::uint32_t>(chance(10) == 0);
     }
-    const Decision decided = router_.decide(call);
+    const CallDecision decided = router_.decide(call);
     const bool could = router_.could_compress(call, decided);
     const Router::Route route = router_.route(call, decided, "sum", origin);
     note(could, route);
@@ -282,7 +282,7 @@ TEST(Routes, ACallIsDecidedOnceAndGoesByThat) {
   ASSERT_TRUE(router.decide(call).compress);
   EXPECT_EQ(router.route(call, {.compress = false, .reason = Reason::grouped}, "sum", {}).what.reason, Reason::grouped);
   router.stand_aside(true, false);
-  const Decision decided = router.decide(call);
+  const CallDecision decided = router.decide(call);
   EXPECT_TRUE(decided.compress && router.could_compress(call, decided)) << "it may be agreed on anew before the call";
   EXPECT_EQ(router.route(call, decided, "sum", {}).what.reason, Reason::aside);
   router.stand_aside(false, false);
