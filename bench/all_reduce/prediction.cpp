@@ -11,7 +11,7 @@
 #include "base/units.hpp"
 #include "bench/all_reduce/process.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "choice/codec_speed.hpp"
 #include "exchange/default_codecs.hpp"
 #include "gradwire/codec_spec.hpp"

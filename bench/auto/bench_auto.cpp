@@ -10,7 +10,7 @@
 #include "bench/support/mpi_program.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "gradwire/transport.hpp"
 
 namespace gradwire::bench {
@@ -96,8 +96,8 @@ int run(const Options& options) {
   report["ranks"] = ranks;
   report["link"] = options.contest.link;
   report["placement"] = to_string(options.contest.placement);
-  Table table({"bytes", "choice", "auto ms", "dense ms", "best fixed", "ms", "MPI ms", "auto/best", "auto/dense",
-               "spread", "auto/MPI", "spread", "auto/MPI mean", "switches", "deciding %"});
+  TextTable table({"bytes", "choice", "auto ms", "dense ms", "best fixed", "ms", "MPI ms", "auto/best", "auto/dense",
+                   "spread", "auto/MPI", "spread", "auto/MPI mean", "switches", "deciding %"});
   const auto most = static_cast<double>(parse_bytes(options.max_bytes));
   auto bytes = static_cast<double>(parse_bytes(options.min_bytes));
   while (bytes <= most) {

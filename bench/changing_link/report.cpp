@@ -114,12 +114,12 @@ std::string describe(const Comparison& comparison) {
   return text + "\n";
 }
 
-bench::Table make_table(const Comparison& comparison) {
+bench::TextTable make_table(const Comparison& comparison) {
   std::vector<std::string> header{"choice", "total s", "to clairvoyant", "switches", "ratio"};
   for (const LinkPhase& phase : comparison.setting.link.phases()) {
     header.push_back("ms a step at " + Link{phase.link.bytes_per_second, {}}.to_string());
   }
-  bench::Table table(header);
+  bench::TextTable table(header);
   for (const Trace& trace : comparison.traces) {
     std::vector<std::string> row{trace.name, fixed(trace.total_seconds(), 1),
                                  fixed(to_clairvoyant(comparison, trace), 3), std::to_string(trace.switches()),

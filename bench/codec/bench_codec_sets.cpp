@@ -13,7 +13,7 @@
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "codec/registry.hpp"
 #include "gradwire/codec_spec.hpp"
 #include "tests/support/distributions.hpp"
@@ -106,7 +106,7 @@ struct Share {
 };
 
 void measure(const Options& options, const codec::InstructionSet& set, const std::string& name,
-             const std::vector<float>& values, std::vector<float>& copy, Table& table) {
+             const std::vector<float>& values, std::vector<float>& copy, TextTable& table) {
   Job job(set, CodecSpec::parse(name), values);
   const std::size_t bytes = values.size() * sizeof(float);
   Share encode;
@@ -137,8 +137,8 @@ void measure(const Options& options, const codec::InstructionSet& set, const std
 int run(const Options& options) {
   const std::vector<float> values = test::draw(test::Distribution::lognormal_rows, std::size_t{options.mib} << 18, 1);
   std::vector<float> copy(values.size());
-  Table table({"set", "codec", "memcpy GB/s", "encode GB/s", "of memcpy", "limit", "moved", "decode + add GB/s",
-               "of memcpy", "limit"});
+  TextTable table({"set", "codec", "memcpy GB/s", "encode GB/s", "of memcpy", "limit", "moved", "decode + add GB/s",
+                   "of memcpy", "limit"});
   for (const std::string& name : options.codecs) {
     for (const codec::InstructionSet& set : codec::instruction_sets()) {
       if (options.sets.empty() || std::ranges::find(options.sets, set.name) != options.sets.end()) {

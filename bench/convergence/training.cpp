@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "bench/convergence/gradient_reducer.hpp"
 #include "bench/convergence/random.hpp"
-#include "bench/convergence/reducer.hpp"
 #include "bench/support/samples.hpp"
 #include "gradwire/emulation.hpp"
 
@@ -114,7 +114,7 @@ class Worker {
   std::vector<float> velocity_;
   std::vector<std::uint32_t> batch_;
   Random random_;
-  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<GradientReducer> reducer_;
 };
 
 // Runs a thread for each rank. Throws the error of the lowest rank that failed.

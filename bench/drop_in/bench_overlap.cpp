@@ -157,7 +157,7 @@ int run(const Options& options, int rank) {
   if (rank != 0) {
     return 0;
   }
-  Table table({"way", "ms a step", "of the session's"});
+  TextTable table({"way", "ms a step", "of the session's"});
   Json rows = Json::array();
   for (std::size_t k = 0; k < ways.size(); ++k) {
     std::vector<double> ratios;

@@ -208,8 +208,8 @@ double loss_at(const Json& curve, double samples) {
 }
 
 int report(const Options& options) {
-  Table table({"spares", "another joins after s", "a death each s", "deaths", "s", "samples/s", "% of calm",
-               "ms a change, median", "worst", "at samples", "loss", "of calm"});
+  TextTable table({"spares", "another joins after s", "a death each s", "deaths", "s", "samples/s", "% of calm",
+                   "ms a change, median", "worst", "at samples", "loss", "of calm"});
   Json all = make_report("gradwire.bench_churn_report.1"), calm;
   for (const std::string& file : options.files) {
     std::ifstream in(file);

@@ -158,7 +158,7 @@ int run(int argc, char** argv, int rank) {
   if (options.replicate > 0) {
     columns.insert(columns.end(), {"with copies ms", "copies, paired %", "bytes of copies, % of a step's"});
   }
-  Table table(columns);
+  TextTable table(columns);
   Json report = make_report("gradwire.bench_elastic.1");
   for (const std::string& codec : options.codecs) {
     const Row row = measure(options, codec);

@@ -14,7 +14,7 @@
 #include "bench/observe/step_share.hpp"
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "watch/event_file.hpp"
 #include "watch/textfile.hpp"
 
@@ -67,7 +67,7 @@ class Rows {
   }
 
  private:
-  Table table_;
+  TextTable table_;
   Json report_;
 };
 

@@ -134,8 +134,8 @@ int run(const Options& options) {
   report["ranks"] = ranks;
   report["placement"] = options.placement;
   report["warmup"] = options.warmup;
-  Table table(options.pairs > 0 ? std::vector<std::string>{"bytes", "us", "library us", "ratio", "A/A 95%", "calls"}
-                                : std::vector<std::string>{"bytes", "us", "calls"});
+  TextTable table(options.pairs > 0 ? std::vector<std::string>{"bytes", "us", "library us", "ratio", "A/A 95%", "calls"}
+                                    : std::vector<std::string>{"bytes", "us", "calls"});
   // The content of the heap decides where the library's own buffers are, and so their speed: each seed shifts the heap.
   const std::vector<char> shift(std::size_t{16} * (options.seed % 256));
   // Aligned and in-place buffers are one pair for all sizes, as in OSU. Heap blocks are allocated for each size, as in

@@ -8,7 +8,7 @@
 
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -43,7 +43,7 @@ int make(const std::string& observed, const std::string& auto_run, const std::st
   }
   Json report = make_report("gradwire.forecast_table.1");
   report["where"] = where;
-  Table table({"bytes", "library us", "codec", "forecast us", "auto us", "forecast / auto"});
+  TextTable table({"bytes", "library us", "codec", "forecast us", "auto us", "forecast / auto"});
   std::vector<Json> classes = forecast["classes"];  // sorted by calls, most first
   std::sort(classes.begin(), classes.end(),
             [](const Json& a, const Json& b) { return a["bytes"].get<double>() < b["bytes"].get<double>(); });

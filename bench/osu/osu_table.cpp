@@ -13,7 +13,7 @@
 #include "bench/support/placement.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -110,7 +110,7 @@ int make(const std::string& folder, int rounds, const std::string& codec, const 
   report["placement"] = first.head()["placement"];
   report["where"] = where;
   report["rounds"] = rounds;
-  Table table(header);
+  TextTable table(header);
   int wrong = 0;
   for (const std::uint64_t bytes : first.sizes()) {
     const Json row = row_of(bytes, first, again, observing, with, named.empty() ? nullptr : &named.front());

@@ -13,7 +13,7 @@
 #include "bench/ratio/options.hpp"
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "exchange/model/cost_model.hpp"
 #include "plot/svg_plot.hpp"
 
@@ -186,7 +186,7 @@ int run(const RatioOptions& options) {
   const std::vector<std::string> header{"point",      "layer",    "KiB",       "policy",    "codec",
                                         "nominal",    "counted",  "NMSE",      "enc GB/s",  "dec+add GB/s",
                                         "0.1 Gbit/s", "1 Gbit/s", "10 Gbit/s", "100 Gbit/s"};
-  Table layers(header), totals(header);
+  TextTable layers(header), totals(header);
   Json report = make_report("gradwire.bench_ratio.1");
   report["ranks"] = options.ranks;
   report["latency_us"] = options.latency_us;

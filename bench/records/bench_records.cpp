@@ -55,7 +55,7 @@ int run(const Options& options) {
     return print_next(campaign);
   }
   const std::string head = describe(campaign);
-  const bench::Table table = make_table(campaign);
+  const bench::TextTable table = make_table(campaign);
   std::printf("bench_records: %s\n%s", head.c_str(), table.to_text().c_str());
   if (!options.json.empty()) {
     bench::write_report(options.json, make_json(campaign));

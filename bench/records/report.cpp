@@ -148,9 +148,9 @@ std::string describe(const Campaign& campaign) {
          std::to_string(count.made) + " of " + std::to_string(count.all) + " trainings are made.";
 }
 
-bench::Table make_table(const Campaign& campaign) {
-  bench::Table table({"data", "policy", "bits", "in whole", "times fewer", "rate", "seeds", "loss", "s.e.",
-                      "of control", "training", "aim", ""});
+bench::TextTable make_table(const Campaign& campaign) {
+  bench::TextTable table({"data", "policy", "bits", "in whole", "times fewer", "rate", "seeds", "loss", "s.e.",
+                          "of control", "training", "aim", ""});
   for (const Data data : kData) {
     for (const Measured& one : measured(campaign, data)) {
       table.add({words(data), one.row.title, fixed(one.bits, one.bits < 1 ? 4 : 2),

@@ -9,7 +9,7 @@
 
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 
 namespace gradwire::bench {
 
@@ -47,7 +47,7 @@ struct ReportFiles {
     line.option("--markdown", markdown, "Write the table to this file");
   }
   /// Prints the table below the line `head`, and writes the files. Only one rank calls this.
-  void tell(const std::string& head, const Table& table, const Json& report) const {
+  void tell(const std::string& head, const TextTable& table, const Json& report) const {
     std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
     if (!json.empty()) {
       write_report(json, report);

@@ -10,7 +10,7 @@
 #include "bench/support/mpi_program.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 
@@ -98,7 +98,7 @@ int run(const Options& options, int rank) {
     }
   }
   const double base = median(alone);
-  bench::Table table({"what", "ms", "to alone"});
+  bench::TextTable table({"what", "ms", "to alone"});
   Json report = make_report("gradwire.bench_priority.1");
   report["link"] = options.link;
   report["dense"] = options.dense;

@@ -11,7 +11,7 @@
 #include "bench/support/mpi_program.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 
@@ -115,7 +115,7 @@ int run(const Options& options) {
   report["rows"] = Json::array();
   report["batch"] = options.batch;
   report["width"] = options.width;
-  bench::Table table({"what", "optimizer", "codec", "ms a step", "rows/s a pair of ranks", "bytes a row"});
+  bench::TextTable table({"what", "optimizer", "codec", "ms a step", "rows/s a pair of ranks", "bytes a row"});
   for (const bool unchanged : {false, true}) {
     for (const RowOptimizer optimizer : {RowOptimizer::sgd, RowOptimizer::adagrad}) {
       for (const char* codec : {"exact", "bf16", "int8"}) {

@@ -145,10 +145,10 @@ const char* NamedHosts::agent_variable() const noexcept {
 std::vector<std::string> NamedHosts::agent(const std::string& variable) const {
   std::string line = variable;
   for (std::size_t i = begin_; i + 1 < end_; ++i) {
-    const bool names_it = library_ == Library::mpich
-                              ? is_one_of(command_[i], {"-launcher-exec", "--launcher-exec"})
-                              : is_one_of(command_[i], {"plm_rsh_agent", "plm_ssh_agent", "orte_rsh_agent"});
-    line = names_it ? command_[i + 1] : line;
+    const bool names_hosts = library_ == Library::mpich
+                                 ? is_one_of(command_[i], {"-launcher-exec", "--launcher-exec"})
+                                 : is_one_of(command_[i], {"plm_rsh_agent", "plm_ssh_agent", "orte_rsh_agent"});
+    line = names_hosts ? command_[i + 1] : line;
   }
   std::vector<std::string> agent = words_in(line.substr(0, line.find(" : ")));  // "ssh -p 2222 : rsh"
   if (agent.empty()) {

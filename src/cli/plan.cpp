@@ -7,8 +7,8 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "choice/codec_speed.hpp"
+#include "cli/codec_forecast.hpp"
 #include "cli/commands.hpp"
-#include "cli/forecast.hpp"
 #include "cli/measured_loss.hpp"
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/sizes.hpp"
@@ -20,13 +20,13 @@ namespace gradwire::cli {
 namespace {
 
 using cli::Candidate;
-using cli::Forecast;
+using cli::CodecForecast;
 using exchange::Cluster;
 using exchange::CodecCost;
 
 struct Scale {
   Cluster cluster;
-  std::vector<Forecast> forecasts;
+  std::vector<CodecForecast> forecasts;
   std::size_t advised = 0;
 };
 
@@ -132,7 +132,7 @@ void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
       {"ranks", "codec", "algorithm", "step", "exposed", "share", "speed-up", "sent by a rank", "worst loss", ""}};
   for (const Scale& scale : scales) {
     for (std::size_t i = 0; i < scale.forecasts.size(); ++i) {
-      const Forecast& forecast = scale.forecasts[i];
+      const CodecForecast& forecast = scale.forecasts[i];
       rows.push_back({std::to_string(scale.cluster.ranks), forecast.codec.to_string(),
                       std::string(to_string(i == 0 ? Algorithm::dense : forecast.algorithm)),
                       milliseconds(forecast.step.seconds), milliseconds(forecast.step.exposed),
@@ -164,7 +164,7 @@ void print_policy(const CodecSpec& codec, bool tiered, std::ostream& out) {
 void print_advice(const std::vector<Scale>& scales, double target, std::ostream& out) {
   for (std::size_t first = 0; first < scales.size();) {
     std::size_t last = first;
-    const auto advised = [&](std::size_t scale) -> const Forecast& {
+    const auto advised = [&](std::size_t scale) -> const CodecForecast& {
       return scales[scale].forecasts[scales[scale].advised];
     };
     const CodecSpec& codec = advised(first).codec;
@@ -175,7 +175,7 @@ void print_advice(const std::vector<Scale>& scales, double target, std::ostream&
     }
     out << "# " << scales[first].cluster.ranks
         << (last > first ? " to " + std::to_string(scales[last].cluster.ranks) : std::string()) << " ranks: ";
-    const Forecast& worst = advised(last);
+    const CodecForecast& worst = advised(last);
     const double share = worst.step.exposed / worst.step.seconds;
     if (scales[last].advised == 0 && share <= target) {
       out << "the network keeps up uncompressed; leave the job alone\n";
@@ -200,7 +200,7 @@ void write_plot(const std::string& file, const std::vector<Scale>& scales, doubl
     plot::Series seconds{.name = name};
     plot::Series exposed{.name = name};
     for (const Scale& scale : scales) {
-      const Forecast& forecast = scale.forecasts[i];
+      const CodecForecast& forecast = scale.forecasts[i];
       seconds.points.emplace_back(scale.cluster.ranks, forecast.step.seconds * 1e3);
       exposed.points.emplace_back(scale.cluster.ranks, 100 * forecast.step.exposed / forecast.step.seconds);
     }

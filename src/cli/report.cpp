@@ -52,11 +52,11 @@ std::string reason(const json& entry) {
   const double compressed = measured->at("compressed_seconds").get<double>();
   // Compression had the lower median, but was not faster in nearly all pairs of calls: times that scatter decide
   // nothing.
-  const std::string not_always = compressed < passed && why.starts_with("no faster") ? ", not always faster" : "";
+  const std::string caveat = compressed < passed && why.starts_with("no faster") ? ", not always faster" : "";
   const bool long_ones = std::max(passed, compressed) >= kMillisecond;
   const double unit = long_ones ? 1e3 : 1e6;
   return why + " (" + format_number(passed * unit, kFew) + (long_ones ? " ms" : " us") + "; compressed " +
-         format_number(compressed * unit, kFew) + not_always + ")";
+         format_number(compressed * unit, kFew) + caveat + ")";
 }
 
 std::vector<std::string> row(const json& entry) {

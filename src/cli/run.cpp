@@ -21,7 +21,7 @@
 #include "cli/outcome.hpp"
 #include "cli/preload.hpp"
 #include "cli/process.hpp"
-#include "cli/registrations.hpp"
+#include "cli/registration_server.hpp"
 #include "cli/report.hpp"
 #include "cli/report_file.hpp"
 #include "cli/restarts.hpp"
@@ -133,17 +133,17 @@ Environment rank_environment(const RunOptions& options, const Told& told, const 
 }
 
 // Makes the listener for registrations; none where ranks shall not register, or cannot.
-std::unique_ptr<Registrations> listen(const RunOptions& options, std::ostream& out) {
+std::unique_ptr<RegistrationServer> listen(const RunOptions& options, std::ostream& out) {
   if (options.no_register || options.join) {
     return nullptr;
   }
   try {
     const std::string interface = environment("GRADWIRE_SOCKET_IFNAME").value_or("");
-    auto registrations = std::make_unique<Registrations>(Registrations::Options{.interface = interface});
-    if (!interface.empty() && !registrations->without_other_hosts().empty()) {
+    auto registrations = std::make_unique<RegistrationServer>(RegistrationServer::Options{.interface = interface});
+    if (!interface.empty() && !registrations->remote_problem().empty()) {
       out << "gradwire: warning: ranks on other hosts cannot say that they have the drop-in, so that all calls would "
              "pass there: GRADWIRE_SOCKET_IFNAME: "
-          << registrations->without_other_hosts() << '\n';
+          << registrations->remote_problem() << '\n';
     }
     return registrations;
   } catch (const std::exception& error) {
@@ -158,13 +158,13 @@ std::unique_ptr<Registrations> listen(const RunOptions& options, std::ostream& o
 void check_sanitizer(const KnownCommand& command) {
   constexpr std::string_view kSetting = "verify_asan_link_order=0";
   const std::vector<std::string> needed = needed_libraries(command.job.value_or(""));
-  const bool has_it = std::any_of(needed.begin(), needed.end(), [](const std::string& library) {
+  const bool has_sanitizer = std::any_of(needed.begin(), needed.end(), [](const std::string& library) {
     return library.starts_with("libasan.so") || library.starts_with("libclang_rt.asan");
   });
   const bool set = variable("ASAN_OPTIONS").find(kSetting) != std::string::npos ||
                    std::any_of(command.words.begin(), command.words.end(),
                                [&](const std::string& word) { return word.find(kSetting) != std::string::npos; });
-  if (has_it && !set) {
+  if (has_sanitizer && !set) {
     refuse(
         command.job->string() + " is built with AddressSanitizer, whose library ends a process in which another one " +
         "is preloaded before it; set ASAN_OPTIONS=" + std::string(kSetting) +
@@ -252,7 +252,7 @@ MeasuredRun run_job(const Job& job, bool without, std::ostream& out) {
   const ReportFile report(without ? std::nullopt : options.report, !command.mpi);
   Told told = job.told;
   told.report = report.variable();
-  const std::unique_ptr<Registrations> registrations = without ? nullptr : listen(options, out);
+  const std::unique_ptr<RegistrationServer> registrations = without ? nullptr : listen(options, out);
   const auto launch = [&](const std::vector<std::string>& words, int restart) {
     if (registrations && restart > 0) {
       registrations->start_anew();

@@ -38,13 +38,13 @@ class Router {
   using CanCopy = std::function<bool(std::uint64_t bytes)>;
 
   /// `configuration` and `ledger` must outlive the router.
-  Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
+  Router(const Configuration& configuration, Ledger& ledger, const AgreedSettings& agreement, AllSay all_say,
          Worst worst = {}, CanCopy can_copy = {});
   Router(const Router&) = delete;
   Router& operator=(const Router&) = delete;
 
   struct Route {
-    Decision decision;
+    CallDecision decision;
     CallClass what;       // the class to count it as
     policy::Stage stage;  // the codecs, if it is compressed
     Algorithm algorithm = Algorithm::two_shot;
@@ -77,13 +77,13 @@ class Router {
   };
 
   /// Returns what is known about a call before its turn comes. Any thread.
-  [[nodiscard]] Decision decide(const Call& call) const noexcept { return choice::decide(call, settings_); }
+  [[nodiscard]] CallDecision decide(const Call& call) const noexcept { return choice::decide(call, settings_); }
   /// Whether the policy could compress a call with this decision, whatever was measured and wherever it stands in its
   /// step. The answer follows from what all ranks know alike.
-  [[nodiscard]] bool could_compress(const Call& call, const Decision& decided);
+  [[nodiscard]] bool could_compress(const Call& call, const CallDecision& decided);
   /// Decides about the next call, for which decide() returned `decided`. A call that could be compressed counts in the
   /// step whether it is compressed or not.
-  [[nodiscard]] Route route(const Call& call, const Decision& decided, std::string_view op, const Origin& origin);
+  [[nodiscard]] Route route(const Call& call, const CallDecision& decided, std::string_view op, const Origin& origin);
 
   /// Follows an earlier job's choices on the communicator, if the configuration says so. To be called before the first
   /// call that could be compressed, with the same name on all ranks.
@@ -145,7 +145,7 @@ class Router {
     std::optional<std::uint64_t> latest_order;
   };
 
-  [[nodiscard]] Route decide_route(const Call& call, const Decision& decided, std::string_view op,
+  [[nodiscard]] Route decide_route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const Origin& origin);
   [[nodiscard]] const plan::CallPlan& plan_of(const Call& call);
   // The next two functions are for calls that the arguments and the agreement allow to compress. `learning`: the policy
@@ -193,7 +193,7 @@ class Router {
   [[nodiscard]] Watched& watched_of(const Route& route);
 
   std::uint64_t passed_ = 0;                 // calls here that could not be compressed
-  std::uint64_t others_ = 0;                 // those and calls elsewhere, at the latest call that could be compressed
+  std::uint64_t other_calls_ = 0;            // those and calls elsewhere, at the latest call that could be compressed
   std::vector<Slot> slots_;                  // by order; empty while the step is not known
   std::map<std::uint32_t, Placed> placed_;   // by sequence
   std::uint64_t placed_calls_ = 0;           // numbers given to such calls

@@ -131,7 +131,7 @@ void Router::tell(std::string line) {
 
 // The rule names the smallest size of the class, so that all of its calls follow it.
 void Router::count_small_values(const Route& route, const codec::SmallValues& found) {
-  if (route.stage.error_feedback || !found.lost() || !tells_ || !ledger_.first(Ledger::Told::small_values)) {
+  if (route.stage.error_feedback || !found.lost() || !tells_ || !ledger_.first(Ledger::Warning::small_values)) {
     return;
   }
   tell(describe(route.what) + ": " + format_number(100 * found.zeroed_share(), 3) +
@@ -167,7 +167,7 @@ void Router::exceed(const Route& route, double error) {
 }
 
 void Router::look_at_error(const Route& route, std::optional<double> error) {
-  if (route.lossy && tells_ && ledger_.first(Ledger::Told::lossy)) {
+  if (route.lossy && tells_ && ledger_.first(Ledger::Warning::lossy)) {
     tell("sums are rounded from here on by a lossy codec: " + describe(route.what) + ", relative error " +
          (error ? format_number(*error, 2) : "not known") + "; this is logged once");
   }

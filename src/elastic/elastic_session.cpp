@@ -103,7 +103,7 @@ void ElasticSession::throw_if_left() {
 void ElasticSession::on_world_change(std::function<void(const WorldChange&)> callback) {
   callback_ = std::move(callback);
   if (callback_ && elastic_->has_to_tell()) {  // ranks ended before the first world was made
-    tell_of(elastic_->take_change());
+    report_change(elastic_->take_change());
   }
 }
 
@@ -139,7 +139,7 @@ StepOutcome ElasticSession::finish() {
   StepOutcome outcome;
   outcome.step = number;
   outcome.world_changed = outcome.repeat = true;
-  tell_of(change);
+  report_change(change);
   return outcome;
 }
 
@@ -167,7 +167,7 @@ void ElasticSession::reserve() {
 void ElasticSession::sync_parameters() {
   // A newcomer has made this call with the others in share(), and does not know where in their program they were.
   const SyncModes* modes = sync_modes_of(engine_->parts);
-  const bool nothing = elastic_->expects_others() && (modes == nullptr || !modes->have_moved());
+  const bool nothing = elastic_->expects_newcomers() && (modes == nullptr || !modes->have_moved());
   if (elastic_->waits()) {
     return;
   }
@@ -223,7 +223,7 @@ bool ElasticSession::pull(std::uint32_t table, std::span<const std::uint64_t> id
     leave_unless_world_ended(error);
     failure = error;
   }
-  tell_of(change_world(*failure));
+  report_change(change_world(*failure));
   return false;
 }
 

@@ -64,7 +64,7 @@ std::string Newcomers::joiner_requirements() {
 }
 
 void Newcomers::let_in(std::span<const View> parameters) {
-  if (!elastic_->expects_others()) {
+  if (!elastic_->expects_newcomers()) {
     return;
   }
   {

@@ -133,7 +133,7 @@ void Membership::receive(const MembershipMessage& message, Time clock) {
       from.has_ended() && (from.end.epoch <= known_.world.epoch || message.kind != MembershipMessage::Kind::decided)) {
     return;  // what the others agreed on does not include what ended processes say
   }
-  if (const std::string wrong = what_is_wrong(message); !wrong.empty()) {
+  if (const std::string wrong = find_fault(message); !wrong.empty()) {
     return distrust(message.from, wrong, clock);
   }
   ProcessRecord& from = known_[message.from];

@@ -146,10 +146,10 @@ class Membership {
   // Messages.
   void receive_in_epoch(const MembershipMessage& message, Time now);
   void receive_decided(const MembershipMessage& message, Time now);
-  [[nodiscard]] std::string what_is_wrong(const MembershipMessage& message) const;
-  [[nodiscard]] std::string what_is_wrong_with_ballot(const MembershipMessage& message) const;
-  [[nodiscard]] std::string what_is_wrong_with_next(const Decision& next) const;
-  [[nodiscard]] std::string what_is_wrong_with_decided(Id from, const Decision& decision) const;
+  [[nodiscard]] std::string find_fault(const MembershipMessage& message) const;
+  [[nodiscard]] std::string find_fault_of_ballot(const MembershipMessage& message) const;
+  [[nodiscard]] std::string find_fault_of_next(const Decision& next) const;
+  [[nodiscard]] std::string find_fault_of_decided(Id from, const Decision& decision) const;
   [[nodiscard]] bool known(Id who) const;
   [[nodiscard]] std::uint64_t most_delivered() const;
   [[nodiscard]] MembershipMessage message(MembershipMessage::Kind kind) const;

@@ -61,7 +61,7 @@ MpiTransport::~MpiTransport() {
     communicators_.free();
     return;
   }
-  if (closed && !left_sum_ && communicators_.has_spare_tag()) {
+  if (closed && !mpi_holds_sum_ && communicators_.has_spare_tag()) {
     leave_behind({serial_, communicators_.first(), abort_channel_->communicator()});
     return;
   }
@@ -219,7 +219,7 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
   bool over = own.empty();
   if (!over && may_use_mpi() && !is_faulty()) {  // on a faulty communicator MPI may never end them
     const int count = static_cast<int>(own.size());
-    over = request.kind == Operation::Kind::receive || request.summed_here
+    over = request.kind == Operation::Kind::receive || request.summed_by_messages
                ? cancel_receives(own.data(), count)
                : finish_all(own.data(), count, std::chrono::milliseconds(0));
   }
@@ -227,7 +227,7 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
     static_cast<void>(request.head.release());
     static_cast<void>(request.parts_of_sum.release());
     leaked_ = true;
-    left_sum_ = left_sum_ || (request.kind == Operation::Kind::all_reduce && !request.summed_here);
+    mpi_holds_sum_ = mpi_holds_sum_ || (request.kind == Operation::Kind::all_reduce && !request.summed_by_messages);
   }
   pending_.erase(request.self);
   return over;

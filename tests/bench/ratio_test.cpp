@@ -12,7 +12,7 @@
 #include "bench/ratio/lab_times.hpp"
 #include "bench/support/inputs.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "plot/svg_plot.hpp"
 #include "python-free-examples/char_lm/gradient_dump.hpp"
 #include "tests/bench/read_json.hpp"
@@ -118,17 +118,17 @@ TEST(Inputs, AreAPureFunctionOfRankAndIndex) {
   EXPECT_NE(whole, other);
 }
 
-TEST(Table, AlignsAndKeepsUnknownVisible) {
-  bench::Table table({"name", "value"});
+TEST(TextTable, AlignsAndKeepsUnknownVisible) {
+  bench::TextTable table({"name", "value"});
   table.add({"a", bench::fixed(12.345, 1)});
   table.add({"long name", bench::fixed(NAN, 1)});
   EXPECT_EQ(table.to_text(), "name       value\na           12.3\nlong name      -\n");
   EXPECT_THAT(table.to_markdown(), HasSubstr("| --- | --- |\n| a | 12.3 |"));
 }
 
-TEST(Table, DocumentsAreNoWiderThanAllowed) {
+TEST(TextTable, DocumentsAreNoWiderThanAllowed) {
   const std::string x(60, 'x');
-  bench::Table table({"a", "b", "c"});
+  bench::TextTable table({"a", "b", "c"});
   table.add({x, x, "1234567890"});  // 140 with blanks
   EXPECT_THAT(table.to_markdown(), HasSubstr("| a | b | c |\n"));
   table.add({x, x, "12345678901"});

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-#include "choice/window.hpp"
+#include "choice/moving_median.hpp"
 
 namespace gradwire::choice {
 namespace {
@@ -105,7 +105,7 @@ Played play(AutoLevelsOptions options, std::size_t window, double sigma, std::ui
   std::mt19937 random(seed);
   std::lognormal_distribution<double> noise(-sigma * sigma / 2, sigma);
   AutoLevels auto_levels(options);
-  Window rates(window);
+  MovingMedian rates(window);
   Played played;
   constexpr int kSteps = 20000;
   double factor = 1;
@@ -139,15 +139,15 @@ TEST(AutoLevels, DoesNotFlapOverANoisyLink) {
 TEST(AutoLevels, OneSpikeChangesNothing) {
   AutoLevels auto_levels({});
   auto_levels.start(0, link_forecast(125e6));
-  Window rates(15);
+  MovingMedian rates(15);
   for (std::uint64_t step = 1; step < 500; ++step) {
     rates.add(step % 50 == 0 ? 1e6 : 125e6);
     EXPECT_FALSE(auto_levels.update(step, link_forecast(rates.median()))) << step;
   }
 }
 
-TEST(Window, MedianOfTheLast) {
-  Window window(3);
+TEST(MovingMedian, MedianOfTheLast) {
+  MovingMedian window(3);
   EXPECT_EQ(window.median(), 0);
   window.add(5);
   window.add(1);

@@ -73,18 +73,18 @@ const std::vector<Row> kRows = {
     {"no device path: host memory does not mind", [](Call&, Settings& s) { s.device_path = false; }, Reason::none},
 };
 
-TEST(Decision, RowByRow) {
+TEST(CallDecision, RowByRow) {
   for (const Row& row : kRows) {
     Call call = large(Function::mpi_allreduce);
     Settings settings;
     row.change(call, settings);
-    const Decision decision = decide(call, settings);
+    const CallDecision decision = decide(call, settings);
     EXPECT_STREQ(text(decision.reason), text(row.expected)) << row.what;
     EXPECT_EQ(decision.compress, row.expected == Reason::none) << row.what;
   }
 }
 
-TEST(Decision, EveryFunction) {
+TEST(CallDecision, EveryFunction) {
   const std::vector<std::pair<Function, Reason>> expected = {
       {Function::mpi_allreduce, Reason::none},
       {Function::mpi_reduce_scatter, Reason::none},
@@ -118,7 +118,7 @@ TEST(Decision, EveryFunction) {
   }
 }
 
-TEST(Decision, RequestsAreCompressedWhereAllRanksCan) {
+TEST(CallDecision, RequestsAreCompressedWhereAllRanksCan) {
   for (const Function function :
        {Function::mpi_iallreduce, Function::mpi_ireduce_scatter, Function::mpi_ireduce_scatter_block}) {
     EXPECT_TRUE(decide(large(function), {.requests = true}).compress) << name_of(function);
@@ -129,7 +129,7 @@ TEST(Decision, RequestsAreCompressedWhereAllRanksCan) {
   }
 }
 
-TEST(Decision, DeviceCallsPassWithoutADevicePath) {
+TEST(CallDecision, DeviceCallsPassWithoutADevicePath) {
   for (const Function function : {Function::nccl_all_reduce, Function::nccl_reduce_scatter}) {
     EXPECT_EQ(decide(large(function), {.device_path = false}).reason, Reason::device_path);
     EXPECT_TRUE(decide(large(function), {.device_path = true}).compress);
@@ -141,7 +141,7 @@ TEST(Decision, DeviceCallsPassWithoutADevicePath) {
 
 // A reason in the arguments comes before one in the configuration, so that the reason given to a user is true of the
 // call.
-TEST(Decision, TheFirstReasonIsGiven) {
+TEST(CallDecision, TheFirstReasonIsGiven) {
   Call call = large(Function::nccl_all_reduce);
   call.count = 1;
   call.policy_exact = true;
@@ -153,7 +153,7 @@ TEST(Decision, TheFirstReasonIsGiven) {
   EXPECT_EQ(decide(call, {}).reason, Reason::bad_arguments);
 }
 
-TEST(Decision, ReasonsHaveTextsOfTheirOwn) {
+TEST(CallDecision, ReasonsHaveTextsOfTheirOwn) {
   std::set<std::string> texts;
   for (std::size_t i = 0; i < kReasons; ++i) {
     EXPECT_TRUE(texts.insert(text(Reason{static_cast<std::uint8_t>(i)})).second) << i;
@@ -161,7 +161,7 @@ TEST(Decision, ReasonsHaveTextsOfTheirOwn) {
   EXPECT_STREQ(text(Reason::none), "");
 }
 
-TEST(Decision, DenseBytesAreThoseOfAPerfectAlgorithm) {
+TEST(CallDecision, DenseBytesAreThoseOfAPerfectAlgorithm) {
   EXPECT_EQ(dense_bytes(Function::mpi_allreduce, 1000, 4), 6000U);  // 2 x 3/4 of 1000 bytes from each of 4 ranks
   EXPECT_EQ(dense_bytes(Function::mpi_reduce_scatter_block, 1000, 4), 3000U);
   EXPECT_EQ(dense_bytes(Function::mpi_reduce, 1000, 4), 3000U);  // each rank but the root sends its own values or a sum

@@ -1,5 +1,5 @@
 // Tests model files, the predicted cost of a step, and the advice.
-#include "cli/forecast.hpp"
+#include "cli/codec_forecast.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -118,9 +118,9 @@ TEST(ModelFile, AFileWithoutAnEndIsNotReadToIt) {
 }
 
 // One rank communicates nothing; with free codecs only the wire counts, and fewer bits never take longer.
-TEST(Forecast, FollowsTheBytes) {
+TEST(CodecForecast, FollowsTheBytes) {
   const ModelFile model = two_layers();
-  for (const Forecast& one : forecast(model, cluster(1, 1e6), free_codecs(1))) {
+  for (const CodecForecast& one : forecast(model, cluster(1, 1e6), free_codecs(1))) {
     EXPECT_DOUBLE_EQ(one.step.seconds, 0.3) << one.codec.to_string();
     EXPECT_EQ(one.sent_bytes, 0);
   }
@@ -137,7 +137,7 @@ TEST(Forecast, FollowsTheBytes) {
 }
 
 // The better the link, the less the advice drops; it never names a codec of lower quality than needed.
-TEST(Forecast, AdviceIsMonotoneInBandwidth) {
+TEST(CodecForecast, AdviceIsMonotoneInBandwidth) {
   const ModelFile model = two_layers();
   const auto candidates = free_codecs(4);
   std::size_t last = candidates.size();
@@ -151,7 +151,7 @@ TEST(Forecast, AdviceIsMonotoneInBandwidth) {
 }
 
 // Inside nodes bytes cost next to nothing, so each node's link should carry them once.
-TEST(Forecast, SlowLinksBetweenNodesSpeakForTiers) {
+TEST(CodecForecast, SlowLinksBetweenNodesSpeakForTiers) {
   const ModelFile model = two_layers();
   const auto candidates = free_codecs(8);
   exchange::Cluster nodes = cluster(8, 1e7);
@@ -171,13 +171,13 @@ TEST(Forecast, SlowLinksBetweenNodesSpeakForTiers) {
 }
 
 // Even if no communication is hidden, the forecast does not give up quality for a few percent.
-TEST(Forecast, QualityIsWorthFivePercent) {
+TEST(CodecForecast, QualityIsWorthFivePercent) {
   const auto step = [](double seconds) {
-    return Forecast{.codec = {}, .algorithm = {}, .step = {.seconds = seconds, .exposed = seconds - 1}};
+    return CodecForecast{.codec = {}, .algorithm = {}, .step = {.seconds = seconds, .exposed = seconds - 1}};
   };
-  EXPECT_EQ(advise(std::vector<Forecast>{step(9), step(4.1), step(4)}, 0.1), 1U);
-  EXPECT_EQ(advise(std::vector<Forecast>{step(9), step(4.3), step(4)}, 0.1), 2U);
-  EXPECT_EQ(advise(std::vector<Forecast>{step(9), step(1.2), step(1.05)}, 0.1), 2U);
+  EXPECT_EQ(advise(std::vector<CodecForecast>{step(9), step(4.1), step(4)}, 0.1), 1U);
+  EXPECT_EQ(advise(std::vector<CodecForecast>{step(9), step(4.3), step(4)}, 0.1), 2U);
+  EXPECT_EQ(advise(std::vector<CodecForecast>{step(9), step(1.2), step(1.05)}, 0.1), 2U);
 }
 
 TEST(ModelFile, TheExampleLoads) {
@@ -187,7 +187,7 @@ TEST(ModelFile, TheExampleLoads) {
 }
 
 // A codec slower than the link it saves is not advised.
-TEST(Forecast, SlowCodecsLoseAgainstFastLinks) {
+TEST(CodecForecast, SlowCodecsLoseAgainstFastLinks) {
   const ModelFile model = two_layers();
   auto candidates = free_codecs(4);
   for (Candidate& candidate : candidates) {

@@ -84,7 +84,7 @@ TEST(RanksOutcome, AJobOfWhichNobodyEndedWellFailed) {
     SeenRanks seen;
     seen.elastic = 4;
     seen.ended_as = std::move(ended_as);
-    seen.without_place = spares;
+    seen.never_placed = spares;
     return outcome_of_ranks(seen, status, joinable)->status;
   };
   EXPECT_FALSE(outcome_of_ranks(SeenRanks{}, 0, false));
@@ -107,7 +107,7 @@ TEST(RanksOutcome, SaysHowManyEndedHow) {
   SeenRanks seen;
   seen.elastic = 6;
   seen.ended_as = {{0, 2}, {81, 1}};
-  seen.without_place = 1;
+  seen.never_placed = 1;
   EXPECT_EQ(
       outcome_of_ranks(seen, 0, false)->text,
       "of 6 processes 2 ended well, 1 ended with 81 (the others went on without it), nothing was heard of the end "

@@ -39,7 +39,7 @@ TEST(PageAdvice, WithoutAllHistoriesNothingIsCompared) {
     const page::Summary summary = summary_of(page::newest_job(std::move(histories), {}, "/tmp/report"));
     EXPECT_THAT(summary.advice, ElementsAre("3 of 4 ranks left a history, so ranks are not compared, and nothing is "
                                             "said of the link."));
-    for (const page::RankRow& rank : summary.ranks) {
+    for (const page::RankSummary& rank : summary.ranks) {
       EXPECT_FALSE(rank.is_slow());
     }
   }

@@ -52,7 +52,7 @@ class Watch {
  public:
   void look(const std::string& text) {
     using namespace watch::live;
-    Snapshot snapshot;
+    FolderSnapshot snapshot;
     snapshot.time = time_ += 5;
     snapshot.ranks.push_back(rank_values(parse_metrics(textfile(1, looks_++)), time_ - 1));
     std::string refused;
@@ -66,7 +66,7 @@ class Watch {
     std::vector<RankRow> rows = rows_of(snapshot, history_);
     mark_slow(rows);
     for (const std::size_t width : {looks_ % 2 == 0 ? 20U : 130U}) {
-      for (const Line& line : draw(snapshot, rows, {.folder = "/tmp/\x1b[2J", .width = width, .height = 6})) {
+      for (const StyledLine& line : draw(snapshot, rows, {.folder = "/tmp/\x1b[2J", .width = width, .height = 6})) {
         ASSERT_LE(line.text.size(), width);
         for (const char c : line.text) {
           ASSERT_TRUE(c >= ' ' && c <= '~') << line.text;
@@ -79,7 +79,7 @@ class Watch {
   int skipped = 0;
 
  private:
-  watch::live::History history_;
+  watch::live::RateTracker history_;
   double time_ = 1.7e9;
   int looks_ = 0;
 };

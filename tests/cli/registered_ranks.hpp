@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/registrations.hpp"
+#include "cli/registration_server.hpp"
 #include "drop_in/registration.hpp"
 #include "transport/tcp/tcp_registration.hpp"
 
@@ -22,7 +22,7 @@ namespace tcp = transport::tcp;
 inline constexpr milliseconds kUsual{150};
 inline constexpr milliseconds kLong{20'000};  // longer than any test here
 
-inline Registrations::Options options(milliseconds usual, milliseconds longest = kLong) {
+inline RegistrationServer::Options options(milliseconds usual, milliseconds longest = kLong) {
   return {.patience = {.usual = usual, .longest = longest}, .on_loopback = true};
 }
 

@@ -11,14 +11,14 @@
 namespace gradwire::test {
 namespace {
 
-using cli::Backoff;
+using cli::RestartBackoff;
 using std::chrono::seconds;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(Backoff, WaitsTwiceAsLongEachTime) {
-  Backoff backoff;
+TEST(RestartBackoff, WaitsTwiceAsLongEachTime) {
+  RestartBackoff backoff;
   for (const int wait : {1, 2, 4, 8, 16, 32, 60, 60}) {
     EXPECT_EQ(backoff.after(seconds(20)), seconds(wait));
   }
@@ -26,8 +26,8 @@ TEST(Backoff, WaitsTwiceAsLongEachTime) {
   EXPECT_EQ(backoff.after(seconds(59)), seconds(2));
 }
 
-TEST(Backoff, EndsWhereRunsEndTooSoon) {
-  Backoff backoff;
+TEST(RestartBackoff, EndsWhereRunsEndTooSoon) {
+  RestartBackoff backoff;
   EXPECT_EQ(backoff.after(seconds(1)), seconds(1));
   EXPECT_EQ(backoff.after(seconds(4)), seconds(2));
   EXPECT_EQ(backoff.after(seconds(5)), seconds(4)) << "the failures are not consecutive";

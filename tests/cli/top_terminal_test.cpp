@@ -295,7 +295,7 @@ TEST_F(Top, GivesTheTerminalBackWhenAnErrorEndsIt) {
   AtATerminal failing(80, 24, [] {
     try {
       watch::live::Terminal terminal;
-      terminal.show(std::vector<watch::live::Line>{{"shown", watch::live::Emphasis::none}});
+      terminal.show(std::vector<watch::live::StyledLine>{{"shown", watch::live::Emphasis::none}});
       throw std::runtime_error("planted");
     } catch (const std::runtime_error&) {
       return 3;

@@ -75,7 +75,7 @@ TEST(TopText, ReadsWhatTheProductWrites) {
   std::vector<watch::Family> families = families_of(5);
   families.push_back({"gradwire_odd",
                       "Odd \\ and\nlines.",
-                      watch::Type::gauge,
+                      watch::MetricType::gauge,
                       {{{{"value", "not a number"}}, std::nan("")},
                        {{{"value", "above"}}, std::numeric_limits<double>::infinity()},
                        {{{"value", "below"}}, -std::numeric_limits<double>::infinity()},
@@ -150,7 +150,7 @@ TEST(TopText, KnowsARankByItsMetrics) {
   EXPECT_TRUE(values_of(11, 50, true).ended);
   EXPECT_EQ(rank.codec, "auto:int4,exact");
   EXPECT_FALSE(rank.slow);
-  const Counters& counters = rank.counters;
+  const RankCounters& counters = rank.counters;
   EXPECT_EQ(counters.events, 111);
   EXPECT_EQ(counters.steps, 10);
   EXPECT_DOUBLE_EQ(counters.step_seconds, 1.0);
@@ -224,7 +224,7 @@ TEST(TopRates, AreNeverNegativeWhenAnotherJobReplacesTheFiles) {
     now.counters.*counter -= 1;
     EXPECT_TRUE(is_another_job(all, now)) << "each of these values shows it";
   }
-  History history;
+  RateTracker history;
   history.take(std::vector<RankValues>{before});
   history.take(std::vector<RankValues>{fresh});
   EXPECT_EQ(history.rates(fresh.name).seconds, 0);
@@ -257,7 +257,7 @@ TEST(TopRates, OfADropInAreByCalls) {
 }
 
 TEST(TopRates, ReachBackToTheLastStepAndTellAStall) {
-  History history;
+  RateTracker history;
   const RankName rank = values_of(1, 0).name;
   const auto take = [&](int steps, double written) {
     history.take(std::vector<RankValues>{values_of(steps, written)});
@@ -294,7 +294,7 @@ TEST(TopFolder, NamesAFileThatItSkipsAndReadsTheOthers) {
   write(watch::file_name("library", 2), text_of(5, 0));
   write("node.prom", "broken");
   std::filesystem::create_directory(folder.path() / watch::file_name("library", 4));
-  Snapshot snapshot = reader.read();
+  FolderSnapshot snapshot = reader.read();
   EXPECT_EQ(snapshot.problem, "");
   ASSERT_EQ(snapshot.ranks.size(), 1U);
   EXPECT_EQ(snapshot.ranks[0].counters.steps_published, 5);
@@ -334,7 +334,7 @@ TEST(TopFolder, LeavesOutWhatALargerJobLeftThere) {
   for (int rank = 0; rank < 2; ++rank) {
     write(rank, 2, 1);
   }
-  const Snapshot snapshot = FolderReader(folder.path()).read();
+  const FolderSnapshot snapshot = FolderReader(folder.path()).read();
   EXPECT_EQ(snapshot.ranks.size(), 2U);
   ASSERT_EQ(snapshot.skipped.size(), 2U);
   EXPECT_THAT(snapshot.skipped[0].reason, HasSubstr("an earlier job of 4 ranks left it; this one has 2"));

@@ -77,7 +77,7 @@ struct Cluster {
 inline Findings complaints(const Findings& all) {
   Findings some;
   std::copy_if(all.begin(), all.end(), std::back_inserter(some),
-               [](const Finding& one) { return one.level != Level::ok; });
+               [](const Finding& one) { return one.level != Severity::ok; });
   return some;
 }
 

@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "drop_in/member.hpp"
+#include "drop_in/host_reducer.hpp"
 #include "gradwire/policy.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -31,23 +31,23 @@ struct Sum {
 // One rank of one communicator.
 struct Endpoint {
   Endpoint(const Configuration& configuration, std::shared_ptr<Transport> transport)
-      : member(configuration, ledger, {}, [transport = std::move(transport)] { return transport; }) {}
+      : reducer(configuration, ledger, {}, [transport = std::move(transport)] { return transport; }) {}
 
   void make(Sum& sum) {
     const std::uint64_t count = sum.values.size();
-    const Member::Route route = member.route({.function = Function::mpi_allreduce,
-                                              .dtype = DType::f32,
-                                              .reduction = Reduction::sum,
-                                              .count = count,
-                                              .world_size = kWorld},
-                                             "sum", {.buffer = sum.values.data()});
+    const HostReducer::Route route = reducer.route({.function = Function::mpi_allreduce,
+                                                    .dtype = DType::f32,
+                                                    .reduction = Reduction::sum,
+                                                    .count = count,
+                                                    .world_size = kWorld},
+                                                   "sum", {.buffer = sum.values.data()});
     ASSERT_TRUE(route.decision.compress);
-    member.all_reduce(route, view(sum.values.data(), count), view(sum.values.data(), count));
+    reducer.all_reduce(route, view(sum.values.data(), count), view(sum.values.data(), count));
   }
 
   Ledger ledger;
-  Member member;
-  CallQueue queue;  // destroyed before the member
+  HostReducer reducer;
+  CallQueue queue;  // destroyed before the reducer
 };
 
 void fill(Sum& sum, int rank, std::size_t count) {

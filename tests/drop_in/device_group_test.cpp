@@ -25,7 +25,7 @@ struct Pair {
     nccl.links = {a.link, b.link};
   }
   void agree() {
-    reach_agreement(std::vector{a.member, b.member}, nccl);
+    reach_agreement(std::vector{a.reducer, b.reducer}, nccl);
     nccl.log.clear();
   }
   void synchronize() const {
@@ -91,14 +91,14 @@ TEST(DeviceGroup, RanksMayNameCommunicatorsInAnyOrder) {
 // Mutation tried: communicators agree one after the other (the watchdog ends the test).
 TEST(DeviceGroup, NorForTheAgreement) {
   run_two(2, "", [](Pair& rank) {
-    std::vector<std::shared_ptr<DeviceMember>> members = {rank.a.member, rank.b.member, rank.a.member};
+    std::vector<std::shared_ptr<DeviceReducer>> reducers = {rank.a.reducer, rank.b.reducer, rank.a.reducer};
     if (rank.a.rank == 1) {
-      std::swap(members[0], members[1]);
+      std::swap(reducers[0], reducers[1]);
     }
-    reach_agreement(members, rank.nccl);
-    EXPECT_TRUE(rank.a.member->agreed() && rank.b.member->agreed());
+    reach_agreement(reducers, rank.nccl);
+    EXPECT_TRUE(rank.a.reducer->agreed() && rank.b.reducer->agreed());
     EXPECT_THAT(rank.nccl.log, ElementsAre("start", "end"));
-    reach_agreement(members, rank.nccl);
+    reach_agreement(reducers, rank.nccl);
     EXPECT_EQ(rank.nccl.log.size(), 2U) << "once";
   });
 }
@@ -110,7 +110,7 @@ TEST(DeviceGroup, PassedCallsStayAGroup) {
     rank.agree();
     std::vector<std::vector<float>> values(5, ramp(kGroupCount, rank.a.rank));
     values[1] = values[3] = ramp(2 * kGroupCount, rank.a.rank);
-    const bool swapped = rank.a.member->identity() > rank.b.member->identity();
+    const bool swapped = rank.a.reducer->identity() > rank.b.reducer->identity();
     Place& later = swapped ? rank.a : rank.b;
     Place& earlier = swapped ? rank.b : rank.a;
     const std::vector<DeviceCall> calls = {
@@ -183,11 +183,11 @@ TEST(DeviceGroup, TheStepMayChangeInsideAGroup) {
     for (int step = 0; step < 10; ++step) {
       group({0, 1});
     }
-    EXPECT_GT(rank.a.member->residual_bytes(), 0U);
+    EXPECT_GT(rank.a.reducer->residual_bytes(), 0U);
     group({0, 3, 2});  // call 0 is as expected, call 3 is not
     EXPECT_EQ(rank.ledger.resets(), 1U);
-    EXPECT_EQ(rank.a.member->residual_bytes(), 0U);
-    EXPECT_TRUE(rank.a.member->failure().empty()) << rank.a.member->failure();
+    EXPECT_EQ(rank.a.reducer->residual_bytes(), 0U);
+    EXPECT_TRUE(rank.a.reducer->failure().empty()) << rank.a.reducer->failure();
   });
 }
 

@@ -51,13 +51,13 @@ struct Place {
       : world(transport->world_size()), rank(transport->rank()) {
     auto made = std::make_unique<HostLink>(std::move(transport), limit);
     link = made.get();
-    member = std::make_shared<DeviceMember>(configuration, ledger, std::move(made), process);
+    reducer = std::make_shared<DeviceReducer>(configuration, ledger, std::move(made), process);
   }
 
   int world;
   int rank;
   HostLink* link = nullptr;
-  std::shared_ptr<DeviceMember> member;
+  std::shared_ptr<DeviceReducer> reducer;
 };
 
 // A library that lets the devices of one rank work at the same time, in whatever order their work was enqueued.
@@ -105,9 +105,9 @@ inline DeviceCall call_of(const Place& place, const CallOf& what, const void* se
                   .reduction = what.reduction,
                   .count = all,
                   .world_size = place.world};
-  return {.member = place.member,
+  return {.reducer = place.reducer,
           .call = call,
-          .decided = place.member->decide(call),
+          .decided = place.reducer->decide(call),
           .op = what.reduction == Reduction::sum ? "sum" : "avg",
           .reduce = {.send = send,
                      .receive = receive,

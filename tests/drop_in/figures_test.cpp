@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "drop_in/member.hpp"
+#include "drop_in/host_reducer.hpp"
 #include "gradwire/policy.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -52,26 +52,26 @@ std::vector<std::uint64_t> segments_of(const Case& one) {
   return counts;
 }
 
-void make_call(const Case& one, Member& member, int rank, std::uint64_t order) {
+void make_call(const Case& one, HostReducer& reducer, int rank, std::uint64_t order) {
   const Call call{.function = one.function,
                   .dtype = one.dtype,
                   .reduction = Reduction::sum,
                   .count = one.count,
                   .world_size = one.ranks};
-  const Member::Route route = member.route(call, "sum", {.order = order});
+  const HostReducer::Route route = reducer.route(call, "sum", {.order = order});
   const std::uint64_t bytes = one.count * element_bytes(one.dtype);
-  if (!route.decision.compress || member.dry_run()) {
-    member.count_passed(route, bytes, 0);
+  if (!route.decision.compress || reducer.dry_run()) {
+    reducer.count_passed(route, bytes, 0);
     return;
   }
   std::vector<std::byte> in(bytes);  // zeros are as good as other values here
   std::vector<std::byte> out(bytes);
   if (is_reduce_scatter(one.function)) {
     const std::vector<std::uint64_t> counts = segments_of(one);
-    member.reduce_scatter(route, {in.data(), one.count, one.dtype},
-                          {out.data(), counts[static_cast<std::size_t>(rank)], one.dtype}, counts);
+    reducer.reduce_scatter(route, {in.data(), one.count, one.dtype},
+                           {out.data(), counts[static_cast<std::size_t>(rank)], one.dtype}, counts);
   } else {  // also for MPI_Reduce
-    member.all_reduce(route, {in.data(), one.count, one.dtype}, {out.data(), one.count, one.dtype});
+    reducer.all_reduce(route, {in.data(), one.count, one.dtype}, {out.data(), one.count, one.dtype});
   }
 }
 
@@ -89,18 +89,18 @@ Figures figures_of(const Case& one, const std::string& codec, bool dry_run = fal
   Figures figures;
   std::mutex mutex;
   test::run_ranks(make_inproc_world(one.ranks, nodes), [&](const std::shared_ptr<Transport>& transport) {
-    Ledger first;  // of the member that connects the ranks
+    Ledger first;  // of the reducer that connects the ranks
     Ledger ledger;
-    Agreement agreement;
+    AgreedSettings agreement;
     agreement.mode = dry_run ? Mode::observing : Mode::compressing;
     agreement.dry_run = dry_run;
     std::uint64_t before = 0;
-    Member member(configuration, ledger, agreement, [&] { return transport; });
-    make_call(one, member, transport->rank(), 0);
+    HostReducer reducer(configuration, ledger, agreement, [&] { return transport; });
+    make_call(one, reducer, transport->rank(), 0);
     before = transport->counters().bytes_sent;
     first.merge(ledger.to_text());
     for (int call = 0; call < kCalls; ++call) {
-      make_call(one, member, transport->rank(), 0);
+      make_call(one, reducer, transport->rank(), 0);
     }
     CallTotals all;
     for (const auto& [what, totals] : ledger.classes()) {

@@ -16,7 +16,7 @@
 
 #include "drop_in/calls.hpp"
 #include "drop_in/ledger.hpp"
-#include "drop_in/sample.hpp"
+#include "drop_in/value_sample.hpp"
 #include "gradwire/policy.hpp"
 
 namespace gradwire::drop_in {

@@ -14,8 +14,8 @@
 namespace gradwire::drop_in {
 namespace {
 
-Agreement agreement_of(Mode mode, bool dry_run = false, bool ranks_differ = false) {
-  Agreement agreement;
+AgreedSettings agreement_of(Mode mode, bool dry_run = false, bool ranks_differ = false) {
+  AgreedSettings agreement;
   agreement.mode = mode;
   agreement.dry_run = dry_run;
   agreement.ranks_differ = ranks_differ;
@@ -26,7 +26,7 @@ struct Scenario {
   std::string name;
   std::string policy;
   bool placed = false;  // the caller counts orders
-  Agreement agreement = agreement_of(Mode::compressing);
+  AgreedSettings agreement = agreement_of(Mode::compressing);
 };
 
 std::string hash_of(const std::string& text) {
@@ -105,7 +105,7 @@ class Stream {
       origin.order = order;
       origin.sequence = static_cast<std::uint32_t>(chance(10) == 0);
     }
-    const Decision decided = router_.decide(call);
+    const CallDecision decided = router_.decide(call);
     const bool could = router_.could_compress(call, decided);
     const Router::Route route = router_.route(call, decided, "sum", origin);
     note(could, route);
@@ -282,7 +282,7 @@ TEST(Routes, ACallIsDecidedOnceAndGoesByThat) {
   ASSERT_TRUE(router.decide(call).compress);
   EXPECT_EQ(router.route(call, {.compress = false, .reason = Reason::grouped}, "sum", {}).what.reason, Reason::grouped);
   router.stand_aside(true, false);
-  const Decision decided = router.decide(call);
+  const CallDecision decided = router.decide(call);
   EXPECT_TRUE(decided.compress && router.could_compress(call, decided)) << "ranks may agree again before the call";
   EXPECT_EQ(router.route(call, decided, "sum", {}).what.reason, Reason::aside);
   router.stand_aside(false, false);

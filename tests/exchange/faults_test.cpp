@@ -5,9 +5,9 @@
 #include <chrono>
 
 #include "exchange/host/host_executor.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "inputs.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {

@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "inputs.hpp"
-#include "placements.hpp"
-#include "tests/support/faulty.hpp"
+#include "node_placements.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -203,10 +203,10 @@ TEST(Hierarchical, BytesOfEachTierAreThoseOfTheSchedule) {
     const exchange::HopCodecs codecs = codecs_of("bf16", "int8");
     std::uint64_t inside = 0;
     std::uint64_t between = 0;
-    for (const auto& [rank, lane, step] : record_world(nodes, kCount, false, 4, codecs, {1 << 15, true})) {
-      if (step.kind == exchange::StepKind::send) {
-        (tiers.node_of(rank) == tiers.node_of(step.peer) ? inside : between) +=
-            codecs.of(step.hop).frame_bytes(step.chunk.count);
+    for (const auto& [rank, lane, instruction] : record_world(nodes, kCount, false, 4, codecs, {1 << 15, true})) {
+      if (instruction.opcode == exchange::Opcode::send) {
+        (tiers.node_of(rank) == tiers.node_of(instruction.peer) ? inside : between) +=
+            codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
       }
     }
     CallOptions options{

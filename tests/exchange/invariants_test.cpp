@@ -5,7 +5,7 @@
 
 #include "codec/registry.hpp"
 #include "inputs.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {

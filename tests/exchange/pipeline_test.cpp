@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "exchange/host/host_executor.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "gradwire/emulation.hpp"
 #include "inputs.hpp"
 #include "tests/support/ranks.hpp"
@@ -24,7 +24,7 @@ using namespace exchange;  // NOLINT(google-build-using-namespace): tests intern
 constexpr std::uint64_t kCount = 512 * codec::kTileElements;
 constexpr std::uint64_t kChunkBytes = 1 << 15;
 
-Request int8_of(std::uint64_t count) {
+CallRequest int8_of(std::uint64_t count) {
   const CodecSpec int8 = CodecSpec::parse("int8");
   return {.codec = int8, .second_hop = int8, .count = count, .chunk_bytes = kChunkBytes};
 }
@@ -67,30 +67,30 @@ Traced reduce_with_late_peer(const WindowLimits& window, std::uint64_t known,
   return reduced;
 }
 
-std::ptrdiff_t position(const std::vector<TraceEvent>& events, StepKind kind, std::uint64_t lane, bool completed) {
+std::ptrdiff_t position(const std::vector<TraceEvent>& events, Opcode opcode, std::uint64_t lane, bool completed) {
   return std::find_if(
              events.begin(), events.end(),
-             [&](const TraceEvent& e) { return e.kind == kind && e.lane == lane && e.completed == completed; }) -
+             [&](const TraceEvent& e) { return e.opcode == opcode && e.lane == lane && e.completed == completed; }) -
          events.begin();
 }
 
 // Mutation tried: a window of one lane.
 TEST(Pipeline, ChunksAreEncodedBeforeEarlierOnesAreReceived) {
-  const auto third_encoded = [](const TraceEvent& event) { return event.kind == StepKind::encode && event.lane == 3; };
+  const auto third_encoded = [](const TraceEvent& event) { return event.opcode == Opcode::encode && event.lane == 3; };
   const auto events = reduce_with_late_peer({}, 0, third_encoded).events;
-  const auto received = position(events, StepKind::receive, 0, true);
+  const auto received = position(events, Opcode::receive, 0, true);
   ASSERT_LT(received, static_cast<std::ptrdiff_t>(events.size()));
   for (std::uint64_t lane = 1; lane <= 3; ++lane) {
-    EXPECT_LT(position(events, StepKind::encode, lane, false), received) << "lane " << lane;
+    EXPECT_LT(position(events, Opcode::encode, lane, false), received) << "lane " << lane;
   }
-  EXPECT_GT(position(events, StepKind::encode, 4, false), received) << "more lanes in flight than the window";
+  EXPECT_GT(position(events, Opcode::encode, 4, false), received) << "more lanes in flight than the window";
 }
 
 TEST(Pipeline, SecondHopOverlapsLaterChunksOfTheFirst) {
   const auto events =
-      reduce_with_late_peer({}, 0, [](const TraceEvent& event) { return event.kind == StepKind::encode; }).events;
+      reduce_with_late_peer({}, 0, [](const TraceEvent& event) { return event.opcode == Opcode::encode; }).events;
   const auto lanes = kCount / 2 / codec::kTileElements / 7;  // 7 tiles of int8 fit 32 KiB
-  EXPECT_LT(position(events, StepKind::reduce_encode, 0, false), position(events, StepKind::encode, lanes - 1, false));
+  EXPECT_LT(position(events, Opcode::reduce_encode, 0, false), position(events, Opcode::encode, lanes - 1, false));
 }
 
 // Returns the largest number of lanes that were between their first and their last event at one time.
@@ -122,10 +122,10 @@ TEST(Pipeline, MemoryIsTheWindowNotTheMessage) {
 // Mutation tried: the window ignores the memory limit.
 TEST(Pipeline, AFarLinkHasMoreLanesWithinTheirMemory) {
   const std::uint64_t memory = 8 * 4 * (kChunkBytes + 4096);
-  const auto encoded = [](const TraceEvent& event) { return event.kind == StepKind::encode && event.lane == 7; };
+  const auto encoded = [](const TraceEvent& event) { return event.opcode == Opcode::encode && event.lane == 7; };
   const Traced reduced = reduce_with_late_peer({.memory_bytes = memory}, 1ULL << 30, encoded);
-  const auto received = position(reduced.events, StepKind::receive, 0, true);
-  EXPECT_LT(position(reduced.events, StepKind::encode, 7, false), received);
+  const auto received = position(reduced.events, Opcode::receive, 0, true);
+  EXPECT_LT(position(reduced.events, Opcode::encode, 7, false), received);
   EXPECT_LE(reduced.peak_bytes, memory);
 }
 
@@ -213,7 +213,7 @@ TEST(Pipeline, TheNextCollectiveStartsBeforeTheLastOneEnds) {
     HostExecutorOptions options{.checksum = false};
     if (transport->rank() == 0) {
       options.trace = [&](const TraceEvent& event) {
-        second_began = second_began || (event.sequence == 1 && event.kind == StepKind::send);
+        second_began = second_began || (event.sequence == 1 && event.opcode == Opcode::send);
       };
     } else {
       for (int i = 0; i < 20000 && !second_began; ++i) {

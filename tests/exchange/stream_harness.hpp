@@ -146,7 +146,7 @@ struct RankMemory {
 };
 
 /// Residuals as two flat arrays.
-class FlatResiduals final : public exchange::Residuals {
+class FlatResiduals final : public exchange::ResidualAccess {
  public:
   explicit FlatResiduals(RankMemory& memory) : memory_(memory) {}
 

@@ -11,7 +11,7 @@
 namespace gradwire::test {
 namespace {
 
-using exchange::StepKind;
+using exchange::Opcode;
 using exchange::StreamExecutor;
 using exchange::StreamTrace;
 
@@ -43,17 +43,17 @@ Recording record(const Call& call, int rank, int world) {
   return recording;
 }
 
-std::size_t find(const Recording& recording, StepKind kind, std::uint64_t lane) {
+std::size_t find(const Recording& recording, Opcode opcode, std::uint64_t lane) {
   const auto found = std::find_if(recording.events.begin(), recording.events.end(), [&](const StreamTrace& event) {
-    return event.what == StreamTrace::What::step && event.kind == kind && event.lane == lane;
+    return event.kind == StreamTrace::Kind::instruction && event.opcode == opcode && event.lane == lane;
   });
   return static_cast<std::size_t>(found - recording.events.begin());
 }
 
-std::vector<std::size_t> all_of(const Recording& recording, StreamTrace::What what) {
+std::vector<std::size_t> all_of(const Recording& recording, StreamTrace::Kind kind) {
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < recording.events.size(); ++i) {
-    if (recording.events[i].what == what) {
+    if (recording.events[i].kind == kind) {
       places.push_back(i);
     }
   }
@@ -65,8 +65,8 @@ TEST(StreamPipeline, AGroupHoldsTheFirstRoundOfALaneAndTheSecondOfTheOneBefore) 
   for (int rank = 0; rank < kWorld; ++rank) {
     const Recording recording = record(many_lanes(), rank, kWorld);
     ASSERT_EQ(recording.lanes, 20U);
-    const auto begins = all_of(recording, StreamTrace::What::group_begin);
-    const auto ends = all_of(recording, StreamTrace::What::group_end);
+    const auto begins = all_of(recording, StreamTrace::Kind::group_begin);
+    const auto ends = all_of(recording, StreamTrace::Kind::group_end);
     ASSERT_EQ(begins.size(), recording.lanes + 1);
     for (std::size_t group = 0; group < begins.size(); ++group) {
       std::set<std::pair<std::uint64_t, int>> rounds;
@@ -88,15 +88,15 @@ TEST(StreamPipeline, AGroupHoldsTheFirstRoundOfALaneAndTheSecondOfTheOneBefore) 
 // Mutations tried: the compute queue waits before the next lane is encoded; decoding comes before the group.
 TEST(StreamPipeline, TheNextLaneIsEncodedWhileAGroupTravels) {
   const Recording recording = record(many_lanes(), 1, kWorld);
-  const auto ends = all_of(recording, StreamTrace::What::group_end);
-  const auto waits = all_of(recording, StreamTrace::What::wait);
+  const auto ends = all_of(recording, StreamTrace::Kind::group_end);
+  const auto waits = all_of(recording, StreamTrace::Kind::wait);
   ASSERT_EQ(waits.size(), ends.size());
   for (std::uint64_t lane = 0; lane + 2 < recording.lanes; ++lane) {
-    EXPECT_GT(find(recording, StepKind::encode, lane + 1), ends[lane]);  // that group sends the lane's first frames
-    EXPECT_LT(find(recording, StepKind::encode, lane + 1), waits[lane]);
-    EXPECT_GT(find(recording, StepKind::reduce_encode, lane), waits[lane]);
-    EXPECT_GT(find(recording, StepKind::decode, lane), ends[lane + 1]);  // nothing in that group waits for the decoding
-    EXPECT_LT(find(recording, StepKind::decode, lane), waits[lane + 1]);
+    EXPECT_GT(find(recording, Opcode::encode, lane + 1), ends[lane]);  // that group sends the lane's first frames
+    EXPECT_LT(find(recording, Opcode::encode, lane + 1), waits[lane]);
+    EXPECT_GT(find(recording, Opcode::reduce_encode, lane), waits[lane]);
+    EXPECT_GT(find(recording, Opcode::decode, lane), ends[lane + 1]);  // nothing in that group waits for the decoding
+    EXPECT_LT(find(recording, Opcode::decode, lane), waits[lane + 1]);
   }
 }
 
@@ -104,13 +104,13 @@ TEST(StreamPipeline, WeightsTravelBesideTheFirstFramesOrBeforeThem) {
   Call call = many_lanes();
   call.weighted = true;
   const Recording beside = record(call, 0, kWorld);
-  EXPECT_EQ(all_of(beside, StreamTrace::What::group_begin).size(), beside.lanes + 1);
-  EXPECT_LT(find(beside, StepKind::encode, 1), find(beside, StepKind::sum_weights, 0));
-  EXPECT_LT(find(beside, StepKind::sum_weights, 0), find(beside, StepKind::reduce_encode, 0));
+  EXPECT_EQ(all_of(beside, StreamTrace::Kind::group_begin).size(), beside.lanes + 1);
+  EXPECT_LT(find(beside, Opcode::encode, 1), find(beside, Opcode::sum_weights, 0));
+  EXPECT_LT(find(beside, Opcode::sum_weights, 0), find(beside, Opcode::reduce_encode, 0));
   call.first = call.second = CodecSpec::parse("exact");
   const Recording before = record(call, 0, kWorld);
-  EXPECT_EQ(all_of(before, StreamTrace::What::group_begin).size(), before.lanes + 2);
-  EXPECT_LT(find(before, StepKind::sum_weights, 0), find(before, StepKind::encode, 0));
+  EXPECT_EQ(all_of(before, StreamTrace::Kind::group_begin).size(), before.lanes + 2);
+  EXPECT_LT(find(before, Opcode::sum_weights, 0), find(before, Opcode::encode, 0));
 }
 
 // Mutation tried: frames are released when their lane ends.
@@ -321,12 +321,12 @@ TEST(StreamPipeline, ChunksFillTheWireButNotTheMemoryOfLargeWorlds) {
 
 TEST(StreamPipeline, DenseIsTheLibrarysOwnUnlessItMustBeDeterministic) {
   const auto name = [](Algorithm algorithm, bool deterministic) {
-    const exchange::Request request{.algorithm = algorithm,
-                                    .codec = CodecSpec::parse("exact"),
-                                    .second_hop = CodecSpec::parse("exact"),
-                                    .dtype = DType::bf16,
-                                    .count = 1 << 20,
-                                    .native = deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum};
+    const exchange::CallRequest request{.algorithm = algorithm,
+                                        .codec = CodecSpec::parse("exact"),
+                                        .second_hop = CodecSpec::parse("exact"),
+                                        .dtype = DType::bf16,
+                                        .count = 1 << 20,
+                                        .native = deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum};
     return std::string(exchange::resolve(request, {0, 2}).schedule.name);
   };
   EXPECT_EQ(name(Algorithm::dense, false), "native all-reduce");

@@ -7,7 +7,7 @@
 
 #include "codec/codec.hpp"
 #include "exchange/collectives.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "tests/support/simulated_links.hpp"
 #include "tests/support/step_share.hpp"
 
@@ -49,14 +49,15 @@ struct World {
               .schedule);
     }
   }
-  [[nodiscard]] std::uint64_t frame_bytes(const Step& step) const {
-    return codecs.of(step.hop).frame_bytes(step.chunk.count);
+  [[nodiscard]] std::uint64_t frame_bytes(const Instruction& instruction) const {
+    return codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
   }
   [[nodiscard]] LaneLoad load() const {
-    return load_of(schedules[0].make_lane(0), [this](const Step& step) { return frame_bytes(step); });
+    return load_of(schedules[0].make_lane(0),
+                   [this](const Instruction& instruction) { return frame_bytes(instruction); });
   }
   double run(SimulatedLinks& links) const {
-    return links.run(schedules, [this](const Step& step) { return frame_bytes(step); });
+    return links.run(schedules, [this](const Instruction& instruction) { return frame_bytes(instruction); });
   }
 };
 
@@ -158,7 +159,7 @@ TEST(Window, KeepsTheLeastLanesOnANearLink) {
 
 // Native sums come in the same order on every rank, which weights would change. A copy does not travel.
 TEST(Window, WhatMustComeInOrderStaysWithinTheLeastLanes) {
-  const auto bytes = [](const Step&) { return std::uint64_t{100}; };
+  const auto bytes = [](const Instruction&) { return std::uint64_t{100}; };
   const Shape shape{.rank = 0, .world_size = 2, .weighted = true};
   const Lane weighted = native_all_reduce(shape, 1000, {}).make_lane(0);
   const Lane alone = native_all_reduce({.rank = 0, .world_size = 2}, 1000, {}).make_lane(0);

@@ -69,7 +69,7 @@ Bytes AllReduce::input(int rank, std::uint32_t step) const {
 }
 
 // The residuals of one rank: its own part of every element, and those of the shard that it owns.
-struct HostReference::OfRank final : exchange::Residuals {
+struct HostReference::OfRank final : exchange::ResidualAccess {
   std::vector<float> local;
   std::vector<float> owner;
   std::uint64_t owner_first = 0;

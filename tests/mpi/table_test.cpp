@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gradwire/mpi.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 
 namespace gradwire::test {
 namespace {

@@ -264,7 +264,7 @@ TEST(MpiTransport, AbortedOnesLeaveNothingBehindForGood) {
   Bytes received(300'000);
   for (int i = 0; i < kAborted; ++i) {
     const auto transport = mpi::make_transport(MPI_COMM_WORLD);
-    high = std::max(high, static_cast<int>(transport::left_behind()));
+    high = std::max(high, static_cast<int>(transport::kept_communicators()));
     const int next = (transport->rank() + 1) % transport->world_size();
     const int before = (transport->rank() + transport->world_size() - 1) % transport->world_size();
     Operation small;

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 namespace {

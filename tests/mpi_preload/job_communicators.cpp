@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 void reduce_on(MPI_Comm comm) {

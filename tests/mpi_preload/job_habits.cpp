@@ -2,7 +2,7 @@
 #include <numeric>
 #include <string>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 // docs/how-to/drop-in-mpi.md gives this declaration to jobs.
 extern "C" void gradwire_name(const void* buffer, const char* name) __attribute__((weak));

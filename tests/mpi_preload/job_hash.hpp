@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 namespace {

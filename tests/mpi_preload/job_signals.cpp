@@ -5,7 +5,7 @@
 #include <csignal>
 #include <cstring>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 namespace {

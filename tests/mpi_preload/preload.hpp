@@ -1,4 +1,4 @@
-// Runs the job of job.hpp under the preload, for each MPI that is installed.
+// Runs the job of plain_job.hpp under the preload, for each MPI that is installed.
 #pragma once
 
 #include <gtest/gtest.h>

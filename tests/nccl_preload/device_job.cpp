@@ -229,7 +229,7 @@ void without_kernels() {
   show("passed");
 }
 
-void ended_in_a_group() {  // the group's calls keep the member
+void ended_in_a_group() {  // the group's calls keep the reducer
   ncclComm_t comm = agreed();
   ncclGroupStart();
   reduce(comm);

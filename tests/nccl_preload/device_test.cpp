@@ -179,7 +179,7 @@ TEST(NcclDevice, WhatThePolicyExemptsStaysOneGroup) {
   EXPECT_EQ(seen.calls({{"reason", nullptr}, {"count", 2 * kLarge}}), 1U);
 }
 
-// Mutations tried: recorded calls of a communicator that ends are kept; the state of a freed address is kept; a member
+// Mutations tried: recorded calls of a communicator that ends are kept; the state of a freed address is kept; a reducer
 // asks NCCL about a communicator that is gone (the fake prints it).
 TEST(NcclDevice, Endings) {
   const Seen seen = run_job("endings");

@@ -84,8 +84,8 @@ std::vector<std::string> judge_includes(const std::string& path, std::string_vie
   return violations;
 }
 
-/// Returns the folders below session: "src/session/parts/scales/scales.cpp", "src" -> "parts" and "scales"; empty if
-/// there is none. `top` is the path before session.
+/// Returns the folders below session: "src/session/parts/scales/scale_comparison.cpp", "src" -> "parts" and "scales";
+/// empty if there is none. `top` is the path before session.
 std::pair<std::string, std::string> session_folders(const std::string& path, std::string_view top) {
   const std::filesystem::path folder = std::filesystem::path(path.substr(top.size())).parent_path();
   std::vector<std::string> names(folder.begin(), folder.end());

@@ -12,7 +12,7 @@
 #include "model.hpp"
 #include "session/host/bucket_runner.hpp"
 #include "session/parts/auto_codec/auto_codec.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {

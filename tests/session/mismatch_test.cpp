@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "model.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {

@@ -104,7 +104,7 @@ void step(Session& session, std::vector<Gradient>& gradients, std::uint64_t numb
   session.finish();
 }
 
-TEST(Parts, APartOfTheCallerCountsStepsAndExplains) {
+TEST(PartSet, APartOfTheCallerCountsStepsAndExplains) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session session = make(transport, {[](const PartInputs& inputs) {
@@ -119,7 +119,7 @@ TEST(Parts, APartOfTheCallerCountsStepsAndExplains) {
   });
 }
 
-TEST(Parts, ThoseThatComparePartakeInTheGatherOfTheirSteps) {
+TEST(PartSet, ThoseThatComparePartakeInTheGatherOfTheirSteps) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session session = make(transport, {[](const PartInputs&) { return std::make_unique<Counter>(); },
@@ -132,7 +132,7 @@ TEST(Parts, ThoseThatComparePartakeInTheGatherOfTheirSteps) {
   });
 }
 
-TEST(Parts, WhatAPartThrowsEndsTheStepOnEveryRank) {
+TEST(PartSet, WhatAPartThrowsEndsTheStepOnEveryRank) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session session =
@@ -172,7 +172,7 @@ class RowReader final : public Part, private table::RowSink {
 };
 
 // Rows of a table may take most of the memory. Mutation tried: load() keeps the rows that it has read.
-TEST(Parts, RowsOfALoadThatFailsAreFreed) {
+TEST(PartSet, RowsOfALoadThatFailsAreFreed) {
   bool has_rows = false;
   PartTable parts = session::standard_parts();
   parts.emplace_back([&](const PartInputs&) { return std::make_unique<RowReader>(has_rows); },
@@ -185,7 +185,7 @@ TEST(Parts, RowsOfALoadThatFailsAreFreed) {
 }
 
 // A part that communicates on some ranks only would hang: ranks tell each other which parts they have.
-TEST(Parts, RanksWithOtherPartsAreToldWhichOnes) {
+TEST(PartSet, RanksWithOtherPartsAreToldWhichOnes) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     PartTable parts{[](const PartInputs&) { return std::make_unique<Counter>(); }};
@@ -209,7 +209,7 @@ TEST(Parts, RanksWithOtherPartsAreToldWhichOnes) {
   EXPECT_TRUE(mismatch);
 }
 
-TEST(Parts, AMakerThatThrowsIsAskedAgainWithAPlanMadeAnew) {
+TEST(PartSet, AMakerThatThrowsIsAskedAgainWithAPlanMadeAnew) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     int asked = 0;
@@ -230,7 +230,7 @@ TEST(Parts, AMakerThatThrowsIsAskedAgainWithAPlanMadeAnew) {
   });
 }
 
-TEST(Parts, EachOfThoseThatSpeakIsToldWhatItsLikesSayOnAllRanks) {
+TEST(PartSet, EachOfThoseThatSpeakIsToldWhatItsLikesSayOnAllRanks) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     const int rank = transport->rank();
@@ -246,7 +246,7 @@ TEST(Parts, EachOfThoseThatSpeakIsToldWhatItsLikesSayOnAllRanks) {
   });
 }
 
-TEST(Parts, ThoseThatAreMadeWithTheSessionSeeItsEnd) {
+TEST(PartSet, ThoseThatAreMadeWithTheSessionSeeItsEnd) {
   struct Witness final : Part {
     explicit Witness(std::vector<std::string>& told) : log(told) { log.emplace_back("made"); }
     [[nodiscard]] std::string_view name() const noexcept override { return "witness"; }
@@ -268,7 +268,7 @@ TEST(Parts, ThoseThatAreMadeWithTheSessionSeeItsEnd) {
   EXPECT_THAT(saw, ElementsAre("made", "ends", "gone"));
 }
 
-TEST(Parts, ThoseThatChangeWithAStepPrepareItOnAllRanksBeforeAnyCommitsIt) {
+TEST(PartSet, ThoseThatChangeWithAStepPrepareItOnAllRanksBeforeAnyCommitsIt) {
   struct Participant final : Part, session::StepParticipant {
     Participant(exchange::Peers& with, std::vector<std::string>& told) : peers(with), log(told) {}
     [[nodiscard]] std::string_view name() const noexcept override { return "participant"; }
@@ -300,7 +300,7 @@ TEST(Parts, ThoseThatChangeWithAStepPrepareItOnAllRanksBeforeAnyCommitsIt) {
   });
 }
 
-TEST(Parts, AMakerThatReturnsNullMakesNoPart) {
+TEST(PartSet, AMakerThatReturnsNullMakesNoPart) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session plain = make(transport, {[](const PartInputs&) { return std::unique_ptr<Part>(); }});

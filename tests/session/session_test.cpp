@@ -11,7 +11,7 @@
 #include "base/sanitizers.hpp"
 #include "model.hpp"
 #include "tests/support/error_of.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "reseal.hpp"
-#include "session/parts/tables/tables.hpp"
+#include "session/parts/tables/session_tables.hpp"
 #include "session/state/state_file.hpp"
 #include "tests/support/error_of.hpp"
 
@@ -160,10 +160,10 @@ TEST(TableFiles, ARowOfTwoFilesIsRefused) {
 }
 
 TEST(TableFiles, ARankTakesTheRowsThatItHoldsInItsWorld) {
-  session::Tables tables;
+  session::SessionTables tables;
   tables.enter({.members = {0, 1, 2}, .nodes = {0, 0, 0}}, 1);
   tables.add({.name = "users", .rows = 100, .width = 3, .optimizer = RowOptimizer::adagrad, .copies = 1});
-  session::Tables::Loading loading(tables);
+  session::SessionTables::Loading loading(tables);
   std::stringstream in(written(state_of({table_of("users", RowOptimizer::adagrad, kIds)})));
   (void)session::read_state(in, "file", &loading);
   tables.load(std::move(loading));

@@ -28,7 +28,7 @@ class SimulatedLinks {
 
   /// Runs one collective on all ranks, in the host executor's order, until all messages have arrived. Windows learn
   /// from it. Returns the seconds that it took. Throws Error(internal) if it cannot end.
-  double run(std::span<const Schedule> schedules, const std::function<std::uint64_t(const Step&)>& frame_bytes);
+  double run(std::span<const Schedule> schedules, const std::function<std::uint64_t(const Instruction&)>& frame_bytes);
 
   /// Uses other links from now on.
   void change(SimulatedLink link) { link_ = link; }
@@ -50,7 +50,7 @@ class SimulatedLinks {
     Lane lane;
     LaneLoad load;
     std::size_t next = 0;
-    std::vector<std::pair<const Step*, std::uint64_t>> awaited = {};  // by slot: a receive, and its number
+    std::vector<std::pair<const Instruction*, std::uint64_t>> awaited = {};  // by slot: a receive, and its number
     int sending = 0;
     Window::Opened opened = {};
   };
@@ -76,7 +76,7 @@ class SimulatedLinks {
   void post(Event::Kind kind, double at, const Key& key, std::uint64_t bytes);
   void advance(int rank, std::uint64_t lane);
   void open_lanes(int rank, const Schedule& schedule);
-  bool step(int rank, OpenLane& lane);
+  bool run_next(int rank, OpenLane& lane);
   [[nodiscard]] bool arrived(int rank, OpenLane& lane, Slot slot);
   int take(const Event& event);
 
@@ -84,7 +84,7 @@ class SimulatedLinks {
   std::vector<Rank> ranks_;
   std::map<Key, Channel> channels_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  const std::function<std::uint64_t(const Step&)>* frame_bytes_ = nullptr;
+  const std::function<std::uint64_t(const Instruction&)>* frame_bytes_ = nullptr;
   std::mt19937 random_{1};
   double now_ = 0;
   std::uint64_t order_ = 0;

@@ -1,6 +1,6 @@
 // The table of features, which says what works where.
+#include "tests/support_matrix/feature_plays.hpp"
 #include "tests/support_matrix/matrix.hpp"
-#include "tests/support_matrix/plays.hpp"
 
 #ifdef GRADWIRE_SUPPORT_MATRIX_OF_C
 #define IN_C(name) &play_in_c::name

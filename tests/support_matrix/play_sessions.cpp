@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/support_matrix/jobs.hpp"
-#include "tests/support_matrix/plays.hpp"
+#include "tests/support_matrix/feature_plays.hpp"
+#include "tests/support_matrix/small_jobs.hpp"
 
 namespace gradwire::support::play {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "tests/support/scratch_folder.hpp"
-#include "tests/support_matrix/jobs.hpp"
-#include "tests/support_matrix/plays.hpp"
+#include "tests/support_matrix/feature_plays.hpp"
+#include "tests/support_matrix/small_jobs.hpp"
 
 #ifdef GRADWIRE_SUPPORT_MATRIX_OF_C
 #include "gradwire/mpi_transport.hpp"

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 
-Message message(MessageKind kind, std::uint64_t number, std::size_t payload = 0) {
-  Message message;
+TableMessage message(MessageKind kind, std::uint64_t number, std::size_t payload = 0) {
+  TableMessage message;
   message.head.kind = kind;
   message.head.number = number;
   if (kind == MessageKind::push) {
@@ -31,9 +31,9 @@ class MailboxTest : public ::testing::Test {
   /// Returns the numbers of the messages that rank 1 has received.
   const std::vector<std::uint64_t>& got() {
     for (int i = 0; i < 100; ++i) {  // in one process nothing takes time
-      sender.progress(std::chrono::microseconds(0), [](int, const Message&) {});
+      sender.progress(std::chrono::microseconds(0), [](int, const TableMessage&) {});
       receiver.progress(std::chrono::microseconds(0),
-                        [this](int, const Message& message) { numbers.push_back(message.head.number); });
+                        [this](int, const TableMessage& message) { numbers.push_back(message.head.number); });
     }
     return numbers;
   }
@@ -55,14 +55,14 @@ TEST_F(MailboxTest, OnlyRepliesPassAWriteThatWaits) {
   sender.send(2, message(MessageKind::text, 5));  // to another rank, which nothing waits for
   sender.post_waiting(0);
   EXPECT_EQ(got(), (Numbers{0, 4}));
-  EXPECT_EQ(sender.left(), 1U) << "a waiting message has left";
+  EXPECT_EQ(sender.completed_in_order(), 1U) << "a waiting message has left";
   sender.post_waiting(0);
   EXPECT_EQ(got(), (Numbers{0, 4}));
   sender.post_waiting(kAll);
   EXPECT_EQ(got(), (Numbers{0, 4, 1, 2, 3}));
-  third.progress(std::chrono::microseconds(0), [](int, const Message& text) { EXPECT_EQ(text.head.number, 5U); });
+  third.progress(std::chrono::microseconds(0), [](int, const TableMessage& text) { EXPECT_EQ(text.head.number, 5U); });
   static_cast<void>(got());
-  EXPECT_EQ(sender.left(), 6U);
+  EXPECT_EQ(sender.completed_in_order(), 6U);
 }
 
 TEST_F(MailboxTest, CountsWhatHasLeft) {
@@ -72,9 +72,9 @@ TEST_F(MailboxTest, CountsWhatHasLeft) {
   }
   sender.post_waiting(kAll);
   EXPECT_EQ(got(), (Numbers{1, 2, 3}));
-  EXPECT_EQ(sender.left(), 0U);
-  EXPECT_EQ(sender.left_messages(), 3U);
-  EXPECT_EQ(sender.left_bytes(), 3 * sizeof(MessageHead));
+  EXPECT_EQ(sender.completed_in_order(), 0U);
+  EXPECT_EQ(sender.completed_messages(), 3U);
+  EXPECT_EQ(sender.completed_bytes(), 3 * sizeof(MessageHead));
 }
 
 TEST_F(MailboxTest, FewWritesAreUnderWayAtOnce) {

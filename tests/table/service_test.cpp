@@ -44,10 +44,10 @@ class World {
     }
     const std::size_t pair = waiting[random() % waiting.size()];
     auto& queue = queues[pair];
-    const auto is_reply = [](const Message& m) { return m.head.kind == MessageKind::reply; };
+    const auto is_reply = [](const TableMessage& m) { return m.head.kind == MessageKind::reply; };
     const auto reply = random() % 2 == 0 ? queue.end() : std::find_if(queue.begin(), queue.end(), is_reply);
     const auto next = reply == queue.end() ? queue.begin() : reply;
-    const Message message = std::move(*next);
+    const TableMessage message = std::move(*next);
     queue.erase(next);
     services[pair % services.size()]->take(static_cast<int>(pair / services.size()), message);
     return true;
@@ -69,7 +69,7 @@ class World {
   TableOptions options;
   std::mt19937 random;
   std::vector<std::unique_ptr<Service>> services;
-  std::vector<std::deque<Message>> queues;
+  std::vector<std::deque<TableMessage>> queues;
   std::uint64_t bytes = 0, messages = 0;  // bytes and messages that have left
 
  private:
@@ -341,7 +341,7 @@ TEST(Snapshot, IsNotReadyBeforeEveryRankCut) {
 
 TEST(Service, RejectsWhatMakesNoSense) {
   World world(2, options(0), 3);
-  Message reply;
+  TableMessage reply;
   reply.head.kind = MessageKind::reply;
   reply.head.number = 5;
   EXPECT_THROW(world[0].take(1, reply), Error);

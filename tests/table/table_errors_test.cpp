@@ -8,9 +8,9 @@
 #include <cmath>
 #include <thread>
 
-#include "table/message.hpp"
+#include "table/table_message.hpp"
 #include "table_support.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 
 namespace gradwire::test {
 namespace {

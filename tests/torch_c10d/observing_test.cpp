@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "choice/auto_call.hpp"
-#include "plugins/torch_c10d/core.hpp"
+#include "plugins/torch_c10d/group_engine.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/torch_c10d/thread_store.hpp"
 
@@ -109,7 +109,7 @@ TEST_F(ObservingTest, LeavesOutWhatMayHaveWaitedForTheJobOrForAnotherCall) {
   observing_.end(false);
   observing_.end(false);
   begin();
-  observing_.begin_other();  // nobody reports its end
+  observing_.begin_other_call();  // nobody reports its end
   observing_.end(false);
   begin();
   observing_.begin(std::nullopt, {nullptr, kCount, DType::f32});  // of another kind
@@ -162,14 +162,14 @@ class ObservedJob : public ObservingTest {
     testing::internal::CaptureStderr();
     for (int rank = 0; rank < 2; ++rank) {
       ranks.emplace_back([&, rank] {
-        Core core(store_.rendezvous(), {.rank = rank,
-                                        .world_size = 2,
-                                        .timeout = 60s,
-                                        .first = true,
-                                        .host = hosts[static_cast<std::size_t>(rank)]});
+        GroupEngine engine(store_.rendezvous(), {.rank = rank,
+                                                 .world_size = 2,
+                                                 .timeout = 60s,
+                                                 .first = true,
+                                                 .host = hosts[static_cast<std::size_t>(rank)]});
         for (int turn = 0; turn < 12 && rank == 0; ++turn) {
           for (const std::uint64_t count : counts) {
-            make(core, count, dense);
+            make(engine, count, dense);
           }
         }
       });
@@ -181,13 +181,13 @@ class ObservedJob : public ObservingTest {
     return testing::internal::GetCapturedStderr();
   }
 
-  void make(Core& core, std::uint64_t count, bool dense) {
-    const auto passed = core.passes({.dtype = DType::f32,
-                                     .reduction = Reduction::sum,
-                                     .count = count,
-                                     .bytes = count * sizeof(float),
-                                     .buffer = many_.data(),
-                                     .dense = dense});
+  void make(GroupEngine& engine, std::uint64_t count, bool dense) {
+    const auto passed = engine.passes({.dtype = DType::f32,
+                                       .reduction = Reduction::sum,
+                                       .count = count,
+                                       .bytes = count * sizeof(float),
+                                       .buffer = many_.data(),
+                                       .dense = dense});
     ASSERT_TRUE(passed);
     std::this_thread::sleep_for(
         std::chrono::duration<double>(0.001 + static_cast<double>(count) * sizeof(float) / 20e6));

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "gradwire/emulation.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/transport/conformance.hpp"
 #include "tests/transport/tcp_world.hpp"

@@ -1,5 +1,5 @@
 // Tests that each injected fault does what its name says, once, and nothing else.
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -16,7 +16,7 @@ using transport::tcp::Channel;
 using transport::tcp::PacketKind;
 using transport::tcp::Socket;
 using What = Channel::Heard::What;
-using Role = transport::tcp::Lane::Role;
+using Role = transport::tcp::TcpLane::Role;
 
 struct TwoChannels {
   TwoChannels() {

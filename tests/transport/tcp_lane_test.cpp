@@ -15,10 +15,10 @@ namespace {
 using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 using transport::tcp::Clock;
-using TcpLane = transport::tcp::Lane;
 using transport::tcp::PacketHead;
 using transport::tcp::PacketKind;
 using transport::tcp::Socket;
+using transport::tcp::TcpLane;
 
 // The connection between the ends of two lanes: it passes on a given number of bytes, damages them, and breaks.
 class Wire {

@@ -310,9 +310,9 @@ TEST(Families, AreNamedAsTheyShould) {
   for (const Family& family : families(aggregate.ranks().at(0), {}, {})) {
     EXPECT_TRUE(names.insert(family.name).second) << family.name << " twice";
     EXPECT_TRUE(family.name.starts_with("gradwire_")) << family.name;
-    EXPECT_EQ(family.name.ends_with("_total"), family.type == Type::counter) << family.name;
+    EXPECT_EQ(family.name.ends_with("_total"), family.type == MetricType::counter) << family.name;
     EXPECT_TRUE(family.help.ends_with(".")) << family.name;
-    if (family.type == Type::histogram) {
+    if (family.type == MetricType::histogram) {
       EXPECT_TRUE(family.name.ends_with("_seconds") || family.name.ends_with("_bytes")) << family.name;
     }
   }

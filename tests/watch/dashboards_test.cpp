@@ -18,7 +18,7 @@ namespace gradwire::watch {
 namespace {
 
 struct Known {
-  Type type = Type::gauge;
+  MetricType type = MetricType::gauge;
   std::set<std::string> labels{"part", "rank", "job", "instance"};  // of every sample, and added by Prometheus
 };
 
@@ -70,7 +70,7 @@ std::map<std::string, Known> all_families() {
 std::map<std::string, Known> all_series() {
   std::map<std::string, Known> series;
   for (const auto& [name, known] : all_families()) {
-    if (known.type != Type::histogram) {
+    if (known.type != MetricType::histogram) {
       series[name] = known;
       continue;
     }

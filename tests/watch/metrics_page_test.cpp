@@ -51,13 +51,13 @@ TEST(Page, IsTheSameInPlainC) {
   const std::vector<Family> page = page_of(of_ranks(2), {}, {}, "library");
   std::vector<Family> back;
   hand_over(page, &back, [](void* to, const PlainFamily* plain) noexcept {
-    Family family{plain->name, plain->help, static_cast<Type>(plain->type)};
+    Family family{plain->name, plain->help, static_cast<MetricType>(plain->type)};
     for (const PlainSample& sample : std::span(plain->samples, plain->sample_count)) {
       Labels labels;
       for (const PlainLabel& label : std::span(sample.labels, sample.label_count)) {
         labels.emplace_back(label.name, label.value);
       }
-      if (family.type != Type::histogram) {
+      if (family.type != MetricType::histogram) {
         family.samples.push_back({labels, sample.value});
         continue;
       }

@@ -67,9 +67,9 @@ inline OtlpLine read_otlp(const std::string& text) {
     const bool sum = metric.contains("sum");
     const bool histogram = metric.contains("histogram");
     Family family{metric.at("name").get<std::string>() + (sum ? "_total" : ""), metric.at("description"),
-                  sum         ? Type::counter
-                  : histogram ? Type::histogram
-                              : Type::gauge};
+                  sum         ? MetricType::counter
+                  : histogram ? MetricType::histogram
+                              : MetricType::gauge};
     const nlohmann::json& data = metric.at(sum ? "sum" : histogram ? "histogram" : "gauge");
     if (sum) {
       EXPECT_EQ(data.at("isMonotonic"), true) << family.name;

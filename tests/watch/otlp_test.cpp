@@ -22,15 +22,15 @@ std::vector<Family> some_families() {
   sizes.add(100);
   sizes.add(1 << 20);
   sizes.add(1e12);
-  return {{"gradwire_steps_total", "Steps.", Type::counter, {{{}, 3}}},
-          {"gradwire_empty", "Left out.", Type::gauge},
+  return {{"gradwire_steps_total", "Steps.", MetricType::counter, {{{}, 3}}},
+          {"gradwire_empty", "Left out.", MetricType::gauge},
           {"gradwire_odd",
            "A \\ and a\nline.",
-           Type::gauge,
+           MetricType::gauge,
            {{{{"group", "rule \"1\"\\\n"}}, 0.1},
             {{{"group", "2"}}, std::numeric_limits<double>::quiet_NaN()},
             {{{"group", "3"}}, -std::numeric_limits<double>::infinity()}}},
-          {"gradwire_message_bytes", "Sizes.", Type::histogram, {}, {{{{"direction", "sent"}}, sizes}}}};
+          {"gradwire_message_bytes", "Sizes.", MetricType::histogram, {}, {{{{"direction", "sent"}}, sizes}}}};
 }
 
 constexpr std::int64_t kNow = 1'700'000'000'123'456'789;

@@ -160,8 +160,8 @@ Opinions ask_all(const std::vector<Rank>& ranks) {
   Opinions say;
   std::vector<page::RankHistory> histories;
   std::vector<PromSeries> series;
-  live::History history;
-  live::Snapshot snapshot;
+  live::RateTracker history;
+  live::FolderSnapshot snapshot;
   for (std::size_t i = 0; i < kVersions; ++i) {
     snapshot = {};
     for (const Rank& rank : ranks) {
@@ -180,7 +180,7 @@ Opinions ask_all(const std::vector<Rank>& ranks) {
     rank.add_series(series);
   }
   const page::Summary summary = page::summarize(page::newest_job(std::move(histories), {}, "/tmp"));
-  for (const page::RankRow& row : summary.ranks) {
+  for (const page::RankSummary& row : summary.ranks) {
     if (row.is_slow()) {
       say.page_says.insert(verdict_on(row.rank, row.cause));
     }

@@ -7,7 +7,7 @@
 #include "base/timeout.hpp"
 #include "exchange/calls/device_status.hpp"
 #include "exchange/default_codecs.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "exchange/stream/dry_run.hpp"
 #include "wire/frame.hpp"
 
@@ -141,13 +141,13 @@ Statistics DeviceCommunicator::all_reduce(ConstView input, View output, const Ca
 
 void DeviceCommunicator::reserve(std::uint64_t count, DType dtype, const CallOptions& options) {
   const CurrentDevice current(*device_);
-  const View nobody_looks{step_, count, dtype};
-  check_call(nobody_looks, nobody_looks, options);
+  const View placeholder{step_, count, dtype};
+  check_call(placeholder, placeholder, options);
   require_no_capture("reserve");
   guarded([&] {
     reserve_memory_of(device_->arena(), rank(), world_size(), [&](NullBackend& backend) {
       StreamExecutor executor(backend);
-      static_cast<void>(enqueue(backend, executor, nobody_looks, nobody_looks, options));
+      static_cast<void>(enqueue(backend, executor, placeholder, placeholder, options));
     });
   });
 }

@@ -29,13 +29,13 @@ enum class Verdict : std::uint8_t {
 };
 
 Verdict verdict_of(const std::exception& error) {
-  const auto* of_ours = dynamic_cast<const Error*>(&error);
-  if (of_ours == nullptr) {
+  const auto* own_error = dynamic_cast<const Error*>(&error);
+  if (own_error == nullptr) {
     return Verdict::unreadable;
   }
-  return of_ours->code() == ErrorCode::mismatch  ? Verdict::mismatch
-         : of_ours->code() == ErrorCode::corrupt ? Verdict::unusable
-                                                 : Verdict::unreadable;
+  return own_error->code() == ErrorCode::mismatch  ? Verdict::mismatch
+         : own_error->code() == ErrorCode::corrupt ? Verdict::unusable
+                                                   : Verdict::unreadable;
 }
 
 struct Read {
@@ -47,7 +47,7 @@ struct Read {
 };
 
 Read read_checkpoint(const std::filesystem::path& directory, const CheckpointName& name,
-                     std::span<const View> parameters, int rank, int world_size, const session::Parts& parts) {
+                     std::span<const View> parameters, int rank, int world_size, const session::PartSet& parts) {
   Read read;
   try {
     table::RowSink* rows = parts.begin_rows();
@@ -80,13 +80,13 @@ Verdict verdict_of_all(Session& session, Verdict mine) {
 }
 
 // Throws if the checkpoint may be whole but cannot be used now, because going on without it would lose steps.
-void refuse(Verdict of_all, const Read& mine, const std::string& name) {
-  if (of_all == Verdict::mismatch) {
+void refuse(Verdict overall, const Read& mine, const std::string& name) {
+  if (overall == Verdict::mismatch) {
     throw Error(ErrorCode::mismatch, mine.verdict == Verdict::mismatch
                                          ? mine.why
                                          : "restore: " + name + " is of another model, as another rank says");
   }
-  if (of_all == Verdict::unreadable) {
+  if (overall == Verdict::unreadable) {
     throw Error(ErrorCode::invalid_argument,
                 mine.verdict == Verdict::unreadable
                     ? "restore: " + mine.why +
@@ -111,13 +111,13 @@ Candidates candidates_of(const std::filesystem::path& directory) {
 }
 
 // Rank 0 tells all ranks which checkpoint to try next. Returns nothing if there is none left.
-std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& of_rank_0, std::size_t at) {
+std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& candidates_of_root, std::size_t at) {
   constexpr std::uint64_t kHalf = 1ULL << 32;
   std::array<double, 4> text{};
-  if (!of_rank_0.error.empty()) {
+  if (!candidates_of_root.error.empty()) {
     text[1] = -1;
-  } else if (at < of_rank_0.names.size()) {
-    const CheckpointName& name = of_rank_0.names[at];
+  } else if (at < candidates_of_root.names.size()) {
+    const CheckpointName& name = candidates_of_root.names[at];
     const std::uint64_t upper = name.hash / kHalf;  // a double holds exactly only half of the hash's bits
     text = {static_cast<double>(name.step), static_cast<double>(name.world_size), static_cast<double>(upper),
             static_cast<double>(name.hash % kHalf)};
@@ -125,8 +125,9 @@ std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& 
   session.broadcast(view(text.data(), text.size()));
   if (text[1] < 0) {
     throw Error(ErrorCode::invalid_argument,
-                of_rank_0.error.empty() ? "restore: rank 0 cannot read the directory of checkpoints, as its error says"
-                                        : "restore: " + of_rank_0.error);
+                candidates_of_root.error.empty()
+                    ? "restore: rank 0 cannot read the directory of checkpoints, as its error says"
+                    : "restore: " + candidates_of_root.error);
   }
   if (text[1] == 0) {
     return std::nullopt;

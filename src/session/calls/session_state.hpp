@@ -13,7 +13,7 @@
 #include "base/forked.hpp"
 #include "gradwire/session.hpp"
 #include "session/engine/engine.hpp"
-#include "session/engine/reports.hpp"
+#include "session/engine/session_reports.hpp"
 
 namespace gradwire {
 

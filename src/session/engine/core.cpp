@@ -6,7 +6,7 @@
 #include "base/current_error.hpp"
 #include "base/log.hpp"
 #include "observe/record.hpp"
-#include "session/engine/reports.hpp"
+#include "session/engine/session_reports.hpp"
 #include "session/logging/logging.hpp"
 
 namespace gradwire::session {
@@ -46,7 +46,7 @@ void Core::rethrow_given_up(bool to_caller) {
 // A failure after which the next world's engine takes over is not recorded as an error, unless there is no next engine.
 void Core::give_up(const Error& error, bool for_good) noexcept {
   const bool is_one = for_good || !leaves_to_finish(error);
-  if (is_one && !told_error.exchange(true)) {
+  if (is_one && !error_recorded.exchange(true)) {
     observe::record({.begin = observe::ticks(),
                      .bytes = static_cast<std::uint64_t>(error.code()),
                      .source = runner->info().source,

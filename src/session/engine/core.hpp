@@ -15,7 +15,7 @@
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/engine/progress.hpp"
-#include "session/part/parts.hpp"
+#include "session/part/part_set.hpp"
 #include "session/part/step_comparison.hpp"
 #include "session/runner/runner.hpp"
 #include "session/step/step.hpp"
@@ -50,10 +50,10 @@ struct Core {
   Step step GUARDED_BY(progress.state);
   StepWatch watch GUARDED_BY(progress.state);
   std::optional<plan::Plan> plan;
-  Parts parts;
+  PartSet parts;
   StepComparison comparison{*runner};  // between the parts of all ranks; used under `wire`, except for its counts
 
-  std::atomic<bool> told_error = false;  // the error event has been recorded, since a session gives up only once
+  std::atomic<bool> error_recorded = false;  // the error event has been recorded, since a session gives up only once
   Progress progress;
 
   /// The step, for the thread that makes steps and for a thread that communicates under `wire`. They may read only

@@ -108,7 +108,7 @@ Ticket Engine::ready(TensorId id, const View* gradient, bool zero) {
   }
   device.catch_up_with_replays();
   Ticket ticket;
-  bool left_to_finish = false;
+  bool deferred_to_finish = false;
   {
     const MutexLock lock(progress.state);
     if (is_void()) {
@@ -138,10 +138,10 @@ Ticket Engine::ready(TensorId id, const View* gradient, bool zero) {
     if (!coming.small()) {
       watch.bucket_ready(ticket.bucket, now);
     }
-    left_to_finish = coming.small();
+    deferred_to_finish = coming.small();
     progress.wake_after_ready();
   }
-  if (!left_to_finish) {
+  if (!deferred_to_finish) {
     try {
       progress.inside_call();
     } catch (const Error& error) {

@@ -17,7 +17,7 @@
 #include "session/host/bucket_calls.hpp"
 #include "session/host/bucket_flight.hpp"
 #include "session/host/bucket_health.hpp"
-#include "session/host/host_executors.hpp"
+#include "session/host/executor_pair.hpp"
 #include "session/host/host_probes.hpp"
 #include "session/host/host_residuals.hpp"
 #include "session/host/host_small_steps.hpp"
@@ -73,7 +73,7 @@ class BucketRunner final : public Runner {
   SessionOptions options_;
   std::optional<observe::PeerWaits> peer_waits_;  // if peers are watched
   GroupStatistics statistics_;
-  HostExecutors executors_;
+  ExecutorPair executors_;
   exchange::TransportPeers peers_;
   HostResiduals residuals_;
   BucketCalls calls_;

@@ -128,8 +128,8 @@ void Step::bucket_ended(std::uint32_t bucket, bool nonfinite) {
 }
 
 bool Step::may_start_all() const {
-  return !faults.failed() && buckets.whole() && buckets.none_started() && !terms.to_agree() && !terms.weighted() &&
-         !looks_first() && !last_.in_call;
+  return !faults.failed() && buckets.whole() && buckets.before_first_bucket() && !terms.to_agree() &&
+         !terms.weighted() && !looks_first() && !last_.in_call;
 }
 
 void Step::end_all(bool nonfinite) {

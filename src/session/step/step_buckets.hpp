@@ -41,7 +41,7 @@ class StepBuckets {
   [[nodiscard]] std::uint32_t missing(std::size_t bucket) const { return buckets_[bucket].missing; }
   /// Whether there are buckets and all of them have all their tensors.
   [[nodiscard]] bool whole() const noexcept { return !buckets_.empty() && whole_ == buckets_.size(); }
-  [[nodiscard]] bool none_started() const noexcept { return next_ == 0; }
+  [[nodiscard]] bool before_first_bucket() const noexcept { return next_ == 0; }
   [[nodiscard]] bool next_is_whole() const { return next_ < buckets_.size() && buckets_[next_].missing == 0; }
   [[nodiscard]] bool next_is_last() const noexcept { return next_ + 1 == buckets_.size(); }
   [[nodiscard]] bool under_way() const noexcept { return ended_ < next_; }

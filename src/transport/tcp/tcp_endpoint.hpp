@@ -45,7 +45,7 @@ class TcpTransport final : public Transport, public RequestSink {
     Peer(Connections::Peer connection, RequestSink& sink)
         : stream(std::move(connection.messages), sink), control(std::move(connection.control)) {}
     Stream stream;
-    Control control;
+    ControlConnection control;
     std::uint32_t events = 0;  // the events that the stream is polled for
     bool left = false;         // it said that it leaves
     bool unheard = false;      // its control connection ended, and is no longer polled
@@ -62,7 +62,7 @@ class TcpTransport final : public Transport, public RequestSink {
   /// Waits for one of the connections, then sends and receives as much as possible.
   void move(Clock::time_point deadline);
   void hear(int rank);
-  void check_gone(int rank);
+  void check_peer_ended(int rank);
   [[nodiscard]] std::string awaited_ranks() const;
 
   int rank_;

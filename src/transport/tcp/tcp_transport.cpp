@@ -160,7 +160,7 @@ void TcpTransport::move(Clock::time_point deadline) {
   }
   for (int rank = 0; rank < world_size(); ++rank) {
     if (peers_[static_cast<std::size_t>(rank)]) {
-      check_gone(rank);
+      check_peer_ended(rank);
     }
   }
 }
@@ -197,7 +197,7 @@ void TcpTransport::hear(int rank) {
 
 // A rank may leave once it has everything that it needs; it is an error only if a message from it is still awaited. The
 // reason is on its control connection, which ends together with the other one, or alone where its host is gone.
-void TcpTransport::check_gone(int rank) {
+void TcpTransport::check_peer_ended(int rank) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   const std::string& why = peer.stream.ended().empty() ? peer.control.unreachable() : peer.stream.ended();
   if (why.empty() || !peer.stream.waited_for() || abort_.raised()) {

@@ -1,5 +1,5 @@
 // Tests clocks that are made up, so that the offset of each is known.
-#include "watch/timeline/clocks.hpp"
+#include "watch/timeline/clock_fit.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -209,7 +209,7 @@ TEST(CriticalPath, AStepWhoseBeginIsNotKnownHasNoTime) {
   Recording recording = MadeUpJob(facts).recording();
   const Found whole = find(recording);
   ASSERT_EQ(whole.paths[0].steps.size(), 2U);
-  EXPECT_THAT(whole.paths[0].without_begin, ::testing::ElementsAre(0));
+  EXPECT_THAT(whole.paths[0].truncated_steps, ::testing::ElementsAre(0));
   // This is the recording that a trace of step 2 alone gives.
   Recording alone = recording;
   alone.first_step = 2;
@@ -218,7 +218,7 @@ TEST(CriticalPath, AStepWhoseBeginIsNotKnownHasNoTime) {
   }
   const Found without = find(std::move(alone));
   EXPECT_TRUE(without.paths.at(0).steps.empty());
-  EXPECT_THAT(without.paths[0].without_begin, ::testing::ElementsAre(2));
+  EXPECT_THAT(without.paths[0].truncated_steps, ::testing::ElementsAre(2));
   // Now it also has the end of the previous step.
   recording.first_step = 2;
   for (RankLog& log : recording.ranks) {
@@ -230,7 +230,7 @@ TEST(CriticalPath, AStepWhoseBeginIsNotKnownHasNoTime) {
   ASSERT_EQ(found.paths.at(0).steps.size(), 1U);
   EXPECT_EQ(found.paths[0].steps[0].nanoseconds, whole.paths[0].steps[1].nanoseconds);
   EXPECT_EQ(found.paths[0].ranks[0].steps, 1);
-  EXPECT_TRUE(found.paths[0].without_begin.empty());
+  EXPECT_TRUE(found.paths[0].truncated_steps.empty());
 }
 
 TEST(CriticalPath, TypicalStepsAreTheMedianAndTheWorst) {

@@ -142,9 +142,9 @@ TEST_F(TraceTool, MergeReplacesALinkAndNotWhatItLeadsTo) {
 TEST_F(TraceTool, MergeReplacesNothingButATimeline) {
   const std::string input = folder() + "/gradwire-library-rank-0.events";
   const std::string events = read_text(input);
-  const Outcome of_rank = trace("merge " + folder() + " -o " + input);
-  EXPECT_EQ(of_rank.status, 2);
-  EXPECT_THAT(of_rank.output, HasSubstr("has the name of what a rank recorded, and would be lost"));
+  const Outcome for_rank = trace("merge " + folder() + " -o " + input);
+  EXPECT_EQ(for_rank.status, 2);
+  EXPECT_THAT(for_rank.output, HasSubstr("has the name of what a rank recorded, and would be lost"));
   EXPECT_EQ(read_text(input), events);
   const std::string notes = folder() + "/notes.txt";
   std::ofstream(notes) << "mine";

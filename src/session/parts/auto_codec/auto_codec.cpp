@@ -52,7 +52,7 @@ AutoCodec::AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, con
       wait_(policy.auto_options.window),
       bytes_(policy.auto_options.window),
       probed_(kProbes),
-      ready_(plan.buckets.size(), choice::Window(policy.auto_options.window)),
+      ready_(plan.buckets.size(), choice::MovingMedian(policy.auto_options.window)),
       levels_(plan.buckets.size()) {}
 
 void AutoCodec::begin(std::uint64_t step, const StepsAhead& steps, const LinkMeasured& measured) {
@@ -129,7 +129,7 @@ void AutoCodec::take(const Compared& compared) {
     note(*decision.change);
   }
   if (decision.moved) {
-    for (choice::Window* window : {&step_, &busy_, &wait_, &bytes_}) {
+    for (choice::MovingMedian* window : {&step_, &busy_, &wait_, &bytes_}) {
       window->clear();
     }
   }
@@ -163,7 +163,7 @@ choice::LinkReport AutoCodec::report() const {
   mine.wait_share = busy_.median() > 0 ? std::min(1.0, wait_.median() / busy_.median()) : 0;
   mine.bytes_per_second = busy_.median() > 0 ? bytes_.median() / busy_.median() : 0;
   mine.probed = probed_.median();
-  for (const choice::Window& ready : ready_) {
+  for (const choice::MovingMedian& ready : ready_) {
     mine.ready_seconds.push_back(ready.median());
   }
   return mine;

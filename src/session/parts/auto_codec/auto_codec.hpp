@@ -10,7 +10,7 @@
 
 #include "base/mutex.hpp"
 #include "choice/auto_choice.hpp"
-#include "choice/window.hpp"
+#include "choice/moving_median.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/part/part.hpp"
@@ -76,8 +76,8 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   double measured_in_seconds_ = 0;
   bool begun_ = false;
   std::vector<choice::QualitySample> samples_;  // this rank's, since the last comparison
-  choice::Window step_, busy_, wait_, bytes_, probed_;
-  std::vector<choice::Window> ready_;
+  choice::MovingMedian step_, busy_, wait_, bytes_, probed_;
+  std::vector<choice::MovingMedian> ready_;
   std::uint64_t first_ = 0;  // the step of the first choice
   std::uint64_t next_ = 0;   // the step after which ranks compare
   std::uint64_t revision_ = 0;

@@ -166,7 +166,7 @@ SyncJobPtr SyncBucket::copy_parameters(std::vector<std::byte> memory_of_values, 
                                        std::uint64_t step) const {
   const bool changes = bucket.sync.outer.has_value();
   SyncJobPtr job = new_job(bucket, changes ? bucket : average_, std::move(memory_of_values), info, step);
-  job->of_parameters = true;
+  job->carries_parameters = true;
   job->info.weighted = false;  // the parameters of all ranks count alike
   job->info.weight = 1;
   job->info.plain = !changes;

@@ -20,7 +20,7 @@ namespace gradwire::session {
 /// A copy of a bucket's values that travels: gradients or parameters.
 struct SyncJob {
   std::uint32_t bucket = 0;
-  bool of_parameters = false;  // otherwise of gradients
+  bool carries_parameters = false;  // otherwise of gradients
   const plan::Bucket* travels = nullptr;
   StepInfo info;
   std::uint64_t step = 0;

@@ -95,7 +95,7 @@ class SyncModes {
 
  private:
   /// Returns memory that the bucket has used before, or none.
-  [[nodiscard]] std::vector<std::byte> spare_of(SyncBucket& bucket);
+  [[nodiscard]] std::vector<std::byte> take_spare_memory(SyncBucket& bucket);
   [[nodiscard]] std::vector<SavedState::LocalSteps> local_steps() const;
   void add(SyncBucket& entry, const SyncJobPtr& job, std::size_t may_lag);
   void release(const SyncJobPtr& job) REQUIRES(mutex_);

@@ -45,7 +45,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
     bool synced = false;
     for (const SyncJobPtr& job : due) {
       nonfinite = nonfinite || job->nonfinite;
-      if (job->of_parameters) {
+      if (job->carries_parameters) {
         entry.deliver_parameters(*job);
         synced = true;
       } else {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "session/part/parts.hpp"
+#include "session/part/part_set.hpp"
 #include "session/parts/sync_modes/sync_modes.hpp"
 
 namespace gradwire::session {
@@ -47,7 +47,7 @@ class SyncModesPart final : public Part, public Background {
 };
 
 /// Returns null if the session has no sync mode other than "step".
-[[nodiscard]] SyncModes* sync_modes_of(const Parts& parts);
+[[nodiscard]] SyncModes* sync_modes_of(const PartSet& parts);
 /// Returns null if the plan has no other mode than "step" and the session does not continue with a result of one.
 [[nodiscard]] std::unique_ptr<Part> make_sync_modes(const PartInputs& inputs);
 

@@ -118,7 +118,7 @@ void SyncModes::save(SavedState& state, Values values) const {
         state.anchors.push_back({tensor, slice(entry.anchor.parameters), slice(entry.anchor.momentum)});
       }
       for (const SyncJobPtr& job : entry.results) {
-        if (job->of_parameters || job->step >= state.step) {
+        if (job->carries_parameters || job->step >= state.step) {
           continue;  // the job belongs to a step that was not delivered
         }
         if (undoable_ && !job->counts) {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "session/part/part.hpp"
-#include "session/parts/tables/tables.hpp"
+#include "session/parts/tables/session_tables.hpp"
 
 namespace gradwire::session {
 
@@ -17,7 +17,7 @@ class TablesPart final : public Part, public StepParticipant, public SharedOut {
   explicit TablesPart(const PartInputs& inputs) : inputs_(inputs) {}
 
   /// Public calls such as Session::pull() use it directly.
-  [[nodiscard]] Tables& tables() noexcept { return tables_; }
+  [[nodiscard]] SessionTables& tables() noexcept { return tables_; }
   /// Session::add_table(), before the plan is made.
   std::uint32_t add(SessionTableOptions asked);
 
@@ -47,8 +47,8 @@ class TablesPart final : public Part, public StepParticipant, public SharedOut {
   void enter();
 
   const PartInputs inputs_;
-  Tables tables_;
-  std::optional<Tables::Loading> loading_;
+  SessionTables tables_;
+  std::optional<SessionTables::Loading> loading_;
 };
 
 [[nodiscard]] std::unique_ptr<Part> make_tables(const PartInputs& inputs);
