@@ -154,17 +154,18 @@ TEST(Parts, WhatAPartThrowsEndsTheStepOnEveryRank) {
 }
 
 // Begins to take rows of files, and never gets them.
-class RowReader final : public Part, private table::RowSink {
+class RowReader final : public Part, private session::RowLoader, private table::RowSink {
  public:
   explicit RowReader(bool& has_rows) : has_rows_(has_rows) {}
   [[nodiscard]] std::string_view name() const noexcept override { return "row reader"; }
-  [[nodiscard]] table::RowSink* begin_rows() override {
-    has_rows_ = true;
-    return this;
-  }
-  void forget_rows() override { has_rows_ = false; }
+  [[nodiscard]] RowLoader* row_loader() noexcept override { return this; }
 
  private:
+  [[nodiscard]] table::RowSink& begin_rows() override {
+    has_rows_ = true;
+    return *this;
+  }
+  void forget_rows() override { has_rows_ = false; }
   [[nodiscard]] bool wants(std::size_t /*number*/, const table::SavedTable& /*table*/) override { return true; }
   [[nodiscard]] bool take(std::size_t /*number*/, const table::Shard::Row& /*row*/) override { return true; }
 

@@ -134,6 +134,18 @@ class SharedOut {
   ~SharedOut() = default;
 };
 
+/// A part that takes rows of tables from files. Between begin_rows() and Part::load() it keeps them aside.
+class RowLoader {
+ public:
+  /// Returns a sink that keeps rows read from files until load() makes them the part's own; each call begins anew.
+  [[nodiscard]] virtual table::RowSink& begin_rows() = 0;
+  /// Frees rows that no load() took.
+  virtual void forget_rows() = 0;
+
+ protected:
+  ~RowLoader() = default;
+};
+
 /// The result of the ranks' agreement on the plan, as one part gets it.
 struct Agreement {
   std::uint64_t step = 0;  // the first step under the agreement
@@ -171,13 +183,6 @@ class Part {
   [[nodiscard]] virtual bool in_step() const { return false; }
   /// Throws Error(mismatch) if `state`, which is read from `source`, is not of this part's kind.
   virtual void check(const SavedState& /*state*/, const std::string& /*source*/) const {}
-  /// Returns a sink that keeps rows read from files until load() makes them the part's own; each call begins anew.
-  /// Returns null if this part has no rows.
-  [[nodiscard]] virtual table::RowSink* begin_rows() { return nullptr; }
-  /// Frees rows that no load() took.
-  virtual void forget_rows() {}
-  /// Whether load() would take rows that the sink has got since begin_rows().
-  [[nodiscard]] virtual bool has_begun_rows() const { return false; }
   // The session calls these two between steps, for files and for the next world.
   /// Writes the part's state to `state`; for the next world, after take_over() has taken its share.
   virtual void save(SavedState& /*state*/) {}
@@ -198,6 +203,7 @@ class Part {
   [[nodiscard]] virtual Background* background() noexcept { return nullptr; }
   [[nodiscard]] virtual StepParticipant* participant() noexcept { return nullptr; }
   [[nodiscard]] virtual SharedOut* shared_out() noexcept { return nullptr; }
+  [[nodiscard]] virtual RowLoader* row_loader() noexcept { return nullptr; }
 
   // Reports; any thread may call these.
   /// Whole lines for Session::explain().

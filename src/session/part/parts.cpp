@@ -118,15 +118,17 @@ bool Parts::in_step() const {
 }
 
 table::RowSink* Parts::begin_rows() const {
-  table::RowSink* rows = nullptr;
-  for_each([&](Part& part) { rows = rows != nullptr ? rows : part.begin_rows(); });
-  return rows;
+  RowLoader* loader = nullptr;
+  for_each([&](Part& part) { loader = loader != nullptr ? loader : part.row_loader(); });
+  return loader != nullptr ? &loader->begin_rows() : nullptr;
 }
 
-bool Parts::has_begun_rows() const {
-  bool any = false;
-  for_each([&](const Part& part) { any = any || part.has_begun_rows(); });
-  return any;
+void Parts::forget_rows() const {
+  for_each([](Part& part) {
+    if (RowLoader* loader = part.row_loader()) {
+      loader->forget_rows();
+    }
+  });
 }
 
 bool Parts::look_at_buckets(std::uint64_t step) const {

@@ -45,7 +45,8 @@ class Parts {
   [[nodiscard]] bool in_step() const;
   /// Returns the sink of the part that has rows, or null if no part has any.
   [[nodiscard]] table::RowSink* begin_rows() const;
-  [[nodiscard]] bool has_begun_rows() const;
+  /// Frees rows that were read from files and that no load() took.
+  void forget_rows() const;
 
   // If no part implements one of these, its call costs only a look at an empty list.
   void tune(StepInfo& info) const {

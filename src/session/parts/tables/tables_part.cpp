@@ -51,9 +51,9 @@ void TablesPart::check(const SavedState& state, const std::string& source) const
   }
 }
 
-table::RowSink* TablesPart::begin_rows() {
+table::RowSink& TablesPart::begin_rows() {
   loading_.reset();  // before the new one takes memory
-  return tables_.empty() ? nullptr : &loading_.emplace(tables_);
+  return loading_.emplace(tables_);
 }
 
 void TablesPart::load(const SavedState& /*state*/) {
