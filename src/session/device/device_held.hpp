@@ -23,7 +23,7 @@ class DeviceHeld final : public HeldByRunner, public StepUndo {
   /// Whether a step may be undone, so that its changes are remembered.
   [[nodiscard]] bool remembers() const noexcept { return remembers_; }
 
-  [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) override;
+  [[nodiscard]] std::vector<SavedResidual> save_residuals(const plan::Plan& plan) override;
   void load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) override;
   void scale_residuals(float factor) override;
   [[nodiscard]] std::uint64_t residual_bytes() override { return residuals_.bytes(); }

@@ -111,7 +111,8 @@ PartInputs Core::part_inputs(const SavedState* held) {
 }
 
 void Core::make_parts_for(const SavedState& held) {
-  if (!held.results.empty() && parts.background() == nullptr) {  // the results were saved under other sync modes
+  if (!held.sync_modes.results.empty() &&
+      parts.background() == nullptr) {  // the results were saved under other sync modes
     parts.make(part_inputs(&held), When::with_plan);
   }
 }

@@ -348,7 +348,7 @@ void Engine::take_over(Engine& before, const std::function<exchange::ResidualSto
   held.step = step.number();
   before.parts.for_each([&](Part& part) { part.save(held); });
   make_parts_for(held);
-  step.modes.load(*plan, held);
+  step.modes.load(*plan, held.sync_modes);
   parts.for_each([&](Part& part) { part.load(held); });
   runner->held().load_residuals(residuals(held), *plan);
   parts.for_each([&](Part& part) { part.resume(held.step); });

@@ -33,7 +33,7 @@ void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tenso
 // averaged in place of gradients take no late gradients.
 void check_units(const SavedState& saved, const plan::Plan& plan, const std::string& source) {
   const auto sync_of = [&](std::uint32_t tensor) {
-    return SyncSchedule::after_load(plan.buckets[plan.tensors[tensor].bucket], saved);
+    return SyncSchedule::after_load(plan.buckets[plan.tensors[tensor].bucket], saved.sync_modes);
   };
   const auto is_local = [&](const Sync& sync) {
     return sync.mode == Sync::Mode::every && policy::active(sync, saved.step);
@@ -43,16 +43,16 @@ void check_units(const SavedState& saved, const plan::Plan& plan, const std::str
                                          (were_changes ? "parameter changes" : "gradients") + ", which sync " +
                                          policy::to_string(sync) + " does not reduce; flush before saving");
   };
-  for (const SavedState::Residual& residual : saved.residuals) {
+  for (const SavedResidual& residual : saved.residuals) {
     const std::uint32_t tensor = residual.key.tensor;
     const Sync sync = sync_of(tensor);
     const bool local = is_local(sync);
-    const bool were_changes = saved.has_anchor(tensor);
+    const bool were_changes = saved.sync_modes.has_anchor(tensor);
     if (were_changes != local || (local && !sync.outer)) {
       refuse("residuals", tensor, were_changes, sync);
     }
   }
-  for (const SavedState::LocalSteps& local : saved.local_steps) {
+  for (const SavedLocalSteps& local : saved.sync_modes.local_steps) {
     if (const Sync sync = sync_of(local.tensor); local.moved && !is_local(sync)) {
       log(LogLevel::warning,
           source + ": when it was saved, ranks held different values of \"" + saved.tensors[local.tensor].name +
@@ -62,7 +62,8 @@ void check_units(const SavedState& saved, const plan::Plan& plan, const std::str
       break;
     }
   }
-  for (const SavedState::Result& result : saved.results) {  // all are gradients: parameters arrive in their own step
+  for (const SavedResult& result :
+       saved.sync_modes.results) {  // all are gradients: parameters arrive in their own step
     if (const Sync sync = sync_of(result.tensor); is_local(sync)) {
       refuse("results on their way", result.tensor, false, sync);
     }
@@ -95,12 +96,12 @@ class Resharding {
   ResidualStore make() {
     const SavedState& any = saved_.front();
     // Resharding keeps the sum of the residuals over ranks, or for plain means their average.
-    const bool plain_mean = any.reduction == Reduction::mean && !any.weighted;
+    const bool plain_mean = any.reduction == Reduction::mean && !any.terms.weighted;
     const float share = static_cast<float>(world_) / static_cast<float>(any.world_size);
     for (const SavedState& state : saved_) {
-      for (const SavedState::Residual& residual : state.residuals) {
+      for (const SavedResidual& residual : state.residuals) {
         const float factor =
-            plain_mean || any.has_anchor(residual.key.tensor) ? share : 1.0F;  // changes have no weights
+            plain_mean || any.sync_modes.has_anchor(residual.key.tensor) ? share : 1.0F;  // changes have no weights
         if (residual.key.site != EncodeSite::owner) {
           if (residual.key.site == EncodeSite::local) {  // either all ranks hold it or none, since ranks compare that
             store_.keep(residual.key, 0, plan_.tensors[residual.key.tensor].info.count);
@@ -119,7 +120,7 @@ class Resharding {
  private:
   // Distributes the residuals of owners by coordinate. If elements have no owner any more, the rank with the number of
   // their last owner, modulo the world size, adds them to its own.
-  void take_owned(const SavedState& state, const SavedState::Residual& residual) {
+  void take_owned(const SavedState& state, const SavedResidual& residual) {
     bool has_owner = false;
     for (int owner = 0; owner < world_; ++owner) {
       for (const ResidualStore::Range& owned : owned_ranges(plan_, residual.key.tensor, owner, world_)) {
@@ -155,10 +156,8 @@ SavedState Engine::saved_state() {
   SavedState saved{.rank = runner->info().rank,
                    .world_size = runner->info().world_size,
                    .step = step.number(),
-                   .loss_scale = step.terms.loss_scale(),
-                   .loss_scale_set = step.terms.loss_scale_set(),
+                   .terms = step.terms.saved(),
                    .reduction = settings.options.reduction,
-                   .weighted = step.terms.is_to_be_weighted(),
                    .fingerprint = plan->fingerprint(),
                    .tensors = tensors.infos(),
                    .residuals = runner->held().save_residuals(*plan)};
@@ -182,11 +181,11 @@ void Engine::restore(const std::vector<SavedState>& saved, const std::string& so
   if (first.reduction != settings.options.reduction && !first.residuals.empty()) {
     throw Error(ErrorCode::mismatch, source + ": residuals are of another reduction (sum or mean) than this session's");
   }
-  const bool weighted = first.weighted && !first.residuals.empty();
+  const bool weighted = first.terms.weighted && !first.residuals.empty();
   if (weighted && !step.terms.weighted()) {
     log(LogLevel::info, "load: the state is of weighted steps; call set_weight() before the first ready()");
   }
-  if (!first.weighted && step.terms.weighted() && !first.residuals.empty()) {
+  if (!first.terms.weighted && step.terms.weighted() && !first.residuals.empty()) {
     throw Error(ErrorCode::mismatch,
                 source + ": residuals are of steps without weights; load before set_weight(), or flush before saving");
   }
@@ -195,7 +194,7 @@ void Engine::restore(const std::vector<SavedState>& saved, const std::string& so
   const bool same_world = first.world_size == runner->info().world_size;
   ResidualStore residuals;
   if (same_world) {
-    for (const SavedState::Residual& residual : first.residuals) {
+    for (const SavedResidual& residual : first.residuals) {
       residuals.add(residual.key, residual.range.offset, residual.range.values, 1.0F);
     }
   } else {
@@ -209,10 +208,10 @@ void Engine::restore(const std::vector<SavedState>& saved, const std::string& so
                             std::to_string(first.world_size) + "); its residuals are carried over");
   }
   runner->held().load_residuals(std::move(residuals), *plan);
-  step.modes.load(*plan, first);
+  step.modes.load(*plan, first.sync_modes);
   parts.for_each([&](Part& part) { part.load(first); });
   coming.forget();  // the loaded state may hold residuals
-  step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
+  step.resume(first.step, {first.terms.loss_scale, first.terms.loss_scale_set, weighted});
   parts.for_each([&](Part& part) { part.resume(first.step); });
   device.set_step();
   reset_step(std::chrono::steady_clock::now());

@@ -20,7 +20,7 @@
 #include "plan/plan.hpp"
 #include "session/part/step_comparison.hpp"
 #include "session/runner/runner.hpp"
-#include "session/state/state_file.hpp"
+#include "session/state/saved_state.hpp"
 #include "session/step/step_watch.hpp"
 #include "session/step/sync_schedule.hpp"
 #include "session/tensors/tensors.hpp"

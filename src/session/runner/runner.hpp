@@ -72,7 +72,7 @@ class Buckets {
 /// The residuals of error feedback. They may be used only while no bucket is under way.
 class HeldByRunner {
  public:
-  [[nodiscard]] virtual std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) = 0;
+  [[nodiscard]] virtual std::vector<SavedResidual> save_residuals(const plan::Plan& plan) = 0;
   virtual void load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) = 0;
   virtual void scale_residuals(float factor) = 0;
   [[nodiscard]] virtual std::uint64_t residual_bytes() = 0;

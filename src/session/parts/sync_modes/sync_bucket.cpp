@@ -96,7 +96,7 @@ SyncJobPtr new_job(const plan::Bucket& bucket, const plan::Bucket& travels, std:
 
 }  // namespace
 
-void SyncJob::travel_again(const plan::Bucket& of, std::size_t tensors, const SavedState::Late& late) {
+void SyncJob::travel_again(const plan::Bucket& of, std::size_t tensors, const LateGradient& late) {
   travels = &of;
   info = {.step = static_cast<std::uint32_t>(late.step),
           .weighted = late.weighted,

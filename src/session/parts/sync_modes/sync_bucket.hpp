@@ -37,7 +37,7 @@ struct SyncJob {
 
   /// Gives the job, whose values are those of a late gradient, its memory. Its reduction begins with the first step
   /// that needs its result: ranks have agreed on their plan by then.
-  void travel_again(const plan::Bucket& of, std::size_t tensors, const SavedState::Late& late);
+  void travel_again(const plan::Bucket& of, std::size_t tensors, const LateGradient& late);
 };
 using SyncJobPtr = std::shared_ptr<SyncJob>;
 

@@ -72,7 +72,8 @@ SyncModes* sync_modes_of(const Parts& parts) {
 }
 
 std::unique_ptr<Part> make_sync_modes(const PartInputs& inputs) {
-  const bool left_behind = inputs.held != nullptr && !inputs.held->results.empty();  // results under another policy
+  const bool left_behind =
+      inputs.held != nullptr && !inputs.held->sync_modes.results.empty();  // results under another policy
   return inputs.plan->has_modes() || left_behind ? std::make_unique<SyncModesPart>(inputs) : nullptr;
 }
 
