@@ -196,23 +196,16 @@ void Newcomers::resume_from(const Standing& others) {
   for (std::uint32_t tensor = 0; !residuals.empty() && tensor < engine_->tensors.size(); ++tensor) {
     residuals.mark_moved(tensor);
   }
-  engine_->runner->held().load_residuals(std::move(residuals), *engine_->plan);
-  engine_->step.resume(others.step, others.terms);
-  engine_->device.set_step();
   under_way.syncs = others.syncs;
   under_way.coming_loss_scale = others.coming_loss_scale > 0 ? std::optional(others.coming_loss_scale) : std::nullopt;
   SavedState told{.step = others.step, .terms = others.terms, .sync_modes = others.sync_modes};  // the values follow
   for (LateGradient& late : told.sync_modes.late) {
     late.weight = 0;  // this rank has no late gradient: zeros
   }
-  engine_->make_parts_for(told);
-  engine_->step.modes.load(*engine_->plan, told.sync_modes);
-  engine_->parts.for_each([&](Part& part) { part.load(told); });
+  engine_->go_on_from(told, told.terms, std::move(residuals));
   if (others.flush) {
     engine_->step.flush_next();
   }
-  engine_->parts.for_each([&](Part& part) { part.resume(others.step); });
-  engine_->reset_step(std::chrono::steady_clock::now());
 }
 
 // Reduces all late gradients before newcomers receive what the others hold, since newcomers have no gradient to add. A

@@ -110,13 +110,6 @@ PartInputs Core::part_inputs(const SavedState* held) {
           .look = [this] { return snapshot_of(*this); }};
 }
 
-void Core::make_parts_for(const SavedState& held) {
-  if (!held.sync_modes.results.empty() &&
-      parts.background() == nullptr) {  // the results were saved under other sync modes
-    parts.make(part_inputs(&held), When::with_plan);
-  }
-}
-
 void Core::reset_step(StepWatch::Time now) {
   tensors.begin_step();
   watch.begin(plan->buckets.size(), now);

@@ -113,8 +113,6 @@ struct Core {
   void make_plan() REQUIRES(progress.state);
   /// `held` becomes PartInputs::held.
   [[nodiscard]] PartInputs part_inputs(const SavedState* held = nullptr) REQUIRES(progress.state);
-  /// Makes parts that the loaded state `held` needs although the plan does not ask for them.
-  void make_parts_for(const SavedState& held) REQUIRES(progress.state);
   void reset_step(StepWatch::Time now) REQUIRES(progress.state);
   /// Throws Error(invalid_argument), which names `call`, if a step is under way.
   void require_between_steps(const char* call);

@@ -323,36 +323,4 @@ void Engine::undo(const Error& why) {
   runner->undo()->undo_step();
 }
 
-void Engine::take_over(Engine& before, const std::function<exchange::ResidualStore(const SavedState&)>& residuals) {
-  const MutexLock wire_before(before.progress.wire);
-  const MutexLock wire(progress.wire);
-  const MutexLock state_before(before.progress.state);
-  const MutexLock state(progress.state);
-  for (std::size_t i = 0; i < before.tensors.size(); ++i) {
-    step.add_tensor();
-    tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i],
-                before.tensors.scale(i));
-  }
-  parts.take_over(before.parts, When::with_session);
-  no_sync = before.no_sync.load();
-  step.go_on_from(before.step);
-  device.set_step();
-  if (before.plan) {
-    make_plan();
-  }
-  parts.take_over(before.parts, When::with_plan);
-  if (!before.plan) {
-    return;
-  }
-  SavedState held;
-  held.step = step.number();
-  before.parts.for_each([&](Part& part) { part.save(held); });
-  make_parts_for(held);
-  step.modes.load(*plan, held.sync_modes);
-  parts.for_each([&](Part& part) { part.load(held); });
-  runner->held().load_residuals(residuals(held), *plan);
-  parts.for_each([&](Part& part) { part.resume(held.step); });
-  reset_step(Clock::now());
-}
-
 }  // namespace gradwire::session

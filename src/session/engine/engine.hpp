@@ -55,6 +55,10 @@ struct Engine final : Core {
   /// is for messages.
   void restore(const std::vector<SavedState>& saved, const std::string& source) REQUIRES(progress.wire);
 
+  /// Continues between steps from `state`, with these terms and residuals. There is a plan already.
+  void go_on_from(const SavedState& state, const SavedTerms& terms, exchange::ResidualStore residuals)
+      REQUIRES(progress.wire, progress.state);
+
   // The wrapper that makes one engine for each world calls these, too.
   /// Abandons the step, and any other communication, with the error `why`, and restores the residuals of the last
   /// commit. Afterwards only the take_over() of another engine may follow.

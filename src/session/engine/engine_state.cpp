@@ -1,5 +1,5 @@
-// Saves the state of an engine between two steps, and restores it. If the world has another size by then, the residuals
-// are distributed anew over the ranks.
+// Saves the state of an engine between two steps, and continues from one: from files, or as the engine of the next
+// world. If a world of another size saved the files, the residuals are distributed anew over the ranks.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -14,6 +14,7 @@ namespace {
 
 using codec::EncodeSite;
 using exchange::ResidualStore;
+using When = PartMaker::When;
 
 void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tensors, const std::string& source) {
   const auto describe = [](const TensorInfo& tensor) {
@@ -190,7 +191,6 @@ void Engine::restore(const std::vector<SavedState>& saved, const std::string& so
                 source + ": residuals are of steps without weights; load before set_weight(), or flush before saving");
   }
   check_units(first, *plan, source);
-  make_parts_for(first);
   const bool same_world = first.world_size == runner->info().world_size;
   ResidualStore residuals;
   if (same_world) {
@@ -207,12 +207,45 @@ void Engine::restore(const std::vector<SavedState>& saved, const std::string& so
     log(LogLevel::info, "load: the state was saved under another plan (" + first.fingerprint + ", world of " +
                             std::to_string(first.world_size) + "); its residuals are carried over");
   }
+  SavedTerms terms = first.terms;
+  terms.weighted = weighted;
+  go_on_from(first, terms, std::move(residuals));
+}
+
+void Engine::take_over(Engine& before, const std::function<ResidualStore(const SavedState&)>& residuals) {
+  const MutexLock wire_before(before.progress.wire);
+  const MutexLock wire(progress.wire);
+  const MutexLock state_before(before.progress.state);
+  const MutexLock state(progress.state);
+  for (std::size_t i = 0; i < before.tensors.size(); ++i) {
+    step.add_tensor();
+    tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i],
+                before.tensors.scale(i));
+  }
+  parts.take_over(before.parts, When::with_session);
+  no_sync = before.no_sync.load();
+  step.go_on_from(before.step);
+  device.set_step();
+  if (!before.plan) {
+    return;
+  }
+  make_plan();
+  parts.take_over(before.parts, When::with_plan);
+  SavedState held{.step = step.number(), .terms = step.terms.saved()};
+  before.parts.for_each([&](Part& part) { part.save(held); });
+  go_on_from(held, held.terms, residuals(held));
+}
+
+void Engine::go_on_from(const SavedState& state, const SavedTerms& terms, ResidualStore residuals) {
+  if (!state.sync_modes.results.empty() && parts.background() == nullptr) {  // they were saved under other sync modes
+    parts.make(part_inputs(&state), When::with_plan);
+  }
   runner->held().load_residuals(std::move(residuals), *plan);
-  step.modes.load(*plan, first.sync_modes);
-  parts.for_each([&](Part& part) { part.load(first); });
-  coming.forget();  // the loaded state may hold residuals
-  step.resume(first.step, {first.terms.loss_scale, first.terms.loss_scale_set, weighted});
-  parts.for_each([&](Part& part) { part.resume(first.step); });
+  step.modes.load(*plan, state.sync_modes);
+  parts.for_each([&](Part& part) { part.load(state); });
+  coming.forget();  // there may be residuals
+  step.resume(state.step, terms);
+  parts.for_each([&](Part& part) { part.resume(state.step); });
   device.set_step();
   reset_step(std::chrono::steady_clock::now());
 }
