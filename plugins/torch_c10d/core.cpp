@@ -208,7 +208,7 @@ std::shared_ptr<Transport> Core::connect() {
 void Core::abort(const std::string& why) noexcept {
   const MutexLock lock(transport_mutex_);
   if (transport_) {
-    transport_->abort(ErrorCode::mismatch, why);
+    transport_->abort(Error(ErrorCode::mismatch, why));
   }
 }
 

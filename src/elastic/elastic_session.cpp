@@ -49,7 +49,7 @@ ElasticSession::~ElasticSession() {
 void ElasticSession::leave(const Error& error) {
   left_ = true;
   engine_->give_up(error, true);
-  engine_->runner->abort(error.code(), error.what());
+  engine_->runner->abort(error);
   elastic_->deny_success(error);
   elastic_->end();
   throw Error(error);
@@ -63,10 +63,11 @@ void ElasticSession::leave_unless_world_ended(const Error& error) {
 
 void ElasticSession::abort(const std::string& why) noexcept {
   left_ = true;
-  engine_->runner->abort(ErrorCode::aborted, why);
+  const Error error(ErrorCode::aborted, why, ErrorCause::world);
+  engine_->runner->abort(error);
   try {
     elastic_->end();  // the others go on
-    elastic_->deny_success(Error(ErrorCode::aborted, why));
+    elastic_->deny_success(error);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
   }
   engine_->abort(why);

@@ -74,7 +74,7 @@ std::vector<std::string> texts_of(const std::vector<std::vector<std::byte>>& all
 
 // Aborts the transport, which tells the other ranks. Returns whether it may still touch the operations' buffers.
 bool give_up(Transport& transport, std::span<Operation> operations, const Error& error) {
-  transport::abort_by(transport, error);
+  transport.abort(error);
   bool leak = false;
   for (Operation& operation : operations) {
     leak = (operation.pending() && !transport.cancel(operation)) || leak;
@@ -140,7 +140,7 @@ std::unique_ptr<Control::Posted> Control::post(std::vector<std::vector<std::byte
     }
   } catch (...) {
     const Error error = current_error();
-    transport::abort_by(transport_, error);
+    transport_.abort(error);
     throw Error(error);
   }
   return posted;
@@ -151,7 +151,7 @@ std::vector<std::vector<std::byte>> Control::take(std::unique_ptr<Posted> posted
     wait_all(transport_, posted->memory_->operations, timeout_, what);
   } catch (...) {
     const Error error = current_error();
-    transport::abort_by(transport_, error);
+    transport_.abort(error);
     throw Error(error);
   }
   return std::move(posted->memory_->all);
@@ -222,7 +222,7 @@ std::vector<std::vector<std::byte>> Control::all_gather(std::span<const std::byt
 
 void Control::fail(ErrorCode code, const std::string& message) {
   const Error error(code, message);
-  transport::abort_by(transport_, error);
+  transport_.abort(error);
   throw Error(error);
 }
 

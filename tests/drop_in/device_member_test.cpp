@@ -358,7 +358,7 @@ TEST(DeviceMember, RanksThatDoNotComeAreAnError) {
   Ledger ledger;
   HostLibrary nccl;
   Place alone(configuration, ledger, world[0], 1);
-  world[1]->abort(ErrorCode::aborted, "this rank ended");
+  world[1]->abort(Error(ErrorCode::aborted, "this rank ended", ErrorCause::world));
   reach_agreement(std::vector{alone.member}, nccl);
   EXPECT_FALSE(alone.member->agreed());
   EXPECT_THAT(alone.member->failure(), HasSubstr("this rank ended"));

@@ -60,7 +60,7 @@ class FailingTransport final : public Transport {
     return inner_->progress(std::min(wait, std::chrono::microseconds(1000)));
   }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
  private:

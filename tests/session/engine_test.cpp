@@ -124,7 +124,7 @@ TEST(Engine, OneThatIsUndoableLeavesItToFinishToReportAPeersEnd) {
     std::vector<Gradient> gradients = make_gradients();
     const auto engine = make_engine(world[0], undoable);
     add_to(*engine, gradients);
-    world[1]->abort(ErrorCode::aborted, "it has ended");
+    world[1]->abort(Error(ErrorCode::aborted, "it has ended", ErrorCause::world));
     fill(gradients, 0, 0);
     const auto calls = [&] {
       std::vector<Ticket> tickets;

@@ -52,7 +52,7 @@ std::optional<Error> Engine::end() noexcept {
   }
   progress.stop([&] {
     if (why) {
-      runner->abort(why->code(), why->what());
+      runner->abort(*why);
     }
   });
   parts.for_each([](Part& part) { part.session_ends(); });
@@ -308,12 +308,10 @@ void Engine::count_what_travelled() {
 }
 
 void Engine::abort(const std::string& why) noexcept {
-  runner->abort(ErrorCode::aborted, why);
+  const Error error(ErrorCode::aborted, why, ErrorCause::world);
+  runner->abort(error);
   const MutexLock lock(progress.state);
-  try {
-    step.faults.fail(Error(ErrorCode::aborted, why, ErrorCause::world));
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport knows the reason already
-  }
+  step.faults.fail(error);
   progress.changed();
 }
 

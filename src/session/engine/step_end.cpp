@@ -45,7 +45,7 @@ void StepEnd::check_all_ready() {
                                                      std::to_string(now) + ": " + names + (count > 5 ? ", ..." : "") +
                                                      "; call ready(), or ready_zero() where there is no gradient");
   if (core_.progress.background()) {
-    core_.runner->abort(error.code(), error.what());  // before on_wire(): the progress thread may hold `wire` for long
+    core_.runner->abort(error);  // before on_wire(): the progress thread may hold `wire` for long
   }
   core_.on_wire([&] { throw Error(error); });
 }

@@ -184,7 +184,7 @@ class Runner : public Buckets {
   // Any thread may call these at any time.
   [[nodiscard]] const RunnerInfo& info() const noexcept { return info_; }
   /// Tells every rank that this one gives up, and ends all waits.
-  virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
+  virtual void abort(const Error& error) noexcept = 0;
   /// Returns the statistics since the last reset, one for each group of the plan.
   [[nodiscard]] virtual std::vector<Statistics> statistics() const = 0;
   /// Returns the sum over all groups and all calls so far. Resets do not change it, so callers may take differences.
