@@ -92,6 +92,7 @@ class Simulation {
   // As a session's member does: of a later world nobody hears before the witness does.
   void say(Id who, Process& process);
   void take(Id who, Process& process);
+  static void note_decision(Process& process, const MembershipMessage& message);
   void change(Id who, Process& process, const Decision& decision);
   void note_who_is_cut_off(const World& next);
 
