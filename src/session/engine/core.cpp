@@ -29,7 +29,7 @@ Threading threading_over(Runner& runner, Threading asked) {
 Core::Core(std::unique_ptr<Runner> r, EngineSettings given)
     : settings(std::move(given)),
       runner(std::move(r)),
-      step(next_number(), settings.options.nonfinite),
+      step(next_number(), settings.options.nonfinite, settings.undoable),
       parts(settings.parts),
       progress(threading_over(*runner, settings.options.threading), step) {}
 

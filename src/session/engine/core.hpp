@@ -93,20 +93,16 @@ struct Core {
   void give_up(const Error& error, bool for_good = false) noexcept;
 
   /// Throws the session's failure, unless only finish() reports it.
-  void throw_if_failed() REQUIRES(progress.state) {
-    if (!settings.undoable) {
-      step.faults.throw_if_failed();
-    }
-  }
+  void throw_if_failed() REQUIRES(progress.state) { step.faults.throw_in_call(); }
   [[nodiscard]] bool failed() const {
     const MutexLock lock(progress.state);
     return step.faults.failed();
   }
   /// Whether the step has failed and only finish() reports that.
-  [[nodiscard]] bool is_void() const REQUIRES(progress.state) { return settings.undoable && step.faults.failed(); }
+  [[nodiscard]] bool is_void() const REQUIRES(progress.state) { return step.faults.left_to_finish(); }
   /// Whether finish() reports `error`, so that the call that caught it returns normally.
   [[nodiscard]] bool leaves_to_finish(const Error& error) const {
-    return settings.undoable && error.cause() == ErrorCause::world;
+    return settled_step().faults.leaves_to_finish(error);
   }
 
   /// Makes the plan and the parts that it asks for, unless there is a plan already.

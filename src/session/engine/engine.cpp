@@ -33,7 +33,7 @@ Engine::Engine(std::unique_ptr<Runner> r, EngineSettings given) : Core(std::move
 
 Engine::~Engine() { end(); }
 
-std::optional<Error> Engine::end() noexcept {
+std::optional<Error> Engine::end(bool finishes_background) noexcept {
   if (std::exchange(is_over_, true)) {
     return std::nullopt;
   }
@@ -42,8 +42,7 @@ std::optional<Error> Engine::end() noexcept {
   {
     const MutexLock lock(progress.state);
     why = step.faults.why_gone(step.under_way() || step.buckets.in_step());
-    if (!why && settings.undoable &&
-        communication.in_background()) {  // other ranks may go on without this work, so it might never finish
+    if (!why && !finishes_background && communication.in_background()) {
       why = Error(ErrorCode::aborted, "session destroyed with late gradients that no step has delivered");
     }
   }
@@ -262,8 +261,7 @@ void Engine::reserve() {
   device.require_no_capture("reserve");
   on_wire([&] {
     communication.agree_on_plan(weighted);
-    DeviceSteps* steps = runner->device();
-    if (steps != nullptr && !settings.undoable) {  // other steps are never captured; the host's pool grows on demand
+    if (DeviceSteps* steps = runner->device()) {  // the host's pool grows on demand
       steps->reserve(*plan, info);
     }
   });
@@ -286,7 +284,7 @@ void Engine::travel_between_steps(const char* call, const std::function<bool(std
   }
   on_wire([&] {
     communication.agree_on_plan(with_weights);
-    if (enqueue(now) || settings.undoable) {  // if undoable, late gradients must end, too: the commit covers them
+    if (enqueue(now)) {
       communication.end_what_travels();
     }
   });
@@ -299,8 +297,8 @@ void Engine::sync_parameters() {
 
 void Engine::count_what_travelled() {
   const MutexLock lock(progress.wire);
-  if (settings.undoable) {
-    runner->undo()->commit();
+  if (StepUndo* undo = runner->undo()) {
+    undo->commit();
   }
   if (Background* background = parts.background()) {
     background->deliver_between_steps(settled_step().number());

@@ -135,7 +135,7 @@ class DeviceSteps {
   virtual void wait_complete(std::uint64_t step, std::uint32_t bucket) = 0;
   /// Whether the caller's work is being captured.
   [[nodiscard]] virtual bool capturing() = 0;
-  /// Allocates the memory that steps with this plan need.
+  /// Allocates the memory that steps with this plan need, if they may be captured.
   virtual void reserve(const plan::Plan& plan, const StepInfo& step) = 0;
   /// Returns the number of the device's step if replays of captured steps may have advanced it. Blocks.
   [[nodiscard]] virtual std::optional<std::uint32_t> replayed_to() = 0;
@@ -168,7 +168,9 @@ class StepUndo {
  public:
   /// Starts to record changes.
   virtual void remember() = 0;
-  /// Makes the step count, so that it can no longer be undone.
+  /// Whether changes are recorded.
+  [[nodiscard]] virtual bool remembers() const noexcept = 0;
+  /// Makes the step count, so that it can no longer be undone. Does nothing if no changes are recorded.
   virtual void commit() = 0;
   /// Restores the residuals of the last commit().
   virtual void undo_step() = 0;

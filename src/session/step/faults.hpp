@@ -11,6 +11,9 @@ namespace gradwire::session {
 
 class Faults {
  public:
+  /// `only_finish_reports`: EngineSettings::undoable.
+  explicit Faults(bool only_finish_reports) : only_finish_reports_(only_finish_reports) {}
+
   /// Ends the session with `error`; an earlier failure stays.
   void fail(const Error& error) {
     if (!failure_) {
@@ -27,6 +30,18 @@ class Faults {
       throw Error(ErrorCode::aborted, std::string("the session gave up earlier: ") + failure_->what(),
                   failure_->cause());
     }
+  }
+  /// For calls other than finish(): throws the failure, unless only finish() reports it.
+  void throw_in_call() {
+    if (!only_finish_reports_) {
+      throw_if_failed();
+    }
+  }
+  /// Whether the step has failed and only finish() reports that.
+  [[nodiscard]] bool left_to_finish() const noexcept { return only_finish_reports_ && failed(); }
+  /// Whether finish() reports `error`, so that the call that caught it returns normally.
+  [[nodiscard]] bool leaves_to_finish(const Error& error) const noexcept {
+    return only_finish_reports_ && error.cause() == ErrorCause::world;
   }
   /// Throws the failure in the thread that communicates, without counting it as reported to the caller.
   void stop_if_failed() const {
@@ -60,6 +75,7 @@ class Faults {
   }
 
  private:
+  bool only_finish_reports_;
   std::optional<Error> failure_;
   bool reported_ = false;
   std::optional<Error> misuse_;

@@ -43,8 +43,9 @@ class Step {
   using Action = StepAction;
   using End = StepResult;
 
-  /// `session` is the session's number in tickets, from 1.
-  Step(std::uint32_t session, Nonfinite nonfinite) : terms(nonfinite), session_(session) {}
+  /// `session` is the session's number in tickets, from 1. `only_finish_reports`: see Faults.
+  Step(std::uint32_t session, Nonfinite nonfinite, bool only_finish_reports = false)
+      : terms(nonfinite), faults(only_finish_reports), session_(session) {}
 
   StepTerms terms;
   SyncSchedule modes;

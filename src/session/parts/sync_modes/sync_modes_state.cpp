@@ -121,7 +121,7 @@ SavedSyncModes SyncModes::save(std::uint64_t step, Values values) const {
         if (job->of_parameters || job->step >= step) {
           continue;  // the job belongs to a step that was not delivered
         }
-        if (undoable_ && !job->counts) {
+        if (!job->counts) {
           const std::vector<std::byte>& own = job->input.empty() ? job->values : job->input;
           saved.late.push_back({tensor, job->step, job->scale, job->info.weighted, job->info.weight, slice(own)});
         } else {
