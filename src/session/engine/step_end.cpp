@@ -30,15 +30,15 @@ void StepEnd::check_all_ready() {
     const MutexLock lock(core_.progress.state);
     core_.step.faults.throw_if_failed();
     core_.make_plan();
+    if (core_.step.buckets.all_ready()) {
+      return;
+    }
     now = core_.step.number();
     for (std::uint32_t i = 0; i < core_.tensors.size(); ++i) {
       if (!core_.step.buckets.is_ready(i) && ++count <= 5) {
         names += (names.empty() ? "\"" : ", \"") + core_.tensors.name(i) + "\"";
       }
     }
-  }
-  if (count == 0) {
-    return;
   }
   const Error error(ErrorCode::invalid_argument, "finish: " + std::to_string(count) + " tensor(s) not ready on rank " +
                                                      std::to_string(core_.runner->info().rank) + " in step " +
