@@ -103,7 +103,7 @@ std::optional<ncclResult_t> compress_or_record(const Request& request, const For
   }
   Library library;
   drop_in::DeviceCall made = device_call(request, described, member, forward);
-  if (member->never() || !made.decided.compress) {
+  if (member->dry_run() || !made.decided.compress) {
     const drop_in::Router::Route route = member->route(call, made.decided, made.op, made.reduce);
     count(route.what, member->passed_totals(route, made.bytes));
     if (route.what.reason == choice::Reason::observing || member->dry_run()) {

@@ -137,7 +137,7 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
       code = library.failed();
       continue;
     }
-    const bool compress = routed.route.decision.compress && !member.never();
+    const bool compress = routed.route.decision.compress && !member.dry_run();
     (compress ? compressed : passed).push_back(std::move(routed));
   }
   const int passing = pass(std::move(passed), library);

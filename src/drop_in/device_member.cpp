@@ -121,11 +121,6 @@ void DeviceMember::close() {
   router_.emplace(configuration_, ledger_, agreement_, [this](std::uint64_t value) { return all_say(value); });
 }
 
-bool DeviceMember::never() const noexcept {
-  const Settings& settings = router_->settings();
-  return settings.disabled || settings.ranks_differ || settings.one_process || settings.observing || router_->dry_run();
-}
-
 Router::Route DeviceMember::route(const Call& call, const Decision& decided, std::string_view op,
                                   const DeviceReduce& reduce) {
   return router_->route(call, decided, op, {.buffer = reduce.send, .others = others_});
