@@ -91,6 +91,20 @@ class Speaker final : public Part, public ComparedPart {
   int taken_ = 0;
 };
 
+// Reads the results of every third step.
+class Reader final : public Part, private session::ResultReader {
+ public:
+  explicit Reader(std::vector<std::pair<std::uint64_t, std::size_t>>& read) : read_(read) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return "reader"; }
+  [[nodiscard]] ResultReader* result_reader() noexcept override { return this; }
+
+ private:
+  [[nodiscard]] bool reads(std::uint64_t step) const override { return step % 3 == 2; }
+  void read(std::span<const View> results, std::uint64_t step) override { read_.emplace_back(step, results.size()); }
+
+  std::vector<std::pair<std::uint64_t, std::size_t>>& read_;
+};
+
 Session make(const std::shared_ptr<Transport>& transport, PartTable parts) {
   return session::make_session(std::make_unique<session::BucketRunner>(transport, SessionOptions{}),
                                Policy::parse("[defaults]\ncodec = \"int8\"\n"), {}, std::move(parts));
@@ -130,6 +144,19 @@ TEST(Parts, ThoseThatComparePartakeInTheGatherOfTheirSteps) {
     }
     EXPECT_THAT(session.explain(), EndsWith("counted steps: 9\ncomparisons: 2\n"));
   });
+}
+
+// Mutation tried: results are read after every step.
+TEST(Parts, OneThatReadsResultsGetsThoseOfItsSteps) {
+  auto gradients = make_gradients();
+  std::vector<std::pair<std::uint64_t, std::size_t>> read;
+  Session session =
+      make(make_inproc_world(1).front(), {[&](const PartInputs&) { return std::make_unique<Reader>(read); }});
+  add_all(session, gradients);
+  for (std::uint64_t s = 0; s < 7; ++s) {
+    step(session, gradients, s);
+  }
+  EXPECT_THAT(read, ElementsAre(std::pair(2U, gradients.size()), std::pair(5U, gradients.size())));
 }
 
 TEST(Parts, WhatAPartThrowsEndsTheStepOnEveryRank) {

@@ -22,7 +22,7 @@ void DeviceSide::check_capture() const {
     why =
         "ranks would have to agree in each step whether to skip it; use Nonfinite::propagate, and flush() in a step "
         "that is not captured";
-  } else if (core_.settings.options.compare_ranks_every > 0) {
+  } else if (!core_.parts.result_readers().empty()) {
     why = "ranks would have to compare results; leave out compare_ranks_every";
   }
   if (why != nullptr) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -118,6 +119,19 @@ class StepParticipant {
   ~StepParticipant() = default;
 };
 
+/// A part that looks at the results of steps.
+class ResultReader {
+ public:
+  /// Whether the part reads the results of `step`; the same on every rank.
+  [[nodiscard]] virtual bool reads(std::uint64_t step) const = 0;
+  /// `results` is the memory that holds the same values on all ranks after `step`, which was not skipped. Collective;
+  /// the caller holds the lock for communication.
+  virtual void read(std::span<const View> results, std::uint64_t step) = 0;
+
+ protected:
+  ~ResultReader() = default;
+};
+
 /// A part that shares data out over the ranks, so that data moves when ranks end or join. All ranks make these calls
 /// alike, between steps.
 class SharedOut {
@@ -202,6 +216,7 @@ class Part {
   [[nodiscard]] virtual StepListener* listener() noexcept { return nullptr; }
   [[nodiscard]] virtual Background* background() noexcept { return nullptr; }
   [[nodiscard]] virtual StepParticipant* participant() noexcept { return nullptr; }
+  [[nodiscard]] virtual ResultReader* result_reader() noexcept { return nullptr; }
   [[nodiscard]] virtual SharedOut* shared_out() noexcept { return nullptr; }
   [[nodiscard]] virtual RowLoader* row_loader() noexcept { return nullptr; }
 

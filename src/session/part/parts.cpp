@@ -43,6 +43,7 @@ void Parts::collect() {
   timers_.clear();
   listeners_.clear();
   participants_.clear();
+  result_readers_.clear();
   background_ = nullptr;
   const auto add = [](auto& to, auto* what) {
     if (what != nullptr) {
@@ -55,6 +56,7 @@ void Parts::collect() {
     add(timers_, part.timer());
     add(listeners_, part.listener());
     add(participants_, part.participant());
+    add(result_readers_, part.result_reader());
     background_ = background_ != nullptr ? background_ : part.background();
   });
 }

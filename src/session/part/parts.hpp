@@ -86,9 +86,11 @@ class Parts {
     }
   }
 
-  /// Parts that ranks change together at the end of a step, and those that share data out over the ranks.
+  /// Parts that ranks change together at the end of a step, those that share data out over the ranks, and those that
+  /// look at results.
   [[nodiscard]] const std::vector<StepParticipant*>& participants() const noexcept { return participants_; }
   [[nodiscard]] std::vector<SharedOut*> shared_out() const;
+  [[nodiscard]] const std::vector<ResultReader*>& result_readers() const noexcept { return result_readers_; }
 
   /// Returns null if no part works in the background.
   [[nodiscard]] Background* background() const noexcept { return background_; }
@@ -114,6 +116,7 @@ class Parts {
   std::vector<StepTimer*> timers_;
   std::vector<StepListener*> listeners_;
   std::vector<StepParticipant*> participants_;
+  std::vector<ResultReader*> result_readers_;
   Background* background_ = nullptr;
 };
 
