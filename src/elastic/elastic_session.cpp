@@ -47,11 +47,12 @@ ElasticSession::~ElasticSession() {
 }
 
 void ElasticSession::leave(const Error& error) {
-  left_ = true;
-  engine_->give_up(error, true);
-  engine_->runner->abort(error);
-  elastic_->deny_success(error);
-  elastic_->end();
+  if (!left_.exchange(true)) {
+    engine_->give_up(error, true);
+    engine_->runner->abort(error);
+    elastic_->deny_success(error);
+    elastic_->end();
+  }
   throw Error(error);
 }
 

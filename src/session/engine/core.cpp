@@ -55,7 +55,7 @@ void Core::give_up(const Error& error, bool for_good) noexcept {
   }
   runner->fail(error);
   const MutexLock lock(progress.state);
-  step.faults.fail(error);
+  for_good ? step.faults.end_told(error) : step.faults.fail(error);
   progress.changed();
   progress.wake();
 }

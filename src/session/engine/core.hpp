@@ -89,7 +89,7 @@ struct Core {
   /// Gives up with the current exception and throws it as an Error; must be called inside a catch block. `to_caller`
   /// says that this Error reaches the caller of a public function.
   [[noreturn]] void rethrow_given_up(bool to_caller);
-  /// Ends the session on this rank. With `for_good` no other engine takes over.
+  /// Ends the session on this rank. With `for_good` no other engine takes over, and the caller is told of `error`.
   void give_up(const Error& error, bool for_good = false) noexcept;
 
   /// Throws the session's failure, unless only finish() reports it.

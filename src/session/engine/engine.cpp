@@ -309,7 +309,7 @@ void Engine::abort(const std::string& why) noexcept {
   const Error error(ErrorCode::aborted, why, ErrorCause::world);
   runner->abort(error);
   const MutexLock lock(progress.state);
-  step.faults.fail(error);
+  step.faults.end(error);
   progress.changed();
 }
 
