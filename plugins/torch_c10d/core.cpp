@@ -131,7 +131,8 @@ drop_in::Agreement Core::agree(const transport::Rendezvous& store) {
       throw Error(ErrorCode::timeout,
                   "gradwire rank " + std::to_string(options_.rank) + ": rank " + std::to_string(rank) +
                       " has not joined the process group within " + format_duration(configuration_.longest_wait()) +
-                      "; is it alive, and does it use the backend gradwire too? (" + error.what() + ")");
+                      "; is it alive, and does it use the backend gradwire too? (" + error.what() + ")",
+                  ErrorCause::world);
     }
     if (text.size() <= sizeof(mine)) {
       throw Error(ErrorCode::mismatch, "gradwire: rank " + std::to_string(rank) +

@@ -115,7 +115,8 @@ void reach_agreement(std::span<const std::shared_ptr<DeviceMember>> members, Dev
   for (DeviceMember* member : fresh) {
     const bool closed = attempt(*member, library, [&] {
       if (ended != 0) {
-        throw Error(ErrorCode::transport, "the ranks cannot agree: the library answers " + std::to_string(ended));
+        throw Error(ErrorCode::transport, "the ranks cannot agree: the library answers " + std::to_string(ended),
+                    ErrorCause::world);
       }
       member->close();
     });
