@@ -128,7 +128,7 @@ void run_ranks(std::vector<std::shared_ptr<Transport>> world,
         body(rank, world[rank]);
       } catch (const std::exception& error) {
         errors[rank] = std::current_exception();
-        world[rank]->abort(ErrorCode::internal, error.what());
+        world[rank]->abort(Error(ErrorCode::internal, error.what()));
       }
     });
   }

@@ -97,7 +97,7 @@ Statistics run_ranks(int ranks, const std::function<Statistics(std::shared_ptr<T
         results[rank] = body(world[rank]);
       } catch (const std::exception& error) {
         errors[rank] = std::current_exception();
-        world[rank]->abort(ErrorCode::internal, error.what());
+        world[rank]->abort(Error(ErrorCode::internal, error.what()));
       }
     });
   }

@@ -207,7 +207,7 @@ int tell_link() {
   const exchange::Tiers tiers(transport->nodes(), transport->world_size());
   const exchange::Cluster cluster = choice::measure_cluster(
       peers, tiers, transport->rank(), [&](const choice::Neighbours& neighbours, std::uint64_t bytes) {
-        return peers.time_exchange(neighbours.to, neighbours.from, bytes, choice::kExchangePart);
+        return peers.time_exchange(neighbours.to, neighbours.from, bytes);
       });
   const LinkEstimate link = choice::to_estimate(cluster, seconds_since(begin));
   if (transport->rank() == 0) {

@@ -324,7 +324,7 @@ void CommState::settle(const Reduce& made, bool could_compress) {
       wants_requests && !requests && process().agreement.requests && (!asked_for_requests || for_slot);
   asked_for_memory = asked_for_memory || could_compress;
   asked_for_requests = asked_for_requests || wants_requests;
-  if (inter || foreign || size < 2 || reducer->aside_for_good() || !(for_slot || for_memory || for_requests)) {
+  if (inter || foreign || size < 2 || lacks_memory || !(for_slot || for_memory || for_requests)) {
     return;
   }
   const QuietErrors quiet(comm);
@@ -355,8 +355,9 @@ void CommState::settle(const Reduce& made, bool could_compress) {
   if (for_requests && has_slot() && !all.refused(Refusal::thread)) {
     requests = std::make_unique<Requests>(*this, std::move(queue));
   }
-  reducer->stand_aside(!has_slot() || all.refused(Refusal::memory), all.refused(Refusal::memory));
-  if (!has_slot() && !all.refused(Refusal::memory) && rank == 0) {
+  lacks_memory = all.refused(Refusal::memory);
+  reducer->stand_aside(!has_slot() || lacks_memory);
+  if (!has_slot() && !lacks_memory && rank == 0) {
     warn_once("calls on some communicators pass: no tags were free for them at that moment (" +
               std::to_string(process().world->tags().slots()) +
               " communicators can be compressed at the same time); this is tried again");

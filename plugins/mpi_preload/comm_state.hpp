@@ -73,6 +73,7 @@ struct CommState {
   std::string call;                 // the call under way, for lines about missing ranks
   std::uint64_t others = 0;         // calls that were counted elsewhere: they return a request and passed
   std::uint64_t compressible = 0;   // calls that the policy could compress, if the communicator had a slot
+  bool lacks_memory = false;        // some rank has no memory for what a call takes, so calls pass for good
   bool asked_for_memory = false;    // ranks have agreed whether they have memory for such a call
   bool wants_requests = false;      // a call that returns a request could have been compressed
   bool asked_for_requests = false;  // ranks have agreed whether to compress such calls

@@ -20,7 +20,6 @@ namespace gradwire::mpi_preload {
 struct Requests::Posted {
   Reduce call;
   choice::Call described;
-  choice::CallDecision decided;
   std::vector<std::uint64_t> counts;  // call.counts points here
   std::string name;
   std::uint64_t others = 0;
@@ -58,11 +57,9 @@ void let_waits_yield() noexcept {
 
 }  // namespace
 
-int Requests::post(const Reduce& call, const choice::Call& described, const choice::CallDecision& decided,
-                   MPI_Request* request) {
+int Requests::post(const Reduce& call, const choice::Call& described, MPI_Request* request) {
   auto posted = std::make_unique<Posted>();
   posted->described = described;
-  posted->decided = decided;
   posted->counts.assign(call.counts.begin(), call.counts.end());
   posted->call = call;
   posted->call.counts = posted->counts;
@@ -124,9 +121,8 @@ void Requests::make(Posted& posted) noexcept {
 void Requests::route_and_make(Posted& posted) {
   const Reduce& call = posted.call;
   const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
-  const drop_in::HostReducer::Route route =
-      state_.reducer->route(posted.described, posted.decided, name_of_op(call.op),
-                            {.name = posted.name, .buffer = buffer, .others = posted.others});
+  const drop_in::HostReducer::Route route = state_.reducer->route(
+      posted.described, name_of_op(call.op), {.name = posted.name, .buffer = buffer, .others = posted.others});
   if (route.decision.compress && !state_.reducer->dry_run()) {
     state_.call = std::string(choice::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
     return compress(call, state_, route);

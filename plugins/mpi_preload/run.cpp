@@ -181,7 +181,7 @@ Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request
     tell_why_requests_pass(state);
     return count_request(call, state, choice::Reason::nonblocking);
   }
-  const int code = state.requests->post(call, described, decided, request);
+  const int code = state.requests->post(call, described, request);
   return code == MPI_SUCCESS ? Verdict{.next = Verdict::Next::done}
                              : Verdict{.next = Verdict::Next::raise, .code = code};
 }

@@ -103,7 +103,7 @@ std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Fo
   }
   Library library;
   drop_in::DeviceCall made = device_call(request, described, reducer, forward);
-  if (reducer->never() || !made.decided.compress) {
+  if (reducer->dry_run() || !made.decided.compress) {
     const drop_in::Router::Route route = reducer->route(call, made.decided, made.op, made.reduce);
     count(route.what, reducer->passed_totals(route, made.bytes));
     if (route.what.reason == choice::Reason::observing || reducer->dry_run()) {

@@ -131,7 +131,8 @@ drop_in::AgreedSettings GroupEngine::agree(const transport::Rendezvous& store) {
       throw Error(ErrorCode::timeout,
                   "gradwire rank " + std::to_string(options_.rank) + ": rank " + std::to_string(rank) +
                       " has not joined the process group within " + format_duration(configuration_.longest_wait()) +
-                      "; is it alive, and does it use the backend gradwire too? (" + error.what() + ")");
+                      "; is it alive, and does it use the backend gradwire too? (" + error.what() + ")",
+                  ErrorCause::world);
     }
     if (text.size() <= sizeof(mine)) {
       throw Error(ErrorCode::mismatch, "gradwire: rank " + std::to_string(rank) +
@@ -208,7 +209,7 @@ std::shared_ptr<Transport> GroupEngine::connect() {
 void GroupEngine::abort(const std::string& why) noexcept {
   const MutexLock lock(transport_mutex_);
   if (transport_) {
-    transport_->abort(ErrorCode::mismatch, why);
+    transport_->abort(Error(ErrorCode::mismatch, why));
   }
 }
 

@@ -115,7 +115,8 @@ void reach_agreement(std::span<const std::shared_ptr<DeviceReducer>> reducers, D
   for (DeviceReducer* reducer : fresh) {
     const bool closed = attempt(*reducer, library, [&] {
       if (ended != 0) {
-        throw Error(ErrorCode::transport, "the ranks cannot agree: the library answers " + std::to_string(ended));
+        throw Error(ErrorCode::transport, "the ranks cannot agree: the library answers " + std::to_string(ended),
+                    ErrorCause::world);
       }
       reducer->close();
     });
@@ -137,7 +138,7 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
       code = library.failed();
       continue;
     }
-    const bool compress = routed.route.decision.compress && !reducer.never();
+    const bool compress = routed.route.decision.compress && !reducer.dry_run();
     (compress ? compressed : passed).push_back(std::move(routed));
   }
   const int passing = pass(std::move(passed), library);

@@ -121,11 +121,6 @@ void DeviceReducer::close() {
   router_.emplace(configuration_, ledger_, agreement_, [this](std::uint64_t value) { return all_say(value); });
 }
 
-bool DeviceReducer::never() const noexcept {
-  const Settings& settings = router_->settings();
-  return settings.disabled || settings.ranks_differ || settings.one_process || settings.observing || router_->dry_run();
-}
-
 Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const DeviceReduce& reduce) {
   return router_->route(call, decided, op, {.buffer = reduce.send, .others = other_calls_});

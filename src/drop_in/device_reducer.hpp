@@ -66,9 +66,6 @@ class DeviceReducer {
   [[nodiscard]] const AgreedSettings& agreement() const noexcept { return agreement_; }
   /// Why this rank compresses nothing, in full; empty if it would. The other ranks are told the beginning.
   [[nodiscard]] const std::string& disabled() const noexcept { return disabled_; }
-  /// After the agreement: whether the agreement alone says that nothing is compressed, or that this is a dry run.
-  [[nodiscard]] bool never() const noexcept;
-
   [[nodiscard]] bool dry_run() const noexcept { return router_->dry_run(); }
 
   /// See Router::route(). To be called after the agreement. May wait for the other ranks.

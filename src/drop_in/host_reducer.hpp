@@ -84,10 +84,9 @@ class HostReducer {
   }
 
   /// See Router for these.
-  void stand_aside(bool aside, bool for_good) noexcept { router_.stand_aside(aside, for_good); }
+  void stand_aside(bool aside) noexcept { router_.stand_aside(aside); }
   void follow(const CommunicatorName& name) { router_.follow(name); }
   [[nodiscard]] bool aside() const noexcept { return router_.aside(); }
-  [[nodiscard]] bool aside_for_good() const noexcept { return router_.aside_for_good(); }
   [[nodiscard]] bool could_compress(const Call& call, const CallDecision& decided) {
     return router_.could_compress(call, decided);
   }

@@ -153,14 +153,14 @@ void HostReducer::fail_trial(const Error& error) noexcept {
   trial_.reset();
   scratch_.reset();
   if (communicator_) {
-    transport::abort_by(communicator_->transport(), error);
+    communicator_->transport().abort(error);
   }
   router_.set_aside(error.what());
 }
 
 void HostReducer::abort(const Error& error) noexcept {
   try {
-    transport::abort_by(communicator().transport(), error);
+    communicator().transport().abort(error);
   } catch (...) {  // NOLINT(bugprone-empty-catch): nothing connects the ranks, so nobody waits
   }
 }

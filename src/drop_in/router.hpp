@@ -116,15 +116,9 @@ class Router {
   /// Counts a call that was passed through, or would have been compressed in a dry run.
   void count_passed(const Route& route, std::uint64_t bytes, double seconds);
 
-  [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   /// From now on calls pass because some rank cannot compress here, or are compressed again; the same on every rank.
-  /// With `for_good` that will not change.
-  void stand_aside(bool aside, bool for_good) noexcept {
-    aside_ = aside;
-    aside_for_good_ = for_good;
-  }
+  void stand_aside(bool aside) noexcept { aside_ = aside; }
   [[nodiscard]] bool aside() const noexcept { return aside_; }
-  [[nodiscard]] bool aside_for_good() const noexcept { return aside_for_good_; }
   [[nodiscard]] bool dry_run() const noexcept { return dry_run_; }
   /// Number of known steps that changed. Residuals kept under an order before that belong to another call now.
   [[nodiscard]] std::uint64_t resets() const noexcept { return resets_; }
@@ -206,7 +200,6 @@ class Router {
   std::map<std::pair<ChoiceClass, std::string>, Watched> watched_;  // by class and codec
   Watched other_classes_;                                           // all classes beyond kMostWatched together
   bool aside_ = false;
-  bool aside_for_good_ = false;
   bool trial_failed_ = false;  // every call passes since then
   bool tells_ = false;
   std::vector<std::string> lines_;

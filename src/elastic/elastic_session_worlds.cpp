@@ -68,7 +68,7 @@ std::unique_ptr<Engine> ElasticSession::make_engine(std::shared_ptr<Transport> t
 // runner.
 void ElasticSession::watch_engine() {
   elastic_->watch([runner = engine_->runner.get()] {
-    runner->abort(ErrorCode::aborted, "the world changes: a rank has ended, or is silent");
+    runner->abort(Error(ErrorCode::aborted, "the world changes: a rank has ended, or is silent", ErrorCause::world));
   });
 }
 

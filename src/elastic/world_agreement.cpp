@@ -178,10 +178,8 @@ void WorldAgreement::act() {
     job_->send(out.to, membership::encode(out.message));
   }
   enter(machine_.epoch_entered());
-  for (const membership::News& news : machine_.take_news()) {  // the machine's own state tells everything else
-    if (const auto* lied = std::get_if<membership::Distrusted>(&news)) {
-      log(LogLevel::warning, job_->describe(lied->who) + " says what no rank would, and is to go: " + lied->why);
-    }
+  for (const membership::Distrusted& liar : machine_.take_distrusted()) {
+    log(LogLevel::warning, job_->describe(liar.who) + " says what no rank would, and is to go: " + liar.why);
   }
   for (const membership::Id who : machine_.gone()) {
     if (departures_.leave_out(who)) {

@@ -94,7 +94,7 @@ class WorldAgreement {
   void hear_of_end(const membership::ProcessEnd& end) REQUIRES(mutex_);
   void note_end(const membership::ProcessEnd& end) REQUIRES(mutex_);
   void enter(std::uint32_t epoch) REQUIRES(mutex_);
-  /// Sends the machine's messages and handles its news.
+  /// Sends the machine's messages and acts upon its state.
   void act() REQUIRES(mutex_);
   [[nodiscard]] bool over_locked(std::uint32_t epoch) const REQUIRES(mutex_);
   [[nodiscard]] bool has_left(std::uint32_t epoch) const REQUIRES(mutex_);

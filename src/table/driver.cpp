@@ -77,7 +77,7 @@ bool Driver::failed() const {
 }
 
 void Driver::abort(const Error& error) noexcept {
-  transport::abort_by(*transport_, error);
+  transport_->abort(error);
   observe::record({.begin = observe::ticks(),
                    .bytes = static_cast<std::uint64_t>(error.code()),
                    .source = source_,

@@ -140,9 +140,9 @@ class InprocTransport final : public Transport {
     return true;
   }
 
-  void abort(ErrorCode code, const std::string& message) noexcept override {
+  void abort(const Error& error) noexcept override {
     const MutexLock lock(world_->mutex());
-    world_->abort({rank_, code, message});
+    world_->abort({rank_, error});
   }
 
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }

@@ -52,7 +52,7 @@ class MpiTransport final : public Transport {
   bool progress(std::chrono::microseconds wait) override;
   bool cancel(Operation& operation) noexcept override;
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override;
-  void abort(ErrorCode code, const std::string& message) noexcept override;
+  void abort(const Error& error) noexcept override;
   [[nodiscard]] bool is_faulty() const noexcept;
   void revoke() noexcept;
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }

@@ -118,10 +118,10 @@ void MpiTransport::throw_if_aborted() {
   }
 }
 
-void MpiTransport::abort(ErrorCode code, const std::string& message) noexcept {
+void MpiTransport::abort(const Error& error) noexcept {
   // Another thread may be inside MPI at this moment; that thread then tells the other ranks in its next call.
   const bool alone = level_ == MPI_THREAD_MULTIPLE || std::this_thread::get_id() == last_user_;
-  if (notices_->raise(code, message) && alone && mpi_is_up()) {
+  if (notices_->raise(error) && alone && mpi_is_up()) {
     announce();
   }
 }

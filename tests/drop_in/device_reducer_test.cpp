@@ -209,7 +209,6 @@ TEST(DeviceReducer, RanksThatDifferPassEverything) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
       const int self = transport->rank();
       Single rank(self != 1 ? mine : (disabled ? off : other), transport);
-      EXPECT_TRUE(rank.place.reducer->never());
       std::vector<float> values;
       EXPECT_FALSE(rank.reduce_in_place(kElements, values));
       EXPECT_EQ(rank.nccl.log, std::vector<std::string>{"forward"});
@@ -358,7 +357,7 @@ TEST(DeviceReducer, RanksThatDoNotComeAreAnError) {
   Ledger ledger;
   HostLibrary nccl;
   Place alone(configuration, ledger, world[0], 1);
-  world[1]->abort(ErrorCode::aborted, "this rank ended");
+  world[1]->abort(Error(ErrorCode::aborted, "this rank ended", ErrorCause::world));
   reach_agreement(std::vector{alone.reducer}, nccl);
   EXPECT_FALSE(alone.reducer->agreed());
   EXPECT_THAT(alone.reducer->failure(), HasSubstr("this rank ended"));

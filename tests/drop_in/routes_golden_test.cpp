@@ -56,7 +56,7 @@ class Stream {
         make_call(other_step ? order + 1 : order, order);
       }
       if (chance(25) == 0) {
-        router_.stand_aside(chance(2) == 0, false);
+        router_.stand_aside(chance(2) == 0);
       }
     }
   }
@@ -281,11 +281,11 @@ TEST(Routes, ACallIsDecidedOnceAndGoesByThat) {
                   .world_size = 4};
   ASSERT_TRUE(router.decide(call).compress);
   EXPECT_EQ(router.route(call, {.compress = false, .reason = Reason::grouped}, "sum", {}).what.reason, Reason::grouped);
-  router.stand_aside(true, false);
+  router.stand_aside(true);
   const CallDecision decided = router.decide(call);
   EXPECT_TRUE(decided.compress && router.could_compress(call, decided)) << "ranks may agree again before the call";
   EXPECT_EQ(router.route(call, decided, "sum", {}).what.reason, Reason::aside);
-  router.stand_aside(false, false);
+  router.stand_aside(false);
   EXPECT_TRUE(router.route(call, decided, "sum", {}).decision.compress);
 }
 

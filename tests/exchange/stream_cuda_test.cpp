@@ -24,7 +24,7 @@ class NoMessages final : public transport::DeviceMessages {
   void all_reduce(void* /*values*/, DType /*dtype*/, std::uint64_t /*count*/, void* /*stream*/) override {}
   void end_group() override {}
   void poll() override {}
-  void abort(ErrorCode /*code*/, const std::string& /*message*/) noexcept override {}
+  void abort(const Error& /*error*/) noexcept override {}
 };
 
 bool has_gpu() {

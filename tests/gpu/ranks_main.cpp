@@ -182,7 +182,7 @@ void check_exhausted(Check& check, const World& world) {
   lane.device.arena().set_fixed(true);  // as during capture, with nothing reserved
   expect_error(check, ErrorCode::out_of_memory, "reserve", "an all-reduce without reserved memory",
                [&] { side.enqueue(lane.device, lane.executor); });
-  lane.device.abort(ErrorCode::out_of_memory, "nothing was reserved");
+  lane.device.abort(Error(ErrorCode::out_of_memory, "nothing was reserved"));
   expect_error(check, ErrorCode::aborted, "", "the next all-reduce", [&] { side.enqueue(lane.device, lane.executor); });
 }
 
@@ -199,7 +199,7 @@ void check_abort(Check& check, const World& world) {
   }
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::seconds(1));
-    lane.device.abort(ErrorCode::aborted, "told to by the check");
+    lane.device.abort(Error(ErrorCode::aborted, "told to by the check", ErrorCause::world));
   });
   expect_error(check, ErrorCode::aborted, "told to by the check", "a collective under way that is aborted", [&] {
     while (true) {

@@ -153,7 +153,7 @@ void HostReference::run(std::uint32_t step) {
         executor.wait(*execution);
       } catch (...) {
         errors[rank] = std::current_exception();
-        transports[rank]->abort(ErrorCode::internal, "the reference failed");
+        transports[rank]->abort(Error(ErrorCode::internal, "the reference failed"));
       }
     });
   }

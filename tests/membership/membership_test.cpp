@@ -74,11 +74,11 @@ TEST(Membership, WhatMayHaveBeenDecidedIs) {
   });
   ASSERT_EQ(hands[0].world(), (World{1, {0, 1, 2, 3}}));
   ASSERT_EQ(hands[1].world().epoch, 0U);
-  hands.pass(7, {1, 2, 3});
-  const std::vector<News> news = hands[3].take_news();
-  ASSERT_FALSE(news.empty());
-  EXPECT_EQ(std::get<Changed>(news.front()).decision.world, hands[0].world());
-  hands.pass(7, {1, 2, 3});
+  for (int i = 0; i < 7 && hands[3].world().epoch == 0; ++i) {
+    hands.pass(1, {1, 2, 3});
+  }
+  EXPECT_EQ(hands[3].world(), hands[0].world());
+  hands.pass(13, {1, 2, 3});
   EXPECT_EQ(members(hands[1]), (std::vector<Id>{1, 2, 3}));  // and then the next world is without 0
 }
 

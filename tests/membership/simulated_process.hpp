@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <variant>
@@ -47,6 +48,8 @@ struct SimulatedProcess {
   int works_until = -1;  // time at which it sends its part of the next step; -1: it has sent it
   int stopped_since = -1;
   int ends_after = -1;           // number of messages until it ends; -1: it does not
+  std::uint32_t epoch = 0;       // the world that it works in
+  std::optional<Decision> made;  // the last decision that it has heard of, or told others
   std::uint32_t entered = 0;     // epoch that its witness knows
   std::uint64_t counted = 0;     // step that its witness knows
   std::uint64_t confirming = 0;  // the step being confirmed; 0: none

@@ -93,6 +93,7 @@ class Simulation {
   // Sends as a session's member does: nobody hears of a later world before the witness does.
   void say(Id who, Process& process);
   void take(Id who, Process& process);
+  static void note_decision(Process& process, const MembershipMessage& message);
   void change(Id who, Process& process, const Decision& decision);
   void note_who_is_cut_off(const World& next);
 

@@ -13,7 +13,7 @@ TEST(Membership, AStepIsDeliveredOnceAllHoldIt) {
   hands[0].ready(1);
   hands[1].ready(1);
   hands.talk({0, 1, 2});
-  EXPECT_TRUE(hands[0].take_news().empty());
+  EXPECT_EQ(hands[0].delivered(), 0U);
   EXPECT_EQ(hands[0].awaited_members(), std::vector<Id>{2});
   hands[2].ready(1);
   hands.talk({0, 1, 2});
@@ -115,7 +115,6 @@ TEST(Membership, NothingIsDeliveredWhileTheyAgree) {
     hands[1].receive(late, hands.now());
   }
   EXPECT_EQ(hands[1].delivered(), 0U);
-  EXPECT_TRUE(hands[1].take_news().empty());
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ TEST_P(MpiConformance, Holds) {
       scenario.run(*transport);
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what();
-      transport->abort(ErrorCode::internal, "scenario failed");
+      transport->abort(Error(ErrorCode::internal, "scenario failed"));
     }
   }
   MPI_Barrier(MPI_COMM_WORLD);
@@ -278,7 +278,7 @@ TEST(MpiTransport, AbortedOnesLeaveNothingBehindForGood) {
     } catch (const Error&) {  // another rank was quicker
     }
     if (i % transport->world_size() == transport->rank()) {
-      transport->abort(ErrorCode::aborted, "on purpose");
+      transport->abort(Error(ErrorCode::aborted, "on purpose", ErrorCause::world));
     } else {
       try {
         while (true) {

@@ -104,7 +104,7 @@ class FakeDevice final : public exchange::StreamDevice {
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override { return 0; }
   void check(const void* /*data*/, const std::string& /*what*/) override {}
   void poll() override { messages_->poll(); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { messages_->abort(code, message); }
+  void abort(const Error& error) noexcept override { messages_->abort(error); }
   void end_messages(std::chrono::milliseconds /*timeout*/) override {}
 
  private:

@@ -165,7 +165,7 @@ TEST(Checkpoint, ResidualsOfTiersKeepTheirWorthInAnyWorld) {
     std::stringstream stream;
     trainer.session.save(stream);
     const auto residuals = session::read_state(stream, "test").residuals;
-    EXPECT_TRUE(std::any_of(residuals.begin(), residuals.end(), [](const session::SavedState::Residual& residual) {
+    EXPECT_TRUE(std::any_of(residuals.begin(), residuals.end(), [](const session::SavedResidual& residual) {
       return residual.key.site == codec::EncodeSite::intra && !residual.range.values.empty();
     }));
   });

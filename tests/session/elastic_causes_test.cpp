@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "gradwire/processes.hpp"
 #include "gradwire/session.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -60,7 +62,7 @@ class FailingTransport final : public Transport {
     return inner_->progress(std::min(wait, std::chrono::microseconds(1000)));
   }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
  private:
@@ -162,6 +164,34 @@ TEST(ElasticCauses, OnlyAnErrorOfTheWorldMakesAStepAgain) {
         EXPECT_STREQ(ends[2].error->what(), "it fails");
         EXPECT_EQ(ends[2].repeated, 0);
       }
+    }
+  }
+}
+
+// Mutation tried: calls of a session that has left the job wait for finish() to report that.
+TEST(ElasticCauses, AfterAReportedErrorEveryCallSaysThatTheSessionGaveUp) {
+  for (const bool aborts : {false, true}) {
+    SCOPED_TRACE(aborts ? "abort()" : "an error of finish()");
+    std::vector<float> gradient(1000);
+    Session session(std::move(make_inproc_processes(1).front()), Policy::parse("[elastic]\n"));
+    const auto id = session.add("g", view(gradient.data(), gradient.size()));
+    const Ticket ticket = session.ready(id);
+    session.finish();
+    if (aborts) {
+      session.abort("had enough");
+    } else {
+      EXPECT_EQ(error_of([&] { session.finish(); }).code(), ErrorCode::invalid_argument);
+    }
+    const std::vector<std::function<void()>> calls{
+        [&] { session.ready(id); }, [&] { session.wait(ticket); }, [&] { static_cast<void>(session.done(ticket)); },
+        [&] { session.finish(); }, [&] { session.broadcast(view(gradient.data(), 1)); }};
+    for (const auto& call : calls) {
+      const Error error = error_of(call);
+      EXPECT_EQ(error.code(), ErrorCode::aborted);
+      EXPECT_NE(
+          std::string(error.what()).find(aborts ? "had enough" : "gave up earlier: finish: 1 tensor(s) not ready"),
+          std::string::npos)
+          << error.what();
     }
   }
 }

@@ -234,12 +234,12 @@ class Breaking final : public Transport {
   bool progress(std::chrono::microseconds wait) override {
     if (*broken_ && rank() < 2) {
       failed_ = 1 - rank();
-      inner_->abort(ErrorCode::transport, "rank " + std::to_string(1 - rank()) + " is gone");
+      inner_->abort(Error(ErrorCode::transport, "rank " + std::to_string(1 - rank()) + " is gone", ErrorCause::world));
     }
     return inner_->progress(std::min(wait, std::chrono::microseconds(1000)));
   }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
   [[nodiscard]] std::optional<int> failed_peer() const noexcept override {
     const int peer = failed_;

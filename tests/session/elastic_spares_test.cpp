@@ -121,16 +121,16 @@ TEST(Spares, BeginFromWhatLocalStepsHold) {
     EXPECT_NE(fates[0].held_after[1], fates[1].held_after[1]) << "local steps make ranks differ";
     const session::SavedState ranks = state_from(fates[0].after_change);
     const session::SavedState spares = state_from(fates[kSpare].after_change);
-    EXPECT_EQ(spares.local_steps, ranks.local_steps);
-    ASSERT_EQ(spares.anchors.size(), ranks.anchors.size());
+    EXPECT_EQ(spares.sync_modes.local_steps, ranks.sync_modes.local_steps);
+    ASSERT_EQ(spares.sync_modes.anchors.size(), ranks.sync_modes.anchors.size());
     std::vector<float> wanted = fates[0].held_after;
-    for (std::size_t i = 0; i < ranks.anchors.size(); ++i) {
-      const session::SavedState::Anchor& anchor = ranks.anchors[i];
-      EXPECT_EQ(spares.anchors[i].parameters, anchor.parameters);
-      EXPECT_EQ(spares.anchors[i].momentum, anchor.momentum);
+    for (std::size_t i = 0; i < ranks.sync_modes.anchors.size(); ++i) {
+      const session::SavedAnchor& anchor = ranks.sync_modes.anchors[i];
+      EXPECT_EQ(spares.sync_modes.anchors[i].parameters, anchor.parameters);
+      EXPECT_EQ(spares.sync_modes.anchors[i].momentum, anchor.momentum);
       std::memcpy(&wanted[1 + kFirst[anchor.tensor]], anchor.parameters.data(), anchor.parameters.size());
     }
-    EXPECT_EQ(fates[kSpare].held_after == fates[0].held_after, ranks.anchors.empty());
+    EXPECT_EQ(fates[kSpare].held_after == fates[0].held_after, ranks.sync_modes.anchors.empty());
     EXPECT_TRUE(fates[kSpare].held_after == wanted);
   }
 }
@@ -331,19 +331,18 @@ TEST(Spares, OnlyStepsCommunicateOnceTheyMayCome) {
 }
 
 TEST(Spares, WhatTheyAreToldComesBackAsItWas) {
-  const session::Standing standing{.holds = true,
-                                   .step = 1ULL << 40,
-                                   .loss_scale = 0.5,
-                                   .loss_scale_set = true,
-                                   .weighted = true,
-                                   .flush = true,
-                                   .syncs = true,
-                                   .coming_loss_scale = 0.25,
-                                   .with_residuals = {0, 7},
-                                   .with_anchors = {3},
-                                   .local_steps = {{3, 1ULL << 33, true}, {4, 0, false}},
-                                   .results = {{.tensor = 5, .step = 1ULL << 34, .scale = 2, .nonfinite = true}},
-                                   .late = {{.tensor = 6, .step = 8, .scale = 4, .weighted = true}, {.tensor = 7}}};
+  const session::Standing standing{
+      .holds = true,
+      .step = 1ULL << 40,
+      .terms = {.loss_scale = 0.5, .loss_scale_set = true, .weighted = true},
+      .flush = true,
+      .syncs = true,
+      .coming_loss_scale = 0.25,
+      .with_residuals = {0, 7},
+      .sync_modes = {.anchors = {{.tensor = 3}},
+                     .results = {{.tensor = 5, .step = 1ULL << 34, .scale = 2, .nonfinite = true}},
+                     .late = {{.tensor = 6, .step = 8, .scale = 4, .weighted = true}, {.tensor = 7}},
+                     .local_steps = {{3, 1ULL << 33, true}, {4, 0, false}}}};
   const std::string text = session::encode_standing(standing);
   EXPECT_EQ(session::decode_standing(text), standing);
   for (std::size_t length = 0; length < text.size(); ++length) {

@@ -96,7 +96,7 @@ std::vector<double> worth_of(const std::vector<std::string>& states) {
       const double share = residual.key.site == codec::EncodeSite::owner ? 1.0 : 1.0 / state.world_size;
       for (std::size_t i = 0; i < residual.range.values.size(); ++i) {
         worth[first[residual.key.tensor] + residual.range.offset + i] +=
-            share * residual.range.values[i] / state.loss_scale;
+            share * residual.range.values[i] / state.terms.loss_scale;
       }
     }
   }
@@ -267,7 +267,7 @@ TEST(Elastic, WhatWasSentSinceACopyIsNotSentTwice) {
 std::string of_local_steps(const std::string& text) {
   std::istringstream stream(text);
   session::SavedState state = session::read_state(stream, "test");
-  EXPECT_FALSE(state.local_steps.empty());
+  EXPECT_FALSE(state.sync_modes.local_steps.empty());
   state.rank = state.world_size = 0;
   state.fingerprint.clear();
   state.residuals.clear();
@@ -298,7 +298,7 @@ TEST(Elastic, TheNextWorldHoldsWhatLocalStepsHeld) {
 }
 
 TEST(Elastic, CopiesComeBackAsTheyWere) {
-  std::vector<session::SavedState::Residual> residuals;
+  std::vector<session::SavedResidual> residuals;
   residuals.push_back({{3, codec::EncodeSite::local}, {7, {1.5F, -0.0F, 3.140625F}}});
   residuals.push_back({{0, codec::EncodeSite::owner}, {1ULL << 40, {}}});
   for (const bool exact : {false, true}) {

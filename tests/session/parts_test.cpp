@@ -91,6 +91,20 @@ class Speaker final : public Part, public ComparedPart {
   int taken_ = 0;
 };
 
+// Reads the results of every third step.
+class Reader final : public Part, private session::ResultReader {
+ public:
+  explicit Reader(std::vector<std::pair<std::uint64_t, std::size_t>>& read) : read_(read) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return "reader"; }
+  [[nodiscard]] ResultReader* result_reader() noexcept override { return this; }
+
+ private:
+  [[nodiscard]] bool reads(std::uint64_t step) const override { return step % 3 == 2; }
+  void read(std::span<const View> results, std::uint64_t step) override { read_.emplace_back(step, results.size()); }
+
+  std::vector<std::pair<std::uint64_t, std::size_t>>& read_;
+};
+
 Session make(const std::shared_ptr<Transport>& transport, PartTable parts) {
   return session::make_session(std::make_unique<session::BucketRunner>(transport, SessionOptions{}),
                                Policy::parse("[defaults]\ncodec = \"int8\"\n"), {}, std::move(parts));
@@ -132,6 +146,19 @@ TEST(PartSet, ThoseThatComparePartakeInTheGatherOfTheirSteps) {
   });
 }
 
+// Mutation tried: results are read after every step.
+TEST(Parts, OneThatReadsResultsGetsThoseOfItsSteps) {
+  auto gradients = make_gradients();
+  std::vector<std::pair<std::uint64_t, std::size_t>> read;
+  Session session =
+      make(make_inproc_world(1).front(), {[&](const PartInputs&) { return std::make_unique<Reader>(read); }});
+  add_all(session, gradients);
+  for (std::uint64_t s = 0; s < 7; ++s) {
+    step(session, gradients, s);
+  }
+  EXPECT_THAT(read, ElementsAre(std::pair(2U, gradients.size()), std::pair(5U, gradients.size())));
+}
+
 TEST(PartSet, WhatAPartThrowsEndsTheStepOnEveryRank) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
@@ -154,17 +181,18 @@ TEST(PartSet, WhatAPartThrowsEndsTheStepOnEveryRank) {
 }
 
 // Begins to take rows of files, and never receives them.
-class RowReader final : public Part, private table::RowSink {
+class RowReader final : public Part, private session::RowLoader, private table::RowSink {
  public:
   explicit RowReader(bool& has_rows) : has_rows_(has_rows) {}
   [[nodiscard]] std::string_view name() const noexcept override { return "row reader"; }
-  [[nodiscard]] table::RowSink* begin_rows() override {
-    has_rows_ = true;
-    return this;
-  }
-  void forget_rows() override { has_rows_ = false; }
+  [[nodiscard]] RowLoader* row_loader() noexcept override { return this; }
 
  private:
+  [[nodiscard]] table::RowSink& begin_rows() override {
+    has_rows_ = true;
+    return *this;
+  }
+  void forget_rows() override { has_rows_ = false; }
   [[nodiscard]] bool wants(std::size_t /*number*/, const table::SavedTable& /*table*/) override { return true; }
   [[nodiscard]] bool take(std::size_t /*number*/, const table::Shard::Row& /*row*/) override { return true; }
 

@@ -50,7 +50,7 @@ class Watched final : public Transport {
     return any;
   }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] std::vector<PeerState> ask(milliseconds limit) override { return inner_->ask(limit); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 

@@ -69,9 +69,9 @@ std::string bytes_of_a_state() {
   state.tensors = {{"a", 10, DType::f32, 1}, {"b", 20, DType::f16, 1}};
   state.residuals.push_back({{1, codec::EncodeSite::local}, {5, std::vector<float>(15)}});
   state.step = 3;
-  state.anchors.push_back({0, std::vector<std::byte>(40), std::vector<std::byte>(40)});
-  state.results.push_back({.tensor = 1, .step = 2, .values = std::vector<std::byte>(40)});
-  state.local_steps.push_back({.tensor = 1, .put_off_to = 4, .moved = true});
+  state.sync_modes.anchors.push_back({0, std::vector<std::byte>(40), std::vector<std::byte>(40)});
+  state.sync_modes.results.push_back({.tensor = 1, .step = 2, .values = std::vector<std::byte>(40)});
+  state.sync_modes.local_steps.push_back({.tensor = 1, .put_off_to = 4, .moved = true});
   std::stringstream stream;
   session::write_state(state, stream);
   return stream.str();
@@ -121,16 +121,16 @@ TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
         ASSERT_LT(residual.key.tensor, read.tensors.size());
         ASSERT_LE(residual.range.end(), read.tensors[residual.key.tensor].count);
       }
-      for (const auto& result : read.results) {
+      for (const auto& result : read.sync_modes.results) {
         const TensorInfo& tensor = read.tensors.at(result.tensor);
         ASSERT_EQ(result.values.size(), tensor.count * element_bytes(tensor.dtype));
         ASSERT_LT(result.step, read.step);
       }
-      for (const auto& local : read.local_steps) {
+      for (const auto& local : read.sync_modes.local_steps) {
         ASSERT_LT(local.tensor, read.tensors.size());
         ASSERT_LE(local.put_off_to, read.step + 1);
       }
-      for (const auto& anchor : read.anchors) {
+      for (const auto& anchor : read.sync_modes.anchors) {
         ASSERT_EQ(anchor.parameters.size(), anchor.momentum.size());
       }
       ++loaded;

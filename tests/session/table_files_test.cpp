@@ -22,7 +22,7 @@ namespace {
 using session::SavedState;
 
 struct Taken final : session::RowSink {
-  bool wants(std::size_t number, const SavedState::Table& table) override {
+  bool wants(std::size_t number, const table::SavedTable& table) override {
     const bool wanted = !only || *only == number;
     if (wanted) {
       names.push_back(table.name);
@@ -44,8 +44,8 @@ struct Taken final : session::RowSink {
   std::map<std::pair<std::size_t, std::uint64_t>, std::vector<float>> rows;
 };
 
-SavedState::Table table_of(const std::string& name, RowOptimizer optimizer, const std::vector<std::uint64_t>& ids) {
-  SavedState::Table saved{.name = name, .rows = 100, .width = 3, .optimizer = optimizer, .layout = 7};
+table::SavedTable table_of(const std::string& name, RowOptimizer optimizer, const std::vector<std::uint64_t>& ids) {
+  table::SavedTable saved{.name = name, .rows = 100, .width = 3, .optimizer = optimizer, .layout = 7};
   table::Shard shard({.width = 3, .optimizer = optimizer, .learning_rate = 1});
   for (const std::uint64_t id : ids) {
     const std::vector<float> gradient{static_cast<float>(id), 0.5F, -1};
@@ -57,7 +57,7 @@ SavedState::Table table_of(const std::string& name, RowOptimizer optimizer, cons
   return saved;
 }
 
-SavedState state_of(std::vector<SavedState::Table> tables) {
+SavedState state_of(std::vector<table::SavedTable> tables) {
   SavedState state;
   state.step = 3;
   state.tables = std::move(tables);

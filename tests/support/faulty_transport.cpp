@@ -49,9 +49,9 @@ class FaultyTransport final : public Decorator<Entry> {
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override {
     return killed_ ? std::vector<PeerState>{} : Decorator::ask(limit);
   }
-  void abort(ErrorCode code, const std::string& message) noexcept override {
+  void abort(const Error& error) noexcept override {
     if (!killed_) {
-      Decorator::abort(code, message);
+      Decorator::abort(error);
     }
   }
 

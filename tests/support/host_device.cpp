@@ -245,10 +245,10 @@ void HostDevice::check(const void* data, const std::string& what) {
   }
 }
 
-void HostDevice::abort(ErrorCode code, const std::string& message) noexcept {
-  transport_->abort(code, message);
+void HostDevice::abort(const Error& error) noexcept {
+  transport_->abort(error);
   const std::lock_guard lock(aborting_);
-  aborted_ = aborted_.value_or(Error(code, message, ErrorCause::world));
+  aborted_ = aborted_.value_or(error);
 }
 
 void HostDevice::throw_if_aborted() {
@@ -315,7 +315,7 @@ void HostDevice::exchange(const std::vector<Message>& messages) {
       if (!lets_pass) {
         throw;
       }
-      abort(error.code(), error.what());
+      abort(error);
     }
   }
   for (const Message& message : messages) {

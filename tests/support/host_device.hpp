@@ -86,7 +86,7 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override { return nonfinite_steps_; }
   void check(const void* data, const std::string& what) override;
   void poll() override;
-  void abort(ErrorCode code, const std::string& message) noexcept override;
+  void abort(const Error& error) noexcept override;
   void end_messages(std::chrono::milliseconds timeout) override;
 
  private:

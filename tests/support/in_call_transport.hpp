@@ -42,7 +42,7 @@ class InCallTransport final : public Transport {
   }
   bool progress(std::chrono::microseconds wait) override { return inner_->progress(wait); }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
   /// Returns the number of calls of all_reduce() on this rank.

@@ -150,9 +150,9 @@ class MortalTransport final : public Transport {
     return inner_->progress(wait);  // not counted, because the number of its calls is random
   }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override {
+  void abort(const Error& error) noexcept override {
     if (!life_->dead()) {
-      inner_->abort(code, message);
+      inner_->abort(error);
     }
   }
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override { return inner_->ask(limit); }

@@ -72,7 +72,7 @@ inline std::vector<std::exception_ptr> run_ranks_catching(std::vector<std::share
         body(world[rank]);
       } catch (...) {
         errors[rank] = std::current_exception();
-        world[rank]->abort(ErrorCode::internal, "test body failed");  // so that no other rank waits for this one
+        world[rank]->abort(Error(ErrorCode::internal, "test body failed"));  // so that no other rank waits for this one
       }
     });
   }

@@ -135,10 +135,10 @@ TEST_F(Faulty, KilledEndpointIsSilent) {
   EXPECT_FALSE(world_[0]->progress(milliseconds(2)));
   EXPECT_FALSE(operations_[2].done());
   EXPECT_THAT(receive_all(), ElementsAre(0));
-  world_[0]->abort(ErrorCode::internal, "nobody hears this");
+  world_[0]->abort(Error(ErrorCode::internal, "nobody hears this"));
   EXPECT_NO_THROW(world_[1]->progress(kNow));
   // Rank 1 hears other ranks, so that a test's thread can end.
-  world_[1]->abort(ErrorCode::timeout, "rank 0 is silent");
+  world_[1]->abort(Error(ErrorCode::timeout, "rank 0 is silent", ErrorCause::world));
   EXPECT_THROW(world_[0]->progress(milliseconds(100)), Error);
 }
 

@@ -189,8 +189,8 @@ TEST_F(NcclMessagesTest, PollingTellsOfFailuresUnderWay) {
 TEST_F(NcclMessagesTest, TheFirstAbortIsToldEverAfterAndEndsTheCommunicatorOnce) {
   auto messages = adopt();
   std::array<std::byte, 4> memory{};
-  messages->abort(ErrorCode::timeout, "rank 0 did not answer");
-  messages->abort(ErrorCode::internal, "later");
+  messages->abort(Error(ErrorCode::timeout, "rank 0 did not answer", ErrorCause::world));
+  messages->abort(Error(ErrorCode::internal, "later"));
   EXPECT_EQ(nccl_.aborts, 1);
   const std::vector<std::function<void()>> uses{[&] { messages->poll(); }, [&] { messages->send(memory, 0, nullptr); },
                                                 [&] { messages->receive(memory, 0, nullptr); },
@@ -212,7 +212,7 @@ TEST_F(NcclMessagesTest, AnotherThreadAbortsACallThatIsStuck) {
   std::pair<ErrorCode, std::string> error;
   std::thread caller([&] { error = error_of([&] { messages->end_group(); }); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  messages->abort(ErrorCode::aborted, "enough");
+  messages->abort(Error(ErrorCode::aborted, "enough", ErrorCause::world));
   caller.join();
   EXPECT_EQ(error, (std::pair{ErrorCode::aborted, std::string("enough")}));
 }
@@ -223,7 +223,7 @@ TEST_F(NcclMessagesTest, AnAbortWaitsForAnOpenGroup) {
   std::array<std::byte, 4> memory{};
   messages->begin_group();
   messages->send(memory, 0, nullptr);
-  std::thread other([&] { messages->abort(ErrorCode::aborted, "enough"); });
+  std::thread other([&] { messages->abort(Error(ErrorCode::aborted, "enough", ErrorCause::world)); });
   while (error_of([&] { messages->poll(); }).second != "enough") {
     std::this_thread::yield();
   }
@@ -238,7 +238,7 @@ TEST_F(NcclMessagesTest, AnAbortWaitsForAnOpenGroup) {
 TEST_F(NcclMessagesTest, AnAbortOfAChildIsItsOwn) {
   const auto messages = adopt();
   const auto child = NcclMessages::over(&comm_);
-  child->abort(ErrorCode::internal, "only here");
+  child->abort(Error(ErrorCode::internal, "only here"));
   messages->poll();
   EXPECT_EQ(error_of([&] { child->poll(); }).second, "only here");
 }

@@ -39,7 +39,7 @@ class Claims final : public Transport {
   void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
   bool progress(std::chrono::microseconds wait) override { return inner_->progress(wait); }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
  private:
@@ -167,7 +167,7 @@ TEST(RelayedMessages, AnAbortEndsTheWait) {
       relay.messages->begin_group();
       relay.messages->receive(in, 1, &relay.stream);
       relay.messages->end_group();
-      relay.messages->abort(ErrorCode::aborted, "enough");
+      relay.messages->abort(Error(ErrorCode::aborted, "enough", ErrorCause::world));
       if (!stream_is_there) {
         opens.set_value();
       }

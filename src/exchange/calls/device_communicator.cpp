@@ -64,7 +64,7 @@ DeviceCommunicator::~DeviceCommunicator() {
     wait_for_device();
   } catch (...) {
     const Error error = current_error();
-    device_->abort(error.code(), error.what());
+    device_->abort(error);
   }
 }
 
@@ -74,7 +74,7 @@ void DeviceCommunicator::guarded(Call&& call) {
     std::forward<Call>(call)();
   } catch (...) {
     const Error error = current_error();
-    device_->abort(error.code(), error.what());
+    device_->abort(error);
     throw Error(error);
   }
 }

@@ -40,7 +40,6 @@ Verdict verdict_of(const std::exception& error) {
 
 struct Read {
   std::vector<SavedState> states;
-  bool has_rows = false;                // the engine's parts took rows of tables
   std::vector<wire::Bytes> parameters;  // only on rank 0
   Verdict verdict = Verdict::unusable;
   std::string why = {};
@@ -50,9 +49,7 @@ Read read_checkpoint(const std::filesystem::path& directory, const CheckpointNam
                      std::span<const View> parameters, int rank, int world_size, const session::PartSet& parts) {
   Read read;
   try {
-    table::RowSink* rows = parts.begin_rows();
-    read.has_rows = rows != nullptr;
-    read.states = session::read_state_files(directory / name.text(), rank, world_size, rows);
+    read.states = session::read_state_files(directory / name.text(), rank, world_size, parts.begin_rows());
     if (read.states.front().step != name.step || read.states.front().world_size != name.world_size) {
       throw Error(ErrorCode::corrupt, (directory / name.text()).string() + ": its states are of another step or world");
     }
@@ -137,6 +134,9 @@ std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& 
                         .hash = static_cast<std::uint64_t>(text[2]) * kHalf + static_cast<std::uint64_t>(text[3])};
 }
 
+// Returns a number that no other world of this session has: that of its engine in tickets.
+std::uint32_t number_of_world(const session::Access::State& state) { return state.engine().settled_step().session(); }
+
 void require_host(session::Runner& runner, const char* call) {
   if (runner.device() != nullptr) {
     throw Error(ErrorCode::unsupported, std::string(call) +
@@ -181,13 +181,13 @@ std::uint64_t Session::restore(const std::filesystem::path& directory, std::span
   static_cast<void>(files_of(state_->engine()));  // throws before anything changes in a session without that part
   const session::UnusedRows unused(*state_);
   for (;;) {
-    const int world = world_size();
+    const std::uint32_t world = number_of_world(*state_);
     try {
       if (const auto step = restore_in_world(directory, parameters)) {
         return *step;
       }
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::invalid_argument || world_size() == world) {
+      if (error.code() != ErrorCode::invalid_argument || number_of_world(*state_) == world) {
         throw;
       }  // over Processes, the rank that broadcast the checkpoint's name has ended: try again in the new world
     }
@@ -198,14 +198,14 @@ std::uint64_t Session::restore(const std::filesystem::path& directory, std::span
 std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::path& directory,
                                                        std::span<const View> parameters) {
   const observe::Span span({.source = state_->engine().runner->info().source, .kind = observe::EventKind::load});
-  const int world = world_size();
+  const std::uint32_t world = number_of_world(*state_);
   const Candidates candidates = rank() == 0 ? candidates_of(directory) : Candidates();
   std::optional<CheckpointName> name;
   Read read;
   Verdict verdict = Verdict::unusable;
   for (std::size_t at = 0; verdict != Verdict::good; ++at) {
     name = agree_on_name(*this, candidates, at);
-    if (world_size() != world) {
+    if (number_of_world(*state_) != world) {
       return std::nullopt;
     }
     if (!name) {
@@ -214,7 +214,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
     read = {};  // frees memory before the next checkpoint is read
     read = read_checkpoint(directory, *name, parameters, rank(), world_size(), state_->engine().parts);
     verdict = verdict_of_all(*this, read.verdict);
-    if (world_size() != world || state_->engine().parts.has_begun_rows() != read.has_rows) {
+    if (number_of_world(*state_) != world) {
       return std::nullopt;
     }
     refuse(verdict, read, name->text());
@@ -229,7 +229,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
       std::memcpy(parameters[i].data, read.parameters[i].data(), read.parameters[i].size());
     }
     broadcast(parameters);
-    if (world_size() != world) {
+    if (number_of_world(*state_) != world) {
       return std::nullopt;
     }
   }

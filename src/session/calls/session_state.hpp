@@ -93,9 +93,7 @@ namespace session {
 class UnusedRows {
  public:
   explicit UnusedRows(Access::State& state) : state_(state) {}
-  ~UnusedRows() {
-    state_.engine().parts.for_each([](Part& part) { part.forget_rows(); });
-  }
+  ~UnusedRows() { state_.engine().parts.forget_rows(); }
   UnusedRows(const UnusedRows&) = delete;
   UnusedRows& operator=(const UnusedRows&) = delete;
 

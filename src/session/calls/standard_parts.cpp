@@ -5,6 +5,7 @@
 #include "session/parts/checkpoints/checkpoints.hpp"
 #include "session/parts/observation/observation.hpp"
 #include "session/parts/rank_comparison/rank_comparison_part.hpp"
+#include "session/parts/result_comparison/result_comparison.hpp"
 #include "session/parts/scales/scale_comparison.hpp"
 #include "session/parts/sync_modes/sync_modes_part.hpp"
 #include "session/parts/tables/tables_part.hpp"
@@ -19,6 +20,7 @@ const PartTable& standard_parts() {
                     make_sync_modes,
                     make_auto_codec,
                     make_auto_batch,
+                    make_result_comparison,
                     {make_rank_comparison, PartMaker::When::with_session},
                     {make_observation, PartMaker::When::with_session}};
   return *table;

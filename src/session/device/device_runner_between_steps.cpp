@@ -21,6 +21,9 @@ using exchange::StreamBackend;
 }  // namespace
 
 void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
+  if (held_.remembers()) {
+    return;  // a step that can be undone is never captured
+  }
   require_no_capture(*device_, "reserve");
   const CurrentDevice current(*device_);
   device_->arena().set_fixed(false);

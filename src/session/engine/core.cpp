@@ -29,7 +29,7 @@ Threading threading_over(Runner& runner, Threading asked) {
 Core::Core(std::unique_ptr<Runner> r, EngineSettings given)
     : settings(std::move(given)),
       runner(std::move(r)),
-      step(next_number(), settings.options.nonfinite),
+      step(next_number(), settings.options.nonfinite, settings.undoable),
       parts(settings.parts),
       progress(threading_over(*runner, settings.options.threading), step) {}
 
@@ -55,7 +55,7 @@ void Core::give_up(const Error& error, bool for_good) noexcept {
   }
   runner->fail(error);
   const MutexLock lock(progress.state);
-  step.faults.fail(error);
+  for_good ? step.faults.end_told(error) : step.faults.fail(error);
   progress.changed();
   progress.wake();
 }
@@ -108,12 +108,6 @@ PartInputs Core::part_inputs(const SavedState* held) {
           .members = settings.members,
           .copies_of_rows = settings.copies_of_rows,
           .look = [this] { return snapshot_of(*this); }};
-}
-
-void Core::make_parts_for(const SavedState& held) {
-  if (!held.results.empty() && parts.background() == nullptr) {  // the results were saved under other sync modes
-    parts.make(part_inputs(&held), When::with_plan);
-  }
 }
 
 void Core::reset_step(StepWatch::Time now) {

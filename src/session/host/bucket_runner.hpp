@@ -31,7 +31,7 @@ class BucketRunner final : public Runner {
   /// `epoch` is that of the transport's world.
   BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options, std::uint32_t epoch = 0);
 
-  void abort(ErrorCode code, const std::string& message) noexcept override { transport_->abort(code, message); }
+  void abort(const Error& error) noexcept override { transport_->abort(error); }
   [[nodiscard]] std::vector<Statistics> statistics() const override { return statistics_.groups(); }
   [[nodiscard]] Statistics totals() const override { return statistics_.totals(); }
   void reset_statistics() override { statistics_.reset(); }

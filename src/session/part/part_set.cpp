@@ -43,6 +43,7 @@ void PartSet::collect() {
   timers_.clear();
   listeners_.clear();
   participants_.clear();
+  result_readers_.clear();
   background_ = nullptr;
   const auto add = [](auto& to, auto* what) {
     if (what != nullptr) {
@@ -55,6 +56,7 @@ void PartSet::collect() {
     add(timers_, part.timer());
     add(listeners_, part.listener());
     add(participants_, part.participant());
+    add(result_readers_, part.result_reader());
     background_ = background_ != nullptr ? background_ : part.background();
   });
 }
@@ -118,15 +120,17 @@ bool PartSet::in_step() const {
 }
 
 table::RowSink* PartSet::begin_rows() const {
-  table::RowSink* rows = nullptr;
-  for_each([&](Part& part) { rows = rows != nullptr ? rows : part.begin_rows(); });
-  return rows;
+  RowLoader* loader = nullptr;
+  for_each([&](Part& part) { loader = loader != nullptr ? loader : part.row_loader(); });
+  return loader != nullptr ? &loader->begin_rows() : nullptr;
 }
 
-bool PartSet::has_begun_rows() const {
-  bool any = false;
-  for_each([&](const Part& part) { any = any || part.has_begun_rows(); });
-  return any;
+void PartSet::forget_rows() const {
+  for_each([](Part& part) {
+    if (RowLoader* loader = part.row_loader()) {
+      loader->forget_rows();
+    }
+  });
 }
 
 bool PartSet::look_at_buckets(std::uint64_t step) const {

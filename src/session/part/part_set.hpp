@@ -45,7 +45,8 @@ class PartSet {
   [[nodiscard]] bool in_step() const;
   /// Returns the sink of the part that has rows, or null if no part has any.
   [[nodiscard]] table::RowSink* begin_rows() const;
-  [[nodiscard]] bool has_begun_rows() const;
+  /// Frees rows that were read from files and that no load() took.
+  void forget_rows() const;
 
   // If no part implements one of these, its call costs only a look at an empty list.
   void tune(StepInfo& info) const {
@@ -85,9 +86,11 @@ class PartSet {
     }
   }
 
-  /// Parts that ranks change together at the end of a step, and those that share data out over the ranks.
+  /// Parts that ranks change together at the end of a step, those that share data out over the ranks, and those that
+  /// look at results.
   [[nodiscard]] const std::vector<StepParticipant*>& participants() const noexcept { return participants_; }
   [[nodiscard]] std::vector<SharedOut*> shared_out() const;
+  [[nodiscard]] const std::vector<ResultReader*>& result_readers() const noexcept { return result_readers_; }
 
   /// Returns null if no part works in the background.
   [[nodiscard]] Background* background() const noexcept { return background_; }
@@ -113,6 +116,7 @@ class PartSet {
   std::vector<StepTimer*> timers_;
   std::vector<StepListener*> listeners_;
   std::vector<StepParticipant*> participants_;
+  std::vector<ResultReader*> result_readers_;
   Background* background_ = nullptr;
 };
 

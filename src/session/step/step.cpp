@@ -25,9 +25,9 @@ void Step::reset() {
   outcome_.step = number_;
 }
 
-void Step::resume(std::uint64_t step, double loss_scale, bool loss_scale_set, bool weighted) {
+void Step::resume(std::uint64_t step, const SavedTerms& saved) {
   number_ = step;
-  terms.resume(loss_scale, loss_scale_set, weighted);
+  terms.resume(saved);
   last_ = {};  // the loaded state may change how the last bucket is reduced
   reset();
 }

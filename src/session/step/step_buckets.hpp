@@ -37,6 +37,7 @@ class StepBuckets {
   [[nodiscard]] std::size_t size() const noexcept { return buckets_.size(); }
   /// Whether any tensor is ready.
   [[nodiscard]] bool in_step() const noexcept { return ready_ > 0; }
+  [[nodiscard]] bool all_ready() const noexcept { return ready_ == tensors_.size(); }
   /// Returns how many tensors of the bucket are not ready.
   [[nodiscard]] std::uint32_t missing(std::size_t bucket) const { return buckets_[bucket].missing; }
   /// Whether there are buckets and all of them have all their tensors.

@@ -33,7 +33,7 @@ class TcpTransport final : public Transport, public RequestSink {
   bool progress(std::chrono::microseconds wait) override;
   bool cancel(Operation& operation) noexcept override;
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override;
-  void abort(ErrorCode code, const std::string& message) noexcept override;
+  void abort(const Error& error) noexcept override;
   [[nodiscard]] std::optional<int> failed_peer() const noexcept override {
     const int rank = failed_peer_;
     return rank < 0 ? std::nullopt : std::optional(rank);

@@ -65,10 +65,10 @@ void SyncModes::add(SyncBucket& entry, const SyncJobPtr& job, std::size_t may_la
   if (job) {
     job->turn = entry.turns;
     entry.results.push_back(job);
-    if (undoable_ && !job->carries_parameters) {
-      release_due(entry, may_lag);
-    } else {
+    if (job->carries_parameters || job->counts) {
       release(job);
+    } else {
+      release_due(entry, may_lag);
     }
   }
 }
@@ -114,6 +114,7 @@ void SyncModes::released_count(std::uint64_t step) {
 void SyncModes::start(Buckets& buckets) {
   for (;;) {
     SyncJobPtr job;
+    bool keeps_input = false;
     {
       const MutexLock lock(mutex_);
       if (waiting_.empty() || entries_[waiting_.front()->bucket].flying) {
@@ -124,12 +125,13 @@ void SyncModes::start(Buckets& buckets) {
       SyncBucket& entry = entries_[job->bucket];
       entry.flying = job;
       job->info.again = std::exchange(entry.ran, true);
-      if (undoable_ && !job->carries_parameters && !entry.spare.empty()) {
+      keeps_input = !job->carries_parameters && !job->counts;
+      if (keeps_input && !entry.spare.empty()) {
         job->input = std::move(entry.spare.back());
         entry.spare.pop_back();
       }
     }
-    if (undoable_ && !job->carries_parameters) {
+    if (keeps_input) {
       job->input = job->values;
     }
     StepInfo info = job->info;
@@ -168,10 +170,10 @@ bool SyncModes::busy() const {
 
 bool SyncModes::has_uncounted() const {
   const MutexLock lock(mutex_);
-  return undoable_ && std::any_of(entries_.begin(), entries_.end(), [](const SyncBucket& entry) {
-           return std::any_of(entry.results.begin(), entry.results.end(),
-                              [](const SyncJobPtr& job) { return !job->carries_parameters && !job->counts; });
-         });
+  return std::any_of(entries_.begin(), entries_.end(), [](const SyncBucket& entry) {
+    return std::any_of(entry.results.begin(), entry.results.end(),
+                       [](const SyncJobPtr& job) { return !job->carries_parameters && !job->counts; });
+  });
 }
 
 std::vector<Lateness> SyncModes::ages() const {

@@ -65,7 +65,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
         }
       }
     }
-    if (undoable_ && had_turn && schedule_.of(entry.bucket.id).staleness > 0) {
+    if (had_turn && schedule_.of(entry.bucket.id).staleness > 0) {
       release_due(entry, schedule_.of(entry.bucket.id).staleness - 1);  // travels while the next step is computed
     }
   }

@@ -73,7 +73,7 @@ SyncModes* sync_modes_of(const PartSet& parts) {
 
 std::unique_ptr<Part> make_sync_modes(const PartInputs& inputs) {
   const bool has_late_results =
-      inputs.held != nullptr && !inputs.held->results.empty();  // results under another policy
+      inputs.held != nullptr && !inputs.held->sync_modes.results.empty();  // results under another policy
   return inputs.plan->has_modes() || has_late_results ? std::make_unique<SyncModesPart>(inputs) : nullptr;
 }
 

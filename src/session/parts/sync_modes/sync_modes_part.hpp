@@ -19,8 +19,8 @@ class SyncModesPart final : public Part, public Background {
   [[nodiscard]] std::string_view name() const noexcept override { return "sync modes"; }
   [[nodiscard]] Background* background() noexcept override { return this; }
   void check_loss_scale() const override;
-  void save(SavedState& state) override { modes_.save(state); }
-  void load(const SavedState& state) override { modes_.load(state); }
+  void save(SavedState& state) override { state.sync_modes = modes_.save(state.step); }
+  void load(const SavedState& state) override { modes_.load(state.sync_modes, state.step); }
   void add_to(SessionStatistics& statistics) const override;
   void reset_statistics() override { modes_.reset_ages(); }
 
