@@ -1,4 +1,4 @@
-# The CUDA compiler, the architectures to compile for, and NCCL.
+# Finds the CUDA compiler, the architectures to compile for, and NCCL.
 set(found OFF)
 if(NOT GRADWIRE_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit QUIET)
@@ -10,7 +10,7 @@ if(NOT GRADWIRE_CUDA STREQUAL "OFF")
 endif()
 gradwire_optional(CUDA "${found}" "no device code, no check of a GPU" "the CUDA toolkit (nvcc), or set CUDACXX=/path/to/nvcc")
 
-# CMAKE_CUDA_ARCHITECTURES=native wants CMake 3.24 and says nothing where it finds no GPU.
+# CMAKE_CUDA_ARCHITECTURES=native needs CMake 3.24 and says nothing if it finds no GPU.
 if(GRADWIRE_HAVE_CUDA AND NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
   set(CMAKE_CUDA_ARCHITECTURES ${GRADWIRE_CUDA_ARCHITECTURES})
   if(GRADWIRE_CUDA_ARCHITECTURES STREQUAL "native")
@@ -30,7 +30,7 @@ endif()
 if(GRADWIRE_HAVE_CUDA)
   list(JOIN CMAKE_CUDA_ARCHITECTURES ", " line)
   list(APPEND GRADWIRE_SUMMARY "CUDA architectures: ${line}")
-  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # one runtime a process: host code links CUDA::cudart
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)  # one runtime per process: host code links CUDA::cudart
   enable_language(CUDA)
   if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25.1 does not know that nvcc 13 has it
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
@@ -38,16 +38,16 @@ if(GRADWIRE_HAVE_CUDA)
   endif()
 endif()
 
-# Headers and libnccl only; no nvcc, no GPU. A Python wheel has libnccl.so.2 and no libnccl.so. The drop-in knows the
-# functions of 2.28.9; the transport needs those of 2.27.
+# NCCL needs only headers and libnccl, no nvcc and no GPU. A Python wheel has libnccl.so.2 and no libnccl.so. The
+# drop-in knows the functions of 2.28.9; the transport needs those of 2.27.
 set(found OFF)
 set(GRADWIRE_HAVE_NCCL_DROP_IN OFF)
 if(NOT GRADWIRE_NCCL STREQUAL "OFF")
   find_package(CUDAToolkit QUIET)  # nccl.h includes cuda_runtime.h
-  if(GRADWIRE_NCCL_ROOT)  # nothing else will do: a second NCCL on the machine must not take its place
+  if(GRADWIRE_NCCL_ROOT)  # only this one: a second NCCL on the machine must not take its place
     set(nccl_where PATHS ${GRADWIRE_NCCL_ROOT} NO_DEFAULT_PATH)
     string(FIND "${NCCL_LIBRARY}" "${GRADWIRE_NCCL_ROOT}/" position)
-    if(NOT position EQUAL 0)  # found earlier, elsewhere
+    if(NOT position EQUAL 0)  # found earlier, in another place
       unset(NCCL_LIBRARY CACHE)
       unset(NCCL_INCLUDE_DIR CACHE)
     endif()

@@ -1,7 +1,7 @@
-# cmake --install: the tool, libraries, public headers, the CMake package (one export set a component), pkg-config files and
-# documents. Each file belongs to one of the parts that GradwirePackage.cmake makes packages of:
+# cmake --install installs the tool, libraries, public headers, the CMake package (one export set per component),
+# pkg-config files and documents. Each file belongs to one of the parts from which GradwirePackage.cmake makes packages:
 #   library  shared objects that programs and jobs load       mpich  the drop-in for MPICH, which needs MPICH
-#   dev      what a program is built with; documents          tools  the tool, its man pages, completions and example policies
+#   dev      files to build a program with; documents         tools  the tool, its man pages, completions and example policies
 #   export   metrics over HTTP, which need prometheus-cpp
 #   python   the module for the Torch of one Python: in no package, since that Torch is rarely the system's
 include(CMakePackageConfigHelpers)
@@ -17,7 +17,7 @@ function(gradwire_install_component component target)
   install(EXPORT gradwire-${component} NAMESPACE gradwire:: DESTINATION ${package_dir} COMPONENT dev)
 endfunction()
 
-# gradwire_install_headers(FILE ...): of include/gradwire.
+# gradwire_install_headers(FILE ...) installs headers of include/gradwire.
 function(gradwire_install_headers)
   list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/include/gradwire/ OUTPUT_VARIABLE files)
   install(FILES ${files} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gradwire COMPONENT dev)
@@ -64,7 +64,7 @@ if(TARGET gradwire_c)
   gradwire_install_headers(gradwire.h tables.h mpi.h)
 endif()
 
-# The drop-ins: shared objects for LD_PRELOAD, and the header that takes the place of <mpi.h>.
+# The drop-ins are shared objects for LD_PRELOAD, and the header that replaces <mpi.h>.
 if(TARGET gradwire_mpi_drop_in)
   install(TARGETS gradwire_mpi_drop_in gradwire_mpi_replace EXPORT gradwire-mpi
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library)
@@ -89,14 +89,13 @@ if(TARGET gradwire_nccl)
     COMPONENT dev)
 endif()
 
-# Laid out as in the repository, so that links between them hold.
+# The documents are laid out as in the repository, so that links between them work.
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/cmake/NOTICES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
   ${PROJECT_SOURCE_DIR}/ARCHITECTURE.md ${PROJECT_SOURCE_DIR}/CITATION.cff ${PROJECT_SOURCE_DIR}/CONTRIBUTING.md ${PROJECT_SOURCE_DIR}/SECURITY.md
   DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 
-# The policy that docs/reference/compatibility.md states: while the major version is 0, the C++ API may change with the
-# minor one.
+# docs/reference/compatibility.md states this policy: while the major version is 0, the C++ API may change with the minor one.
 set(compatible_with SameMajorVersion)
 if(PROJECT_VERSION_MAJOR EQUAL 0)
   set(compatible_with SameMinorVersion)
@@ -107,9 +106,10 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradwireConfigVersion.cma
 install(FILES ${PROJECT_BINARY_DIR}/gradwireConfig.cmake ${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake
   DESTINATION ${package_dir} COMPONENT dev)
 
-# pkg-config. Outside libraries are used as headers only, so even an archive needs no others.
-# gradwire_pc_flags(VARIABLE PREFIX ITEM ...): each item behind PREFIX, in quotes where it has a blank. No item, no flag: a lone -I
-# would take the next flag for its folder. That is so where the compiler is MPI's wrapper, or finds MPI's header by itself.
+# The pkg-config files name no outside libraries: these are used as headers only, so even an archive needs no others.
+# gradwire_pc_flags(VARIABLE PREFIX ITEM ...) puts PREFIX before each item, in quotes if it contains a blank. Without
+# items there is no flag, since a lone -I would take the next flag for its folder. There are none if the compiler is
+# MPI's wrapper, or finds MPI's header by itself.
 function(gradwire_pc_flags variable prefix)
   set(flags "")
   foreach(item IN LISTS ARGN)
@@ -121,8 +121,8 @@ function(gradwire_pc_flags variable prefix)
   set(${variable} "${flags}" PARENT_SCOPE)
 endfunction()
 
-# gradwire_install_pc(NAME): from cmake/NAME.pc.in. The prefix is found from where the file lies, unless folders were given as
-# absolute paths, which do not move.
+# gradwire_install_pc(NAME) makes the file from cmake/NAME.pc.in. The prefix is found from the file's place, unless
+# folders were given as absolute paths, which do not move.
 function(gradwire_install_pc name)
   if(IS_ABSOLUTE ${pkgconfig_dir})
     set(pc_prefix "${CMAKE_INSTALL_PREFIX}")
@@ -130,7 +130,7 @@ function(gradwire_install_pc name)
     file(RELATIVE_PATH pc_prefix /prefix/${pkgconfig_dir} /prefix)
     string(PREPEND pc_prefix "\${pcfiledir}/")
   endif()
-  string(REPLACE " " "\\ " pc_prefix "${pc_prefix}")  # pkgconf does so with ${pcfiledir} itself
+  string(REPLACE " " "\\ " pc_prefix "${pc_prefix}")  # pkgconf does this with ${pcfiledir} itself
   foreach(folder LIBDIR INCLUDEDIR)
     set(pc_${folder} "${CMAKE_INSTALL_${folder}}")
     if(NOT IS_ABSOLUTE "${pc_${folder}}")

@@ -1,5 +1,5 @@
-# Options, compiler settings and optional libraries. A library that is AUTO and missing switches its part off with a line
-# in the summary; ON and missing is an error.
+# Defines options, compiler settings and optional libraries. If a library is AUTO and missing, its part is off and the
+# summary has a line about it; if it is ON and missing, this is an error.
 include(GNUInstallDirs)
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -15,7 +15,7 @@ endif()
 
 find_program(GRADWIRE_CCACHE ccache)
 if(GRADWIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Without the sloppiness it never caches a unit that has precompiled headers.
+  # Without this setting ccache never caches a unit that has precompiled headers.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${GRADWIRE_CCACHE})
 endif()
 
@@ -28,7 +28,7 @@ option(GRADWIRE_CLI "Build the tool gradwire" ${PROJECT_IS_TOP_LEVEL})
 option(GRADWIRE_INSTALL "Install and export targets" ${PROJECT_IS_TOP_LEVEL})
 option(GRADWIRE_WERROR "Warnings are errors, where they are g++ 12's: others warn of more, and wrongly at times" OFF)
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU" OR NOT CMAKE_CXX_COMPILER_VERSION MATCHES "^12[.]")
-  set(GRADWIRE_WERROR OFF)  # who builds there wants a program
+  set(GRADWIRE_WERROR OFF)  # users who build there want a program
 endif()
 option(GRADWIRE_GPU_CHECK "Build the programs of tests/gpu, where there is a CUDA compiler" ${PROJECT_IS_TOP_LEVEL})
 set(GRADWIRE_NCCL_ROOT "" CACHE PATH "Where NCCL is: DIR/include/nccl.h and DIR/lib/libnccl.so.2, as in a Python wheel's nvidia/nccl")
@@ -64,7 +64,7 @@ function(gradwire_optional name found lost package)
   set(GRADWIRE_SUMMARY ${GRADWIRE_SUMMARY} "${line}" PARENT_SCOPE)
 endfunction()
 
-# gradwire_required(FOUND NAME DEB_PACKAGE RPM_PACKAGE): ends with what to install where it was not found.
+# gradwire_required(FOUND NAME DEB_PACKAGE RPM_PACKAGE) ends with the packages to install if the library was not found.
 function(gradwire_required found name deb rpm)
   if(NOT found)
     message(FATAL_ERROR "gradwire: ${name} was not found. Install ${deb} (${rpm} on rpm systems), or everything at once: ./run setup\n"
@@ -74,10 +74,11 @@ endfunction()
 
 find_package(Threads REQUIRED)
 if(GRADWIRE_SESSION)
-  # Needed by plan and session; small, from the distribution.
+  # Plan and session need these; they are small, and come from the distribution.
   find_package(spdlog QUIET)
   gradwire_required("${spdlog_FOUND}" spdlog libspdlog-dev spdlog-devel)
-  # Its headers and fmt's alone: their libraries are shared objects in most systems, and compute nodes lack them.
+  # Only the headers of spdlog and fmt are used: their libraries are shared objects in most systems, and compute nodes
+  # lack them.
   add_library(gradwire_spdlog INTERFACE)
   foreach(target spdlog::spdlog_header_only fmt::fmt)
     if(TARGET ${target})
@@ -126,7 +127,8 @@ if(NOT GRADWIRE_MPI STREQUAL "OFF")
 endif()
 gradwire_optional(MPI "${found}" "no MPI transport; ranks as threads only" "libopenmpi-dev openmpi-bin")
 if(GRADWIRE_HAVE_MPI)
-  # Whether MPI can be asked at run time if it takes device memory: Open MPI in a header of its own, MPICH in mpi.h.
+  # This checks whether MPI can be asked at run time if it takes device memory: Open MPI in a header of its own, MPICH
+  # in mpi.h.
   include(CheckCXXSourceCompiles)
   set(CMAKE_REQUIRED_LIBRARIES MPI::MPI_CXX)
   check_cxx_source_compiles("#include <mpi.h>
@@ -137,7 +139,7 @@ if(GRADWIRE_HAVE_MPI)
   unset(CMAKE_REQUIRED_LIBRARIES)
 endif()
 
-# A second MPI, for its own drop-in; the first may be the same.
+# A second MPI may be found for its own drop-in; the first may be the same.
 set(found OFF)
 if(NOT GRADWIRE_MPICH STREQUAL "OFF")
   find_path(GRADWIRE_MPICH_PARENT_DIR mpich/mpi.h)
@@ -152,7 +154,7 @@ gradwire_optional(MPICH "${found}" "no drop-in for MPICH jobs" "libmpich-dev mpi
 
 set(found OFF)
 if(NOT GRADWIRE_HIGHWAY STREQUAL "OFF" AND PkgConfig_FOUND)
-  pkg_check_modules(HWY QUIET libhwy>=1.0)  # its headers alone
+  pkg_check_modules(HWY QUIET libhwy>=1.0)  # only its headers
   set(found ${HWY_FOUND})
 endif()
 gradwire_optional(HIGHWAY "${found}" "scalar codecs, same bytes, slower" "libhwy-dev, 1.0 or later")
@@ -167,8 +169,9 @@ if(NOT GRADWIRE_GLOO STREQUAL "OFF")
 endif()
 gradwire_optional(GLOO "${found}" "no Gloo baseline in bench_all_reduce" "libgloo-dev")
 
-# For the tool alone. By its archive where that stands alone, so that the tool does too; newer versions are in pieces. Not by
-# find_package(Protobuf), whose targets LibTorch's configuration would take for its own.
+# Only the tool uses protobuf. It links the archive if that is complete in itself, so that the tool needs no library
+# either; newer versions are split up. This does not use find_package(Protobuf), whose targets LibTorch's configuration
+# would take for its own.
 set(found OFF)
 if(GRADWIRE_CLI AND NOT GRADWIRE_PROTOBUF STREQUAL "OFF" AND PkgConfig_FOUND)
   pkg_check_modules(PROTOBUF_LITE QUIET IMPORTED_TARGET protobuf-lite>=3.0)
@@ -184,7 +187,8 @@ if(GRADWIRE_CLI AND NOT GRADWIRE_PROTOBUF STREQUAL "OFF" AND PkgConfig_FOUND)
 endif()
 gradwire_optional(PROTOBUF "${found}" "no gradwire trace merge" "libprotobuf-dev protobuf-compiler")
 
-# For metrics over HTTP, in a library of its own. Not by its CMake package, which wants to build what we do not use.
+# Metrics over HTTP use this in a library of its own. Its CMake package is not used, since it would build parts that we
+# do not need.
 set(found OFF)
 if(GRADWIRE_SESSION AND NOT GRADWIRE_PROMETHEUS STREQUAL "OFF")
   find_path(GRADWIRE_PROMETHEUS_INCLUDE_DIR prometheus/exposer.h)
@@ -203,8 +207,8 @@ include(GradwireCuda)
 
 set(found OFF)
 if(NOT GRADWIRE_TORCH STREQUAL "OFF")
-  set(flags "${CMAKE_CXX_FLAGS}")  # some versions add to them for everybody
-  find_package(Torch 1.13 QUIET)  # that of Ubuntu 22.04, 1.8, ends the configuration: its files are elsewhere
+  set(flags "${CMAKE_CXX_FLAGS}")  # some versions of Torch add flags for everybody
+  find_package(Torch 1.13 QUIET)  # version 1.8 of Ubuntu 22.04 ends the configuration: its files are elsewhere
   set(CMAKE_CXX_FLAGS "${flags}")
   if(Torch_FOUND OR TORCH_FOUND)
     set(found ON)
@@ -212,7 +216,7 @@ if(NOT GRADWIRE_TORCH STREQUAL "OFF")
 endif()
 gradwire_optional(TORCH "${found}" "no char_lm example, no gradwire/torch.hpp" "libtorch-dev, 1.13 or later")
 
-# Torch for Python, which may be another one: of the first interpreter that has it, asked once.
+# Torch for Python may be another one: that of the first interpreter that has it, asked once.
 set(GRADWIRE_PYTHON "" CACHE FILEPATH "The Python whose Torch the backend gradwire_torch is for; empty: python3, then /usr/bin/python3")
 set(found OFF)
 if(GRADWIRE_SESSION AND NOT GRADWIRE_SANITIZE AND NOT GRADWIRE_TORCH_PYTHON STREQUAL "OFF")

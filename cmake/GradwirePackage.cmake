@@ -1,9 +1,9 @@
-# cpack -G DEB: the parts of GradwireInstall.cmake as Debian packages. Configure with -DCMAKE_INSTALL_PREFIX=/usr (preset `package`),
-# so that libraries land in the folder of the architecture.
+# cpack -G DEB makes Debian packages of the parts of GradwireInstall.cmake. Configure with -DCMAKE_INSTALL_PREFIX=/usr
+# (preset `package`), so that libraries go to the folder of the architecture.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME gradwire)
 set(CPACK_PACKAGE_VENDOR gradwire)
-set(CPACK_PACKAGE_CONTACT "The gradwire developers <gradwire@localhost>")  # in the field Maintainer: say who built them
+set(CPACK_PACKAGE_CONTACT "The gradwire developers <gradwire@localhost>")  # in the field Maintainer: name the builder
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
@@ -17,13 +17,14 @@ set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
   OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 
-# The licence, and the notices of what binaries hold of others, which their licences ask for.
+# The licence, and the notices that the licences of included libraries require.
 file(READ ${PROJECT_SOURCE_DIR}/LICENSE licence)
 file(READ ${PROJECT_SOURCE_DIR}/cmake/NOTICES notices)
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/copyright CONTENT "@licence@\n@notices@" @ONLY)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/cmake/NOTICES)
 
-# gradwire_package(COMPONENT NAME SECTION DESCRIPTION): with both where Debian looks for them, which no other installation has.
+# gradwire_package(COMPONENT NAME SECTION DESCRIPTION) puts both where Debian looks for them, which no other
+# installation does.
 set(CPACK_COMPONENTS_ALL "")
 function(gradwire_package component name section description)
   string(TOUPPER ${component} upper)
@@ -42,7 +43,7 @@ if(GRADWIRE_HAVE_MPI OR BUILD_SHARED_LIBS OR TARGET gradwire_nccl)
     "Shared libraries
  The C library that programs are linked with, and the libraries that gradwire
  run preloads into unchanged MPI jobs.")
-  # A library that ldconfig must know: what dpkg runs once for all packages of a call.
+  # ldconfig must know this library: dpkg runs the trigger once for all packages of a call.
   set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/debian/triggers)
   list(PREPEND dev_depends "${library} ${this_version}")
 endif()

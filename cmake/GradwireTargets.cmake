@@ -1,4 +1,4 @@
-# One function for each kind of target, so that flags are set in one place.
+# Defines one function for each kind of target, so that flags are set in one place.
 
 # Flags of every gradwire target. -Wrestrict has false positives in g++ 12 (std::string). No contraction into FMA: it would change codec bytes between compilers and machines.
 add_library(gradwire_flags INTERFACE)
@@ -6,20 +6,21 @@ target_compile_options(gradwire_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-qual -Wno-psabi
     $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>>
   $<$<AND:$<BOOL:${GRADWIRE_WERROR}>,$<COMPILE_LANGUAGE:CXX>>:-Werror>
-  # What the optimiser warns of depends on what it inlined, so on the length of paths even: seen, but no error.
+  # The optimiser's warnings depend on what it inlined, and even on the length of paths: they are shown, but are no
+  # errors.
   $<$<AND:$<BOOL:${GRADWIRE_WERROR}>,$<CXX_COMPILER_ID:GNU>,$<COMPILE_LANGUAGE:CXX>>:-Wno-error=array-bounds -Wno-error=stringop-overflow
     -Wno-error=stringop-overread -Wno-error=free-nonheap-object -Wno-error=maybe-uninitialized>)
 if(GRADWIRE_SANITIZE)
   target_compile_options(gradwire_flags INTERFACE -fsanitize=${GRADWIRE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  # g++ 12 cannot inline what is to be inlined always of xxhash's hash in pieces.
+  # g++ 12 cannot inline some functions of xxhash's streaming hash that are marked to be inlined always.
   target_compile_definitions(gradwire_flags INTERFACE XXH_NO_INLINE_HINTS=1)
   target_link_options(gradwire_flags INTERFACE -fsanitize=${GRADWIRE_SANITIZE})
 endif()
 target_include_directories(gradwire_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
 
-# gradwire_module(NAME SOURCES ... DEPENDS ... [LIBRARIES ...]): the static library gradwire_<NAME>, one layer.
-# LIBRARIES are outside libraries, used inside only. With no SOURCES: an interface target.
+# gradwire_module(NAME SOURCES ... DEPENDS ... [LIBRARIES ...]) adds the static library gradwire_<NAME>, one layer.
+# LIBRARIES are outside libraries that are used only inside. Without SOURCES it is an interface target.
 function(gradwire_module name)
   cmake_parse_arguments(arg "" "" "SOURCES;DEPENDS;LIBRARIES" ${ARGN})
   if(arg_SOURCES)
@@ -37,28 +38,29 @@ function(gradwire_module name)
   endforeach()
 endfunction()
 
-# gradwire_program(NAME SOURCES ... LIBRARIES ...): an executable in bin/.
+# gradwire_program(NAME SOURCES ... LIBRARIES ...) adds an executable in bin/.
 function(gradwire_program name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBRARIES} gradwire_flags Threads::Threads)
 endfunction()
 
-# gradwire_compile_fast(NAME): what computes little is compiled for a fast build, not for a fast program.
+# gradwire_compile_fast(NAME): code that computes little is compiled for a fast build, not for a fast program.
 function(gradwire_compile_fast name)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${name} PRIVATE -O1)
   endif()
 endfunction()
 
-# Bodies that compute little: UBSan watches the library; ASan wants the buffers of tests, too. After gradwire_flags.
+# These are bodies that compute little: UBSan watches the library; ASan also needs the buffers of tests. It comes after
+# gradwire_flags.
 add_library(gradwire_test_body INTERFACE)
 if(GRADWIRE_SANITIZE MATCHES "undefined")
   target_compile_options(gradwire_test_body INTERFACE -fno-sanitize=undefined)
 endif()
 
-# gradwire_test_flags(NAME COMPUTES): how test bodies are compiled. They take most of a build when optimised like the
-# library; COMPUTES is ON where the body itself computes for seconds, often by codec cores out of headers.
+# gradwire_test_flags(NAME COMPUTES) sets how test bodies are compiled. They take most of a build if they are optimised
+# like the library; COMPUTES is ON if the body itself computes for seconds, often by codec cores in headers.
 function(gradwire_test_flags name computes)
   target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(GRADWIRE_SANITIZE)
@@ -74,9 +76,9 @@ function(gradwire_test_flags name computes)
   endif()
 endfunction()
 
-# gradwire_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [COMPUTES] [ONE_THREAD] [TIMEOUT s] [MPI_RANKS n ...] [ARGUMENTS ...]): a
-# GoogleTest program and its ctest entries. MPI_RANKS runs it under mpirun once for each world size instead of plainly.
-# ONE_THREAD: nothing of it runs beside anything, so ThreadSanitizer has nothing to see.
+# gradwire_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [COMPUTES] [ONE_THREAD] [TIMEOUT s] [MPI_RANKS n ...]
+# [ARGUMENTS ...]) adds a GoogleTest program and its ctest entries. MPI_RANKS runs it under mpirun once for each world
+# size instead of plainly. ONE_THREAD says that it runs no threads, so ThreadSanitizer has nothing to check.
 function(gradwire_test name)
   cmake_parse_arguments(arg "NO_GTEST_MAIN;COMPUTES;ONE_THREAD" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;MPI_RANKS;ARGUMENTS" ${ARGN})
   if(arg_ONE_THREAD AND GRADWIRE_SANITIZE STREQUAL "thread")
@@ -86,7 +88,7 @@ function(gradwire_test name)
     set(arg_TIMEOUT 300)
   endif()
   if(GRADWIRE_SANITIZE)
-    math(EXPR arg_TIMEOUT "4 * ${arg_TIMEOUT}")  # slower by up to 15 times, on a machine that may be shared
+    math(EXPR arg_TIMEOUT "4 * ${arg_TIMEOUT}")  # up to 15 times slower, on a machine that may be shared
   endif()
   gradwire_program(${name} SOURCES ${arg_SOURCES} LIBRARIES ${arg_LIBRARIES} GTest::gtest GTest::gmock)
   if(NOT arg_NO_GTEST_MAIN)
@@ -97,7 +99,7 @@ function(gradwire_test name)
     set(computes ON)
   endif()
   gradwire_test_flags(${name} ${computes})
-  if(NOT gradwire::torch IN_LIST arg_LIBRARIES)  # whose definitions change the headers
+  if(NOT gradwire::torch IN_LIST arg_LIBRARIES)  # its definitions change the headers
     target_precompile_headers(${name} REUSE_FROM gradwire_test_headers_${computes})
   endif()
   foreach(label IN LISTS arg_LABELS)  # tests_LABEL builds the programs of a label

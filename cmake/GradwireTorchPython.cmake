@@ -1,5 +1,5 @@
-# Sets found and GRADWIRE_TORCH_PYTHON_<INTERPRETER, VERSION, INCLUDE_DIRS, LIBRARY_DIRS, SUFFIX>. Asking takes seconds, so the
-# answer is kept, until GRADWIRE_PYTHON changes.
+# Sets found and GRADWIRE_TORCH_PYTHON_<INTERPRETER, VERSION, INCLUDE_DIRS, LIBRARY_DIRS, SUFFIX>. The question takes
+# seconds, so the answer is kept until GRADWIRE_PYTHON changes.
 set(question [[
 import os, sysconfig, torch, torch.distributed
 from torch.utils.cpp_extension import include_paths, library_paths

@@ -1,5 +1,6 @@
-# The target uninstall: removes each file that the last `cmake --install` of this build folder wrote, by the lists that it left
-# here, then folders that are ours alone and empty. With DESTDIR set, below it, as it was installed.
+# Implements the target uninstall: it removes each file that the last `cmake --install` of this build folder wrote, by
+# the lists that it left here, then folders that are ours alone and empty. If DESTDIR is set, it works below it, like
+# the installation.
 file(GLOB manifests ${CMAKE_CURRENT_BINARY_DIR}/install_manifest*.txt)
 if(NOT manifests)
   message(FATAL_ERROR "uninstall: ${CMAKE_CURRENT_BINARY_DIR} has no install_manifest.txt: nothing was installed from this build folder. "
@@ -21,14 +22,14 @@ foreach(manifest IN LISTS manifests)
       message(STATUS "uninstall: ${file} is gone already")
     endif()
     get_filename_component(folder "${file}" DIRECTORY)
-    while(folder MATCHES "/gradwire(/|$)")  # whose name says that they are ours
+    while(folder MATCHES "/gradwire(/|$)")  # the name shows that these are ours
       list(APPEND folders "${folder}")
       get_filename_component(folder "${folder}" DIRECTORY)
     endwhile()
   endforeach()
 endforeach()
 list(REMOVE_DUPLICATES folders)
-list(SORT folders ORDER DESCENDING)  # a folder after those in it
+list(SORT folders ORDER DESCENDING)  # a folder comes after those in it
 foreach(folder IN LISTS folders)
   file(GLOB left "${folder}/*" "${folder}/.*")
   list(FILTER left EXCLUDE REGEX "/\\.\\.?$")

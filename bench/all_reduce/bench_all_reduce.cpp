@@ -15,7 +15,7 @@
 #include "bench/support/mpi_program.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/transport.hpp"
 
@@ -71,7 +71,7 @@ void print_head(const Options& options, int ranks, const LinkText& link) {
       std::isnan(link.rate) ? "" : ";\nscore = time of a perfect uncompressed ring on this link / p50");
 }
 
-Table make_table(bool emulated, bool predicted) {
+TextTable make_table(bool emulated, bool predicted) {
   std::vector<std::string> header{"bytes",      "library", "codec",     "collective",  "min ms", "p50 ms", "algbw GB/s",
                                   "busbw GB/s", "sent",    "rel error", "ranks equal", "cpu ms", "memory", "score"};
   if (emulated) {
@@ -80,7 +80,7 @@ Table make_table(bool emulated, bool predicted) {
   if (predicted) {
     header.insert(header.end(), {"predicted ms", "error %"});
   }
-  return Table(std::move(header));
+  return TextTable(std::move(header));
 }
 
 Json make_row(const ContenderRecipe& recipe, const Measurement& result, int ranks, std::uint64_t bytes,
@@ -103,7 +103,7 @@ Json make_row(const ContenderRecipe& recipe, const Measurement& result, int rank
   row["algorithm_bytes_per_second"] = static_cast<double>(bytes) / p50;
   row["bus_bytes_per_second"] = ring_bytes(ranks, static_cast<double>(bytes)) / p50;
   row["bytes_sent_per_rank"] = static_cast<std::uint64_t>(result.bytes_sent);
-  row["bytes_sent_counted"] = recipe.implementation == "gradwire";  // else the bytes of a perfect ring
+  row["bytes_sent_counted"] = recipe.implementation == "gradwire";  // otherwise the bytes of a perfect ring
   row["interface_bytes_per_rank"] = number_or_null(result.interface_bytes);
   row["rel_l2_error"] = number_or_null(result.relative_error);
   row["ranks_equal"] = result.ranks_equal;
@@ -158,7 +158,7 @@ int run(Options options) {
   report["link"] = {
       {"text", link.text}, {"bytes_per_second", number_or_null(link.rate)}, {"emulated", !options.link.empty()}};
   report["placement"] = to_string(options.placement);
-  Table table = make_table(!options.link.empty(), options.predict);
+  TextTable table = make_table(!options.link.empty(), options.predict);
   std::optional<Predictor> predictor;
   if (options.predict) {
     if (std::isnan(link.rate)) {

@@ -38,18 +38,18 @@ struct ContenderRecipe {
   std::string intra = {};       // codec inside nodes; likewise
 };
 
-/// Bytes a rank sends in a perfect ring all-reduce: 2 (P-1)/P of the message.
+/// Returns the bytes that a rank sends in a perfect ring all-reduce: 2 (P-1)/P of the message.
 [[nodiscard]] double ring_bytes(int ranks, double message_bytes);
 
 [[nodiscard]] ContenderRecipe gradwire_contender(const Options& options, const std::string& codec,
                                                  const std::string& algorithm);
 [[nodiscard]] ContenderRecipe mpi_contender();
 #ifdef GRADWIRE_HAVE_GLOO
-/// Gloo's ring over TCP, bound to `options.interface`, or to the host's own address if that is empty.
+/// Returns Gloo's ring over TCP, bound to `options.interface`, or to the host's own address if that is empty.
 [[nodiscard]] ContenderRecipe gloo_contender(const Options& options);
 #endif
 
-/// The recipes for all contenders that the options ask for, in table order.
+/// Returns the recipes for all contenders that the options ask for, in table order.
 [[nodiscard]] std::vector<ContenderRecipe> make_recipes(const Options& options);
 
 }  // namespace gradwire::bench

@@ -1,4 +1,4 @@
-// Gloo's ring all-reduce over TCP; ranks find each other through MPI.
+// Runs Gloo's ring all-reduce over TCP; ranks find each other through MPI.
 #include <gloo/allreduce.h>
 #include <gloo/math.h>
 #include <gloo/rendezvous/context.h>

@@ -45,7 +45,7 @@ void barrier() {
 }
 
 // This rank's input, and the exact sum over all ranks of one slice. Each rank checks its own slice; since the results
-// of all ranks must be equal, that checks every element.
+// of all ranks must be equal, this checks every element.
 class Problem {
  public:
   Problem(std::uint64_t bytes, Placement placement)
@@ -148,7 +148,7 @@ std::vector<Measurement> measure(const std::vector<ContenderRecipe>& recipes, co
   for (int done = 0, round = 0; done < options.iterations; done += kBlockIterations, ++round) {
     const int calls = std::min(kBlockIterations, options.iterations - done);
     for (std::size_t place = 0; place < recipes.size(); ++place) {
-      const std::size_t i = round % 2 == 0 ? place : recipes.size() - 1 - place;  // none always follows the same one
+      const std::size_t i = round % 2 == 0 ? place : recipes.size() - 1 - place;  // no fixed order of contenders
       problem.spoil_output();
       run_block(*contenders[i], problem, options, calls, results[i]);
       results[i].ranks_equal = results[i].ranks_equal && problem.ranks_equal();

@@ -73,7 +73,7 @@ Options parse_options(int argc, char** argv) {
   line.option("--codec", options.codecs, "Codecs, such as int8,bf16,exact");
   line.option("--algorithm", options.collectives, "two_shot, one_shot, hierarchical, dense");
   line.option("--error-feedback", options.error_feedback,
-              "auto (what a policy does: with topk, and from 4 bits an element down), on or off")
+              "auto (as in a policy: with topk, and at 4 bits per element or fewer), on or off")
       .one_of({"auto", "on", "off"});
   line.option("--second-hop", options.second_hop, "Codec of the owners' encoding (each codec's default)");
   line.option("--intra", options.intra, "Codec inside nodes, for hierarchical (bf16)");

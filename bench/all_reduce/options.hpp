@@ -1,4 +1,4 @@
-// Command line of bench_all_reduce.
+// Defines the command line of bench_all_reduce.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,7 @@ struct Options {
   Placement placement = Placement::aligned;  // of input and output; never in place, where errors could not be checked
   std::string json, markdown;
 
-  /// Message sizes, each a multiple of an element.
+  /// Returns the message sizes, each a multiple of an element.
   [[nodiscard]] std::vector<std::uint64_t> sizes() const;
 };
 

@@ -11,7 +11,7 @@
 #include "base/units.hpp"
 #include "bench/all_reduce/process.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "choice/codec_speed.hpp"
 #include "exchange/default_codecs.hpp"
 #include "gradwire/codec_spec.hpp"
@@ -21,7 +21,7 @@
 namespace gradwire::bench {
 namespace {
 
-constexpr std::uint32_t kTiles = 1024;  // 16 MiB: gradients come from memory, not from a cache
+constexpr std::uint32_t kTiles = 1024;  // 16 MiB, so that gradients come from memory, not from a cache
 
 int world_size() {
   int ranks = 1;
@@ -34,7 +34,7 @@ double greatest(double value) {
   return value;
 }
 
-// Half the round trip time of one byte between rank 0 and rank `other`, returned on all ranks. Takes a low quantile:
+// Returns half the round trip time of one byte between rank 0 and rank `other`, on all ranks. It takes a low quantile:
 // other threads that use the core delay a message by whole slices of the scheduler.
 double measure_latency(int other) {
   constexpr int kRounds = 50;
@@ -57,8 +57,8 @@ double measure_latency(int other) {
   return greatest(seconds.empty() ? 0 : quantile(seconds, 0.1));
 }
 
-// CPU seconds for each byte that a rank sends while it receives one, of the rank with the most. Neighbours exchange
-// chunks and poll rarely, so that waiting costs nothing.
+// Returns the CPU seconds for each byte that a rank sends while it receives one, of the rank with the most. Neighbours
+// exchange chunks and poll rarely, so that waiting costs nothing.
 double measure_transport() {
   constexpr int kMessages = 64;
   constexpr int kBytes = static_cast<int>(kDefaultChunkBytes);
@@ -68,7 +68,7 @@ double measure_transport() {
   const int ranks = world_size();
   std::vector<char> out(static_cast<std::size_t>(kMessages) * kBytes, 1), in(out.size());
   double best = NAN;
-  for (int round = 0; round < 3 && ranks > 1; ++round) {  // the first connects
+  for (int round = 0; round < 3 && ranks > 1; ++round) {  // the first round connects
     std::vector<MPI_Request> requests(std::size_t{2} * kMessages);
     MPI_Barrier(MPI_COMM_WORLD);
     const double before = cpu_seconds();
@@ -96,7 +96,7 @@ int find_ranks_per_node() {
   return static_cast<int>(greatest(ranks));
 }
 
-// Bytes per second and direction between neighbours on a node (consecutive ranks) that all exchange at once.
+// Returns bytes per second and direction between neighbours on a node (consecutive ranks) that all exchange at once.
 double measure_inside(int ranks_per_node) {
   constexpr int kBytes = 4 << 20;
   constexpr int kTag = 9;
@@ -152,7 +152,7 @@ const exchange::CodecCost& Predictor::cost_of(const std::string& codec, bool fee
 
 exchange::Cost Predictor::cost(const ContenderRecipe& recipe, double elements) {
   if (recipe.implementation != "gradwire") {
-    return exchange::dense_cost(cluster_, elements, sizeof(float));  // taken to be a ring
+    return exchange::dense_cost(cluster_, elements, sizeof(float));  // the sum is assumed to be a ring
   }
   const CodecSpec codec = CodecSpec::parse(recipe.codec);
   const exchange::CodecCost first = cost_of(recipe.codec, recipe.error_feedback);

@@ -1,4 +1,4 @@
-// Predicts a row's time by the cost model, from codecs and latency as measured here and the rate of the link.
+// Predicts a row's time by the cost model, from codecs and latency measured here and the rate of the link.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ class Predictor {
 
   /// Returns the same cost on every rank. Collective over the world: measures codecs that it has not measured before.
   [[nodiscard]] exchange::Cost cost(const ContenderRecipe& recipe, double elements);
-  /// The model's inputs besides codecs, as a text.
+  /// Returns the model's inputs besides codecs, as a text.
   [[nodiscard]] std::string describe() const;
 
  private:

@@ -15,7 +15,7 @@ double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
 
-// A field of /proc/self/status, in bytes.
+// Returns a field of /proc/self/status, in bytes.
 double status_bytes(const std::string& field) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -44,7 +44,7 @@ double interface_bytes_sent(const std::string& interface) {
     }
     std::istringstream fields(line.substr(colon + 1));
     double value = 0;
-    for (int field = 0; field < 9; ++field) {  // eight about receiving, then bytes sent
+    for (int field = 0; field < 9; ++field) {  // eight fields about receiving, then bytes sent
       fields >> value;
     }
     return value;

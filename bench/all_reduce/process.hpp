@@ -1,4 +1,4 @@
-// Resource usage of this process and its network device so far.
+// Reads the resource usage of this process and its network device so far.
 #pragma once
 
 #include <cstdint>
@@ -6,17 +6,17 @@
 
 namespace gradwire::bench {
 
-/// CPU seconds of all threads, user and system.
+/// Returns the CPU seconds of all threads, user and system.
 [[nodiscard]] double cpu_seconds();
 
-/// Bytes sent by a network device (headers of every layer included), or NaN if there is none of that name.
+/// Returns the bytes sent by a network device (headers of every layer included), or NaN if no device has that name.
 [[nodiscard]] double interface_bytes_sent(const std::string& interface);
 
-/// Peak memory of a stretch of code: resident memory at its peak minus that at the start.
+/// Measures the peak memory of a stretch of code: resident memory at its peak minus that at the start.
 class PeakMemory {
  public:
   PeakMemory();
-  /// Bytes so far; NaN if the kernel does not report them.
+  /// Returns the bytes so far; NaN if the kernel does not report them.
   [[nodiscard]] double bytes() const;
 
  private:

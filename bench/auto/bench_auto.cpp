@@ -1,4 +1,4 @@
-// bench_auto: is codec = "auto" ever slower than not compressing, or than the best codec it may choose?
+// bench_auto measures whether codec = "auto" is ever slower than not compressing, or than the best codec it may choose.
 #include <mpi.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@
 #include "bench/support/mpi_program.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "gradwire/transport.hpp"
 
 namespace gradwire::bench {
@@ -23,7 +23,7 @@ struct Options {
   double factor = 4;
 };
 
-// How far the ratio of two equal contenders deviates from 1, as the median over blocks.
+// Returns how far the ratio of two equal contenders deviates from 1, as the median over blocks.
 double spread(const Contest& contest, const std::string& name) {
   std::vector<double> off;
   for (std::size_t i = 0; i < contest.of(name).seconds.size(); ++i) {
@@ -96,8 +96,8 @@ int run(const Options& options) {
   report["ranks"] = ranks;
   report["link"] = options.contest.link;
   report["placement"] = to_string(options.contest.placement);
-  Table table({"bytes", "choice", "auto ms", "dense ms", "best fixed", "ms", "MPI ms", "auto/best", "auto/dense",
-               "spread", "auto/MPI", "spread", "auto/MPI mean", "switches", "deciding %"});
+  TextTable table({"bytes", "choice", "auto ms", "dense ms", "best fixed", "ms", "MPI ms", "auto/best", "auto/dense",
+                   "spread", "auto/MPI", "spread", "auto/MPI mean", "switches", "deciding %"});
   const auto most = static_cast<double>(parse_bytes(options.max_bytes));
   auto bytes = static_cast<double>(parse_bytes(options.min_bytes));
   while (bytes <= most) {

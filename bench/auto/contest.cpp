@@ -20,8 +20,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kBlockSeconds = 0.02;
-constexpr int kMostCalls = 200;         // of a block
-constexpr double kWarmUpSeconds = 1.5;  // of a session that chooses
+constexpr int kMostCalls = 200;         // limit for a block
+constexpr double kWarmUpSeconds = 1.5;  // for a session that chooses
 constexpr int kLeastWarmUp = 90;        // calls: past the steps that allow no less than 8 bits, and a dwell
 constexpr int kMostWarmUp = 3000;
 
@@ -30,7 +30,7 @@ struct Runner {
   std::function<void()> call;
 };
 
-// Seconds of the slowest rank. A barrier before lets the ranks begin together.
+// Returns the seconds of the slowest rank. A barrier before lets the ranks begin together.
 double time_calls(const std::function<void()>& call, int calls) {
   MPI_Barrier(MPI_COMM_WORLD);
   const Clock::time_point start = Clock::now();
@@ -42,7 +42,7 @@ double time_calls(const std::function<void()>& call, int calls) {
   return seconds;
 }
 
-// The mean over ranks by MPI_Allreduce, as a program without a session would compute it.
+// Computes the mean over ranks by MPI_Allreduce, like a program without a session.
 void mean_in_place(std::span<float> values) {
   int ranks = 1;
   MPI_Comm_size(MPI_COMM_WORLD, &ranks);

@@ -1,5 +1,5 @@
-// One message size: a session with codec = "auto" against sessions with fixed codecs, an uncompressed one twice, and
-// MPI_Allreduce twice, in alternating blocks.
+// Times one message size: a session with codec = "auto" against sessions with fixed codecs, an uncompressed one twice,
+// and MPI_Allreduce twice, in alternating blocks.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct ContestOptions {
 
 struct Contender {
   std::string name;             // "auto", "dense", "dense again", "int8", "MPI_Allreduce", "MPI_Allreduce again"
-  std::vector<double> seconds;  // of one call, the slowest rank's, by block
+  std::vector<double> seconds;  // of one call on the slowest rank, by block
 };
 
 struct Contest {
@@ -30,13 +30,13 @@ struct Contest {
   double deciding = 0;  // share of auto's time, after its warm-up, in which ranks compared and decided
 
   [[nodiscard]] const Contender& of(const std::string& name) const;
-  /// Median over blocks of the ratio of two contenders' times.
+  /// Returns the median over blocks of the ratio of two contenders' times.
   [[nodiscard]] double ratio(const std::string& name, const std::string& against) const;
-  /// The fixed codec, or dense, with the least median.
+  /// Returns the fixed codec, or dense, with the least median.
   [[nodiscard]] const Contender& best_fixed() const;
 };
 
-/// Collective over MPI_COMM_WORLD.
+/// This is collective over MPI_COMM_WORLD.
 [[nodiscard]] Contest hold(const ContestOptions& options, std::uint64_t bytes);
 
 }  // namespace gradwire::bench

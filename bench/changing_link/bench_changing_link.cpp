@@ -1,4 +1,4 @@
-// bench_changing_link: compares choices of codecs on a link that changes during a training loop: fixed codecs, auto,
+// bench_changing_link compares choices of codecs on a link that changes during a training loop: fixed codecs, auto,
 // auto without patience, which follows every step, and a choice that knows the schedule.
 #include <cstdio>
 #include <string>
@@ -14,7 +14,7 @@ namespace {
 int run(const Options& options) {
   const Comparison comparison = compare(options);
   const std::string head = describe(comparison);
-  const bench::Table table = make_table(comparison);
+  const bench::TextTable table = make_table(comparison);
   std::printf("bench_changing_link: %s%s\n%s", head.c_str(),
               options.quick ? "--quick: too short to judge anything\n" : "", table.to_text().c_str());
   if (!options.json.empty()) {

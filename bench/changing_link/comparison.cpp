@@ -11,7 +11,7 @@
 namespace gradwire::changing_link {
 namespace {
 
-constexpr std::size_t kEnoughSteps = 5;  // of a phase, to judge a codec by
+constexpr std::size_t kEnoughSteps = 5;  // of a phase, enough to judge a codec
 
 std::chrono::nanoseconds time_of(double seconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));

@@ -20,16 +20,16 @@ struct PhaseTime {
 
 [[nodiscard]] std::vector<PhaseTime> phase_times(const LinkSchedule& link, const std::vector<Step>& steps);
 
-/// For each phase the index of the trace whose steps were fastest in it; if none has enough steps in a phase, that of
-/// the phase before.
+/// Returns for each phase the index of the trace whose steps were fastest in it; if none has enough steps in a phase,
+/// that of the previous phase.
 [[nodiscard]] std::vector<std::size_t> best_by_phase(const LinkSchedule& link, const std::vector<Trace>& fixed);
 
-/// The mean rate of the link between two moments, bytes per second, for a plot.
+/// Returns the mean rate of the link between two times, in bytes per second, for a plot.
 [[nodiscard]] double mean_rate(const LinkSchedule& link, double from_seconds, double to_seconds);
 
 struct Comparison {
   Setting setting;
-  std::vector<std::string> levels;  // dense and the codecs that are allowed
+  std::vector<std::string> levels;  // dense and the allowed codecs
   std::vector<Trace> traces;
   /// The codec that the clairvoyant used in each phase; empty if it did not play.
   std::vector<std::string> planned;

@@ -1,4 +1,4 @@
-// Command line of bench_changing_link.
+// Defines the command line of bench_changing_link.
 #pragma once
 
 #include <chrono>

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kVariants = 61;  // each step's gradients begin elsewhere in the source
+constexpr std::size_t kVariants = 61;  // each step's gradients begin at another place in the source
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -26,7 +26,7 @@ struct Shared {
   explicit Shared(std::uint64_t steps) : picks(steps) {}
   std::vector<std::atomic<int>> picks;  // by step: 1 + index of the policy; 0 until rank 0 has chosen
   std::atomic<int> prepared{0};
-  std::atomic<std::int64_t> start_ns{0};  // of the schedule, set when all are prepared
+  std::atomic<std::int64_t> start_ns{0};  // of the schedule, set when all ranks are prepared
   std::atomic<bool> failed{false};
 
   template <class Reached>
@@ -55,7 +55,7 @@ void add_uses(const std::vector<CodecSwitch>& switches, std::vector<Use>& uses) 
   }
 }
 
-/// One rank: a session for each policy, over one set of gradients.
+/// One rank, with a session for each policy, over one set of gradients.
 class Rank {
  public:
   Rank(const Setting& setting, const Player& player, Shared& shared, int rank)

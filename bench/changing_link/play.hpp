@@ -47,7 +47,7 @@ struct Use {
 struct Trace {
   std::string name;
   std::vector<Step> steps;
-  std::vector<Use> uses;     // the first one at step 0; each further one is a switch
+  std::vector<Use> uses;     // the first one is at step 0; each further one is a switch
   double setup_seconds = 0;  // before the schedule begins: agreement, and calibration if any
   double bytes_sent = 0;     // by rank 0
   double bytes_uncompressed = 0;

@@ -22,7 +22,7 @@ double to_clairvoyant(const Comparison& comparison, const Trace& trace) {
 
 double ratio(const Trace& trace) { return trace.bytes_sent > 0 ? trace.bytes_uncompressed / trace.bytes_sent : 1; }
 
-// Median step time of each slice: points of a curve.
+// Returns the median step time of each slice, as points of a curve.
 std::vector<std::pair<double, double>> step_curve(const Trace& trace) {
   std::vector<std::pair<double, double>> points;
   std::vector<double> slice;
@@ -41,7 +41,7 @@ std::vector<std::pair<double, double>> step_curve(const Trace& trace) {
   return points;
 }
 
-// The moment at which a use begins. A use that was chosen after the last step begins at the end.
+// Returns the time at which a use begins. A use that was chosen after the last step begins at the end.
 double begin_of(const Trace& trace, std::size_t use) {
   const std::uint64_t step = trace.uses[use].step;
   return step < trace.steps.size() ? trace.steps[step].start : trace.total_seconds();
@@ -59,7 +59,7 @@ std::string text_of(const Use& use) {
   return text;
 }
 
-// The mean over the buckets of the index of their codec in `levels`.
+// Returns the mean over the buckets of the index of their codec in `levels`.
 double level_of(const Use& use, const std::vector<std::string>& levels) {
   double sum = 0, count = 0;
   for (const auto& [codec, buckets] : use.buckets) {
@@ -114,12 +114,12 @@ std::string describe(const Comparison& comparison) {
   return text + "\n";
 }
 
-bench::Table make_table(const Comparison& comparison) {
+bench::TextTable make_table(const Comparison& comparison) {
   std::vector<std::string> header{"choice", "total s", "to clairvoyant", "switches", "ratio"};
   for (const LinkPhase& phase : comparison.setting.link.phases()) {
     header.push_back("ms a step at " + Link{phase.link.bytes_per_second, {}}.to_string());
   }
-  bench::Table table(header);
+  bench::TextTable table(header);
   for (const Trace& trace : comparison.traces) {
     std::vector<std::string> row{trace.name, fixed(trace.total_seconds(), 1),
                                  fixed(to_clairvoyant(comparison, trace), 3), std::to_string(trace.switches()),

@@ -1,5 +1,5 @@
-// Speed and error of every registered codec and of topk at two densities, one thread, on f32 input: GB/s of input for
-// each operation with a memcpy of the same bytes beside it, bits per element, and NMSE on four distributions.
+// Measures speed and error of every registered codec and of topk at two densities, on one thread, on f32 input: GB/s of
+// input for each operation with a memcpy of the same bytes beside it, bits per element, and NMSE on four distributions.
 //   bench_codec [--benchmark_filter=int8] [--benchmark_format=json] ...     (all flags of Google Benchmark)
 #include <benchmark/benchmark.h>
 
@@ -16,7 +16,7 @@ namespace gradwire {
 namespace {
 
 constexpr std::uint32_t kElements = 4U << 20;                // 16 MiB of f32
-constexpr std::uint32_t kFrame = 64 * codec::kTileElements;  // 1 MiB of f32 a frame, as in a pipelined collective
+constexpr std::uint32_t kFrame = 64 * codec::kTileElements;  // 1 MiB of f32 per frame, as in a pipelined collective
 static_assert(kElements % kFrame == 0 && kFrame % codec::kTileElements == 0);
 
 const std::vector<float>& input() {
@@ -99,7 +99,7 @@ void bench_decode(benchmark::State& state, CodecSpec spec, bool add, bool checks
   report_speed(state);
 }
 
-// Round trips; the time is that of encode and decode together.
+// Measures round trips; the time is that of encode and decode together.
 void bench_error(benchmark::State& state, CodecSpec spec) {
   const codec::Codec codec(spec, DType::f32);
   std::vector<std::byte> frames = frames_for(codec);

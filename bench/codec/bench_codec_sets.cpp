@@ -13,7 +13,7 @@
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "codec/registry.hpp"
 #include "gradwire/codec_spec.hpp"
 #include "tests/support/distributions.hpp"
@@ -72,10 +72,10 @@ class Job {
     }
   }
   [[nodiscard]] double bytes_per_element() const { return static_cast<double>(tile_bytes_) / kTile; }
-  /// The share of memcpy's speed that memory allows for encode(). For each element memcpy reads and writes 4 bytes;
-  /// encoding reads 8, writes 4, and writes the frame, whose cache lines are read before they are written.
+  /// Returns the share of memcpy's speed that memory allows for encode(). For each element memcpy reads and writes 4
+  /// bytes; encoding reads 8, writes 4, and writes the frame, whose cache lines are read before they are written.
   [[nodiscard]] double encode_limit() const { return 8 / (12 + 2 * bytes_per_element()); }
-  /// The same for decode_add() of codecs that touch every element; NaN for others.
+  /// Returns the same for decode_add() of codecs that touch every element; NaN for others.
   [[nodiscard]] double decode_limit() const { return k_ != 0 ? NAN : 8 / (8 + bytes_per_element()); }
 
  private:
@@ -106,7 +106,7 @@ struct Share {
 };
 
 void measure(const Options& options, const codec::InstructionSet& set, const std::string& name,
-             const std::vector<float>& values, std::vector<float>& copy, Table& table) {
+             const std::vector<float>& values, std::vector<float>& copy, TextTable& table) {
   Job job(set, CodecSpec::parse(name), values);
   const std::size_t bytes = values.size() * sizeof(float);
   Share encode;
@@ -123,7 +123,7 @@ void measure(const Options& options, const codec::InstructionSet& set, const std
     turn(encode, [&] { job.encode(); });
     turn(decode, [&] { job.decode_add(); });
   }
-  for (std::uint32_t round = 0; round < options.rounds; ++round) {  // later: overwrites frames and residual
+  for (std::uint32_t round = 0; round < options.rounds; ++round) {  // later rounds overwrite frames and residual
     turn(move, [&] { job.move(); });
   }
   const auto rate = [&](const std::vector<double>& times) {
@@ -137,8 +137,8 @@ void measure(const Options& options, const codec::InstructionSet& set, const std
 int run(const Options& options) {
   const std::vector<float> values = test::draw(test::Distribution::lognormal_rows, std::size_t{options.mib} << 18, 1);
   std::vector<float> copy(values.size());
-  Table table({"set", "codec", "memcpy GB/s", "encode GB/s", "of memcpy", "limit", "moved", "decode + add GB/s",
-               "of memcpy", "limit"});
+  TextTable table({"set", "codec", "memcpy GB/s", "encode GB/s", "of memcpy", "limit", "moved", "decode + add GB/s",
+                   "of memcpy", "limit"});
   for (const std::string& name : options.codecs) {
     for (const codec::InstructionSet& set : codec::instruction_sets()) {
       if (options.sets.empty() || std::ranges::find(options.sets, set.name) != options.sets.end()) {

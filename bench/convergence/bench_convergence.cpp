@@ -1,6 +1,6 @@
-// bench_convergence: measures the effect of compression on training. Trains small classifiers whose workers hold sorted
-// labels with each policy and several seeds; shows the loss against uncompressed training with the same seed, the bytes
-// sent, and accuracy on a test set.
+// bench_convergence measures the effect of compression on training. It trains small classifiers whose workers hold
+// sorted labels with each policy and several seeds, and shows the loss against uncompressed training with the same
+// seed, the bytes sent, and accuracy on a test set.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -48,7 +48,7 @@ int run(const Options& options) {
 }  // namespace gradwire::convergence
 
 int main(int argc, char** argv) {
-  // Each of eight ranks would warn of topk without feedback in each run, but that is done here on purpose.
+  // Each of eight ranks would warn of topk without feedback in each run, but it is intended here.
   setenv("GRADWIRE_LOG", "error", 0);
   return gradwire::bench::program("bench_convergence", [&] {
     return gradwire::convergence::run(gradwire::convergence::parse_options(argc, argv));

@@ -19,7 +19,7 @@ struct Variant {
   std::string feedback = "auto";  // as requested
   std::string second_hop = "auto";
   Reducing reducing = {};
-  std::optional<double> bound = {};  // of the loss ratio
+  std::optional<double> bound = {};  // largest allowed loss ratio
 };
 
 struct Row {
@@ -42,7 +42,7 @@ struct Row {
   [[nodiscard]] Summary loss() const;
   [[nodiscard]] Summary loss_ratio() const;
   [[nodiscard]] Summary accuracy() const;
-  /// Percentage points below uncompressed training.
+  /// Returns the percentage points below uncompressed training.
   [[nodiscard]] Summary accuracy_lost() const;
 };
 
@@ -61,7 +61,7 @@ class Comparison {
  public:
   explicit Comparison(Experiment experiment) : experiment_(std::move(experiment)) {}
 
-  /// Runs a few steps over the emulated link: measures what a variant costs, and whether it keeps residuals.
+  /// Runs a few steps over the emulated link: measures the cost of a variant, and whether it keeps residuals.
   [[nodiscard]] Row probe(const Variant& variant) const;
   /// Trains each row's variant with each seed, and fills in the results.
   void train_all(std::vector<Row>& rows) const;

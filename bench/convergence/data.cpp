@@ -9,7 +9,7 @@ namespace gradwire::convergence {
 namespace {
 
 constexpr std::uint64_t kCentreStream = 2;
-constexpr std::uint64_t kSampleStream = 3;  // of part 0; each further part has the next number
+constexpr std::uint64_t kSampleStream = 3;  // for part 0; each further part has the next number
 
 }  // namespace
 

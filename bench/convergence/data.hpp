@@ -1,5 +1,6 @@
-// Synthetic classification data: each class is a mixture of Gaussians, and classes overlap, so that no model reaches
-// zero loss. The samples can be sorted by label and cut into one shard for each rank, so that ranks see different data.
+// Makes synthetic classification data: each class is a mixture of Gaussians, and classes overlap, so that no model
+// reaches zero loss. The samples can be sorted by label and cut into one shard for each rank, so that ranks see
+// different data.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,8 @@ struct Mixture {
 /// of one seed share the centres, so that one can train and another test.
 [[nodiscard]] Samples draw(const Mixture& mixture, std::size_t count, std::uint64_t seed, std::uint64_t part);
 
-/// The samples sorted by label, in `shards` pieces of equal size (the first ones larger by one if it does not divide).
+/// Returns the samples sorted by label, in `shards` pieces of equal size (the first ones are larger by one if the
+/// number does not divide).
 [[nodiscard]] std::vector<Samples> shard_by_label(const Samples& samples, std::size_t shards);
 
 }  // namespace gradwire::convergence

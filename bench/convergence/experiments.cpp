@@ -13,7 +13,8 @@
 namespace gradwire::convergence {
 namespace {
 
-// Bounds of the ratio of the final loss to that of uncompressed training, with error feedback as `auto` sets it.
+// Returns bounds of the ratio of the final loss to that of uncompressed training, with error feedback as `auto` sets
+// it.
 const std::map<std::string, double>& bounds() {
   static const std::map<std::string, double> table{{"int8", 1.01}, {"int4", 1.01},        {"int2", 1.03},
                                                    {"sign", 1.06}, {"topk10_int8", 1.02}, {"topk1_int8", 1.15}};
@@ -22,7 +23,7 @@ const std::map<std::string, double>& bounds() {
 
 bool is_dense(const Policy& policy) { return policy.defaults.codec == CodecSpec::parse("exact"); }
 
-// A larger model, to check that the results for one tile hold for several, each with an owner of its own.
+// Returns a larger model, to check that the results for one tile hold for several, each with an owner of its own.
 Experiment large_experiment() {
   Experiment experiment = judged_experiment();
   experiment.part = "large";
@@ -30,14 +31,14 @@ Experiment large_experiment() {
   experiment.training.steps = 1000;
   experiment.mixture.inputs = 64;
   experiment.training.evaluations = 8;
-  experiment.training.decay_from = 0.5;  // else the noise of its steps hides the effect of compression
+  experiment.training.decay_from = 0.5;  // otherwise the noise of its steps hides the effect of compression
   experiment.mixture.spread = 0.35;
   experiment.samples = 16384;
   return experiment;
 }
 
-// A model large enough that headers do not matter. The learning rate falls to zero, so that the accuracy at the end is
-// that of a trained model and not of one step.
+// Returns a model large enough that headers do not matter. The learning rate falls to zero, so that the accuracy at the
+// end is that of a trained model and not of one step.
 Experiment accuracy_experiment() {
   Experiment experiment = judged_experiment();
   experiment.part = "accuracy";
@@ -71,7 +72,7 @@ Experiment make_experiment(const std::string& part, const Options& options) {
 
 Variant as_written(const NamedPolicy& policy) { return {.policy = policy.name, .reducing = {.policy = policy.policy}}; }
 
-// A variant with error feedback on or off, whatever the policy's default.
+// Returns a variant with error feedback on or off, whatever the policy's default.
 Variant with_feedback(const NamedPolicy& policy, bool on) {
   Variant variant = as_written(policy);
   variant.feedback = on ? "on" : "off";
@@ -88,7 +89,7 @@ Variant with_second_hop(const NamedPolicy& policy, const CodecSpec& second, cons
   return variant;
 }
 
-// Variants of the codec by which a shard's owner sends the sum, when each rank has chosen its own elements.
+// Returns variants of the codec by which a shard's owner sends the sum, when each rank has chosen its own elements.
 std::vector<Variant> second_hops(const NamedPolicy& policy, int ranks) {
   const CodecSpec first = policy.policy.defaults.codec;
   const auto keeping = [&](int factor) {

@@ -1,4 +1,4 @@
-// The experiments: the training, the policies, and the bounds that they must meet.
+// Defines the experiments: the training, the policies, and the bounds that they must meet.
 #pragma once
 
 #include <array>
@@ -20,11 +20,11 @@ struct NamedPolicy {
   Policy policy;
 };
 
-/// Reads TOML files and folders of them. Order: dense codecs by wire id, then topk from dense to sparse. Throws Error,
-/// also if there is no policy.
+/// Reads TOML files and folders of them. Dense codecs come first, by wire id, then topk from dense to sparse. Throws
+/// Error, also if there is no policy.
 [[nodiscard]] std::vector<NamedPolicy> load_policies(const std::vector<std::string>& paths);
 
-/// The label-sorted classifier of the tests and bounds: 32-64-10, 8 workers, SGD with momentum, 2000 steps.
+/// Returns the label-sorted classifier of the tests and bounds: 32-64-10, 8 workers, SGD with momentum, 2000 steps.
 [[nodiscard]] Experiment judged_experiment();
 
 /// Runs a part ("mlp", "large", "accuracy") and returns all its rows.

@@ -10,14 +10,15 @@ namespace {
 
 constexpr std::uint64_t kParameterStream = 1;
 
-// out[j] += factor x in[j]. This is the inner loop of all functions here; its sums are independent.
+// Computes out[j] += factor x in[j]. This is the inner loop of all functions here; its sums are independent.
 void add_scaled(float* out, float factor, const float* in, std::size_t count) {
   for (std::size_t j = 0; j < count; ++j) {
     out[j] += factor * in[j];
   }
 }
 
-// tanh by a rational function, to 1e-6: std::tanh takes half of a small model's time, and differs between C libraries.
+// Computes tanh by a rational function, to 1e-6: std::tanh takes half of a small model's time, and differs between C
+// libraries.
 float fast_tanh(float x) {
   const float y = std::clamp(x, -7.9F, 7.9F), s = y * y;
   float above = -2.76076847742355e-16F;
@@ -32,7 +33,7 @@ float fast_tanh(float x) {
   return y * above / below;
 }
 
-// Softmax in place.
+// Applies softmax in place.
 void normalize(std::span<float> logits) {
   const float greatest = *std::max_element(logits.begin(), logits.end());
   float sum = 0;
@@ -134,7 +135,7 @@ void Mlp::accumulate(const float* const (&rows)[kBlock], const std::uint8_t (&la
         sum += errors[k] * weights[k];
       }
       add_scaled(gradients + weight2_ + j * shape_.classes, hidden[j], errors.data(), shape_.classes);
-      hidden[j] = sum * (1 - hidden[j] * hidden[j]);  // now the gradient before the tanh
+      hidden[j] = sum * (1 - hidden[j] * hidden[j]);  // from here on the gradient before the tanh
     }
     add_scaled(gradients + bias1_, 1, hidden, shape_.hidden);
   }

@@ -1,4 +1,4 @@
-// A classifier of one hidden layer (tanh) with softmax and cross-entropy, forward and backward in plain loops.
+// A classifier with one hidden layer (tanh), softmax and cross-entropy, forward and backward in plain loops.
 // Every sum runs in a fixed order, so that ranks and runs agree to the bit whatever the compiler vectorises.
 #pragma once
 
@@ -12,12 +12,12 @@ namespace gradwire::convergence {
 
 struct Shape {
   std::size_t inputs = 0, hidden = 0, classes = 0;
-  /// "32-64-10"
+  /// Returns a text such as "32-64-10".
   [[nodiscard]] std::string to_string() const;
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-/// Rows of `inputs` features, one label each.
+/// Rows of `inputs` features, with one label each.
 struct Samples {
   std::size_t inputs = 0;
   std::vector<float> features;
@@ -35,7 +35,7 @@ struct Score {
 
   void add(const Score& other);
   [[nodiscard]] double mean_loss() const { return loss / static_cast<double>(count); }
-  /// Per cent.
+  /// Returns the accuracy in per cent.
   [[nodiscard]] double accuracy() const { return 100.0 * static_cast<double>(correct) / static_cast<double>(count); }
 };
 
@@ -48,7 +48,8 @@ class Mlp {
     std::uint32_t dimensions;
   };
 
-  /// Weights are Gaussian with variance 1 / inputs of their layer, biases zero; a pure function of `seed`.
+  /// Weights are Gaussian with variance 1 / inputs of their layer, and biases are zero; they are a pure function of
+  /// `seed`.
   Mlp(const Shape& shape, std::uint64_t seed);
 
   [[nodiscard]] std::vector<Tensor> tensors() const;
@@ -60,7 +61,7 @@ class Mlp {
   [[nodiscard]] Score score(const Samples& samples) const;
 
  private:
-  // Rows that go through a layer together, so that its weights are read once for all of them.
+  // Rows that pass through a layer together, so that its weights are read once for all of them.
   static constexpr std::size_t kBlock = 4;
   struct Block;
 

@@ -1,4 +1,4 @@
-// Command line of bench_convergence.
+// Defines the command line of bench_convergence.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct Options {
   std::size_t seeds = 5;               // number of seeds taken from the list in experiments.cpp
   std::optional<std::uint64_t> steps;  // instead of each part's own
   std::string link = "1Gbit/s,50us";   // emulated, for the time of a step
-  bool quick = false;                  // few steps on little data, to check that it runs
+  bool quick = false;                  // few steps on little data, to check that the program runs
   std::string json, svg;
 };
 

@@ -14,9 +14,9 @@ class Random {
   /// `stream` separates the uses of one seed: data, parameters, the batches of each rank.
   Random(std::uint64_t seed, std::uint64_t stream) : bits_(seed * 1'000'003 + stream) {}
 
-  /// In [0, 1).
+  /// Returns a number in [0, 1).
   [[nodiscard]] double uniform() { return static_cast<double>(bits_() >> 11) * 0x1p-53; }
-  /// In [0, bound).
+  /// Returns a number in [0, bound).
   [[nodiscard]] std::size_t below(std::size_t bound) { return bits_() % bound; }
   [[nodiscard]] float gauss() {
     const double radius = std::sqrt(-2 * std::log(1 - uniform()));

@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "bench/convergence/experiments.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "plot/svg_plot.hpp"
 
 namespace gradwire::convergence {
@@ -29,8 +29,8 @@ std::string verdict(const Row& row) {
 bool accuracy_met(const Row& row) { return row.accuracy_lost().mean <= kPointsLostAtMost; }
 
 std::string losses(const std::vector<Row>& rows) {
-  bench::Table table({"model", "policy", "second hop", "feedback", "loss", "to dense", "s.e.", "bound", "", "bits",
-                      "ratio", "KB a step", "ms a step", "exposed ms"});
+  bench::TextTable table({"model", "policy", "second hop", "feedback", "loss", "to dense", "s.e.", "bound", "", "bits",
+                          "ratio", "KB a step", "ms a step", "exposed ms"});
   for (const Row& row : rows) {
     const Summary ratio = row.loss_ratio();
     table.add({row.model, row.variant.policy, row.variant.second_hop, feedback_text(row),
@@ -43,8 +43,8 @@ std::string losses(const std::vector<Row>& rows) {
 }
 
 std::string accuracies(const std::vector<Row>& rows) {
-  bench::Table table({"model", "policy", "feedback", "accuracy %", "points lost", "s.e.", "aim", "", "loss to dense",
-                      "bits", "ratio", "KB a step", "ms a step", "exposed ms"});
+  bench::TextTable table({"model", "policy", "feedback", "accuracy %", "points lost", "s.e.", "aim", "",
+                          "loss to dense", "bits", "ratio", "KB a step", "ms a step", "exposed ms"});
   for (const Row& row : rows) {
     const Summary lost = row.accuracy_lost();
     table.add({row.model, row.variant.policy, feedback_text(row), or_diverged(row.accuracy().mean, 3),
@@ -160,7 +160,7 @@ std::string plot(const std::vector<Row>& rows) {
   }
   if (!large.empty()) {
     plots.push_back(plot_of(large.front().model + ": policies and second hops", large, [&](const Row& row) {
-      const std::string& name = row.variant.policy;  // cut before the codec of the values: legends are narrow
+      const std::string& name = row.variant.policy;  // without the codec of the values, since legends are narrow
       return is_hop(row) ? name.substr(0, name.find('_')) + ", " + row.variant.second_hop : name;
     }));
   }

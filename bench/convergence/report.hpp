@@ -1,4 +1,4 @@
-// Rows as a table, JSON and plots.
+// Formats rows as a table, JSON and plots.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace gradwire::convergence {
 
-/// A text table, with a line for each bound that a row must meet.
+/// Returns a text table, with a line for each bound that a row must meet.
 [[nodiscard]] std::string to_text(const std::vector<Row>& rows, const std::string& link);
 [[nodiscard]] bench::Json to_json(const Row& row);
 /// Plots loss against megabytes sent: the policies as written, with error feedback switched, and second hops of topk.

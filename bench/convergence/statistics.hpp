@@ -1,4 +1,4 @@
-// Mean and standard error over seeds.
+// Computes mean and standard error over seeds.
 #pragma once
 
 #include <span>
@@ -6,15 +6,15 @@
 namespace gradwire::convergence {
 
 struct Summary {
-  double mean = 0;            // NaN if any value is
+  double mean = 0;            // NaN if any value is NaN
   double standard_error = 0;  // of the mean; NaN for fewer than two values
 };
 
 /// Summarizes the values of one or more seeds.
 [[nodiscard]] Summary summarize(std::span<const double> values);
 
-/// Whether mean - standard error <= bound: a mean above the bound by less than its own error does not count as a miss.
-/// NaN never meets it.
+/// Returns whether mean - standard error <= bound: a mean above the bound by less than its own error does not count as
+/// a miss. NaN never meets it.
 [[nodiscard]] bool meets(const Summary& summary, double bound);
 
 }  // namespace gradwire::convergence

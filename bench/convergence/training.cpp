@@ -11,8 +11,8 @@
 #include <thread>
 #include <utility>
 
+#include "bench/convergence/gradient_reducer.hpp"
 #include "bench/convergence/random.hpp"
-#include "bench/convergence/reducer.hpp"
 #include "bench/support/samples.hpp"
 #include "gradwire/emulation.hpp"
 
@@ -21,13 +21,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kBatchStream = 100;  // of rank 0; each further rank has the next number
+constexpr std::uint64_t kBatchStream = 100;  // for rank 0; each further rank has the next number
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 constexpr double kFirstEvaluation = 10;
 
-// The steps at which the loss is evaluated, for a curve with a logarithmic x axis.
+// Returns the steps at which the loss is evaluated, for a curve with a logarithmic x axis.
 std::set<std::uint64_t> evaluated_steps(const Training& training) {
   const auto last = static_cast<double>(training.steps);
   const double first = std::min(kFirstEvaluation, last);
@@ -114,7 +114,7 @@ class Worker {
   std::vector<float> velocity_;
   std::vector<std::uint32_t> batch_;
   Random random_;
-  std::unique_ptr<Reducer> reducer_;
+  std::unique_ptr<GradientReducer> reducer_;
 };
 
 // Runs a thread for each rank. Throws the error of the lowest rank that failed.
@@ -128,7 +128,7 @@ void run_ranks(std::vector<std::shared_ptr<Transport>> world,
         body(rank, world[rank]);
       } catch (const std::exception& error) {
         errors[rank] = std::current_exception();
-        world[rank]->abort(ErrorCode::internal, error.what());
+        world[rank]->abort(Error(ErrorCode::internal, error.what()));
       }
     });
   }
@@ -142,7 +142,7 @@ void run_ranks(std::vector<std::shared_ptr<Transport>> world,
   }
 }
 
-// Every `ranks`-th sample, beginning at `rank`, so that the ranks score the test set together.
+// Returns every `ranks`-th sample, beginning at `rank`, so that the ranks score the test set together.
 Samples share_of(const Samples& samples, std::size_t rank, std::size_t ranks) {
   Samples share{.inputs = samples.inputs, .features = {}, .labels = {}};
   for (std::size_t i = rank; i < samples.count(); i += ranks) {

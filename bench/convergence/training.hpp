@@ -1,4 +1,4 @@
-// Data-parallel SGD with momentum: ranks are threads, each with its own shard; gradients go through gradwire, and
+// Runs data-parallel SGD with momentum: ranks are threads, each with its own shard; gradients go through gradwire, and
 // momentum is applied after aggregation.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace gradwire::convergence {
 struct Training {
   Shape shape;
   std::uint64_t steps = 2000;
-  std::size_t batch = 16;  // samples a rank and step, drawn from its shard with replacement
+  std::size_t batch = 16;  // samples per rank and step, drawn from its shard with replacement
   float learning_rate = 0.05F;
   float momentum = 0.9F;
   double decay_from = 1;     // share of the steps after which the learning rate falls linearly to zero
@@ -29,8 +29,8 @@ struct Training {
 /// How gradients are averaged.
 struct Reducing {
   Policy policy;
-  /// Go below the policy layer: one all-reduce of all gradients with the policy's codecs and no residuals. For sign
-  /// without error feedback, which a policy refuses because it diverges.
+  /// With `bare`, gradients bypass the policy layer: one all-reduce of all gradients with the policy's codecs and no
+  /// residuals. This is for sign without error feedback, which a policy refuses because it diverges.
   bool bare = false;
 };
 
@@ -46,11 +46,11 @@ struct Run {
   Statistics totals;                 // over all ranks
   std::uint64_t residual_bytes = 0;  // of all ranks; 0: no error feedback
   double step_seconds = 0;           // median of rank 0: forward, backward, reduction, update
-  double exposed_seconds = 0;        // the part of it after the backward pass
+  double exposed_seconds = 0;        // the part of a step after the backward pass
   std::uint64_t parameters = 0;
 
   [[nodiscard]] bool diverged() const;
-  /// Bits sent for each element and hop: 32 for uncompressed fp32.
+  /// Returns the bits sent for each element and hop: 32 for uncompressed fp32.
   [[nodiscard]] double bits_per_element() const;
 };
 

@@ -1,7 +1,7 @@
 // Times an 8-byte MPI_Allreduce against PMPI_Allreduce, in alternating loops: the difference is what the preload adds
 // to a call that it forwards. Without a preload both names are one function, so the same program shows the noise.
 //
-//   bench_drop_in [CALLS] [PAIRS] [self]    defaults: 1000000 calls a loop, 11 pairs of loops; self: on MPI_COMM_SELF
+//   bench_drop_in [CALLS] [PAIRS] [self]    defaults: 1000000 calls per loop, 11 pairs of loops; self: on MPI_COMM_SELF
 #include <mpi.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ using gradwire::bench::median;
 using Clock = std::chrono::steady_clock;
 using AllReduce = int (*)(const void*, void*, int, MPI_Datatype, MPI_Op, MPI_Comm);
 
-// Nanoseconds per call.
+// Returns nanoseconds per call.
 double time_loop(AllReduce all_reduce, long calls, MPI_Comm comm) {
   double value = 1;
   double sum = 0;

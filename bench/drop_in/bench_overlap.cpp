@@ -1,7 +1,7 @@
-// bench_overlap: times steps of layers whose gradients become ready one after another, last layer first, while the next
-// one is computed. Shows which of four ways hides communication best: a session, MPI_Iallreduce and MPI_Waitall as an
-// unchanged job calls them (run it with the preload), MPI's own PMPI_Iallreduce, or one blocking MPI_Allreduce for each
-// layer after the computation. All four take turns in one process, on the same buffers.
+// bench_overlap times steps of layers whose gradients become ready one after another, last layer first, while the next
+// one is computed. It shows which of four ways hides communication best: a session, MPI_Iallreduce and MPI_Waitall as
+// an unchanged job calls them (run it with the preload), MPI's own PMPI_Iallreduce, or one blocking MPI_Allreduce for
+// each layer after the computation. All four take turns in one process, on the same buffers.
 #include <mpi.h>
 
 #include <array>
@@ -75,7 +75,7 @@ class Job {
     for_each_layer([](std::size_t) {});
   }
   [[nodiscard]] int count(std::size_t i) const { return static_cast<int>(gradients_[i].size()); }
-  // Fills the buffers anew, since sums would grow without end.
+  // Fills the buffers again, since sums would grow without end.
   void refill() {
     for (std::size_t i = 0; i < gradients_.size(); ++i) {
       fill(gradients_[i], i);
@@ -83,7 +83,7 @@ class Job {
   }
 
  private:
-  // Gives each layer its own bucket, so that the session sends the same data at the same moments as MPI.
+  // Gives each layer its own bucket, so that the session sends the same data at the same times as MPI.
   static Policy policy(const Options& options) {
     Policy policy = Policy::uniform(options.codec);
     policy.bucket_bytes = parse_bytes(options.layer);
@@ -112,7 +112,7 @@ struct Way {
   std::function<void()> step;
 };
 
-// Milliseconds of a step of the slowest rank.
+// Returns the milliseconds of a step of the slowest rank.
 double time_block(Job& job, const Way& way, int steps) {
   job.refill();
   MPI_Barrier(MPI_COMM_WORLD);
@@ -145,7 +145,7 @@ int run(const Options& options, int rank) {
   Job job(options, count);
   const std::vector<Way> ways = ways_of(job);
   std::vector<std::vector<double>> times(ways.size());
-  for (int block = -1; block < options.blocks; ++block) {  // the first one warms up
+  for (int block = -1; block < options.blocks; ++block) {  // the first block warms up
     for (std::size_t k = 0; k < ways.size(); ++k) {
       const std::size_t at = block % 2 == 0 ? k : ways.size() - 1 - k;
       const double time = time_block(job, ways[at], options.steps);
@@ -157,7 +157,7 @@ int run(const Options& options, int rank) {
   if (rank != 0) {
     return 0;
   }
-  Table table({"way", "ms a step", "of the session's"});
+  TextTable table({"way", "ms a step", "of the session's"});
   Json rows = Json::array();
   for (std::size_t k = 0; k < ways.size(); ++k) {
     std::vector<double> ratios;

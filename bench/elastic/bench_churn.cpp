@@ -1,9 +1,9 @@
-// bench_churn: measures how much of its work a job keeps when one rank is killed in each period. A rank ends itself by
+// bench_churn measures how much of its work a job keeps when one rank is killed in each period. A rank ends itself by
 // SIGKILL in the middle of a step; a spare takes its place, a new process joins later, or the others go on alone.
 //
 //   mpirun --enable-recovery -np 10 bench_churn run spares.json --spares 2 --seconds 60 --period 20
 //   gradwire run --let-join FILE -- mpirun --enable-recovery -np 8 bench_churn run joins.json --join-after 2
-//   bench_churn report calm.json spares.json alone.json       the first one: of a run without deaths (--period 0)
+//   bench_churn report calm.json spares.json alone.json       the first file is of a run without deaths (--period 0)
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -39,12 +39,12 @@ struct Options {
   double join_after = -1;
   double seconds = 60;
   double period = 20;
-  double computing_ms = 50;  // a step of a real model, on an accelerator of its own
+  double computing_ms = 50;  // a step of a real model on an accelerator of its own
   ReportFiles written;       // report: where the table goes
 };
 
-// Starts another process like this one, which joins the job `seconds` later. It inherits nothing of this one's MPI job,
-// and its output goes to the file `log`.
+// Starts another process like this one, which joins the job `seconds` later. It inherits nothing of this process's MPI
+// job, and its output goes to the file `log`.
 void send_for_another(char** argv, double seconds, const std::string& log) {
   const pid_t child = fork();
   if (child != 0) {
@@ -57,7 +57,7 @@ void send_for_another(char** argv, double seconds, const std::string& log) {
     fd <= 2 ? dup2(fd == 0 ? nowhere : said, fd) : close(fd);
   }
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  if (const char* file = std::getenv("GRADWIRE_LET_JOIN")) {  // unset if this process has joined, too
+  if (const char* file = std::getenv("GRADWIRE_LET_JOIN")) {  // unset if this process has joined too
     setenv("GRADWIRE_JOIN", file, 1);
     unsetenv("GRADWIRE_LET_JOIN");
   }
@@ -195,7 +195,7 @@ class Worker {
   TensorId gradient_id_, over_id_;
 };
 
-// The loss at `samples`, interpolated linearly between the points of a curve; NaN outside of it.
+// Returns the loss at `samples`, interpolated linearly between the points of a curve; NaN outside of it.
 double loss_at(const Json& curve, double samples) {
   for (std::size_t i = 1; i < curve.size(); ++i) {
     const double from = curve[i - 1][0], to = curve[i][0];
@@ -208,8 +208,8 @@ double loss_at(const Json& curve, double samples) {
 }
 
 int report(const Options& options) {
-  Table table({"spares", "another joins after s", "a death each s", "deaths", "s", "samples/s", "% of calm",
-               "ms a change, median", "worst", "at samples", "loss", "of calm"});
+  TextTable table({"spares", "another joins after s", "a death each s", "deaths", "s", "samples/s", "% of calm",
+                   "ms a change, median", "worst", "at samples", "loss", "of calm"});
   Json all = make_report("gradwire.bench_churn_report.1"), calm;
   for (const std::string& file : options.files) {
     std::ifstream in(file);
@@ -224,7 +224,7 @@ int report(const Options& options) {
     auto changes = run.at("change_seconds").get<std::vector<double>>();
     const Json& curve = run.at("curve");
     const Json& calm_curve = calm.at("curve");
-    const double both = std::min(curve.back()[0].get<double>(), calm_curve.back()[0].get<double>());  // samples
+    const double both = std::min(curve.back()[0].get<double>(), calm_curve.back()[0].get<double>());  // both reach this
     const double loss = loss_at(curve, both), of_calm = loss / loss_at(calm_curve, both);
     const Json after = run.value("join_after_seconds", Json());
     table.add({fixed(run.at("spares"), 0), after.is_null() ? "-" : fixed(after, 0), period > 0 ? fixed(period, 0) : "-",
@@ -251,7 +251,7 @@ Options parse(int argc, char** argv) {
   Options options;
   CommandLine line("How much of its work a job keeps whose ranks are killed, one each period.");
   line.option("mode", options.mode, "run (under mpirun) or report").one_of({"run", "report"}).required();
-  line.option("files", options.files, "run: where its report goes; report: those of runs, the one without deaths first")
+  line.option("files", options.files, "run: its report; report: reports of runs, the one without deaths first")
       .required();
   line.option("--codec", options.codec, "How gradients travel");
   line.option("--spares", options.spares, "The last so many processes wait").range(0, 1000);

@@ -1,4 +1,4 @@
-// bench_elastic: measures the cost of steps that can be undone, and of copies of residuals. Steps of a session over
+// bench_elastic measures the cost of steps that can be undone, and of copies of residuals. Steps of a session over
 // Processes, and of one that also copies, take turns with steps of a plain session with the same tensors.
 #include <algorithm>
 #include <chrono>
@@ -60,7 +60,8 @@ std::unique_ptr<Trained> make(std::size_t count, const std::function<Session()>&
   return made;
 }
 
-// Seconds that a store takes for the residuals of a step of `count` elements, which encoders write tile by tile.
+// Returns the seconds that a store takes for the residuals of a step of `count` elements, which encoders write tile by
+// tile.
 double writing_seconds(std::uint64_t count) {
   constexpr std::uint64_t kTile = 4096;
   exchange::ResidualStore store;
@@ -157,7 +158,7 @@ int run(int argc, char** argv, int rank) {
   if (options.replicate > 0) {
     columns.insert(columns.end(), {"with copies ms", "copies, paired %", "bytes of copies, % of a step's"});
   }
-  Table table(columns);
+  TextTable table(columns);
   Json report = make_report("gradwire.bench_elastic.1");
   for (const std::string& codec : options.codecs) {
     const Row row = measure(options, codec);

@@ -1,4 +1,4 @@
-// bench_hosts: predicts the time of an all-reduce on more hosts than there are, by a simulation of links and their
+// bench_hosts predicts the time of an all-reduce on more hosts than there are, by a simulation of links and their
 // queues. It runs the schedules of the library, without data, in the host executor's order and with its window.
 // Computing takes no time, and no message is lost, so that only the cost of the exchange itself remains.
 #include <chrono>
@@ -10,8 +10,8 @@
 #include "base/units.hpp"
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/table.hpp"
-#include "exchange/reduction.hpp"
+#include "bench/support/text_table.hpp"
+#include "exchange/resolved_call.hpp"
 #include "gradwire/link.hpp"
 #include "tests/support/simulated_links.hpp"
 
@@ -40,7 +40,7 @@ struct Outcome {
 double seconds(std::chrono::nanoseconds duration) { return std::chrono::duration<double>(duration).count(); }
 
 Outcome simulate(int hosts, const std::string& codec, std::uint64_t bytes, const SimulatedLink& link) {
-  constexpr int kCallsBefore = 2;  // the window adapts in these
+  constexpr int kCallsBefore = 2;  // the window adapts during these
   std::vector<exchange::Schedule> schedules;
   std::optional<exchange::HopCodecs> codecs;
   for (int rank = 0; rank < hosts; ++rank) {
@@ -49,8 +49,8 @@ Outcome simulate(int hosts, const std::string& codec, std::uint64_t bytes, const
     codecs = call.codecs;
     schedules.push_back(std::move(schedule));
   }
-  const auto frame_bytes = [&](const exchange::Step& step) {
-    return codecs->of(step.hop).frame_bytes(step.chunk.count);
+  const auto frame_bytes = [&](const exchange::Instruction& instruction) {
+    return codecs->of(instruction.hop).frame_bytes(instruction.chunk.count);
   };
   SimulatedLinks links(hosts, link, {});
   Outcome outcome{.lanes = schedules[0].lanes};
@@ -66,7 +66,7 @@ void run(const Options& options) {
   const Link parsed = Link::parse(options.link);
   const SimulatedLink link{parsed.bytes_per_second, seconds(parsed.latency), seconds(parse_duration(options.jitter)),
                            true};
-  Table table({"hosts", "bytes", "codec", "lanes", "ms", "wire ms", "wire busy", "score", "queue"});
+  TextTable table({"hosts", "bytes", "codec", "lanes", "ms", "wire ms", "wire busy", "score", "queue"});
   for (const std::string& hosts_text : options.hosts) {
     const int hosts = std::stoi(hosts_text);
     for (const std::string& bytes_text : options.bytes) {

@@ -1,7 +1,7 @@
 // Prints the rates of a link schedule when they change, for the lab, which then shapes its links.
-//   link_player first SCHEDULE   prints the first rate, or what is wrong with the schedule
-//   link_player play SCHEDULE    from now on prints each further rate when it begins; ends after the last one
-// A rate is a line with bits per second, 0 for an unlimited link. It dies with the process that started it.
+//   link_player first SCHEDULE   prints the first rate, or the error in the schedule
+//   link_player play SCHEDULE    prints each further rate when it begins; ends after the last one
+// A rate is a line with bits per second, 0 for an unlimited link. The program dies with the process that started it.
 #include <sys/prctl.h>
 
 #include <chrono>

@@ -81,8 +81,8 @@ void send_for(int connection, double seconds) {
   shutdown(connection, SHUT_WR);
 }
 
-// Goodput after the warm-up. Takes the median over windows, so that a moment in which another process has the core does
-// not lower it. Reads to the end, so that the peer's sends never fail.
+// Returns the goodput after the warm-up. It takes the median over windows, so that it is not lowered when another
+// process has the core for a moment. It reads to the end, so that the peer's sends never fail.
 double receive_for(int connection, double seconds) {
   std::vector<char> data(kBufferBytes);
   std::vector<double> rates;

@@ -1,4 +1,4 @@
-// bench_observe: measures the cost of observing a job.
+// bench_observe measures the cost of observing a job.
 #include <unistd.h>
 
 #include <cstdio>
@@ -14,7 +14,7 @@
 #include "bench/observe/step_share.hpp"
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "watch/event_file.hpp"
 #include "watch/textfile.hpp"
 
@@ -31,7 +31,7 @@ struct Options {
   std::string markdown;
 };
 
-// A sink that writes metrics as a job does.
+// Returns a sink that writes metrics as a job does.
 std::shared_ptr<observe::Sink> metrics_sink(const std::filesystem::path& folder) {
   auto sink = std::make_shared<watch::TotalsSink>(observe::WatchedProcess{});
   sink->subscribe(std::make_unique<watch::TextfileWriter>(watch::TextfileOptions{
@@ -39,7 +39,7 @@ std::shared_ptr<observe::Sink> metrics_sink(const std::filesystem::path& folder)
   return sink;
 }
 
-// A sink that writes all events of all steps as a job does.
+// Returns a sink that writes all events of all steps as a job does.
 std::shared_ptr<observe::Sink> trace_sink(const std::filesystem::path& folder) {
   watch::EventFileOptions options;
   options.target.directory = folder.string();
@@ -67,7 +67,7 @@ class Rows {
   }
 
  private:
-  Table table_;
+  TextTable table_;
   Json report_;
 };
 

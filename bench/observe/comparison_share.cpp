@@ -21,7 +21,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kLooks = 1'000'000;
 
-// The latest counts of one session.
+// Keeps the latest counts of one session.
 class Latest final : public observe::Sink {
  public:
   void take(const observe::Round& round) override {
@@ -48,8 +48,8 @@ double frame_seconds() {
   return seconds_since(begin) / kLooks;
 }
 
-// Seconds that the comparison takes at the end of a step. Reading the clock and counting the step are not part of it,
-// since a session does both anyway.
+// Returns the seconds that the comparison takes at the end of a step. Reading the clock and counting the step are not
+// part of it, since a session does both anyway.
 double end_seconds() {
   session::BucketRunner runner(make_inproc_world(1)[0], {});
   observe::PeerWaits waits(0, 2);

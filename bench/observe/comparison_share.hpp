@@ -1,4 +1,4 @@
-// The share of a step that the comparison of ranks takes, computed from the costs of its parts.
+// Computes the share of a step that the comparison of ranks takes, from the costs of its parts.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ struct ComparisonShare {
   double comparisons = 0;
   double each_seconds = 0;   // of one comparison, on the slowest rank
   double frames = 0;         // received by a rank in a step
-  double frame_seconds = 0;  // to note which peer a frame was waited for
+  double frame_seconds = 0;  // to note for which peer a frame was awaited
   double end_seconds = 0;    // to note the end of a step
-  // Seconds of a step.
+  // Returns the seconds of a step that comparing takes.
   [[nodiscard]] double comparing() const { return comparisons * each_seconds / steps; }
   [[nodiscard]] double noting() const { return frames * frame_seconds + end_seconds; }
 };

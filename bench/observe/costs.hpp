@@ -1,4 +1,4 @@
-// The cost of one event, and the number of events that a reader loses.
+// Measures the cost of one event, and the number of events that a reader loses.
 #pragma once
 
 #include <cstdint>
@@ -7,14 +7,14 @@
 
 namespace gradwire::bench {
 
-/// Nanoseconds of the thread that records, medians of `rounds`.
+/// Nanoseconds of the recording thread, medians of `rounds`.
 struct EventCosts {
   double moment = 0;  // one look at the clock, and the event
   double span = 0;    // two looks
 };
 [[nodiscard]] EventCosts event_costs(observe::ClockKind clock, int rounds);
 
-/// Nanoseconds that a place which would record a span adds to a loop while nobody reads.
+/// Returns the nanoseconds that a place which would record a span adds to a loop while nobody reads.
 [[nodiscard]] double cost_when_off(int rounds);
 
 struct Loss {

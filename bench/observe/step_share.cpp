@@ -133,7 +133,7 @@ class Contest {
   const std::function<std::shared_ptr<observe::Sink>()>& make_;
   std::barrier<> meeting_;
   std::vector<std::shared_ptr<Transport>> world_;
-  int steps_ = 8;  // of a block; rank 0 sets it between blocks
+  int steps_ = 8;  // per block; rank 0 sets it between blocks
   // Results of rank 0.
   StepShare share_;
   std::vector<double> off_;

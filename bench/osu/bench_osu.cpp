@@ -1,4 +1,4 @@
-// bench_osu: times MPI_Allreduce as OSU's osu_allreduce does: one pair of buffers, warm-up, each call by itself with a
+// bench_osu times MPI_Allreduce like OSU's osu_allreduce: one pair of buffers, warm-up, each call by itself with a
 // barrier after it, the mean over calls and ranks. It does not link the drop-in, so that the same program runs with it
 // and without: bench/osu/compare makes pairs of such runs. With --pairs it compares MPI_Allreduce with PMPI_Allreduce,
 // which is always the library's own, in one process, where both have the same heap and the same pages.
@@ -24,7 +24,7 @@ struct Options {
   std::string placement = "aligned";
   int warmup = 40;
   int calls = 200;
-  double seconds = 1;  // of a size, at most
+  double seconds = 1;  // limit for a size
   int pairs = 0;
   unsigned seed = 0;
   ReportFiles files;
@@ -38,8 +38,8 @@ constexpr int kLeastCalls = 8;
 struct Row {
   int calls = 0;
   double mean = 0;  // microseconds: over calls, then over ranks
-  // Only with --pairs: PMPI_Allreduce's microseconds, the median of the ratios of a pair, and the ratio of two equal
-  // blocks, 95% quantile.
+  // These are set only with --pairs: PMPI_Allreduce's microseconds, the median of the ratios of a pair, and the ratio
+  // of two equal blocks, 95% quantile.
   double without = NAN;
   double ratio = NAN;
   double spread = NAN;
@@ -56,7 +56,7 @@ double time_call(AllReduce all_reduce, const Buffers& buffers, int count) {
   return seconds;
 }
 
-// Microseconds of a call: the mean over calls, then over ranks, on every rank.
+// Returns the microseconds of a call: the mean over calls, then over ranks, on every rank.
 double time_block(AllReduce all_reduce, const Buffers& buffers, int count, int calls) {
   double seconds = 0;
   for (int i = 0; i < calls; ++i) {
@@ -70,7 +70,7 @@ double time_block(AllReduce all_reduce, const Buffers& buffers, int count, int c
   return sum / ranks;
 }
 
-// The number of calls, the same on every rank.
+// Returns the number of calls, the same on every rank.
 int calls_of(const Options& options, std::uint64_t bytes, double once) {
   const int most = bytes <= kSmallBytes ? kSmallTimes * options.calls : options.calls;
   int calls = std::clamp(static_cast<int>(options.seconds / std::max(once, 1e-9)), std::min(kLeastCalls, most), most);
@@ -134,12 +134,12 @@ int run(const Options& options) {
   report["ranks"] = ranks;
   report["placement"] = options.placement;
   report["warmup"] = options.warmup;
-  Table table(options.pairs > 0 ? std::vector<std::string>{"bytes", "us", "library us", "ratio", "A/A 95%", "calls"}
-                                : std::vector<std::string>{"bytes", "us", "calls"});
-  // The content of the heap decides where the library's own buffers lie, and so their speed: each seed shifts the heap.
+  TextTable table(options.pairs > 0 ? std::vector<std::string>{"bytes", "us", "library us", "ratio", "A/A 95%", "calls"}
+                                    : std::vector<std::string>{"bytes", "us", "calls"});
+  // The content of the heap decides where the library's own buffers are, and so their speed: each seed shifts the heap.
   const std::vector<char> shift(std::size_t{16} * (options.seed % 256));
-  // Aligned and in-place buffers are one pair for all sizes, as in OSU. Heap blocks are allocated for each size, as a
-  // job does.
+  // Aligned and in-place buffers are one pair for all sizes, as in OSU. Heap blocks are allocated for each size, as in
+  // a job.
   const Buffers largest(placement, placement == Placement::heap ? sizeof(float) : most);
   for (std::uint64_t bytes = parse_bytes(options.min_bytes) / 4 * 4; bytes <= most; bytes *= 2) {
     const Buffers own(placement, placement == Placement::heap ? bytes : sizeof(float));

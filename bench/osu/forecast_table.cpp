@@ -1,4 +1,4 @@
-// forecast_table: shows the forecast of an observed job's report beside the times with codec auto in the same program.
+// forecast_table shows the forecast of an observed job's report beside the times with codec auto in the same program.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -8,7 +8,7 @@
 
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -24,7 +24,7 @@ Json read(const std::string& file, const char* key) {
 
 double microseconds(const Json& seconds) { return seconds.get<double>() * 1e6; }
 
-// Microseconds of a call of `bytes` under auto, or 0.
+// Returns the microseconds of a call of `bytes` under auto, or 0.
 double took(const Json& auto_run, double bytes) {
   for (const Json& row : auto_run["rows"]) {
     if (row["bytes"].get<double>() == bytes) {
@@ -43,7 +43,7 @@ int make(const std::string& observed, const std::string& auto_run, const std::st
   }
   Json report = make_report("gradwire.forecast_table.1");
   report["where"] = where;
-  Table table({"bytes", "library us", "codec", "forecast us", "auto us", "forecast / auto"});
+  TextTable table({"bytes", "library us", "codec", "forecast us", "auto us", "forecast / auto"});
   std::vector<Json> classes = forecast["classes"];  // sorted by calls, most first
   std::sort(classes.begin(), classes.end(),
             [](const Json& a, const Json& b) { return a["bytes"].get<double>() < b["bytes"].get<double>(); });

@@ -1,6 +1,6 @@
-// osu_table: makes one table from rounds of bench_osu: two runs without the drop-in, one with it observing and one
-// under auto. A size is right if the median ratio of both is at most 1.03, or at most the ratio of two equal runs in
-// 95% of the rounds.
+// osu_table makes one table from rounds of bench_osu: two runs without the drop-in, one with it observing and one under
+// auto. A size is right if the median ratio of both is at most 1.03, or at most the ratio of two equal runs in 95% of
+// the rounds.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -13,7 +13,7 @@
 #include "bench/support/placement.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 
 namespace gradwire::bench {
 namespace {
@@ -110,7 +110,7 @@ int make(const std::string& folder, int rounds, const std::string& codec, const 
   report["placement"] = first.head()["placement"];
   report["where"] = where;
   report["rounds"] = rounds;
-  Table table(header);
+  TextTable table(header);
   int wrong = 0;
   for (const std::uint64_t bytes : first.sizes()) {
     const Json row = row_of(bytes, first, again, observing, with, named.empty() ? nullptr : &named.front());

@@ -1,5 +1,5 @@
-// bench_ratio: the compression-ratio benchmark. Reads gradients captured from training and shows, for each layer and
-// policy, how small they get, what that costs and on which link it pays; if it does not pay, it says "slower".
+// bench_ratio is the compression-ratio benchmark. It reads gradients captured from training and shows, for each layer
+// and policy, how small they get, the cost, and on which link compression pays; if it does not pay, it says "slower".
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -13,7 +13,7 @@
 #include "bench/ratio/options.hpp"
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "exchange/model/cost_model.hpp"
 #include "plot/svg_plot.hpp"
 
@@ -31,7 +31,7 @@ struct Speedup {
 
 double bytes_per_second(double gbit) { return gbit * 1e9 / 8; }
 
-// Predicted seconds as two_shot. Takes each byte of the message as one element.
+// Returns the predicted seconds as two_shot. It counts each byte of the message as one element.
 double compressed_seconds(const CallCost& call, const exchange::Cluster& cluster) {
   const double sent = 2.0 * (cluster.ranks - 1) / cluster.ranks * call.bytes;  // bytes, as elements, in both hops
   const exchange::CodecCost codec{call.wire_bytes / sent, call.encode_seconds / call.bytes,
@@ -39,7 +39,8 @@ double compressed_seconds(const CallCost& call, const exchange::Cluster& cluster
   return exchange::two_shot_cost(cluster, call.bytes, codec, codec).total;
 }
 
-// The speedup, measured in a lab with this link (a link carries a little less than its nominal rate), else predicted.
+// Returns the speedup, measured in a lab with this link (a link carries a little less than its nominal rate), or else
+// predicted.
 Speedup speedup(const Row& row, double gbit, int ranks, double latency_seconds, const std::vector<LabTimes>& labs) {
   for (const LabTimes& lab : labs) {
     const double part = lab.bytes_per_second() / bytes_per_second(gbit);
@@ -185,7 +186,7 @@ int run(const RatioOptions& options) {
   const std::vector<std::string> header{"point",      "layer",    "KiB",       "policy",    "codec",
                                         "nominal",    "counted",  "NMSE",      "enc GB/s",  "dec+add GB/s",
                                         "0.1 Gbit/s", "1 Gbit/s", "10 Gbit/s", "100 Gbit/s"};
-  Table layers(header), totals(header);
+  TextTable layers(header), totals(header);
   Json report = make_report("gradwire.bench_ratio.1");
   report["ranks"] = options.ranks;
   report["latency_us"] = options.latency_us;

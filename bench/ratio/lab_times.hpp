@@ -1,4 +1,4 @@
-// Measured speedups of all-reduces by a codec on a real link.
+// Reads measured speedups of all-reduces by a codec on a real link.
 #pragma once
 
 #include <map>
@@ -11,13 +11,14 @@ namespace gradwire::bench {
 /// Measured times on one real link, from the JSON of bench_all_reduce.
 class LabTimes {
  public:
-  /// Throws std::runtime_error that names the file if it is not such a report, or is of an emulated link or another
+  /// Throws std::runtime_error that names the file if it is not such a report, or has an emulated link or another
   /// number of ranks.
   LabTimes(const std::string& file, int ranks);
 
   [[nodiscard]] double bytes_per_second() const noexcept { return bytes_per_second_; }
-  /// Dense time / codec time for a message of `bytes`, each between neighbouring measured sizes by a straight line;
-  /// dense is the fastest uncompressed row, of any library. Empty outside the measured sizes or without such a codec.
+  /// Returns dense time / codec time for a message of `bytes`, each interpolated linearly between neighbouring measured
+  /// sizes; dense is the fastest uncompressed row of any library. Returns no value outside the measured sizes or
+  /// without such a codec.
   [[nodiscard]] std::optional<double> speedup(const std::string& codec, double bytes) const;
 
  private:

@@ -19,7 +19,7 @@ namespace {
 
 using gradient_dump::Record;
 
-// Median time of a call, over at least five calls and 6 ms.
+// Returns the median time of a call, over at least five calls and 6 ms.
 double time_of(const std::function<void()>& call) {
   using Clock = std::chrono::steady_clock;
   call();
@@ -97,7 +97,7 @@ Statistics run_ranks(int ranks, const std::function<Statistics(std::shared_ptr<T
         results[rank] = body(world[rank]);
       } catch (const std::exception& error) {
         errors[rank] = std::current_exception();
-        world[rank]->abort(ErrorCode::internal, error.what());
+        world[rank]->abort(Error(ErrorCode::internal, error.what()));
       }
     });
   }

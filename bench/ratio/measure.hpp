@@ -36,7 +36,7 @@ struct NamedPolicy {
   Policy policy;
 };
 
-/// "built-in", a codec spec (for every tensor) or a TOML file. Throws Error.
+/// Makes a policy from "built-in", a codec spec (for every tensor) or a TOML file. Throws Error.
 [[nodiscard]] NamedPolicy make_policy(const std::string& text);
 
 /// Returns one row for each layer of `point` (all records of one point), then one for all of them together as a session

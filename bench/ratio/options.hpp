@@ -1,4 +1,4 @@
-// Command line of bench_ratio.
+// Defines the command line of bench_ratio.
 #pragma once
 
 #include <string>

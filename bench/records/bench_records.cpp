@@ -1,5 +1,6 @@
-// bench_records: finds how few bits train as well as dense training. `next` prints the command line of char_lm for the
-// next training, one argument per line; without it, writes the table and the plot of the trainings made so far.
+// bench_records finds how few bits train as well as dense training. `next` prints the command line of char_lm for the
+// next training, one argument per line; without it, the program writes the table and the plot of the trainings made so
+// far.
 #include <cstdio>
 #include <string>
 
@@ -54,7 +55,7 @@ int run(const Options& options) {
     return print_next(campaign);
   }
   const std::string head = describe(campaign);
-  const bench::Table table = make_table(campaign);
+  const bench::TextTable table = make_table(campaign);
   std::printf("bench_records: %s\n%s", head.c_str(), table.to_text().c_str());
   if (!options.json.empty()) {
     bench::write_report(options.json, make_json(campaign));

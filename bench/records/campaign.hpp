@@ -1,5 +1,5 @@
-// The trainings of the table of records, and which of them are still to be made. Each writes one file of char_lm, so
-// that a campaign that was stopped goes on where it was.
+// The trainings of the table of records, and which of them are still to be made. Each writes one file of char_lm, so an
+// interrupted campaign continues where it was.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ struct Row {
   std::string title = {};                   // in the table
   std::vector<std::string> arguments = {};  // of char_lm
   int seeds = 2;
-  bool own = true;          // also trained with each rank's own part of the data
+  bool own = true;          // also trained with a separate part of the data on each rank
   double aimed_bits = NAN;  // at most, for an element and hop; NaN: no aim
   double aimed_loss = NAN;  // at most, relative to dense
   bool frozen = false;      // frozen second moment: also compared with dense training under the same guard
@@ -34,12 +34,12 @@ struct Settings {
   std::vector<double> rates{1e-3, 2e-3, 4e-3};
   int steps = 2000;
   int seeds = 5;                  // at most
-  std::vector<std::string> only;  // rows by name; none: all. Rows they are compared with are added
+  std::vector<std::string> only;  // names of rows; empty means all. Rows for comparison are added
 };
 
-/// Name of the row with which rows with a frozen second moment are compared, too.
+/// The row with which rows with a frozen second moment are also compared.
 inline constexpr const char* kControl = "frozen";
-/// Returns the rows. The first one is the one that all others are compared with.
+/// Returns the rows. All others are compared with the first one.
 [[nodiscard]] std::vector<Row> make_rows(const Settings& settings);
 
 /// One training.
@@ -49,7 +49,7 @@ struct Run {
   double rate = 0;
   std::uint64_t seed = 1;
   int steps = 0;
-  std::string policy;  // hash of char_lm's arguments for it: a changed row is trained anew
+  std::string policy;  // hash of char_lm's arguments for it, so that a changed row is trained again
 
   [[nodiscard]] std::string file() const;  // in the folder, such as "iid-int4-1f0c55aa-2000-lr0.001-s1.json"
 };
@@ -70,29 +70,29 @@ class Campaign {
   [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   [[nodiscard]] Run training(Data data, const Row& row, double rate, std::uint64_t seed) const;
-  /// The number of seeds with which the row is to be trained.
+  /// Returns the number of seeds for the training of the row.
   [[nodiscard]] int seeds(const Row& row) const;
   [[nodiscard]] const Result* find(const Run& run) const;
-  /// The rate with the lowest held-out loss with the first seed; no value if these trainings are not all made. NaN
-  /// losses lose.
+  /// Returns the rate with the lowest held-out loss with the first seed; no value unless all of these trainings are
+  /// made. NaN losses lose.
   [[nodiscard]] std::optional<double> best_rate(Data data, const Row& row) const;
-  /// Whether the row is trained with these data.
+  /// Returns whether the row is trained with these data.
   [[nodiscard]] static bool wanted(Data data, const Row& row) { return data == Data::iid || row.own; }
-  /// The results of the row with its best rate that were made, by seed.
+  /// Returns the existing results of the row with its best rate, by seed.
   [[nodiscard]] std::map<std::uint64_t, Result> results(Data data, const Row& row) const;
 
-  /// The next training, in the order that completes a table soonest; no value if all are made.
+  /// Returns the next training, in the order that completes a table soonest; no value if all are made.
   [[nodiscard]] std::optional<Run> next() const;
   /// The number of trainings to be made, and of those made.
   struct Count {
     int made = 0, all = 0;
   };
   [[nodiscard]] Count count() const;
-  /// The command line of char_lm, without the program.
+  /// Returns the command line of char_lm, without the program.
   [[nodiscard]] std::vector<std::string> arguments(const Run& run) const;
 
  private:
-  /// The trainings with each rate and the first seed.
+  /// Returns the trainings with each rate and the first seed.
   [[nodiscard]] std::vector<Run> tunings() const;
 
   Settings settings_;

@@ -20,8 +20,8 @@ struct Measured {
   Row row;
   std::optional<double> rate;
   std::vector<double> ratios = {};  // of held-out losses to those of the first row, by seed
-  Summary loss{NAN, NAN};           // of these
-  Summary training{NAN, NAN};       // of training losses, likewise
+  Summary loss{NAN, NAN};           // of these ratios
+  Summary training{NAN, NAN};       // of ratios of training losses, likewise
   Summary of_control{NAN, NAN};     // with a frozen second moment: of held-out losses to those of the control
   double bits = NAN, bits_in_whole = NAN;
 };
@@ -65,8 +65,8 @@ std::string aim_of(const Row& row) {
   return std::isnan(row.aimed_bits) ? "" : fixed(row.aimed_bits, 2) + " bits, " + fixed(row.aimed_loss, 3);
 }
 
-// Whether the row meets its aim with all its seeds, against dense and, with a frozen second moment, against that
-// control.
+// Returns whether the row meets its aim with all its seeds, against dense and, with a frozen second moment, against
+// that control.
 std::string verdict(const Campaign& campaign, const Measured& one) {
   if (std::isnan(one.row.aimed_bits) || static_cast<int>(one.ratios.size()) < campaign.seeds(one.row)) {
     return "";
@@ -82,7 +82,8 @@ std::string verdict(const Campaign& campaign, const Measured& one) {
 
 const char* words(Data data) { return data == Data::iid ? "whole text" : "own part"; }
 
-// The best rate. It is marked "(end)" if it is the lowest or highest one tried, since a better one may lie beyond.
+// Returns the best rate. It is marked "(end)" if it is the lowest or highest one tried, since a better one may be
+// beyond.
 std::string rate_text(const Campaign& campaign, const Measured& one) {
   const auto& rates = campaign.settings().rates;
   if (!one.rate) {
@@ -94,7 +95,7 @@ std::string rate_text(const Campaign& campaign, const Measured& one) {
   return text;
 }
 
-// Whether no other row has a lower loss at the same bits or fewer.
+// Returns whether no other row has a lower loss at the same bits or fewer.
 bool on_front(const Measured& one, const std::vector<Measured>& all) {
   return std::none_of(all.begin(), all.end(),
                       [&](const Measured& other) { return other.bits <= one.bits && other.loss.mean < one.loss.mean; });
@@ -117,7 +118,7 @@ plot::Plot plot_of(const Campaign& campaign, Data data) {
   }
   std::sort(front.points.begin(), front.points.end());
   plot.series.push_back(std::move(front));
-  // The bits that other authors report for their methods. Their losses are of other models, so they are not drawn.
+  // Other authors report these bits for their methods. Their losses are of other models, so they are not drawn.
   for (const auto& [name, bits] : {std::pair{"SparseLoCo (2508.15706): bits only", kUncompressedBits / (146 * 30)},
                                    std::pair{"MuLoCo (2505.23725), 2 bit every 30: bits only", 2.0 / 30}}) {
     plot.series.push_back({.name = name, .points = {{bits, plot.y.low}}, .line = false});
@@ -147,9 +148,9 @@ std::string describe(const Campaign& campaign) {
          std::to_string(count.made) + " of " + std::to_string(count.all) + " trainings are made.";
 }
 
-bench::Table make_table(const Campaign& campaign) {
-  bench::Table table({"data", "policy", "bits", "in whole", "times fewer", "rate", "seeds", "loss", "s.e.",
-                      "of control", "training", "aim", ""});
+bench::TextTable make_table(const Campaign& campaign) {
+  bench::TextTable table({"data", "policy", "bits", "in whole", "times fewer", "rate", "seeds", "loss", "s.e.",
+                          "of control", "training", "aim", ""});
   for (const Data data : kData) {
     for (const Measured& one : measured(campaign, data)) {
       table.add({words(data), one.row.title, fixed(one.bits, one.bits < 1 ? 4 : 2),

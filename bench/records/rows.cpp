@@ -1,4 +1,4 @@
-// The rows of the table: the trainings and their aims.
+// Lists the rows of the table: the trainings and their aims.
 #include <algorithm>
 #include <stdexcept>
 #include <utility>
@@ -19,7 +19,7 @@ Arguments policy(const std::string& name, const Arguments& more = {}) { return A
 
 constexpr int kMostSeeds = 5;
 
-// Every tensor is compressed: with small ones as bf16 a model of this size would send 2 bits per element for these
+// Every tensor is compressed: with small ones as bf16, a model of this size would send 2 bits per element for these
 // alone. If the second moment is frozen, the steps before use int8.
 const Arguments kLive{"--small", "0", "--warm-up", "0.15", "--no-adam-guard"};
 const Arguments kFrozen{"--small", "0", "--warm-up", "0.15"};
@@ -28,8 +28,8 @@ const Arguments kScale{"--precondition", "0.02"};
 // Each shard is one frame, since a model of this size has few bytes for each header.
 const Arguments kWhole{"--chunk", "57344"};
 const std::string kTopk = "topk(1%)+int2";
-// Local steps begin where the others' warm-up ends. They use plain averaging: with any outer momentum the loss after
-// 2,000 steps was higher.
+// Local steps begin where the other rows' warm-up ends. They use plain averaging: with any outer momentum the loss
+// after 2,000 steps was higher.
 const Arguments kLocal{"--small", "0", "--local-from", "0.15", "--outer-lr", "1", "--outer-momentum", "0"};
 // Sarfi et al., "Communication efficient LLM pre-training with SparseLoCo", 2025: residuals decay in place of an outer
 // momentum.

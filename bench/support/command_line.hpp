@@ -1,4 +1,4 @@
-// The command lines of benchmarks.
+// Defines the command lines of benchmarks.
 #pragma once
 
 #include <cstdio>
@@ -25,7 +25,7 @@ struct CommandLineExit : std::runtime_error {
 /// than the rest of a benchmark.
 class CommandLine {
  public:
-  /// Declares what an option's value must be.
+  /// Declares the type and limits of an option's value.
   class Option {
    public:
     explicit Option(CLI::Option* option) : option_(option) {}
@@ -34,7 +34,7 @@ class CommandLine {
     Option& existing_path();
     Option& positive();
     Option& one_of(const std::vector<std::string>& names);
-    /// Number: int, double, std::size_t.
+    /// A number is an int, a double or a std::size_t.
     template <typename Number>
     Option& range(Number least, Number most);
     /// If the command line does not have the option, takes the value from the environment variable `name`.

@@ -10,7 +10,7 @@ namespace {
 constexpr std::uint64_t kRowElements = 1024;
 constexpr std::size_t kTableBits = 14;
 
-// A table of standard Gaussian numbers to pick from; drawing each number anew would take longer than the benchmark.
+// Returns a table of standard Gaussian numbers to pick from; drawing each number would take longer than the benchmark.
 const std::array<float, 1U << kTableBits>& gaussians() {
   static const auto table = [] {
     std::array<float, 1U << kTableBits> values{};
@@ -24,7 +24,7 @@ const std::array<float, 1U << kTableBits>& gaussians() {
   return table;
 }
 
-// splitmix64: a counter in, 64 well mixed bits out.
+// Computes splitmix64: a counter in, 64 well mixed bits out.
 std::uint64_t mix(std::uint64_t value) {
   value += 0x9E3779B97F4A7C15ULL;
   value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9ULL;

@@ -1,4 +1,4 @@
-// Inputs that look like gradients: rows of very different size, a few outliers, another seed on each rank.
+// Makes inputs that look like gradients: rows of very different size, a few outliers, another seed on each rank.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,10 @@
 
 namespace gradwire::bench {
 
-/// Elements [first, first + values.size()) of the gradient of one rank. Rows of 1024 elements; a row's scale is
-/// lognormal (sigma 1) and the same on every rank, as it is for the rows of one weight matrix; elements are Gaussian
-/// times that, 0.1% of them 30 times larger. A pure function of (rank, index), so that any rank can make any part.
+/// Fills in elements [first, first + values.size()) of the gradient of one rank. Rows have 1024 elements; a row's scale
+/// is lognormal (sigma 1) and the same on every rank, as for the rows of one weight matrix; elements are Gaussian times
+/// that, and 0.1% of them are 30 times larger. They are a pure function of (rank, index), so any rank can make any
+/// part.
 void fill_gradient(int rank, std::uint64_t first, std::span<float> values);
 
 }  // namespace gradwire::bench

@@ -9,7 +9,7 @@
 
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 
 namespace gradwire::bench {
 
@@ -37,7 +37,7 @@ int mpi_program(const char* name, int argc, char** argv, Body&& body, int thread
   return status;
 }
 
-/// Files that a benchmark was told to write.
+/// Files that a benchmark was asked to write.
 struct ReportFiles {
   std::string json;
   std::string markdown;
@@ -46,8 +46,8 @@ struct ReportFiles {
     line.option("--json", json, "Write the rows to this file");
     line.option("--markdown", markdown, "Write the table to this file");
   }
-  /// Prints the table under `head`, a line, and writes the files. To be called on one rank.
-  void tell(const std::string& head, const Table& table, const Json& report) const {
+  /// Prints the table below the line `head`, and writes the files. Only one rank calls this.
+  void tell(const std::string& head, const TextTable& table, const Json& report) const {
     std::printf("%s\n%s", head.c_str(), table.to_text().c_str());
     if (!json.empty()) {
       write_report(json, report);

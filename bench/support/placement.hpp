@@ -1,6 +1,6 @@
-// The placement of a benchmark's buffers. It changes the result: if the receive buffer begins a few bytes behind the
+// The placement of a benchmark's buffers. It changes the result: if the receive buffer begins a few bytes after the
 // send buffer modulo 4096, loads of one wait for stores to the other (4 KiB aliasing), and a sum of two streams into a
-// third takes up to three times as long. Two large heap blocks in a row lie like that.
+// third takes up to three times as long. Two consecutive large heap blocks are placed like that.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 namespace gradwire::bench {
 
 enum class Placement : std::uint8_t {
-  aligned,   // both at the start of a page, as OSU's benchmarks have them
+  aligned,   // both at the start of a page, as in OSU's benchmarks
   in_place,  // one buffer, at the start of a page
-  heap,      // two blocks in a row from malloc
+  heap,      // two consecutive blocks from malloc
 };
 
-/// "aligned", "in-place", "heap".
+/// Returns "aligned", "in-place" or "heap".
 [[nodiscard]] std::string_view to_string(Placement placement) noexcept;
 /// Throws std::invalid_argument for another text.
 [[nodiscard]] Placement parse_placement(std::string_view text);
-/// "page-aligned buffers", "in place, page-aligned", "heap blocks": for the head of a table.
+/// Returns "page-aligned buffers", "in place, page-aligned" or "heap blocks", for the head of a table.
 [[nodiscard]] std::string describe(Placement placement);
 
 /// A send and a receive buffer of `bytes` each, all pages touched; in place both are one buffer.

@@ -11,8 +11,8 @@
 
 namespace gradwire::bench {
 
-/// The main() of `program IN.json OUT.svg`. `draw` makes the SVG from the report that `writer` wrote. Returns the exit
-/// status.
+/// Is the main() of `program IN.json OUT.svg`. `draw` makes the SVG from the report that `writer` wrote. Returns the
+/// exit status.
 template <typename Draw>
 int plot_report(int argc, char** argv, const char* program, const char* writer, Draw&& draw) {
   if (argc != 3) {

@@ -29,7 +29,7 @@ std::string cpu_model() {
   return "unknown";
 }
 
-// The widest vector unit, since codec speed follows it.
+// Returns the widest vector unit, since codec speed follows it.
 std::string cpu_vectors() {
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("avx512bw") != 0) {
@@ -96,7 +96,7 @@ void write_text(const std::string& file, const std::string& text) {
   if (!device) {
     fs::remove(name, failed);
   }
-  std::FILE* const out = std::fopen(name.c_str(), device ? "we" : "wxe");  // x: no link is followed
+  std::FILE* const out = std::fopen(name.c_str(), device ? "we" : "wxe");  // x: does not follow a link
   const bool written = out != nullptr && std::fwrite(text.data(), 1, text.size(), out) == text.size();
   const bool whole = out != nullptr && std::fclose(out) == 0 && written;
   failed.clear();

@@ -1,4 +1,4 @@
-// The JSON that every benchmark writes: {schema, machine, rows, ...}.
+// Makes the JSON that every benchmark writes: {schema, machine, rows, ...}.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,14 +8,14 @@ namespace gradwire::bench {
 
 using Json = nlohmann::ordered_json;
 
-/// CPU, cores, memory, kernel, compiler, version, revision, date. No host names, no paths. `mpi`: the library's
-/// version text, or empty.
+/// Returns CPU, cores, memory, kernel, compiler, version, revision and date, without host names and paths. `mpi` is the
+/// library's version text, or empty.
 [[nodiscard]] Json describe_machine(const std::string& mpi = {});
 
-/// {schema, machine, rows: []}; `schema` is such as "gradwire.bench_all_reduce.1".
+/// Returns {schema, machine, rows: []}; `schema` is a text such as "gradwire.bench_all_reduce.1".
 [[nodiscard]] Json make_report(const std::string& schema, const std::string& mpi = {});
 
-/// A number, or null if it is NaN: "not known" must not read as a value.
+/// Returns a number, or null if it is NaN: "not known" must not read as a value.
 [[nodiscard]] Json number_or_null(double value);
 
 /// Throws std::runtime_error that names the file.

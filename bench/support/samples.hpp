@@ -1,4 +1,4 @@
-// Statistics of repeated timings.
+// Computes statistics of repeated timings.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace gradwire::bench {
 
-/// The value below which `fraction` of the samples lie, interpolated linearly. Needs at least one sample.
+/// Returns the value below which `fraction` of the samples are, interpolated linearly. Needs at least one sample.
 inline double quantile(std::vector<double> samples, double fraction) {
   if (samples.empty()) {
     throw std::invalid_argument("quantile of no samples");

@@ -16,7 +16,7 @@ using gradwire::plot::Series;
 constexpr double kPercent = 100;
 
 std::string draw(const nlohmann::json& report) {
-  // A guess has 50 %, and all modes are far above: on an axis from 0 their curves would be one line.
+  // A guess has 50 %, and all modes are far above it: on an axis from 0 their curves would be one line.
   const Axis auc_axis{.label = "AUC, %", .from_zero = false};
   Plot by_time{.title = "AUC against time", .x = {.label = "seconds", .logarithmic = true}, .y = auc_axis};
   Plot by_steps{.title = "AUC against steps", .x = {.label = "steps"}, .y = auc_axis};

@@ -1,4 +1,4 @@
-// bench_priority: measures how much the pushes of an embedding table delay the steps of a session over the same link.
+// bench_priority measures how much the pushes of an embedding table delay the steps of a session over the same link.
 #include <mpi.h>
 
 #include <chrono>
@@ -10,7 +10,7 @@
 #include "bench/support/mpi_program.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-  std::string dense = "4MiB";   // of gradients that are reduced
+  std::string dense = "4MiB";   // of the reduced gradients
   std::uint64_t rows = 10'000;  // pushed during a step
   std::uint32_t width = 64;
   int steps = 21;  // of each kind; the first ones warm up
@@ -28,7 +28,7 @@ struct Options {
   ReportFiles files;
 };
 
-/// Runs steps of three kinds in turn: alone, beside pushes that have just been made, alone again.
+/// Runs steps of three kinds in turn: alone, beside pushes that have just been made, and alone again.
 class Contest {
  public:
   explicit Contest(const Options& options)
@@ -44,7 +44,7 @@ class Contest {
     }
   }
 
-  /// Seconds from ready() to the end of finish(), of the slowest rank.
+  /// Returns the seconds from ready() to the end of finish() on the slowest rank.
   double step(bool beside) {
     table_.synchronize();
     MPI_Barrier(MPI_COMM_WORLD);
@@ -60,7 +60,7 @@ class Contest {
     return seconds;
   }
 
-  /// Seconds until all pushes of all ranks have arrived.
+  /// Returns the seconds until all pushes of all ranks have arrived.
   double pushes() {
     table_.synchronize();
     MPI_Barrier(MPI_COMM_WORLD);
@@ -98,7 +98,7 @@ int run(const Options& options, int rank) {
     }
   }
   const double base = median(alone);
-  bench::Table table({"what", "ms", "to alone"});
+  bench::TextTable table({"what", "ms", "to alone"});
   Json report = make_report("gradwire.bench_priority.1");
   report["link"] = options.link;
   report["dense"] = options.dense;

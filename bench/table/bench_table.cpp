@@ -1,4 +1,4 @@
-// bench_table: measures how many rows of an embedding table a rank pulls and pushes per second, and the bytes sent.
+// bench_table measures how many rows of an embedding table a rank pulls and pushes per second, and the bytes sent.
 #include <mpi.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include "bench/support/mpi_program.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "gradwire/emulation.hpp"
 #include "gradwire/mpi.hpp"
 
@@ -25,15 +25,15 @@ struct Options {
   std::uint32_t width = 64;
   std::size_t batch = 1000;
   int steps = 50;   // of a block
-  int blocks = 11;  // the first one warms up
+  int blocks = 11;  // the first block warms up
   std::string link;
   ReportFiles files;
 };
 
 /// Time and traffic of a block of steps.
 struct Block {
-  double seconds = 0;  // the slowest rank's
-  double bytes = 0;    // a step, all ranks' together
+  double seconds = 0;  // of the slowest rank
+  double bytes = 0;    // per step, of all ranks together
 };
 
 /// Draws ids of rows on other ranks, another set for each step, so that every access costs traffic.
@@ -68,7 +68,7 @@ Block time_block(gradwire::Table& table, int steps, Step step) {
   return {values[0], values[1]};
 }
 
-/// If `unchanged`, pulls the same rows again and again, which no rank pushes to.
+/// With `unchanged`, it pulls the same rows again and again, to which no rank pushes.
 Json measure(const Options& options, const std::string& codec, RowOptimizer optimizer, bool unchanged) {
   TableOptions t{
       .rows = options.rows, .width = options.width, .optimizer = optimizer, .codec = codec, .gradient_codec = codec};
@@ -115,7 +115,7 @@ int run(const Options& options) {
   report["rows"] = Json::array();
   report["batch"] = options.batch;
   report["width"] = options.width;
-  bench::Table table({"what", "optimizer", "codec", "ms a step", "rows/s a pair of ranks", "bytes a row"});
+  bench::TextTable table({"what", "optimizer", "codec", "ms a step", "rows/s a pair of ranks", "bytes a row"});
   for (const bool unchanged : {false, true}) {
     for (const RowOptimizer optimizer : {RowOptimizer::sgd, RowOptimizer::adagrad}) {
       for (const char* codec : {"exact", "bf16", "int8"}) {

@@ -69,9 +69,10 @@ struct PeerState {
 
 /// One rank's end of a group of `world_size` ranks. Post, progress and cancel are called by one thread at a time;
 /// abort may be called by any thread at any time. After abort, by any rank, every post and progress on every rank
-/// throws the abort's Error: code `aborted` with the origin's rank and message, on the origin itself the original code;
-/// its cause is ErrorCause::world. So is that of an error by which a transport tells that a peer has ended, or that the
-/// way to it broke: a session over Processes makes the step again in the next world, and leaves after any other error.
+/// throws: on the origin the very Error that abort() was given, on all other ranks Error(aborted) with the origin's
+/// rank and message, whose cause is ErrorCause::world. So is that of an error by which a transport tells that a peer
+/// has ended, or that the way to it broke: a session over Processes makes the step again in the next world, and leaves
+/// after any other error.
 class Transport {
  public:
   Transport() = default;
@@ -111,7 +112,7 @@ class Transport {
   virtual bool cancel(Operation& operation) noexcept = 0;
 
   /// Tells every rank that this one gives up, and why. Wakes every waiter. The first abort wins.
-  virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
+  virtual void abort(const Error& error) noexcept = 0;
 
   /// Asks every rank whether it is there, and waits at most `limit` for answers; called when nothing has arrived for
   /// too long. Element r is rank r's answer. Empty: this transport cannot ask. It is called by the same threads as

@@ -55,7 +55,7 @@ GRADWIRE_DEVICE void decode_strip(const DecodeJob& job, const typename Codec::Co
       x[r] = not_a_number<Value>();
     }
   }
-  put_strip(job, place.first + strip * kStrip, left_of(strip, place.count), x);
+  put_strip(job, place.first + strip * kStrip, remaining_of(strip, place.count), x);
 }
 
 /// Decodes a tile; called by the whole block. A warp fetches all its strips together.

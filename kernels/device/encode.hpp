@@ -44,7 +44,7 @@ GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::u
                                   typename Codec::Value (&x)[kHeld], float* residual, std::uint8_t* payload,
                                   typename Codec::Shared& shared) {
   using Value = typename Codec::Value;
-  const std::uint32_t left = left_of(strip, place.count);
+  const std::uint32_t left = remaining_of(strip, place.count);
   const bool keeps = residual != nullptr;
   const auto residuals = [&] { return reinterpret_cast<std::uint8_t*>(residual + (place.first + strip * kStrip)); };
   if (keeps) {
@@ -81,7 +81,8 @@ GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, const TilePlace& place, s
   GRADWIRE_ROLLED
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
     typename Codec::Value x[kHeld];
-    load_scaled(job.values, job.values_dtype, job.factor, place.first + strip * kStrip, left_of(strip, place.count), x);
+    load_scaled(job.values, job.values_dtype, job.factor, place.first + strip * kStrip,
+                remaining_of(strip, place.count), x);
     const bool bad = encode_strip<Codec>(context, strip, place, x, job.residual, payload, shared);
     if (bad && simt::lane() == 0) {
       mark_nonfinite(job.call, job.frame.bytes);

@@ -174,7 +174,7 @@ template <int kAhead, class Codec, class Value>
 GRADWIRE_DEVICE void add_inputs(const TileSum<Codec>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
   Value own[kHeld];
   if (all.inputs.own >= 0) {
-    load_own(all.job, all.place.first + strip * kStrip, left_of(strip, all.place.count), own);
+    load_own(all.job, all.place.first + strip * kStrip, remaining_of(strip, all.place.count), own);
   }
   const int frames = all.inputs.frames;
   int first = 0;
@@ -212,10 +212,10 @@ GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec>& all, typename Codec::Valu
     typename Codec::Value sum[kHeld];
     set_all(nothing, sum);
     add_inputs<kAhead>(all, strip, sum);
-    clear_behind(left_of(strip, place.count), sum);
+    clear_behind(remaining_of(strip, place.count), sum);
     divide_sum(all.job, inverse, sum);
     if (all.job.out == nullptr) {
-      store_result(all.job, place.first + strip * kStrip, left_of(strip, place.count), sum);
+      store_result(all.job, place.first + strip * kStrip, remaining_of(strip, place.count), sum);
       continue;
     }
     std::uint8_t* payload = frame_bytes(all.job.out) + all.offset;

@@ -122,7 +122,7 @@ GRADWIRE_DEVICE void put_sum(const ReduceJob& job, Shared& shared, const TilePla
   const Value inverse = exact_inverse(divisor_of<Value>(job));
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
     const std::uint64_t first = place.first + strip * kStrip;
-    const std::uint32_t left = left_of(strip, place.count);
+    const std::uint32_t left = remaining_of(strip, place.count);
     Value sum[kHeld];
     load_strip(shared.tile, strip, sum);
     clear_behind(left, sum);
@@ -170,7 +170,7 @@ reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kMa
     for (int i = 0; i <= inputs.frames; ++i) {
       if (i == inputs.own) {
         add_strips(shared.tile, place, i == 0, [&](std::uint32_t strip, Value(&x)[kHeld]) {
-          load_own(job, place.first + strip * kStrip, left_of(strip, place.count), x);
+          load_own(job, place.first + strip * kStrip, remaining_of(strip, place.count), x);
         });
         simt::sync();
       }

@@ -328,7 +328,7 @@ GRADWIRE_DEVICE bool encode_selected_tile(SelectShared<Value>& shared, const Til
       Value x[kHeld];
       load_strip(shared, strip, x);
       store_as<DType::f32>(reinterpret_cast<std::uint8_t*>(residual + place.first + strip * kStrip),
-                           left_of(strip, place.count), x);
+                           remaining_of(strip, place.count), x);
     }
   }
   simt::sync();

@@ -34,9 +34,9 @@ encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
       Value x[kHeld];
       const std::uint64_t first = place.first + strip * kStrip;
-      load_scaled(job.values, job.values_dtype, job.factor, first, left_of(strip, place.count), x);
+      load_scaled(job.values, job.values_dtype, job.factor, first, remaining_of(strip, place.count), x);
       if (job.residual != nullptr) {
-        add_residual(job.residual, first, left_of(strip, place.count), x);
+        add_residual(job.residual, first, remaining_of(strip, place.count), x);
       }
       store_strip(shared, strip, x);
     }
@@ -92,7 +92,7 @@ GRADWIRE_DEVICE void fill_tile(const DecodeJob& job, const TilePlace& place, Val
     for (int r = 0; r < kHeld; ++r) {
       x[r] = value;
     }
-    store_values(job.values, job.values_dtype, place.first + strip * kStrip, left_of(strip, place.count), x);
+    store_values(job.values, job.values_dtype, place.first + strip * kStrip, remaining_of(strip, place.count), x);
   }
 }
 

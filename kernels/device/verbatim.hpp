@@ -26,7 +26,7 @@ GRADWIRE_KERNEL encode_verbatim(GRADWIRE_PARAMETER(EncodeJob) job) {
     const TilePlace place = tile_place(job.call, 0, 0, job.frame.first_tile, job.frame.count, index);
     std::uint8_t* payload = job.frame.bytes + tile_offset<HalfCore>(0, index);
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
-      const std::uint32_t left = left_of(strip, place.count);
+      const std::uint32_t left = remaining_of(strip, place.count);
       std::uint16_t bits[kHeld];
       load_elements(static_cast<const std::uint8_t*>(job.values) + (place.first + strip * kStrip) * 2, left, bits);
       store_elements(payload + strip * kStrip * 2, left, bits);
@@ -50,7 +50,7 @@ GRADWIRE_KERNEL decode_verbatim(GRADWIRE_PARAMETER(DecodeJob) job) {
     const TilePlace place = tile_place(job.call, 0, 0, job.frame.first_tile, job.frame.count, index);
     const std::uint8_t* payload = job.frame.bytes + tile_offset<HalfCore>(0, index);
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
-      const std::uint32_t left = left_of(strip, place.count);
+      const std::uint32_t left = remaining_of(strip, place.count);
       std::uint16_t bits[kHeld];
       load_elements(payload + strip * kStrip * 2, left, bits);
       GRADWIRE_UNROLL

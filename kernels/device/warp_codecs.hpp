@@ -30,7 +30,7 @@ struct NoShared {};
 
 /// Number of elements of a tile from a strip on. For a full tile it returns those of the strip, which the compiler
 /// knows.
-GRADWIRE_DEVICE std::uint32_t left_of(std::uint32_t strip, std::uint32_t count) {
+GRADWIRE_DEVICE std::uint32_t remaining_of(std::uint32_t strip, std::uint32_t count) {
   return count == kTileElements ? kStrip : count - strip * kStrip;
 }
 
@@ -64,12 +64,12 @@ struct WarpCast {
         x[r] = x[r] - Wire::value(bits[r]);
       }
     }
-    store_elements(out + strip * kStrip * sizeof(Stored), left_of(strip, count), bits);
+    store_elements(out + strip * kStrip * sizeof(Stored), remaining_of(strip, count), bits);
     return bad;
   }
 
   GRADWIRE_DEVICE static Raw fetch(std::uint32_t strip, std::uint32_t count, const std::uint8_t* in) {
-    return load_packed<Stored>(in + strip * kStrip * sizeof(Stored), left_of(strip, count));
+    return load_packed<Stored>(in + strip * kStrip * sizeof(Stored), remaining_of(strip, count));
   }
   GRADWIRE_DEVICE static void expand(const Context& /*context*/, const Raw& raw, Value (&x)[kHeld]) {
     GRADWIRE_UNROLL
@@ -126,7 +126,7 @@ struct WarpBlock {
 
   GRADWIRE_DEVICE static std::uint32_t encode(const Context& /*context*/, std::uint32_t strip, float (&x)[kHeld],
                                               std::uint32_t count, std::uint8_t* out, Shared& /*shared*/, bool keeps) {
-    const std::uint32_t left = left_of(strip, count);
+    const std::uint32_t left = remaining_of(strip, count);
     std::uint32_t codes[kHeld];
     std::uint16_t scale_bits[kBlocks];
     bool coded[kBlocks];
@@ -171,7 +171,7 @@ struct WarpBlock {
   }
 
   GRADWIRE_DEVICE static Raw fetch(std::uint32_t strip, std::uint32_t count, const std::uint8_t* in) {
-    const std::uint32_t left = left_of(strip, count);
+    const std::uint32_t left = remaining_of(strip, count);
     Raw raw;
     raw.codes = load_packed<Unsigned>(in + Core::scale_bytes(count) + strip * kStrip * sizeof(Code), left);
     const std::uint8_t* scales = in + strip * kBlocks * 2;

@@ -25,7 +25,7 @@ struct WarpSign {
 
   GRADWIRE_DEVICE static std::uint32_t encode(const Context& /*context*/, std::uint32_t strip, float (&x)[kHeld],
                                               std::uint32_t count, std::uint8_t* out, Shared& shared, bool keeps) {
-    const std::uint32_t left = left_of(strip, count);
+    const std::uint32_t left = remaining_of(strip, count);
     const std::uint32_t elements = left < kStrip ? left : kStrip;
     std::uint32_t absmax = 0;
     GRADWIRE_UNROLL
@@ -66,7 +66,7 @@ struct WarpSign {
 
   GRADWIRE_DEVICE static Raw fetch(std::uint32_t strip, std::uint32_t count, const std::uint8_t* in) {
     const std::uint8_t* bits = in + Core::scale_bytes(count) + strip * kStrip / 8;
-    const std::uint32_t left = left_of(strip, count);
+    const std::uint32_t left = remaining_of(strip, count);
     const std::uint32_t lane = simt::lane();
     Raw raw;
     GRADWIRE_UNROLL

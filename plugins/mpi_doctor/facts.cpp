@@ -239,7 +239,7 @@ std::uint64_t parse_largest_buffer(std::string_view text) {
   return numbers >> smallest >> usual >> largest ? largest : 0;
 }
 
-Facts read_facts(const Told& told, const fs::path& root) {
+Facts read_facts(const ToolFacts& told, const fs::path& root) {
   Facts facts;
   try {
     facts.version = kVersion;

@@ -64,13 +64,13 @@ struct Facts {
 };
 
 /// The facts that the tool, which became this program, passed to it.
-struct Told {
+struct ToolFacts {
   std::string build;
   std::vector<PreloadFile> preloads;  // without fingerprints
 };
 
 /// Never throws; failures are in `errors`. `root` is the folder of proc/, sys/ and dev/: "/".
-[[nodiscard]] Facts read_facts(const Told& told, const std::filesystem::path& root);
+[[nodiscard]] Facts read_facts(const ToolFacts& told, const std::filesystem::path& root);
 
 /// The text of a file; empty where it cannot be read: files of /proc and /sys differ between kernels and containers.
 [[nodiscard]] std::string text_of(const std::filesystem::path& file);

@@ -26,7 +26,7 @@ bool find_crowded(const std::vector<Facts>& facts, const Host& host, Findings& f
       found = true;
       const bool open_mpi = is_open_mpi(of(facts, ranks.front()));
       findings.push_back(
-          {Level::problem, "binding",
+          {Severity::problem, "binding",
            counted(ranks.size(), "rank") + " are bound to core" + (mask.size() == 1 ? " " : "s ") +
                format_cpu_list(mask) + ", of " + counted(of(facts, ranks.front()).cores.size(), "core") +
                " that the host has",
@@ -56,7 +56,7 @@ void find_bound(const std::vector<Facts>& facts, const Host& host, Findings& fin
     const std::size_t nodes = nodes_of(rank);
     const bool bound = rank.mask.size() < rank.cores.size();
     if (nodes > 1 && host.ranks.size() > 1) {
-      findings.push_back({Level::note,
+      findings.push_back({Severity::note,
                           "NUMA",
                           std::string(bound ? "bound to cores of " : "not bound, on ") + counted(nodes, "NUMA node") +
                               ": a rank may run far from its memory",
@@ -64,14 +64,14 @@ void find_bound(const std::vector<Facts>& facts, const Host& host, Findings& fin
                           {number}});
     } else if (rank.mask.size() == 1 && all >= 2 * host.ranks.size()) {
       findings.push_back(
-          {Level::note,
+          {Severity::note,
            "binding",
            "bound to one core, which its threads share, while the host's " + counted(all, "bound core") +
                " leave room for more",
            is_open_mpi(rank) ? "mpirun --map-by slot:PE=2 --bind-to core, or --bind-to none" : "mpiexec -bind-to none",
            {number}});
     } else {
-      findings.push_back({Level::ok,
+      findings.push_back({Severity::ok,
                           "binding",
                           bound ? "bound, each to " + counted(rank.mask.size(), "core")
                                 : "not bound, " + counted(rank.cores.size(), "core"),
@@ -96,7 +96,7 @@ void find_throttled(const std::vector<Facts>& facts, const Host& host, Findings&
       limit = std::max(limit, of(facts, rank).cpu.cores);
     }
     if (limit < static_cast<double>(ranks.size())) {
-      findings.push_back({Level::warning, "CPU limit",
+      findings.push_back({Severity::warning, "CPU limit",
                           counted(ranks.size(), "rank") + (ranks.size() == 1 ? " has" : " share") +
                               " the CPU time of " + format_number(limit, 3) + (limit == 1 ? " core" : " cores") +
                               " (limit of the control group " + group +
@@ -119,7 +119,7 @@ void find_threads(const std::vector<Facts>& facts, const Host& host, std::size_t
     threads += own;
   }
   if (threads > cores && threads > host.ranks.size()) {
-    findings.push_back({Level::warning, "OMP_NUM_THREADS",
+    findings.push_back({Severity::warning, "OMP_NUM_THREADS",
                         std::to_string(threads) + " threads by OMP_NUM_THREADS on " + counted(cores, "core"),
                         "set it to " + std::to_string(std::max<std::size_t>(1, cores / host.ranks.size())) +
                             ", or start fewer ranks on a host",
@@ -135,11 +135,11 @@ void find_in_cores(const std::vector<Facts>& facts, Findings& findings) {
     const std::size_t cores = usable_cores(facts, host);
     const std::size_t all = of(facts, host.ranks.front()).cores.size();
     if (cores == 0 || all == 0) {
-      findings.push_back({Level::note, "cores", "how many cores there are cannot be read", "", host.ranks});
+      findings.push_back({Severity::note, "cores", "how many cores there are cannot be read", "", host.ranks});
       continue;
     }
     if (host.ranks.size() > all) {
-      findings.push_back({Level::warning, "cores",
+      findings.push_back({Severity::warning, "cores",
                           counted(host.ranks.size(), "rank") + " share " + counted(all, "core") +
                               ": they wait for each other's time slices",
                           "start fewer ranks on each host; where it must be so, Open MPI's mpirun takes --mca "

@@ -29,31 +29,31 @@ std::string in_microseconds(double seconds) { return format_number(std::ceil(sec
 void find_in_memory(const Facts& host, const std::vector<int>& ranks, Findings& findings) {
   const std::uint64_t wanted = kMemoryOfRank * ranks.size();
   if (host.memory != 0 && host.memory_available < std::max(wanted, host.memory / 20)) {
-    findings.push_back({Level::warning, "memory",
+    findings.push_back({Severity::warning, "memory",
                         format_bytes(host.memory_available / kMiB * kMiB) + " of " +
                             format_bytes(host.memory / kMiB * kMiB) + " are free",
                         "see what else runs there (ps aux --sort=-rss); a rank needs its residuals beside its model",
                         ranks});
   } else if (host.memory != 0) {
-    findings.push_back({Level::ok, "memory", "enough is free", "", ranks});
+    findings.push_back({Severity::ok, "memory", "enough is free", "", ranks});
   }
   const bool shared = ranks.size() > 1;
   if (shared && host.shm != 0 && host.shm_free < kShmOfRank * ranks.size()) {
-    findings.push_back({Level::warning, "/dev/shm",
+    findings.push_back({Severity::warning, "/dev/shm",
                         format_bytes(host.shm_free / kMiB * kMiB) + " are free, for " + std::to_string(ranks.size()) +
                             " ranks that send to each other through it",
                         "clear it of what dead jobs left; start containers with --shm-size=1g; else mount -o "
                         "remount,size=1g /dev/shm",
                         ranks});
   } else if (host.shm != 0) {
-    findings.push_back({Level::ok, "/dev/shm", "enough is free", "", ranks});
+    findings.push_back({Severity::ok, "/dev/shm", "enough is free", "", ranks});
   }
   if (host.huge_pages == "never") {
-    findings.push_back({Level::note, "huge pages", "transparent huge pages are off (never)",
+    findings.push_back({Severity::note, "huge pages", "transparent huge pages are off (never)",
                         "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled lets large buffers have them",
                         ranks});
   } else if (!host.huge_pages.empty()) {
-    findings.push_back({Level::ok, "huge pages", host.huge_pages, "", ranks});
+    findings.push_back({Severity::ok, "huge pages", host.huge_pages, "", ranks});
   }
 }
 
@@ -66,7 +66,7 @@ struct RightClocks {
 
 void find_in_clock(const Facts& host, const std::vector<int>& ranks, RightClocks& right, Findings& findings) {
   if (std::abs(host.clock_offset) - host.clock_error > kLateClock) {
-    findings.push_back({Level::warning, "clock",
+    findings.push_back({Severity::warning, "clock",
                         milliseconds(std::abs(host.clock_offset)) + (host.clock_offset > 0 ? " ahead of" : " behind") +
                             " rank 0's, to " + milliseconds(host.clock_error),
                         "synchronise it (chronyc tracking, timedatectl): times in logs and traces of ranks do not fit "
@@ -88,7 +88,7 @@ void find_in_mtu(const std::vector<Facts>& facts, const std::vector<Host>& hosts
       ranks.insert(ranks.end(), host.ranks.begin(), host.ranks.end());
       if (one.megabits > kFastLink && one.mtu <= kUsualMtu) {
         findings.push_back(
-            {Level::note, "MTU",
+            {Severity::note, "MTU",
              one.name + " has an MTU of " + std::to_string(one.mtu) + " at " + format_rate(one.megabits * 1e6 / 8),
              "if switches and all hosts allow it: ip link set " + one.name + " mtu 9000", host.ranks});
       }
@@ -100,7 +100,7 @@ void find_in_mtu(const std::vector<Facts>& facts, const std::vector<Host>& hosts
       for (const auto& [mtu, ranks] : mtus) {
         seen += (mtu == mtus.begin()->first ? "" : ", of ") + std::to_string(mtu) + " on " + where(ranks, facts);
       }
-      findings.push_back({Level::warning,
+      findings.push_back({Severity::warning,
                           "MTU",
                           seen,
                           "set the same on all hosts and switches: larger packets are dropped or cut on the way",
@@ -112,7 +112,7 @@ void find_in_mtu(const std::vector<Facts>& facts, const std::vector<Host>& hosts
     for (const auto& [name, mtus] : by_name) {
       seen += (seen.empty() ? "" : ", ") + name + " " + std::to_string(mtus.begin()->first);
     }
-    findings.push_back({Level::ok, "MTU", seen, "", {}});
+    findings.push_back({Severity::ok, "MTU", seen, "", {}});
   }
 }
 
@@ -143,7 +143,7 @@ void find_in_buffers(const std::vector<Facts>& facts, const Pairs& pairs, Findin
     const std::uint64_t wanted = (static_cast<std::uint64_t>(4 * under_way) / kMiB + 1) * kMiB;
     const std::string number = std::to_string(wanted);
     findings.push_back(
-        {Level::warning, "TCP buffers",
+        {Severity::warning, "TCP buffers",
          "a connection's buffers are too small for " + format_rate(rate) + " with " + milliseconds(delay) +
              " there and back",
          "sysctl -w net.ipv4.tcp_rmem='4096 131072 " + number + "' net.ipv4.tcp_wmem='4096 16384 " + number + "'",
@@ -164,7 +164,7 @@ void find_in_hosts(const std::vector<Facts>& facts, const Pairs& pairs, Findings
   }
   if (!right.ranks.empty()) {
     findings.push_back(
-        {Level::ok, "clock",
+        {Severity::ok, "clock",
          milliseconds(right.furthest) + " off rank 0's at most, measured to " + in_microseconds(right.error), "",
          right.ranks});
   }

@@ -54,8 +54,8 @@ struct Kind {
   bool crowded = false;  // more ranks than cores, so times say little
 };
 
-Level level_of(const Kind& kind, double share) {
-  return kind.crowded ? Level::note : kind.network && share < kQuarter ? Level::problem : Level::warning;
+Severity level_of(const Kind& kind, double share) {
+  return kind.crowded ? Severity::note : kind.network && share < kQuarter ? Severity::problem : Severity::warning;
 }
 
 /// The best rate of one end to or from all others; no value if it has fewer than two rates.
@@ -181,7 +181,7 @@ void find_far(const std::vector<Facts>& facts, const Pairs& pairs, double usual,
       const Facts& b = facts[static_cast<std::size_t>(pairs.ranks[j])];
       const double latency = pairs.latencies[i][j];
       if (a.host != b.host && latency > kFarLatency * usual && latency > usual + kFarSeconds) {
-        findings.push_back({Level::note,
+        findings.push_back({Severity::note,
                             "latency",
                             a.host + " and " + b.host + " are far from each other: more than three times the median " +
                                 format_number(usual * 1e6, 3) + " us",
@@ -209,7 +209,7 @@ void find_slow_neighbours(const std::vector<Facts>& facts, const Pairs& pairs, c
     const double usual = best[facts[static_cast<std::size_t>(rank)].host];
     if (rate > 0 && rate < kHalf * usual) {
       findings.push_back(
-          {kind.crowded ? Level::note : Level::warning,
+          {kind.crowded ? Severity::note : Severity::warning,
            "link",
            "sends at " + rounded(rate) + " at best, where another rank of its host gives " + rounded(usual),
            "see whether its core is shared (top) and far from the network card (NUMA)",
@@ -223,7 +223,7 @@ void find_slow_interface(const std::vector<Facts>& facts, const Host& host, doub
   for (const Interface& one : facts[static_cast<std::size_t>(host.ranks.front())].interfaces) {
     const double speed = one.megabits * 1e6 / 8;
     if (one.physical && rate > 0 && rate < kHalf * speed) {
-      findings.push_back({Level::note, "link",
+      findings.push_back({Severity::note, "link",
                           "the fastest link gives " + rounded(rate) + ", and " + one.name + " is of " + rounded(speed),
                           "see which interface MPI takes: Open MPI's mpirun has --mca btl_tcp_if_include " + one.name,
                           host.ranks});
@@ -259,7 +259,7 @@ void find_in_networks(const std::vector<Facts>& facts, const Pairs& pairs, const
     find_far(facts, pairs, usual_latency, findings);
   }
   if (findings.size() == before) {
-    findings.push_back({Level::ok,
+    findings.push_back({Severity::ok,
                         "link",
                         "between hosts " + rounded(usual) + ", " + format_number(usual_latency * 1e6, 3) + " us",
                         "",
@@ -324,7 +324,7 @@ void find_in_links(const std::vector<Facts>& facts, const Pairs& pairs, Findings
     }
   }
   if (findings.size() == before) {
-    findings.push_back({Level::ok, "memory link", "inside hosts " + rounded(usual), "", {}});
+    findings.push_back({Severity::ok, "memory link", "inside hosts " + rounded(usual), "", {}});
   }
 }
 

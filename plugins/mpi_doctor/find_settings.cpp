@@ -37,7 +37,7 @@ void compare(const std::vector<Facts>& facts, const Of& of, const Finding& diffe
   const auto groups = votes(facts, of);
   if (groups.size() == 1) {
     findings.push_back(
-        {Level::ok, different.subject, same.empty() ? groups.front().first : same, "", groups.front().second});
+        {Severity::ok, different.subject, same.empty() ? groups.front().first : same, "", groups.front().second});
     return;
   }
   for (std::size_t i = 1; i < groups.size(); ++i) {
@@ -60,7 +60,7 @@ void find_in_preloads(const std::vector<Facts>& facts, Findings& findings) {
     }
   }
   if (libraries.empty()) {
-    findings.push_back({Level::problem, "preload", "no library that gradwire run could preload lies beside the tool",
+    findings.push_back({Severity::problem, "preload", "no library that gradwire run could preload lies beside the tool",
                         "build or install gradwire with MPI, and the library in lib beside the tool's bin",
                         votes(facts, [](const Facts&) { return ""; }).front().second});
   }
@@ -74,7 +74,7 @@ void find_in_preloads(const std::vector<Facts>& facts, Findings& findings) {
       return std::string();
     };
     compare(facts, of,
-            {Level::problem,
+            {Severity::problem,
              "preload (" + library + ")",
              "",
              "install the same gradwire at the same path on every host: where it is missing or differs, no call of "
@@ -89,7 +89,7 @@ void find_in_policies(const std::vector<Facts>& facts, Findings& findings) {
   for (const Facts& rank : facts) {
     if (!rank.policy.error.empty()) {
       valid = false;
-      findings.push_back({Level::problem,
+      findings.push_back({Severity::problem,
                           "policy",
                           rank.policy.error,
                           "mend the file, and see that every host has it at this path (gradwire check FILE); as it "
@@ -102,7 +102,7 @@ void find_in_policies(const std::vector<Facts>& facts, Findings& findings) {
     return or_none(facts[static_cast<std::size_t>(ranks.front())].policy.path);
   };
   if (groups.size() == 1 && valid) {
-    findings.push_back({Level::ok, "policy",
+    findings.push_back({Severity::ok, "policy",
                         groups[0].first.empty() ? "GRADWIRE_POLICY is not set: the built-in policy"
                                                 : path_of(groups[0].second) + " " + groups[0].first.substr(0, 8),
                         "", groups[0].second});
@@ -117,7 +117,7 @@ void find_in_policies(const std::vector<Facts>& facts, Findings& findings) {
     }
     const std::string mine = path_of(ranks);
     const std::string theirs = path_of(groups[0].second);
-    findings.push_back({Level::problem, "policy",
+    findings.push_back({Severity::problem, "policy",
                         (groups[i].first.empty() ? "GRADWIRE_POLICY is not set" : "GRADWIRE_POLICY is " + mine) +
                             ", where " + where(groups[0].second, facts) + have(groups[0].second) +
                             (mine == theirs && mine != "none" ? "another file of this name" : theirs),
@@ -150,7 +150,7 @@ void find_in_variables(const std::vector<Facts>& facts, Findings& findings) {
     if (name != "GRADWIRE_POLICY" && votes(facts, of).size() > 1) {
       const bool problem = must_agree(name);
       compare(facts, of,
-              {problem ? Level::problem : Level::note,
+              {problem ? Severity::problem : Severity::note,
                name,
                "",
                problem ? "give every rank the same value: mpirun -x " + name + ", or gradwire run, which hands it on"
@@ -161,14 +161,14 @@ void find_in_variables(const std::vector<Facts>& facts, Findings& findings) {
   }
   for (const Facts& rank : facts) {
     for (const std::string& error : rank.environment_errors) {
-      findings.push_back({Level::problem,
+      findings.push_back({Severity::problem,
                           "environment",
                           error,
                           "correct it or unset it; gradwire info lists the variables",
                           {rank.rank}});
     }
     for (const std::string& place : rank.unwritable) {
-      findings.push_back({Level::warning,
+      findings.push_back({Severity::warning,
                           "environment",
                           place,
                           "name a directory that this rank may write, else the job runs without",
@@ -178,7 +178,7 @@ void find_in_variables(const std::vector<Facts>& facts, Findings& findings) {
       const bool table = std::find(known.begin(), known.end(), name) != known.end();
       const std::string nearest(table ? "" : policy::nearest_name(name, known));
       if (!nearest.empty()) {
-        findings.push_back({Level::warning,
+        findings.push_back({Severity::warning,
                             "environment",
                             name + " is no variable of gradwire, so it does nothing",
                             "did you mean " + nearest + "?",
@@ -187,7 +187,7 @@ void find_in_variables(const std::vector<Facts>& facts, Findings& findings) {
     }
     if (const auto found = rank.variables.find("GRADWIRE_DISABLE");
         found != rank.variables.end() && found->second == "1") {
-      findings.push_back({Level::warning,
+      findings.push_back({Severity::warning,
                           "environment",
                           "GRADWIRE_DISABLE is 1, so no rank compresses anything",
                           "unset it to compress",
@@ -201,7 +201,7 @@ void find_in_variables(const std::vector<Facts>& facts, Findings& findings) {
         set += (set.empty() ? "" : " ") + name + "=" + value;
       }
     }
-    findings.push_back({Level::ok, "environment", set.empty() ? "no variable of gradwire is set" : set, "",
+    findings.push_back({Severity::ok, "environment", set.empty() ? "no variable of gradwire is set" : set, "",
                         votes(facts, [](const Facts&) { return ""; }).front().second});
   }
 }
@@ -211,7 +211,7 @@ void find_in_variables(const std::vector<Facts>& facts, Findings& findings) {
 void find_in_build(const std::vector<Facts>& facts, Findings& findings) {
   const auto version = [](const Facts& rank) { return rank.version + " (" + rank.build + ")"; };
   compare(facts, version,
-          {Level::problem,
+          {Severity::problem,
            "gradwire",
            "",
            "install the same package on every host: ranks of different versions do not compress",
@@ -220,11 +220,11 @@ void find_in_build(const std::vector<Facts>& facts, Findings& findings) {
   find_in_preloads(facts, findings);
   compare(
       facts, [](const Facts& rank) { return rank.mpi; },
-      {Level::problem, "MPI", "", "start all ranks with one MPI, of one version on every host", {}}, "", findings);
+      {Severity::problem, "MPI", "", "start all ranks with one MPI, of one version on every host", {}}, "", findings);
   for (const Facts& rank : facts) {
     const bool multiple = rank.threads == "MPI_THREAD_MULTIPLE";
     findings.push_back(
-        {multiple ? Level::ok : Level::warning,
+        {multiple ? Severity::ok : Severity::warning,
          "threads",
          multiple ? rank.threads : rank.threads + " is all that this MPI gives where MPI_THREAD_MULTIPLE is asked for",
          multiple ? ""
@@ -232,7 +232,7 @@ void find_in_build(const std::vector<Facts>& facts, Findings& findings) {
                     "sessions send only while the job calls them",
          {rank.rank}});
     for (const std::string& error : rank.errors) {
-      findings.push_back({Level::warning, "doctor", error, "the checks that need this were left out", {rank.rank}});
+      findings.push_back({Severity::warning, "doctor", error, "the checks that need this were left out", {rank.rank}});
     }
   }
 }

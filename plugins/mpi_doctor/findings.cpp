@@ -7,12 +7,12 @@
 
 namespace gradwire::doctor {
 
-std::string_view to_string(Level level) noexcept {
+std::string_view to_string(Severity level) noexcept {
   switch (level) {
-    case Level::problem: return "problem";
-    case Level::warning: return "warning";
-    case Level::note: return "note";
-    case Level::ok: return "ok";
+    case Severity::problem: return "problem";
+    case Severity::warning: return "warning";
+    case Severity::note: return "note";
+    case Severity::ok: return "ok";
   }
   return "unknown";
 }

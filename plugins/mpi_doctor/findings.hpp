@@ -9,11 +9,11 @@
 
 namespace gradwire::doctor {
 
-enum class Level { problem, warning, note, ok };
-[[nodiscard]] std::string_view to_string(Level level) noexcept;
+enum class Severity { problem, warning, note, ok };
+[[nodiscard]] std::string_view to_string(Severity level) noexcept;
 
 struct Finding {
-  Level level = Level::ok;
+  Severity level = Severity::ok;
   std::string subject;     // "policy", "binding"
   std::string seen;        // "cannot be read: ..."
   std::string advice;      // what to do; empty: nothing

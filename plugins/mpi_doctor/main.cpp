@@ -30,7 +30,7 @@ namespace {
 constexpr int kUsageStatus = 2;
 
 struct Arguments {
-  Told told;
+  ToolFacts told;
   std::string json;       // file; empty: none
   bool launched = false;  // the tool reads the report, since launchers print messages about a rank that ends with 1
   bool link = false;      // only the link of all ranks is measured, and described in a policy's terms
@@ -105,7 +105,7 @@ constexpr std::array<Launched, 3> kLaunchers{{{"OMPI_COMM_WORLD_SIZE", "OMPI_COM
 
 /// Returns the launcher of another MPI that started several ranks. Each of them is alone in its world, and only the
 /// first one prints.
-const Launched* launcher_of_others() {
+const Launched* find_foreign_launcher() {
   for (const Launched& launcher : kLaunchers) {
     const std::string size = variable(launcher.size);
     if (!size.empty() && size != "1") {
@@ -116,7 +116,7 @@ const Launched* launcher_of_others() {
 }
 
 Finding foreign(const Launched& launcher, const std::string& mpi) {
-  return {Level::problem,
+  return {Severity::problem,
           "MPI",
           "a launcher started " + variable(launcher.size) + " processes (" + launcher.size +
               "), but each is a job of its own in " + mpi,
@@ -140,7 +140,7 @@ int tell(const Arguments& arguments, const std::vector<Facts>& facts, const Pair
 }
 
 int examine_alone(const Arguments& arguments, const Facts& mine) {
-  const Launched* const launcher = launcher_of_others();
+  const Launched* const launcher = find_foreign_launcher();
   if (launcher != nullptr && variable(launcher->rank) != "0") {
     return 0;
   }
@@ -207,7 +207,7 @@ int tell_link() {
   const exchange::Tiers tiers(transport->nodes(), transport->world_size());
   const exchange::Cluster cluster = choice::measure_cluster(
       peers, tiers, transport->rank(), [&](const choice::Neighbours& neighbours, std::uint64_t bytes) {
-        return peers.time_exchange(neighbours.to, neighbours.from, bytes, choice::kExchangePart);
+        return peers.time_exchange(neighbours.to, neighbours.from, bytes);
       });
   const LinkEstimate link = choice::to_estimate(cluster, seconds_since(begin));
   if (transport->rank() == 0) {

@@ -16,7 +16,7 @@ using nlohmann::json;
 constexpr std::size_t kWidth = 100;       // width of a line of text
 constexpr std::size_t kMostColumns = 12;  // most columns of a matrix of numbers; larger ones have a character a link
 
-std::size_t count_of(const Findings& findings, Level level) {
+std::size_t count_of(const Findings& findings, Severity level) {
   return static_cast<std::size_t>(
       std::count_if(findings.begin(), findings.end(), [&](const Finding& one) { return one.level == level; }));
 }
@@ -47,7 +47,7 @@ std::string finding_text(const Finding& finding, const std::vector<Facts>& facts
   std::string level(to_string(finding.level));
   level.resize(kIndent, ' ');
   const std::string place =
-      finding.ranks.empty() || (finding.level == Level::ok && finding.ranks.size() == facts.size())
+      finding.ranks.empty() || (finding.level == Severity::ok && finding.ranks.size() == facts.size())
           ? ""
           : ", " + where(finding.ranks, facts);
   std::string text = level + wrapped(text::printable(finding.subject + place + ": " + finding.seen), kIndent) + '\n';
@@ -164,13 +164,13 @@ json finding_json(const Finding& finding, const std::vector<Facts>& facts) {
 
 }  // namespace
 
-int exit_status(const Findings& findings) { return count_of(findings, Level::problem) > 0 ? 1 : 0; }
+int exit_status(const Findings& findings) { return count_of(findings, Severity::problem) > 0 ? 1 : 0; }
 
 std::string report_text(const std::vector<Facts>& facts, const Pairs& pairs, const Findings& findings) {
   const std::size_t hosts = hosts_of(facts).size();
   std::string text = "gradwire doctor: " + counted(facts.size(), "rank") + " on " + counted(hosts, "host") + ", " +
-                     counted(count_of(findings, Level::problem), "problem") + ", " +
-                     counted(count_of(findings, Level::warning), "warning");
+                     counted(count_of(findings, Severity::problem), "problem") + ", " +
+                     counted(count_of(findings, Severity::warning), "warning");
   text += (pairs.ranks.size() > 1 ? ", in " + format_number(pairs.seconds, 2) + " s" : "") + "\n\n";
   for (const Finding& finding : findings) {
     text += finding_text(finding, facts);
@@ -192,8 +192,8 @@ std::string report_json(const std::vector<Facts>& facts, const Pairs& pairs, con
   for (const Facts& rank : facts) {
     all["ranks"].push_back(json::parse(to_json(rank)));
   }
-  all["problems"] = count_of(findings, Level::problem);
-  all["warnings"] = count_of(findings, Level::warning);
+  all["problems"] = count_of(findings, Severity::problem);
+  all["warnings"] = count_of(findings, Severity::warning);
   all["pairs"] = {{"ranks", pairs.ranks},
                   {"ranks_left_out", pairs.ranks.empty() ? 0 : facts.size() - pairs.ranks.size()},
                   {"bytes_per_second", pairs.rates},

@@ -75,7 +75,7 @@ CommState* make_state(MPI_Comm comm, int key) {
 void tell_not_begun() {
   static std::atomic<bool> told{false};
   if (!told.exchange(true)) {
-    g_standing = Standing::forwards;
+    g_standing = CallHandling::forwards;
     warn_once(
         "every call is passed through: MPI_Init was not called through gradwire; preload it, or put -lgradwire_mpi "
         "or the header gradwire/replace/mpi.h where MPI_Init is called, too");
@@ -91,9 +91,7 @@ void tell_of_sessions(MPI_Comm comm) {
   const Process& self = process();
   if (initialized == 0 && self.understood && self.configuration.compresses() && !self.configuration.quiet &&
       !told.exchange(true) && PMPI_Comm_rank(comm, &of_comm) == MPI_SUCCESS && of_comm == 0) {
-    say("calls pass that are made before MPI_Init, on a communicator of a session of MPI; where MPI_Init has been "
-        "called, "
-        "those of sessions are compressed, too");
+    say("calls on communicators of an MPI session pass before MPI_Init was called; after it they are compressed, too");
   }
 }
 
@@ -120,11 +118,11 @@ CommState* find_state(MPI_Comm comm) noexcept {
       tell_of_sessions(comm);
       return nullptr;
     }
-    const Standing standing = g_standing;
-    if (standing == Standing::not_begun) {
+    const CallHandling standing = g_standing;
+    if (standing == CallHandling::not_begun) {
       tell_not_begun();
     }
-    if (standing != Standing::observes && standing != Standing::compresses) {
+    if (standing != CallHandling::observes && standing != CallHandling::compresses) {
       return nullptr;
     }
     const std::uint64_t generation = g_generation.load(std::memory_order_acquire);
@@ -188,8 +186,8 @@ CommState::CommState(MPI_Comm of) : comm(of) {
   if (foreign) {
     warn_once("calls on a communicator with ranks of another world (spawned, or connected) pass");
   }
-  member = std::make_unique<drop_in::Member>(self.configuration, process().ledger, self.agreement,
-                                             [this] { return connect(); });
+  reducer = std::make_unique<drop_in::HostReducer>(self.configuration, process().ledger, self.agreement,
+                                                   [this] { return connect(); });
   small_below = self.configuration.planner.floor() / kWidestElement;
 }
 
@@ -197,8 +195,8 @@ CommState::~CommState() {
   requests.reset();
   known.tell_unseen(observe_seconds);
   count_into(process().ledger, false);
-  if (rank == 0 && member && ordered_ && process().configuration.recording) {
-    process().ledger.add_choices(name, member->choices());
+  if (rank == 0 && reducer && ordered_ && process().configuration.recording) {
+    process().ledger.add_choices(name, reducer->choices());
   }
 }
 
@@ -210,13 +208,13 @@ void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
   known.tell(ledger, size, [&](const choice::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
     if (!early) {
       mutex.assert_held();  // at the state's end nobody else has it, and the mutex is free
-      return member->measured(what);
+      return reducer->measured(what);
     }
     if (!mutex.try_lock()) {
       return std::nullopt;
     }
     const MutexLock lock(mutex, std::adopt_lock);
-    return member->measured(what);
+    return reducer->measured(what);
   });
   for (std::size_t i = 0; i < passed.size(); ++i) {
     if (passed[i].calls == 0) {
@@ -235,8 +233,8 @@ void CommState::drop() noexcept {
   known.tell_unseen(observe_seconds);
   count_into(process().ledger, false);
   lost = true;
-  known.forget();  // before the member is destroyed, into which it points
-  member.reset();
+  known.forget();  // before the reducer is destroyed, into which it points
+  reducer.reset();
   slot_.lease.reset();
   small_below = 0;
 }
@@ -288,7 +286,7 @@ std::uint32_t CommState::next_order() const {
 void CommState::take_order(std::uint32_t order) {
   if (!std::exchange(ordered_, true)) {
     name.number = order;
-    member->follow(name);
+    reducer->follow(name);
   }
 }
 
@@ -326,7 +324,7 @@ void CommState::settle(const Reduce& made, bool could_compress) {
       wants_requests && !requests && process().agreement.requests && (!asked_for_requests || for_slot);
   asked_for_memory = asked_for_memory || could_compress;
   asked_for_requests = asked_for_requests || wants_requests;
-  if (inter || foreign || size < 2 || member->aside_for_good() || !(for_slot || for_memory || for_requests)) {
+  if (inter || foreign || size < 2 || lacks_memory || !(for_slot || for_memory || for_requests)) {
     return;
   }
   const QuietErrors quiet(comm);
@@ -357,8 +355,9 @@ void CommState::settle(const Reduce& made, bool could_compress) {
   if (for_requests && has_slot() && !all.refused(Refusal::thread)) {
     requests = std::make_unique<Requests>(*this, std::move(queue));
   }
-  member->stand_aside(!has_slot() || all.refused(Refusal::memory), all.refused(Refusal::memory));
-  if (!has_slot() && !all.refused(Refusal::memory) && rank == 0) {
+  lacks_memory = all.refused(Refusal::memory);
+  reducer->stand_aside(!has_slot() || lacks_memory);
+  if (!has_slot() && !lacks_memory && rank == 0) {
     warn_once("calls on some communicators pass: no tags were free for them at that moment (" +
               std::to_string(process().world->tags().slots()) +
               " communicators can be compressed at the same time); this is tried again");

@@ -17,7 +17,7 @@
 #include "base/mutex.hpp"
 #include "choice/decision.hpp"
 #include "drop_in/call_queue.hpp"
-#include "drop_in/member.hpp"
+#include "drop_in/host_reducer.hpp"
 #include "plugins/mpi_preload/known_calls.hpp"
 #include "transport/mpi_world.hpp"
 
@@ -65,7 +65,7 @@ struct CommState {
 
   mutable Mutex mutex;
   drop_in::CommunicatorName name;
-  std::unique_ptr<drop_in::Member> member GUARDED_BY(mutex);
+  std::unique_ptr<drop_in::HostReducer> reducer GUARDED_BY(mutex);
   std::string failure GUARDED_BY(mutex);  // not empty: ranks are out of step, and no later call can be right
 
   // The members below are used only inside the job's calls, which do not overlap on one communicator. They are the same
@@ -73,16 +73,19 @@ struct CommState {
   std::string call;                 // the call under way, for lines about missing ranks
   std::uint64_t others = 0;         // calls that were counted elsewhere: they return a request and passed
   std::uint64_t compressible = 0;   // calls that the policy could compress, if the communicator had a slot
+  bool lacks_memory = false;        // some rank has no memory for what a call takes, so calls pass for good
   bool asked_for_memory = false;    // ranks have agreed whether they have memory for such a call
   bool wants_requests = false;      // a call that returns a request could have been compressed
   bool asked_for_requests = false;  // ranks have agreed whether to compress such calls
-  bool told = false;                // the reason why calls pass was logged
+  bool reason_logged = false;       // the reason why calls pass was logged
   std::map<std::pair<std::uint64_t, DType>, bool> at_once;  // by elements and type: see decides_at_once()
   std::unique_ptr<Requests> requests;                       // set where ranks agreed to compress calls that return one
 
-  /// The member for a thread that makes a call but does not hold the mutex: what it reads changes only in calls, which
+  /// The reducer for a thread that makes a call but does not hold the mutex: what it reads changes only in calls, which
   /// do not overlap on one communicator.
-  [[nodiscard]] const drop_in::Member& member_in_call() const noexcept NO_THREAD_SAFETY_ANALYSIS { return *member; }
+  [[nodiscard]] const drop_in::HostReducer& reducer_in_call() const noexcept NO_THREAD_SAFETY_ANALYSIS {
+    return *reducer;
+  }
 
   /// A rank has ended, or the communicator was revoked: all calls are MPI's own, which reports that.
   std::atomic<bool> lost = false;
@@ -130,7 +133,7 @@ struct CommState {
   transport::MpiSlot slot_;
   bool ordered_ = false;  // the name has its number
   mutable Mutex connecting_;
-  mutable std::weak_ptr<Transport> transport_ GUARDED_BY(connecting_);  // the member's transport
+  mutable std::weak_ptr<Transport> transport_ GUARDED_BY(connecting_);  // the reducer's transport
   bool revoked_ GUARDED_BY(connecting_) = false;                        // this rank has revoked the communicator
 };
 

@@ -39,14 +39,14 @@ class Board final : public transport::NoticeListener {
   ~Board() override {
     if (pinned_) {
       process().world->stop_listening(key_);
-      tell_others("");
+      notify_ranks("");
     }
   }
 
   void pin() {
     if (!std::exchange(pinned_, true)) {
       process().world->listen(key_, *this);
-      tell_others(waiting_.call);
+      notify_ranks(waiting_.call);
     }
   }
   void hear(int from, std::span<const char> bytes) noexcept override {
@@ -81,7 +81,7 @@ class Board final : public transport::NoticeListener {
   }
 
  private:
-  void tell_others(const std::string& call) const noexcept {
+  void notify_ranks(const std::string& call) const noexcept {
     const std::size_t bytes = call.empty() ? 1 : call.size();  // one zero byte: this rank no longer waits
     process().world->notify(key_, waiting_.ranks, {call.c_str(), bytes}, kNoticeLimit);
   }

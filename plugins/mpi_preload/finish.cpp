@@ -122,7 +122,7 @@ void finish_or_throw() {
   }
   // All ranks meet in MPI_Finalize. Where all calls are forwarded there is nothing to gather.
   const QuietErrors quiet(MPI_COMM_WORLD);
-  const bool gathers = self.all_are_here && self.agreement.mode != drop_in::Mode::disabled && size > 1;
+  const bool gathers = self.all_ranks_have_drop_in && self.agreement.mode != drop_in::Mode::disabled && size > 1;
   if (self.agreement.mode == drop_in::Mode::observing) {
     end_observing(rank, size, gathers);
   }

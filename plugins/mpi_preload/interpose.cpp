@@ -1,7 +1,7 @@
 // The functions that the job calls instead of the library's, under their own names (preload, link order) and under
 // those of gradwire/replace/mpi.h. All functions that are neither here nor in interpose_requests.cpp are the library's.
 #include "plugins/mpi_preload/early_end.hpp"
-#include "plugins/mpi_preload/interposed.hpp"
+#include "plugins/mpi_preload/job_functions.hpp"
 #include "plugins/mpi_preload/observed.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "transport/mpi_spawned.hpp"

@@ -12,7 +12,7 @@
 
 #include "base/loaded_objects.hpp"
 #include "plugins/mpi_preload/fortran_sentinels.hpp"
-#include "plugins/mpi_preload/interposed.hpp"
+#include "plugins/mpi_preload/job_functions.hpp"
 #include "plugins/mpi_preload/process.hpp"
 
 namespace gradwire::mpi_preload {

@@ -7,7 +7,7 @@
 #ifndef OPEN_MPI
 #include <sched.h>
 
-#include "plugins/mpi_preload/interposed.hpp"
+#include "plugins/mpi_preload/job_functions.hpp"
 #include "plugins/mpi_preload/requests.hpp"
 
 namespace gradwire::mpi_preload {

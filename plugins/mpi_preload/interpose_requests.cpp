@@ -1,5 +1,5 @@
 // The functions that return a request; interpose.cpp has the blocking ones.
-#include "plugins/mpi_preload/interposed.hpp"
+#include "plugins/mpi_preload/job_functions.hpp"
 
 namespace gradwire::mpi_preload {
 namespace {

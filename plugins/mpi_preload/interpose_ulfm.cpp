@@ -5,7 +5,7 @@
 #ifdef OPEN_MPI
 
 #include "base/mutex.hpp"
-#include "plugins/mpi_preload/interposed.hpp"
+#include "plugins/mpi_preload/job_functions.hpp"
 
 extern "C" {  // null in Open MPI 4.1
 int PMPIX_Comm_revoke(MPI_Comm comm) __attribute__((weak));

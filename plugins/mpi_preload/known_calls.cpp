@@ -15,11 +15,11 @@ KnownCall* KnownCalls::remember(const CallKey& key, std::uint64_t bytes, const d
     found = all_.try_emplace(name).first;
     KnownCall& made = found->second;
     made = {.key = key, .what = route.what, .choice = route.choice, .bytes = bytes};
-    made.left = route.turn.left != nullptr ? route.turn.left : &made.own_left;
+    made.left = route.turn.left != nullptr ? route.turn.left : &made.own_remaining;
   }
   KnownCall& known = found->second;
   if (route.lasting) {
-    known.own_left = kUnasked;  // for timed calls note_seconds() sets the number
+    known.own_remaining = kUnasked;  // for timed calls note_seconds() sets the number
   }
   add_to<std::uint64_t>(known.calls, 1);
   ++calls_;

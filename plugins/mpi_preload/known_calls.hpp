@@ -57,7 +57,7 @@ struct KnownCall {
   std::uint64_t seen = 0;   // number of calls that were given to observing
   /// The number of further calls that pass without asking; AutoCall's, or its own.
   std::uint64_t* left = nullptr;
-  std::uint64_t own_left = 0;
+  std::uint64_t own_remaining = 0;
 };
 
 /// The known calls of one communicator, whose calls do not overlap.

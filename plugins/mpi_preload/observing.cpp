@@ -179,11 +179,11 @@ std::uint64_t next_look(std::uint64_t call, double cost, double call_seconds) no
   return observation() ? observation()->next_look(call, cost, call_seconds) : 0;
 }
 
-void end_observing(int rank, int size, bool all_are_here) {
+void end_observing(int rank, int size, bool all_ranks_have_drop_in) {
   if (!observation()) {
     return;
   }
-  if (all_are_here && size > 1 && !transport::tolerates_faults()) {
+  if (all_ranks_have_drop_in && size > 1 && !transport::tolerates_faults()) {
     // The job's error handler must not see errors of our own calls.
     MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
     PMPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler);

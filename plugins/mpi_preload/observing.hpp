@@ -19,8 +19,8 @@ void observe_seconds(const drop_in::CallClass& what, double seconds, std::uint64
 /// `call_seconds` of the library.
 [[nodiscard]] std::uint64_t next_look(std::uint64_t call, double cost, double call_seconds) noexcept;
 
-/// To be called in MPI_Finalize; collective where `all_are_here`: exchanges real messages of the largest classes, for
-/// at most 1% of the run and 1 s. Then adds the observations to the ledger.
-void end_observing(int rank, int size, bool all_are_here);
+/// To be called in MPI_Finalize; collective where `all_ranks_have_drop_in`: exchanges real messages of the largest
+/// classes, for at most 1% of the run and 1 s. Then adds the observations to the ledger.
+void end_observing(int rank, int size, bool all_ranks_have_drop_in);
 
 }  // namespace gradwire::mpi_preload

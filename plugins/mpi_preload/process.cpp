@@ -12,7 +12,7 @@
 
 namespace gradwire::mpi_preload {
 
-constinit std::atomic<Standing> g_standing{Standing::not_begun};
+constinit std::atomic<CallHandling> g_standing{CallHandling::not_begun};
 
 namespace {
 

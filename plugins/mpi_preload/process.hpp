@@ -22,19 +22,19 @@ namespace gradwire::mpi_preload {
 struct CommState;
 
 /// How this process handles the job's calls, once MPI_Init has returned.
-enum class Standing : std::uint8_t {
+enum class CallHandling : std::uint8_t {
   not_begun,   ///< MPI_Init was not seen, or has not returned.
   forwards,    ///< Passes every call on and keeps nothing of it.
   observes,    ///< Passes every call on, counts and times it. Sends nothing.
   compresses,  ///< All ranks agreed on a codec or a policy.
 };
-extern constinit std::atomic<Standing> g_standing;
+extern constinit std::atomic<CallHandling> g_standing;
 /// The only check that a forwarded call needs.
 [[nodiscard]] inline bool forwards_only() noexcept {
-  return g_standing.load(std::memory_order_relaxed) == Standing::forwards;
+  return g_standing.load(std::memory_order_relaxed) == CallHandling::forwards;
 }
 [[nodiscard]] inline bool compresses() noexcept {
-  return g_standing.load(std::memory_order_relaxed) == Standing::compresses;
+  return g_standing.load(std::memory_order_relaxed) == CallHandling::compresses;
 }
 
 struct Process {
@@ -50,8 +50,8 @@ struct Process {
   bool wide_handles = false;
 
   /// The agreement of all ranks of MPI_COMM_WORLD in MPI_Init; it does not change afterwards.
-  drop_in::Agreement agreement;
-  bool all_are_here = false;                   // every rank has the drop-in
+  drop_in::AgreedSettings agreement;
+  bool all_ranks_have_drop_in = false;         // every rank has the drop-in
   std::shared_ptr<transport::MpiWorld> world;  // while compressing
   std::atomic<std::uint32_t> numbered = 0;     // number of communicators whose rank 0 is this rank
 

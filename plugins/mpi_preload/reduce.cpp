@@ -34,15 +34,16 @@ void* input_of(const Reduce& call) { return call.send == MPI_IN_PLACE ? call.rec
 
 // Makes a reduce on a rank that is not the root. The rank needs memory for the result, but that costs no time: the
 // root's incoming link limits a reduce, and it is as full when only the root takes part in the second hop.
-void reduce_elsewhere(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex) {
+void reduce_elsewhere(const Reduce& call, CommState& state, const drop_in::HostReducer::Route& route)
+    REQUIRES(state.mutex) {
   const DType dtype = *route.what.dtype;
   const std::uint64_t count = route.what.count;
   const HostBuffer input(const_cast<void*>(call.send), count * element_bytes(dtype), true);
   const auto unused = std::make_unique_for_overwrite<std::byte[]>(count * element_bytes(dtype));
-  state.member->all_reduce(route, {input.data(), count, dtype}, {unused.get(), count, dtype});
+  state.reducer->all_reduce(route, {input.data(), count, dtype}, {unused.get(), count, dtype});
 }
 
-void all_reduce(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex) {
+void all_reduce(const Reduce& call, CommState& state, const drop_in::HostReducer::Route& route) REQUIRES(state.mutex) {
   if (!call.receives_all(state.rank)) {
     return reduce_elsewhere(call, state, route);
   }
@@ -53,7 +54,7 @@ void all_reduce(const Reduce& call, CommState& state, const drop_in::Member::Rou
   const bool in_place = from == call.receive;
   const HostBuffer output(call.receive, bytes, in_place);
   if (in_place) {
-    state.member->all_reduce(route, {output.data(), count, dtype}, {output.data(), count, dtype});
+    state.reducer->all_reduce(route, {output.data(), count, dtype}, {output.data(), count, dtype});
   } else {
     const HostBuffer input(from, bytes, true);
     const std::byte* read = input.data();
@@ -61,12 +62,13 @@ void all_reduce(const Reduce& call, CommState& state, const drop_in::Member::Rou
       std::memmove(output.data(), read, bytes);
       read = output.data();
     }
-    state.member->all_reduce(route, {read, count, dtype}, {output.data(), count, dtype});
+    state.reducer->all_reduce(route, {read, count, dtype}, {output.data(), count, dtype});
   }
   output.write_back(bytes);
 }
 
-void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex) {
+void reduce_scatter(const Reduce& call, CommState& state, const drop_in::HostReducer::Route& route)
+    REQUIRES(state.mutex) {
   const DType dtype = *route.what.dtype;
   const std::uint64_t each = element_bytes(dtype);
   const auto self = static_cast<std::size_t>(state.rank);
@@ -79,10 +81,10 @@ void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member:
     const HostBuffer output(call.receive, own * each, false);
     if (overlap(input.data(), route.what.count * each, output.data(), own * each)) {
       const auto scratch = std::make_unique_for_overwrite<std::byte[]>(own * each);
-      state.member->reduce_scatter(route, all, {scratch.get(), own, dtype}, call.counts);
+      state.reducer->reduce_scatter(route, all, {scratch.get(), own, dtype}, call.counts);
       std::memcpy(output.data(), scratch.get(), own * each);
     } else {
-      state.member->reduce_scatter(route, all, {output.data(), own, dtype}, call.counts);
+      state.reducer->reduce_scatter(route, all, {output.data(), own, dtype}, call.counts);
     }
     output.write_back(own * each);
     return;
@@ -90,7 +92,7 @@ void reduce_scatter(const Reduce& call, CommState& state, const drop_in::Member:
   // MPI wants the result at the front, where rank 0's segment is read, so it is made in this rank's segment and then
   // moved.
   std::byte* result = input.data() + offset;
-  state.member->reduce_scatter(route, all, {result, own, dtype}, call.counts);
+  state.reducer->reduce_scatter(route, all, {result, own, dtype}, call.counts);
   std::memmove(input.data(), result, own * each);
   input.write_back(own * each);
 }
@@ -123,33 +125,33 @@ Result result_of(const Reduce& call, const CommState& state) {
   return call.receives_all(state.rank) ? Result{call.receive, static_cast<std::uint64_t>(call.count)} : Result{};
 }
 
-void begin_trial(const Reduce& call, CommState& state, const drop_in::Member::Route& route) noexcept {
+void begin_trial(const Reduce& call, CommState& state, const drop_in::HostReducer::Route& route) noexcept {
   void* const from = input_of(call);
   const std::uint64_t bytes = route.what.count * element_bytes(*route.what.dtype);
   try {
     const HostBuffer input(from, bytes, true);
-    // GPU memory is in a copy that ends with this function, so the member takes a copy of its own.
+    // GPU memory is in a copy that ends with this function, so the reducer takes a copy of its own.
     const auto* const result = static_cast<const std::byte*>(call.receive);
     const bool shared = result != nullptr && overlap(input.data(), bytes, result, bytes);
     const bool copy = shared || input.data() != from;
-    state.member->begin_trial(route, {input.data(), route.what.count, *route.what.dtype}, copy, call.counts);
+    state.reducer->begin_trial(route, {input.data(), route.what.count, *route.what.dtype}, copy, call.counts);
   } catch (...) {  // the GPU's memory cannot be read, which the other ranks must learn
-    state.member->begin_trial(route, {nullptr, 0, *route.what.dtype}, false, call.counts);
+    state.reducer->begin_trial(route, {nullptr, 0, *route.what.dtype}, false, call.counts);
   }
 }
 
 void end_trial(CommState& state, const Result& result, DType dtype, double library_seconds) noexcept {
   try {
     const HostBuffer copy(result.data, result.count * element_bytes(dtype), true);
-    state.member->end_trial(library_seconds, {copy.data(), result.count, dtype});
+    state.reducer->end_trial(library_seconds, {copy.data(), result.count, dtype});
   } catch (...) {
-    state.member->end_trial(library_seconds, {nullptr, 0, dtype});
+    state.reducer->end_trial(library_seconds, {nullptr, 0, dtype});
   }
 }
 
 void tell_lines(CommState& state) noexcept {
   try {
-    for (const std::string& line : state.member->take_lines()) {
+    for (const std::string& line : state.reducer->take_lines()) {
       if (!process().configuration.quiet) {
         tell(line);
       }
@@ -158,11 +160,11 @@ void tell_lines(CommState& state) noexcept {
   }
 }
 
-void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route) {
+void compress(const Reduce& call, CommState& state, const drop_in::HostReducer::Route& route) {
   const auto begin = std::chrono::steady_clock::now();
   call.counts.empty() ? all_reduce(call, state, route) : reduce_scatter(call, state, route);
   if (route.turn.timed) {
-    state.member->measured(seconds_since(begin));
+    state.reducer->measured(seconds_since(begin));
   }
   tell_of_compressed(state);
   tell_lines(state);

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "choice/decision.hpp"
-#include "drop_in/member.hpp"
+#include "drop_in/host_reducer.hpp"
 #include "plugins/mpi_preload/comm_state.hpp"
 
 namespace gradwire::mpi_preload {
@@ -39,15 +39,15 @@ struct Result {
 };
 [[nodiscard]] Result result_of(const Reduce& call, const CommState& state);
 /// To be called before the library's own call where it is made both ways.
-void begin_trial(const Reduce& call, CommState& state, const drop_in::Member::Route& route) noexcept
+void begin_trial(const Reduce& call, CommState& state, const drop_in::HostReducer::Route& route) noexcept
     REQUIRES(state.mutex);
 /// To be called after it, unless it failed.
 void end_trial(CommState& state, const Result& result, DType dtype, double library_seconds) noexcept
     REQUIRES(state.mutex);
-/// Prints the member's messages.
+/// Prints the reducer's messages.
 void tell_lines(CommState& state) noexcept REQUIRES(state.mutex);
 
 /// Makes a reduction compressed. If it throws an Error, the ranks are out of step.
-void compress(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex);
+void compress(const Reduce& call, CommState& state, const drop_in::HostReducer::Route& route) REQUIRES(state.mutex);
 
 }  // namespace gradwire::mpi_preload

@@ -20,7 +20,6 @@ namespace gradwire::mpi_preload {
 struct Requests::Posted {
   Reduce call;
   choice::Call described;
-  choice::Decision decided;
   std::vector<std::uint64_t> counts;  // call.counts points here
   std::string name;
   std::uint64_t others = 0;
@@ -58,11 +57,9 @@ void let_waits_yield() noexcept {
 
 }  // namespace
 
-int Requests::post(const Reduce& call, const choice::Call& described, const choice::Decision& decided,
-                   MPI_Request* request) {
+int Requests::post(const Reduce& call, const choice::Call& described, MPI_Request* request) {
   auto posted = std::make_unique<Posted>();
   posted->described = described;
-  posted->decided = decided;
   posted->counts.assign(call.counts.begin(), call.counts.end());
   posted->call = call;
   posted->call.counts = posted->counts;
@@ -108,7 +105,7 @@ void Requests::make(Posted& posted) noexcept {
           return route_and_make(posted);
         } catch (...) {
           const Error error = current_error();
-          state_.member->abort(error);  // for errors outside the transport
+          state_.reducer->abort(error);  // for errors outside the transport
           state_.fail(error.what());
         }
       }
@@ -124,10 +121,9 @@ void Requests::make(Posted& posted) noexcept {
 void Requests::route_and_make(Posted& posted) {
   const Reduce& call = posted.call;
   const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
-  const drop_in::Member::Route route =
-      state_.member->route(posted.described, posted.decided, name_of_op(call.op),
-                           {.name = posted.name, .buffer = buffer, .others = posted.others});
-  if (route.decision.compress && !state_.member->dry_run()) {
+  const drop_in::HostReducer::Route route = state_.reducer->route(
+      posted.described, name_of_op(call.op), {.name = posted.name, .buffer = buffer, .others = posted.others});
+  if (route.decision.compress && !state_.reducer->dry_run()) {
     state_.call = std::string(choice::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
     return compress(call, state_, route);
   }
@@ -137,16 +133,16 @@ void Requests::route_and_make(Posted& posted) {
   const auto begin = std::chrono::steady_clock::now();
   posted.code = forward(call);
   const double seconds = seconds_since(begin);
-  state_.member->count_passed(route, bytes_of(call.count, call.type), seconds);
+  state_.reducer->count_passed(route, bytes_of(call.count, call.type), seconds);
   if (route.turn.trial) {
     if (posted.code == MPI_SUCCESS) {
       end_trial(state_, result_of(call, state_), *route.what.dtype, seconds);
     } else {
-      state_.member->drop_trial();
+      state_.reducer->drop_trial();
     }
     tell_lines(state_);
   } else if (route.turn.timed) {
-    state_.member->measured(seconds);
+    state_.reducer->measured(seconds);
   }
 }
 

@@ -25,8 +25,7 @@ class Requests {
   Requests& operator=(const Requests&) = delete;
 
   /// Returns at once, with a code of MPI. The buffers belong to the request until it is complete.
-  [[nodiscard]] int post(const Reduce& call, const choice::Call& described, const choice::Decision& decided,
-                         MPI_Request* request);
+  [[nodiscard]] int post(const Reduce& call, const choice::Call& described, MPI_Request* request);
   /// Waits until all requests are complete, as other collective calls that may be compressed must.
   void drain() { queue_->drain(); }
   /// Whether a request was ever posted in this process.

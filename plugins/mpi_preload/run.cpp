@@ -17,7 +17,7 @@ namespace {
 Verdict raise(const std::string& failure) { return {.next = Verdict::Next::raise, .code = announce(failure)}; }
 
 // Counts a call that is to be forwarded; calls of a known kind are counted in short.
-Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route& route) REQUIRES(state.mutex) {
+Verdict count(const Reduce& call, CommState& state, const drop_in::HostReducer::Route& route) REQUIRES(state.mutex) {
   Verdict verdict{.chosen = route.turn.timed};
   const std::uint64_t bytes = bytes_of(call.count, call.type);
   observe_values(call, route.what);
@@ -26,7 +26,7 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route
       verdict.known = state.known.remember({call.function, call.type, call.op, call.count}, bytes, route);
     }
     if (verdict.known == nullptr) {
-      state.member->count_passed(route, bytes, 0);
+      state.reducer->count_passed(route, bytes, 0);
       verdict.counted = std::make_unique<drop_in::CallClass>(route.what).release();
     }
   } catch (...) {  // NOLINT(bugprone-empty-catch): a call that is not counted is still forwarded
@@ -35,20 +35,20 @@ Verdict count(const Reduce& call, CommState& state, const drop_in::Member::Route
 }
 
 // Compresses a call, or counts it for forwarding.
-Verdict route_and_do(const Reduce& call, const choice::Call& described, const choice::Decision& decided,
+Verdict route_and_do(const Reduce& call, const choice::Call& described, const choice::CallDecision& decided,
                      CommState& state) REQUIRES(state.mutex) {
   if (compresses()) {
     state.call = std::string(choice::name_of(call.function)) + " of " + std::to_string(call.count) + " elements";
-    state.settle(call, state.member->could_compress(described, decided));
+    state.settle(call, state.reducer->could_compress(described, decided));
     if (state.lost) {
       return {};
     }
   }
   const void* buffer = call.send == MPI_IN_PLACE ? call.receive : call.send;
   const std::string name = name_of_buffer(buffer);
-  const drop_in::Member::Route route = state.member->route(
+  const drop_in::HostReducer::Route route = state.reducer->route(
       described, decided, name_of_op(call.op), {.name = name, .buffer = buffer, .others = state.passed_calls()});
-  if (route.decision.compress && !state.member->dry_run()) {
+  if (route.decision.compress && !state.reducer->dry_run()) {
     compress(call, state, route);
     return {.next = Verdict::Next::done};
   }
@@ -85,7 +85,7 @@ Verdict guarded(CommState& state, const Act& act) {
         if (!compresses() || state.drop_if_faulty()) {
           return {};
         }
-        state.member->abort(error);  // for errors outside the transport
+        state.reducer->abort(error);  // for errors outside the transport
         state.fail(error.what());
       }
     }
@@ -108,7 +108,7 @@ Verdict judge_now(const Reduce& call) noexcept {
     return guarded(*state, [&] {
       state->mutex.assert_held();
       const choice::Call described = describe(call, *state);
-      return route_and_do(call, described, state->member->decide(described), *state);
+      return route_and_do(call, described, state->reducer->decide(described), *state);
     });
   } catch (...) {  // out of memory
     return compresses() ? Verdict{.next = Verdict::Next::raise, .code = MPI_ERR_OTHER} : Verdict{};
@@ -144,7 +144,7 @@ Verdict count_request(const Reduce& call, CommState& state, choice::Reason reaso
 }
 
 void tell_why_requests_pass(CommState& state) {
-  if (state.rank != 0 || std::exchange(state.told, true)) {
+  if (state.rank != 0 || std::exchange(state.reason_logged, true)) {
     return;
   }
   if (transport::tolerates_faults()) {
@@ -168,11 +168,11 @@ void tell_why_requests_pass(CommState& state) {
 // agreement, or, on MPI_COMM_WORLD, in the thread that makes the calls in order.
 Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request) {
   const choice::Call described = describe(call, state);
-  const choice::Decision decided = state.member_in_call().decide(described);
+  const choice::CallDecision decided = state.reducer_in_call().decide(described);
   if (!decided.compress && decided.reason != choice::Reason::nonblocking) {
     return count_request(call, state, decided.reason);
   }
-  if (decided.compress && state.member_in_call().aside()) {
+  if (decided.compress && state.reducer_in_call().aside()) {
     return count_request(call, state, choice::Reason::aside);
   }
   const bool in_thread = state.requests && (state.comm == MPI_COMM_WORLD || state.decides_at_once(described));
@@ -181,7 +181,7 @@ Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request
     tell_why_requests_pass(state);
     return count_request(call, state, choice::Reason::nonblocking);
   }
-  const int code = state.requests->post(call, described, decided, request);
+  const int code = state.requests->post(call, described, request);
   return code == MPI_SUCCESS ? Verdict{.next = Verdict::Next::done}
                              : Verdict{.next = Verdict::Next::raise, .code = code};
 }
@@ -199,8 +199,8 @@ Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
         return {};
       }
       const choice::Call described = describe(call, *state);
-      const choice::Decision decided = state->member_in_call().decide(described);
-      if (!decided.compress || !state->member_in_call().dry_run()) {
+      const choice::CallDecision decided = state->reducer_in_call().decide(described);
+      if (!decided.compress || !state->reducer_in_call().dry_run()) {
         return count_request(call, *state, decided.reason);
       }
       return guarded(*state, [&] {
@@ -227,7 +227,7 @@ void note_known(KnownCall& known, double seconds, double cost) noexcept {
   const auto begin = std::chrono::steady_clock::now();
   observe_seconds(known.what, seconds, known.calls - std::exchange(known.seen, known.calls));
   if (known.what.reason == choice::Reason::observing) {
-    known.own_left =
+    known.own_remaining =
         next_look(known.calls, cost + seconds_since(begin), known.seconds / static_cast<double>(known.timed));
   }
 }
@@ -246,7 +246,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
       if (CommState* known = verdict.trial ? cached_state(comm) : nullptr) {
         const MutexLock lock(known->mutex);
         if (!known->lost) {
-          known->member->drop_trial();
+          known->reducer->drop_trial();
         }
       }
       return;
@@ -268,7 +268,7 @@ void note_seconds(MPI_Comm comm, const Verdict& verdict, int code, double second
     if (verdict.trial) {
       end_trial(*state, {verdict.result, verdict.result_count}, verdict.dtype, seconds);
     } else if (verdict.chosen) {
-      state->member->measured(seconds);
+      state->reducer->measured(seconds);
     }
     tell_lines(*state);
   } catch (...) {  // NOLINT(bugprone-empty-catch): the call has succeeded

@@ -123,7 +123,7 @@ void begin() {
   if (all.empty()) {
     return;
   }
-  self.all_are_here = true;
+  self.all_ranks_have_drop_in = true;
   self.agreement = drop_in::agree(all, rank, &self.configuration);
   if (rank == self.agreement.teller && !self.agreement.disabled_because.empty()) {
     warn_once(self.agreement.warning());
@@ -133,11 +133,11 @@ void begin() {
   }
   if (self.agreement.mode == drop_in::Mode::compressing) {
     self.world = std::make_shared<transport::MpiWorld>(kForTheWorld);
-    g_standing = Standing::compresses;
+    g_standing = CallHandling::compresses;
     make_world_state(self.agreement.requests ? std::move(queue) : nullptr);
   } else if (self.agreement.mode != drop_in::Mode::disabled) {
     begin_observing();
-    g_standing = Standing::observes;
+    g_standing = CallHandling::observes;
   }
 }
 
@@ -150,10 +150,10 @@ void before_init() noexcept {
 }
 
 void after_init() noexcept {
-  if (!may_act() || g_standing != Standing::not_begun) {
+  if (!may_act() || g_standing != CallHandling::not_begun) {
     return;
   }
-  g_standing = Standing::forwards;
+  g_standing = CallHandling::forwards;
   try {
     begin();
   } catch (...) {

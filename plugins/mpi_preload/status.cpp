@@ -37,7 +37,7 @@ void tell_of_compressed(const CommState& state) {
   if (self.ledger.nonfinite() && state.rank == 0 && !self.configuration.quiet && !told_nonfinite.exchange(true)) {
     tell(std::string(drop_in::kNonfiniteWarning));
   }
-  for (const std::string& line : state.member->take_lines()) {
+  for (const std::string& line : state.reducer->take_lines()) {
     if (!self.configuration.quiet) {
       tell(line);
     }

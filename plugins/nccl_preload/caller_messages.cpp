@@ -15,10 +15,13 @@ GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclRecv, (void*, size_t, ncclDataType_t, in
 namespace gradwire::nccl_preload {
 namespace {
 
+// NCCL does not say whose fault a failure is. Arguments are right here, so the world is taken for the cause.
 void check(ncclResult_t result, const std::string& doing) {
   if (result != ncclSuccess) {
-    throw Error(ErrorCode::transport, doing + ": " + GRADWIRE_NCCL_REAL(ncclGetErrorString)(result) + " (" +
-                                          std::to_string(static_cast<int>(result)) + "); NCCL_DEBUG=WARN shows more");
+    throw Error(ErrorCode::transport,
+                doing + ": " + GRADWIRE_NCCL_REAL(ncclGetErrorString)(result) + " (" +
+                    std::to_string(static_cast<int>(result)) + "); NCCL_DEBUG=WARN shows more",
+                ErrorCause::world);
   }
 }
 

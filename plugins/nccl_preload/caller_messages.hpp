@@ -31,7 +31,7 @@ class CallerMessages final : public transport::DeviceMessages {
   void end_group() override;
   void poll() override;
   /// Does nothing: the communicator is the job's, and only the job may abort it.
-  void abort(ErrorCode /*code*/, const std::string& /*message*/) noexcept override {}
+  void abort(const Error& /*error*/) noexcept override {}
 
  private:
   ncclComm_t comm_;

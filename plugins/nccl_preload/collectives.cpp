@@ -1,7 +1,7 @@
 // The collective and point-to-point calls that a job makes: reductions may be compressed; all others are counted and
 // forwarded unchanged.
 #include "plugins/nccl_preload/real.hpp"
-#include "plugins/nccl_preload/reductions.hpp"
+#include "plugins/nccl_preload/reduce_calls.hpp"
 #include "plugins/nccl_preload/requests.hpp"
 #include "plugins/nccl_preload/state.hpp"
 
@@ -16,17 +16,17 @@
   GRADWIRE_NCCL_REPLACEMENT(name)
 
 // The same for a function that may be compressed, perhaps only at the end of its group, so that the arguments are kept.
-#define REDUCTION(name, parameters, arguments, ...)                                                       \
-  GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                                   \
-  extern "C" ncclResult_t name parameters {                                                               \
-    const auto& real = GRADWIRE_NCCL_REAL(name);                                                          \
-    const gradwire::nccl_preload::Request request{gradwire::choice::Function::__VA_ARGS__, comm, stream}; \
-    if (gradwire::nccl_preload::may_compress()) {                                                         \
-      return gradwire::nccl_preload::reduce(request, [=, &real] { return real arguments; });              \
-    }                                                                                                     \
-    const auto timed = gradwire::nccl_preload::observe(request);                                          \
-    return gradwire::nccl_preload::make_timed(timed, [&] { return real arguments; });                     \
-  }                                                                                                       \
+#define REDUCTION(name, parameters, arguments, ...)                                                        \
+  GRADWIRE_NCCL_DECLARE(ncclResult_t, name, parameters)                                                    \
+  extern "C" ncclResult_t name parameters {                                                                \
+    const auto& real = GRADWIRE_NCCL_REAL(name);                                                           \
+    const gradwire::nccl_preload::NcclCall request{gradwire::choice::Function::__VA_ARGS__, comm, stream}; \
+    if (gradwire::nccl_preload::may_compress()) {                                                          \
+      return gradwire::nccl_preload::reduce(request, [=, &real] { return real arguments; });               \
+    }                                                                                                      \
+    const auto timed = gradwire::nccl_preload::observe(request);                                           \
+    return gradwire::nccl_preload::make_timed(timed, [&] { return real arguments; });                      \
+  }                                                                                                        \
   GRADWIRE_NCCL_REPLACEMENT(name)
 
 using gradwire::nccl_preload::kNoOp;

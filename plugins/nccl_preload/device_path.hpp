@@ -7,7 +7,7 @@
 #include <atomic>
 #include <memory>
 
-#include "drop_in/device_member.hpp"
+#include "drop_in/device_reducer.hpp"
 
 namespace gradwire::nccl_preload {
 

@@ -25,17 +25,17 @@ struct Newborn {
   bool blocking = true;
 };
 
-struct Group {
+struct CallGroup {
   int depth = 1;
   std::vector<Entry> calls = {};
   std::vector<TimedCall> timed = {};  // in an observing job; a group is timed if it is one call
   std::vector<Newborn> newborn = {};
-  std::vector<drop_in::DeviceCall> recorded = {};                     // the group's end may compress these
-  std::vector<std::shared_ptr<drop_in::DeviceMember>> agreeing = {};  // their ranks agree at its end
+  std::vector<drop_in::DeviceCall> recorded = {};                      // the group's end may compress these
+  std::vector<std::shared_ptr<drop_in::DeviceReducer>> agreeing = {};  // their ranks agree at its end
 };
 
 /// The open group of this thread, null outside one. A plain pointer: a thread's last NCCL calls may come after its
 /// thread-local objects are gone.
-extern constinit thread_local Group* open_group;
+extern constinit thread_local CallGroup* open_group;
 
 }  // namespace gradwire::nccl_preload

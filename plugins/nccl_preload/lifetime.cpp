@@ -6,12 +6,12 @@
 #include "plugins/nccl_preload/device_path.hpp"
 #include "plugins/nccl_preload/group.hpp"
 #include "plugins/nccl_preload/real.hpp"
-#include "plugins/nccl_preload/reductions.hpp"
+#include "plugins/nccl_preload/reduce_calls.hpp"
 #include "plugins/nccl_preload/state.hpp"
 
 namespace gradwire::nccl_preload {
 
-constinit thread_local Group* open_group = nullptr;
+constinit thread_local CallGroup* open_group = nullptr;
 
 namespace {
 
@@ -50,30 +50,30 @@ bool child_blocks(ncclComm_t parent, const ncclConfig_t* config) noexcept {
   return blocking;
 }
 
-/// Runs `end_it`, which frees the communicator, after removing the drop-in's state of it.
+/// Runs `free_comm`, which frees the communicator, after removing the drop-in's state of it.
 template <typename F>
-ncclResult_t end(ncclComm_t comm, F&& end_it) {
+ncclResult_t end(ncclComm_t comm, F&& free_comm) {
   if (InsideNccl::active()) {
-    return end_it();
+    return free_comm();
   }
-  std::optional<Communicator> old;
+  std::optional<KnownCommunicator> old;
   unseen([&] {
     state().timer.collect();
     old = state().communicators.take(comm);
   });
-  const bool has_member = old && old->state && old->state->member;
-  if (has_member) {
+  const bool has_reducer = old && old->state && old->state->reducer;
+  if (has_reducer) {
     forget_recorded(*old->state);
     *old->state->ended = true;
   }
-  const ncclResult_t result = end_it();
+  const ncclResult_t result = free_comm();
   if (old && !went_well(result)) {
-    if (has_member) {
+    if (has_reducer) {
       *old->state->ended = false;
     }
     unseen([&] { state().communicators.put_back(comm, *old); });
-  } else if (has_member) {
-    const CaptureTruce truce;  // the member frees its memory
+  } else if (has_reducer) {
+    const CaptureTruce truce;  // the reducer frees its memory
     old.reset();
   }
   return result;
@@ -92,7 +92,7 @@ ncclResult_t group_started(ncclResult_t result) noexcept {
     if (open_group != nullptr) {
       ++open_group->depth;
     } else {
-      open_group = new (std::nothrow) Group;  // NOLINT(cppcoreguidelines-owning-memory): see the declaration
+      open_group = new (std::nothrow) CallGroup;  // NOLINT(cppcoreguidelines-owning-memory): see the declaration
     }
   }
   return result;
@@ -121,7 +121,7 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
   if (InsideNccl::active() || open_group == nullptr || --open_group->depth > 0) {
     return result;
   }
-  Group* group = open_group;
+  CallGroup* group = open_group;
   open_group = nullptr;
   unseen([&] {
     if (ran) {
@@ -139,7 +139,7 @@ ncclResult_t group_ended(ncclResult_t result, bool ran) noexcept {
     const ncclResult_t recorded = run_recorded(*group);
     result = recorded == ncclSuccess ? result : recorded;
   }
-  // The group may hold the last reference to a member, which frees its memory then.
+  // The group may hold the last reference to a reducer, which frees its memory then.
   std::optional<CaptureTruce> truce;
   if (!group->recorded.empty() || !group->agreeing.empty()) {
     truce.emplace();

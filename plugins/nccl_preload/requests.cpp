@@ -72,8 +72,8 @@ bool in_all_segments(Function function) noexcept {
 
 /// Asks NCCL for size and rank on the first collective and keeps them. Does not ask for non-blocking communicators,
 /// which may not be ready to answer.
-std::optional<Communicator> communicator_of(ncclComm_t comm) {
-  std::optional<Communicator> known = state().communicators.find(comm);
+std::optional<KnownCommunicator> communicator_of(ncclComm_t comm) {
+  std::optional<KnownCommunicator> known = state().communicators.find(comm);
   if (known && known->open && known->blocking && !known->state) {
     CommunicatorState fresh;
     if (GRADWIRE_NCCL_REAL(ncclCommCount)(comm, &fresh.size) == ncclSuccess &&
@@ -104,10 +104,10 @@ bool is_captured(cudaStream_t stream) noexcept {
          (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-Described describe(const Request& request) {
+Described describe(const NcclCall& request) {
   Described described;
   described.comm = communicator_of(request.comm);
-  const std::optional<Communicator>& comm = described.comm;
+  const std::optional<KnownCommunicator>& comm = described.comm;
   const int size = comm && comm->state ? comm->state->size : 0;
   const bool scaled_sum = comm && comm->scaled_sums.contains(request.op);
   const std::uint64_t elements = in_all_segments(request.function) && size > 0
@@ -159,7 +159,7 @@ std::optional<TimedCall> to_be_timed(const drop_in::CallClass& what, std::uint64
   return std::nullopt;
 }
 
-std::optional<TimedCall> observe(const Request& request) noexcept {
+std::optional<TimedCall> observe(const NcclCall& request) noexcept {
   std::optional<TimedCall> timed;
   if (InsideNccl::active()) {
     return timed;
@@ -167,8 +167,9 @@ std::optional<TimedCall> observe(const Request& request) noexcept {
   unseen([&] {
     Described described = describe(request);
     described.call.grouped = open_group != nullptr;
-    if (described.comm && described.comm->state && described.comm->state->member && !point_to_point(request.function)) {
-      described.comm->state->member->note_other();
+    if (described.comm && described.comm->state && described.comm->state->reducer &&
+        !point_to_point(request.function)) {
+      described.comm->state->reducer->note_other_call();
     }
     choice::Reason reason = choice::decide(described.call, state().settings).reason;
     // This is asked last, since only this question costs a call into the driver.

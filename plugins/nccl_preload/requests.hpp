@@ -8,14 +8,14 @@
 
 #include "choice/decision.hpp"
 #include "drop_in/ledger.hpp"
-#include "plugins/nccl_preload/communicators.hpp"
+#include "plugins/nccl_preload/known_communicators.hpp"
 #include "plugins/nccl_preload/timing.hpp"
 
 namespace gradwire::nccl_preload {
 
 constexpr int kNoOp = -1;
 
-struct Request {
+struct NcclCall {
   choice::Function function;
   const void* sendbuff;
   void* recvbuff;  // only read if the function has no other buffer
@@ -28,12 +28,12 @@ struct Request {
 
 /// What this rank alone knows about a request.
 struct Described {
-  std::optional<Communicator> comm;
+  std::optional<KnownCommunicator> comm;
   choice::Call call;
   drop_in::CallClass what;  // without the reason
   std::uint64_t bytes = 0;  // of the larger buffer
 };
-[[nodiscard]] Described describe(const Request& request);
+[[nodiscard]] Described describe(const NcclCall& request);
 
 /// Whether the stream is being captured, by the libcuda that the process has loaded. False if it cannot be asked.
 [[nodiscard]] bool is_captured(cudaStream_t stream) noexcept;
@@ -43,7 +43,7 @@ void count(const Described& described, choice::Reason reason);
 void count(const drop_in::CallClass& what, const drop_in::CallTotals& totals);
 
 /// Counts a call that is always forwarded. Returns it if it is to be timed.
-std::optional<TimedCall> observe(const Request& request) noexcept;
+std::optional<TimedCall> observe(const NcclCall& request) noexcept;
 
 /// In an observing process, returns the call, to be timed now, unless it is in a group, which may be timed at its end.
 [[nodiscard]] std::optional<TimedCall> to_be_timed(const drop_in::CallClass& what, std::uint64_t bytes,

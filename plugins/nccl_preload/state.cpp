@@ -108,7 +108,7 @@ __attribute__((destructor)) void tell() {
 void begin_metrics() noexcept {
   drop_in::observe_process({.part = "nccl",
                             .rank = []() -> std::optional<int> {
-                              const Seat seat = made.load()->largest.get();
+                              const RankInCommunicator seat = made.load()->largest.get();
                               return seat.size > 0 ? std::optional(seat.rank) : std::nullopt;
                             },
                             .calls = [] { return drop_in::replaced_calls(made.load()->ledger); }});

@@ -9,8 +9,8 @@
 
 #include "drop_in/configuration.hpp"
 #include "drop_in/ledger.hpp"
-#include "plugins/nccl_preload/communicators.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/known_communicators.hpp"
 #include "plugins/nccl_preload/timing.hpp"
 
 namespace gradwire::nccl_preload {
@@ -22,7 +22,7 @@ struct State {
                             .disabled = !configuration.disabled.empty()};
   std::uint64_t process = std::random_device{}() + (std::uint64_t{std::random_device{}()} << 32);  // unique
   std::string implementation;  // "NCCL 2.28.9"; asked at the start, since NCCL may be gone at the end of the process
-  Communicators communicators;
+  KnownCommunicators communicators;
   drop_in::Ledger ledger;
   drop_in::Observation observation{configuration.planner};
   CallTimer timer{ledger, observation};

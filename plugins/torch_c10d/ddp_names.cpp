@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "plugins/torch_c10d/group.hpp"
+#include "plugins/torch_c10d/backend.hpp"
 #include "policy/glob.hpp"
 
 namespace py = pybind11;
@@ -23,12 +23,12 @@ namespace {
 // headers of the C++ ones.
 class NamedBuckets {
  public:
-  NamedBuckets(c10::intrusive_ptr<Group> group, std::unordered_map<const c10::TensorImpl*, std::string> names)
+  NamedBuckets(c10::intrusive_ptr<GradwireBackend> group, std::unordered_map<const c10::TensorImpl*, std::string> names)
       : group_(std::move(group)), sequence_(group_->next_sequence()), names_(std::move(names)) {
-    if (!group_->core().may_compress()) {
+    if (!group_->engine().may_compress()) {
       return;  // each bucket stays one sum, as without a hook
     }
-    for (const Policy::Rule& rule : group_->core().configuration().planner.policy().rules) {
+    for (const Policy::Rule& rule : group_->engine().configuration().planner.policy().rules) {
       if (rule.match.glob) {
         globs_.emplace_back(*rule.match.glob);
       }
@@ -96,25 +96,25 @@ class NamedBuckets {
     return py::cast(work).attr("get_future")();
   }
 
-  c10::intrusive_ptr<Group> group_;
+  c10::intrusive_ptr<GradwireBackend> group_;
   std::uint32_t sequence_;                                         // of this model: several models may use one group
   std::unordered_map<const c10::TensorImpl*, std::string> names_;  // the reducer keeps the keys alive
   std::vector<policy::Glob> globs_;
   std::uint64_t order_ = 0;  // of the next piece, in its step
 };
 
-c10::intrusive_ptr<Group> group_of(const py::object& model) {
+c10::intrusive_ptr<GradwireBackend> group_of(const py::object& model) {
   py::object group = model.attr("process_group");
 #if TORCH_VERSION_MAJOR >= 2
   group = group.attr("_get_backend")(py::module_::import("torch").attr("device")("cpu"));
 #endif
-  auto* const own = dynamic_cast<Group*>(group.cast<Base*>());
+  auto* const own = dynamic_cast<GradwireBackend*>(group.cast<Base*>());
   if (own == nullptr) {
     throw py::value_error(
         "gradwire_torch.name_buckets: the model's process group has another backend; make it with "
         "init_process_group(\"gradwire\")");
   }
-  return c10::intrusive_ptr<Group>::unsafe_reclaim_from_nonowning(own);
+  return c10::intrusive_ptr<GradwireBackend>::unsafe_reclaim_from_nonowning(own);
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 #include "base/forked.hpp"
 #include "gradwire/version.hpp"
+#include "plugins/torch_c10d/backend.hpp"
 #include "plugins/torch_c10d/ddp_names.hpp"
-#include "plugins/torch_c10d/group.hpp"
 
 namespace py = pybind11;
 
@@ -66,10 +66,10 @@ BasePointer create(const py::object& store, int rank, int size, const py::object
   Inner inner = make_inner(store, rank, size, timeout);
   const bool first_now = first;
   first = false;
-  auto group = c10::make_intrusive<Group>(
+  auto group = c10::make_intrusive<GradwireBackend>(
       shared<c10d::Store>(store), rank, size,
-      CoreOptions{.rank = rank, .world_size = size, .timeout = limit, .first = first_now}, std::move(inner));
-  if (group->core().has_thread()) {  // on all ranks or none
+      GroupEngineOptions{.rank = rank, .world_size = size, .timeout = limit, .first = first_now}, std::move(inner));
+  if (group->engine().has_thread()) {  // on all ranks or none
     group->set_beside(make_gloo("gradwire/beside", store, rank, size, timeout));
   }
   return group;

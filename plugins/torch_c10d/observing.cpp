@@ -5,7 +5,7 @@
 #include "base/elapsed.hpp"
 #include "base/units.hpp"
 #include "choice/auto_call.hpp"
-#include "drop_in/sample.hpp"
+#include "drop_in/value_sample.hpp"
 
 namespace gradwire::torch_c10d {
 namespace {
@@ -88,7 +88,7 @@ void Observing::note(Bunch bunch, double seconds) {
   }
 }
 
-void Observing::begin_other() noexcept {
+void Observing::begin_other_call() noexcept {
   const MutexLock lock(mutex_);
   bunch_.what.reset();
 }

@@ -38,7 +38,7 @@ class Observing {
   void begin(const std::optional<drop_in::ObservedClass>& what, ConstView input);
   void end(bool failed) noexcept;
   /// To be called before a call for which end() will not be called.
-  void begin_other() noexcept;
+  void begin_other_call() noexcept;
 
   [[nodiscard]] drop_in::Observed observed() const;
 

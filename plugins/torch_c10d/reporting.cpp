@@ -5,7 +5,7 @@
 
 #include "base/units.hpp"
 #include "drop_in/observed_calls.hpp"
-#include "plugins/torch_c10d/core.hpp"
+#include "plugins/torch_c10d/group_engine.hpp"
 
 namespace gradwire::torch_c10d {
 namespace {

@@ -1,5 +1,5 @@
-// A file of gradients, one record per tensor and point of training. Standard library only, so that any reader may
-// include it. Little-endian, no padding:
+// Reads and writes a file of gradients, with one record per tensor and point of training. It uses only the standard
+// library, so that any reader may include it. The format is little-endian, without padding:
 //   8 bytes  "GWGRAD01"
 //   records  u32 name bytes, name, u32 point, u64 count, count x f32      until the end of the file
 // Points count from 0 in the order of training; a point holds every tensor once, in the order of the forward pass.

@@ -20,7 +20,7 @@ class GradientRecorder {
     }
   }
 
-  /// Whether this rank records in this step. The other ranks need not know it.
+  /// Returns whether this rank records in this step. The other ranks need not know it.
   [[nodiscard]] bool wants(int done) const { return writer_ && point_ < kPoints && done >= step_of(point_); }
 
   void record(const Transformer& model) {

@@ -111,7 +111,7 @@ void add_options(CLI::App& app, Options& options) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   app.add_option("--evaluate-every", training.evaluate_every,
-                 "Also look at the held-out part each time so many micro-steps are done; not counted in times")
+                 "Also evaluate the held-out part every so many micro-steps; the time for it does not count")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_flag("--iid", training.iid, "Every rank draws from the whole text, not from a part of its own");

@@ -23,7 +23,7 @@ class BlockImpl : public nn::Module {
     const float infinity = std::numeric_limits<float>::infinity();
     // The mask is not a registered buffer, since it is the same on every rank by construction.
     mask_ = torch::full({options.context, options.context}, -infinity).triu(1);
-    // Each block's contribution to the residual stream starts small; the more blocks, the smaller.
+    // Each block's contribution to the residual stream starts small; it is smaller if there are more blocks.
     const double scale = 0.02 / std::sqrt(2.0 * static_cast<double>(options.layers));
     nn::init::normal_(attention_out_->weight, 0.0, scale);
     nn::init::normal_(mlp_out_->weight, 0.0, scale);

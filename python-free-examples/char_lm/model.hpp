@@ -26,7 +26,8 @@ class TransformerImpl : public torch::nn::Module {
  public:
   explicit TransformerImpl(const ModelOptions& options);
 
-  /// Mean cross entropy (nats per character) of predicting `targets` from `inputs`, both [batch, context] int64.
+  /// Returns the mean cross entropy (nats per character) of predicting `targets` from `inputs`, both [batch, context]
+  /// int64.
   torch::Tensor loss(const torch::Tensor& inputs, const torch::Tensor& targets);
 
  private:

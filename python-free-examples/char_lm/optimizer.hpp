@@ -1,4 +1,4 @@
-// gradwire::AdamW over a model's parameters, each by its name.
+// Applies gradwire::AdamW to a model's parameters, each by its name.
 #pragma once
 
 #include <torch/types.h>

@@ -14,7 +14,7 @@ using gradwire::CodecSpec;
 // A model of a few MB would fit into one default bucket, whose reduction starts only when the backward pass is over.
 constexpr std::uint64_t kBucketBytes = 1ULL << 20;
 
-// Whether gradients arrive in rare, large portions, against which Adam must be guarded.
+// Returns whether gradients arrive in rare, large portions, against which Adam must be guarded.
 bool is_coarse(const CodecSpec& codec) {
   return codec.k != 0 || codec == CodecSpec::parse("int2") || codec == CodecSpec::parse("sign");
 }

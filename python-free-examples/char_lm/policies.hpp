@@ -36,10 +36,10 @@ struct NamedPolicy {
   bool local_steps = false;         // ranks exchange parameters or their changes, not gradients
 };
 
-/// The policy in a file, with the file's name.
+/// Returns the policy in a file, with the file's name.
 [[nodiscard]] NamedPolicy policy_of_file(const std::filesystem::path& file);
 
-/// The policy for a run of `steps`. Throws Error(invalid_argument) that quotes the wrong part.
+/// Returns the policy for a run of `steps`. Throws Error(invalid_argument) that quotes the wrong part.
 [[nodiscard]] NamedPolicy policy_named(const std::string& name, const PolicyOptions& options, int steps);
 
 }  // namespace char_lm

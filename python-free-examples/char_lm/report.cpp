@@ -150,7 +150,7 @@ void ProgressPrinter::operator()(const Progress& now) {
                 now.loss, now.ms_per_step, now.bytes_sent_per_step / kMega);
   } else {
     const int digits = static_cast<int>(std::to_string(now.steps).size());
-    char state[128];  // of constant width, so that the bar's width is constant, too
+    char state[128];  // of constant width, so that the bar's width is constant too
     const int length = std::snprintf(state, sizeof state, "%*d/%d  loss %.3f  %4.0f ms/step  %5.2f MB/step", digits,
                                      now.step, now.steps, now.loss, now.ms_per_step, now.bytes_sent_per_step / kMega);
     const int name = std::max(8, static_cast<int>(name_.size()));
@@ -304,7 +304,7 @@ void write_json(const std::string& file, const std::vector<RunResult>& rows, con
   namespace fs = std::filesystem;
   const bool device = file.starts_with("/dev/") || (fs::exists(file) && !fs::is_regular_file(file));
   const std::string part =
-      device ? file : file + ".part";  // so that a program that is stopped leaves no half of a file
+      device ? file : file + ".part";  // so that a program that is interrupted leaves no incomplete file
   std::error_code failed;
   if (!device) {
     fs::remove(part, failed);

@@ -1,4 +1,4 @@
-// The output of rank 0: progress while training, a table at the end, the same as JSON.
+// Prints the output of rank 0: progress while training, and a table at the end, also as JSON.
 #pragma once
 
 #include <string>
@@ -38,7 +38,7 @@ struct PairedLoss {
 [[nodiscard]] std::vector<PairedLoss> pair_losses(const std::vector<RunResult>& rows);
 void print_paired(const std::vector<PairedLoss>& losses);
 
-/// {schema, machine, run, rows}. Throws std::runtime_error that names the file.
+/// Writes {schema, machine, run, rows}. Throws std::runtime_error that names the file.
 void write_json(const std::string& file, const std::vector<RunResult>& rows, const Text& text,
                 const TrainingOptions& options, int world_size);
 

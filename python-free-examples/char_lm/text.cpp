@@ -25,8 +25,8 @@ std::string read_file(const fs::path& path) {
   return bytes;
 }
 
-// Moves blocks from all over the text to its end, where the held-out part is: the end itself is of the last files, with
-// symbols that do not occur in training. Returns the position at which these blocks begin.
+// Moves blocks from all over the text to its end, where the held-out part is: the end itself comes from the last files,
+// with symbols that do not occur in training. Returns the position at which these blocks begin.
 std::size_t move_held_out_blocks(std::string& bytes, double fraction) {
   constexpr std::size_t kMostBytes = 2048;
   const auto held_out = static_cast<std::size_t>(static_cast<double>(bytes.size()) * fraction);

@@ -19,12 +19,12 @@ struct Text {
 
   [[nodiscard]] std::span<const std::uint8_t> training() const { return std::span(symbols).first(training_count); }
   [[nodiscard]] std::span<const std::uint8_t> held_out() const { return std::span(symbols).subspan(training_count); }
-  /// Rank `rank`'s part of the training text. The parts are contiguous and do not overlap.
+  /// Returns rank `rank`'s part of the training text. The parts are contiguous and do not overlap.
   [[nodiscard]] std::span<const std::uint8_t> shard(int rank, int world_size) const;
 };
 
-/// The licence texts that every Debian system has, with links resolved and each file once, sorted by name. Throws
-/// std::runtime_error if there are none.
+/// Returns the licence texts that every Debian system has, with links resolved and each file once, sorted by name.
+/// Throws std::runtime_error if there are none.
 [[nodiscard]] std::vector<std::filesystem::path> licence_files();
 
 /// Reads and joins `files`. Throws std::runtime_error for a file that cannot be read and for a text whose held-out part

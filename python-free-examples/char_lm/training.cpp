@@ -31,7 +31,7 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-/// Windows of `context` + 1 symbols that start at `starts`: the inputs, and the same one symbol later.
+/// Returns windows of `context` + 1 symbols that start at `starts`: the inputs, and the same one symbol later.
 Batch make_batch(std::span<const std::uint8_t> symbols, std::span<const std::size_t> starts, std::int64_t context) {
   const auto rows = static_cast<std::int64_t>(starts.size());
   torch::Tensor inputs = torch::empty({rows, context}, torch::kInt64);
@@ -46,7 +46,7 @@ Batch make_batch(std::span<const std::uint8_t> symbols, std::span<const std::siz
   return {inputs, targets};
 }
 
-/// Random windows of one rank's part of the text; the same sequence for the same seed and rank.
+/// Draws random windows of one rank's part of the text; the same sequence for the same seed and rank.
 class Sampler {
  public:
   Sampler(std::span<const std::uint8_t> shard, const TrainingOptions& options, int rank)
@@ -70,7 +70,7 @@ class Sampler {
   std::mt19937_64 random_;
 };
 
-/// Linear warm-up over the first tenth, then half a cosine down to zero, so that the losses at the end have little
+/// Rises linearly over the first tenth, then falls to zero by half a cosine, so that the losses at the end have little
 /// noise and can be compared.
 double learning_rate_at(int step, const TrainingOptions& options) {
   const double warm_up = std::max(1.0, options.steps / 10.0);
@@ -88,7 +88,8 @@ std::array<double, N> sum_over_ranks(std::array<double, N> values, MPI_Comm comm
   return values;
 }
 
-/// Mean loss over the whole held-out part. The ranks share its windows, which each evaluates in small batches.
+/// Returns the mean loss over the whole held-out part. The ranks share its windows, which each evaluates in small
+/// batches.
 double held_out_loss(Transformer& model, const Text& text, const TrainingOptions& options, int rank, int world_size,
                      MPI_Comm communicator) {
   torch::NoGradGuard no_grad;
@@ -177,7 +178,8 @@ class Trainer {
     return sum / micro_steps;
   }
 
-  /// Milliseconds that the all-reduce of one step takes when no backward pass hides it: the median of a few.
+  /// Returns the milliseconds that the all-reduce of one step takes when no backward pass hides it: the median of a
+  /// few.
   double communication_alone_ms() {
     std::array<double, 5> times{};
     for (double& time : times) {
@@ -363,10 +365,10 @@ class Run {
     result_.bits_per_element_and_hop_in_whole = bits_per_element_and_hop(result_.bytes_sent / options_.steps);
   }
 
-  /// Bytes sent by this rank since the run began.
+  /// Returns the bytes sent by this rank since the run began.
   double bytes_sent() { return bytes_before_ + static_cast<double>(session().statistics().all().bytes_sent); }
 
-  /// There are two hops, and in each of them a rank sends all elements but those of its own share.
+  /// Counts two hops; in each of them a rank sends all elements except those of its own share.
   double bits_per_element_and_hop(double bytes_per_step) {
     const double ranks = session().world_size();
     return ranks == 1 ? 0 : 8 * bytes_per_step / (2 * (ranks - 1) / ranks * static_cast<double>(result_.parameters));

@@ -1,4 +1,4 @@
-// One training run: a new model from the seed, a session with one policy, and the measured results.
+// Makes one training run: a new model from the seed, a session with one policy, and the measured results.
 #pragma once
 
 #include <mpi.h>
@@ -25,7 +25,7 @@ struct TrainingOptions {
   int layers = 2;
   double learning_rate = 1e-3;
   int freeze_second_moment_at = 0;  // the step from which on Adam's second moment does not change; 0: never
-  bool send_momentum = false;       // from that step on ranks reduce momentum in place of gradients
+  bool send_momentum = false;       // from that step on ranks reduce momentum instead of gradients
   int settled_at = 0;               // the step from which on bytes sent are counted as those of the policy
   double precondition = 0;          // phi of AdamW::scale(), by which gradients are scaled for encoding; 0: not at all
   bool iid = false;                 // every rank draws from the whole text, not from a part of its own
@@ -61,12 +61,12 @@ struct RunResult {
   double ratio_compressed = 1;  // of the calls with a lossy codec; 1 without any
   double bytes_sent_per_step = 0;
   double bytes_sent = 0;  // in the whole run, including the last synchronisation of local steps
-  /// Bits sent for an element of the model, a step and a hop, headers included: 32 if all is f32 and uncompressed.
+  /// The bits sent for an element of the model, a step and a hop, headers included: 32 if all is f32 and uncompressed.
   double bits_per_element_and_hop = 0;           // from TrainingOptions::settled_at on
   double bits_per_element_and_hop_in_whole = 0;  // of bytes_sent: with warm-up and last synchronisation
   double ms_per_step = 0;
   double communication_ms = 0;  // all-reduce of one step without a backward pass: median of a few extra steps
-  double exposed_comm_ms = 0;   // of a step, spent in finish(): for communication that was not hidden, or a slower rank
+  double exposed_comm_ms = 0;   // per step, spent in finish(): for communication that was not hidden, or a slower rank
   int measured_steps = 0;
   int reductions = 0;                           // of the whole run
   double seconds = 0;                           // of the whole run, from the making of the session to its last step

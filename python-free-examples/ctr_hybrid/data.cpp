@@ -14,7 +14,7 @@
 namespace ctr_hybrid {
 namespace {
 
-/// 64 random bits as a function of two numbers (SplitMix64).
+/// Returns 64 random bits as a function of two numbers (SplitMix64).
 std::uint64_t random_bits(std::uint64_t a, std::uint64_t b) {
   std::uint64_t x = a * 0x9E3779B97F4A7C15U + b;
   for (int round = 0; round < 2; ++round) {
@@ -26,7 +26,7 @@ std::uint64_t random_bits(std::uint64_t a, std::uint64_t b) {
   return x;
 }
 
-/// A random number in (0, 1).
+/// Returns a random number in (0, 1).
 double uniform(std::uint64_t a, std::uint64_t b) {
   return (static_cast<double>(random_bits(a, b) >> 11U) + 0.5) * 0x1p-53;
 }
@@ -156,7 +156,7 @@ class Criteo final : public Data {
     return true;
   }
 
-  /// FNV-1a.
+  /// Computes FNV-1a.
   static std::uint64_t hash(std::string_view text) {
     std::uint64_t value = 0xCBF29CE484222325U;
     for (const char c : text) {

@@ -1,5 +1,5 @@
-// Samples to learn from, by a generator or from a file in Criteo's format. A sample has numbers, one category for each
-// field, and whether there was a click.
+// Provides samples to learn from, by a generator or from a file in Criteo's format. A sample has numbers, one category
+// for each field, and whether there was a click.
 #pragma once
 
 #include <cstdint>
@@ -32,19 +32,20 @@ class Data {
 
 struct GeneratorOptions {
   std::uint64_t fields = 8;
-  std::uint64_t categories = 16384;  // of a field
+  std::uint64_t categories = 16384;  // per field
   std::uint64_t numbers = 4;
   double zipf = 1.05;  // category c of a field has a probability of about (c + 1)^-zipf
   std::uint64_t seed = 1;
 };
 
-/// Samples of a planted model, a factorisation machine: each category has a weight and a vector of four, both Gaussian;
-/// the logit is the sum of weights, of products of all pairs of vectors, and of a linear function of the numbers.
+/// Returns samples of a planted model, a factorisation machine: each category has a weight and a vector of four, both
+/// Gaussian; the logit is the sum of weights, of products of all pairs of vectors, and of a linear function of the
+/// numbers.
 [[nodiscard]] std::unique_ptr<Data> make_generator(const GeneratorOptions& options);
 
-/// Tab-separated lines: click, 13 integers, 26 categories, any of them empty. Categories are hashed into `categories`
-/// rows for each field, integers x become log(1 + x). Every tenth line is held out; indices wrap around.
-/// Throws std::runtime_error that names a line which has another form.
+/// Reads tab-separated lines: click, 13 integers, 26 categories, any of them empty. Categories are hashed into
+/// `categories` rows for each field, and an integer x becomes log(1 + x). Every tenth line is held out; indices wrap
+/// around. Throws std::runtime_error that names a line which has another form.
 [[nodiscard]] std::unique_ptr<Data> read_criteo(const std::filesystem::path& file, std::uint64_t categories);
 
 }  // namespace ctr_hybrid

@@ -1,5 +1,5 @@
-// ctr_hybrid: predicts clicks from categories and numbers, as recommendation systems do: nearly all parameters are
-// embeddings, of which a batch uses few. Trains the same model in three ways (trainer.hpp) and compares them.
+// ctr_hybrid predicts clicks from categories and numbers, as recommendation systems do: nearly all parameters are
+// embeddings, of which a batch uses few. It trains the same model in three ways (trainer.hpp) and compares them.
 //
 //   mpirun -np 4 ctr_hybrid --link 1Gbit/s,50us
 #include <mpi.h>
@@ -60,7 +60,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--staleness", options.staleness, "hybrid: bound on the age of rows, in steps")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
-  app.add_option("--codec", options.codec, "hybrid: of rows and their gradients: exact, bf16, int8")
+  app.add_option("--codec", options.codec, "hybrid: codec of rows and their gradients: exact, bf16, int8")
       ->capture_default_str();
   app.add_option("--policy", options.policy,
                  "hybrid: this policy file instead; a rule with sync = { rows = true, ... } must match the table "
@@ -150,7 +150,7 @@ int main(int argc, char** argv) {
   int status = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  torch::set_num_threads(1);  // one rank a core
+  torch::set_num_threads(1);  // one rank per core
   try {
     status = parse_and_run(argc, argv, rank);
   } catch (const std::exception& error) {

@@ -1,4 +1,4 @@
-// The dense layers: embedded categories and numbers in, the logit of a click out.
+// The dense layers: their inputs are embedded categories and numbers, their output is the logit of a click.
 #pragma once
 
 #include <torch/nn/modules/linear.h>

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// One mode, all its seeds.
+/// One mode with all its seeds.
 struct Row {
   std::string mode;
   double samples_per_second = 0;  // the mean over seeds, as are the next members
@@ -24,7 +24,7 @@ struct Row {
   double log_loss = 0;
   double auc = 0;           // percent
   double auc_change = NAN;  // percentage points over synchronous, paired by seed
-  double auc_error = NAN;   // standard error of that
+  double auc_error = NAN;   // standard error of the change
   double bytes_per_step = 0;
   Run::Ages rows = {};
   Run::Ages dense = {};
@@ -117,7 +117,7 @@ std::vector<std::vector<std::string>> cells(const Report& report) {
 void write(const std::string& file, const std::string& text) {
   std::error_code failed;
   if (!file.starts_with("/dev/") && std::filesystem::is_symlink(std::filesystem::symlink_status(file, failed))) {
-    std::filesystem::remove(file, failed);  // removes a link, and not its target
+    std::filesystem::remove(file, failed);  // removes a link, not its target
   }
   std::ofstream stream(file);
   if (!(stream << text).flush()) {

@@ -60,8 +60,8 @@ class Base : public Trainer {
     return Model(static_cast<std::int64_t>(data.fields() * options.width + data.numbers()), options.hidden);
   }
 
-  /// Runs forward and backward pass; the gradients of the mean loss are then in the parameters. Returns those of the
-  /// embedded rows.
+  /// Runs forward and backward pass; the gradients of the mean loss are then in the parameters. Returns the gradients
+  /// of the embedded rows.
   torch::Tensor learn(const Batch& batch, std::span<float> rows) {
     torch::Tensor embedded = embedded_of(batch, rows).requires_grad_(true);
     const torch::Tensor clicks = tensor_of(batch.clicks, 1).squeeze(1);
@@ -79,7 +79,7 @@ class Base : public Trainer {
     return {values, values + logits.numel()};
   }
 
-  /// Memory for a batch's rows.
+  /// Returns memory for a batch's rows.
   std::span<float> room_for(const Batch& batch) {
     rows_.resize(batch.rows.size() * options_.width);
     return rows_;

@@ -1,7 +1,8 @@
-// Three ways to train one model on several ranks, over emulated links.
+// Trains one model on several ranks over emulated links, in three ways:
 //   synchronous   the gradients of the table and of the dense layers are all-reduced whole, every step
-//   hybrid        the table's rows by gradwire::Table, within a bound on their age; dense layers all-reduced every step
-//   asynchronous  both by gradwire::Table without a bound: no rank ever waits for another rank's step
+//   hybrid        gradwire::Table exchanges the table's rows, within a bound on their age; dense layers are all-reduced
+//                 every step
+//   asynchronous  gradwire::Table exchanges both without a bound: no rank ever waits for another rank's step
 #pragma once
 
 #include <torch/types.h>
@@ -22,8 +23,8 @@ namespace ctr_hybrid {
 /// The embedding table's name in policies.
 inline constexpr const char* kTableName = "embeddings";
 
-/// A policy that sends rows of the table by `codec`, at most `staleness` steps old, and dense layers exactly, every
-/// step.
+/// Returns a policy that sends rows of the table by `codec`, at most `staleness` steps old, and dense layers exactly,
+/// every step.
 [[nodiscard]] gradwire::Policy hybrid_policy(std::uint64_t staleness, const std::string& codec);
 
 struct TrainerOptions {
@@ -35,11 +36,11 @@ struct TrainerOptions {
   std::string link;  // emulated link of each rank, "1Gbit/s,50us", for all traffic; empty: the real one
 };
 
-/// The options of hybrid training's table, some of which the policy sets. Throws gradwire::Error if the policy has no
-/// rule for it.
+/// Returns the options of hybrid training's table, some of which the policy sets. Throws gradwire::Error if the policy
+/// has no rule for it.
 [[nodiscard]] gradwire::TableOptions hybrid_table(const Data& data, const TrainerOptions& options);
 
-/// Bytes that this rank sent, and upper bounds of the ages of what it read.
+/// The bytes that this rank sent, and upper bounds of the ages of the rows that it read.
 struct TrainerStatistics {
   /// Ages of the rows of a table.
   struct Ages {
@@ -60,7 +61,7 @@ class Trainer {
 
   /// Makes one step on this rank's `batch`; `next` is the batch after it.
   virtual void step(const Batch& batch, const Batch& next) = 0;
-  /// The logits by the model with all ranks' updates so far. Collective.
+  /// Returns the logits by the model with all ranks' updates so far. Collective.
   virtual std::vector<float> predict(const Batch& batch) = 0;
   [[nodiscard]] virtual TrainerStatistics statistics() const = 0;
 };

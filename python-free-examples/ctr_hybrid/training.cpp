@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Samples of one step of one rank. The batches of a step follow each other by rank.
+/// Returns the samples of one step of one rank. The batches of a step follow each other by rank.
 Batch batch_at(const Data& data, std::uint64_t step, std::uint64_t count, int rank, int world) {
   Batch batch;
   const std::uint64_t first = (step * static_cast<std::uint64_t>(world) + static_cast<std::uint64_t>(rank)) * count;
@@ -29,7 +29,7 @@ double reduced(double value, MPI_Op operation) {
   return value;
 }
 
-/// Ages of the rows read while training. Evaluation reads only current rows, which would lower the mean.
+/// Counts the ages of the rows read while training. Evaluation reads only current rows, which would lower the mean.
 class AgeCounter {
  public:
   void add(const TrainerStatistics::Ages& before, const TrainerStatistics::Ages& after) {
@@ -37,7 +37,7 @@ class AgeCounter {
     sums_.reads += after.reads - before.reads;
     sums_.maximum = after.maximum;
   }
-  /// Collective.
+  /// This is collective.
   [[nodiscard]] Run::Ages over_ranks() const {
     const double clocks = reduced(sums_.clocks, MPI_SUM);
     const double reads = reduced(sums_.reads, MPI_SUM);

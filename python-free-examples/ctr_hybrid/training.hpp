@@ -25,7 +25,7 @@ struct Point {
   double auc = 0;
 };
 
-/// The same on every rank, except for `curve`, which is only valid on rank 0.
+/// Results that are the same on every rank, except for `curve`, which is only valid on rank 0.
 struct Run {
   std::string mode;
   std::uint64_t seed = 0;
@@ -41,7 +41,7 @@ struct Run {
   std::vector<Point> curve;  // the last one is the end
 };
 
-/// Collective over MPI_COMM_WORLD.
+/// This is collective over MPI_COMM_WORLD.
 [[nodiscard]] Run train(const std::string& mode, const Data& data, const TrainingOptions& options);
 
 }  // namespace ctr_hybrid

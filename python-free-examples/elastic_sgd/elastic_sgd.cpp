@@ -1,13 +1,13 @@
 // A job that goes on when a rank is killed. It looks for a vector by noisy gradients; each rank has noise of its own,
-// and what int4 drops in a step is added in the next. Kill a rank while it runs: `kill -9` one of the processes that it
-// prints.
+// and values that int4 drops in a step are added in the next. Kill a rank while it runs: `kill -9` one of the processes
+// that it prints.
 //
 //   mpirun --enable-recovery -np 4 elastic_sgd [STEPS [CODEC [MILLISECONDS_PER_STEP [RANK@STEP ...]]]]
 //
 // RANK@STEP: that rank ends itself by SIGKILL in the middle of that step. Other arguments in this place:
 // checkpoints=DIRECTORY: writes a checkpoint there every 50 steps, and a job that is started again goes on from the
 // newest one. spares=K: the last K processes wait, and take the places of ranks that end. replicate=N: after every N
-// steps another rank gets a copy of what a rank has dropped so far.
+// steps another rank gets a copy of the values that a rank has dropped so far.
 #include <chrono>
 #include <cmath>
 #include <csignal>

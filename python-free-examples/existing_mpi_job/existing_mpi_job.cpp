@@ -82,7 +82,7 @@ struct Network {
   }
 };
 
-/// Mean squared error over `samples` new samples; if `learn`, adds the gradients to `network`.
+/// Returns the mean squared error over `samples` new samples; with `learn`, adds the gradients to `network`.
 double run_samples(Network& network, const Network& planted, int samples, std::mt19937& random, bool learn) {
   std::normal_distribution<float> normal;
   std::vector<float> input(kInputs), hidden(kHidden), output(kOutputs), target(kOutputs);

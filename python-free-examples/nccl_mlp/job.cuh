@@ -1,5 +1,5 @@
 // Shared by the jobs of this folder: the rank, its communicator, the mean of the loss, and whether ranks agree. A file
-// includes its NCCL header before this one: <nccl.h> or the one that replaces it.
+// includes its NCCL header before this one: <nccl.h>, or its replacement.
 #pragma once
 
 #include <cinttypes>
@@ -16,7 +16,7 @@
     }                                                                                                                \
   } while (0)
 
-/// The value of the first of these variables that is set; they are those of a shell, Open MPI and MPICH.
+/// Returns the value of the first of these variables that is set; they are those of a shell, Open MPI and MPICH.
 static int from_environment(std::initializer_list<const char*> names, int otherwise) {
   for (const char* name : names) {
     if (const char* value = std::getenv(name)) {
@@ -61,7 +61,7 @@ static float mean_loss(Job& job, Network& network) {
   return loss;
 }
 
-/// Whether every rank has the same parameters, to the bit.
+/// Returns whether every rank has the same parameters, to the bit.
 static bool ranks_agree(Job& job, const Network& network) {
   const std::uint64_t own = network.fingerprint();
   std::uint64_t* all = nullptr;

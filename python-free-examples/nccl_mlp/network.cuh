@@ -19,7 +19,7 @@
     }                                                                                                            \
   } while (0)
 
-/// A number in [-1, 1) that depends only on `place` and `seed`.
+/// Returns a number in [-1, 1) that depends only on `place` and `seed`.
 __host__ __device__ inline float noise(std::uint64_t seed, std::uint64_t place) {
   std::uint64_t x = seed * 0x9E3779B97F4A7C15ULL + place + 1;  // splitmix64
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -37,7 +37,8 @@ __global__ void fill(float* values, std::size_t count, float scale, std::uint64_
 
 constexpr int kTile = 16;
 
-/// c[m][n] = op(a) op(b). If `a_turned`, op(a)[m][k] is stored as a[k][m]; if `b_turned`, op(b)[k][n] as b[n][k].
+/// Computes c[m][n] = op(a) op(b). With `a_turned`, op(a)[m][k] is stored as a[k][m]; with `b_turned`, op(b)[k][n] as
+/// b[n][k].
 template <bool a_turned, bool b_turned>
 __global__ void multiply(const float* a, const float* b, float* c, int m, int n, int k) {
   __shared__ float left[kTile][kTile + 1], right[kTile][kTile + 1];
@@ -58,7 +59,7 @@ __global__ void multiply(const float* a, const float* b, float* c, int m, int n,
   }
 }
 
-/// values[row][column] += bias[column], then tanh if `squash`.
+/// Computes values[row][column] += bias[column], then tanh if `squash`.
 __global__ void add_bias(float* values, const float* bias, int rows, int columns, bool squash) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < rows * columns) {
@@ -67,7 +68,7 @@ __global__ void add_bias(float* values, const float* bias, int rows, int columns
   }
 }
 
-/// gradient[column] = sum of error[row][column] over the rows, in order.
+/// Computes gradient[column] = sum of error[row][column] over the rows, in order.
 __global__ void sum_rows(const float* error, float* gradient, int rows, int columns) {
   const int column = blockIdx.x * blockDim.x + threadIdx.x;
   if (column < columns) {
@@ -79,7 +80,7 @@ __global__ void sum_rows(const float* error, float* gradient, int rows, int colu
   }
 }
 
-/// error = (output - target) / elements; one block writes the mean squared error to *loss.
+/// Computes error = (output - target) / elements; one block writes the mean squared error to *loss.
 __global__ void compare(const float* output, const float* target, float* error, int elements, float* loss) {
   __shared__ float partial[256];
   float sum = 0;
@@ -179,7 +180,7 @@ class Network {
 
   float* loss() { return loss_; }
 
-  /// A hash of the parameters' bits.
+  /// Returns a hash of the parameters' bits.
   std::uint64_t fingerprint() const {
     std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a over 32-bit words
     for (const Tensor& t : tensors) {

@@ -1,5 +1,5 @@
 // A job in which one rank computes longer than the others, to see how that is reported. Each step has 4 MiB of
-// gradients; computing is a sleep, so that the effect shows on a machine with few cores, too.
+// gradients; computing is a sleep, so that the effect also shows on a machine with few cores.
 //
 //   GRADWIRE_REPORT=report mpirun -np 4 slow_rank [RANK [MILLISECONDS [STEPS]]]; gradwire report report
 #include <mpi.h>

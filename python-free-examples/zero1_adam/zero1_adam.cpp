@@ -95,7 +95,7 @@ class Network {
   std::vector<float> values_;
 };
 
-/// Mean squared error over `samples` new samples; adds gradients if `gradient` is not null.
+/// Returns the mean squared error over `samples` new samples; adds gradients if `gradient` is not null.
 double run_samples(const Network& network, const Network& planted, int samples, std::mt19937& random,
                    std::vector<float>* gradient) {
   std::normal_distribution<float> normal;

@@ -98,7 +98,7 @@ std::string directory_of(std::string_view text, std::string_view whole) {
 
 }  // namespace
 
-std::string MetricsTarget::Http::of_rank(int rank) const {
+std::string MetricsTarget::Http::for_rank(int rank) const {
   const std::uint32_t sum = port + (add_rank ? static_cast<std::uint32_t>(rank) : 0);
   if (sum > std::numeric_limits<std::uint16_t>::max()) {
     throw Error(ErrorCode::invalid_argument, "port " + std::to_string(port) + " plus rank " + std::to_string(rank) +

@@ -17,7 +17,7 @@ struct MetricsTarget {
     bool add_rank = false;  // adds the rank to the port
 
     /// "127.0.0.1:9467" of rank 3. Error(invalid_argument) where the port would be above 65535.
-    [[nodiscard]] std::string of_rank(int rank) const;
+    [[nodiscard]] std::string for_rank(int rank) const;
   };
   std::string directory;  // empty: no files
   std::optional<Http> http;

@@ -97,7 +97,7 @@ AutoCall::Class* AutoCall::find(const ChoiceClass& what, std::uint64_t bytes, st
 std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t bytes, std::size_t ways,
                                         const CanCopy& can_copy) {
   question_.clear();
-  what_ = what;
+  class_of_call_ = what;
   current_ = find(what, bytes, ways);
   if (current_ == nullptr) {
     return {};
@@ -110,9 +110,9 @@ std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t b
   }
   if (one.comparison && bytes <= kMostCopied) {
     one.begun = true;
-    question_ = {can_copy() ? 0.0 : 1.0, -exchange_here_};
+    question_ = {can_copy() ? 0.0 : 1.0, -own_exchange_seconds_};
   } else if (looks(one)) {
-    question_ = {one.seen.empty() ? 0 : -upper_median(one.seen), -exchange_here_};
+    question_ = {one.seen.empty() ? 0 : -upper_median(one.seen), -own_exchange_seconds_};
   }
   return question_;
 }
@@ -120,7 +120,7 @@ std::span<const double> AutoCall::begin(const ChoiceClass& what, std::uint64_t b
 void AutoCall::answer(std::span<const double> worst, double seconds) {
   Class& one = *current_;
   exchange_ = -worst[1];
-  exchange_here_ = seconds;
+  own_exchange_seconds_ = seconds;
   if (!one.begun) {
     look(one, -worst[0]);
   } else if (worst[0] > 0) {
@@ -331,7 +331,7 @@ AutoCall::Turn AutoCall::turn() {
 }
 
 AutoCall::Turn AutoCall::replayed(Class& one) {
-  const auto found = script_->find(what_);
+  const auto found = script_->find(class_of_call_);
   std::uint64_t until = one.calls + 1 + kMostUnasked;
   one.way = 0;
   if (found != script_->end()) {
@@ -350,7 +350,7 @@ AutoCall::Turn AutoCall::replayed(Class& one) {
 }
 
 void AutoCall::note(Class& one, Way way) {
-  auto& changes = choices_[what_];
+  auto& changes = choices_[class_of_call_];
   if (changes.empty() || changes.back().way != way) {
     changes.push_back({one.calls, way});
   }

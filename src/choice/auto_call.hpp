@@ -157,11 +157,11 @@ class AutoCall {
   std::optional<Choices> script_;
   std::map<ChoiceClass, Class> classes_;
   Choices choices_;
-  ChoiceClass what_;          // class of the call that has begun
-  Class* current_ = nullptr;  // null: the call is passed on, because there is no room for its class
+  ChoiceClass class_of_call_;  // class of the call that has begun
+  Class* current_ = nullptr;   // null: the call is passed on, because there is no room for its class
   std::vector<double> question_;
-  double exchange_here_ = 0;  // seconds that the ranks' latest exchange took here
-  double exchange_ = 0;       // the same on the rank that came last, and so did not wait
+  double own_exchange_seconds_ = 0;  // seconds that the ranks' latest exchange took here
+  double exchange_ = 0;              // the same on the rank that came last, and so did not wait
 };
 
 }  // namespace gradwire::choice

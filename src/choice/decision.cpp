@@ -197,7 +197,7 @@ bool lasts(Reason reason) noexcept {
   }
 }
 
-Decision decide(const Call& call, const Settings& settings) noexcept {
+CallDecision decide(const Call& call, const Settings& settings) noexcept {
   Reason reason = judge_arguments(call, settings);
   if (reason == Reason::none) {
     reason = judge_configuration(call, settings);

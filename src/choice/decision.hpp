@@ -114,15 +114,15 @@ struct Settings {
   bool one_process = false;  // several of the ranks are in one process
 };
 
-struct Decision {
+struct CallDecision {
   bool compress = false;
   Reason reason = Reason::none;
-  friend bool operator==(const Decision&, const Decision&) = default;
+  friend bool operator==(const CallDecision&, const CallDecision&) = default;
 };
 
 /// Returns what follows from the arguments and from the agreement of the ranks, which stays true while the call waits
 /// for its turn. To be called once for each call.
-[[nodiscard]] Decision decide(const Call& call, const Settings& settings) noexcept;
+[[nodiscard]] CallDecision decide(const Call& call, const Settings& settings) noexcept;
 
 /// Bytes that a perfect uncompressed algorithm sends for such a call, summed over the ranks of its communicator.
 [[nodiscard]] std::uint64_t dense_bytes(Function function, std::uint64_t bytes, int world_size) noexcept;

@@ -35,9 +35,6 @@ struct Neighbours {
 [[nodiscard]] Neighbours neighbours_inside(const exchange::Tiers& tiers, int rank);
 [[nodiscard]] Neighbours neighbours_between(const exchange::Tiers& tiers, int rank);
 
-/// Bytes of one message of an exchange: messages are as small as the chunks that the link carries later.
-inline constexpr std::uint64_t kExchangePart = 32ULL << 10;
-
 /// Seconds in which this rank sends `bytes` to one neighbour and receives as many from the other.
 using TimeExchange = std::function<double(const Neighbours& neighbours, std::uint64_t bytes)>;
 

@@ -114,7 +114,7 @@ Command described(const CLI::App& app, const std::string& path = "") {
   if (app.get_prefix_command()) {
     CommandOption one;
     one.names = {"command"};
-    one.meaning = "what starts the jobs, behind --";
+    one.meaning = "the command that starts the jobs, after --";
     one.required = app.get_name() == "run";
     one.repeated = true;
     command.options.push_back(one);
@@ -131,9 +131,10 @@ CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
   plan_command->add_option("--layers", forecast.layers, "model file (TOML): layers, and how long a step computes")
       ->type_name("FILE")
       ->required();
-  plan_command->add_option("--link", forecast.link, "bandwidth of a node, each way")->capture_default_str();
-  plan_command->add_option("--latency", forecast.latency, "of a message between nodes")->capture_default_str();
-  plan_command->add_option("--ranks", forecast.ranks, "world sizes")
+  plan_command->add_option("--link", forecast.link, "bandwidth of a node's link in each direction")
+      ->capture_default_str();
+  plan_command->add_option("--latency", forecast.latency, "latency of a message between nodes")->capture_default_str();
+  plan_command->add_option("--ranks", forecast.ranks, "world sizes, with commas between them")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -142,20 +143,22 @@ CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
       ->capture_default_str();
   plan_command->add_option("--intra-link", forecast.intra_link, "bandwidth of a rank inside its node")
       ->capture_default_str();
-  plan_command->add_option("--intra-latency", forecast.intra_latency, "of a message inside a node")
+  plan_command->add_option("--intra-latency", forecast.intra_latency, "latency of a message inside a node")
       ->capture_default_str();
   plan_command
       ->add_option("--codecs", forecast.codecs,
-                   "candidates beside uncompressed, best quality first; such as bf16,int8,topk(1%)+int8")
+                   "lossy candidates beside uncompressed, best quality first, such as bf16,int8,topk(1%)+int8")
       ->delimiter(',')
       ->capture_default_str();
-  plan_command->add_option("--target-exposed", forecast.target_exposed, "share of a step that may only communicate")
+  plan_command
+      ->add_option("--target-exposed", forecast.target_exposed, "share of a step that exposed communication may take")
       ->capture_default_str();
-  plan_command->add_option("--in-flight", forecast.in_flight, "memory of the frames that a rank has under way")
+  plan_command->add_option("--in-flight", forecast.in_flight, "memory for the frames that a rank has under way")
       ->capture_default_str();
-  plan_command->add_option("--codec-rate", forecast.codec_rate,
-                           "speed of every codec, such as 8GB/s of f32; without it they are measured here");
-  plan_command->add_option("--svg", forecast.svg, "draw step time and exposed share there")->type_name("FILE");
+  plan_command->add_option(
+      "--codec-rate", forecast.codec_rate,
+      "speed of every codec, such as 8GB/s of f32; without it codecs are measured on this machine");
+  plan_command->add_option("--svg", forecast.svg, "file for a plot of step time and exposed share")->type_name("FILE");
   return plan_command;
 }
 
@@ -174,56 +177,64 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   auto* run_command = app.add_subcommand(
       "run", "Run unchanged MPI jobs with compressed collectives: gradwire run --codec auto -- mpirun -np 4 ./job");
   run_command->formatter(std::make_shared<CommandFormatter>(false));
-  run_command->footer("COMMAND: mpirun, srun, a script, or whatever starts MPI jobs\n");
+  run_command->footer("COMMAND: mpirun, srun, a script, or anything else that starts MPI jobs\n");
   run_command
-      ->add_option("--policy", options.policy, "policy file (gradwire check FILE explains it), instead of --codec")
+      ->add_option("--policy", options.policy, "policy file, instead of --codec (gradwire check FILE explains it)")
       ->type_name("FILE");
   run_command
       ->add_option(
           "--codec", options.codec,
-          "compress large float sums: int8, int4, ...; auto: int8 for those that are then faster, by trials in "
-          "which the job gets MPI's sums. Without it or a policy nothing is compressed: calls are timed, and "
-          "the table says what auto would save")
+          "compress large float sums with this codec, which is lossy: int8, int4, ...; auto: int8 for those that "
+          "it makes faster, found by trials in which the job gets MPI's sums. Without a codec or policy the job is "
+          "observed: nothing is compressed, calls are timed, and the table says what auto would save")
       ->type_name("CODEC");
   run_command
       ->add_option("--report", options.report,
-                   "a directory: a page about the job, made of what its ranks did over time, goes there; a file that "
-                   "ends in .json: what became of the calls")
+                   "directory for a page about the job, made from what its ranks did over time; with a name that ends "
+                   "in .json: file for what became of the calls")
       ->type_name("DIRECTORY");
   run_command->add_flag("--dry-run", options.dry_run,
-                        "compress nothing; count what the codec or policy, else int8, would send");
+                        "observe, and count what the codec or policy, or int8 without one, would send");
   run_command->add_flag("--no-feedback", options.no_feedback,
-                        "what the codec leaves out of a call is not added to the next one (in a policy: error_feedback "
-                        "= \"off\"): for sums that are no gradients, and where sums of several tensors share a buffer");
-  run_command->add_flag("--f64", options.f64, "compress sums of f64, too (in a policy: a rule with dtype = \"f64\")");
+                        "do not add what the codec leaves out of a call to the next one (in a policy: error_feedback = "
+                        "\"off\"): for sums that are not gradients, and where tensors share a buffer");
+  run_command->add_flag("--f64", options.f64, "also compress sums of f64 (in a policy: a rule with dtype = \"f64\")");
   run_command
       ->add_option("--max-error", options.max_error,
-                   "pass calls whose sums differ by more from the exact ones, such as 1%, from then on (in a policy: "
-                   "max_error)")
+                   "leave calls uncompressed once their sums differ from the exact ones by more than this share, such "
+                   "as 1% (in a policy: max_error)")
       ->type_name("SHARE");
   run_command
       ->add_option(
           "--threads", options.threads,
-          "multiple: initialise MPI with it, so that calls that return requests can be compressed; job: as the "
-          "job does")
+          "multiple: initialise MPI with that thread level, so that calls that return requests can be compressed; "
+          "job: with the level that the job asks for")
       ->check(CLI::IsMember({"multiple", "job"}));
   run_command->add_flag("--no-register", options.no_register,
-                        "listen to no connections of ranks: then every rank must have the drop-in, and ranks find out "
-                        "by a message in MPI_Init whether they do");
+                        "do not listen for connections of ranks: every rank must then have the drop-in, and ranks find "
+                        "out by a message in MPI_Init whether all do");
+  run_command
+      ->add_option("--link", options.link,
+                   "emulate a slow link between the ranks of this host, which share it: everything that they send, by "
+                   "gradwire or not, passes a network namespace of that rate, or rate and latency: 1Gbit/s,5ms")
+      ->type_name("RATE[,LATENCY]");
+  run_command->add_flag("--compare", options.compare,
+                        "run the command twice, first without gradwire, then with it, and print times, bytes and "
+                        "ratios; files that it writes are written twice");
   run_command
       ->add_option("--restarts", options.restarts,
-                   "start the command again where it fails, at most so many times, on the hosts that are left; the job "
-                   "goes on from what it saved itself")
+                   "start the command again if it fails, at most this many times, on the hosts that are left; the job "
+                   "continues from what it saved itself")
       ->type_name("N")
       ->check(is_restarts)
       ->capture_default_str();
   run_command
       ->add_option("--let-join", options.let_join,
-                   "others may join this elastic job while it runs, by this file, which the job writes")
+                   "other processes may join this elastic job while it runs, by this file, which the job writes")
       ->type_name("FILE");
   run_command
       ->add_option("--join", options.join,
-                   "join the job that has written this file: gradwire run --join FILE -- ./job, without mpirun")
+                   "join the job that wrote this file, without mpirun: gradwire run --join FILE -- ./job")
       ->type_name("FILE");
   run_command->prefix_command();  // take_command() reads arguments where "--" was forgotten
   return run_command;
@@ -231,13 +242,14 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
 
 CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   auto* report_command = app.add_subcommand(
-      "report", "Make a page (HTML) about a job from what its ranks left: gradwire report /tmp/report");
-  report_command->add_option("directory", options.folder, "what the job's GRADWIRE_REPORT named")
+      "report", "Make an HTML page about a job from the files of its ranks: gradwire report /tmp/report");
+  report_command->add_option("directory", options.folder, "directory that the job's GRADWIRE_REPORT named")
       ->type_name("DIRECTORY")
       ->required();
-  report_command->add_option("-o,--output", options.output, "the page; without it report.html in the directory")
+  report_command
+      ->add_option("-o,--output", options.output, "file for the page; without it report.html in the directory")
       ->type_name("FILE");
-  report_command->add_option("--json", options.json, "its numbers; without it beside the page, as .json")
+  report_command->add_option("--json", options.json, "file for its numbers; without it beside the page, as .json")
       ->type_name("FILE");
   return report_command;
 }
@@ -247,7 +259,7 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
       "doctor", "Check hosts, ranks and links of an MPI job: gradwire doctor -- mpirun --host a,b -np 4");
   doctor_command->formatter(std::make_shared<CommandFormatter>(true));
   doctor_command->footer("COMMAND: mpirun or srun with its options; without one, this process is a rank of the job\n");
-  doctor_command->add_option("--json", options.json, "write everything that was seen there too, as JSON")
+  doctor_command->add_option("--json", options.json, "also write everything that was seen to this file, as JSON")
       ->type_name("FILE");
   doctor_command->add_flag("--launched", options.launched, "of ranks that gradwire doctor itself starts")->group("");
   doctor_command->prefix_command();
@@ -256,12 +268,12 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
 
 CLI::App* add_top(CLI::App& app, TopOptions& options) {
   auto* top_command = app.add_subcommand(
-      "top", "Show a running job rank by rank from the metrics that it writes: gradwire top /tmp/metrics");
-  top_command->add_option("directory", options.folder, "where the job's GRADWIRE_METRICS=file:DIRECTORY writes")
+      "top", "Show the ranks of a running job from the metrics that it writes: gradwire top /tmp/metrics");
+  top_command->add_option("directory", options.folder, "directory that the job's GRADWIRE_METRICS=file:DIRECTORY names")
       ->type_name("DIRECTORY")
       ->required();
   top_command->add_flag("--once", options.once, "print one block of lines, with means since the job's start");
-  top_command->add_option("--interval", options.interval, "between two looks")->capture_default_str();
+  top_command->add_option("--interval", options.interval, "time between two looks")->capture_default_str();
   return top_command;
 }
 
@@ -276,18 +288,19 @@ TraceCommands add_trace(CLI::App& app, TraceOptions& options) {
   commands.trace = app.add_subcommand("trace", "Show what all ranks of a job did, from the events that they recorded");
   commands.trace->require_subcommand(1);
   commands.merge = commands.trace->add_subcommand(
-      "merge", "Write one timeline of all ranks, for ui.perfetto.dev: gradwire trace merge /tmp/trace");
+      "merge", "Write one timeline of all ranks for ui.perfetto.dev: gradwire trace merge /tmp/trace");
   commands.summary = commands.trace->add_subcommand(
-      "summary", "Say which rank, bucket and stage steps ran through: gradwire trace summary /tmp/trace");
+      "summary", "Say which rank, bucket and stage the steps waited for: gradwire trace summary /tmp/trace");
   for (CLI::App* const each : {commands.merge, commands.summary}) {
-    each->add_option("directory", options.folder, "where the job's GRADWIRE_TRACE wrote")
+    each->add_option("directory", options.folder, "directory that the job's GRADWIRE_TRACE named")
         ->type_name("DIRECTORY")
         ->required();
-    each->add_option("--steps", options.steps, "only these, such as 100-120");
+    each->add_option("--steps", options.steps, "only these steps, such as 100-120");
   }
-  commands.merge->add_option("-o,--output", options.output, "instead of trace.pftrace in that directory")
+  commands.merge
+      ->add_option("-o,--output", options.output, "file for the timeline; without it trace.pftrace in that directory")
       ->type_name("FILE");
-  commands.summary->add_flag("--json", options.json, "as JSON, for programs");
+  commands.summary->add_flag("--json", options.json, "print JSON, for programs");
   return commands;
 }
 
@@ -299,7 +312,7 @@ struct CheckOptions {
 CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   auto* check_command = app.add_subcommand("check", "Explain a policy file, or say what is wrong in it");
   check_command->add_option("policy", options.policy, "TOML file")->type_name("FILE")->required();
-  check_command->add_option("--ranks", options.ranks, "world size for which second hops are told")
+  check_command->add_option("--ranks", options.ranks, "world size for which second hops and algorithms are shown")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   return check_command;
@@ -313,8 +326,8 @@ CLI::App* add_info(CLI::App& app, bool& link) {
 
 CLI::App* add_completion(CLI::App& app, std::string& shell) {
   auto* completion_command = app.add_subcommand(
-      "completion", "Print what completes this tool's command line: source <(gradwire completion bash)");
-  completion_command->add_option("shell", shell, "whose completion")
+      "completion", "Print a script that completes this tool's command line: source <(gradwire completion bash)");
+  completion_command->add_option("shell", shell, "shell that runs the script")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kShells), std::end(kShells))))
       ->required();
   return completion_command;
@@ -323,7 +336,7 @@ CLI::App* add_completion(CLI::App& app, std::string& shell) {
 CLI::App* add_documents(CLI::App& app, std::string& folder) {
   auto* documents_command =
       app.add_subcommand("documents", "Write man pages and completions, for the build")->group("");
-  documents_command->add_option("folder", folder, "where to")->required();
+  documents_command->add_option("folder", folder, "folder to write to")->required();
   return documents_command;
 }
 

@@ -110,7 +110,7 @@ void write_ends(std::ostream& out) {
          ".TP\n"
       << kCannotRunStatus << '\n'
       << bold("run") << " and " << bold("doctor")
-      << " cannot start the command. Else their status is that of the command.\n";
+      << " cannot start the command. Otherwise their status is that of the command.\n";
 }
 
 }  // namespace

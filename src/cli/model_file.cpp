@@ -34,11 +34,11 @@ class Reader : private policy::PolicyValues {
                 {"backward", [this](const toml::node& node) { read_backward(node); }},
                 {"layer", [this](const toml::node& node) { read_layers(node); }}});
     if (model_.compute_seconds <= 0) {
-      fail(policy::Place{},
+      fail(policy::SourceLocation{},
            R"(compute is missing; write how long a step computes on one rank, such as compute = "180ms")");
     }
     if (model_.layers.empty()) {
-      fail(policy::Place{}, R"(there is no layer; write [[layer]] with name and shape for each gradient)");
+      fail(policy::SourceLocation{}, R"(there is no layer; write [[layer]] with name and shape for each gradient)");
     }
     return std::move(model_);
   }

@@ -1,6 +1,9 @@
 #include "cli/named_hosts.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <limits>
@@ -52,6 +55,13 @@ std::string name_in(const std::string& entry) { return entry.substr(0, entry.fin
 bool is_plain(const std::string& name) { return !name.empty() && name.find_first_of("+[]^*") == std::string::npos; }
 
 }  // namespace
+
+bool is_this_host(const std::string& name) {
+  std::array<char, 256> own{};
+  static_cast<void>(::gethostname(own.data(), own.size() - 1));
+  const std::string host = own.data();
+  return name == "localhost" || name == "127.0.0.1" || name == host || name == host.substr(0, host.find('.'));
+}
 
 NamedHosts::NamedHosts(const std::vector<std::string>& command, std::size_t launcher, Library library)
     : command_(command),
@@ -135,10 +145,10 @@ const char* NamedHosts::agent_variable() const noexcept {
 std::vector<std::string> NamedHosts::agent(const std::string& variable) const {
   std::string line = variable;
   for (std::size_t i = begin_; i + 1 < end_; ++i) {
-    const bool names_it = library_ == Library::mpich
-                              ? is_one_of(command_[i], {"-launcher-exec", "--launcher-exec"})
-                              : is_one_of(command_[i], {"plm_rsh_agent", "plm_ssh_agent", "orte_rsh_agent"});
-    line = names_it ? command_[i + 1] : line;
+    const bool names_hosts = library_ == Library::mpich
+                                 ? is_one_of(command_[i], {"-launcher-exec", "--launcher-exec"})
+                                 : is_one_of(command_[i], {"plm_rsh_agent", "plm_ssh_agent", "orte_rsh_agent"});
+    line = names_hosts ? command_[i + 1] : line;
   }
   std::vector<std::string> agent = words_in(line.substr(0, line.find(" : ")));  // "ssh -p 2222 : rsh"
   if (agent.empty()) {

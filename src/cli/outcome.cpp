@@ -200,7 +200,7 @@ void tell_of(const fs::path& report, const KnownCommand& command, std::ostream& 
 }
 
 // Whether the report has no calls: a job that only uses sessions calls nothing that the drop-in would replace.
-bool tells_of_nothing(const fs::path& report) {
+bool is_empty_report(const fs::path& report) {
   try {
     return read_report(report).calls == 0;
   } catch (const Error&) {
@@ -221,7 +221,7 @@ std::optional<RankOutcome> outcome_of_ranks(const SeenRanks& seen, int status, b
                                    : "with " + std::to_string(code);
   };
   RankOutcome outcome{.status = status, .text = {}};
-  int silent = seen.elastic - seen.without_place;
+  int silent = seen.elastic - seen.never_placed;
   int worst = 0;
   for (const auto& [code, count] : seen.ended_as) {
     outcome.text += (outcome.text.empty() ? "" : ", ") + std::to_string(count) + " ended " + named(code);
@@ -232,8 +232,8 @@ std::optional<RankOutcome> outcome_of_ranks(const SeenRanks& seen, int status, b
   if (silent > 0) {
     outcome.text += (outcome.text.empty() ? "" : ", ") + ("nothing was heard of the end of " + std::to_string(silent));
   }
-  if (seen.without_place > 0) {
-    outcome.text += ", " + std::to_string(seen.without_place) + " waited for a place until the end";
+  if (seen.never_placed > 0) {
+    outcome.text += ", " + std::to_string(seen.never_placed) + " waited for a place until the end";
   }
   outcome.text = "of " + std::to_string(seen.elastic) + " processes " + outcome.text;
   const bool may_live_on = others_may_join && seen.ended_as.empty();  // processes that joined may run on
@@ -258,7 +258,7 @@ void tell_outcome(const ReportFile& file, const KnownCommand& command, const std
                   std::ostream& out) {
   std::vector<fs::path> reports = file.written();
   if (file.has_histories()) {
-    std::erase_if(reports, tells_of_nothing);
+    std::erase_if(reports, is_empty_report);
     if (reports.empty()) {
       return;
     }

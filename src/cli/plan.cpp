@@ -7,8 +7,8 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "choice/codec_speed.hpp"
+#include "cli/codec_forecast.hpp"
 #include "cli/commands.hpp"
-#include "cli/forecast.hpp"
 #include "cli/measured_loss.hpp"
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/sizes.hpp"
@@ -20,13 +20,13 @@ namespace gradwire::cli {
 namespace {
 
 using cli::Candidate;
-using cli::Forecast;
+using cli::CodecForecast;
 using exchange::Cluster;
 using exchange::CodecCost;
 
 struct Scale {
   Cluster cluster;
-  std::vector<Forecast> forecasts;
+  std::vector<CodecForecast> forecasts;
   std::size_t advised = 0;
 };
 
@@ -95,15 +95,16 @@ void print_assumptions(const PlanCommandOptions& options, const cli::ModelFile& 
          "  uncompressed: the quicker of a perfect ring and two_shot; compressed: two_shot"
       << (options.nodes_of > 1 ? ", or hierarchical, bf16 inside nodes, where that is quicker" : "")
       << "; messages that wait for each other: 2 (ranks - 1)\n"
-         "  the network carries nothing else, and codecs have a core of their own, at\n";
-  std::vector<std::vector<std::string>> rows{{"codec", "bytes an element", "encode", "decode and add"}};
+         "  the network carries nothing else, and codecs have a core of their own, with these speeds\n";
+  std::vector<std::vector<std::string>> rows{{"codec", "values", "bytes an element", "encode", "decode and add"}};
   const auto rate = [](double seconds) { return format_number(sizeof(float) / seconds / 1e9, 3) + " GB/s"; };
   for (const Candidate& candidate : candidates) {
-    rows.push_back({candidate.codec.to_string(), format_number(candidate.cost.bytes, 4),
-                    rate(candidate.cost.encode_seconds), rate(candidate.cost.decode_seconds)});
+    rows.push_back({candidate.codec.to_string(), candidate.codec == CodecSpec::exact() ? "exact" : "lossy",
+                    format_number(candidate.cost.bytes, 4), rate(candidate.cost.encode_seconds),
+                    rate(candidate.cost.decode_seconds)});
   }
-  out << text::table(rows, "lrrr") << "  (" << (options.codec_rate ? "as told" : "measured now on this machine")
-      << ", one thread, of f32)\n\n";
+  out << text::table(rows, "llrrr") << "  ("
+      << (options.codec_rate ? "from --codec-rate" : "measured now on this machine") << ", one thread, of f32)\n\n";
 }
 
 void print_losses(const std::vector<Candidate>& candidates, std::ostream& out) {
@@ -131,7 +132,7 @@ void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
       {"ranks", "codec", "algorithm", "step", "exposed", "share", "speed-up", "sent by a rank", "worst loss", ""}};
   for (const Scale& scale : scales) {
     for (std::size_t i = 0; i < scale.forecasts.size(); ++i) {
-      const Forecast& forecast = scale.forecasts[i];
+      const CodecForecast& forecast = scale.forecasts[i];
       rows.push_back({std::to_string(scale.cluster.ranks), forecast.codec.to_string(),
                       std::string(to_string(i == 0 ? Algorithm::dense : forecast.algorithm)),
                       milliseconds(forecast.step.seconds), milliseconds(forecast.step.exposed),
@@ -149,11 +150,10 @@ void print_policy(const CodecSpec& codec, bool tiered, std::ostream& out) {
     out << "# measured: a final loss of " << worst_loss_text(codec) << " in the worst run\n";
   }
   if (codec.k != 0) {
-    out << "# topk is for those who can meet its conditions: a training of some thousand steps, since a value that is "
-           "not\n"
-           "# selected waits for many steps; the warm-up below, for a tenth of them; with Adam a second moment that "
-           "is\n"
-           "# frozen then. Compare the loss with an uncompressed run.\n";
+    out << "# topk needs a training of some thousand steps, since a value that is not selected waits for many steps; "
+           "the\n"
+           "# warm-up below, for a tenth of them; and with Adam a second moment that is frozen then.\n"
+           "# Compare the loss with an uncompressed run.\n";
   }
   out << "version = 1\n[defaults]\ncodec = \"" << codec.to_string() << "\"\n"
       << (codec.k != 0 ? "warmup = [ { until_step = 200, codec = \"int8\" } ]  # a tenth of 2,000 steps\n" : "")
@@ -164,7 +164,7 @@ void print_policy(const CodecSpec& codec, bool tiered, std::ostream& out) {
 void print_advice(const std::vector<Scale>& scales, double target, std::ostream& out) {
   for (std::size_t first = 0; first < scales.size();) {
     std::size_t last = first;
-    const auto advised = [&](std::size_t scale) -> const Forecast& {
+    const auto advised = [&](std::size_t scale) -> const CodecForecast& {
       return scales[scale].forecasts[scales[scale].advised];
     };
     const CodecSpec& codec = advised(first).codec;
@@ -175,14 +175,14 @@ void print_advice(const std::vector<Scale>& scales, double target, std::ostream&
     }
     out << "# " << scales[first].cluster.ranks
         << (last > first ? " to " + std::to_string(scales[last].cluster.ranks) : std::string()) << " ranks: ";
-    const Forecast& worst = advised(last);
+    const CodecForecast& worst = advised(last);
     const double share = worst.step.exposed / worst.step.seconds;
     if (scales[last].advised == 0 && share <= target) {
       out << "the network keeps up uncompressed; leave the job alone\n";
     } else {
       out << (share <= target
                   ? "exposed communication stays within " + percent(target)
-                  : "nothing listed hides it (" + percent(share) + " exposed); nothing is quicker by more than 5%")
+                  : "no candidate hides it (" + percent(share) + " exposed); none is quicker by more than 5%")
           << '\n';
     }
     print_policy(codec, tiered, out);
@@ -200,7 +200,7 @@ void write_plot(const std::string& file, const std::vector<Scale>& scales, doubl
     plot::Series seconds{.name = name};
     plot::Series exposed{.name = name};
     for (const Scale& scale : scales) {
-      const Forecast& forecast = scale.forecasts[i];
+      const CodecForecast& forecast = scale.forecasts[i];
       seconds.points.emplace_back(scale.cluster.ranks, forecast.step.seconds * 1e3);
       exposed.points.emplace_back(scale.cluster.ranks, 100 * forecast.step.exposed / forecast.step.seconds);
     }

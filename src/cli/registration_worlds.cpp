@@ -55,7 +55,7 @@ void RegistrationWorlds::end(std::uint64_t process, int status) {
     return;
   }
   if (status == transport::tcp::kNoPlace) {
-    ++seen_.without_place;
+    ++seen_.never_placed;
   } else {
     ++seen_.ended_as[status];
   }

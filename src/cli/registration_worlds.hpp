@@ -22,7 +22,7 @@ struct SeenRanks {
   std::set<std::string> hosts_of_root = {};  // hosts of ranks 0
   // For a job that goes on when ranks end: the number of processes that run elastic_main().
   int elastic = 0;
-  int without_place = 0;             // of these, processes that waited to become a rank until the job ended
+  int never_placed = 0;              // of these, processes that waited to become a rank until the job ended
   std::map<int, int> ended_as = {};  // number of these by exit status
 };
 

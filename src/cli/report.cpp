@@ -52,11 +52,11 @@ std::string reason(const json& entry) {
   const double compressed = measured->at("compressed_seconds").get<double>();
   // Compression had the lower median, but was not faster in nearly all pairs of calls: times that scatter decide
   // nothing.
-  const std::string not_always = compressed < passed && why.starts_with("no faster") ? ", not always faster" : "";
+  const std::string caveat = compressed < passed && why.starts_with("no faster") ? ", not always faster" : "";
   const bool long_ones = std::max(passed, compressed) >= kMillisecond;
   const double unit = long_ones ? 1e3 : 1e6;
   return why + " (" + format_number(passed * unit, kFew) + (long_ones ? " ms" : " us") + "; compressed " +
-         format_number(compressed * unit, kFew) + not_always + ")";
+         format_number(compressed * unit, kFew) + caveat + ")";
 }
 
 std::vector<std::string> row(const json& entry) {
@@ -84,7 +84,7 @@ std::string class_table(const json& classes) {
   std::stable_sort(entries.begin(), entries.end(),
                    [](const json& a, const json& b) { return number(a, "bytes_in") > number(b, "bytes_in"); });
   std::vector<std::vector<std::string>> rows{{"function", "dtype", "op", "count", "ranks", "order", "name", "calls",
-                                              "compressed", "codec", "collective", "bytes in", "dense bytes",
+                                              "compressed", "lossy codec", "collective", "bytes in", "dense bytes",
                                               "bytes sent", "ratio", "time", "passed because"}};
   for (std::size_t i = 0; i < std::min(entries.size(), kMostRows); ++i) {
     rows.push_back(row(entries[i]));
@@ -166,27 +166,41 @@ std::string lossy(const json& totals) {
               : ", largest sampled relative error " + format_number(error->get<double>() * kPercent, kFew) + "%");
 }
 
+// The mode of the drop-in: "observing", "compressing" or "disabled".
+std::string mode(const json& root, const Report& report, const std::string& disabled) {
+  if (!disabled.empty()) {
+    return "disabled";
+  }
+  const bool named = root.at("policy") != "built-in";
+  const bool compressing =
+      !root.at("dry_run").get<bool>() && !report.observed && (named || report.compressed_calls > 0);
+  return compressing ? "compressing" : "observing";
+}
+
 Report make_report(const json& root) {
   const json& totals = root.at("totals");
   Report report{.calls = number(totals, "calls"),
                 .compressed_calls = number(totals, "compressed_calls"),
                 .ranks = number(root, "world"),
+                .dense_bytes = number(totals, "bytes_dense"),
+                .sent_bytes = number(totals, "bytes_sent"),
                 .observed = only_observed(root),
                 .disabled = false,
                 .text = {}};
   const bool dry = root.at("dry_run").get<bool>();
   const std::string policy = root.at("policy").get<std::string>();
+  const std::string disabled = text_or(root, "disabled", "");
   report.text = "gradwire " + root.at("gradwire").get<std::string>() + ", " + root.at("library").get<std::string>() +
-                ", " + std::to_string(report.ranks) + (report.ranks == 1 ? " rank" : " ranks") + ", policy " + policy +
-                (dry ? "; dry run: nothing was compressed, these are the bytes that would have been sent\n" : "\n");
+                ", " + std::to_string(report.ranks) + (report.ranks == 1 ? " rank" : " ranks") + ", " +
+                mode(root, report, disabled) + ", policy " + policy +
+                (dry ? "; dry run: nothing was compressed; the bytes are those that would have been sent\n" : "\n");
   report.text = (dry ? "" : forecast_lead(root) + saving(root, report.compressed_calls)) + report.text;
   if (dry && (policy == "built-in" || policy == "GRADWIRE_CODEC=auto")) {
     report.text += policy == "built-in" ? "no codec was named: these are the bytes of int8; without --dry-run nothing "
-                                          "is compressed until one is named, as by --codec auto\n"
+                                          "is compressed until one is named, such as --codec auto\n"
                                         : "a run without --dry-run compares first, and then compresses only calls that "
                                           "this makes faster\n";
   }
-  const std::string disabled = text_or(root, "disabled", "");
   const std::string note = text_or(root, "note", "");
   report.disabled = !disabled.empty();
   if (report.disabled) {
@@ -199,8 +213,8 @@ Report make_report(const json& root) {
       ", sent: " + format_bytes(number(totals, "bytes_sent")) + " instead of " +
       format_bytes(number(totals, "bytes_dense")) + lossy(totals) + "\nratio: " + ratio(totals, "ratio_compressed") +
       " on compressed calls, " + ratio(totals, "ratio") + " over all (calls, bytes and time: " +
-      (note.empty() ? "all ranks)\n" : "of the ranks that told theirs)\nnote: " + note + '\n') +
-      "dense bytes: what a perfect uncompressed algorithm sends for such calls\n";
+      (note.empty() ? "all ranks)\n" : "of the ranks that reported theirs)\nnote: " + note + '\n') +
+      "dense bytes: what a perfect uncompressed algorithm sends for these calls\n";
   return report;
 }
 

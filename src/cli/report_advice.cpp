@@ -34,7 +34,7 @@ std::string advice_of(const json& report) {
         return class_says(entry, "dtype", "f64") && class_says(entry, "reason", "type is not compressed");
       })) {
     text +=
-        "type is not compressed: sums of f64 are compressed where that is asked for: `gradwire run --f64`, or a rule "
+        "type is not compressed: sums of f64 are compressed only on request: `gradwire run --f64`, or a rule "
         "with dtype = \"f64\" in a policy\n";
   }
   return text;
@@ -43,11 +43,11 @@ std::string advice_of(const json& report) {
 std::string why_not_measured(const json& report) {
   const std::string policy = report.at("policy").get<std::string>();
   if (some_class_says(report, "reason", "being measured")) {
-    return "what compression saves is not known: too few calls were compared. A class is compared over its first calls "
-           "both ways, 11 of each at most; run longer, or name a codec\n";
+    return "what compression saves is not known: too few calls were compared. The first calls of a class are made both "
+           "ways, 11 of them at most; run longer, or name a codec\n";
   }
   if (some_class_says(report, "reason", "passed in the recorded job")) {
-    return "what compression saved was not measured: the choices were recorded by an earlier job, and are not compared "
+    return "what compression saved was not measured: the choices were recorded by an earlier job and are not compared "
            "again\n";
   }
   if (policy.starts_with("GRADWIRE_CODEC=") && policy != "GRADWIRE_CODEC=auto") {

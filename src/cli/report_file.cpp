@@ -60,7 +60,7 @@ bool is_report(const fs::path& file) {
 
 }  // namespace
 
-ReportFile::ReportFile(const std::optional<std::string>& option, bool of_script) {
+ReportFile::ReportFile(const std::optional<std::string>& option, bool for_script) {
   if (option && option->empty()) {
     refuse_report("--report has an empty name; name a directory, or a file that ends in .json");
   }
@@ -69,7 +69,7 @@ ReportFile::ReportFile(const std::optional<std::string>& option, bool of_script)
   if (place && place->directory) {
     use_directory(*place->directory, place->calls);
   } else {
-    file_ = place ? fs::path(place->calls) : make_folder() / (of_script ? "report-%p.json" : "report.json");
+    file_ = place ? fs::path(place->calls) : make_folder() / (for_script ? "report-%p.json" : "report.json");
     if (const std::string why = fs::is_directory(file_) ? "it is a folder" : why_not_writable(file_.parent_path());
         !why.empty()) {
       refuse_report("the report " + file_.string() + " cannot be written (" + why +

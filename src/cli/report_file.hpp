@@ -17,7 +17,7 @@ namespace gradwire::cli {
 class ReportFile {
  public:
   /// `option`: from the command line; without it GRADWIRE_REPORT is used. Throws an Error where it cannot be written.
-  ReportFile(const std::optional<std::string>& option, bool of_script);
+  ReportFile(const std::optional<std::string>& option, bool for_script);
   ReportFile(const ReportFile&) = delete;
   ReportFile& operator=(const ReportFile&) = delete;
 

@@ -126,8 +126,8 @@ std::string forecast_table(const json& report) {
   if (forecast == nullptr || forecast->at("classes").empty()) {
     return "";
   }
-  std::vector<std::vector<std::string>> rows{{"function", "dtype", "size", "ranks", "calls", "codec", "time of a call",
-                                              "forecast", "ratio", "relative error", "decoded to 0",
+  std::vector<std::vector<std::string>> rows{{"function", "dtype", "size", "ranks", "calls", "lossy codec",
+                                              "time of a call", "forecast", "ratio", "relative error", "decoded to 0",
                                               "NMSE of small half"}};
   for (const json& entry : forecast->at("classes")) {
     if (rows.size() > kMostForecasts) {

@@ -34,7 +34,7 @@ struct Next {
   std::string why_not;
 };
 
-Next next_after(const Ended& ended, std::chrono::nanoseconds lasted, int restart, int most, Backoff& backoff) {
+Next next_after(const Ended& ended, std::chrono::nanoseconds lasted, int restart, int most, RestartBackoff& backoff) {
   if (ended.signal != 0) {
     return {std::nullopt, asked_by(ended.signal)};
   }
@@ -44,8 +44,8 @@ Next next_after(const Ended& ended, std::chrono::nanoseconds lasted, int restart
   if (const auto wait = backoff.after(lasted)) {
     return {wait, ""};
   }
-  return {std::nullopt, "it ended within " + time_text(Backoff::kSoon) + " of its start " +
-                            std::to_string(Backoff::kMostSoon) +
+  return {std::nullopt, "it ended within " + time_text(RestartBackoff::kSoon) + " of its start " +
+                            std::to_string(RestartBackoff::kMostSoon) +
                             " times in a row, and would do so again; what it printed says why"};
 }
 
@@ -62,7 +62,7 @@ void tell_of_restarts(int restarts, std::chrono::nanoseconds took, std::ostream&
 
 }  // namespace
 
-std::optional<std::chrono::seconds> Backoff::after(std::chrono::nanoseconds run) {
+std::optional<std::chrono::seconds> RestartBackoff::after(std::chrono::nanoseconds run) {
   soon_ = run < kSoon ? soon_ + 1 : 0;
   if (soon_ == kMostSoon) {
     return std::nullopt;
@@ -79,7 +79,7 @@ int run_restarting(const Restarting& job, std::ostream& out) {
     return job.judge(runner.run(launch.command, launch.environment).status);
   }
   HostWatch hosts(job.command, job.launcher, job.mpi);
-  Backoff backoff;
+  RestartBackoff backoff;
   const auto began = Clock::now();
   for (int restart = 0;; ++restart) {
     const Launch launch = job.launch(hosts.command(), restart);

@@ -13,7 +13,7 @@
 namespace gradwire::cli {
 
 /// Decides how long to wait after each run that failed. It uses no clock.
-class Backoff {
+class RestartBackoff {
  public:
   static constexpr std::chrono::seconds kFirst{1};  // the first wait; each further one is twice as long
   static constexpr std::chrono::seconds kLongest{60};

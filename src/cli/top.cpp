@@ -46,7 +46,7 @@ class Watch {
     snapshot_ = reader_.read();
     history_.take(snapshot_.ranks);
   }
-  [[nodiscard]] std::vector<live::Line> draw(live::Size size, bool keys) const {
+  [[nodiscard]] std::vector<live::StyledLine> draw(live::Size size, bool keys) const {
     return live::draw(snapshot_, live::rows_of(snapshot_, history_),
                       {.folder = folder_, .width = size.width, .height = size.height, .keys = keys});
   }
@@ -62,8 +62,8 @@ class Watch {
  private:
   live::FolderReader reader_;
   std::string folder_;
-  live::Snapshot snapshot_;
-  live::History history_;
+  live::FolderSnapshot snapshot_;
+  live::RateTracker history_;
 };
 
 void print_time(std::ostream& out) {
@@ -82,7 +82,7 @@ int print_blocks(Watch& watch, const TopOptions& options, std::chrono::nanosecon
     if (!options.once) {
       print_time(out);
     }
-    for (const live::Line& line : watch.draw({.width = width, .height = 0}, false)) {
+    for (const live::StyledLine& line : watch.draw({.width = width, .height = 0}, false)) {
       out << line.text.substr(0, line.text.find_last_not_of(' ') + 1) << '\n';
     }
     out << (options.once ? "" : "\n") << std::flush;

@@ -64,13 +64,13 @@ void Preconditioner::load_reciprocals(std::uint64_t first, std::uint32_t count, 
 
 void TileScale::load() {
   if (!loaded_) {
-    of_->load_reciprocals(first_, count_, reciprocals_);
+    preconditioner_->load_reciprocals(first_, count_, reciprocals_);
     loaded_ = true;
   }
 }
 
 void TileScale::divide(float* values) {
-  if (of_ == nullptr) {
+  if (preconditioner_ == nullptr) {
     return;
   }
   load();
@@ -84,7 +84,7 @@ void TileScale::divide(float* values) {
 void TileScale::multiply(float* values) {
   // Exponents change their sign.
   constexpr std::int32_t kOneTwice = 2 * (kernels::kScaleBias << kernels::kScaleMantissaBits);
-  if (of_ == nullptr) {
+  if (preconditioner_ == nullptr) {
     return;
   }
   load();

@@ -36,9 +36,9 @@ class TileScale {
  public:
   /// `of` null: s is 1, and divide() and multiply() do nothing. `scratch` holds count floats.
   TileScale(const Preconditioner* of, std::uint64_t first, std::uint32_t count, float* scratch)
-      : of_(of), first_(first), count_(count), reciprocals_(scratch) {}
+      : preconditioner_(of), first_(first), count_(count), reciprocals_(scratch) {}
 
-  explicit operator bool() const noexcept { return of_ != nullptr; }
+  explicit operator bool() const noexcept { return preconditioner_ != nullptr; }
   /// values /= s.
   void divide(float* values);
   /// values *= s.
@@ -47,7 +47,7 @@ class TileScale {
  private:
   void load();
 
-  const Preconditioner* of_;
+  const Preconditioner* preconditioner_;
   std::uint64_t first_;
   std::uint32_t count_;
   float* reciprocals_;

@@ -1,6 +1,6 @@
 #include "kernels/working_memory.hpp"
 
-#include "base/of_thread.hpp"
+#include "base/per_thread.hpp"
 
 namespace gradwire::kernels {
 namespace {
@@ -11,6 +11,6 @@ struct Memory {
 
 }  // namespace
 
-void* working_memory() { return of_thread<Memory>().bytes; }
+void* working_memory() { return per_thread<Memory>().bytes; }
 
 }  // namespace gradwire::kernels

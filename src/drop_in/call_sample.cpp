@@ -67,7 +67,7 @@ Difference difference_of(const void* result, const void* exact, std::uint64_t co
                              : compare_values<float>(result, exact, count, dtype);
 }
 
-Sample::Sample(ConstView input, std::uint64_t most, std::uint64_t turn) : dtype_(input.dtype) {
+CallSample::CallSample(ConstView input, std::uint64_t most, std::uint64_t turn) : dtype_(input.dtype) {
   const std::uint64_t blocks = (input.count + kBlock - 1) / kBlock;
   const std::uint64_t wanted =
       std::clamp<std::uint64_t>((most + kBlock - 1) / kBlock, 1, std::max<std::uint64_t>(blocks, 1));
@@ -88,7 +88,7 @@ Sample::Sample(ConstView input, std::uint64_t most, std::uint64_t turn) : dtype_
   }
 }
 
-Difference Sample::compare(const void* exact, ConstView result, std::uint64_t first) const {
+Difference CallSample::compare(const void* exact, ConstView result, std::uint64_t first) const {
   const std::size_t each = element_bytes(dtype_);
   Difference sums;
   std::uint64_t at = 0;  // in the kept elements
@@ -105,7 +105,7 @@ Difference Sample::compare(const void* exact, ConstView result, std::uint64_t fi
   return sums;
 }
 
-codec::SmallValues Sample::small_values(const codec::Codec& codec) const {
+codec::SmallValues CallSample::small_values(const codec::Codec& codec) const {
   if (codec.working() == codec::Working::f64) {
     return {};
   }

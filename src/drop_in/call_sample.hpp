@@ -31,11 +31,11 @@ inline constexpr double kMostError = 1e9;
 [[nodiscard]] Difference difference_of(const void* result, const void* exact, std::uint64_t count, DType dtype);
 
 /// Some blocks of a call's input, spread over all of it.
-class Sample {
+class CallSample {
  public:
   /// `most` is about the number of elements to keep. `turn` is the number of this sample, so that later ones take other
   /// elements.
-  Sample(ConstView input, std::uint64_t most, std::uint64_t turn);
+  CallSample(ConstView input, std::uint64_t most, std::uint64_t turn);
 
   /// The kept elements, end to end.
   [[nodiscard]] ConstView kept() const noexcept { return {bytes_.data(), count_, dtype_}; }

@@ -8,9 +8,9 @@ namespace gradwire::drop_in {
 
 using choice::AutoCall;
 using choice::Call;
+using choice::CallDecision;
 using choice::ChoiceClass;
 using choice::Choices;
-using choice::Decision;
 using choice::Function;
 using choice::kMostCopied;
 using choice::kReasons;

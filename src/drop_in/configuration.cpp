@@ -198,8 +198,8 @@ RankSettings RankSettings::of(const Configuration& configuration) {
   return settings;
 }
 
-Agreement agree(std::span<const RankSettings> all, int rank_here, const Configuration* mine) {
-  Agreement agreement;
+AgreedSettings agree(std::span<const RankSettings> all, int own_rank, const Configuration* mine) {
+  AgreedSettings agreement;
   std::vector<int> disabled;
   std::optional<std::size_t> other;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
@@ -220,7 +220,7 @@ Agreement agree(std::span<const RankSettings> all, int rank_here, const Configur
   if (agreement.disabled) {
     const RankSettings& first = all[static_cast<std::size_t>(disabled.front())];
     agreement.teller = disabled.front();
-    const bool here = mine != nullptr && rank_here == agreement.teller;
+    const bool here = mine != nullptr && own_rank == agreement.teller;
     const std::string why = here ? mine->disabled : std::string(get(first.text));
     agreement.disabled_because = "disabled on " + name_ranks(disabled) + " (" + why + ")";
   } else if (other) {
@@ -230,7 +230,7 @@ Agreement agree(std::span<const RankSettings> all, int rank_here, const Configur
   return agreement;
 }
 
-std::string Agreement::warning() const {
+std::string AgreedSettings::warning() const {
   return disabled_because.empty() ? "" : "every call is passed through: " + disabled_because;
 }
 

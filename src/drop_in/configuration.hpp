@@ -68,7 +68,7 @@ struct RankSettings {
 static_assert(sizeof(RankSettings) == 64, "no padding: it travels as bytes");
 
 /// The result when all ranks have answered, the same on every rank.
-struct Agreement {
+struct AgreedSettings {
   Mode mode = Mode::disabled;  // of all ranks; disabled if some rank is, or if ranks differ
   bool disabled = false;
   bool ranks_differ = false;
@@ -81,7 +81,8 @@ struct Agreement {
   [[nodiscard]] std::string warning() const;
 };
 /// `all` is by rank. If `mine` is given and this rank is the first disabled one, the reason is given in full.
-[[nodiscard]] Agreement agree(std::span<const RankSettings> all, int rank = 0, const Configuration* mine = nullptr);
+[[nodiscard]] AgreedSettings agree(std::span<const RankSettings> all, int rank = 0,
+                                   const Configuration* mine = nullptr);
 
 /// "ranks 1, 4 and 7", at most eight of them by number.
 [[nodiscard]] std::string name_ranks(std::span<const int> ranks);

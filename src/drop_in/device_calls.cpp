@@ -7,29 +7,29 @@
 namespace gradwire::drop_in {
 namespace {
 
-// Runs `body`. An exception from it ends the member.
+// Runs `body`. An exception from it ends the reducer.
 template <class Body>
-bool attempt(DeviceMember& member, DeviceLibrary& library, Body&& body) {
-  if (!member.failure().empty()) {
+bool attempt(DeviceReducer& reducer, DeviceLibrary& library, Body&& body) {
+  if (!reducer.failure().empty()) {
     return false;
   }
   try {
     std::forward<Body>(body)();
     return true;
   } catch (...) {
-    member.fail(current_error().what());
-    library.say(member.failure() + "; calls on this communicator that gradwire would handle fail from now on");
+    reducer.fail(current_error().what());
+    library.say(reducer.failure() + "; calls on this communicator that gradwire would handle fail from now on");
     return false;
   }
 }
 
 // Ranks exchange texts that are cut off, so each rank also prints its own reason if that is a long one.
-void note_agreement(const DeviceMember& member, DeviceLibrary& library) {
-  if (member.disabled().size() >= sizeof RankSettings::text) {
-    library.say("rank " + std::to_string(member.rank()) + " compresses nothing: " + member.disabled());
+void note_agreement(const DeviceReducer& reducer, DeviceLibrary& library) {
+  if (reducer.disabled().size() >= sizeof RankSettings::text) {
+    library.say("rank " + std::to_string(reducer.rank()) + " compresses nothing: " + reducer.disabled());
   }
-  if (member.rank() == 0 && !member.agreement().disabled_because.empty()) {
-    library.say(member.agreement().warning());
+  if (reducer.rank() == 0 && !reducer.agreement().disabled_because.empty()) {
+    library.say(reducer.agreement().warning());
   }
 }
 
@@ -38,14 +38,14 @@ struct Routed {
   Router::Route route;
 };
 
-// Returns the calls in the order of their members' identities; the calls of one member keep their order.
+// Returns the calls in the order of their reducers' identities; the calls of one reducer keep their order.
 std::vector<const DeviceCall*> by_identity(std::span<const DeviceCall> calls) {
   std::vector<const DeviceCall*> order;
   for (const DeviceCall& call : calls) {
     order.push_back(&call);
   }
   std::stable_sort(order.begin(), order.end(), [](const DeviceCall* a, const DeviceCall* b) {
-    return a->member->identity() < b->member->identity();
+    return a->reducer->identity() < b->reducer->identity();
   });
   return order;
 }
@@ -63,7 +63,7 @@ int pass(std::vector<Routed> passed, DeviceLibrary& library) {
   for (const Routed& each : passed) {
     if (code == 0) {
       code = each.call->forward();
-      each.call->member->count_passed(each.route, each.call->bytes);
+      each.call->reducer->count_passed(each.route, each.call->bytes);
     }
   }
   if (group) {
@@ -76,16 +76,16 @@ int pass(std::vector<Routed> passed, DeviceLibrary& library) {
 int compress(std::span<const Routed> routed, DeviceLibrary& library) {
   int code = 0;
   for (auto first = routed.begin(); first != routed.end();) {
-    DeviceMember& member = *first->call->member;
+    DeviceReducer& reducer = *first->call->reducer;
     const auto last =
-        std::find_if(first, routed.end(), [&](const Routed& each) { return each.call->member.get() != &member; });
-    std::vector<DeviceMember::Job> jobs;
+        std::find_if(first, routed.end(), [&](const Routed& each) { return each.call->reducer.get() != &reducer; });
+    std::vector<DeviceReducer::Job> jobs;
     std::transform(first, last, std::back_inserter(jobs), [](const Routed& each) {
-      return DeviceMember::Job{each.route, each.call->reduce};
+      return DeviceReducer::Job{each.route, each.call->reduce};
     });
-    if (!attempt(member, library, [&] { member.run(jobs); })) {
+    if (!attempt(reducer, library, [&] { reducer.run(jobs); })) {
       code = library.failed();
-    } else if (const std::uint32_t bad = member.take_bad_frames(); bad > 0) {
+    } else if (const std::uint32_t bad = reducer.take_bad_frames(); bad > 0) {
       library.say(std::to_string(bad) + " frame(s) arrived damaged in earlier calls and were decoded to NaN");
     }
     first = last;
@@ -95,12 +95,12 @@ int compress(std::span<const Routed> routed, DeviceLibrary& library) {
 
 }  // namespace
 
-void reach_agreement(std::span<const std::shared_ptr<DeviceMember>> members, DeviceLibrary& library) {
-  std::vector<DeviceMember*> fresh;
-  for (const auto& member : members) {
-    if (!member->agreed() && std::find(fresh.begin(), fresh.end(), member.get()) == fresh.end() &&
-        attempt(*member, library, [&] { member->open(); })) {
-      fresh.push_back(member.get());
+void reach_agreement(std::span<const std::shared_ptr<DeviceReducer>> reducers, DeviceLibrary& library) {
+  std::vector<DeviceReducer*> fresh;
+  for (const auto& reducer : reducers) {
+    if (!reducer->agreed() && std::find(fresh.begin(), fresh.end(), reducer.get()) == fresh.end() &&
+        attempt(*reducer, library, [&] { reducer->open(); })) {
+      fresh.push_back(reducer.get());
     }
   }
   if (fresh.empty()) {
@@ -108,19 +108,20 @@ void reach_agreement(std::span<const std::shared_ptr<DeviceMember>> members, Dev
   }
   // Nested groups are one: it must not wait for the ranks of one communicator before those of another are asked.
   const int started = library.start_group();
-  for (DeviceMember* member : fresh) {
-    attempt(*member, library, [&] { member->post(); });
+  for (DeviceReducer* reducer : fresh) {
+    attempt(*reducer, library, [&] { reducer->post(); });
   }
   const int ended = started == 0 ? library.end_group() : started;
-  for (DeviceMember* member : fresh) {
-    const bool closed = attempt(*member, library, [&] {
+  for (DeviceReducer* reducer : fresh) {
+    const bool closed = attempt(*reducer, library, [&] {
       if (ended != 0) {
-        throw Error(ErrorCode::transport, "the ranks cannot agree: the library answers " + std::to_string(ended));
+        throw Error(ErrorCode::transport, "the ranks cannot agree: the library answers " + std::to_string(ended),
+                    ErrorCause::world);
       }
-      member->close();
+      reducer->close();
     });
     if (closed) {
-      note_agreement(*member, library);
+      note_agreement(*reducer, library);
     }
   }
 }
@@ -130,14 +131,14 @@ int issue(std::span<const DeviceCall> calls, DeviceLibrary& library) {
   std::vector<Routed> compressed;
   int code = 0;
   for (const DeviceCall* call : by_identity(calls)) {
-    DeviceMember& member = *call->member;
+    DeviceReducer& reducer = *call->reducer;
     Routed routed{.call = call, .route = {}};
-    if (!attempt(member, library,
-                 [&] { routed.route = member.route(call->call, call->decided, call->op, call->reduce); })) {
+    if (!attempt(reducer, library,
+                 [&] { routed.route = reducer.route(call->call, call->decided, call->op, call->reduce); })) {
       code = library.failed();
       continue;
     }
-    const bool compress = routed.route.decision.compress && !member.never();
+    const bool compress = routed.route.decision.compress && !reducer.dry_run();
     (compress ? compressed : passed).push_back(std::move(routed));
   }
   const int passing = pass(std::move(passed), library);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "drop_in/device_member.hpp"
+#include "drop_in/device_reducer.hpp"
 
 namespace gradwire::drop_in {
 
@@ -29,22 +29,22 @@ class DeviceLibrary {
   virtual void say(const std::string& text) = 0;
 };
 
-/// A reduction that its member may compress.
+/// A reduction that its reducer may compress.
 struct DeviceCall {
-  std::shared_ptr<DeviceMember> member;
+  std::shared_ptr<DeviceReducer> reducer;
   Call call;
-  Decision decided;  // made by its member
+  CallDecision decided;  // made by its reducer
   std::string op;
   DeviceReduce reduce;
   std::uint64_t bytes = 0;       // of the larger buffer
   std::function<int()> forward;  // has the library make the call; returns its code
 };
 
-/// Lets the ranks of each communicator agree, if they have not yet, and waits for them. A member that cannot agree has
+/// Lets the ranks of each communicator agree, if they have not yet, and waits for them. A reducer that cannot agree has
 /// failed, and says so.
-void reach_agreement(std::span<const std::shared_ptr<DeviceMember>> members, DeviceLibrary& library);
+void reach_agreement(std::span<const std::shared_ptr<DeviceReducer>> reducers, DeviceLibrary& library);
 
-/// Makes and counts calls of members that have agreed, as if in one group: first the passed calls, in one group of the
+/// Makes and counts calls of reducers that have agreed, as if in one group: first the passed calls, in one group of the
 /// library and in the order of the calls; then the compressed ones, in the order of the communicators' identities.
 /// Ranks may have put different communicators into the group, and in another order. Returns the first code that is no
 /// success.

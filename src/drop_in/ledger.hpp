@@ -67,7 +67,7 @@ struct CallTotals {
 /// The warning that a drop-in prints once if Ledger::nonfinite() is true.
 inline constexpr std::string_view kNonfiniteWarning =
     "NaN or Inf in a sum that was compressed: with int8 and below it spreads over a block of up to 256 elements, or a "
-    "tile of 4096 with topk, on all ranks alike; told once";
+    "tile of 4096 with topk, on all ranks alike; this is logged once";
 
 /// Any thread may add to it. A process has one ledger.
 class Ledger {
@@ -84,9 +84,9 @@ class Ledger {
   void count_nonfinite() { nonfinite_ = true; }
   [[nodiscard]] bool nonfinite() const noexcept { return nonfinite_; }
   /// Warnings that a process prints once.
-  enum class Told : std::uint8_t { lossy, small_values };
+  enum class Warning : std::uint8_t { lossy, small_values };
   /// Whether this is the first call for that warning.
-  [[nodiscard]] bool first(Told what) noexcept { return !told_[static_cast<std::size_t>(what)].exchange(true); }
+  [[nodiscard]] bool first(Warning what) noexcept { return !warned_[static_cast<std::size_t>(what)].exchange(true); }
   /// Adds the choices of codec = "auto" on a communicator.
   void add_choices(const CommunicatorName& communicator, const Choices& choices) {
     const MutexLock lock(mutex_);
@@ -134,7 +134,7 @@ class Ledger {
   Observed observed_ GUARDED_BY(mutex_);
   std::uint64_t resets_ GUARDED_BY(mutex_) = 0;
   std::atomic<bool> nonfinite_ = false;
-  std::array<std::atomic<bool>, 2> told_{};
+  std::array<std::atomic<bool>, 2> warned_{};
 };
 
 /// The parts of a report besides the classes.

@@ -14,7 +14,7 @@
 #include "base/elapsed.hpp"
 #include "base/median.hpp"
 #include "drop_in/calls.hpp"
-#include "drop_in/sample.hpp"
+#include "drop_in/value_sample.hpp"
 #include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::drop_in {

@@ -14,7 +14,8 @@ using Key = std::pair<std::string, std::string>;
 
 // Keeps counts from going down: a communicator that is being freed is for a moment neither among the existing ones nor
 // in the ledger.
-std::vector<ReplacedCalls> never_less(const std::vector<ReplacedCalls>& now, std::map<Key, ReplacedCalls>& before) {
+std::vector<ReplacedCalls> keep_from_falling(const std::vector<ReplacedCalls>& now,
+                                             std::map<Key, ReplacedCalls>& before) {
   for (const ReplacedCalls& each : now) {
     ReplacedCalls& most = before.try_emplace({each.function, each.reason}, each).first->second;
     most.calls = std::max(most.calls, each.calls);
@@ -59,9 +60,10 @@ void observe_process(const ObservedProcess& process) noexcept {
     observe::begin_watching(
         {.part = process.part,
          .rank = process.rank,
-         .replaced = [calls = process.calls,
-                      before =
-                          std::make_shared<std::map<Key, ReplacedCalls>>()] { return never_less(calls(), *before); },
+         .replaced =
+             [calls = process.calls, before = std::make_shared<std::map<Key, ReplacedCalls>>()] {
+               return keep_from_falling(calls(), *before);
+             },
          .warn = [](const std::string& text) { std::fputs(("gradwire: " + text + "\n").c_str(), stderr); }});
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory
   }

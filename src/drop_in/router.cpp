@@ -51,7 +51,7 @@ std::uint64_t bytes_dense_of(const CallClass& what) {
 constexpr std::size_t kMostPlans = 4096;  // plans that are kept
 }  // namespace
 
-Router::Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
+Router::Router(const Configuration& configuration, Ledger& ledger, const AgreedSettings& agreement, AllSay all_say,
                Worst worst, CanCopy can_copy)
     : configuration_(configuration),
       ledger_(ledger),
@@ -85,7 +85,7 @@ void Router::follow(const CommunicatorName& name) {
   }
 }
 
-bool Router::could_compress(const Call& call, const Decision& decided) {
+bool Router::could_compress(const Call& call, const CallDecision& decided) {
   return decided.compress && (by_name_ || by_order_ || plan_of(call).compress());
 }
 
@@ -100,7 +100,7 @@ bool decides_at_once(const plan::CallPlanner& planner, const Call& call) {
   return plan.compress() && !plan.policy.max_error && !plan.policy.is_auto() && !needs_step(plan);
 }
 
-Router::Route Router::route(const Call& call, const Decision& decided, std::string_view op, const Origin& origin) {
+Router::Route Router::route(const Call& call, const CallDecision& decided, std::string_view op, const Origin& origin) {
   Route route = decide_route(call, decided, op, origin);
   if (observe::on() && !route.decision.compress) {
     observe::record({.begin = observe::ticks(),
@@ -111,7 +111,7 @@ Router::Route Router::route(const Call& call, const Decision& decided, std::stri
   return route;
 }
 
-Router::Route Router::decide_route(const Call& call, const Decision& decided, std::string_view op,
+Router::Route Router::decide_route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const Origin& origin) {
   Route route;
   route.what = {.function = call.function,
@@ -144,8 +144,8 @@ Router::Route Router::decide_route(const Call& call, const Decision& decided, st
       tracker_.next({call.function, *call.dtype, call.count},
                     {.identity = named ? hash_of(origin.name) : reinterpret_cast<std::uintptr_t>(origin.buffer),
                      .named = named,
-                     .fence = others != others_});
-  others_ = others;
+                     .fence = others != other_calls_});
+  other_calls_ = others;
   if (tracker_.broke()) {
     forget_slots(slots_);
   }

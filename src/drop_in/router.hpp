@@ -38,13 +38,13 @@ class Router {
   using CanCopy = std::function<bool(std::uint64_t bytes)>;
 
   /// `configuration` and `ledger` must outlive the router.
-  Router(const Configuration& configuration, Ledger& ledger, const Agreement& agreement, AllSay all_say,
+  Router(const Configuration& configuration, Ledger& ledger, const AgreedSettings& agreement, AllSay all_say,
          Worst worst = {}, CanCopy can_copy = {});
   Router(const Router&) = delete;
   Router& operator=(const Router&) = delete;
 
   struct Route {
-    Decision decision;
+    CallDecision decision;
     CallClass what;       // the class to count it as
     policy::Stage stage;  // the codecs, if it is compressed
     Algorithm algorithm = Algorithm::two_shot;
@@ -77,13 +77,13 @@ class Router {
   };
 
   /// Returns what is known about a call before its turn comes. Any thread.
-  [[nodiscard]] Decision decide(const Call& call) const noexcept { return choice::decide(call, settings_); }
+  [[nodiscard]] CallDecision decide(const Call& call) const noexcept { return choice::decide(call, settings_); }
   /// Whether the policy could compress a call with this decision, whatever was measured and wherever it stands in its
   /// step. The answer follows from what all ranks know alike.
-  [[nodiscard]] bool could_compress(const Call& call, const Decision& decided);
+  [[nodiscard]] bool could_compress(const Call& call, const CallDecision& decided);
   /// Decides about the next call, for which decide() returned `decided`. A call that could be compressed counts in the
   /// step whether it is compressed or not.
-  [[nodiscard]] Route route(const Call& call, const Decision& decided, std::string_view op, const Origin& origin);
+  [[nodiscard]] Route route(const Call& call, const CallDecision& decided, std::string_view op, const Origin& origin);
 
   /// Follows an earlier job's choices on the communicator, if the configuration says so. To be called before the first
   /// call that could be compressed, with the same name on all ranks.
@@ -116,15 +116,9 @@ class Router {
   /// Counts a call that was passed through, or would have been compressed in a dry run.
   void count_passed(const Route& route, std::uint64_t bytes, double seconds);
 
-  [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
   /// From now on calls pass because some rank cannot compress here, or are compressed again; the same on every rank.
-  /// With `for_good` that will not change.
-  void stand_aside(bool aside, bool for_good) noexcept {
-    aside_ = aside;
-    aside_for_good_ = for_good;
-  }
+  void stand_aside(bool aside) noexcept { aside_ = aside; }
   [[nodiscard]] bool aside() const noexcept { return aside_; }
-  [[nodiscard]] bool aside_for_good() const noexcept { return aside_for_good_; }
   [[nodiscard]] bool dry_run() const noexcept { return dry_run_; }
   /// Number of known steps that changed. Residuals kept under an order before that belong to another call now.
   [[nodiscard]] std::uint64_t resets() const noexcept { return resets_; }
@@ -145,7 +139,7 @@ class Router {
     std::optional<std::uint64_t> latest_order;
   };
 
-  [[nodiscard]] Route decide_route(const Call& call, const Decision& decided, std::string_view op,
+  [[nodiscard]] Route decide_route(const Call& call, const CallDecision& decided, std::string_view op,
                                    const Origin& origin);
   [[nodiscard]] const plan::CallPlan& plan_of(const Call& call);
   // The next two functions are for calls that the arguments and the agreement allow to compress. `learning`: the policy
@@ -193,7 +187,7 @@ class Router {
   [[nodiscard]] Watched& watched_of(const Route& route);
 
   std::uint64_t passed_ = 0;                 // calls here that could not be compressed
-  std::uint64_t others_ = 0;                 // those and calls elsewhere, at the latest call that could be compressed
+  std::uint64_t other_calls_ = 0;            // those and calls elsewhere, at the latest call that could be compressed
   std::vector<Slot> slots_;                  // by order; empty while the step is not known
   std::map<std::uint32_t, Placed> placed_;   // by sequence
   std::uint64_t placed_calls_ = 0;           // numbers given to such calls
@@ -206,7 +200,6 @@ class Router {
   std::map<std::pair<ChoiceClass, std::string>, Watched> watched_;  // by class and codec
   Watched other_classes_;                                           // all classes beyond kMostWatched together
   bool aside_ = false;
-  bool aside_for_good_ = false;
   bool trial_failed_ = false;  // every call passes since then
   bool tells_ = false;
   std::vector<std::string> lines_;

@@ -131,16 +131,17 @@ void Router::tell(std::string line) {
 
 // The rule names the smallest size of the class, so that all of its calls follow it.
 void Router::count_small_values(const Route& route, const codec::SmallValues& found) {
-  if (route.stage.error_feedback || !found.lost() || !tells_ || !ledger_.first(Ledger::Told::small_values)) {
+  if (route.stage.error_feedback || !found.lost() || !tells_ || !ledger_.first(Ledger::Warning::small_values)) {
     return;
   }
   tell(describe(route.what) + ": " + format_number(100 * found.zeroed_share(), 3) +
        "% of the values in a sample decode to 0 beside larger ones of their block (NMSE of the smaller half " +
        format_number(found.small_nmse(), 2) +
-       "), without error feedback, so what they stand for will not change; write in a policy: [[rule]] min_bytes = " +
+       "), without error feedback, so the parameters behind them do not change; write in a policy: [[rule]] min_bytes "
+       "= " +
        std::to_string(std::uint64_t{1} << route.watched->size) +
        ", max_bytes = " + std::to_string((std::uint64_t{2} << route.watched->size) - 1) + ", codec = \"" +
-       route.what.codec + "\", error_feedback = \"on\" (or codec = \"bf16\" alone); this is told once");
+       route.what.codec + "\", error_feedback = \"on\" (or codec = \"bf16\" alone); this is logged once");
 }
 
 void Router::set_aside(std::string_view why) noexcept {
@@ -166,9 +167,9 @@ void Router::exceed(const Route& route, double error) {
 }
 
 void Router::look_at_error(const Route& route, std::optional<double> error) {
-  if (route.lossy && tells_ && ledger_.first(Ledger::Told::lossy)) {
-    tell("sums are rounded from here on: " + describe(route.what) + ", relative error " +
-         (error ? format_number(*error, 2) : "not known") + "; this is told once");
+  if (route.lossy && tells_ && ledger_.first(Ledger::Warning::lossy)) {
+    tell("sums are rounded from here on by a lossy codec: " + describe(route.what) + ", relative error " +
+         (error ? format_number(*error, 2) : "not known") + "; this is logged once");
   }
   if (error && route.max_error && !(*error <= *route.max_error)) {
     exceed(route, *error);

@@ -4,7 +4,7 @@
 
 #include "exchange/model/algorithm_choice.hpp"
 #include "exchange/partition.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 
 namespace gradwire::drop_in {
 namespace {

@@ -79,7 +79,7 @@ std::size_t StepTracker::proposal() const {
     if (fenced == 0 && one_fence(period)) {
       fenced = period;
     }
-    if (identified == 0 && identities_repeat(period) && told_apart(period)) {
+    if (identified == 0 && identities_repeat(period) && are_distinguishable(period)) {
       identified = period;
     }
   }
@@ -99,7 +99,7 @@ bool StepTracker::identities_repeat(std::size_t period) const {
 
 // Whether calls differ by their names or buffers. A job may send everything through a single buffer, so one buffer is
 // no evidence.
-bool StepTracker::told_apart(std::size_t period) const {
+bool StepTracker::are_distinguishable(std::size_t period) const {
   std::set<std::uint64_t> seen;
   bool named = true;
   for (std::size_t i = 0; i < period; ++i) {

@@ -70,7 +70,7 @@ class StepTracker {
   void forget();
   void keep_later_half();
   [[nodiscard]] bool identities_repeat(std::size_t period) const;
-  [[nodiscard]] bool told_apart(std::size_t period) const;
+  [[nodiscard]] bool are_distinguishable(std::size_t period) const;
   [[nodiscard]] bool one_fence(std::size_t period) const;
 
   bool from_the_start_;

@@ -42,7 +42,7 @@ void Admission::tell_facts() {
   }
   std::vector<Id> all = job_.others();
   for (const Id who : all) {
-    if (told_facts_.insert(who).second) {
+    if (facts_delivered_to_.insert(who).second) {
       job_.send(who, with_text(kFactsMark, waits_with_));
     }
   }
@@ -52,7 +52,7 @@ void Admission::tell_facts() {
 void Admission::find_again(Id who) {
   unreachable_.erase(who);
   machine_.back(who);
-  told_facts_.erase(who);  // the facts may have been lost
+  facts_delivered_to_.erase(who);  // the facts may have been lost
   tell_facts();
 }
 
@@ -61,7 +61,7 @@ void Admission::find_again(Id who) {
 void Admission::hear_number_of_spares(Id from, wire::ByteReader body) {
   const auto theirs = body.number<std::uint32_t>();
   body.expect_end();
-  if (job_.at_start(from) && told_spares_.insert(from).second && theirs != job_.spares()) {
+  if (job_.at_start(from) && spares_reported_by_.insert(from).second && theirs != job_.spares()) {
     refusal_ = Error(ErrorCode::mismatch, "[elastic] spares is " + std::to_string(job_.spares()) + " on " +
                                               job_.own_name() + " and " + std::to_string(theirs) + " on " +
                                               job_->describe(from) + "; give all processes the same policy");

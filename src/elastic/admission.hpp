@@ -53,8 +53,8 @@ class Admission {
   std::map<Id, std::string> early_facts_;  // from processes that waited before this one let anybody in
   std::string own_facts_;                  // facts of a rank; empty: it lets nobody in yet
   std::string waits_with_;                 // the facts of this process while it waits; empty: it does not wait
-  std::set<Id> told_facts_;                // processes that have got the facts of this one
-  std::set<Id> told_spares_;               // processes that have said how many spares there are
+  std::set<Id> facts_delivered_to_;        // processes that have got the facts of this one
+  std::set<Id> spares_reported_by_;        // processes that have said how many spares there are
   std::set<Id> unreachable_;
   std::optional<Error> refusal_;
 };

@@ -25,7 +25,7 @@ struct ConnectAttempt {
   // Aborts the transport first, so that its destructor waits for nobody.
   void drop() REQUIRES(mutex) {
     if (transport != nullptr) {
-      transport->abort(ErrorCode::aborted, "the world changed");
+      transport->abort(Error(ErrorCode::aborted, "the world changed", ErrorCause::world));
       transport.reset();
     }
   }

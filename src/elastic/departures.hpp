@@ -24,7 +24,7 @@ class Departures {
   /// Notes that `end.who` has said that it leaves in good order.
   void say_farewell(const membership::ProcessEnd& end, Clock::time_point now) {
     farewells_.try_emplace(end.who, Farewell{now + kFarewell, end});
-    left_.insert(end.who);
+    said_farewell_.insert(end.who);
   }
   /// Notes that a process has ended. Returns whether to act upon it: not if the end was known, or if a farewell of the
   /// process is pending, which then reports this end.
@@ -52,8 +52,8 @@ class Departures {
   /// Notes that the others have left `who` out. Returns whether that is new.
   [[nodiscard]] bool leave_out(Id who) { return left_out_.insert(who).second; }
   /// Whether any of these processes has said farewell.
-  [[nodiscard]] bool any_left(const std::set<Id>& who) const {
-    return std::ranges::any_of(who, [this](Id id) { return left_.contains(id); });
+  [[nodiscard]] bool any_said_farewell(const std::set<Id>& who) const {
+    return std::ranges::any_of(who, [this](Id id) { return said_farewell_.contains(id); });
   }
 
  private:
@@ -62,7 +62,7 @@ class Departures {
     membership::ProcessEnd end;
   };
   std::map<Id, Farewell> farewells_;
-  std::set<Id> left_;
+  std::set<Id> said_farewell_;
   std::set<Id> ended_;
   std::set<Id> left_out_;
 };

@@ -52,7 +52,7 @@ Elastic::Elastic(std::shared_ptr<Processes> processes, MakeRunner make_runner, c
   ranks.resize(static_cast<std::size_t>(full_size()));
   ranks_.insert(ranks.begin(), ranks.end());
   if (ranks_.contains(processes_->self())) {
-    world_ = told_ = {.epoch = 0, .members = ranks};
+    world_ = reported_world_ = {.epoch = 0, .members = ranks};
     holders_ = std::move(ranks);
   }
 }
@@ -133,33 +133,35 @@ bool Elastic::await_change() {
   return agreement_.await_change(world_.epoch, patience(), timeout_);
 }
 
-bool Elastic::has_to_tell() const { return !told_.members.empty() && told_.members != world_.members; }
+bool Elastic::has_to_tell() const {
+  return !reported_world_.members.empty() && reported_world_.members != world_.members;
+}
 
 WorldChange Elastic::take_change() {
   WorldChange change{.epoch = world_.epoch,
                      .rank = membership::rank_in(world_, processes_->self()),
                      .world_size = static_cast<int>(world_.members.size()),
-                     .old_rank = membership::rank_in(told_, processes_->self()),
-                     .old_world_size = static_cast<int>(told_.members.size()),
+                     .old_rank = membership::rank_in(reported_world_, processes_->self()),
+                     .old_world_size = static_cast<int>(reported_world_.members.size()),
                      .seconds = agreement_.seconds_since_over()};
-  for (const Processes::Id who : told_.members) {
+  for (const Processes::Id who : reported_world_.members) {
     if (membership::rank_in(world_, who) < 0) {
-      change.lost.push_back(membership::rank_in(told_, who));
+      change.lost.push_back(membership::rank_in(reported_world_, who));
       change.lost_names.push_back(processes_->describe(who));
     }
   }
   for (const Processes::Id who : world_.members) {
-    if (membership::rank_in(told_, who) < 0) {
+    if (membership::rank_in(reported_world_, who) < 0) {
       change.joined.push_back(membership::rank_in(world_, who));
       change.joined_names.push_back(processes_->describe(who));
     }
   }
   for (const auto& [who, step] : copies_.take_used()) {
-    if (const int rank = membership::rank_in(told_, who); rank >= 0) {
+    if (const int rank = membership::rank_in(reported_world_, who); rank >= 0) {
       change.residuals_kept.emplace_back(rank, step);
     }
   }
-  told_ = world_;
+  reported_world_ = world_;
   return change;
 }
 

@@ -34,7 +34,7 @@ class Elastic {
   /// The number of ranks that a world has while no rank is missing.
   [[nodiscard]] int full_size() const { return processes() - static_cast<int>(settings_.spares); }
   /// Whether others may become ranks: spares, or processes that join.
-  [[nodiscard]] bool expects_others() const { return settings_.spares > 0 || processes_->open(); }
+  [[nodiscard]] bool expects_newcomers() const { return settings_.spares > 0 || processes_->open(); }
   /// See WorldAgreement::wait_for_place().
   [[nodiscard]] bool wait_for_place(const std::string& facts) { return agreement_.wait_for_place(facts); }
 
@@ -45,7 +45,7 @@ class Elastic {
   /// Whether this rank holds what the others do.
   [[nodiscard]] bool holds() const;
   /// Whether a rank has made all its steps.
-  [[nodiscard]] bool job_is_over() const { return agreement_.any_left(ranks_); }
+  [[nodiscard]] bool job_is_over() const { return agreement_.any_said_farewell(ranks_); }
   /// From here on all ranks of the current world hold the same.
   void all_hold() { holders_ = world_.members; }
 
@@ -102,9 +102,9 @@ class Elastic {
   const std::chrono::milliseconds timeout_;
   WorldAgreement::World world_;  // of the transport in use
   std::weak_ptr<Transport> transport_;
-  WorldAgreement::World told_;          // the world that take_change() told of last
-  std::set<Processes::Id> ranks_;       // all that have been ranks, as far as is known here
-  std::vector<Processes::Id> holders_;  // the processes that hold what a newcomer gets, ascending
+  WorldAgreement::World reported_world_;  // the world that take_change() told of last
+  std::set<Processes::Id> ranks_;         // all that have been ranks, as far as is known here
+  std::vector<Processes::Id> holders_;    // the processes that hold what a newcomer gets, ascending
   CopyRing copies_;
   std::atomic<double> commit_seconds_ = 0;
   WorldAgreement agreement_;

@@ -28,7 +28,7 @@ ElasticSession::ElasticSession(std::unique_ptr<Elastic> elastic, EngineSettings 
 
 // If this process exits with status 0, that tells the launcher that its steps count.
 ElasticSession::~ElasticSession() {
-  std::optional<Error> why = engine_->end();
+  std::optional<Error> why = engine_->end(false);
   const bool has_delivered = !left_ && !elastic_->waits() && engine_->step.number() > 0;
   if (!why && has_delivered && std::uncaught_exceptions() > 0) {
     why = Error(ErrorCode::aborted, "an exception has ended the session between two steps");
@@ -47,11 +47,12 @@ ElasticSession::~ElasticSession() {
 }
 
 void ElasticSession::leave(const Error& error) {
-  left_ = true;
-  engine_->give_up(error, true);
-  engine_->runner->abort(error.code(), error.what());
-  elastic_->deny_success(error);
-  elastic_->end();
+  if (!left_.exchange(true)) {
+    engine_->give_up(error, true);
+    engine_->runner->abort(error);
+    elastic_->deny_success(error);
+    elastic_->end();
+  }
   throw Error(error);
 }
 
@@ -63,10 +64,11 @@ void ElasticSession::leave_unless_world_ended(const Error& error) {
 
 void ElasticSession::abort(const std::string& why) noexcept {
   left_ = true;
-  engine_->runner->abort(ErrorCode::aborted, why);
+  const Error error(ErrorCode::aborted, why, ErrorCause::world);
+  engine_->runner->abort(error);
   try {
     elastic_->end();  // the others go on
-    elastic_->deny_success(Error(ErrorCode::aborted, why));
+    elastic_->deny_success(error);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport has it
   }
   engine_->abort(why);
@@ -103,7 +105,7 @@ void ElasticSession::throw_if_left() {
 void ElasticSession::on_world_change(std::function<void(const WorldChange&)> callback) {
   callback_ = std::move(callback);
   if (callback_ && elastic_->has_to_tell()) {  // ranks ended before the first world was made
-    tell_of(elastic_->take_change());
+    report_change(elastic_->take_change());
   }
 }
 
@@ -139,7 +141,7 @@ StepOutcome ElasticSession::finish() {
   StepOutcome outcome;
   outcome.step = number;
   outcome.world_changed = outcome.repeat = true;
-  tell_of(change);
+  report_change(change);
   return outcome;
 }
 
@@ -167,7 +169,7 @@ void ElasticSession::reserve() {
 void ElasticSession::sync_parameters() {
   // A newcomer has made this call with the others in share(), and does not know where in their program they were.
   const SyncModes* modes = sync_modes_of(engine_->parts);
-  const bool nothing = elastic_->expects_others() && (modes == nullptr || !modes->have_moved());
+  const bool nothing = elastic_->expects_newcomers() && (modes == nullptr || !modes->have_moved());
   if (elastic_->waits()) {
     return;
   }
@@ -180,7 +182,14 @@ void ElasticSession::sync_parameters() {
 
 void ElasticSession::synchronise() {
   call_in_worlds([&] { return newcomers_.under_way.syncs = true; },
-                 [&] { engine_->checked([&] { engine_->sync_parameters(); }); },
+                 [&] {
+                   engine_->checked([&] {
+                     engine_->travel_between_steps("sync_parameters", [&](std::uint64_t now) {
+                       static_cast<void>(engine_->parts.background()->enqueue_parameters(now));
+                       return true;  // late gradients end, too, because the commit covers them
+                     });
+                   });
+                 },
                  [&] {
                    engine_->count_what_travelled();
                    newcomers_.under_way.syncs = false;
@@ -223,7 +232,7 @@ bool ElasticSession::pull(std::uint32_t table, std::span<const std::uint64_t> id
     leave_unless_world_ended(error);
     failure = error;
   }
-  tell_of(change_world(*failure));
+  report_change(change_world(*failure));
   return false;
 }
 

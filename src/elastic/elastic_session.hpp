@@ -55,7 +55,7 @@ class ElasticSession final : public Access::State {
   WorldChange change_world(const Error& error);
   /// Enters the current world, and then the next one, until all ranks of a world hold the same parameters and rows.
   void enter_world();
-  void tell_of(const WorldChange& change) const;
+  void report_change(const WorldChange& change) const;
   /// Makes a call that communicates between steps. If the world changes before `call` has ended on all ranks, it is
   /// made again in the next world. `check` runs before each attempt: it may throw for bad arguments, which does not end
   /// the session, and returns false, on all ranks alike, if nothing is left to do. `deliver` runs once after success.

@@ -68,7 +68,7 @@ std::unique_ptr<Engine> ElasticSession::make_engine(std::shared_ptr<Transport> t
 // runner.
 void ElasticSession::watch_engine() {
   elastic_->watch([runner = engine_->runner.get()] {
-    runner->abort(ErrorCode::aborted, "the world changes: a rank has ended, or is silent");
+    runner->abort(Error(ErrorCode::aborted, "the world changes: a rank has ended, or is silent", ErrorCause::world));
   });
 }
 
@@ -104,10 +104,10 @@ void ElasticSession::enter_world() {
   }
 }
 
-void ElasticSession::tell_of(const WorldChange& change) const {
-  const bool none_kept = !elastic_->copies().in_use() && engine_->runner->held().residual_bytes() > 0;
+void ElasticSession::report_change(const WorldChange& change) const {
+  const bool residuals_lost = !elastic_->copies().in_use() && engine_->runner->held().residual_bytes() > 0;
   log_change(change, engine_->settled_step().number(),
-             none_kept ? "; what the lost had yet to send is lost: see [elastic] replicate" : "");
+             residuals_lost ? "; what the lost had yet to send is lost: see [elastic] replicate" : "");
   if (callback_) {
     const auto callback = callback_;  // the callback may set another one
     callback(change);
@@ -137,7 +137,7 @@ void ElasticSession::call_in_worlds(const std::function<bool()>& check, const st
       leave_unless_world_ended(error);
       failure = error;
     }
-    tell_of(change_world(*failure));
+    report_change(change_world(*failure));
   }
 }
 

@@ -64,7 +64,7 @@ std::string Newcomers::joiner_requirements() {
 }
 
 void Newcomers::let_in(std::span<const View> parameters) {
-  if (!elastic_->expects_others()) {
+  if (!elastic_->expects_newcomers()) {
     return;
   }
   {
@@ -140,7 +140,7 @@ void Newcomers::send_state() {
     resume_from(*teacher);
   }
   broadcast_memory(static_cast<int>(teacher - all.begin()));
-  if (!teacher->late.empty()) {
+  if (!teacher->sync_modes.late.empty()) {
     reduce_late_gradients_of(std::ranges::count_if(all, [](const Standing& one) { return one.holds; }));
   }
 }
@@ -169,27 +169,17 @@ Standing Newcomers::standing() {
   const MutexLock lock(engine_->progress.state);
   Standing standing{.holds = true,
                     .step = engine_->step.number(),
-                    .loss_scale = engine_->step.terms.loss_scale(),
-                    .loss_scale_set = engine_->step.terms.loss_scale_set(),
-                    .weighted = engine_->step.terms.is_to_be_weighted(),
+                    .terms = engine_->step.terms.saved(),
                     .flush = engine_->step.terms.flushes(),
                     .syncs = under_way.syncs,
                     .coming_loss_scale = under_way.coming_loss_scale.value_or(0)};
-  for (const SavedState::Residual& held : engine_->runner->held().save_residuals(*engine_->plan)) {
+  for (const SavedResidual& held : engine_->runner->held().save_residuals(*engine_->plan)) {
     if (held.key.site == codec::EncodeSite::local) {
       standing.with_residuals.push_back(held.key.tensor);
     }
   }
-  if (SyncModes* modes = sync_modes_of(engine_->parts)) {
-    SavedState held;
-    held.step = engine_->step.number();
-    modes->save(held, SyncModes::Values::left_out);
-    for (const SavedState::Anchor& anchor : held.anchors) {
-      standing.with_anchors.push_back(anchor.tensor);
-    }
-    standing.local_steps = std::move(held.local_steps);
-    standing.results = std::move(held.results);
-    standing.late = std::move(held.late);
+  if (const SyncModes* modes = sync_modes_of(engine_->parts)) {
+    standing.sync_modes = modes->save(standing.step, SyncModes::Values::left_out);
   }
   return standing;
 }
@@ -206,30 +196,16 @@ void Newcomers::resume_from(const Standing& others) {
   for (std::uint32_t tensor = 0; !residuals.empty() && tensor < engine_->tensors.size(); ++tensor) {
     residuals.mark_moved(tensor);
   }
-  engine_->runner->held().load_residuals(std::move(residuals), *engine_->plan);
-  engine_->step.resume(others.step, others.loss_scale, others.loss_scale_set, others.weighted);
-  engine_->device.set_step();
   under_way.syncs = others.syncs;
   under_way.coming_loss_scale = others.coming_loss_scale > 0 ? std::optional(others.coming_loss_scale) : std::nullopt;
-  SavedState told;
-  told.step = others.step;
-  told.local_steps = others.local_steps;
-  told.results = others.results;
-  told.late = others.late;
-  for (SavedState::Late& late : told.late) {
+  SavedState told{.step = others.step, .terms = others.terms, .sync_modes = others.sync_modes};  // the values follow
+  for (LateGradient& late : told.sync_modes.late) {
     late.weight = 0;  // this rank has no late gradient: zeros
   }
-  for (const std::uint32_t tensor : others.with_anchors) {
-    told.anchors.push_back({tensor});  // the values follow
-  }
-  engine_->make_parts_for(told);
-  engine_->step.modes.load(*engine_->plan, told);
-  engine_->parts.for_each([&](Part& part) { part.load(told); });
+  engine_->go_on_from(told, told.terms, std::move(residuals));
   if (others.flush) {
     engine_->step.flush_next();
   }
-  engine_->parts.for_each([&](Part& part) { part.resume(others.step); });
-  engine_->reset_step(std::chrono::steady_clock::now());
 }
 
 // Reduces all late gradients before newcomers receive what the others hold, since newcomers have no gradient to add. A

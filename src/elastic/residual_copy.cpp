@@ -43,12 +43,12 @@ std::vector<float> take_values(wire::ByteReader& in, std::uint64_t count, bool e
 
 }  // namespace
 
-wire::Bytes encode_copy(const std::vector<SavedState::Residual>& residuals, double loss_scale, bool exact) {
+wire::Bytes encode_copy(const std::vector<SavedResidual>& residuals, double loss_scale, bool exact) {
   wire::Bytes out;
   wire::put_number(out, loss_scale);
   wire::put_number(out, static_cast<std::uint8_t>(exact ? Form::exact : Form::bf16));
   wire::put_number(out, static_cast<std::uint64_t>(residuals.size()));
-  for (const SavedState::Residual& residual : residuals) {
+  for (const SavedResidual& residual : residuals) {
     wire::put_number(out, residual.key.tensor);
     wire::put_number(out, static_cast<std::uint8_t>(residual.key.site));
     wire::put_number(out, residual.range.offset);
@@ -66,7 +66,7 @@ ResidualCopy decode_copy(std::span<const std::byte> bytes) {
     in.fail("its form is " + std::to_string(form));
   }
   for (auto left = in.number<std::uint64_t>(); left > 0; --left) {
-    SavedState::Residual residual;
+    SavedResidual residual;
     residual.key.tensor = in.number<std::uint32_t>();
     const auto site = in.number<std::uint8_t>();
     if (site > static_cast<std::uint8_t>(codec::EncodeSite::owner)) {

@@ -36,15 +36,15 @@ exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, c
   const float ratio =
       static_cast<float>(engine.runner->info().world_size) / static_cast<float>(before.runner->info().world_size);
   exchange::ResidualStore residuals;
-  const auto add = [&](const SavedState::Residual& residual, double factor = 1) {
-    const bool averaged = plain_mean || held.has_anchor(residual.key.tensor);  // changes have no weights
+  const auto add = [&](const SavedResidual& residual, double factor = 1) {
+    const bool averaged = plain_mean || held.sync_modes.has_anchor(residual.key.tensor);  // changes have no weights
     const bool owner = residual.key.site == codec::EncodeSite::owner;
     residuals.add(residual.key, residual.range.offset, residual.range.values,
                   static_cast<float>(factor) * (averaged && !owner ? ratio : 1.0F));
   };
   // Each rank keeps its residuals. A rank that no longer owns the elements of an owner residual adds it to what it
   // sends.
-  for (const SavedState::Residual& residual : before.runner->held().save_residuals(*before.plan)) {
+  for (const SavedResidual& residual : before.runner->held().save_residuals(*before.plan)) {
     add(residual);
   }
   // The error of few bits is sent with the next step, so an old copy would send it twice. The elements that topk leaves
@@ -61,7 +61,7 @@ exchange::ResidualStore SurvivingResiduals::of(Engine& before, Engine& engine, c
   const bool had_any = before.runner->held().residual_bytes() > 0;
   for (const CopyRing::RankCopy& kept : elastic_.copies().take(elastic_.holders())) {
     bool any = false, all = true;
-    for (const SavedState::Residual& residual : kept.copy.residuals) {
+    for (const SavedResidual& residual : kept.copy.residuals) {
       const std::uint32_t tensor = residual.key.tensor;
       const bool fits = tensor < engine.tensors.size() &&
                         residual.range.end() <= engine.tensors.infos()[tensor].count &&

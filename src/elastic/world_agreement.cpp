@@ -178,10 +178,8 @@ void WorldAgreement::act() {
     job_->send(out.to, membership::encode(out.message));
   }
   enter(machine_.epoch_entered());
-  for (const membership::News& news : machine_.take_news()) {  // the machine's own state tells everything else
-    if (const auto* lied = std::get_if<membership::Distrusted>(&news)) {
-      log(LogLevel::warning, job_->describe(lied->who) + " says what no rank would, and is to go: " + lied->why);
-    }
+  for (const membership::Distrusted& liar : machine_.take_distrusted()) {
+    log(LogLevel::warning, job_->describe(liar.who) + " says what no rank would, and is to go: " + liar.why);
   }
   for (const membership::Id who : machine_.gone()) {
     if (departures_.leave_out(who)) {
@@ -210,10 +208,10 @@ void WorldAgreement::miss(std::uint32_t epoch, Processes::Id who) {
   }
 }
 
-bool WorldAgreement::over_locked(std::uint32_t epoch) const { return machine_.agreeing() || is_out_of(epoch); }
+bool WorldAgreement::over_locked(std::uint32_t epoch) const { return machine_.agreeing() || has_left(epoch); }
 
 // Whether another world has begun, or this process will be in none.
-bool WorldAgreement::is_out_of(std::uint32_t epoch) const {
+bool WorldAgreement::has_left(std::uint32_t epoch) const {
   return machine_.expelled() || machine_.world().epoch != epoch || admission_.refusal();
 }
 
@@ -248,7 +246,7 @@ bool WorldAgreement::commit(std::uint32_t epoch, std::chrono::milliseconds limit
   const std::uint64_t transaction = machine_.delivered() + 1;
   machine_.ready(transaction);
   act();
-  const auto is_decided = [&]() REQUIRES(mutex_) { return machine_.delivered() >= transaction || is_out_of(epoch); };
+  const auto is_decided = [&]() REQUIRES(mutex_) { return machine_.delivered() >= transaction || has_left(epoch); };
   const auto decided = [&]() REQUIRES(mutex_) { return is_decided() || machine_.hopeless(); };
   if (!wait_awake(changed_, mutex_, limit, decided)) {
     for (const membership::Id who : machine_.unready()) {
@@ -268,7 +266,7 @@ bool WorldAgreement::await_change(std::uint32_t epoch, std::chrono::milliseconds
                                   std::chrono::milliseconds limit) {
   const MutexLock lock(mutex_);
   const auto is_over = [&]() REQUIRES(mutex_) { return over_locked(epoch); };
-  const auto changed = [&]() REQUIRES(mutex_) { return is_out_of(epoch); };
+  const auto changed = [&]() REQUIRES(mutex_) { return has_left(epoch); };
   if (gave_up_ || !wait_awake(changed_, mutex_, patience, is_over)) {
     return false;
   }

@@ -39,9 +39,9 @@ class WorldAgreement {
   ~WorldAgreement();
 
   /// Whether any of these processes, other than this one, has left in good order, as at the end of a job.
-  [[nodiscard]] bool any_left(const std::set<Processes::Id>& who) const {
+  [[nodiscard]] bool any_said_farewell(const std::set<Processes::Id>& who) const {
     const MutexLock lock(mutex_);
-    return departures_.any_left(who);
+    return departures_.any_said_farewell(who);
   }
 
   /// Tells the other processes at once that this one has ended. Any thread.
@@ -94,10 +94,10 @@ class WorldAgreement {
   void hear_of_end(const membership::ProcessEnd& end) REQUIRES(mutex_);
   void note_end(const membership::ProcessEnd& end) REQUIRES(mutex_);
   void enter(std::uint32_t epoch) REQUIRES(mutex_);
-  /// Sends the machine's messages and handles its news.
+  /// Sends the machine's messages and acts upon its state.
   void act() REQUIRES(mutex_);
   [[nodiscard]] bool over_locked(std::uint32_t epoch) const REQUIRES(mutex_);
-  [[nodiscard]] bool is_out_of(std::uint32_t epoch) const REQUIRES(mutex_);
+  [[nodiscard]] bool has_left(std::uint32_t epoch) const REQUIRES(mutex_);
   [[nodiscard]] bool waits() const REQUIRES(mutex_) { return machine_.world().members.empty(); }
   [[nodiscard]] bool is_member(Processes::Id who) const REQUIRES(mutex_);
   void throw_if_out() const REQUIRES(mutex_);

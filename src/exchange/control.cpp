@@ -74,7 +74,7 @@ std::vector<std::string> texts_of(const std::vector<std::vector<std::byte>>& all
 
 // Aborts the transport, which tells the other ranks. Returns whether it may still touch the operations' buffers.
 bool give_up(Transport& transport, std::span<Operation> operations, const Error& error) {
-  transport::abort_by(transport, error);
+  transport.abort(error);
   bool leak = false;
   for (Operation& operation : operations) {
     leak = (operation.pending() && !transport.cancel(operation)) || leak;
@@ -140,7 +140,7 @@ std::unique_ptr<Control::Posted> Control::post(std::vector<std::vector<std::byte
     }
   } catch (...) {
     const Error error = current_error();
-    transport::abort_by(transport_, error);
+    transport_.abort(error);
     throw Error(error);
   }
   return posted;
@@ -151,7 +151,7 @@ std::vector<std::vector<std::byte>> Control::take(std::unique_ptr<Posted> posted
     wait_all(transport_, posted->memory_->operations, timeout_, what);
   } catch (...) {
     const Error error = current_error();
-    transport::abort_by(transport_, error);
+    transport_.abort(error);
     throw Error(error);
   }
   return std::move(posted->memory_->all);
@@ -172,9 +172,10 @@ std::vector<std::string> Control::complete(std::unique_ptr<Posted> posted, const
   return texts_of(take(std::move(posted), what));
 }
 
-double Control::time_exchange(int to, int from, std::uint64_t bytes, std::uint64_t part) {
+double Control::time_exchange(int to, int from, std::uint64_t bytes) {
+  constexpr std::uint64_t kPart = 32ULL << 10;  // bytes of one message
   const std::string what = "the measurement of the link";
-  const std::uint64_t parts = (bytes + part - 1) / part;
+  const std::uint64_t parts = (bytes + kPart - 1) / kPart;
   std::vector<std::byte> sent(bytes);
   std::vector<std::byte> received(bytes);
   std::vector<Operation> operations(2 * parts);
@@ -182,8 +183,8 @@ double Control::time_exchange(int to, int from, std::uint64_t bytes, std::uint64
   const auto begin = std::chrono::steady_clock::now();
   try {
     for (std::uint64_t i = 0; i < parts; ++i) {
-      const std::uint64_t first = i * part;
-      const std::uint64_t count = std::min(part, bytes - first);
+      const std::uint64_t first = i * kPart;
+      const std::uint64_t count = std::min(kPart, bytes - first);
       transport_.post_receive(operations[2 * i], from, static_cast<Tag>(Hop::control),
                               std::span(received).subspan(first, count));
       transport_.post_send(operations[2 * i + 1], to, static_cast<Tag>(Hop::control),
@@ -222,7 +223,7 @@ std::vector<std::vector<std::byte>> Control::all_gather(std::span<const std::byt
 
 void Control::fail(ErrorCode code, const std::string& message) {
   const Error error(code, message);
-  transport::abort_by(transport_, error);
+  transport_.abort(error);
   throw Error(error);
 }
 

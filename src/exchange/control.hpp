@@ -58,9 +58,10 @@ class Control {
                                                  std::span<const std::uint64_t> sizes, const std::string& what);
   void barrier();
   /// Seconds in which this rank sends `bytes` to one rank and receives as many from another, while all others do the
-  /// same. It sends messages of `part` bytes, all in flight at once, since a few would measure the link's latency and
-  /// not its rate. Ranks meet once they have allocated their memory. On failure aborts the transport and throws.
-  double time_exchange(int to, int from, std::uint64_t bytes, std::uint64_t part);
+  /// same. It sends messages as small as the chunks that the link carries later, all in flight at once, since a few
+  /// would measure the link's latency and not its rate. Ranks meet once they have allocated their memory. On failure
+  /// aborts the transport and throws.
+  double time_exchange(int to, int from, std::uint64_t bytes);
 
  private:
   std::unique_ptr<Posted> post(std::vector<std::vector<std::byte>> sent, std::span<const std::uint64_t> sizes);

@@ -6,22 +6,24 @@
 namespace gradwire::exchange {
 
 Schedule native_all_reduce(const Shape& shape, std::uint64_t count, NativeOptions options) {
-  return {"native all-reduce", count == 0 ? 0U : 1U, [shape, options](std::uint64_t index) {
-            Lane lane;
-            const Slot slot = lane.add_slot();
-            std::vector<Slot> answer;
-            if (options.asks || options.compares_terms) {
-              answer.push_back(lane.add_slot());
-              lane.steps.push_back({.kind = StepKind::native_ask, .slot = answer.front()});
-            }
-            add_weight_exchange(lane, index, shape, answer);
-            const std::vector<Slot> none;  // the answer travels beside the sum
-            const bool first = options.asks || options.compares_first;
-            lane.steps.push_back({.kind = StepKind::native_load, .slot = slot, .inputs = options.asks ? answer : none});
-            lane.steps.push_back({.kind = StepKind::native_reduce, .slot = slot, .inputs = first ? answer : none});
-            lane.steps.push_back({.kind = StepKind::native_store, .slot = slot, .inputs = answer});
-            return lane;
-          }};
+  return {
+      "native all-reduce", count == 0 ? 0U : 1U, [shape, options](std::uint64_t index) {
+        Lane lane;
+        const Slot slot = lane.add_slot();
+        std::vector<Slot> answer;
+        if (options.asks || options.compares_terms) {
+          answer.push_back(lane.add_slot());
+          lane.instructions.push_back({.opcode = Opcode::native_ask, .slot = answer.front()});
+        }
+        add_weight_exchange(lane, index, shape, answer);
+        const std::vector<Slot> none;  // the answer travels beside the sum
+        const bool first = options.asks || options.compares_first;
+        lane.instructions.push_back(
+            {.opcode = Opcode::native_load, .slot = slot, .inputs = options.asks ? answer : none});
+        lane.instructions.push_back({.opcode = Opcode::native_reduce, .slot = slot, .inputs = first ? answer : none});
+        lane.instructions.push_back({.opcode = Opcode::native_store, .slot = slot, .inputs = answer});
+        return lane;
+      }};
 }
 
 }  // namespace gradwire::exchange

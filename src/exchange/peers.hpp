@@ -72,8 +72,8 @@ class TransportPeers final : public Peers {
     return control_.complete(std::move(posted), what);
   }
   void barrier() { control_.barrier(); }
-  [[nodiscard]] double time_exchange(int to, int from, std::uint64_t bytes, std::uint64_t part) {
-    return control_.time_exchange(to, from, bytes, part);
+  [[nodiscard]] double time_exchange(int to, int from, std::uint64_t bytes) {
+    return control_.time_exchange(to, from, bytes);
   }
 
  private:

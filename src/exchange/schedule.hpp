@@ -1,5 +1,5 @@
-// A collective as data: for each lane (one chunk of every shard) an ordered list of steps over abstract frame slots.
-// Schedules know no dtype, no codec and no transport; executors run them.
+// A collective as data: for each lane (one chunk of every shard) an ordered list of instructions over abstract frame
+// slots. Schedules know no dtype, no codec and no transport; executors run them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace gradwire::exchange {
 
-enum class StepKind : std::uint8_t {
+enum class Opcode : std::uint8_t {
   receive,        // slot <- peer; posted as soon as it is reached, done when the slot is next read
   send,           // slot -> peer
   encode,         // slot <- frame of this rank's input, weighted
@@ -27,14 +27,14 @@ enum class StepKind : std::uint8_t {
   native_reduce,  // the transport's own all-reduce of the slot
   native_store,   // output <- slot, divided for a mean
 };
-[[nodiscard]] std::string_view to_string(StepKind kind) noexcept;
+[[nodiscard]] std::string_view to_string(Opcode opcode) noexcept;
 
 using Slot = std::uint32_t;
-/// Stands in Step::inputs for this rank's own, uncoded input.
+/// Stands in Instruction::inputs for this rank's own, uncoded input.
 inline constexpr Slot kOwnInput = ~Slot{0};
 
-struct Step {
-  StepKind kind;
+struct Instruction {
+  Opcode opcode;
   Slot slot = 0;  // lane-local
   int peer = -1;
   Hop hop = Hop::own;
@@ -45,22 +45,23 @@ struct Step {
   std::vector<Slot> inputs = {};
 };
 
-/// Calls body(slot) for every slot that the step reads, writes or sends.
+/// Calls body(slot) for every slot that the instruction reads, writes or sends.
 template <class Body>
-void for_each_slot(const Step& step, Body&& body) {
-  for (const Slot input : step.inputs) {
+void for_each_slot(const Instruction& instruction, Body&& body) {
+  for (const Slot input : instruction.inputs) {
     if (input != kOwnInput) {
       body(input);
     }
   }
-  if (step.kind != StepKind::reduce && step.kind != StepKind::sum_weights && step.kind != StepKind::copy) {
-    body(step.slot);
+  if (instruction.opcode != Opcode::reduce && instruction.opcode != Opcode::sum_weights &&
+      instruction.opcode != Opcode::copy) {
+    body(instruction.slot);
   }
 }
 
 struct Lane {
-  std::vector<Step> steps;
-  Slot slots = 0;  // number of slots that the steps name
+  std::vector<Instruction> instructions;
+  Slot slots = 0;  // number of slots that the instructions name
 
   Slot add_slot() { return slots++; }
 };

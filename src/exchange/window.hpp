@@ -38,7 +38,7 @@ struct LaneLoad {
   [[nodiscard]] double a_hop() const noexcept { return static_cast<double>(travels) / (hops > 0 ? hops : 1); }
 };
 
-/// `frame_bytes(step)` returns the bytes of the slot that a step fills.
+/// `frame_bytes(instruction)` returns the bytes of the slot that an instruction fills.
 template <class FrameBytes>
 [[nodiscard]] LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes);
 
@@ -109,20 +109,20 @@ LaneLoad load_of(const Lane& lane, FrameBytes&& frame_bytes) {
   std::uint64_t received = 0;
   bool native = false;
   std::array<bool, std::size_t{1} << kHopBits> waits{};
-  for (const Step& step : lane.steps) {
-    const bool fills = step.kind == StepKind::receive || step.kind == StepKind::encode ||
-                       step.kind == StepKind::reduce_encode || step.kind == StepKind::weight ||
-                       step.kind == StepKind::native_ask || step.kind == StepKind::native_load;
-    if (!fills && step.kind != StepKind::send) {
+  for (const Instruction& instruction : lane.instructions) {
+    const bool fills = instruction.opcode == Opcode::receive || instruction.opcode == Opcode::encode ||
+                       instruction.opcode == Opcode::reduce_encode || instruction.opcode == Opcode::weight ||
+                       instruction.opcode == Opcode::native_ask || instruction.opcode == Opcode::native_load;
+    if (!fills && instruction.opcode != Opcode::send) {
       continue;
     }
-    const std::uint64_t bytes = frame_bytes(step);
-    native = native || step.kind == StepKind::native_load;
+    const std::uint64_t bytes = frame_bytes(instruction);
+    native = native || instruction.opcode == Opcode::native_load;
     load.memory += fills ? (bytes + kPage - 1) / kPage * kPage : 0;
-    sent += step.kind == StepKind::send ? bytes : 0;
-    if (step.kind == StepKind::receive) {
+    sent += instruction.opcode == Opcode::send ? bytes : 0;
+    if (instruction.opcode == Opcode::receive) {
       received += bytes;
-      waits[static_cast<std::size_t>(step.hop)] = step.hop != Hop::weight;
+      waits[static_cast<std::size_t>(instruction.hop)] = instruction.hop != Hop::weight;
     }
   }
   load.travels = sent > received ? sent : received;

@@ -247,14 +247,12 @@ void Membership::decide(const Decision& decision, Time now) {
   beaten_ = now;
   if (!known_.member(known_.self) || left_out) {
     expelled_ = true;
-    news_.emplace_back(Expelled{known_.world.epoch});
     return;
   }
   epoch_entered_ = known_.world.epoch;
   delivered_ = entered_ = std::max(delivered_, decision.delivered);
   confirmed_ = delivered_;  // a decision is final
   asked_ = 0;
-  news_.emplace_back(Changed{decision});
   for (const auto& [who, process] : known_.all()) {  // processes that ended after the world was chosen
     if (process.has_ended()) {
       hear_of_end(ProcessEnd(process.end), now);

@@ -25,7 +25,7 @@ bool Membership::known(Id who) const {
 std::uint64_t Membership::most_delivered() const { return std::max(entered_, known_.of(known_.self).here.ready); }
 
 // Returns an empty text if nothing is wrong.
-std::string Membership::what_is_wrong(const MembershipMessage& message) const {
+std::string Membership::find_fault(const MembershipMessage& message) const {
   if (message.from == known_.self) {
     return "it says that it is this process";
   }
@@ -33,9 +33,8 @@ std::string Membership::what_is_wrong(const MembershipMessage& message) const {
     if (!message.decision) {
       return "it says that something was decided, and not what";
     }
-    return message.decision->world.epoch <= known_.world.epoch
-               ? ""
-               : what_is_wrong_with_decided(message.from, *message.decision);
+    return message.decision->world.epoch <= known_.world.epoch ? ""
+                                                               : find_fault_of_decided(message.from, *message.decision);
   }
   if (expelled_ || message.epoch != known_.world.epoch || !known_.member(known_.self) || !known_.member(message.from)) {
     return "";  // only the epoch is read
@@ -51,12 +50,12 @@ std::string Membership::what_is_wrong(const MembershipMessage& message) const {
     case MembershipMessage::Kind::promise:
     case MembershipMessage::Kind::refuse:
     case MembershipMessage::Kind::accept:
-    case MembershipMessage::Kind::accepted: return what_is_wrong_with_ballot(message);
+    case MembershipMessage::Kind::accepted: return find_fault_of_ballot(message);
     default: return "";
   }
 }
 
-std::string Membership::what_is_wrong_with_ballot(const MembershipMessage& message) const {
+std::string Membership::find_fault_of_ballot(const MembershipMessage& message) const {
   const bool is_of_leader =
       message.kind == MembershipMessage::Kind::prepare || message.kind == MembershipMessage::Kind::accept;
   if (message.ballot.round == 0 || message.ballot.round > promised_.round + kMostRounds ||
@@ -76,11 +75,11 @@ std::string Membership::what_is_wrong_with_ballot(const MembershipMessage& messa
       return "it has accepted a decision in no ballot";
     }
   }
-  return message.decision ? what_is_wrong_with_next(*message.decision) : "";
+  return message.decision ? find_fault_of_next(*message.decision) : "";
 }
 
 // Checks the world after this process's own.
-std::string Membership::what_is_wrong_with_next(const Decision& next) const {
+std::string Membership::find_fault_of_next(const Decision& next) const {
   const std::vector<Id>& ids = next.world.members;
   if (next.world.epoch != known_.world.epoch + 1) {
     return "its next world is " + std::to_string(next.world.epoch);
@@ -96,7 +95,7 @@ std::string Membership::what_is_wrong_with_next(const Decision& next) const {
 }
 
 // The sender took part in the decision, or is in its world, or was left out by it.
-std::string Membership::what_is_wrong_with_decided(Id from, const Decision& decision) const {
+std::string Membership::find_fault_of_decided(Id from, const Decision& decision) const {
   const std::uint32_t epoch = decision.world.epoch;
   if (decision.world.members.empty() || decision.delivered > kMostStep || epoch > kMostEpoch) {
     return "it has decided on a world that there cannot be";
@@ -108,7 +107,7 @@ std::string Membership::what_is_wrong_with_decided(Id from, const Decision& deci
     return "it tells of a world that it has no part in";
   }
   if (epoch == known_.world.epoch + 1) {
-    return what_is_wrong_with_next(decision);
+    return find_fault_of_next(decision);
   }
   // A process that is in two worlds in a row has answered in the first. But a process that waited may be taken for one
   // that still waits.

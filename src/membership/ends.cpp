@@ -84,7 +84,7 @@ void Membership::distrust(Id who, const std::string& why, Time clock) {
     return;
   }
   if (!std::exchange(known_[who].here.distrusted, true)) {
-    news_.emplace_back(Distrusted{who, why});
+    distrusted_.push_back({who, why});
   }
   miss(now);
 }

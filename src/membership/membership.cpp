@@ -42,7 +42,7 @@ void Membership::send_all(const MembershipMessage& message) {
 }
 
 std::vector<Membership::Outgoing> Membership::take_messages() { return std::exchange(messages_, {}); }
-std::vector<News> Membership::take_news() { return std::exchange(news_, {}); }
+std::vector<Distrusted> Membership::take_distrusted() { return std::exchange(distrusted_, {}); }
 
 void Membership::ready(std::uint64_t step) {
   std::uint64_t& held = known_[known_.self].here.ready;
@@ -66,12 +66,10 @@ void Membership::deliver() {
   }
   all = std::max(all, told_);
   if (delivered_ < all) {
+    delivered_ = all;
     for (auto& [who, process] : known_.all()) {
       process.forget_missed_steps();
     }
-  }
-  while (delivered_ < all) {
-    news_.emplace_back(Delivered{++delivered_});
   }
 }
 
@@ -133,7 +131,7 @@ void Membership::receive(const MembershipMessage& message, Time clock) {
       from.has_ended() && (from.end.epoch <= known_.world.epoch || message.kind != MembershipMessage::Kind::decided)) {
     return;  // what the others agreed on does not include what ended processes say
   }
-  if (const std::string wrong = what_is_wrong(message); !wrong.empty()) {
+  if (const std::string wrong = find_fault(message); !wrong.empty()) {
     return distrust(message.from, wrong, clock);
   }
   ProcessRecord& from = known_[message.from];

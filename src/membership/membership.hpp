@@ -1,5 +1,5 @@
 // One process's part in agreeing on who takes part and which steps count: a state machine without clock, lock or
-// transport. Observations and messages go in, messages and news come out.
+// transport. Observations and messages go in and messages come out; what was agreed on is read from its state.
 //
 // A step is delivered once every member has said that it holds all it needs (two-phase commit), so a member that
 // delivers knows that all others can. When a member is missed, the others stop delivering and agree on the next world
@@ -17,7 +17,6 @@
 #include <set>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "membership/known_processes.hpp"
@@ -26,24 +25,11 @@
 
 namespace gradwire::membership {
 
-/// All members hold what they need for this step, which is to be delivered.
-struct Delivered {
-  std::uint64_t step;
-};
-/// The next world. Steps under way after `decision.delivered` are to be undone, steps up to it delivered.
-struct Changed {
-  Decision decision;
-};
-/// The others went on without this process; it must not send to them any more.
-struct Expelled {
-  std::uint32_t epoch;  // epoch of the world that this process is not in
-};
 /// `who` has said something that no process says which keeps to the rules.
 struct Distrusted {
   Id who;
   std::string why;
 };
-using News = std::variant<Delivered, Changed, Expelled, Distrusted>;
 
 class Membership {
  public:
@@ -97,17 +83,21 @@ class Membership {
   /// together with the others, knows nothing about their silence and begins to count anew.
   void tick(Time clock);
 
-  /// Return the messages to send, and the news, since the last call. A process must not send a message of a later epoch
-  /// than it has told its witness.
+  /// Returns the messages to send since the last call. A process must not send a message of a later epoch than it has
+  /// told its witness.
   [[nodiscard]] std::vector<Outgoing> take_messages();
-  [[nodiscard]] std::vector<News> take_news();
+  /// Returns the members that this process has begun to distrust since the last call.
+  [[nodiscard]] std::vector<Distrusted> take_distrusted();
 
   [[nodiscard]] Id self() const noexcept { return known_.self; }
   [[nodiscard]] const World& world() const noexcept { return known_.world; }
+  /// The last step that counts here: all members hold what they need for it, or the world was agreed on with it. When
+  /// the world changes, steps under way after it are to be undone.
   [[nodiscard]] std::uint64_t delivered() const noexcept { return delivered_; }
   /// The last world that this process was in; 0: none.
   [[nodiscard]] std::uint32_t epoch_entered() const noexcept { return epoch_entered_; }
   [[nodiscard]] bool agreeing() const noexcept { return phase_ != Phase::delivering; }
+  /// Whether the others went on without this process, which must not send to them any more.
   [[nodiscard]] bool expelled() const noexcept { return expelled_; }
   /// The processes that knew that they were members, have not ended as far as is known, and never will be members
   /// again.
@@ -146,10 +136,10 @@ class Membership {
   // Messages.
   void receive_in_epoch(const MembershipMessage& message, Time now);
   void receive_decided(const MembershipMessage& message, Time now);
-  [[nodiscard]] std::string what_is_wrong(const MembershipMessage& message) const;
-  [[nodiscard]] std::string what_is_wrong_with_ballot(const MembershipMessage& message) const;
-  [[nodiscard]] std::string what_is_wrong_with_next(const Decision& next) const;
-  [[nodiscard]] std::string what_is_wrong_with_decided(Id from, const Decision& decision) const;
+  [[nodiscard]] std::string find_fault(const MembershipMessage& message) const;
+  [[nodiscard]] std::string find_fault_of_ballot(const MembershipMessage& message) const;
+  [[nodiscard]] std::string find_fault_of_next(const Decision& next) const;
+  [[nodiscard]] std::string find_fault_of_decided(Id from, const Decision& decision) const;
   [[nodiscard]] bool known(Id who) const;
   [[nodiscard]] std::uint64_t most_delivered() const;
   [[nodiscard]] MembershipMessage message(MembershipMessage::Kind kind) const;
@@ -222,7 +212,7 @@ class Membership {
   Time waits_until_{};  // before then another process is to lead
 
   std::vector<Outgoing> messages_;
-  std::vector<News> news_;
+  std::vector<Distrusted> distrusted_;
 };
 
 }  // namespace gradwire::membership

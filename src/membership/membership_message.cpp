@@ -12,10 +12,10 @@ constexpr std::uint32_t kMostIds = 1U << 16;
 constexpr std::size_t kSeal = 2 * sizeof(std::uint32_t);
 
 // Returns a count that is bounded by the bytes which follow in the message, so that a number alone takes no memory.
-std::uint32_t take_count(wire::ByteReader& reader, std::size_t bytes_of_each, const char* of_what) {
+std::uint32_t take_count(wire::ByteReader& reader, std::size_t bytes_of_each, const char* noun) {
   const auto count = reader.number<std::uint32_t>();
   if (count > kMostIds || count > reader.left() / bytes_of_each) {
-    reader.fail("it names " + std::to_string(count) + " " + of_what);
+    reader.fail("it names " + std::to_string(count) + " " + noun);
   }
   return count;
 }

@@ -11,13 +11,13 @@
 
 #include "base/current_error.hpp"
 #include "base/log.hpp"
-#include "observe/process.hpp"
+#include "observe/process_state.hpp"
 #include "observe/record.hpp"
 
 namespace gradwire::observe {
 namespace {
 
-using detail::Process;
+using detail::ProcessState;
 using detail::ThreadRing;
 
 double thread_seconds() noexcept {
@@ -71,7 +71,7 @@ struct Gathered {
 };
 
 // Throws std::bad_alloc, and takes nothing from the rings then.
-Gathered gather(Process& self) {
+Gathered gather(ProcessState& self) {
   Gathered all;
   for (ThreadRing* ring : self.rings.all()) {
     std::size_t seen = 0;
@@ -89,7 +89,7 @@ Gathered gather(Process& self) {
 }
 
 // Without memory a round is left out, and the next one has all events; a last one comes empty.
-void make_round(Process& self, const Leaving& leaving = {}) noexcept REQUIRES(self.work) {
+void make_round(ProcessState& self, const Leaving& leaving = {}) noexcept REQUIRES(self.work) {
   if (self.sinks.empty()) {
     return;
   }
@@ -118,7 +118,7 @@ void make_round(Process& self, const Leaving& leaving = {}) noexcept REQUIRES(se
   self.rings.forget_ended();
 }
 
-void run(Process& self) {
+void run(ProcessState& self) {
   std::chrono::milliseconds interval;
   {
     const MutexLock lock(self.work);
@@ -136,7 +136,7 @@ void run(Process& self) {
 }
 
 // Starts the collector's thread, which handles no signal of the job.
-void start_thread(Process& self) REQUIRES(self.control) {
+void start_thread(ProcessState& self) REQUIRES(self.control) {
   stay_loaded();
   {
     const MutexLock lock(self.wake_mutex);
@@ -156,7 +156,7 @@ void start_thread(Process& self) REQUIRES(self.control) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void stop_thread(Process& self) REQUIRES(self.control) {
+void stop_thread(ProcessState& self) REQUIRES(self.control) {
   {
     const MutexLock lock(self.wake_mutex);
     self.stopping = true;
@@ -167,7 +167,7 @@ void stop_thread(Process& self) REQUIRES(self.control) {
   }
 }
 
-void leave(Process& self, const Leaving& leaving) REQUIRES(self.control) {
+void leave(ProcessState& self, const Leaving& leaving) REQUIRES(self.control) {
   bool last = false;
   {
     const MutexLock lock(self.work);
@@ -197,7 +197,7 @@ void tell_failure() noexcept {
 
 void add_sink(std::shared_ptr<Sink> sink, const CollectorOptions& options) {
   static const StopsAtExit at_exit;
-  Process& self = detail::process();
+  ProcessState& self = detail::process();
   const MutexLock control(self.control);
   bool first = false;
   {
@@ -226,19 +226,19 @@ void add_sink(std::shared_ptr<Sink> sink, const CollectorOptions& options) {
 }
 
 void remove_sink(const std::shared_ptr<Sink>& sink) {
-  Process& self = detail::process();
+  ProcessState& self = detail::process();
   const MutexLock control(self.control);
   leave(self, {.one = sink.get()});
 }
 
 void collect() {
-  Process& self = detail::process();
+  ProcessState& self = detail::process();
   const MutexLock lock(self.work);
   make_round(self);
 }
 
 void stop_collecting() {
-  Process& self = detail::process();
+  ProcessState& self = detail::process();
   const MutexLock control(self.control);
   leave(self, {.all = true});
 }

@@ -51,7 +51,7 @@ std::uint64_t exchanged_bytes(const Bucket& bucket, bool at_step) {
                   : codec::Codec(bucket.codec, bucket.dtype).payload_bytes(bucket.count);
 }
 
-std::string what_travels(const TensorPolicy& policy, std::uint32_t parameters) {
+std::string describe_messages(const TensorPolicy& policy, std::uint32_t parameters) {
   if (policy.sync.mode != Sync::Mode::every || policy::is_step(policy.sync)) {
     return "gradients, " + policy::codec_text(policy);
   }
@@ -76,7 +76,7 @@ std::string sync_table(const Plan& plan) {
       }
     }
     rows.push_back({plan.groups[i].name, policy::to_string(policy.sync), policy::bound_of(policy.sync),
-                    what_travels(policy, parameters), format_bytes(static_cast<std::uint64_t>(bytes)),
+                    describe_messages(policy, parameters), format_bytes(static_cast<std::uint64_t>(bytes)),
                     at_step == 0 ? "-" : format_number(bytes / at_step, 3)});
   }
   return '\n' + text::table(rows, "llllrr") +

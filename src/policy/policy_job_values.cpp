@@ -75,7 +75,7 @@ Policy::Elastic PolicyValues::read_elastic(const toml::table& table) const {
 
 Policy::Batch PolicyValues::read_batch(const toml::table& table) const {
   Policy::Batch batch;
-  Place most = place_of(table.source());
+  SourceLocation most = place_of(table.source());
   const auto read_count = [this](const toml::node& node, std::string_view key) {
     return read_uint32(node, key, "an integer such as 8", 1, kMaxAccumulation,
                        "micro-steps to each reduction, 1 to " + std::to_string(kMaxAccumulation));

@@ -43,18 +43,18 @@ class PolicyReader : private PolicyValues {
     std::optional<CodecSpec> codec;
     bool automatic = false;  // codec = "auto"
     std::string codec_text;
-    Place codec_place;
+    SourceLocation codec_place;
     std::optional<Algorithm> algorithm;
     std::optional<ErrorFeedback> error_feedback;
-    Place error_feedback_place;
+    SourceLocation error_feedback_place;
     std::optional<double> decay;
     std::optional<double> max_error;
     std::optional<CodecSpec> second_hop;
     std::optional<std::vector<Warmup>> warmup;
     std::optional<Sync> sync;
-    Place sync_place;
+    SourceLocation sync_place;
     std::optional<std::vector<CodecSpec>> allow;
-    Place allow_place;
+    SourceLocation allow_place;
   };
 
   void read_top(const toml::table& top) {
@@ -285,13 +285,13 @@ class PolicyReader : private PolicyValues {
     });
     read_table(table, "in a [[rule]]", handlers);
     rule.policy = complete(request, policy_.defaults);
-    const Place place = place_of(table.source());
+    const SourceLocation place = place_of(table.source());
     rule.line = place.line;
     add_rule(rule, place);
   }
 
   // Adds a rule; refuses it if an earlier one matches all its tensors.
-  void add_rule(const Policy::Rule& rule, Place place) {
+  void add_rule(const Policy::Rule& rule, SourceLocation place) {
     try {
       matchers_.emplace_back(rule.match);
     } catch (const Error& error) {
@@ -390,11 +390,11 @@ class PolicyReader : private PolicyValues {
   std::string_view text_;
   const std::string& source_;
   Policy policy_;
-  std::vector<RuleMatcher> matchers_;       // one for each of policy_.rules
-  Glob::Effort effort_{1ULL << 25};         // for comparing them, which takes below a second
-  std::optional<Place> automatic_;          // the first codec = "auto"
-  std::optional<Place> batch_;              // [batch]
-  std::optional<Place> automatic_buckets_;  // bytes = "auto"
+  std::vector<RuleMatcher> matchers_;                // one for each of policy_.rules
+  Glob::Effort effort_{1ULL << 25};                  // for comparing them, which takes below a second
+  std::optional<SourceLocation> automatic_;          // the first codec = "auto"
+  std::optional<SourceLocation> batch_;              // [batch]
+  std::optional<SourceLocation> automatic_buckets_;  // bytes = "auto"
 };
 
 }  // namespace

@@ -33,11 +33,11 @@ std::string_view type_name(const toml::node& node) {
 
 }  // namespace
 
-Place place_of(const toml::source_region& region) {
+SourceLocation place_of(const toml::source_region& region) {
   return {std::max(1, static_cast<int>(region.begin.line)), std::max(1, static_cast<int>(region.begin.column))};
 }
 
-void PolicyValues::fail(Place place, const std::string& what, ErrorCode code) const {
+void PolicyValues::fail(SourceLocation place, const std::string& what, ErrorCode code) const {
   throw Error(code, source_ + ":" + std::to_string(place.line) + ":" + std::to_string(place.column) + ": " + what);
 }
 
@@ -48,7 +48,7 @@ void PolicyValues::fail_type(const toml::node& node, std::string_view key, std::
 }
 
 void PolicyValues::fail_toml(std::string_view text, const toml::parse_error& error) const {
-  const Place place = place_of(error.source());
+  const SourceLocation place = place_of(error.source());
   const std::string_view bare = unquoted_text(text, place.line, place.column);
   fail(place, "not valid TOML: " + (bare.empty() ? std::string(error.description())
                                                  : "text needs quotes; write \"" + std::string(bare) + '"'));
@@ -56,10 +56,10 @@ void PolicyValues::fail_toml(std::string_view text, const toml::parse_error& err
 
 void PolicyValues::check_text(std::string_view text, std::uint64_t max_bytes, std::string_view what) const {
   if (text.size() > max_bytes) {
-    fail(Place{}, std::string(what) + " may have " + format_bytes(max_bytes) + " at most; is this " +
-                      std::string(what) + " file?");
+    fail(SourceLocation{}, std::string(what) + " may have " + format_bytes(max_bytes) + " at most; is this " +
+                               std::string(what) + " file?");
   }
-  Place place;
+  SourceLocation place;
   int dots = 0;
   for (const char c : text) {
     dots = c == '\n' ? 0 : dots + (c == '.' ? 1 : 0);
@@ -72,7 +72,7 @@ void PolicyValues::check_text(std::string_view text, std::uint64_t max_bytes, st
 
 void PolicyValues::read_table(const toml::table& table, std::string_view where, const Handlers& handlers) const {
   struct Entry {
-    Place place;
+    SourceLocation place;
     std::string_view key;
     const toml::node* value;
   };

@@ -16,12 +16,12 @@
 
 namespace gradwire::policy {
 
-struct Place {
+struct SourceLocation {
   int line = 1;
   int column = 1;
 };
 
-[[nodiscard]] Place place_of(const toml::source_region& region);
+[[nodiscard]] SourceLocation place_of(const toml::source_region& region);
 
 class PolicyValues {
  public:
@@ -31,7 +31,8 @@ class PolicyValues {
   /// `source` stands for the file name in messages and must outlive this.
   explicit PolicyValues(const std::string& source) : source_(source) {}
 
-  [[noreturn]] void fail(Place place, const std::string& what, ErrorCode code = ErrorCode::invalid_argument) const;
+  [[noreturn]] void fail(SourceLocation place, const std::string& what,
+                         ErrorCode code = ErrorCode::invalid_argument) const;
   [[noreturn]] void fail(const toml::node& node, const std::string& what) const;
   [[noreturn]] void fail_type(const toml::node& node, std::string_view key, std::string_view wanted) const;
 

@@ -50,7 +50,7 @@ Driver::~Driver() {
     const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  nobody_waits_.notify_all();
+  callers_done_.notify_all();
   if (thread_.joinable()) {
     thread_.join();
   }
@@ -77,7 +77,7 @@ bool Driver::failed() const {
 }
 
 void Driver::abort(const Error& error) noexcept {
-  transport::abort_by(*transport_, error);
+  transport_->abort(error);
   observe::record({.begin = observe::ticks(),
                    .bytes = static_cast<std::uint64_t>(error.code()),
                    .source = source_,
@@ -118,7 +118,7 @@ std::uint64_t Driver::most_writes_under_way() {
 void Driver::step(std::chrono::microseconds wait) {
   try {
     post_outbox();
-    mailbox_.progress(wait, [this](int peer, const Message& message) {
+    mailbox_.progress(wait, [this](int peer, const TableMessage& message) {
       const MutexLock lock(mutex_);
       service_.take(peer, message);
     });
@@ -142,7 +142,7 @@ void Driver::run() noexcept {
     for (;;) {
       {
         const MutexLock lock(mutex_);
-        nobody_waits_.wait(mutex_, [this]() REQUIRES(mutex_) { return waiting_ == 0 || stopping_; });
+        callers_done_.wait(mutex_, [this]() REQUIRES(mutex_) { return waiting_ == 0 || stopping_; });
         if (stopping_ || failure_) {
           return;
         }
@@ -179,7 +179,7 @@ void Driver::wait(const char* call, const std::function<bool(const Service&)>& d
   ++waiting_;
   const auto leave = [this]() REQUIRES(mutex_) {
     --waiting_;
-    nobody_waits_.notify_all();
+    callers_done_.notify_all();
   };
   try {
     for (;;) {
@@ -207,7 +207,7 @@ void Driver::wait(const char* call, const std::function<bool(const Service&)>& d
 void Driver::throttle(const char* call) {
   const auto few = [this](const Service& service) {
     return unsent_bytes(service) <= kMostUnsentBytes &&
-           service.outgoing().messages - mailbox_.left_messages() <= kMostUnsentMessages;
+           service.outgoing().messages - mailbox_.completed_messages() <= kMostUnsentMessages;
   };
   if (with(call, few)) {
     flush();
@@ -218,7 +218,7 @@ void Driver::throttle(const char* call) {
 
 std::string Driver::describe_unsent(const Service& service) const {
   return "for " + std::to_string(unsent_bytes(service)) + " bytes in " +
-         std::to_string(service.outgoing().messages - mailbox_.left_messages()) + " messages to leave";
+         std::to_string(service.outgoing().messages - mailbox_.completed_messages()) + " messages to leave";
 }
 
 std::vector<std::string> Driver::exchange(const char* call, const std::string& mine, Topic topic) {
@@ -232,7 +232,9 @@ std::vector<std::string> Driver::exchange(const char* call, const std::string& m
   });
   wait(
       call,
-      [&](const Service& service) { return service.missing_in_exchange(number).empty() && mailbox_.left() >= last; },
+      [&](const Service& service) {
+        return service.missing_in_exchange(number).empty() && mailbox_.completed_in_order() >= last;
+      },
       [&](const Service& service) {
         const std::string missing = service.missing_in_exchange(number);
         return missing.empty() ? describe_unsent(service) : "for rank " + missing;

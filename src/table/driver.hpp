@@ -67,7 +67,7 @@ class Driver {
   [[nodiscard]] std::string describe_unsent(const Service& service) const;
   /// Returns the bytes in the outbox, on their way from there, or still in the mailbox.
   [[nodiscard]] std::uint64_t unsent_bytes(const Service& service) const noexcept {
-    return service.outgoing().bytes - mailbox_.left_bytes();
+    return service.outgoing().bytes - mailbox_.completed_bytes();
   }
 
   std::shared_ptr<Transport> transport_;
@@ -81,10 +81,10 @@ class Driver {
   std::optional<Error> failure_ GUARDED_BY(mutex_);
   int waiting_ GUARDED_BY(mutex_) = 0;  // callers
   bool stopping_ GUARDED_BY(mutex_) = false;
-  CondVar nobody_waits_;
+  CondVar callers_done_;
 
   Mutex wire_ ACQUIRED_BEFORE(mutex_);
-  Mailbox mailbox_;  // under wire_, except its counts: left_bytes(), left_messages(), left()
+  Mailbox mailbox_;  // under wire_, except its counts: completed_bytes(), completed_messages(), completed_in_order()
   std::chrono::steady_clock::time_point held_since_ GUARDED_BY(wire_) =
       std::chrono::steady_clock::now();  // since then writes wait for a step
   std::thread thread_;

@@ -49,7 +49,7 @@ void Mailbox::expect_head(Incoming& incoming) {
                            std::as_writable_bytes(std::span(&incoming.message.head, 1)));
 }
 
-void Mailbox::send(int peer, Message message) {
+void Mailbox::send(int peer, TableMessage message) {
   seal(message, checksum_);
   outgoing_.push_back(std::make_unique<Outgoing>());
   Outgoing& outgoing = *outgoing_.back();
@@ -100,11 +100,11 @@ void Mailbox::progress(std::chrono::microseconds wait, const Take& take) {
     if (outgoing->unsent()) {
       return false;
     }
-    ++left_messages_;
-    left_bytes_ += bytes_of(outgoing->message);
+    ++completed_messages_;
+    completed_bytes_ += bytes_of(outgoing->message);
     return true;
   });
-  left_ = outgoing_.empty() ? sent_ : outgoing_.front()->number;
+  completed_in_order_ = outgoing_.empty() ? sent_ : outgoing_.front()->number;
 }
 
 /// Receives from this peer. Returns whether anything came.
@@ -112,7 +112,7 @@ bool Mailbox::advance(Incoming& incoming, const Take& take) {
   if (incoming.head.pending() || incoming.payload.pending()) {
     return false;
   }
-  Message& message = incoming.message;
+  TableMessage& message = incoming.message;
   if (!incoming.payload_posted) {
     check_head(message.head, limits_, incoming.peer);
     message.payload.resize(message.head.payload_bytes);

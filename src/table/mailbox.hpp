@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "gradwire/transport.hpp"
-#include "table/message.hpp"
+#include "table/table_message.hpp"
 
 namespace gradwire::table {
 
 class Mailbox {
  public:
-  using Take = std::function<void(int peer, Message message)>;
+  using Take = std::function<void(int peer, TableMessage message)>;
 
   Mailbox(std::shared_ptr<Transport> transport, const MessageLimits& limits);
   /// Cancels running sends and receives.
@@ -25,7 +25,7 @@ class Mailbox {
   Mailbox& operator=(const Mailbox&) = delete;
 
   /// Queues the message; post_waiting() sends it.
-  void send(int peer, Message message);
+  void send(int peer, TableMessage message);
   /// Sends queued messages, in order for each peer. A peer with `most` bytes of unfinished writes gets no further ones,
   /// nor messages behind them. Replies overtake them: a peer waits for replies, and they do not depend on this rank's
   /// writes.
@@ -33,15 +33,15 @@ class Mailbox {
   /// Waits up to `wait` for a message to come or leave; calls `take` for each message that came.
   void progress(std::chrono::microseconds wait, const Take& take);
   /// The number of messages, from the first one given to send() on, that have left without a gap. Any thread may call.
-  [[nodiscard]] std::uint64_t left() const noexcept { return left_; }
+  [[nodiscard]] std::uint64_t completed_in_order() const noexcept { return completed_in_order_; }
   /// The number and bytes of all messages that have left, in any order. Any thread may call.
-  [[nodiscard]] std::uint64_t left_messages() const noexcept { return left_messages_; }
-  [[nodiscard]] std::uint64_t left_bytes() const noexcept { return left_bytes_; }
+  [[nodiscard]] std::uint64_t completed_messages() const noexcept { return completed_messages_; }
+  [[nodiscard]] std::uint64_t completed_bytes() const noexcept { return completed_bytes_; }
 
  private:
   struct Outgoing {
     std::uint64_t number = 0;  // from 0
-    Message message;
+    TableMessage message;
     Operation head, payload;
     int peer = -1;
     bool posted = false;
@@ -52,7 +52,7 @@ class Mailbox {
   };
   struct Incoming {
     int peer = -1;
-    Message message;
+    TableMessage message;
     Operation head, payload;
     bool payload_posted = false;
   };
@@ -68,7 +68,7 @@ class Mailbox {
   std::list<std::unique_ptr<Outgoing>> outgoing_;
   std::vector<std::unique_ptr<Incoming>> incoming_;
   std::uint64_t sent_ = 0;  // messages that send() was given
-  std::atomic<std::uint64_t> left_ = 0, left_messages_ = 0, left_bytes_ = 0;
+  std::atomic<std::uint64_t> completed_in_order_ = 0, completed_messages_ = 0, completed_bytes_ = 0;
 };
 
 }  // namespace gradwire::table

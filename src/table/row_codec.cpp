@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/of_thread.hpp"
+#include "base/per_thread.hpp"
 #include "codec/codec.hpp"
 #include "gradwire/codec_spec.hpp"
 #include "gradwire/error.hpp"
@@ -55,7 +55,7 @@ bool RowCodec::finite(const std::byte* in) const {
   if (kind_ == Kind::exact) {
     return true;
   }
-  auto& row = of_thread<std::vector<float>>();
+  auto& row = per_thread<std::vector<float>>();
   row.resize(width_);
   decode(in, row.data());
   return codec::all_finite(codec::Working::f32, row.data(), width_);

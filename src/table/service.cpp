@@ -31,13 +31,13 @@ Service::Service(int rank, int world_size, const TableOptions& options)
   store_.enter(ReplicaRing(world_size), rank);
 }
 
-void Service::send(int peer, Message message) {
+void Service::send(int peer, TableMessage message) {
   outgoing_.bytes += bytes_of(message);
   ++outgoing_.messages;
   outbox_.push_back({peer, std::move(message)});
 }
 
-void Service::send_all(const Message& message) {
+void Service::send_all(const TableMessage& message) {
   for (int peer = 0; peer < world_size_; ++peer) {
     if (peer != rank_) {
       send(peer, message);
@@ -47,7 +47,7 @@ void Service::send_all(const Message& message) {
 
 std::vector<Service::Envelope> Service::take_outbox() { return std::exchange(outbox_, {}); }
 
-void Service::take(int from, const Message& message) {
+void Service::take(int from, const TableMessage& message) {
   const MessageHead& head = message.head;
   switch (head.kind) {
     case MessageKind::pull: {
@@ -151,7 +151,7 @@ void Service::ask(Pull& pull, int peer, const std::vector<std::uint32_t>& places
 }
 
 void Service::serve(int peer, const PullRequest& request) {
-  Message reply;
+  TableMessage reply;
   reply.head.kind = MessageKind::reply;
   reply.head.number = request.number;
   reply.head.clock = clocks_.complete();
@@ -172,7 +172,7 @@ void Service::serve(int peer, const PullRequest& request) {
   send(peer, std::move(reply));
 }
 
-void Service::take_reply(int from, const Message& message) {
+void Service::take_reply(int from, const TableMessage& message) {
   const MessageHead& head = message.head;
   const auto at = pulls_.find(head.number);
   if (at == pulls_.end() || !at->second->asked.contains(from)) {
@@ -344,7 +344,7 @@ void Service::mark_written(std::span<const std::uint64_t> ids) {
 }
 
 void Service::tick() {
-  Message message;
+  TableMessage message;
   message.head.kind = MessageKind::tick;
   send_all(message);
   clocks_.tick(rank_);

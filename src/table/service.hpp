@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "gradwire/table.hpp"
-#include "table/clocks.hpp"
-#include "table/message.hpp"
+#include "table/rank_clocks.hpp"
 #include "table/row_cache.hpp"
 #include "table/row_codec.hpp"
 #include "table/row_store.hpp"
 #include "table/shard.hpp"
+#include "table/table_message.hpp"
 
 namespace gradwire::table {
 
@@ -39,14 +39,14 @@ class Service {
  public:
   struct Envelope {
     int peer;
-    Message message;
+    TableMessage message;
   };
 
   /// `options` are valid and outlive the service.
   Service(int rank, int world_size, const TableOptions& options);
 
   /// Takes a message of another rank. Throws Error(corrupt) for one that is invalid.
-  void take(int from, const Message& message);
+  void take(int from, const TableMessage& message);
   [[nodiscard]] std::vector<Envelope> take_outbox();
   /// Counts of all messages that ever went into the outbox.
   [[nodiscard]] const Traffic& outgoing() const noexcept { return outgoing_; }
@@ -95,12 +95,12 @@ class Service {
     std::vector<bool> marked;  // by rank: its later pushes are not in the snapshot
   };
 
-  void send(int peer, Message message);
-  void send_all(const Message& message);
+  void send(int peer, TableMessage message);
+  void send_all(const TableMessage& message);
   [[nodiscard]] bool fresh(const RowCache::Entry& entry, std::uint64_t needed) const noexcept;
   void ask(Pull& pull, int peer, const std::vector<std::uint32_t>& places, std::uint64_t number);
   void serve(int peer, const PullRequest& request);
-  void take_reply(int from, const Message& message);
+  void take_reply(int from, const TableMessage& message);
   void keep(const Pull& pull, std::uint32_t place, bool changed, const MessageHead& head);
   void read_own(Pull& pull);
   void serve_waiting();
@@ -115,7 +115,7 @@ class Service {
   const TableOptions& options_;
   RowStore store_;
   RowCodec exact_codec_;
-  Clocks clocks_;
+  RankClocks clocks_;
   RowCache cache_;
 
   std::vector<Envelope> outbox_;

@@ -21,7 +21,7 @@ std::string missing(const std::vector<bool>& here) {
 
 std::uint64_t Service::start_cut() {
   const std::uint64_t number = next_.cut++;
-  Message message;
+  TableMessage message;
   message.head.kind = MessageKind::cut;
   message.head.number = number;
   send_all(message);
@@ -55,7 +55,7 @@ std::string Service::missing_in_cut(std::uint64_t number) const { return missing
 Service::Exchange Service::start_exchange(Topic topic, const std::string& mine) {
   const auto count = static_cast<std::uint64_t>(topic);
   const Exchange exchange{count, next_exchange_[count]++};
-  Message message;
+  TableMessage message;
   message.head.kind = MessageKind::text;
   message.head.count = count;
   message.head.number = exchange.second;

@@ -335,11 +335,7 @@ TableStatistics Table::statistics() const {
 }
 
 void Table::abort(const std::string& why) noexcept {
-  try {
-    state_->driver->abort(Error(ErrorCode::aborted, why));
-  } catch (const std::bad_alloc&) {
-    state_->driver->transport().abort(ErrorCode::aborted, why);
-  }
+  state_->driver->abort(Error(ErrorCode::aborted, why, ErrorCause::world));
 }
 
 std::uint64_t TableSnapshot::rows() const noexcept { return shard_->rows(); }

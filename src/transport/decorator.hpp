@@ -42,7 +42,7 @@ class Decorator : public Transport {
   [[nodiscard]] std::vector<std::uint32_t> nodes() const override { return inner_->nodes(); }
   [[nodiscard]] std::optional<int> failed_peer() const noexcept override { return inner_->failed_peer(); }
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
 
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override { return inner_->ask(limit); }
 

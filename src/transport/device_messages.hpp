@@ -38,7 +38,7 @@ class DeviceMessages {
   virtual void poll() = 0;
   /// Ends messages under way on this rank, and tells the other ranks where that is possible. The first abort wins. Any
   /// thread, any time.
-  virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
+  virtual void abort(const Error& error) noexcept = 0;
   [[nodiscard]] virtual std::uint64_t pinned_bytes() const noexcept { return 0; }
 };
 

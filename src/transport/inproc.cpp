@@ -15,19 +15,19 @@ namespace gradwire {
 namespace {
 
 using transport::inproc::InprocWorld;
-using transport::inproc::Mailbox;
 using transport::inproc::Request;
+using transport::inproc::SharedRankState;
 
 class InprocTransport final : public Transport {
  public:
   InprocTransport(std::shared_ptr<InprocWorld> world, int rank, int world_size)
       : world_(std::move(world)), rank_(rank), world_size_(world_size) {
     const MutexLock lock(world_->mutex());
-    world_->mailbox(rank_).requests = &requests_;
+    world_->rank_state(rank_).requests = &requests_;
   }
   ~InprocTransport() override {
     const MutexLock lock(world_->mutex());
-    world_->mailbox(rank_).requests = nullptr;
+    world_->rank_state(rank_).requests = nullptr;
     for (Request& request : requests_) {
       world_->withdraw(request);
     }
@@ -69,7 +69,7 @@ class InprocTransport final : public Transport {
 
   bool progress(std::chrono::microseconds wait) override {
     const MutexLock lock(world_->mutex());
-    Mailbox& own = world_->mailbox(rank_);
+    SharedRankState& own = world_->rank_state(rank_);
     const auto look = [&own] {
       ++own.looks;
       own.asked = false;
@@ -105,19 +105,19 @@ class InprocTransport final : public Transport {
     const MutexLock lock(world_->mutex());
     std::vector<std::uint64_t> looks;
     for (int rank = 0; rank < world_size_; ++rank) {
-      Mailbox& other = world_->mailbox(rank);
+      SharedRankState& other = world_->rank_state(rank);
       looks.push_back(other.looks);
       other.asked = rank != rank_;
       other.changed.notify_all();
     }
-    Mailbox& own = world_->mailbox(rank_);
+    SharedRankState& own = world_->rank_state(rank_);
     for (;;) {
       ++own.looks;  // other ranks may be asking too
       world_->throw_if_aborted(rank_);
       bool all = true;
       for (int rank = 0; rank < world_size_; ++rank) {
         PeerState& peer = peers[static_cast<std::size_t>(rank)];
-        const Mailbox& other = world_->mailbox(rank);
+        const SharedRankState& other = world_->rank_state(rank);
         peer.answers = other.looks != looks[static_cast<std::size_t>(rank)];
         peer.waits_for = awaited_by(other);
         all = all && peer.answers;
@@ -140,15 +140,15 @@ class InprocTransport final : public Transport {
     return true;
   }
 
-  void abort(ErrorCode code, const std::string& message) noexcept override {
+  void abort(const Error& error) noexcept override {
     const MutexLock lock(world_->mutex());
-    world_->abort({rank_, code, message});
+    world_->abort({rank_, error});
   }
 
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
 
  private:
-  static std::vector<int> awaited_by(const Mailbox& other) {
+  static std::vector<int> awaited_by(const SharedRankState& other) {
     std::vector<int> ranks;
     if (other.requests == nullptr) {
       return ranks;

@@ -36,21 +36,21 @@ void sum_in_rank_order(const std::vector<Request*>& members, std::uint64_t count
 void InprocWorld::abort(AbortReason reason) {
   if (!abort_) {
     abort_ = std::move(reason);
-    for (Mailbox& mailbox : mailboxes_) {
-      mailbox.changed.notify_all();
+    for (SharedRankState& rank_state : rank_states_) {
+      rank_state.changed.notify_all();
     }
   }
 }
 
 void InprocWorld::finish(Request& request) {
   request.status = Request::Status::finished;
-  mailbox(request.rank).finished.push_back(&request);
-  mailbox(request.rank).changed.notify_all();
+  rank_state(request.rank).finished.push_back(&request);
+  rank_state(request.rank).changed.notify_all();
 }
 
 void InprocWorld::fail(Request& request, const std::string& message) {
   request.status = Request::Status::failed;
-  Mailbox& own = mailbox(request.rank);
+  SharedRankState& own = rank_state(request.rank);
   if (!own.failure) {
     own.failure.emplace(ErrorCode::mismatch, message);
   }
@@ -76,7 +76,7 @@ void InprocWorld::transfer(Request& send, Request& receive) {
 
 void InprocWorld::send(Request& request) {
   const Operation& operation = *request.operation;
-  auto& channels = mailbox(operation.peer).channels;
+  auto& channels = rank_state(operation.peer).channels;
   const auto at = channels.try_emplace(channel_key(request.rank, operation.tag)).first;
   Channel& channel = at->second;
   if (!channel.receives.empty()) {
@@ -96,7 +96,7 @@ void InprocWorld::send(Request& request) {
 
 void InprocWorld::receive(Request& request) {
   const Operation& operation = *request.operation;
-  auto& channels = mailbox(request.rank).channels;
+  auto& channels = rank_state(request.rank).channels;
   const auto at = channels.try_emplace(channel_key(operation.peer, operation.tag)).first;
   Channel& channel = at->second;
   if (channel.messages.empty()) {
@@ -120,9 +120,9 @@ void InprocWorld::receive(Request& request) {
 
 void InprocWorld::all_reduce(Request& request) {
   Gathering& gathering = gatherings_[request.sequence];
-  gathering.members.resize(mailboxes_.size());
+  gathering.members.resize(rank_states_.size());
   gathering.members[static_cast<std::size_t>(request.rank)] = &request;
-  if (++gathering.arrived < static_cast<int>(mailboxes_.size())) {
+  if (++gathering.arrived < static_cast<int>(rank_states_.size())) {
     return;
   }
   const std::vector<Request*> members = std::move(gathering.members);
@@ -158,7 +158,7 @@ void InprocWorld::all_reduce(Request& request) {
 }
 
 void InprocWorld::withdraw(Request& request) {
-  Mailbox& own = mailbox(request.rank);
+  SharedRankState& own = rank_state(request.rank);
   own.changed.wait(mutex_, [&] { return request.status != Request::Status::copying; });
   std::erase(own.finished, &request);
   if (request.status != Request::Status::queued) {
@@ -172,7 +172,7 @@ void InprocWorld::withdraw(Request& request) {
   } else if (operation.kind == Operation::Kind::receive) {
     std::erase(own.channels[channel_key(operation.peer, operation.tag)].receives, &request);
   } else {
-    std::erase_if(mailbox(operation.peer).channels[channel_key(request.rank, operation.tag)].messages,
+    std::erase_if(rank_state(operation.peer).channels[channel_key(request.rank, operation.tag)].messages,
                   [&](const UnmatchedSend& message) { return message.request == &request; });
   }
 }

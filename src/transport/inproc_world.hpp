@@ -48,7 +48,7 @@ struct Gathering {
 };
 
 /// The state of one rank that other ranks see.
-struct Mailbox {
+struct SharedRankState {
   CondVar changed;
   std::deque<Request*> finished;
   std::optional<Error> failure;
@@ -61,11 +61,13 @@ struct Mailbox {
 class InprocWorld {
  public:
   InprocWorld(int world_size, std::vector<std::uint32_t> nodes)
-      : mailboxes_(static_cast<std::size_t>(world_size)), nodes_(std::move(nodes)) {}
+      : rank_states_(static_cast<std::size_t>(world_size)), nodes_(std::move(nodes)) {}
   [[nodiscard]] const std::vector<std::uint32_t>& nodes() const noexcept { return nodes_; }
 
   [[nodiscard]] Mutex& mutex() RETURN_CAPABILITY(mutex_) { return mutex_; }
-  [[nodiscard]] Mailbox& mailbox(int rank) REQUIRES(mutex_) { return mailboxes_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] SharedRankState& rank_state(int rank) REQUIRES(mutex_) {
+    return rank_states_[static_cast<std::size_t>(rank)];
+  }
 
   void throw_if_aborted(int rank) const REQUIRES(mutex_) {
     if (abort_) {
@@ -86,7 +88,7 @@ class InprocWorld {
   void fail(Request& request, const std::string& message) REQUIRES(mutex_);
 
   Mutex mutex_;
-  std::vector<Mailbox> mailboxes_ GUARDED_BY(mutex_);
+  std::vector<SharedRankState> rank_states_ GUARDED_BY(mutex_);
   const std::vector<std::uint32_t> nodes_;
   std::map<std::uint64_t, Gathering> gatherings_ GUARDED_BY(mutex_);  // by sequence number
   std::optional<AbortReason> abort_ GUARDED_BY(mutex_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -67,7 +68,7 @@ void MpiAbortChannel::take(const MPI_Status& status, int result, const WaitsFor&
   check_mpi(result, "waiting for the other ranks (MPI_Irecv)");
   int size = 0;
   if (MPI_Get_count(&status, MPI_CHAR, &size) != MPI_SUCCESS || size < 1 || size > static_cast<int>(kBytes)) {
-    note_.set({status.MPI_SOURCE, ErrorCode::internal, "an abort message that cannot be read"});
+    note_.set({status.MPI_SOURCE, Error(ErrorCode::internal, "an abort message that cannot be read")});
     return;
   }
   const auto code = static_cast<unsigned char>(incoming_[0]);
@@ -88,8 +89,8 @@ void MpiAbortChannel::take(const MPI_Status& status, int result, const WaitsFor&
     return;
   }
   const bool known = code <= static_cast<unsigned char>(kLastErrorCode);
-  note_.set({status.MPI_SOURCE, known ? ErrorCode{code} : ErrorCode::internal,
-             std::string(incoming_.data() + 1, static_cast<std::size_t>(size - 1))});
+  note_.set({status.MPI_SOURCE, Error(known ? ErrorCode{code} : ErrorCode::internal,
+                                      std::string(incoming_.data() + 1, static_cast<std::size_t>(size - 1)))});
 }
 
 void MpiAbortChannel::take_answer(int peer, int size) {
@@ -121,9 +122,10 @@ void MpiAbortChannel::ask() {
 void MpiAbortChannel::announce(std::chrono::milliseconds limit) noexcept {
   const AbortReason reason = note_.reason();
   if (reason.origin == rank_ && !announced_.exchange(true)) {
-    std::vector<char> bytes{static_cast<char>(reason.code)};
-    bytes.insert(bytes.end(), reason.message.begin(),
-                 reason.message.begin() + static_cast<std::ptrdiff_t>(std::min(reason.message.size(), kBytes - 1)));
+    std::vector<char> bytes{static_cast<char>(reason.error.code())};
+    const std::string_view text(reason.error.what());
+    bytes.insert(bytes.end(), text.begin(),
+                 text.begin() + static_cast<std::ptrdiff_t>(std::min(text.size(), kBytes - 1)));
     send(others(), bytes, limit);
   }
 }

@@ -52,8 +52,8 @@ class MpiCommunicators {
  private:
   // If tags are folded, each kind has half of the communicators.
   [[nodiscard]] Address address(Tag number, std::size_t first = 0) const noexcept {
-    const std::size_t of_kind = folds_ ? comms_.size() / 2 : comms_.size();
-    return {comms_[first + number / span_ % of_kind], static_cast<int>(number % span_)};
+    const std::size_t per_kind = folds_ ? comms_.size() / 2 : comms_.size();
+    return {comms_[first + number / span_ % per_kind], static_cast<int>(number % span_)};
   }
 
   TagPlan tags_{32767};

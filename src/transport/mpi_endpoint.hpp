@@ -52,7 +52,7 @@ class MpiTransport final : public Transport {
   bool progress(std::chrono::microseconds wait) override;
   bool cancel(Operation& operation) noexcept override;
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override;
-  void abort(ErrorCode code, const std::string& message) noexcept override;
+  void abort(const Error& error) noexcept override;
   [[nodiscard]] bool is_faulty() const noexcept;
   void revoke() noexcept;
   [[nodiscard]] TransportCounters counters() const override { return counters_.read(); }
@@ -119,7 +119,7 @@ class MpiTransport final : public Transport {
     return rank < rank_ ? rank : rank + 1;
   }
   void post_native_sum(MpiOperation& request);
-  void post_summed_here(MpiOperation& request);
+  void post_sum_by_messages(MpiOperation& request);
   [[nodiscard]] std::uint64_t piece_bytes(int peer) const noexcept;
   [[nodiscard]] static int summand_tag(std::uint64_t bytes, std::uint64_t piece) noexcept;
   void receive_summand(MpiOperation& request, int peer, std::byte* to);
@@ -151,7 +151,7 @@ class MpiTransport final : public Transport {
   std::list<MpiOperation> pending_;
   std::list<MpiOperation> over_;  // ended operations, whose memory the next ones use
   bool leaked_ = false;           // MPI still holds an operation that was given up, or an answer may come
-  bool left_sum_ = false;         // a sum over all ranks is among the operations that MPI still holds
+  bool mpi_holds_sum_ = false;    // a sum over all ranks is among the operations that MPI still holds
   Backoff backoff_;
   Clock::time_point heard_ = Clock::now();  // when something arrived, or this rank began to wait
   bool posted_ = false;                     // an operation was posted since then

@@ -29,7 +29,7 @@ MpiOperation& MpiTransport::add(Operation& operation) {
 
 void MpiTransport::add_part(MpiOperation& request, std::uint64_t bytes, MPI_Request mpi_request) {
   requests_.add(mpi_request, {&request, bytes});
-  ++request.parts_left;
+  ++request.pending_parts;
 }
 
 void MpiTransport::send_part(MpiOperation& request, const std::byte* data, std::uint64_t bytes,
@@ -109,21 +109,21 @@ bool MpiTransport::complete(const MpiPart& part, const MPI_Status& status, int c
   Operation& operation = *request.operation;
   if (operation.kind == Operation::Kind::receive) {
     check_received(part, status, code);
-  } else if (request.summed_here) {
+  } else if (request.summed_by_messages) {
     check_summand(part, status, code);
   } else if (code != MPI_SUCCESS) {
     check_mpi(code, operation.kind == Operation::Kind::send ? "sending to rank " + std::to_string(operation.peer)
                                                             : std::string("native all-reduce"));
   }
-  --request.parts_left;
+  --request.pending_parts;
   if (request.awaits_head) {
     take_head(request);
     receive_bulk(operation.peer, operation.tag);
   }
-  if (request.parts_left > 0 || request.awaits_bulk) {
+  if (request.pending_parts > 0 || request.awaits_bulk) {
     return false;
   }
-  if (request.summed_here) {
+  if (request.summed_by_messages) {
     add_up(request);
   }
   operation.state = Operation::State::done;

@@ -35,7 +35,7 @@ class MpiNotices {
   [[nodiscard]] const std::vector<PeerState>& answers() const noexcept { return answers_; }
 
   /// Notes that this rank gives up; false if a rank did before. Any thread.
-  bool raise(ErrorCode code, const std::string& message) noexcept { return note_.set({rank_, code, message}); }
+  bool raise(const Error& error) noexcept { return note_.set({rank_, error}); }
   [[nodiscard]] bool raised() const noexcept { return note_.raised(); }
   /// The error that every call on this rank throws from now on; only after raised().
   [[nodiscard]] Error error() const { return note_.reason().as_seen_by(rank_); }

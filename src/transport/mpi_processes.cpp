@@ -84,30 +84,28 @@ class MpiProcesses final : public Processes {
     base_ = duplicate(comm, timeout, "duplicating the communicator (MPI_Comm_idup)");
     nodes_ = find_nodes(base_, rank, size, timeout);
     MpiRendezvous rendezvous(base_, rank, timeout);
-    others_ = make_tcp_processes(rendezvous.make(),
-                                 {.rank = rank, .world_size = size, .interface = interface, .timeout = timeout},
-                                 {.agent = std::move(agent), .worlds = false});
+    tcp_ = make_tcp_processes(rendezvous.make(),
+                              {.rank = rank, .world_size = size, .interface = interface, .timeout = timeout},
+                              {.agent = std::move(agent), .worlds = false});
   }
 
   // The communicator is left to MPI: freeing it is collective, and ranks may be gone.
-  [[nodiscard]] Id self() const noexcept override { return others_->self(); }
-  [[nodiscard]] std::vector<Id> all() const override { return others_->all(); }
-  [[nodiscard]] std::string describe(Id who) const override { return others_->describe(who); }
+  [[nodiscard]] Id self() const noexcept override { return tcp_->self(); }
+  [[nodiscard]] std::vector<Id> all() const override { return tcp_->all(); }
+  [[nodiscard]] std::string describe(Id who) const override { return tcp_->describe(who); }
 
   using Processes::send;
-  void send(Id to, std::span<const std::byte> message, Lane lane) noexcept override {
-    others_->send(to, message, lane);
-  }
-  [[nodiscard]] std::uint64_t unsent(Id to, Lane lane) const noexcept override { return others_->unsent(to, lane); }
-  [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override { return others_->hear(wait); }
-  void wake() noexcept override { others_->wake(); }
-  void end() noexcept override { others_->end(); }
-  void enter(std::uint32_t epoch) noexcept override { others_->enter(epoch); }
-  void count(std::uint64_t step) noexcept override { others_->count(step); }
-  void trust_resets() noexcept override { others_->trust_resets(); }
+  void send(Id to, std::span<const std::byte> message, Lane lane) noexcept override { tcp_->send(to, message, lane); }
+  [[nodiscard]] std::uint64_t unsent(Id to, Lane lane) const noexcept override { return tcp_->unsent(to, lane); }
+  [[nodiscard]] std::vector<Heard> hear(std::chrono::milliseconds wait) override { return tcp_->hear(wait); }
+  void wake() noexcept override { tcp_->wake(); }
+  void end() noexcept override { tcp_->end(); }
+  void enter(std::uint32_t epoch) noexcept override { tcp_->enter(epoch); }
+  void count(std::uint64_t step) noexcept override { tcp_->count(step); }
+  void trust_resets() noexcept override { tcp_->trust_resets(); }
   void note_loss() noexcept override { g_lost_ranks = true; }
-  void note_no_place() noexcept override { others_->note_no_place(); }
-  void leave_out(Id who) noexcept override { others_->leave_out(who); }
+  void note_no_place() noexcept override { tcp_->note_no_place(); }
+  void leave_out(Id who) noexcept override { tcp_->leave_out(who); }
 
   [[nodiscard]] std::shared_ptr<Transport> connect(std::span<const Id> members, std::uint32_t epoch,
                                                    std::chrono::milliseconds timeout) override {
@@ -148,7 +146,7 @@ class MpiProcesses final : public Processes {
 
   MPI_Comm base_ = MPI_COMM_NULL;
   std::vector<std::uint32_t> nodes_;  // the node of each process, named by its lowest rank
-  std::shared_ptr<Processes> others_;
+  std::shared_ptr<Processes> tcp_;
 };
 
 // The agent that elastic_processes() starts.
@@ -223,14 +221,14 @@ std::shared_ptr<Processes> elastic_processes(int& argc, char**& argv) {
 
 void end_process(int exit_code) {
   transport::tcp::this_process_ends(exit_code);  // sent first, since MPI_Finalize may block for too long
-  const bool all_there = exit_code == 0 && !transport::g_lost_ranks;
+  const bool all_ranks_alive = exit_code == 0 && !transport::g_lost_ranks;
   // Ranks may have ended since then, and nothing limits how long MPI waits for them.
-  std::thread([exit_code, limit = std::chrono::seconds(all_there ? 60 : 3)] {
+  std::thread([exit_code, limit = std::chrono::seconds(all_ranks_alive ? 60 : 3)] {
     std::this_thread::sleep_for(limit);
     std::_Exit(exit_code);
   }).detach();
   std::fflush(nullptr);
-  if (all_there && transport::mpi_is_up()) {
+  if (all_ranks_alive && transport::mpi_is_up()) {
     MPI_Finalize();
   }
   std::exit(exit_code);  // NOLINT(concurrency-mt-unsafe): only the thread above also ends the process

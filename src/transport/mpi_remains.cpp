@@ -105,7 +105,7 @@ void leave_behind(const MpiRemains& remains) {
   registry().remains.push_back(remains);
 }
 
-std::size_t left_behind() {
+std::size_t kept_communicators() {
   const MutexLock lock(registry().mutex);
   return registry().remains.size();
 }

@@ -25,7 +25,7 @@ inline constexpr int kLastNoticeTag = 1;
 /// Keeps communicators until they can be freed. Any thread.
 void leave_behind(const MpiRemains& remains);
 /// The number of communicators that are kept.
-[[nodiscard]] std::size_t left_behind();
+[[nodiscard]] std::size_t kept_communicators();
 
 /// Waits until every rank of `comm` is here, then frees what the same ranks have left behind. Returns a serial number
 /// for their next transport; Error(timeout) names the absent ranks. Collective.

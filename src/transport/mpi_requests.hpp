@@ -20,9 +20,9 @@ struct MpiOperation {
   std::unique_ptr<std::byte[]> head;  // the head of a long message
   bool awaits_head = false;           // a receive's head has not arrived
   bool awaits_bulk = false;           // a receive's head has arrived, its bulk is not posted
-  std::uint64_t parts_left = 0;
+  std::uint64_t pending_parts = 0;
   DType dtype = DType::f32;                   // sums only
-  bool summed_here = false;                   // a sum is made by messages, not by MPI
+  bool summed_by_messages = false;            // a sum is made by messages, not by MPI
   std::unique_ptr<std::byte[]> parts_of_sum;  // the summands of the other ranks, where it is made by messages
   std::list<MpiOperation>::iterator self;
 };

@@ -2,6 +2,7 @@
 // is made. Its messages are in mpi_messages.cpp.
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/mutex.hpp"
@@ -49,7 +50,8 @@ class SlotNotices final : public MpiNotices, public NoticeListener {
     } else if (bytes[0] == kAbort && bytes.size() >= 2) {
       const auto code = static_cast<unsigned char>(bytes[1]);
       const bool known = code <= static_cast<unsigned char>(kLastErrorCode);
-      note_.set({rank, known ? ErrorCode{code} : ErrorCode::internal, std::string(bytes.begin() + 2, bytes.end())});
+      note_.set(
+          {rank, Error(known ? ErrorCode{code} : ErrorCode::internal, std::string(bytes.begin() + 2, bytes.end()))});
     } else {
       const MutexLock lock(mutex_);
       inbox_.emplace_back(rank, std::vector<char>(bytes.begin(), bytes.end()));
@@ -99,8 +101,9 @@ class SlotNotices final : public MpiNotices, public NoticeListener {
       tell_faulty(slot_);
       return;
     }
-    std::vector<char> bytes{kAbort, static_cast<char>(reason.code)};
-    append(bytes, reason.message.data(), std::min<std::size_t>(reason.message.size(), 900));
+    std::vector<char> bytes{kAbort, static_cast<char>(reason.error.code())};
+    const std::string_view text(reason.error.what());
+    append(bytes, text.data(), std::min<std::size_t>(text.size(), 900));
     world().notify(slot_.number, slot_.ranks, bytes, limit);
   }
 
@@ -114,7 +117,8 @@ class SlotNotices final : public MpiNotices, public NoticeListener {
   }
   void become_faulty(int rank) noexcept {
     faulty_ = true;
-    note_.set({rank, ErrorCode::aborted, "a rank has ended, or the communicator was revoked"});
+    note_.set(
+        {rank, Error(ErrorCode::aborted, "a rank has ended, or the communicator was revoked", ErrorCause::world)});
   }
   void answer(int rank, const std::vector<char>& question, const std::vector<int>& waits_for) {
     std::vector<char> bytes = question;

@@ -39,7 +39,7 @@ void MpiTransport::post_all_reduce(Operation& operation, View data) {
   start(operation, [&](MpiOperation& request) {
     request.dtype = data.dtype;
     if (operation.bytes > 0 && operation.bytes <= summed_here_bytes()) {
-      post_summed_here(request);
+      post_sum_by_messages(request);
     } else {
       post_native_sum(request);
     }
@@ -63,10 +63,10 @@ void MpiTransport::post_native_sum(MpiOperation& request) {
 }
 
 // Every summand fits into its receive buffer, so that MPI never truncates a message.
-void MpiTransport::post_summed_here(MpiOperation& request) {
+void MpiTransport::post_sum_by_messages(MpiOperation& request) {
   const std::uint64_t room = summed_here_bytes();
   const auto others = static_cast<std::uint64_t>(world_size_ - 1);
-  request.summed_here = true;
+  request.summed_by_messages = true;
   if (request.parts_of_sum == nullptr) {
     request.parts_of_sum = std::make_unique_for_overwrite<std::byte[]>(room * others);
   }

@@ -61,7 +61,7 @@ MpiTransport::~MpiTransport() {
     communicators_.free();
     return;
   }
-  if (closed && !left_sum_ && communicators_.has_spare_tag()) {
+  if (closed && !mpi_holds_sum_ && communicators_.has_spare_tag()) {
     leave_behind({serial_, communicators_.first(), abort_channel_->communicator()});
     return;
   }
@@ -118,10 +118,10 @@ void MpiTransport::throw_if_aborted() {
   }
 }
 
-void MpiTransport::abort(ErrorCode code, const std::string& message) noexcept {
+void MpiTransport::abort(const Error& error) noexcept {
   // Another thread may be inside MPI at this moment; that thread then tells the other ranks in its next call.
   const bool alone = level_ == MPI_THREAD_MULTIPLE || std::this_thread::get_id() == last_user_;
-  if (notices_->raise(code, message) && alone && mpi_is_up()) {
+  if (notices_->raise(error) && alone && mpi_is_up()) {
     announce();
   }
 }
@@ -219,7 +219,7 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
   bool over = own.empty();
   if (!over && may_use_mpi() && !is_faulty()) {  // on a faulty communicator MPI may never end them
     const int count = static_cast<int>(own.size());
-    over = request.kind == Operation::Kind::receive || request.summed_here
+    over = request.kind == Operation::Kind::receive || request.summed_by_messages
                ? cancel_receives(own.data(), count)
                : finish_all(own.data(), count, std::chrono::milliseconds(0));
   }
@@ -227,7 +227,7 @@ bool MpiTransport::give_up(MpiOperation& request) noexcept {
     static_cast<void>(request.head.release());
     static_cast<void>(request.parts_of_sum.release());
     leaked_ = true;
-    left_sum_ = left_sum_ || (request.kind == Operation::Kind::all_reduce && !request.summed_here);
+    mpi_holds_sum_ = mpi_holds_sum_ || (request.kind == Operation::Kind::all_reduce && !request.summed_by_messages);
   }
   pending_.erase(request.self);
   return over;

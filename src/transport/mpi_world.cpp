@@ -37,11 +37,11 @@ void MpiWorld::post() {
 void MpiWorld::listen(CommNumber number, NoticeListener& listener) {
   const MutexLock lock(mutex_);
   listeners_[number] = &listener;
-  const auto [begin, end] = unheard_.equal_range(number);
+  const auto [begin, end] = undelivered_notices_.equal_range(number);
   for (auto each = begin; each != end; ++each) {
     listener.hear(each->second.from, each->second.bytes);
   }
-  unheard_.erase(begin, end);
+  undelivered_notices_.erase(begin, end);
   for (const int rank : ended_) {
     listener.hear_of_end(rank);
   }
@@ -89,10 +89,10 @@ void MpiWorld::take(const MPI_Status& status) noexcept {
   if (const auto found = listeners_.find(number); found != listeners_.end()) {
     found->second->hear(status.MPI_SOURCE, bytes);
   } else {
-    if (unheard_.size() >= kMostUnheard) {
-      unheard_.erase(unheard_.begin());
+    if (undelivered_notices_.size() >= kMostUnheard) {
+      undelivered_notices_.erase(undelivered_notices_.begin());
     }
-    unheard_.emplace(number, Notice{status.MPI_SOURCE, {bytes.begin(), bytes.end()}});
+    undelivered_notices_.emplace(number, Notice{status.MPI_SOURCE, {bytes.begin(), bytes.end()}});
   }
 }
 

@@ -87,7 +87,7 @@ class MpiWorld {
   };
   Mutex mutex_;
   std::map<CommNumber, NoticeListener*> listeners_ GUARDED_BY(mutex_);
-  std::multimap<CommNumber, Notice> unheard_ GUARDED_BY(mutex_);
+  std::multimap<CommNumber, Notice> undelivered_notices_ GUARDED_BY(mutex_);
   std::set<int> ended_ GUARDED_BY(mutex_);
   std::vector<char> incoming_ GUARDED_BY(mutex_) = std::vector<char>(kBytes);
   MPI_Request request_ GUARDED_BY(mutex_) = MPI_REQUEST_NULL;

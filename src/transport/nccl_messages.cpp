@@ -105,7 +105,7 @@ NcclMessages::NcclMessages(ncclComm_t comm) : comm_(comm) {
 }
 
 NcclMessages::~NcclMessages() {
-  if (!aborted_) {
+  if (!reason_) {
     ncclCommDestroy(comm_);  // a destructor has no one to report an error to
   }
 }
@@ -148,8 +148,8 @@ void NcclMessages::throw_if_aborted() const {
 }
 
 void NcclMessages::throw_reason() const {
-  if (aborted_) {
-    throw Error(reason_ ? *reason_ : Error(ErrorCode::aborted, "the communicator was given up", ErrorCause::world));
+  if (reason_) {
+    throw Error(*reason_);
   }
 }
 
@@ -221,18 +221,13 @@ void NcclMessages::poll() {
 
 // abort() frees the communicator, so it waits for calls and groups under way. A call that is stuck does not end before
 // the abort: NCCL lets another thread abort the communicator, and the call then returns with an error.
-void NcclMessages::abort(ErrorCode code, const std::string& message) noexcept {
+void NcclMessages::abort(const Error& error) noexcept {
   {
     const MutexLock lock(mutex_);
-    if (aborted_) {
+    if (reason_) {
       return;
     }
-    aborted_ = true;
-    try {
-      reason_.emplace(code, message, cause_of_own_abort(code));
-    } catch (const std::bad_alloc&) {
-      reason_.reset();
-    }
+    reason_ = error;
     left_.wait_for(mutex_, kStuck, [this]() REQUIRES(mutex_) { return inside_ == 0; });
   }
   ncclCommAbort(comm_);

@@ -46,7 +46,7 @@ class NcclMessages final : public DeviceMessages {
   void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) override;
   void end_group() override;
   void poll() override;
-  void abort(ErrorCode code, const std::string& message) noexcept override;
+  void abort(const Error& error) noexcept override;
 
  private:
   explicit NcclMessages(ncclComm_t comm);
@@ -65,9 +65,8 @@ class NcclMessages final : public DeviceMessages {
   int device_ = 0;
   mutable Mutex mutex_;  // not held during calls of NCCL
   CondVar left_;
-  int inside_ GUARDED_BY(mutex_) = 0;  // number of calls and groups under way
-  bool aborted_ GUARDED_BY(mutex_) = false;
-  std::optional<Error> reason_ GUARDED_BY(mutex_);
+  int inside_ GUARDED_BY(mutex_) = 0;               // number of calls and groups under way
+  std::optional<Error> reason_ GUARDED_BY(mutex_);  // of the first abort
 };
 
 }  // namespace gradwire::transport

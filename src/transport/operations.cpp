@@ -113,20 +113,12 @@ TransportCounters Counters::read() const noexcept {
           messages_received_.load(kOrder), native_all_reduces_.load(kOrder)};
 }
 
-void abort_by(Transport& transport, const Error& error) noexcept {
-  try {
-    transport.abort(error.code(), error.what());
-  } catch (const std::bad_alloc&) {  // of the text, which is made here
-    transport.abort(error.code(), {});
-  }
-}
-
 Error AbortReason::as_seen_by(int rank) const {
   if (rank == origin) {
-    return {code, message, cause_of_own_abort(code)};
+    return Error(error);
   }
   return {ErrorCode::aborted,
-          "rank " + std::to_string(origin) + " gave up (" + std::string(to_string(code)) + "): " + message,
+          "rank " + std::to_string(origin) + " gave up (" + std::string(to_string(error.code())) + "): " + error.what(),
           ErrorCause::world};
 }
 

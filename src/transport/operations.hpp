@@ -44,21 +44,10 @@ class Counters {
   std::atomic<std::uint64_t> native_all_reduces_ = 0;
 };
 
-/// The cause of an error on the rank that aborts its own transport with `code`. Whoever finds that the world is over
-/// aborts with one of three codes; all others name a mistake or a lack of this rank alone.
-[[nodiscard]] constexpr ErrorCause cause_of_own_abort(ErrorCode code) noexcept {
-  return code == ErrorCode::aborted || code == ErrorCode::transport || code == ErrorCode::timeout ? ErrorCause::world
-                                                                                                  : ErrorCause::rank;
-}
-
-/// Aborts the transport with the error's code and text, or without the text where there is no memory for it.
-void abort_by(Transport& transport, const Error& error) noexcept;
-
 /// The rank that gave up first, and why.
 struct AbortReason {
-  int origin = -1;
-  ErrorCode code = ErrorCode::internal;
-  std::string message;
+  int origin;
+  Error error;  // its cause is known on the origin alone: to all other ranks it is the world, and messages leave it out
 
   /// The original error on the rank that gave up; on other ranks Error(aborted), which names that rank.
   [[nodiscard]] Error as_seen_by(int rank) const;

@@ -195,7 +195,7 @@ void RelayedMessages::exchange(const Group& group) {
     }
   } catch (...) {
     const Error error = current_error();
-    transport_->abort(error.code(), error.what());
+    transport_->abort(error);
     bool leak = false;
     for (Operation& operation : operations) {
       leak = (operation.pending() && !transport_->cancel(operation)) || leak;
@@ -226,7 +226,7 @@ void RelayedMessages::wait_for(const Operation& operation, AwakeTime& idle) {
 
 // Records a failure; the first one wins. The stream goes on with arbitrary bytes, and the next call throws the error.
 void RelayedMessages::fail(const Error& error) noexcept {
-  transport_->abort(error.code(), error.what());
+  transport_->abort(error);
   const MutexLock lock(mutex_);
   if (!failure_) {
     failure_ = error;
@@ -244,12 +244,6 @@ void RelayedMessages::throw_failure() {
 
 void RelayedMessages::poll() { throw_failure(); }
 
-void RelayedMessages::abort(ErrorCode code, const std::string& message) noexcept {
-  try {
-    fail(Error(code, message, cause_of_own_abort(code)));
-  } catch (const std::bad_alloc&) {
-    transport_->abort(code, "out of memory");
-  }
-}
+void RelayedMessages::abort(const Error& error) noexcept { fail(error); }
 
 }  // namespace gradwire::transport

@@ -46,7 +46,7 @@ class RelayedMessages final : public DeviceMessages {
   void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) override;
   void end_group() override;
   void poll() override;
-  void abort(ErrorCode code, const std::string& message) noexcept override;
+  void abort(const Error& error) noexcept override;
   [[nodiscard]] std::uint64_t pinned_bytes() const noexcept override { return port_->pinned_bytes(); }
 
  private:

@@ -1,4 +1,4 @@
-// The metrics that there are. docs/how-to/monitoring.md lists them, and a test compares both.
+// The metrics that there are. docs/reference/metrics.md lists them, and a test compares both.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -42,11 +42,11 @@ class Builder {
  public:
   Builder(const RankTotals& rank, const ReaderState& reader) : rank_(rank), reader_(reader), sum_(rank.sum()) {}
 
-  void add(const char* name, Type type, const char* help, double value) {
+  void add(const char* name, MetricType type, const char* help, double value) {
     families_.push_back({name, help, type, {{{}, value}}});
   }
   template <typename Value>
-  void add_groups(const char* name, Type type, const char* help, Value&& value) {
+  void add_groups(const char* name, MetricType type, const char* help, Value&& value) {
     Family family{name, help, type};
     for (const Group& group : sum_.groups) {
       family.samples.push_back({labels_of(group), value(group)});
@@ -57,7 +57,7 @@ class Builder {
   void add_histograms(const char* name, const char* help, const char* label,
                       std::initializer_list<std::pair<EventKind, const char*>> kinds, const ByKind<Histogram>& from,
                       Empty empty = Empty::shown) {
-    Family family{name, help, Type::histogram};
+    Family family{name, help, MetricType::histogram};
     for (const auto& [kind, value] : kinds) {
       if (empty == Empty::shown || from[kind].count() > 0) {
         family.histograms.push_back({label == nullptr ? Labels{} : Labels{{label, value}}, from[kind]});
@@ -69,29 +69,30 @@ class Builder {
   void process() {
     families_.push_back({"gradwire_info",
                          "Version of gradwire, how bytes travel, and the clock that stamps events.",
-                         Type::gauge,
+                         MetricType::gauge,
                          {{{{"version", std::string(kVersion)},
                             {"transport", sum_.transport},
                             {"clock", std::string(to_string(reader_.clock))}},
                            1}}});
-    add("gradwire_world_size", Type::gauge, "Ranks of the job.", rank_.world_size);
-    add("gradwire_job_ended", Type::gauge, "1 once the rank has ended and writes no more.", reader_.ended ? 1 : 0);
-    add("gradwire_events_total", Type::counter, "Events that were recorded.", number(reader_.recorded));
-    add("gradwire_events_dropped_total", Type::counter, "Events that were lost because a ring was full.",
+    add("gradwire_world_size", MetricType::gauge, "Ranks of the job.", rank_.world_size);
+    add("gradwire_job_ended", MetricType::gauge, "1 once the rank has ended and writes no more.",
+        reader_.ended ? 1 : 0);
+    add("gradwire_events_total", MetricType::counter, "Events that were recorded.", number(reader_.recorded));
+    add("gradwire_events_dropped_total", MetricType::counter, "Events that were lost because a ring was full.",
         number(reader_.dropped));
-    add("gradwire_observer_cpu_seconds_total", Type::counter, "CPU time of the thread that reads events.",
+    add("gradwire_observer_cpu_seconds_total", MetricType::counter, "CPU time of the thread that reads events.",
         reader_.cpu_seconds);
-    add("gradwire_errors_total", Type::counter, "Sessions, communicators and tables that gave up.",
+    add("gradwire_errors_total", MetricType::counter, "Sessions, communicators and tables that gave up.",
         number(rank_.events[EventKind::error]));
   }
 
   void steps() {
-    add("gradwire_steps_total", Type::counter, "Optimizer steps that ended.", number(sum_.steps));
-    add("gradwire_exposed_seconds_total", Type::counter, "Time inside finish(): communication that no computation hid.",
-        sum_.exposed_seconds);
+    add("gradwire_steps_total", MetricType::counter, "Optimizer steps that ended.", number(sum_.steps));
+    add("gradwire_exposed_seconds_total", MetricType::counter,
+        "Time inside finish(): communication that no computation hid.", sum_.exposed_seconds);
     families_.push_back({"gradwire_step_seconds",
                          "From the end of one step to the end of the next.",
-                         Type::histogram,
+                         MetricType::histogram,
                          {},
                          {{{}, rank_.steps}}});
     add_histograms("gradwire_step_exposed_seconds", "Time inside finish() of a step.", nullptr,
@@ -112,7 +113,7 @@ class Builder {
   }
 
   void groups() {
-    const Type counter = Type::counter;
+    const MetricType counter = MetricType::counter;
     add_groups("gradwire_calls_total", counter, "Collectives.", [](const Group& g) { return number(g.totals.calls); });
     add_groups("gradwire_bytes_in_total", counter, "Bytes of the tensors handed in.",
                [](const Group& g) { return number(g.totals.bytes_in); });
@@ -124,7 +125,8 @@ class Builder {
     families_.push_back(std::move(sent));
     add_groups("gradwire_bytes_uncompressed_total", counter, "Bytes that the same collectives would send uncompressed.",
                [](const Group& g) { return number(g.totals.bytes_uncompressed); });
-    add_groups("gradwire_compression_ratio", Type::gauge, "Bytes uncompressed over bytes sent, since the beginning.",
+    add_groups("gradwire_compression_ratio", MetricType::gauge,
+               "Bytes uncompressed over bytes sent, since the beginning.",
                [](const Group& g) { return g.totals.ratio(); });
     add_groups("gradwire_frames_sent_total", counter, "Frames sent.",
                [](const Group& g) { return number(g.totals.frames_sent); });
@@ -138,9 +140,9 @@ class Builder {
     }
     families_.push_back(std::move(seconds));
     Family error{"gradwire_relative_error_ratio", "Norm of the error over that of the exact sum, where it is measured.",
-                 Type::gauge};
+                 MetricType::gauge};
     Family use{"gradwire_codec_buckets", "Buckets that a codec is chosen for now, where codec = \"auto\".",
-               Type::gauge};
+               MetricType::gauge};
     for (const Group& group : sum_.groups) {
       if (group.totals.relative_error() >= 0) {
         error.samples.push_back({labels_of(group), group.totals.relative_error()});
@@ -157,7 +159,7 @@ class Builder {
 
   void switches() {
     Family family{"gradwire_codec_switches_total", "Changes of a codec that codec = \"auto\" made, and why.",
-                  Type::counter};
+                  MetricType::counter};
     for (const char* cause : {"start", "faster", "quality", "guard"}) {
       const auto same = [&](const CodecSwitch& change) { return change.cause == cause; };
       const auto count = std::count_if(sum_.switches.begin(), sum_.switches.end(), same);
@@ -168,8 +170,8 @@ class Builder {
 
   void late_results() {
     Family late{"gradwire_late_results_total", "Results that came in a later step than their gradients.",
-                Type::counter};
-    Family ages{"gradwire_late_result_steps_total", "Steps that these came later, summed.", Type::counter};
+                MetricType::counter};
+    Family ages{"gradwire_late_result_steps_total", "Steps that these came later, summed.", MetricType::counter};
     for (const Group& group : sum_.groups) {
       if (group.late.results > 0) {
         late.samples.push_back({labels_of(group), number(group.late.results)});
@@ -185,7 +187,7 @@ class Builder {
     if (rank_.slow.empty()) {
       return;
     }
-    Family causes{"gradwire_rank_slow", "1 where other ranks wait for this one, and why.", Type::gauge};
+    Family causes{"gradwire_rank_slow", "1 where other ranks wait for this one, and why.", MetricType::gauge};
     double last = 0;
     double waited = 0;
     for (int i = 1; i < observe::kSlowCauses; ++i) {
@@ -199,17 +201,17 @@ class Builder {
       causes.samples.push_back({{{"cause", std::string(to_string(cause))}}, is ? 1.0 : 0.0});
     }
     families_.push_back(std::move(causes));
-    add("gradwire_rank_last_arrivals_ratio", Type::gauge,
+    add("gradwire_rank_last_arrivals_ratio", MetricType::gauge,
         "Share of lanes in which other ranks waited for a frame of this one last.", last);
-    add("gradwire_rank_waited_for_ratio", Type::gauge, "Share of a step in which other ranks wait for this one.",
+    add("gradwire_rank_waited_for_ratio", MetricType::gauge, "Share of a step in which other ranks wait for this one.",
         waited);
   }
 
   void health() {
     Family nmse{"gradwire_nmse_ratio", "Squared norm of what encoding dropped over that of what it encoded, sampled.",
-                Type::gauge};
+                MetricType::gauge};
     Family residual{"gradwire_residual_norm_ratio",
-                    "Norm of what error feedback keeps over that of the gradient, sampled.", Type::gauge};
+                    "Norm of what error feedback keeps over that of the gradient, sampled.", MetricType::gauge};
     for (const auto& [key, health] : rank_.health) {
       const Labels labels{{"group", key.first}, {"codec", key.second}};
       nmse.samples.push_back({labels, health.nmse});
@@ -221,9 +223,9 @@ class Builder {
 
   void link() {
     Family latency{"gradwire_link_latency_seconds", "Latency of links, where codec = \"auto\" measures it.",
-                   Type::gauge};
+                   MetricType::gauge};
     Family rate{"gradwire_link_bytes_per_second", "What links carry one way, as codec = \"auto\" saw last.",
-                Type::gauge};
+                MetricType::gauge};
     const auto add_tier = [&](const char* tier, const LinkEstimate::Tier& seen) {
       latency.samples.push_back({{{"tier", tier}}, seen.latency_seconds});
       rate.samples.push_back({{{"tier", tier}}, seen.bytes_per_second});
@@ -236,7 +238,7 @@ class Builder {
     }
     families_.push_back(std::move(latency));
     families_.push_back(std::move(rate));
-    add("gradwire_bucket_byte_seconds_total", Type::counter,
+    add("gradwire_bucket_byte_seconds_total", MetricType::counter,
         "Bytes of buckets times how long they were under way: its rate is the bytes under way.",
         rank_.bucket_byte_seconds);
   }
@@ -250,7 +252,7 @@ class Builder {
     }
     families_.push_back({"gradwire_memory_bytes",
                          "Memory of gradwire in the host: residuals, frame buffers at their peak, rings of events.",
-                         Type::gauge,
+                         MetricType::gauge,
                          {{{{"kind", "residuals"}}, residuals},
                           {{{"kind", "frames"}}, frames},
                           {{{"kind", "rings"}}, number(reader_.ring_bytes)}}});
@@ -258,9 +260,10 @@ class Builder {
 
   void rows() {
     Family count{"gradwire_table_rows_total", "Rows that pulls returned: received from their owner, or there already.",
-                 Type::counter};
-    Family ages{"gradwire_table_row_age_clocks_total", "Ages of these rows in clocks, summed.", Type::counter};
-    Family oldest{"gradwire_table_oldest_row_clocks", "The greatest age of a row that a pull returned.", Type::gauge};
+                 MetricType::counter};
+    Family ages{"gradwire_table_row_age_clocks_total", "Ages of these rows in clocks, summed.", MetricType::counter};
+    Family oldest{"gradwire_table_oldest_row_clocks", "The greatest age of a row that a pull returned.",
+                  MetricType::gauge};
     observe::Knowledge::Rows sum;
     for (const auto& [source, each] : rank_.rows) {
       sum.pulled += each.pulled;
@@ -282,7 +285,7 @@ class Builder {
   void others() {
     add_histograms("gradwire_table_seconds", "Time of a call of an embedding table.", "call",
                    {{EventKind::pull, "pull"}, {EventKind::push, "push"}}, rank_.seconds, Empty::left_out);
-    Family bytes{"gradwire_table_bytes_total", "Bytes of rows that were pulled and pushed.", Type::counter};
+    Family bytes{"gradwire_table_bytes_total", "Bytes of rows that were pulled and pushed.", MetricType::counter};
     for (const EventKind kind : {EventKind::pull, EventKind::push}) {
       if (rank_.events[kind] > 0) {
         bytes.samples.push_back({{{"call", std::string(to_string(kind))}}, number(rank_.sum_of_bytes[kind])});
@@ -295,7 +298,7 @@ class Builder {
       const DeviceMemory& memory = *sum_.device_memory;
       families_.push_back({"gradwire_device_memory_bytes",
                            "Memory of sessions over a device.",
-                           Type::gauge,
+                           MetricType::gauge,
                            {{{{"kind", "in_use"}}, number(memory.bytes_in_use)},
                             {{{"kind", "peak"}}, number(memory.peak_bytes)},
                             {{{"kind", "held"}}, number(memory.held_bytes)},
@@ -305,12 +308,12 @@ class Builder {
 
   void replaced(std::span<const ReplacedCalls> calls) {
     Family count{"gradwire_replaced_calls_total", "Calls of the job that a drop-in saw, and why it passed them on.",
-                 Type::counter};
-    Family in{"gradwire_replaced_bytes_in_total", "Bytes of these calls.", Type::counter};
+                 MetricType::counter};
+    Family in{"gradwire_replaced_bytes_in_total", "Bytes of these calls.", MetricType::counter};
     Family sent{"gradwire_replaced_bytes_sent_total", "Bytes sent by them; of those passed on, by a perfect algorithm.",
-                Type::counter};
+                MetricType::counter};
     Family seconds{"gradwire_replaced_seconds_total", "Time inside them, where they are large enough to be timed.",
-                   Type::counter};
+                   MetricType::counter};
     for (const ReplacedCalls& each : calls) {
       const Labels labels{{"function", each.function},
                           {"outcome", each.reason.empty() ? "compressed" : "passed"},

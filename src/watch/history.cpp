@@ -224,7 +224,7 @@ void History::add_gauges(Sample& sample, std::span<const Family> families) {
         sample.slow = place_of(causes_, each.labels.front().second, kMostGauges);
       } else if (family.name == "gradwire_rank_last_arrivals_ratio") {
         sample.last_arrivals = each.value;
-      } else if (kept && family.type == Type::gauge) {
+      } else if (kept && family.type == MetricType::gauge) {
         std::string name = family.name;
         for (const auto& [label, value] : each.labels) {
           name += (name == family.name ? " " : ", ") + value;

@@ -73,7 +73,7 @@ void HttpListener::listen(int rank) {
   std::array<char, 256> why{};
   int failed = 0;
   try {
-    address = options_.target.of_rank(rank);
+    address = options_.target.for_rank(rank);
     kept().push_back(served_);  // also kept, a few bytes, where the server did not start
     failed = library_.serve(address.c_str(), &Served::collect, served_.get(), why.data(), why.size());
     if (failed == 0) {

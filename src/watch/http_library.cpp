@@ -42,7 +42,7 @@ std::filesystem::path own_file() {
 
 // Whether the file may be loaded: it runs as this process, so only the process's user, root and the owner of this code
 // may have put it there.
-bool is_ours(const std::filesystem::path& file, const std::filesystem::path& code) {
+bool may_be_loaded(const std::filesystem::path& file, const std::filesystem::path& code) {
   struct stat its {};
   struct stat folder {};
   struct stat mine {};
@@ -61,7 +61,7 @@ std::vector<std::string> places() {
   const std::filesystem::path code = own_file();
   std::vector<std::string> places;
   for (std::string& place : http_library_places(code, code == program)) {
-    if (is_ours(place, code)) {
+    if (may_be_loaded(place, code)) {
       places.push_back(std::move(place));
     }
   }
@@ -76,16 +76,17 @@ std::vector<std::string> http_library_places(const std::filesystem::path& code, 
   if (folder.empty()) {
     return {};
   }
-  std::vector<std::string> from_there{"."};
+  std::vector<std::string> relative_folders{"."};
   if (program && folder.filename() == "bin") {
-    from_there.insert(from_there.end(), {"../" GRADWIRE_LIBDIR, "../lib"});  // in an installation, and in a build
+    relative_folders.insert(relative_folders.end(),
+                            {"../" GRADWIRE_LIBDIR, "../lib"});  // in an installation, and in a build
   } else if (!program && folder.filename() == "python" && folder.parent_path().filename() == "gradwire") {
-    from_there.emplace_back("../..");  // the module for Python, in LIBDIR/gradwire/python
+    relative_folders.emplace_back("../..");  // the module for Python, in LIBDIR/gradwire/python
   }
-  for (std::string& place : from_there) {
+  for (std::string& place : relative_folders) {
     place = (folder / place / kName).lexically_normal().string();
   }
-  return from_there;
+  return relative_folders;
 }
 
 const ExportTable& load_http_library(const std::string& file) {

@@ -51,15 +51,15 @@ struct HistogramSample {
   Histogram histogram;
 };
 
-enum class Type : std::uint8_t { counter, gauge, histogram };
+enum class MetricType : std::uint8_t { counter, gauge, histogram };
 
 /// All samples of one name.
 struct Family {
   std::string name;
   std::string help;
-  Type type = Type::gauge;
+  MetricType type = MetricType::gauge;
   std::vector<Sample> samples = {};
-  std::vector<HistogramSample> histograms = {};  // of Type::histogram
+  std::vector<HistogramSample> histograms = {};  // of MetricType::histogram
 };
 
 /// The text format of Prometheus, version 0.0.4. Families without samples are left out. Each sample has the labels

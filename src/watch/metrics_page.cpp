@@ -99,8 +99,8 @@ std::vector<Family> page_of(const Aggregate& aggregate, const ReaderState& reade
 }
 
 void hand_over(std::span<const Family> families, void* page, AddFamily add) {
-  static_assert(static_cast<int>(Type::counter) == 0 && static_cast<int>(Type::gauge) == 1 &&
-                static_cast<int>(Type::histogram) == 2);
+  static_assert(static_cast<int>(MetricType::counter) == 0 && static_cast<int>(MetricType::gauge) == 1 &&
+                static_cast<int>(MetricType::histogram) == 2);
   for (const Family& family : families) {
     if (!family.samples.empty() || !family.histograms.empty()) {
       const Plain plain(family, page, add);

@@ -94,15 +94,15 @@ class Line {
     static constexpr std::array<const char*, 3> kTypes{"sum", "gauge", "histogram"};
     json_.open('{').key("name").string(otlp_name(family.name)).key("description").string(family.help);
     json_.key("unit").string(otlp_unit(family.name)).key(kTypes[static_cast<std::size_t>(family.type)]).open('{');
-    if (family.type != Type::gauge) {
+    if (family.type != MetricType::gauge) {
       json_.key("aggregationTemporality").number(kCumulative);
     }
-    if (family.type == Type::counter) {
+    if (family.type == MetricType::counter) {
       json_.key("isMonotonic").boolean(true);
     }
     json_.key("dataPoints").open('[');
     for (const Sample& sample : family.samples) {
-      begin_point(sample.labels, family.type != Type::gauge);
+      begin_point(sample.labels, family.type != MetricType::gauge);
       append_double(json_, "asDouble", sample.value);
       json_.close('}');
     }

@@ -83,7 +83,7 @@ void RankFiles::attempt(const std::function<void()>& write) {
     write();
   } catch (...) {
     if (!std::exchange(warned_, true)) {
-      warn_(what_ + ": " + std::string(current_error().what()) + "; the job goes on, and so do tries (" + variable_ +
+      warn_(kind_ + ": " + std::string(current_error().what()) + "; the job goes on, and so do tries (" + variable_ +
             "). Told once");
     }
   }

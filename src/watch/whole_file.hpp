@@ -47,7 +47,7 @@ class RankFiles {
   /// `what`: the kind of files, such as "metrics", for which the environment variable `variable` asks.
   RankFiles(std::filesystem::path directory, std::string what, std::string variable, Warn warn)
       : directory_(std::move(directory)),
-        what_(std::move(what)),
+        kind_(std::move(what)),
         variable_(std::move(variable)),
         warn_(std::move(warn)) {}
 
@@ -61,7 +61,7 @@ class RankFiles {
 
  private:
   std::filesystem::path directory_;
-  std::string what_;
+  std::string kind_;
   std::string variable_;
   Warn warn_;
   bool warned_ = false;

@@ -1,4 +1,4 @@
-// Waits count the time in which the process ran, and no other.
+// Tests that waits count only the time in which the process ran.
 #include "base/awake_time.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// dtypes, error codes and the log callback.
+// Tests dtypes, error codes and the log callback.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -20,11 +20,11 @@
 #include "tests/support/scratch_folder.hpp"
 
 namespace {
-int g_sync_of_folders = 0;  // errno; 0: as the system does it
+int g_sync_of_folders = 0;  // errno; 0 makes the system's call
 int g_sync_of_files = 0;
 }  // namespace
 
-// In place of that of the C library, for all in this process.
+// Replaces fsync() of the C library for this whole process.
 extern "C" int fsync(int descriptor) {
   struct stat status {};
   const bool folder = ::fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode);
@@ -57,7 +57,7 @@ TEST(DurableFile, IsItsOwnersAlone) {
   EXPECT_EQ(files_in(folder.path() / "deep/er"), 1);
 }
 
-// Another user of a shared folder may have put a link there. Seen red where the file on its way is STATE.tmp.
+// Another user of a shared folder may have put a link there. Mutation tried: the unfinished file is STATE.tmp.
 TEST(DurableFile, IsNotWrittenThroughLinks) {
   const ScratchFolder folder;
   const std::string victim = folder.file("victim");
@@ -70,7 +70,7 @@ TEST(DurableFile, IsNotWrittenThroughLinks) {
   EXPECT_FALSE(std::filesystem::is_symlink(folder.path() / "state"));
 }
 
-// Makes writing fail in the middle, as on a full disk.
+// Makes writes fail in the middle, as on a full disk.
 class SmallFiles {
  public:
   SmallFiles() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -140,7 +140,7 @@ TEST(DurableFile, AFolderThatCannotServeIsNamed) {
               HasSubstr(folder.file("file/state") + ": cannot be written (Not a directory)"));
 }
 
-// Some filesystems, and filters of system calls, know no fsync. Seen red where EINVAL alone counts so.
+// Some filesystems, and filters of system calls, do not support fsync. Mutation tried: only EINVAL counts as that.
 TEST(DurableFile, AFilesystemThatCannotSyncTakesAFileAllTheSame) {
   const auto attempt = [](int& what, int reason) {
     const ScratchFolder folder;
@@ -165,7 +165,7 @@ TEST(DurableFile, AFilesystemThatCannotSyncTakesAFileAllTheSame) {
   EXPECT_THAT(attempt(g_sync_of_folders, EIO), HasSubstr("cannot be brought to the disk (Input/output error)"));
 }
 
-// A folder that cannot be made, as on a mount that is read only: why is told, and not that it is missing.
+// If a folder cannot be made, as on a read-only mount, the error gives the reason instead of saying that it is missing.
 TEST(DurableFile, SaysWhyAFolderCannotBeMade) {
   const ScratchFolder folder;
   std::ofstream(folder.file("file")) << "x";
@@ -194,7 +194,7 @@ class Report : public ::testing::Test {
   const ScratchFolder folder_;
 };
 
-// Seen red where the file is opened in place, and where its mode is changed by name.
+// Mutations tried: the file is opened in place; its mode is changed by name.
 TEST_F(Report, ReplacesALinkAndNotWhatItLeadsTo) {
   std::ofstream(file("victim")) << "precious";
   ASSERT_EQ(::chmod(file("victim").c_str(), 0600), 0);
@@ -247,7 +247,7 @@ TEST_F(Report, IsInAFolderThatIsThereAndIsNoFolder) {
   EXPECT_EQ(files_in(folder_.path()), 0);
 }
 
-// Two jobs may write a report of one name at one moment: what the other one has begun stays.
+// Two jobs may write a report with the same name at the same time: the file that the other one has begun stays.
 TEST_F(Report, ClearsAwayOnlyWhatIsOld) {
   for (const char* name : {"a.0123456789abcdef.tmp", "a.0123456789abcde0.tmp"}) {
     std::ofstream(file(name)) << "half";

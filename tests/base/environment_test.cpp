@@ -1,4 +1,4 @@
-// The table of environment variables, and docs/reference/environment.md against it.
+// Compares the table of environment variables with docs/reference/environment.md.
 #include "base/environment.hpp"
 
 #include "base/trace_target.hpp"
@@ -59,7 +59,7 @@ TEST(Environment, FlagsAreZeroOrOne) {
   unsetenv(name.c_str());
 }
 
-// Rows of the form | `NAME` | values | default | meaning |, with code marks dropped and \| read as |.
+// Reads rows of the form | `NAME` | values | default | meaning |, with code marks dropped and \| read as |.
 std::map<std::string, std::vector<std::string>> documented(const std::string& document) {
   std::ifstream stream(GRADWIRE_SOURCE_DIR "/" + document);
   EXPECT_TRUE(stream) << document << " is missing";
@@ -101,7 +101,7 @@ TEST(Environment, WrongValuesAreNamed) {
   setenv("GRADWIRE_METRICS", "here", 1);
   setenv("GRADWIRE_TRACE", ":steps=1-2", 1);
   setenv("GRADWIRE_SLOW", "bad", 1);
-  EXPECT_NO_THROW(check_environment(ObservingToo::no)) << "of a job that runs";
+  EXPECT_NO_THROW(check_environment(ObservingToo::no)) << "this is a variable of a running job";
   unsetenv("GRADWIRE_TRACE");
   unsetenv("GRADWIRE_SLOW");
   setenv("GRADWIRE_METRICS", "file:/tmp,http:9464+rank", 1);

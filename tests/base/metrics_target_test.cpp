@@ -18,18 +18,18 @@ TEST(MetricsTarget, IsADirectoryAPortOrBoth) {
   const auto port = MetricsTarget::parse("http:9464");
   EXPECT_EQ(port.directory, "");
   ASSERT_TRUE(port.http);
-  EXPECT_EQ(port.http->of_rank(3), "127.0.0.1:9464") << "loopback, unless told otherwise";
+  EXPECT_EQ(port.http->for_rank(3), "127.0.0.1:9464") << "loopback, unless told otherwise";
 
   const auto all = MetricsTarget::parse("http:0.0.0.0:65535+rank");
-  EXPECT_EQ(all.http->of_rank(0), "0.0.0.0:65535");
-  const Error error = test::error_of([&] { static_cast<void>(all.http->of_rank(1)); });
+  EXPECT_EQ(all.http->for_rank(0), "0.0.0.0:65535");
+  const Error error = test::error_of([&] { static_cast<void>(all.http->for_rank(1)); });
   EXPECT_THAT(error.what(), HasSubstr("port 65535 plus rank 1 is above 65535"));
 
-  EXPECT_EQ(MetricsTarget::parse("http:[::1]:1+rank").http->of_rank(2), "[::1]:3");
+  EXPECT_EQ(MetricsTarget::parse("http:[::1]:1+rank").http->for_rank(2), "[::1]:3");
   for (const char* both : {"file:/a,b,http:1.2.3.4:9464+rank", "http:1.2.3.4:9464+rank,file:/a,b"}) {
     const auto target = MetricsTarget::parse(both);
     EXPECT_EQ(target.directory, "/a,b");
-    EXPECT_EQ(target.http->of_rank(1), "1.2.3.4:9465");
+    EXPECT_EQ(target.http->for_rank(1), "1.2.3.4:9465");
   }
 }
 

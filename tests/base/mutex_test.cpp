@@ -1,4 +1,4 @@
-// The caller of a wait keeps the mutex, whatever happens in it.
+// Tests that the caller of a wait keeps the mutex, whatever happens in it.
 #include "base/mutex.hpp"
 
 #include <gtest/gtest.h>

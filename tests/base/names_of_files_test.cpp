@@ -27,7 +27,7 @@ TEST(WorldName, StandsInNamesOfSpawnedWorldsAlone) {
   EXPECT_EXIT(
       {
         name_world("spawned-12");
-        name_world("another");  // the first one stays
+        name_world("another");  // the first name stays
         const bool right = with_world_name("mpi") == "mpi-spawned-12" &&
                            file_with_world_name("reports/calls-7.json") == "reports/calls-7-spawned-12.json" &&
                            file_with_world_name("calls") == "calls-spawned-12";

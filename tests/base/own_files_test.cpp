@@ -35,7 +35,7 @@ TEST_F(OwnFiles, OthersMayNotWrite) {
   EXPECT_EQ(mode_of(folder_ / "b/c"), 0755U);
 }
 
-// Seen red where the reason is asked for after another call.
+// Mutation tried: the reason is read after another call.
 TEST_F(OwnFiles, AFolderThatCannotBeMadeSaysWhy) {
   std::ofstream(folder_ / "a") << "text";
   std::error_code error;
@@ -43,7 +43,7 @@ TEST_F(OwnFiles, AFolderThatCannotBeMadeSaysWhy) {
   EXPECT_EQ(error, std::errc::not_a_directory);
   make_own_folders("/proc/self/no/such", error);
   EXPECT_EQ(error, std::errc::no_such_file_or_directory);
-  make_own_folders("/sys/kernel/none", error);  // EPERM; of a mount that is read only, EROFS
+  make_own_folders("/sys/kernel/none", error);  // EPERM; on a read-only mount it is EROFS
   EXPECT_TRUE(error == std::errc::operation_not_permitted || error == std::errc::read_only_file_system ||
               error == std::errc::permission_denied)
       << error.message();
@@ -67,7 +67,7 @@ TEST_F(OwnFiles, ALinkGoesItselfAndWhatItLeadsToStays) {
   }
   EXPECT_TRUE(fs::exists(folder_ / "away/first"));
   EXPECT_TRUE(fs::exists(folder_ / "away/deep/second"));
-  remove_folder(folder_ / "away/first", "first", error);  // a file
+  remove_folder(folder_ / "away/first", "first", error);  // this is a file
   EXPECT_FALSE(fs::exists(folder_ / "away/first"));
   unlink_link(folder_ / "away");
   EXPECT_TRUE(fs::exists(folder_ / "away"));

@@ -1,4 +1,4 @@
-// Merging statistics: what adds up, and what stays unmeasured.
+// Tests merging statistics: which values add up, and which stay unmeasured.
 #include "gradwire/statistics.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Quantities as people write them, and back.
+// Tests quantities as people write them, in both directions.
 #include "base/units.hpp"
 
 #include <gmock/gmock.h>
@@ -92,7 +92,7 @@ TEST(Units, FormatsForMessages) {
   EXPECT_EQ(format_duration(24h), "86400s");
   EXPECT_EQ(format_number(0.1), "0.1");
   EXPECT_EQ(format_number(3.14159, 3), "3.14");
-  EXPECT_EQ(std::stod(format_number(1e300, 60)), 1e300) << "more digits than there is room for";
+  EXPECT_EQ(std::stod(format_number(1e300, 60)), 1e300) << "there are more digits than fit";
 }
 
 TEST(Units, WhatIsFormattedReadsBack) {

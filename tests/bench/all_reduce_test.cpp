@@ -76,11 +76,11 @@ TEST(BenchAllReduce, SaysEmulatedWhereverItIs) {
   const auto report = read_json(folder.file("rows.json"));
   EXPECT_TRUE(report.at("link").at("emulated").get<bool>());
   EXPECT_TRUE(report.at("rows").at(0).at("emulated").get<bool>());
-  // 33 KB at 125 MB/s take 0.26 ms, and each of two hops 50 us: nothing may go round the emulated link.
+  // 33 KB take 0.26 ms at 125 MB/s, and each of two hops takes 50 us: nothing may bypass the emulated link.
   EXPECT_GT(report.at("rows").at(0).at("time_us_min").get<double>(), 100);
 }
 
-// Only tests that predictions exist and fit their parts; their quality needs a quiet machine.
+// The test only checks that predictions exist and fit their parts; their quality needs a quiet machine.
 TEST(BenchAllReduce, PredictsWhereTheLinkIsKnown) {
   const ScratchFolder folder;
   const Outcome outcome = bench(
@@ -96,7 +96,7 @@ TEST(BenchAllReduce, PredictsWhereTheLinkIsKnown) {
     EXPECT_GT(predicted, row.at("predicted_wire_us").get<double>());
     EXPECT_GE(row.at("predicted_latency_us").get<double>(), 2000);
   }
-  // Half of 1 MiB of f32 in each of two hops, at 12.5 MB/s.
+  // Half of 1 MiB of f32 travels in each of two hops, at 12.5 MB/s.
   EXPECT_NEAR(report.at("rows").at(1).at("predicted_wire_us").get<double>(), 1048576 / 12.5, 100);
   EXPECT_THAT(bench("--predict --min-bytes 4KiB --max-bytes 4KiB").output,
               HasSubstr("--predict needs a link of one known rate"));

@@ -1,5 +1,5 @@
-// bench_changing_link --quick: fields and refusals, and the judgements that need no run. What it shows is not asserted
-// here.
+// Tests bench_changing_link --quick: fields and refusals, and the judgements that need no run. Its results are not
+// asserted here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -80,7 +80,7 @@ TEST(Comparison, TheBestOfAPhaseNeedsEnoughSteps) {
     slow.push_back({1 + 0.1 * i, 0.1});
     quick.push_back({0.1 * i, 0.2});
   }
-  quick.push_back({1, 0.01});  // one step says nothing
+  quick.push_back({1, 0.01});  // a single step proves nothing
   EXPECT_THAT(changing_link::best_by_phase(link, {trace_of(slow), trace_of(quick)}), ElementsAre(1, 0, 0));
 }
 

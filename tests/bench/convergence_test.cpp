@@ -1,4 +1,4 @@
-// bench_convergence --quick: fields, refusals, and the pieces that it is made of. What it shows is not asserted here.
+// Tests bench_convergence --quick: fields, refusals, and its components. Its results are not asserted here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ TEST(BenchConvergence, TakesPoliciesOfYours) {
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0].at("policy"), "mine");
   EXPECT_TRUE(rows[0].at("bound").is_null());
-  EXPECT_TRUE(rows[0].at("loss_ratio").at("standard_error").is_null());  // one seed tells no error
+  EXPECT_TRUE(rows[0].at("loss_ratio").at("standard_error").is_null());  // a single seed gives no error
 }
 
 TEST(BenchConvergence, BadInputIsNamed) {

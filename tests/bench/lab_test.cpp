@@ -1,4 +1,4 @@
-// The lab leaves nothing behind: not after success, a failing program or a signal. Needs root and network namespaces.
+// Tests that the lab cleans up: after success, a failing program or a signal. Needs root and network namespaces.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ class Lab : public ::testing::Test {
 };
 
 TEST_F(Lab, RunsAnMpiProgramAcrossHostsAndCleansUp) {
-  // exec: the shell becomes the lab, so that its process id, part of every name, is known.
+  // With exec the shell becomes the lab, so that its process id, which is part of every name, is known.
   const Outcome outcome = run_program("echo pid $$; exec " + command("--hosts 3 -- /bin/hostname"));
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   for (const char* host : {"labhost1", "labhost2", "labhost3"}) {
@@ -46,7 +46,7 @@ TEST_F(Lab, RunsAnMpiProgramAcrossHostsAndCleansUp) {
   EXPECT_THAT(namespaces(), Not(HasSubstr("gwlab" + pid + "-")));
 }
 
-// Ranks of one host share a node, others do not: the benchmark refuses a hierarchy that is none.
+// Ranks of one host share a node, ranks of different hosts do not: the benchmark refuses a hierarchy without nodes.
 TEST_F(Lab, SeveralRanksOnEachHostMakeTwoTiers) {
   const std::string bench =
       " -- bench_all_reduce --codec int8 --algorithm hierarchical --max-bytes 1MiB --iterations 1 --warmup 1";
@@ -58,9 +58,9 @@ TEST_F(Lab, SeveralRanksOnEachHostMakeTwoTiers) {
   EXPECT_THAT(flat.output, HasSubstr("hierarchical is two_shot here: each node has one rank; see --ranks-per-node"));
 }
 
-// Checks only the rates that the kernel reports, so that nothing depends on speed.
+// The test checks only the rates that the kernel reports, so that nothing depends on speed.
 TEST_F(Lab, ChangesTheLinksAsTheScheduleSays) {
-  const std::string until = std::to_string(600000 + getpid() % 100000) + "ms";  // other runs of this test have another
+  const std::string until = std::to_string(600000 + getpid() % 100000) + "ms";  // differs between runs of this test
   const std::string schedule = "200Mbit/s until 100ms, 300Mbit/s until " + until + ", 1Gbit/s";
   const Outcome outcome =
       run_program(command("--link '" + schedule + "' -- /bin/sh -c 'sleep 1.5; tc qdisc show dev lab0'"));
@@ -92,7 +92,7 @@ TEST_F(Lab, CleansUpAfterASignal) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   ASSERT_THAT(namespaces(), HasSubstr(name));
-  // A live run's hosts survive `clean`.
+  // The hosts of a live run survive `clean`.
   EXPECT_EQ(run_program(kLab + " clean").status, 0);
   EXPECT_THAT(namespaces(), HasSubstr(name));
   kill(child, SIGTERM);

@@ -1,4 +1,4 @@
-// The plot of ctr_hybrid's report: its curves, and what it says of files that it cannot use.
+// Tests the plot of ctr_hybrid's report: its curves, and its errors for unusable files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

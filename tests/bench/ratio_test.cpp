@@ -1,4 +1,4 @@
-// bench_ratio on a small file of gradients, and the pieces that it and the other benchmarks are made of.
+// Tests bench_ratio on a small file of gradients, and the components that it shares with other benchmarks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "bench/ratio/lab_times.hpp"
 #include "bench/support/inputs.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "plot/svg_plot.hpp"
 #include "python-free-examples/char_lm/gradient_dump.hpp"
 #include "tests/bench/read_json.hpp"
@@ -40,7 +40,7 @@ TEST(BenchRatio, WritesARowForEachLayerPolicyAndStage) {
       run_program(std::string(GRADWIRE_BENCH_RATIO) + " --dump " + folder.file("gradients.bin") +
                   " --policy int8,built-in --json " + folder.file("ratio.json") + " --svg " + folder.file("ratio.svg"));
   ASSERT_EQ(outcome.status, 0) << outcome.output;
-  EXPECT_THAT(outcome.output, HasSubstr("slower"));  // something always loses at 100 Gbit/s
+  EXPECT_THAT(outcome.output, HasSubstr("slower"));  // some codec always loses at 100 Gbit/s
   const auto rows = read_json(folder.file("ratio.json")).at("rows");
   ASSERT_EQ(rows.size(), 2U * 2 * 3);
   for (const auto& row : rows) {
@@ -118,17 +118,17 @@ TEST(Inputs, AreAPureFunctionOfRankAndIndex) {
   EXPECT_NE(whole, other);
 }
 
-TEST(Table, AlignsAndKeepsUnknownVisible) {
-  bench::Table table({"name", "value"});
+TEST(TextTable, AlignsAndKeepsUnknownVisible) {
+  bench::TextTable table({"name", "value"});
   table.add({"a", bench::fixed(12.345, 1)});
   table.add({"long name", bench::fixed(NAN, 1)});
   EXPECT_EQ(table.to_text(), "name       value\na           12.3\nlong name      -\n");
   EXPECT_THAT(table.to_markdown(), HasSubstr("| --- | --- |\n| a | 12.3 |"));
 }
 
-TEST(Table, DocumentsAreNoWiderThanAllowed) {
+TEST(TextTable, DocumentsAreNoWiderThanAllowed) {
   const std::string x(60, 'x');
-  bench::Table table({"a", "b", "c"});
+  bench::TextTable table({"a", "b", "c"});
   table.add({x, x, "1234567890"});  // 140 with blanks
   EXPECT_THAT(table.to_markdown(), HasSubstr("| a | b | c |\n"));
   table.add({x, x, "12345678901"});
@@ -151,7 +151,7 @@ TEST(SvgPlot, EscapesTextAndLeavesOutWhatHasNoPlace) {
   for (std::size_t at = svg.find("<circle"); at != std::string::npos; at = svg.find("<circle", at + 1)) {
     ++markers;
   }
-  EXPECT_EQ(markers, 3U);  // two points and the legend
+  EXPECT_EQ(markers, 3U);  // two points, and one in the legend
 }
 
 TEST(SvgPlot, StacksPlotsAndNamesTheirLevels) {
@@ -162,12 +162,12 @@ TEST(SvgPlot, StacksPlotsAndNamesTheirLevels) {
   const std::string svg = plot::render_svg({plot, plot}, "", {.stacked = true, .width = 800, .height = 100});
   EXPECT_THAT(svg, HasSubstr(">int8</text>"));
   EXPECT_THAT(svg, HasSubstr("translate(0 0.0)"));
-  EXPECT_THAT(svg, HasSubstr("translate(0 204.0)"));  // 100 and the room for titles and labels
+  EXPECT_THAT(svg, HasSubstr("translate(0 204.0)"));  // 100, and the room for titles and labels
   EXPECT_THAT(svg, HasSubstr("width=\"1014\" height=\"408\""));
-  EXPECT_EQ(svg.find("<circle"), std::string::npos) << "no dots, in the legend neither";
+  EXPECT_EQ(svg.find("<circle"), std::string::npos) << "there are no dots, not even in the legend";
 }
 
-// Every attribute of the lines of a picture, without their points.
+// Returns every attribute of the lines of a picture, without their points.
 std::multiset<std::string> strokes(const std::string& svg) {
   static const std::regex kLine(R"re(<path d="[^"]*" fill="none"([^/]*)/>)re");
   std::multiset<std::string> found;

@@ -1,4 +1,4 @@
-// Reads what a benchmark wrote.
+// Reads the output of a benchmark.
 #pragma once
 
 #include <fstream>

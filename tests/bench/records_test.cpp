@@ -46,7 +46,7 @@ Run run_of(const Settings& settings, const std::string& name, double rate, std::
   throw std::runtime_error("no such row");
 }
 
-// The trainings of a row with two seeds of rate 0.001, and one of 0.002 that suits it less.
+// Makes the trainings of a row with two seeds of rate 0.001, and one of rate 0.002 that suits it less.
 void make_row(const Settings& settings, const std::string& name, const std::string& first, const std::string& second,
               double bits) {
   make(settings, run_of(settings, name, 0.001, 1), first, bits);
@@ -68,7 +68,7 @@ TEST(BenchRecords, MakesEachTrainingOnceAndGoesOnWhereItWasStopped) {
   const test::ScratchFolder folder;
   const Settings settings = small_settings(folder);
   std::vector<std::string> made;
-  // Seen red when next() did not look for what there is.
+  // Mutation tried: next() does not check which trainings exist.
   for (auto next = Campaign(settings).next(); next && made.size() < 100; next = Campaign(settings).next()) {
     made.push_back(next->file());
     // The second rate suits the first row, the first rate the other one.
@@ -97,9 +97,9 @@ TEST(BenchRecords, JudgesByBitsAndByTheMeanOfPairedSeeds) {
   make_row(settings, "frozen", "2", "4", 32);
   make(settings, run_of(settings, "topk_int2", 0.001, 1), "2", 0.2);
   make(settings, run_of(settings, "topk_int2", 0.002, 1), "9");
-  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "") << "one seed of two";
+  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "") << "only one of two seeds is made";
   make_row(settings, "topk_int2", "2.02", "4", 0.2);
-  // Ratios 1.01 and 1: not (2.02 + 4) / (2 + 4).
+  // The ratios are 1.01 and 1; the result is their mean, not (2.02 + 4) / (2 + 4).
   const auto row = row_of(settings, "topk_int2");
   EXPECT_NEAR(row.at("loss_ratio").get<double>(), 1.005, 1e-9);
   EXPECT_NEAR(row.at("standard_error").get<double>(), 0.005, 1e-9);
@@ -114,7 +114,7 @@ TEST(BenchRecords, JudgesByBitsAndByTheMeanOfPairedSeeds) {
   EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "missed") << "too many bits";
   make_row(settings, "topk_int2", "2", "4", 0.2);
   make_row(settings, "frozen", "1.9", "3.8", 32);
-  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "missed") << "1.05 of the control";
+  EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "missed") << "1.05 times the control";
 }
 
 TEST(BenchRecords, ATrainingThatDivergedLosesAndIsNoRecord) {

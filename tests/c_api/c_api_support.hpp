@@ -1,4 +1,4 @@
-// Shared by the tests of the C API: the job's ranks, checks that a status is ok, checks of an error's text.
+// Shared by the tests of the C API: the job's ranks, and checks of statuses and error texts.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ inline void expect_invalid(gradwire_status status, const std::string& text) {
   expect_error(status, GRADWIRE_INVALID_ARGUMENT, text);
 }
 
-/// A struct of options or results that says its size.
+/// Makes a struct of options or results that states its size.
 template <typename T>
 T sized() {
   T value{};

@@ -1,4 +1,4 @@
-// The C API under mpirun: results, what each mistake is answered with, structs of other versions, errors across ranks.
+// Tests the C API under mpirun: results, the answer to each mistake, structs of other versions, errors across ranks.
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -72,7 +72,7 @@ TEST(CApi, AllReducesAsAsked) {
   EXPECT_EQ(output[1] * static_cast<float>(ranks), exact[1]);
   EXPECT_EQ(output[0], 0);
 
-  // Error feedback: what one call drops comes with the next. Without it both calls would drop the same.
+  // With error feedback the next call delivers what one call drops. Without it both calls would drop the same.
   gradwire_feedback* feedback = nullptr;
   ASSERT_OK(gradwire_feedback_create(kCount, &feedback));
   options.codec = "int4";
@@ -130,11 +130,11 @@ TEST(CApi, HierarchicalTakesRanksPerNodeAndACodecForEachTier) {
   ASSERT_OK(gradwire_all_reduce(communicator, values.data(), values.data(), values.size(), GRADWIRE_F32, &options,
                                 &statistics));
   EXPECT_NEAR(values[19999], ranks, 0.02 * ranks);
-  EXPECT_EQ(statistics.bytes_inter, statistics.bytes_sent) << "each rank was said to have a node of its own";
+  EXPECT_EQ(statistics.bytes_inter, statistics.bytes_sent) << "each rank was given a node of its own";
   gradwire_communicator_destroy(communicator);
 }
 
-// Seen red where 0 is auto, and where 5 is two_shot.
+// Mutations tried: 0 is auto; 5 is two_shot.
 TEST(CApi, TheAlgorithmIsTwoShotUnlessOneIsNamed) {
   gradwire_communicator* communicator = nullptr;
   ASSERT_OK(gradwire_communicator_create_mpi(MPI_COMM_WORLD, nullptr, &communicator));
@@ -149,12 +149,12 @@ TEST(CApi, TheAlgorithmIsTwoShotUnlessOneIsNamed) {
     return values;
   };
   constexpr std::size_t kSmall = 1000;    // one_shot is quickest
-  constexpr std::size_t kLarge = 300000;  // two_shot is
+  constexpr std::size_t kLarge = 300000;  // two_shot is quickest
   EXPECT_TRUE(sum_by(GRADWIRE_ALGORITHM_DEFAULT, kSmall) == sum_by(GRADWIRE_TWO_SHOT, kSmall));
   EXPECT_TRUE(sum_by(GRADWIRE_ALGORITHM_AUTO, kSmall) == sum_by(GRADWIRE_ONE_SHOT, kSmall));
   EXPECT_TRUE(sum_by(GRADWIRE_ALGORITHM_AUTO, kLarge) == sum_by(GRADWIRE_TWO_SHOT, kLarge));
   EXPECT_EQ(sum_by(GRADWIRE_ONE_SHOT, kSmall) == sum_by(GRADWIRE_TWO_SHOT, kSmall), world_size() == 1)
-      << "else this test compares nothing";
+      << "otherwise this test compares nothing";
   auto options = sized<gradwire_call_options>();
   options.algorithm = static_cast<gradwire_algorithm>(6);
   expect_error(gradwire_all_reduce(communicator, nullptr, nullptr, 0, GRADWIRE_F32, &options, nullptr),
@@ -200,7 +200,7 @@ TEST(CApi, RefusesNullsAndNumbersThatAreNone) {
   expect_error(gradwire_session_create_mpi(MPI_COMM_WORLD, nullptr, &options, &session), GRADWIRE_INVALID_ARGUMENT,
                "timeout_ms is -1");
   EXPECT_EQ(session, nullptr);
-  options.timeout_ms = INT64_MAX;  // a wait like any other
+  options.timeout_ms = INT64_MAX;  // it must work like any other timeout
   ASSERT_OK(gradwire_session_create_mpi(MPI_COMM_WORLD, nullptr, &options, &session));
   ASSERT_OK(gradwire_session_add(session, "x", &value, 1, GRADWIRE_F32, nullptr));
   ASSERT_OK(gradwire_session_ready(session, 0));
@@ -241,12 +241,12 @@ TEST(CApi, UnderstandsStructsOfOtherVersions) {
   EXPECT_EQ(gradwire_communicator_create_mpi(MPI_COMM_WORLD, &newer.known, &communicator), GRADWIRE_INVALID_ARGUMENT);
   EXPECT_THAT(gradwire_last_error(), HasSubstr("struct_size is 0; set it to sizeof(gradwire_communicator_options)"));
 
-  // A shorter struct that ends after timeout_ms: the memory after it is not read.
+  // A shorter struct ends after timeout_ms: the memory after it is not read.
   gradwire_communicator_options older{};
   older.struct_size = offsetof(gradwire_communicator_options, checksum);
   older.checksum = static_cast<gradwire_switch>(77);
   ASSERT_OK(gradwire_communicator_create_mpi(MPI_COMM_WORLD, &older, &communicator));
-  // Results: only what there is room for is written.
+  // Results are written only as far as there is room.
   float value = 1;
   gradwire_statistics statistics{};
   std::memset(&statistics, 0x5a, sizeof statistics);
@@ -309,7 +309,7 @@ TEST(CApi, SkipsStepsWithNanAndSaysSo) {
   gradwire_session_destroy(session);
 }
 
-// A difference between ranks is a status on every rank, and no hang.
+// A difference between ranks gives a status on every rank, and no rank hangs.
 TEST(CApi, RanksThatDifferAllGetAStatus) {
   if (world_size() == 1) {
     GTEST_SKIP() << "one rank agrees with itself";
@@ -325,7 +325,7 @@ TEST(CApi, RanksThatDifferAllGetAStatus) {
   if (status == GRADWIRE_OK) {
     status = gradwire_session_finish(session, nullptr);
   }
-  // The second rank that checks learns it from the first.
+  // The second rank that checks hears about the difference from the first.
   EXPECT_TRUE(status == GRADWIRE_MISMATCH || status == GRADWIRE_ABORTED) << status;
   EXPECT_THAT(gradwire_last_error(), HasSubstr("policy of tensor 0 \"w\": rank "));
   gradwire_session_destroy(session);

@@ -7,7 +7,7 @@
 
 enum { kRanks = 8, kEach = 1000 };
 
-/* Each rank owns a segment of parameters: gradients are summed to their owner, parameters come from there. */
+/* Each rank owns a segment of parameters: gradients are summed to the owner, which sends the parameters. */
 int c_side_segments(MPI_Comm comm) {
   gradwire_communicator* communicator = NULL;
   TRY(gradwire_communicator_create_mpi(comm, NULL, &communicator));

@@ -1,7 +1,7 @@
 #include "c_side.h"
 
 #include <gradwire/gradwire.h>
-#include <gradwire/gradwire.h> /* may come twice */
+#include <gradwire/gradwire.h> /* may be included twice */
 #include <gradwire/mpi.h>
 #include <math.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include "c_try.h"
 
-/* Numbers that programs were compiled with; none may ever change. */
+/* Programs were compiled with these numbers, so none may ever change. */
 #define PINNED(name, expression) typedef char pinned_##name[(expression) ? 1 : -1]
 PINNED(ok, GRADWIRE_OK == 0);
 PINNED(invalid_argument, GRADWIRE_INVALID_ARGUMENT == 1);
@@ -30,7 +30,7 @@ PINNED(algorithms,
 PINNED(algorithm_auto, GRADWIRE_ALGORITHM_DEFAULT == 0 && GRADWIRE_ALGORITHM_AUTO == 5);
 PINNED(switches, GRADWIRE_ON == 1 && GRADWIRE_OFF == 2);
 PINNED(nonfinite, GRADWIRE_PROPAGATE == 1 && GRADWIRE_SKIP == 2);
-/* Fields may only be added at the end. */
+/* New fields may only be added at the end. */
 PINNED(session_options, offsetof(gradwire_session_options, timeout_ms) == 8 &&
                             offsetof(gradwire_session_options, compare_ranks_every) == 28);
 PINNED(call_options,

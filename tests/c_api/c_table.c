@@ -1,6 +1,6 @@
 #include <gradwire/mpi.h>
 #include <gradwire/tables.h>
-#include <gradwire/tables.h> /* may come twice */
+#include <gradwire/tables.h> /* may be included twice */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum { kRows = 64, kWidth = 3, kClocks = 4 };
 
-/* Rows that were seen: how many, and the last id. */
+/* The number of visited rows, and the last id. */
 struct seen {
   uint64_t rows;
   uint64_t id;
@@ -40,7 +40,7 @@ static int clocks(gradwire_table* table, const uint64_t* ids, const float* ones)
   return 0;
 }
 
-/* All rows hold `value`, here and in a snapshot. */
+/* Checks that all rows hold `value`, here and in a snapshot. */
 static int check(gradwire_table* table, const uint64_t* ids, float value) {
   float rows[kRows * kWidth] = {0};
   TRY(gradwire_table_pull(table, ids, kRows, rows));
@@ -101,7 +101,7 @@ int c_side_table(MPI_Comm comm, const char* directory) {
   return line;
 }
 
-/* Steps of a session whose table counts with them: each rank pushes a gradient of 1 to every row. */
+/* Makes steps of a session with a table that counts by them: each rank pushes a gradient of 1 to every row. */
 static int session_steps(gradwire_session* session, uint32_t table, int steps) {
   uint64_t ids[kRows];
   float ones[kRows * kWidth];
@@ -131,7 +131,7 @@ int c_side_session_table(MPI_Comm comm, const char* directory) {
                                           .learning_rate = 0.5F,
                                           .copies = 2};
   float left[kWidth] = {0};
-  for (int run = 0; run < 2; ++run) { /* the second one goes on where the first was saved */
+  for (int run = 0; run < 2; ++run) { /* the second run goes on where the first was saved */
     gradwire_session* session = NULL;
     TRY(gradwire_session_create_mpi(comm, NULL, NULL, &session));
     uint32_t table = 99;
@@ -155,7 +155,7 @@ int c_side_session_table(MPI_Comm comm, const char* directory) {
       }
     }
     gradwire_session_destroy(session);
-    MPI_Barrier(comm); /* all have saved before one loads */
+    MPI_Barrier(comm); /* all ranks have saved before one loads */
   }
   return 0;
 }

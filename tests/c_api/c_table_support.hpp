@@ -1,4 +1,4 @@
-// Tables of the job's ranks through the C API.
+// Makes tables of the job's ranks through the C API.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ inline Ids all_ids() {
   return ids;
 }
 
-/// A folder of rank 0's for the files of all.
+/// Returns a folder of rank 0 for the files of all ranks.
 inline std::string shared_folder() {
   std::string name = (std::filesystem::temp_directory_path() / "gradwire-c-table-XXXXXX").string();
   if (world_rank() == 0 && mkdtemp(name.data()) == nullptr) {

@@ -9,8 +9,8 @@
 
 enum { kSize = 3000, kSteps = 5 };
 
-/* Local steps: weights and momentum are synchronised every second step. Returns after sync_parameters(), when all ranks
- * hold the same. */
+/* Makes local steps: weights and momentum are synchronised every second step. Returns after sync_parameters(), when all
+ * ranks hold the same. */
 static int train(gradwire_session* session, uint32_t id, const float* gradient, float* weights, float* momentum) {
   for (int step = 0; step < kSteps; ++step) {
     gradwire_ticket ticket = {.struct_size = sizeof ticket};
@@ -28,7 +28,7 @@ static int train(gradwire_session* session, uint32_t id, const float* gradient, 
   return 0;
 }
 
-/* What every tensor resolved to, in memory of the caller: asked for its length first. */
+/* Returns the explanation of every tensor in memory of the caller, after asking for its length. */
 static int explanation(gradwire_session* session, char** text) {
   uint64_t length = 0;
   TRY(gradwire_session_explain(session, NULL, 0, &length));
@@ -71,7 +71,7 @@ int c_side_local_steps(MPI_Comm comm) {
   if (failed != 0) {
     return failed;
   }
-  /* All is linear, so the mean of what ranks do apart is what one does with the mean gradient. */
+  /* Everything is linear, so the mean of the ranks' separate steps is a step with the mean gradient. */
   float mean_weight = 0;
   float mean_momentum = 0;
   for (int step = 0; step < kSteps; ++step) {

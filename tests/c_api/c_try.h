@@ -1,4 +1,4 @@
-/* In a function that returns 0, or the line of the call that failed. */
+/* For functions that return 0, or the line of the call that failed. */
 #ifndef GRADWIRE_TESTS_C_TRY_H
 #define GRADWIRE_TESTS_C_TRY_H
 
@@ -9,7 +9,7 @@
     }                            \
   } while (0)
 
-/* The same for what must hold. */
+/* Does the same for a condition that must hold. */
 #define HOLDS(condition) \
   do {                   \
     if (!(condition)) {  \

@@ -1,4 +1,4 @@
-// Reduce-scatter and all-gather through the C API, and the text of a communicator's tiers.
+// Tests reduce-scatter and all-gather through the C API, and the text of a communicator's tiers.
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -18,7 +18,7 @@ class CCollectives : public ::testing::Test {
  protected:
   void SetUp() override {
     ASSERT_OK(gradwire_communicator_create_mpi(MPI_COMM_WORLD, nullptr, &communicator));
-    // Segments of different lengths, the first of them empty where there is another.
+    // Segments have different lengths; the first one is empty if there are others.
     for (int rank = 0; rank < world_size(); ++rank) {
       counts.push_back(rank == 0 && world_size() > 1 ? 0 : 9000 + 7 * static_cast<std::uint64_t>(rank));
     }
@@ -41,7 +41,7 @@ class CCollectives : public ::testing::Test {
   gradwire_communicator* communicator = nullptr;
   std::vector<std::uint64_t> counts;
   std::uint64_t all = 0;
-  std::uint64_t first = 0;  // of this rank's segment
+  std::uint64_t first = 0;  // start of this rank's segment
   std::uint64_t own = 0;
 };
 
@@ -63,7 +63,7 @@ TEST_F(CCollectives, ReduceScatterLeavesEachRankItsSegment) {
   }
   EXPECT_EQ(output[own], -1.0F) << "beyond the segment";
 
-  // Into its own segment of the input, and as a mean.
+  // The result goes into the rank's own segment of the input, as a mean.
   options.reduction = GRADWIRE_MEAN;
   std::vector<float> in_place = input;
   ASSERT_OK(reduce_scatter(in_place.data(), in_place.data() + first, &options));
@@ -91,7 +91,7 @@ TEST_F(CCollectives, FeedbackOfAReduceScatterHasTheCountOfItsInput) {
   options.codec = "int4";
   ASSERT_OK(gradwire_feedback_create(all, &options.feedback));
   EXPECT_OK(reduce_scatter(input.data(), output.data(), &options));
-  MPI_Barrier(MPI_COMM_WORLD);  // nobody fails before all have the result
+  MPI_Barrier(MPI_COMM_WORLD);  // no rank fails before all have the result
   gradwire_feedback_destroy(options.feedback);
   ASSERT_OK(gradwire_feedback_create(all + 1, &options.feedback));
   expect_invalid(reduce_scatter(input.data(), output.data(), &options), "the feedback buffer has ");
@@ -110,7 +110,7 @@ TEST_F(CCollectives, AllGatherBringsAllSegmentsInTheOrderOfRanks) {
                                 expected.begin() + static_cast<std::ptrdiff_t>(first + own));
   auto options = sized<gradwire_call_options>();
   options.codec = "exact";
-  options.reduction = GRADWIRE_MEAN;  // plays no part
+  options.reduction = GRADWIRE_MEAN;  // has no effect here
   std::vector<float> output(all);
   ASSERT_OK(all_gather(mine.data(), output.data(), &options));
   EXPECT_EQ(output, expected);
@@ -121,7 +121,7 @@ TEST_F(CCollectives, AllGatherBringsAllSegmentsInTheOrderOfRanks) {
   ASSERT_OK(all_gather(in_place.data() + first, in_place.data(), &options));
   EXPECT_EQ(in_place, expected);
 
-  // The default is lossy, but equal on all ranks, including the one that the values came from.
+  // The default is lossy, but equal on all ranks, including the source of the values.
   ASSERT_OK(all_gather(mine.data(), output.data()));
   std::vector<float> of_last = output;
   MPI_Bcast(of_last.data(), static_cast<int>(all), MPI_FLOAT, world_size() - 1, MPI_COMM_WORLD);
@@ -132,7 +132,7 @@ TEST_F(CCollectives, AllGatherBringsAllSegmentsInTheOrderOfRanks) {
   }
 }
 
-// A mistake that shows before a call begins is refused; the communicator can still be used.
+// A mistake that is visible before a call begins is refused; the communicator can still be used.
 TEST_F(CCollectives, RefuseWhatIsWrongByItself) {
   const std::vector<float> input(all, 1.0F);
   std::vector<float> output(all);
@@ -179,7 +179,7 @@ TEST_F(CCollectives, EndWithAnErrorThatAllRanksSee) {
     expect_invalid(reduce_scatter(nullptr, values.data()), text);
   } else {
     gradwire_status status = reduce_scatter(values.data(), values.data() + first);
-    if (status == GRADWIRE_OK) {  // an empty segment waits for nobody
+    if (status == GRADWIRE_OK) {  // an empty segment waits for no rank
       status = gradwire_barrier(communicator);
     }
     expect_error(status, GRADWIRE_ABORTED, text);
@@ -192,7 +192,7 @@ TEST_F(CCollectives, RefuseMemoryThatOverlaps) {
   if (own > 0) {
     expect_invalid(status, "input and output overlap; give separate memory");
   } else {
-    EXPECT_EQ(status, GRADWIRE_ABORTED) << "another rank's do";
+    EXPECT_EQ(status, GRADWIRE_ABORTED) << "the segments of another rank have elements";
   }
 }
 

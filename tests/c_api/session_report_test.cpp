@@ -1,4 +1,4 @@
-// Tests what a session reports through the C API, and what ranks agree on besides steps.
+// Tests the reports of a session through the C API, and what ranks agree on besides steps.
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -35,7 +35,7 @@ class CReport : public ::testing::Test {
 
 using Text = std::function<gradwire_status(char*, std::uint64_t, std::uint64_t*)>;
 
-/// The text, asked for its length first.
+/// Returns the text, after asking for its length.
 std::string read(const Text& text) {
   std::uint64_t length = 0;
   EXPECT_OK(text(nullptr, 0, &length));
@@ -147,7 +147,7 @@ TEST_F(CReport, ReserveFindsADifferenceBeforeTheFirstStep) {
   if (world_size() == 1) {
     EXPECT_OK(status);
   } else {
-    // The second rank that checks learns it from the first.
+    // The second rank that checks hears about the difference from the first.
     EXPECT_TRUE(status == GRADWIRE_MISMATCH || status == GRADWIRE_ABORTED) << status;
     EXPECT_THAT(gradwire_last_error(), HasSubstr("policy of tensor 0 \"weights\": rank "));
   }

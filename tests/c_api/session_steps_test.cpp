@@ -39,7 +39,7 @@ class CSession : public ::testing::Test {
   gradwire_session* session = nullptr;
 };
 
-// `front` + its rank on each rank, in place; all of that; their mean.
+// The values of a rank are `front` plus the rank, in place; these functions also give their sum and mean.
 void fill(std::vector<float>& values, float front) {
   std::fill(values.begin(), values.end(), front + static_cast<float>(world_rank()));
 }
@@ -60,7 +60,7 @@ TEST_F(CSession, TicketsTellWhenAGradientIsThere) {
     auto of_a = sized<gradwire_ticket>();
     auto of_b = sized<gradwire_ticket>();
     std::int32_t done = 9;
-    // Buckets go in reverse order of add, so b's may end while a is computed.
+    // Buckets go in reverse order of add(), so b's may end while a is computed.
     ASSERT_OK(gradwire_session_ready_ticket(session, b_id, &of_b));
     ASSERT_OK(gradwire_session_wait(session, &of_b));
     EXPECT_EQ(b, mean_of(2));
@@ -68,14 +68,14 @@ TEST_F(CSession, TicketsTellWhenAGradientIsThere) {
     EXPECT_EQ(done, 1);
     EXPECT_EQ(a, of_rank(1)) << "not ready";
     ASSERT_OK(gradwire_session_ready_ticket(session, a_id, &of_a));
-    while (done == 1) {  // asking moves it on
+    while (done == 1) {  // asking drives the step
       ASSERT_OK(gradwire_session_done(session, &of_a, &done));
       done = done == 1 ? 2 : 1;
     }
     EXPECT_EQ(a, mean_of(1));
     ASSERT_OK(gradwire_session_finish(session, nullptr));
     ASSERT_OK(gradwire_session_done(session, &of_a, &done));
-    EXPECT_EQ(done, 1) << "of a step that ended";
+    EXPECT_EQ(done, 1) << "the step has ended";
   }
 }
 
@@ -129,7 +129,8 @@ TEST_F(CSession, TicketsOfOthersAreRefused) {
   expect_invalid(gradwire_session_ready_ticket(session, 0, &unsized), "gradwire_ticket: struct_size is 0");
   expect_invalid(gradwire_session_ready_at(session, 0, a.data(), a.size(), GRADWIRE_F32, &unsized), "struct_size is 0");
 
-  // None of these was a ready: the step still waits for both. b goes first, and a's bucket cannot start before it.
+  // None of these calls was a ready(): the step still waits for both. b goes first, and a's bucket cannot start before
+  // it.
   ASSERT_OK(gradwire_session_ready_ticket(session, a_id, &ticket));
   ASSERT_OK(gradwire_session_done(session, &ticket, &done));
   EXPECT_EQ(done, 0);
@@ -158,7 +159,7 @@ TEST_F(CSession, NoSyncAccumulatesLocally) {
   expect_invalid(gradwire_session_set_no_sync(nullptr, GRADWIRE_ON), "session is NULL");
   expect_invalid(gradwire_session_finish(session, nullptr), "finish: called under no_sync()");
   ASSERT_OK(gradwire_session_set_no_sync(session, GRADWIRE_OFF));
-  fill(a, 7);  // the second micro-step's
+  fill(a, 7);  // of the second micro-step
   ASSERT_OK(gradwire_session_ready(session, a_id));
   ASSERT_OK(gradwire_session_finish(session, nullptr));
   EXPECT_EQ(a, mean_of(7));
@@ -191,7 +192,7 @@ TEST_F(CSession, TrainsAProgramInCByLocalSteps) {
   EXPECT_EQ(c_side_local_steps(MPI_COMM_WORLD), 0) << gradwire_last_error();
 }
 
-// Parameters p and state m of each rank, in one place.
+// Parameters p and state m of each rank, computed in one place.
 struct Ranks {
   std::vector<float> p, m;
 
@@ -242,7 +243,7 @@ TEST_F(CSession, ParametersMeetEveryFewSteps) {
       expected.sync_parameters();
     }
     check(step);
-    EXPECT_EQ(a[kCount - 1], static_cast<float>(rank + 1)) << "gradients of local steps stay";
+    EXPECT_EQ(a[kCount - 1], static_cast<float>(rank + 1)) << "local steps leave gradients unchanged";
     for (std::size_t i = 0; i < kCount; ++i) {
       momentum[i] = 0.5F * momentum[i] + a[i];
       parameter[i] -= 0.25F * momentum[i];
@@ -323,7 +324,7 @@ TEST_F(CSession, RulesSeeHowManyDimensionsATensorHas) {
 }
 
 // The one element that top-k keeps is the largest in units of the scale. Mutations tried: the scale is not passed on;
-// nor ndim.
+// ndim is not passed on.
 TEST_F(CSession, AScaleSaysWhatIsLarge) {
   make("[[rule]]\nndim = 2\ncodec = \"topk(1/4096)+exact\"\nalgorithm = \"one_shot\"\n");
   std::vector<float> gradient(4096), scale(4096, 1.0F);
@@ -345,7 +346,7 @@ TEST_F(CSession, AScaleSaysWhatIsLarge) {
   ASSERT_OK(gradwire_session_ready(session, b_id));
   ASSERT_OK(gradwire_session_finish(session, nullptr));
   EXPECT_EQ(gradient[9], 1.0F);
-  EXPECT_EQ(gradient[7], world_size() == 1 ? 10.0F : 0.0F) << "it stays for the next step";
+  EXPECT_EQ(gradient[7], world_size() == 1 ? 10.0F : 0.0F) << "the value waits for the next step";
   options.struct_size = 0;
   expect_invalid(add_it(), "gradwire_tensor_options: struct_size is 0; set it to sizeof");
 }

@@ -67,7 +67,7 @@ TEST_F(CSessionTable, PushesCountWithSteps) {
   EXPECT_EQ(found.rows_own + found.rows_received, 3U);
   ASSERT_OK(gradwire_session_table_statistics(session, 1, &found));
   EXPECT_LE(found.rows_held, 1U);
-  EXPECT_TRUE(world_size() > 2 || found.rows_held == 1) << "two copies";
+  EXPECT_TRUE(world_size() > 2 || found.rows_held == 1) << "there are two copies";
 }
 
 TEST_F(CSessionTable, APolicySaysHowItTravels) {
@@ -124,7 +124,7 @@ TEST_F(CSessionTable, WhatCannotWorkHarmsNobody) {
   ASSERT_OK(push(0, {3}, {1, 2}));
   ASSERT_OK(gradwire_session_finish(session, nullptr));
   const auto ranks = static_cast<float>(world_size());
-  EXPECT_EQ(pull(0, {3}), (Rows{-ranks, -2 * ranks})) << "and nothing of what was refused";
+  EXPECT_EQ(pull(0, {3}), (Rows{-ranks, -2 * ranks})) << "nothing of the refused calls was kept";
 }
 
 }  // namespace

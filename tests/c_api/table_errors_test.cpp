@@ -1,4 +1,4 @@
-// Tests the errors for wrong calls of tables through the C API, by one rank alone or by all of them.
+// Tests the errors of wrong table calls through the C API, made by one rank or by all of them.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -69,7 +69,7 @@ TEST_F(CTableErrors, WrongArgumentsAreNamedAndChangeNothing) {
 TEST_F(CTableErrors, OptionsThatAreWrongByThemselvesAreRefused) {
   const auto expect_refused = [&](const gradwire_table_options* options, const std::string& text,
                                   const gradwire_policy* policy = nullptr) {
-    table = reinterpret_cast<gradwire_table*>(&table);  // NOLINT: must not stay
+    table = reinterpret_cast<gradwire_table*>(&table);  // NOLINT: the value must be replaced
     expect_invalid(gradwire_table_create_mpi(MPI_COMM_WORLD, policy, options, &table), text);
     EXPECT_EQ(table, nullptr) << text;
   };
@@ -115,7 +115,7 @@ TEST_F(CTableErrors, APolicySaysHowItTravels) {
   gradwire_policy* policy = nullptr;
   ASSERT_OK(gradwire_policy_parse(
       "[[rule]]\nmatch = \"embed.*\"\ncodec = \"int8\"\nsync = { rows = true, staleness = 4 }\n", "p.toml", &policy));
-  // That it was taken shows where the others say other things by themselves.
+  // The other ranks report different options by themselves, which shows that this one was taken.
   auto options = options_of();
   options.tensor = "embed.users";
   options.cache_bytes = 65536;

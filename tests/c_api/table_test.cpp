@@ -1,4 +1,4 @@
-// Tables through the C API: values, clocks, snapshots, files, options.
+// Tests tables through the C API: values, clocks, snapshots, files, options.
 #include "gradwire/tables.h"
 
 #include <algorithm>
@@ -76,7 +76,7 @@ TEST_F(CTable, OptionsAreTaken) {
     largest = std::max(largest, std::abs(value));
   }
   EXPECT_LE(largest, 0.25F);
-  EXPECT_GT(largest, 0.2F) << "uniform in that range";
+  EXPECT_GT(largest, 0.2F) << "values are uniform in that range";
   ASSERT_OK(gradwire_table_synchronize(table));
   if (world_rank() == 0) {
     ASSERT_OK(push({9}, {3, -4}));
@@ -89,10 +89,10 @@ TEST_F(CTable, OptionsAreTaken) {
 
   options.seed = 6;
   options.optimizer = GRADWIRE_ROW_SGD;
-  options.learning_rate = 0;  // 0.01
+  options.learning_rate = 0;  // means 0.01
   make(options);
   const Rows other = pull(all_ids());
-  EXPECT_NE(begin, other) << "by seed";
+  EXPECT_NE(begin, other) << "the seed decides";
   ASSERT_OK(gradwire_table_synchronize(table));
   if (world_rank() == world_size() - 1) {
     ASSERT_OK(push({9}, {3, -4}));
@@ -187,7 +187,7 @@ TEST_F(CTable, SnapshotsHoldWhatWasPushedBefore) {
   EXPECT_EQ(rows, mine.size());
   Visits visits;
   ASSERT_OK(gradwire_table_snapshot_visit(snapshot, visit, &visits));
-  EXPECT_EQ(visits.ids, mine) << "ascending, after the table is gone";
+  EXPECT_EQ(visits.ids, mine) << "ids are ascending, and the table is gone";
   EXPECT_EQ(visits.rows, Rows(mine.size() * kWidth, -2.0F * static_cast<float>(world_size())));
   for (std::uint64_t id = 0; id < kRows; ++id) {
     const float* values = nullptr;

@@ -62,8 +62,8 @@ TEST(AutoCall, ShortCallsThatPassAreSeldomAskedFor) {
   EXPECT_NEAR(static_cast<double>(world.asked() - before), 1000, 50);
 }
 
-// Microseconds of one call each way, of the slowest rank, as two ranks (`shm2`), four on two cores (`shm4`) and two
-// hosts at 1 Gbit/s (`lab`) took them by turns: MPI_Allreduce, and int8.
+// The traces hold the microseconds of one call each way on the slowest rank, where two ranks (`shm2`), four ranks on
+// two cores (`shm4`) and two hosts at 1 Gbit/s (`lab`) made them by turns: MPI_Allreduce, and int8.
 class AutoCallTrace : public testing::TestWithParam<std::string> {};
 
 TEST_P(AutoCallTrace, CostsLittleMoreThanTheBestWay) {
@@ -79,7 +79,7 @@ TEST_P(AutoCallTrace, CostsLittleMoreThanTheBestWay) {
     fixed[0] += kRounds * row[0];
     fixed[1] += kRounds * row[1];
   }
-  // Compression must save 5% to be taken.
+  // Compression must save 5% to be chosen.
   const double best = std::max(fixed[1], 0.95 * fixed[0]);
   for (const std::uint64_t start : {0U, 23U, 61U, 97U, 139U, 181U}) {
     World world(2, [&](std::uint64_t call, Way way, int) { return trace[(start + call) % trace.size()][way]; });
@@ -91,8 +91,8 @@ TEST_P(AutoCallTrace, CostsLittleMoreThanTheBestWay) {
     for (std::uint64_t call = 0; call < kRounds * trace.size(); ++call) {
       world.call();
     }
-    // Trials cost a whole call, so a choice that rests on a moment of the machine stays for longer: in one of the
-    // traces int8 is faster in 105 of 200 calls, and yet takes 8% longer in all.
+    // A trial costs a whole call, so a choice that rests on a short phase of the machine stays for longer: in one of
+    // the traces int8 is faster in 105 of 200 calls, and yet takes 8% longer in total.
     const double most = GetParam() == "shm2-4194304" ? 1.03 : 1.005;
     EXPECT_LE((world.seconds() - decided) / std::min(fixed[0], best), most) << "from row " << start;
   }

@@ -1,4 +1,4 @@
-// The choice between passing a call on and compressing it, over durations that are invented.
+// Tests the choice between passing a call on and compressing it, with invented durations.
 #include "choice/auto_call.hpp"
 
 #include <gmock/gmock.h>
@@ -122,7 +122,7 @@ TEST(AutoCall, CallsAboveTheLimitOfCopiesPassUntried) {
   EXPECT_TRUE(world.turn().trial);
   EXPECT_EQ(world.call(kMostCopied), 1);
   for (int call = 0; call < 200; ++call) {
-    EXPECT_EQ(world.call(2 * kMostCopied), 0) << "whatever its neighbour has shown";
+    EXPECT_EQ(world.call(2 * kMostCopied), 0) << "this holds whatever the neighbouring class has shown";
     EXPECT_FALSE(world.turn().trial);
     EXPECT_EQ(world.turn().barred, Reason::untried);
   }
@@ -206,10 +206,10 @@ TEST(AutoCall, ANewSizeBeginsAsItsNeighbourDecided) {
     world.call(64 << 10);
   }
   EXPECT_EQ(world.call(32 << 10), 0);
-  EXPECT_TRUE(world.decided()) << "smaller, and four times as slow above: not compared";
+  EXPECT_TRUE(world.decided()) << "a smaller class that is four times as slow is not compared";
   EXPECT_EQ(world.auto_call().compared(class_of(32 << 10)), std::nullopt);
   world.call(128 << 10);
-  EXPECT_FALSE(world.decided()) << "larger: compression may pay";
+  EXPECT_FALSE(world.decided()) << "a larger class is compared, since compression may pay";
 
   World slow(2, [](std::uint64_t, Way way, int) { return way == 0 ? 40e-3 : 10e-3; });
   for (int call = 0; call < 80; ++call) {
@@ -220,7 +220,7 @@ TEST(AutoCall, ANewSizeBeginsAsItsNeighbourDecided) {
   slow.call(64 << 10);
   EXPECT_FALSE(slow.decided());
   slow.call(64 << 20, Function::mpi_reduce_scatter);
-  EXPECT_FALSE(slow.decided()) << "another function";
+  EXPECT_FALSE(slow.decided()) << "this is another function";
 }
 
 TEST(AutoCall, HoldsSoManyClassesAndPassesTheRest) {
@@ -240,7 +240,7 @@ TEST(AutoCall, HoldsSoManyClassesAndPassesTheRest) {
   EXPECT_EQ(tried, AutoCall::kMostClasses);
 }
 
-// Seen red: a way that no codec stands for was an index beyond the policy's list.
+// A recorded way without a codec was once an index beyond the policy's list.
 TEST(AutoCall, PassesWhereTheRecordKnowsAWayThatIsNone) {
   const ChoiceClass what{.function = Function::mpi_allreduce, .size = 20};
   AutoCall auto_call(Choices{{what, {{0, 200}, {1, 1}}}});

@@ -1,4 +1,4 @@
-// Ranks of a communicator, each an AutoCall, all in one thread: they get their answers together.
+// Plays the ranks of a communicator, each an AutoCall, in one thread: they get their answers together.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,8 @@ inline ChoiceClass class_of(std::uint64_t bytes, Function function = Function::m
   return {.function = function, .dtype = DType::f32, .size = size_class(bytes)};
 }
 
-// Ranks that make the same calls. `duration(call, way, rank)` is that of a call in which no rank waits for a late one.
+// Ranks that make the same calls. `duration(call, way, rank)` is the duration of a call in which no rank waits for a
+// late one.
 class World {
  public:
   using Duration = std::function<double(std::uint64_t call, Way way, int rank)>;
@@ -34,7 +35,7 @@ class World {
     }
   }
 
-  // The way of the job's result, the same on every rank.
+  // Returns the way of the job's result, which is the same on every rank.
   Way call(std::uint64_t bytes = kBytes, Function function = Function::mpi_allreduce, std::size_t ways = 2) {
     exchanged_ = exchange(class_of(bytes, function), bytes, ways);
     first_ = auto_calls_[0]->turn();
@@ -46,7 +47,7 @@ class World {
       EXPECT_EQ(turn.passed_first, first_.passed_first);
       EXPECT_EQ(turn.left == nullptr, first_.left == nullptr);
       EXPECT_EQ(turn.left == nullptr ? 0 : *turn.left, first_.left == nullptr ? 0 : *first_.left);
-      EXPECT_TRUE(turn.left == nullptr || *turn.left == 0 || turn.way == 0) << "only what passes need not be asked for";
+      EXPECT_TRUE(turn.left == nullptr || *turn.left == 0 || turn.way == 0) << "only passed calls need no question";
     }
     asked_ += first_.timed || first_.trial ? 1 : 0;
     if (first_.trial) {
@@ -67,7 +68,7 @@ class World {
     return first_.way;
   }
 
-  // A rank that has no memory for copies from now on.
+  // From now on this rank has no memory for copies.
   void refuse_copies(std::size_t rank) { refuses_ = rank; }
   // From now on the results of this way are too far from the library's sum.
   void exclude(Way way) { excluded_.insert(way); }
@@ -101,7 +102,7 @@ class World {
     return !worst.empty();
   }
 
-  // The slowest rank counts, each way.
+  // In each way, the slowest rank counts.
   void make_trial(std::size_t ways) {
     ++trials_;
     std::vector<double> worst(ways, 0);

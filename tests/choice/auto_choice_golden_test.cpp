@@ -1,5 +1,5 @@
-// The choice of codecs over long made-up stories, as it was decided when these figures were taken: a chooser that
-// decides otherwise from the same measurements changes a figure.
+// Tests the choice of codecs over long made-up stories against recorded decisions: a chooser that decides differently
+// from the same measurements changes a figure.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -48,7 +48,7 @@ choice::Measurements calibration_of(const plan::Plan& plan, double bytes_per_sec
   return all;
 }
 
-// What was decided, as text.
+// Returns the decisions as text.
 std::string story(std::uint32_t seed) {
   std::mt19937 random(seed);
   const auto chance = [&](double from, double to) { return from + (to - from) * (random() % 1000) / 1000; };

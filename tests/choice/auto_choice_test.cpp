@@ -1,5 +1,5 @@
-// The choice of codecs from what ranks report: made-up and recorded links, wrong clocks, codecs that harm. No clocks,
-// no ranks.
+// Tests the choice of codecs from reports of ranks: made-up and recorded links, wrong clocks, harmful codecs. There are
+// no clocks and no ranks.
 #include "choice/auto_choice.hpp"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ exchange::Cluster link(double bytes_per_second) {
   return {.ranks = 2, .inter = {.latency_seconds = 30e-6, .bytes_per_second = bytes_per_second}};
 }
 
-// dense, bf16, int8, int4; codec i takes factors[i] times what the cost model says of it.
+// The levels are dense, bf16, int8 and int4; codec i takes factors[i] times the time that the cost model predicts.
 choice::Measurements calibration(double bytes_per_second, const std::vector<double>& factors = {1, 1, 1, 1}) {
   constexpr double kEncode[] = {0.1e-9, 0.2e-9, 0.3e-9, 1e-9};
   constexpr double kBytes[] = {4, 2, 1.01, 0.51};
@@ -48,11 +48,11 @@ choice::Measurements calibration(double bytes_per_second, const std::vector<doub
   return all;
 }
 
-// A training of two or more ranks whose every step takes what `truth` says of the level in use.
+// A training of two or more ranks in which every step takes the time that `truth` gives for the current level.
 class Training {
  public:
   using Rate = std::function<double(std::uint64_t step)>;
-  /// The time that the last rank's clock shows for a second at this step.
+  /// Returns the time that the last rank's clock shows for a second at this step.
   using Clock = std::function<double(std::uint64_t step)>;
 
   Training(
@@ -105,8 +105,8 @@ class Training {
   double wait_share = 0.5;
   double wait_share_of_trials = 0.5;
   double probed_of_link = 1;
-  double share_of_link = 1;       // of a step, beside what takes the same at any rate
-  std::size_t probes_median = 1;  // of the last so many
+  double share_of_link = 1;       // share of a step beside the part that takes the same time at any rate
+  std::size_t probes_median = 1;  // number of last probes of which the median counts
   std::function<double(std::size_t level)> sent = [](std::size_t) { return 0.0; };
 
  private:
@@ -142,7 +142,7 @@ TEST(AutoChoice, AForecastThatWasWrongIsFoundOutByATrial) {
   EXPECT_GE(training.trials, 1U);
 }
 
-// Four times is more than a trial may cost soon. Mutation tried: no spare time for it.
+// Four times is more than a trial may cost soon. Mutation tried: it gets no spare time.
 TEST(AutoChoice, AForecastThatWasFarOffIsFoundOutLate) {
   const plan::Plan plan = one_bucket();
   AutoChoice choice(plan, policy());
@@ -155,7 +155,7 @@ TEST(AutoChoice, AForecastThatWasFarOffIsFoundOutLate) {
   EXPECT_EQ(choice.choices()[0].level, kInt4);
 }
 
-// Mutation tried: only levels next to the one in use are tried.
+// Mutation tried: only the neighbours of the current level are tried.
 TEST(AutoChoice, NotToCompressIsTriedFromAnyCodec) {
   const plan::Plan plan = one_bucket();
   AutoChoice choice(plan, policy());
@@ -167,8 +167,8 @@ TEST(AutoChoice, NotToCompressIsTriedFromAnyCodec) {
   EXPECT_EQ(choice.choices()[0].level, 0U);
 }
 
-// One level above dense, the next better level and not to compress are the same: it is tried where either is due, here
-// not to compress, which seemed too slow from int8. Mutation tried: only the former counts.
+// One level above dense, the next better level is the uncompressed one: it is tried when either trial is due, here the
+// uncompressed one, which seemed too slow from int8. Mutation tried: only the former counts.
 TEST(AutoChoice, NotToCompressIsTriedWhenTheNextBetterLevelWasTriedInVain) {
   const plan::Plan plan = one_bucket();
   AutoChoice choice(plan, policy());
@@ -178,7 +178,7 @@ TEST(AutoChoice, NotToCompressIsTriedWhenTheNextBetterLevelWasTriedInVain) {
   Training training([=](std::uint64_t) { return rate; }, calibration(rate, {0.2, 1, 1, 3}));
   training.run(choice, 5'000);
   ASSERT_EQ(choice.choices()[0].level, kInt8);
-  ASSERT_GE(training.steps_at[1], 20U) << "of trials of bf16, more and more seldom";
+  ASSERT_GE(training.steps_at[1], 20U) << "trials of bf16 become rarer and rarer";
   training.samples[0] = {.nmse = 0.01, .residual_ratio = 50};
   training.run(choice, 15);
   training.samples[0] = {};
@@ -218,14 +218,14 @@ TEST(AutoChoice, NothingFarSlowerIsTried) {
   AutoChoice choice(plan, policy());
   const double rate = 5e6;
   choice.start(0, calibration(rate));
-  ASSERT_EQ(choice.choices()[0].level, kInt8) << "the fewest bits that the warm-up allows";
+  ASSERT_EQ(choice.choices()[0].level, kInt8) << "the warm-up allows no fewer bits";
   Training training([=](std::uint64_t) { return rate; }, calibration(rate));
   training.run(choice, 2'000);
   EXPECT_EQ(training.steps_at[0] + training.steps_at[1], 0U);
   EXPECT_EQ(choice.choices()[0].level, kInt4);
 }
 
-// One rank's clock runs three times as fast as the others', or as slow, or as it likes.
+// One rank's clock runs three times as fast as the others', a third as fast, or at random.
 TEST(AutoChoice, AWrongClockDoesNotFlap) {
   const std::uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -269,9 +269,9 @@ TEST(AutoChoice, ALinkThatChangesIsFollowed) {
   EXPECT_LT(training.spent, 1.1 * training.best);
 }
 
-// In shared memory the transport's own sum moves bytes five times as fast as frames of int8 do, and a probe lies
-// between: none of them is a change of the link, whatever ranks wait for in trials. Mutations tried: every rate is
-// believed; that of a trial is where ranks only wait.
+// In shared memory the transport's own sum moves bytes five times as fast as frames of int8, and the rate of a probe is
+// between them: none of them is a change of the link, whatever ranks wait for in trials. Mutations tried: every rate is
+// believed; a trial in which ranks only wait gives a rate.
 TEST(AutoChoice, ALinkThatSeemsFasterByOneWayIsNoOther) {
   const plan::Plan plan = one_bucket();
   const double rate = 700e6;
@@ -297,7 +297,7 @@ TEST(AutoChoice, ALinkThatSeemsFasterByOneWayIsNoOther) {
   }
 }
 
-// Steps tell of it at once, probes two decisions later. Mutation tried: forecasts are asked as they are by then.
+// Steps show the change at once, probes two decisions later. Mutation tried: the forecasts of that later time are used.
 TEST(AutoChoice, ALinkThatHalvesIsSeenWhereItIsAGoodPartOfAStep) {
   const plan::Plan plan = one_bucket();
   for (const double share : {0.4, 0.6, 1.0}) {
@@ -325,9 +325,9 @@ struct Recorded {
   double step_ms, busy_ms, wait_share, sent_mbit, probed_mbit;
 };
 
-// What two ranks reported in a run of
+// Two ranks reported this in a run of
 // GRADWIRE_LOG=debug bench_changing_link --players auto
-// of 8 tensors of 65536 elements: 100 Mbit/s, 1 Gbit/s from about step 360 on, 250 Mbit/s from 860 on, 1 Gbit/s from
+// with 8 tensors of 65536 elements: 100 Mbit/s, 1 Gbit/s from about step 360 on, 250 Mbit/s from 860 on, 1 Gbit/s from
 // 1320 on, each with 30% of noise.
 constexpr Recorded kRecorded[] = {
     {5, 67.96, 59.22, 0.944, 71.51, 0},        {10, 63.45, 57.69, 0.958, 73.41, 0},

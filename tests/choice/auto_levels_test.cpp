@@ -1,4 +1,4 @@
-// The choice of codecs over recorded and made-up traces: no clocks, no ranks.
+// Tests the choice of codecs over recorded and made-up traces, without clocks or ranks.
 #include "choice/auto_levels.hpp"
 
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-#include "choice/window.hpp"
+#include "choice/moving_median.hpp"
 
 namespace gradwire::choice {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// One bucket, ready at once; codecs of 4, 2, 1 and 0.5 bytes an element that encode at 4 ms a million elements.
+// One bucket is ready at once; the codecs use 4, 2, 1 and 0.5 bytes per element and encode a million elements in 4 ms.
 StepForecast link_forecast(double bytes_per_second, double compute = 0.01) {
   constexpr double kElements = 1e6;
   const auto seconds = [&](double bytes, double codec) {
@@ -61,7 +61,7 @@ TEST(AutoLevels, GainsBelowTheThresholdChangeNothing) {
 }
 
 TEST(AutoLevels, HiddenCommunicationIsGivenQuality) {
-  // The first bucket has 80 ms of the backward pass beside it, the last one nothing.
+  // 80 ms of the backward pass hide the first bucket, and nothing hides the last one.
   const StepForecast forecast{0.1, {{0.02, {0.04, 0.02, 0.01}, 2}, {0.1, {0.04, 0.02, 0.01}, 2}}};
   EXPECT_THAT(best_levels(forecast, 0.01), ElementsAre(0, 2));
   AutoLevels auto_levels({.dwell = 0});
@@ -100,12 +100,12 @@ struct Played {
   double clairvoyant = 0;
 };
 
-// 20,000 steps over a link that changes three times and is noisy by `sigma` every few steps.
+// Plays 20,000 steps over a link that changes three times and is noisy by `sigma` every few steps.
 Played play(AutoLevelsOptions options, std::size_t window, double sigma, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::lognormal_distribution<double> noise(-sigma * sigma / 2, sigma);
   AutoLevels auto_levels(options);
-  Window rates(window);
+  MovingMedian rates(window);
   Played played;
   constexpr int kSteps = 20000;
   double factor = 1;
@@ -130,32 +130,32 @@ TEST(AutoLevels, DoesNotFlapOverANoisyLink) {
   const std::uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   const Played calm = play({}, 15, 0.3, seed);
-  EXPECT_LE(calm.switches, 20) << "of 20,000 steps, half of them where two levels tie";
+  EXPECT_LE(calm.switches, 20) << "there are 20,000 steps, in half of which two levels tie";
   EXPECT_LE(calm.seconds, 1.05 * calm.clairvoyant);
   const Played greedy = play({.gain = 0, .tolerance = 0, .margin = 0, .dwell = 0}, 1, 0.3, seed);
-  EXPECT_GT(greedy.switches, 100) << "the control: what the window, the gain and the dwell are for";
+  EXPECT_GT(greedy.switches, 100) << "the control shows why the window, the gain and the dwell are needed";
 }
 
 TEST(AutoLevels, OneSpikeChangesNothing) {
   AutoLevels auto_levels({});
   auto_levels.start(0, link_forecast(125e6));
-  Window rates(15);
+  MovingMedian rates(15);
   for (std::uint64_t step = 1; step < 500; ++step) {
     rates.add(step % 50 == 0 ? 1e6 : 125e6);
     EXPECT_FALSE(auto_levels.update(step, link_forecast(rates.median()))) << step;
   }
 }
 
-TEST(Window, MedianOfTheLast) {
-  Window window(3);
+TEST(MovingMedian, MedianOfTheLast) {
+  MovingMedian window(3);
   EXPECT_EQ(window.median(), 0);
   window.add(5);
   window.add(1);
-  EXPECT_EQ(window.median(), 1) << "the lower of two";
+  EXPECT_EQ(window.median(), 1) << "the lower of two is the median";
   window.add(100);
   EXPECT_EQ(window.median(), 5);
   window.add(7);
-  EXPECT_EQ(window.median(), 7) << "5 is gone";
+  EXPECT_EQ(window.median(), 7) << "5 has left the window";
 }
 
 }  // namespace

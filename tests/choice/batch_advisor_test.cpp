@@ -1,4 +1,4 @@
-// Advice on the batch over made-up steps: no clocks, no ranks.
+// Tests the advice on the batch over made-up steps, without clocks or ranks.
 #include "choice/batch_advisor.hpp"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// The forecast for a link of this rate: 4 MB to send, of which 50 ms are hidden.
+// Returns the forecast for a link of this rate: there are 4 MB to send, of which 50 ms are hidden.
 BatchForecast over_link(double bytes_per_second, std::optional<double> noise = kInfinity) {
   return {.compute_seconds = 0.1,
           .exposed_seconds = std::max(0.0, 4e6 / bytes_per_second - 0.05),
@@ -47,7 +47,7 @@ TEST(BatchAdvisor, TheExposedShareEndsBelowItsTarget) {
       BatchAdvisor any = advisor({.target_exposed = target, .max_accumulation = 4096});
       const std::uint32_t count = accumulation_after(any, forecast);
       EXPECT_LE(exposed_share(forecast, count), target + 1e-12) << target << ' ' << exposed;
-      EXPECT_LE(count, std::ceil(1.1 * exposed * (1 - target) / (target * 0.1)) + 1) << "no more than it takes";
+      EXPECT_LE(count, std::ceil(1.1 * exposed * (1 - target) / (target * 0.1)) + 1) << "no more steps than necessary";
     }
   }
 }
@@ -105,12 +105,12 @@ TEST(BatchAdvisor, FallsWithTheBandwidthOfTheLink) {
     EXPECT_EQ(first, noise == kInfinity ? 64 : 9);
     EXPECT_EQ(last, 1U);
   }
-  // And so does each single change, from wherever it starts.
+  // The same holds for each single change, from any start.
   for (std::uint32_t start = 1; start <= 64; ++start) {
     std::uint32_t above = 4096;
     for (double rate = 1e6; rate < 1e9; rate *= 1.5) {
       BatchAdvisor any = advisor({.min_accumulation = 1, .max_accumulation = 64});
-      // To `start`, by a forecast that wants just that.
+      // Goes to `start`, by a forecast that asks for exactly that.
       (void)accumulation_after(
           any, {.compute_seconds = 0.9, .exposed_seconds = 0.1 * start / 1.1, .noise_scale = 1.0 * start});
       const std::uint32_t before = any.accumulation();
@@ -147,11 +147,11 @@ TEST(BatchAdvisor, AllRanksTogetherStayBelowTheNoiseScale) {
     return accumulation_after(any, over_link(2.5e6, noise));
   };
   EXPECT_EQ(count(kInfinity), 64U);
-  EXPECT_EQ(count(std::nullopt), 64U) << "not measured: bounds alone";
-  EXPECT_EQ(count(100), 25U) << "of four ranks";
+  EXPECT_EQ(count(std::nullopt), 64U) << "without a measurement only the bounds count";
+  EXPECT_EQ(count(100), 25U) << "there are four ranks";
   EXPECT_EQ(count(4.1), 1U);
   EXPECT_EQ(count(0), 1U) << "one sample is as good as many";
-  // It grows with the training; a little less does not take it back.
+  // The advice grows with the training; a slightly lower value does not take it back.
   BatchAdvisor any = advisor({.max_accumulation = 64});
   EXPECT_EQ(accumulation_after(any, over_link(2.5e6, 40)), 10U);
   EXPECT_EQ(accumulation_after(any, over_link(2.5e6, 80), 20), 20U);
@@ -179,7 +179,7 @@ TEST(BatchAdvisor, NoNumbersChangeNothing) {
   EXPECT_EQ(any.accumulation(), 1U);
 }
 
-// Gradients with noise of a known size: the estimate is within a fifth.
+// The noise of the gradients is known: the estimate is within a fifth of it.
 TEST(NoiseScale, IsFoundFromTwoNorms) {
   constexpr std::size_t kCount = 4096;
   const std::uint32_t seed = std::random_device{}();
@@ -189,7 +189,7 @@ TEST(NoiseScale, IsFoundFromTwoNorms) {
   for (const int ranks : {2, 4}) {
     for (const int micro_steps : {1, 3}) {
       for (const double scale : {0.5, 12.0}) {
-        const double sigma = std::sqrt(scale);  // of a true gradient of ones: scale = sigma^2
+        const double sigma = std::sqrt(scale);  // the true gradient is all ones, so scale = sigma^2
         NoiseWindow window(64);
         for (int step = 0; step < 64; ++step) {
           std::vector<double> mean(kCount);
@@ -215,7 +215,7 @@ TEST(NoiseScale, IsFoundFromTwoNorms) {
 }
 
 TEST(NoiseScale, OfExactNumbers) {
-  // |G|^2 = 2, noise 12 of a micro-step: two of them 2 + 6, of four ranks 2 + 1.5.
+  // |G|^2 = 2, and a micro-step has noise 12: two micro-steps give 2 + 6, those of four ranks 2 + 1.5.
   const NoiseTerms terms = noise_terms({.local = 8, .reduced = 3.5}, 4, 2);
   EXPECT_DOUBLE_EQ(terms.signal, 2);
   EXPECT_DOUBLE_EQ(terms.noise, 12);
@@ -231,7 +231,7 @@ TEST(NoiseScale, OfExactNumbers) {
     window.add({.signal = value, .noise = 2 * value});
   }
   EXPECT_EQ(window.count(), 2U);
-  EXPECT_EQ(window.mean().signal, 2) << "the last two";
+  EXPECT_EQ(window.mean().signal, 2) << "only the last two count";
 }
 
 std::string batch_error(const std::string& text) {
@@ -272,7 +272,7 @@ TEST(BatchPolicy, Mistakes) {
   EXPECT_THAT(batch_error("deterministic = true\n[batch]"), HasSubstr("2:1: [batch] advises by measurement"));
 }
 
-// A policy made in code has passed no reader.
+// No reader has checked a policy that is made in code.
 TEST(BatchPolicy, MistakesInCode) {
   const auto error = [](const Policy::Batch& batch, bool deterministic = false) -> std::string {
     Policy policy;

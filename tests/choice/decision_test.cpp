@@ -43,7 +43,8 @@ const std::vector<Row> kRows = {
      Reason::below_floor},
     {"another floor", [](Call& c, Settings& s) { c.count = 100, s.floor_bytes = 400; }, Reason::none},
     {"more bytes than 64 bits hold", [](Call& c, Settings&) { c.count = ~std::uint64_t{0}; }, Reason::none},
-    // Small ones have one reason, whatever else holds: where only the count is looked at, nothing else is known.
+    // Small calls have one reason, whatever else holds: they are decided by the count alone, before anything else is
+    // known.
     {"a small double", [](Call& c, Settings&) { c.dtype = DType::f64, c.count = 7840; }, Reason::below_floor},
     {"a large double", [](Call& c, Settings&) { c.dtype = DType::f64, c.count = 8192; }, Reason::dtype},
     {"a small integer", [](Call& c, Settings&) { c.dtype.reset(), c.count = 8191; }, Reason::below_floor},
@@ -72,18 +73,18 @@ const std::vector<Row> kRows = {
     {"no device path: host memory does not mind", [](Call&, Settings& s) { s.device_path = false; }, Reason::none},
 };
 
-TEST(Decision, RowByRow) {
+TEST(CallDecision, RowByRow) {
   for (const Row& row : kRows) {
     Call call = large(Function::mpi_allreduce);
     Settings settings;
     row.change(call, settings);
-    const Decision decision = decide(call, settings);
+    const CallDecision decision = decide(call, settings);
     EXPECT_STREQ(text(decision.reason), text(row.expected)) << row.what;
     EXPECT_EQ(decision.compress, row.expected == Reason::none) << row.what;
   }
 }
 
-TEST(Decision, EveryFunction) {
+TEST(CallDecision, EveryFunction) {
   const std::vector<std::pair<Function, Reason>> expected = {
       {Function::mpi_allreduce, Reason::none},
       {Function::mpi_reduce_scatter, Reason::none},
@@ -117,7 +118,7 @@ TEST(Decision, EveryFunction) {
   }
 }
 
-TEST(Decision, RequestsAreCompressedWhereAllRanksCan) {
+TEST(CallDecision, RequestsAreCompressedWhereAllRanksCan) {
   for (const Function function :
        {Function::mpi_iallreduce, Function::mpi_ireduce_scatter, Function::mpi_ireduce_scatter_block}) {
     EXPECT_TRUE(decide(large(function), {.requests = true}).compress) << name_of(function);
@@ -128,7 +129,7 @@ TEST(Decision, RequestsAreCompressedWhereAllRanksCan) {
   }
 }
 
-TEST(Decision, DeviceCallsPassWithoutADevicePath) {
+TEST(CallDecision, DeviceCallsPassWithoutADevicePath) {
   for (const Function function : {Function::nccl_all_reduce, Function::nccl_reduce_scatter}) {
     EXPECT_EQ(decide(large(function), {.device_path = false}).reason, Reason::device_path);
     EXPECT_TRUE(decide(large(function), {.device_path = true}).compress);
@@ -138,8 +139,9 @@ TEST(Decision, DeviceCallsPassWithoutADevicePath) {
   }
 }
 
-// A reason in the arguments comes before one in the configuration: a user who asks why reads what is true of the call.
-TEST(Decision, TheFirstReasonIsGiven) {
+// A reason in the arguments comes before one in the configuration, so that the reason given to a user is true of the
+// call.
+TEST(CallDecision, TheFirstReasonIsGiven) {
   Call call = large(Function::nccl_all_reduce);
   call.count = 1;
   call.policy_exact = true;
@@ -151,7 +153,7 @@ TEST(Decision, TheFirstReasonIsGiven) {
   EXPECT_EQ(decide(call, {}).reason, Reason::bad_arguments);
 }
 
-TEST(Decision, ReasonsHaveTextsOfTheirOwn) {
+TEST(CallDecision, ReasonsHaveTextsOfTheirOwn) {
   std::set<std::string> texts;
   for (std::size_t i = 0; i < kReasons; ++i) {
     EXPECT_TRUE(texts.insert(text(Reason{static_cast<std::uint8_t>(i)})).second) << i;
@@ -159,10 +161,10 @@ TEST(Decision, ReasonsHaveTextsOfTheirOwn) {
   EXPECT_STREQ(text(Reason::none), "");
 }
 
-TEST(Decision, DenseBytesAreThoseOfAPerfectAlgorithm) {
+TEST(CallDecision, DenseBytesAreThoseOfAPerfectAlgorithm) {
   EXPECT_EQ(dense_bytes(Function::mpi_allreduce, 1000, 4), 6000U);  // 2 x 3/4 of 1000 bytes from each of 4 ranks
   EXPECT_EQ(dense_bytes(Function::mpi_reduce_scatter_block, 1000, 4), 3000U);
-  EXPECT_EQ(dense_bytes(Function::mpi_reduce, 1000, 4), 3000U);  // each but the root sends its own or a sum
+  EXPECT_EQ(dense_bytes(Function::mpi_reduce, 1000, 4), 3000U);  // each rank but the root sends its own values or a sum
   EXPECT_EQ(dense_bytes(Function::mpi_allreduce, 1000, 1), 0U);
   EXPECT_EQ(dense_bytes(Function::other, 1000, 4), 0U);
 }

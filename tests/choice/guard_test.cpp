@@ -1,4 +1,4 @@
-// The guard over what codecs drop: warm-up, run-away residuals, recovery.
+// Tests the guard over dropped values: warm-up, run-away residuals, recovery.
 #include "choice/guard.hpp"
 
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// dense, bf16, int8, int4, topk
+// The levels are dense, bf16, int8, int4 and topk.
 const std::vector<std::vector<double>> kBits{{32, 16, 8.06, 4.06, 0.2}, {32, 16}};
 
 Guard begun(GuardOptions options = {.hold = 200, .warmup = 50}) {
@@ -43,21 +43,21 @@ TEST(Guard, TheBoundOfErrorFeedbackIsNoRunAway) {
   EXPECT_EQ(guard.most(101, 0), 4U);
 }
 
-// A planted divergence: with 4 bits the residual grows by a quarter at each look.
+// Plants a divergence: with 4 bits the residual grows by a quarter at each look.
 TEST(Guard, BacksOffAndRecovers) {
   Guard guard = begun();
   std::uint64_t step = 50;
   double ratio = 0.1;
   std::string why;
   for (; why.empty(); step += 50, ratio *= 1.25) {
-    ASSERT_LT(ratio, 10) << "never noticed";
+    ASSERT_LT(ratio, 10) << "the divergence was never noticed";
     why = guard.observe(step, 0, 3, {.nmse = 0.01, .residual_ratio = ratio});
   }
   EXPECT_THAT(why, HasSubstr("times the gradient"));
   const std::uint64_t at = step - 50;
   EXPECT_EQ(guard.most(at + 1, 0), 2U);
   EXPECT_EQ(guard.most(at + 199, 0), 2U);
-  EXPECT_EQ(guard.most(at + 200, 0), 4U) << "tried again";
+  EXPECT_EQ(guard.most(at + 200, 0), 4U) << "it is tried again";
   EXPECT_EQ(guard.most(at + 1, 1), 1U) << "other buckets go on";
   EXPECT_THAT(guard.observe(at + 200, 0, 3, {.nmse = 0.01, .residual_ratio = 9}), HasSubstr("times"));
   EXPECT_EQ(guard.most(at + 599, 0), 2U) << "held twice as long";

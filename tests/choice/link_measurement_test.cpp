@@ -1,4 +1,4 @@
-// What is made of exchanges over made-up links. No clocks, no ranks.
+// Tests how exchanges over made-up links are evaluated, without clocks or ranks.
 #include "choice/link_measurement.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ struct MadeUpLink {
   double latency = 30e-6;
   double bytes_per_second = 125e6;
   double burst = 0;  // bytes that an idle link lets through at once
-  double noise = 0;  // share of an exchange, at most
+  double noise = 0;  // largest share of an exchange
   std::uint64_t sent = 0;
   int exchanges = 0;
   std::mt19937 random{7};
@@ -37,7 +37,7 @@ TEST(LinkMeasurement, FindsLatencyAndRateOfAQuietLink) {
   for (const double rate : {1e6, 12.5e6, 125e6, 1.25e9, 5e9}) {
     for (const double latency : {2e-6, 30e-6, 1e-3, 30e-3}) {
       if (8e6 / rate < latency) {
-        continue;  // 8 MiB add too little to be told from the latency
+        continue;  // the time of 8 MiB is too short against the latency
       }
       MadeUpLink link{.latency = latency, .bytes_per_second = rate};
       for (const bool within : {false, true}) {
@@ -64,7 +64,7 @@ TEST(LinkMeasurement, EndsOnceTheLinkIsSeen) {
   EXPECT_EQ(quick.exchanges, 9 + 10 * 2) << "up to 8 MiB";
 }
 
-// As it was before `gradwire doctor` measured by it, too.
+// The figures are from before `gradwire doctor` used this measurement, too.
 TEST(LinkMeasurement, MakesOfNoiseWhatItMadeBefore) {
   struct Noisy {
     MadeUpLink link;

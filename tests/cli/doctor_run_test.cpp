@@ -1,4 +1,4 @@
-// gradwire doctor as a job, before a launcher, and alone.
+// Tests gradwire doctor as a job, before a launcher, and alone.
 #include <gmock/gmock.h>
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 class DoctorRun : public ToolTest {
  protected:
-  /// The tool where it was built, beside the program that it becomes.
+  /// Runs the tool where it was built, beside the program that it becomes.
   static Outcome doctor(const std::string& arguments, const std::string& variables = "") {
     return run_program("env -u GRADWIRE_POLICY " + root_variables() + " " + variables + " timeout -k 5 90 " +
                        std::string(GRADWIRE_BIN) + "/gradwire doctor " + arguments);
@@ -56,10 +56,10 @@ TEST_F(DoctorRun, NamesTheRankWhosePolicyIsMissing) {
 TEST_F(DoctorRun, ALauncherGetsTheToolsOwnPath) {
   write("policy.toml", "codec = \"int9\"\n");
   const Outcome outcome = doctor(launcher(), "GRADWIRE_POLICY=" + (folder_ / "policy.toml").string());
-  EXPECT_EQ(outcome.status, 1) << "a policy that no rank can read\n" << outcome.output;
+  EXPECT_EQ(outcome.status, 1) << "no rank can read the policy\n" << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("problem  policy, all ranks: "));
   EXPECT_THAT(outcome.output, HasSubstr("policy.toml:1"));
-  EXPECT_EQ(outcome.output.find("non-zero"), std::string::npos) << "the launcher has nothing to say\n"
+  EXPECT_EQ(outcome.output.find("non-zero"), std::string::npos) << "the launcher must not print anything\n"
                                                                 << outcome.output;
   const Outcome echo = doctor("-- echo started as");
   EXPECT_EQ(echo.status, 2);
@@ -104,7 +104,7 @@ TEST_F(DoctorRun, AloneItChecksOneHostAndSaysHowToStartAJob) {
   EXPECT_THAT(alone.output, HasSubstr("gradwire doctor: 1 rank on 1 host, 0 problems, "));
   EXPECT_THAT(alone.output, HasSubstr("gradwire doctor -- mpirun --host a,b -np 4\n"));
   EXPECT_EQ(doctor("--json /proc/none/x").status, 2);
-  const Outcome copy = gradwire("doctor");  // without its neighbour
+  const Outcome copy = gradwire("doctor");  // without the program beside it
   EXPECT_EQ(copy.status, 2);
   EXPECT_THAT(copy.output, HasSubstr("gradwire-doctor cannot be started"));
 }
@@ -117,7 +117,7 @@ TEST_F(DoctorRun, ALauncherOfAnotherMpiIsNamed) {
   const Outcome outcome = doctor("-- " + launcher + " -np 2");
   EXPECT_EQ(outcome.status, 1) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("problem  MPI, here: a launcher started 2 processes (PMI_SIZE), but each"));
-  EXPECT_EQ(outcome.output.find("gradwire doctor:"), outcome.output.rfind("gradwire doctor:")) << "the first speaks";
+  EXPECT_EQ(outcome.output.find("gradwire doctor:"), outcome.output.rfind("gradwire doctor:")) << "only one prints";
 }
 
 TEST_F(DoctorRun, WrongCommandLinesAreRefused) {

@@ -1,5 +1,5 @@
-// Model files, what a step would cost, and the advice.
-#include "cli/forecast.hpp"
+// Tests model files, the predicted cost of a step, and the advice.
+#include "cli/codec_forecast.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -117,10 +117,10 @@ TEST(ModelFile, AFileWithoutAnEndIsNotReadToIt) {
               HasSubstr("model file /dev/zero: has more than 16MiB"));
 }
 
-// One rank communicates nothing; with free codecs the wire alone decides, and fewer bits never take longer.
-TEST(Forecast, FollowsTheBytes) {
+// One rank communicates nothing; with free codecs only the wire counts, and fewer bits never take longer.
+TEST(CodecForecast, FollowsTheBytes) {
   const ModelFile model = two_layers();
-  for (const Forecast& one : forecast(model, cluster(1, 1e6), free_codecs(1))) {
+  for (const CodecForecast& one : forecast(model, cluster(1, 1e6), free_codecs(1))) {
     EXPECT_DOUBLE_EQ(one.step.seconds, 0.3) << one.codec.to_string();
     EXPECT_EQ(one.sent_bytes, 0);
   }
@@ -132,12 +132,12 @@ TEST(Forecast, FollowsTheBytes) {
   for (std::size_t i = 1; i < slow.size(); ++i) {
     EXPECT_LT(slow[i].step.seconds, slow[i - 1].step.seconds) << slow[i].codec.to_string();
   }
-  // The last bucket becomes ready at the very end, so something always shows.
+  // The last bucket becomes ready at the very end, so some communication is always exposed.
   EXPECT_GT(forecast(model, cluster(4, 1e12), candidates)[0].step.exposed, 0);
 }
 
-// The better the link, the less is advised to be dropped; never a codec of lower quality than needed.
-TEST(Forecast, AdviceIsMonotoneInBandwidth) {
+// The better the link, the less the advice drops; it never names a codec of lower quality than needed.
+TEST(CodecForecast, AdviceIsMonotoneInBandwidth) {
   const ModelFile model = two_layers();
   const auto candidates = free_codecs(4);
   std::size_t last = candidates.size();
@@ -151,7 +151,7 @@ TEST(Forecast, AdviceIsMonotoneInBandwidth) {
 }
 
 // Inside nodes bytes cost next to nothing, so each node's link should carry them once.
-TEST(Forecast, SlowLinksBetweenNodesSpeakForTiers) {
+TEST(CodecForecast, SlowLinksBetweenNodesSpeakForTiers) {
   const ModelFile model = two_layers();
   const auto candidates = free_codecs(8);
   exchange::Cluster nodes = cluster(8, 1e7);
@@ -159,25 +159,25 @@ TEST(Forecast, SlowLinksBetweenNodesSpeakForTiers) {
   nodes.intra = {0, 1e12};
   const auto slow = forecast(model, nodes, candidates);
   EXPECT_EQ(slow[2].algorithm, Algorithm::hierarchical);
-  // int8 once into each node and once out of it, beside bf16 and int8 inside.
+  // int8 goes once into each node and once out of it, beside bf16 and int8 inside.
   const double elements = 4 * 1048576;
   const double int8 = exchange::bits_per_element(CodecSpec::parse("int8")) / 8;
   EXPECT_NEAR(slow[2].communication, elements * int8 / 1e7, 1e-3);
   EXPECT_NEAR(slow[2].sent_bytes, elements * (0.75 * (2 + int8) + int8 / 4), 1);
   EXPECT_EQ(slow[4].algorithm, Algorithm::two_shot);  // topk
-  nodes.intra = {0, 1e6};                             // nodes that are slow inside
+  nodes.intra = {0, 1e6};                             // slow links inside nodes
   EXPECT_EQ(forecast(model, nodes, candidates)[2].algorithm, Algorithm::two_shot);
   EXPECT_EQ(forecast(model, cluster(8, 1e7), candidates)[2].algorithm, Algorithm::two_shot);
 }
 
 // Even if no communication is hidden, the forecast does not give up quality for a few percent.
-TEST(Forecast, QualityIsWorthFivePercent) {
+TEST(CodecForecast, QualityIsWorthFivePercent) {
   const auto step = [](double seconds) {
-    return Forecast{.codec = {}, .algorithm = {}, .step = {.seconds = seconds, .exposed = seconds - 1}};
+    return CodecForecast{.codec = {}, .algorithm = {}, .step = {.seconds = seconds, .exposed = seconds - 1}};
   };
-  EXPECT_EQ(advise(std::vector<Forecast>{step(9), step(4.1), step(4)}, 0.1), 1U);
-  EXPECT_EQ(advise(std::vector<Forecast>{step(9), step(4.3), step(4)}, 0.1), 2U);
-  EXPECT_EQ(advise(std::vector<Forecast>{step(9), step(1.2), step(1.05)}, 0.1), 2U);
+  EXPECT_EQ(advise(std::vector<CodecForecast>{step(9), step(4.1), step(4)}, 0.1), 1U);
+  EXPECT_EQ(advise(std::vector<CodecForecast>{step(9), step(4.3), step(4)}, 0.1), 2U);
+  EXPECT_EQ(advise(std::vector<CodecForecast>{step(9), step(1.2), step(1.05)}, 0.1), 2U);
 }
 
 TEST(ModelFile, TheExampleLoads) {
@@ -187,7 +187,7 @@ TEST(ModelFile, TheExampleLoads) {
 }
 
 // A codec slower than the link it saves is not advised.
-TEST(Forecast, SlowCodecsLoseAgainstFastLinks) {
+TEST(CodecForecast, SlowCodecsLoseAgainstFastLinks) {
   const ModelFile model = two_layers();
   auto candidates = free_codecs(4);
   for (Candidate& candidate : candidates) {
@@ -205,7 +205,7 @@ TEST(CodecSpeed, SaysWhatACodecMakesOfAnElement) {
     const exchange::CodecCost cost =
         choice::measure_codec(codec, policy::wants_feedback(codec), std::chrono::microseconds(200));
     EXPECT_NEAR(cost.bytes, exchange::bits_per_element(codec) / 8, 0.001)
-        << name;  // 32 bytes of header in 64 Ki elements
+        << name;  // a header of 32 bytes for 64 Ki elements
     EXPECT_GT(cost.encode_seconds, 0) << name;
     EXPECT_GT(cost.decode_seconds, 0) << name;
   }

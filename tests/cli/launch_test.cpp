@@ -1,4 +1,4 @@
-// Command lines of launchers: recognised, and given an environment for every rank.
+// Tests command lines of launchers: they are recognised, and get an environment for every rank.
 #include "cli/launch.hpp"
 
 #include <gmock/gmock.h>
@@ -89,7 +89,7 @@ TEST(Launch, OpenMpiTakesTheListOfTheCommandLine) {
   EXPECT_THAT(launch.environment, IsEmpty());
 }
 
-// Open MPI refuses -x beside the list, and takes -x for one of the programs that ":" parts.
+// Open MPI refuses -x beside the list, and takes -x for one of the programs that ":" separates.
 TEST(Launch, OpenMpiGetsExportsBesideThoseOfTheCommand) {
   const Launch launch = make_launch({"timeout", "9", "mpirun", "-x", "A", "./job", ":", "-np", "1", "./other"}, 2,
                                     Library::open_mpi, kRanks, "");
@@ -101,7 +101,7 @@ TEST(Launch, OpenMpiGetsExportsBesideThoseOfTheCommand) {
   EXPECT_THAT(odd.command, ElementsAre("mpirun", "-x", "GRADWIRE_REPORT=/a;b", "./job"));
 }
 
-// Its own personality reads no list of Open MPI's.
+// prterun's own personality does not read Open MPI's list.
 TEST(Launch, PrterunGetsExports) {
   const Launch launch = make_launch({"prterun", "-n", "2", "./job"}, 0, Library::open_mpi, kRanks, "");
   EXPECT_THAT(launch.command,
@@ -109,7 +109,7 @@ TEST(Launch, PrterunGetsExports) {
   EXPECT_THAT(launch.environment, IsEmpty());
 }
 
-// A list in a file holds as long as there is none in the environment, which is where ours would go.
+// A list in a file applies only if the environment has none, and ours would go there.
 TEST(Launch, OpenMpiKeepsTheListOfAFile) {
   const Command command{"mpirun", "./job"};
   const auto list = [&](const McaFiles& files, const std::string& inherited = "") {
@@ -117,7 +117,7 @@ TEST(Launch, OpenMpiKeepsTheListOfAFile) {
     return launch.environment.empty() ? "" : launch.environment[0].second;
   };
   EXPECT_EQ(list({.list = "FOO=1;BAR"}), "FOO=1;BAR;GRADWIRE_REPORT=/r.json;LD_PRELOAD=/p.so");
-  EXPECT_EQ(list({.list = "FOO=1"}, "BAZ=2"), "BAZ=2;GRADWIRE_REPORT=/r.json;LD_PRELOAD=/p.so") << "as without us";
+  EXPECT_EQ(list({.list = "FOO=1"}, "BAZ=2"), "BAZ=2;GRADWIRE_REPORT=/r.json;LD_PRELOAD=/p.so") << "it is unchanged";
   EXPECT_EQ(list({.list = "FOO=1+BAR", .delimiter = '+'}), "FOO=1+BAR+GRADWIRE_REPORT=/r.json+LD_PRELOAD=/p.so");
   EXPECT_THROW(list({.list = "LD_PRELOAD=/x.so"}), Error);
   EXPECT_THROW(list({.list = "A+LD_PRELOAD=/x.so", .delimiter = '+'}), Error);
@@ -157,7 +157,7 @@ TEST_F(McaFilesTest, ReadsTheFilesThatMpirunReads) {
   write("prefix/etc/openmpi-mca-params.conf", "mca_base_env_list = SYSTEM=1\n");
   EXPECT_EQ(read(plain).list, "SYSTEM=1");
   write("home/.openmpi/mca-params.conf", "# mca_base_env_list = NOT=1\nbtl = self\n  mca_base_env_list=FOO=1;BAR=2 \n");
-  EXPECT_EQ(read(plain).list, "FOO=1;BAR=2") << "the user's before the system's";
+  EXPECT_EQ(read(plain).list, "FOO=1;BAR=2") << "the user's file counts before the system's";
   EXPECT_EQ(read(plain).delimiter, ';');
   const std::string named = write("named", "mca_base_env_list_delimiter = +\nmca_base_env_list = A+B=3\n");
   for (const McaFiles& files : {read({"mpirun", "--mca", "mca_base_param_files", named, "./job"}),
@@ -174,7 +174,7 @@ TEST_F(McaFilesTest, ReadsTheFilesOfTune) {
   const std::string words = write("words", "-mca btl self --mca mca_base_env_list \"FOO=1;BAR=2\"\n");
   const std::string lines = write("lines", "mca_base_env_list = FOO=9\n");
   EXPECT_THAT(read({"mpirun", "--tune", exports, "./job"}).exports, ElementsAre("FOO=1", "BAR=2 3", "BAZ"));
-  EXPECT_EQ(read({"mpirun", "-tune", words, "./job"}).list, "FOO=1;BAR=2") << "before that of HOME";
+  EXPECT_EQ(read({"mpirun", "-tune", words, "./job"}).list, "FOO=1;BAR=2") << "this file counts before that of HOME";
   EXPECT_EQ(read({"mpirun", "--tune", lines, "./job"}).list, "FOO=9");
   EXPECT_EQ(read({"mpirun", "./job"}, {{"OMPI_MCA_mca_base_envar_file_prefix", lines}}).list, "FOO=9");
   const McaFiles both = read({"mpirun", "--tune", exports + "," + lines, "./job"});
@@ -248,7 +248,7 @@ TEST(Launch, FindsTheJobAndHowItIsLinked) {
   EXPECT_EQ(linked_with("/no/such/file"), std::nullopt);
 }
 
-// Seeded: cut off, and with bytes that say something else.
+// Programs are cut off, or some of their bytes are changed, from a seed.
 TEST(Launch, DamagedProgramsAreRead) {
   const auto file = std::filesystem::temp_directory_path() / ("gradwire_elf_" + std::to_string(::getpid()));
   std::ifstream stream(GRADWIRE_MPICH_PROBE, std::ios::binary);

@@ -1,2 +1,2 @@
-// Stands for the library that is preloaded: a program that finds this symbol runs with it.
+// Stands for the preloaded library: a program that finds this symbol runs with it.
 extern "C" void gradwire_test_marker() {}

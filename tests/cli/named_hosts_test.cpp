@@ -1,4 +1,4 @@
-// Hosts in the arguments of a launcher: read, and left out.
+// Tests hosts in the arguments of a launcher: they are read, and left out.
 #include "cli/named_hosts.hpp"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using Command = std::vector<std::string>;
 const std::string kJob = GRADWIRE_PROBE;
 
-/// "a:4 b:?": names and slots.
+/// Returns names and slots, as "a:4 b:?".
 std::string told(const NamedHosts& named) {
   std::string text;
   for (const NamedHosts::Host& host : named.hosts()) {
@@ -57,7 +57,7 @@ TEST(NamedHosts, AListSaysHostsAndSlots) {
   EXPECT_EQ(in_open_mpi({"mpirun", "-np", "2", kJob, "-H", "a,b"}), "") << "an argument of the job";
 }
 
-// Then all hosts stay.
+// In these cases all hosts stay.
 TEST(NamedHosts, WhatIsNotUnderstoodNamesNone) {
   EXPECT_EQ(in_open_mpi({"mpirun", "-H", "a,b", "-np", "1", kJob, ":", "-H", "c", kJob}), "");
   EXPECT_EQ(in_open_mpi({"mpirun", "-H", "a", "-H", "b", kJob}), "");
@@ -82,8 +82,8 @@ TEST(NamedHosts, RanksStayWhereSlotsSuffice) {
   };
   EXPECT_EQ(ranks("a:4,b:4", "4"), "4");
   EXPECT_EQ(ranks("a:4,b:4", "8"), "4");
-  EXPECT_EQ(ranks("a:4,b:4", "9"), "9") << "more than slots before, too";
-  EXPECT_EQ(ranks("a:auto,b:4", "8"), "8") << "cores, as the launcher counts them";
+  EXPECT_EQ(ranks("a:4,b:4", "9"), "9") << "there were more ranks than slots before, too";
+  EXPECT_EQ(ranks("a:auto,b:4", "8"), "8") << "the launcher counts the cores";
   EXPECT_EQ(ranks("a:4,b:4", "x"), "x");
 }
 
@@ -95,7 +95,7 @@ TEST_F(NamedHostsFile, IsCopiedWithoutTheHost) {
   const NamedHosts::Left left = named.without({"b"}, folder_ / "copy");
   EXPECT_THAT(left.command, ElementsAre("mpirun", "--hostfile", (folder_ / "copy").string(), kJob));
   EXPECT_EQ(copied(), "# ours\na slots=2 max_slots=4\n\nc\n");
-  EXPECT_EQ(named.without({}, "").command, command) << "the user's own, as long as all are there";
+  EXPECT_EQ(named.without({}, "").command, command) << "the user's own command stays if all hosts are there";
   try {
     static_cast<void>(named.without({"b"}, "/no/such/copy"));
     ADD_FAILURE() << "taken";
@@ -104,7 +104,7 @@ TEST_F(NamedHostsFile, IsCopiedWithoutTheHost) {
   }
 }
 
-// The launcher is to have its bytes. Seen red where it is opened as any file is: then nothing ends.
+// The launcher must get the bytes of the pipe. Mutation tried: the pipe is opened like a file; then nothing ends.
 TEST_F(NamedHostsFile, APipeIsLeftToTheLauncher) {
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(in_open_mpi({"mpirun", "--hostfile", (folder_ / "pipe").string(), kJob}), "");
@@ -126,7 +126,7 @@ TEST_F(NamedHostsFile, MpichCountsOneSlotWhereNoneIsSaid) {
   EXPECT_EQ(named.without({"a"}, folder_ / "copy").command[4], "1");
 }
 
-// Drawn from a seed. For any content of the file, the copy contains nothing that was not in it.
+// Contents are drawn from a seed. The copy never contains anything that was not in the file.
 TEST_F(NamedHostsFile, DamagedFilesAreRead) {
   std::mt19937 random(19);
   for (int i = 0; i < 100; ++i) {

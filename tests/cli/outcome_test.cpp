@@ -1,4 +1,5 @@
-// Why a job has left no report, from its program and from what its ranks have told; folders of runs that were killed.
+// Tests the reason why a job has left no report, found in its program and its ranks' messages, and the removal of
+// folders that killed runs have left.
 #include "cli/outcome.hpp"
 
 #include <gmock/gmock.h>
@@ -74,16 +75,16 @@ TEST_F(Outcome, RanksSayWhatBecameOfThem) {
   EXPECT_THAT(why(GRADWIRE_PROBE, seen), HasSubstr("rank 0, which writes it, called MPI_Init without gradwire"));
   EXPECT_THAT(why(GRADWIRE_PROBE, SeenRanks{.begun = 1}), HasSubstr("1 process called MPI_Init with gradwire"));
   EXPECT_THAT(why(GRADWIRE_PROBE, std::nullopt), HasSubstr("or rank 0 ran on a host that does not share"))
-      << "with --no-register it is not known";
+      << "with --no-register the reason is not known";
 }
 
-// The status of a job that goes on when ranks end is that of its ranks, where the launcher's says that all is well.
+// The status of a job that goes on when ranks end is that of its ranks, if the launcher's status says that all is well.
 TEST(RanksOutcome, AJobOfWhichNobodyEndedWellFailed) {
   const auto status_of = [](std::map<int, int> ended_as, int status = 0, bool joinable = false, int spares = 0) {
     SeenRanks seen;
     seen.elastic = 4;
     seen.ended_as = std::move(ended_as);
-    seen.without_place = spares;
+    seen.never_placed = spares;
     return outcome_of_ranks(seen, status, joinable)->status;
   };
   EXPECT_FALSE(outcome_of_ranks(SeenRanks{}, 0, false));
@@ -95,10 +96,10 @@ TEST(RanksOutcome, AJobOfWhichNobodyEndedWellFailed) {
   EXPECT_EQ(status_of({{81, 3}, {97, 1}}), 97);
   EXPECT_EQ(status_of({{7, 1}, {81, 3}}), 7);
   EXPECT_EQ(status_of({}), 1);
-  EXPECT_EQ(status_of({}, 0, false, 1), 1) << "a spare that was not needed says nothing of the job";
-  EXPECT_EQ(status_of({}, 0, true), 0) << "those that joined may go on";
+  EXPECT_EQ(status_of({}, 0, false, 1), 1) << "an unneeded spare says nothing about the job";
+  EXPECT_EQ(status_of({}, 0, true), 0) << "joined processes may go on";
   EXPECT_EQ(status_of({{82, 2}}, 0, true), 82);
-  EXPECT_EQ(status_of({{0, 4}}, 137), 137) << "the command may have failed behind the job";
+  EXPECT_EQ(status_of({{0, 4}}, 137), 137) << "the command may have failed after the job";
   EXPECT_EQ(status_of({{82, 4}}, 137), 137);
 }
 
@@ -106,7 +107,7 @@ TEST(RanksOutcome, SaysHowManyEndedHow) {
   SeenRanks seen;
   seen.elastic = 6;
   seen.ended_as = {{0, 2}, {81, 1}};
-  seen.without_place = 1;
+  seen.never_placed = 1;
   EXPECT_EQ(
       outcome_of_ranks(seen, 0, false)->text,
       "of 6 processes 2 ended well, 1 ended with 81 (the others went on without it), nothing was heard of the end "

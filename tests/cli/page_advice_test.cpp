@@ -14,7 +14,7 @@ using ::testing::Not;
 
 std::vector<std::string> advice_on(const PlannedJob& plan) { return summary_of(planned_job(plan)).advice; }
 
-// Communicates a fifth of a step, none of it out of order.
+// Communication takes a fifth of a step, and is not unusual.
 PlannedRank healthy() { return {.step = 0.05, .compute = 0.04, .wait = 0.004}; }
 
 TEST(PageAdvice, AHealthyJobGetsNone) {
@@ -39,7 +39,7 @@ TEST(PageAdvice, WithoutAllHistoriesNothingIsCompared) {
     const page::Summary summary = summary_of(page::newest_job(std::move(histories), {}, "/tmp/report"));
     EXPECT_THAT(summary.advice, ElementsAre("3 of 4 ranks left a history, so ranks are not compared, and nothing is "
                                             "said of the link."));
-    for (const page::RankRow& rank : summary.ranks) {
+    for (const page::RankSummary& rank : summary.ranks) {
       EXPECT_FALSE(rank.is_slow());
     }
   }

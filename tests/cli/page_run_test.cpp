@@ -1,4 +1,4 @@
-// gradwire report, and gradwire run --report DIRECTORY: the files that they leave, whatever becomes of the job.
+// Tests gradwire report, and gradwire run --report DIRECTORY: the files that they leave, however the job ends.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
@@ -58,7 +58,7 @@ TEST_F(PageRun, WhatCannotBeReportedIsRefused) {
   for (const auto& [arguments, text] : refused) {
     std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
     const Outcome outcome = gradwire(arguments);
-    if (arguments.find("no/such") == std::string::npos) {  // that folder is made
+    if (arguments.find("no/such") == std::string::npos) {  // that folder is created
       EXPECT_EQ(outcome.status, 2) << arguments << outcome.output;
       EXPECT_THAT(outcome.output, HasSubstr(text));
     }
@@ -71,18 +71,18 @@ TEST_F(PageRun, RunMakesAPageOfWhatTheRanksLeft) {
   for (const char* earlier : {"gradwire-mpi-rank-9.history", "calls-6.json", "mine.txt"}) {
     write("out/" + std::string(earlier), "old");
   }
-  write("out/report.html", "");  // nothing is lost of it
+  write("out/report.html", "");  // an empty file loses nothing
   write("out/calls-5.json", R"({"gradwire": "0.1.0", "classes": [], "totals": {}})");
   const Outcome outcome = gradwire("run --report out -- ./job");
-  EXPECT_EQ(outcome.status, 3) << "also of a job that failed";
+  EXPECT_EQ(outcome.status, 3) << "the status is that of a failed job, too";
   EXPECT_THAT(outcome.output, HasSubstr("[" + (folder_ / "out").string() + "]"));
   EXPECT_THAT(outcome.output, HasSubstr("gradwire: Ranks wait 40% of a step for rank 2"));
   EXPECT_THAT(outcome.output, HasSubstr("gradwire: the report is " + (folder_ / "out/report.html").string() + "\n"));
-  EXPECT_THAT(outcome.output, Not(HasSubstr("warning"))) << "a job of sessions calls nothing that is replaced";
+  EXPECT_THAT(outcome.output, Not(HasSubstr("warning"))) << "a job of sessions makes no replaced calls";
   expect_page("out/report.html", "out/report.json");
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "out/gradwire-mpi-rank-9.history")) << "of an earlier job";
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "out/gradwire-mpi-rank-9.history")) << "it is an earlier job's file";
   EXPECT_FALSE(std::filesystem::exists(folder_ / "out/calls-5.json"));
-  EXPECT_EQ(read_text(folder_ / "out/calls-6.json"), "old") << "of another program";
+  EXPECT_EQ(read_text(folder_ / "out/calls-6.json"), "old") << "this file belongs to another program";
   EXPECT_TRUE(std::filesystem::exists(folder_ / "out/mine.txt"));
 }
 
@@ -93,7 +93,7 @@ TEST_F(PageRun, FilesOfOthersStayWhereTheyAre) {
   const Outcome before = gradwire("run --report . -- touch ran");
   EXPECT_EQ(before.status, 2);
   EXPECT_THAT(before.output, HasSubstr("report.html was not made by gradwire report, and would be lost; move it away"));
-  EXPECT_FALSE(std::filesystem::exists(folder_ / "ran")) << "it is told before a job that may take long";
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "ran")) << "the error comes before a job that may take long";
   const Outcome refused = gradwire("run --report package.json -- true");
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.output, HasSubstr("package.json is no report of gradwire, and would be lost; name another file"));
@@ -105,7 +105,7 @@ TEST_F(PageRun, FilesOfOthersStayWhereTheyAre) {
 TEST_F(PageRun, APageReplacesAPageAndNothingElse) {
   for (const std::string foreign : {"left/report.html", "left/report.json"}) {
     EXPECT_EQ(gradwire("report left").status, 0);
-    EXPECT_EQ(gradwire("report left").status, 0) << "its own, again";
+    EXPECT_EQ(gradwire("report left").status, 0) << "it replaces its own report again";
     std::filesystem::remove(folder_ / "left/report.html");
     std::filesystem::remove(folder_ / "left/report.json");
     write(foreign,
@@ -115,9 +115,9 @@ TEST_F(PageRun, APageReplacesAPageAndNothingElse) {
     EXPECT_THAT(refused.output, HasSubstr(foreign + " was not made by gradwire report, and would be lost"));
     EXPECT_THAT(read_text(folder_ / foreign), HasSubstr("overage"));
     EXPECT_EQ(std::filesystem::exists(folder_ / "left/report.html"), foreign == "left/report.html")
-        << "neither or both";
+        << "both files are replaced, or none";
     EXPECT_EQ(gradwire("report left -o other.html").status, 0);
-    EXPECT_EQ(gradwire("report left -o left/report.html").status, 2) << "also where it is named";
+    EXPECT_EQ(gradwire("report left -o left/report.html").status, 2) << "the same holds if the page is named";
     std::filesystem::remove(folder_ / foreign);
   }
 }
@@ -154,10 +154,10 @@ TEST_F(PageRun, APageIsReadableAsTheUmaskSays) {
   };
   EXPECT_EQ(mode("077"), 0600U);
   EXPECT_EQ(mode("022"), 0644U);
-  EXPECT_EQ(mode("000"), 0644U) << "others could write what a browser then runs";
+  EXPECT_EQ(mode("000"), 0644U) << "otherwise others could write code that a browser runs";
 }
 
-// In a folder that another user may write. Seen red where the mode is changed by name.
+// Another user may write to the folder. Mutation tried: the mode is changed by name.
 TEST_F(PageRun, APageReplacesALinkAndChangesNothingBehindIt) {
   ASSERT_EQ(gradwire("report left -o victim.html").status, 0);
   std::filesystem::permissions(folder_ / "victim.html", std::filesystem::perms(0600));
@@ -182,7 +182,7 @@ TEST_F(PageRun, PipesAndFoldersAmongTheHistoriesAreNamed) {
   EXPECT_THAT(outcome.output, HasSubstr("gradwire-mpi-rank-8.history: it is a folder"));
   ASSERT_EQ(::mkfifo((folder_ / "left/gradwire-mpi-rank-7.prom").c_str(), 0600), 0);
   const Outcome top = gradwire("top --once left");
-  EXPECT_NE(top.status, 124) << "it waits for who writes to the pipe";
+  EXPECT_NE(top.status, 124) << "it waits for a writer of the pipe";
   EXPECT_THAT(top.output, HasSubstr("it is a pipe"));
   ASSERT_EQ(::mkfifo((folder_ / "left/gradwire-mpi-rank-7.events").c_str(), 0600), 0);
   const Outcome trace = gradwire("trace summary left");

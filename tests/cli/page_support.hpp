@@ -26,8 +26,8 @@ struct PlannedRank {
   double reduce = 0.001;
   double decode = 0.001;
   double wait = 0.01;
-  double sending_rate = 1e9;  // bytes a second
-  std::string cause = {};     // in the second half, as ranks agreed
+  double sending_rate = 1e9;  // bytes per second
+  std::string cause = {};     // the cause that ranks agreed on, in the second half
   double last_arrivals = -1;
 };
 
@@ -35,12 +35,12 @@ struct PlannedJob {
   int ranks = 4;
   double steps = 1000;
   std::size_t samples = 128;
-  double bytes_sent = 1e6;  // of a rank in a step
+  double bytes_sent = 1e6;  // by a rank in a step
   double ratio = 4;
   std::function<PlannedRank(int)> rank = [](int) { return PlannedRank{}; };
 };
 
-/// The columns of one rank, as a file has them.
+/// Returns the columns of one rank, as in its file.
 inline page::RankHistory planned_history(const PlannedJob& job, int rank) {
   const PlannedRank plan = job.rank(rank);
   page::RankHistory history{.file = "gradwire-library-rank-" + std::to_string(rank) + ".history",
@@ -111,7 +111,7 @@ inline page::Summary summary_of(const page::Job& job) {
   return summary;
 }
 
-/// The file that such a rank would leave.
+/// Returns the file that such a rank would leave.
 inline std::string file_text(const page::RankHistory& history) {
   using nlohmann::json;
   const auto column = [](const page::Column& values) {
@@ -156,7 +156,7 @@ inline void write_histories(const page::Job& job, const std::filesystem::path& f
   }
 }
 
-/// Numbers of a page that say where in the JSON they stand: place, unit's mark, text.
+/// Returns the numbers of a page that name their place in the JSON: place, mark of the unit, text.
 struct ShownNumber {
   std::string place;
   std::string mark;
@@ -194,7 +194,7 @@ inline std::vector<std::string> differences(const std::string& html, const nlohm
   return all;
 }
 
-/// Places that are linked to and are not there.
+/// Returns the link targets that do not exist.
 inline std::vector<std::string> broken_anchors(const std::string& html) {
   static const std::regex link(R"re(href="#([^"]*)")re");
   std::vector<std::string> broken;

@@ -1,4 +1,4 @@
-// The page of a job: numbers, text that is made safe, size, and what a folder may hold instead of a job.
+// Tests the page of a job: numbers, escaped text, size, and the contents that a folder may have instead of a job.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -84,9 +84,9 @@ TEST(PageOfAJob, ShowsTheNumbersOfTheJsonAndNothingElse) {
     EXPECT_THAT(html, HasSubstr(part));
   }
   for (const char* outside : {"http://", "https://", "<script", "@import", "url("}) {
-    EXPECT_THAT(html, Not(HasSubstr(outside))) << "the page needs nothing else";
+    EXPECT_THAT(html, Not(HasSubstr(outside))) << "the page needs no other file";
   }
-  // A difference would be seen.
+  // The test would notice a difference.
   std::string other = html;
   other.replace(other.find("50.0 ms</b>"), 4, "50.1");
   EXPECT_THAT(differences(other, report), ElementsAre(HasSubstr("/totals/split/step")));
@@ -265,7 +265,7 @@ TEST(Histories, OfTwoJobsTheNewestCounts) {
   EXPECT_THAT(job.notes, ElementsAre(HasSubstr("an earlier job wrote them: old-0, old-1, old-2, old-3 and 2 more")));
 }
 
-// Seen red where dates alone decide.
+// Mutation tried: only dates count.
 TEST(Histories, AHostWhoseDateIsWrongIsInTheJob) {
   for (const double wrong : {-86400.0, 86400.0}) {
     std::vector<page::RankHistory> all;
@@ -286,7 +286,7 @@ TEST(Histories, AHostWhoseDateIsWrongIsInTheJob) {
   }
 }
 
-// Sessions of an unchanged job's process, and calls that the drop-in saw: one rank.
+// Sessions of an unchanged job's process, and calls that the drop-in saw, belong to one rank.
 TEST(Histories, OfTwoPartsOfARankAreOne) {
   page::RankHistory library = planned_history(one_slow(), 0);
   page::RankHistory mpi = library;
@@ -300,14 +300,14 @@ TEST(Histories, OfTwoPartsOfARankAreOne) {
   ASSERT_EQ(job.ranks[0].replaced.size(), 1U);
 }
 
-// Under `gradwire run` the drop-in of every rank writes a history too, and if it saw no call it takes its rank to be
-// alone.
+// Under `gradwire run` the drop-in of every rank writes a history too, and a drop-in that saw no call takes its rank to
+// be alone.
 TEST(Histories, OfADropInThatWasNotUsedAreNoJobOfTheirOwn) {
   std::vector<page::RankHistory> all;
   for (int rank = 0; rank < 4; ++rank) {
     all.push_back(planned_history(one_slow(), rank));
     page::RankHistory idle = all.back();
-    idle.started -= 0.001 * (4 - rank);  // each before all sessions
+    idle.started -= 0.001 * (4 - rank);  // each begins before all sessions
     idle.world = 1;
     idle.part = "mpi";
     idle.columns["timed_steps"].assign(idle.columns["timed_steps"].size(), 0);
@@ -321,7 +321,7 @@ TEST(Histories, OfADropInThatWasNotUsedAreNoJobOfTheirOwn) {
   }
 }
 
-// A host whose clock is wrong must not throw out all others.
+// A host whose clock is wrong must not exclude all others.
 TEST(Histories, AClockThatIsAheadIsOneRankAndNotTheJob) {
   std::vector<page::RankHistory> all;
   for (int rank = 0; rank < 4; ++rank) {

@@ -1,4 +1,5 @@
-// Parsers of what users write beside policies: model files, units, links. Damaged texts are refused, or read.
+// Tests the parsers of texts that users write besides policies: model files, units, links. Damaged texts are refused,
+// or read.
 #include <gtest/gtest.h>
 
 #include "base/units.hpp"

@@ -1,5 +1,5 @@
-// cli_probe [REPORT [STATUS]]: a job's rank that prints what it was given of the environment, whether the marker is
-// loaded, and which rank it is. Rank 0 writes the file REPORT where GRADWIRE_REPORT says. Ends with STATUS.
+// cli_probe [REPORT [STATUS]]: a rank of a job that prints the environment it got, whether the marker is loaded, and
+// its rank. Rank 0 writes the file REPORT to the place that GRADWIRE_REPORT names. It ends with STATUS.
 #include <dlfcn.h>
 
 #include <cstdio>

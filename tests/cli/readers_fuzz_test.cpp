@@ -1,5 +1,5 @@
 // Gives damaged files to the readers of ranks' files: they are read, or refused with an Error, and nothing else
-// happens. Built under sanitizers too.
+// happens. Sanitizer builds include this test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ class Watch {
  public:
   void look(const std::string& text) {
     using namespace watch::live;
-    Snapshot snapshot;
+    FolderSnapshot snapshot;
     snapshot.time = time_ += 5;
     snapshot.ranks.push_back(rank_values(parse_metrics(textfile(1, looks_++)), time_ - 1));
     std::string refused;
@@ -66,7 +66,7 @@ class Watch {
     std::vector<RankRow> rows = rows_of(snapshot, history_);
     mark_slow(rows);
     for (const std::size_t width : {looks_ % 2 == 0 ? 20U : 130U}) {
-      for (const Line& line : draw(snapshot, rows, {.folder = "/tmp/\x1b[2J", .width = width, .height = 6})) {
+      for (const StyledLine& line : draw(snapshot, rows, {.folder = "/tmp/\x1b[2J", .width = width, .height = 6})) {
         ASSERT_LE(line.text.size(), width);
         for (const char c : line.text) {
           ASSERT_TRUE(c >= ' ' && c <= '~') << line.text;
@@ -79,7 +79,7 @@ class Watch {
   int skipped = 0;
 
  private:
-  watch::live::History history_;
+  watch::live::RateTracker history_;
   double time_ = 1.7e9;
   int looks_ = 0;
 };
@@ -165,7 +165,7 @@ TEST(ReadersFuzz, HistoriesWithOtherValues) {
   EXPECT_GT(read, kRounds / 50);
 }
 
-// Files of events: of a job of two ranks, in blocks.
+// A file of events of a job with two ranks, in blocks.
 struct Block {
   watch::BlockHead head;
   std::string body;
@@ -212,7 +212,7 @@ std::vector<Block> blocks_of(const watch::timeline::RankLog& log) {
   return blocks;
 }
 
-// Heads say where they stand.
+// Heads state their position.
 std::string file_of(std::vector<Block> blocks) {
   std::string text;
   for (Block& block : blocks) {
@@ -262,7 +262,7 @@ void damage_blocks(std::vector<Block>& blocks, std::mt19937& random) {
   }
 }
 
-// Does what `gradwire trace` does, except for the file that needs protobuf.
+// Does the same as `gradwire trace`, except for the file that needs protobuf.
 std::size_t make_timeline(const std::filesystem::path& folder) {
   using namespace watch::timeline;
   Read read{.recording = read_recording(folder), .matching = {}, .alignment = {}, .folder = folder.string()};

@@ -1,4 +1,4 @@
-// Shared by the tests of the registration: settings, ranks in threads, connections.
+// Defines helpers for the tests of the registration: settings, ranks in threads, connections.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/registrations.hpp"
+#include "cli/registration_server.hpp"
 #include "drop_in/registration.hpp"
 #include "transport/tcp/tcp_registration.hpp"
 
@@ -22,7 +22,7 @@ namespace tcp = transport::tcp;
 inline constexpr milliseconds kUsual{150};
 inline constexpr milliseconds kLong{20'000};  // longer than any test here
 
-inline Registrations::Options options(milliseconds usual, milliseconds longest = kLong) {
+inline RegistrationServer::Options options(milliseconds usual, milliseconds longest = kLong) {
   return {.patience = {.usual = usual, .longest = longest}, .on_loopback = true};
 }
 
@@ -34,7 +34,7 @@ inline RegistrationSettings settings(const std::string& server, const std::strin
   return settings;
 }
 
-// Ranks `from` to `end` of a world of `size`, each in a thread.
+// Lets ranks `from` to `end` of a world of `size` ask, each in a thread.
 inline std::vector<std::future<RegistrationAnswer>> ask_all(const std::string& server, const std::string& job, int from,
                                                             int end, int size) {
   std::vector<std::future<RegistrationAnswer>> answers;
@@ -48,7 +48,7 @@ inline std::vector<std::future<RegistrationAnswer>> ask_all(const std::string& s
   return answers;
 }
 
-// The address for TCP alone, as from another host.
+// Returns the address for TCP only, as from another host.
 inline std::string without_local(const std::string& server) {
   auto address = tcp::RegistrationAddress::from_text(server).value();
   address.local.clear();

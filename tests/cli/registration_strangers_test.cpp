@@ -1,4 +1,4 @@
-// Tests the registration of drop-ins while others talk to the server, too: strangers, crowds, addresses without an
+// Tests the registration of drop-ins while others also talk to the server: strangers, crowds, addresses without an
 // answer.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/registrations.hpp"
+#include "cli/registration_server.hpp"
 #include "drop_in/mpi_job.hpp"
 #include "registered_ranks.hpp"
 #include "transport/tcp/tcp_registration.hpp"
@@ -24,11 +24,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A machine may have no IPv4.
+// Returns a loopback address, since a machine may have no IPv4.
 std::string loopback() { return tcp::addresses_for("", true).front(); }
 
 TEST(Registration, AServerThatHasGoneIsUnreachableAtOnce) {
-  auto server = std::make_unique<Registrations>(options(kLong));
+  auto server = std::make_unique<RegistrationServer>(options(kLong));
   const std::string variable = server->variable();
   Registration begun(settings(variable));
   begun.begin();
@@ -44,7 +44,7 @@ TEST(Registration, AServerThatHasGoneIsUnreachableAtOnce) {
   EXPECT_LT(tcp::Clock::now() - begin, std::chrono::seconds(10));
 }
 
-// A listener whose queue is full takes no connection and refuses none, as behind a firewall that drops.
+// A listener whose queue is full neither accepts nor refuses connections, as behind a firewall that drops packets.
 TEST(Registration, AnAddressThatDoesNotAnswerTakesABoundedTime) {
   std::string why;
   const tcp::Listener deaf = tcp::listen_at(loopback(), why);
@@ -65,8 +65,8 @@ TEST(Registration, AnAddressThatDoesNotAnswerTakesABoundedTime) {
 
 // Another host may have the same address.
 TEST(Registration, AStrangerAtTheAddressIsPassedOver) {
-  const Registrations other(options(kLong));
-  const Registrations server(options(kLong));
+  const RegistrationServer other(options(kLong));
+  const RegistrationServer server(options(kLong));
   auto address = tcp::RegistrationAddress::from_text(without_local(server.variable())).value();
   const auto wrong = tcp::RegistrationAddress::from_text(other.variable()).value();
   address.places.insert(address.places.begin(), wrong.places.begin(), wrong.places.end());
@@ -78,7 +78,7 @@ TEST(Registration, AStrangerAtTheAddressIsPassedOver) {
 }
 
 TEST(Registration, WhoDoesNotHaveTheTokenIsDropped) {
-  const Registrations server(options(kLong));
+  const RegistrationServer server(options(kLong));
   auto address = tcp::RegistrationAddress::from_text(server.variable()).value();
   address.token.back() = address.token.back() == '0' ? '1' : '0';
   RegistrationSettings given = settings(address.to_text());
@@ -90,9 +90,9 @@ TEST(Registration, WhoDoesNotHaveTheTokenIsDropped) {
 }
 
 TEST(Registration, WhoSaysNothingIsDropped) {
-  Registrations::Options given = options(kLong);
+  RegistrationServer::Options given = options(kLong);
   given.to_speak = milliseconds(100);
-  const Registrations server(given);
+  const RegistrationServer server(given);
   const tcp::Socket silent = connect_to(server.variable());
   ASSERT_TRUE(silent.valid());
   std::byte byte{};
@@ -101,11 +101,11 @@ TEST(Registration, WhoSaysNothingIsDropped) {
   EXPECT_LT(tcp::Clock::now() - begin, kLong / 2) << "it was not closed";
 }
 
-// Seeded: silence, halves of letters, garbage with and without the token, letters that cannot be, crowds.
+// From a seed come silence, half messages, garbage with and without the token, impossible messages, and crowds.
 TEST(Registration, NobodyWhoConnectsHoldsUpAnother) {
-  Registrations::Options given = options(kLong);
+  RegistrationServer::Options given = options(kLong);
   given.to_speak = milliseconds(500);
-  const Registrations server(given);
+  const RegistrationServer server(given);
   const auto address = tcp::RegistrationAddress::from_text(server.variable()).value();
   std::mt19937 random(41);
   std::vector<tcp::Socket> held;
@@ -140,14 +140,14 @@ TEST(Registration, NobodyWhoConnectsHoldsUpAnother) {
 }
 
 TEST(Registration, WithFewConnectionsRanksComeAgain) {
-  Registrations::Options given = options(kLong);
+  RegistrationServer::Options given = options(kLong);
   given.most_connections = 3;
-  const Registrations server(given);
+  const RegistrationServer server(given);
   for (auto& answer : ask_all(server.variable(), "job", 0, 3, 3)) {
     EXPECT_EQ(answer.get().kind, Kind::all);
   }
   given.patience.usual = kUsual;
-  const Registrations impatient(given);
+  const RegistrationServer impatient(given);
   for (auto& answer : ask_all(impatient.variable(), "job", 0, 6, 7)) {
     EXPECT_THAT(answer.get().missing, ::testing::Contains(6)) << "ranks that had to wait asked too late, or were named";
   }

@@ -1,4 +1,4 @@
-// Tests the registration of drop-ins: the server of `gradwire run` and the client in one process, without MPI.
+// Tests the registration of drop-ins: the server of `gradwire run` and the client are in one process, without MPI.
 #include "drop_in/registration.hpp"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/registrations.hpp"
+#include "cli/registration_server.hpp"
 #include "drop_in/mpi_job.hpp"
 #include "registered_ranks.hpp"
 #include "transport/tcp/tcp_registration.hpp"
@@ -28,7 +28,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(Registration, AllRanksThatAskAreAll) {
-  const Registrations server(options(kLong));
+  const RegistrationServer server(options(kLong));
   for (const std::string& place : {server.variable(), without_local(server.variable())}) {
     const auto begin = tcp::Clock::now();
     for (auto& answer : ask_all(place, "job " + place, 0, 4, 4)) {
@@ -45,7 +45,7 @@ TEST(Registration, AllRanksThatAskAreAll) {
 
 TEST(Registration, ProcessesSayHowTheyEnd) {
   for (const bool local : {true, false}) {
-    Registrations server(options(kLong));
+    RegistrationServer server(options(kLong));
     const std::string place = local ? server.variable() : without_local(server.variable());
     tcp::EndReport well(place);
     tcp::EndReport badly(place);
@@ -57,18 +57,18 @@ TEST(Registration, ProcessesSayHowTheyEnd) {
     }
     well.end(0);
     badly.end(82);
-    badly.end(0);  // the first word counts
+    badly.end(0);  // the first message counts
     unneeded.end(tcp::kNoPlace);
     never_began.end(0);
     const SeenRanks seen = server.seen();
     EXPECT_EQ(seen.elastic, 4);
-    EXPECT_EQ(seen.without_place, 1);
+    EXPECT_EQ(seen.never_placed, 1);
     EXPECT_EQ(seen.ended_as, (std::map<int, int>{{0, 1}, {82, 1}}));
     server.start_anew();
-    EXPECT_EQ(server.seen().elastic, 0) << "of the run before";
+    EXPECT_EQ(server.seen().elastic, 0) << "that was the run before";
     badly.end(1);
     killed.end(0);
-    EXPECT_TRUE(server.seen().ended_as.empty()) << "a process of the run before speaks to the next one";
+    EXPECT_TRUE(server.seen().ended_as.empty()) << "a process of an earlier run talks to the next one";
   }
 }
 
@@ -96,7 +96,7 @@ TEST(Registration, WithoutAServerNothingIsKnown) {
 }
 
 TEST(Registration, MissingRanksAreNamedToEveryRankAlike) {
-  const Registrations server(options(kUsual));
+  const RegistrationServer server(options(kUsual));
   auto answers = ask_all(server.variable(), "job", 0, 2, 4);
   for (auto& answer : answers) {
     const RegistrationAnswer got = answer.get();
@@ -110,7 +110,7 @@ TEST(Registration, MissingRanksAreNamedToEveryRankAlike) {
 }
 
 TEST(Registration, RanksThatAreStillInMpiInitAreWaitedFor) {
-  const Registrations server(options(kUsual));
+  const RegistrationServer server(options(kUsual));
   Registration slow(settings(server.variable(), "job", 1));
   slow.begin();
   auto first = ask_all(server.variable(), "job", 0, 1, 2);
@@ -120,7 +120,7 @@ TEST(Registration, RanksThatAreStillInMpiInitAreWaitedFor) {
 }
 
 TEST(Registration, ARankThatDiesInMpiInitIsMissing) {
-  const Registrations server(options(kUsual));
+  const RegistrationServer server(options(kUsual));
   auto dies = std::make_unique<Registration>(settings(server.variable(), "job", 1));
   dies->begin();
   auto first = ask_all(server.variable(), "job", 0, 1, 2);
@@ -130,7 +130,7 @@ TEST(Registration, ARankThatDiesInMpiInitIsMissing) {
 }
 
 TEST(Registration, ARankThatBeganIsNotNamedBesideOneThatDidNot) {
-  const Registrations server(options(kUsual));
+  const RegistrationServer server(options(kUsual));
   Registration slow(settings(server.variable(), "job", 1));
   slow.begin();
   auto first = ask_all(server.variable(), "job", 0, 1, 3);
@@ -139,7 +139,7 @@ TEST(Registration, ARankThatBeganIsNotNamedBesideOneThatDidNot) {
 }
 
 TEST(Registration, JobsAreKeptApart) {
-  const Registrations server(options(kUsual));
+  const RegistrationServer server(options(kUsual));
   auto whole = ask_all(server.variable(), "a", 0, 3, 3);
   auto half = ask_all(server.variable(), "b", 1, 3, 3);
   auto child = ask_all(server.variable(), "a", 0, 2, 2);  // another world of the same name has another size
@@ -154,9 +154,9 @@ TEST(Registration, JobsAreKeptApart) {
   }
 }
 
-// The case that a process id is used again.
+// A process id may be used again.
 TEST(Registration, ALaterJobOfTheSameNameIsAnother) {
-  const Registrations server(options(kUsual));
+  const RegistrationServer server(options(kUsual));
   for (int i = 0; i < 3; ++i) {
     for (auto& answer : ask_all(server.variable(), "job", 0, 2, 2)) {
       EXPECT_EQ(answer.get().kind, Kind::all);
@@ -168,7 +168,7 @@ TEST(Registration, ALaterJobOfTheSameNameIsAnother) {
 }
 
 TEST(Registration, ARankThatAsksTwiceIsToldTheSame) {
-  const Registrations server(options(kUsual));
+  const RegistrationServer server(options(kUsual));
   Registration one(settings(server.variable()));
   one.begin();
   EXPECT_THAT(one.ask(1, 2).missing, ElementsAre(0));
@@ -177,7 +177,7 @@ TEST(Registration, ARankThatAsksTwiceIsToldTheSame) {
 }
 
 TEST(Registration, AWorldOfOneNeedsNoName) {
-  const Registrations server(options(kLong));
+  const RegistrationServer server(options(kLong));
   Registration alone(settings(server.variable(), ""));
   alone.begin();
   EXPECT_EQ(alone.ask(0, 1).kind, Kind::all);
@@ -188,7 +188,7 @@ TEST(Registration, AWorldOfOneNeedsNoName) {
 }
 
 TEST(Registration, AfterANewStartTheOldTokenIsWorthNothing) {
-  Registrations server(options(kLong));
+  RegistrationServer server(options(kLong));
   const std::string before = server.variable();
   Registration left(settings(before, "job", 0));
   left.begin();
@@ -263,7 +263,8 @@ TEST(RegistrationWorlds, AProcessBeginsAsLongAsOneOfItsConnectionsIsLeft) {
   EXPECT_EQ(worlds.seen().asked, 2);
 }
 
-// Seeded: ranks of several worlds of one name begin, ask, ask again, leave in any order. Each world has one answer.
+// From a seed, ranks of several worlds with one name begin, ask, ask again and leave in any order. Each world has one
+// answer.
 TEST(RegistrationWorlds, EveryRankOfAWorldGetsTheSameAnswer) {
   std::mt19937 random(9);
   for (int run = 0; run < 300; ++run) {

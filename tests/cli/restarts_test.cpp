@@ -1,4 +1,4 @@
-// gradwire run --restarts: when a command is started again, when it is not, and on which hosts.
+// Tests gradwire run --restarts: when a command is started again, when it is not, and on which hosts.
 #include "cli/restarts.hpp"
 
 #include <gmock/gmock.h>
@@ -11,14 +11,14 @@
 namespace gradwire::test {
 namespace {
 
-using cli::Backoff;
+using cli::RestartBackoff;
 using std::chrono::seconds;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(Backoff, WaitsTwiceAsLongEachTime) {
-  Backoff backoff;
+TEST(RestartBackoff, WaitsTwiceAsLongEachTime) {
+  RestartBackoff backoff;
   for (const int wait : {1, 2, 4, 8, 16, 32, 60, 60}) {
     EXPECT_EQ(backoff.after(seconds(20)), seconds(wait));
   }
@@ -26,11 +26,11 @@ TEST(Backoff, WaitsTwiceAsLongEachTime) {
   EXPECT_EQ(backoff.after(seconds(59)), seconds(2));
 }
 
-TEST(Backoff, EndsWhereRunsEndTooSoon) {
-  Backoff backoff;
+TEST(RestartBackoff, EndsWhereRunsEndTooSoon) {
+  RestartBackoff backoff;
   EXPECT_EQ(backoff.after(seconds(1)), seconds(1));
   EXPECT_EQ(backoff.after(seconds(4)), seconds(2));
-  EXPECT_EQ(backoff.after(seconds(5)), seconds(4)) << "not in a row";
+  EXPECT_EQ(backoff.after(seconds(5)), seconds(4)) << "the failures are not consecutive";
   EXPECT_EQ(backoff.after(seconds(0)), seconds(8));
   EXPECT_EQ(backoff.after(seconds(4)), seconds(16));
   EXPECT_EQ(backoff.after(seconds(4)), std::nullopt);
@@ -38,12 +38,12 @@ TEST(Backoff, EndsWhereRunsEndTooSoon) {
 
 class Restarts : public ToolTest {
  protected:
-  /// A job that writes a line into the file `starts` first.
+  /// Writes a job that first writes a line into the file `starts`.
   void write_job(const std::string& rest) const {
     write_script("job.sh", "echo \"start $GRADWIRE_RESTART\" | tee -a starts\n" + rest);
   }
   [[nodiscard]] std::string starts() const { return read_text(folder_ / "starts"); }
-  /// Sends the signal to gradwire alone once the file is there.
+  /// Sends the signal to gradwire alone once the file exists.
   [[nodiscard]] Outcome gradwire_until(const std::string& file, const std::string& signal) const {
     return run_program("cd '" + folder_.string() +
                        "' && { timeout -k 1 60 bin/gradwire run --restarts 5 -- ./job.sh & } && pid=$!; "
@@ -112,7 +112,7 @@ TEST_F(Restarts, ASignalEndsTheWait) {
   EXPECT_THAT(outcome.output, HasSubstr("no restart, since a signal asked for the end (Terminated)\n"));
 }
 
-// Two jobs would write the same saved state.
+// Otherwise two jobs would write the same saved state.
 TEST_F(Restarts, WhatAFailedRunLeftBehindIsEnded) {
   write_job(
       "[ \"$GRADWIRE_RESTART\" = 1 ] && { kill -0 $(cat left) && exit 4; exit 0; }\n"
@@ -129,7 +129,7 @@ TEST_F(Restarts, TheReportIsOfTheLastRun) {
   for (const std::string report : {"", "--report kept.json "}) {
     const Outcome outcome = gradwire("run --restarts 1 " + report + "-- ./job.sh");
     EXPECT_EQ(outcome.status, 0);
-    EXPECT_THAT(outcome.output, Not(HasSubstr("ratio"))) << "of the run that failed";
+    EXPECT_THAT(outcome.output, Not(HasSubstr("ratio"))) << "the failed run left this";
     EXPECT_THAT(outcome.output, HasSubstr("warning: no report was written"));
   }
 }
@@ -154,7 +154,7 @@ TEST_F(Restarts, WrongNumbersAreRefused) {
   }
 }
 
-// The second host is this machine too. It answers until the file `down` is there.
+// The second host is this machine too. It answers until the file `down` exists.
 class RestartsOnHosts : public Restarts {
  protected:
   void SetUp() override {

@@ -1,4 +1,5 @@
-// gradwire run before scripts, srun and others that are not mpirun; the command line; signals. Stand-ins are scripts.
+// Tests gradwire run before scripts, srun and other programs than mpirun, the command line, and signals. Scripts stand
+// for the launchers.
 #include <gmock/gmock.h>
 
 #include <vector>
@@ -33,14 +34,14 @@ TEST_F(RunAny, AScriptsProgramsInherit) {
     EXPECT_THAT(outcome.output, HasSubstr("[GRADWIRE_THREADS=multiple]"));
   }
   const Outcome job = gradwire("run --threads job -- ./job.sh", "GRADWIRE_THREADS=multiple");
-  EXPECT_THAT(job.output, HasSubstr("[GRADWIRE_THREADS=job]")) << "the option is before the variable";
+  EXPECT_THAT(job.output, HasSubstr("[GRADWIRE_THREADS=job]")) << "the option comes before the variable";
   std::filesystem::remove(folder_ / "lib/libgradwire_any.so");
   const Outcome missing = gradwire("run -- ./job.sh");
   EXPECT_EQ(missing.status, 2);
   EXPECT_THAT(missing.output, HasSubstr("libgradwire_any.so (for jobs of scripts and of srun) is not in"));
 }
 
-// Stands for srun: from its environment a rank gets the names of --export.
+// The script stands for srun: a rank gets the names in --export from its environment.
 TEST_F(RunAny, SrunExportsWhatRanksNeed) {
   write_script(
       "srun",
@@ -53,7 +54,7 @@ TEST_F(RunAny, SrunExportsWhatRanksNeed) {
   EXPECT_THAT(named.output, HasSubstr("[GRADWIRE_CODEC=int4]"));
 }
 
-// Stands for Open MPI 5's: it takes -x, and ranks get nothing else.
+// The script stands for Open MPI 5's prterun: it accepts -x, and ranks get nothing else.
 TEST_F(RunAny, PrterunExportsWhatRanksNeed) {
   write_script(
       "prterun",
@@ -75,7 +76,7 @@ TEST_F(RunAny, EachJobOfAScriptHasItsReport) {
                "cp second.json $(echo \"$GRADWIRE_REPORT\" | sed s/%p/70/)\nsleep 0.1\n"
                "cp first.json $(echo \"$GRADWIRE_REPORT\" | sed s/%p/12/)\n");
   for (const std::string& report : std::vector<std::string>{"", "--report 'kept-%p.json' "}) {
-    write("kept-99.json", kReport);  // of an earlier job
+    write("kept-99.json", kReport);  // belongs to an earlier job
     const Outcome outcome = gradwire("run " + report + "-- ./both.sh");
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     const std::size_t earlier = outcome.output.find("layer2.weight");
@@ -109,7 +110,7 @@ TEST_F(RunAny, TheDashesAreAskedFor) {
   EXPECT_THAT(own.output, HasSubstr("a -- --report b\n")) << "arguments of the command";
 }
 
-// A signal to gradwire alone, and one to all, as `timeout` and queues send it: the command gets it once.
+// A signal goes to gradwire alone, or to all processes, as `timeout` and queues send it: the command gets it once.
 TEST_F(RunAny, HandsSignalsOnOnce) {
   write_script("mpirun",
                "[ \"$1\" = --version ] && echo 'mpirun (Open MPI)' && exit\n"
@@ -131,7 +132,7 @@ TEST_F(RunAny, HandsSignalsOnOnce) {
   }
 }
 
-// Others than those that ask for an end: a queue sends them some time before. The job goes on.
+// Other signals do not ask for an end: a queue sends them some time before, and the job goes on.
 TEST_F(RunAny, HandsOnWhatAQueueSendsBefore) {
   for (const std::string signal : {"USR1", "USR2", "XCPU"}) {
     write_script("job.sh",
@@ -146,7 +147,7 @@ TEST_F(RunAny, HandsOnWhatAQueueSendsBefore) {
   }
 }
 
-// Seen red, and without an end, where that stays ignored.
+// Mutation tried: the signal stays ignored; then the run never ends.
 TEST_F(RunAny, SeesTheEndWhereSignalsOfChildrenAreIgnored) {
   const Outcome outcome = run_program(
       "cd '" + folder_.string() + "' && timeout -k 1 20 env --ignore-signal=CHLD bin/gradwire run -- sh -c 'exit 6'");
@@ -171,7 +172,7 @@ TEST_F(RunAny, TellsWhatIsWrongWithAScript) {
   EXPECT_THAT(why("env -i true"), HasSubstr("env -i starts"));
 }
 
-// On a signal a shell ends at once, while the program that it started still runs.
+// A shell ends at once on a signal, while the program that it started still runs.
 TEST_F(RunAny, WaitsForWhatAScriptLeftBehind) {
   write("written.json", kReport);
   write_script("launcher",

@@ -1,4 +1,5 @@
-// gradwire run: what every rank receives, on other hosts too, what is refused before the start, and the end of a job.
+// Tests gradwire run: what every rank receives, on other hosts too, what is refused before the start, and the end of a
+// job.
 #include <gmock/gmock.h>
 
 #include <vector>
@@ -25,7 +26,7 @@ const std::string kMpichTwoHosts =
 
 class Run : public ToolTest {
  protected:
-  /// The line of a rank of the probe.
+  /// Returns the output line of a rank of the probe.
   static std::string rank_line(const Outcome& outcome, int rank) {
     const std::string head = "rank " + std::to_string(rank) + " marked ";
     const std::size_t begin = outcome.output.find(head);
@@ -58,7 +59,7 @@ TEST_F(Run, OpenMpiRanksOnOtherHostsGetEverything) {
       << "it did not start from an empty environment";
 }
 
-// The command exports variables of its own by -x, for two programs.
+// The command exports its own variables by -x, for two programs.
 TEST_F(Run, OpenMpiExportsGoBesideTheUsersOwn) {
   if (run_program(root_variables() + " " + kOpenMpi + "-np 1 true : -np 1 true").status != 0) {
     GTEST_SKIP() << "this mpirun cannot start several programs (-np 1 a : -np 1 b)";  // 5.0 of Debian 13
@@ -105,7 +106,7 @@ TEST_F(Run, AJobWithAddressSanitizerIsToldWhatHelps) {
   EXPECT_EQ(started.status, 0) << started.output;
 }
 
-// Variables that the user's file gives to ranks stay.
+// Variables that the user's file gives to ranks are kept.
 TEST_F(Run, KeepsTheEnvironmentOfAFileOfOpenMpi) {
   std::filesystem::create_directories(folder_ / "home/.openmpi");
   write("home/.openmpi/mca-params.conf", "mca_base_env_list = USERS_OWN=there\n");
@@ -133,13 +134,13 @@ TEST_F(Run, PrintsTheTableAndPassesTheStatusOn) {
   EXPECT_THAT(outcome.output, HasSubstr("ratio: 3.974 on compressed calls, 3.972 over all"));
   EXPECT_THAT(outcome.output, Not(HasSubstr("warning")));
   for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("gradwire-report"))) << "the unnamed report is left";
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr("gradwire-report"))) << "the report was not removed";
   }
   const Outcome failed = gradwire("run --report kept.json -- " + kOpenMpi + "-np 1 " + kProbe + " " + report + " 3");
   EXPECT_EQ(failed.status, 3);
   EXPECT_THAT(failed.output, HasSubstr("ratio: 3.974"));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "kept.json"));
-  // An old report is not this job's.
+  // An old report does not belong to this job.
   const Outcome none = gradwire("run --report kept.json -- " + kOpenMpi + "-np 1 " + kProbe + " '' 3");
   EXPECT_EQ(none.status, 3);
   EXPECT_THAT(none.output, HasSubstr("the job ended with status 3 before it wrote a report"));
@@ -183,7 +184,7 @@ TEST_F(Run, ACodecReachesTheRanks) {
   EXPECT_THAT(rank_line(none, 0), HasSubstr("[GRADWIRE_REGISTER=]")) << "ranks would reach another gradwire run";
 }
 
-// The files reach ranks on other hosts, too, where the folder is another one.
+// The files reach ranks on other hosts too, whose folder differs.
 TEST_F(Run, JoinFilesReachTheRanks) {
   const Outcome let = gradwire("run --let-join join -- " + kTwoHosts + kProbe);
   EXPECT_EQ(let.status, 0) << let.output;
@@ -195,7 +196,7 @@ TEST_F(Run, JoinFilesReachTheRanks) {
   const Outcome join = gradwire("run --join ./join -- " + kProbe + " '' 5");
   EXPECT_EQ(join.status, 5);
   EXPECT_THAT(join.output, HasSubstr("[GRADWIRE_JOIN=" + (folder_ / "join").string() + "]"));
-  EXPECT_THAT(join.output, Not(HasSubstr("no report was written"))) << "there is none to write";
+  EXPECT_THAT(join.output, Not(HasSubstr("no report was written"))) << "there is no report to write";
   EXPECT_THAT(join.output, Not(HasSubstr("gradwire: ")));
 }
 
@@ -302,7 +303,7 @@ TEST_F(Run, LeavesNothingBehind) {
       EXPECT_THAT(outcome.output, HasSubstr("ratio: 3.974")) << "the table is lost";
     }
   }
-  // SIGKILL leaves the folder. The next run removes it, and no folder of one that still runs.
+  // SIGKILL leaves the folder. The next run removes it, but no folder of a run that still goes on.
   const std::string busy = "cd '" + folder_.string() + "' && export TMPDIR=\"$PWD/tmp\" && ls tmp >/dev/null && ";
   const Outcome killed = run_program(
       busy +

@@ -12,7 +12,7 @@
 
 namespace gradwire::test {
 
-/// A folder with bin/gradwire and, in lib/, the marker under the names of the libraries that are preloaded.
+/// A folder with bin/gradwire and, in lib/, the marker under the names of the preloaded libraries.
 class ToolTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -33,19 +33,19 @@ class ToolTest : public ::testing::Test {
     return (folder_ / name).string();
   }
 
-  /// A program of the folder that stands for another one.
+  /// Writes a script into the folder that stands for another program.
   void write_script(const std::string& name, const std::string& text) const {
     write(name, "#!/bin/sh\n" + text);
     std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
   }
 
-  /// A line for the shell behind `gradwire `, run in the folder, with variables such as "A=1" before it.
+  /// Runs a line for the shell that starts with `gradwire `, in the folder, with variables such as "A=1" before it.
   [[nodiscard]] Outcome gradwire(const std::string& arguments, const std::string& variables = "") const {
     return run_program("cd '" + folder_.string() + "' && env -u GRADWIRE_POLICY -u GRADWIRE_REPORT " +
                        root_variables() + " " + variables + " timeout -k 5 60 bin/gradwire " + arguments);
   }
 
-  /// Open MPI refuses to run as root unless it is told twice that this is meant.
+  /// Returns the variables that Open MPI needs to run as root: it must be told twice that this is meant.
   static std::string root_variables() {
     return ::geteuid() == 0 ? "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1" : "";
   }

@@ -1,4 +1,4 @@
-// gradwire check, gradwire info, and the command line.
+// Tests gradwire check, gradwire info, and the command line.
 #include <gmock/gmock.h>
 
 #include "base/environment.hpp"
@@ -10,6 +10,7 @@
 namespace gradwire::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -138,8 +139,9 @@ repeat = 12
   EXPECT_THAT(slow.output, ContainsRegex("64 +exact +dense .* 1 +378MiB"));
   EXPECT_THAT(slow.output, ContainsRegex("64 +int8 .* -0\\.01% *\n"));
   EXPECT_THAT(slow.output, ContainsRegex("64 +int4 .* \\+2\\.24% +<-"));
+  EXPECT_THAT(slow.output, AllOf(ContainsRegex("exact +exact +4 "), ContainsRegex("int4 +lossy +0\\.5")));
   EXPECT_THAT(slow.output, HasSubstr("codec = \"int4\""));
-  EXPECT_THAT(slow.output, Not(HasSubstr("topk"))) << "only who asks for it gets it";
+  EXPECT_THAT(slow.output, Not(HasSubstr("topk"))) << "topk is only for users who ask for it";
   EXPECT_TRUE(std::filesystem::exists(folder_ / "plan.svg"));
   write("victim", "mine");
   std::filesystem::create_symlink(folder_ / "victim", folder_ / "one.svg");
@@ -199,7 +201,7 @@ TEST_F(Tool, CompletionsNameWhatTheToolTakes) {
     for (const char* word : {"check", "plan", "dry-run", "multiple job", "fp8"}) {
       EXPECT_THAT(outcome.output, HasSubstr(word)) << shell;
     }
-    EXPECT_THAT(outcome.output, Not(HasSubstr("documents"))) << "a command of the build alone";
+    EXPECT_THAT(outcome.output, Not(HasSubstr("documents"))) << "this command is only for the build";
   }
   const Outcome outcome = gradwire("completion tcsh");
   EXPECT_EQ(outcome.status, 2);
@@ -216,7 +218,7 @@ TEST_F(Tool, LinksOfAJobAreMeasured) {
   EXPECT_THAT(job.output, ContainsRegex("inside the host +[0-9.]+[num]s +[0-9.]+[GM]bit/s"));
   EXPECT_THAT(job.output, HasSubstr("this is its memory, not a network"));
   EXPECT_THAT(run_program(one).output, HasSubstr("start it as a job: mpirun -np 4 gradwire info --link"));
-  const Outcome alone = gradwire("info --link");  // a copy of the tool, without its neighbour
+  const Outcome alone = gradwire("info --link");  // a copy of the tool, without the program beside it
   EXPECT_EQ(alone.status, 2);
   EXPECT_THAT(alone.output, HasSubstr("gradwire-doctor cannot be started"));
 }

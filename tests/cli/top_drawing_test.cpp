@@ -54,17 +54,17 @@ std::vector<int> slow_of(std::vector<RankRow> rows) {
   return slow;
 }
 
-std::vector<std::string> texts(const std::vector<Line>& lines) {
+std::vector<std::string> texts(const std::vector<StyledLine>& lines) {
   std::vector<std::string> texts;
-  for (const Line& line : lines) {
+  for (const StyledLine& line : lines) {
     texts.push_back(line.text);
   }
   return texts;
 }
 
-std::string joined(const std::vector<Line>& lines) {
+std::string joined(const std::vector<StyledLine>& lines) {
   std::string text;
-  for (const Line& line : lines) {
+  for (const StyledLine& line : lines) {
     text += line.text + "\n";
   }
   return text;
@@ -72,10 +72,10 @@ std::string joined(const std::vector<Line>& lines) {
 
 TEST(TopSlow, IsWhoWaitsFarLessThanTheOthers) {
   EXPECT_THAT(slow_of(rows_with({0.45, 0.44, 0.05, 0.46})), ElementsAre(2));
-  EXPECT_THAT(slow_of(rows_with({0.05, 0.45})), ElementsAre(0)) << "of two ranks too";
+  EXPECT_THAT(slow_of(rows_with({0.05, 0.45})), ElementsAre(0)) << "this also holds for two ranks";
   EXPECT_THAT(slow_of(rows_with({0.05, 0.45, 0.44, 0.06, 0.43})), ElementsAre(0, 3));
   EXPECT_THAT(slow_of(rows_with({0.31, 0.30, 0.25, 0.33})), IsEmpty()) << "a healthy job names nobody";
-  EXPECT_THAT(slow_of(rows_with({0.9, 0.1, 0.1, 0.1})), IsEmpty()) << "one that waits more keeps nobody";
+  EXPECT_THAT(slow_of(rows_with({0.9, 0.1, 0.1, 0.1})), IsEmpty()) << "a rank that waits longer makes no other slow";
   EXPECT_THAT(slow_of(rows_with({0.5})), IsEmpty());
   EXPECT_THAT(slow_of({}), IsEmpty());
 }
@@ -100,7 +100,7 @@ TEST(TopSlow, IsWhomTheRanksThemselvesNamed) {
 }
 
 TEST(TopState, FollowsFromTheFile) {
-  Snapshot snapshot;
+  FolderSnapshot snapshot;
   snapshot.time = 1000;
   for (const auto& [rank, written, ended] : {std::tuple(0, 998.0, false), {1, 980.0, false}, {2, 10.0, true}}) {
     RankValues values = row(rank, 0).now;
@@ -108,8 +108,8 @@ TEST(TopState, FollowsFromTheFile) {
     values.ended = ended;
     snapshot.ranks.push_back(values);
   }
-  snapshot.ranks.front().written = 1002;  // another host's clock
-  const std::vector<RankRow> rows = rows_of(snapshot, History());
+  snapshot.ranks.front().written = 1002;  // the clock of another host
+  const std::vector<RankRow> rows = rows_of(snapshot, RateTracker());
   ASSERT_EQ(rows.size(), 3U);
   EXPECT_EQ(rows[0].state, RankState::running);
   EXPECT_EQ(rows[0].age, 0);
@@ -122,7 +122,8 @@ TEST(TopDrawing, ShowsAJobOnATerminalOf80Columns) {
   std::vector<RankRow> rows = rows_with({0.45, 0.44, 0.05, 0.46});
   rows[1].now.counters.errors = 1;
   mark_slow(rows);
-  const std::vector<Line> lines = draw({}, rows, {.folder = "/tmp/metrics", .width = 80, .height = 24, .keys = true});
+  const std::vector<StyledLine> lines =
+      draw({}, rows, {.folder = "/tmp/metrics", .width = 80, .height = 24, .keys = true});
   EXPECT_THAT(texts(lines),
               ElementsAre("gradwire top: 4 of 4 ranks, 1 slow, 1 error  /tmp/metrics",
                           "12.3 steps/s, exposed 35%, 984MB/s sent, ratio 3.88, over the last 5s",
@@ -134,7 +135,7 @@ TEST(TopDrawing, ShowsAJobOnATerminalOf80Columns) {
                           "Rank 2 is slow: the others wait for it.", "q quits"));
   EXPECT_EQ(lines[2].emphasis, Emphasis::head);
   EXPECT_EQ(lines[3].emphasis, Emphasis::none);
-  EXPECT_EQ(lines[4].emphasis, Emphasis::strong) << "it has an error";
+  EXPECT_EQ(lines[4].emphasis, Emphasis::strong) << "this rank has an error";
   EXPECT_EQ(lines[5].emphasis, Emphasis::strong);
 }
 
@@ -183,12 +184,12 @@ TEST(TopDrawing, ShowsTheSlowestFirstWhereThereIsNoPlaceForAll) {
   rows[80].state = RankState::silent;
   rows[81].state = RankState::stalled;
   mark_slow(rows);
-  const std::vector<Line> lines = draw({}, rows, {.folder = "/", .width = 80, .height = 24, .keys = true});
+  const std::vector<StyledLine> lines = draw({}, rows, {.folder = "/", .width = 80, .height = 24, .keys = true});
   ASSERT_EQ(lines.size(), 24U);
   EXPECT_THAT(lines[3].text, StartsWith("  70  slow"));
   EXPECT_THAT(lines[4].text, StartsWith("  80  silent"));
   EXPECT_THAT(lines[5].text, StartsWith("  81  stalled"));
-  EXPECT_THAT(lines[6].text, StartsWith("  99  ")) << "who waits least of the others";
+  EXPECT_THAT(lines[6].text, StartsWith("  99  ")) << "of the other ranks, this one waits least";
   EXPECT_EQ(lines[19].text, "and 84 more");
   EXPECT_EQ(lines[20].text, "Rank 70 is slow: the others wait for it.");
   EXPECT_THAT(joined(draw({}, rows, {.folder = "/", .width = 80})), HasSubstr("\n  99  ")) << "no limit";
@@ -208,16 +209,16 @@ TEST(TopDrawing, FitsEverySize) {
   rows[3].now.counters.replaced_calls = 1;
   rows[3].age = 1e12;
   rows[4].state = RankState::silent;
-  const Snapshot snapshot{
+  const FolderSnapshot snapshot{
       .time = 0, .ranks = {}, .skipped = {{"gradwire-x-rank-1.prom", std::string(300, 'x')}}, .problem = ""};
   for (std::size_t width = 1; width < 200; width += width < 90 ? 1 : 17) {
     for (std::size_t height = 1; height < 50; ++height) {
       for (const std::size_t number : {0U, 1U, 3U, 30U}) {
-        const std::vector<Line> lines =
+        const std::vector<StyledLine> lines =
             draw(snapshot, std::span(rows).first(number),
                  {.folder = "/a/long/name/of/a/folder", .width = width, .height = height, .keys = true});
         ASSERT_LE(lines.size(), height);
-        for (const Line& line : lines) {
+        for (const StyledLine& line : lines) {
           ASSERT_LE(line.text.size(), width) << line.text;
         }
       }
@@ -229,13 +230,13 @@ TEST(TopDrawing, NoControlCharacterOfAFileReachesTheTerminal) {
   std::vector<RankRow> rows = rows_with({0.4});
   rows[0].now.codec = "\x1b[2J\n";
   rows[0].now.name.first = "\x07";
-  const Snapshot snapshot{.time = 0,
-                          .ranks = {},
-                          .skipped = {{"gradwire-\x1b-rank-.prom",
-                                       "line 1: \x9b"
-                                       "2J"}},
-                          .problem = ""};
-  for (const Line& line : draw(snapshot, rows, {.folder = "/\r", .width = 200})) {
+  const FolderSnapshot snapshot{.time = 0,
+                                .ranks = {},
+                                .skipped = {{"gradwire-\x1b-rank-.prom",
+                                             "line 1: \x9b"
+                                             "2J"}},
+                                .problem = ""};
+  for (const StyledLine& line : draw(snapshot, rows, {.folder = "/\r", .width = 200})) {
     for (const char c : line.text) {
       EXPECT_TRUE(c >= ' ' && c <= '~') << line.text;
     }
@@ -243,12 +244,12 @@ TEST(TopDrawing, NoControlCharacterOfAFileReachesTheTerminal) {
 }
 
 TEST(TopDrawing, SaysWhatItSkippedAndWhatIsMissing) {
-  const Snapshot skipped{
+  const FolderSnapshot skipped{
       .time = 0, .ranks = {}, .skipped = {{"gradwire-mpi-rank-1.prom", "line 3: why"}}, .problem = ""};
   EXPECT_THAT(joined(draw(skipped, rows_with({0.4}), {.folder = "/"})),
               HasSubstr("\nskipped gradwire-mpi-rank-1.prom: line 3: why\n"));
   EXPECT_THAT(joined(draw(skipped, {}, {.folder = "/"})), HasSubstr("skipped gradwire-mpi-rank-1.prom"));
-  const Snapshot nothing{.time = 0, .ranks = {}, .skipped = {}, .problem = "no rank has written; start the job"};
+  const FolderSnapshot nothing{.time = 0, .ranks = {}, .skipped = {}, .problem = "no rank has written; start the job"};
   EXPECT_THAT(texts(draw(nothing, {}, {.folder = "/tmp", .width = 20, .height = 24, .keys = true})),
               ElementsAre("gradwire top  /tmp", "no rank has written;", "start the job", "q quits"));
 }

@@ -1,4 +1,4 @@
-// gradwire top in a pseudo-terminal, and without one.
+// Tests gradwire top in a pseudo-terminal, and without one.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <poll.h>
@@ -28,7 +28,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// A terminal that knows the few codes that gradwire top uses. A line that is too long, or a newline, is a failure.
+/// A terminal that knows the few codes that gradwire top uses. It reports a failure for a line that is too long, or for
+/// a newline.
 class Screen {
  public:
   explicit Screen(std::size_t columns, std::size_t rows) : columns_(columns), lines_(rows) {}
@@ -45,7 +46,7 @@ class Screen {
       }
       const std::size_t end = pending_.find_first_of("ABCDHJKhlm", at);
       if (end == std::string::npos) {
-        break;  // the rest comes
+        break;  // the rest is still to come
       }
       obey(pending_.substr(at + 2, end - at - 2), pending_[end]);
       at = end + 1;
@@ -86,7 +87,7 @@ class Screen {
   bool cursor_ = true;
 };
 
-/// A process at a terminal of its own.
+/// A process with a terminal of its own.
 class AtATerminal {
  public:
   AtATerminal(unsigned short columns, unsigned short rows, const std::function<int()>& body) : screen_(columns, rows) {
@@ -120,13 +121,13 @@ class AtATerminal {
     EXPECT_EQ(::tcgetattr(master_, &mode), 0);
     return mode;
   }
-  /// The mode is what it was before the program began.
+  /// Returns whether the mode is as it was before the program began.
   [[nodiscard]] bool is_restored() const {
     const termios now = mode();
     return now.c_lflag == before_.c_lflag && now.c_iflag == before_.c_iflag && now.c_oflag == before_.c_oflag &&
            std::memcmp(now.c_cc, before_.c_cc, sizeof now.c_cc) == 0;
   }
-  /// Reads until it holds; false after 20 s.
+  /// Reads until `holds` returns true; returns false after 20 s.
   [[nodiscard]] bool reads_until(const std::function<bool()>& holds) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!holds()) {
@@ -147,7 +148,7 @@ class AtATerminal {
   [[nodiscard]] bool shows(const std::string& text) {
     return reads_until([&] { return screen_.text().find(text) != std::string::npos; });
   }
-  /// The same of a whole picture, whose last line this is.
+  /// Does the same for a whole picture, which ends with this line.
   [[nodiscard]] bool shows_all_of(const std::string& text) { return shows(text) && shows("q quits"); }
   void type(const std::string& keys) const {
     EXPECT_EQ(::write(master_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
@@ -157,7 +158,7 @@ class AtATerminal {
     const winsize size{.ws_row = rows, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
     EXPECT_EQ(::ioctl(master_, TIOCSWINSZ, &size), 0);
   }
-  /// Its end as waitpid says it; -1 where it does not end.
+  /// Returns its end as waitpid reports it; -1 if it does not end.
   [[nodiscard]] int ends() {
     int status = -1;
     if (!reads_until([&] { return ::waitpid(child_, &status, WNOHANG) == child_; })) {
@@ -236,7 +237,7 @@ TEST_F(Top, DrawsOnATerminalUntilQIsTyped) {
   write_rank(folder_.path(), 2, 60, 0.5);
   const auto has = [&top](const char* text) { return top.screen().text().find(text) != std::string::npos; };
   EXPECT_TRUE(top.reads_until([&] { return has("4 of 4 ranks  /") && has("q quits") && !has("slow"); }))
-      << "something of the picture before is left: " << top.screen().text();
+      << "a part of the previous picture is left: " << top.screen().text();
   top.type("xyz");
   write_rank(folder_.path(), 3, 70, 0.5, true);
   ASSERT_TRUE(top.shows("   3  ended")) << top.screen().text();
@@ -249,7 +250,7 @@ TEST_F(Top, FollowsTheSizeOfTheTerminal) {
   for (int rank = 4; rank < 40; ++rank) {
     write_rank(folder_.path(), rank, 50, 0.45);
   }
-  AtATerminal top(80, 24, on(folder_.path(), "60min"));  // so that only SIGWINCH makes it draw
+  AtATerminal top(80, 24, on(folder_.path(), "60min"));  // only SIGWINCH makes it draw
   ASSERT_TRUE(top.shows_all_of("and 22 more")) << top.screen().text();
   top.resize(40, 12);
   ASSERT_TRUE(top.shows_all_of("and 34 more")) << top.screen().text();
@@ -294,7 +295,7 @@ TEST_F(Top, GivesTheTerminalBackWhenAnErrorEndsIt) {
   AtATerminal failing(80, 24, [] {
     try {
       watch::live::Terminal terminal;
-      terminal.show(std::vector<watch::live::Line>{{"shown", watch::live::Emphasis::none}});
+      terminal.show(std::vector<watch::live::StyledLine>{{"shown", watch::live::Emphasis::none}});
       throw std::runtime_error("planted");
     } catch (const std::runtime_error&) {
       return 3;

@@ -1,5 +1,5 @@
-// Tests what gradwire top reads: files of metrics, as src/watch writes them and damaged ones; rates from two versions
-// of a file.
+// Tests the inputs of gradwire top: files of metrics, as src/watch writes them and damaged ones; rates from two
+// versions of a file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using observe::EventKind;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// A rank after `steps` steps of a tenth of a second, a quarter of which is exposed.
+// Returns the totals of a rank after `steps` steps of a tenth of a second, a quarter of which is exposed.
 watch::RankTotals totals(int steps) {
   watch::RankTotals rank;
   rank.world_size = 4;
@@ -75,7 +75,7 @@ TEST(TopText, ReadsWhatTheProductWrites) {
   std::vector<watch::Family> families = families_of(5);
   families.push_back({"gradwire_odd",
                       "Odd \\ and\nlines.",
-                      watch::Type::gauge,
+                      watch::MetricType::gauge,
                       {{{{"value", "not a number"}}, std::nan("")},
                        {{{"value", "above"}}, std::numeric_limits<double>::infinity()},
                        {{{"value", "below"}}, -std::numeric_limits<double>::infinity()},
@@ -150,7 +150,7 @@ TEST(TopText, KnowsARankByItsMetrics) {
   EXPECT_TRUE(values_of(11, 50, true).ended);
   EXPECT_EQ(rank.codec, "auto:int4,exact");
   EXPECT_FALSE(rank.slow);
-  const Counters& counters = rank.counters;
+  const RankCounters& counters = rank.counters;
   EXPECT_EQ(counters.events, 111);
   EXPECT_EQ(counters.steps, 10);
   EXPECT_DOUBLE_EQ(counters.step_seconds, 1.0);
@@ -189,7 +189,7 @@ TEST(TopRates, AreOfTheTimeBetweenTwoVersions) {
   EXPECT_NEAR(rates.inter.value(), 90000, 1e-6);
   EXPECT_NEAR(rates.sent.value(), 120000, 1e-6);
   EXPECT_NEAR(rates.ratio.value(), 4, 1e-9);
-  EXPECT_FALSE(rates.calls) << "of a drop-in alone";
+  EXPECT_FALSE(rates.calls) << "only drop-ins have calls";
 }
 
 TEST(TopRates, AreMeansOfTheJobWhereThereIsOneVersion) {
@@ -205,7 +205,7 @@ TEST(TopRates, AreNeverNegativeWhenAnotherJobReplacesTheFiles) {
   const RankValues before = values_of(61, 100);
   const RankValues fresh = values_of(5, 105);
   EXPECT_TRUE(is_another_job(before, fresh));
-  EXPECT_TRUE(is_another_job(values_of(5, 100, true), values_of(6, 105))) << "it had ended";
+  EXPECT_TRUE(is_another_job(values_of(5, 100, true), values_of(6, 105))) << "the earlier job had ended";
   EXPECT_FALSE(is_another_job(before, values_of(61, 105)));
   for (const RankValues& now : {fresh, values_of(1, 105), values_of(61, 100), values_of(61, 99)}) {
     const Rates rates = rates_between(&before, now);
@@ -222,9 +222,9 @@ TEST(TopRates, AreNeverNegativeWhenAnotherJobReplacesTheFiles) {
     RankValues now = all;
     EXPECT_FALSE(is_another_job(all, now));
     now.counters.*counter -= 1;
-    EXPECT_TRUE(is_another_job(all, now)) << "each of them tells";
+    EXPECT_TRUE(is_another_job(all, now)) << "each of these values shows it";
   }
-  History history;
+  RateTracker history;
   history.take(std::vector<RankValues>{before});
   history.take(std::vector<RankValues>{fresh});
   EXPECT_EQ(history.rates(fresh.name).seconds, 0);
@@ -253,11 +253,11 @@ TEST(TopRates, OfADropInAreByCalls) {
   EXPECT_FALSE(rates.steps);
   EXPECT_FALSE(rates.intra);
   EXPECT_FALSE(rates.ratio);
-  EXPECT_FALSE(rates_between(nullptr, before).sent) << "nothing says since when";
+  EXPECT_FALSE(rates_between(nullptr, before).sent) << "the start of the counts is unknown";
 }
 
 TEST(TopRates, ReachBackToTheLastStepAndTellAStall) {
-  History history;
+  RateTracker history;
   const RankName rank = values_of(1, 0).name;
   const auto take = [&](int steps, double written) {
     history.take(std::vector<RankValues>{values_of(steps, written)});
@@ -294,7 +294,7 @@ TEST(TopFolder, NamesAFileThatItSkipsAndReadsTheOthers) {
   write(watch::file_name("library", 2), text_of(5, 0));
   write("node.prom", "broken");
   std::filesystem::create_directory(folder.path() / watch::file_name("library", 4));
-  Snapshot snapshot = reader.read();
+  FolderSnapshot snapshot = reader.read();
   EXPECT_EQ(snapshot.problem, "");
   ASSERT_EQ(snapshot.ranks.size(), 1U);
   EXPECT_EQ(snapshot.ranks[0].counters.steps_published, 5);
@@ -334,7 +334,7 @@ TEST(TopFolder, LeavesOutWhatALargerJobLeftThere) {
   for (int rank = 0; rank < 2; ++rank) {
     write(rank, 2, 1);
   }
-  const Snapshot snapshot = FolderReader(folder.path()).read();
+  const FolderSnapshot snapshot = FolderReader(folder.path()).read();
   EXPECT_EQ(snapshot.ranks.size(), 2U);
   ASSERT_EQ(snapshot.skipped.size(), 2U);
   EXPECT_THAT(snapshot.skipped[0].reason, HasSubstr("an earlier job of 4 ranks left it; this one has 2"));

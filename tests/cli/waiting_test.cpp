@@ -1,5 +1,5 @@
-// Tests that top and report name the same ranks as those that others wait for, and that files of others cannot write
-// control codes to a terminal.
+// Tests that top and report name as slow the ranks for which others wait, and that foreign files cannot write control
+// codes to a terminal.
 #include "observe/late_ranks.hpp"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// The expected figures of each codec, by name: error on the four distributions and encoded sizes. A registered codec
-// without a row here fails the tests that use it.
+// Lists the expected figures of each codec by name: error on the four distributions, and encoded sizes. A registered
+// codec without a row here fails the tests that use it.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@ struct CodecFacts {
   std::string_view name;
   std::array<double, 4> nmse;             // in the order of kDistributions; docs/explanation/numerics.md
   std::array<std::uint64_t, 13> payload;  // bytes of kSizeCounts f32 elements
-  double equals = 0.3;                    // relative error of an element among its equals
-  double largest = 3.4028235e38;          // magnitude from which on a block counts as not finite
+  double equals = 0.3;                    // relative error of an element among equal elements
+  double largest = 3.4028235e38;          // magnitude from which a block counts as not finite
   bool one_bit = false;                   // only the sign of an element survives
 };
 

@@ -1,5 +1,5 @@
-// Shared by the codec suites: every (codec, tensor dtype) of this build as a test parameter, frames encoded and decoded
-// whole, buffers with guards.
+// Shared by the codec tests: every (codec, tensor dtype) of this build as a test parameter, encoding and decoding of
+// whole frames, and buffers with guards.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,8 +32,8 @@ struct Case {
   [[nodiscard]] codec::Codec codec() const { return codec::Codec(spec(), dtype); }
 };
 
-/// Every codec over every dtype; over f32, and for exact codecs over the others too, behind topk. (Lossy codecs have
-/// one core for all dtypes.)
+/// Returns every codec over every dtype, and behind topk over f32, and for exact codecs over the others too. (Lossy
+/// codecs have one core for all dtypes.)
 inline std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const codec::CodecEntry& entry : codec::codecs()) {
@@ -89,7 +89,7 @@ class Values {
     return static_cast<std::size_t>(is_f64() ? std::count_if(f64_.begin(), f64_.end(), below)
                                              : std::count_if(f32_.begin(), f32_.end(), below));
   }
-  /// Equal bit by bit, where NaN equals NaN.
+  /// Compares bit by bit; NaN equals NaN.
   [[nodiscard]] bool same(const Values& other) const {
     return is_f64() ? same_bits(f64_, other.f64_) : same_bits(f32_, other.f32_);
   }
@@ -131,8 +131,8 @@ void for_each_tile(std::size_t count, Body body) {
   }
 }
 
-/// Elements [first, first + count) of `values`; `residual` null or as long as `values`. Fails the test when anything is
-/// written outside of the frame.
+/// Encodes elements [first, first + count) of `values`; `residual` is null or as long as `values`. Fails the test if
+/// anything is written outside of the frame.
 inline Frame encode(const codec::Codec& codec, const Values& values, std::vector<float>* residual = nullptr,
                     bool checksum = true, std::size_t first = 0, std::size_t count = std::size_t(-1)) {
   constexpr std::size_t kGuard = 64;
@@ -156,7 +156,7 @@ inline Frame encode(const codec::Codec& codec, const Values& values, std::vector
   return frame;
 }
 
-/// Overwrites, or with `onto` adds to it.
+/// Decodes the frame into new values, or adds it to `onto`.
 inline Values decode(const codec::Codec& codec, const Frame& frame, std::size_t count, const Values* onto = nullptr,
                      bool checksum = true, std::uint32_t first_tile = 0) {
   Values values = onto != nullptr ? *onto : Values(codec.working(), count);

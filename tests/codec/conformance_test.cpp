@@ -1,4 +1,4 @@
-// Tests the contract of every codec over every tensor dtype. Names no codec: a new registry row is tested
+// Tests the contract of every codec over every tensor dtype. It names no codec: a new registry row is tested
 // automatically.
 #include <gtest/gtest.h>
 
@@ -23,11 +23,11 @@ class CodecConformance : public ::testing::TestWithParam<Case> {
   const CodecFacts* facts_ = facts_of(GetParam().entry->name);
   bool selects_ = GetParam().k != 0;
 
-  // Error of one element among its equals; no codec rotates behind a selector.
+  // Returns the error of one element among equal ones; no codec rotates behind a selector.
   [[nodiscard]] double tolerance(double x) const { return (selects_ ? 0.3 : facts_->equals) * std::abs(x); }
 };
 
-// Tried by hand: the last, short block of sign, int2 and fp8 left zero: red here.
+// Mutation tried: the last, short block of sign, int2 and fp8 is left zero.
 TEST_P(CodecConformance, RoundTripAtEveryCount) {
   for (const std::size_t count : kCounts) {
     SCOPED_TRACE(count);
@@ -35,7 +35,7 @@ TEST_P(CodecConformance, RoundTripAtEveryCount) {
     const Frame frame = encode(codec_, values);
     EXPECT_EQ(frame.bytes.size(), codec_.frame_bytes(count));
     EXPECT_FALSE(frame.nonfinite);
-    EXPECT_EQ(encode(codec_, values).bytes, frame.bytes) << "encoded twice, different bytes";
+    EXPECT_EQ(encode(codec_, values).bytes, frame.bytes) << "two encodings differ";
     const Values decoded = decode(codec_, frame, count);
     double error = 0;
     double power = 0;
@@ -47,11 +47,11 @@ TEST_P(CodecConformance, RoundTripAtEveryCount) {
   }
 }
 
-// Tried by hand: an index off by one in what topk decodes, a bit order reversed in what sign decodes, the halves of
-// int4 swapped: red here.
+// Mutations tried: an index off by one in topk's decoder; a reversed bit order in sign's decoder; swapped halves of
+// int4.
 TEST_P(CodecConformance, OneHotAtEveryIndexOfTwoTiles) {
   if (codec_.lossy() && GetParam().dtype != DType::f32) {
-    return;  // the same core as for f32
+    return;  // f32 tests the same core
   }
   constexpr std::size_t kCount = 2 * codec::kTileElements;
   Values values(codec_.working(), kCount);
@@ -91,7 +91,7 @@ TEST_P(CodecConformance, SpecialFiniteValues) {
       EXPECT_EQ(frame.nonfinite, overflows);
       for (std::size_t i = 0; i < count && !overflows; ++i) {
         if (selects_ && decoded[i] == 0) {
-          continue;  // dropped; topk_test.cpp counts these
+          continue;  // it was dropped; topk_test.cpp counts these
         }
         // Values far below the normal numbers may become 0.
         ASSERT_NEAR(decoded[i], x, tolerance(x) + (std::abs(x) < 1e-30 ? std::abs(x) : 0)) << i;
@@ -193,7 +193,7 @@ TEST_P(CodecConformance, AnyAddressOfTheFrame) {
 
 TEST_P(CodecConformance, VerbatimBytesAreUntouched) {
   if (codec_.lossy()) {
-    return;  // write_verbatim refuses, see codec_frame_test
+    return;  // write_verbatim refuses this, see codec_frame_test
   }
   constexpr std::size_t kCount = codec::kTileElements + 19;
   std::mt19937 random(18);  // any bits: NaN payloads, denormals, -0
@@ -206,7 +206,7 @@ TEST_P(CodecConformance, VerbatimBytesAreUntouched) {
   codec::FrameWriter writer(codec_, info_for(kCount), true, frame.bytes);
   const std::size_t unit = element_bytes(GetParam().dtype);
   for_each_tile(kCount, [&](std::size_t i, std::uint32_t n) { writer.write_verbatim(elements.data() + i * unit, n); });
-  EXPECT_TRUE(writer.finish());  // among so many random bits there are NaNs
+  EXPECT_TRUE(writer.finish());  // so many random bits contain NaNs
   codec::FrameReader reader(codec_, info_for(kCount), true, frame.bytes, 0);
   std::vector<std::uint8_t> back(elements.size());
   for_each_tile(kCount, [&](std::size_t i, std::uint32_t n) { reader.read_verbatim(back.data() + i * unit, n); });

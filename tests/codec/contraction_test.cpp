@@ -1,5 +1,5 @@
-// Error of each codec on the four distributions: at most 1.1 times what docs/explanation/numerics.md states, and below
-// 1.
+// Tests the error of each codec on the four distributions: at most 1.1 times the figure in
+// docs/explanation/numerics.md, and below 1.
 #include <gtest/gtest.h>
 
 #include "codec_facts.hpp"
@@ -9,7 +9,7 @@
 namespace gradwire::test {
 namespace {
 
-constexpr std::uint64_t kSeed = 12;  // a draw of lognormal_rows varies by a factor of 2: few rows hold its energy
+constexpr std::uint64_t kSeed = 12;  // draws of lognormal_rows vary by a factor of 2, as few rows hold its energy
 
 std::vector<float> round_trip(const codec::Codec& codec, const std::vector<float>& values) {
   const Frame frame = encode(codec, Values(codec.working(), values), nullptr, false);
@@ -21,7 +21,7 @@ std::vector<float> round_trip(const codec::Codec& codec, const std::vector<float
   return back;
 }
 
-// Tried by hand: sign with the root of the mean square as its scale is red on the last two distributions.
+// Mutation tried: sign uses the root of the mean square as its scale, which fails on the last two distributions.
 TEST(Contraction, StaysWithinTheStatedError) {
   for (std::size_t d = 0; d < kDistributions.size(); ++d) {
     const std::vector<float> values = draw(kDistributions[d], 1U << 20, kSeed);

@@ -1,5 +1,5 @@
-// A decoder of frames behind topk, written from docs/reference/wire-format-topk.md and wire-format.md alone: it uses
-// nothing of the library, and takes bit by bit what the library takes by words.
+// Decodes frames behind topk. It is written only from docs/reference/wire-format.md: it uses nothing of the library,
+// and reads bit by bit where the library reads words.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ inline std::uint64_t number(Bytes bytes, std::size_t at, std::size_t size) {
   return value;
 }
 
-/// "Indices": l, the bits of the run, and the bytes of the indices.
+/// The sizes of "With a selector": l, the bits of the run, and the bytes of the indices.
 struct IndexSizes {
   std::size_t low;
   std::size_t run;
@@ -41,7 +41,7 @@ inline IndexSizes index_sizes(std::size_t n, std::size_t q) {
   return map < coded ? IndexSizes{0, n, true, map} : IndexSizes{low, run, false, coded};
 }
 
-/// The indices of a tile of n elements that keeps q; no value if they are damaged.
+/// Returns the indices of a tile of n elements that keeps q; no value if they are damaged.
 inline std::optional<std::vector<std::uint32_t>> indices(Bytes in, std::size_t n, std::size_t q) {
   const IndexSizes sizes = index_sizes(n, q);
   std::vector<std::uint32_t> found;
@@ -105,7 +105,7 @@ inline double element(Bytes in, std::size_t j, unsigned dtype) {
   }
 }
 
-/// Bytes of q values behind the indices: v(q).
+/// Returns the number of bytes of q values that follow the indices: v(q).
 inline std::size_t value_bytes(unsigned codec, unsigned dtype, std::size_t q) {
   constexpr std::size_t kElement[] = {0, 4, 2, 2, 8};
   switch (codec) {
@@ -121,7 +121,7 @@ inline std::size_t value_bytes(unsigned codec, unsigned dtype, std::size_t q) {
   }
 }
 
-/// The j-th of them.
+/// Returns the j-th value.
 inline double value(Bytes in, std::size_t j, unsigned codec, unsigned dtype) {
   switch (codec) {
     case 1: return element(in, j, dtype);
@@ -142,7 +142,7 @@ inline double value(Bytes in, std::size_t j, unsigned codec, unsigned dtype) {
   }
 }
 
-/// The values of a frame of version 2 with k > 0 and without a length behind its header.
+/// Returns the values of a frame of version 2 with k > 0 and without a length after its header.
 inline std::vector<double> decode(Bytes frame) {
   if (frame.size() < 32 || number(frame, 0, 4) != 0x31575247 || frame[4] != 2 || (frame[6] & 0xFCU) != 0) {
     throw std::runtime_error("header");

@@ -1,5 +1,5 @@
-// Callers built with -ffast-math flush denormals, others round differently: neither may change a byte or a value, and
-// each finds its own setting again.
+// Callers built with -ffast-math flush denormals, and others round differently: neither may change a byte or a value,
+// and each finds its own setting again afterwards.
 #include "codec/float_environment.hpp"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class FloatEnvironments : public ::testing::TestWithParam<Case> {};
 TEST_P(FloatEnvironments, CallersSettingChangesNothingAndIsRestored) {
   const codec::Codec codec = GetParam().codec();
   constexpr std::uint32_t kCount = 4096;
-  // Normal, denormal and in between, so that values, scales, products and residuals all become denormals.
+  // Values are normal, denormal and in between, so that values, scales, products and residuals all become denormals.
   std::vector<float> mixed = gauss(kCount, 51, 1e-3);
   for (std::size_t i = 0; i < kCount; ++i) {
     mixed[i] *= i / 256 % 4 == 0 ? 1.0F : (i / 256 % 4 == 1 ? 1e-36F : (i / 256 % 4 == 2 ? 1e-33F : 1e-38F));

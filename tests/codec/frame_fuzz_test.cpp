@@ -1,4 +1,4 @@
-// The corpus of frame_fuzz.cpp and seeded mutations of it, as a plain test.
+// Replays the corpus of frame_fuzz.cpp and seeded mutations of it, as a plain test.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Tests which frames the reader refuses, with which errors, and what the writer refuses as misuse. Names no codec.
+// Tests which frames the reader refuses, with which errors, and what the writer refuses as misuse. It names no codec.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -138,7 +138,7 @@ TEST_P(Frames, MisuseOfTheReader) {
   EXPECT_THROW(reader.read(out.at(0), 50), Error);
 }
 
-// The payload's length stands behind the header: codecs of today have one length only.
+// The payload's length follows the header, though present codecs have only one length.
 TEST_P(Frames, ALengthMovesThePayload) {
   const auto with_length = [&](std::size_t payload, bool checksum) {
     const auto plain = encode(codec_, values_, nullptr, false).bytes;
@@ -161,8 +161,8 @@ TEST_P(Frames, ALengthMovesThePayload) {
   }
 }
 
-// Indices behind topk that are not ascending, beyond the tile, too few or too many, in either tile: whose it is, and
-// where. What each bit does is in index_code_test.cpp.
+// Indices behind topk that are not ascending, are beyond the tile, too few or too many, in either tile: the error says
+// which indices are wrong, and where. index_code_test.cpp tests the effect of each bit.
 TEST_P(Frames, WrongIndicesAreCorrupt) {
   if (GetParam().k == 0) {
     return;
@@ -181,7 +181,7 @@ TEST_P(Frames, WrongIndicesAreCorrupt) {
         byte = more ? byte | mask : byte & ~mask;
       }
       if (frame == good) {
-        continue;  // all are kept
+        continue;  // all elements are kept
       }
       for (const bool add : {false, true}) {
         Values out(codec_.working(), kCount);
@@ -203,8 +203,8 @@ TEST_P(Frames, WrongIndicesAreCorrupt) {
 
 INSTANTIATE_TEST_SUITE_P(All, Frames, ::testing::ValuesIn(all_cases()), case_name);
 
-// The checks of docs/reference/wire-format.md in their order. A frame in which all of them fail is mended one by one,
-// from the first to the last: each time the next one is named.
+// The checks of docs/reference/wire-format.md come in their order. A frame in which all of them fail is repaired one by
+// one, from the first to the last: each time the error names the next one.
 TEST(FrameBytes, ChecksComeInTheDocumentedOrder) {
   constexpr std::size_t kHeader = wire::kHeaderBytes + wire::kLengthBytes;
   const codec::Codec codec(CodecSpec::parse("topk(41/4096)+int8"), DType::f32);
@@ -284,7 +284,7 @@ TEST(FrameBytes, ChecksComeInTheDocumentedOrder) {
   }
 }
 
-// The example of docs/reference/wire-format.md.
+// This is the example of docs/reference/wire-format.md.
 TEST(FrameBytes, DocumentedExample) {
   const codec::Codec codec(CodecSpec::parse("int8"), DType::f32);
   const Values values(codec.working(), std::vector<float>{127.0F, -1.0F, 0.5F, 1.5F});

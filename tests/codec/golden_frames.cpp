@@ -20,8 +20,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "golden values are stored little-endian");
 
-// Element i, without any library function: a linear congruential sequence scaled by powers of two. Without NaN and Inf
-// where they would make all of a tile NaN.
+// Returns element i, without any library function: a linear congruential sequence scaled by powers of two. With
+// `finite`, there are no NaN and Inf, which could make all of a tile NaN.
 double element(std::uint32_t i, std::uint32_t& state, bool finite) {
   state = state * 1664525U + 1013904223U;
   const double x = static_cast<double>(static_cast<std::int32_t>(state)) * 0x1p-31;
@@ -60,7 +60,7 @@ void correct_crc(std::vector<std::byte>& frame) {
   std::memcpy(frame.data() + 28, &crc, sizeof crc);
 }
 
-// No encoder states a length yet, so it is put behind the header here.
+// No encoder states a length yet, so the length is inserted after the header here.
 void state_length(GoldenFrame& golden) {
   wire::FrameHeader header = wire::parse_header(golden.frame);
   header.flags |= wire::kFlagLength;
@@ -88,7 +88,7 @@ void write(GoldenFrame& golden) {
 
 // The fields of the header besides codec and dtype.
 struct Extras {
-  std::string name;  // of them
+  std::string name;  // name of these fields
   std::optional<std::uint8_t> hop = {};
   std::uint8_t terms = 0;
   std::uint8_t epoch = 0;
@@ -101,7 +101,7 @@ GoldenFrame good_frame(const codec::CodecEntry& entry, std::uint16_t k, DType dt
                 std::string(to_string(dtype));
   golden.spec = {entry.id, k};
   golden.dtype = dtype;
-  // Two tiles for f32; a short one without CRC, of a second hop, for the others.
+  // f32 has two tiles; the other dtypes have a short one without CRC, of a second hop.
   golden.info.count = dtype == DType::f32 ? 4096 + 300 : 1409;
   golden.info.first_tile = dtype == DType::f32 ? 7 : 0;
   golden.info.bucket = 2;
@@ -121,7 +121,7 @@ void add_version2(std::vector<GoldenFrame>& frames) {
     frames.push_back(good_frame(*codec::find_codec(codec), k, dtype, extras));
   };
   const std::uint8_t all_terms = wire::kTermMean | wire::kTermFeedback | wire::kTermWeighted;
-  add("int8", 1024, DType::f32);  // the most that is no bitmap, in as many bytes as one
+  add("int8", 1024, DType::f32);  // the most that is no bitmap, with as many bytes as a bitmap
   add("int8", 1500, DType::f32);
   add("exact", 1500, DType::f16);
   add("exact", 1500, DType::f64);
@@ -176,7 +176,7 @@ class Damager {
     damage(bad.frame);
     to_.push_back(std::move(bad));
   }
-  // Damages a frame and makes its CRC right again.
+  // Damages a frame and corrects its CRC.
   template <class Damage>
   void add_unseen(ErrorCode code, const std::string& what, const std::string& reason, Damage damage) {
     add(code, what, reason, [&](FrameBytes& frame) {
@@ -231,7 +231,7 @@ void add_bad_headers(int version, Damager damager) {
   damager.add_header(ErrorCode::mismatch, "step", "where 70000", 24, 0);
 }
 
-// Rules on which the frames of version 1 in its folder are silent.
+// Adds headers for rules that the frames of version 1 in its folder do not test.
 void add_bad_headers_of_version2(Damager damager) {
   damager.add_header(ErrorCode::mismatch, "k-beyond-a-tile", "codec topk(4352/4096)+exact where exact", 9, 0x11);
   damager.add(ErrorCode::mismatch, "no-crc", "no CRC", [](FrameBytes& frame) {
@@ -300,7 +300,7 @@ class TileIndices {
     set(place, true);
   }
   void set_last_bit() { set(8 * code_.bytes() - 1, true); }
-  // The first pair that differs in the lower bits only.
+  // Returns the first pair that differs only in the lower bits.
   [[nodiscard]] std::uint32_t neighbours() const {
     std::uint32_t j = 0;
     while (place(j + 1) != place(j) + 1) {
@@ -308,7 +308,7 @@ class TileIndices {
     }
     return j;
   }
-  // The last one becomes `index`.
+  // Changes the last index to `index`.
   void move_last(std::uint32_t index) {
     remove_last();
     set(code_.place(index, code_.selected - 1), true);
@@ -356,10 +356,10 @@ void add_bad_indices(const GoldenFrame& good, std::vector<BadFrame>& frames) {
       [&](TileIndices& indices) { indices.move_last(good.info.count - kernels::kTileElements); });
 }
 
-// 12 bits each; the tiles keep 41 and 3 elements.
+// Indices have 12 bits each; the tiles keep 41 and 3 elements.
 void add_bad_indices_of_version1(const GoldenFrame& good, std::vector<BadFrame>& frames) {
   constexpr std::size_t kFirst = wire::kHeaderBytes;
-  constexpr std::size_t kSecond = kFirst + 112;  // 62 bytes of indices, 43 of values, up to 16
+  constexpr std::size_t kSecond = kFirst + 112;  // 62 bytes of indices and 43 of values, rounded up to 16
   const auto add = [&](const char* what, bool second_tile, const std::function<void(FrameBytes&)>& damage) {
     const auto reason = "tile " + std::to_string(good.info.first_tile + (second_tile ? 1 : 0)) + ": " + kBadIndices;
     Damager(good, frames).add_unseen(ErrorCode::corrupt, what, reason, damage);

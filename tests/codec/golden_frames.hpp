@@ -1,5 +1,5 @@
-// The golden frames: what this build writes for inputs that are fixed to the bit. tests/golden/versionN holds what the
-// first release of wire version N wrote; a frame there must decode to the same values for ever.
+// The golden frames: the output of this build for inputs that are fixed to the bit. tests/golden/versionN holds the
+// output of the first release of wire version N; a frame there must decode to the same values for ever.
 #pragma once
 
 #include <cstddef>
@@ -22,33 +22,34 @@ struct GoldenFrame {
   std::vector<std::byte> frame;
 };
 
-/// One for every registered codec and dtype: zeros, -0, a zero block, a block with NaN or Inf, tiny and large values;
-/// then every codec behind topk; from version 2 on what version 1 has not: bitmaps, lengths, epochs; and terms and sums
-/// over a node. The bytes are those of kWireVersion: a test of an older version reads them from its folder.
+/// Returns one frame for every registered codec and dtype: zeros, -0, a zero block, a block with NaN or Inf, tiny and
+/// large values; then every codec behind topk; from version 2 on, features that version 1 lacks: bitmaps, lengths,
+/// epochs; and terms, and sums over a node. The bytes are those of kWireVersion: a test of an older version reads them
+/// from its folder.
 [[nodiscard]] std::vector<GoldenFrame> good_frames(int version);
 
 struct BadFrame {
   std::string name;    // begins with the ErrorCode that reading it must give
-  std::string base;    // the good frame that it is a damaged copy of; a reader expects that one
-  std::string reason;  // the message must have this
+  std::string base;    // the good frame of which it is a damaged copy; a reader expects that one
+  std::string reason;  // the message must contain this
   std::vector<std::byte> frame;
 };
 
-/// Damaged copies of some of `good`, whose frames are of `version`. All have a CRC that is right, but for those that
-/// are refused because of it.
+/// Returns damaged copies of some frames of `good`, which have the version `version`. All have a correct CRC, except
+/// those that are refused because of it.
 [[nodiscard]] std::vector<BadFrame> bad_frames(int version, const std::vector<GoldenFrame>& good);
 
-/// The one of this name.
+/// Returns the frame of this name.
 [[nodiscard]] const GoldenFrame& find_golden(const std::vector<GoldenFrame>& good, const std::string& name);
 
-/// CRC-32C over the decoded working values, little-endian.
+/// Returns the CRC-32C of the decoded working values, little-endian.
 [[nodiscard]] std::uint32_t decoded_crc(const GoldenFrame& golden);
 
-/// Reads all of `frame` as a receiver that expects `golden`: over its values, or added to them.
+/// Reads all of `frame` as a receiver that expects `golden`: overwrites `values`, or adds to them.
 void read_as(const GoldenFrame& golden, std::span<const std::byte> frame, bool add, std::byte* values);
 
-/// manifest.txt of a version: a line for each good frame, "name bytes decoded_crc", sorted as good_frames(). And
-/// bad.txt: "name base", sorted as bad_frames().
+/// Return a line of manifest.txt of a version, one for each good frame, "name bytes decoded_crc", in the order of
+/// good_frames(); and of bad.txt, "name base", in the order of bad_frames().
 [[nodiscard]] std::string manifest_line(const GoldenFrame& golden);
 [[nodiscard]] std::string manifest_line(const BadFrame& bad);
 

@@ -1,5 +1,5 @@
-// golden_frames FOLDER: adds what is missing to tests/golden: good and bad frames of the version that this build
-// writes, damaged copies of the good ones of older versions. Frames that are there are left alone: they are the format.
+// golden_frames FOLDER adds missing frames to tests/golden: good and bad frames of the version that this build writes,
+// and damaged copies of the good ones of older versions. It leaves existing frames alone: they are the format.
 #include <filesystem>
 #include <fstream>
 #include <iostream>

@@ -1,5 +1,5 @@
-// tests/golden: good frames of every wire version decode to the values of the manifest, and those of the version that
-// is written are written again byte by byte; bad ones are refused, each for its reason.
+// Tests tests/golden: good frames of every wire version decode to the values of the manifest, and those of the version
+// that this build writes are written again byte by byte; bad frames are refused, each for its reason.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ std::vector<std::byte> read_file(const fs::path& file) {
   return {bytes.begin(), bytes.end()};
 }
 
-// The frames of good_frames(), with the bytes of the folder.
+// Returns the frames of good_frames(), with the bytes of the folder.
 std::vector<GoldenFrame> read_good(int version) {
   std::vector<GoldenFrame> good = good_frames(version);
   for (GoldenFrame& golden : good) {
@@ -52,7 +52,7 @@ TEST(Golden, EveryCodecStillWritesTheSameBytes) {
   }
 }
 
-// Epoch, terms, hop and a stated length change the header alone.
+// Epoch, terms, hop and a stated length change only the header.
 TEST(Golden, WhatTheHeaderSaysChangesNoValue) {
   const auto good = read_good(kWireVersion);
   const auto same = [&](const std::string& name, const std::string& plain) {
@@ -105,7 +105,7 @@ TEST_P(GoldenVersions, BadFramesAreRefusedForTheirReason) {
   EXPECT_GE(bad_frames_there.size(), GetParam() == 1 ? 25U : 40U);
 }
 
-// bad.txt, for readers that are not ours.
+// bad.txt is for readers that are not ours.
 TEST_P(GoldenVersions, EveryBadFrameNamesTheGoodOneThatIsExpected) {
   std::string lines;
   for (const BadFrame& bad : bad_frames(GetParam(), good_)) {

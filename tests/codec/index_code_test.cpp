@@ -1,4 +1,5 @@
-// The indices behind topk: sizes, bytes, round trips and damage, against a decoder written from the page alone.
+// Tests the indices behind topk: sizes, bytes, round trips and damage, against a decoder written only from the
+// documentation.
 #include "kernels/index_code.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +18,8 @@ namespace {
 
 using kernels::EliasFano;
 
-// q of n indices, each set as likely (selection sampling, Knuth 3.4.2 S); `crowded`: the last ones.
+// Draws q of n indices, each set equally likely (selection sampling, Knuth 3.4.2 S); with `crowded`, takes the last
+// ones.
 std::vector<std::uint16_t> draw(std::uint32_t n, std::uint32_t q, std::mt19937& random, bool crowded = false) {
   std::vector<std::uint16_t> index;
   for (std::uint32_t i = 0; i < n && index.size() < q; ++i) {
@@ -48,7 +50,7 @@ class Tile {
  private:
   std::uint32_t bytes_;
   std::uint32_t size_;
-  std::unique_ptr<std::uint8_t[]> data_;  // on its own, for AddressSanitizer
+  std::unique_ptr<std::uint8_t[]> data_;  // an allocation of its own, for AddressSanitizer
 };
 
 void check_round_trip(std::uint32_t n, std::uint32_t q, std::mt19937& random, bool as_documented) {
@@ -88,7 +90,7 @@ TEST(IndexCode, AnyTile) {
   }
 }
 
-// The figures of docs/reference/wire-format-topk.md.
+// These are the figures of docs/reference/wire-format.md.
 TEST(IndexCode, SizesOfFullTiles) {
   EXPECT_EQ(EliasFano::bytes(4096, 41), 44U);
   EXPECT_EQ(EliasFano::bytes(4096, 410), 269U);
@@ -99,7 +101,7 @@ TEST(IndexCode, SizesOfFullTiles) {
     ++first_bitmap;
   }
   EXPECT_EQ(first_bitmap, 1025U);
-  for (std::uint32_t q = 1; q <= 4096; ++q) {  // in version 1 each took 12 bits, two of them 3 bytes
+  for (std::uint32_t q = 1; q <= 4096; ++q) {  // in version 1 each index took 12 bits, two of them 3 bytes
     EXPECT_LE(EliasFano::bytes(4096, q), std::min(512U, q == 2 ? 4 : q + (q + 1) / 2)) << q;
   }
 }
@@ -113,7 +115,7 @@ TEST(IndexCode, BytesByHand) {
     std::copy_n(tile.data(), bytes.size(), bytes.begin());
     return bytes;
   };
-  // l = 3, a run of 4 + 3: bits 0, 1, 3, 6 for the upper parts 0, 0, 1, 3; then 5, 7, 0, 6.
+  // l = 3, and the run has 4 + 3 bits: bits 0, 1, 3, 6 for the upper parts 0, 0, 1, 3; then 5, 7, 0, 6.
   EXPECT_EQ(written({5, 7, 8, 30}, 32), (std::vector<int>{0xCB, 0x1E, 0x06}));
   EXPECT_EQ(written({0, 1, 3}, 4), (std::vector<int>{0x25}));  // l = 0; a bitmap takes as many bytes
   EXPECT_EQ(written({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 15}, 16), (std::vector<int>{0xFF, 0x87}));  // a bitmap
@@ -121,7 +123,8 @@ TEST(IndexCode, BytesByHand) {
   EXPECT_EQ(written({0}, 1), (std::vector<int>{0x01}));
 }
 
-// Tried by hand: load() without `at < next`, `next <= count`, `found == selected` or spare_bits_zero(): red here.
+// Mutations tried, each fails here: load() without `at < next`, `next <= count`, `found == selected` or
+// spare_bits_zero().
 TEST(IndexCode, EveryFlippedBitIsRefusedOrGivesOtherIndices) {
   std::mt19937 random(603);
   unsigned refused = 0;
@@ -166,7 +169,7 @@ TEST(IndexCode, AnyBytesStayInBounds) {
     const std::uint32_t n = 1 + random() % (round % 2 == 0 ? 4096 : 64);
     const std::uint32_t q = 1 + random() % n;
     Tile tile(n, q);
-    const unsigned dense = 1 + round % 3;  // bits that are set: half, three in four, most
+    const unsigned dense = 1 + round % 3;  // share of set bits: half, three in four, most
     for (std::size_t i = 0; i < tile.index_bytes(); ++i) {
       auto byte = static_cast<std::uint8_t>(random());
       for (unsigned d = 1; d < dense; ++d) {

@@ -1,5 +1,5 @@
-// The rules of fp8 and sign, of selected values below eight bits, and of the sums under them, against arithmetic
-// written down independently, in double.
+// Tests the rules of fp8 and sign, of selected values below eight bits, and of the sums under them, against arithmetic
+// that is written down independently, in double.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -15,7 +15,7 @@
 namespace gradwire::test {
 namespace {
 
-// The number of a code of e4m3, from its fields.
+// Returns the number of a code of e4m3, from its fields.
 double e4m3_value(unsigned code) {
   const int exponent = static_cast<int>((code >> 3) & 15U);
   const double mantissa = code & 7U;
@@ -49,7 +49,7 @@ std::vector<float> read_selected(const std::vector<std::uint8_t>& in, std::size_
   return values;
 }
 
-// Magnitudes over the whole range.
+// Returns magnitudes over the whole range.
 std::vector<float> random_values(std::mt19937& random) {
   const double magnitude = std::pow(10.0, static_cast<double>(random() % 70) - 33);
   return gauss(1 + random() % 256, random(), magnitude);
@@ -126,7 +126,7 @@ TEST(Fp8Rule, LargestValuesDoNotOverflow) {
   EXPECT_TRUE(std::isfinite(448.0F * scale_at(tile, 0)));
 }
 
-// Element i in partial i mod 32, then a tree: 2^24 + 1 swallows the 1, so that each other order shows.
+// Element i is added to partial sum i mod 32, then a tree follows: 2^24 + 1 loses the 1, so any other order shows.
 TEST(OrderedSum, HasTheOrderOfTheFormat) {
   std::mt19937 random(202);
   for (int round = 0; round < 200; ++round) {
@@ -169,7 +169,7 @@ TEST(Scales, NearestIsEightBitsAndNormalOrZero) {
   EXPECT_EQ(kernels::scale_nearest(0.0F, 0x7F000000U), 0);
 }
 
-// Tried by hand: the mean over 256 where a block is shorter, and the root of the mean square: red here.
+// Mutations tried: the mean is over 256 although a block is shorter; the root of the mean square is used.
 TEST(SignRule, ScaleIsTheMeanMagnitudeAndBitsAreTheSigns) {
   std::mt19937 random(204);
   for (int round = 0; round < 2000; ++round) {

@@ -1,4 +1,4 @@
-// The diagonal by which lossy codecs see values: exact both ways, by powers of two, floored.
+// Tests the diagonal by which lossy codecs see values: exact both ways, powers of two, with a floor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace gradwire::codec {
 namespace {
 
-// The results for values of 1, which are 1 / s.
+// Returns the results for values of 1, which are 1 / s.
 std::vector<float> reciprocals(const std::vector<float>& diagonal) {
   Preconditioner preconditioner;
   preconditioner.append(diagonal.data(), diagonal.size());
@@ -27,7 +27,7 @@ TEST(Preconditioner, CountsByTheNearestPowerOfTwoOfTheLargest) {
   EXPECT_EQ(reciprocals({3e-36F, 3e-36F / 8}), (std::vector<float>{1, 8}));
 }
 
-// Mutation tried: no floor; what is not finite is the largest.
+// Mutations tried: there is no floor; a value that is not finite counts as the largest.
 TEST(Preconditioner, WhatIsNoScaleCountsAsTheFloor) {
   const float infinity = std::numeric_limits<float>::infinity();
   const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -1,4 +1,4 @@
-// Error feedback at the level of one encoding: nothing is lost, nothing is invented; names no codec.
+// Tests error feedback in a single encoding: nothing is lost, nothing is invented. It names no codec.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ class CodecResidual : public ::testing::TestWithParam<Case> {
   codec::Codec codec_ = GetParam().codec();
   bool f64_ = codec_.working() == codec::Working::f64;
 
-  // The encoded values: values + residual, rounded once in the working type.
+  // Returns the encoded values: values + residual, rounded once in the working type.
   [[nodiscard]] Values sum(const Values& values, const std::vector<float>& residual) const {
     Values result = values;
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -79,9 +79,9 @@ TEST_P(CodecResidual, ValuesTooSmallForAScaleStayInIt) {
   }
 }
 
-// Tried by hand, each in the cores of sign, int4 and topk: a residual made with a scale 5% too large, a residual that
-// keeps value - decoded without what it held: red here and in IsSumMinusDecoded.
-// Sum of what was fed in = sum of what was decoded + what is left, over many steps.
+// Mutations tried in the cores of sign, int4 and topk, each fails here and in IsSumMinusDecoded: the residual uses a
+// scale that is 5% too large; the residual keeps value - decoded without what it held before.
+// Sum of the inputs = sum of the decoded values + the residual, over many steps.
 TEST_P(CodecResidual, NothingIsLostOverManySteps) {
   constexpr std::size_t kCount = 300;
   std::vector<float> residual(kCount, 0.0F);

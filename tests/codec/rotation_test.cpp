@@ -1,5 +1,5 @@
-// int4 and int2 over a tile: the generator, the rotation, the grids, and both directions of the codec, against
-// arithmetic written down independently, in double.
+// Tests int4 and int2 over a tile: the generator, the rotation, the grids, and both directions of the codec, against
+// arithmetic that is written down independently, in double.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace gradwire::test {
 namespace {
 
-// Known answers of the reference implementation (Random123).
+// These are the known answers of the reference implementation (Random123).
 TEST(Philox, KnownAnswers) {
   struct Row {
     std::array<std::uint32_t, 4> counter;
@@ -55,7 +55,7 @@ TEST(Rotation, SignsAreAFunctionOfBucketStepAndTile) {
   EXPECT_FALSE(std::equal(base.begin(), base.begin() + 4, base.begin() + 4));
 }
 
-// H[i][j] = (-1)^popcount(i & j) / 16.
+// Multiplies by H[i][j] = (-1)^popcount(i & j) / 16.
 std::vector<double> hadamard_of(const std::vector<double>& x) {
   std::vector<double> y(256);
   for (unsigned i = 0; i < 256; ++i) {
@@ -81,7 +81,7 @@ TEST(Rotation, IsTheHadamardMatrix) {
 }
 
 TEST(Grids, AreCloseToTheBestForAGaussian) {
-  // Lloyd-Max levels for unit variance (Max 1960); a common factor is the scale's.
+  // Lloyd-Max levels for unit variance (Max 1960); the scale contains a common factor.
   constexpr std::array<double, 8> kHalf4{.128395, .388048, .656759, .942340, 1.256231, 1.618046, 2.069017, 2.732590};
   constexpr std::array<double, 2> kHalf2{.452780, 1.510418};
   const auto check = [](auto grid, const auto& half, double unit, double tolerance) {
@@ -139,7 +139,7 @@ class Rotated : public ::testing::Test {
 using Grids = ::testing::Types<kernels::Int4Grid, kernels::Int2Grid>;
 TYPED_TEST_SUITE(Rotated, Grids);
 
-// Tried by hand: a stride left out, the scale of the block before, codes of the two halves swapped: red here.
+// Mutations tried: a stride is left out; the scale of the previous block is used; codes of the two halves are swapped.
 TYPED_TEST(Rotated, DecodesAsDocumented) {
   const std::vector<float> values = gauss(700, 302, 1e-4);
   const auto payload = this->encode(values);
@@ -182,7 +182,7 @@ TYPED_TEST(Rotated, EncodesAsDocumented) {
       const double level = TestFixture::Core::level(code);
       along += y[i] * level;
       across += level * level;
-      // Rounded to multiples of 1/1024, so either side of a threshold within half of one.
+      // The value is rounded to multiples of 1/1024, so near a threshold either side is right within half of one.
       const double z = y[i] / spread;
       ASSERT_TRUE(code == this->nearest(z + 0.51 / 1024) || code == this->nearest(z - 0.51 / 1024)) << i << ' ' << z;
     }

@@ -1,4 +1,4 @@
-// The rule of each codec and its numeric pins, checked against arithmetic written down independently, in double.
+// Tests the rule of each codec and its fixed numbers against arithmetic that is written down independently, in double.
 #include <gtest/gtest.h>
 
 #include <cfloat>
@@ -23,7 +23,8 @@ std::uint32_t to_bits(float x) {
   return bits;
 }
 
-// The nearest to x of `low` and `high`, which are neighbours in the target type; ties to the even bit pattern.
+// Returns whichever of `low` and `high`, neighbours in the target type, is nearer to x; ties go to the even bit
+// pattern.
 template <class Bits, class Decode>
 Bits nearest(double x, Bits low, Bits high, Decode decode) {
   const double below = x - decode(low);
@@ -35,7 +36,7 @@ TEST(Bf16Rule, RoundsToNearestEven) {
   std::mt19937 random(61);
   for (int round = 0; round < 300000; ++round) {
     std::uint32_t bits = random() & 0x7FFFFFFFU;
-    bits = round % 3 == 0 ? (bits & 0xFFFF0000U) | 0x8000U : bits;  // ties
+    bits = round % 3 == 0 ? (bits & 0xFFFF0000U) | 0x8000U : bits;  // makes ties
     const float x = from_bits(bits);
     if (!(x < from_bits(0x7F7F0000U))) {
       continue;
@@ -139,8 +140,8 @@ TEST(Int8Rule, ScaleCoversTheLargestAndCodesAreNearest) {
     for (const float x : values) {
       absmax = std::max(absmax, std::abs(static_cast<double>(x)));
     }
-    ASSERT_GE(block.scale * 127.0, absmax * (1 - 1e-6));       // nothing clips
-    ASSERT_LE(block.scale * 127.0, absmax * (1 + 1.0 / 127));  // and a bf16 step is not wasted
+    ASSERT_GE(block.scale * 127.0, absmax * (1 - 1e-6));       // nothing is clipped
+    ASSERT_LE(block.scale * 127.0, absmax * (1 + 1.0 / 127));  // and no bf16 step is wasted
     for (std::size_t i = 0; i < values.size(); ++i) {
       const double exact = values[i] / static_cast<double>(block.scale);
       ASSERT_LE(std::abs(block.codes[i] - exact), 0.5 + 1e-4) << values[i];
@@ -185,8 +186,8 @@ TEST(Fp16Rule, KeepsElevenBitsAtAnyMagnitude) {
   }
 }
 
-// A block too small for a scale: codes 0 whatever the signs, the same on every instruction set; the residual keeps it
-// all.
+// The block is too small for a scale: codes are 0 whatever the signs, on every instruction set; the residual keeps all
+// values.
 TEST(BlockRules, AZeroScaleGivesZeroCodesAndLeavesAllToTheResidual) {
   for (const char* name : {"fp16", "int8", "fp8", "int4", "int2", "sign"}) {
     const codec::Codec codec(CodecSpec::parse(name), DType::f32);
@@ -206,7 +207,7 @@ TEST(BlockRules, AZeroScaleGivesZeroCodesAndLeavesAllToTheResidual) {
   }
 }
 
-// NaN or Inf in one block: that block decodes to NaN, its neighbours are untouched. bf16 keeps it to one element.
+// A block with NaN or Inf decodes to NaN, and its neighbours are untouched. bf16 limits it to one element.
 TEST(Nonfinite, ReachAsFarAsStated) {
   struct Row {
     const char* codec;

@@ -1,4 +1,4 @@
-// Every instruction set against the scalar core, tile by tile: payload, flag, residual, decoded and added values.
+// Compares every instruction set with the scalar core, tile by tile: payload, flag, residual, decoded and added values.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct Outcome {
   Values added;
 };
 
-// Kinds of values: any bits, near the smallest, near the largest, moderate, mostly zero.
+// Makes a tile of one kind: any bits, near the smallest, near the largest, moderate, or mostly zero.
 Tile make_tile(codec::Working type, std::uint32_t count, unsigned kind, std::mt19937& random) {
   Tile tile{Values(type, count), std::vector<float>(count)};
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -90,9 +90,9 @@ class InstructionSets : public ::testing::TestWithParam<Case> {
   }
 };
 
-// Tried by hand, each red here: bf16 behind topk that takes what rounds to Inf for finite; the last of more than four
-// elements of a word that topk passes over; a section of int4 whose threshold is one off; signs of the wrong of a pair;
-// a residual apart that is not kept where a block is not finite.
+// Mutations tried: bf16 behind topk takes a value that rounds to Inf for finite; topk skips the last of more than four
+// elements of a word; a section of int4 has a threshold that is one off; signs go to the wrong one of a pair; a
+// separate residual is not kept if a block is not finite.
 TEST_P(InstructionSets, SameAsScalar) {
   const unsigned seed = 31;
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -105,7 +105,7 @@ TEST_P(InstructionSets, SameAsScalar) {
         round < rounds * 2 / 5 ? round + 1 : (round % 3 == 0 ? kTile : 1 + random() % kTile));
     const Tile tile = make_tile(scalar.working, count, round % 5, random);
     const auto feedback = static_cast<Feedback>(random() % 3);
-    const bool apart = feedback == Feedback::apart;  // as in place
+    const bool apart = feedback == Feedback::apart;  // otherwise in place
     const Outcome expected = run(scalar, k_, tile, apart ? Feedback::in_place : feedback);
     for (const codec::InstructionSet& set : sets.subspan(apart ? 0 : 1)) {
       SCOPED_TRACE(std::string(set.name) + ", round " + std::to_string(round) + ", count " + std::to_string(count));
@@ -125,7 +125,7 @@ TEST_P(InstructionSets, AnyPayloadDecodesAlike) {
     const auto count = static_cast<std::uint32_t>(1 + random() % kTile);
     const kernels::Tile where{.k = k_};
     std::vector<std::uint8_t> payload(scalar.tile_bytes(k_, count));
-    std::size_t any = 0;  // bytes from here on are any
+    std::size_t any = 0;  // bytes from here on may have any value
     if (k_ != 0) {
       const Tile tile = make_tile(scalar.working, count, 3, random);
       scalar.encode(where, tile.values.at(0), nullptr, count, payload.data());
@@ -210,7 +210,7 @@ TEST(InstructionSets, AreThoseOfTheCpu) {
   }
   EXPECT_EQ(used.contains("SSE4"), sse4);
   EXPECT_EQ(used.contains("AVX2"), avx2);
-#if !defined(GRADWIRE_SANITIZED)  // sanitizers build fewer sets
+#if !defined(GRADWIRE_SANITIZED)  // sanitizer builds have fewer sets
   EXPECT_EQ(used.contains("SSSE3"), has({"ssse3"}));
   EXPECT_EQ(used.contains("AVX3"), avx3);
 #endif

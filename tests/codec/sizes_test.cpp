@@ -1,4 +1,4 @@
-// Encoded sizes are part of the format: pinned, so that a change of the ratio shows in review.
+// Encoded sizes are part of the format: they are fixed here, so that a change of the ratio shows in review.
 #include <gtest/gtest.h>
 
 #include "codec_facts.hpp"
@@ -19,7 +19,7 @@ TEST(Sizes, PayloadOfEveryCodec) {
   }
 }
 
-// The indices, then what a codec makes of the selected values.
+// The indices come first, then the inner codec's bytes for the selected values.
 TEST(Sizes, PayloadBehindTopk) {
   struct Row {
     const char* spec;
@@ -52,7 +52,7 @@ TEST(Sizes, ChunksOfWholeTilesAddUp) {
     const codec::Codec codec = c.codec();
     EXPECT_EQ(codec.payload_bytes(9 * 4096 + 5), 9 * codec.payload_bytes(4096) + codec.payload_bytes(5));
     EXPECT_EQ(codec.payload_bytes(3) % (c.k == 0 ? 16 : 4), 0U);
-    // Beyond 2^32 elements.
+    // This is beyond 2^32 elements.
     EXPECT_EQ(codec.payload_bytes(std::uint64_t{1} << 40), (std::uint64_t{1} << 28) * codec.payload_bytes(4096));
   }
 }

@@ -1,4 +1,4 @@
-// Codecs on threads with the smallest stack that there is: jobs make sums from such threads.
+// Tests codecs on threads with the smallest possible stack, since jobs make sums from such threads.
 #include <gtest/gtest.h>
 
 #include "codec_support.hpp"
@@ -13,7 +13,7 @@ constexpr std::size_t kSmallest = 16384;
 constexpr std::uint32_t kCount = kernels::kTileElements;
 
 struct Tile {
-  std::vector<double> values = std::vector<double>(kCount, 0.25);  // of floats or doubles
+  std::vector<double> values = std::vector<double>(kCount, 0.25);  // values as floats or doubles
   std::vector<float> residual = std::vector<float>(kCount);
   std::vector<std::uint8_t> payload = std::vector<std::uint8_t>(16 * kCount);
 };
@@ -27,7 +27,7 @@ void code(const codec::TileCoder& coder, std::uint16_t k, std::uint32_t count, T
   static_cast<void>(coder.decode_add(where, tile.payload.data(), count, tile.values.data()));
 }
 
-// Tried by hand, red: working_memory_as() in topk replaced by a Selection on the stack: SIGSEGV.
+// Mutation tried: a Selection on the stack replaces working_memory_as() in topk, which ends in SIGSEGV.
 TEST(SmallStack, EveryCodecOnEveryInstructionSet) {
   Tile tile;
   for (const codec::InstructionSet& set : codec::instruction_sets()) {

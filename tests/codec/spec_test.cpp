@@ -1,4 +1,4 @@
-// The spec grammar, and the registry that gives names their ids.
+// Tests the grammar of specs, and the registry that gives names their ids.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

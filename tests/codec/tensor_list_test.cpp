@@ -1,4 +1,4 @@
-// Tiles read from and written to tensors that lie anywhere, in any dtype.
+// Tests tiles that are read from and written to tensors at any address, in any dtype.
 #include "codec/tensor_list.hpp"
 
 #include <gtest/gtest.h>
@@ -212,7 +212,7 @@ TEST(Arithmetic, RoundsOnceInTheWorkingType) {
   codec::add(Working::f32, nullptr, nullptr, 0);
 }
 
-// Division by a power of two is made by multiplication.
+// Division by a power of two is done by multiplication.
 TEST(Arithmetic, PowersOfTwoDivideAlike) {
   std::vector<float> values = gauss(1000, 78);
   for (std::size_t i = 0; i < 300; ++i) {

@@ -1,4 +1,5 @@
-// The selector: which elements it keeps, against a sort; how many; what its payload says; what it does to residuals.
+// Tests the selector: which elements it keeps, compared with a sort; how many; its payload; and its effect on
+// residuals.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace gradwire::test {
 namespace {
 
-// The positions a sort keeps: by magnitude, ties to the lower index; ascending.
+// Returns the positions that a sort keeps: by magnitude, ties to the lower index; ascending.
 std::vector<std::uint32_t> by_sorting(const std::vector<float>& x, std::size_t selected) {
   std::vector<std::uint32_t> order(x.size());
   std::iota(order.begin(), order.end(), 0U);
@@ -26,7 +27,7 @@ std::vector<std::uint32_t> by_sorting(const std::vector<float>& x, std::size_t s
   return order;
 }
 
-// The indices of the frame's first tile, of n elements.
+// Returns the indices of the frame's first tile, which has n elements.
 std::vector<std::uint32_t> indices(const Frame& frame, std::size_t n, std::size_t selected) {
   const auto* in = reinterpret_cast<const std::uint8_t*>(frame.bytes.data() + wire::kHeaderBytes);
   return documented::indices({in, frame.bytes.size() - wire::kHeaderBytes}, n, selected).value();
@@ -36,7 +37,7 @@ std::size_t selected_of(std::size_t k, std::size_t count) {
   return std::clamp<std::size_t>((k * count + 2048) / 4096, 1, count);
 }
 
-// Kinds: smooth, many ties, mostly zero, all zero, all equal, huge range, increasing.
+// Makes values of one kind: smooth, many ties, mostly zero, all zero, all equal, huge range, increasing.
 std::vector<float> make_values(std::size_t count, unsigned kind, std::mt19937& random) {
   std::vector<float> x = gauss(count, random());
   for (std::size_t i = 0; i < count; ++i) {
@@ -53,7 +54,7 @@ std::vector<float> make_values(std::size_t count, unsigned kind, std::mt19937& r
   return x;
 }
 
-// Tried by hand: ties that pass over element 0: red here.
+// Mutation tried: ties skip element 0.
 TEST(TopK, KeepsTheLargestAndTiesToTheLowerIndex) {
   std::mt19937 random(401);
   for (unsigned round = 0; round < 1500; ++round) {
@@ -104,7 +105,7 @@ TEST(TopK, IndexBytesAsDocumented) {
   x[0x456] = -2.0F;
   x[0xABC] = 2.0F;
   const auto payload = encode(codec, Values(codec.working(), x)).payload();
-  // l = 10: bits 0, 2, 4 of a run of 6 for the upper parts 0, 1, 2; then 0x123, 0x056, 0x2BC; S = 2; the signs.
+  // l = 10: bits 0, 2, 4 of a run of 6 stand for the upper parts 0, 1, 2; then 0x123, 0x056, 0x2BC; S = 2; the signs.
   const std::vector<int> expected{0xD5, 0x48, 0x56, 0xF0, 0x0A, 0x00, 0x40, 0x02};
   ASSERT_EQ(payload.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {

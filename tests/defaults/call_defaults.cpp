@@ -1,4 +1,4 @@
-// The defaults of calls and sessions.
+// Lists the defaults of calls and sessions.
 #include "api/c_api.hpp"
 #include "exchange/default_codecs.hpp"
 #include "policy/stage.hpp"
@@ -8,14 +8,14 @@
 namespace gradwire::test {
 namespace {
 
-// The options that a C struct of zeros stands for.
+// Returns the options that a C struct of zeros stands for.
 CallOptions c_call() { return api::call_options_of(nullptr, "a call"); }
 CommunicatorOptions c_communicator() { return api::communicator_options_of(nullptr, "a communicator"); }
 SessionOptions c_session() { return api::session_options_of(nullptr, "a session"); }
 
 using Broadcast = std::function<void(const std::shared_ptr<Transport>& transport, std::vector<float>& values)>;
 
-// "exact" where rank 0's values arrive bit by bit.
+// Returns "exact" if rank 0's values arrive bit by bit.
 std::string codec_of(const Broadcast& broadcast) {
   std::vector<float> sent(5000);
   for (std::size_t i = 0; i < sent.size(); ++i) {
@@ -63,7 +63,7 @@ std::string codec_of_a_c_session() {
 
 // The policy of the session decides.
 Default by_policy() { return {"policy"}; }
-// For fields that have no default.
+// Stands for fields that have no default.
 Default nothing() { return {""}; }
 
 void add(DefaultTable& table, const std::string& what, Default call, Default call_in_c, Default session,
@@ -72,7 +72,7 @@ void add(DefaultTable& table, const std::string& what, Default call, Default cal
       {what, {std::move(call), std::move(call_in_c), std::move(session), std::move(session_in_c), std::move(policy)}});
 }
 
-// Defaults of codecs.
+// Adds the defaults of codecs.
 void add_codecs(DefaultTable& table) {
   add(table, "algorithm of an all-reduce", {"auto", [] { return text(CallOptions().algorithm); }},
       {"two_shot", [] { return text(c_call().algorithm); }}, by_policy(), by_policy(),
@@ -97,7 +97,7 @@ void add_codecs(DefaultTable& table) {
       of_policy("by the codec", [](const Policy& all) { return given(all.defaults.second_hop, "by the codec"); }));
 }
 
-// These rows say what a call sums, and how the values travel.
+// Adds the rows that say what a call sums, and how the values travel.
 void add_exchange(DefaultTable& table) {
   add(table, "sum or mean", {"sum", [] { return text(CallOptions().reduction); }},
       {"sum", [] { return text(c_call().reduction); }}, {"mean", [] { return text(SessionOptions().reduction); }},
@@ -125,7 +125,7 @@ void add_exchange(DefaultTable& table) {
       {kByTransport, [] { return text(c_session().checksum); }}, nothing());
 }
 
-// Defaults of timeouts and checks.
+// Adds the defaults of timeouts and checks.
 void add_waits_and_checks(DefaultTable& table) {
   add(table, "timeout of a wait", {"5 min", [] { return text(CommunicatorOptions().timeout); }},
       {"5 min", [] { return text(c_communicator().timeout); }},

@@ -10,15 +10,15 @@
 
 namespace gradwire::test {
 
-/// One value: as the document shows it, and how it is read from the code.
+/// One value: its text in the document, and how it is read from the code.
 struct Default {
   std::string text;
-  std::function<std::string()> in_code = nullptr;  // null where nothing can be set: `text` then says what holds
+  std::function<std::string()> in_code = nullptr;  // null if nothing can be set: then `text` says what holds
 };
 
 struct DefaultRow {
   std::string what;
-  std::vector<Default> values;  // one a column
+  std::vector<Default> values;  // one per column
 };
 
 struct DefaultTable {
@@ -31,7 +31,7 @@ struct DefaultTable {
 [[nodiscard]] DefaultTable policy_defaults();
 [[nodiscard]] DefaultTable table_defaults();
 
-/// docs/reference/defaults.md.
+/// Returns the text of docs/reference/defaults.md.
 [[nodiscard]] std::string document();
 
 }  // namespace gradwire::test

@@ -1,4 +1,4 @@
-// The table of defaults against the code, and docs/reference/defaults.md against the table. WRITE=1 writes the
+// Compares the table of defaults with the code, and docs/reference/defaults.md with the table. WRITE=1 writes the
 // document.
 #include "tests/defaults/defaults.hpp"
 
@@ -75,7 +75,7 @@ TEST(Defaults, OfBothKindsOfTablesAreTheSame) {
   EXPECT_EQ(SessionTableOptions().copies, 0U);
 }
 
-// Tried by hand, each red: CallOptions name two_shot again; sessions sum; 0 is auto in C; a broadcast takes int8.
+// Mutations tried: CallOptions name two_shot; sessions sum; 0 is auto in C; a broadcast uses int8.
 TEST(Defaults, AreThoseOfTheCode) {
   for (const DefaultTable& table : {call_and_session_defaults(), policy_defaults(), table_defaults()}) {
     int compared = 0;

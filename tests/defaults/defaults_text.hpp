@@ -1,4 +1,4 @@
-// Values as docs/reference/defaults.md shows them, and how those of a policy are read.
+// Formats values as docs/reference/defaults.md shows them, and reads those of a policy.
 #pragma once
 
 #include <chrono>
@@ -50,7 +50,7 @@ template <typename T>
   return steps == 0 ? "never" : "every " + std::to_string(steps);
 }
 
-/// A value that Policy() and an empty file must have alike.
+/// Returns a value that must be equal in Policy() and in an empty file.
 [[nodiscard]] inline Default of_policy(std::string shown, const std::function<std::string(const Policy&)>& read) {
   return {std::move(shown), [read] {
             const std::string in_code = read(Policy());
@@ -58,7 +58,7 @@ template <typename T>
             return in_code == in_a_file ? in_code : "in code " + in_code + ", in a file " + in_a_file;
           }};
 }
-/// A value of a section, which Section() and an empty section of a file must have alike.
+/// Returns a value of a section that must be equal in Section() and in an empty section of a file.
 template <typename Section>
 [[nodiscard]] Default of_section(std::string shown, const std::string& file, std::optional<Section> Policy::*member,
                                  const std::function<std::string(const Section&)>& read) {

@@ -1,4 +1,4 @@
-// The defaults of what only policies say, and of embedding tables.
+// Lists the defaults of settings that only policies have, and of embedding tables.
 #include "api/c_api.hpp"
 #include "policy/sync.hpp"
 #include "tests/defaults/defaults_text.hpp"
@@ -89,7 +89,7 @@ void add_elastic(DefaultTable& table) {
       of_elastic("off", [](const Elastic& elastic) { return text(elastic.trust_resets); }));
 }
 
-// The options that a C struct of zeros stands for.
+// Returns the options that a C struct of zeros stands for.
 TableOptions in_c() {
   gradwire_table_options options{};
   options.struct_size = sizeof options;

@@ -1,4 +1,4 @@
-// A healthy cluster as doctor sees it, for tests to damage.
+// Makes a healthy cluster as doctor sees it, for tests to damage.
 #pragma once
 
 #include <algorithm>
@@ -73,11 +73,11 @@ struct Cluster {
   [[nodiscard]] Findings examine() const { return find(facts, pairs); }
 };
 
-/// Problems, warnings and notes.
+/// Returns problems, warnings and notes.
 inline Findings complaints(const Findings& all) {
   Findings some;
   std::copy_if(all.begin(), all.end(), std::back_inserter(some),
-               [](const Finding& one) { return one.level != Level::ok; });
+               [](const Finding& one) { return one.level != Severity::ok; });
   return some;
 }
 

@@ -28,7 +28,7 @@ void examine(const std::string& text) {
   static_cast<void>(choose_ranks(cluster.facts));
 }
 
-// read_all() takes any exception for a refusal.
+// Returns whether `text` is read; read_all() takes any exception for a refusal.
 bool reads(const std::string& text) {
   try {
     examine(text);

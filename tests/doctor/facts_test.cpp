@@ -101,7 +101,7 @@ TEST(DoctorFacts, ACpuLimitIsATimeOverAPeriod) {
 }
 
 TEST_F(DoctorRoot, ReadsTheLeastCpuLimitOnTheWayUp) {
-  EXPECT_EQ(read_cpu_limit(root_).cores, 0) << "no control groups";
+  EXPECT_EQ(read_cpu_limit(root_).cores, 0) << "there are no control groups";
   write("proc/self/cgroup", "0::/slurm/job/step\n");
   write("sys/fs/cgroup/slurm/job/step/cpu.max", "max 100000\n");
   EXPECT_EQ(read_cpu_limit(root_).cores, 0);
@@ -111,7 +111,7 @@ TEST_F(DoctorRoot, ReadsTheLeastCpuLimitOnTheWayUp) {
   EXPECT_EQ(read_cpu_limit(root_).group, "/slurm/job");
   write("proc/self/cgroup", "0::/../../a name of the host's\n");
   write("sys/fs/cgroup/cpu.max", "50000 100000\n");
-  EXPECT_EQ(read_cpu_limit(root_).cores, 0.5) << "of a container";
+  EXPECT_EQ(read_cpu_limit(root_).cores, 0.5) << "a container has this limit";
   EXPECT_EQ(read_facts({}, root_).cpu.group, "/");
 }
 

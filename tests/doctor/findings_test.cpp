@@ -1,4 +1,4 @@
-// Planted faults: each is told once, with its place, and a healthy cluster has none.
+// Tests planted faults: each is reported once, with its place, and a healthy cluster has none.
 #include "plugins/mpi_doctor/findings.hpp"
 
 #include <gmock/gmock.h>
@@ -32,23 +32,23 @@ TEST(DoctorFindings, AHealthyClusterHasNone) {
 struct Planted {
   std::string name;
   std::function<void(Cluster&)> damage;
-  Level level;
+  Severity level;
   std::string subject;
-  std::string seen;    // a part of it
-  std::string advice;  // a part of it
+  std::string seen;    // part of the finding
+  std::string advice;  // part of the advice
   std::string where;
 
   friend void PrintTo(const Planted& planted, std::ostream* out) { *out << planted.name; }
 };
 
-// Two hosts of two ranks.
+// There are two hosts of two ranks each.
 const std::vector<Planted> kPlanted = {
-    {"version", [](Cluster& c) { c.facts[3].version = "0.1.0"; }, Level::problem, "gradwire",
+    {"version", [](Cluster& c) { c.facts[3].version = "0.1.0"; }, Severity::problem, "gradwire",
      "0.1.0 (Release), where ranks 0,1 (host0), 2 (host1) have 0.2.0 (Release)", "same package", "rank 3 (host1)"},
-    {"no preload", [](Cluster& c) { c.facts[2].preloads[0].path = c.facts[3].preloads[0].path = ""; }, Level::problem,
-     "preload (Open MPI)", "none, where ranks 0,1 (host0) have libgradwire_mpi.so 01234567", "install",
-     "ranks 2,3 (host1)"},
-    {"another preload", [](Cluster& c) { c.facts[2].preloads[0].fingerprint = "abcdefgh"; }, Level::problem,
+    {"no preload", [](Cluster& c) { c.facts[2].preloads[0].path = c.facts[3].preloads[0].path = ""; },
+     Severity::problem, "preload (Open MPI)", "none, where ranks 0,1 (host0) have libgradwire_mpi.so 01234567",
+     "install", "ranks 2,3 (host1)"},
+    {"another preload", [](Cluster& c) { c.facts[2].preloads[0].fingerprint = "abcdefgh"; }, Severity::problem,
      "preload (Open MPI)", "libgradwire_mpi.so abcdefgh, where", "install", "rank 2 (host1)"},
     {"no preload at all",
      [](Cluster& c) {
@@ -56,8 +56,8 @@ const std::vector<Planted> kPlanted = {
          rank.preloads[0].path = "";
        }
      },
-     Level::problem, "preload", "no library", "install", "all ranks"},
-    {"MPI", [](Cluster& c) { c.facts[1].mpi = "Open MPI v4.1.6"; }, Level::problem, "MPI", "Open MPI v4.1.6, where",
+     Severity::problem, "preload", "no library", "install", "all ranks"},
+    {"MPI", [](Cluster& c) { c.facts[1].mpi = "Open MPI v4.1.6"; }, Severity::problem, "MPI", "Open MPI v4.1.6, where",
      "one MPI", "rank 1 (host0)"},
     {"threads",
      [](Cluster& c) {
@@ -65,26 +65,26 @@ const std::vector<Planted> kPlanted = {
          rank.threads = "MPI_THREAD_SERIALIZED";
        }
      },
-     Level::warning, "threads", "MPI_THREAD_SERIALIZED is all", "calls that return a request", "all ranks"},
-    {"policy missing", [](Cluster& c) { c.facts[3].policy = {}; }, Level::problem, "policy",
+     Severity::warning, "threads", "MPI_THREAD_SERIALIZED is all", "calls that return a request", "all ranks"},
+    {"policy missing", [](Cluster& c) { c.facts[3].policy = {}; }, Severity::problem, "policy",
      "GRADWIRE_POLICY is not set, where ranks 0,1 (host0), 2 (host1) have /p/policy.toml", "--policy FILE",
      "rank 3 (host1)"},
     {"policy differs", [](Cluster& c) { c.facts[2].policy.fingerprint = c.facts[3].policy.fingerprint = "x"; },
-     Level::problem, "policy", "another file of this name", "same file", "ranks 2,3 (host1)"},
+     Severity::problem, "policy", "another file of this name", "same file", "ranks 2,3 (host1)"},
     {"policy invalid",
      [](Cluster& c) {
        c.facts[1].policy = {"/p/policy.toml", "", "policy.toml:3: no"};
      },
-     Level::problem, "policy", "policy.toml:3: no", "mend", "rank 1 (host0)"},
-    {"codec differs", [](Cluster& c) { c.facts[1].variables["GRADWIRE_CODEC"] = "int8"; }, Level::problem,
+     Severity::problem, "policy", "policy.toml:3: no", "mend", "rank 1 (host0)"},
+    {"codec differs", [](Cluster& c) { c.facts[1].variables["GRADWIRE_CODEC"] = "int8"; }, Severity::problem,
      "GRADWIRE_CODEC", "int8, where ranks 0 (host0), 2,3 (host1) have none", "same value", "rank 1 (host0)"},
-    {"log differs", [](Cluster& c) { c.facts[0].variables["GRADWIRE_LOG"] = "info"; }, Level::note, "GRADWIRE_LOG",
+    {"log differs", [](Cluster& c) { c.facts[0].variables["GRADWIRE_LOG"] = "info"; }, Severity::note, "GRADWIRE_LOG",
      "info, where", "if that is meant", "rank 0 (host0)"},
-    {"bad value", [](Cluster& c) { c.facts[0].environment_errors = {"GRADWIRE_SIMD is \"x\""}; }, Level::problem,
+    {"bad value", [](Cluster& c) { c.facts[0].environment_errors = {"GRADWIRE_SIMD is \"x\""}; }, Severity::problem,
      "environment", "GRADWIRE_SIMD", "correct", "rank 0 (host0)"},
     {"no place", [](Cluster& c) { c.facts[1].unwritable = {"GRADWIRE_TRACE names /x, but / cannot be written"}; },
-     Level::warning, "environment", "GRADWIRE_TRACE names /x", "may write", "rank 1 (host0)"},
-    {"misspelt", [](Cluster& c) { c.facts[0].variables["GRADWIRE_POLICI"] = "x"; }, Level::warning, "environment",
+     Severity::warning, "environment", "GRADWIRE_TRACE names /x", "may write", "rank 1 (host0)"},
+    {"misspelt", [](Cluster& c) { c.facts[0].variables["GRADWIRE_POLICI"] = "x"; }, Severity::warning, "environment",
      "GRADWIRE_POLICI is no variable", "GRADWIRE_POLICY?", "rank 0 (host0)"},
     {"disabled",
      [](Cluster& c) {
@@ -92,8 +92,8 @@ const std::vector<Planted> kPlanted = {
          rank.variables["GRADWIRE_DISABLE"] = "1";
        }
      },
-     Level::warning, "environment", "no rank compresses", "unset", "all ranks"},
-    {"same core", [](Cluster& c) { c.facts[2].mask = c.facts[3].mask = {5}; }, Level::problem, "binding",
+     Severity::warning, "environment", "no rank compresses", "unset", "all ranks"},
+    {"same core", [](Cluster& c) { c.facts[2].mask = c.facts[3].mask = {5}; }, Severity::problem, "binding",
      "2 ranks are bound to core 5, of 8 cores", "--bind-to core", "ranks 2,3 (host1)"},
     {"same core, MPICH",
      [](Cluster& c) {
@@ -102,7 +102,7 @@ const std::vector<Planted> kPlanted = {
        }
        c.facts[2].mask = c.facts[3].mask = {5};
      },
-     Level::problem, "binding", "2 ranks are bound to core 5", "mpiexec -bind-to core", "ranks 2,3 (host1)"},
+     Severity::problem, "binding", "2 ranks are bound to core 5", "mpiexec -bind-to core", "ranks 2,3 (host1)"},
     {"too few cores",
      [](Cluster& c) {
        for (const int rank : {2, 3}) {
@@ -110,29 +110,29 @@ const std::vector<Planted> kPlanted = {
          c.facts[static_cast<std::size_t>(rank)].numa_nodes = {{0}};
        }
      },
-     Level::warning, "cores", "2 ranks share 1 core", "fewer ranks", "ranks 2,3 (host1)"},
+     Severity::warning, "cores", "2 ranks share 1 core", "fewer ranks", "ranks 2,3 (host1)"},
     {"not bound",
      [](Cluster& c) { c.facts[0].mask = c.facts[1].mask = c.facts[2].mask = c.facts[3].mask = c.facts[0].cores; },
-     Level::note, "NUMA", "not bound, on 2 NUMA nodes", "--bind-to numa", "all ranks"},
+     Severity::note, "NUMA", "not bound, on 2 NUMA nodes", "--bind-to numa", "all ranks"},
     {"one core of many",
      [](Cluster& c) {
        c.facts[0].mask = {0};
        c.facts[1].mask = {1, 2, 3};
      },
-     Level::note, "binding", "bound to one core", "PE=2", "rank 0 (host0)"},
-    {"OMP_NUM_THREADS", [](Cluster& c) { c.facts[0].variables["OMP_NUM_THREADS"] = "8"; }, Level::warning,
+     Severity::note, "binding", "bound to one core", "PE=2", "rank 0 (host0)"},
+    {"OMP_NUM_THREADS", [](Cluster& c) { c.facts[0].variables["OMP_NUM_THREADS"] = "8"; }, Severity::warning,
      "OMP_NUM_THREADS", "9 threads by OMP_NUM_THREADS on 4 cores", "set it to 2", "ranks 0,1 (host0)"},
     {"CPU limit",
      [](Cluster& c) {
        c.facts[2].cpu = c.facts[3].cpu = {1.5, "/job"};
      },
-     Level::warning, "CPU limit", "2 ranks share the CPU time of 1.5 cores (limit of the control group /job)",
+     Severity::warning, "CPU limit", "2 ranks share the CPU time of 1.5 cores (limit of the control group /job)",
      "limits.cpu", "ranks 2,3 (host1)"},
     {"CPU limit of a rank",
      [](Cluster& c) {
        c.facts[1].cpu = {0.5, "/job/1"};
      },
-     Level::warning, "CPU limit", "1 rank has the CPU time of 0.5 cores", "start fewer", "rank 1 (host0)"},
+     Severity::warning, "CPU limit", "1 rank has the CPU time of 0.5 cores", "start fewer", "rank 1 (host0)"},
     {"threads under a limit",
      [](Cluster& c) {
        for (const std::size_t rank : {0U, 1U}) {
@@ -140,25 +140,27 @@ const std::vector<Planted> kPlanted = {
          c.facts[rank].variables["OMP_NUM_THREADS"] = "2";
        }
      },
-     Level::warning, "OMP_NUM_THREADS", "4 threads by OMP_NUM_THREADS on 2 cores", "set it to 1", "ranks 0,1 (host0)"},
-    {"huge pages", [](Cluster& c) { c.facts[0].huge_pages = "never"; }, Level::note, "huge pages", "off", "madvise",
+     Severity::warning, "OMP_NUM_THREADS", "4 threads by OMP_NUM_THREADS on 2 cores", "set it to 1",
      "ranks 0,1 (host0)"},
-    {"shm", [](Cluster& c) { c.facts[2].shm_free = 10 << 20; }, Level::warning, "/dev/shm", "10MiB are free, for 2",
+    {"huge pages", [](Cluster& c) { c.facts[0].huge_pages = "never"; }, Severity::note, "huge pages", "off", "madvise",
+     "ranks 0,1 (host0)"},
+    {"shm", [](Cluster& c) { c.facts[2].shm_free = 10 << 20; }, Severity::warning, "/dev/shm", "10MiB are free, for 2",
      "--shm-size", "ranks 2,3 (host1)"},
-    {"memory", [](Cluster& c) { c.facts[2].memory_available = 100 << 20; }, Level::warning, "memory",
+    {"memory", [](Cluster& c) { c.facts[2].memory_available = 100 << 20; }, Severity::warning, "memory",
      "100MiB of 64GiB are free", "ps aux", "ranks 2,3 (host1)"},
-    {"clock", [](Cluster& c) { c.facts[2].clock_offset = c.facts[3].clock_offset = -0.34; }, Level::warning, "clock",
+    {"clock", [](Cluster& c) { c.facts[2].clock_offset = c.facts[3].clock_offset = -0.34; }, Severity::warning, "clock",
      "340 ms behind rank 0's", "chronyc", "ranks 2,3 (host1)"},
     {"MTU differs", [](Cluster& c) { c.facts[2].interfaces[0].mtu = c.facts[3].interfaces[0].mtu = 1500; },
-     Level::warning, "MTU", "eth0 has an MTU of 1500 on ranks 2,3 (host1), of 9000 on ranks 0,1 (host0)", "same", ""},
+     Severity::warning, "MTU", "eth0 has an MTU of 1500 on ranks 2,3 (host1), of 9000 on ranks 0,1 (host0)", "same",
+     ""},
     {"small MTU",
      [](Cluster& c) {
        for (Facts& rank : c.facts) {
          rank.interfaces[0] = {.name = "eth0", .mtu = 1500, .megabits = 100000, .physical = false};
        }
      },
-     Level::note, "MTU", "eth0 has an MTU of 1500 at 100Gbit/s", "mtu 9000", "all ranks"},
-    {"an error", [](Cluster& c) { c.facts[1].errors = {"/dev/shm is not there"}; }, Level::warning, "doctor",
+     Severity::note, "MTU", "eth0 has an MTU of 1500 at 100Gbit/s", "mtu 9000", "all ranks"},
+    {"an error", [](Cluster& c) { c.facts[1].errors = {"/dev/shm is not there"}; }, Severity::warning, "doctor",
      "/dev/shm is not there", "left out", "rank 1 (host0)"},
 };
 
@@ -193,7 +195,7 @@ TEST(DoctorFindings, ACpuLimitThatIsEnoughIsNone) {
   for (Facts& rank : cluster.facts) {
     rank.cpu = {1, "/job/" + std::to_string(rank.rank)};
   }
-  EXPECT_EQ(told(complaints(cluster.examine())), "") << "one each";
+  EXPECT_EQ(told(complaints(cluster.examine())), "") << "each host has one rank";
 }
 
 TEST(DoctorFindings, TheWorstComeFirst) {
@@ -202,10 +204,10 @@ TEST(DoctorFindings, TheWorstComeFirst) {
   cluster.facts[3].policy = {};
   cluster.facts[2].clock_offset = 5;
   const Findings found = cluster.examine();
-  EXPECT_EQ(found[0].level, Level::problem);
-  EXPECT_EQ(found[1].level, Level::warning);
-  EXPECT_EQ(found[2].level, Level::note);
-  EXPECT_EQ(found[3].level, Level::ok);
+  EXPECT_EQ(found[0].level, Severity::problem);
+  EXPECT_EQ(found[1].level, Severity::warning);
+  EXPECT_EQ(found[2].level, Severity::note);
+  EXPECT_EQ(found[3].level, Severity::ok);
 }
 
 TEST(DoctorFindings, HostsOfOneNameAreKeptApart) {

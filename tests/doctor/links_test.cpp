@@ -1,4 +1,4 @@
-// Links that are slower than their like.
+// Tests links that are slower than similar ones.
 #include <gmock/gmock.h>
 
 #include "doctor/cluster.hpp"
@@ -15,7 +15,7 @@ TEST(DoctorLinks, AHostThatIsThrottledIsNamedAndNotItsPairs) {
   cluster.slow_host(2, 0.2, true, true);
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].level, Level::problem);
+  EXPECT_EQ(found[0].level, Severity::problem);
   EXPECT_THAT(found[0].seen, HasSubstr("host2 sends at 200Mbit/s at best and receives at 200Mbit/s at best"));
   EXPECT_THAT(found[0].ranks, ElementsAre(4, 5));
 }
@@ -25,7 +25,7 @@ TEST(DoctorLinks, OneHostOfThreeHasMostLinksButIsNotTheUsual) {
   cluster.slow_host(0, 0.2, true, true);
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].level, Level::problem);
+  EXPECT_EQ(found[0].level, Severity::problem);
   EXPECT_THAT(found[0].ranks, ElementsAre(0));
 }
 
@@ -34,7 +34,7 @@ TEST(DoctorLinks, OneDirectionOfAHost) {
   cluster.slow_host(1, 0.4, true, false);
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].level, Level::warning) << "less than half, more than a quarter";
+  EXPECT_EQ(found[0].level, Severity::warning) << "the rate is between a quarter and a half";
   EXPECT_THAT(found[0].seen, HasSubstr("host1 sends at "));
   EXPECT_THAT(found[0].seen, Not(HasSubstr("receives")));
 }
@@ -44,7 +44,7 @@ TEST(DoctorLinks, OnePairOfHosts) {
   cluster.pairs.rates[1][3] = kGigabit / 10;
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].level, Level::problem);
+  EXPECT_EQ(found[0].level, Severity::problem);
   EXPECT_THAT(found[0].seen, HasSubstr("host1 to host3 gives 100Mbit/s, where others give "));
 }
 
@@ -54,7 +54,7 @@ TEST(DoctorLinks, OneDirectionBetweenTwoHosts) {
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
   EXPECT_THAT(found[0].seen, HasSubstr("host0 to host1 gives 196Mbit/s, and back 980Mbit/s"));
-  EXPECT_EQ(found[0].level, Level::problem);
+  EXPECT_EQ(found[0].level, Severity::problem);
 }
 
 TEST(DoctorLinks, ManyPairsAreOneFinding) {
@@ -84,7 +84,7 @@ TEST(DoctorLinks, InsideAHost) {
   }
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].level, Level::warning) << "memory, which other programs disturb";
+  EXPECT_EQ(found[0].level, Severity::warning) << "this is memory, which other programs disturb";
   EXPECT_THAT(found[0].ranks, ElementsAre(3));
   EXPECT_THAT(found[0].seen, HasSubstr("rank 3 sends at 8Gbit/s at best"));
 }
@@ -102,13 +102,13 @@ TEST(DoctorLinks, AFarHostIsANote) {
   cluster.pairs.latencies[0][3] = cluster.pairs.latencies[3][0] = 400e-6;
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].level, Level::note);
+  EXPECT_EQ(found[0].level, Severity::note);
   EXPECT_THAT(found[0].ranks, ElementsAre(0, 3));
 }
 
 TEST(DoctorLinks, BuffersThatDoNotHoldWhatIsUnderWay) {
   Cluster cluster(2, 1);
-  cluster.pairs.latencies[0][1] = cluster.pairs.latencies[1][0] = 10e-3;  // 2.5 MB there and back
+  cluster.pairs.latencies[0][1] = cluster.pairs.latencies[1][0] = 10e-3;  // 2.5 MB in both directions
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].subject, "TCP buffers");
@@ -120,7 +120,7 @@ TEST(DoctorLinks, AnInterfaceThatIsFasterThanAnyLink) {
   cluster.facts[0].interfaces.push_back({.name = "ib0", .mtu = 9000, .megabits = 10000, .physical = true});
   const Findings found = complaints(cluster.examine());
   ASSERT_EQ(found.size(), 1U);
-  EXPECT_EQ(found[0].level, Level::note);
+  EXPECT_EQ(found[0].level, Severity::note);
   EXPECT_THAT(found[0].advice, HasSubstr("btl_tcp_if_include ib0"));
 }
 

@@ -89,7 +89,7 @@ TEST(DoctorFindings, OfManyRanks64AreChosenOverAllHosts) {
   EXPECT_EQ(of_hosts(2, 40)["host1"], 32);
   EXPECT_EQ(of_hosts(3, 40)["host0"], 22);
   EXPECT_EQ(of_hosts(100, 2).size(), 64U);
-  EXPECT_TRUE(of_hosts(128, 1).contains("host126")) << "not only the first hosts";
+  EXPECT_TRUE(of_hosts(128, 1).contains("host126")) << "more than the first hosts are measured";
   EXPECT_EQ(of_hosts(4, 4).size(), 4U);
 }
 
@@ -107,7 +107,7 @@ TEST(DoctorReport, OneRankSaysHowToStartAJob) {
   EXPECT_THAT(text, Not(HasSubstr("Bandwidth")));
 }
 
-// Names of hosts and files are what others gave them: a terminal must not obey them.
+// Names of hosts and files come from others: a terminal must not obey them.
 TEST(DoctorReport, ControlCharactersAreNoCommands) {
   Cluster cluster(2, 2);
   for (Facts& rank : cluster.facts) {

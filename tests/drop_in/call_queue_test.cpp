@@ -1,4 +1,4 @@
-// Calls that return at once, on ranks that are threads: random programs over several communicators.
+// Tests calls that return at once, on ranks that are threads: random programs over several communicators.
 #include "drop_in/call_queue.hpp"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "drop_in/member.hpp"
+#include "drop_in/host_reducer.hpp"
 #include "gradwire/policy.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -31,23 +31,23 @@ struct Sum {
 // One rank of one communicator.
 struct Endpoint {
   Endpoint(const Configuration& configuration, std::shared_ptr<Transport> transport)
-      : member(configuration, ledger, {}, [transport = std::move(transport)] { return transport; }) {}
+      : reducer(configuration, ledger, {}, [transport = std::move(transport)] { return transport; }) {}
 
   void make(Sum& sum) {
     const std::uint64_t count = sum.values.size();
-    const Member::Route route = member.route({.function = Function::mpi_allreduce,
-                                              .dtype = DType::f32,
-                                              .reduction = Reduction::sum,
-                                              .count = count,
-                                              .world_size = kWorld},
-                                             "sum", {.buffer = sum.values.data()});
+    const HostReducer::Route route = reducer.route({.function = Function::mpi_allreduce,
+                                                    .dtype = DType::f32,
+                                                    .reduction = Reduction::sum,
+                                                    .count = count,
+                                                    .world_size = kWorld},
+                                                   "sum", {.buffer = sum.values.data()});
     ASSERT_TRUE(route.decision.compress);
-    member.all_reduce(route, view(sum.values.data(), count), view(sum.values.data(), count));
+    reducer.all_reduce(route, view(sum.values.data(), count), view(sum.values.data(), count));
   }
 
   Ledger ledger;
-  Member member;
-  CallQueue queue;  // ends before the member
+  HostReducer reducer;
+  CallQueue queue;  // destroyed before the reducer
 };
 
 void fill(Sum& sum, int rank, std::size_t count) {
@@ -67,11 +67,12 @@ void check(const Sum& sum, unsigned seed) {
   }
 }
 
-// One rank's part in the program of a seed: posts in an order of its own, waits, and blocking calls between.
+// Plays one rank's part in the program of a seed: it posts in an order of its own, waits, and makes blocking calls
+// between.
 void play(std::vector<std::unique_ptr<Endpoint>>& endpoints, int rank, unsigned seed) {
   std::mt19937 shared(seed);
   std::mt19937 own(seed * 7919U + static_cast<unsigned>(rank));
-  std::deque<Sum> sums;  // addresses stay
+  std::deque<Sum> sums;  // a deque, so addresses stay
   std::vector<Sum*> out;
   for (int part = 0; part < 2; ++part) {
     std::vector<std::size_t> posts;  // by communicator
@@ -113,7 +114,7 @@ void play(std::vector<std::unique_ptr<Endpoint>>& endpoints, int rank, unsigned 
   }
 }
 
-// Seen red (it crashed) where drain() does not wait.
+// Mutation tried: drain() does not wait; then the test crashes.
 TEST(CallQueue, RandomProgramsEndAndAreRight) {
   Configuration configuration;
   configuration.planner = plan::CallPlanner(Policy::parse("version = 1\nfloor = 64\n"));

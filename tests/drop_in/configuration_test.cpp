@@ -56,7 +56,7 @@ TEST(Configuration, WhatIsWrongDisables) {
   EXPECT_GT(Configuration::read(true).longest_wait(), std::chrono::hours(24 * 365));
 }
 
-// Lossy only when asked.
+// Calls are lossy only on request.
 TEST(Configuration, OnlyACodecOrAPolicyThatIsNamedCompresses) {
   for (const bool measures : {true, false}) {
     EXPECT_EQ(Configuration::read(measures).mode, Mode::observing);
@@ -95,7 +95,7 @@ TEST(Configuration, OptionsBesideACodecAreItsPolicy) {
   const std::string before = Configuration::read(true).policy_fingerprint();
   const Variable feedback("GRADWIRE_ERROR_FEEDBACK", "off");
   EXPECT_EQ(Configuration::read(true).planner.policy().defaults.error_feedback, ErrorFeedback::off);
-  EXPECT_NE(Configuration::read(true).policy_fingerprint(), before) << "ranks that differ in it would not be told";
+  EXPECT_NE(Configuration::read(true).policy_fingerprint(), before) << "ranks that differ in it would not notice";
   const Variable bound("GRADWIRE_MAX_ERROR", "2%");
   const Variable f64("GRADWIRE_F64", "1");
   const Policy policy = Configuration::read(true).planner.policy();
@@ -116,7 +116,7 @@ TEST(Configuration, APolicySaysItsOptionsItself) {
   EXPECT_THAT(refused("GRADWIRE_ERROR_FEEDBACK", "off"), HasSubstr("write error_feedback in the policy"));
   EXPECT_THAT(refused("GRADWIRE_MAX_ERROR", "1%"), HasSubstr("write max_error in the policy"));
   EXPECT_THAT(refused("GRADWIRE_F64", "1"), HasSubstr("write a rule with dtype = \"f64\" in the policy"));
-  EXPECT_THAT(refused("GRADWIRE_F64", "0"), HasSubstr("some.toml")) << "it says nothing";
+  EXPECT_THAT(refused("GRADWIRE_F64", "0"), HasSubstr("some.toml")) << "the error does not name the file";
   EXPECT_THAT(refused("GRADWIRE_CODEC", "auto"), HasSubstr("GRADWIRE_POLICY and GRADWIRE_CODEC are both set"));
 }
 
@@ -137,7 +137,7 @@ TEST(Configuration, RanksAgreeOnlyWhereAllDoTheSame) {
   EXPECT_EQ(mode_of({int8, disabled}), Mode::disabled);
   EXPECT_EQ(mode_of({observing, disabled}), Mode::disabled);
   EXPECT_THAT(agree(std::vector{observing, disabled}).warning(), HasSubstr("disabled on rank 1 (GRADWIRE_DISABLE=1)"));
-  EXPECT_EQ(mode_of({int8, observing}), Mode::disabled) << "one would send what the other does not expect";
+  EXPECT_EQ(mode_of({int8, observing}), Mode::disabled) << "otherwise one rank would send unexpected messages";
   EXPECT_THAT(agree(std::vector{int8, observing}).warning(), HasSubstr("rank 1 only observes"));
   EXPECT_EQ(mode_of({int8, settings(Mode::compressing, "int4")}), Mode::disabled);
   EXPECT_TRUE(agree(std::vector{int8, settings(Mode::compressing, "int4")}).ranks_differ);

@@ -1,4 +1,4 @@
-// Groups: what a thread's calls between start and end become, on ranks whose host waits for the others.
+// Tests groups: the effect of a thread's calls between start and end, on ranks whose host waits for the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ struct Pair {
     nccl.links = {a.link, b.link};
   }
   void agree() {
-    reach_agreement(std::vector{a.member, b.member}, nccl);
+    reach_agreement(std::vector{a.reducer, b.reducer}, nccl);
     nccl.log.clear();
   }
   void synchronize() const {
@@ -48,7 +48,7 @@ std::vector<float> ramp(std::uint64_t count, int rank) {
   return values;
 }
 
-// Each element is the sum of the ranks' ramps, but for what int8 drops twice.
+// Expects each element to be the sum of the ranks' ramps, except for what int8 drops twice.
 void expect_sum(const std::vector<float>& values, int world) {
   for (std::uint64_t i = 0; i < values.size(); i += 37) {
     const float sum =
@@ -67,7 +67,7 @@ void run_two(int world, const std::string& policy, const std::function<void(Pair
   });
 }
 
-// Mutation tried: no order (the watchdog ends the test).
+// Mutation tried: communicators are not ordered (the watchdog ends the test).
 TEST(DeviceGroup, RanksMayNameCommunicatorsInAnyOrder) {
   run_two(3, "", [](Pair& rank) {
     rank.agree();
@@ -88,29 +88,29 @@ TEST(DeviceGroup, RanksMayNameCommunicatorsInAnyOrder) {
   });
 }
 
-// Mutation tried: agreement of one communicator after the other (the watchdog ends the test).
+// Mutation tried: communicators agree one after the other (the watchdog ends the test).
 TEST(DeviceGroup, NorForTheAgreement) {
   run_two(2, "", [](Pair& rank) {
-    std::vector<std::shared_ptr<DeviceMember>> members = {rank.a.member, rank.b.member, rank.a.member};
+    std::vector<std::shared_ptr<DeviceReducer>> reducers = {rank.a.reducer, rank.b.reducer, rank.a.reducer};
     if (rank.a.rank == 1) {
-      std::swap(members[0], members[1]);
+      std::swap(reducers[0], reducers[1]);
     }
-    reach_agreement(members, rank.nccl);
-    EXPECT_TRUE(rank.a.member->agreed() && rank.b.member->agreed());
+    reach_agreement(reducers, rank.nccl);
+    EXPECT_TRUE(rank.a.reducer->agreed() && rank.b.reducer->agreed());
     EXPECT_THAT(rank.nccl.log, ElementsAre("start", "end"));
-    reach_agreement(members, rank.nccl);
+    reach_agreement(reducers, rank.nccl);
     EXPECT_EQ(rank.nccl.log.size(), 2U) << "once";
   });
 }
 
-// Passed calls go first, as one group, in the order in which they were called. Mutation tried: in the order of the
-// communicators.
+// Passed calls go first, as one group, in the order in which they were called. Mutation tried: they go in the order of
+// the communicators.
 TEST(DeviceGroup, PassedCallsStayAGroup) {
   run_two(2, "[[rule]]\nmax_bytes = \"100kB\"\ncodec = \"exact\"\n", [](Pair& rank) {
     rank.agree();
     std::vector<std::vector<float>> values(5, ramp(kGroupCount, rank.a.rank));
     values[1] = values[3] = ramp(2 * kGroupCount, rank.a.rank);
-    const bool swapped = rank.a.member->identity() > rank.b.member->identity();
+    const bool swapped = rank.a.reducer->identity() > rank.b.reducer->identity();
     Place& later = swapped ? rank.a : rank.b;
     Place& earlier = swapped ? rank.b : rank.a;
     const std::vector<DeviceCall> calls = {
@@ -124,11 +124,11 @@ TEST(DeviceGroup, PassedCallsStayAGroup) {
     rank.synchronize();
     expect_sum(values[1], 2);
     expect_sum(values[3], 2);
-    EXPECT_EQ(values[0], ramp(kGroupCount, rank.a.rank)) << "the library's own affair";
+    EXPECT_EQ(values[0], ramp(kGroupCount, rank.a.rank)) << "the library decides this";
   });
 }
 
-// Several calls of one communicator on several streams: each stream is joined, and equal shapes do not share frames.
+// One communicator has several calls on several streams: each stream is joined, and equal shapes do not share frames.
 TEST(DeviceGroup, CallsOfOneCommunicatorOnSeveralStreams) {
   run_two(2, "", [](Pair& rank) {
     rank.agree();
@@ -160,11 +160,11 @@ TEST(DeviceGroup, TheLibrarysErrorComesFirst) {
         call_of(rank.a, {.count = large.size()}, large.data(), large.data(), rank.nccl)};
     rank.nccl.end_code = 5;
     EXPECT_EQ(issue(calls, rank.nccl), 5);
-    EXPECT_EQ(rank.a.link->host.waiting(), 0U) << "nothing runs of a group that failed";
+    EXPECT_EQ(rank.a.link->host.waiting(), 0U) << "nothing of a failed group runs";
   });
 }
 
-// A step found inside a group: residuals of calls before and after it are not mixed up.
+// A step is found inside a group: residuals of calls before and after it are not mixed up.
 TEST(DeviceGroup, TheStepMayChangeInsideAGroup) {
   run_two(2, "[defaults]\ncodec = \"int4\"\n", [](Pair& rank) {
     rank.agree();
@@ -183,11 +183,11 @@ TEST(DeviceGroup, TheStepMayChangeInsideAGroup) {
     for (int step = 0; step < 10; ++step) {
       group({0, 1});
     }
-    EXPECT_GT(rank.a.member->residual_bytes(), 0U);
-    group({0, 3, 2});  // 0 is as expected, 3 is not
+    EXPECT_GT(rank.a.reducer->residual_bytes(), 0U);
+    group({0, 3, 2});  // call 0 is as expected, call 3 is not
     EXPECT_EQ(rank.ledger.resets(), 1U);
-    EXPECT_EQ(rank.a.member->residual_bytes(), 0U);
-    EXPECT_TRUE(rank.a.member->failure().empty()) << rank.a.member->failure();
+    EXPECT_EQ(rank.a.reducer->residual_bytes(), 0U);
+    EXPECT_TRUE(rank.a.reducer->failure().empty()) << rank.a.reducer->failure();
   });
 }
 

@@ -1,4 +1,4 @@
-// Ranks of the drop-in on devices that are host memory, and a library that only records the calls it gets.
+// Defines ranks of the drop-in on devices that are host memory, and a library that only records its calls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class HostLink final : public DeviceLink {
   HostLink(std::shared_ptr<Transport> transport, std::size_t limit) : host(std::move(transport), limit, kSlab) {}
 
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return host; }
-  // Each stream is named twice a run: before its jobs and after.
+  // Each stream is named twice in a run: before its jobs and after.
   void set_caller(void* stream) override {
     streams.push_back(stream);
     if (blocks && host.led < host.followed) {
@@ -51,16 +51,16 @@ struct Place {
       : world(transport->world_size()), rank(transport->rank()) {
     auto made = std::make_unique<HostLink>(std::move(transport), limit);
     link = made.get();
-    member = std::make_shared<DeviceMember>(configuration, ledger, std::move(made), process);
+    reducer = std::make_shared<DeviceReducer>(configuration, ledger, std::move(made), process);
   }
 
   int world;
   int rank;
   HostLink* link = nullptr;
-  std::shared_ptr<DeviceMember> member;
+  std::shared_ptr<DeviceReducer> reducer;
 };
 
-// Devices of one rank work at the same time, whatever the order in which their work was enqueued.
+// A library that lets the devices of one rank work at the same time, in whatever order their work was enqueued.
 class HostLibrary final : public DeviceLibrary {
  public:
   static constexpr int kFailed = 99;
@@ -87,7 +87,7 @@ class HostLibrary final : public DeviceLibrary {
 };
 
 struct CallOf {
-  std::uint64_t count = 20000;  // received
+  std::uint64_t count = 20000;  // elements that each rank receives
   Function function = Function::nccl_all_reduce;
   DType dtype = DType::f32;
   Reduction reduction = Reduction::sum;
@@ -105,9 +105,9 @@ inline DeviceCall call_of(const Place& place, const CallOf& what, const void* se
                   .reduction = what.reduction,
                   .count = all,
                   .world_size = place.world};
-  return {.member = place.member,
+  return {.reducer = place.reducer,
           .call = call,
-          .decided = place.member->decide(call),
+          .decided = place.reducer->decide(call),
           .op = what.reduction == Reduction::sum ? "sum" : "avg",
           .reduce = {.send = send,
                      .receive = receive,

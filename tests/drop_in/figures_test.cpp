@@ -1,6 +1,6 @@
-// The table's bytes against those that are counted where they leave a rank: for every function and every algorithm.
-// Tried by hand, each red here: the denominator of the collective that was made in place of the job's; a one_shot that
-// counts what it sends uncompressed; a dry run that computes with two hops alone.
+// Compares the table's bytes with those counted where they leave a rank, for every function and every algorithm.
+// Mutations tried: the denominator is that of the collective made in place of the job's; a one_shot counts its
+// uncompressed bytes; a dry run assumes only two hops.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "drop_in/member.hpp"
+#include "drop_in/host_reducer.hpp"
 #include "gradwire/policy.hpp"
 #include "tests/support/ranks.hpp"
 
@@ -23,7 +23,7 @@ struct Case {
   std::string codec = "int8";
   DType dtype = DType::f32;
   int ranks = 2;
-  int ranks_per_node = 0;  // 0: all on one
+  int ranks_per_node = 0;  // 0: all on one node
   std::uint64_t count = 20000;
 
   [[nodiscard]] std::string text() const {
@@ -40,7 +40,7 @@ Configuration configuration_for(const Case& one, const std::string& codec, bool 
   return configuration;
 }
 
-// Segments that differ, as those of MPI_Reduce_scatter may.
+// Returns segments that differ, as those of MPI_Reduce_scatter may.
 std::vector<std::uint64_t> segments_of(const Case& one) {
   std::vector<std::uint64_t> counts(static_cast<std::size_t>(one.ranks),
                                     one.count / static_cast<std::uint64_t>(one.ranks));
@@ -52,26 +52,26 @@ std::vector<std::uint64_t> segments_of(const Case& one) {
   return counts;
 }
 
-void make_call(const Case& one, Member& member, int rank, std::uint64_t order) {
+void make_call(const Case& one, HostReducer& reducer, int rank, std::uint64_t order) {
   const Call call{.function = one.function,
                   .dtype = one.dtype,
                   .reduction = Reduction::sum,
                   .count = one.count,
                   .world_size = one.ranks};
-  const Member::Route route = member.route(call, "sum", {.order = order});
+  const HostReducer::Route route = reducer.route(call, "sum", {.order = order});
   const std::uint64_t bytes = one.count * element_bytes(one.dtype);
-  if (!route.decision.compress || member.dry_run()) {
-    member.count_passed(route, bytes, 0);
+  if (!route.decision.compress || reducer.dry_run()) {
+    reducer.count_passed(route, bytes, 0);
     return;
   }
-  std::vector<std::byte> in(bytes);  // zeros are values like others here
+  std::vector<std::byte> in(bytes);  // zeros are as good as other values here
   std::vector<std::byte> out(bytes);
   if (is_reduce_scatter(one.function)) {
     const std::vector<std::uint64_t> counts = segments_of(one);
-    member.reduce_scatter(route, {in.data(), one.count, one.dtype},
-                          {out.data(), counts[static_cast<std::size_t>(rank)], one.dtype}, counts);
-  } else {  // an MPI_Reduce, too
-    member.all_reduce(route, {in.data(), one.count, one.dtype}, {out.data(), one.count, one.dtype});
+    reducer.reduce_scatter(route, {in.data(), one.count, one.dtype},
+                           {out.data(), counts[static_cast<std::size_t>(rank)], one.dtype}, counts);
+  } else {  // also for MPI_Reduce
+    reducer.all_reduce(route, {in.data(), one.count, one.dtype}, {out.data(), one.count, one.dtype});
   }
 }
 
@@ -89,18 +89,18 @@ Figures figures_of(const Case& one, const std::string& codec, bool dry_run = fal
   Figures figures;
   std::mutex mutex;
   test::run_ranks(make_inproc_world(one.ranks, nodes), [&](const std::shared_ptr<Transport>& transport) {
-    Ledger first;  // of the member that connects the ranks
+    Ledger first;  // of the reducer that connects the ranks
     Ledger ledger;
-    Agreement agreement;
+    AgreedSettings agreement;
     agreement.mode = dry_run ? Mode::observing : Mode::compressing;
     agreement.dry_run = dry_run;
     std::uint64_t before = 0;
-    Member member(configuration, ledger, agreement, [&] { return transport; });
-    make_call(one, member, transport->rank(), 0);
+    HostReducer reducer(configuration, ledger, agreement, [&] { return transport; });
+    make_call(one, reducer, transport->rank(), 0);
     before = transport->counters().bytes_sent;
     first.merge(ledger.to_text());
     for (int call = 0; call < kCalls; ++call) {
-      make_call(one, member, transport->rank(), 0);
+      make_call(one, reducer, transport->rank(), 0);
     }
     CallTotals all;
     for (const auto& [what, totals] : ledger.classes()) {
@@ -120,8 +120,8 @@ Figures figures_of(const Case& one, const std::string& codec, bool dry_run = fal
   return figures;
 }
 
-// The bytes of all ranks together by the textbook: twice around a ring for an all-reduce, once for a reduce and a
-// reduce-scatter.
+// Returns the bytes of all ranks together by the textbook: twice around a ring for an all-reduce, once for a reduce and
+// a reduce-scatter.
 double perfect_bytes(const Case& one) {
   const double once =
       static_cast<double>(kCalls * (static_cast<std::uint64_t>(one.ranks) - 1) * one.count * element_bytes(one.dtype));
@@ -138,7 +138,7 @@ void check(const Case& one) {
   const Figures passed = figures_of(one, "exact");
   EXPECT_EQ(passed.counted, 0U);
   EXPECT_EQ(passed.told.compressed_calls, 0U);
-  EXPECT_EQ(passed.told.bytes_dense, sent.told.bytes_dense) << "the same calls";
+  EXPECT_EQ(passed.told.bytes_dense, sent.told.bytes_dense) << "the calls are the same";
   if (one.ranks_per_node == 0) {
     const Figures dry = figures_of(one, one.codec, true);
     EXPECT_EQ(dry.counted, 0U);

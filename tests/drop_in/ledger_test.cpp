@@ -141,7 +141,7 @@ TEST(Ledger, TheReportSaysAll) {
   }
 }
 
-// Seen red where it is opened in place, and where a pipe is opened as any file is: then nothing ends.
+// Mutations tried: the report is opened in place; a pipe is opened like a file, and then nothing ends.
 TEST(Ledger, AReportReplacesALinkAndWaitsForNoPipe) {
   const gradwire::test::ScratchFolder folder;
   std::ofstream(folder.file("victim")) << "mine";
@@ -193,8 +193,8 @@ TEST(Ledger, ClassesAreBounded) {
 
 std::vector<RankSettings> all(std::size_t ranks) { return std::vector<RankSettings>(ranks, RankSettings::of({})); }
 
-TEST(Agreement, EqualRanksAgree) {
-  const Agreement agreement = agree(all(4));
+TEST(AgreedSettings, EqualRanksAgree) {
+  const AgreedSettings agreement = agree(all(4));
   EXPECT_FALSE(agreement.disabled || agreement.ranks_differ || agreement.dry_run);
   EXPECT_TRUE(agreement.warning().empty());
   EXPECT_EQ(agreement.mode, Mode::observing) << "no codec was named";
@@ -223,19 +223,19 @@ TEST(Ledger, TellsWhatWasCompressedSoFar) {
   EXPECT_FALSE(ledger.nonfinite());
 }
 
-TEST(Agreement, OneDisabledDisables) {
+TEST(AgreedSettings, OneDisabledDisables) {
   Configuration configuration;
   configuration.disabled = "GRADWIRE_DISABLE=1";
   configuration.mode = Mode::disabled;
   std::vector<RankSettings> ranks = all(4);
   ranks[2] = RankSettings::of(configuration);
-  const Agreement agreement = agree(ranks);
+  const AgreedSettings agreement = agree(ranks);
   EXPECT_TRUE(agreement.disabled);
   EXPECT_NE(agreement.warning().find("disabled on rank 2 (GRADWIRE_DISABLE=1)"), std::string::npos)
       << agreement.warning();
 }
 
-TEST(Agreement, AnyDifferenceIsOne) {
+TEST(AgreedSettings, AnyDifferenceIsOne) {
   std::vector<Configuration> others(3);
   others[0].planner = plan::CallPlanner(Policy::uniform("bf16"));
   others[1].dry_run = true;
@@ -243,18 +243,18 @@ TEST(Agreement, AnyDifferenceIsOne) {
   for (const Configuration& other : others) {
     std::vector<RankSettings> ranks = all(3);
     ranks[1] = RankSettings::of(other);
-    const Agreement agreement = agree(ranks);
+    const AgreedSettings agreement = agree(ranks);
     EXPECT_TRUE(agreement.ranks_differ);
     EXPECT_EQ(agreement.mode, Mode::disabled);
     const char* rank = other.mode == Mode::observing ? "rank 1 only observes, policy" : "rank 1 has policy";
     EXPECT_NE(agreement.warning().find(rank), std::string::npos) << agreement.warning();
   }
   std::vector<RankSettings> ranks = all(3);
-  ranks[1].magic[3] = '9';  // of another version
+  ranks[1].magic[3] = '9';  // a different version
   EXPECT_TRUE(agree(ranks).ranks_differ);
 }
 
-TEST(Agreement, RanksAreNamedInShort) {
+TEST(AgreedSettings, RanksAreNamedInShort) {
   const std::vector<int> ranks = {1, 4, 7, 9, 10, 11, 12, 13, 14, 15};
   EXPECT_EQ(name_ranks(std::span(ranks).first(1)), "rank 1");
   EXPECT_EQ(name_ranks(std::span(ranks).first(3)), "ranks 1, 4 and 7");

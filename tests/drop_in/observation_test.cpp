@@ -1,6 +1,6 @@
-// Tests the forecasts of an observing job, with scripted times, so that the right results are known.
-// Tried by hand, each red here: a fit through all sizes alike, which late ranks bend; a gain in shared memory that is
-// told for overlapping work; classes of too few sizes that are told all the same.
+// Tests the forecasts of an observing job, with scripted times, so that the correct results are known. Mutations tried:
+// a fit gives all sizes the same weight, so late ranks bend it; a gain in shared memory is reported for overlapping
+// work; classes with too few sizes are reported anyway.
 #include "drop_in/observation.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 #include "drop_in/calls.hpp"
 #include "drop_in/ledger.hpp"
-#include "drop_in/sample.hpp"
+#include "drop_in/value_sample.hpp"
 #include "gradwire/policy.hpp"
 
 namespace gradwire::drop_in {
@@ -30,7 +30,7 @@ ObservedClass observed_class(std::uint64_t bytes, int ranks, Function function =
   return {.function = function, .dtype = DType::f32, .size = size_class(bytes), .communicator_size = ranks};
 }
 
-// Seconds a byte of values, as of this machine's int8.
+// Seconds per byte of values, as for this machine's int8.
 constexpr double kEncode = 1.2e-10;
 constexpr double kDecode = 0.9e-10;
 constexpr double kRatio = 3.9;
@@ -57,13 +57,13 @@ struct Link {
 constexpr Link kGigabit{.latency = 150e-6, .rate = 117e6};
 constexpr Link kMemory{.latency = 4e-6, .rate = 3e9};
 
-// The library's time for an all-reduce: twice around a ring.
+// Returns the library's time for an all-reduce: twice around a ring.
 double passed_seconds(const Link& link, double bytes, int ranks) {
   return link.latency + 2 * (ranks - 1.0) / ranks * bytes / link.rate;
 }
 
-// The time of two_shot: chunk after chunk is encoded, sent, added, encoded, sent and decoded; a core does one thing at
-// a time, and so does the link.
+// Returns the time of two_shot: chunk after chunk is encoded, sent, added, encoded, sent and decoded; a core does one
+// thing at a time, and so does the link.
 double compressed_seconds(const Link& link, double bytes, int ranks) {
   const double chunk = std::min(bytes / ranks / 4, 56.0 * 1024 * kRatio);
   const int lanes = static_cast<int>(std::ceil(bytes / ranks / chunk));
@@ -88,7 +88,7 @@ double compressed_seconds(const Link& link, double bytes, int ranks) {
   return core;
 }
 
-// A job's calls of such sizes; `disturb` makes of each time what a rank sees.
+// Returns the observation of a job's calls with such sizes; `disturb` turns each time into the one that a rank sees.
 template <class Disturb>
 Observed job(const Link& link, int ranks, const std::vector<double>& sizes, Disturb disturb) {
   const plan::CallPlanner planner = planner_of("[defaults]\ncodec = \"int8\"\n");
@@ -117,16 +117,16 @@ TEST(Forecast, AtOneGigabitIsCloseToWhatIsThenTaken) {
   const auto disturbed = [&](double seconds) {
     std::uniform_real_distribution<double> noise(0.97, 1.1);
     std::uniform_int_distribution<int> late(0, 9);
-    return seconds * noise(random) + (late(random) < 4 ? 0.02 : 0);  // ranks that come late
+    return seconds * noise(random) + (late(random) < 4 ? 0.02 : 0);  // some ranks come late
   };
   for (const int ranks : {2, 4, 8}) {
     for (const bool noisy : {false, true}) {
       const Observed observed = noisy ? job(kGigabit, ranks, sizes_of_a_model(), disturbed)
                                       : job(kGigabit, ranks, sizes_of_a_model(), exactly);
       const Forecast forecast = forecast_of(observed);
-      ASSERT_EQ(forecast.classes.size(), 5U) << "those above the floor";
+      ASSERT_EQ(forecast.classes.size(), 5U) << "only classes above the floor count";
       EXPECT_GT(forecast.saved_seconds.value_or(0), 0);
-      EXPECT_GT(forecast.classes.front().bytes, 60e6) << "those of most bytes first";
+      EXPECT_GT(forecast.classes.front().bytes, 60e6) << "the class with the most bytes comes first";
       for (const ForecastClass& one : forecast.classes) {
         const double wanted = compressed_seconds(kGigabit, one.bytes, ranks);
         ASSERT_TRUE(one.compressed_seconds) << ranks << " ranks, " << one.bytes;
@@ -140,8 +140,8 @@ TEST(Forecast, AtOneGigabitIsCloseToWhatIsThenTaken) {
 TEST(Forecast, PromisesNothingInSharedMemory) {
   for (const int ranks : {2, 4, 8}) {
     Observed observed = job(kMemory, ranks, sizes_of_a_model(), exactly);
-    EXPECT_LE(forecast_of(observed).saved_seconds.value_or(0), 0) << "where nobody knows of the hosts";
-    // Eight ranks that share two cores: the library's calls take long for want of a core, not of a link.
+    EXPECT_LE(forecast_of(observed).saved_seconds.value_or(0), 0) << "the hosts are not known";
+    // Eight ranks share two cores: the library's calls take long because of the cores, not of a link.
     observed = job({.latency = 5e-5, .rate = 3e8}, ranks, sizes_of_a_model(), exactly);
     observed.hosts = {{"host", {.ranks = ranks, .cores = 2}}};
     const Forecast forecast = forecast_of(observed);
@@ -171,7 +171,7 @@ TEST(Forecast, SaysNothingOfTimesThatFitNoLine) {
   EXPECT_FALSE(forecast.saved_seconds);
   for (const ForecastClass& one : forecast.classes) {
     EXPECT_FALSE(one.saved_seconds || one.compressed_seconds);
-    EXPECT_NEAR(one.ratio.value_or(0), kRatio, 1e-9) << "what samples show is known";
+    EXPECT_NEAR(one.ratio.value_or(0), kRatio, 1e-9) << "samples give the ratio";
   }
 }
 
@@ -188,7 +188,7 @@ TEST(Forecast, OneClassThatIsOffDoesNotBendTheOthers) {
   int known = 0;
   for (const ForecastClass& one : forecast_of(observed).classes) {
     if (!one.compressed_seconds) {
-      EXPECT_NEAR(one.bytes, 1e6, 1) << "of this one the line says nothing";
+      EXPECT_NEAR(one.bytes, 1e6, 1) << "the line says nothing about this one";
       continue;
     }
     ++known;
@@ -198,8 +198,8 @@ TEST(Forecast, OneClassThatIsOffDoesNotBendTheOthers) {
   EXPECT_EQ(known, 4);
 }
 
-// Seconds of the library at 1 Gbit/s: a link lets small messages through at once, so that the line through all sizes
-// has no latency. A compressed call is no quicker than the library is for as few bytes.
+// Seconds of the library at 1 Gbit/s. A link lets small messages through at once, so the line through all sizes has no
+// latency. A compressed call is no quicker than the library is for as few bytes.
 TEST(Forecast, PromisesNoShortCallThatWasNotSeen) {
   const std::map<double, double> took{{32768, 340e-6},    {131072, 1000e-6},  {262144, 2175e-6},   {524288, 4570e-6},
                                       {1048576, 8886e-6}, {2097152, 17.9e-3}, {16777216, 143.4e-3}};
@@ -219,14 +219,14 @@ TEST(Forecast, PromisesNoShortCallThatWasNotSeen) {
       if (one.bytes < 200e3 && saw_small_ones) {
         EXPECT_GE(one.compressed_seconds.value_or(0), 339e-6) << "what 32 KiB take";
       } else if (one.bytes < 200e3) {
-        EXPECT_FALSE(one.compressed_seconds) << "nobody saw a call of 32 KiB";
+        EXPECT_FALSE(one.compressed_seconds) << "no call of 32 KiB was observed";
       }
     }
     EXPECT_EQ(known, saw_small_ones ? 6 : 5);
   }
 }
 
-// Real frames stand for the link where sizes are few, and where the fit would be wrong.
+// Real frames represent the link if there are few sizes, and if the fit would be wrong.
 TEST(Forecast, GoesByRealMessagesWhereThereAreSome) {
   constexpr double kSampleBytes = 16e6;
   Observed observed = job(kGigabit, 2, {kSampleBytes}, exactly);
@@ -277,7 +277,7 @@ TEST(Observed, TravelsAndAddsUp) {
     EXPECT_EQ(totals.calls(), 2 * first.calls());
     EXPECT_EQ(totals.codec, first.codec);
     for (std::size_t i = 0; i < totals.sizes.size(); ++i) {
-      EXPECT_EQ(totals.sizes[i].quick_seconds, first.sizes[i].quick_seconds) << "of the rank that waited least";
+      EXPECT_EQ(totals.sizes[i].quick_seconds, first.sizes[i].quick_seconds) << "the rank that waited least counts";
     }
     EXPECT_EQ(totals.sampled.samples, 2 * first.sampled.samples);
   }
@@ -304,7 +304,7 @@ TEST(Observation, AsksForSamplesOnlyOfWhatWouldBeCompressedAndSeldom) {
   Observation observation(planner);
   const ObservedClass large = observed_class(4 << 20, 4);
   const ObservedClass small = observed_class(1 << 10, 4);
-  EXPECT_FALSE(observation.wants_sample(large)) << "not noted yet";
+  EXPECT_FALSE(observation.wants_sample(large)) << "the class has no note yet";
   const std::vector<float> values(1 << 20, 0.5F);
   const auto begin = Observation::Clock::now();
   int samples = 0;
@@ -316,7 +316,7 @@ TEST(Observation, AsksForSamplesOnlyOfWhatWouldBeCompressedAndSeldom) {
     ++calls;
     if (observation.wants_sample(large)) {
       observation.sample(large, view(values.data(), values.size()));
-      EXPECT_FALSE(observation.wants_sample(large)) << "the next one later";
+      EXPECT_FALSE(observation.wants_sample(large)) << "the next sample comes later";
       ++samples;
     }
   }
@@ -324,7 +324,7 @@ TEST(Observation, AsksForSamplesOnlyOfWhatWouldBeCompressedAndSeldom) {
   EXPECT_LT(samples, 24);
   EXPECT_GT(calls, 100);
   const ObservedTotals totals = observation.observed().classes.at(large);
-  EXPECT_EQ(totals.codec, "int8") << "of what auto may choose, what sends least";
+  EXPECT_EQ(totals.codec, "int8") << "of the allowed codecs, the one that sends least counts";
   EXPECT_EQ(totals.sampled.samples, static_cast<std::uint64_t>(samples));
   EXPECT_LE(totals.sampled.bytes, samples * static_cast<double>(kMostSampledBytes));
   EXPECT_GT(observation.cost_seconds(), 0);
@@ -347,7 +347,7 @@ TEST(Observation, CountsCallsByQuartersOfAClassAndForgetsNone) {
   }
 }
 
-// Calls of a microsecond, a million in a second: one note stands for many, and the two sizes that take turns both
+// Calls take a microsecond, a million per second: one note stands for many, and the two sizes that take turns both
 // count.
 TEST(Observation, CostsLittleWhereCallsAreShort) {
   const plan::CallPlanner planner = planner_of("");
@@ -363,7 +363,7 @@ TEST(Observation, CostsLittleWhereCallsAreShort) {
               4096);
 }
 
-// A look that takes a microsecond: at one of many short calls, at every long one.
+// A look takes a microsecond: it is made at one of many short calls, and at every long one.
 TEST(Observation, LooksAtFewOfShortCallsAndStandsForAll) {
   const plan::CallPlanner planner = planner_of("");
   Observation observation(planner);
@@ -394,7 +394,7 @@ TEST(Observation, LooksAtFewOfShortCallsAndStandsForAll) {
   }
 }
 
-// Otherwise every look of every rank would delay all the others.
+// Otherwise every look of every rank would delay all other ranks.
 TEST(Observation, RanksLookAtTheSameCallsOrAtSomeOfThem) {
   const plan::CallPlanner planner = planner_of("");
   const auto looks_at = [&](double cost) {

@@ -1,5 +1,5 @@
-// What becomes of long streams of calls, as it was decided when these figures were taken: a router that decides
-// otherwise about the same calls and the same measurements changes a figure.
+// Tests the routes of long streams of calls against recorded decisions: a router that decides differently about the
+// same calls and the same measurements changes a figure.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,8 +14,8 @@
 namespace gradwire::drop_in {
 namespace {
 
-Agreement agreement_of(Mode mode, bool dry_run = false, bool ranks_differ = false) {
-  Agreement agreement;
+AgreedSettings agreement_of(Mode mode, bool dry_run = false, bool ranks_differ = false) {
+  AgreedSettings agreement;
   agreement.mode = mode;
   agreement.dry_run = dry_run;
   agreement.ranks_differ = ranks_differ;
@@ -26,7 +26,7 @@ struct Scenario {
   std::string name;
   std::string policy;
   bool placed = false;  // the caller counts orders
-  Agreement agreement = agreement_of(Mode::compressing);
+  AgreedSettings agreement = agreement_of(Mode::compressing);
 };
 
 std::string hash_of(const std::string& text) {
@@ -51,12 +51,12 @@ class Stream {
 
   void run(int steps) {
     for (int step = 0; step < steps; ++step) {
-      const bool other_step = chance(30) == 0;  // a step of other calls
+      const bool other_step = chance(30) == 0;  // a step with other calls
       for (std::uint64_t order = 0; order < 6; ++order) {
         make_call(other_step ? order + 1 : order, order);
       }
       if (chance(25) == 0) {
-        router_.stand_aside(chance(2) == 0, false);
+        router_.stand_aside(chance(2) == 0);
       }
     }
   }
@@ -105,7 +105,7 @@ class Stream {
       origin.order = order;
       origin.sequence = static_cast<std::uint32_t>(chance(10) == 0);
     }
-    const Decision decided = router_.decide(call);
+    const CallDecision decided = router_.decide(call);
     const bool could = router_.could_compress(call, decided);
     const Router::Route route = router_.route(call, decided, "sum", origin);
     note(could, route);
@@ -186,7 +186,7 @@ const std::vector<Scenario> kScenarios = {
     {"ranks differ", kAuto, false, agreement_of(Mode::disabled, false, true)},
 };
 
-// How many calls passed for which reason ("none": compressed), and a hash of all that was decided.
+// For each case, how many calls passed for which reason ("none": compressed), and a hash of all decisions.
 const std::map<std::string, std::pair<std::string, std::string>> kExpected = {
     {"one codec",
      {"below the floor 200, communicator of one rank 8, neither sum nor average 18, nonblocking 25, none 601, ranks "
@@ -268,7 +268,7 @@ TEST(Routes, AreThoseThatWereDecidedBefore) {
   }
 }
 
-// Mutation tried: route() asks again.
+// Mutation tried: route() decides again.
 TEST(Routes, ACallIsDecidedOnceAndGoesByThat) {
   Configuration configuration;
   configuration.planner = plan::CallPlanner(Policy::parse("version = 1\n[defaults]\ncodec = \"int8\"\n"));
@@ -281,11 +281,11 @@ TEST(Routes, ACallIsDecidedOnceAndGoesByThat) {
                   .world_size = 4};
   ASSERT_TRUE(router.decide(call).compress);
   EXPECT_EQ(router.route(call, {.compress = false, .reason = Reason::grouped}, "sum", {}).what.reason, Reason::grouped);
-  router.stand_aside(true, false);
-  const Decision decided = router.decide(call);
-  EXPECT_TRUE(decided.compress && router.could_compress(call, decided)) << "it may be agreed on anew before the call";
+  router.stand_aside(true);
+  const CallDecision decided = router.decide(call);
+  EXPECT_TRUE(decided.compress && router.could_compress(call, decided)) << "ranks may agree again before the call";
   EXPECT_EQ(router.route(call, decided, "sum", {}).what.reason, Reason::aside);
-  router.stand_aside(false, false);
+  router.stand_aside(false);
   EXPECT_TRUE(router.route(call, decided, "sum", {}).decision.compress);
 }
 

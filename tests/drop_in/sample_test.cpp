@@ -1,5 +1,5 @@
 // Tests a codec's sample of a job's values, which are not sent.
-#include "drop_in/sample.hpp"
+#include "drop_in/value_sample.hpp"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace gradwire::drop_in {
 namespace {
 
-TEST(Sample, SeesWhatLiesBesideAnOutlier) {
+TEST(CallSample, SeesWhatLiesBesideAnOutlier) {
   std::vector<float> values(1 << 16);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = i % 256 == 0 ? 100.0F : 1e-3F;
@@ -21,13 +21,13 @@ TEST(Sample, SeesWhatLiesBesideAnOutlier) {
   const SampledValues harmed = sample_values(CodecSpec::parse("int8"), view(values.data(), values.size()));
   EXPECT_GT(harmed.zeroed / harmed.elements, 0.99);
   EXPECT_NEAR(harmed.small_squared_error / harmed.small_squared_norm, 1, 1e-6);
-  EXPECT_LT(harmed.squared_error / harmed.squared_norm, 1e-3) << "which the whole does not show";
+  EXPECT_LT(harmed.squared_error / harmed.squared_norm, 1e-3) << "the error over all values does not show this";
   const SampledValues kept = sample_values(CodecSpec::parse("bf16"), view(values.data(), values.size()));
   EXPECT_EQ(kept.zeroed, 0);
   EXPECT_LT(kept.small_squared_error / kept.small_squared_norm, 1e-4);
 }
 
-TEST(Sample, TakesTheBeginningOfLargeInputsAndLeavesThemAlone) {
+TEST(CallSample, TakesTheBeginningOfLargeInputsAndLeavesThemAlone) {
   const std::vector<float> values(1 << 20, 0.25F);
   const std::vector<float> before = values;
   const SampledValues sampled = sample_values(CodecSpec::parse("int8"), view(values.data(), values.size()));
@@ -43,7 +43,7 @@ TEST(Sample, TakesTheBeginningOfLargeInputsAndLeavesThemAlone) {
   EXPECT_EQ(sample_values(CodecSpec::parse("int8"), ConstView()).samples, 0U);
 }
 
-TEST(Sample, LeavesNanAndInfOut) {
+TEST(CallSample, LeavesNanAndInfOut) {
   std::vector<float> values(8192, 1.0F);
   values[5000] = std::numeric_limits<float>::quiet_NaN();
   values[5001] = std::numeric_limits<float>::infinity();

@@ -7,12 +7,12 @@
 namespace gradwire::drop_in {
 namespace {
 
-// A letter is a call: its count.
+// Returns the signature of a call whose count is a letter.
 Signature call(char letter) {
   return {.function = Function::mpi_allreduce, .count = static_cast<std::uint64_t>(letter)};
 }
 
-// The next call, where the shortest period is always taken.
+// Makes the next call, and always accepts the shortest period.
 std::optional<StepTracker::Place> next(StepTracker& tracker, const Signature& signature) {
   const auto place = tracker.next(signature);
   if (tracker.due()) {
@@ -21,7 +21,7 @@ std::optional<StepTracker::Place> next(StepTracker& tracker, const Signature& si
   return place;
 }
 
-// Orders of the calls as digits, '?' where unknown.
+// Returns the orders of the calls as digits, '?' if unknown.
 std::string orders(StepTracker& tracker, const std::string& calls) {
   std::string text;
   for (const char letter : calls) {
@@ -55,7 +55,7 @@ TEST(StepTracker, StepsAreCounted) {
   }
 }
 
-// Unless places count from the very first call. Mutation tried: nothing is dropped.
+// This does not hold if places count from the very first call. Mutation tried: nothing is dropped.
 TEST(StepTracker, AFirstStepThatDiffersIsLeftOut) {
   StepTracker tracker(false);
   EXPECT_EQ(orders(tracker, "xyz" + repeat("abcd", 30)).find_last_of('?'), 63U);
@@ -79,7 +79,7 @@ TEST(StepTracker, OneCallAStep) {
   EXPECT_EQ(orders(tracker, repeat("a", 18)), repeat("?", 16) + "00");
 }
 
-// A lasting change, as of a framework that fuses anew after its first steps.
+// The change is lasting, as when a framework fuses its tensors again after its first steps.
 TEST(StepTracker, AnotherSequenceIsLearntAnew) {
   StepTracker tracker;
   orders(tracker, repeat("abc", 6));
@@ -120,7 +120,7 @@ TEST(StepTracker, NoPeriodIsNoPeriod) {
   }
 }
 
-// The proposal after the first `calls` of a step of `layers` equal calls; hint_of(layer) is the hint of each.
+// Returns the proposal after the first `calls` of a step of `layers` equal calls; hint_of(layer) is the hint of each.
 template <class HintOf>
 std::size_t proposed(std::size_t layers, std::size_t calls, HintOf hint_of) {
   StepTracker tracker;
@@ -132,16 +132,16 @@ std::size_t proposed(std::size_t layers, std::size_t calls, HintOf hint_of) {
   return tracker.proposal();
 }
 
-// Taken for one call a step, equal layers would share one residual. Tried by hand: the shortest period proposed without
-// a look at the hints: red.
+// If equal layers were taken for one call per step, they would share one residual. Mutation tried: the shortest period
+// is proposed without a look at the hints.
 TEST(StepTracker, EqualLayersAreToldApart) {
   const auto buffers = [](std::size_t layer) { return Hint{.identity = 100 + layer}; };
   EXPECT_EQ(proposed(4, 16, buffers), 4U);
-  EXPECT_EQ(proposed(9, 16, buffers), 0U) << "not two steps yet";
+  EXPECT_EQ(proposed(9, 16, buffers), 0U) << "there are not yet two steps";
   const auto names = [](std::size_t layer) { return Hint{.identity = 100 + layer, .named = true}; };
   EXPECT_EQ(proposed(4, 16, names), 4U);
   EXPECT_EQ(proposed(1, 16, names), 1U);
-  // One buffer for all, or a new one each time: only other collectives between the steps tell them apart.
+  // If all layers use one buffer, or a new one each time, only other collectives between the steps distinguish them.
   const auto staged = [](std::size_t) { return Hint{.identity = 100}; };
   EXPECT_EQ(proposed(1, 16, staged), 0U);
   EXPECT_EQ(proposed(4, 16, staged), 0U);
@@ -151,7 +151,7 @@ TEST(StepTracker, EqualLayersAreToldApart) {
   std::uint64_t address = 0;
   const auto fresh = [&](std::size_t layer) { return Hint{.identity = ++address, .fence = layer == 0}; };
   EXPECT_EQ(proposed(4, 16, fresh), 4U);
-  // A norm of each layer: the buffers say more than the fences.
+  // There is a norm of each layer: the buffers say more than the fences.
   const auto norms = [](std::size_t layer) { return Hint{.identity = 100 + layer, .fence = true}; };
   EXPECT_EQ(proposed(4, 16, norms), 4U);
 }

@@ -1,4 +1,4 @@
-// char_lm run as a user runs it, with a tiny model: what it writes, what it learns, what it says to bad input.
+// Runs char_lm as a user does, with a tiny model: its output, its learning, and its answers to bad input.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ using nlohmann::json;
 
 const std::string kTiny = " --batch 2 --context 32 --width 64 --layers 1 ";
 
-/// A folder of this test's own.
+/// A folder for this test alone.
 class CharLm : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -83,8 +83,8 @@ TEST_F(CharLm, SameSeedSameResult) {
   EXPECT_NE(loss("a.json"), loss("c.json"));
 }
 
-// The rows of a table of records: a control with nothing but the second moment frozen, codecs, local steps. Mutations
-// seen red: the control not frozen; `small` not passed on; steps of the warm-up counted as settled.
+// These are rows of a table of records: a control that freezes only the second moment, codecs, local steps. Mutations
+// tried: the control is not frozen; `small` is not passed on; steps of the warm-up count as settled.
 TEST_F(CharLm, NamesControlsAndLocalSteps) {
   const Outcome outcome = run_ranks_of(
       2,
@@ -100,7 +100,7 @@ TEST_F(CharLm, NamesControlsAndLocalSteps) {
   EXPECT_EQ(number(1, bits), number(0, bits));
   EXPECT_NE(number(1, "held_out_loss"), number(0, "held_out_loss")) << "frozen";
   EXPECT_GT(number(2, bits), 0.1);
-  EXPECT_LT(number(2, bits), 0.5) << "with headers of a small model's frames";
+  EXPECT_LT(number(2, bits), 0.5) << "this includes headers of a small model's frames";
   EXPECT_GT(number(2, "bits_per_element_and_hop_in_whole"), 0.25 * 8) << "a quarter of the steps was int8";
   EXPECT_NEAR(number(3, bits), 32 / 4.0, 1);
   EXPECT_LT(number(4, bits), 0.5 / 16 * 1.2);
@@ -127,7 +127,7 @@ TEST_F(CharLm, FollowsTheAdviceOnTheBatch) {
   EXPECT_EQ(advised.at("advice")[0].at("accumulation"), 3);
   EXPECT_NEAR(advised.at("advice")[0].at("learning_rate_factor").get<double>(), std::sqrt(3.0), 1e-12);
   ASSERT_EQ(advised.at("curve").size(), 2U);
-  EXPECT_EQ(advised.at("curve")[0].at("micro_steps"), 9) << "the first step that ends at or behind 8";
+  EXPECT_EQ(advised.at("curve")[0].at("micro_steps"), 9) << "this is the first step that ends at 8 or later";
   EXPECT_EQ(advised.at("curve")[1].at("micro_steps"), 16);
   const json chosen = read_json(path("b.json")).at("rows").at(0);
   EXPECT_EQ(chosen.at("reductions"), 16);

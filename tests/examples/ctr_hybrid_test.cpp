@@ -1,4 +1,4 @@
-// ctr_hybrid run as a user runs it, with a tiny model: three ways to train, files of others, bad input.
+// Runs ctr_hybrid as a user does, with a tiny model: three ways to train, files of others, bad input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -107,7 +107,7 @@ TEST(CtrHybrid, ReadsFilesOfCriteosFormatAndNamesBadLines) {
   const std::string tiny = "ctr_hybrid --modes hybrid --steps 40 --batch 8 --held-out 4 --categories 64 --data ";
   const Outcome good = run_ranks_of(2, tiny + folder.file("good.tsv") + " --json " + folder.file("a.json"));
   ASSERT_EQ(good.status, 0) << good.output;
-  // Every third line is a click, which one category tells.
+  // Every third line is a click, which one category predicts.
   EXPECT_LT(json::parse(read_text(folder.file("a.json"))).at("rows")[0].at("log_loss").get<double>(), 0.4);
   const Outcome bad = run_ranks_of(2, tiny + folder.file("bad.tsv"));
   EXPECT_NE(bad.status, 0);
@@ -117,7 +117,7 @@ TEST(CtrHybrid, ReadsFilesOfCriteosFormatAndNamesBadLines) {
 TEST(CtrHybrid, MeasuresWhatItSays) {
   const std::vector<float> clicks{0, 1, 0, 1, 1};
   const std::vector<float> logits{-1, 2, 2, 0.5F, 3};
-  // Pairs of a click and a sample without: 2 > -1, 2 = 2, 0.5 > -1, 0.5 < 2, 3 > -1, 3 > 2.
+  // These are pairs of a click and a sample without one: 2 > -1, 2 = 2, 0.5 > -1, 0.5 < 2, 3 > -1, 3 > 2.
   EXPECT_DOUBLE_EQ(ctr_hybrid::area_under_curve(logits, clicks), 4.5 / 6);
   double loss = 0;
   for (std::size_t i = 0; i < clicks.size(); ++i) {

@@ -1,5 +1,5 @@
-// The demo: a short form of it holds what it claims, with its own model and link; a terminal shows a bar; what its
-// sentences say of runs that other machines may have.
+// Tests the demo: a short form of it holds what it claims, with its own model and link; a terminal shows a bar; and its
+// sentences fit results that other machines may have.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,13 +25,13 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-/// The demo as `./run demo` starts it, its results in `folder`.
+/// Returns the command of the demo as `./run demo` starts it, with its results in `folder`.
 std::string demo(const ScratchFolder& folder, const std::string& arguments) {
   return std::string("GRADWIRE_BIN='") + GRADWIRE_BIN + "' GRADWIRE_RESULTS='" + folder.file("results") + "' '" +
          GRADWIRE_SOURCE_DIR + "/python-free-examples/char_lm/demo' " + arguments;
 }
 
-/// The lines that a terminal was shown, also those that another one replaced.
+/// Returns the lines that a terminal showed, including those that others replaced.
 std::vector<std::string> lines_of(std::string output) {
   std::replace(output.begin(), output.end(), '\r', '\n');
   std::istringstream in(output);
@@ -42,7 +42,7 @@ std::vector<std::string> lines_of(std::string output) {
   return lines;
 }
 
-// The demo's model and link; two ranks, which two cores are enough for whatever else they do.
+// This uses the demo's model and link, with two ranks, for which two cores are enough.
 TEST(Demo, AShortFormHoldsWhatItClaims) {
   const ScratchFolder folder;
   const Outcome outcome = run_program("RANKS=2 " + demo(folder, "--steps 20"));
@@ -58,7 +58,7 @@ TEST(Demo, AShortFormHoldsWhatItClaims) {
               rows.contains("int4_after_int8"));
   const auto of = [&](const std::string& row, const char* what) { return rows.at(row).at(what).get<double>(); };
 
-  // Ten of the twenty steps of the last row are int8. What `auto` takes depends on times: on a busy machine it may
+  // Ten of the twenty steps of the last row are int8. The choices of `auto` depend on times: on a busy machine it may
   // pass.
   const std::map<std::string, double> fewer_bytes{
       {"dense", 0.99}, {"int8", 3.8}, {"auto", 0.99}, {"int4_after_int8", 5.5}};
@@ -71,8 +71,8 @@ TEST(Demo, AShortFormHoldsWhatItClaims) {
   }
   const bool some_row_is_faster = shortest < of("dense", "seconds");  // three times on a quiet machine
 
-  // A perfect ring sends 2 (P-1)/P of the gradients: the baseline is not made worse than that.
-  const double ring = 4 * report.at("run").at("parameters").get<double>();  // between two
+  // A perfect ring sends 2 (P-1)/P of the gradients: the baseline must not be worse than that.
+  const double ring = 4 * report.at("run").at("parameters").get<double>();  // between two ranks
   EXPECT_LT(of("dense", "bytes_sent_per_step"), 1.01 * ring);
 
   for (const char* said : {"2 ranks on this machine", "link:    emulated, 100Mbit/s", "dense training waited",
@@ -81,7 +81,7 @@ TEST(Demo, AShortFormHoldsWhatItClaims) {
     EXPECT_THAT(outcome.output, HasSubstr(said));
   }
   EXPECT_THAT(outcome.output, HasSubstr("\nplot: " + folder.file("results/demo.svg")));
-  EXPECT_THAT(outcome.output, Not(HasSubstr("\r"))) << "nobody watches, and there is a bar";
+  EXPECT_THAT(outcome.output, Not(HasSubstr("\r"))) << "nobody watches, so there must be no bar";
   const std::string plot = read_text(folder.file("results/demo.svg"));
   for (const auto& [name, row] : rows) {
     EXPECT_THAT(plot, HasSubstr(">" + name + "<"));

@@ -1,4 +1,4 @@
-// The examples that need no LibTorch, run under mpirun.
+// Runs the examples that need no LibTorch under mpirun.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -15,7 +15,7 @@ constexpr const char* kFinalLoss = R"(final loss ([0-9.e+-]+))";
 TEST(HelloAllReduce, SumsWithinTheBoundOfInt8) {
   const Outcome outcome = run_ranks_of(3, "hello_all_reduce");
   ASSERT_EQ(outcome.status, 0) << outcome.output;
-  // Both hops round to 1/254 of a block's largest value: the ranks' own (1 + 2 + 3 in sum), then the sum's 6.
+  // Both hops round to 1/254 of a block's largest value: the ranks' own (1 + 2 + 3 in total), then the sum's 6.
   const double error = number_in(outcome, R"(largest error ([0-9.]+))");
   EXPECT_GT(error, 0);
   EXPECT_LT(error, 2 * 6 / 254.0 * 1.05);
@@ -57,7 +57,8 @@ TEST(HelloC, EndsWithTheReasonOfABadPolicy) {
       << outcome.output;
 }
 
-// Each row: codec of the gradients, of the parameters, guard, final loss, ratios of both.
+// Each row has the codec of the gradients and of the parameters, the guard, the final loss, and the ratios of both
+// codecs.
 TEST(Zero1Adam, LearnsWithEachCodecAndLessWithoutTheGuard) {
   const Outcome outcome = run_ranks_of(3, "zero1_adam 100");
   ASSERT_EQ(outcome.status, 0) << outcome.output;

@@ -1,4 +1,4 @@
-// Ranks that are threads, each with a model of its own and an adapter of gradwire/torch.hpp.
+// Runs ranks as threads, each with a model of its own and an adapter of gradwire/torch.hpp.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 #include "gradwire/torch.hpp"
 #include "tests/support/ranks.hpp"
 
-// Outside namespace gradwire, where `torch` would be gradwire::torch.
+// This is outside of namespace gradwire, where `torch` would be gradwire::torch.
 namespace torch_adapter_test {
 
 using gradwire::DType;
@@ -29,7 +29,7 @@ using gradwire::torch::Adapter;
 
 constexpr int kWorld = 2;
 
-/// Two layers in a row, a third that only some passes use, and a buffer.
+/// A network with two layers in a row, a third that only some passes use, and a buffer.
 class NetImpl : public torch::nn::Module {
  public:
   explicit NetImpl(double start) {
@@ -73,14 +73,15 @@ struct Pass {
   bool with_extra;
 };
 
-/// Ranks are threads here, and a serial OpenBLAS is not for several threads at once: two in step got wrong products.
+/// Runs a backward pass under a lock: ranks are threads here, and a serial OpenBLAS must not run in several threads at
+/// once, since two in step got wrong products.
 inline void backward(Net& net, const at::Tensor& x, bool with_extra) {
   static std::mutex blas;
   const std::lock_guard lock(blas);
   net->loss(x, with_extra).backward();
 }
 
-/// The gradients of one rank after these passes, without any communication.
+/// Returns the gradients of one rank after these passes, without any communication.
 inline Gradients expected_of(int rank, const std::vector<Pass>& passes) {
   Net net(0.0);
   for (const Pass& pass : passes) {
@@ -98,7 +99,7 @@ inline void expect_mean(const Gradients& result, const Gradients& of_rank_0, con
 
 using Body = std::function<void(int rank, Net& net, Session& session, Adapter& sync)>;
 
-/// Models start with different values; rank 0's win.
+/// Runs `body` on each rank. Models start with different values, and rank 0's win.
 inline std::vector<std::exception_ptr> run_adapters(const Body& body) {
   return run_ranks_catching(gradwire::make_inproc_world(kWorld), [&](const std::shared_ptr<Transport>& transport) {
     Net net(transport->rank() * 7.0);

@@ -1,4 +1,4 @@
-// gradwire/torch.hpp in process: two ranks are threads, each with its own model.
+// Tests gradwire/torch.hpp in one process: two ranks are threads, each with its own model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 #include "gradwire/optimizer.hpp"
 #include "tests/examples/torch_adapter_ranks.hpp"
 
-// Outside namespace gradwire, where `torch` would be gradwire::torch.
+// This is outside of namespace gradwire, where `torch` would be gradwire::torch.
 namespace torch_adapter_test {
 namespace {
 
@@ -38,8 +38,8 @@ TEST(TorchAdapter, GradientsBecomeTheMean) {
   }));
 }
 
-// finish() itself hands over what no hook did, so without hooks every other test here would pass: a hook shows by
-// ready() being called a second time.
+// finish() itself passes on gradients that no hook did, so without hooks every other test here would pass. A hook shows
+// when ready() is called a second time.
 TEST(TorchAdapter, BackwardItselfHandsTheGradientsOver) {
   std::mutex mutex;
   std::array<std::string, kWorld> messages;
@@ -56,7 +56,7 @@ TEST(TorchAdapter, BackwardItselfHandsTheGradientsOver) {
   EXPECT_NE((messages[0] + messages[1]).find("first.weight"), std::string::npos) << messages[0] << "; " << messages[1];
 }
 
-// A hook that ran before the gradient is added to .grad() would hand over the first pass alone.
+// A hook that ran before the gradient is added to .grad() would pass on only the first pass.
 TEST(TorchAdapter, AccumulatesUnderNoSync) {
   const std::vector<Pass> passes{{0, true}, {1, false}};
   expect_no_errors(run_adapters([&](int rank, Net& net, Session&, Adapter& sync) {
@@ -85,7 +85,7 @@ TEST(TorchAdapter, GradientsMayBeReallocated) {
   expect_no_errors(run_adapters([&](int rank, Net& net, Session&, Adapter& sync) {
     for (int step = 0; step < 3; ++step) {
       const void* before = net->first->weight.grad().data_ptr();
-      const at::Tensor keep = net->first->weight.grad();  // its memory must not be used again
+      const at::Tensor keep = net->first->weight.grad();  // keeps its memory from being used again
       net->zero_grad(/*set_to_none=*/true);
       backward(net, input(rank, step), true);
       EXPECT_NE(net->first->weight.grad().data_ptr(), before);
@@ -120,12 +120,12 @@ TEST(TorchAdapter, HooksGoWithTheAdapter) {
         Session session(transport, Policy::uniform("exact"));
         { const Adapter sync(session, net); }
         backward(net, input(0, 0), true);
-        backward(net, input(0, 0), true);  // would be ready() twice
+        backward(net, input(0, 0), true);  // this would call ready() twice
       }));
 }
 
-// Each gradient once a step, also one that the backward pass did not reach, and after all micro-steps. Tried by hand,
-// each red here: a parameter without gradient is left out; each micro-step counts.
+// The callback sees each gradient once per step, after all micro-steps, even if the backward pass did not reach it.
+// Mutations tried, each fails here: a parameter without a gradient is left out; each micro-step counts.
 TEST(TorchAdapter, GradientsMayBeChangedBeforeTheyAreHandedOver) {
   expect_no_errors(run_adapters([&](int rank, Net& net, Session&, Adapter& sync) {
     sync.before_ready([](const std::string& name, std::span<float> gradient) {
@@ -154,7 +154,7 @@ TEST(TorchAdapter, GradientsMayBeChangedBeforeTheyAreHandedOver) {
   }));
 }
 
-// The adapter encodes by AdamW's scales: models stay equal, and the optimizer is told about each step.
+// The adapter encodes by AdamW's scales: models stay equal, and the optimizer learns about each step.
 TEST(TorchAdapter, EncodesByScales) {
   std::array<Gradients, kWorld> trained;
   expect_no_errors(
@@ -188,8 +188,8 @@ TEST(TorchAdapter, EncodesByScales) {
   }
 }
 
-// A rank ends in the middle of a step, and a spare takes its place: with the others' parameters, buffers and moments.
-// Tried by hand, red: the state of the optimizer is not shared.
+// A rank ends in the middle of a step, and a spare takes its place, with the others' parameters, buffers and moments.
+// Mutation tried: the state of the optimizer is not shared.
 TEST(TorchAdapter, AJobGoesOnWithASpare) {
   constexpr int kSteps = 12, kProcesses = 4, kEnds = 1, kEndsIn = 5;
   std::array<std::vector<float>, kProcesses> parameters;
@@ -213,7 +213,7 @@ TEST(TorchAdapter, AJobGoesOnWithASpare) {
       return;
     }
     while (session.step() < kSteps) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the spare is heard meanwhile
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // gives the spare time to report
       for (auto& parameter : net->parameters()) {
         parameter.mutable_grad().zero_();
       }
@@ -243,11 +243,11 @@ TEST(TorchAdapter, AJobGoesOnWithASpare) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  EXPECT_TRUE(errors[kEnds]) << "it has ended";
+  EXPECT_TRUE(errors[kEnds]) << "this rank has ended";
   expect_no_errors({errors[0], errors[2], errors[3]});
   EXPECT_EQ(parameters[0].size(), 71U);
   EXPECT_EQ(parameters[0], parameters[2]);
-  EXPECT_EQ(parameters[0], parameters[3]) << "those of the spare";
+  EXPECT_EQ(parameters[0], parameters[3]) << "the spare has these";
   EXPECT_EQ(changes[0].at(0).lost, std::vector<int>{kEnds});
   EXPECT_EQ(changes[0].back().joined.size(), 1U);
 }

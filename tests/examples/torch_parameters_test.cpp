@@ -1,4 +1,4 @@
-// Tests which parameters and buffers gradwire/torch.hpp takes, and which it refuses by their names.
+// Tests which parameters and buffers gradwire/torch.hpp accepts, and which it refuses by name.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/embedding.h>
 
@@ -11,7 +11,7 @@
 
 #include "tests/examples/torch_adapter_ranks.hpp"
 
-// Outside namespace gradwire, where `torch` would be gradwire::torch.
+// This is outside of namespace gradwire, where `torch` would be gradwire::torch.
 namespace torch_adapter_test {
 namespace {
 
@@ -48,7 +48,7 @@ TEST(TorchAdapter, KnowsTheElementTypesAndRefusesOthersByName) {
   }
 }
 
-/// Embedding and head are one layer, which is registered under two names.
+/// A model whose embedding and head are one layer, registered under two names.
 class TiedImpl : public torch::nn::Module {
  public:
   TiedImpl() {
@@ -108,8 +108,8 @@ TEST(TorchAdapter, ParametersOnOneMemoryAreRefusedByBothNames) {
   }
 }
 
-// `change`: of the model, after two steps. finish() then names the parameter. One rank: another that gives up could
-// end the steps before.
+// `change` changes the model after two steps; finish() must then name the parameter. There is one rank, since another
+// one that gives up could end the steps before.
 void expect_finish_refuses(const std::string& name, const std::function<void(Net& net)>& before,
                            const std::function<void(Net& net)>& change) {
   run_ranks_catching(gradwire::make_inproc_world(1), [&](const std::shared_ptr<Transport>& transport) {
@@ -137,7 +137,7 @@ void expect_finish_refuses(const std::string& name, const std::function<void(Net
 
 at::Tensor twice(const at::Tensor& parameter) { return (parameter.detach() * 2).requires_grad_(); }
 
-// Mutation tried: finish() looks at nothing; then such parameters stay each rank's own, and no one is told.
+// Mutation tried: finish() checks nothing; then such parameters stay each rank's own, and nobody is told.
 TEST(TorchAdapter, AParameterThatChangedAfterwardsIsAnErrorByName) {
   const auto nothing = [](Net&) {};
   expect_finish_refuses(
@@ -151,7 +151,7 @@ TEST(TorchAdapter, AParameterThatChangedAfterwardsIsAnErrorByName) {
   expect_finish_refuses("first.bias", nothing, [](Net& net) { net->first->bias.set_data(net->first->bias.clone()); });
 }
 
-/// Its weight is a member of a class of the user's.
+/// A model whose weight is a member of a user's class.
 class OwnImpl : public torch::nn::Module {
  public:
   OwnImpl() { weight = register_parameter("weight", torch::full({6, 3}, 0.5)); }
@@ -209,7 +209,7 @@ TEST(TorchAdapter, BuffersThatAreNotDenseAreCopiedOrSkipped) {
         Adapter sync(session, net);
         EXPECT_EQ(sync.skipped_buffers(), (std::vector<std::string>{"overlapping", "sparse"}));
         EXPECT_EQ(net->named_buffers()["gaps"].sum().item<float>(), 12.0F) << "rank 0's";
-        EXPECT_EQ(base.sum().item<float>(), 12.0F + 12.0F * own) << "what lies between stays";
+        EXPECT_EQ(base.sum().item<float>(), 12.0F + 12.0F * own) << "elements between the strides stay";
         EXPECT_EQ(net->named_buffers()["expanded"].sum().item<float>(), 64.0F);
         net->forward(torch::ones({1, 2})).sum().backward();
         sync.finish();

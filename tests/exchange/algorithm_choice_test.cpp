@@ -33,7 +33,8 @@ struct Case {
   std::string why;
 };
 
-// Mutations tried: uneven nodes are taken for even ones; the link's latency is left out; native is asked for first.
+// Mutations tried: uneven nodes are taken for even ones; the link's latency is left out; native sums are considered
+// first.
 TEST(AlgorithmChoice, TableOfWorlds) {
   const std::string none;
   const Tiers uneven = nodes({0, 0, 0, 1});
@@ -71,7 +72,7 @@ TEST(AlgorithmChoice, TableOfWorlds) {
   }
 }
 
-// A second hop belongs to an owner, so nothing that has none is chosen.
+// A second hop belongs to an owner, so no algorithm without owners is chosen.
 TEST(AlgorithmChoice, ANamedSecondHopIsKept) {
   const AllReduce small{.codec = "int8", .second_hop = CodecSpec::parse("bf16"), .count = 256, .native = true};
   EXPECT_EQ(choose_algorithm(small, rows(1, 2), std::nullopt).algorithm, Algorithm::two_shot);

@@ -1,4 +1,5 @@
-// All-reduce conformance: every registered algorithm with every registered codec, dtype, world and count. Names none.
+// Tests all-reduce: every registered algorithm with every registered codec, dtype, world and count. The test names no
+// algorithm or codec.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -18,7 +19,7 @@ constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f64};
 #ifdef __SANITIZE_THREAD__
 constexpr int kWorlds[] = {3};
 constexpr std::uint64_t kCounts[] = {1, 4097, 20000};
-#elif defined(GRADWIRE_SANITIZED)  // the same paths; it is slower by up to 15 times
+#elif defined(GRADWIRE_SANITIZED)  // the same paths; this build is up to 15 times slower
 constexpr int kWorlds[] = {1, 2, 3, 8};
 constexpr std::uint64_t kCounts[] = {0, 1, 4097, 40000};
 #else
@@ -108,7 +109,7 @@ std::vector<CodecSpec> all_codecs() {
   return specs;
 }
 
-// The L2 norm that errors are measured against: of the inputs, not of their sum, which may cancel.
+// Returns the L2 norm to which errors are relative: that of the inputs, not of their sum, which may cancel.
 double input_norm(const Case& c, const std::vector<std::vector<double>>& inputs) {
   double norm = 0;
   double weights = 0;
@@ -122,7 +123,7 @@ double input_norm(const Case& c, const std::vector<std::vector<double>>& inputs)
   return std::sqrt(norm) / (c.reduction == Reduction::mean ? weights : 1);
 }
 
-// The error for many values; a few might suit a codec by chance.
+// Returns the error for many values; a few might suit a codec by chance.
 double usual_encoding_error(const CodecSpec& codec) {
   static std::map<std::string, double> errors;
   const auto [found, is_new] = errors.try_emplace(codec.to_string(), 0);
@@ -132,7 +133,7 @@ double usual_encoding_error(const CodecSpec& codec) {
   return found->second;
 }
 
-// The same for every case: drawing them takes longer than reducing them.
+// Returns the same inputs for every case, since drawing them takes longer than reducing them.
 const std::vector<double>& input_of(DType dtype, std::uint64_t count, int rank) {
   static std::map<std::tuple<DType, std::uint64_t, int>, std::vector<double>> inputs;
   const auto [found, is_new] = inputs.try_emplace({dtype, count, rank});
@@ -142,7 +143,7 @@ const std::vector<double>& input_of(DType dtype, std::uint64_t count, int rank) 
   return found->second;
 }
 
-// Within three encodings' worth of error (two hops, and slack for short blocks) of the exact result.
+// Expects an error of at most three encodings (two hops, and slack for short blocks) against the exact result.
 void check_case(const Case& c, int world, std::uint64_t count) {
   SCOPED_TRACE(name_of(c, world, count));
   std::vector<std::vector<double>> inputs;
@@ -218,7 +219,7 @@ TEST(AllReduce, ExactCodecsAreExact) {
   }
 }
 
-// A lossy codec that is asked for must show in the result: a silent fall-back to exact is a bug.
+// A requested lossy codec must show in the result: a silent fall-back to exact is a bug.
 TEST(AllReduce, LossyCodecsDifferFromExact) {
   for (const AlgorithmEntry& algorithm : exchange::algorithms()) {
     for (const CodecSpec& codec : all_codecs()) {
@@ -249,7 +250,7 @@ TEST(AllReduce, BytesSentAreThoseOfTheFrames) {
   });
 }
 
-// Sample counts of thousands: w x is beyond f16, the mean is not.
+// Weights may be sample counts of thousands: w x is beyond f16, and the mean is not.
 TEST(AllReduce, LargeWeightsDoNotOverflowTheTensorsDtype) {
   for (const AlgorithmEntry& algorithm : exchange::algorithms()) {
     for (const CodecSpec& codec : all_codecs()) {

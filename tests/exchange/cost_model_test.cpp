@@ -1,4 +1,4 @@
-// The cost model: known cases by hand, and properties that hold for any link and codec.
+// Tests the cost model: cases computed by hand, and properties that hold for any link and codec.
 #include "exchange/model/cost_model.hpp"
 
 #include <gtest/gtest.h>
@@ -26,26 +26,26 @@ TEST(CostModel, DenseRingByHand) {
 }
 
 TEST(CostModel, ABurstIsNoPartOfALinksRate) {
-  // 100 bytes at once and then 10 a second; 200 and 400 bytes.
+  // The link passes 100 bytes at once and then 10 a second; the messages have 200 and 400 bytes.
   EXPECT_DOUBLE_EQ(link_rate(400, 10, 30), 10);
-  // No burst, and one that a start hides: all bytes count.
+  // Without a burst, or with one that the start hides, all bytes count.
   EXPECT_DOUBLE_EQ(link_rate(400, 20, 40), 10);
   EXPECT_DOUBLE_EQ(link_rate(400, 30, 40), 10);
 }
 
 TEST(CostModel, TwoShotTakesTheLargerOfWireAndCodecPlusOneChunk) {
-  // Two ranks: each sends half of the elements in each hop, in 4 chunks.
+  // Each of two ranks sends half of the elements in each hop, in 4 chunks.
   const double elements = 8 * kChunk;
   const CodecCost codec{.bytes = 1, .encode_seconds = 0, .decode_seconds = 0};
   EXPECT_DOUBLE_EQ(two_shot_cost(flat(2, kChunk), elements, codec, codec).total, 8);
-  // 3 - 1/P passes: one of encoding, 1.5 of decoding.
+  // There are 3 - 1/P passes: one of encoding, 1.5 of decoding.
   const CodecCost slow{.bytes = 1, .encode_seconds = 2 / kChunk, .decode_seconds = 4 / kChunk};
   const Cost cost = two_shot_cost(flat(2, kChunk), elements, slow, slow);
   EXPECT_DOUBLE_EQ(cost.codec, 8 * (2 + 1.5 * 4));
   EXPECT_DOUBLE_EQ(cost.total, 64 + 8 / 4.0);
 }
 
-// A quarter of the memory is on the link at once.
+// A quarter of the memory is on the link at any time.
 TEST(CostModel, LittleMemoryMakesAFarLinkSlow) {
   const CodecCost codec{.bytes = 1};
   Cluster cluster = flat(2, 1e9, 0.5);
@@ -65,7 +65,7 @@ TEST(CostModel, RanksThatShareACoreTakeTurns) {
   cluster.transport_seconds = 1e-7;
   const double alone = two_shot_cost(cluster, 1e6, codec, codec).codec;
   EXPECT_DOUBLE_EQ(alone, 0.75 * 3 + 0.25 * 1 + 2 + 0.15);  // 1.5 MB sent
-  cluster.ranks_per_core = 0.5;                             // a core to spare changes nothing
+  cluster.ranks_per_core = 0.5;                             // a spare core changes nothing
   EXPECT_EQ(two_shot_cost(cluster, 1e6, codec, codec).codec, alone);
   cluster.ranks_per_core = 2;
   EXPECT_EQ(two_shot_cost(cluster, 1e6, codec, codec).codec, 2 * alone);
@@ -92,7 +92,7 @@ TEST(CostModel, OneShotSendsEverythingToEveryone) {
 }
 
 TEST(CostModel, RanksOfANodeShareItsLink) {
-  // 4 nodes of 4: 12 of 15 parts leave the node, through one link for four ranks.
+  // With 4 nodes of 4 ranks, 12 of 15 parts leave the node, through one link for four ranks.
   const Cluster cluster{.ranks = 16, .ranks_per_node = 4, .inter = {0, 1e6}, .intra = {0, 1e9}};
   const CodecCost codec{.bytes = 1};
   EXPECT_NEAR(two_shot_cost(cluster, 1e6, codec, codec).wire, 2 * 15 / 16.0 * 12 / 15.0 * 4, 1e-9);
@@ -163,7 +163,7 @@ TEST(CostModel, ScalesLikeItsUnits) {
 }
 
 TEST(StepCost, BucketsQueueBehindEachOther) {
-  // Ready at 1, 2 and 4 of a step of 4; each takes 1.5: ends at 2.5, 4, 5.5.
+  // The buckets are ready at 1, 2 and 4 of a step of 4; each takes 1.5, so they end at 2.5, 4 and 5.5.
   const std::vector<BucketCost> buckets{{1, 1.5}, {2, 1.5}, {4, 1.5}};
   const StepCost cost = step_cost(4, buckets);
   EXPECT_DOUBLE_EQ(cost.seconds, 5.5);

@@ -1,13 +1,13 @@
-// Bad input and broken links: every rank gets an Error that names the thing, within the timeout; none hangs.
+// Tests bad input and broken links: every rank gets an Error that names the problem, within the timeout; none hangs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 
 #include "exchange/host/host_executor.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "inputs.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -38,7 +38,7 @@ std::vector<Outcome> outcomes_of(std::vector<std::shared_ptr<Transport>> world, 
 }
 
 constexpr std::chrono::milliseconds kQuick(400);      // for calls that must time out
-constexpr std::chrono::milliseconds kPatient(20000);  // for calls that must not, on a busy machine either
+constexpr std::chrono::milliseconds kPatient(20000);  // for calls that must not time out, even on a busy machine
 CommunicatorOptions waiting(std::chrono::milliseconds timeout) { return {.timeout = timeout, .checksum = true}; }
 
 std::vector<Outcome> reduce_with_fault(int world, const Fault& fault, Algorithm algorithm,
@@ -64,7 +64,8 @@ bool any(const std::vector<Outcome>& outcomes, ErrorCode code, const std::string
 
 constexpr Algorithm kAlgorithms[] = {Algorithm::two_shot, Algorithm::one_shot, Algorithm::dense};
 
-// Whether every rank except `lost` throws an error that names `lost`, itself or by quoting the rank that gave up first.
+// Returns whether every rank except `lost` throws an error that names `lost`, by itself or in a quote of the rank that
+// gave up first.
 ::testing::AssertionResult all_name(const std::vector<Outcome>& outcomes, std::size_t lost) {
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
     const Outcome& outcome = outcomes[rank];
@@ -92,7 +93,7 @@ TEST(Faults, ASilentRankIsNamedByTheSurvivors) {
     const auto outcomes = [&](std::chrono::milliseconds timeout) {
       return reduce_with_fault(4, {.kind = Fault::Kind::kill, .rank = 2, .nth = 0}, algorithm, timeout);
     };
-    // On a busy machine living ranks may be late, too; then the test gives them more time.
+    // On a busy machine living ranks may be late too; then the test gives them more time.
     if (!all_name(outcomes(kQuick), 2)) {
       EXPECT_TRUE(all_name(outcomes(20 * kQuick), 2));
     }
@@ -171,7 +172,7 @@ TEST(Disagreement, CountsTypesCodecsAndOrder) {
                                                    {reduce(3000, DType::f32, int8), usual}};
     for (std::size_t i = 0; i < cases.size(); ++i) {
       const auto outcomes = disagree(cases[i].first, cases[i].second, kQuick);
-      for (const std::size_t rank : {0U, 2U}) {  // either saw rank 1's odd message, or heard why rank 1 gave up
+      for (const std::size_t rank : {0U, 2U}) {  // either saw rank 1's different message, or heard why rank 1 gave up
         EXPECT_TRUE(outcomes[rank].threw) << "case " << i;
         EXPECT_THAT(outcomes[rank].message, ::testing::ContainsRegex("rank 1|ranks (0, )?1")) << "case " << i;
       }
@@ -180,8 +181,8 @@ TEST(Disagreement, CountsTypesCodecsAndOrder) {
   }
 }
 
-// An exact call with an open algorithm is a sum of the transport, without a frame that describes it. Tried by hand,
-// red: only terms are compared.
+// An exact call with an open algorithm is a sum of the transport, without a frame that describes it. Mutation tried:
+// only terms are compared.
 TEST(Disagreement, ElementsOfExactCalls) {
   const CallOptions exact{.codec = CodecSpec::exact(), .algorithm = Algorithm::automatic};
   struct Difference {
@@ -204,9 +205,8 @@ TEST(Disagreement, ElementsOfExactCalls) {
   }
 }
 
-// Ranks that differ in these would go on with different numbers. Tested with sizes below and above those at which
-// `dense` is the transport's own sum.
-// Mutation tried: calls have no terms.
+// Ranks that differ in these arguments would go on with different numbers. The test uses sizes below and above those at
+// which `dense` is the transport's own sum. Mutation tried: calls have no terms.
 TEST(Disagreement, ReductionAndFeedback) {
   const auto with_feedback = [](std::uint64_t count, const CallOptions& options) -> Call {
     return [=](Communicator& communicator) {
@@ -235,7 +235,7 @@ TEST(Disagreement, ReductionAndFeedback) {
   }
 }
 
-// A rank that still is in another world. Seen red when frames had no epoch.
+// One rank is still in another world. Mutation tried: frames without an epoch.
 TEST(Disagreement, Epochs) {
   const auto outcomes = outcomes_of(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     exchange::HostExecutor executor(*transport, {.epoch = static_cast<std::uint8_t>(7 + transport->rank())});
@@ -251,9 +251,9 @@ TEST(Disagreement, Epochs) {
   EXPECT_TRUE(any(outcomes, ErrorCode::mismatch, "epoch")) << outcomes[0].message;
 }
 
-// A rank without a weight sends none and awaits none. Below and above the sizes at which `dense` is the transport's own
-// sum; exact, weights come before all frames. Seen red where a native sum exchanges weights before it has its answer:
-// timeouts.
+// A rank without a weight sends none and waits for none. The sizes are below and above those at which `dense` is the
+// transport's own sum; in exact calls, weights come before all frames. Mutation tried: a native sum exchanges weights
+// before it has its answer, which ends in timeouts.
 TEST(Disagreement, Weights) {
   for (const Algorithm algorithm : kAlgorithms) {
     for (const char* codec : {"int8", "exact"}) {
@@ -348,7 +348,7 @@ TEST(BadInput, ADeadCommunicatorSaysWhy) {
 }
 
 TEST(Faults, ADamagedWeightIsSeenAndNamed) {
-  const Tag weight_hop = 3;  // of the first call's lane 0
+  const Tag weight_hop = 3;  // the weight hop of the first call's lane 0
   auto transports = make_inproc_world(3);
   for (auto& transport : transports) {
     transport = transport::make_faulty(
@@ -364,7 +364,7 @@ TEST(Faults, ADamagedWeightIsSeenAndNamed) {
   EXPECT_TRUE(outcomes[0].threw && outcomes[1].threw);
 }
 
-// Seen red where a default spec is no codec: the communicator ends on every rank.
+// Mutation tried: a default spec is not a codec; then the communicator ends on every rank.
 TEST(BadInput, ADefaultCodecIsExact) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Communicator communicator(transport);

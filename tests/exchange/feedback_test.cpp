@@ -1,4 +1,4 @@
-// Error feedback through whole collectives: nothing is lost at any site, whatever path the next call takes.
+// Tests error feedback through whole collectives: nothing is lost at any site, whatever path the next call takes.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -24,10 +24,10 @@ std::vector<CodecSpec> lossy_and_behind_topk() {
   return specs;
 }
 
-// Each rank has its own in reduce().
+// Returns a placeholder; reduce() sets the weight of each rank.
 std::optional<double> any_weight(bool weighted) { return weighted ? std::optional(1.0) : std::nullopt; }
 
-// The sum over a world's calls, and the sum that it should have.
+// The sum over a world's calls, and its expected value.
 struct Account {
   std::vector<double> wanted;
   std::vector<double> got;
@@ -36,7 +36,7 @@ struct Account {
   [[nodiscard]] double error() const { return relative_error(got, wanted); }
 };
 
-// One rank's gradients: same for all callers with these arguments.
+// Returns one rank's gradients: the same for all callers with these arguments.
 std::vector<float> gradient(std::uint64_t count, int rank, int step) {
   std::mt19937 random(static_cast<unsigned>(rank * 100003 + step * 17 + 1));
   std::vector<float> values(count);
@@ -46,10 +46,11 @@ std::vector<float> gradient(std::uint64_t count, int rank, int step) {
   return values;
 }
 
-// The same in each step: a residual is in units of w x g, so that another sum of weights would rescale it.
+// Returns a rank's weight, the same in each step: a residual is in units of w x g, so another sum of weights would
+// rescale it.
 double whole_weight_of(int rank) { return 1 + (rank * 7) % 5; }
 
-// Adds to `account` what step `step` should bring and what it brought, both as rank 0 sees them.
+// Adds to `account` the expected and the actual result of step `step`, both as rank 0 sees them.
 void reduce(Communicator& communicator, FeedbackBuffer& feedback, Account& account, int step, CallOptions options) {
   const std::uint64_t count = feedback.count();
   const int world = communicator.world_size();
@@ -76,7 +77,7 @@ void reduce(Communicator& communicator, FeedbackBuffer& feedback, Account& accou
   }
 }
 
-// An exact call of zeros brings in all that is held.
+// Makes an exact call of zeros, which brings in all residuals.
 void flush(Communicator& communicator, FeedbackBuffer& feedback, Account& account, Reduction reduction,
            bool weighted = false) {
   std::vector<float> zeros(feedback.count());
@@ -92,8 +93,8 @@ void flush(Communicator& communicator, FeedbackBuffer& feedback, Account& accoun
   }
 }
 
-// Mutations tried: residual = g - decoded instead of p - decoded; residual scaled by 1.05; the owner's residual not
-// kept; the local residual of the owner's own part not consumed; residuals of ranks exchanged.
+// Mutations tried: residual = g - decoded instead of p - decoded; the residual is scaled by 1.05; the owner's residual
+// is not kept; the local residual of the owner's own part is not consumed; residuals of ranks are exchanged.
 TEST(Feedback, ConservesTheSumOverManySteps) {
   constexpr std::uint64_t kCount = 3 * 4096 + 777;
   for (const CodecSpec codec : lossy_and_behind_topk()) {
@@ -135,7 +136,7 @@ TEST(Feedback, ConservesTheSumOverAThousandSteps) {
   }
 }
 
-// Any codec and collective after any other. Mutations tried: one_shot does not fold owner residuals; owner residuals
+// Any codec and collective follows any other. Mutations tried: one_shot does not fold owner residuals; owner residuals
 // fold without the sum of weights.
 TEST(Feedback, ConservesTheSumOverRandomSwitches) {
   constexpr std::uint64_t kCount = 2 * 4096 + 100;
@@ -168,8 +169,9 @@ TEST(Feedback, ConservesTheSumOverRandomSwitches) {
   }
 }
 
-// Hierarchical among them: sums over nodes leave residuals of their own, which the next call finds wherever it goes.
-// Mutations tried: these are not kept; not folded by two_shot; folded by dense times the sum of weights.
+// Hierarchical is among the algorithms: sums over nodes leave residuals of their own, which the next call finds
+// wherever it goes. Mutations tried: these are not kept; two_shot does not fold them; dense folds them times the sum of
+// weights.
 TEST(Feedback, ConservesTheSumOverSwitchesOfTiers) {
   constexpr std::uint64_t kCount = 5 * 4096 + 100;
   const std::vector<CodecSpec> codecs = lossy_and_behind_topk();
@@ -233,8 +235,8 @@ TEST(Feedback, SixteenBitTensorsReceiveResidualsInFull) {
   });
 }
 
-// min sum_i <a_i, x>^2 + |x|^2 / 4, where each worker's largest coordinate is one that the mean does not want. Without
-// a residual, or with e = g - Q(p), it leaves for infinity.
+// The workers minimise sum_i <a_i, x>^2 + |x|^2 / 4, where each worker's largest coordinate is one that the mean does
+// not need. Without a residual, or with e = g - Q(p), x diverges.
 TEST(Feedback, ThreeWorkersWithTopOneConverge) {
   const std::array<std::array<double, 3>, 3> a{{{-3, 2, 2}, {2, -3, 2}, {2, 2, -3}}};
   for (const char* spec : {"topk(1/4096)+exact", "topk(1/4096)+bf16"}) {
@@ -326,7 +328,7 @@ TEST(Feedback, ABufferKeepsToItsWorldSize) {
   }
 }
 
-// Ranks agree on the wire dtype although only the owner holds something.
+// Ranks agree on the wire dtype although only the owner holds a residual.
 TEST(Feedback, RanksAgreeOnTheDtypeThatCarriesResiduals) {
   run_ranks(4, [](const std::shared_ptr<Transport>& transport) {
     Communicator communicator(transport);

@@ -1,5 +1,5 @@
-// Tests hierarchical: the same bits on every rank, results within the codec's bound of the flat ones, bytes of each
-// tier by the schedule, and a report or refusal if there is no hierarchy.
+// Tests hierarchical: every rank gets the same bits, results are within the codec's bound of the flat ones, the bytes
+// of each tier follow the schedule, and without a hierarchy there is a report or refusal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <mutex>
 
 #include "inputs.hpp"
-#include "placements.hpp"
-#include "tests/support/faulty.hpp"
+#include "node_placements.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -92,7 +92,7 @@ TEST(Hierarchical, EqualsFlatWithinTheCodecsBoundOnEveryRank) {
         const double bound = (count < 64 ? 8 : 4) * encoding * norm_of(inputs) / world_of(nodes);
         EXPECT_LE(distance(tiered, flat), bound + 1e-6);
         if (count > 60000) {
-          EXPECT_GT(distance(tiered, flat), 0) << "the same bits: was it flat after all?";
+          EXPECT_GT(distance(tiered, flat), 0) << "the bits are the same: was it flat?";
         }
       }
     }
@@ -119,7 +119,7 @@ TEST(Hierarchical, ExactIsTheExactSumInEveryDtype) {
   }
 }
 
-// Mutation tried: sums over nodes travel in the tensor's own dtype; they are Inf.
+// Mutation tried: sums over nodes travel in the tensor's own dtype; then they are Inf.
 TEST(Hierarchical, ANodesSumMayBeBeyondSixteenBits) {
   const Nodes nodes{0, 0, 0, 0, 1, 1, 1, 1};
   const std::vector<std::vector<double>> inputs(8, std::vector<double>(5000, 30000.0));
@@ -157,7 +157,7 @@ TEST(Hierarchical, WeightedSumsAndMeans) {
                                          {.codec = CodecSpec::parse(name),
                                           .algorithm = Algorithm::hierarchical,
                                           .reduction = reduction,
-                                          .weight = 1,  // each its own in reduce()
+                                          .weight = 1,  // reduce() sets each rank's own
                                           .chunk_bytes = 1 << 13,
                                           .intra_codec = CodecSpec::parse(intra)});
           EXPECT_LE(relative_error(reduced.results[0].doubles(), wanted), std::string(name) == "exact" ? 1e-6 : 0.03);
@@ -193,8 +193,8 @@ TEST(Hierarchical, ChunkSizeAndArrivalOrderChangeNoBit) {
   }
 }
 
-// Bytes of each tier, from what the schedule says that is sent. Mutations tried: a schedule that falls back to
-// two_shot; bytes of both tiers counted as one.
+// The expected bytes of each tier come from the schedule. Mutations tried: a schedule falls back to two_shot; bytes of
+// both tiers are counted as one.
 TEST(Hierarchical, BytesOfEachTierAreThoseOfTheSchedule) {
   constexpr std::uint64_t kCount = 300001;
   for (const Nodes& nodes : kPlacements) {
@@ -203,10 +203,10 @@ TEST(Hierarchical, BytesOfEachTierAreThoseOfTheSchedule) {
     const exchange::HopCodecs codecs = codecs_of("bf16", "int8");
     std::uint64_t inside = 0;
     std::uint64_t between = 0;
-    for (const auto& [rank, lane, step] : record_world(nodes, kCount, false, 4, codecs, {1 << 15, true})) {
-      if (step.kind == exchange::StepKind::send) {
-        (tiers.node_of(rank) == tiers.node_of(step.peer) ? inside : between) +=
-            codecs.of(step.hop).frame_bytes(step.chunk.count);
+    for (const auto& [rank, lane, instruction] : record_world(nodes, kCount, false, 4, codecs, {1 << 15, true})) {
+      if (instruction.opcode == exchange::Opcode::send) {
+        (tiers.node_of(rank) == tiers.node_of(instruction.peer) ? inside : between) +=
+            codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
       }
     }
     CallOptions options{
@@ -219,7 +219,7 @@ TEST(Hierarchical, BytesOfEachTierAreThoseOfTheSchedule) {
     options.algorithm = Algorithm::two_shot;
     const Statistics flat = reduce(nodes, inputs, DType::f32, options).statistics;
     EXPECT_EQ(flat.bytes_sent, flat.bytes_intra + flat.bytes_inter);
-    // Flat: each rank's part of each shard of other nodes and back; here one sum a node.
+    // A flat reduction sends each rank's part of each shard to other nodes and back; this one sends one sum per node.
     const auto per_node = static_cast<double>(tiers.members(0).size());
     EXPECT_NEAR(static_cast<double>(flat.bytes_inter) / static_cast<double>(tiered.bytes_inter), per_node, 0.02);
   }
@@ -242,7 +242,7 @@ TEST(Hierarchical, CodecsOfEachTierAreThoseAskedFor) {
   EXPECT_NEAR(static_cast<double>(bytes("exact").bytes_inter), static_cast<double>(usual.bytes_inter), 5000);
 }
 
-// NaN and Inf of one rank reach every rank, through each encoding, and nothing beside their block.
+// NaN and Inf of one rank reach every rank through each encoding, and change nothing outside their block.
 TEST(Hierarchical, NonfiniteValuesReachEveryRank) {
   const Nodes nodes{0, 0, 1, 1};
   for (int culprit = 0; culprit < 4; ++culprit) {
@@ -261,7 +261,7 @@ TEST(Hierarchical, NonfiniteValuesReachEveryRank) {
   }
 }
 
-// Bit for bit the flat result, and tiers() says why.
+// The result is that of the flat algorithm bit for bit, and tiers() says why.
 TEST(Hierarchical, WithoutEvenTiersItIsTwoShotAndSaysSo) {
   const std::vector<std::pair<Nodes, const char*>> cases{
       {{0, 0, 1}, "nodes of 2 and 1 ranks; hierarchical is two_shot here: nodes differ in size"},
@@ -298,7 +298,7 @@ TEST(Hierarchical, AnOpenAlgorithmIsChosenForEachCall) {
     const auto inputs = gaussians(c.nodes, c.count);
     CallOptions options{.codec = CodecSpec::parse("int8"), .algorithm = c.wanted};
     const std::string wanted = reduce(c.nodes, inputs, DType::f32, options).results[0].bytes();
-    options = {};  // int8, and left open
+    options = {};  // int8, with an open algorithm
     EXPECT_TRUE(reduce(c.nodes, inputs, DType::f32, options).results[0].bytes() == wanted) << c.text;
     run_ranks(make_inproc_world(world_of(c.nodes), c.nodes), [&](const std::shared_ptr<Transport>& transport) {
       Communicator communicator(transport);
@@ -342,7 +342,7 @@ TEST(Hierarchical, RanksPerNodeMustDivideTheWorld) {
   EXPECT_THROW((void)make_inproc_world(3, {0, 1}), Error);
 }
 
-// One rank was told other nodes: no rank reduces, and none hangs.
+// One rank got other nodes: no rank reduces, and none hangs.
 TEST(Hierarchical, RanksThatDisagreeAboutNodesAllFail) {
   const auto errors = run_ranks_catching(make_inproc_world(4), [](const std::shared_ptr<Transport>& transport) {
     Communicator communicator(
@@ -361,7 +361,7 @@ TEST(Hierarchical, RanksThatDisagreeAboutNodesAllFail) {
   }
 }
 
-// Choices would differ, and ranks would wait for each other. Seen red where only nodes are compared.
+// The ranks' choices would differ, and ranks would wait for each other. Mutation tried: only nodes are compared.
 TEST(Hierarchical, RanksThatDisagreeAboutTheLinkAllFail) {
   const auto errors = run_ranks_catching(make_inproc_world(4, {0, 0, 1, 1}), [](const std::shared_ptr<Transport>& one) {
     const Link link = Link::parse(one->rank() == 2 ? "400Gbit/s,1us" : "1Gbit/s,50us");

@@ -1,4 +1,4 @@
-// Inputs and oracles of the collective tests.
+// Defines inputs and expected results of the collective tests.
 #pragma once
 
 #include <cmath>
@@ -14,7 +14,7 @@
 
 namespace gradwire::test {
 
-/// Elements of some dtype, set and read as doubles.
+/// Elements of some dtype that are set and read as doubles.
 class Values {
  public:
   Values(DType dtype, std::uint64_t count)
@@ -51,7 +51,7 @@ class Values {
   [[nodiscard]] std::string bytes() const {
     return {reinterpret_cast<const char*>(bytes_.data()), bytes_.size() - kGuard};
   }
-  /// Whether nothing was written past the end.
+  /// Returns whether nothing was written past the end.
   [[nodiscard]] bool guarded() const {
     for (std::size_t i = bytes_.size() - kGuard; i < bytes_.size(); ++i) {
       if (bytes_[i] != kFill) {
@@ -69,7 +69,7 @@ class Values {
   std::vector<std::byte> bytes_;
 };
 
-/// Small integers: sums of up to 128 ranks are exact in every dtype.
+/// Returns small integers: sums over up to 128 ranks are exact in every dtype.
 inline std::vector<double> integers(std::uint64_t count, int rank) {
   std::mt19937 random(static_cast<unsigned>(rank) * 7919U + 17U);
   std::vector<double> values(count);
@@ -99,7 +99,7 @@ inline double relative_error(std::span<const double> got, std::span<const double
   return norm > 0 ? std::sqrt(error / norm) : std::sqrt(error);
 }
 
-/// Relative error of encoding `values` once: the yardstick for a codec that a test does not name.
+/// Returns the relative error of encoding `values` once: the yardstick for a codec that a test does not name.
 inline double single_encoding_error(const codec::Codec& codec, std::span<const double> values) {
   if (values.empty()) {
     return 0;
@@ -129,7 +129,7 @@ inline double single_encoding_error(const codec::Codec& codec, std::span<const d
   return relative_error(out.doubles(), values);
 }
 
-/// The weight of a rank in calls with weights.
+/// Returns the weight of a rank in calls with weights.
 inline double weight_of(int rank) { return 1 + 0.5 * rank; }
 
 }  // namespace gradwire::test

@@ -1,11 +1,11 @@
-// Tests invariants for any timing, chunk size and world: bit-identical ranks and runs, errors that do not grow.
+// Tests invariants for any timing, chunk size and world: ranks and runs have equal bits, and errors do not grow.
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "codec/registry.hpp"
 #include "inputs.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -24,7 +24,7 @@ std::vector<CodecSpec> lossy_codecs() {
   return specs;
 }
 
-// Messages that leave late, at random: frames arrive in another order in every run.
+// Makes a world whose messages leave late, at random: frames arrive in a different order in every run.
 std::vector<std::shared_ptr<Transport>> shuffled_world(int world, std::uint64_t seed, int delays) {
   std::mt19937_64 random(seed);
   auto transports = make_inproc_world(world);
@@ -70,7 +70,8 @@ std::string train(std::vector<std::shared_ptr<Transport>> transports, CodecSpec 
   return histories[0];
 }
 
-// Mutation tried: the owner keeps its own fp32 sum instead of decoding what it sent; the hashes differ in step 0.
+// Mutation tried: the owner keeps its own fp32 sum instead of decoding the frames that it sent; the hashes differ in
+// step 0.
 TEST(Invariants, RanksStayIdenticalInAnyArrivalOrder) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -83,7 +84,7 @@ TEST(Invariants, RanksStayIdenticalInAnyArrivalOrder) {
   }
 }
 
-// Mutations tried: tile index taken relative to the chunk; last tile of a chunk left out.
+// Mutations tried: the tile index is relative to the chunk; the last tile of a chunk is left out.
 TEST(Invariants, ChunkSizeChangesNoBit) {
   const std::vector<Values> inputs{Values(DType::f32, gaussian(200001, 0)), Values(DType::f32, gaussian(200001, 1)),
                                    Values(DType::f32, gaussian(200001, 2))};
@@ -129,7 +130,7 @@ double squared_relative_error_of_mean(const std::vector<std::vector<double>>& in
   return error;
 }
 
-// A ring that encodes again at each hop fails this.
+// A ring that encodes again at each hop fails this test.
 TEST(Invariants, ErrorOfTheMeanIsFlatInTheWorld) {
   constexpr int kLargest = 128 / kStepShare;
   std::vector<std::vector<double>> inputs;

@@ -25,13 +25,13 @@ TEST(LevelForecast, GoesThroughWhatWasTimed) {
     EXPECT_NEAR(fitted.overhead_seconds, 300e-6, 1e-9);
     const LevelForecast forecast(kInt8, fitted);
     EXPECT_NEAR(forecast.seconds(link, 500'000), timings[1].seconds, 1e-9);
-    // The same code over a link of another speed.
+    // The same code runs over a link of another speed.
     const Cluster slow = cluster(12.5e6);
     EXPECT_NEAR(forecast.seconds(slow, 1e6), 300e-6 + factor * model_seconds(slow, kInt8, 1e6), 1e-9);
   }
 }
 
-// A token bucket lets the first 32 KiB through at once. Mutation tried: no least factor.
+// A token bucket lets the first 32 KiB through at once. Mutation tried: there is no least factor.
 TEST(LevelForecast, ABurstDoesNotPassForTheLink) {
   Cluster link = cluster(12.5e6);
   link.inter.seen_bytes = 128 << 10;
@@ -44,7 +44,7 @@ TEST(LevelForecast, ABurstDoesNotPassForTheLink) {
   EXPECT_NEAR(as_bf16 / as_int8, 2 / 1.02, 0.1);
 }
 
-// The exchange was disturbed, and the link looks four times as slow as it is. Mutation tried: the link's rate stands.
+// The exchange was disturbed, so the link looks four times as slow as it is. Mutation tried: the link's rate is kept.
 TEST(LevelForecast, WhatMovedAsMuchAsTheExchangeStands) {
   Cluster memory = cluster(0.86e9);
   memory.inter.seen_bytes = 1 << 20;
@@ -64,7 +64,8 @@ TEST(LevelForecast, WhereTheLinkIsFastTimingsStand) {
   EXPECT_NEAR(fit(memory, slow, timings).factor, 0.3, 1e-9);
 }
 
-// Small reductions within the noise of each other. Mutation tried: the model's latency, 40 times as much here, stands.
+// The times of small reductions differ only by noise. Mutation tried: the model's latency, here 40 times as long, is
+// kept.
 TEST(LevelForecast, WhereElementsCostNothingTheirTimeIsTheOverhead) {
   const Cluster link = cluster(125e6);
   const std::vector<Timing> timings{{64, 2.1e-6}, {256, 2e-6}};
@@ -82,7 +83,8 @@ TEST(LevelForecast, WithoutUsefulTimingsTheModelStands) {
   }
 }
 
-// The small one was disturbed. Mutation tried: the model's latency, which was measured under the same load.
+// The small reduction was disturbed. Mutation tried: the model's latency is kept, which was measured under the same
+// load.
 TEST(LevelForecast, WhatWasQuickOnceIsNotForecastSlow) {
   const Cluster link = cluster(12.5e9);
   const std::vector<Timing> timings{{64, 182e-6}, {256, 3.2e-6}};

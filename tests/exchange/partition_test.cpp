@@ -1,4 +1,4 @@
-// Shards and chunks cover every element once, for any count, world and chunk size.
+// Tests that shards and chunks cover every element once, for any count, world and chunk size.
 #include "exchange/partition.hpp"
 
 #include <gtest/gtest.h>
@@ -68,12 +68,12 @@ TEST(Partition, ChunksOfAShardAreAlikeAndNoneIsMostlyHeader) {
     return partition.lanes();
   };
   constexpr std::uint64_t kChunk = 56 << 10;
-  EXPECT_EQ(lanes("int4", 14, kChunk), 5U) << "of 2080 bytes a tile";
-  EXPECT_EQ(lanes("int2", 14, kChunk), 3U) << "of 1056 bytes a tile";
-  EXPECT_EQ(lanes("topk(1%)+int2", 14, kChunk), 1U) << "840 bytes in all";
+  EXPECT_EQ(lanes("int4", 14, kChunk), 5U) << "a tile has 2080 bytes";
+  EXPECT_EQ(lanes("int2", 14, kChunk), 3U) << "a tile has 1056 bytes";
+  EXPECT_EQ(lanes("topk(1%)+int2", 14, kChunk), 1U) << "all tiles have 840 bytes together";
   EXPECT_EQ(lanes("topk(1%)+int2", 1000, kChunk), 4U);
   EXPECT_EQ(lanes("topk(1%)+int2", 14, 1 << 10), 1U);
-  EXPECT_EQ(lanes("int2", 14, 1 << 10), 14U) << "smaller ones come only where they are wanted";
+  EXPECT_EQ(lanes("int2", 14, 1 << 10), 14U) << "smaller chunks come only on request";
   EXPECT_EQ(lanes("int4", 14, {kChunk, true}), 1U) << "as asked";
   EXPECT_EQ(lanes("int4", 100, {kChunk, true}), 4U);
 }

@@ -1,4 +1,4 @@
-// Proof that the pipeline runs: chunks overlap, frames follow the chunk size, memory stays within the window.
+// Tests that the pipeline runs: chunks overlap, frames follow the chunk size, and memory stays within the window.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "exchange/host/host_executor.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "gradwire/emulation.hpp"
 #include "inputs.hpp"
 #include "tests/support/ranks.hpp"
@@ -19,12 +19,12 @@
 namespace gradwire::test {
 namespace {
 
-using namespace exchange;  // NOLINT(google-build-using-namespace): a test of its inside
+using namespace exchange;  // NOLINT(google-build-using-namespace): tests internals
 
 constexpr std::uint64_t kCount = 512 * codec::kTileElements;
 constexpr std::uint64_t kChunkBytes = 1 << 15;
 
-Request int8_of(std::uint64_t count) {
+CallRequest int8_of(std::uint64_t count) {
   const CodecSpec int8 = CodecSpec::parse("int8");
   return {.codec = int8, .second_hop = int8, .count = count, .chunk_bytes = kChunkBytes};
 }
@@ -34,7 +34,7 @@ struct Traced {
   std::uint64_t peak_bytes = 0;
 };
 
-// Two ranks reduce; rank 1 begins only once `may_begin` holds for rank 0's events (or two seconds have passed).
+// Lets two ranks reduce; rank 1 begins only once `may_begin` holds for rank 0's events (or two seconds have passed).
 Traced reduce_with_late_peer(const WindowLimits& window, std::uint64_t known,
                              const std::function<bool(const TraceEvent&)>& may_begin) {
   Traced reduced;
@@ -67,35 +67,35 @@ Traced reduce_with_late_peer(const WindowLimits& window, std::uint64_t known,
   return reduced;
 }
 
-std::ptrdiff_t position(const std::vector<TraceEvent>& events, StepKind kind, std::uint64_t lane, bool completed) {
+std::ptrdiff_t position(const std::vector<TraceEvent>& events, Opcode opcode, std::uint64_t lane, bool completed) {
   return std::find_if(
              events.begin(), events.end(),
-             [&](const TraceEvent& e) { return e.kind == kind && e.lane == lane && e.completed == completed; }) -
+             [&](const TraceEvent& e) { return e.opcode == opcode && e.lane == lane && e.completed == completed; }) -
          events.begin();
 }
 
 // Mutation tried: a window of one lane.
 TEST(Pipeline, ChunksAreEncodedBeforeEarlierOnesAreReceived) {
-  const auto third_encoded = [](const TraceEvent& event) { return event.kind == StepKind::encode && event.lane == 3; };
+  const auto third_encoded = [](const TraceEvent& event) { return event.opcode == Opcode::encode && event.lane == 3; };
   const auto events = reduce_with_late_peer({}, 0, third_encoded).events;
-  const auto received = position(events, StepKind::receive, 0, true);
+  const auto received = position(events, Opcode::receive, 0, true);
   ASSERT_LT(received, static_cast<std::ptrdiff_t>(events.size()));
   for (std::uint64_t lane = 1; lane <= 3; ++lane) {
-    EXPECT_LT(position(events, StepKind::encode, lane, false), received) << "lane " << lane;
+    EXPECT_LT(position(events, Opcode::encode, lane, false), received) << "lane " << lane;
   }
-  EXPECT_GT(position(events, StepKind::encode, 4, false), received) << "more lanes in flight than the window";
+  EXPECT_GT(position(events, Opcode::encode, 4, false), received) << "more lanes in flight than the window";
 }
 
 TEST(Pipeline, SecondHopOverlapsLaterChunksOfTheFirst) {
   const auto events =
-      reduce_with_late_peer({}, 0, [](const TraceEvent& event) { return event.kind == StepKind::encode; }).events;
+      reduce_with_late_peer({}, 0, [](const TraceEvent& event) { return event.opcode == Opcode::encode; }).events;
   const auto lanes = kCount / 2 / codec::kTileElements / 7;  // 7 tiles of int8 fit 32 KiB
-  EXPECT_LT(position(events, StepKind::reduce_encode, 0, false), position(events, StepKind::encode, lanes - 1, false));
+  EXPECT_LT(position(events, Opcode::reduce_encode, 0, false), position(events, Opcode::encode, lanes - 1, false));
 }
 
-// The most lanes that were between their first event and their last at one time.
+// Returns the largest number of lanes that were between their first and their last event at one time.
 std::uint64_t most_in_flight(const std::vector<TraceEvent>& events) {
-  std::map<std::uint64_t, std::pair<std::size_t, std::size_t>> spans;  // of events, by lane
+  std::map<std::uint64_t, std::pair<std::size_t, std::size_t>> spans;  // events by lane
   for (std::size_t i = 0; i < events.size(); ++i) {
     spans.try_emplace(events[i].lane, i, i).first->second.second = i;
   }
@@ -109,27 +109,27 @@ std::uint64_t most_in_flight(const std::vector<TraceEvent>& events) {
   return most;
 }
 
-// A busy machine may look like a far link, for which there are more lanes: so they are counted.
-// Mutation tried: buffers are kept until the execution ends.
+// A busy machine may look like a long link, for which there are more lanes, so the test counts them. Mutation tried:
+// buffers are kept until the execution ends.
 TEST(Pipeline, MemoryIsTheWindowNotTheMessage) {
   const Traced reduced = reduce_with_late_peer({}, 0, [](const TraceEvent&) { return true; });
   const std::uint64_t lanes = most_in_flight(reduced.events);
   EXPECT_LT(lanes, kCount / 2 / codec::kTileElements / 7) << "all lanes of the message";
-  // Each lane has one frame out, one in, one result out, one result in.
+  // Each lane has one frame out, one in, one result out and one result in.
   EXPECT_LE(reduced.peak_bytes, lanes * 4U * (kChunkBytes + 4096));
 }
 
-// Mutation tried: memory is not asked for.
+// Mutation tried: the window ignores the memory limit.
 TEST(Pipeline, AFarLinkHasMoreLanesWithinTheirMemory) {
   const std::uint64_t memory = 8 * 4 * (kChunkBytes + 4096);
-  const auto encoded = [](const TraceEvent& event) { return event.kind == StepKind::encode && event.lane == 7; };
+  const auto encoded = [](const TraceEvent& event) { return event.opcode == Opcode::encode && event.lane == 7; };
   const Traced reduced = reduce_with_late_peer({.memory_bytes = memory}, 1ULL << 30, encoded);
-  const auto received = position(reduced.events, StepKind::receive, 0, true);
-  EXPECT_LT(position(reduced.events, StepKind::encode, 7, false), received);
+  const auto received = position(reduced.events, Opcode::receive, 0, true);
+  EXPECT_LT(position(reduced.events, Opcode::encode, 7, false), received);
   EXPECT_LE(reduced.peak_bytes, memory);
 }
 
-// Mutation tried: a rank's lanes carry other chunks where its window is larger.
+// Mutation tried: the lanes of a rank with a larger window carry other chunks.
 TEST(Pipeline, RanksMayHaveOtherWindows) {
   std::vector<std::vector<std::vector<float>>> results;
   for (const auto& windows :
@@ -159,7 +159,7 @@ TEST(Pipeline, RanksMayHaveOtherWindows) {
 // busy machine may not keep the link full, so the test tries again. Mutation tried: four lanes.
 TEST(Pipeline, AWindowGrowsWithTheLink) {
 #ifdef GRADWIRE_SANITIZED
-  constexpr int kGrown = kLeastLanes;  // what encodes a hundred times as slowly never fills such a link
+  constexpr int kGrown = kLeastLanes;  // code that encodes a hundred times as slowly never fills such a link
 #else
   constexpr int kGrown = 2 * kLeastLanes;
 #endif
@@ -206,14 +206,14 @@ TEST(Pipeline, FramesScaleWithTheChunkSize) {
   EXPECT_EQ(messages[1], 2 * messages[2]);
 }
 
-// Two collectives started together: the second one's chunks leave before the first one's have come back.
+// Two collectives start together: the second one's chunks leave before the first one's have come back.
 TEST(Pipeline, TheNextCollectiveStartsBeforeTheLastOneEnds) {
   std::atomic<bool> second_began{false};
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     HostExecutorOptions options{.checksum = false};
     if (transport->rank() == 0) {
       options.trace = [&](const TraceEvent& event) {
-        second_began = second_began || (event.sequence == 1 && event.kind == StepKind::send);
+        second_began = second_began || (event.sequence == 1 && event.opcode == Opcode::send);
       };
     } else {
       for (int i = 0; i < 20000 && !second_began; ++i) {

@@ -33,7 +33,7 @@ TEST(ResidualStore, HandsOutOnlyWhatItKeeps) {
   all[7] = 1.5F;
   EXPECT_EQ(*store.slice(owner, 107, 1), 1.5F);
   store.keep(owner, 0, 10);
-  EXPECT_EQ(*store.slice(owner, 107, 1), 1.5F) << "what was kept stays";
+  EXPECT_EQ(*store.slice(owner, 107, 1), 1.5F) << "the kept value stays";
   EXPECT_EQ(*store.slice(owner, 7, 1), 0.0F);
 }
 
@@ -68,8 +68,8 @@ TEST(ResidualStore, FoldsOnceAndScales) {
 }
 
 // undo() takes back all changes of a step to residuals, and commit() leaves the same values as a store that cannot
-// undo. Tried by hand, each red here: commit() that always swaps, or never copies back what differs; undo() that keeps
-// what was written; multiply() that forgets the second buffer.
+// undo. Mutations tried: commit() always swaps, or never copies back differences; undo() keeps written values;
+// multiply() forgets the second buffer.
 TEST(ResidualStore, UndoesAStep) {
   std::mt19937 random(7);
   constexpr codec::EncodeSite kSites[] = {codec::EncodeSite::local, codec::EncodeSite::intra, codec::EncodeSite::owner};
@@ -84,7 +84,7 @@ TEST(ResidualStore, UndoesAStep) {
     return entries;
   };
   for (int round = 0; round < 300; ++round) {
-    ResidualStore store, plain;  // the second one cannot undo
+    ResidualStore store, plain;  // `plain` cannot undo
     const auto each = [&](const auto& change) {
       change(store);
       change(plain);
@@ -140,7 +140,7 @@ TEST(ResidualStore, UndoesAStep) {
   }
 }
 
-// Steps that write the same as the step before swap two buffers.
+// Steps that write the same ranges as the step before swap two buffers.
 TEST(ResidualStore, CommitSwaps) {
   ResidualStore store;
   const ResidualKey key{0, codec::EncodeSite::local};
@@ -156,7 +156,7 @@ TEST(ResidualStore, CommitSwaps) {
     store.commit();
     second = step == 0 ? store.slice(key, 0, 100) : second;
     EXPECT_EQ(store.slice(key, 0, 100), step % 2 == 0 ? second : first);
-    EXPECT_EQ(*store.slice(key, 60, 1), 0.0F) << "nobody wrote there";
+    EXPECT_EQ(*store.slice(key, 60, 1), 0.0F) << "nothing was written there";
     EXPECT_EQ(*store.slice(key, 59, 1), 1.0F);
   }
   EXPECT_NE(first, second);

@@ -1,5 +1,5 @@
-// Every registered algorithm's schedules fit together on all ranks, send no empty frame, and follow chunk size and
-// world.
+// Tests that the schedules of every registered algorithm fit together on all ranks, send no empty frame, and follow
+// chunk size and world.
 #include "exchange/schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 codec::Codec exact() { return {CodecSpec::parse("exact"), DType::f32}; }
 
 template <typename Make>
-std::vector<RecordedStep> record_world(int world, int window, Make&& make) {
+std::vector<RecordedInstruction> record_world(int world, int window, Make&& make) {
   std::vector<Schedule> schedules;
   for (int rank = 0; rank < world; ++rank) {
     schedules.push_back(make(rank));
@@ -25,9 +25,9 @@ std::vector<RecordedStep> record_world(int world, int window, Make&& make) {
   return record(schedules, window);
 }
 
-std::size_t count_of(const std::vector<RecordedStep>& steps, StepKind kind) {
-  return static_cast<std::size_t>(
-      std::count_if(steps.begin(), steps.end(), [&](const auto& s) { return s.step.kind == kind; }));
+std::size_t count_of(const std::vector<RecordedInstruction>& instructions, Opcode opcode) {
+  return static_cast<std::size_t>(std::count_if(instructions.begin(), instructions.end(),
+                                                [&](const auto& s) { return s.instruction.opcode == opcode; }));
 }
 
 constexpr std::uint64_t kCounts[] = {0, 1, 4096, 4097, 50000, 300000};
@@ -40,13 +40,13 @@ TEST(Schedules, EveryAlgorithmFitsTogether) {
           for (const bool weighted : {false, true}) {
             SCOPED_TRACE(std::string(entry.name) + " world " + std::to_string(world) + " count " +
                          std::to_string(count));
-            const auto steps = record_world(world, window, [&](int rank) {
+            const auto instructions = record_world(world, window, [&](int rank) {
               return all_reduce(entry.algorithm, {rank, world, weighted, 1 << 15}, count, exact());
             });
-            EXPECT_EQ(count_of(steps, StepKind::send), count_of(steps, StepKind::receive));
-            for (const RecordedStep& recorded : steps) {
-              if (recorded.step.hop != Hop::weight && recorded.step.kind != StepKind::sum_weights) {
-                EXPECT_FALSE(recorded.step.chunk.empty());
+            EXPECT_EQ(count_of(instructions, Opcode::send), count_of(instructions, Opcode::receive));
+            for (const RecordedInstruction& recorded : instructions) {
+              if (recorded.instruction.hop != Hop::weight && recorded.instruction.opcode != Opcode::sum_weights) {
+                EXPECT_FALSE(recorded.instruction.chunk.empty());
               }
             }
           }
@@ -78,19 +78,19 @@ TEST(Schedules, OthersFitTogether) {
 TEST(Schedules, TwoShotEncodesEachElementTwice) {
   for (const int world : {2, 3, 8}) {
     const std::uint64_t count = 200000;
-    const auto steps = record_world(world, 4, [&](int rank) {
+    const auto instructions = record_world(world, 4, [&](int rank) {
       return all_reduce_two_shot({rank, world, false, 1 << 15}, count, exact());
     });
     std::uint64_t first = 0;
     std::uint64_t second = 0;
     std::uint64_t sent = 0;
-    for (const RecordedStep& recorded : steps) {
-      first += recorded.step.kind == StepKind::encode ? recorded.step.chunk.count : 0;
-      second += recorded.step.kind == StepKind::reduce_encode ? recorded.step.chunk.count : 0;
-      sent += recorded.step.kind == StepKind::send ? recorded.step.chunk.count : 0;
+    for (const RecordedInstruction& recorded : instructions) {
+      first += recorded.instruction.opcode == Opcode::encode ? recorded.instruction.chunk.count : 0;
+      second += recorded.instruction.opcode == Opcode::reduce_encode ? recorded.instruction.chunk.count : 0;
+      sent += recorded.instruction.opcode == Opcode::send ? recorded.instruction.chunk.count : 0;
     }
-    EXPECT_EQ(first, count * static_cast<std::uint64_t>(world - 1));  // each rank encodes all but its own shard
-    EXPECT_EQ(second, count);                                         // owners only, whatever the world
+    EXPECT_EQ(first, count * static_cast<std::uint64_t>(world - 1));  // each rank encodes everything but its own shard
+    EXPECT_EQ(second, count);                                         // only owners encode, whatever the world
     EXPECT_EQ(sent, 2 * count * static_cast<std::uint64_t>(world - 1));
   }
 }
@@ -101,7 +101,7 @@ TEST(Schedules, FramesScaleWithTheChunkSize) {
                                  [&](int rank) {
                                    return all_reduce_two_shot({rank, 2, false, chunk_bytes}, 64 * 4096, exact());
                                  }),
-                    StepKind::send);
+                    Opcode::send);
   };
   EXPECT_EQ(frames(1 << 14), 2 * frames(1 << 15));
   EXPECT_EQ(frames(1 << 15), 2 * frames(1 << 16));
@@ -115,8 +115,9 @@ TEST(Schedules, RecorderSeesAMissingReceive) {
       auto make = schedule.make_lane;
       schedule.make_lane = [make](std::uint64_t index) {
         Lane lane = make(index);
-        std::erase_if(lane.steps,
-                      [](const Step& step) { return step.kind == StepKind::send && step.hop == Hop::result; });
+        std::erase_if(lane.instructions, [](const Instruction& instruction) {
+          return instruction.opcode == Opcode::send && instruction.hop == Hop::result;
+        });
         return lane;
       };
     }

@@ -1,4 +1,4 @@
-// Chunk and bucket sizes by the cost model, and what a plan makes of them.
+// Tests the chunk and bucket sizes that the cost model chooses, and how a plan uses them.
 #include "exchange/model/sizes.hpp"
 
 #include <gmock/gmock.h>
@@ -33,10 +33,10 @@ TEST(Sizes, ChunksGrowWithTheCostOfAMessage) {
     last = chunk;
   }
   EXPECT_GT(last, kDefaultChunkBytes);
-  // A long way costs no work.
+  // A long link costs no work.
   EXPECT_EQ(best_chunk_bytes(link(1e10, 1e-4), bytes_at(1e-10), kElements),
             best_chunk_bytes(link(1e10, 1e-5), bytes_at(1e-10), kElements));
-  // Free messages, and codecs that take as long as the wire: the smaller the better. With free codecs nothing overlaps.
+  // Messages are free, and codecs take as long as the wire: the smaller the better. With free codecs nothing overlaps.
   EXPECT_EQ(best_chunk_bytes(link(1e9, 0), bytes_at(0.5e-9), 1e6), 32 * kKiB);
   EXPECT_EQ(best_chunk_bytes(link(1e9, 0), bytes_at(0), 1e6), kDefaultChunkBytes);
 }

@@ -12,7 +12,7 @@ namespace {
 using exchange::CudaDevice;
 using transport::NcclMessages;
 
-// A world of one that sends nothing.
+// The messages of a world of one rank, which sends nothing.
 class NoMessages final : public transport::DeviceMessages {
  public:
   [[nodiscard]] std::string name() const override { return "none"; }
@@ -24,7 +24,7 @@ class NoMessages final : public transport::DeviceMessages {
   void all_reduce(void* /*values*/, DType /*dtype*/, std::uint64_t /*count*/, void* /*stream*/) override {}
   void end_group() override {}
   void poll() override {}
-  void abort(ErrorCode /*code*/, const std::string& /*message*/) noexcept override {}
+  void abort(const Error& /*error*/) noexcept override {}
 };
 
 bool has_gpu() {

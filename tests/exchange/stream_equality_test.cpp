@@ -1,4 +1,4 @@
-// The stream executor gives the bytes of the host executor, in whatever order two queues a rank may run.
+// Tests that the stream executor gives the bytes of the host executor, in whatever order a rank's two queues run.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -22,7 +22,7 @@ constexpr std::array kWorlds{1, 2, 3, 4, 5, 8};
 constexpr std::array kDTypes{DType::f32, DType::f16, DType::bf16, DType::f64};
 const std::vector<std::uint64_t> kCounts{0, 1, 4095, 4096, 4097, 3 * 4096, 20 * 4096 + 17};
 
-// Each codec, dtype, algorithm and count beside each world, not all of their products.
+// Tests each codec, dtype, algorithm and count with each world, but not all of their products.
 TEST(StreamEquality, AllReduce) {
   unsigned at = 0;
   for (const int world : kWorlds) {
@@ -61,7 +61,7 @@ TEST(StreamEquality, EveryCountInEveryWorld) {
   }
 }
 
-// More lanes than are in flight, and frames that differ by hop.
+// There are more lanes than may be in flight, and frames that differ by hop.
 TEST(StreamEquality, ManyLanesAndTwoCodecs) {
   const std::vector<CodecSpec> codecs = all_codecs();
   for (unsigned at = 0; at < codecs.size(); ++at) {
@@ -110,7 +110,7 @@ TEST(StreamEquality, ReduceScatterAllGatherAndBroadcast) {
   }
 }
 
-// Small integers, whose sum is exact in any order.
+// Inputs are small integers, whose sum is exact in any order.
 TEST(StreamEquality, NativeSums) {
   unsigned at = 0;
   for (const int world : {2, 3, 4}) {
@@ -142,7 +142,7 @@ TEST(StreamEquality, NativeSums) {
   }
 }
 
-// The host has no native sums of 16-bit types: a mean of equal numbers is that number.
+// The host has no native sums of 16-bit types, but a mean of equal numbers is that number.
 TEST(StreamEquality, NativeSumsInSixteenBits) {
   for (const DType dtype : {DType::f16, DType::bf16}) {
     for (const bool weighted : {false, true}) {
@@ -229,7 +229,7 @@ TEST(StreamEquality, FeedbackOverRandomSwitches) {
   }
 }
 
-// Tested with residuals and without, weighted and not, with every dtype; scales change from call to call.
+// The test runs with and without residuals and weights, and with every dtype; scales change from call to call.
 TEST(StreamEquality, PreconditionedCodecs) {
   unsigned at = 0;
   for (const int world : {2, 3, 5}) {
@@ -262,7 +262,7 @@ TEST(StreamEquality, PreconditionedCodecs) {
   }
 }
 
-// Several collectives whose lanes follow each other without a gap.
+// The lanes of several collectives follow each other without a gap.
 TEST(StreamEquality, CollectivesInOnePipeline) {
   for (const int world : {2, 3, 5}) {
     const std::vector<Call> calls{{.count = 9 * 4096, .reduction = Reduction::mean, .step = 1},

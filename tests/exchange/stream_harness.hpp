@@ -1,5 +1,5 @@
-// One call of a collective, run twice on the same inputs: by the host executor over inproc, and by stream executors
-// over simulated devices. Everything they leave behind must be equal to the byte.
+// Runs one call of a collective twice on the same inputs: by the host executor over inproc, and by stream executors
+// over simulated devices. All their outputs must be equal to the byte.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ struct Call {
   bool feedback = false;
   bool preconditioned = false;
   bool in_place = true;
-  int zero_rank = -1;  // hands in no memory but zeros
+  int zero_rank = -1;  // hands in no memory, but zeros
   int root = 0;
   std::uint32_t step = 0;
   std::uint64_t chunk_bytes = 1 << 13;
@@ -61,7 +61,7 @@ struct Call {
                           .folds_owner = folds_owner(world)},
             .preconditioned = preconditioned && world > 1};
   }
-  /// The scale of this step, equal on all ranks: over many orders of magnitude, with some invalid values.
+  /// Returns the scale of this step, equal on all ranks: over many orders of magnitude, with some invalid values.
   [[nodiscard]] std::vector<float> scale() const {
     std::vector<float> all(preconditioned ? count : 0);
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -99,7 +99,7 @@ struct Call {
 /// One rank's memory, as both executors see it: elements [first, first + count) of the bucket.
 struct RankMemory {
   std::vector<std::byte> input;
-  std::vector<std::byte> output;  // empty: in place
+  std::vector<std::byte> output;  // empty if the call is in place
   std::uint64_t input_first = 0, input_count = 0;
   std::uint64_t output_first = 0, output_count = 0;
   bool zeros = false;
@@ -146,7 +146,7 @@ struct RankMemory {
 };
 
 /// Residuals as two flat arrays.
-class FlatResiduals final : public exchange::Residuals {
+class FlatResiduals final : public exchange::ResidualAccess {
  public:
   explicit FlatResiduals(RankMemory& memory) : memory_(memory) {}
 
@@ -205,7 +205,7 @@ class FlatResiduals final : public exchange::Residuals {
   RankMemory& memory_;
 };
 
-/// A world's memory and what its ranks counted.
+/// The memory of a world, and the counts of its ranks.
 struct Outcome {
   std::vector<RankMemory> ranks;
   std::vector<Statistics> statistics;
@@ -216,7 +216,7 @@ struct Outcome {
       ranks.emplace_back(call, rank, world);
     }
   }
-  /// The residuals that an earlier call left.
+  /// Takes over the residuals of an earlier call.
   void take_residuals(const Outcome& before) {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       ranks[rank].local = before.ranks[rank].local;
@@ -235,7 +235,7 @@ inline void run_on_host(const Call& call, Outcome& outcome) {
     const auto* in = static_cast<const std::byte*>(memory.in());
     auto* out = static_cast<std::byte*>(memory.out());
     codec::TensorList tensors(call.dtype, call.codecs().first.working());
-    // Cut where a range begins or ends.
+    // Cuts are at the borders of ranges.
     std::vector<std::uint64_t> cuts{0,
                                     memory.input_first,
                                     memory.input_first + memory.input_count,
@@ -251,7 +251,7 @@ inline void run_on_host(const Call& call, Outcome& outcome) {
                      written ? out + (at - memory.output_first) * element : nullptr, cuts[i] - at);
     }
     std::optional<codec::Preconditioner> preconditioner;
-    if (call.preconditioned) {  // of two tensors
+    if (call.preconditioned) {  // scales of two tensors
       preconditioner.emplace();
       preconditioner->append(scale.data(), scale.size() / 3);
       preconditioner->append(scale.data() + scale.size() / 3, scale.size() - scale.size() / 3);
@@ -300,7 +300,7 @@ inline exchange::StreamTask stream_task(const Call& call, RankMemory& memory, De
       .name = "call"};
 }
 
-/// Enqueues on all ranks, then runs in the order of `seed`.
+/// Enqueues on all ranks, then runs in an order drawn from `seed`.
 inline void run_on_devices(const Call& call, Outcome& outcome, unsigned seed) {
   const int world = static_cast<int>(outcome.ranks.size());
   SimulatedWorld devices(world, seed);
@@ -348,7 +348,7 @@ inline void expect_equal(const Call& call, const Outcome& host, const Outcome& d
     ASSERT_TRUE(same_bits(host.ranks[rank].owner, devices.ranks[rank].owner));
     const Statistics& wanted = host.statistics[rank];
     const Statistics& got = devices.statistics[rank];
-    // A weight is a double there; here it has its complement beside it.
+    // A device's weight is a double; this one is followed by its complement.
     const bool weights = call.weighted && call.count > 0;
     EXPECT_EQ(got.bytes_sent + (weights ? sizeof(double) * (host.ranks.size() - 1) : 0), wanted.bytes_sent);
     EXPECT_EQ(got.frames_sent, wanted.frames_sent);
@@ -359,7 +359,8 @@ inline void expect_equal(const Call& call, const Outcome& host, const Outcome& d
   }
 }
 
-/// Both ways; residuals of earlier calls where given, on which it leaves its own.
+/// Runs the call both ways and compares. It starts from the residuals of earlier calls if they are given, and replaces
+/// them.
 inline void compare(const Call& call, int world, unsigned seed, Outcome* host_before = nullptr,
                     Outcome* devices_before = nullptr) {
   SCOPED_TRACE(call.text() + " world " + std::to_string(world) + " seed " + std::to_string(seed));

@@ -11,14 +11,14 @@
 namespace gradwire::test {
 namespace {
 
-using exchange::StepKind;
+using exchange::Opcode;
 using exchange::StreamExecutor;
 using exchange::StreamTrace;
 
 constexpr int kWorld = 3;
 
 Call many_lanes() {
-  return {.count = 60 * 4096, .reduction = Reduction::mean, .chunk_bytes = 1 << 12};  // 20 lanes of a tile
+  return {.count = 60 * 4096, .reduction = Reduction::mean, .chunk_bytes = 1 << 12};  // 20 lanes of one tile
 }
 
 struct Recording {
@@ -43,30 +43,30 @@ Recording record(const Call& call, int rank, int world) {
   return recording;
 }
 
-std::size_t find(const Recording& recording, StepKind kind, std::uint64_t lane) {
+std::size_t find(const Recording& recording, Opcode opcode, std::uint64_t lane) {
   const auto found = std::find_if(recording.events.begin(), recording.events.end(), [&](const StreamTrace& event) {
-    return event.what == StreamTrace::What::step && event.kind == kind && event.lane == lane;
+    return event.kind == StreamTrace::Kind::instruction && event.opcode == opcode && event.lane == lane;
   });
   return static_cast<std::size_t>(found - recording.events.begin());
 }
 
-std::vector<std::size_t> all_of(const Recording& recording, StreamTrace::What what) {
+std::vector<std::size_t> all_of(const Recording& recording, StreamTrace::Kind kind) {
   std::vector<std::size_t> places;
   for (std::size_t i = 0; i < recording.events.size(); ++i) {
-    if (recording.events[i].what == what) {
+    if (recording.events[i].kind == kind) {
       places.push_back(i);
     }
   }
   return places;
 }
 
-// Mutations tried: drain after each lane; lanes communicate in groups of their own.
+// Mutations tried: the executor drains after each lane; lanes communicate in groups of their own.
 TEST(StreamPipeline, AGroupHoldsTheFirstRoundOfALaneAndTheSecondOfTheOneBefore) {
   for (int rank = 0; rank < kWorld; ++rank) {
     const Recording recording = record(many_lanes(), rank, kWorld);
     ASSERT_EQ(recording.lanes, 20U);
-    const auto begins = all_of(recording, StreamTrace::What::group_begin);
-    const auto ends = all_of(recording, StreamTrace::What::group_end);
+    const auto begins = all_of(recording, StreamTrace::Kind::group_begin);
+    const auto ends = all_of(recording, StreamTrace::Kind::group_end);
     ASSERT_EQ(begins.size(), recording.lanes + 1);
     for (std::size_t group = 0; group < begins.size(); ++group) {
       std::set<std::pair<std::uint64_t, int>> rounds;
@@ -88,15 +88,15 @@ TEST(StreamPipeline, AGroupHoldsTheFirstRoundOfALaneAndTheSecondOfTheOneBefore) 
 // Mutations tried: the compute queue waits before the next lane is encoded; decoding comes before the group.
 TEST(StreamPipeline, TheNextLaneIsEncodedWhileAGroupTravels) {
   const Recording recording = record(many_lanes(), 1, kWorld);
-  const auto ends = all_of(recording, StreamTrace::What::group_end);
-  const auto waits = all_of(recording, StreamTrace::What::wait);
+  const auto ends = all_of(recording, StreamTrace::Kind::group_end);
+  const auto waits = all_of(recording, StreamTrace::Kind::wait);
   ASSERT_EQ(waits.size(), ends.size());
   for (std::uint64_t lane = 0; lane + 2 < recording.lanes; ++lane) {
-    EXPECT_GT(find(recording, StepKind::encode, lane + 1), ends[lane]);  // that one sends lane's first frames
-    EXPECT_LT(find(recording, StepKind::encode, lane + 1), waits[lane]);
-    EXPECT_GT(find(recording, StepKind::reduce_encode, lane), waits[lane]);
-    EXPECT_GT(find(recording, StepKind::decode, lane), ends[lane + 1]);  // nothing in that group waits for it
-    EXPECT_LT(find(recording, StepKind::decode, lane), waits[lane + 1]);
+    EXPECT_GT(find(recording, Opcode::encode, lane + 1), ends[lane]);  // that group sends the lane's first frames
+    EXPECT_LT(find(recording, Opcode::encode, lane + 1), waits[lane]);
+    EXPECT_GT(find(recording, Opcode::reduce_encode, lane), waits[lane]);
+    EXPECT_GT(find(recording, Opcode::decode, lane), ends[lane + 1]);  // nothing in that group waits for the decoding
+    EXPECT_LT(find(recording, Opcode::decode, lane), waits[lane + 1]);
   }
 }
 
@@ -104,13 +104,13 @@ TEST(StreamPipeline, WeightsTravelBesideTheFirstFramesOrBeforeThem) {
   Call call = many_lanes();
   call.weighted = true;
   const Recording beside = record(call, 0, kWorld);
-  EXPECT_EQ(all_of(beside, StreamTrace::What::group_begin).size(), beside.lanes + 1);
-  EXPECT_LT(find(beside, StepKind::encode, 1), find(beside, StepKind::sum_weights, 0));
-  EXPECT_LT(find(beside, StepKind::sum_weights, 0), find(beside, StepKind::reduce_encode, 0));
+  EXPECT_EQ(all_of(beside, StreamTrace::Kind::group_begin).size(), beside.lanes + 1);
+  EXPECT_LT(find(beside, Opcode::encode, 1), find(beside, Opcode::sum_weights, 0));
+  EXPECT_LT(find(beside, Opcode::sum_weights, 0), find(beside, Opcode::reduce_encode, 0));
   call.first = call.second = CodecSpec::parse("exact");
   const Recording before = record(call, 0, kWorld);
-  EXPECT_EQ(all_of(before, StreamTrace::What::group_begin).size(), before.lanes + 2);
-  EXPECT_LT(find(before, StepKind::sum_weights, 0), find(before, StepKind::encode, 0));
+  EXPECT_EQ(all_of(before, StreamTrace::Kind::group_begin).size(), before.lanes + 2);
+  EXPECT_LT(find(before, Opcode::sum_weights, 0), find(before, Opcode::encode, 0));
 }
 
 // Mutation tried: frames are released when their lane ends.
@@ -122,11 +122,12 @@ TEST(StreamPipeline, MemoryDoesNotGrowWithTheNumberOfLanes) {
     return record(call, 0, kWorld).peak_bytes;
   };
   EXPECT_EQ(peak(60), peak(240));
-  // Two lanes' first frames out, one lane's in, one lane's second frames in and out.
+  // The memory holds two lanes' first frames out, one lane's in, and one lane's second frames in and out.
   EXPECT_LE(peak(60), (4 * (kWorld - 1) + (kWorld - 1) + 2) * (frame + 256));
 }
 
-// Enqueues on all ranks with faults on rank 1, runs; returns the first error, or "" and whether results are right.
+// Enqueues on all ranks with faults on rank 1, and runs; returns the first error, or "" and whether results are
+// correct.
 struct Trial {
   std::string error;
   bool right = false;
@@ -180,9 +181,9 @@ TEST(StreamPipeline, EveryEventIsNeeded) {
   }
 }
 
-// Does not look for races, but runs in a wrong order, which shows in the results.
+// This test does not look for races, but runs in a wrong order, which shows in the results.
 TEST(StreamPipeline, AMissingEventSpoilsResultsInSomeOrder) {
-  for (const std::uint64_t wait : {0, 1, 2, 3}) {  // of the communication queue, of the compute queue, ...
+  for (const std::uint64_t wait : {0, 1, 2, 3}) {  // by turns a wait of the communication queue and the compute queue
     bool seen = false;
     for (unsigned seed = 0; seed < 40 && !seen; ++seed) {
       seen = !attempt(few_lanes(), {.drop_wait = wait}, false, seed).right;
@@ -203,7 +204,7 @@ TEST(StreamPipeline, MemoryReleasedTooEarlySpoilsResults) {
   }
 }
 
-// Two groups of equal form fit, as they would on a wire: there the frames say that they are not those expected.
+// Two groups of equal form fit together, as on a wire: there the frames show that they are not the expected ones.
 TEST(StreamPipeline, GroupsInAnotherOrderAreNoticed) {
   for (const std::uint64_t group : {0, 1, 2}) {
     const Trial trial = attempt(few_lanes(), {.swap_group = group}, false, 1);
@@ -320,12 +321,12 @@ TEST(StreamPipeline, ChunksFillTheWireButNotTheMemoryOfLargeWorlds) {
 
 TEST(StreamPipeline, DenseIsTheLibrarysOwnUnlessItMustBeDeterministic) {
   const auto name = [](Algorithm algorithm, bool deterministic) {
-    const exchange::Request request{.algorithm = algorithm,
-                                    .codec = CodecSpec::parse("exact"),
-                                    .second_hop = CodecSpec::parse("exact"),
-                                    .dtype = DType::bf16,
-                                    .count = 1 << 20,
-                                    .native = deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum};
+    const exchange::CallRequest request{.algorithm = algorithm,
+                                        .codec = CodecSpec::parse("exact"),
+                                        .second_hop = CodecSpec::parse("exact"),
+                                        .dtype = DType::bf16,
+                                        .count = 1 << 20,
+                                        .native = deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum};
     return std::string(exchange::resolve(request, {0, 2}).schedule.name);
   };
   EXPECT_EQ(name(Algorithm::dense, false), "native all-reduce");

@@ -1,4 +1,4 @@
-// The window: as many lanes as keep a link full, whatever its rate and latency, within its memory.
+// Tests the window: as many lanes as keep a link full, whatever its rate and latency, within its memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,21 +7,21 @@
 
 #include "codec/codec.hpp"
 #include "exchange/collectives.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "tests/support/simulated_links.hpp"
 #include "tests/support/step_share.hpp"
 
 namespace gradwire::test {
 namespace {
 
-using namespace exchange;  // NOLINT(google-build-using-namespace): a test of its inside
+using namespace exchange;  // NOLINT(google-build-using-namespace): tests internals
 
 constexpr double kBits = 8;
 constexpr double kRates[] = {10e6, 100e6, 1e9, 10e9, 100e9};                        // bit/s
 constexpr double kLatencies[] = {10e-6, 100e-6, 1e-3, 5e-3, 20e-3, 50e-3, 200e-3};  // seconds
-constexpr std::uint64_t kTilesALane = 13;                                           // of int8 in 56 KiB
+constexpr std::uint64_t kTilesALane = 13;                                           // tiles of int8 in 56 KiB
 
-// All rates with all latencies, or a part of them.
+// Returns all rates with all latencies, or a part of them.
 std::vector<SimulatedLink> all_links(bool hides_queue) {
   std::vector<SimulatedLink> links;
   int at = 0;
@@ -35,7 +35,7 @@ std::vector<SimulatedLink> all_links(bool hides_queue) {
   return links;
 }
 
-// The same all-reduce on every rank of a world.
+// A world whose ranks all make the same all-reduce.
 struct World {
   int ranks;
   std::vector<Schedule> schedules = {};
@@ -49,24 +49,25 @@ struct World {
               .schedule);
     }
   }
-  [[nodiscard]] std::uint64_t frame_bytes(const Step& step) const {
-    return codecs.of(step.hop).frame_bytes(step.chunk.count);
+  [[nodiscard]] std::uint64_t frame_bytes(const Instruction& instruction) const {
+    return codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
   }
   [[nodiscard]] LaneLoad load() const {
-    return load_of(schedules[0].make_lane(0), [this](const Step& step) { return frame_bytes(step); });
+    return load_of(schedules[0].make_lane(0),
+                   [this](const Instruction& instruction) { return frame_bytes(instruction); });
   }
   double run(SimulatedLinks& links) const {
-    return links.run(schedules, [this](const Step& step) { return frame_bytes(step); });
+    return links.run(schedules, [this](const Instruction& instruction) { return frame_bytes(instruction); });
   }
 };
 
-// Lanes whose frames fit a bound of memory, or that are always allowed.
+// Returns the number of lanes whose frames fit the memory bound, or that are always allowed.
 double allowed_lanes(const World& world, const WindowLimits& limits) {
   const auto fit = static_cast<double>(limits.memory_bytes / world.load().memory);
   return std::clamp(fit, double{kLeastLanes}, double{kMostLanes});
 }
 
-// The best possible time with those lanes: by the link's rate, or by all lanes once in a lane's latencies.
+// Returns the best possible time with those lanes, limited by the link's rate or by one round of all lanes per latency.
 double best_seconds(const World& world, const SimulatedLinks& links, const SimulatedLink& link, double lanes) {
   const LaneLoad load = world.load();
   const double round = load.hops * link.latency_seconds + static_cast<double>(load.travels) / link.bytes_per_second;
@@ -79,7 +80,7 @@ std::string describe(const SimulatedLink& link) {
          std::to_string(link.latency_seconds * 1e3) + " ms";
 }
 
-// Enough lanes for several windows, and for a start and an end that do not count for much.
+// Returns enough lanes for several windows, so that the start and the end matter little.
 std::uint64_t lanes_for(const SimulatedLink& link, const World& world, const WindowLimits& limits) {
   const double full = link.bytes_per_second * link.latency_seconds / world.load().a_hop();
   return static_cast<std::uint64_t>(100 + 8 * std::min(full, allowed_lanes(world, limits)));
@@ -100,7 +101,7 @@ void expect_full(int ranks, const WindowLimits& limits, bool known, bool hides_q
   }
 }
 
-// The transport's tags tell fewer lanes apart than the link could carry.
+// The transport's tags distinguish fewer lanes than the link could carry.
 TEST(Window, KeepsWithinTheLanesOfTheTransport) {
   Window window({.most_lanes = 16});
   window.set_known(std::uint64_t{1} << 40);
@@ -112,7 +113,7 @@ TEST(Window, KeepsWithinTheLanesOfTheTransport) {
   EXPECT_EQ(lanes, 16);
 }
 
-// Mutation tried: four lanes whatever the link; no bound of memory.
+// Mutations tried: four lanes whatever the link; no memory bound.
 TEST(Window, FillsALinkThatIsKnown) { expect_full(2, {}, true, false, 1.05); }
 TEST(Window, FillsALinkThatIsKnownInLargerWorlds) { expect_full(4, {}, true, false, 1.1); }
 
@@ -127,7 +128,7 @@ TEST(Window, StaysWithinLittleMemory) {
   }
 }
 
-// The kernel queues what it accepts at once, which delays all others on the link.
+// The kernel queues accepted data at once, which delays all other senders on the link.
 TEST(Window, DoesNotFillQueues) {
   for (const SimulatedLink& link : all_links(true)) {
     const World world(2, lanes_for(link, World(2, 100), {}));
@@ -156,9 +157,9 @@ TEST(Window, KeepsTheLeastLanesOnANearLink) {
   }
 }
 
-// Native sums come in the same order on every rank, which weights would change. A copy travels nowhere.
+// Native sums come in the same order on every rank, which weights would change. A copy does not travel.
 TEST(Window, WhatMustComeInOrderStaysWithinTheLeastLanes) {
-  const auto bytes = [](const Step&) { return std::uint64_t{100}; };
+  const auto bytes = [](const Instruction&) { return std::uint64_t{100}; };
   const Shape shape{.rank = 0, .world_size = 2, .weighted = true};
   const Lane weighted = native_all_reduce(shape, 1000, {}).make_lane(0);
   const Lane alone = native_all_reduce({.rank = 0, .world_size = 2}, 1000, {}).make_lane(0);

@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kStop = 3, kPause = 4, kCut = 5, kRankZero = 6, kNode = 7, kSecond = 8, kKeeper = 9, kSpare = 10,
                       kLastSpare = 11, kJoin = 12, kLastJoin = 13, kFreeze = 14, kFrozenNode = 15;
 constexpr int kSteps = 40;
-constexpr double kMostBack = 10;  // s; a silent one is missed after 2
+constexpr double kMostBack = 10;  // s; a silent process is missed after 2 s
 
 std::string policy_of(const FaultCase& drawn, bool replicate) {
   const std::string codec = kCodecs[drawn.codec];
@@ -42,7 +42,7 @@ class Chance {
   int below(int end) { return static_cast<int>(random_() % static_cast<unsigned>(end)); }
   bool one_in(int many) { return below(many) == 0; }
 
-  /// A stage, which time, and operations behind it.
+  /// Returns a stage, its occurrence, and a number of operations after it.
   std::string moment(const FaultCase& drawn) {
     const auto text = [](const char* stage, int time, int operations) {
       return ":" + std::string(stage) + ":" + std::to_string(time) + ":" + std::to_string(operations);
@@ -53,7 +53,7 @@ class Chance {
     if (drawn.spares + drawn.joins > 0 && drawn.mode == 1 && one_in(3)) {
       return text("sync", 1 + below(2), below(30));
     }
-    if (drawn.spares + drawn.joins > 0) {  // the spare has been heard by then
+    if (drawn.spares + drawn.joins > 0) {  // by then the spare has reported
       return text("finish", 5 + below(kSteps / 2), below(40));
     }
     if (drawn.checkpoints && one_in(3)) {
@@ -80,12 +80,12 @@ class Chance {
 struct Survivor {
   int process = 0;
   int world = 0;
-  std::string holds;             // a hash of parameters, the step that it went on from
-  int joined = 0;                // while it was there
-  std::multiset<int> lost = {};  // by process
+  std::string holds;             // a hash of the parameters, and the step that it went on from
+  int joined = 0;                // number of processes that joined during its life
+  std::multiset<int> lost = {};  // numbers of processes
 };
 
-// `newcomer`: the number of the one that joins.
+// `newcomer` is the number of the joining process.
 std::vector<Survivor> survivors_in(const std::string& output, int newcomer) {
   std::vector<Survivor> found;
   const std::regex pattern(
@@ -111,7 +111,7 @@ std::optional<double> last_time(const std::string& output, const std::string& wo
   return last;
 }
 
-// The launcher's option by which ranks outlive others; empty if it has none.
+// Returns the launcher's option that lets ranks outlive others; empty if it has none.
 const std::string& recovery_option() {
   static const std::string option = [] {
     if (const char* named = std::getenv("GRADWIRE_RECOVERY"); named != nullptr) {
@@ -125,7 +125,7 @@ const std::string& recovery_option() {
 
 std::string quoted(const std::string& text) { return "'" + text + "'"; }
 
-// `environment`: of all processes.
+// `environment` applies to all processes.
 Outcome run_job(int processes, int steps, const std::string& policy, const std::string& rest,
                 const std::string& environment) {
   const std::string as_root =
@@ -137,14 +137,14 @@ Outcome run_job(int processes, int steps, const std::string& policy, const std::
                      GRADWIRE_FAULT_JOB + " " + std::to_string(steps) + " " + quoted(policy) + rest);
 }
 
-// One process that joins the job of this file, once it is there.
+// Runs a process that joins the job of this file, once the file exists.
 Outcome run_newcomer(const std::string& file, const std::string& policy, const std::string& rest) {
   return run_program("for i in $(seq 200); do [ -s " + quoted(file) +
                      " ] && break; sleep 0.05; done; GRADWIRE_JOIN=" + quoted(file) + " timeout -k 5 90 " +
                      GRADWIRE_FAULT_JOB + " " + std::to_string(kSteps) + " " + quoted(policy) + rest);
 }
 
-// Whether all processes were back before any was missed, or none that could miss another ran meanwhile.
+// Returns whether all processes were back before any was missed, or no process that could miss another ran meanwhile.
 bool loses_nobody(const FaultCase& drawn) { return drawn.end == kPause || drawn.end == kFreeze; }
 
 void judge(const FaultCase& drawn, FaultVerdict& verdict) {
@@ -160,14 +160,14 @@ void judge(const FaultCase& drawn, FaultVerdict& verdict) {
   if (drawn.end == kStop && verdict.struck() && verdict.stages[0].starts_with("finish")) {
     verdict.misnamed = there.contains(drawn.faults.begin()->first);  // the others wait for it there, and miss it
   }
-  if (drawn.end == kCut) {  // it may take the last step for one that counts
+  if (drawn.end == kCut) {  // the cut off process may take the last step for one that counts
     std::erase_if(survivors, [&](const Survivor& one) { return drawn.faults.contains(one.process); });
   }
-  std::ranges::sort(survivors, {}, &Survivor::process);  // spares last
+  std::ranges::sort(survivors, {}, &Survivor::process);  // spares come last
   for (const Survivor& one : survivors) {
     verdict.differ = verdict.differ || one.holds != survivors[0].holds || one.world != survivors[0].world;
     if (one.process >= drawn.ranks) {
-      continue;  // a spare knows of what happened since it came
+      continue;  // a spare knows only events since it came
     }
     verdict.differ = verdict.differ || one.lost != survivors[0].lost;
     verdict.misnamed = verdict.misnamed || one.world + static_cast<int>(one.lost.size()) - one.joined != drawn.ranks;
@@ -233,7 +233,7 @@ FaultCase draw_case(int seed) {
     drawn.faults[(one + away) % drawn.ranks] = "kill" + meanwhile;
   } else if (drawn.end == kLastSpare) {
     drawn.faults[drawn.ranks] = "kill" + meanwhile;
-  } else if (drawn.end == kLastJoin) {  // before it is in, while it is taught, or in a step
+  } else if (drawn.end == kLastJoin) {  // before it is admitted, while it receives the state, or in a step
     const char* const stages[] = {"start:1:", "share:1:", "ready:1:", "finish:1:", "finish:2:"};
     drawn.faults[drawn.ranks] = "kill:" + std::string(stages[chance.below(5)]) + std::to_string(chance.below(30));
   }

@@ -10,7 +10,7 @@
 
 namespace gradwire::test {
 
-/// The ways in which processes end; seeds take turns.
+/// The ways in which processes end, which seeds use in turn.
 inline constexpr const char* kEnds[] = {
     "kill -9",
     "abort",
@@ -34,11 +34,11 @@ inline constexpr const char* kCodecs[] = {"exact", "int8", "int4", "topk(1%)+int
 
 struct FaultCase {
   int seed = 0;
-  std::size_t end = 0, mode = 0, codec = 0;  // in the lists above
+  std::size_t end = 0, mode = 0, codec = 0;  // indexes into the lists above
   int ranks = 3;
   int spares = 0;
   int joins = 0;
-  bool open = false;  // others may join, so that all goes over TCP
+  bool open = false;  // others may join, so all messages go over TCP
   std::string policy;
   bool checkpoints = false;
   std::string options;                // of fault_job
@@ -47,32 +47,32 @@ struct FaultCase {
   [[nodiscard]] std::string to_text() const;
 };
 
-/// The same for the same seed; every end meets every mode and codec within 192 seeds.
+/// Returns the same case for the same seed; every end meets every mode and codec within 192 seeds.
 [[nodiscard]] FaultCase draw_case(int seed);
 
 /// The outcome of a case.
 struct FaultVerdict {
   bool hung = false;
-  bool differ = false;                                     // parameters, worlds, or what they name
+  bool differ = false;                                     // parameters, worlds, or the named processes differ
   bool misnamed = false;                                   // an error does not name the ended rank, or names another
-  bool missing = false;                                    // a process is gone that had no fault
-  bool late = false;                                       // the others were not back in training in time
-  std::vector<std::string> stages;                         // in which each process met its fault
+  bool missing = false;                                    // a process without a fault is gone
+  bool late = false;                                       // other processes were not back in training in time
+  std::vector<std::string> stages;                         // the stage in which each process met its fault
   double back = std::numeric_limits<double>::quiet_NaN();  // s from the last fault until all had made another step
   std::string output;
 
   [[nodiscard]] bool struck() const { return !stages.empty(); }
-  /// The problem, with the output; empty if there is none.
+  /// Returns the problem, with the output; empty if there is none.
   [[nodiscard]] std::string wrong() const;
 };
 
-/// Whether the launcher lets others live where a rank ends. GRADWIRE_RECOVERY names its option, where that is not Open
-/// MPI's.
+/// Returns whether the launcher lets other ranks live if a rank ends. GRADWIRE_RECOVERY names its option if it differs
+/// from Open MPI's.
 [[nodiscard]] bool others_may_live();
 
 [[nodiscard]] FaultVerdict play(const FaultCase& drawn);
 
-/// `count` cases from this seed on, some at once; `tell` hears of each in turn.
+/// Plays `count` cases from this seed on, several at once, and calls `tell` for each in turn.
 void play_all(int first_seed, int count, int at_once,
               const std::function<void(const FaultCase&, const FaultVerdict&)>& tell);
 

@@ -1,14 +1,14 @@
-// A job of MPI processes that are to end in a given way at a given moment. Each rank that ends well tells what it
-// holds; each that comes back from a change tells when.
+// A job of MPI processes, some of which end in a given way at a given time. Each rank that ends well prints a hash of
+// what it holds; each rank that comes back from a change prints when.
 //
 //   mpirun --enable-recovery -np 4 fault_job STEPS POLICY [OPTION=VALUE ...] [RANK:KIND:STAGE:TIME:OPERATIONS ...]
 //
-// POLICY is the text of one. Options: checkpoints=DIRECTORY: goes on from there, and writes one every 5 steps; node=2:
-// two processes in a row pretend to share a node; timeout=SECONDS of the session; joins=1: one joins, for which the
-// last steps wait; table=1: the session has a table. KIND: kill, abort, exit, stop (for 3 s), pause (for half a
-// second), freeze (all ranks of the launcher for 3 s), cut (off from what others tell it, and they from what it tells).
-// It happens so many OPERATIONS, messages of its own, after it has come to this STAGE for that TIME. The stage `loss`
-// is the moment in which it hears that another has ended.
+// POLICY is the text of a policy. Options: checkpoints=DIRECTORY: the job goes on from there, and writes a checkpoint
+// every 5 steps; node=2: two consecutive processes pretend to share a node; timeout=SECONDS of the session; joins=1:
+// one process joins, for which the last steps wait; table=1: the session has a table. KIND: kill, abort, exit, stop
+// (for 3 s), pause (for half a second), freeze (all ranks of the launcher for 3 s), cut (messages to and from the
+// process are lost). The fault strikes OPERATIONS messages of its own after the process has reached this STAGE for the
+// TIME-th time. The process is in the stage `loss` when it hears that another has ended.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ using gradwire::Sync;
 using gradwire::test::Cut;
 using gradwire::test::Life;
 
-// Seconds of a clock that all processes of a host share.
+// Returns seconds of a clock that all processes of a host share.
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 struct Fault {
@@ -46,7 +46,7 @@ struct Fault {
   std::int64_t operations = 0;
 };
 
-// The progress of a process, and the fault that it meets.
+// The progress of a process, and the fault that strikes it.
 class Script {
  public:
   explicit Script(gradwire::Processes::Id self) : cut_(std::make_shared<Cut>(std::set{self})) {
@@ -59,7 +59,7 @@ class Script {
   }
   void meet(Fault fault) { fault_ = std::move(fault); }
 
-  /// `stage` is a literal.
+  /// `stage` must be a literal.
   void enter(const char* stage) {
     stage_ = stage;
     life_->note(nullptr);
@@ -111,7 +111,7 @@ class Script {
   std::optional<Fault> fault_;
   int times_ = 0;
   std::atomic<bool> struck_ = false;
-  std::atomic<bool> changing_ = false;  // another has ended, and this process knows of no new world
+  std::atomic<bool> changing_ = false;  // another process has ended, and this one knows no new world
   std::atomic<const char*> stage_ = "start";
   const std::shared_ptr<Life> life_ = std::make_shared<Life>(Life::kForEver, [this] { strike(); });
   const std::shared_ptr<Cut> cut_;
@@ -168,7 +168,7 @@ class Training {
         others_come_(processes->open() || job.policy.elastic.value().spares > 0),
         session_(processes, job.policy, {.timeout = std::chrono::seconds(seconds_of(job.option("timeout")))}) {
     id_ = local_ ? session_.add("vector", whole(gradient_), whole(value_)) : session_.add("vector", whole(gradient_));
-    if (!job.option("table").empty()) {  // so many copies that any two may end
+    if (!job.option("table").empty()) {  // enough copies that any two ranks may end
       table_ = session_.add_table({.name = "rows", .rows = kRows, .width = kWidth, .copies = 3});
     }
     session_.on_world_change([this](const gradwire::WorldChange& change) {
@@ -205,7 +205,7 @@ class Training {
   static int seconds_of(const std::string& text) { return text.empty() ? 20 : std::stoi(text); }
   static gradwire::View whole(std::vector<float>& values) { return gradwire::view(values.data(), values.size()); }
 
-  // False on a spare that was not needed.
+  // Returns false on a spare that was not needed.
   bool begin() {
     script_.enter("share");
     for (bool done = false; !done;) {
@@ -218,7 +218,7 @@ class Training {
           session_.broadcast(whole(value_));
         }
         done = true;
-      } catch (const gradwire::Error& error) {  // rank 0 has ended: values are made anew
+      } catch (const gradwire::Error& error) {  // rank 0 has ended, so values are made again
         if (error.code() != gradwire::ErrorCode::invalid_argument) {
           throw;
         }
@@ -242,7 +242,7 @@ class Training {
   void step() {
     const std::uint64_t number = session_.step();
     const auto step = static_cast<float>(number);
-    if (others_come_) {  // they are heard before it ends
+    if (others_come_) {  // gives newcomers time to report before the job ends
       const bool is_late = awaited_ && joined_ == 0 && number + 10 > job_.steps;
       std::this_thread::sleep_for(std::chrono::milliseconds(is_late ? 300 : 10));
     }
@@ -277,12 +277,12 @@ class Training {
         script_.enter("checkpoint");
         const std::vector<gradwire::ConstView> saved{whole(value_)};
         session_.checkpoint(checkpoints_, saved);
-        script_.enter("written");  // by a thread
+        script_.enter("written");  // a thread writes it
       }
     }
   }
 
-  // Pulls and pushes some rows of its own in each step, and all in the last one, which must be equal on all ranks.
+  // Pulls and pushes some rows of its own in each step, and all rows in the last one, which must be equal on all ranks.
   // Returns false if the world has changed.
   bool use_table(std::uint64_t number) {
     script_.enter("pull");
@@ -318,7 +318,7 @@ class Training {
   gradwire::Session session_;
   gradwire::TensorId id_{};
   std::optional<gradwire::TableId> table_ = {};
-  std::vector<float> rows_ = {};  // read by the last step
+  std::vector<float> rows_ = {};  // rows read by the last step
 };
 
 }  // namespace

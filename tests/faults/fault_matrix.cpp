@@ -1,6 +1,6 @@
-// fault_matrix: how jobs fare whose processes end in every way, in every sync mode, with several codecs; and how
-// simulated worlds and sessions whose ranks are threads do. Its exit status is 1 where anything hung, differed or was
-// not named.
+// fault_matrix plays jobs whose processes end in every way, in every sync mode, with several codecs; it also plays
+// simulated worlds, and sessions whose ranks are threads. Its exit status is 1 if any job hung, differed or did not
+// name the ended process.
 //
 //   fault_matrix --jobs 500 --simulated 100000 --sessions 2000 --markdown faults.md
 #include <algorithm>
@@ -21,7 +21,7 @@
 #include "bench/support/command_line.hpp"
 #include "bench/support/report.hpp"
 #include "bench/support/samples.hpp"
-#include "bench/support/table.hpp"
+#include "bench/support/text_table.hpp"
 #include "tests/faults/fault_cases.hpp"
 #include "tests/membership/kinds_of_faults.hpp"
 #include "tests/support/run_program.hpp"
@@ -30,7 +30,7 @@ namespace gradwire::test {
 namespace {
 
 using bench::fixed;
-using bench::Table;
+using bench::TextTable;
 
 struct Options {
   int jobs = 500;
@@ -77,9 +77,9 @@ class Jobs {
     std::fputs("\n", stderr);
   }
 
-  [[nodiscard]] Table by_end() const {
-    Table table({"how processes end", "jobs", "struck", "hung", "differ", "wrong names", "missing", "late",
-                 "ms until all are back, median", "worst"});
+  [[nodiscard]] TextTable by_end() const {
+    TextTable table({"how processes end", "jobs", "struck", "hung", "differ", "wrong names", "missing", "late",
+                     "ms until all are back, median", "worst"});
     for (std::size_t end = 0; end < std::size(kEnds); ++end) {
       const auto found = ends_.find(end);
       table.add((found == ends_.end() ? Tally{} : found->second).cells(kEnds[end]));
@@ -88,10 +88,10 @@ class Jobs {
     return table;
   }
 
-  [[nodiscard]] Table by_mode() const {
+  [[nodiscard]] TextTable by_mode() const {
     std::vector<std::string> header{"codec"};
     header.insert(header.end(), std::begin(kModes), std::end(kModes));
-    Table table(header);
+    TextTable table(header);
     for (std::size_t codec = 0; codec < std::size(kCodecs); ++codec) {
       std::vector<std::string> row{kCodecs[codec]};
       for (std::size_t mode = 0; mode < std::size(kModes); ++mode) {
@@ -103,10 +103,10 @@ class Jobs {
     return table;
   }
 
-  [[nodiscard]] Table by_stage() const {
+  [[nodiscard]] TextTable by_stage() const {
     std::vector<std::string> header{"stage", "all"};
     header.insert(header.end(), std::begin(kModes), std::end(kModes));
-    Table table(header);
+    TextTable table(header);
     for (const auto& [stage, by_mode] : stages_) {
       std::size_t all = 0;
       std::vector<std::string> row{stage, ""};
@@ -122,7 +122,7 @@ class Jobs {
     return table;
   }
 
-  /// Seeds and what they drew, one a line.
+  /// Returns the failed seeds and their cases, one per line.
   [[nodiscard]] const std::string& wrong() const { return wrong_; }
 
  private:
@@ -146,14 +146,14 @@ class Jobs {
 
   Tally all_;
   std::map<std::size_t, Tally> ends_;
-  std::map<std::pair<std::size_t, std::size_t>, std::size_t> modes_;  // struck, by codec and mode
+  std::map<std::pair<std::size_t, std::size_t>, std::size_t> modes_;  // faults that struck, by codec and mode
   std::map<std::string, std::map<std::size_t, std::size_t>> stages_;  // processes, by mode
   std::string wrong_;
 };
 
-// Runs without processes: rows of a table, and what is wrong, one a line.
+// Runs that need no processes: rows of a table, and the failures, one per line.
 struct Threads {
-  Table table{{"in one process", "seeds", "wrong", "s"}};
+  TextTable table{{"in one process", "seeds", "wrong", "s"}};
   std::string wrong;
 
   void simulate(const Options& options) {
@@ -184,7 +184,7 @@ struct Threads {
     }
   }
 
-  // A test of sessions over threads, which takes GRADWIRE_SEEDS.
+  // Runs a test of sessions over threads that takes GRADWIRE_SEEDS.
   void run_sessions(const std::string& name, const std::string& filter, int seeds) {
     const auto begin = std::chrono::steady_clock::now();
     const Outcome outcome = run_program("GRADWIRE_SEEDS=" + std::to_string(seeds) + " GRADWIRE_SEEDS_AT_ONCE=16 " +

@@ -1,7 +1,7 @@
-// MPI processes end in every way at moments of chance. GRADWIRE_FAULTS=500: so many jobs, from GRADWIRE_SEED on. No job
-// hangs, the ranks that are left hold the same bits, and each names who is gone. `fault_matrix` makes a table of more.
-// Tried by hand, each red here: commit() that always says true (seed 2); a name of those that are gone left out (seed
-// 8); nobody tells of who ended before the first world (seed 3).
+// MPI processes end in every way at random times. GRADWIRE_FAULTS=500 plays this many jobs, from GRADWIRE_SEED on. No
+// job hangs, the surviving ranks hold the same bits, and each names the ended rank. `fault_matrix` makes a table of
+// more jobs. Mutations tried: commit() always returns true (seed 2); the name of an ended process is left out (seed 8);
+// nobody reports a process that ended before the first world (seed 3).
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -55,7 +55,7 @@ TEST(Faults, TheOthersGoOn) {
     std::cout << count << " in " << stage << "; ";
   }
   std::cout << "all back in training after at most " << worst << " s\n";
-  EXPECT_GE(4 * struck, 3 * jobs) << "nobody ended in the others";
+  EXPECT_GE(4 * struck, 3 * jobs) << "in the other jobs no process ended";
 }
 
 TEST(Faults, ASpareThatIsNotNeededEndsWithTheJob) {

@@ -1,5 +1,6 @@
-// gpu_bench_all_reduce: all-reduce over NCCL ranks that share a GPU, compressed, in turn with ncclAllReduce. A process
-// a rank, started by tests/gpu/ranks. A time is that of the slowest rank, from a barrier to the end of its stream.
+// gpu_bench_all_reduce measures compressed all-reduces over NCCL ranks that share a GPU, in turn with ncclAllReduce.
+// Each rank is a process, started by tests/gpu/ranks. A time is that of the slowest rank, from a barrier to the end of
+// its stream.
 #include <algorithm>
 #include <cstdlib>
 #include <vector>
@@ -33,7 +34,7 @@ double median(std::vector<double> values) {
 /// How a compressed all-reduce is made.
 struct Arm {
   const char* codec;
-  bool one_lane = false;  ///< A shard is one chunk, not four or more: fewest messages and launches, no overlap.
+  bool one_lane = false;  ///< one chunk per shard, not four or more: fewest messages and launches, no overlap
 
   [[nodiscard]] std::string name() const { return codec + std::string(one_lane ? ", one lane," : ""); }
 };
@@ -67,7 +68,7 @@ class Bench {
       for (const Arm& arm : arms) {
         times.push_back(time([&] { enqueue(arm, buffers, count); }));
       }
-      if (round > 0) {  // the first makes connections and takes memory
+      if (round > 0) {  // the first round makes connections and takes memory
         nccl_ms.push_back(nccl_time);
         for (std::size_t i = 0; i < arms.size(); ++i) {
           ours_ms[i].push_back(times[i]);

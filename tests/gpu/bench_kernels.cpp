@@ -1,5 +1,6 @@
-// gpu_bench_kernels: bytes that each kernel must move a second, beside a device-to-device copy measured in turn with
-// it. Working values are read and written once each, residuals read and written, frames read or written once.
+// gpu_bench_kernels measures the bytes that each kernel must move per second, beside a device-to-device copy measured
+// in turn with it. Working values are read and written once each, residuals read and written, frames read or written
+// once.
 #include <algorithm>
 #include <memory>
 
@@ -13,7 +14,7 @@ namespace {
 constexpr int kRanks = 4;
 
 struct Aims {
-  double encode, decode, reduce;  // of the copy's bandwidth; 0: none
+  double encode, decode, reduce;  // share of the copy's bandwidth; 0: not measured
 };
 
 struct Row {
@@ -83,7 +84,7 @@ class Bench {
   }
 
  private:
-  // Has no guards, since Memory, which has them, keeps a copy on the host.
+  // Device memory without guards, since Memory, which has them, keeps a copy on the host.
   struct Block {
     explicit Block(std::size_t bytes) : memory(static_cast<std::byte*>(device_allocate(bytes))) {}
     ~Block() { device_free(memory); }
@@ -107,7 +108,7 @@ class Bench {
              "cudaMemcpyAsync");
       });
       const float ran = watch_.time(stream, body);
-      if (round != 0) {  // the first loads the code
+      if (round != 0) {  // the first round loads the code
         copy_ms.push_back(copied);
         kernel_ms.push_back(ran);
       }

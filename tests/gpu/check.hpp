@@ -1,8 +1,8 @@
-// A check program in small: what was compared and where it differed, rows for tests/gpu/check, exit status 0, 1 or 77.
-// It stands in for GoogleTest, which a bare GPU machine does not have.
+// A small check program: it records comparisons and differences, writes rows for tests/gpu/check, and exits with 0, 1
+// or 77. It replaces GoogleTest, which a bare GPU machine does not have.
 //   program [--seed N] [--rows FILE] [--small] [--budget SECONDS] [--only TEXT,..]
-// A row is one line of --rows: name, value, unit, aim, verdict (ok, short, failed, skipped, info) and note, between
-// tabs.
+// A row is one line of --rows: name, value, unit, aim, verdict (ok, short, failed, skipped, info) and note, separated
+// by tabs.
 #pragma once
 
 #include <algorithm>
@@ -58,7 +58,7 @@ class Check {
   [[nodiscard]] double elapsed_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   }
-  /// Whether what takes about `seconds` still fits into --budget.
+  /// Returns whether about `seconds` more still fit into --budget.
   [[nodiscard]] bool fits(double seconds) const { return budget_s_ <= 0 || elapsed_s() + seconds < budget_s_; }
   [[nodiscard]] long comparisons() const { return comparisons_; }
   [[nodiscard]] long failures() const { return failures_; }
@@ -71,7 +71,7 @@ class Check {
     return condition;
   }
 
-  /// Bytes of a frame, or of whatever has but one right value.
+  /// Compares bytes of a frame, or of other data with only one correct value.
   bool same_bytes(std::span<const std::byte> got, std::span<const std::byte> wanted, const std::string& what) {
     ++comparisons_;
     if (got.size() != wanted.size()) {
@@ -97,7 +97,7 @@ class Check {
     return false;
   }
 
-  /// Elements of a tensor: the same bytes, or NaN for NaN, whose bits are the processor's own.
+  /// Compares elements of a tensor: they must have the same bytes, or be NaN, whose bits depend on the processor.
   bool same_elements(DType dtype, std::span<const std::byte> got, std::span<const std::byte> wanted,
                      const std::string& what) {
     const std::size_t unit = element_bytes(dtype);
@@ -137,9 +137,8 @@ class Check {
     }
   }
 
-  /// Runs one part of the program, unless --only names others or the budget is spent; an exception is its failure, and
-  /// gives false. With
-  /// --rows it is a row.
+  /// Runs one part of the program, unless --only names others or the budget is spent. An exception is a failure, and
+  /// gives false. With --rows, the part is a row.
   template <class Body>
   bool part(const std::string& name, Body&& body) {
     if (!is_wanted(name)) {
@@ -184,7 +183,7 @@ class Check {
     std::fflush(stdout);
   }
 
-  /// The program's exit status, said in a line.
+  /// Prints the result in a line, and returns the program's exit status.
   [[nodiscard]] int finish() {
     if (comparisons_ == 0) {
       fail("nothing was compared");

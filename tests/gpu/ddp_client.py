@@ -1,4 +1,4 @@
-# PyTorch's DDP over NCCL, a process a rank; knows nothing of gradwire. With the drop-in preloaded:
+# Runs PyTorch's DDP over NCCL, with a process for each rank, without gradwire. With the drop-in preloaded:
 #   tests/gpu/ranks --defaults -- env GRADWIRE_CODEC=int8 LD_PRELOAD=build/cuda/lib/libgradwire_nccl.so python3 tests/gpu/ddp_client.py
 import hashlib
 import os

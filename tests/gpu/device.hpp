@@ -1,5 +1,6 @@
-// The little that check programs ask of a device: memory with guards around, streams, copies. device_cuda.cpp is the
-// real one; device_emulated.cpp keeps it on the host, so that the programs themselves are tested without a GPU.
+// The few functions of a device that check programs need: memory with guards around it, streams, copies.
+// device_cuda.cpp implements the real one; device_emulated.cpp keeps it on the host, so that the programs are tested
+// without a GPU.
 #pragma once
 
 #include <cstddef>
@@ -15,19 +16,20 @@ using Bytes = std::vector<std::byte>;
 
 /// Describes the device in a line; throws if there is none (why_no_device() says so without throwing).
 [[nodiscard]] std::string describe_device();
-/// Empty if there is a device that runs this program's kernels, else a text about what is missing, with CUDA's words.
+/// Returns an empty text if there is a device that runs this program's kernels; otherwise what is missing, in CUDA's
+/// words.
 [[nodiscard]] std::string why_no_device();
 
 void* device_allocate(std::size_t bytes);
 void device_free(void* memory) noexcept;
-void upload(void* to, const void* from, std::size_t bytes);    // after all that was enqueued
+void upload(void* to, const void* from, std::size_t bytes);    // after all enqueued work
 void download(void* to, const void* from, std::size_t bytes);  // likewise
-/// Waits for everything; an error of an earlier kernel is thrown here.
+/// Waits for everything; throws the error of an earlier kernel.
 void synchronize();
 [[nodiscard]] void* make_stream();
 void free_stream(void* stream) noexcept;
 
-/// Device memory with marks on both sides. `shift` bytes past a 256-byte boundary.
+/// Device memory with marks on both sides, `shift` bytes past a 256-byte boundary.
 class Memory {
  public:
   explicit Memory(std::size_t bytes, std::size_t shift = 0)

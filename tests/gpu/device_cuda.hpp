@@ -14,7 +14,7 @@ inline void cuda(cudaError_t error, const char* what) {
   }
 }
 
-/// Milliseconds of what lies between two events of a stream.
+/// Measures the milliseconds between two events of a stream.
 class Stopwatch {
  public:
   Stopwatch() {

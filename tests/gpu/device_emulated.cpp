@@ -1,4 +1,4 @@
-// Device memory on the host, for programs that are linked with the emulated kernels.
+// Keeps device memory on the host, for programs that are linked with the emulated kernels.
 #include <cstdlib>
 #include <new>
 

@@ -71,7 +71,7 @@ Bytes tensor(DType dtype, std::uint64_t count, unsigned seed, Kind kind) {
   codec::TensorList list(dtype, codec::Working::f32);
   if (dtype == DType::f64) {
     for (std::uint64_t i = 0; i < count; ++i) {
-      const double value = static_cast<double>(values[i]) * (1 + 1e-12);  // f32 cannot hold it
+      const double value = static_cast<double>(values[i]) * (1 + 1e-12);  // f32 cannot represent it
       std::memcpy(bytes.data() + i * sizeof(double), &value, sizeof(double));
     }
     return bytes;
@@ -123,7 +123,7 @@ Bytes host_frame(const Case& c, const Bytes& values, DType dtype, std::uint32_t 
 
 void same_frame(Check& check, const Case& c, const Bytes& got, const Bytes& wanted, const kernels::FramePlace& place,
                 const std::string& what) {
-  const bool holds_elements = c.spec.values == CodecSpec::parse("exact").values;  // also of those that topk keeps
+  const bool holds_elements = c.spec.values == CodecSpec::parse("exact").values;  // including elements that topk keeps
   if (!holds_elements || got == wanted || got.size() != wanted.size()) {
     check.same_bytes(got, wanted, what);
     return;

@@ -1,5 +1,5 @@
-// Jobs for the device beside the same jobs for the host: inputs with every special value, and what the host makes of
-// them (tests/support/simulated_codecs.hpp).
+// Jobs for the device beside the same jobs for the host: inputs with every special value, and the host's results
+// (tests/support/simulated_codecs.hpp).
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,14 @@ struct Case {
   [[nodiscard]] std::string name() const { return spec.to_string() + " " + std::string(to_string(dtype)); }
 };
 
-/// Every codec of the build over every dtype, and behind topk(1%), topk(10%) and topk(100%); `small`: f32 mostly.
+/// Returns every codec of the build over every dtype, and behind topk(1%), topk(10%) and topk(100%); with `small`,
+/// mostly f32.
 [[nodiscard]] std::vector<Case> all_cases(bool small);
 
 enum class Kind : std::uint8_t { plain, special };
 
-/// Gaussian values as elements of `dtype`; special: with blocks of zeros, -0, equal values, denormals, tiny and huge
-/// ones, single spikes, NaN and Inf.
+/// Returns Gaussian values as elements of `dtype`. The special kind has blocks of zeros, -0, equal values, denormals,
+/// tiny and huge values, single spikes, NaN and Inf.
 [[nodiscard]] Bytes tensor(DType dtype, std::uint64_t count, unsigned seed, Kind kind = Kind::plain);
 
 /// The words in device memory that kernels share: the step and the status.
@@ -46,7 +47,7 @@ class DeviceCall {
   kernels::CallFields fields_;
 };
 
-/// The same on the host.
+/// The same words on the host.
 struct HostCall {
   explicit HostCall(const kernels::FrameCodec& codec);
   HostCall(const HostCall&) = delete;
@@ -59,11 +60,12 @@ struct HostCall {
 inline constexpr std::uint32_t kStep = 41;
 inline constexpr std::uint32_t kBucket = 7;
 
-/// The frame that the host makes of `values`.
+/// Returns the frame that the host makes of `values`.
 [[nodiscard]] Bytes host_frame(const Case& c, const Bytes& values, DType dtype, std::uint32_t count,
                                std::uint32_t first_tile = 0, std::uint8_t hop = 0);
 
-/// Frames of `c`, byte for byte; but a NaN that a sum made, which exact codecs keep, has the processor's own bits.
+/// Compares frames of `c` byte for byte. A NaN made by a sum, which exact codecs keep, may have other bits, which
+/// depend on the processor.
 void same_frame(Check& check, const Case& c, const Bytes& got, const Bytes& wanted, const kernels::FramePlace& place,
                 const std::string& what);
 

@@ -1,4 +1,4 @@
-// Encoding, decoding and damaged frames against the host.
+// Checks encoding, decoding and damaged frames against the host.
 #include <algorithm>
 #include <random>
 
@@ -22,7 +22,7 @@ struct EncodeOptions {
   Kind kind = Kind::plain;
   bool residual = true;
   double factor = 1;
-  std::size_t shift = 0;  // elements past an aligned address
+  std::size_t shift = 0;  // number of elements past an aligned address
   std::uint32_t first_tile = 0;
 };
 
@@ -108,7 +108,7 @@ void decode_case(Check& check, void* stream, const Case& c, const DecodeOptions&
     decode_both(check, stream, c, frame, o, what);
     return;
   }
-  // The host's run_decode overwrites: its sum is made by hand.
+  // The host's run_decode overwrites, so its sum is computed here.
   HostCall host(c.frame_codec());
   const Bytes before = tensor(o.dtype, o.count, check.seed() + 2);
   Bytes wanted = before;
@@ -133,7 +133,7 @@ void decode_case(Check& check, void* stream, const Case& c, const DecodeOptions&
 
 }  // namespace
 
-// A right device is not found wrong: the bits of a NaN that was computed are the processor's own, 0x7fffffff on GPUs.
+// Checks that a correct device passes: the bits of a computed NaN depend on the processor, 0x7fffffff on GPUs.
 void check_comparison(Check& check) {
   for (const char* codec : {"exact", "topk(3%)+exact"}) {
     const Case c{CodecSpec::parse(codec), DType::f32};
@@ -187,8 +187,8 @@ void check_decode(Check& check, void* stream) {
   }
 }
 
-// Every byte of the header, and payloads of noise: NaN and a status, or what the host makes of it; never a write
-// outside.
+// Damages every byte of the header, and decodes payloads of noise: the result is NaN and a status, or that of the host;
+// nothing outside is written.
 void check_damaged(Check& check, void* stream) {
   std::mt19937_64 random(check.seed());
   for (const Case& c : all_cases(check.small())) {

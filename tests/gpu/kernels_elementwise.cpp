@@ -1,4 +1,4 @@
-// Folding, conversion, buckets and the step, and two streams at once.
+// Checks folding, conversion, buckets and the step, and two streams at once.
 #include <memory>
 
 #include "kernels/device/operations.hpp"
@@ -41,7 +41,7 @@ void fold_both(Check& check, void* stream, DType dtype, std::uint32_t count) {
   check.same_bytes(read_intact(check, device_residual, what), residual, what + ": residual");
 }
 
-// Gaussian numbers, zeros and NaN, as powers of a scale and as values.
+// Rescales Gaussian numbers, zeros and NaN, as powers of a scale and as values.
 void rescale_both(Check& check, void* stream, DType from, DType to, std::uint32_t count, bool divides) {
   const std::string what = "rescale " + pair_name(from, to) + ", " + std::to_string(count) + " elements";
   const Bytes scale = tensor(DType::f32, count, check.seed() + 2, Kind::special);
@@ -88,7 +88,7 @@ void hash_both(Check& check, void* stream, std::uint32_t count) {
   check.same_bytes(read_intact(check, sums, what), bytes_of(wanted), what);
 }
 
-// Pieces of odd sizes, one without a tensor, gathered into a run and scattered back.
+// Gathers pieces of odd sizes, one without a tensor, into a run, and scatters them back.
 void bucket_both(Check& check, void* stream, DType dtype, DType run_dtype) {
   const std::string what = "gather and scatter " + pair_name(dtype, run_dtype);
   const std::uint64_t counts[] = {3, 4097, 100, 1, 70'001};
@@ -201,7 +201,7 @@ void check_elementwise(Check& check, void* stream) {
   });
 }
 
-// Two streams in turn, each with data of its own: kernels that run at the same time share nothing.
+// Uses two streams in turn, each with its own data: kernels that run at the same time share nothing.
 void check_two_streams(Check& check) {
   const Stream streams[2];
   for (const Case& c : all_cases(true)) {

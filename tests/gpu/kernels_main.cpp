@@ -1,4 +1,4 @@
-// gpu_kernels: every kernel on every codec and dtype against the host reference, byte for byte. Exits 0, 1, or 77
+// gpu_kernels compares every kernel on every codec and dtype with the host reference, byte for byte. Exits 0, 1, or 77
 // without a GPU.
 #include "kernels/device/operations.hpp"
 #include "kernels/device/status.hpp"

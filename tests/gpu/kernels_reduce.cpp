@@ -1,4 +1,4 @@
-// Sums over ranks against the host: sum and mean, own part, residuals, a second encoding or a stored result.
+// Compares sums over ranks with the host: sum and mean, own part, residuals, a second encoding or a stored result.
 #include <algorithm>
 
 #include "kernels/device/operations.hpp"
@@ -27,7 +27,7 @@ std::string name_of(const Case& c, const ReduceOptions& o) {
          (o.kind == Kind::special ? ", special values" : "") + (o.damaged >= 0 ? ", a damaged frame" : "");
 }
 
-// The memory that a reduction works on, on the host; the device gets copies.
+// The host memory of a reduction; the device gets copies.
 struct Operands {
   std::vector<Bytes> frames;
   Bytes own, own_residual, owner_residual, result, out;
@@ -106,7 +106,7 @@ void reduce_both(Check& check, void* stream, const Case& c, const Case& second, 
        divisor.data());
   job.inputs = inputs.data();
   kernels::reduce(job, stream);
-  inputs.assign(inputs.size(), {});  // they were copied
+  inputs.assign(inputs.size(), {});  // they have been copied
 
   if (o.encode) {
     same_frame(check, second, read_intact(check, out, what), host.out,

@@ -1,4 +1,4 @@
-// Finds the place in the NCCL world of a process under tests/gpu/ranks.
+// Finds the rank of a process under tests/gpu/ranks in the NCCL world.
 #pragma once
 
 #include <nccl.h>
@@ -21,7 +21,7 @@ inline void nccl(ncclResult_t result, const char* what) {
   }
 }
 
-/// The value of a variable that tests/gpu/ranks sets.
+/// Returns the value of a variable that tests/gpu/ranks sets.
 inline std::string environment(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
   if (value == nullptr) {
@@ -30,14 +30,14 @@ inline std::string environment(const char* name) {
   return value;
 }
 
-/// The id of rank 0, on every rank, through the file GRADWIRE_ID_FILE.
+/// Returns rank 0's id on every rank, through the file GRADWIRE_ID_FILE.
 inline ncclUniqueId shared_id(int rank) {
   const std::string path = environment("GRADWIRE_ID_FILE");
   ncclUniqueId id;
   if (rank == 0) {
     nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
     std::ofstream(path + ".new", std::ios::binary).write(id.internal, sizeof id.internal);
-    std::filesystem::rename(path + ".new", path);  // so nobody reads half of it
+    std::filesystem::rename(path + ".new", path);  // no rank reads an incomplete file
     return id;
   }
   for (int tries = 0; tries < 600; ++tries) {

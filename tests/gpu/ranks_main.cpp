@@ -1,5 +1,5 @@
-// gpu_ranks: the stream executor over NCCL against the host executor, byte for byte. A process a rank, started by
-// tests/gpu/ranks. Exits 0, 1, or 77 without a GPU.
+// gpu_ranks compares the stream executor over NCCL with the host executor, byte for byte. Each rank is a process,
+// started by tests/gpu/ranks. Exits 0, 1, or 77 without a GPU.
 #include <cstdlib>
 #include <thread>
 
@@ -16,7 +16,7 @@ using transport::NcclMessages;
 
 constexpr std::chrono::seconds kTimeout{30};
 
-/// A communicator of our own over the world's, its device and what runs schedules on it.
+/// A communicator of its own over the world's, its device, and the executor that runs schedules on it.
 struct Lane {
   explicit Lane(const World& world)
       : device(NcclMessages::over(world.communicator()), 0, world.stream()), executor(device.backend()) {}
@@ -75,7 +75,7 @@ bool check_codecs(Check& check, const World& world, Lane& lane) {
   return true;
 }
 
-// Checks sums by NCCL itself, of small integers, which are exact in any order.
+// Checks sums by NCCL itself of small integers, which are exact in any order.
 void check_native(Check& check, const World& world, Lane& lane) {
   const std::uint64_t count = 50'003;
   std::vector<float> values(count);
@@ -108,7 +108,7 @@ void check_native(Check& check, const World& world, Lane& lane) {
   check.same_bytes(memory.read(), bytes_of(wanted), "dense, by NCCL");
 }
 
-// Each with collectives of its own under way at the same time.
+// Both communicators have collectives of their own under way at the same time.
 void check_two_communicators(Check& check, const World& world, Lane& lane) {
   const AllReduce calls[] = {
       {.codec = CodecSpec::parse("int8"), .count = 1'000'003},
@@ -133,7 +133,7 @@ void check_two_communicators(Check& check, const World& world, Lane& lane) {
   }
 }
 
-// One graph, replayed: the step counts on in device memory, and with it the signs of the rotation and the residuals.
+// One graph is replayed: device memory advances the step, and with it the signs of the rotation and the residuals.
 void check_capture(Check& check, const World& world, Lane& lane) {
   const AllReduce call{
       .codec = CodecSpec::parse("int4"), .count = 200'003, .reduction = Reduction::mean, .feedback = true};
@@ -182,7 +182,7 @@ void check_exhausted(Check& check, const World& world) {
   lane.device.arena().set_fixed(true);  // as during capture, with nothing reserved
   expect_error(check, ErrorCode::out_of_memory, "reserve", "an all-reduce without reserved memory",
                [&] { side.enqueue(lane.device, lane.executor); });
-  lane.device.abort(ErrorCode::out_of_memory, "nothing was reserved");
+  lane.device.abort(Error(ErrorCode::out_of_memory, "nothing was reserved"));
   expect_error(check, ErrorCode::aborted, "", "the next all-reduce", [&] { side.enqueue(lane.device, lane.executor); });
 }
 
@@ -191,7 +191,7 @@ void check_abort(Check& check, const World& world) {
   const AllReduce call{.codec = CodecSpec::parse("int8"), .count = 1'000'000};
   const DeviceSide side(world, call, 1, true);
   Lane lane(world);
-  side.enqueue(lane.device, lane.executor);  // once with all, so that nobody waits for a connection below
+  side.enqueue(lane.device, lane.executor);  // once with all ranks, so that no rank waits for a connection below
   lane.wait();
   const double begun = check.elapsed_s();
   if (world.rank() != 0) {
@@ -199,7 +199,7 @@ void check_abort(Check& check, const World& world) {
   }
   std::thread other([&] {
     std::this_thread::sleep_for(std::chrono::seconds(1));
-    lane.device.abort(ErrorCode::aborted, "told to by the check");
+    lane.device.abort(Error(ErrorCode::aborted, "told to by the check", ErrorCause::world));
   });
   expect_error(check, ErrorCode::aborted, "told to by the check", "a collective under way that is aborted", [&] {
     while (true) {

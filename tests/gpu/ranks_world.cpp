@@ -68,8 +68,8 @@ Bytes AllReduce::input(int rank, std::uint32_t step) const {
   return tensor(dtype, count, 100 * step + static_cast<unsigned>(rank));
 }
 
-// Residuals of one rank: its own part of every element, and of the shard it owns.
-struct HostReference::OfRank final : exchange::Residuals {
+// The residuals of one rank: its own part of every element, and those of the shard that it owns.
+struct HostReference::OfRank final : exchange::ResidualAccess {
   std::vector<float> local;
   std::vector<float> owner;
   std::uint64_t owner_first = 0;
@@ -153,7 +153,7 @@ void HostReference::run(std::uint32_t step) {
         executor.wait(*execution);
       } catch (...) {
         errors[rank] = std::current_exception();
-        transports[rank]->abort(ErrorCode::internal, "the reference failed");
+        transports[rank]->abort(Error(ErrorCode::internal, "the reference failed"));
       }
     });
   }

@@ -1,4 +1,4 @@
-// One rank of an NCCL world of processes, and what the host executor makes of the same collective.
+// One rank of an NCCL world of processes, and the host executor's result of the same collective.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -20,7 +20,7 @@
 
 namespace gradwire::gpu {
 
-/// RANK, WORLD_SIZE and GRADWIRE_ID_FILE of the environment (tests/gpu/ranks), on device 0.
+/// The world that RANK, WORLD_SIZE and GRADWIRE_ID_FILE of the environment describe (tests/gpu/ranks), on device 0.
 class World {
  public:
   World();
@@ -33,9 +33,9 @@ class World {
   [[nodiscard]] ncclComm_t communicator() const { return communicator_; }
   [[nodiscard]] cudaStream_t stream() const { return stream_; }
 
-  /// The largest of all ranks' numbers, on every rank; a barrier too.
+  /// Returns the largest of all ranks' numbers, on every rank; it is also a barrier.
   [[nodiscard]] double largest(double mine) const;
-  /// Whether these bytes are the same on every rank.
+  /// Returns whether these bytes are the same on every rank.
   [[nodiscard]] bool agree(std::span<const std::byte> bytes) const;
 
  private:
@@ -43,13 +43,13 @@ class World {
   int world_size_ = 1;
   ncclComm_t communicator_ = nullptr;
   cudaStream_t stream_ = nullptr;
-  double* words_ = nullptr;  // device: one a rank
+  double* words_ = nullptr;  // device memory with one word per rank
 };
 
-/// The main() of a program that each rank runs: skips without a GPU; what `run` throws fails it at once.
+/// The main() of a program that each rank runs: it skips without a GPU; an exception of `run` is a failure.
 int rank_main(const char* name, int argc, char** argv, int (*run)(Check&));
 
-/// An all-reduce, as all ranks agree on it.
+/// The parameters of an all-reduce, on which all ranks agree.
 struct AllReduce {
   CodecSpec codec;
   DType dtype = DType::f32;
@@ -75,7 +75,7 @@ struct AllReduce {
 
 inline constexpr std::uint32_t kRanksBucket = 9;
 
-/// All ranks of an all-reduce on the host, as threads, with the memory's content after each step.
+/// Plays all ranks of an all-reduce on the host, as threads, and keeps the memory's content after each step.
 class HostReference {
  public:
   HostReference(AllReduce call, int world_size);
@@ -98,11 +98,11 @@ class HostReference {
 class DeviceSide {
  public:
   DeviceSide(const World& world, AllReduce call, std::uint32_t first_step, bool in_place);
-  /// This rank's input of `step`.
+  /// Loads this rank's input of `step`.
   void load(std::uint32_t step) const;
-  /// Enqueues it between what the caller's stream holds and what comes later; the step counts on.
+  /// Enqueues the all-reduce between earlier and later work of the caller's stream; the step advances.
   void enqueue(exchange::CudaDevice& device, exchange::StreamExecutor& executor) const;
-  /// Compares with the host's; all have run.
+  /// Compares with the host's results; all ranks must have run.
   void compare(Check& check, const HostReference& wanted, const std::string& what) const;
   [[nodiscard]] Bytes result() const { return (in_place_ ? input_ : output_).read(); }
 

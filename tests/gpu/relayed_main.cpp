@@ -1,6 +1,6 @@
-// gpu_relayed: sessions over device memory whose bytes a thread of the host moves over MPI (gradwire/cuda.hpp), against
-// sessions over host memory, byte for byte. A process a rank, under mpirun. Not part of tests/gpu/check, since it needs
-// libraries. Exits 0, 1, or 77 without a GPU.
+// gpu_relayed compares sessions over device memory whose bytes a host thread moves over MPI (gradwire/cuda.hpp) with
+// sessions over host memory, byte for byte. Each rank is a process under mpirun. It is not part of tests/gpu/check,
+// since it needs libraries. Exits 0, 1, or 77 without a GPU.
 #include <mpi.h>
 
 #include <chrono>
@@ -26,7 +26,7 @@ Place place() {
   return here;
 }
 
-/// Whether it holds on all ranks; a barrier too.
+/// Returns whether `holds` is true on all ranks; it is also a barrier.
 bool everywhere(bool holds) {
   int mine = holds ? 1 : 0;
   MPI_Allreduce(MPI_IN_PLACE, &mine, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
@@ -58,14 +58,14 @@ void check_bits(Check& check, cudaStream_t stream, const std::string& codec) {
   }
 }
 
-// Each step waits until all ranks hold it.
+// Each step waits until all ranks have checked it.
 void check_over_processes(Check& check, cudaStream_t stream, const std::string& codec) {
   Trainer trainer(place().rank, stream,
                   cuda::make_session(mpi::make_processes(MPI_COMM_WORLD), stream, session_policy(codec)));
   compare_steps(check, trainer, codec, codec + ", over processes");
 }
 
-// The device waits for the host's thread by a memory operation: a peer that stays away must end in an error.
+// The device waits for the host's thread by a memory operation: an absent peer must end in an error.
 void check_absent(Check& check, cudaStream_t stream) {
   SessionOptions options;
   options.timeout = std::chrono::seconds(3);
@@ -75,7 +75,7 @@ void check_absent(Check& check, cudaStream_t stream) {
   if (place().rank == 0) {
     std::this_thread::sleep_for(std::chrono::seconds(6));
     check.that(true, "rank 0 stayed away");
-    return;  // ends its session
+    return;  // this ends its session
   }
   std::string said = "nothing was thrown";
   try {

@@ -1,6 +1,6 @@
-// gpu_session: sessions over NCCL against sessions over host memory, byte for byte; captured steps; bad input. A
-// process a rank, started by tests/gpu/ranks. Not part of tests/gpu/check, since sessions need libraries. Exits 0, 1,
-// or 77 without a GPU.
+// gpu_session compares sessions over NCCL with sessions over host memory, byte for byte, and tests captured steps and
+// bad input. Each rank is a process, started by tests/gpu/ranks. It is not part of tests/gpu/check, since sessions need
+// libraries. Exits 0, 1, or 77 without a GPU.
 #include <functional>
 
 #include "gradwire/nccl.hpp"
@@ -39,7 +39,7 @@ void check_capture(Check& check, const World& world, const std::string& codec) {
   for (std::uint64_t step = 0; step < kSteps; ++step) {
     trainer.load(step);
     if (step == 3) {
-      trainer.enqueue();  // a plain one between replays
+      trainer.enqueue();  // an uncaptured step between replays
     } else {
       cuda(cudaGraphLaunch(executable, world.stream()), "cudaGraphLaunch");
     }
@@ -72,7 +72,7 @@ void check_bad_input(Check& check, const World& world) {
   cuda(cudaStreamEndCapture(world.stream(), &graph), "cudaStreamEndCapture");
   cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
   trainer.load(0);
-  trainer.enqueue();  // nothing is broken
+  trainer.enqueue();  // the session still works
   float* device = static_cast<float*>(device_allocate(400));
   Session on_host(make_inproc_world(1)[0], session_policy("int8"));
   says(message_of([&] { on_host.add("device", view(device, 100)); }), "is in the memory of a GPU");

@@ -21,7 +21,7 @@ inline constexpr std::size_t kTensors = 4;
 inline constexpr std::uint64_t kCounts[kTensors] = {300000, 12289, 1, 70001};
 inline constexpr std::uint64_t kSteps = 6;
 
-// `deterministic`, since NCCL's own sums have their own order.
+// The policy is `deterministic`, since NCCL's own sums have their own order.
 inline Policy session_policy(const std::string& codec) {
   return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec +
                        "\"\nalgorithm = \"two_shot\"\nsmall = \"off\"\n[bucket]\nbytes = \"512KiB\"\n");
@@ -36,7 +36,7 @@ inline std::vector<float> values_of(std::size_t tensor, int rank, std::uint64_t 
   return values;
 }
 
-/// A tensor's scale: a positive number for each element, the same on all ranks.
+/// Returns a tensor's scale: a positive number for each element, the same on all ranks.
 inline std::vector<float> scale_of(std::size_t tensor) {
   std::vector<float> scale(kCounts[tensor]);
   for (std::size_t i = 0; i < scale.size(); ++i) {
@@ -49,9 +49,9 @@ inline std::span<const std::byte> bytes_of(const std::vector<float>& values) {
   return std::as_bytes(std::span(values));
 }
 
-using Results = std::vector<std::vector<float>>;  // tensor after tensor, step after step
+using Results = std::vector<std::vector<float>>;  // all tensors of each step in turn
 
-// All ranks on the host, as threads; what rank 0 got is what every rank gets.
+// Runs all ranks on the host, as threads; rank 0's results are those of every rank.
 inline Results host_results(const Policy& policy, int world_size, bool scaled = false) {
   auto world = make_inproc_world(world_size);
   Results results;
@@ -123,7 +123,7 @@ class Trainer {
       cuda(cudaStreamSynchronize(stream_), "loading a gradient");
     }
   }
-  /// A whole step; its last ticket.
+  /// Enqueues a whole step, and returns its last ticket.
   Ticket enqueue() {
     Ticket last;
     for (const TensorId id : ids_) {
@@ -132,7 +132,7 @@ class Trainer {
     session_.finish();
     return last;
   }
-  // Reads on the caller's stream: finish() must have put it behind the results.
+  // Reads on the caller's stream: finish() must have ordered it after the results.
   [[nodiscard]] Results results() const {
     Results got;
     for (std::size_t t = 0; t < kTensors; ++t) {
@@ -150,12 +150,12 @@ class Trainer {
   cudaStream_t stream_;
   Session session_;
   std::vector<float*> gradients_;
-  std::vector<float*> scales_;  // empty where tensors have none
+  std::vector<float*> scales_;  // empty for tensors without scales
   std::vector<TensorId> ids_;
   std::vector<float> staged_;
 };
 
-/// Compares what a step left in every tensor.
+/// Compares the results of a step in every tensor.
 inline void compare_step(Check& check, const Results& got, const Results& wanted, std::uint64_t step,
                          const std::string& what) {
   for (std::size_t t = 0; t < kTensors; ++t) {

@@ -1,4 +1,4 @@
-// Emulated decoding against the host's frame reader, and what becomes of damaged frames.
+// Compares emulated decoding with the host's frame reader, and tests damaged frames.
 #include "device_support.hpp"
 #include "gradwire/error.hpp"
 #include "kernels/topk.hpp"
@@ -12,7 +12,7 @@ constexpr std::size_t kDecodeCounts[] = {0, 1, 129, 255, 256, 257, 4095, 4096, 4
 
 class Decode : public ::testing::TestWithParam<Case> {};
 
-// The values that FrameReader decodes from `frame`, in elements of `dtype`.
+// Returns the values that FrameReader decodes from `frame`, as elements of `dtype`.
 std::vector<std::byte> host_values(const codec::Codec& codec, const Frame& frame, std::size_t count, DType dtype,
                                    const Values* onto) {
   std::vector<std::byte> tensor(count * element_bytes(dtype));
@@ -85,7 +85,8 @@ TEST_P(Decode, StoresEveryDtype) {
   }
 }
 
-// A bit of every word of the header, in turn: all values are NaN and the status says whose frame it was.
+// One bit of every word of the header is flipped in turn: all values are NaN, and the status names the sender of the
+// frame.
 TEST_P(Decode, AFrameWithAnotherHeaderIsNan) {
   const codec::Codec codec = GetParam().codec();
   const std::size_t count = 300;
@@ -125,7 +126,7 @@ TEST(DecodeFrame, WithACrcIsBad) {
 // Any payload decodes to some values, without writing outside of them.
 TEST_P(Decode, AnyPayloadIsDecodedLikeOnTheHost) {
   if (GetParam().k != 0) {
-    return;  // its indices are checked
+    return;  // the checks refuse its indices
   }
   const codec::Codec codec = GetParam().codec();
   const std::size_t count = 4096 + 130;
@@ -143,8 +144,8 @@ TEST_P(Decode, AnyPayloadIsDecodedLikeOnTheHost) {
   EXPECT_EQ(difference(dtype, values.bytes(), host_values(codec, frame, count, dtype, nullptr)), "");
 }
 
-// Each bit of the indices of a frame, flipped: what the host refuses is NaN here, also where it is to be added; what it
-// takes is the same here.
+// Each bit of the indices of a frame is flipped: a frame that the host refuses is NaN here, even if it is to be added;
+// one that the host accepts gives the same values here.
 TEST(DecodeTopk, RefusesIndicesThatTheHostRefuses) {
   struct Shape {
     std::size_t count;

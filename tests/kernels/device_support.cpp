@@ -6,7 +6,7 @@
 namespace gradwire::test {
 namespace {
 
-// Block `b` of 128 elements, by one of ten recipes.
+// Fills block `b` of 128 elements by one of ten recipes.
 void make_special(std::vector<float>& values, std::size_t first, std::size_t last, unsigned recipe) {
   constexpr float kMost = std::numeric_limits<float>::max();
   for (std::size_t i = first; i < last; ++i) {

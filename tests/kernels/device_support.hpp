@@ -80,23 +80,23 @@ class Memory {
 
 enum class Kind : std::uint8_t { plain, special };
 
-/// Gaussian; `special`: blocks of 128 that are zero, equal, denormal, tiny, huge, of single large elements, of -0, and
-/// some with NaN and Inf, in an order that `seed` turns.
+/// Returns Gaussian values. The special kind has blocks of 128 that are zero, equal, denormal, tiny or huge, have
+/// single large elements or -0, and some with NaN and Inf, in an order that `seed` rotates.
 std::vector<float> inputs(std::size_t count, unsigned seed, Kind kind);
 
-/// Elements of `dtype` nearest to `values`.
+/// Returns the elements of `dtype` nearest to `values`.
 std::vector<std::byte> as_tensor(DType dtype, const std::vector<float>& values);
 
-/// Elements of `dtype` as working values.
+/// Returns elements of `dtype` as working values.
 Values working_values(const codec::Codec& codec, DType dtype, const std::vector<std::byte>& tensor);
 
-/// First difference of two byte strings, and "" where there is none.
+/// Returns the first difference between two byte strings, and "" if there is none.
 std::string difference(const std::vector<std::byte>& got, const std::vector<std::byte>& wanted);
 
-/// The same for elements of `dtype`, where NaN equals NaN.
+/// Does the same for elements of `dtype`, where NaN equals NaN.
 std::string difference(DType dtype, const std::vector<std::byte>& got, const std::vector<std::byte>& wanted);
 
-/// A frame's fields for info_for(count, first_tile), whose step lies in `step`.
+/// The fields of a frame for info_for(count, first_tile), whose step is in `step`.
 struct Call {
   explicit Call(const codec::Codec& codec);
   kernels::CallFields fields;
@@ -113,7 +113,7 @@ kernels::FrameCodec frame_codec(const codec::Codec& codec);
 kernels::FramePlace place_of(Memory& frame, std::size_t count, std::uint32_t first_tile = 0, std::uint8_t hop = 0,
                              int peer = 1);
 
-/// All codecs, each over the dtypes and with the k that make a difference to a kernel.
+/// Returns all codecs, each over the dtypes and with the k that make a difference to a kernel.
 std::vector<Case> device_cases();
 
 }  // namespace gradwire::test

@@ -1,4 +1,4 @@
-// Kernels without a codec against the host's tensors, residuals and arithmetic.
+// Compares kernels without a codec with the host's tensors, residuals and arithmetic.
 #include <array>
 #include <bit>
 #include <cmath>
@@ -15,7 +15,7 @@ using namespace test;
 
 DType working_of(DType a, DType b) { return a == DType::f64 && b == DType::f64 ? DType::f64 : DType::f32; }
 
-// `tensor` as elements of `to`, by way of the working type, times factor, divided by divisor.
+// Returns `tensor` as elements of `to`, converted through the working type, times factor, divided by divisor.
 std::vector<std::byte> host_converted(const std::vector<std::byte>& tensor, DType from, DType to, double factor = 1,
                                       double divisor = 1) {
   const codec::Codec exact({1, 0}, working_of(from, to));  // for its working type
@@ -66,7 +66,7 @@ std::array<std::uint32_t, 2> device_hash(const std::vector<float>& values) {
   return sums;
 }
 
-// Mutation tried: elements after the end count.
+// Mutation tried: elements past the end count.
 TEST(Hash, IsThatOfTheHostAndTellsArraysApart) {
   for (const std::size_t count : {0, 1, 255, 256, 3000, 20000}) {
     std::vector<float> values = gauss(count, 9);
@@ -94,7 +94,7 @@ TEST(Fold, AddsTheResidualAndZeroesIt) {
     for (const std::size_t count : {0, 1, 300, 2049}) {
       std::vector<float> residual = gauss(count, 4);
       std::vector<float> x = gauss(count, 5);
-      for (std::size_t i = 0; i < count; i += 3) {  // stay as they are, signs too
+      for (std::size_t i = 0; i < count; i += 3) {  // these keep their values and signs
         residual[i] = i % 2 == 0 ? 0.0F : -0.0F;
         x[i] = -0.0F;
       }
@@ -120,7 +120,7 @@ TEST(Fold, AddsTheResidualAndZeroesIt) {
   }
 }
 
-// Tensors of many counts, some of none; among them more pieces than one launch takes.
+// Tensors of many counts, some empty, with more pieces than one launch takes.
 struct Bucket {
   explicit Bucket(DType dtype, bool with_missing) {
     for (std::size_t i = 0; i < 150; ++i) {
@@ -193,7 +193,7 @@ TEST(Pieces, ScatterLikeATensorList) {
 TEST(Weights, AreSummedInOrder) {
   std::vector<double> weights(600);
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    weights[i] = i == 0 ? 0x1p53 : 1.0;  // after which the order shows
+    weights[i] = i == 0 ? 0x1p53 : 1.0;  // after 2^53 the order shows
   }
   std::vector<double> stored(weights.size());
   std::vector<const double*> pointers;

@@ -1,5 +1,4 @@
-// The computations of simulated devices (tests/support/simulated_codecs.hpp), by the kernels' own source under the
-// emulator.
+// Computes for simulated devices (tests/support/simulated_codecs.hpp) with the kernels' own source under the emulator.
 #include "kernels/device/operations.hpp"
 #include "kernels/device/status.hpp"
 #include "tests/support/simulated_codecs.hpp"

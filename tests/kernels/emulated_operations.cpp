@@ -1,3 +1,3 @@
-// The kernels and the functions that launch them, as the tests' emulator runs them.
+// Compiles the kernels and the functions that launch them for the tests' emulator.
 #include "kernels/device/operations.cuh"
 #include "kernels/device/status.cuh"

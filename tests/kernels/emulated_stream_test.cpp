@@ -1,5 +1,5 @@
-// Whole collectives of stream executors that compute by the kernels' own source: they leave what the host executor
-// leaves, frame for frame and residual for residual, with a scale and without.
+// Tests whole collectives of stream executors that compute with the kernels' own source: their results are those of the
+// host executor, frame for frame and residual for residual, with a scale and without.
 #include <gtest/gtest.h>
 
 #include "tests/exchange/stream_harness.hpp"
@@ -28,7 +28,7 @@ TEST(EmulatedStream, PreconditionedByEveryCodec) {
                 .chunk_bytes = 1 << 12};
       Outcome host(call, 2);
       Outcome devices(call, 2);
-      for (call.step = 0; call.step < 4; ++call.step) {  // the later ones with residuals, which the third folds in
+      for (call.step = 0; call.step < 4; ++call.step) {  // the later steps have residuals, which the third one folds in
         call.algorithm = call.step == 2 ? Algorithm::one_shot : Algorithm::two_shot;
         compare(call, 2, at, &host, &devices);
       }

@@ -1,4 +1,4 @@
-// Emulated encoding against the host's frame writer: header, payload and residual, byte for byte.
+// Compares emulated encoding with the host's frame writer: header, payload and residual, byte for byte.
 #include "device_support.hpp"
 
 namespace gradwire {
@@ -15,12 +15,12 @@ struct Options {
   Kind kind = Kind::plain;
   bool residual = true;
   double factor = 1;
-  std::size_t shift = 0;  // of values and residual
+  std::size_t shift = 0;  // shift of values and residual
   DType values_dtype = DType::f32;
   std::uint32_t first_tile = 0;
 };
 
-// The frame that FrameWriter encodes from the tensor.
+// Returns the frame that FrameWriter encodes from the tensor.
 Frame host_frame(const codec::Codec& codec, const Options& o, const std::vector<std::byte>& tensor,
                  std::vector<float>* residual) {
   const bool verbatim = !codec.lossy() && codec.dtype() == o.values_dtype && o.factor == 1 && residual == nullptr;
@@ -128,14 +128,14 @@ TEST(EncodeValues, ManyTilesAndAStepThatLivesInMemory) {
   EXPECT_EQ(difference(frame.bytes(), wanted.bytes), "");
 }
 
-// Sums whose last bit, and with it the scale, shows in which order they were added: over the elements of a partial, and
-// in the tree over partials.
+// The last bit of these sums, and with it the scale, shows the order of the additions: over the elements of a partial
+// sum, and in the tree over partial sums.
 TEST(EncodeSums, RoundInTheOrderOfTheFormat) {
   for (const auto& [second, third] : std::vector<std::pair<std::size_t, std::size_t>>{{1, 17}, {32, 64}}) {
     std::vector<float> values(256);
     values[0] = 1.0F + 0x1p-8F;  // halfway between two scales
-    values[second] = 0x1p-24F;   // is lost beside it by itself,
-    values[third] = 0x1p-25F;    // with this one not
+    values[second] = 0x1p-24F;   // alone it is lost beside values[0],
+    values[third] = 0x1p-25F;    // but not together with this one
     for (const std::uint16_t k : {0, 4096}) {
       const codec::Codec codec({codec::find_codec("sign")->id, k}, DType::f32);
       Memory memory(values);
@@ -148,7 +148,7 @@ TEST(EncodeSums, RoundInTheOrderOfTheFormat) {
   }
 }
 
-// Every pattern of 16 bits, NaN with every payload: as it is into the frame and out of it, and between buckets.
+// Every pattern of 16 bits, NaN with every payload, passes unchanged into the frame and out of it, and between buckets.
 TEST(EncodeVerbatim, KeepsThePayloadOfNan) {
   std::vector<std::uint16_t> patterns(std::size_t{1} << 16);
   for (std::size_t i = 0; i < patterns.size(); ++i) {

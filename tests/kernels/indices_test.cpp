@@ -1,4 +1,5 @@
-// Reading the indices behind topk as a thread block does, against the host's decoder: round trips, and damage.
+// Compares reading the indices behind topk, as a thread block does it, with the host's decoder: round trips, and
+// damage.
 #include "kernels/device/indices.hpp"
 
 #include <gtest/gtest.h>
@@ -17,11 +18,11 @@ using kernels::EliasFano;
 struct Size {
   std::uint32_t count, selected;
 };
-// Runs of one word, of several, and of more than a warp has lanes; bitmaps; short tiles.
+// The sizes give runs of one word, of several, and of more than a warp has lanes; bitmaps; short tiles.
 constexpr Size kSizes[] = {{4096, 41},   {4096, 1},  {4096, 410}, {4096, 704}, {4096, 1200}, {4096, 1500},
                            {4096, 4096}, {1409, 14}, {300, 3},    {100, 100},  {7, 3},       {1, 1}};
 
-// The indices of a tile, 2 bytes of values and padding, as frames have them.
+// The indices of a tile, 2 bytes of values and padding, as in frames.
 struct Coded {
   explicit Coded(Size of) : size(of), words((EliasFano::bytes(of.count, of.selected) + 2 + 3) / 4) {}
 
@@ -35,7 +36,7 @@ struct Coded {
 struct Read {
   bool good = true;
   std::vector<std::uint16_t> index;
-  std::vector<int> times;  // the times that each was given
+  std::vector<int> times;  // how often each was given
 };
 
 Read read_on_device(Coded& coded) {
@@ -53,7 +54,7 @@ Read read_on_device(Coded& coded) {
   return read;
 }
 
-// Indices drawn at random, or the last ones of the tile.
+// Returns indices drawn at random, or the last ones of the tile.
 std::vector<std::uint16_t> draw(Size size, bool last, std::mt19937& random) {
   std::vector<std::uint16_t> all(size.count);
   for (std::uint32_t i = 0; i < size.count; ++i) {
@@ -122,7 +123,7 @@ TEST(Indices, ABlockRefusesRepeatsAcrossGroupsOfWords) {
   }
   ASSERT_EQ(code.place(index[j - 1], j - 1), 1023U);
   ASSERT_EQ(index[j] % 4, 1U);
-  coded.flip(code.run + code.low * j);  // now it equals the one before
+  coded.flip(code.run + code.low * j);  // now it equals the previous index
   std::vector<std::uint16_t> wanted(size.selected);
   ASSERT_FALSE(EliasFano::load(coded.bytes(), size.count, size.selected, wanted.data()));
   EXPECT_FALSE(read_on_device(coded).good);

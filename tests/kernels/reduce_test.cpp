@@ -1,5 +1,5 @@
-// The owner's kernel against what the host's lanes do: frames read and added in rank order, the own part uncoded among
-// them, divided, and encoded with the owner's residual.
+// Compares the owner's kernel with the host's lanes: frames are read and added in rank order together with the uncoded
+// own part, divided, and encoded with the owner's residual.
 #include "device_support.hpp"
 #include "gradwire/error.hpp"
 
@@ -22,7 +22,7 @@ struct SumCase {
   bool device_divisor = false;
 };
 
-// One call: what goes in, for both sides.
+// The inputs of one call, for both sides.
 struct Inputs {
   Inputs(const codec::Codec& first, const SumCase& s) : own(as_tensor(first.dtype(), inputs(s.count, 50, s.kind))) {
     for (int rank = 0; rank < s.ranks; ++rank) {
@@ -46,7 +46,7 @@ struct Inputs {
   std::vector<float> owner_residual;
 };
 
-// Reduces as src/exchange/host/lane_compute.cpp does. Returns the sum, divided.
+// Reduces like src/exchange/host/lane_compute.cpp. Returns the sum, divided.
 Values host_sum(const codec::Codec& codec, const SumCase& s, Inputs& in) {
   Values own = working_values(codec, codec.dtype(), in.own);
   if (s.factor != 1 && s.count != 0) {
@@ -200,7 +200,7 @@ TEST_P(Reduce, StoresTheSumLikeTheHost) {
 
 INSTANTIATE_TEST_SUITE_P(Codecs, Reduce, ::testing::ValuesIn(device_cases()), case_name);
 
-// Any codec of the first hop with any of the second.
+// Any codec of the first hop is combined with any of the second.
 TEST(ReduceMixed, HopsOfDifferentCodecs) {
   const std::vector<std::string> specs = {"exact", "bf16", "fp16",          "int8",           "fp8",           "int4",
                                           "int2",  "sign", "topk(1%)+int8", "topk(10%)+int2", "topk(1%)+exact"};
@@ -233,7 +233,7 @@ TEST(ReduceJobs, RefuseWhatNoKernelCanDo) {
   device.job.call.codec = frame_codec(wide);
   device.job.second = frame_codec(int8);
   device.job.out = device.frames[0].frame();
-  EXPECT_THROW(kernels::reduce(device.job, nullptr), Error);  // sums in f64, an encoder of f32
+  EXPECT_THROW(kernels::reduce(device.job, nullptr), Error);  // the sum is in f64, the encoder in f32
   device.job = {};
   device.job.ranks = kernels::kMaxReduceInputs + 1;
   EXPECT_THROW(kernels::reduce(device.job, nullptr), Error);
@@ -258,7 +258,7 @@ TEST(ReduceBadFrames, MakeTheSumNan) {
       device.job.result = result.data();
       kernels::reduce(device.job, nullptr);
       const auto values = result.to<float>();
-      const std::size_t bad = indices ? 4096 : s.count;  // indices concern a tile
+      const std::size_t bad = indices ? 4096 : s.count;  // indices apply to one tile
       for (std::size_t i = 0; i < s.count; ++i) {
         ASSERT_EQ(std::isnan(values[i]), i < bad) << spec << " " << i;
       }

@@ -1,5 +1,5 @@
-// Emulated kernels of preconditioned encoding against the host's core (codec/preconditioner.hpp): what a scale counts
-// as, and values divided and multiplied by it, bit for bit.
+// Compares the emulated kernels of preconditioned encoding with the host's core (codec/preconditioner.hpp): how a scale
+// is rounded, and values divided and multiplied by it, bit for bit.
 #include <cmath>
 
 #include "codec/preconditioner.hpp"
@@ -11,7 +11,8 @@ namespace {
 
 using namespace test;
 
-// Over many orders of magnitude; special: with what is no scale, borders of rounding and a tile of zeros among them.
+// Returns values over many orders of magnitude; the special kind also has invalid scales, borders of rounding and a
+// tile of zeros.
 std::vector<float> scale_of(std::size_t count, Kind kind) {
   std::vector<float> scale(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -38,14 +39,14 @@ std::vector<float> scale_of(std::size_t count, Kind kind) {
     for (std::size_t i = 0; i < count; ++i) {
       scale[i] = i / 4096 == 1 ? 0.0F : odd[(i + i / 4096) % std::size(odd)];
     }
-    for (std::size_t i = 4095; i < count; i += 3 * 4096) {  // the last of its tile alone is large
+    for (std::size_t i = 4095; i < count; i += 3 * 4096) {  // only the last one of its tile is large
       scale[i] = std::numeric_limits<float>::max();
     }
   }
   return scale;
 }
 
-// The host's reciprocals: 1 / s as powers of two.
+// Returns the host's reciprocals: 1 / s as powers of two.
 std::vector<float> host_reciprocals(const std::vector<float>& scale) {
   codec::Preconditioner preconditioner;
   preconditioner.append(scale.data(), scale.size());
@@ -63,7 +64,7 @@ Memory powers_of(const std::vector<float>& scale, std::size_t shift) {
   return powers;
 }
 
-// Mutations tried: the floor counts as the largest; the largest of a warp instead of the block.
+// Mutations tried: the floor counts as the largest; the largest of a warp is used instead of the block's.
 TEST(MeasureScale, CountsLikeTheHost) {
   for (const Kind kind : {Kind::plain, Kind::special}) {
     for (const std::size_t count : {1, 255, 256, 257, 2049, 4095, 4096, 4097, 3 * 4096 + 1000}) {
@@ -101,7 +102,7 @@ struct Rescaling {
   double factor = 1;
 };
 
-// Computes as the host's lanes do: weighted, then multiplied by the scale of each tile, then stored.
+// Computes like the host's lanes: weighted, then multiplied by the scale of each tile, then stored.
 std::vector<std::byte> host_rescaled(const Rescaling& r, const std::vector<std::byte>& tensor,
                                      const std::vector<float>& scale) {
   const codec::Codec exact({1, 0}, DType::f32);  // for its working type
@@ -181,8 +182,8 @@ TEST(Rescale, WhatIsDividedComesBackToTheBit) {
   EXPECT_EQ(memory.to<float>(), values);
 }
 
-// One codec as a hop runs it: values and residual in units of the scale before the encoder, the residual in those of
-// the gradient after it.
+// Runs one codec as a hop does: values and residual are in units of the scale before the encoder, and the residual is
+// in those of the gradient after it.
 class PreconditionedEncode : public ::testing::TestWithParam<Case> {};
 
 struct Hop {

@@ -1,4 +1,5 @@
-// The emulator itself: what lanes exchange, and that threads which wait apart are an error instead of a hang.
+// Tests the emulator itself: exchanges between lanes, and that threads which wait at different places are an error
+// instead of a hang.
 #include <gtest/gtest.h>
 
 #include <numeric>

@@ -1,4 +1,4 @@
-// When a step counts for ever, and what the end of a process says of it.
+// Tests when a step counts for good, and what the end of a process tells about the step.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -8,7 +8,7 @@
 namespace gradwire::membership {
 namespace {
 
-// All hold a step, and `delivers` know that.
+// Makes all processes hold a step; those in `delivers` learn that all hold it.
 void hold(Hands& hands, std::size_t processes, const std::set<Id>& delivers) {
   for (std::size_t who = 0; who < processes; ++who) {
     hands[who].ready(1);
@@ -25,11 +25,11 @@ TEST(MembershipConfirm, AStepCountsOnceAQuorumHasDeliveredIt) {
   EXPECT_EQ(hands[2].unconfirmed(), (std::vector<Id>{0, 1}));
   hands.talk({1, 2});
   EXPECT_EQ(hands[2].confirmed(), 1U);
-  EXPECT_EQ(hands[1].delivered(), 1U) << "it holds the step, and has heard that it counts";
+  EXPECT_EQ(hands[1].delivered(), 1U) << "1 holds the step, and has heard that it counts";
   EXPECT_EQ(hands[2].unconfirmed(), std::vector<Id>{});
 }
 
-// What others have said before need not be asked for: they may have left.
+// A process need not be asked for what it has said before: it may have left.
 TEST(MembershipConfirm, LastWordsAreAnAnswer) {
   Hands hands(2, 1);
   hold(hands, 2, {0, 1});
@@ -39,21 +39,21 @@ TEST(MembershipConfirm, LastWordsAreAnAnswer) {
   EXPECT_EQ(hands[1].confirmed(), 1U);
 }
 
-// Half with the lowest is one of two: its end must tell the other one.
+// Rank 0 is the lowest rank and half of the world, so it confirms alone: its end must tell rank 1 about the step.
 TEST(MembershipConfirm, TheEndOfWhoConfirmedTellsOfTheStep) {
   for (const bool told : {false, true}) {
     Hands hands(2, 1);
     hold(hands, 2, {0});
     hands[0].confirm(1);
     ASSERT_EQ(hands[0].confirmed(), 1U);
-    // That 0 held it is lost on the way.
+    // The message that 0 holds the step is lost on the way.
     hands[1].dead({0, 1, told ? 1U : 0U}, hands.now());
     EXPECT_EQ(members(hands[1]), std::vector<Id>{1});
     EXPECT_EQ(hands[1].delivered(), told ? 1U : 0U);
   }
 }
 
-// Who has promised not to deliver must not say that it did.
+// A process that has promised not to deliver must not say that it did.
 TEST(MembershipConfirm, WhoHasPromisedDoesNotConfirm) {
   Hands hands(3, 1);
   hold(hands, 3, {2});
@@ -69,7 +69,7 @@ TEST(MembershipConfirm, WhoHasPromisedDoesNotConfirm) {
   EXPECT_EQ(hands[0].delivered(), 0U);
 }
 
-// 0 and 1 have left 2 out, entered the next world and ended. Tried by hand, red: whoever has ended counts.
+// 0 and 1 have left 2 out, entered the next world and ended. Mutation tried: a process that ended in any world counts.
 TEST(MembershipEnds, WhoEndedInALaterWorldHasNotJustEnded) {
   for (const std::uint32_t epoch : {1U, 2U}) {
     Hands hands(3, 1);
@@ -94,10 +94,11 @@ TEST(MembershipEnds, WhoCatchesUpGoesOn) {
   late.from = 0;
   late.decision = Decision{{2, {0, 1}}, 0};
   hands[1].receive(late, hands.now());
-  EXPECT_EQ(hands[1].world(), (World{3, {1}})) << "in its world 0 has ended";
+  EXPECT_EQ(hands[1].world(), (World{3, {1}})) << "0 has ended in the world of 1";
 }
 
-// The decision was lost with the one that sent it. Seen red where too few that were reached were hopeless at once.
+// The decision was lost with the process that sent it. Mutation tried: a process that reaches too few others is
+// hopeless at once.
 TEST(MembershipEnds, WhoHeardNothingOfALaterWorldIsToldByOthersOfIt) {
   Hands hands(4, 1);
   for (const std::size_t who : {0U, 1U, 3U}) {
@@ -117,7 +118,7 @@ TEST(MembershipEnds, WhoHeardNothingOfALaterWorldIsToldByOthersOfIt) {
   EXPECT_EQ(hands[3].world(), (World{3, {1, 3}}));
 }
 
-// A majority goes on all the same.
+// A majority goes on even without word from them.
 TEST(MembershipEnds, AQuorumNeedsNoWordOfThoseThatWentOn) {
   Hands hands(3, 1);
   for (const std::size_t who : {1U, 2U}) {
@@ -128,7 +129,7 @@ TEST(MembershipEnds, AQuorumNeedsNoWordOfThoseThatWentOn) {
   EXPECT_EQ(hands[2].world(), hands[1].world());
 }
 
-// A ballot passes on where the ended ones were.
+// A ballot passes on the epochs in which the ended processes were.
 TEST(MembershipEnds, ABallotSaysWhereTheyWere) {
   Hands hands(4, 1);
   MembershipMessage said;
@@ -141,8 +142,8 @@ TEST(MembershipEnds, ABallotSaysWhereTheyWere) {
   EXPECT_EQ(hands[3].went_on(), (ProcessEnd{0, 2, 0}));
 }
 
-// Both ends of a way that is broken still reach the third: nobody goes, if it is mended in time. Tried by hand, red: a
-// way that is cut is an end; whoever cannot be reached is not waited for.
+// Both ends of the broken link still reach the third process: nobody is left out if the link is mended in time.
+// Mutations tried: a cut link counts as an end; nobody waits for a process that it cannot reach itself.
 TEST(MembershipCut, OneThatOthersHearIsWaitedFor) {
   Hands hands(3, 1);
   hands[0].cut(2, hands.now());
@@ -159,7 +160,7 @@ TEST(MembershipCut, OneThatOthersHearIsWaitedFor) {
   hands.pass(1, {0, 1, 2});
   EXPECT_EQ(hands[0].world(), (World{2, {0, 1, 2}}));
 
-  for (int i = 0; i < 400; ++i) {  // it breaks for ever: one goes
+  for (int i = 0; i < 400; ++i) {  // the link breaks for good, so one of its ends is left out
     if (i == 1) {
       hands[0].cut(2, hands.now());
       hands[2].cut(0, hands.now());
@@ -171,7 +172,7 @@ TEST(MembershipCut, OneThatOthersHearIsWaitedFor) {
   EXPECT_TRUE(hands[2].expelled());
 }
 
-// A host is gone, and no witness of it: all have lost the way to it.
+// A host has failed, and no witness reports it: all others have lost their links to it.
 TEST(MembershipCut, OneThatNobodyReachesIsLeftOutAtOnce) {
   Hands hands(3, 1);
   for (const std::size_t who : {0U, 1U}) {
@@ -181,7 +182,7 @@ TEST(MembershipCut, OneThatNobodyReachesIsLeftOutAtOnce) {
   EXPECT_EQ(members(hands[0]), (std::vector<Id>{0, 1}));
 }
 
-// Of two hosts of one rank the lower goes on, and the other learns in bounded time that it cannot.
+// With two hosts of one rank each, the lower rank goes on, and the other learns within a bounded time that it cannot.
 TEST(MembershipCut, TheOtherHalfIsWithoutHope) {
   Hands hands(2, 1);
   hands[0].cut(1, hands.now());
@@ -192,7 +193,7 @@ TEST(MembershipCut, TheOtherHalfIsWithoutHope) {
   hands.pass(4, {1});
   EXPECT_TRUE(hands[1].hopeless());
   EXPECT_EQ(hands[1].awaited_members(), std::vector<Id>{0});
-  hands.pass(1, {0, 1});  // the way is there again
+  hands.pass(1, {0, 1});  // the link works again
   EXPECT_TRUE(hands[1].expelled());
 }
 

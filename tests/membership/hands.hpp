@@ -1,4 +1,4 @@
-// Processes whose messages a test carries by hand.
+// Defines processes whose messages a test carries by hand.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace gradwire::membership {
 
-// Processes whose messages a test carries by hand, one after the other, to those that it names.
+// Processes whose messages a test carries by hand, one after the other, to the processes that it names.
 class Hands {
  public:
   explicit Hands(int processes, std::uint32_t epoch = 0) {
@@ -23,7 +23,7 @@ class Hands {
     }
   }
   Membership& operator[](std::size_t who) { return *all_[who]; }
-  /// Until nobody of `among` has anything to say to another of them; what they say to others is lost.
+  /// Carries messages until no process of `among` has anything to say to another of them. Messages to others are lost.
   void talk(const std::set<Id>& among) {
     for (bool more = true; more;) {
       more = false;
@@ -37,7 +37,7 @@ class Hands {
       }
     }
   }
-  /// `seconds` in which only `among` hear each other.
+  /// Lets `seconds` pass in which only the processes in `among` hear each other.
   void pass(int seconds, const std::set<Id>& among) {
     for (int i = 0; i < seconds * 20; ++i) {
       now_ += Time(50);
@@ -47,7 +47,7 @@ class Hands {
       talk(among);
     }
   }
-  /// Carries every message that `arrives(to, message)`; the others are lost.
+  /// Carries every message for which `arrives(to, message)` is true; the others are lost.
   void carry(const std::function<bool(Id, const MembershipMessage&)>& arrives) {
     for (bool more = true; more;) {
       more = false;

@@ -1,4 +1,4 @@
-// What simulated worlds meet, kind by kind, drawn from the seed alone.
+// Lists the kinds of faults that simulated worlds meet. Each is drawn from the seed alone.
 #pragma once
 
 #include "tests/membership/simulation.hpp"
@@ -7,7 +7,7 @@ namespace gradwire::membership {
 
 struct KindOfFaults {
   const char* name;
-  int seeds;  // of a short run
+  int seeds;  // seeds of a short run
   Faults (*faults)(int seed);
 };
 
@@ -19,7 +19,7 @@ inline Faults whole_machines_end(int seed) {
           .follow_ups = seed % 2 == 0};
 }
 
-// Resets, and all else that a network does to those that live.
+// Resets, and every other network fault that live processes may meet.
 inline Faults resets_and_silences(int seed) {
   return {.processes = 2 + seed % 7,
           .deaths = seed % 3,
@@ -131,8 +131,8 @@ inline constexpr KindOfFaults kKindsOfFaults[] = {
        faults.spares = seed % 5 / 3;
        return faults;
      }},
-    // Deaths and silences of those that wait as of all others. Tried by hand, each red here: no grow(); who is left
-    // alone does not look at spares (seed 71).
+    // Waiting processes die and fall silent like all others. Mutations tried, each fails here: no grow(); a process
+    // that is left alone does not look at spares (seed 71).
     {"spares take places", 80,
      [](int seed) {
        return Faults{.processes = 2 + seed % 5,

@@ -1,5 +1,4 @@
-// Messages that no process sends that keeps to the rules, as of a member that is broken or hostile: each is refused,
-// and its sender distrusted.
+// Tests messages that only a broken or hostile member sends: each is refused, and its sender is distrusted.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -11,7 +10,8 @@
 namespace gradwire::membership {
 namespace {
 
-// Of 0, 1 and 2, which have delivered two steps; 0 holds the third one, and 5 waits to join.
+// The membership of process 0 in a world of 0, 1 and 2 that has delivered two steps; 0 holds the third one, and 5 waits
+// to join.
 class Lies : public ::testing::Test {
  protected:
   Lies() {
@@ -26,7 +26,6 @@ class Lies : public ::testing::Test {
     zero.ready(3);
     zero.receive(of(MembershipMessage::Kind::waits, 5), Time(1000));
     static_cast<void>(zero.take_messages());
-    static_cast<void>(zero.take_news());
   }
 
   static MembershipMessage of(MembershipMessage::Kind kind, Id from) {
@@ -42,21 +41,20 @@ class Lies : public ::testing::Test {
     return said;
   }
 
-  // Nothing else follows of it than that 2 is to go.
+  // The only effect of the message is that 2 has to go.
   void expect_a_lie(const MembershipMessage& message) {
     zero.receive(message, Time(1000));
-    const std::vector<News> news = zero.take_news();
-    ASSERT_EQ(news.size(), 1U);
-    ASSERT_TRUE(std::holds_alternative<Distrusted>(news[0]));
-    EXPECT_EQ(std::get<Distrusted>(news[0]).who, 2U);
+    const std::vector<Distrusted> liars = zero.take_distrusted();
+    ASSERT_EQ(liars.size(), 1U);
+    EXPECT_EQ(liars[0].who, 2U);
     EXPECT_EQ(zero.world(), (World{1, {0, 1, 2}}));
     EXPECT_EQ(zero.delivered(), 2U);
     EXPECT_TRUE(zero.agreeing());
   }
   void expect_believed(const MembershipMessage& message) {
     zero.receive(message, Time(1000));
-    for (const News& news : zero.take_news()) {
-      EXPECT_FALSE(std::holds_alternative<Distrusted>(news)) << std::get<Distrusted>(news).why;
+    for (const Distrusted& liar : zero.take_distrusted()) {
+      ADD_FAILURE() << liar.why;
     }
   }
 
@@ -77,7 +75,7 @@ TEST_F(Lies, AStepFarAway) {
     said.step = 1ULL << 63;
     fresh.receive(said, Time(1000));
     EXPECT_EQ(fresh.delivered(), 0U);
-    EXPECT_TRUE(std::holds_alternative<Distrusted>(fresh.take_news().at(0)));
+    EXPECT_EQ(fresh.take_distrusted().size(), 1U);
   }
 }
 
@@ -98,7 +96,7 @@ TEST_F(Lies, AWorldWithoutStepsThatCount) { expect_a_lie(decides({{2, {0, 1}}, 1
 TEST_F(Lies, AWorldOfStrangers) { expect_a_lie(decides({{2, {0, 99}}, 2})); }
 TEST_F(Lies, AWorldOfThoseThatWait) { expect_a_lie(decides({{2, {5}}, 2})); }
 
-// It could be so, but nobody tells of it who had a part in it. Tried by hand, red: whoever says so is believed.
+// It could be true, but no process that had a part in it says so. Mutation tried: whoever says so is believed.
 TEST_F(Lies, AWorldOfOthersAsOneSaysThatWaits) {
   MembershipMessage said = decides({{2, {0, 1}}, 2});
   said.from = 5;
@@ -107,7 +105,7 @@ TEST_F(Lies, AWorldOfOthersAsOneSaysThatWaits) {
   EXPECT_EQ(zero.world(), (World{1, {0, 1, 2}}));
   said.decision->world.members = {0, 1, 5};
   zero.receive(said, Time(1000));
-  EXPECT_EQ(zero.world().epoch, 2U) << "one that was taken in may tell it";
+  EXPECT_EQ(zero.world().epoch, 2U) << "a process that was taken in may tell this";
 }
 
 TEST_F(Lies, ADecisionOfNothing) { expect_a_lie(of(MembershipMessage::Kind::decided, 2)); }
@@ -132,14 +130,12 @@ TEST_F(Lies, ABallotOfAnother) {
 TEST_F(Lies, APromiseOfStepsThatNobodyMade) {
   for (const bool ready : {false, true}) {
     zero.missed(1, Time(1000));
-    static_cast<void>(zero.take_news());
     MembershipMessage said = of(MembershipMessage::Kind::promise, 2);
     said.ballot = {1, 0};
     said.step = ready ? 2 : 4;
     said.ready = {3, 3, ready ? 5U : 3U};
     zero.receive(said, Time(1000));
-    const std::vector<News> news = zero.take_news();
-    EXPECT_EQ(news.size(), ready ? 0U : 1U) << "it is distrusted once";
+    EXPECT_EQ(zero.take_distrusted().size(), ready ? 0U : 1U) << "the sender is distrusted once";
     EXPECT_EQ(zero.delivered(), 2U);
     EXPECT_EQ(zero.world().epoch, 1U);
   }
@@ -153,7 +149,7 @@ TEST_F(Lies, APromiseForTooFew) {
   expect_a_lie(said);
 }
 
-// That another has ended is believed once that one is silent.
+// A process believes that another has ended only once the other is silent.
 TEST_F(Lies, AnEndOfOneThatLives) {
   Hands hands(3, 1);
   MembershipMessage said = of(MembershipMessage::Kind::suspect, 2);
@@ -165,11 +161,11 @@ TEST_F(Lies, AnEndOfOneThatLives) {
 
   Hands again(3, 1);
   again[0].receive(said, again.now());
-  again.pass(3, {0, 2});  // long before it would count as silent
+  again.pass(3, {0, 2});  // long before 1 would count as silent
   EXPECT_EQ(members(again[0]), (std::vector<Id>{0, 2}));
 }
 
-// The others part from it at once.
+// The others leave the liar out at once.
 TEST_F(Lies, WhoLiesGoesAndTheOthersGoOn) {
   Hands hands(3, 1);
   MembershipMessage said = of(MembershipMessage::Kind::beat, 2);

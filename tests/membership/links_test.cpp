@@ -1,4 +1,4 @@
-// What becomes of processes that live while ways between them are cut.
+// Tests what happens to live processes while links between them are cut.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -11,7 +11,7 @@ namespace {
 
 using Link = std::pair<Id, Id>;
 
-// `milliseconds` in which nothing passes over `down`, either way.
+// Lets `milliseconds` pass in which no message passes over the links `down` in either direction.
 void pass_without(Hands& hands, int milliseconds, const std::set<Link>& down) {
   for (int passed = 0; passed < milliseconds; passed += 50) {
     hands.tick();
@@ -28,7 +28,7 @@ void cut(Hands& hands, const std::set<Link>& links) {
   }
 }
 
-// 2 and 4 hear 3 all the time. Tried by hand, red: one other that cannot hear 3 either is enough to call it silent.
+// 2 and 4 hear 3 all the time. Mutation tried: a second process that cannot hear 3 is enough to call it silent.
 TEST(MembershipLinks, WhomOthersHearIsWaitedForThoughTwoOfItsLinksAreDown) {
   Hands hands(5);
   const std::set<Link> down{{0, 3}, {1, 3}};
@@ -42,7 +42,7 @@ TEST(MembershipLinks, WhomOthersHearIsWaitedForThoughTwoOfItsLinksAreDown) {
   }
 }
 
-// Of two the one link is all there is. Tried by hand, red: a way that is cut is always waited for.
+// Two processes have only this one link. Mutation tried: a process always waits for the other end of a cut link.
 TEST(MembershipLinks, WhomNobodyElseHearsIsNotWaitedFor) {
   for (const Id others : {1U, 2U, 4U}) {
     Hands hands(static_cast<int>(others) + 1);

@@ -1,4 +1,4 @@
-// What is known of a process, and how it changes: the tables of membership/process_record.hpp.
+// Tests what is known about a process, and how it changes: the tables of membership/process_record.hpp.
 #include "membership/process_record.hpp"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ using Place = ProcessRecord::Place;
 using Life = ProcessRecord::Life;
 using Answer = ProcessRecord::Answer;
 
-constexpr std::uint32_t kEpoch = 3;  // of the process that keeps the record
+constexpr std::uint32_t kEpoch = 3;  // epoch of the process that keeps the record
 
 ProcessRecord at(Place place, Life life = Life::lives) {
   ProcessRecord process;
@@ -62,7 +62,7 @@ TEST(ProcessRecord, AnEndIsDeadForMembersOfThisWorldOrAnEarlierOne) {
     process.note_end({1, kEpoch, 5}, kEpoch);
     EXPECT_EQ(process.life, Life::dead);
     process.note_end({1, kEpoch + 1, 5}, kEpoch);
-    EXPECT_EQ(process.life, Life::ended) << "it had gone on";
+    EXPECT_EQ(process.life, Life::ended) << "the process had gone on";
   }
   ProcessRecord outside = at(Place::outside);
   outside.note_end({1, kEpoch, 5}, kEpoch);
@@ -96,7 +96,7 @@ TEST(ProcessRecord, ARumourIsForgottenWithTheWorldAndGivesWayToAnEnd) {
   next.forget_world();
   EXPECT_EQ(next.life, Life::lives);
   process.note_end({1, 2, 0}, kEpoch);
-  EXPECT_EQ(process.end, (ProcessEnd{1, 2, 0})) << "whatever the rumour said";
+  EXPECT_EQ(process.end, (ProcessEnd{1, 2, 0})) << "the rumour does not matter";
   process.hear_rumour({1, 9, 9}, Time(3));
   EXPECT_EQ(process.life, Life::dead) << "an end is no rumour again";
 }
@@ -108,11 +108,11 @@ TEST(ProcessRecord, ANewWorldForgetsWhatBelongsToTheOld) {
   process.give_promise({});
   process.was_missed = true;
   process.forget_world();
-  EXPECT_EQ(process.life, Life::ended) << "until the next world looks at it";
+  EXPECT_EQ(process.life, Life::ended) << "the next world will look at it";
   EXPECT_FALSE(process.here.present);
   EXPECT_TRUE(process.here.doubts.empty());
   EXPECT_EQ(process.here.answer, Answer::none);
-  EXPECT_TRUE(process.was_missed) << "that is said of the world before";
+  EXPECT_TRUE(process.was_missed) << "this is about the previous world";
 }
 
 TEST(ProcessRecord, SilenceThatCountsForNothingLeavesWhatWasNeverHeardEmpty) {
@@ -122,7 +122,7 @@ TEST(ProcessRecord, SilenceThatCountsForNothingLeavesWhatWasNeverHeardEmpty) {
   process.forget_silence(Time(9));
   EXPECT_EQ(process.met, Time(9));
   EXPECT_EQ(process.here.heard, Time(9));
-  EXPECT_EQ(process.cut, Time(1)) << "a way that is cut was told, and is no silence";
+  EXPECT_EQ(process.cut, Time(1)) << "a cut link was reported, and is no silence";
   EXPECT_FALSE(process.spoke);
 }
 

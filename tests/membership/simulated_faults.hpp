@@ -1,4 +1,4 @@
-// Which faults a simulation plays, and when.
+// Chooses which faults a simulation plays, and when.
 #pragma once
 
 #include <algorithm>
@@ -14,26 +14,26 @@ namespace gradwire::membership {
 struct Faults {
   int processes = 4;
   int deaths = 1;
-  int machines = 0;         // two or three processes end together
-  int lost_hosts = 0;       // likewise, one or two of them, and no witness says so
-  int stops = 0;            // of a process, for ever, as one that is stopped while it writes its farewell
-  int pauses = 0;           // of a process, 0.1 to 9 s
-  int broken_links = 0;     // of a pair, both ways or one, 0.1 to 9 s
-  int partitions = 0;       // of two halves, 0.1 to 9 s
-  int resets = 0;           // of a pair, both ways or one, 0.01 to 9 s; what takes more than a second is told
-  int isolations = 0;       // of all links of a process, likewise
-  int freezes = 0;          // of all processes at once, 0.1 to 9 s: they go on within 50 ms of each other
-  int frozen_hosts = 0;     // likewise of a third of them
-  int clock_jumps = 0;      // of one process's clock, by up to 54 s, either way
-  int joins = 0;            // of new processes
+  int machines = 0;         // times that two or three processes end together
+  int lost_hosts = 0;       // times that one or two processes end together, and no witness says so
+  int stops = 0;            // processes that stop for good, perhaps while they write a farewell
+  int pauses = 0;           // pauses of a process, 0.1 to 9 s
+  int broken_links = 0;     // broken links of a pair, in one direction or both, 0.1 to 9 s
+  int partitions = 0;       // partitions into two halves, 0.1 to 9 s
+  int resets = 0;           // resets of a pair, in one direction or both, 0.01 to 9 s; both ends hear of one above 1 s
+  int isolations = 0;       // resets of all links of a process, likewise
+  int freezes = 0;          // pauses of all processes at once, 0.1 to 9 s: they go on within 50 ms of each other
+  int frozen_hosts = 0;     // pauses of a third of the processes, likewise
+  int clock_jumps = 0;      // jumps of one process's clock, by up to 54 s, forward or back
+  int joins = 0;            // new processes that join
   int spares = 0;           // processes that wait from the start
-  bool follow_ups = false;  // faults while others are dealt with
+  bool follow_ups = false;  // faults strike while others are being handled
   bool for_ever = false;    // broken links stay broken
-  bool forgets = false;     // some messages are lost with a reset
-  bool flips = false;       // bits of messages do
+  bool forgets = false;     // some messages are lost in a reset
+  bool flips = false;       // some bits of messages flip
   bool finishes = false;    // processes leave once their steps are made
   bool ends_say_no_epoch = false;
-  int longest = 9000;  // fault
+  int longest = 9000;  // the longest fault in ms
 };
 
 struct Fault {
@@ -57,7 +57,7 @@ struct Fault {
   int follows = 0;
 };
 
-/// Draws the moments of all faults, and those that follow one.
+/// Draws the times of all faults, and the faults that follow another one.
 class FaultPlan {
  public:
   FaultPlan(std::mt19937& random, const Faults& faults) : random_(random), faults_(faults) {
@@ -84,7 +84,7 @@ class FaultPlan {
     sort();
   }
 
-  /// The next one that is due at `now`, if any. Often it is met by another one later.
+  /// Returns the next fault that is due at `now`, if any. Often another fault strikes while it lasts.
   [[nodiscard]] std::optional<Fault> take(int now) {
     if (plan_.empty() || plan_.back().at > now) {
       return std::nullopt;

@@ -1,4 +1,4 @@
-// What must hold of a simulation, at each step and at its end.
+// Checks what must hold of a simulation, at each step and at its end.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@
 
 namespace gradwire::membership {
 
-/// What was delivered and confirmed so far, by anybody.
+/// Records what any process has delivered and confirmed so far.
 class SimulatedTruth {
  public:
   /// `ends_name_worlds`: the end of a process says which world it had entered.
   SimulatedTruth(std::ostream& wrong, bool ends_name_worlds) : wrong_(wrong), ends_name_worlds_(ends_name_worlds) {}
 
-  /// Never do two worlds deliver that have decided differently.
+  /// Checks that no two worlds deliver that were decided differently.
   void deliver(Id who, const World& world) {
     const World& first = delivering_.try_emplace(world.epoch, world).first->second;
     if (first != world) {
@@ -26,8 +26,8 @@ class SimulatedTruth {
     }
   }
 
-  /// What was confirmed counts in all later worlds. A world that somebody entered is the only one of its number, unless
-  /// those who entered it may have ended without a word of it.
+  /// Checks that confirmed steps count in all later worlds, and that a world that a process entered is the only one of
+  /// its epoch, unless all that entered it may have ended without telling anybody.
   void enter(Id who, const SimulatedProcess& process, const Decision& decision) {
     const Decision& first = entered_.try_emplace(decision.world.epoch, decision).first->second;
     if (first != decision && ends_name_worlds_) {
@@ -76,13 +76,13 @@ class SimulatedTruth {
   std::ostream& wrong_;
   const bool ends_name_worlds_;
   std::map<std::uint32_t, World> delivering_;
-  std::map<std::uint32_t, Decision> entered_;            // by a member
-  std::map<std::uint32_t, std::uint64_t> confirmed_in_;  // by the epoch of the one that asked
-  std::map<std::uint64_t, std::uint32_t> confirmed_;     // step: result
+  std::map<std::uint32_t, Decision> entered_;            // decisions that a member entered
+  std::map<std::uint32_t, std::uint64_t> confirmed_in_;  // confirmed steps by the epoch of the process that asked
+  std::map<std::uint64_t, std::uint32_t> confirmed_;     // result by step
 };
 
-/// Who goes on with a decision has delivered no step beyond it. Who has not come so far has delivered one at most: that
-/// which all had told it that they hold.
+/// Checks that a process that goes on with a decision has delivered no step beyond it. A process that has not yet
+/// reached the decision has delivered at most one more step: one that all processes had told it they hold.
 inline void judge_steps(const SimulatedProcesses& processes, Id who, const Decision& decision, std::ostream& wrong) {
   const std::uint64_t at = processes.at(who).at;
   if (at > decision.delivered) {
@@ -97,7 +97,7 @@ inline void judge_steps(const SimulatedProcesses& processes, Id who, const Decis
   }
 }
 
-/// Steps go on once no more faults come: `before` says where each process was then.
+/// Checks that steps go on once no more faults strike. `before` holds the step of each process at that time.
 inline void judge_that_steps_go_on(const SimulatedProcesses& processes, const std::map<Id, std::uint64_t>& before,
                                    std::ostream& wrong) {
   for (const auto& [who, process] : processes) {
@@ -107,9 +107,9 @@ inline void judge_that_steps_go_on(const SimulatedProcesses& processes, const st
   }
 }
 
-/// A process gives up only where those that live are too few, or a later world exists of which only those who ended
-/// could tell it. `disturbed`: links or pauses may keep it from those that live. `ends_name_worlds`: else those that
-/// are left cannot know that all others have ended in this world.
+/// Checks that a process gives up only if too few processes live, or if a later world exists about which only ended
+/// processes could tell it. `disturbed`: links or pauses may keep it from live processes. `ends_name_worlds`: without
+/// it, the survivors cannot know that all others have ended in this world.
 inline void judge_that_it_may_give_up(const SimulatedProcesses& processes, Id who, std::uint32_t last_epoch,
                                       bool disturbed, bool ends_name_worlds, std::ostream& wrong) {
   const Membership& membership = *processes.at(who).membership;
@@ -128,8 +128,8 @@ inline void judge_that_it_may_give_up(const SimulatedProcesses& processes, Id wh
   }
 }
 
-/// Where all links work and all that live run, a world of which most members live goes on, or they make all their
-/// steps. Of its members those count that knew of it.
+/// Checks, for simulations in which all links work and all live processes run, that a world goes on if most of its
+/// members live, or that they finish their steps. Only members that knew of that world count.
 inline void judge_that_most_go_on(const SimulatedProcesses& processes, std::ostream& wrong) {
   using Fate = SimulatedProcess::Fate;
   const World* last = nullptr;
@@ -150,10 +150,10 @@ inline void judge_that_most_go_on(const SimulatedProcesses& processes, std::ostr
   }
 }
 
-/// Where all that live run, only ends of links that are down for long are lost, one for each link. Both ends may give
-/// up where a third one ends: neither is then enough. Whom nobody else can reach is not waited for
-/// (docs/explanation/elastic-lost-ranks.md: it is suspected at once), as one of two whose link is not mended within a
-/// second. `may_lose(who)`: a link of it was down for long.
+/// Checks, for simulations in which all live processes run, that only ends of links that were down for long are lost,
+/// one for each link. Both ends may give up if a third process ends, since neither is then enough. Nobody waits for a
+/// process that no other can reach (docs/explanation/elastic.md: it is suspected at once), such as one of two whose
+/// link is not mended within a second. `may_lose(who)` returns whether a link of `who` was down for long.
 template <typename MayLose>
 void judge_who_is_lost(const SimulatedProcesses& processes, const MayLose& may_lose, int broken, std::ostream& wrong) {
   using Fate = SimulatedProcess::Fate;
@@ -171,7 +171,7 @@ void judge_who_is_lost(const SimulatedProcesses& processes, const MayLose& may_l
   }
 }
 
-/// Whether a member that lives is in a later world than `who`, with it, and can tell it so.
+/// Returns whether a live member is in a later world than `who`, together with it, and can tell it so.
 inline bool may_be_told(const SimulatedProcesses& processes, Id who) {
   const std::uint32_t epoch = processes.at(who).membership->world().epoch;
   return std::ranges::any_of(processes, [&](const auto& one) {
@@ -181,7 +181,7 @@ inline bool may_be_told(const SimulatedProcesses& processes, Id who) {
   });
 }
 
-/// Nobody is left of the last world, whose members have all ended, none since it was left out.
+/// Checks, if nobody is left, that all members of the last world have ended, and that none of them was left out.
 inline void judge_the_end(const SimulatedProcesses& processes, std::ostream& wrong) {
   const World* last = nullptr;
   for (const auto& [who, process] : processes) {
@@ -198,7 +198,7 @@ inline void judge_the_end(const SimulatedProcesses& processes, std::ostream& wro
   }
 }
 
-/// All that ended well, or live, are in one world, and have one result of each step.
+/// Checks that all processes that ended well or still live are in one world, and have one result of each step.
 inline void judge_results(const SimulatedProcesses& processes, std::ostream& wrong) {
   std::map<std::uint64_t, std::uint32_t> first;
   for (const auto& [who, process] : processes) {
@@ -212,8 +212,8 @@ inline void judge_results(const SimulatedProcesses& processes, std::ostream& wro
   }
 }
 
-/// Checks that all processes that run are in one world, and that nobody waits for a place that is free. Writes to
-/// `wrong` what is not so. `spares` and `joins`: those that wait; `full`: ranks of a whole world.
+/// Checks that all running processes are in one world, and that nobody waits for a free place. Writes violations to
+/// `wrong`. `spares` and `joins` are the waiting processes, `full` is the number of ranks of a whole world.
 inline void judge(SimulatedProcesses& processes, const std::set<Id>& spares, const std::set<Id>& joins,
                   std::size_t full, std::ostream& wrong) {
   const SimulatedProcess* first = nullptr;
@@ -263,7 +263,7 @@ inline void judge(SimulatedProcesses& processes, const std::set<Id>& spares, con
   }
 }
 
-/// Where all leave once their steps are made, nobody is left behind.
+/// Checks, for simulations in which processes leave after their last step, that nobody is left behind.
 inline void judge_that_all_end(const SimulatedProcesses& processes, std::ostream& wrong) {
   for (const auto& [who, process] : processes) {
     if (process.lives()) {

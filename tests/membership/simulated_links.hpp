@@ -1,4 +1,4 @@
-// Links of a simulation: messages take their time and stay in order; links break and are mended.
+// Simulates links: messages take time and stay in order; links break and are mended.
 #pragma once
 
 #include <algorithm>
@@ -15,16 +15,16 @@ namespace gradwire::membership {
 
 class SimulatedLinks {
  public:
-  using Arrivals = std::vector<std::pair<Id, Packet>>;  // to whom
+  using Arrivals = std::vector<std::pair<Id, Packet>>;  // messages by receiver
   static constexpr int kForEver = 1'000'000;
   static constexpr int kFlipsEnd = 20'000;
-  static constexpr int kMendedUnheard = 1000;  // in which a connection is made anew
-  static constexpr int kSuspected = 2500;      // `silent_after`, less what a sign of life takes
+  static constexpr int kMendedUnheard = 1000;  // ms within which a connection is restored unnoticed
+  static constexpr int kSuspected = 2500;      // ms; `silent_after` minus the time that a sign of life takes
 
-  /// `flips`: now and then bits of a message do.
+  /// `flips`: now and then bits of a message flip.
   SimulatedLinks(std::mt19937& random, bool flips) : random_(random), flips_(flips) {}
 
-  /// Nothing passes for so long; what was sent meanwhile arrives then.
+  /// Lets nothing pass for `length` ms; messages sent meanwhile arrive afterwards.
   void cut(Id a, Id b, int now, int length, bool one_way = false) {
     if (length > kSuspected) {
       may_lose_.insert({a, b});
@@ -36,8 +36,8 @@ class SimulatedLinks {
     links_[{b, a}].broken_until = std::max(links_[{b, a}].broken_until, now + length);
   }
 
-  /// Likewise, but both ends hear of it where it takes long; `one_way`: of those that `a` sends, and `a` alone.
-  /// `forgets`: some of what `a` and `b` send is lost.
+  /// Cuts the link likewise, and tells both ends if the cut lasts long. With `one_way` only messages from `a` are cut,
+  /// and only `a` is told. With `forgets` some messages between `a` and `b` are lost.
   void reset(Id a, Id b, int now, int length, bool one_way, bool forgets) {
     cut(a, b, now, length, one_way);
     if (forgets && length > kMendedUnheard) {
@@ -51,7 +51,7 @@ class SimulatedLinks {
     tell(now + first, a, {b, Lost{}});
     mend(now + length, a, b);
     if (!one_way) {
-      tell(now + std::min(first + draw(0, 200), length - 1), b, {a, Lost{}});  // before it hears that it is mended
+      tell(now + std::min(first + draw(0, 200), length - 1), b, {a, Lost{}});  // before it is mended
       mend(now + length, b, a);
     }
     if (forgets) {
@@ -62,12 +62,12 @@ class SimulatedLinks {
     }
   }
 
-  /// Whether a link of `who` was down for about as long as makes it silent, or a part of a step was lost there: then
-  /// one end of that link may have to go.
+  /// Returns whether a link of `who` was down for about as long as makes it silent, or lost a part of a step: then one
+  /// end of that link may have to go.
   [[nodiscard]] bool may_lose(Id who) const { return may_lose_.contains(who); }
 
-  /// Whether the link of `a` and `b` was reset for so long that its ends are told, and was not mended before the time
-  /// that an agreement takes.
+  /// Returns whether the link of `a` and `b` was reset for so long that its ends are told, and an agreement may not
+  /// have ended since it was mended.
   [[nodiscard]] bool were_apart(Id a, Id b, int now) const {
     constexpr int kAgreed = 1000;
     const auto found = apart_until_.find(std::minmax(a, b));
@@ -88,7 +88,7 @@ class SimulatedLinks {
       }
     }
     link.free_at = std::max({link.free_at, now + (draw(1, 20) == 1 ? draw(20, 300) : draw(1, 20)),
-                             link.broken_until});  // sent again when it is mended
+                             link.broken_until});  // sent again once the link is mended
     packets_[link.free_at].push_back({to, {from, std::move(what)}});
   }
 
@@ -98,7 +98,7 @@ class SimulatedLinks {
     std::erase_if(found, [&](const auto& packet) {
       const int broken_until = links_[{packet.first, packet.second.from}].broken_until;
       const bool early = std::holds_alternative<Back>(packet.second.what) && broken_until > now;
-      if (early && broken_until < kForEver) {  // it was reset again
+      if (early && broken_until < kForEver) {  // the link was reset again
         mend(broken_until, packet.first, packet.second.from);
       }
       return early;
@@ -106,8 +106,8 @@ class SimulatedLinks {
     return found;
   }
 
-  /// What a process that ended has sent is lost where it arrives after `last`, by receiver; 0 for those that ended,
-  /// too.
+  /// Loses messages of the ended process `from` that would arrive after `last`, which is given by receiver; 0 for
+  /// receivers that have ended too.
   void lose(Id from, std::map<Id, int> last) {
     for (auto& [at, packets] : packets_) {
       std::erase_if(packets, [&](const auto& packet) {
@@ -118,7 +118,7 @@ class SimulatedLinks {
 
  private:
   struct Link {
-    int free_at = 0;  // messages of a link stay in order
+    int free_at = 0;  // keeps messages of a link in order
     int broken_until = 0;
     int forgets_until = 0;
   };
@@ -143,7 +143,7 @@ class SimulatedLinks {
   const bool flips_;
   std::map<std::pair<Id, Id>, Link> links_;
   std::map<int, Arrivals> packets_;
-  std::map<std::pair<Id, Id>, int> apart_until_;  // by the lower one
+  std::map<std::pair<Id, Id>, int> apart_until_;  // the lower id comes first
   std::set<Id> may_lose_;
 };
 

@@ -1,4 +1,4 @@
-// What happens to the processes of a simulation: faults, ends, and those that join.
+// Implements what happens to the processes of a simulation: faults, ends and joins.
 #include "tests/membership/simulation.hpp"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ void Simulation::strike(const Fault& fault) {
   switch (fault.kind) {
     case Fault::Kind::death:
       if (const Id who = any(); draw(0, 2) == 0) {
-        processes_[who].ends_after = draw(0, 12);  // in the middle of what it says
+        processes_[who].ends_after = draw(0, 12);  // it ends in the middle of its messages
       } else {
         kill(who, true);
       }
@@ -111,7 +111,7 @@ void Simulation::freeze(const std::vector<Id>& ids, int length) {
   for (const Id who : ids) {
     Process& process = processes_[who];
     process.paused_until = std::max(process.paused_until, now_ + length + draw(0, 50));
-    process.moved_at = std::max(process.moved_at, process.paused_until);  // a session's own waits count likewise
+    process.moved_at = std::max(process.moved_at, process.paused_until);  // a session counts its own waits likewise
   }
 }
 
@@ -138,7 +138,7 @@ void Simulation::kill(Id who, bool witnessed) {
   for (const Id other : running()) {
     if (witnessed) {
       links_.tell(now_ + draw(1, 300), other, {who, end_of(who)});
-    } else if (draw(0, 3) > 0 || !processes_[other].is_member()) {  // else nothing is ever heard of it
+    } else if (draw(0, 3) > 0 || !processes_[other].is_member()) {  // otherwise nobody ever hears of it
       links_.tell(now_ + draw(1000, 1300), other, {who, Lost{}});
     }
   }

@@ -70,7 +70,7 @@ void Simulation::add(Id who, const World& world) {
   process.reaches = settings.start;
   process.membership->wait_among(process.reaches);
   process.works_until = now_ + draw(1, 50);
-  process.entered = world.epoch;
+  process.entered = process.epoch = world.epoch;
 }
 
 ProcessEnd Simulation::end_of(Id who) const {
@@ -137,6 +137,7 @@ void Simulation::live(Id who, Process& process) {
       return;
     }
     if (const auto* message = std::get_if<MembershipMessage>(&packet.what)) {
+      note_decision(process, *message);
       membership.receive(*message, process.time(now_));
       take(who, process);
     } else {
@@ -145,6 +146,10 @@ void Simulation::live(Id who, Process& process) {
   }
   if (ticks(who)) {
     membership.tick(process.time(now_));
+    take(who, process);
+    if (!process.lives()) {
+      return;
+    }
   }
   work(who, process);
   take(who, process);
@@ -234,6 +239,7 @@ void Simulation::say(Id who, Process& process) {
       return kill(who, true);
     }
     process.ends_after -= process.ends_after > 0 ? 1 : 0;
+    note_decision(process, out.message);
     links_.send(who, out.to, std::move(out.message), now_);
   }
   process.entered = std::max(process.entered, membership.epoch_entered());
@@ -245,26 +251,35 @@ void Simulation::take(Id who, Process& process) {
   if (!process.lives()) {
     return;
   }
-  for (const News& news : membership.take_news()) {
-    if (const auto* delivered = std::get_if<Delivered>(&news)) {
-      truth_.deliver(who, membership.world());
-      deliver(who, process, delivered->step);
-      process.moved_at = now_;
-      process.works_until = now_ + draw(1, 50);
-    } else if (const auto* changed = std::get_if<Changed>(&news)) {
-      change(who, process, changed->decision);
-    } else if (const auto* lied = std::get_if<Distrusted>(&news)) {
-      wrong_ << "process " << who << " takes " << lied->who << " for a liar: " << lied->why << "; ";
-    } else if (spares_.contains(who) ||
-               joins_.contains(who)) {  // seen red where a process that waits took any decision for one about it
-      wrong_ << "process " << who << " waits, and took itself for left out\n";
-    }
+  for (const Distrusted& liar : membership.take_distrusted()) {
+    wrong_ << "process " << who << " takes " << liar.who << " for a liar: " << liar.why << "; ";
+  }
+  // Mutation tried: a waiting process takes any decision for one about itself.
+  if (membership.expelled() && (spares_.contains(who) || joins_.contains(who))) {
+    wrong_ << "process " << who << " waits, and took itself for left out\n";
+  }
+  if (process.epoch != membership.epoch_entered()) {
+    process.epoch = membership.epoch_entered();
+    const bool heard = process.made && process.made->world == membership.world();
+    change(who, process, heard ? *process.made : Decision{membership.world(), membership.delivered()});
+  }
+  while (process.at < membership.delivered()) {
+    truth_.deliver(who, membership.world());
+    deliver(who, process, process.at + 1);
+    process.moved_at = now_;
+    process.works_until = now_ + draw(1, 50);
   }
   if (membership.agreeing() && process.stopped_since < 0) {
     process.stopped_since = now_;
   } else if (!membership.agreeing() && process.stopped_since >= 0) {
     longest_stop_ = std::max(longest_stop_, now_ - process.stopped_since);
     process.stopped_since = -1;
+  }
+}
+
+void Simulation::note_decision(Process& process, const MembershipMessage& message) {
+  if (message.kind == MembershipMessage::Kind::decided) {
+    process.made = message.decision;
   }
 }
 

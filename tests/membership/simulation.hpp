@@ -1,7 +1,7 @@
-// Processes that are in a world together, in simulated time: links with delays, deaths, pauses, resets and broken
-// links, drawn from a seed. Each runs steps: it sends its part to all, holds a step once all parts came, and delivers
-// as its Membership says. Now and then it has a step confirmed. What comes out must be one world and, for each step,
-// one result.
+// Simulates processes that share a world, in simulated time: links with delays, deaths, pauses, resets and broken
+// links, drawn from a seed. Each process runs steps: it sends its part to all, holds a step once all parts arrived, and
+// delivers when its Membership says so. Now and then it has a step confirmed. The simulation must end with one world
+// and, for each step, one result.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class Simulation {
  public:
   Simulation(unsigned seed, Faults faults);
 
-  /// Empty, or what is wrong.
+  /// Returns what is wrong; empty if nothing is.
   [[nodiscard]] std::string run();
 
   [[nodiscard]] std::size_t changes() const { return changes_; }
@@ -39,7 +39,7 @@ class Simulation {
   [[nodiscard]] std::size_t gave_up() const { return gave_up_; }
 
  private:
-  static constexpr int kFaultsAreOver = 40'000;  // and what they cost
+  static constexpr int kFaultsAreOver = 40'000;  // ms; includes the time to recover from the last fault
   static constexpr int kStepsEnd = 50'000;
   static constexpr int kQuiet = 60'000;
 
@@ -48,54 +48,56 @@ class Simulation {
 
   void add(Id who, const World& world);
 
-  // The others hear of it one by one.
+  // The others hear of the joiner one by one.
   void join();
   [[nodiscard]] ProcessEnd end_of(Id who) const;
 
-  // What comes that is no message of the agreement.
+  // Handles arrivals that are no messages of the agreement.
   void hear(Id who, Process& process, const Packet& packet);
   std::vector<Id> running() const;
 
-  // Keeps some that live from others for a while.
+  // Returns whether a fault keeps some live processes from others for a while.
   [[nodiscard]] static bool disturbs(Fault::Kind kind);
   void strike(const Fault& fault);
   std::vector<Id> some_of(std::vector<Id> ids, std::size_t count);
 
-  // One signal stops them, another one lets them go on.
+  // One signal stops the processes, another one lets them go on.
   void freeze(const std::vector<Id>& ids, int length);
   void reset(Id a, Id b, int length, bool one_way) { links_.reset(a, b, now_, length, one_way, faults_.forgets); }
 
-  // A job of which nobody is left proves nothing.
+  // Returns whether `who` may end: a job that loses all its processes proves nothing.
   [[nodiscard]] bool may_go(Id who) const;
   void stop(Id who);
 
-  // What it sent last is lost on some links. A witness tells the others of it, one by one.
+  // Its last messages are lost on some links. A witness tells the others of its end, one by one.
   void kill(Id who, bool witnessed);
   void lose_last_words(Id who);
 
-  // It ends by itself, and says so; its witness does, too.
+  // The process ends by itself, and says so; its witness does, too.
   void leave(Id who, Process& process, Process::Fate fate);
   void advance();
 
-  // Most of the time nothing is: three quarters of a simulation's own time.
+  // Returns whether a process has work now. Mostly it has none, and skipping it saves three quarters of the running
+  // time.
   [[nodiscard]] bool has_to_do(Id who, Process& process) const;
   [[nodiscard]] bool ticks(Id who) const { return now_ % 50 == static_cast<int>(who) % 50; }
 
   void live(Id who, Process& process);
   void end_if_over(Id who, Process& process);
 
-  // What a session does whose step does not end.
+  // Does what a session does if its step does not end.
   void miss(Process& process);
   void work(Id who, Process& process);
   void hold(Process& process);
 
-  // As a session's member does: of a later world nobody hears before the witness does.
+  // Sends as a session's member does: nobody hears of a later world before the witness does.
   void say(Id who, Process& process);
   void take(Id who, Process& process);
+  static void note_decision(Process& process, const MembershipMessage& message);
   void change(Id who, Process& process, const Decision& decision);
   void note_who_is_cut_off(const World& next);
 
-  // At the end of a job, before a checkpoint: anywhere.
+  // Confirms the last step, as at the end of a job or before a checkpoint.
   void confirm_last(Process& process);
   void deliver(Id who, Process& process, std::uint64_t step);
 
@@ -105,10 +107,10 @@ class Simulation {
   Id next_id_ = 1000;
   std::map<Id, Process> processes_;
   SimulatedLinks links_;
-  std::optional<FaultPlan> plan_;  // once all processes have drawn their beginnings
+  std::optional<FaultPlan> plan_;  // set once all processes have drawn their beginnings
   std::map<Id, bool> side_;
   std::set<Id> joins_;
-  std::set<Id> spares_;  // those that wait
+  std::set<Id> spares_;  // waiting processes
   std::size_t changes_ = 0;
   std::size_t taken_in_ = 0;
   std::uint64_t steps_ = 0;

@@ -1,4 +1,4 @@
-// Worlds with seeded faults in simulated time: whatever happens, one world is left and one result of each step.
+// Plays seeded faults in simulated time: whatever happens, one world remains, with one result of each step.
 #include "tests/membership/simulation.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace gradwire::membership {
 namespace {
 
-// GRADWIRE_SEEDS: how many seeds each kind of fault gets.
+// Returns how many seeds each kind of fault gets: GRADWIRE_SEEDS, or `otherwise` if it is not set.
 int seeds(int otherwise) {
   const char* text = std::getenv("GRADWIRE_SEEDS");  // NOLINT(concurrency-mt-unsafe)
   return text == nullptr ? otherwise : std::atoi(text);

@@ -1,4 +1,4 @@
-// Processes that wait to be members, spares and those that join, one state machine at a time: when they are taken in,
+// Tests processes that wait to be members (spares and joiners), one state machine at a time: when they are taken in,
 // and how many.
 #include <gtest/gtest.h>
 
@@ -29,7 +29,8 @@ Membership one_of(Id self, std::vector<Id> members, std::vector<Id> spares) {
   return made;
 }
 
-// So that no majority is without one that holds what steps need. Tried by hand, red: as many as are missing.
+// This way no majority lacks a member that holds what steps need. Mutation tried: as many spares are taken in as
+// members are missing.
 TEST(MembershipSpares, AsManyComeAsMembersAreLeftAndOthersAfterAStep) {
   Membership zero = one_of(0, {0, 1, 2, 3}, {4, 5, 6});
   for (const Id spare : {4U, 5U, 6U}) {
@@ -39,13 +40,13 @@ TEST(MembershipSpares, AsManyComeAsMembersAreLeftAndOthersAfterAStep) {
     zero.dead({ended}, Time(1000));
   }
   ASSERT_EQ(zero.world(), (World{2, {0, 4}}));
-  MembershipMessage here;  // of the one that came
+  MembershipMessage here;  // sent by the spare that was taken in
   here.kind = MembershipMessage::Kind::beat;
   here.from = 4;
   here.epoch = 2;
   zero.receive(here, Time(1100));
   zero.tick(Time(1200));
-  EXPECT_FALSE(zero.agreeing()) << "it has not learnt yet";
+  EXPECT_FALSE(zero.agreeing()) << "the spare has not learnt of its place yet";
   here.kind = MembershipMessage::Kind::ready;
   here.step = 1;
   zero.receive(here, Time(1300));
@@ -55,7 +56,7 @@ TEST(MembershipSpares, AsManyComeAsMembersAreLeftAndOthersAfterAStep) {
   EXPECT_TRUE(zero.agreeing()) << "places are free";
 }
 
-// Tried by hand, red: one that was heard at any time counts.
+// Mutation tried: a spare counts that was heard at any time.
 TEST(MembershipSpares, OneThatIsSilentIsNotTaken) {
   for (const int later : {500, 1500}) {
     Membership zero = one_of(0, {0, 1}, {2});
@@ -75,7 +76,7 @@ TEST(MembershipSpares, OneThatWasNotLetInIsNotTaken) {
   EXPECT_EQ(members(zero), std::vector<Id>{0});
 }
 
-// The lower one may have left this one out and gone on with the spare. Tried by hand, red: without a look at spares.
+// The lower member may have left this one out and gone on with the spare. Mutation tried: it does not look at spares.
 TEST(MembershipSpares, WhoIsLeftAloneAsksThoseThatWait) {
   Membership one = one_of(1, {0, 1}, {2});
   one.receive(waits(2, {}), Time(1000));
@@ -97,7 +98,7 @@ TEST(MembershipSpares, OneKnowsWhenNobodyIsLeft) {
   EXPECT_TRUE(two.alone());
 }
 
-// Of three members and 7, which joins.
+// The membership of rank 0, with three members and 7, which joins.
 class Joins : public ::testing::Test {
  protected:
   Joins() {
@@ -120,13 +121,14 @@ class Joins : public ::testing::Test {
   Membership zero = one_of(0, {0, 1, 2}, {});
 };
 
-// Who wakes up and finds all others ended would not ask it. Tried by hand, red: without is_known_to_all().
+// A process that wakes up and finds all others ended would not ask a joiner that it does not know. Mutation tried:
+// without is_known_to_all().
 TEST_F(Joins, OneIsTakenOnceAllThatHaveNotEndedKnowIt) {
   EXPECT_FALSE(is_taken({0, 1}));
   EXPECT_TRUE(is_taken({0, 1, 2}));
 }
 
-// Tried by hand, red: those of the start alone are to know it.
+// Mutation tried: only the members of the start must know it.
 TEST_F(Joins, OthersThatJoinMustKnowItToo) {
   zero.receive(waits(8, {}), Time(1000));
   EXPECT_FALSE(is_taken({0, 1, 2}));
@@ -167,7 +169,7 @@ TEST_F(Joins, ItIsToldByEachThatItIsKnown) {
   EXPECT_EQ(waiting[2].message.known, std::vector<Id>{0});
 }
 
-// Tried by hand, red: possibly_taken_in() asks spares alone.
+// Mutation tried: possibly_taken_in() asks spares alone.
 TEST_F(Joins, WhoIsLeftAloneAsksIt) {
   Membership two = one_of(2, {0, 1, 2}, {});
   two.receive(waits(7, {}), Time(1000));
@@ -175,7 +177,7 @@ TEST_F(Joins, WhoIsLeftAloneAsksIt) {
   two.dead({1}, Time(1100));
   EXPECT_TRUE(two.agreeing());
   two.receive(waits(7, {0, 1}, {2}), Time(1200));
-  EXPECT_EQ(members(two), std::vector<Id>{2}) << "7 was let in by nobody";
+  EXPECT_EQ(members(two), std::vector<Id>{2}) << "no process has let 7 in";
 }
 
 MembershipMessage decided(World world) {
@@ -186,8 +188,8 @@ MembershipMessage decided(World world) {
   return said;
 }
 
-// A stopped process that was left out once is not asked again, if it has known that it was in: else it may still wait.
-// Tried by hand, each red: without gone_; with all that were members.
+// A stopped process that was left out once is not asked again if it knew that it was a member: otherwise it may still
+// wait. Mutations tried: without gone_; with all that were ever members.
 TEST(MembershipSpares, OneThatKnewThatItWasAMemberIsNotAsked) {
   for (const bool knew : {false, true}) {
     Membership one = one_of(1, {0, 1}, {2});
@@ -204,7 +206,7 @@ TEST(MembershipSpares, OneThatKnewThatItWasAMemberIsNotAsked) {
   }
 }
 
-// Its word that it waits came late. Tried by hand, red: it goes on in that world.
+// Its message that it waits came late. Mutation tried: it goes on in that world.
 TEST(MembershipSpares, OneThatWasLeftOutMeanwhileIsOut) {
   Membership two(2, World{}, 0, {.full = 2, .start = {0, 1, 2}, .spares = {2}}, Time(1000));
   two.receive(decided({2, {0, 2}}), Time(1000));

@@ -1,4 +1,4 @@
-// The allocation policy of device memory, over a source that is no device.
+// Tests the allocation policy of device memory, over a source without a device.
 #include "memory/arena.hpp"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 constexpr std::size_t kNoLimit = ~std::size_t{0};
 constexpr std::size_t kSlab = 4096;
 
-// Gives addresses that must not be used, and records the requests.
+// A source that gives addresses that must not be used, and records the requests.
 class FakeSource final : public ArenaSource {
  public:
   explicit FakeSource(std::size_t limit = kNoLimit, std::uintptr_t base = std::uintptr_t{1} << 40)
@@ -107,7 +107,7 @@ TEST(Arena, ExhaustionNamesSizesAndWhy) {
   EXPECT_EQ(arena.acquire(3500), held) << "an error must leave the arena usable";
 }
 
-// A slab of the usual size does not fit any more, the block does.
+// A slab of the usual size does not fit any more, but the block does.
 TEST(Arena, TakesLessWhereASlabDoesNotFit) {
   FakeSource source(1024);
   Arena arena(source, kSlab);
@@ -131,7 +131,7 @@ TEST(Arena, WhileFixedNothingIsAllocated) {
   EXPECT_NE(arena.acquire(256), nullptr);
 }
 
-// Requests of a step: sizes that vary, several at once, released out of order.
+// Plays the requests of a step: sizes vary, several are held at once, and they are released out of order.
 void play(Arena& arena, std::uint32_t seed) {
   std::mt19937 random(seed);
   std::vector<std::byte*> held;
@@ -149,7 +149,8 @@ void play(Arena& arena, std::uint32_t seed) {
   }
 }
 
-// What a copy takes in a dry run is enough for the same requests. Mutation tried: slabs searched from the last one on.
+// The memory that a copy takes in a dry run is enough for the same requests. Mutation tried: slabs are searched from
+// the last one on.
 TEST(Arena, WhatLastsIsNotWhereAGraphMayWrite) {
   FakeSource source;
   Arena arena(source, 4096);
@@ -161,7 +162,7 @@ TEST(Arena, WhatLastsIsNotWhereAGraphMayWrite) {
   std::byte* lasting = arena.acquire_lasting(256);
   EXPECT_EQ(arena.slabs().size(), 2U);
   EXPECT_EQ(arena.acquire_lasting(256), lasting + 256);
-  EXPECT_EQ(arena.acquire(256), used + 256) << "passing use of the first slab goes on";
+  EXPECT_EQ(arena.acquire(256), used + 256) << "transient use of the first slab goes on";
   EXPECT_EQ(arena.slabs().size(), 2U);
 }
 
@@ -169,7 +170,7 @@ TEST(Arena, ADryRunSaysWhatToReserve) {
   for (std::uint32_t seed = 0; seed < 50; ++seed) {
     FakeSource source;
     Arena arena(source, kSlab);
-    play(arena, 1000 + seed);  // another step before
+    play(arena, 1000 + seed);  // a different earlier step
     std::byte* kept = arena.acquire(3000);
     FakeSource dry_source(kNoLimit, std::uintptr_t{1} << 50);
     const std::size_t before = arena.slabs().size();
@@ -179,7 +180,7 @@ TEST(Arena, ADryRunSaysWhatToReserve) {
       const auto all = dry.slabs();
       arena.add_slabs({all.begin() + static_cast<std::ptrdiff_t>(before), all.end()});
     }
-    EXPECT_TRUE(dry_source.live.empty()) << "the copy gives back its own slabs, and only those";
+    EXPECT_TRUE(dry_source.live.empty()) << "the copy frees only its own slabs";
     const std::size_t asked = source.asked.size();
     arena.set_fixed(true);
     ASSERT_NO_THROW(play(arena, seed)) << "seed " << seed;

@@ -1,4 +1,4 @@
-// Makes a session, communicator or table where rank 2 does not come: `absent_rank KIND POINT`. POINT is `before`, or a
+// Makes a session, communicator or table while rank 2 is absent: `absent_rank KIND POINT`. POINT is `before`, or a
 // function of MPI in which rank 2 stops for ever when it is called the first time. The others must get an Error within
 // the timeout, print it, and exit with status 7.
 #include <mpi.h>
@@ -24,7 +24,7 @@ void stop_in(const char* point) {
 
 }  // namespace
 
-// The profiling interface of MPI: these stand in front of the library's own.
+// By MPI's profiling interface these functions replace the library's own.
 extern "C" int MPI_Comm_idup(MPI_Comm comm, MPI_Comm* made, MPI_Request* request) {
   stop_in("MPI_Comm_idup");
   return PMPI_Comm_idup(comm, made, request);
@@ -58,7 +58,7 @@ int main(int argc, char** argv) {
   } catch (const gradwire::Error& error) {
     std::printf("rank %d: %s: %s\n", g_rank, std::string(to_string(error.code())).c_str(), error.what());
     std::fflush(stdout);
-    _exit(7);  // MPI_Finalize would wait for the absent
+    _exit(7);  // MPI_Finalize would wait for the absent rank
   }
   _exit(0);
 }

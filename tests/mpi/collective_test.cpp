@@ -1,4 +1,4 @@
-// Collectives and sessions over real MPI; the oracle is plain MPI run beside them.
+// Tests collectives and sessions over real MPI; plain MPI, run beside them, gives the expected results.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -78,7 +78,8 @@ TEST(MpiCollective, AllReduceAgainstMpi) {
         const double encoding = lossy ? single_encoding_error({CodecSpec(codec.id), DType::f32}, usual) : 0;
         EXPECT_LE(relative_error(values, wanted), lossy ? 0.02 + 3 * encoding : 0);
         if (lossy && count > 100000) {
-          // Each rank's whole goes to all others in a one_shot call, where a perfect algorithm sends two shares of it.
+          // In a one_shot call each rank sends all of its data to all others, while a perfect algorithm sends two
+          // shares of it.
           const bool whole = algorithm.algorithm == Algorithm::one_shot;
           EXPECT_GT(statistics.ratio() * (whole ? communicator.world_size() / 2.0 : 1.0), 1.9);
         }
@@ -87,8 +88,8 @@ TEST(MpiCollective, AllReduceAgainstMpi) {
   }
 }
 
-// From 64 KiB on, dense is MPI's blocking sum where all ranks wait: also there such calls match. Seen red where a call
-// with a feedback buffer never is: the ranks wait for each other until the timeout.
+// From 64 KiB on, dense is MPI's blocking sum if all ranks wait: such calls match there too. Mutation tried: a call
+// with a feedback buffer is never made that way; then the ranks wait for each other until the timeout.
 TEST(MpiCollective, RanksThatDifferInTheFeedbackBufferAreTold) {
   for (const std::uint64_t count : {1000ULL, 50'000ULL}) {
     Communicator communicator = mpi::make_communicator(MPI_COMM_WORLD, {.timeout = std::chrono::seconds(60)});
@@ -124,7 +125,7 @@ TEST(MpiCollective, TiersAreWhatMpiFindsOrWhatIsAsked) {
       EXPECT_LE(relative_error(values, wanted), codec == std::string("exact") ? 0 : 0.03);
       EXPECT_EQ(statistics.bytes_sent, statistics.bytes_intra + statistics.bytes_inter);
       if (count > 100000) {
-        // One sum a node there and one result back, shared by the ranks of a node.
+        // Each node sends one sum and gets one result back, which its ranks share.
         const double encoded =
             static_cast<double>(codec::Codec(CodecSpec::parse(codec), DType::f32).payload_bytes(count));
         EXPECT_NEAR(static_cast<double>(statistics.bytes_inter) / encoded, 1.0 / half, 0.02);
@@ -223,9 +224,9 @@ TEST(MpiCollective, AnErrorOnOneRankReachesAll) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// Ranks whose algorithm is left open choose it by their own counts: one_shot beside two_shot, sums of MPI of other
-// sizes. Seen red where the sum begins beside the question and that says nothing of the count: two ranks wait for ever,
-// and Open MPI ends three by a signal.
+// Ranks with an open algorithm choose it by their own counts: one_shot beside two_shot, or sums of MPI of different
+// sizes. Mutation tried: the sum begins together with the question, which does not include the count: two ranks wait
+// for ever, and Open MPI ends three by a signal.
 TEST(MpiCollective, RanksThatDifferInTheCountAreTold) {
   struct Case {
     const char* codec;
@@ -240,7 +241,7 @@ TEST(MpiCollective, RanksThatDifferInTheCountAreTold) {
     const Error error = error_of([&] {
       static_cast<void>(communicator.all_reduce(view(values.data(), values.size()),
                                                 {.codec = c.codec, .algorithm = Algorithm::automatic}));
-      communicator.barrier();  // here at the latest
+      communicator.barrier();  // the error comes here at the latest
     });
     EXPECT_TRUE(error.code() == ErrorCode::mismatch || error.code() == ErrorCode::aborted ||
                 error.code() == ErrorCode::timeout)

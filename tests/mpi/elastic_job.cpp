@@ -1,7 +1,7 @@
-// A job that goes on when ranks end, whose processes say what they hold: `elastic_job STEPS [OPTION=VALUE ...]`.
-// ms=N: a step computes for so long; min_ranks=N, suspect=MILLISECONDS, replicate=N, spares=N, trust_resets=1 as in
-// [elastic]; elements=N of the one tensor, at int4; die=NUMBER@STEP: that process ends by SIGKILL in that step;
-// exit=STATUS: leaves the loop by exit(STATUS) at its middle.
+// A job that goes on when ranks end, and whose processes print what they hold: `elastic_job STEPS [OPTION=VALUE ...]`.
+// ms=N: a step computes for N ms; min_ranks=N, suspect=MILLISECONDS, replicate=N, spares=N and trust_resets=1 are as in
+// [elastic]; elements=N is the size of the one tensor, at int4; die=NUMBER@STEP: that process ends by SIGKILL in that
+// step; exit=STATUS: the process leaves the loop by exit(STATUS) halfway.
 #include <dirent.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ std::map<std::string, std::string> options_of(int argc, char** argv) {
 }
 
 long entries(const char* folder) {
-  long count = -2;  // "." and ".."
+  long count = -2;  // excludes "." and ".."
   if (DIR* opened = ::opendir(folder)) {
     while (::readdir(opened) != nullptr) {  // NOLINT(concurrency-mt-unsafe)
       ++count;
@@ -42,7 +42,7 @@ long entries(const char* folder) {
   return count;
 }
 
-// FNV-1a.
+// This is FNV-1a.
 std::uint64_t hash_of(const std::vector<float>& values) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const float value : values) {

@@ -1,4 +1,4 @@
-// A job that waits until PROCESSES are there, those that joined with them, makes a world of all, adds up what each of
+// A job that waits until PROCESSES are there, including joiners, makes a world of all, adds up the number that each of
 // them knows, and ends: `joining_job PROCESSES [VICTIM]`. The victim kills itself once it has seen them; then the
 // others make another world.
 #include <mpi.h>

@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
   } catch (const gradwire::Error& error) {
     std::printf("survivor %d: %s: %s\n", rank, std::string(to_string(error.code())).c_str(), error.what());
     std::fflush(stdout);
-    _exit(7);  // MPI_Finalize would wait for the dead
+    _exit(7);  // MPI_Finalize would wait for the dead rank
   }
   return 0;
 }

@@ -1,5 +1,4 @@
-// A job that calls plain MPI_Init, makes two sessions and has NaN in its gradients: what its log says, plain_init_test
-// reads.
+// A job that calls plain MPI_Init, makes two sessions and has NaN in its gradients. plain_init_test reads its log.
 #include <mpi.h>
 
 #include <cmath>

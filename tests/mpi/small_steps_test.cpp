@@ -24,7 +24,7 @@ thread_local int t_woken = 0;
 
 }  // namespace
 
-// In place of what the library would call.
+// These replace the functions that the library would call.
 void* operator new(std::size_t bytes) {
   t_allocations += t_counts ? 1 : 0;
   if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) {
@@ -55,7 +55,7 @@ extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int pee
 
 extern "C" int MPI_Iallreduce(const void* from, void* to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm,
                               MPI_Request* request) {
-  t_messages += t_counts ? 1000 : 0;  // as many as it likes
+  t_messages += t_counts ? 1000 : 0;  // it may send as many as it likes
   return PMPI_Iallreduce(from, to, count, type, op, comm, request);
 }
 
@@ -79,7 +79,7 @@ TEST(SmallStepsOverMpi, AllocateNothingWakeNobodyAndSendOneMessageAPeer) {
   for (int i = 0; i < 10; ++i) {
     step();
   }
-  int allocations = 0;  // steps with any
+  int allocations = 0;  // number of steps with allocations
   int clocks = 0;
   int messages = 0;
   int woken = 0;
@@ -95,7 +95,7 @@ TEST(SmallStepsOverMpi, AllocateNothingWakeNobodyAndSendOneMessageAPeer) {
     woken += t_woken > 0 ? 1 : 0;
     ASSERT_EQ(gradient.back(), static_cast<float>(world - 1) / 2);
   }
-  // The progress thread's look, every 5 ms, may take a step; a rank that lost its core waits for longer.
+  // The progress thread, which looks every 5 ms, may take a step; a rank that lost its core waits for longer.
   EXPECT_LT(allocations, kSteps / 10);
   EXPECT_LT(clocks, kSteps / 4);
   EXPECT_LT(messages, kSteps / 10);

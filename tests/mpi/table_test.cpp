@@ -1,4 +1,4 @@
-// Tables over real MPI.
+// Tests tables over real MPI.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "gradwire/mpi.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -53,7 +53,7 @@ TEST(MpiTable, ADifferentWidthIsAnErrorEverywhere) {
 
 TEST(MpiTable, ADamagedRowEndsItEverywhere) {
   using transport::Fault;
-  // The second payload from rank 0 to rank 1: rows that are pushed; the first one were options.
+  // The second payload from rank 0 to rank 1 holds pushed rows; the first one held options.
   const auto damaged =
       transport::make_faulty(mpi::make_transport(MPI_COMM_WORLD),
                              {{.kind = Fault::Kind::corrupt, .rank = 0, .nth = 1, .peer = 1, .tag = 1, .offset = 999}});
@@ -62,7 +62,7 @@ TEST(MpiTable, ADamagedRowEndsItEverywhere) {
     ids[id] = id;
   }
   try {
-    Table table(damaged, {.rows = 1000, .width = 8});  // throws where another rank is already further
+    Table table(damaged, {.rows = 1000, .width = 8});  // throws if another rank is already further
     if (damaged->rank() == 0) {
       table.push(ids, std::vector<float>(8000, 1.0F));
     }

@@ -1,5 +1,5 @@
-// The conformance scenarios over transports of MPI processes, and what is MPI's own: splitting, tags, bad
-// communicators.
+// Runs the conformance scenarios over transports of MPI processes, and tests splitting, tags and bad communicators,
+// which only MPI has.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -34,10 +34,10 @@ struct Maker {
 
 constexpr Maker kMakers[] = {
     {"mpi", [] { return mpi::make_transport(MPI_COMM_WORLD); }},
-    // 2048 splits most of what the scenarios send. 2^24 - 1 is the least bound that needs no folding.
+    // A limit of 2048 splits most messages of the scenarios. 2^24 - 1 is the least bound that needs no folding.
     {"split",
      [] { return transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 2048, .tag_upper_bound = (1 << 24) - 1}); }},
-    // The least bound that MPI allows: tags are folded.
+    // This is the least bound that MPI allows: tags are folded.
     {"folded", [] { return transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 2048, .tag_upper_bound = 32767}); }},
     {"device_memory", [] { return transport::make_mpi(MPI_COMM_WORLD, {.split_bytes = 5000, .device_memory = true}); }},
     {"throttled", [] { return make_emulated(mpi::make_transport(MPI_COMM_WORLD), "10Gbit/s,20us"); }},
@@ -54,7 +54,7 @@ TEST_P(MpiConformance, Holds) {
       scenario.run(*transport);
     } catch (const std::exception& error) {
       ADD_FAILURE() << error.what();
-      transport->abort(ErrorCode::internal, "scenario failed");
+      transport->abort(Error(ErrorCode::internal, "scenario failed"));
     }
   }
   MPI_Barrier(MPI_COMM_WORLD);
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(Transports, MpiConformance,
                                   std::get<1>(parameter.param).name;
                          });
 
-// Tests messages as over a CUDA-aware MPI, with memory that the host can read, too. A rank may still use host memory.
+// Tests messages as over a CUDA-aware MPI, with memory that the host can also read. A rank may still use host memory.
 TEST(MpiTransport, RelaysWhatStreamsSend) {
   const Watchdog watchdog("RelaysWhatStreamsSend");
   using Path = transport::RelayedMessages::Path;
@@ -84,7 +84,7 @@ TEST(MpiTransport, RelaysWhatStreamsSend) {
   }
 }
 
-// Messages look different where MPI takes device memory, so all ranks must say so.
+// Messages look different if MPI takes device memory, so all ranks must say so.
 TEST(MpiTransport, RanksAgreeOnWhoTakesDeviceMemory) {
   int rank = 0;
   int world_size = 1;
@@ -106,7 +106,7 @@ TEST(MpiTransport, TakesAnyIntracommunicator) {
   MPI_Comm reversed = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &reversed);
   const auto transport = mpi::make_transport(reversed);
-  MPI_Comm_free(&reversed);  // the transport has its own
+  MPI_Comm_free(&reversed);  // the transport has its own copy
   EXPECT_EQ(transport->rank(), world_size - 1 - rank);
   EXPECT_EQ(transport->world_size(), world_size);
   EXPECT_EQ(transport->name(), "mpi");
@@ -173,7 +173,7 @@ TEST(MpiTransport, DestructionGivesUpWhatIsPending) {
   EXPECT_EQ(data, Bytes(1'000'000));
 }
 
-// 2 x (2 GiB + 5) of memory on each of two ranks: only on request.
+// The test needs 2 x (2 GiB + 5) of memory on each of two ranks, so it runs only on request.
 TEST(MpiTransport, BeyondTwoToThe31) {
   if (std::getenv("GRADWIRE_TEST_BIG") == nullptr) {
     GTEST_SKIP() << "set GRADWIRE_TEST_BIG=1 to run; needs 5 GiB of memory";
@@ -205,8 +205,8 @@ TEST(MpiTransport, BeyondTwoToThe31) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// Several messages under one tag, as hierarchical sends them inside a node: the rest of the first is never taken for
-// the beginning of the second. Seen red where both kinds share folded tags.
+// Several messages share a tag, as hierarchical sends them inside a node: the rest of the first is never taken for the
+// beginning of the second. Mutation tried: both kinds share folded tags.
 TEST(MpiTransport, FoldedTagsKeepTheKindsApart) {
   const Watchdog watchdog("FoldedTagsKeepTheKindsApart");
   const auto transport = transport::make_mpi(MPI_COMM_WORLD, {.tag_upper_bound = 32767});
@@ -231,7 +231,7 @@ TEST(MpiTransport, FoldedTagsKeepTheKindsApart) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
-// A communicator that was made from a group, as drop-ins make theirs, has no copy of MPI's attributes. Seen red where
+// A communicator that was made from a group, as drop-ins make theirs, has no copy of MPI's attributes. Mutation tried:
 // it is asked instead of the world.
 TEST(MpiTransport, AGroupsCommunicatorHasAllTags) {
   void* bound = nullptr;
@@ -249,8 +249,8 @@ TEST(MpiTransport, AGroupsCommunicatorHasAllTags) {
   MPI_Group_free(&group);
 }
 
-// Each leaves messages of all kinds on their way. Seen red where communicators of aborted transports are never freed:
-// 8 KiB each in Open MPI, until no more can be made.
+// Each transport leaves messages of all kinds in flight. Mutation tried: communicators of aborted transports are never
+// freed: each costs 8 KiB in Open MPI, until no more can be made.
 TEST(MpiTransport, AbortedOnesLeaveNothingBehindForGood) {
   constexpr int kAborted = 300;
   int high = 0;
@@ -264,7 +264,7 @@ TEST(MpiTransport, AbortedOnesLeaveNothingBehindForGood) {
   Bytes received(300'000);
   for (int i = 0; i < kAborted; ++i) {
     const auto transport = mpi::make_transport(MPI_COMM_WORLD);
-    high = std::max(high, static_cast<int>(transport::left_behind()));
+    high = std::max(high, static_cast<int>(transport::kept_communicators()));
     const int next = (transport->rank() + 1) % transport->world_size();
     const int before = (transport->rank() + transport->world_size() - 1) % transport->world_size();
     Operation small;
@@ -278,7 +278,7 @@ TEST(MpiTransport, AbortedOnesLeaveNothingBehindForGood) {
     } catch (const Error&) {  // another rank was quicker
     }
     if (i % transport->world_size() == transport->rank()) {
-      transport->abort(ErrorCode::aborted, "on purpose");
+      transport->abort(Error(ErrorCode::aborted, "on purpose", ErrorCause::world));
     } else {
       try {
         while (true) {
@@ -289,10 +289,10 @@ TEST(MpiTransport, AbortedOnesLeaveNothingBehindForGood) {
       }
     }
     for (Operation* operation : {&small, &large, &awaited}) {
-      transport->cancel(*operation);  // the buffers outlive all of this
+      transport->cancel(*operation);  // the buffers outlive the transport
     }
   }
-  EXPECT_LE(high, 1) << "of those before";
+  EXPECT_LE(high, 1) << "earlier communicators are still held";
   MPI_Barrier(MPI_COMM_WORLD);
 }
 

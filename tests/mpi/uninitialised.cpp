@@ -1,4 +1,5 @@
-// The transport before MPI_Init, after MPI_Finalize and over no communicator: each an Error that says what to call.
+// Uses the transport before MPI_Init, after MPI_Finalize and over no communicator: each gives an Error that says what
+// to call.
 #include <mpi.h>
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// libgradwire_any.so: a job of either MPI gets its drop-in, and what has no MPI gets nothing.
+// Tests libgradwire_any.so: a job of either MPI gets its drop-in, and a program without MPI gets nothing.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -10,7 +10,8 @@ namespace {
 
 const std::string kAny = GRADWIRE_ANY;
 
-// The functions that an object exports, except those of gradwire/replace/mpi.h, which only jobs linked with it call.
+// Returns the functions that an object exports, except those of gradwire/replace/mpi.h, which only jobs linked with it
+// call.
 std::set<std::string> exports_of(const std::string& object) {
   const Outcome outcome = run_program("nm -D --defined-only '" + object + "'");
   std::set<std::string> names;
@@ -83,9 +84,10 @@ Parts parts_of(const Library& library) {
   return {};
 }
 
-// As Python is with mpi4py or f2py: MPI comes with a module, which has a common block for Fortran's MPI_IN_PLACE of its
-// own, and weak references to functions that this MPI may not have. Tried by hand, each red: one address in c_buffer():
-// wrong sums in place; no stand-in for what an MPI lacks: it aborts under Open MPI 4.
+// Python with mpi4py or f2py works like this: MPI comes with a module, which has its own common block for Fortran's
+// MPI_IN_PLACE, and weak references to functions that this MPI may not have. Mutations tried: one address in
+// c_buffer(), which gives wrong sums in place; no substitute for missing functions of an MPI, which aborts under Open
+// MPI 4.
 TEST_P(Preload, AModuleBringsTheMpi) {
   const auto opened = [&](const std::string& environment, const std::string& how) {
     std::filesystem::remove(report_file());
@@ -133,7 +135,7 @@ TEST_P(Preload, AProfilerSeesTheJob) {
   EXPECT_EQ(before.output.find(told), before.output.rfind(told)) << "one line";
 }
 
-// Calls go on to the library where its drop-in cannot be loaded.
+// Calls go on to the library if its drop-in cannot be loaded.
 TEST_P(Preload, AnyPassesWhatHasNoDropIn) {
   const std::string alone = (work_ / "libgradwire_any.so").string();
   std::filesystem::copy_file(kAny, alone, std::filesystem::copy_options::overwrite_existing);

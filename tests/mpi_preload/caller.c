@@ -1,4 +1,4 @@
-/* The replacement header from C: every renamed function, and a name. */
+/* Uses the replacement header from C: every renamed function, and a name. */
 #include <gradwire/replace/mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

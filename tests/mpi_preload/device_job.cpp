@@ -1,5 +1,5 @@
 // A job with its gradients in the memory of a GPU (fake_cuda.cpp). Without a copy in host memory it dies of SIGSEGV.
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 extern "C" {
 void* fake_device_memory(std::size_t bytes);

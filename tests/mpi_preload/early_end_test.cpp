@@ -1,4 +1,4 @@
-// Jobs that a signal ends, and jobs that end well in spite of one.
+// Tests jobs that a signal ends, and jobs that end well in spite of one.
 #include <csignal>
 
 #include "tests/mpi_preload/preload.hpp"
@@ -6,7 +6,7 @@
 namespace gradwire::test {
 namespace {
 
-// Seen red where no handler is set, and where what communicators counted is left out.
+// Mutations tried: no handler is set; the counts of communicators are left out.
 TEST_P(Preload, ASignalLeavesTheReport) {
   struct Case {
     int signal;
@@ -19,7 +19,7 @@ TEST_P(Preload, ASignalLeavesTheReport) {
                                          {SIGTERM, "SIGTERM", preload() + " GRADWIRE_DISABLE=1"},
                                          {SIGHUP, "SIGHUP", preload()}}) {
     if (c.signal == SIGHUP && GetParam().name == "Mpich") {
-      continue;  // UCX, which it may lie on, handles that
+      continue;  // UCX, which may be below, handles that
     }
     const Outcome outcome = with(3, c.environment + " JOB_SIGNAL=" + std::to_string(c.signal), "ended");
     EXPECT_NE(outcome.status, 0) << outcome.output;
@@ -32,15 +32,15 @@ TEST_P(Preload, ASignalLeavesTheReport) {
       EXPECT_EQ(calls, 0) << "a disabled job looks at no call";
       continue;
     }
-    EXPECT_TRUE(calls == 25 || calls == 26) << calls << ": of rank 0 alone; the last may be counted when it begins";
+    EXPECT_TRUE(calls == 25 || calls == 26) << calls << ": calls of rank 0; the last may be counted when it begins";
     if (c.environment == preload()) {
       EXPECT_EQ(compressed_calls(told), 20U);
     }
   }
 }
 
-// mpirun sends the signal to all ranks; Open MPI's sends SIGKILL as soon as one of them has ended. Seen red, in 2 of 5
-// runs, if the others end at once.
+// mpirun sends the signal to all ranks; Open MPI's sends SIGKILL as soon as one of them has ended. Mutation tried: the
+// other ranks end at once; the test fails in 2 of 5 runs.
 TEST_P(Preload, ASignalToMpirunLeavesTheReport) {
   if (GetParam().name == "Mpich") {
     return;  // its ranks have another parent

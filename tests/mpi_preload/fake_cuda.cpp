@@ -9,7 +9,7 @@
 
 namespace {
 char* g_device = nullptr;  // memory that the job gets
-char* g_behind = nullptr;  // the same pages, to be touched
+char* g_behind = nullptr;  // the same pages, which may be touched
 std::size_t g_bytes = 0;
 
 char* behind(std::uint64_t device) {
@@ -33,7 +33,7 @@ void* fake_device_memory(std::size_t bytes) {
 
 int cuPointerGetAttribute(void* value, int attribute, std::uint64_t pointer) {
   if (attribute != 2 || behind(pointer) == nullptr) {
-    return 1;  // CUDA_ERROR_INVALID_VALUE, as for memory of the host
+    return 1;  // CUDA_ERROR_INVALID_VALUE, as for host memory
   }
   const unsigned device = 2;
   std::memcpy(value, &device, sizeof device);

@@ -1,4 +1,4 @@
-// Before MPICH's: says that it is another library of the same handles.
+// Loaded before MPICH's library: it claims to be another library with the same handles.
 #include <string>
 
 extern "C" int PMPI_Get_library_version(char* version, int* length) {

@@ -1,4 +1,4 @@
-! A job in Fortran by each of MPI's three ways. Prints "fortran ok" where all sums are right within what int8 may lose.
+! Runs a job in Fortran by each of the three ways of MPI. It prints "fortran ok" if all sums are within the error of int8.
 ! With the argument "multiple" it asks for MPI_THREAD_MULTIPLE.
 module values
   implicit none

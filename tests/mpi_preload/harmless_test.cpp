@@ -1,5 +1,5 @@
-// A drop-in that was not asked to compress, or has not chosen to yet, changes not one bit of what real programs
-// compute.
+// Tests that a drop-in that was not asked to compress, or has not chosen to yet, changes not one bit of the results of
+// real programs.
 #include <map>
 #include <regex>
 
@@ -9,7 +9,7 @@ namespace gradwire::test {
 namespace {
 
 constexpr const char* kPrograms[] = {"solver", "gram", "clusters", "osu", "each_call"};
-// All in one job, since starting it takes as long as running it.
+// All cases run in one job, since starting it takes as long as running it.
 constexpr const char* kAll = "solver,gram,clusters,osu,each_call";
 
 using Hashes = std::map<std::string, std::string>;
@@ -31,14 +31,14 @@ void expect_all_ok(const Outcome& outcome) {
   }
 }
 
-// Whether calls of so many floats took part in a comparison of both ways.
+// Returns whether calls of this many floats took part in a comparison of both ways.
 bool were_measured(const json& report, int count) {
   const json& rows = report.at("classes");
   return std::any_of(rows.begin(), rows.end(),
                      [&](const json& row) { return row.at("count") == count && row.at("reason") == "being measured"; });
 }
 
-// Whether a comparison came to its end, and passing won it.
+// Returns whether a comparison ended and passing won it.
 bool some_class_is_no_faster(const json& report) {
   const json& rows = report.at("classes");
   return std::any_of(rows.begin(), rows.end(), [](const json& row) {
@@ -49,7 +49,7 @@ bool some_class_is_no_faster(const json& report) {
 
 class Harmless : public Preload {
  protected:
-  // The hashes without the drop-in. A library sums in the same order in every run and at every thread level.
+  // Returns the hashes without the drop-in. A library sums in the same order in every run and at every thread level.
   [[nodiscard]] const Hashes& of_the_library() const {
     static std::map<std::string, Hashes> known;
     if (!known.contains(GetParam().name)) {
@@ -62,7 +62,7 @@ class Harmless : public Preload {
   }
 };
 
-// Seen red, each of the three, where the setting is ignored and int8 taken.
+// Mutation tried, fails for each of the three: the setting is ignored and int8 is used.
 TEST_P(Harmless, WhoDidNotAskForACodecKeepsEveryBit) {
   const Outcome observed = with(3, observing(), kAll);
   expect_all_ok(observed);
@@ -74,7 +74,7 @@ TEST_P(Harmless, WhoDidNotAskForACodecKeepsEveryBit) {
   const Outcome counted = with(3, preload() + " GRADWIRE_DRY_RUN=1", std::string(kAll) + " multiple");
   expect_all_ok(counted);
   EXPECT_EQ(hashes(counted), of_the_library());
-  EXPECT_GT(compressed_calls(report()), 0U) << "counted as they would have been sent";
+  EXPECT_GT(compressed_calls(report()), 0U) << "calls are counted as if they had been sent compressed";
   EXPECT_EQ(report().at("totals").at("lossy_calls"), 0U);
 
   const Outcome disabled = with(3, preload() + " GRADWIRE_DISABLE=1", std::string(kAll) + " multiple");
@@ -82,7 +82,7 @@ TEST_P(Harmless, WhoDidNotAskForACodecKeepsEveryBit) {
   EXPECT_EQ(hashes(disabled), of_the_library());
 }
 
-// No gain is large enough for this policy: so every class is compared, and none is chosen. Seen red where the job gets
+// No gain is large enough for this policy, so every class is compared and none is chosen. Mutation tried: the job gets
 // the compressed sum of a trial.
 TEST_P(Harmless, TrialsKeepEveryBit) {
   const std::string nothing_gains = policy("gain", "[defaults]\ncodec = \"auto\"\n[auto]\ngain = 0.999999\n");
@@ -90,7 +90,7 @@ TEST_P(Harmless, TrialsKeepEveryBit) {
   expect_all_ok(outcome);
   EXPECT_EQ(hashes(outcome), of_the_library());
   EXPECT_EQ(compressed_calls(report()), 0U);
-  for (const int count : {20000, 25600, 19200}) {  // of the solver, the Gram matrices and the clusters
+  for (const int count : {20000, 25600, 19200}) {  // counts of the solver, the Gram matrices and the clusters
     EXPECT_TRUE(were_measured(report(), count)) << report().dump(1);
   }
   EXPECT_TRUE(some_class_is_no_faster(report())) << report().dump(1);
@@ -108,7 +108,7 @@ TEST_P(Harmless, AutoKeepsEveryBitUntilItChooses) {
   }
 }
 
-// The programs would notice: each has another hash, and most fail, where a codec is named.
+// The programs would notice: with a named codec each has another hash, and most fail.
 TEST_P(Harmless, EachProgramSeesWhatIsRounded) {
   const Outcome outcome = with(3, preload(), kAll);
   EXPECT_GT(compressed_calls(report()), 0U);
@@ -119,8 +119,8 @@ TEST_P(Harmless, EachProgramSeesWhatIsRounded) {
   }
 }
 
-// Counts between MPI_Init and MPI_Finalize. A compressing job sends, which shows that the counter works; neither makes
-// a communicator.
+// Calls are counted between MPI_Init and MPI_Finalize. A compressing job sends, which shows that the counter works;
+// neither job makes a communicator.
 TEST_P(Harmless, WhoObservesSendsNothing) {
   const std::string counted = " LD_PRELOAD='" + GetParam().own_calls + ":" + GetParam().drop_in + "'";
   const auto own_calls = [&](const std::string& settings) {

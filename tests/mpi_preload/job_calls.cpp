@@ -1,8 +1,8 @@
-// Calls of all kinds: those that must be exact with the preload too, and those that are compressed.
+// Makes calls of all kinds: some must be exact with the preload too, and some are compressed.
 #include <cstring>
 #include <numeric>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 namespace {
@@ -80,7 +80,7 @@ void exact_types() {
 }
 
 void exact_shapes() {
-  // Reduce-scatters that are not compressed: integers, and floats below the floor.
+  // These reduce-scatters are not compressed: integers, and floats below the floor.
   std::vector<int> counts(static_cast<std::size_t>(g_size), 30011);
   counts[0] = 0;
   const auto total = static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), 0));
@@ -103,7 +103,7 @@ void exact_shapes() {
   MPI_Reduce_scatter_block(small.data(), piece.data(), 0, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
-// Prints how many elements are not exact: none without the preload.
+// Prints how many elements are not exact; without the preload there are none.
 void compressed() {
   std::size_t different = 0;
   for (const std::size_t count : {std::size_t{16384}, std::size_t{20011}, std::size_t{1} << 20}) {
@@ -132,7 +132,7 @@ void compressed() {
                            MPI_COMM_WORLD);
   different += compare(in_place.data(), first, segment, g_size);
 
-  // Rank 0 gets nothing, the last rank its share too.
+  // Rank 0 gets nothing, and the last rank also gets its share.
   std::vector<int> counts(static_cast<std::size_t>(g_size), static_cast<int>(segment));
   counts.front() = 0;
   counts.back() += static_cast<int>(segment);
@@ -142,7 +142,7 @@ void compressed() {
   MPI_Reduce_scatter(mine.data(), part.data(), counts.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   different += compare(part.data(), own_first, own, g_size);
   JOB_CHECK(part[own] == -7);
-  float* const share = own == 0 ? nullptr : part.data();  // no buffer for nothing: the other ranks must not wait
+  float* const share = own == 0 ? nullptr : part.data();  // an empty share has no buffer; other ranks must not wait
   MPI_Reduce_scatter(mine.data(), share, counts.data(), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   different += compare(part.data(), own_first, own, g_size);
   in_place = mine;
@@ -154,13 +154,13 @@ void compressed() {
   }
 }
 
-// A sum that one rank gets, in its place or beside; the others may give no buffer for it.
+// One rank gets the sum, in place or not; the others may pass no buffer for it.
 void rooted() {
   std::size_t different = 0;
   for (int root = 0; root < g_size; ++root) {
     for (const bool in_place : {false, true}) {
       if (in_place && root > 0) {
-        continue;  // MPICH 4.0.2 crashes there itself
+        continue;  // MPICH 4.0.2 itself crashes there
       }
       const bool mine_is_kept = g_rank != root || !in_place;
       std::vector<float> mine = values_of(g_rank, kLarge);
@@ -198,7 +198,7 @@ void requests() {
     done += flag;
   }
   MPI_Iallreduce(mine.data(), results[2].data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &pending[0]);
-  // A blocking call that may be compressed, the first on the communicator, while a request is out.
+  // This blocking call may be compressed. It is the first on the communicator, while a request is pending.
   std::vector<float> blocking = values_of(g_rank, kCount);
   MPI_Allreduce(MPI_IN_PLACE, blocking.data(), kCount, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
   compare(blocking.data(), 0, kCount, g_size);

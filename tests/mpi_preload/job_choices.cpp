@@ -1,8 +1,8 @@
-// Calls that are passed on or compressed by measurement, among others that never are.
+// Makes calls that are passed on or compressed according to measurements, among others that never are.
 #include <chrono>
 #include <thread>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 namespace {
@@ -30,7 +30,7 @@ std::uint64_t reduce(std::uint64_t hash, int count, MPI_Comm comm, bool whole) {
 
 }  // namespace
 
-// In each round 5 calls on all ranks and one on a half of them; prints a hash of all results.
+// Makes 5 calls on all ranks and one on half of them in each round; prints a hash of all results.
 void measured() {
   MPI_Comm half = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, g_rank % 2, g_rank, &half);
@@ -38,7 +38,7 @@ void measured() {
   for (int round = 0; round < kRounds; ++round) {
     hash = reduce(hash, 300, MPI_COMM_WORLD, true);            // below the floor
     hash = reduce(hash, 1500, MPI_COMM_WORLD, true);           // one class
-    hash = reduce(hash, 16000 + round, MPI_COMM_WORLD, true);  // another, of changing size
+    hash = reduce(hash, 16000 + round, MPI_COMM_WORLD, true);  // another class, with changing sizes
     hash = reduce(hash, 9000, half, false);
     auto most = static_cast<float>(g_rank);
     std::vector<float> many(5000, most);
@@ -54,7 +54,7 @@ void measured() {
   }
 }
 
-// Two threads, each with a duplicate of its own. Ranks come to the two in different orders.
+// Two threads each use a duplicate of their own. Ranks reach the two in different orders.
 void crossed_threads() {
   MPI_Comm comms[2] = {MPI_COMM_NULL, MPI_COMM_NULL};
   MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);

@@ -1,4 +1,4 @@
-// Communicators that come and go, two groups, threads, and what goes wrong.
+// Tests communicators that come and go, two groups, threads, and errors.
 #include <unistd.h>
 
 #include <chrono>
@@ -6,7 +6,7 @@
 #include <string>
 #include <thread>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 void reduce_on(MPI_Comm comm) {
@@ -29,7 +29,7 @@ long resident_kib() {
 
 namespace {
 
-// Counts whether the attribute is copied or deleted without a call of the job.
+// Counts copies and deletions of the attribute that the job did not ask for.
 int g_copies = 0;
 int count_copy(MPI_Comm, int, void*, void*, void*, int* flag) {
   ++g_copies;
@@ -63,7 +63,7 @@ void communicators() {
     }
   }
   const long grown = resident_kib() - before;
-  JOB_CHECK(grown < 1024);  // a communicator's private ones and buffers take more than 20 KiB
+  JOB_CHECK(grown < 1024);  // a private communicator and its buffers take more than 20 KiB
   if (g_rank == 0) {
     std::printf("50 rounds more took %ld KiB\n", grown);
   }
@@ -122,7 +122,7 @@ void threads() {
   }
 }
 
-// The codes are the library's own: printed, to compare runs with and without the preload.
+// Prints the library's own codes, to compare runs with and without the preload.
 void errors() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   std::vector<float> values(kCount, 1.0F);
@@ -161,7 +161,7 @@ void late_rank() {
   MPI_Comm_free(&own);
 }
 
-// Makes calls on MPI_COMM_WORLD and on a duplicate, blocking and not: each gives a right sum, whichever rank is out of
+// Makes calls on MPI_COMM_WORLD and on a duplicate, blocking and not: each gives a correct sum, whichever rank lacks
 // some resource.
 void short_of_something() {
   MPI_Comm own = MPI_COMM_NULL;
@@ -179,7 +179,7 @@ void short_of_something() {
   MPI_Comm_free(&own);
 }
 
-// A communicator that comes from a session of MPI: before MPI_Init, while that is so, and with it.
+// Uses a communicator of an MPI session before MPI_Init, while it is the only one, and after it.
 void early_session(void (*init)()) {
 #if MPI_VERSION >= 4
   MPI_Session session = MPI_SESSION_NULL;
@@ -207,7 +207,7 @@ void early_exit() {
   reduce_on(MPI_COMM_WORLD);
 }
 
-// With error feedback the sum over the steps is right for any codec.
+// With error feedback the sum over the steps is correct for any codec.
 void train(const std::vector<std::size_t>& counts, bool fresh_buffers) {
   constexpr int kSteps = 160;
   constexpr int kWarm = 40;
@@ -235,13 +235,13 @@ void train(const std::vector<std::size_t>& counts, bool fresh_buffers) {
         total[layer][i] += gradient[i];
       }
       if (fresh_buffers) {
-        if (blocks.size() > 4) {  // keeps some, so that addresses move
+        if (blocks.size() > 4) {  // keeps some, so that addresses change
           blocks.erase(blocks.begin() + step % 4);
         }
         blocks.push_back(std::move(gradient));
       }
     }
-    if (fresh_buffers) {  // nothing else shows where a step ends
+    if (fresh_buffers) {  // otherwise nothing shows where a step ends
       float loss = 1;
       MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     }
@@ -260,7 +260,8 @@ void train(const std::vector<std::size_t>& counts, bool fresh_buffers) {
   }
 }
 
-// Two layers of one size and a third, in buffers that are new in each step and come in another order of addresses.
+// Trains two layers of one size and a third one, in buffers that are new in each step and have addresses in another
+// order.
 void steps() { train({16384, 16384, 17000}, true); }
 
 void equal_layers() { train({20000, 20000, 20000, 20000}, false); }

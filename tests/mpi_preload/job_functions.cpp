@@ -1,4 +1,4 @@
-// Every function that a drop-in takes, as in job_programs.cpp: OSU's own check, and a call of each kind.
+// Calls every function that a drop-in intercepts, like job_programs.cpp: OSU's own check, and a call of each kind.
 #include <numeric>
 #include <type_traits>
 #include <utility>
@@ -8,12 +8,12 @@
 namespace job {
 namespace {
 
-// The arguments of a call of any of the functions.
+// The arguments for a call of any of the functions.
 struct Arguments {
   const void* send;
   void* receive;
-  const int* counts;  // of each rank, where the result is scattered
-  int count;          // of the whole input; of a rank's segment where these are equal
+  const int* counts;  // elements of each rank, if the result is scattered
+  int count;          // elements of the whole input, or of a rank's segment if these are equal
   MPI_Datatype type;
   MPI_Op op;
   int root;
@@ -36,7 +36,7 @@ int wait_for(int started, MPI_Request request) {
 
 #if MPI_VERSION >= 4
 int start_twice(int made, MPI_Request request) {
-  // The second start reads what the first has left: in place that is its sum.
+  // The second start reads the output of the first: in place, that is its sum.
   for (int i = 0; i < 2 && made == MPI_SUCCESS; ++i) {
     made = MPI_Start(&request);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -97,8 +97,8 @@ constexpr Function kFunctions[] = {
 #endif
 };
 
-// Makes one call of `function` on `comm`, and returns the values to be compared: the input after it, the result, the
-// error code.
+// Makes one call of `function` on `comm`, and returns the values to be compared: the input after the call, the result,
+// and the error code.
 template <typename T>
 class Call {
  public:
@@ -108,7 +108,7 @@ class Call {
     MPI_Comm_size(comm, &size_);
   }
 
-  // `elements`: of the input, or more where segments are equal. Returns how many.
+  // `elements` is the size of the input, or more if segments are equal. Returns the number.
   std::size_t deal(std::size_t elements) {
     const auto ranks = static_cast<std::size_t>(size_);
     counts_.assign(ranks, static_cast<int>(elements / ranks));
@@ -139,7 +139,7 @@ class Call {
          .comm = comm_});
     first_ = scattered ? static_cast<std::size_t>(std::accumulate(counts_.begin(), counts_.begin() + rank_, 0)) : 0;
     if (scattered) {
-      result_.resize(own);  // What lies behind it after a call in place is the library's own affair.
+      result_.resize(own);  // after a call in place, the memory behind the result is up to the library
     }
   }
 
@@ -164,7 +164,7 @@ class Call {
   std::size_t first_ = 0;
 };
 
-// MPICH 4.0.2 itself crashes where a rank other than the first gets a sum in its place.
+// Returns whether MPICH 4.0.2 itself crashes, which it does if a rank other than the first gets a sum in place.
 bool crashes_in_mpich([[maybe_unused]] const Function& function, [[maybe_unused]] bool in_place,
                       [[maybe_unused]] int root) {
 #ifdef MPICH_VERSION
@@ -174,7 +174,7 @@ bool crashes_in_mpich([[maybe_unused]] const Function& function, [[maybe_unused]
 #endif
 }
 
-// Sums and maxima of one type by every function, in place and not, for the first and the last rank.
+// Makes sums and maxima of one type with every function, in place and not, for the first and the last rank.
 template <typename T>
 void call_each(MPI_Datatype type, MPI_Comm comm, Hash& hash) {
   constexpr std::size_t kElements = 40001;  // above the floor in any type, and no multiple of the number of ranks
@@ -201,7 +201,7 @@ void call_each(MPI_Datatype type, MPI_Comm comm, Hash& hash) {
   }
 }
 
-// The values that osu_allreduce -c and similar programs send, and the result that they expect of `size` ranks.
+// Returns the values that osu_allreduce -c and similar programs send, and their expected result for `size` ranks.
 float osu_value(std::size_t i, int iteration) { return static_cast<float>((i % 100 + 1) * (iteration + 1U)); }
 
 std::size_t osu_errors(const Function& function, std::size_t elements, bool in_place, int root, int iteration,
@@ -223,7 +223,7 @@ std::size_t osu_errors(const Function& function, std::size_t elements, bool in_p
 
 }  // namespace
 
-// Every element of every sum, from 4 bytes to 1 MiB.
+// Checks every element of every sum, from 4 bytes to 1 MiB.
 void osu() {
   constexpr int kIterations = 2;
   std::size_t errors = 0;
@@ -254,7 +254,7 @@ void osu() {
   }
 }
 
-// A call of each kind, on all ranks, and on the two parts of a world of three.
+// Makes a call of each kind, on all ranks and on the two parts of a world of three.
 void each_call() {
   MPI_Comm part = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, g_rank == 1 ? 1 : 0, g_rank, &part);

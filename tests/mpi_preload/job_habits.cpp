@@ -1,18 +1,18 @@
-// Does what jobs do although MPI does not require it, and calls whose number must not make memory grow.
+// Does what jobs do although MPI does not require it, and makes many calls that must not make memory grow.
 #include <numeric>
 #include <string>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
-// The declaration that docs/how-to/drop-in-mpi.md gives to jobs.
+// docs/how-to/drop-in-mpi.md gives this declaration to jobs.
 extern "C" void gradwire_name(const void* buffer, const char* name) __attribute__((weak));
 
 namespace job {
 
-// Whether the launcher starts one world.
+// Checks that the launcher starts one world.
 void two_ranks() { JOB_CHECK(g_size == 2); }
 
-// Results that overlap the input, at all distances that matter.
+// Results overlap the input, at all distances that matter.
 void overlap() {
   const std::size_t total = kCount * static_cast<std::size_t>(g_size);
   const std::size_t first = kCount * static_cast<std::size_t>(g_rank);
@@ -35,7 +35,7 @@ void overlap() {
   compare(values.data() + 5, 0, kCount, g_size);
 }
 
-// The result where the input is, without saying so: what comes of it is the library's to say.
+// The result is where the input is, without MPI_IN_PLACE: the library decides what happens.
 void aliased() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   std::vector<float> values = values_of(g_rank, kCount * static_cast<std::size_t>(g_size));
@@ -85,7 +85,7 @@ void fortran_reals() {
   }
 }
 
-// Small calls on more communicators in turn than a thread remembers; none on MPI_COMM_WORLD itself.
+// Makes small calls on more communicators in turn than a thread remembers, and none on MPI_COMM_WORLD itself.
 void alternating() {
   std::vector<MPI_Comm> comms(8, MPI_COMM_NULL);
   for (MPI_Comm& comm : comms) {
@@ -103,7 +103,7 @@ void alternating() {
   }
 }
 
-// Names of ever new buffers, never taken away.
+// Names new buffers again and again, and never removes a name.
 void many_names() {
   if (gradwire_name == nullptr) {
     return;
@@ -118,13 +118,13 @@ void many_names() {
     }
   }
   const long grown = resident_kib() - before;
-  JOB_CHECK(grown < 4096);  // 200000 names more take above 20 MiB
+  JOB_CHECK(grown < 4096);  // 200000 more names take above 20 MiB
   if (g_rank == 0) {
     std::printf("names took %ld KiB more\n", grown);
   }
 }
 
-// Communicators that live long enough to hold residuals.
+// Uses communicators that live long enough to hold residuals.
 void residuals() {
   const std::size_t count = 100003;
   long before = 0;

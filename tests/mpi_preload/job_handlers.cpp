@@ -1,10 +1,10 @@
-// Error handlers that do not return, and errors of the preload itself.
+// Tests error handlers that do not return, and errors of the preload itself.
 #include <chrono>
 #include <csetjmp>
 #include <string>
 #include <thread>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 namespace {
@@ -21,7 +21,7 @@ void jumping(MPI_Comm*, int*, ...) {
   ++g_handled;
   std::longjmp(g_back, 1);
 }
-void freeing(MPI_Comm* comm, int*, ...) {  // NOLINT(readability-non-const-parameter): as MPI has it
+void freeing(MPI_Comm* comm, int*, ...) {  // NOLINT(readability-non-const-parameter): MPI's signature
   ++g_handled;
   MPI_Comm copy = *comm;
   MPI_Comm_free(&copy);
@@ -40,7 +40,7 @@ void wrong_call(MPI_Comm comm) {
   MPI_Allreduce(MPI_IN_PLACE, values.data(), kCount, MPI_DATATYPE_NULL, MPI_SUM, comm);
 }
 void wrong_scatter(MPI_Comm comm) {
-  static std::vector<float> values(kCount);  // not lost by a jump
+  static std::vector<float> values(kCount);  // static, so that a jump does not lose them
   MPI_Reduce_scatter_block(MPI_IN_PLACE, values.data(), kCount, MPI_DATATYPE_NULL, MPI_SUM, comm);
 }
 
@@ -78,7 +78,7 @@ void handlers() {
   reduce_on(MPI_COMM_WORLD);
 }
 
-// Rank 1 comes to its second sum when the others have given up.
+// Rank 1 reaches its second sum when the others have given up.
 void given_up() {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   reduce_on(MPI_COMM_WORLD);
@@ -91,7 +91,7 @@ void given_up() {
   };
   int code = reduce();
   if (g_rank == 1 && code == MPI_SUCCESS) {
-    code = reduce();  // all that rank 0 had to send may have come before it gave up
+    code = reduce();  // all messages of rank 0 may have arrived before it gave up
   }
   JOB_CHECK(code != MPI_SUCCESS);
   std::vector<char> text(MPI_MAX_ERROR_STRING);

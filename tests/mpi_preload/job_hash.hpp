@@ -1,10 +1,10 @@
-// A hash of the results of all ranks, which programs print.
+// Computes a hash of the results of all ranks, which programs print.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 
@@ -22,7 +22,7 @@ class Hash {
     add(values.data(), values.size());
   }
 
-  // One value that all ranks' hashes went into, on rank 0.
+  // Returns, on rank 0, one value that depends on all ranks' hashes.
   [[nodiscard]] unsigned long long of_all_ranks() const {
     std::vector<std::uint64_t> all(static_cast<std::size_t>(g_size));
     MPI_Gather(&value_, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);

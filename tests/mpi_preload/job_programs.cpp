@@ -1,7 +1,7 @@
-// Programs whose results a drop-in that was not asked to compress must leave as they are, to the last bit: three
-// solvers that lose their way where sums are rounded. Each prints a hash of the results of all ranks; job_functions.cpp
-// has two more. Under codec = "auto" calls of equal size on one communicator are compared together, so two of the
-// programs have a duplicate of the world: then trials are made in each of them.
+// Programs whose results a drop-in that was not asked to compress must not change, to the last bit: three solvers that
+// fail if sums are rounded. Each prints a hash of the results of all ranks; job_functions.cpp has two more. Under codec
+// = "auto", calls of equal size on one communicator are compared together, so two of the programs have a duplicate of
+// the world: then each of them makes trials.
 #include <cmath>
 
 #include "tests/mpi_preload/job_hash.hpp"
@@ -9,8 +9,8 @@
 namespace job {
 namespace {
 
-// A symmetric matrix as finite elements have it. Its elements are dealt out to the ranks, so a product is a sum over
-// ranks, to whose entries each of them adds something.
+// A symmetric matrix as in finite elements. Its elements are distributed over the ranks, so a product is a sum over
+// ranks, to whose entries each of them contributes.
 class Springs {
  public:
   explicit Springs(std::size_t unknowns) : stiffness_(unknowns - 1), product_(unknowns) {
@@ -58,7 +58,7 @@ void add_times(std::vector<float>& to, float factor, const std::vector<float>& v
   }
 }
 
-// The lower triangle becomes the factor. False where a pivot is not positive.
+// Turns the lower triangle into the factor. Returns false if a pivot is not positive.
 bool factorise(std::vector<float>& matrix, std::size_t n) {
   for (std::size_t j = 0; j < n; ++j) {
     float pivot = matrix[j * n + j];
@@ -81,7 +81,7 @@ bool factorise(std::vector<float>& matrix, std::size_t n) {
   return true;
 }
 
-// The index of the centre that is nearest to `point`.
+// Returns the index of the centre that is nearest to `point`.
 int nearest(const float* point, const std::vector<float>& centres, std::size_t dimensions) {
   int best = 0;
   float least = INFINITY;
@@ -101,7 +101,7 @@ int nearest(const float* point, const std::vector<float>& centres, std::size_t d
 
 }  // namespace
 
-// Conjugate gradients: how many iterations it takes is seen at once where products are rounded.
+// Runs conjugate gradients: the number of iterations shows at once if products are rounded.
 void solver() {
   constexpr std::size_t kUnknowns = 20000;
   constexpr int kMostIterations = 200;
@@ -139,10 +139,10 @@ void solver() {
   }
 }
 
-// Gram matrices of nearly equal columns: their factorisation fails if the sum is rounded.
+// Factorises Gram matrices of nearly equal columns, which fails if the sum is rounded.
 void gram() {
   constexpr std::size_t kColumns = 160;
-  constexpr std::size_t kRows = 150;  // of each rank
+  constexpr std::size_t kRows = 150;  // rows on each rank
   constexpr int kRounds = 12;
   int factorised = 0;
   MPI_Comm comm = MPI_COMM_NULL;
@@ -175,11 +175,11 @@ void gram() {
   }
 }
 
-// K-means from the first points of rank 0, in a fixed number of rounds.
+// Runs K-means from the first points of rank 0, in a fixed number of rounds.
 void clusters() {
   constexpr std::size_t kCentres = 64;
   constexpr std::size_t kDimensions = 300;
-  constexpr std::size_t kPoints = 500;  // of each rank
+  constexpr std::size_t kPoints = 500;  // points on each rank
   constexpr int kRounds = 10;
   const std::vector<float> points = values_of(g_rank + 200, kPoints * kDimensions);
   std::vector<float> centres(points.begin(), points.begin() + kCentres * kDimensions);

@@ -1,5 +1,5 @@
 // Random programs of blocking and nonblocking sums on several communicators, with every way to complete a request. The
-// right result is known, so a run with the preload is compared with MPI's own.
+// correct result is known, so a run with the preload is compared with one under MPI alone.
 #include <sched.h>
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 #include <thread>
 #include <utility>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 namespace {
 
-constexpr int kComms = 2;  // a thread
+constexpr int kComms = 2;  // communicators per thread
 
-// One sum. Buffers stay where they are until the end of the program.
+// One sum. Its buffers stay in place until the end of the program.
 struct Sum {
   int kind = 0;  // all-reduce, reduce-scatter in blocks, reduce-scatter
   std::size_t count = 0;
@@ -26,7 +26,7 @@ struct Sum {
   std::vector<float> send, receive;
   std::vector<int> int_send, int_receive;
   std::vector<int> counts;
-  std::size_t first = 0, own = 0;  // of the result
+  std::size_t first = 0, own = 0;  // range of the result
   MPI_Request request = MPI_REQUEST_NULL;
 };
 
@@ -39,7 +39,7 @@ class Program {
     for (int part = 0; part < 3; ++part) {
       post_some();
       complete_some();
-      auto sum = make_sum();  // while others are out
+      auto sum = make_sum();  // while others are pending
       sum->kind = 0;
       sum->in_place = true;
       sum->integers = false;
@@ -68,7 +68,8 @@ class Program {
     sum->count = kCounts[shared_() % 5];
     sum->in_place = shared_() % 2 == 0;
     sum->integers = shared_() % 5 == 0;
-    // MPI forbids that for its own collective requests; generalized ones, which have sums above the floor, may be.
+    // MPI forbids that for its own collective requests, and allows it for generalized ones, which sums above the floor
+    // have.
     sum->dropped = frees_ && !sum->integers && sum->count >= 20000 && shared_() % 2 == 0;
     return sum;
   }
@@ -81,7 +82,7 @@ class Program {
     if (sum.kind == 1) {
       all = sum.count * size;
       sum.first = sum.count * self;
-    } else if (sum.kind == 2) {  // rank 0 gets nothing, the last rank its share too
+    } else if (sum.kind == 2) {  // rank 0 gets nothing, and the last rank also gets its share
       all = sum.count * size;
       sum.counts.assign(size, static_cast<int>(sum.count));
       sum.counts.front() = 0;
@@ -111,7 +112,7 @@ class Program {
     }
   }
 
-  // Each communicator's sums in the same order on all ranks; the communicators in any.
+  // Posts the sums of each communicator in the same order on all ranks, and the communicators in any order.
   void post_some() {
     std::vector<std::vector<std::unique_ptr<Sum>>> waiting(comms_.size());
     std::size_t left = 0;
@@ -138,11 +139,11 @@ class Program {
     }
   }
 
-  // Some of those that are out, by one way of completion.
+  // Completes some pending requests in one way.
   void complete_some() {
     std::shuffle(out_.begin(), out_.end(), own_);
     const auto count = static_cast<int>(out_.empty() ? 0 : own_() % (out_.size() + 1));
-    std::vector<MPI_Request> requests(static_cast<std::size_t>(count) + 1, MPI_REQUEST_NULL);  // and one that is null
+    std::vector<MPI_Request> requests(static_cast<std::size_t>(count) + 1, MPI_REQUEST_NULL);  // and one null request
     for (int i = 0; i < count; ++i) {
       requests[static_cast<std::size_t>(i)] = out_[static_cast<std::size_t>(i)]->request;
     }
@@ -285,8 +286,8 @@ void request_programs() {
   }
 }
 
-// A rank posts its part only after a message of another that has posted: a call that returns a request must not wait
-// for other ranks.
+// A rank posts its part only after a message from another rank that has posted: a call that returns a request must not
+// wait for other ranks.
 void pipeline() {
   std::vector<float> values = values_of(g_rank, kCount);
   MPI_Request request = MPI_REQUEST_NULL;
@@ -307,8 +308,8 @@ void pipeline() {
   compare(more.data(), 0, kCount, g_size);
 }
 
-// Ranks that have a core each, for all their threads. Beside it stand blocking calls, which others of the machine slow,
-// too.
+// Each rank has one core for all its threads. The test also times blocking calls, which other programs of the machine
+// slow down too.
 void requests_on_a_core() {
   cpu_set_t cores;
   CPU_ZERO(&cores);

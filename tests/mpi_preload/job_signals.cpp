@@ -1,11 +1,11 @@
-// A job that a signal ends, and one that has handlers of its own.
+// Plays a job that a signal ends, and one with handlers of its own.
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstring>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 namespace {
@@ -21,7 +21,7 @@ void (*disposition(int signal))(int) {
 
 }  // namespace
 
-// Rank 0 waits in a sum that the others do not join, and is sent JOB_SIGNAL there; or mpirun is, if JOB_TO is set, and
+// Rank 0 waits in a sum that the others do not join, and gets JOB_SIGNAL there; if JOB_TO is set, mpirun gets it, and
 // the report is long.
 void ended() {
   const std::vector<float> mine(20000, 1.0F);
@@ -47,7 +47,7 @@ void ended() {
   ::sleep(60);
 }
 
-// Started with SIGINT ignored.
+// This job is started with SIGINT ignored.
 void own_handlers() {
   JOB_CHECK(disposition(SIGINT) == SIG_IGN);
   const pid_t child = ::fork();

@@ -1,5 +1,5 @@
-// Many communicators and several threads: what a drop-in must bear that sends for all of them over one communicator.
-// How much of it is done is in the environment, so that a test can play a little and a long run much.
+// Uses many communicators and several threads, for which a drop-in sends over one communicator. The environment sets
+// the amount, so that a test can play a little and a long run much.
 #include <dlfcn.h>
 
 #include <array>
@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include "tests/mpi_preload/job.hpp"
+#include "tests/mpi_preload/plain_job.hpp"
 
 namespace job {
 namespace {
@@ -19,7 +19,8 @@ int number(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-// A sum of `count` floats on `comm`, as far from the exact one as int8 may be. Returns how many elements are wrong.
+// Sums `count` floats on `comm`; each may differ from the exact sum as far as int8 allows. Returns the number of wrong
+// elements.
 int sum_on(MPI_Comm comm, int count, bool in_place) {
   int rank = 0;
   int size = 1;
@@ -46,7 +47,7 @@ int sum_on(MPI_Comm comm, int count, bool in_place) {
 
 }  // namespace
 
-// One after another: made, used once, freed.
+// Makes communicators one after another, uses each once and frees it.
 void communicator_churn() {
   for (int i = 0; i < number("JOB_ROUNDS", 300); ++i) {
     MPI_Comm own = MPI_COMM_NULL;
@@ -56,7 +57,7 @@ void communicator_churn() {
   }
 }
 
-// Alive at once, all used twice.
+// Keeps communicators alive together, and uses all of them twice.
 void communicators_alive() {
   std::vector<MPI_Comm> all(static_cast<std::size_t>(number("JOB_ALIVE", 400)));
   for (MPI_Comm& comm : all) {
@@ -69,7 +70,7 @@ void communicators_alive() {
   }
 }
 
-// Two threads, each with a duplicate of its own, on which it makes and frees others meanwhile.
+// Two threads each have a duplicate of their own, on which they make and free others meanwhile.
 void two_threads() {
   std::vector<MPI_Comm> own(2);
   for (MPI_Comm& comm : own) {
@@ -136,7 +137,7 @@ class Calls {
     for (int i = 0; i < calls; ++i) {
       comm_ = comms_[choices_() % comms_.size()];
       const int kind = static_cast<int>(choices_() % 15);
-      random_.seed(static_cast<unsigned>(choices_()));  // ranks of a smaller part ask for fewer numbers in a call
+      random_.seed(static_cast<unsigned>(choices_()));  // ranks of a smaller part draw fewer numbers in a call
       MPI_Comm_rank(comm_, &rank_);
       MPI_Comm_size(comm_, &size_);
       call(kind);
@@ -251,7 +252,7 @@ class Calls {
   }
 
   std::mt19937 choices_;  // the same on every rank
-  std::mt19937 random_;   // of one call
+  std::mt19937 random_;   // for one call
   std::vector<MPI_Comm> comms_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
@@ -261,7 +262,7 @@ class Calls {
 
 }  // namespace
 
-// Programs of 15 kinds of calls on four communicators, two for each of two threads, from one seed after another.
+// Runs programs of 15 kinds of calls on four communicators, two for each of two threads, from one seed after another.
 void random_programs() {
   std::vector<MPI_Comm> comms(4);
   MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);

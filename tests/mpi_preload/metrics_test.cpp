@@ -1,4 +1,4 @@
-// Metrics of a job under the preload (GRADWIRE_METRICS).
+// Tests metrics of a job under the preload (GRADWIRE_METRICS).
 #include <regex>
 
 #include "tests/mpi_preload/preload.hpp"
@@ -13,7 +13,7 @@ std::string file_of(const ScratchFolder& folder, int rank) {
 
 bool whole(const std::string& text) { return text.ends_with("\n# EOF\n"); }
 
-// The sum of a metric's samples that have `label`.
+// Returns the sum of a metric's samples that have `label`.
 double sum_in(const std::string& text, const std::string& metric, const std::string& label = "") {
   double sum = 0;
   const std::regex line("\n" + metric + R"(\{[^\n]*)" + label + R"([^\n]*\} (\S+))");
@@ -23,7 +23,8 @@ double sum_in(const std::string& text, const std::string& metric, const std::str
   return sum;
 }
 
-// Tried by hand, red: names without the world's: two files, not four, and one report of the two.
+// Mutation tried: names do not include the world's; then there are two files instead of four, and one report of the
+// two.
 TEST_P(Preload, SpawnedWorldsHaveFilesOfTheirOwn) {
   if (GetParam().name != "OpenMpi") {
     GTEST_SKIP() << "MPICH of Debian 12 and Ubuntu cannot spawn";
@@ -60,7 +61,7 @@ TEST_P(Preload, MetricsOfAllRanksAreWhatTheReportSays) {
     calls += sum_in(text, "gradwire_replaced_calls_total");
     compressed += sum_in(text, "gradwire_replaced_calls_total", "outcome=\"compressed\"");
     sent += sum_in(text, "gradwire_replaced_bytes_sent_total", "outcome=\"compressed\"");
-    // Messages of compressed calls, as the executor recorded them.
+    // The executor recorded the messages of compressed calls.
     EXPECT_GE(sum_in(text, "gradwire_message_bytes_sum", "direction=\"sent\"") +
                   sum_in(text, "gradwire_message_bytes_sum", "direction=\"native\""),
               sum_in(text, "gradwire_replaced_bytes_sent_total", "outcome=\"compressed\""));
@@ -109,7 +110,7 @@ TEST_P(Preload, AJobThatNeverFinalizesLeavesItsMetrics) {
   static_cast<void>(with(3, preload() + " GRADWIRE_METRICS='file:" + folder.path().string() + "'", "early_exit"));
   for (int rank = 0; rank < 3; ++rank) {
     const std::string text = file_of(folder, rank);
-    EXPECT_TRUE(text.empty() || whole(text)) << text;  // empty: it was over before the first file
+    EXPECT_TRUE(text.empty() || whole(text)) << text;  // empty if the job was over before the first file
   }
 }
 

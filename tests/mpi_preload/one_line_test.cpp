@@ -1,4 +1,4 @@
-// A training job that knows nothing of gradwire: with the preload, and with its #include <mpi.h> replaced.
+// Runs a training job without gradwire, with the preload, and with its #include <mpi.h> replaced.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -31,7 +31,7 @@ std::string temporary(const std::string& ending) {
       .string();
 }
 
-// `environment` and `program` as for a shell; 4 ranks. Compresses whatever it can, or as a policy says.
+// `environment` and `program` are as in a shell; there are 4 ranks. The run compresses all it can, or follows a policy.
 JobRun run_with_report(const std::string& environment, const std::string& program) {
   const std::string codec = environment.find("GRADWIRE_POLICY") == std::string::npos ? "GRADWIRE_CODEC=int8 " : "";
   const std::string file = temporary(".json");
@@ -55,7 +55,7 @@ void expect_compressed_and_as_good(const JobRun& run, double loss) {
   EXPECT_NEAR(number_in(run.outcome, kFinalLoss), loss, 0.005 * loss);
 }
 
-// The loss of the job without gradwire.
+// Returns the loss of the job without gradwire.
 double loss_before() {
   static const JobRun run = run_with_report("", "existing_mpi_job");
   EXPECT_EQ(run.outcome.status, 0) << run.outcome.output;
@@ -72,7 +72,7 @@ TEST(OneLine, AJobLearnsAsWellWithFewerBytes) {
 }
 
 #ifdef GRADWIRE_TOOL
-// The whole command as the README has it: the tool finds the preload beside itself and gives it to every rank.
+// The whole command as in the README: the tool finds the preload beside itself and gives it to every rank.
 TEST(OneLine, TheToolRunsTheJob) {
   const std::string file = temporary(".json");
   JobRun run;
@@ -104,7 +104,7 @@ TEST(OneLine, MemoryOfAGpuIsCopied) {
   EXPECT_EQ(run.report.at("totals").at("compressed_calls"), 4 * 5);
 }
 
-// Names choose rules; a rule by name waits for the step to be known, then all ranks compare names.
+// Names choose rules; a rule by name takes effect once the step is known, and then all ranks compare names.
 TEST(OneLine, RulesByNameApply) {
   const std::string file = temporary(".toml");
   std::ofstream(file) << "version = 1\n[[rule]]\nmatch = \"layer.*\"\ncodec = \"exact\"\n";

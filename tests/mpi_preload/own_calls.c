@@ -1,5 +1,5 @@
-/* Preloaded in front of the drop-in: counts what it asks of MPI for itself, by the PMPI_ names. The job's calls do not
- * come by here: it uses the MPI_ names, and so does the drop-in where it hands them on. */
+/* Preloaded before the drop-in, this library counts the calls that the drop-in makes for itself by the PMPI_ names. It
+ * does not see the job's calls: the job uses the MPI_ names, and so does the drop-in when it passes them on. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <mpi.h>
@@ -19,7 +19,7 @@ int own_calls_made(void) { return made; }
     return next arguments;                                       \
   }
 
-/* What talks to other ranks. */
+/* These functions communicate with other ranks. */
 COUNTED(sent, Barrier, (MPI_Comm c), (c))
 COUNTED(sent, Bcast, (void* b, int n, MPI_Datatype t, int r, MPI_Comm c), (b, n, t, r, c))
 COUNTED(sent, Ibcast, (void* b, int n, MPI_Datatype t, int r, MPI_Comm c, MPI_Request* q), (b, n, t, r, c, q))
@@ -38,7 +38,7 @@ COUNTED(sent, Isend, (const void* b, int n, MPI_Datatype t, int p, int g, MPI_Co
 COUNTED(sent, Irecv, (void* b, int n, MPI_Datatype t, int p, int g, MPI_Comm c, MPI_Request* q), (b, n, t, p, g, c, q))
 COUNTED(sent, Improbe, (int p, int g, MPI_Comm c, int* f, MPI_Message* m, MPI_Status* s), (p, g, c, f, m, s))
 
-/* What makes communicators. */
+/* These functions make communicators. */
 COUNTED(made, Comm_dup, (MPI_Comm c, MPI_Comm* d), (c, d))
 COUNTED(made, Comm_idup, (MPI_Comm c, MPI_Comm* d, MPI_Request* q), (c, d, q))
 COUNTED(made, Comm_split, (MPI_Comm c, int k, int o, MPI_Comm* d), (c, k, o, d))

@@ -1,4 +1,4 @@
-// The preload under the job of job.hpp, for each MPI that is installed.
+// Runs the job of plain_job.hpp under the preload, for each MPI that is installed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,14 +20,14 @@ namespace gradwire::test {
 
 using nlohmann::json;
 
-// One MPI library: how its jobs start, and the files that were built for it.
+// One MPI library: how its jobs are started, and the files that were built for it.
 struct Library {
   std::string name;
-  std::string launch;  // before the number of ranks
+  std::string launch;  // the part before the number of ranks
   std::string job;
   std::string drop_in;
   std::string sum;        // a small program
-  std::string own_calls;  // counts what the drop-in asks of MPI for itself
+  std::string own_calls;  // a library that counts the drop-in's own calls of MPI
 };
 
 inline void PrintTo(const Library& library, std::ostream* stream) { *stream << library.name; }
@@ -63,7 +63,7 @@ class Preload : public ::testing::TestWithParam<Library> {
   }
   void TearDown() override { std::filesystem::remove_all(work_); }
 
-  // Compresses whatever it can; `measuring()` chooses; `observing()` changes nothing.
+  // Compresses whatever it can, while `measuring()` chooses and `observing()` changes nothing.
   [[nodiscard]] std::string preload() const { return observing() + " GRADWIRE_CODEC=int8"; }
   [[nodiscard]] std::string measuring() const { return observing() + " GRADWIRE_CODEC=auto"; }
   [[nodiscard]] std::string observing() const {
@@ -75,7 +75,7 @@ class Preload : public ::testing::TestWithParam<Library> {
     EXPECT_TRUE(file) << "no report";
     return json::parse(file, nullptr, false);
   }
-  // A policy of this text in a file.
+  // Returns a setting for a policy with this text in a file.
   [[nodiscard]] std::string policy(const std::string& name, const std::string& text) const {
     const std::string file = (work_ / (name + ".toml")).string();
     std::ofstream(file) << "version = 1\n" << text;
@@ -90,7 +90,7 @@ class Preload : public ::testing::TestWithParam<Library> {
     return run_program(GetParam().launch + " " + std::to_string(ranks) + " env " + environment + " '" + GetParam().job +
                        "' " + arguments);
   }
-  // Open MPI 5.0's mpirun of Debian 13 crashes where it starts several programs, whatever these are.
+  // Open MPI 5.0's mpirun of Debian 13 crashes if it starts several programs, whatever these are.
   [[nodiscard]] bool starts_several_programs() const {
     const std::string launch = GetParam().launch;
     return run_program(launch + " 1 true :" + launch.substr(launch.rfind(' ')) + " 1 true").status == 0;
@@ -99,7 +99,7 @@ class Preload : public ::testing::TestWithParam<Library> {
   if (!starts_several_programs()) {                                                  \
     GTEST_SKIP() << "this mpirun cannot start several programs (-np 1 a : -np 1 b)"; \
   }
-  // Rank i has environments[i].
+  // Rank i gets environments[i].
   [[nodiscard]] Outcome with_each(const std::vector<std::string>& environments, const std::string& arguments) const {
     std::filesystem::remove(report_file());
     std::string command = GetParam().launch;
@@ -124,7 +124,7 @@ class Preload : public ::testing::TestWithParam<Library> {
 
 inline std::uint64_t compressed_calls(const json& report) { return report.at("totals").at("compressed_calls"); }
 
-// Reasons of the classes that were passed through.
+// Returns the reasons of the classes that were passed through.
 inline std::vector<std::string> reasons(const json& report) {
   std::vector<std::string> all;
   for (const json& row : report.at("classes")) {
@@ -140,7 +140,7 @@ inline bool has_reason(const json& report, const std::string& reason) {
   return std::find(all.begin(), all.end(), reason) != all.end();
 }
 
-// The lines in which a job tells error classes.
+// Returns the lines in which a job prints error classes.
 inline std::string errors_told(const Outcome& outcome) {
   std::string errors;
   std::istringstream lines(outcome.output);

@@ -45,7 +45,7 @@ TEST_P(Preload, ADryRunOnlyCounts) {
   EXPECT_NEAR(report().at("totals").at("ratio_compressed"), 3.97, 0.05);
 }
 
-// Calls of a count, over all rows of the report.
+// Returns the number of calls with such counts, over all rows of the report.
 std::uint64_t calls_of(const json& report, std::uint64_t least, std::uint64_t most, const char* what = "calls") {
   std::uint64_t calls = 0;
   for (const json& row : report.at("classes")) {
@@ -62,9 +62,9 @@ TEST_P(Preload, UnderAutoCallsAreMeasured) {
   expect_ok(outcome, "measured");
   const json told = report();
   EXPECT_EQ(told.at("policy"), "GRADWIRE_CODEC=auto");
-  EXPECT_EQ(told.at("totals").at("calls"), 3U * 60 * 6) << "every call counts, also those that are not looked at";
+  EXPECT_EQ(told.at("totals").at("calls"), 3U * 60 * 6) << "every call counts, including calls without a sample";
   EXPECT_EQ(calls_of(told, 1500, 1500), 3U * 60);
-  EXPECT_EQ(calls_of(told, 16000, 16059), 3U * 60) << "a class of several sizes";
+  EXPECT_EQ(calls_of(told, 16000, 16059), 3U * 60) << "the class has several sizes";
   EXPECT_TRUE(has_reason(told, "being measured"));
   bool measured = false;
   for (const json& row : told.at("classes")) {
@@ -75,7 +75,7 @@ TEST_P(Preload, UnderAutoCallsAreMeasured) {
       EXPECT_GT(row.at("seconds"), 0) << row;
     }
   }
-  // It depends on the machine which way wins: if ranks share cores, a polling library may be slower than compression.
+  // The machine decides which way wins: if ranks share cores, a polling library may be slower than compression.
   const bool compresses = calls_of(told, 1500, 1500, "compressed_calls") > 3U * 30 ||
                           calls_of(told, 9000, 9000, "compressed_calls") > 3U * 30 ||
                           calls_of(told, 16000, 16059, "compressed_calls") > 3U * 30;
@@ -95,7 +95,7 @@ TEST_P(Preload, ChoicesAreRecordedAndFollowed) {
   EXPECT_TRUE(has_reason(report(), "passed in the recorded job"));
 
   json choices = json::parse(std::ifstream(file));
-  EXPECT_EQ(choices.at("communicators").size(), 2U) << "all ranks, and the part of two";
+  EXPECT_EQ(choices.at("communicators").size(), 2U) << "one has all ranks, the other has two";
   for (json& communicator : choices.at("communicators")) {
     for (json& row : communicator.at("classes")) {
       row.at("ways") = {{0, 1}};
@@ -112,8 +112,8 @@ TEST_P(Preload, ChoicesAreRecordedAndFollowed) {
   EXPECT_EQ(compressed_calls(report()), 0U);
 }
 
-// All ranks number communicators of the same ranks equally, although threads use them in another order on each. Seen
-// red (it hung) if each rank counts for itself.
+// All ranks number communicators of the same ranks equally, although threads use them in another order on each.
+// Mutation tried: each rank counts for itself, and the job hangs.
 TEST_P(Preload, ChoicesAreFollowedByThreadsInAnyOrder) {
   const std::string file = (work_ / "crossed.json").string();
   const std::string env = measuring() + " GRADWIRE_CHOICES='" + file + "'";
@@ -143,7 +143,7 @@ TEST_P(Preload, ChoicesAreFollowedByThreadsInAnyOrder) {
   EXPECT_LE(compressed, 2U * 12) << choices.dump(1);
 }
 
-// Each line once, with time and rank; the status with GRADWIRE_LOG=info only.
+// Each line appears once, with time and rank, and the status only with GRADWIRE_LOG=info.
 TEST_P(Preload, NanIsToldOnceAndTheStatusToWhoAsks) {
   const auto lines = [](const Outcome& outcome, const std::string& text) {
     const std::regex line("gradwire [0-9]{2}:[0-9]{2}:[0-9]{2} rank 0: " + text);
@@ -162,8 +162,8 @@ TEST_P(Preload, NanIsToldOnceAndTheStatusToWhoAsks) {
   EXPECT_EQ(lines(with(3, preload() + " GRADWIRE_LOG=error", "nonfinite"), ""), 0);
 }
 
-// If a rank has no drop-in, the others must not wait forever, nor sum without it. The drop-in is preloaded by hand, so
-// that no process knows which ranks have it.
+// If a rank has no drop-in, the others must neither wait forever nor sum without it. The drop-in is preloaded by hand,
+// so no process knows which ranks have it.
 TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
   SKIP_WITHOUT_SEVERAL_PROGRAMS();
   const auto begin = std::chrono::steady_clock::now();
@@ -175,8 +175,8 @@ TEST_P(Preload, ARankWithoutThePreloadIsNamed) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(100));
 }
 
-// Ranks wait for a late rank as without gradwire: in a compressed call, and when the ranks of a communicator agree
-// before its first one. Lines name the rank.
+// Ranks wait for a late rank as they do without gradwire: in a compressed call, and when the ranks of a communicator
+// agree before its first one. Log lines name the rank.
 TEST_P(Preload, ALateRankIsWaitedFor) {
   for (const std::string& setting : {preload(), measuring(), observing(), preload() + " GRADWIRE_DISABLE=1"}) {
     const Outcome outcome = with(3, setting + " GRADWIRE_WARN_AFTER=1s", "late_rank");
@@ -187,7 +187,7 @@ TEST_P(Preload, ALateRankIsWaitedFor) {
   }
 }
 
-// A compressed call is bounded where GRADWIRE_TIMEOUT is set. Where errors return, both ranks get one.
+// A compressed call is bounded if GRADWIRE_TIMEOUT is set. If errors return, both ranks get one.
 TEST_P(Preload, ARankThatGaveUpIsNoticed) {
   const auto begin = std::chrono::steady_clock::now();
   const Outcome outcome = with(2, preload() + " GRADWIRE_TIMEOUT=3s", "given_up");
@@ -198,12 +198,12 @@ TEST_P(Preload, ARankThatGaveUpIsNoticed) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
 }
 
-// Seen red where only ranks that shared a call are asked: rank 0's numbers alone, as if they were all.
+// Mutation tried: only ranks that shared a call are asked; then rank 0's numbers appear as if they were all.
 TEST_P(Preload, TheReportHoldsEveryRanksCalls) {
   expect_ok(with(4, preload(), "halves"), "halves");
   EXPECT_EQ(report().at("note"), nullptr);
   EXPECT_EQ(report().at("totals").at("calls"), 2U);
-  EXPECT_EQ(compressed_calls(report()), 2U) << "of ranks 0 and 2";
+  EXPECT_EQ(compressed_calls(report()), 2U) << "only ranks 0 and 2 count";
 
   expect_ok(with(3, preload(), "requests_only"), "requests_only");
   const json told = report();
@@ -225,7 +225,7 @@ TEST_P(Preload, ARankThatExitsEarlyEndsTheJob) {
   EXPECT_FALSE(contains(outcome, "early_exit ok"));
 }
 
-// Seen red when the two layers of one size share their residuals: 0.0174.
+// Mutation tried: the two layers of one size share their residuals; the error is 0.0174.
 TEST_P(Preload, NewBuffersKeepTheirResiduals) {
   const std::string mean = R"(mean error ([0-9.]+))";
   const Outcome kept = with(2, preload() + " " + policy("int4", "[defaults]\ncodec = \"int4\"\n"), "steps");
@@ -238,11 +238,11 @@ TEST_P(Preload, NewBuffersKeepTheirResiduals) {
       with(2, preload() + " " + policy("off", "[defaults]\ncodec = \"int4\"\nerror_feedback = \"off\"\n"), "steps");
   expect_ok(dropped, "steps");
   EXPECT_LT(number_in(kept, mean), 0.003);
-  EXPECT_GT(number_in(dropped, mean), 0.01) << "the case shows nothing";
+  EXPECT_GT(number_in(dropped, mean), 0.01) << "otherwise the case shows nothing";
 }
 
-// Equal calls look like steps of one call, whose residual all layers would share. Tried by hand: the shortest period
-// taken for the step: the error is ten times as large.
+// Equal calls look like steps of one call, whose residual all layers would share. Mutation tried: the shortest period
+// is taken for the step; the error is ten times as large.
 TEST_P(Preload, EqualLayersKeepResidualsOfTheirOwn) {
   const Outcome kept = with(2, preload() + " " + policy("int4", "[defaults]\ncodec = \"int4\"\n"), "equal_layers");
   expect_ok(kept, "equal_layers");

@@ -1,5 +1,5 @@
-// The preload under real programs, for each MPI that is installed: exact wherever a call is passed through, compressed
-// within the codec's bound wherever it is not, and never a hang.
+// Runs real programs under the preload, for each installed MPI: passed calls are exact, compressed calls are within the
+// codec's bound, and nothing ever hangs.
 #include <random>
 
 #include "tests/mpi_preload/preload.hpp"
@@ -52,7 +52,7 @@ TEST_P(Preload, SumsForOneRankAreCompressed) {
   }
 }
 
-// Jobs with mpif.h, `use mpi` and `use mpi_f08`. Each makes six calls that may be compressed; two of them return
+// The jobs use mpif.h, `use mpi` and `use mpi_f08`. Each makes six calls that may be compressed; two of them return
 // requests, of which the one on a duplicate passes, since its ranks have made no blocking call there.
 TEST_P(Preload, JobsInFortran) {
   const bool open_mpi = GetParam().name == "OpenMpi";
@@ -82,7 +82,7 @@ TEST_P(Preload, ResultsOverTheirOwnInput) {
   }
 }
 
-// Seen red where aliased buffers are compressed: MPICH's MPI_ERR_BUFFER is missing.
+// Mutation tried: aliased buffers are compressed; then MPICH's MPI_ERR_BUFFER is missing.
 TEST_P(Preload, AliasedBuffersAreTheLibrarysToRefuse) {
   const Outcome before = plain(2, "aliased");
   const Outcome after = with(2, preload(), "aliased");
@@ -98,7 +98,7 @@ TEST_P(Preload, FortransRealsAreFloats) {
   EXPECT_TRUE(has_reason(report(), "type is not compressed"));
 }
 
-// Calls with a count in the report are those that took the long way: none, since nothing is to be agreed on for them.
+// The report counts calls that took the long way: there are none, since they need no agreement.
 TEST_P(Preload, SmallCallsOnManyCommunicatorsTakeTheShortWay) {
   expect_ok(with(2, preload(), "alternating"), "alternating");
   const json told = report();
@@ -107,7 +107,7 @@ TEST_P(Preload, SmallCallsOnManyCommunicatorsTakeTheShortWay) {
     long_way += row.at("count") != 0 ? row.at("calls").get<std::uint64_t>() : 0;
   }
   EXPECT_EQ(long_way, 0U);
-  EXPECT_EQ(told.at("totals").at("calls"), 2 * 8 * 50) << "of both ranks";
+  EXPECT_EQ(told.at("totals").at("calls"), 2 * 8 * 50) << "calls of both ranks count";
   EXPECT_TRUE(told.at("note").is_null());
 }
 
@@ -137,7 +137,7 @@ TEST_P(Preload, IntercommunicatorsPass) {
   EXPECT_TRUE(has_reason(report(), "intercommunicator"));
 }
 
-// Below MPI_THREAD_MULTIPLE.
+// The thread level is below MPI_THREAD_MULTIPLE.
 TEST_P(Preload, RequestsAreTheLibrarys) {
   const Outcome outcome = with(3, preload(), "requests");
   expect_ok(outcome, "requests");
@@ -158,7 +158,7 @@ TEST_P(Preload, RequestsAreCompressed) {
   }
 }
 
-// Seen red (it hung) where the ranks agree inside the first call.
+// Mutation tried: the ranks agree inside the first call, and the job hangs.
 TEST_P(Preload, RequestsWaitForNobody) {
   for (const std::string level : {"init", "multiple"}) {
     for (const std::string& setting : {preload(), measuring(), preload() + " GRADWIRE_DRY_RUN=1"}) {
@@ -177,8 +177,8 @@ TEST_P(Preload, RequestsWaitForNobodyWhereARankIsDisabled) {
   EXPECT_EQ(compressed_calls(report()), 0U);
 }
 
-// The programs are right under MPI's own, too. Seen red (they hung) where a blocking call does not wait for those
-// before it.
+// The programs are also correct under MPI alone. Mutation tried: a blocking call does not wait for requests before it,
+// and the jobs hang.
 TEST_P(Preload, RandomProgramsOfRequests) {
   expect_ok(plain(3, "request_programs multiple"), "request_programs");
   const std::string fewer = " JOB_SEEDS=8";
@@ -192,7 +192,7 @@ TEST_P(Preload, RandomProgramsOfRequests) {
   expect_ok(with(3, preload() + fewer + " GRADWIRE_DRY_RUN=1", "request_programs multiple"), "request_programs");
 }
 
-// The thread that makes them and the job that waits share the core.
+// The thread that makes them and the waiting job share the core.
 TEST_P(Preload, RequestsOnACoreEachAreNotLate) {
   for (const std::string& setting : {preload(), preload() + " GRADWIRE_CODEC=auto"}) {
     const Outcome outcome = with(2, setting, "requests_on_a_core multiple");
@@ -207,7 +207,7 @@ TEST_P(Preload, ALateRequestIsNamed) {
   EXPECT_TRUE(contains(outcome, "rank 1")) << outcome.output;
 }
 
-// Nothing is made between MPI_Init and MPI_Finalize: however many communicators come and go, and whatever threads make
+// Nothing is made between MPI_Init and MPI_Finalize, however many communicators come and go, and whatever threads do
 // meanwhile. JOB_ROUNDS and JOB_ALIVE in the environment play more of it.
 TEST_P(Preload, ManyCommunicatorsAtOnceAndInTurn) {
   for (const std::string& setting : {preload(), observing()}) {
@@ -227,7 +227,7 @@ TEST_P(Preload, ThreadsWithCommunicatorsOfTheirOwn) {
   }
 }
 
-// 15 kinds of calls on four communicators by two threads.
+// Two threads make 15 kinds of calls on four communicators.
 TEST_P(Preload, RandomProgramsOfAllKinds) {
   const std::string seed = std::to_string(std::random_device()() % 1000000);
   SCOPED_TRACE("JOB_FIRST_SEED=" + seed);
@@ -259,7 +259,7 @@ TEST_P(Preload, ErrorHandlersNeedNotReturn) {
 }
 
 #if defined(GRADWIRE_OPEN_MPI_JOB) && defined(GRADWIRE_MPICH_JOB)
-// Handles are pointers in one library and ints in the other. Seen red: SIGSEGV inside the forwarding.
+// Handles are pointers in one library and ints in the other. Without this check, forwarding ended with SIGSEGV.
 TEST(PreloadOfAnotherMpi, StopsWithASentenceOrPasses) {
   const std::vector<Library> both = libraries();
   const Library& open_mpi = both[0];
@@ -278,7 +278,7 @@ TEST(PreloadOfAnotherMpi, StopsWithASentenceOrPasses) {
         << passed.output;
   };
   passes(open_mpi.drop_in, mpich.job, "Open MPI");
-  // One of the many libraries that share MPICH's handles.
+  // This is one of the many libraries that share MPICH's handles.
   passes(GRADWIRE_FAKE_VERSION ":" + mpich.drop_in, mpich.job, "MPICH, the job runs with Intel(R) MPI Library 2021.9");
 }
 #endif

@@ -1,4 +1,4 @@
-/* A profiler by MPI's profiling interface: counts calls and hands them to the PMPI_ names. */
+/* A profiler by MPI's profiling interface: it counts calls and passes them to the PMPI_ names. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
-/* A program in the role of a Python that loads MPI with a module: what its parts share. Each is plain C, so that the
-   tests run where there is no Fortran compiler. */
+/* Declarations for a program that plays a Python which loads MPI with a module. All its parts are plain C, so that the
+   tests need no Fortran compiler. */
 #pragma once
 
-/* Makes MPI's sums in every way from C and as Fortran does, now and as the process exits, whose status tells whether
-   they were right. */
+/* Makes MPI's sums in every way from C and as Fortran does, now and when the process exits; its exit status tells
+   whether they were right. */
 int role_work(void);

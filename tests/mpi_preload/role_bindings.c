@@ -1,5 +1,5 @@
-/* In the role of an MPI's Fortran library: MPI_IN_PLACE is the address of a common block, which the module that is
-   linked with this has, too. Whose address counts is the loader's to say. */
+/* Plays an MPI's Fortran library: MPI_IN_PLACE is the address of a common block, which the module that is linked with
+   this library has, too. The loader decides which of the two addresses counts. */
 #include <mpi.h>
 #include <stddef.h>
 

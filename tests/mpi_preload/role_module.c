@@ -1,4 +1,4 @@
-/* In the role of a module that is linked with MPI and its Fortran library, as mpi4py and f2py make them. */
+/* Plays a module that is linked with MPI and its Fortran library, as mpi4py and f2py make them. */
 #include "role.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ void mpi_finalize_(MPI_Fint* error);
 void mpi_allreduce_(void* send, void* receive, MPI_Fint* count, MPI_Fint* type, MPI_Fint* op, MPI_Fint* comm,
                     MPI_Fint* error);
 
-/* As modules refer to them that are built once for several MPIs. */
+/* Modules that are built once for several MPIs refer to these functions like this. */
 extern int MPI_Allreduce_c(const void* send, void* receive, MPI_Count count, MPI_Datatype type, MPI_Op op,
                            MPI_Comm comm) __attribute__((weak));
 extern int MPI_Reduce_scatter_c(const void* send, void* receive, const MPI_Count counts[], MPI_Datatype type, MPI_Op op,
@@ -30,7 +30,7 @@ static void fill(float* values) {
   }
 }
 
-/* Of `count` elements from `first` on: within what int8 may lose. */
+/* Checks `count` elements from `first` on, within the error of int8. */
 static void check(const char* what, const float* values, int first, int count) {
   const float all = (float)(size * (size + 1) / 2);
   for (int i = 0; i < count; ++i) {
@@ -86,7 +86,7 @@ static void with_large_counts(void) {
   }
 }
 
-/* Sums once more, and the end of MPI, where nothing else is left of the program. */
+/* Makes sums once more, and ends MPI when nothing else is left of the program. */
 static void at_exit(void) {
   MPI_Fint error = 0;
   as_fortran_does();
@@ -106,7 +106,7 @@ static void at_exit(void) {
 
 int role_work(void) {
   MPI_Fint error = 0;
-  atexit(at_exit); /* before anything is used, so that it comes after all other ends */
+  atexit(at_exit); /* registered first, so that it runs after all other exit handlers */
   mpi_init_(&error);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);

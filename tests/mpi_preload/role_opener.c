@@ -1,5 +1,5 @@
-/* Opens the module argv[2] and lets it work: `local`, where only the module sees its MPI, or `global`. Linked with no
-   MPI. */
+/* Opens the module argv[2] and lets it work: with `local`, only the module sees its MPI, otherwise it is `global`. This
+   program is linked with no MPI. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,5 @@
-// Preloaded on one rank: a process that is short of something. SCARCE_THREADS=n: gradwire can start n threads and no
-// more, as at a limit of processes. SCARCE_MEMORY=n: it gets no block of n bytes or more. What MPI and the job ask for
-// is given.
+// Preloaded on one rank, to limit its resources. SCARCE_THREADS=n: gradwire can start at most n threads, as at a limit
+// of processes. SCARCE_MEMORY=n: gradwire gets no block of n bytes or more. Requests of MPI and the job succeed.
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -9,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-extern "C" void* __libc_malloc(std::size_t bytes);  // NOLINT(bugprone-reserved-identifier): the one of glibc
+extern "C" void* __libc_malloc(std::size_t bytes);  // NOLINT(bugprone-reserved-identifier): glibc's
 
 namespace {
 

@@ -1,5 +1,6 @@
-// `gradwire run -- mpirun -np 2 a : -np 1 b`, where b has no drop-in: every call passes on all ranks, and a line names
-// the ranks without it. Preloaded by hand such a job would end: ARankWithoutThePreloadIsNamed.
+// Runs `gradwire run -- mpirun -np 2 a : -np 1 b`, where b has no drop-in: every call passes on all ranks, and a line
+// names the ranks without it. If the drop-in were preloaded by hand, the job would end: see
+// ARankWithoutThePreloadIsNamed.
 #include "tests/mpi_preload/preload.hpp"
 
 namespace gradwire::test {
@@ -7,7 +8,7 @@ namespace {
 
 class SeveralPrograms : public Preload {
  protected:
-  // Two ranks of one program and one of another, under the tool.
+  // Runs two ranks of one program and one of another, under the tool.
   [[nodiscard]] Outcome run(const std::string& program, const std::string& other) const {
     const std::string launch = GetParam().launch;
     const std::size_t mpiexec = launch.find("timeout");  // after the variables for it
@@ -37,7 +38,7 @@ TEST_P(SeveralPrograms, OneIsNotPreloaded) {
   expect_passed(run("'" + GetParam().sum + "'", "env -u LD_PRELOAD '" + GetParam().sum + "'"));
 }
 
-// Its calls are its own, whatever is preloaded.
+// Its calls go to its own MPI, whatever is preloaded.
 TEST_P(SeveralPrograms, OneIsLinkedStatically) {
 #ifdef GRADWIRE_MPICH_STATIC_SUM
   if (GetParam().name == "Mpich") {

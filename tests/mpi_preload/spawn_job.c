@@ -1,4 +1,4 @@
-/* Two ranks that spawn two more: four sums of each world, whose ranks begin at 0. */
+/* Two ranks spawn two more; each world, whose ranks begin at 0, makes four sums. */
 #include <mpi.h>
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 // One rank of three cannot take part, for each reason that a rank may have alone: then no rank compresses, the sums are
-// right, and a line of that rank says why. Seen red with a consent that says yes whatever the rank lacks: the job ends
-// with an error of a call, or hangs.
+// correct, and a line of that rank says why. Mutation tried: consent is given whatever the rank lacks; then the job
+// ends with an error of a call, or hangs.
 #include "tests/mpi_preload/preload.hpp"
 
 namespace gradwire::test {
@@ -16,7 +16,7 @@ class StandAside : public Preload {
   [[nodiscard]] std::string scarce(const std::string& what) const {
     return "LD_PRELOAD='" GRADWIRE_SCARCE ":" + GetParam().drop_in + "' " + what;
   }
-  // Calls of a function that were compressed, of all ranks.
+  // Returns the number of compressed calls of a function, over all ranks.
   [[nodiscard]] std::uint64_t compressed(const std::string& function) const {
     std::uint64_t calls = 0;
     const json told = report();
@@ -25,14 +25,14 @@ class StandAside : public Preload {
     }
     return calls;
   }
-  // Both ways to be asked to compress: at once, and after comparisons.
+  // Returns both ways to ask for compression: at once, and after comparisons.
   [[nodiscard]] std::vector<std::string> lossy() const { return {preload(), measuring()}; }
 };
 
 TEST_P(StandAside, NobodyIsShortOfAnything) {  // the control: three calls of each kind on two communicators
   expect_ok(with(3, preload(), "short_of_something multiple"), "short_of_something");
   EXPECT_EQ(compressed("MPI_Allreduce"), 3U * 3 * 2);
-  EXPECT_EQ(compressed("MPI_Iallreduce"), 3U * (3 + 2)) << "but the first on the duplicate, where ranks had not agreed";
+  EXPECT_EQ(compressed("MPI_Iallreduce"), 3U * (3 + 2)) << "except the first on the duplicate, before ranks agreed";
 }
 
 TEST_P(StandAside, OneRankHasNoMemory) {
@@ -58,10 +58,10 @@ TEST_P(StandAside, OneRankCanStartNoThread) {
     EXPECT_EQ(compressed("MPI_Iallreduce"), 0U);
   }
   expect_ok(one_of_three(preload(), scarce("SCARCE_THREADS=0")), "short_of_something");
-  EXPECT_EQ(compressed("MPI_Allreduce"), 3U * 3 * 2) << "calls that return nothing need no thread";
+  EXPECT_EQ(compressed("MPI_Allreduce"), 3U * 3 * 2) << "calls without a request need no thread";
 }
 
-// The thread for MPI_COMM_WORLD is there, the one for the duplicate is not.
+// The thread for MPI_COMM_WORLD exists, the one for the duplicate does not.
 TEST_P(StandAside, OneRankCanStartNoThreadLater) {
   SKIP_WITHOUT_SEVERAL_PROGRAMS();
   const Outcome outcome = one_of_three(preload(), scarce("SCARCE_THREADS=1"));
@@ -84,8 +84,8 @@ TEST_P(StandAside, OneRankHasALowerThreadLevel) {
   }
 }
 
-// Sessions of MPI need no MPI_Init, in which ranks learn what the others do. One on each rank, since a communicator
-// that comes from them has all ranks.
+// MPI sessions need no MPI_Init, in which ranks learn what the others do. Each rank has one, since a communicator made
+// from them has all ranks.
 TEST_P(StandAside, CallsBeforeMpiInitPass) {
   const Outcome outcome = with(3, preload(), "short_of_something session");
   expect_ok(outcome, "short_of_something");

@@ -1,4 +1,4 @@
-/* One program of a job of several: a sum that int8 would round, and that must not be rounded. */
+/* One program of a job with several programs: it makes a sum that int8 would round, and that must not be rounded. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-// A job that handles the end of ranks itself (ULFM), as its authors would write it: it knows nothing of gradwire. Each
-// rank prints what MPI told it, in the order of its calls; `values` are the bits of its sums over the shrunk
-// communicator. ulfm_job SCENARIO; ulfm_job probe: whether this MPI goes on when a rank ends.
+// A job that handles the end of ranks itself (ULFM), as its authors would write it, without gradwire. Each rank prints
+// what MPI reported to it, in the order of its calls; `values` are the bits of its sums over the shrunk communicator.
+// Usage: ulfm_job SCENARIO; ulfm_job probe says whether this MPI goes on when a rank ends.
 #ifdef REPLACED
 #include <gradwire/replace/mpi.h>
 #else
@@ -33,7 +33,7 @@ std::ostringstream g_told;
 struct Thrown {
   int code;
 };
-void throwing(MPI_Comm*, int* code, ...) { throw Thrown{*code}; }  // NOLINT: as MPI has it
+void throwing(MPI_Comm*, int* code, ...) { throw Thrown{*code}; }  // NOLINT: MPI's signature
 
 int class_of(int code) {
   int error_class = code;
@@ -122,7 +122,7 @@ void go_on(MPI_Comm comm) {
     hash = hash_of(values, hash);
   }
   g_told << " failed-steps=" << failed << " values=" << std::hex << hash << std::dec;
-  MPIX_Comm_agree(shrunk, &size);  // the end of a rank is not to disturb the others
+  MPIX_Comm_agree(shrunk, &size);  // so that the end of a rank does not disturb the others
 }
 
 void acknowledge(MPI_Comm comm) {
@@ -136,7 +136,7 @@ void acknowledge(MPI_Comm comm) {
   MPI_Group_free(&failed);
   g_told << " ended=" << ended;
   tell("after-ack", step_of(0, &blocking, comm));
-  tell("agree", MPIX_Comm_agree(comm, &flag));  // and nobody revokes before all are here
+  tell("agree", MPIX_Comm_agree(comm, &flag));  // no rank revokes before all are here
 }
 
 // One rank ends while the others are in their `fatal_step`th sum.
@@ -154,7 +154,7 @@ void death(const Sum& sum, int fatal_step) {
   go_on(comm);
 }
 
-// One rank ends at a moment of chance, inside its sum; which sums the others get differs from run to run.
+// One rank ends at a random time inside its sum; the sums that other ranks get differ from run to run.
 void death_inside(const Sum& sum, int microseconds) {
   MPI_Comm comm = duplicate(MPI_ERRORS_RETURN);
   tell("step1", step_of(1, sum, comm));

@@ -1,6 +1,6 @@
-// A job that handles the end of ranks itself is told the same with the drop-in as without, rank by rank and call by
-// call. Needs an Open MPI with ULFM (5 and later): the one in the folder GRADWIRE_ULFM, the one that `./run setup
-// elastic` has fetched, or the one of this build.
+// Tests that MPI reports the same to a job that handles the end of ranks itself with and without the drop-in, rank by
+// rank and call by call. Needs an Open MPI with ULFM (5 and later): the one in the folder GRADWIRE_ULFM, the one that
+// `./run setup elastic` has fetched, or the one of this build.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ namespace {
 struct Jobs {
   std::filesystem::path folder;
   std::string launch;
-  std::string missing;  // why there is none
+  std::string missing;  // why there is no program; empty if there is one
 };
 
 std::string tool(const std::string& name, const std::string& built_with) {
@@ -109,7 +109,7 @@ class Ulfm : public ::testing::Test {
     EXPECT_EQ(expected.codes.size(), left) << without.output;
     EXPECT_EQ(got.codes, expected.codes) << with.output;
     EXPECT_EQ(with.status, without.status) << with.output;
-    EXPECT_EQ(got.values.size(), 1U) << "ranks have other sums:\n" << with.output;
+    EXPECT_EQ(got.values.size(), 1U) << "sums of the ranks differ:\n" << with.output;
     if (!expected.values.begin()->empty()) {
       EXPECT_NE(got.values, expected.values) << "nothing was compressed:\n" << with.output;
     }
@@ -122,7 +122,7 @@ class Ulfm : public ::testing::Test {
   static inline Jobs* jobs_ = nullptr;
 };
 
-// In the first sum ranks agree, in the second they already have all.
+// Ranks agree in the first sum; in the second they already have.
 TEST_F(Ulfm, ADeathInABlockingSum) {
   for (const std::string step : {"1", "2", "3"}) {
     SCOPED_TRACE(step);
@@ -153,7 +153,7 @@ TEST_F(Ulfm, AHandlerThatThrowsRunsOncePerCall) {
 
 TEST_F(Ulfm, AWholeCommunicatorThatIsShrunkGoesOn) { expect_same("whole", 4); }
 
-// Residuals of 2^22 floats take 16 MiB, and 4 more for the rank's share.
+// Residuals of 2^22 floats take 16 MiB, and the rank's share takes 4 more.
 TEST_F(Ulfm, ResidualsGoWhenARevokedCommunicatorIsShrunk) {
   const Outcome outcome =
       run("LD_PRELOAD='" GRADWIRE_OPEN_MPI_DROP_IN "' GRADWIRE_CODEC=int4", "plain", "shrunk_memory");
@@ -161,7 +161,7 @@ TEST_F(Ulfm, ResidualsGoWhenARevokedCommunicatorIsShrunk) {
   EXPECT_GE(number_in(outcome, "rank 1: revoke=0 shrink=0 given-back=([-0-9]+)"), 16) << outcome.output;
 }
 
-// At moments of chance: ranks may learn of it in different sums, but nothing else.
+// The rank ends at a random time: ranks may learn of it in different sums, but nothing else differs.
 TEST_F(Ulfm, ADeathInsideASum) {
   for (const std::string microseconds : {"0", "300", "600", "1000", "2000", "5000", "20000"}) {
     const Outcome outcome = preloaded("inside " + microseconds);

@@ -1,5 +1,5 @@
-// A job over the fake library that shows what reaches NCCL: device_job SCENARIO prints lines of NCCL's calls in their
-// order. Every rank but this one exists in name only.
+// A job over the fake library that shows which calls reach NCCL: device_job SCENARIO prints NCCL's calls in their
+// order. Every other rank exists in name only.
 #include <cuda.h>
 #include <nccl.h>
 
@@ -17,8 +17,8 @@ extern "C" CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* 
   return CUDA_SUCCESS;
 }
 
-// Events of that driver: each record is a millisecond later than the one before, and none is ready when it is asked for
-// the first time.
+// The events of the fake driver: each record is a millisecond later than the previous one, and none is ready the first
+// time that it is asked for.
 #undef cuEventElapsedTime
 #undef cuEventDestroy
 struct CUevent_st {
@@ -60,7 +60,7 @@ CUresult cuEventDestroy_v2(CUevent event) {
 namespace {
 
 constexpr std::size_t kLarge = 1 << 15;
-float buffer[4];  // nothing is moved
+float buffer[4];  // no data is moved
 
 ncclComm_t init(int ranks = 2) {
   ncclComm_t comm = nullptr;
@@ -73,13 +73,13 @@ ncclResult_t reduce(ncclComm_t comm, std::size_t count = kLarge, ncclRedOp_t op 
   return ncclAllReduce(buffer, buffer, count, ncclFloat32, op, comm, stream);
 }
 
-// Prints what NCCL was asked since the last time.
+// Prints the calls that reached NCCL since the last time.
 void show(const char* what) {
   std::printf("%s: ", what);
   fake_nccl_print_order();
 }
 
-// A communicator whose ranks have agreed.
+// Makes a communicator whose ranks have agreed.
 ncclComm_t agreed(int ranks = 2) {
   ncclComm_t comm = init(ranks);
   reduce(comm, 1);
@@ -172,7 +172,7 @@ void simulated() {
   show("after");
 }
 
-void exact_in_a_group() {  // the policy makes them exact
+void exact_in_a_group() {  // the policy makes the calls exact
   ncclComm_t comm = agreed();
   show("agreed");
   ncclGroupStart();
@@ -229,7 +229,7 @@ void without_kernels() {
   show("passed");
 }
 
-void ended_in_a_group() {  // the group's calls keep the member
+void ended_in_a_group() {  // the group's calls keep the reducer
   ncclComm_t comm = agreed();
   ncclGroupStart();
   reduce(comm);

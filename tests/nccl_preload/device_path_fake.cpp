@@ -1,5 +1,5 @@
-// A device path without a device, for the drop-in over the fake library: enqueued work is dropped except for messages,
-// which reach the fake, and the other ranks of a communicator answer what this one sent.
+// A device path without a device, for the drop-in over the fake library: it drops enqueued work except for messages,
+// which reach the fake, and the other ranks of a communicator answer with what this one sent.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -59,7 +59,7 @@ class FakeDevice final : public exchange::StreamDevice {
  public:
   explicit FakeDevice(std::unique_ptr<CallerMessages> messages)
       : messages_(std::move(messages)), arena_(heap_, 4096), backend_(arena_, *messages_) {}
-  // Checks for errors before it ends, as the real one does.
+  // Checks for errors before it ends, like the real one.
   ~FakeDevice() override {
     ask_for_truce("the end of a device");
     try {
@@ -104,7 +104,7 @@ class FakeDevice final : public exchange::StreamDevice {
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override { return 0; }
   void check(const void* /*data*/, const std::string& /*what*/) override {}
   void poll() override { messages_->poll(); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { messages_->abort(code, message); }
+  void abort(const Error& error) noexcept override { messages_->abort(error); }
   void end_messages(std::chrono::milliseconds /*timeout*/) override {}
 
  private:

@@ -1,6 +1,5 @@
-// Tests the drop-in when it compresses, over the fake library and a device path without a device: which calls reach
-// NCCL, in which order, and the report. Messages of this drop-in are sends of bytes; each begins with a group of its
-// own.
+// Tests the compressing drop-in over the fake library and a device path without a device: which calls reach NCCL, in
+// which order, and the report. Messages of this drop-in are sends of bytes; each begins with a group of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,12 +22,12 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr std::uint64_t kLarge = 1 << 15;
-// int8: a header, and of each tile codes and a scale of 2 bytes for 256 of them.
+// An int8 frame has a header and, for each tile, codes and a scale of 2 bytes per 256 of them.
 const std::string kTwoTiles = "ncclSend:" + std::to_string(32 + 2 * (4096 + 32));
 
 struct Seen {
   OutcomeApart outcome;
-  std::map<std::string, std::string> lines;  // calls that NCCL got
+  std::map<std::string, std::string> lines;  // calls that reached NCCL
   json report;
 
   [[nodiscard]] std::uint64_t calls(const json& fields) const {
@@ -44,7 +43,7 @@ struct Seen {
   }
 };
 
-// Runs with a codec that is named, unless the environment says otherwise.
+// Runs the job with a named codec, unless the environment says otherwise.
 Seen run_job(const std::string& scenario, const std::string& environment = "GRADWIRE_CODEC=int8") {
   const ScratchFolder scratch;
   const std::string report = (scratch.path() / "report.json").string();
@@ -58,7 +57,7 @@ Seen run_job(const std::string& scenario, const std::string& environment = "GRAD
     std::string& calls = seen.lines[line.substr(0, colon)];
     std::istringstream words(line.substr(colon + 2));
     for (std::string word; words >> word;) {
-      if (word != "ncclCommCount" && word != "ncclCommUserRank") {  // asked for once, by whatever comes first
+      if (word != "ncclCommCount" && word != "ncclCommUserRank") {  // only the first call asks for it
         calls += (calls.empty() ? "" : " ") + word;
       }
     }
@@ -87,14 +86,14 @@ std::string policy_file(const ScratchFolder& scratch, const std::string& text) {
 
 TEST(NcclDevice, WhatIsCompressedReachesNcclAsMessages) {
   const Seen seen = run_job("alone");
-  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:80 ncclRecv")) << "whatever the first reduction is";
-  EXPECT_EQ(names(seen.lines.at("0 agreement")).front(), "ncclAllReduce:10") << "as where other ranks group it";
+  EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:80 ncclRecv")) << "this holds for any first reduction";
+  EXPECT_EQ(names(seen.lines.at("0 agreement")).front(), "ncclAllReduce:10") << "it is made as on ranks that group it";
   // Half of 2^15 elements are two chunks of two tiles, which are encoded by both ranks.
   const std::string compressed = seen.lines.at("0 compressed");
   EXPECT_EQ(times(compressed, kTwoTiles), 2 * 2) << compressed;
   EXPECT_EQ(times(compressed, "ncclRecv"), 2 * 2);
   EXPECT_EQ(times(compressed, "ncclGroupStart"), 3)
-      << "what a chunk sends second travels with what the next sends first";
+      << "a chunk's second messages travel with the next chunk's first ones";
   EXPECT_THAT(compressed, Not(HasSubstr("ncclAllReduce")));
   EXPECT_EQ(seen.lines.at("0 small"), "ncclAllReduce:11");
   EXPECT_EQ(seen.lines.at("0 captured"), "ncclAllReduce:32770");
@@ -133,20 +132,20 @@ TEST(NcclDevice, TheFirstReductionAloneIsAsInAGroup) {
   EXPECT_EQ(seen.calls({{"reason", "ranks have not agreed yet"}}), 2U);
 }
 
-// Mutation tried: reach_agreement() before the group's end; the agreement then waits inside the group.
+// Mutation tried: reach_agreement() is called before the group's end; then the agreement waits inside the group.
 TEST(NcclDevice, TheFirstGroupPassesAndAgrees) {
   const Seen seen = run_job("first_group");
   EXPECT_EQ(seen.lines.at("first"),
             "ncclGroupStart ncclAllReduce:32768 ncclAllReduce:5 ncclGroupEnd "
             "ncclGroupStart ncclGroupStart ncclSend:80 ncclRecv ncclGroupEnd "
             "ncclGroupStart ncclSend:80 ncclRecv ncclGroupEnd ncclGroupEnd")
-      << "both communicators at once";
+      << "both communicators agree at once";
   EXPECT_THAT(seen.lines.at("second"), Not(HasSubstr("ncclAllReduce")));
   EXPECT_EQ(seen.calls({{"reason", "ranks have not agreed yet"}}), 2U);
   EXPECT_EQ(seen.calls({{"reason", nullptr}}), 1U);
 }
 
-// Mutations tried: recorded calls run before NCCL's own end; everything is recorded.
+// Mutations tried: recorded calls run before NCCL's own end; all calls are recorded.
 TEST(NcclDevice, PassedCallsOfAGroupKeepTheirPlace) {
   const Seen seen = run_job("mixed_group");
   EXPECT_EQ(seen.lines.at("inside"),
@@ -165,7 +164,7 @@ TEST(NcclDevice, PassedCallsOfAGroupKeepTheirPlace) {
 TEST(NcclDevice, ASimulatedGroupHoldsWhatItWouldRun) {
   const Seen seen = run_job("simulated");
   EXPECT_EQ(seen.lines.at("simulated"), "ncclGroupStart ncclAllReduce:32768 ncclGroupSimulateEnd");
-  EXPECT_EQ(seen.calls({{"reason", nullptr}}), 1U) << "the one after";
+  EXPECT_EQ(seen.calls({{"reason", nullptr}}), 1U) << "only the next call has it";
 }
 
 TEST(NcclDevice, WhatThePolicyExemptsStaysOneGroup) {
@@ -180,18 +179,18 @@ TEST(NcclDevice, WhatThePolicyExemptsStaysOneGroup) {
   EXPECT_EQ(seen.calls({{"reason", nullptr}, {"count", 2 * kLarge}}), 1U);
 }
 
-// Mutations tried: recorded calls of a communicator that ends are kept; the state of a freed address is kept; a member
+// Mutations tried: recorded calls of a communicator that ends are kept; the state of a freed address is kept; a reducer
 // asks NCCL about a communicator that is gone (the fake prints it).
 TEST(NcclDevice, Endings) {
   const Seen seen = run_job("endings");
   EXPECT_EQ(seen.lines.at("aborted inside"), "ncclGroupStart ncclCommAbort ncclGroupEnd");
-  EXPECT_THAT(seen.lines.at("1 same address"), HasSubstr("ncclSend:80")) << "agrees anew";
+  EXPECT_THAT(seen.lines.at("1 same address"), HasSubstr("ncclSend:80")) << "it agrees again";
   EXPECT_THAT(seen.lines.at("4 refused"), HasSubstr("ncclCommDestroy"));
   EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr("ncclAllReduce")));
-  EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr(":80"))) << "agreed as before";
-  EXPECT_EQ(seen.lines.at("finalized"), "ncclCommFinalize ncclCommGetAsyncError") << "freed after NCCL's own";
+  EXPECT_THAT(seen.lines.at("still there"), Not(HasSubstr(":80"))) << "it has agreed before";
+  EXPECT_EQ(seen.lines.at("finalized"), "ncclCommFinalize ncclCommGetAsyncError") << "it is freed after NCCL's own";
   EXPECT_EQ(seen.lines.at("destroyed"), "ncclCommDestroy");
-  EXPECT_THAT(seen.lines.at("child"), HasSubstr("ncclSend:80")) << "a child starts anew";
+  EXPECT_THAT(seen.lines.at("child"), HasSubstr("ncclSend:80")) << "a child agrees again";
   EXPECT_EQ(seen.lines.at("alive"), "2");
 }
 
@@ -213,7 +212,7 @@ TEST(NcclDevice, ADeviceWithoutKernelsPasses) {
   EXPECT_THAT(seen.outcome.err, HasSubstr("no kernel image"));
 }
 
-// The fake ends the process where memory is given back without a truce.
+// The fake ends the process if memory is freed without a truce.
 TEST(NcclDevice, ACommunicatorThatEndsInAGroup) {
   EXPECT_EQ(run_job("ended_in_a_group").outcome.err.find("truce"), std::string::npos);
 }
@@ -231,8 +230,7 @@ TEST(NcclDevice, ADisabledRankAgreesAndPasses) {
   EXPECT_THAT(seen.outcome.err, HasSubstr("every call is passed through: disabled on ranks 0 and 1"));
 }
 
-// Tried by hand, each red here: no agreement without a codec; events on a stream that is captured; a group of two calls
-// that is timed as one.
+// Mutations tried: no agreement without a codec; events on a captured stream; a group of two calls is timed as one.
 TEST(NcclDevice, WithoutACodecItAgreesThenCountsAndTimes) {
   const Seen alone = run_job("alone", "");
   EXPECT_THAT(alone.lines.at("0 agreement"), HasSubstr("ncclSend:80")) << "other ranks wait for it";
@@ -243,7 +241,7 @@ TEST(NcclDevice, WithoutACodecItAgreesThenCountsAndTimes) {
   EXPECT_THAT(alone.outcome.err, HasSubstr("; GRADWIRE_CODEC=int8 compresses what was observed"));
 
   const Seen timed = run_job("observed", "");
-  // Three alone and one that is a group: each between two events, 1 ms apart here.
+  // Three single calls and one group are timed, each between two events, which are 1 ms apart here.
   EXPECT_EQ(timed.lines.at("events"), "8 made 8 recorded 0 captured 8 destroyed");
   double seconds = 0;
   for (const json& row : timed.report.at("classes")) {
@@ -251,7 +249,7 @@ TEST(NcclDevice, WithoutACodecItAgreesThenCountsAndTimes) {
     EXPECT_TRUE(row.at("seconds") == 0 || row.at("reason") == "observed: no codec was named") << row;
   }
   EXPECT_NEAR(seconds, 4e-3, 1e-6);
-  EXPECT_EQ(timed.calls({{"reason", "observed: no codec was named"}}), 6U) << "what is not timed is counted";
+  EXPECT_EQ(timed.calls({{"reason", "observed: no codec was named"}}), 6U) << "calls that are not timed are counted";
   const json& forecast = timed.report.at("forecast");
   EXPECT_TRUE(forecast.at("saved_seconds").is_null()) << "no sample is taken of a device's memory";
   EXPECT_TRUE(forecast.at("classes").at(0).at("ratio").is_null());

@@ -1,5 +1,5 @@
-// Tests what the drop-in decides, counts and forgets, over a fake library: each job runs without and with the drop-in,
-// its own output must not change, and the report must contain its calls.
+// Tests the decisions and counts of the drop-in, and what it forgets, over a fake library: each job runs without and
+// with the drop-in, its own output must not change, and the report must contain its calls.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ struct Seen {
   OutcomeApart outcome;
   json report;
 
-  /// Calls of the classes that have all of these fields.
+  /// Returns the number of calls of the classes that have all of these fields.
   [[nodiscard]] std::uint64_t calls(const json& fields) const {
     std::uint64_t sum = 0;
     for (const json& row : report.value("classes", json::array())) {
@@ -62,17 +62,17 @@ TEST(NcclDropIn, EligibleCallsWaitForTheDevicePath) {
   EXPECT_EQ(seen.calls({{"function", "ncclAllReduce"}, {"dtype", "f32"}, {"op", "sum"}, {"count", kLarge}}), 2U);
   EXPECT_EQ(seen.calls({{"dtype", "f16"}, {"op", "avg"}, {"communicator_size", 4}}), 1U);
   EXPECT_EQ(seen.calls({{"dtype", "bf16"}}), 1U);
-  EXPECT_EQ(seen.calls({{"function", "ncclReduceScatter"}, {"count", 16384}}), 1U) << "the floor is of all segments";
+  EXPECT_EQ(seen.calls({{"function", "ncclReduceScatter"}, {"count", 16384}}), 1U) << "the floor counts all segments";
   EXPECT_THAT(seen.outcome.err,
               HasSubstr("gradwire: NCCL, this rank: 6 calls, none compressed: 6 device path not built\n"));
-  EXPECT_THAT(seen.outcome.err, HasSubstr("asked for size: 1\n")) << "once a communicator";
+  EXPECT_THAT(seen.outcome.err, HasSubstr("asked for size: 1\n")) << "it asks once per communicator";
 }
 
 TEST(NcclDropIn, TheReportAddsUp) {
   const json report = run_job("eligible").report;
   EXPECT_EQ(report.at("world"), 4);
   EXPECT_THAT(report.at("library").get<std::string>(), ::testing::StartsWith("NCCL 2."));
-  // 2 x f32 and two of two bytes, 2^20 elements each; 64 KiB all-reduced; 4 x 4096 floats reduce-scattered.
+  // There are 2 x f32 and two of two bytes, 2^20 elements each; 64 KiB all-reduced; 4 x 4096 floats reduce-scattered.
   const std::uint64_t in = 12 * kLarge + 65536 + 65536;
   const std::uint64_t dense = 3 * 12 * kLarge / 2 + 3 * 65536ULL / 2 + 3 * 65536ULL / 4;
   EXPECT_EQ(report.at("totals").at("bytes_in"), in);
@@ -99,11 +99,12 @@ TEST(NcclDropIn, IneligibleCallsHaveTheirOwnReason) {
 
 TEST(NcclDropIn, NonblockingCommunicatorsPass) {
   const Seen seen = run_job("nonblocking");
-  EXPECT_EQ(seen.calls({{"reason", "nonblocking"}}), 3U) << "a child without a config is as its parent";
+  EXPECT_EQ(seen.calls({{"reason", "nonblocking"}}), 3U) << "a child without a config is like its parent";
   EXPECT_EQ(seen.calls({{"reason", kDevice}}), 1U);
 }
 
-// ncclBcast calls the public ncclBroadcast, which is the drop-in's. Seen red without InsideNccl: 3 broadcasts.
+// ncclBcast calls the public ncclBroadcast, which is the drop-in's. Mutation tried: without InsideNccl there are 3
+// broadcasts.
 TEST(NcclDropIn, OtherCollectivesPassOnceEach) {
   const Seen seen = run_job("others");
   EXPECT_EQ(seen.calls({{"reason", "function is always passed on"}}), 9U);
@@ -116,7 +117,7 @@ TEST(NcclDropIn, Groups) {
   const Seen seen = run_job("groups");
   EXPECT_EQ(seen.calls({{"count", kLarge + 1}, {"reason", kDevice}}), 1U) << "an end without a start opens nothing";
   EXPECT_EQ(seen.calls({{"count", kLarge + 2}, {"reason", "inside a group"}}), 2U);
-  EXPECT_EQ(seen.calls({{"count", kLarge + 3}, {"reason", kDevice}}), 1U) << "a child that the group made";
+  EXPECT_EQ(seen.calls({{"count", kLarge + 3}, {"reason", kDevice}}), 1U) << "the group made this child";
   EXPECT_EQ(seen.calls({{"count", kLarge + 4}}), 0U) << "simulated";
   EXPECT_EQ(seen.calls({{"count", kLarge + 5}, {"reason", kDevice}}), 1U) << "a simulated end is an end";
 }
@@ -127,16 +128,16 @@ TEST(NcclDropIn, CommunicatorsAreForgotten) {
   EXPECT_EQ(seen.calls({{"count", kLarge + 1}, {"reason", kDevice}}), 1U);
   EXPECT_EQ(seen.calls({{"count", kLarge + 2}, {"reason", kDevice}}), 1U) << "NCCL refused to destroy it";
   EXPECT_EQ(seen.calls({{"count", kLarge + 3}, {"reason", "unknown communicator"}}), 1U);
-  EXPECT_EQ(seen.calls({{"count", kLarge + 4}, {"communicator_size", 2}}), 1U) << "a new one at the same address";
+  EXPECT_EQ(seen.calls({{"count", kLarge + 4}, {"communicator_size", 2}}), 1U) << "it is new at the same address";
   EXPECT_EQ(seen.calls({{"count", kLarge + 5}, {"communicator_size", 3}}), 1U) << "after an abort";
   EXPECT_EQ(seen.calls({{"count", kLarge + 6}, {"reason", "bad arguments"}, {"communicator_size", 0}}), 1U)
       << "finalized";
   EXPECT_EQ(seen.calls({{"count", kLarge + 8}, {"reason", "bad arguments"}}), 1U) << "revoked";
-  EXPECT_EQ(seen.calls({{"count", kLarge + 9}, {"reason", kDevice}}), 1U) << "the child of a revoked one";
-  EXPECT_THAT(seen.outcome.err, HasSubstr("asked for size: 5\n")) << "one for each communicator used";
+  EXPECT_EQ(seen.calls({{"count", kLarge + 9}, {"reason", kDevice}}), 1U) << "this is the child of a revoked one";
+  EXPECT_THAT(seen.outcome.err, HasSubstr("asked for size: 5\n")) << "it asks once for each used communicator";
 }
 
-// Mutation: no bound, 3000 rows.
+// Mutation tried: without a bound there are 3000 rows.
 TEST(NcclDropIn, ClassesAreBounded) {
   const Seen seen = run_job("many_classes");
   EXPECT_EQ(seen.calls(), 3000U);
@@ -212,7 +213,8 @@ TEST(NcclDropIn, AReportThatCannotBeWrittenIsNoCrash) {
                         "set GRADWIRE_REPORT"));
 }
 
-// A library that lacks a function of the header: an error instead of a crash, and not another NCCL of this machine.
+// The library lacks a function of the header: the call gives an error, neither a crash nor a call of another NCCL on
+// this machine.
 TEST(NcclDropIn, AFunctionThatTheLibraryLacks) {
   const OutcomeApart outcome = run_apart("LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_FAKE_JOB " missing");
   EXPECT_EQ(outcome.status, 0) << outcome.err;

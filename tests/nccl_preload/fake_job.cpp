@@ -1,5 +1,5 @@
-// A job that knows nothing of gradwire, over the fake library. fake_job SCENARIO prints the results of its calls and
-// how often each arrived: the same lines with and without the drop-in.
+// A job without gradwire, over the fake library. fake_job SCENARIO prints the results of its calls and how often each
+// arrived: the same lines with and without the drop-in.
 #include <cuda.h>
 #include <dlfcn.h>
 #include <nccl.h>
@@ -16,7 +16,7 @@
 
 #include "nccl_preload/fake_nccl.hpp"
 
-// Answers as the driver of a machine with a GPU would; the drop-in looks this function up by name.
+// Answers like the driver of a machine with a GPU; the drop-in looks this function up by name.
 extern "C" CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
   *status =
       stream == reinterpret_cast<CUstream>(0x70) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
@@ -26,7 +26,7 @@ extern "C" CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* 
 namespace {
 
 constexpr std::size_t kLarge = 1 << 20;
-float buffer[4];  // nothing is moved
+float buffer[4];  // no data is moved
 
 ncclComm_t init(int ranks, int rank = 0) {
   ncclComm_t comm = nullptr;
@@ -116,12 +116,12 @@ void others() {
 void groups() {
   ncclComm_t comm = init(4);
   show("end without start", ncclGroupEnd());
-  reduce(comm, kLarge + 1);  // outside
+  reduce(comm, kLarge + 1);  // outside the group
   ncclGroupStart();
   ncclGroupStart();
   reduce(comm, kLarge + 2);
   ncclGroupEnd();
-  reduce(comm, kLarge + 2);  // still inside
+  reduce(comm, kLarge + 2);  // still inside the group
   ncclComm_t child = nullptr;
   ncclCommSplit(comm, 0, 0, &child, nullptr);
   ncclGroupEnd();
@@ -174,7 +174,7 @@ void threads() {
     workers.emplace_back([shared] {
       for (int i = 0; i < 500; ++i) {
         ncclComm_t own = init(4);
-        ncclGroupStart();  // of this thread alone
+        ncclGroupStart();  // a group of this thread alone
         reduce(own, kLarge + 1);
         reduce(shared, kLarge + 1);
         ncclGroupEnd();
@@ -203,12 +203,12 @@ void forks() {
   reduce(init(4));
   const pid_t child = fork();
   if (child == 0) {
-    std::exit(0);  // NOLINT(concurrency-mt-unsafe): runs what runs at exit
+    std::exit(0);  // NOLINT(concurrency-mt-unsafe): runs the exit handlers
   }
   waitpid(child, nullptr, 0);
 }
 
-// The fake lacks ncclMemAlloc; linked by name so that the job starts without the drop-in too.
+// The fake lacks ncclMemAlloc; it is linked by name, so that the job also starts without the drop-in.
 void missing() {
   void* memory = nullptr;
   auto* found = reinterpret_cast<decltype(&ncclMemAlloc)>(dlsym(RTLD_DEFAULT, "ncclMemAlloc"));

@@ -1,4 +1,4 @@
-// A fake library that behaves as the real one: ncclX is a weak name of pncclX, ncclBcast calls the public
+// A fake library that behaves like the real one: ncclX is a weak name of pncclX, ncclBcast calls the public
 // ncclBroadcast, ncclCommSplit in a group writes its child at the end, and a freed communicator's address is used
 // again.
 #include "nccl_preload/fake_nccl.hpp"
@@ -51,7 +51,7 @@ ncclComm_t make(const ncclComm& as) {
   return comm;
 }
 
-// Tells calls of one function apart.
+// Distinguishes calls of one function.
 void note_count(std::size_t count) {
   const std::lock_guard lock(mutex);
   order.back() += ":" + std::to_string(count);
@@ -97,7 +97,7 @@ ncclResult_t child(ncclComm_t parent, ncclComm_t* where, const ncclConfig_t* con
     return ncclSuccess;
   }
   *where = make(as);
-  return ncclSuccess;  // also a non-blocking one that was quick
+  return ncclSuccess;  // also for a quick nonblocking call
 }
 
 ncclResult_t group_end() {

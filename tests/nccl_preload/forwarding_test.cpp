@@ -1,5 +1,5 @@
-// The real NCCL, without a GPU: results and messages are the same with the drop-in in between, by each of its three
-// ways in.
+// Tests the real NCCL without a GPU: results and messages are the same with the drop-in in between, in each of the
+// three ways to use it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The probe's collectives, all on a null communicator: ncclBcast counts once although NCCL's own calls ncclBroadcast.
+// The probe's collectives all use a null communicator: ncclBcast counts once although NCCL's own calls ncclBroadcast.
 const std::string kCounted = "gradwire: NCCL, this rank: 15 calls, none compressed: ";
 
 std::string alone() {
@@ -38,7 +38,7 @@ TEST(NcclForwarding, LinkedBeforeNccl) {
   EXPECT_THAT(probe.err, HasSubstr(kCounted));
 }
 
-// Linked after NCCL, where only the header's names reach the drop-in.
+// The drop-in is linked after NCCL, so only the header's names reach it.
 TEST(NcclForwarding, ReplacedByTheHeader) {
   const OutcomeApart probe = run_apart("", GRADWIRE_PROBE_REPLACED);
   EXPECT_EQ(probe.status, 0);
@@ -57,7 +57,7 @@ TEST(NcclForwarding, ProgramsWithoutNcclAreLeftAlone) {
   EXPECT_THAT(loads.err, ::testing::Not(HasSubstr("libnccl")));
 }
 
-// NCCL in a plugin's own scope, as where an interpreter opens an extension: no global name leads to it.
+// NCCL is in a plugin's own scope, as if an interpreter opens an extension: no global name leads to it.
 TEST(NcclForwarding, NcclOpenedForAPluginOnly) {
   const OutcomeApart opened = run_apart("LD_PRELOAD=" GRADWIRE_DROP_IN, GRADWIRE_OPENER " " GRADWIRE_PLUGIN);
   EXPECT_EQ(opened.status, 0) << opened.out << opened.err;

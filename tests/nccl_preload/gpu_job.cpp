@@ -1,6 +1,6 @@
-// A training job's calls on a real GPU, to be run under tests/gpu/ranks with the drop-in preloaded. Knows nothing of
-// gradwire but what int8 may cost: sums must be near the exact ones, not equal to them, and the same on every rank.
-// Exits with 77 without a GPU.
+// Makes a training job's calls on a real GPU, to be run under tests/gpu/ranks with the drop-in preloaded. The job knows
+// only the error of int8: sums must be near the exact ones, not equal to them, and the same on every rank. Exits with
+// 77 without a GPU.
 #include <cuda_runtime.h>
 #include <nccl.h>
 
@@ -41,7 +41,7 @@ struct Job {
   int world = std::stoi(environment("WORLD_SIZE"));
   ncclComm_t comm = nullptr;
 
-  // Elements that each rank has of a buffer.
+  // Returns the elements of a buffer on each rank.
   [[nodiscard]] std::vector<float> values(std::size_t count, int salt) const {
     std::vector<float> all(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -50,7 +50,7 @@ struct Job {
     return all;
   }
 
-  // `got` holds the sum of elements from `first` on, times `scale`; `exact`: as NCCL itself would say it.
+  // `got` must hold the sum of the elements from `first` on, times `scale`; with `exact`, as NCCL itself computes it.
   void check(const std::vector<float>& got, std::size_t first, int salt, double scale, bool exact,
              const std::string& what) const {
     double worst = 0;
@@ -62,12 +62,12 @@ struct Job {
       const double error = std::abs(static_cast<double>(got[i]) - scale * sum);
       worst = std::isfinite(error) ? std::max(worst, error) : 1e9;
     }
-    // Each rank's and the owner's rounding, in steps of 1/127 of the largest.
+    // The bound is each rank's and the owner's rounding, in steps of 1/127 of the largest value.
     that(worst < (exact ? 1e-5 : scale * 2 * world / 127.0), what + ": off by " + std::to_string(worst));
     that(exact || worst > 1e-4, what + ": exact, so it was not compressed: is the drop-in built with device code?");
   }
 
-  // Whether all ranks hold the same bytes.
+  // Checks that all ranks hold the same bytes.
   void same_everywhere(const std::vector<float>& got, const std::string& what) const {
     std::uint64_t hash = 0xcbf29ce484222325;
     for (const float value : got) {
@@ -94,7 +94,7 @@ float* on_device(const std::vector<float>& values) {
   return memory;
 }
 
-// Copies after `stream` and nothing else, so that a result that was not joined to the stream shows.
+// Copies after `stream` and nothing else, so that a result that was not joined to the stream is noticed.
 std::vector<float> from_device(const float* memory, std::size_t count, cudaStream_t stream) {
   std::vector<float> values(count);
   cuda(cudaMemcpyAsync(values.data(), memory, count * sizeof(float), cudaMemcpyDeviceToHost, stream),
@@ -119,7 +119,7 @@ void run(Job& job) {
   job.check(mean, 0, 0, 1.0 / job.world, false, "mean in place");
   job.same_everywhere(mean, "mean in place");
 
-  // Two streams, a small sum beside large ones.
+  // There are two streams, and a small sum beside large ones.
   float* small = on_device({1.0F});
   nccl(ncclGroupStart(), "ncclGroupStart");
   nccl(ncclAllReduce(memory[1], memory[1], kCount, ncclFloat32, ncclSum, job.comm, streams[0]), "ncclAllReduce");
@@ -148,7 +148,7 @@ void run(Job& job) {
   cuda(cudaGraphInstantiate(&replay, graph, 0), "cudaGraphInstantiate");
   cuda(cudaGraphLaunch(replay, streams[0]), "cudaGraphLaunch");
   job.check(from_device(memory[2], kCount, streams[0]), 0, 2, 1, true, "captured");
-  // ncclCommDestroy waits for graphs that hold its calls, for ever.
+  // ncclCommDestroy waits, possibly for ever, for graphs that hold its calls.
   cuda(cudaGraphExecDestroy(replay), "cudaGraphExecDestroy");
   cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
 }
@@ -156,7 +156,7 @@ void run(Job& job) {
 }  // namespace
 
 int main() {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // keeps lines printed before it is ended
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // keeps printed lines if the process is killed
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     std::printf("gpu_job: skipped: no GPU\n");

@@ -1,4 +1,4 @@
-// opener PLUGIN: opens a library that uses NCCL, for itself only, and runs it.
+// opener PLUGIN opens a library that uses NCCL, for itself only, and runs it.
 #include <dlfcn.h>
 
 #include <cstdio>

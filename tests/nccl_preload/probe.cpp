@@ -1,5 +1,5 @@
-// Calls whatever of NCCL can be called without a GPU, with good and bad arguments, and prints every result and message.
-// The same text must come from the library alone and through the drop-in: preloaded, linked before NCCL, or by
+// Makes all calls of NCCL that work without a GPU, with good and bad arguments, and prints every result and message.
+// The text must be the same from the library alone and through the drop-in: preloaded, linked before NCCL, or by
 // gradwire/replace/nccl.h.
 #ifdef GRADWIRE_PROBE_REPLACED
 #include <gradwire/replace/nccl.h>

@@ -1,4 +1,4 @@
-// Runs a program with stdout and stderr apart.
+// Runs a program, and keeps its stdout and stderr separate.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ struct OutcomeApart {
   std::string out, err;
 };
 
-/// `environment` as in a shell ("A=1 B=2"), `command` a program and its arguments. Ends after a minute.
+/// `environment` is as in a shell ("A=1 B=2"), `command` a program and its arguments. The program is ended after a
+/// minute.
 inline OutcomeApart run_apart(const std::string& environment, const std::string& command) {
   const ScratchFolder scratch;
   const std::string err = scratch.file("err");

@@ -36,7 +36,7 @@ TEST(Recording, IsOffUntilSomebodyReads) {
     EXPECT_NE(ticks(), 0U);
     record(numbered(3));
     observed.stop();
-    ASSERT_EQ(observed.kept->seen().size(), 1U) << "what was recorded before is not there";
+    ASSERT_EQ(observed.kept->seen().size(), 1U) << "earlier events are not delivered";
     EXPECT_EQ(observed.kept->seen()[0].event.bytes, 3U);
     EXPECT_TRUE(observed.kept->snapshots().empty());
     EXPECT_TRUE(observed.kept->ended());
@@ -57,7 +57,7 @@ TEST(Recording, ASpanIsOneEventThatTakesItsTime) {
   EXPECT_GE(observed.kept->scale().seconds(seen[0].event.duration * kTicksOfDuration), 0.0049);
 }
 
-// Both clocks measure the same times, and times of events are those of CLOCK_MONOTONIC.
+// Both clocks measure the same times, and event times are those of CLOCK_MONOTONIC.
 TEST(Recording, TicksAreTimes) {
   for (const ClockKind clock : {best_clock(), ClockKind::monotonic}) {
     CollectorOptions options = kByHand;
@@ -83,7 +83,7 @@ TEST(Recording, TicksAreTimes) {
 
 TEST(Collector, EveryThreadKeepsItsOrderAndNoneIsLost) {
   constexpr std::uint64_t kThreads = 8;
-  constexpr std::uint64_t kEvents = 1000;  // of each; a ring holds them
+  constexpr std::uint64_t kEvents = 1000;  // of each thread; a ring holds them
   Observed observed(kQuick);
   std::vector<std::thread> threads;
   for (std::uint64_t thread = 0; thread < kThreads; ++thread) {
@@ -94,7 +94,7 @@ TEST(Collector, EveryThreadKeepsItsOrderAndNoneIsLost) {
     });
   }
   for (std::thread& thread : threads) {
-    thread.join();  // their rings stay until they were read
+    thread.join();  // the thread's rings stay until they have been read
   }
   observed.stop();
   std::map<std::uint64_t, std::uint64_t> next;
@@ -131,7 +131,7 @@ TEST(Collector, WhatRingsDropIsCountedAlsoOfThreadsThatAreGone) {
   observed.stop();
   Observed another(kByHand);
   another.stop();
-  EXPECT_EQ(another.kept->dropped(), 0U) << "of another collector";
+  EXPECT_EQ(another.kept->dropped(), 0U) << "these events belong to another collector";
 }
 
 TEST(Collector, ASlowSinkLosesEventsButWaitsNobody) {
@@ -176,7 +176,7 @@ TEST(Collector, ReadsByItself) {
   EXPECT_EQ(observed.kept->recorded(), 1U);
 }
 
-// In the middle of a round: one more event of a thread that is then gone.
+// Records one more event in the middle of a round, on a thread that then ends.
 class Interrupting final : public Sink {
  public:
   void take(const Round& round) override {
@@ -241,7 +241,7 @@ TEST(Collector, ASinkThatFailsIsToldOnceAndEndsAlone) {
   EXPECT_EQ(g_warnings, 1);
   add_sink(std::make_shared<Failing>(), kByHand);
   collect();
-  EXPECT_FALSE(on()) << "nobody is left";
+  EXPECT_FALSE(on()) << "no sink is left";
   EXPECT_EQ(g_warnings, 2);
   Observed again(kQuick);
   record(numbered(3));
@@ -271,7 +271,7 @@ TEST(Sources, AreNumberedAndKeepTheLatestSnapshot) {
   EXPECT_TRUE(snapshots[0].last);
   EXPECT_FALSE(snapshots[1].last);
   collect();
-  EXPECT_EQ(observed.kept->snapshots().size(), 2U) << "each is handed over once";
+  EXPECT_EQ(observed.kept->snapshots().size(), 2U) << "each snapshot is passed on once";
 }
 
 }  // namespace

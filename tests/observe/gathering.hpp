@@ -1,4 +1,4 @@
-// A sink that keeps all, for as long as the object lives.
+// Defines a sink that keeps everything while the object lives.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ class Kept final : public Sink {
   int rounds_ = 0;
 };
 
-/// Rounds come when collect() is called, and at the end.
+/// Rounds happen only when collect() is called, and at the end.
 inline const CollectorOptions kByHand{.interval = std::chrono::hours(1), .ring_events = 1024};
 
 /// Observes until the end of the scope.

@@ -20,7 +20,7 @@ using observe::test::Observed;
 
 const observe::CollectorOptions kOften{.interval = std::chrono::milliseconds(5)};
 
-// The last snapshots of the sources that know `what`.
+// Returns the last snapshots of the sources that know `what`.
 template <typename What>
 std::vector<Knowledge> latest(const Observed& observed, What&& what) {
   std::vector<Knowledge> known;
@@ -35,7 +35,7 @@ std::vector<Knowledge> latest(const Observed& observed, What&& what) {
   return known;
 }
 
-// Values that differ, so that encoding drops something.
+// Returns values that differ, so that encoding drops something.
 std::vector<float> gradient_of(int rank, std::size_t count) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -44,7 +44,7 @@ std::vector<float> gradient_of(int rank, std::size_t count) {
   return values;
 }
 
-// Two groups of one codec each; every bucket has its turn, one a second.
+// There are two groups with one codec each; every bucket is reported in turn, one per second.
 TEST(Knowledge, HealthOfGroupsAndMemory) {
   Observed observed(kOften);
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -118,7 +118,7 @@ TEST(Knowledge, AgesOfRows) {
     std::vector<float> rows(ids.size() * 4);
     for (int clock = 0; clock < 12; ++clock) {
       if (clock == 11) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(600));  // counts are told every half second
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));  // counts are reported every half second
       }
       table.pull(ids, rows);
       table.push(ids, rows);

@@ -1,4 +1,4 @@
-// Rounds while the process has no memory left.
+// Tests rounds while the process has no memory left.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ namespace {
 thread_local bool t_no_memory = false;
 }  // namespace
 
-// In place of those of the C++ library, for all of this program.
+// These replace the functions of the C++ library in this whole program.
 void* operator new(std::size_t bytes) {
   void* const memory = t_no_memory ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
   if (memory == nullptr) {

@@ -29,12 +29,12 @@ class Writes final : public Sink {
 
 }  // namespace
 
-/// The file gets the number of events at the end of the process.
+/// Writes the number of events to the file at the end of the process.
 extern "C" __attribute__((visibility("default"))) void plugin_observe(const char* file) {
   add_sink(std::make_shared<Writes>(file), {.interval = std::chrono::milliseconds(1)});
 }
 
-/// An event, on a thread that ends after `released` is set.
+/// Records an event on a thread that ends after `released` is set.
 extern "C" __attribute__((visibility("default"))) void plugin_record(std::atomic<bool>* recorded,
                                                                      const std::atomic<bool>* released) {
   std::thread([=] {

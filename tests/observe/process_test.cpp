@@ -24,13 +24,13 @@ constexpr bool kThreadSanitizer = true;
 constexpr bool kThreadSanitizer = false;
 #endif
 
-// Runs `body` in a child; returns its exit status, or -1 where a signal ended it.
+// Runs `body` in a child; returns its exit status, or -1 if a signal ended it.
 template <typename Body>
 int in_child(Body&& body) {
   std::fflush(nullptr);
   const pid_t child = ::fork();
   if (child == 0) {
-    ::alarm(60);  // a child that hangs is a failure, not a wait
+    ::alarm(60);  // ends a child that hangs, so that the test fails
     body();
     std::_Exit(99);
   }
@@ -127,7 +127,7 @@ TEST(End, OfALibraryThatIsUnloadedIsThatOfTheProcess) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "it allows no threads in a child of a process with threads";
   }
-  for (const bool records : {false, true}) {  // a thread of its own that has a ring keeps a library, too
+  for (const bool records : {false, true}) {  // a thread of its own that has a ring also keeps a library loaded
     const gradwire::test::ScratchFolder folder;
     const std::string file = (folder.path() / "end").string();
     EXPECT_EQ(in_child([&] {
@@ -147,7 +147,7 @@ TEST(End, OfALibraryThatIsUnloadedIsThatOfTheProcess) {
                   std::this_thread::yield();
                 }
                 ::dlclose(library);
-                if (std::filesystem::exists(file)) {  // its end was reached: the reader would have gone with the code
+                if (std::filesystem::exists(file)) {  // its end was reached, so the reader did not vanish with the code
                   std::_Exit(2);
                 }
                 std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -1,4 +1,4 @@
-// Tests which rank is named, with recorded counts of the ranks of real jobs.
+// Tests which rank is named, with counts recorded from the ranks of real jobs.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -12,12 +12,12 @@ namespace gradwire::observe::test {
 namespace {
 
 struct Recorded {
-  std::string expected;  // "nobody", "3 cores_shared"
+  std::string expected;  // such as "nobody" or "3 cores_shared"
   int line = 0;
   std::vector<RankSeen> ranks;
 };
 
-// The number after `word`, of milliseconds.
+// Returns the number after `word`, in milliseconds.
 double number_after(const std::string& text, const std::string& word, std::size_t from = 0) {
   const std::size_t at = text.find(word, from);
   EXPECT_NE(at, std::string::npos) << word << " in " << text;

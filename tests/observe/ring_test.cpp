@@ -1,4 +1,4 @@
-// The ring of a thread: order, what does not fit, and a reader beside the writer.
+// Tests the ring of a thread: order, overflow, and a reader beside the writer.
 #include "observe/ring.hpp"
 
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST(Ring, WhatWasNotReleasedIsSeenAgain) {
   EXPECT_TRUE(drain(ring).empty());
 }
 
-// The reader is slower than the writer: the events that it sees are whole and in order, and all missing ones are
+// The reader is slower than the writer: the events that it sees are complete and in order, and all missing ones are
 // counted.
 TEST(Ring, AReaderBesideTheWriterMissesNothingUncounted) {
   constexpr std::uint64_t kEvents = 400'000;
@@ -124,7 +124,7 @@ TEST(Ring, AReaderBesideTheWriterMissesNothingUncounted) {
   EXPECT_GT(seen, 0U);
 }
 
-// A writer that waits for the reader before it is a ring ahead loses nothing, whatever the machine does.
+// A writer that waits before it is a whole ring ahead of the reader loses nothing, whatever the machine does.
 TEST(Ring, APacedWriterLosesNothing) {
   constexpr std::uint64_t kEvents = 400'000;
   Ring ring(256);

@@ -32,7 +32,7 @@ const observe::CollectorOptions kQuick{.interval = std::chrono::milliseconds(5)}
 constexpr int kRanks = 4;
 constexpr std::uint64_t kSteps = 3;
 
-// Rank of the source of each event.
+// Returns the rank of the source of an event.
 int rank_of(const Event& event) { return observe::source_of(static_cast<observe::SourceId>(event.source))->rank; }
 
 struct Counted {
@@ -51,7 +51,7 @@ std::map<int, Counted> count(const Kept& kept) {
   return ranks;
 }
 
-// Three steps of two tensors, large and small.
+// Makes three steps of two tensors, a large and a small one.
 SessionStatistics train(const std::shared_ptr<Transport>& transport, const Policy& policy,
                         std::uint64_t count = 300'000) {
   std::vector<float> large(count, 1.0F);
@@ -67,7 +67,8 @@ SessionStatistics train(const std::shared_ptr<Transport>& transport, const Polic
   return session.statistics();
 }
 
-// A policy, and the elements of the first tensor: few make small steps, which finish() makes itself.
+// The parameters are a policy, and the size of the first tensor: few elements make small steps, which finish() makes
+// itself.
 class SessionEvents : public ::testing::TestWithParam<std::tuple<const char*, std::uint64_t>> {};
 
 TEST_P(SessionEvents, AddUpToWhatTheTransportCounted) {
@@ -106,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Policies, SessionEvents,
                                                               "codec = \"int4\"\nalgorithm = \"one_shot\""),
                                             ::testing::Values(300'000, 500)));
 
-// The blocking sum of a library, which no lane sends.
+// The blocking sum of a library goes through no lane.
 TEST(SessionEvents, ASumInsideACallCounts) {
   Observed observed(kQuick);
   std::vector<std::uint64_t> sent(2);
@@ -149,7 +150,7 @@ TEST(SessionEvents, AWaitForALateRankIsSeen) {
     }
   }
   EXPECT_GT(waited[0], 0.5 * std::chrono::duration<double>(kLate).count());
-  EXPECT_LE(waited[0], elapsed) << "no moment twice";
+  EXPECT_LE(waited[0], elapsed) << "no time counts twice";
 }
 
 TEST(SessionEvents, AStageIsOfItsStepAndBucketAndTakesTime) {

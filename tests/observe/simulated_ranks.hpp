@@ -1,4 +1,4 @@
-// A job of ranks that reduce one bucket a step by two_shot, played on paper: what each rank would have seen of it.
+// Simulates a job of ranks that reduce one bucket per step by two_shot, to compute what each rank would have seen.
 #pragma once
 
 #include <algorithm>
@@ -13,13 +13,13 @@
 namespace gradwire::observe::test {
 
 struct SimulatedRank {
-  double compute = 20e-3;      // seconds a step
-  double jitter = 0.03;        // of it: standard deviation
-  double encode = 0.3e-3;      // seconds a lane
-  double out = 1e9, in = 1e9;  // bytes a second
-  double delayed = 0;          // seconds a step without a core, in which it would compute
-  double pause = 0;            // once an interval
-  double lost = 0;             // seconds a step without a core on average, of some ms each, at whatever it does
+  double compute = 20e-3;      // seconds per step
+  double jitter = 0.03;        // standard deviation, as a share of `compute`
+  double encode = 0.3e-3;      // seconds per lane
+  double out = 1e9, in = 1e9;  // bytes per second
+  double delayed = 0;          // seconds per step without a core, in which the rank would compute
+  double pause = 0;            // seconds, once per interval
+  double lost = 0;             // seconds per step without a core on average, in pieces of some ms, during any work
 };
 
 class SimulatedJob {
@@ -29,12 +29,12 @@ class SimulatedJob {
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
       waits_.emplace_back(static_cast<int>(r), static_cast<int>(ranks_.size()));
     }
-    step({});  // ranks find their places
+    step({});  // lets ranks find their places
   }
 
   std::vector<SimulatedRank>& ranks() { return ranks_; }
 
-  /// An interval of steps.
+  /// Plays an interval of steps.
   std::vector<RankSeen> run(int steps) {
     std::vector<RankSeen> seen(ranks_.size());
     for (std::size_t r = 0; r < seen.size(); ++r) {
@@ -66,14 +66,14 @@ class SimulatedJob {
     bool pauses = false;
   };
   struct Frame {
-    double time;  // it may leave; later: it has left, it has come
+    double time;  // when it may leave; later, when it has left or arrived
     std::size_t from, to, lane;
   };
 
-  // Times without a core.
+  // Time without a core.
   struct Lost {
     double computing = 0, summing = 0, looking = 0;
-    double from = 0;  // of what it does then, the share that is done before
+    double from = 0;  // start, as a share of the work during it
   };
   Lost lose(double mean) {
     Lost lost;
@@ -90,7 +90,7 @@ class SimulatedJob {
     return lost;
   }
 
-  // Frames leave a rank one after the other, and enter one likewise; both at the same time.
+  // Frames leave a rank one after the other, and enter it likewise; both may happen at the same time.
   static void carry(std::vector<Frame>& frames, std::vector<double>& free, bool out,
                     const std::vector<SimulatedRank>& ranks) {
     std::stable_sort(frames.begin(), frames.end(), [](const Frame& a, const Frame& b) { return a.time < b.time; });
@@ -157,7 +157,7 @@ class SimulatedJob {
     tell(look, ready, encoded, own, results, reduced, lost);
   }
 
-  // Once all frames are encoded, a rank waits for those that are missing.
+  // Once all frames are encoded, a rank waits for the missing ones.
   void tell(const Look& look, const std::vector<double>& ready, const std::vector<double>& encoded,
             const std::vector<Frame>& own, const std::vector<Frame>& results,
             const std::vector<std::vector<double>>& reduced, const std::vector<Lost>& lost) {

@@ -1,4 +1,4 @@
-// Planted causes that take seconds and need cores to themselves: each is named. Systems tests.
+// Tests that planted causes are named. They take seconds and need cores to themselves, so these are systems tests.
 #include "gradwire/emulation.hpp"
 #include "slow_session.hpp"
 
@@ -14,7 +14,7 @@ TEST(SlowSession, LateComputeIsNamedWhereSumsHaveNoFrames) {
   expect_only(run(job), "rank 2", "late compute");
 }
 
-// All ranks meet before the first bucket then.
+// In this case all ranks meet before the first bucket.
 TEST(SlowSession, LateComputeIsNamedWhereRanksLookForNanFirst) {
   Job job = late(kRanks, kSlow);
   job.options.nonfinite = Nonfinite::skip;
@@ -40,7 +40,7 @@ TEST(SlowSession, ARankThatIsWellAgainIsToldSo) {
 
 TEST(SlowSession, ARankThatDidNothingForLongWasPaused) {
   Job job;
-  job.steps = 250;  // where cores are scarce, a comparison takes long, and the next one comes later
+  job.steps = 250;  // if cores are scarce, a comparison takes long, and the next one comes later
   job.compute = [](int rank, int step) { return milliseconds(rank == kSlow && step == 20 ? 2000 : 15); };
   const auto named = run(job);
   ASSERT_EQ(named.size(), 2U) << joined(named);

@@ -1,6 +1,7 @@
-// A job for slow_rank_test: `slow_job STEPS [CAUSE]`. Steps of 10 ms of computing and 400,000 gradients by int8.
-// `late`: rank 1 computes 20 ms longer; `link`: all links are emulated, that of rank 1 has a fifth; `tiny`: nothing is
-// computed, and there are few gradients. Each rank says its process, and at last what comparing ranks took.
+// A job for slow_rank_test: `slow_job STEPS [CAUSE]`. A step computes for 10 ms and reduces 400,000 gradients by int8.
+// `late`: rank 1 computes 20 ms longer; `link`: all links are emulated, and that of rank 1 has a fifth of the rate;
+// `tiny`: nothing is computed, and there are few gradients. Each rank prints its process, and at the end the time of
+// the comparisons of ranks.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -17,7 +18,7 @@
 
 namespace {
 
-constexpr double kCompute = 10e-3;  // seconds of CPU time a step
+constexpr double kCompute = 10e-3;  // seconds of CPU time per step
 constexpr double kLate = 20e-3;
 constexpr int kSlow = 1;
 

@@ -1,4 +1,4 @@
-// Slow ranks are named with their cause, and healthy ones are not.
+// Tests that slow ranks are named with their cause, and healthy ones are not.
 #include "observe/slow_ranks.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ constexpr unsigned kSeeds = 20 / gradwire::test::kStepShare;
 
 int steps_of(int world) { return world > 16 ? 4 : 30; }
 
-// The number of intervals until the slow rank is named.
+// Returns the number of intervals until the slow rank is named.
 std::size_t intervals_of(SlowCause cause) {
   const SlowWatchOptions options;
   const bool doubtful =
@@ -36,9 +36,9 @@ std::string describe(const std::vector<Diagnosis>& found) {
   return text;
 }
 
-// Slows a rank down by so much that the others notice it in a world of any size.
+// Slows a rank down so much that the others notice it in a world of any size.
 void plant(SimulatedRank& rank, SlowCause cause, double world, double link_seconds = 20e-3) {
-  const double moved = 56 * 1024 * 2 * (world > 16 ? 2 : 8) * (world - 1);  // bytes a step, one direction
+  const double moved = 56 * 1024 * 2 * (world > 16 ? 2 : 8) * (world - 1);  // bytes per step in one direction
   const double rate = moved / link_seconds;
   switch (cause) {
     case SlowCause::late_compute: rank.compute += 20e-3; break;
@@ -73,7 +73,7 @@ TEST_P(SlowRanks, AHealthyJobNamesNobody) {
   }
 }
 
-// `lost`: seconds a step that every rank is without a core.
+// `lost`: seconds per step that every rank is without a core.
 void expect_named(int world, SlowCause cause, unsigned seed, double lost) {
   std::vector<SimulatedRank> ranks = healthy(world);
   const std::size_t slow = seed % ranks.size();
@@ -108,7 +108,7 @@ TEST_P(SlowRanks, EveryPlantedCauseIsNamed) {
   }
 }
 
-// Other programs take turns on all cores, as where something is built beside the job.
+// Other programs take turns on all cores, as if something is built beside the job.
 class SlowRanksOfABusyMachine : public ::testing::TestWithParam<int> {};
 
 TEST_P(SlowRanksOfABusyMachine, AHealthyJobNamesNobody) {
@@ -136,7 +136,7 @@ TEST_P(SlowRanksOfABusyMachine, EveryPlantedCauseIsNamed) {
   }
 }
 
-// Half of the ranks and more are not out of line.
+// If half of the ranks or more are slow, none is out of line.
 class TwoSlowRanks : public ::testing::TestWithParam<int> {};
 
 TEST_P(TwoSlowRanks, AreBothNamed) {
@@ -145,7 +145,7 @@ TEST_P(TwoSlowRanks, AreBothNamed) {
                                                    {SlowCause::slow_link_out, SlowCause::slow_link_out}};
   for (const auto& [first, second] : pairs) {
     if (first == SlowCause::slow_link_out && GetParam() != 8) {
-      continue;  // each slows the other's link down, and of four, half is not out of line
+      continue;  // each slows down the other's link, and half of four ranks are not out of line
     }
     for (unsigned seed = 0; seed < kSeeds; ++seed) {
       std::vector<SimulatedRank> ranks = healthy(GetParam());
@@ -180,7 +180,7 @@ TEST(SlowRanksAlone, OneRankIsNeverSlow) {
   EXPECT_TRUE(diagnose({}).empty());
 }
 
-// The transport's own sums: no frames, only how long each rank was inside.
+// The transport's own sums have no frames; only the time that each rank spent inside is known.
 TEST(SlowRanksWithoutFrames, WhoWaitsLeastIsLate) {
   std::vector<RankSeen> ranks(4, {.steps = 10, .step_seconds = 60e-3, .wait_seconds = 25e-3, .compute_seconds = 35e-3});
   EXPECT_EQ(diagnose(ranks)[2].cause, SlowCause::none);
@@ -192,7 +192,7 @@ TEST(SlowRanksWithoutFrames, WhoWaitsLeastIsLate) {
   EXPECT_EQ(found[1].cause, SlowCause::none);
 }
 
-// Others wait 12 ms of a step of 40 for rank 2.
+// The other ranks wait 12 ms of a 40 ms step for rank 2.
 class SlowRanksLink : public ::testing::Test {
  protected:
   SlowRanksLink() {
@@ -212,7 +212,7 @@ class SlowRanksLink : public ::testing::Test {
 
 TEST_F(SlowRanksLink, ItsOwnRankWaitsToo) {
   EXPECT_EQ(cause(), SlowCause::slow_link_out);
-  ranks[2].idle_seconds = 3e-3;  // it worked, whatever at
+  ranks[2].idle_seconds = 3e-3;  // it was working on something
   EXPECT_EQ(cause(), SlowCause::none);
 }
 
@@ -223,7 +223,7 @@ TEST_F(SlowRanksLink, OthersWithoutACoreDoNotLookForItsFrames) {
   EXPECT_EQ(cause(), SlowCause::none);
 }
 
-// 4.5 ms without a core, 2 longer in encoding: each is less than half of the wait.
+// Rank 2 is 4.5 ms without a core, and encodes 2 ms longer: each is less than half of the wait.
 TEST_F(SlowRanksLink, IsWhatOwnDelaysDoNotExplainTogether) {
   ranks[2].delayed_seconds = 4.5e-3;
   EXPECT_EQ(cause(), SlowCause::slow_link_out);
@@ -239,7 +239,7 @@ TEST_F(SlowRanksLink, NobodyWaitsLongerForARankThanForAll) {
   EXPECT_NEAR(diagnose(ranks)[2].wait_seconds, 15e-3, 1e-9);
 }
 
-// Most of the time that the rank computed longer was a wait for a core.
+// Most of the longer computing time of the rank was a wait for a core.
 TEST(SlowRanksCores, ComputingWithoutACoreIsNotLateCompute) {
   std::vector<RankSeen> ranks(2, {.steps = 10, .step_seconds = 60e-3, .wait_seconds = 25e-3, .compute_seconds = 35e-3});
   ranks[1].wait_seconds = 5e-3;
@@ -318,7 +318,7 @@ TEST(SlowWatchTest, AtTheEdgeItChangesOnce) {
   }
   EXPECT_EQ(changes, 1U);
   for (int i = 0; i < 100; ++i) {
-    changes += feed(watch, 0.08).size();  // below the one edge and above the other
+    changes += feed(watch, 0.08).size();  // below one threshold and above the other
   }
   EXPECT_EQ(changes, 1U);
   for (int i = 0; i < 3; ++i) {
@@ -365,8 +365,8 @@ Diagnosis waited_for(double share, SlowCause cause = SlowCause::late_compute) {
   return {.share = share, .cause = cause};
 }
 
-// Tried by hand, each red here: intervals that are not in a row count; a rank counts that is not slow, or late for
-// others; the first of two goes.
+// Mutations tried: intervals that are not consecutive count; a rank counts although it is not slow, or late because of
+// others; the first of two ranks goes.
 TEST(ExpelWatch, WhoSlowsAllDownForLongEnoughIsNamed) {
   EXPECT_DOUBLE_EQ(slowdown(waited_for(0.75)), 4);
   EXPECT_GT(slowdown(waited_for(1)), 1e5);
@@ -378,21 +378,21 @@ TEST(ExpelWatch, WhoSlowsAllDownForLongEnoughIsNamed) {
     return watch.update(found, slow);
   };
   for (int i = 0; i < 20; ++i) {
-    ASSERT_EQ(after(0.6, 0), -1) << "2.5 times as long";
+    ASSERT_EQ(after(0.6, 0), -1) << "2.5 times as long is too short";
   }
   for (std::size_t i = 1; i < ExpelWatch::kIntervals; ++i) {
     ASSERT_EQ(after(0.7, 0.8), -1);
   }
-  ASSERT_EQ(after(0.6, 0), -1) << "a calm one";
+  ASSERT_EQ(after(0.6, 0), -1) << "a calm interval ends the row";
   for (std::size_t i = 1; i < ExpelWatch::kIntervals; ++i) {
     ASSERT_EQ(after(0.7, 0.8), -1);
   }
-  EXPECT_EQ(after(0.7, 0.8), 2) << "the slowest of two";
+  EXPECT_EQ(after(0.7, 0.8), 2) << "the slower of the two goes";
   for (int i = 0; i < 20; ++i) {
     const std::vector<Diagnosis> found{waited_for(0.8, SlowCause::none), waited_for(0), waited_for(0)};
     static_cast<void>(slow.update(found));
     ASSERT_NE(slow.cause(0), SlowCause::none);
-    ASSERT_EQ(watch.update(found, slow), -1) << "others made it late";
+    ASSERT_EQ(watch.update(found, slow), -1) << "other ranks made it late";
   }
   SlowWatch doubts;
   ExpelWatch of_links(3);

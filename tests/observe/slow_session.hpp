@@ -1,4 +1,4 @@
-// Sessions of ranks one of which is held up, and what the log says of them.
+// Runs sessions of ranks, one of which is delayed, and collects what the log says about them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 inline constexpr int kRanks = 4;
 inline constexpr int kSlow = 2;
 
-/// Lines of a level that hold `part`, from when it is made.
+/// Collects lines of a level that contain `part`, starting when the object is made.
 class Lines {
  public:
   explicit Lines(const std::string& part = ": rank ", LogLevel level = LogLevel::warning) {
@@ -64,7 +64,7 @@ class Lines {
   }
 };
 
-/// GRADWIRE_SLOW.
+/// Sets GRADWIRE_SLOW.
 class Environment {
  public:
   explicit Environment(const char* value) { ::setenv("GRADWIRE_SLOW", value, 1); }
@@ -75,7 +75,7 @@ class Environment {
 
 struct Job {
   int steps = 60;
-  bool until_named = false;  // a few steps more, and no further
+  bool until_named = false;  // stops a few steps after a rank is named
   int ranks = kRanks;
   std::size_t elements = 400'000;
   Policy policy = Policy::uniform("int8");
@@ -97,7 +97,7 @@ inline std::vector<std::string> run(const Job& job) {
       session.ready(id);
       session.finish();
       if (job.until_named && transport->rank() == 0 && steps > step + 3 && !Lines::take().empty()) {
-        steps = step + 3;  // no rank is further ahead than a step
+        steps = step + 3;  // no rank is more than a step ahead
       }
     }
   });

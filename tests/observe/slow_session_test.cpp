@@ -6,7 +6,8 @@
 namespace gradwire::test {
 namespace {
 
-// A busy machine may keep a thread from its core for a quarter of a second, which is rightly named: then once more.
+// A busy machine may keep a thread from its core for a quarter of a second, which is rightly named: then the test runs
+// again.
 TEST(SlowSession, AHealthyJobNamesNobody) {
   constexpr int kRuns = 4;
   std::string said = "nothing ran";
@@ -29,7 +30,7 @@ TEST(SlowSession, OffNamesNobody) {
   EXPECT_EQ(joined(run(late(2, 0))), "");
 }
 
-// Sessions of ranks that were told each its own.
+// Runs sessions of ranks, each with a setting of its own.
 std::vector<std::string> run_told(const std::vector<const char*>& told, int steps) {
   const Lines lines(": ");
   const auto world = make_inproc_world(static_cast<int>(told.size()));
@@ -51,8 +52,8 @@ std::vector<std::string> run_told(const std::vector<const char*>& told, int step
   return Lines::take();
 }
 
-// A launcher does not always hand the environment on. Where each rank went by its own value, those that compare would
-// wait for those that do not.
+// A launcher does not always pass the environment on. If each rank followed its own value, ranks that compare would
+// wait for ranks that do not.
 TEST(SlowSession, RanksThatWereToldDifferentThingsDoWhatAllCan) {
   auto said = run_told({"20%", "off", "10%"}, 20);
   ASSERT_EQ(said.size(), 1U) << joined(said);
@@ -68,12 +69,12 @@ TEST(SlowSession, RanksThatWereToldDifferentThingsDoWhatAllCan) {
   EXPECT_NE(said[0].find("of a session of 2 ranks: rank 0 is slow"), std::string::npos) << said[0];
 }
 
-// Ranks of one are the others of the other: rank 0 there is the late one here.
+// The two sessions order the ranks differently: rank 0 of the second one is the late rank of the first.
 TEST(SlowSession, TwoSessionsOfAProcessCompareEachForItself) {
   const Lines lines;
   const auto one = make_inproc_world(2);
   const auto other = make_inproc_world(2);
-  std::atomic<int> steps = 400;  // or until one is named
+  std::atomic<int> steps = 400;  // or until a rank is named
   run_ranks(one, [&](const std::shared_ptr<Transport>& transport) {
     std::vector<float> values(10'000, 1.0F);
     Session first(transport, Policy::uniform("int8"));
@@ -87,7 +88,7 @@ TEST(SlowSession, TwoSessionsOfAProcessCompareEachForItself) {
       second.ready(b);
       second.finish();
       if (transport->rank() == 0 && steps > step + 3 && !Lines::take().empty()) {
-        steps = step + 3;  // no rank is further ahead than a step
+        steps = step + 3;  // no rank is more than a step ahead
       }
     }
   });
@@ -96,8 +97,8 @@ TEST(SlowSession, TwoSessionsOfAProcessCompareEachForItself) {
   EXPECT_NE(named[0].find("rank 1 is slow"), std::string::npos) << joined(named);
 }
 
-// Ranks may call finish() of two sessions in different orders, so no rank may wait in one for a rank that calls it
-// later. Mutation tried: ranks wait in the step that asks.
+// Ranks may call finish() of two sessions in different orders, so no rank may wait in one session for a rank that calls
+// it later. Mutation tried: ranks wait in the step that asks.
 TEST(SlowSession, SessionsMayEndTheirStepsInAnyOrder) {
   constexpr std::chrono::seconds kTimeout{5};
   const auto one = make_inproc_world(2);
@@ -105,7 +106,7 @@ TEST(SlowSession, SessionsMayEndTheirStepsInAnyOrder) {
   run_ranks(one, [&](const std::shared_ptr<Transport>& transport) {
     const auto rank = static_cast<std::size_t>(transport->rank());
     std::vector<float> values(10'000, 1.0F);
-    std::vector<float> others(10'000, 1.0F);  // both are under way at a time
+    std::vector<float> others(10'000, 1.0F);  // both sessions have steps under way
     Session first(one[rank], Policy::uniform("int8"), {.timeout = kTimeout});
     Session second(other[rank], Policy::uniform("int8"), {.timeout = kTimeout});
     const TensorId a = first.add("values", view(values.data(), values.size()));
@@ -121,7 +122,7 @@ TEST(SlowSession, SessionsMayEndTheirStepsInAnyOrder) {
   });
 }
 
-// The one's numbers of the ninth step are under way, and the other's never come.
+// One rank's numbers of the ninth step are in flight, and the other's never come.
 TEST(SlowSession, ARankThatEndsInsteadOfComparingEndsTheOther) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     std::vector<float> values(10'000, 1.0F);
@@ -183,7 +184,7 @@ TEST(SlowSessionDeathTest, ResetsOfStatisticsAreNothingToTheComparison) {
   EXPECT_EXIT(child(), ::testing::ExitedWithCode(0), "");
 }
 
-// A wrong setting of something that only observes must not end a job.
+// A wrong setting of a feature that only observes must not end a job.
 TEST(SlowSessionDeathTest, WhatItCannotBeIsOneWarning) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   for (const char* value : {"on", "0", "-1", "200%"}) {

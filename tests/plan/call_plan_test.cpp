@@ -1,4 +1,4 @@
-// Tests what calls of a job without a session resolve to: rules by size, dtype, order and communicator, the floor, and
+// Tests how calls of a job without a session are resolved: rules by size, dtype, order and communicator, the floor, and
 // names if calls have them.
 #include "plan/call_plan.hpp"
 
@@ -57,7 +57,7 @@ TEST(CallPlan, AutomaticCallsHaveWays) {
   };
   const CallPlanner built_in(Policy::automatic({"int8"}));
   EXPECT_TRUE(built_in.is_auto() && built_in.only_automatic());
-  EXPECT_EQ(built_in.floor(), 4096U) << "what does not pay is measured, and passes";
+  EXPECT_EQ(built_in.floor(), 4096U) << "calls for which compression does not pay are measured, and pass";
   const CallPlan large = built_in.resolve({.count = kMany, .communicator_size = 4});
   EXPECT_EQ(ways(large), "int8");
   EXPECT_TRUE(large.compress());
@@ -157,7 +157,7 @@ TEST(CallPlan, PassesWhatIsExactAtEveryStepOnly) {
   EXPECT_EQ(pass("codec = \"int4\"\nalgorithm = \"one_shot\""), Pass::no);
 }
 
-// The text that ranks compare: whatever changes what any call gets changes it, another file name does not.
+// The text that ranks compare changes with everything that any call gets, but not with the file name.
 TEST(CallPlan, DescribesAllThatRanksMustAgreeOn) {
   const std::string base = "[[rule]]\nmin_bytes = 10000000\ncodec = \"bf16\"\n";
   const auto describe = [](const std::string& text, const std::string& source = "p.toml") {
@@ -201,7 +201,7 @@ TEST(CallPlan, ABoundIsForCallsAlone) {
   EXPECT_FALSE(CallPlanner(Policy()).bounds_errors());
   try {
     static_cast<void>(make_plan(policy, {{.name = "a", .count = 100}}, {.world_size = 2}));
-    ADD_FAILURE() << "a session has taken it";
+    ADD_FAILURE() << "a session has accepted it";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unsupported);
     EXPECT_THAT(error.what(), HasSubstr("max_error is for jobs without a session"));

@@ -83,7 +83,7 @@ TEST(Explain, SaysWhatIsInFlight) {
                         " in flight, and in_flight in [bucket] allows 16MiB; allow more, or it carries less\n"));
 }
 
-// Chunks of a link that takes very many are larger, and ranks compare them.
+// Chunks are larger if a link needs very many, and ranks compare their size.
 TEST(Explain, ChunksFollowTheLink) {
   const std::string far = "[link]\nbandwidth = \"100Gbit/s\"\nlatency = \"20ms\"\n[bucket]\nin_flight = \"4GiB\"\n";
   const Plan plan = make_plan(Policy::parse(far), {{"a", 5000, DType::f32, 1}}, {.world_size = 2});

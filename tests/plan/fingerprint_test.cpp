@@ -1,4 +1,5 @@
-// The fingerprint changes with everything that ranks must agree on, and the message names what differs.
+// Tests that the fingerprint changes with everything that ranks must agree on, and that the message names the
+// difference.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +46,8 @@ TEST(Fingerprint, ChangesWithEveryIngredientAndTheMessageNamesIt) {
        "bucket bytes: rank 0 has 33554432, rank 2 has 1048576" + kSamePolicy},
       {[](Inputs& i) { i.policy.chunk_bytes = 4096; },
        "chunk bytes: rank 0 has 262144 as asked, rank 2 has 4096 as asked" + kSamePolicy},
-      // None is another than the same number: small shards are cut up, and over device memory the size is another.
+      // No value differs from the same number given explicitly: small shards are cut up, and device memory has another
+      // size.
       {[](Inputs& i) { i.policy.chunk_bytes.reset(); },
        "chunk bytes: rank 0 has 262144 as asked, rank 2 has 57344" + kSamePolicy},
       {[](Inputs& i) { i.policy.chunk_bytes = kDefaultChunkBytes; },

@@ -1,4 +1,4 @@
-// The algorithm that a plan gives each bucket where the policy leaves it open.
+// Tests the algorithm that a plan gives each bucket if the policy leaves it open.
 #include "plan/plan_algorithms.hpp"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ TEST(PlanAlgorithms, WhatIsNamedIsKept) {
   EXPECT_EQ(plan_of("codec = \"exact\"\nalgorithm = \"two_shot\"", {0, 1}).buckets[0].algorithm, Algorithm::two_shot);
 }
 
-// Mutation tried: device sessions are asked like others.
+// Mutation tried: device sessions are treated like others.
 TEST(PlanAlgorithms, OverDeviceMemoryNothingIsChosen) {
   for (const std::uint64_t count : {std::uint64_t{1000}, kLarge}) {
     for (const char* codec : {"int8", "exact"}) {
@@ -69,7 +69,7 @@ TEST(PlanAlgorithms, ExactIsDenseWhereThatMayBe) {
             Algorithm::two_shot);
 }
 
-// Equal inputs give equal texts, and a choice that differs is told.
+// Equal inputs give equal texts, and a different choice is reported.
 TEST(PlanAlgorithms, RanksComeToTheSameAndSayWhereNot) {
   const Plan one = plan_of("", kTwoByTwo);
   EXPECT_EQ(one.describe(), plan_of("", kTwoByTwo).describe());

@@ -1,4 +1,4 @@
-// Tests what tensors resolve to, and the invariants of buckets over random models and policies.
+// Tests how tensors are resolved, and the invariants of buckets over random models and policies.
 #include "plan/plan.hpp"
 
 #include <gmock/gmock.h>
@@ -42,10 +42,10 @@ codec = "fp16"
 small = { below = 1000, codec = "bf16" }
 )");
   const Plan plan = make_plan(policy,
-                              {{"fc.bias", 4, DType::f32, 1},    // rule 1, although small and rule 2 fits
-                               {"fc.weight", 4, DType::f32, 2},  // rule 2, although small
+                              {{"fc.bias", 4, DType::f32, 1},    // rule 1 matches, although small and rule 2 fits
+                               {"fc.weight", 4, DType::f32, 2},  // rule 2 matches, although the tensor is small
                                {"a", 249, DType::f32, 1},        // 996 bytes: small
-                               {"b", 250, DType::f32, 1},        // 1000 bytes: not below
+                               {"b", 250, DType::f32, 1},        // 1000 bytes: not small
                                {"c", 499, DType::f16, 1},        // 998 bytes in its own dtype
                                {"d", 0, DType::f64, 1}},
                               {});
@@ -95,7 +95,7 @@ TEST(Plan, BucketsFormInReverseAndStartAsTheyComplete) {
       parts.back().push_back(part.tensor);
     }
   }
-  // g f | d | c | e b (f16) | a: d does not fit behind g and f, c exceeds any bucket alone.
+  // The buckets are g f | d | c | e b (f16) | a: d does not fit with g and f, and c alone exceeds any bucket.
   EXPECT_THAT(parts, ElementsAre(ElementsAre(6, 5), ElementsAre(3), ElementsAre(2), ElementsAre(4, 1), ElementsAre(0)));
   EXPECT_EQ(plan.buckets[0].count, 61U);
   EXPECT_EQ(plan.tensors[5].offset, 1U);
@@ -211,7 +211,7 @@ TEST(Plan, WarmUpStagesFollowEachOther) {
   EXPECT_EQ(codec(10), "topk(410/4096)+int8");
   EXPECT_EQ(codec(19), "topk(410/4096)+int8");
   EXPECT_EQ(codec(20), "topk(41/4096)+int8");
-  EXPECT_TRUE(policy::stage_at(plan.buckets[0].stages, 0).error_feedback) << "int8 would lose what topk leaves behind";
+  EXPECT_TRUE(policy::stage_at(plan.buckets[0].stages, 0).error_feedback) << "int8 would lose values that topk leaves";
   EXPECT_TRUE(policy::stage_at(plan.buckets[0].stages, 10).error_feedback);
 }
 
@@ -278,7 +278,7 @@ void check_bucket(const Plan& plan, const Bucket& bucket, std::uint64_t bucket_b
     EXPECT_EQ(tensor.group, bucket.group);
     EXPECT_EQ(tensor.info.dtype, bucket.dtype);
     EXPECT_EQ(tensor.policy.codec, bucket.codec);
-    EXPECT_TRUE(i == 0 || part.tensor < bucket.parts[i - 1].tensor) << "reverse order of add";
+    EXPECT_TRUE(i == 0 || part.tensor < bucket.parts[i - 1].tensor) << "parts are in reverse order of add()";
     offset += part.count;
     filled += part.count > 0 ? 1 : 0;
   }

@@ -1,4 +1,4 @@
-// codec = "auto" in policies and plans: what may be chosen, and what each mistake is answered with.
+// Tests codec = "auto" in policies and plans: what may be chosen, and the error for each mistake.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -95,11 +95,11 @@ TEST(AutomaticPolicy, LevelsOfABucket) {
   EXPECT_EQ(large.levels[0].algorithm, Algorithm::dense);
   EXPECT_FALSE(large.levels[0].stage.error_feedback);
   EXPECT_EQ(large.levels[1].stage.codec, codec("bf16"));
-  EXPECT_FALSE(large.levels[1].stage.error_feedback) << "bf16 does not pay for what topk wants";
+  EXPECT_FALSE(large.levels[1].stage.error_feedback) << "topk's feedback does not pay for bf16";
   EXPECT_TRUE(large.levels[3].stage.error_feedback);
   EXPECT_EQ(large.levels[3].stage.second_hop, exchange::default_second_hop(codec("topk(1%)+int8"), 4));
   const plan::Bucket& small = plan.buckets[0];
-  ASSERT_EQ(small.levels.size(), 2U) << "small tensors are chosen for too";
+  ASSERT_EQ(small.levels.size(), 2U) << "small tensors get a choice too";
   EXPECT_EQ(small.levels[1].stage.codec, codec("bf16"));
   EXPECT_THAT(plan.explain(), HasSubstr("auto (bf16, int8, topk(41/4096)+int8)"));
   EXPECT_FALSE(plan_of("", {{"w", 1 << 20, DType::f32}}).is_auto());

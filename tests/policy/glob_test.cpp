@@ -1,4 +1,4 @@
-// Globs: matching and containment against brute force over all short names of a small alphabet.
+// Tests globs: matching and containment against brute force over all short names of a small alphabet.
 #include "policy/glob.hpp"
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ std::vector<std::string> names_up_to(std::size_t length) {
   return names;
 }
 
-// The definition, without any cleverness.
+// Matches by the definition, without any optimisation.
 bool matches_slowly(std::string_view glob, std::string_view name) {
   if (glob.empty()) {
     return name.empty();
@@ -126,7 +126,8 @@ TEST(Glob, AgreesWithBruteForce) {
   const unsigned seed = 20240607;
   RecordProperty("seed", std::to_string(seed));
   std::mt19937 random(seed);
-  // Names over all the letters that the globs tell apart ("c" stands for all others), longer than any counterexample.
+  // The names use all letters that the globs distinguish ("c" stands for all others), and are longer than any
+  // counterexample.
   const std::vector<std::string> names = names_up_to(7);
   const std::vector<std::string> pieces{"a", "b", "?", "*", "*", "[ab]", "[!a]", "[!ab]"};
   const auto random_glob = [&] {
@@ -155,7 +156,7 @@ TEST(Glob, AgreesWithBruteForce) {
 }
 
 TEST(Glob, GivesUpSoundlyOnPairsThatAreTooHard) {
-  // The general glob needs exponentially many states; both answers would be right to give, but not "contained".
+  // The general glob needs exponentially many states; both answers would be right, but not "contained".
   const Glob hard("*a" + std::string(60, '?') + "b*");
   EXPECT_FALSE(hard.contains(Glob("*a*b*a*b*")));
   EXPECT_TRUE(Glob("*").contains(hard));

@@ -1,4 +1,4 @@
-// Fuzz target: any bytes as a policy file are read, or refused with an Error at a place. With clang:
+// Fuzz target: any bytes of a policy file are read, or refused with an Error at a place. With clang:
 //   clang++ -fsanitize=fuzzer,address ... tests/policy/policy_fuzz.cpp, run on tests/policy/corpus.
 // policy_fuzz_test.cpp replays the corpus and seeded mutations of it as a plain test.
 #include <cstddef>
@@ -34,7 +34,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t byte
     try {
       (void)plan::make_plan(policy, tensors, {}).explain();
     } catch (const Error& error) {
-      // Only a strict policy may refuse the tensors, and some modes their dtype or their ids.
+      // Only a strict policy may refuse the tensors, and some modes may refuse their dtype or their ids.
       if (!policy.strict && error.code() != ErrorCode::unsupported) {
         std::abort();
       }

@@ -1,4 +1,4 @@
-// Rules that an earlier rule leaves nothing for are refused; rules that still have something to do are not.
+// Tests that rules are refused if an earlier rule leaves nothing for them, and that all other rules are accepted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ TEST(Shadow, Table) {
   for (const Case& c :
        std::vector<Case>{{"codec = \"exact\"", "match = \"a\"", true},
                          {"match = \"a\"", "codec = \"exact\"", false},
-                         {"match = \"*\"", "codec = \"exact\"", false},  // matches tensors without a name, too
+                         {"match = \"*\"", "codec = \"exact\"", false},  // also matches tensors without a name
                          {"codec = \"exact\"", "match = \"*\"", true},
                          {"match = \"*\"", "match = \"a\"", true},
                          {"match = \"a*\"", "match = \"[ab]*\"", false},
@@ -72,7 +72,7 @@ TEST(Shadow, Table) {
   }
 }
 
-// Against all tensors of a small universe: covers() must be exactly "matches whatever the later one matches".
+// Compares with all tensors of a small universe: covers() must be exactly "matches whatever the later one matches".
 TEST(Shadow, AgreesWithBruteForce) {
   const unsigned seed = 7;
   RecordProperty("seed", std::to_string(seed));
@@ -142,10 +142,10 @@ TEST(Rule, SizesDoNotOverflow) {
   EXPECT_EQ(tensor_bytes({"x", 3, DType::bf16, 1}), 6U);
 }
 
-// 1,000 globs that overlap, so that one alone takes thousands of states: without a bound of all pairs together this
-// takes minutes.
+// There are 1,000 globs that overlap, each of which takes thousands of states: without a common bound for all pairs,
+// this takes minutes.
 TEST(Shadow, ManyHardGlobsTakeBoundedWork) {
-  constexpr std::size_t kRules = test::kStepShare == 1 ? 1000 : 5;  // sanitizers need no bound
+  constexpr std::size_t kRules = test::kStepShare == 1 ? 1000 : 5;  // sanitizers need not test the bound
   std::string text = "version = 1\n";
   std::vector<Glob> globs;
   for (int i = 0; i < static_cast<int>(kRules); ++i) {
@@ -166,7 +166,7 @@ TEST(Shadow, ManyHardGlobsTakeBoundedWork) {
   }
   EXPECT_LT(effort.left, 1U << 20U);
   Glob::Effort none{0};
-  EXPECT_FALSE(Glob("*").contains(Glob("a"), none)) << "what cannot be afforded is not claimed";
+  EXPECT_FALSE(Glob("*").contains(Glob("a"), none)) << "an unaffordable check claims nothing";
 }
 
 }  // namespace

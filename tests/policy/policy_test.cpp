@@ -74,7 +74,7 @@ order = 9
                                               .dtype = DType::f16,
                                               .order = OrderRange{3, 7},
                                               .communicator_size = 4}));
-  EXPECT_EQ(policy.rules[1].policy, policy.defaults) << "what a rule does not say comes from the defaults";
+  EXPECT_EQ(policy.rules[1].policy, policy.defaults) << "a rule takes the defaults for missing keys";
   EXPECT_EQ(policy.rules[1].line, 22);
   EXPECT_EQ(policy.rules[2].match, (RuleMatch{.order = OrderRange{9, 9}}));
 }
@@ -85,7 +85,7 @@ TEST(Policy, ABoundOnErrorsIsTakenOverByRules) {
       "\"bf16\"\n");
   EXPECT_EQ(policy.defaults.max_error, 0.01);
   EXPECT_EQ(policy.rules.at(0).policy.max_error, 0.25);
-  EXPECT_EQ(policy.rules.at(1).policy.max_error, 0.01) << "a bound is one on every codec";
+  EXPECT_EQ(policy.rules.at(1).policy.max_error, 0.01) << "a bound applies to every codec";
   EXPECT_EQ(Policy().defaults.max_error, std::nullopt);
 }
 
@@ -131,7 +131,7 @@ TEST(Policy, DefaultsMayStandBehindTheRules) {
 struct Bad {
   const char* text;
   const char* place;  // "line:column"
-  const char* what;   // all of it, or how it begins
+  const char* what;   // the whole message, or its beginning
 };
 
 void expect_bad(const Bad& bad, ErrorCode code) {

@@ -117,7 +117,7 @@ TEST(SyncSteps, AsManyLocalStepsLieBetweenSynchronisations) {
   later.from_step = 10;
   EXPECT_EQ(synced_at(later, 0, 30), (Steps{18, 26}));
   EXPECT_EQ(synced_at(later, 7, 20), (Steps{11, 19}));
-  EXPECT_TRUE(synced_at({.mode = Sync::Mode::every, .every = 1}, 0, 30).empty()) << "as step";
+  EXPECT_TRUE(synced_at({.mode = Sync::Mode::every, .every = 1}, 0, 30).empty()) << "this is like step";
   EXPECT_FALSE(active(later, 9));
   EXPECT_TRUE(active(later, 10));
   EXPECT_TRUE(precedes_local_steps(later, 9));
@@ -218,7 +218,7 @@ TEST(SyncPlan, TheFingerprintCoversModesAndTheMessageNamesThem) {
               HasSubstr("momentum 0.9000000000000001)"));
   EXPECT_EQ(to_string({.mode = Sync::Mode::every, .every = 16, .outer = Sync::Outer{.learning_rate = 0.70041}}),
             "every 16 (outer lr 0.7, momentum 0.9)")
-      << "for people";
+      << "this text is for people";
   EXPECT_NE(mine.fingerprint(), plan(every, 3).fingerprint());
   EXPECT_EQ(plan("{ every = 1 }").fingerprint(), plan("\"step\"").fingerprint()) << "every = 1 is step";
 }

@@ -1,5 +1,5 @@
-// Links between documents lead somewhere, their lines are short enough to read beside code, documents that code points
-// to exist, and the policies that documents show parse.
+// Tests that links between documents lead somewhere, that their lines are short enough to read beside code, that
+// documents named in code exist, and that the policies in documents parse.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace gradwire::repository {
 namespace {
 
-constexpr std::size_t kColumns = 140;  // of any line of a document, tables and code too
+constexpr std::size_t kColumns = 140;  // limit for any line of a document, including tables and code
 constexpr std::size_t kReadmeLines = 120;
 
 std::vector<std::filesystem::path> files_below(const std::vector<std::string>& roots,
@@ -42,7 +42,7 @@ std::vector<std::filesystem::path> files_below(const std::vector<std::string>& r
   return files;
 }
 
-/// Every document of the tree; not those below folders that git ignores.
+/// Returns every document of the tree, except those below folders that git ignores.
 std::vector<std::filesystem::path> documents() {
   static const std::set<std::string> kLocal = {".git", ".cache", "build", "results"};
   std::vector<std::filesystem::path> files;
@@ -66,13 +66,13 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-/// Characters of UTF-8.
+/// Returns the number of UTF-8 characters.
 std::size_t columns(const std::string& line) {
   return static_cast<std::size_t>(
       std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-/// "file:line: 150 columns" of each line of a text in `document` that is too long.
+/// Returns "file:line: 150 columns" for each line of a text in `document` that is too long.
 std::vector<std::string> long_lines(const std::filesystem::path& document, const std::string& text) {
   std::vector<std::string> found;
   const std::vector<std::string> lines = lines_of(text);
@@ -111,7 +111,8 @@ std::pair<std::vector<Block>, std::string> split_fences(const std::string& text)
   return {blocks, prose};
 }
 
-/// Anchors of a document's headings as the forges make them: lower case, blanks to dashes, punctuation dropped.
+/// Returns the anchors of a document's headings as the forges make them: lower case, blanks to dashes, punctuation
+/// dropped.
 std::set<std::string> anchors(const std::filesystem::path& document) {
   std::set<std::string> names;
   for (const std::string& line : lines_of(split_fences(read_file(document)).second)) {
@@ -135,7 +136,7 @@ std::set<std::string> anchors(const std::filesystem::path& document) {
 /// The targets of the links in a text: [text](target), and [name] with a line "[name]: target".
 struct Links {
   std::vector<std::string> targets;
-  std::vector<std::string> undefined;  // decisions named as [D1] without such a line
+  std::vector<std::string> undefined;  // decisions named like [D1] without such a line
 };
 
 Links links_of(const std::string& text) {
@@ -165,7 +166,7 @@ Links links_of(const std::string& text) {
   return links;
 }
 
-/// The broken links in the text of `document`; external links are not checked.
+/// Returns the broken links in the text of `document`; external links are not checked.
 std::vector<std::string> broken_links(const std::filesystem::path& document, const std::string& text) {
   std::vector<std::string> broken;
   const Links links = links_of(text);
@@ -241,7 +242,7 @@ TEST(Documents, ThoseThatCodeNamesExist) {
   }
 }
 
-/// Sections that a text cites as (DOCUMENT.md, "Section") and that are not there.
+/// Returns the sections that a text cites as (DOCUMENT.md, "Section") and that do not exist.
 std::vector<std::string> missing_sections(const std::string& text) {
   static const std::regex kCitation(R"re(((?:docs/)?[A-Za-z0-9_/-]+\.md), "([^"]+)")re");
   std::vector<std::string> missing;
@@ -304,7 +305,8 @@ TEST(Documents, NameTheVersionOfTheLibrary) {
 }
 
 TEST(Documents, PoliciesTheyShowParse) {
-  for (const char* document : {"docs/how-to/choose-a-codec.md", "docs/how-to/library.md", "docs/reference/policy.md"}) {
+  for (const char* document : {"docs/how-to/choose-a-codec.md", "docs/how-to/library.md",
+                               "docs/how-to/policy-for-calls.md", "docs/reference/policy.md"}) {
     int policies = 0;
     for (const Block& block : split_fences(read_file(kRepository / document)).first) {
       if (block.info.starts_with("toml")) {
@@ -316,7 +318,7 @@ TEST(Documents, PoliciesTheyShowParse) {
   }
 }
 
-// Members of Policy that a policy file calls something else.
+// Returns the members of Policy that have another name in a policy file.
 TEST(Documents, PolicyKeysGoByTheNamesThatFilesHave) {
   for (const auto& document : documents()) {
     const std::string name = document.lexically_relative(kRepository).string();

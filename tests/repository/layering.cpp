@@ -30,7 +30,7 @@ const Layer* layer_of_public_header(std::string_view stem) {
   return it == kLayers.end() ? nullptr : &*it;
 }
 
-/// "gradwire/dtype.hpp" -> base, "codec/codec.hpp" -> codec; null for other headers.
+/// Returns the layer of an include: "gradwire/dtype.hpp" -> base, "codec/codec.hpp" -> codec; null for other headers.
 const Layer* layer_of_include(const std::string& include) {
   const std::filesystem::path path(include);
   if (!path.has_parent_path()) {
@@ -40,7 +40,7 @@ const Layer* layer_of_include(const std::string& include) {
   return folder == "gradwire" ? layer_of_public_header(path.stem().string()) : find_layer(folder);
 }
 
-/// The layer that a file of the repository belongs to; null if its folder is not in the table.
+/// Returns the layer that a file of the repository belongs to; null if its folder is not in the table.
 const Layer* layer_of_file(const std::string& path) {
   const std::filesystem::path file(path);
   auto part = file.begin();
@@ -49,7 +49,7 @@ const Layer* layer_of_file(const std::string& path) {
     return find_layer("plugins");
   }
   if (path.starts_with("plugins/export_http/")) {
-    return find_layer("export_http");  // the server of metrics, no drop-in
+    return find_layer("export_http");  // the server of metrics, which is no drop-in
   }
   if (top == "include") {
     return layer_of_public_header(file.stem().string());
@@ -65,7 +65,7 @@ void add_below(const Layer& layer, std::set<std::string_view>& names, const std:
   }
 }
 
-/// Calls `judge` with each include of the text, and returns what it finds wrong.
+/// Calls `judge` with each include of the text, and returns the problems.
 template <typename Judge>
 std::vector<std::string> judge_includes(const std::string& path, std::string_view text, Judge&& judge) {
   static const std::regex kInclude(R"(^\s*#\s*include\s*[<"]([^>"]+)[>"].*)");
@@ -84,8 +84,8 @@ std::vector<std::string> judge_includes(const std::string& path, std::string_vie
   return violations;
 }
 
-/// "src/session/parts/scales/scales.cpp", "src" -> "parts" and "scales", the folders below session; empty where there
-/// is none. `top` is what comes before session.
+/// Returns the folders below session: "src/session/parts/scales/scale_comparison.cpp", "src" -> "parts" and "scales";
+/// empty if there is none. `top` is the path before session.
 std::pair<std::string, std::string> session_folders(const std::string& path, std::string_view top) {
   const std::filesystem::path folder = std::filesystem::path(path.substr(top.size())).parent_path();
   std::vector<std::string> names(folder.begin(), folder.end());
@@ -93,7 +93,7 @@ std::pair<std::string, std::string> session_folders(const std::string& path, std
   return {names[1], names[2]};
 }
 
-/// The problem with one include of a file of `layer`; empty if there is none.
+/// Returns the problem with one include of a file of `layer`; empty if there is none.
 std::string judge(const Layer& layer, const std::string& path, const std::string& include) {
   for (const OutsideLibrary& library : kOutsideLibraries) {
     if (matches(library.headers, include)) {

@@ -12,8 +12,8 @@ namespace gradwire::repository {
 /// The top of the source tree.
 inline const std::filesystem::path kRepository = GRADWIRE_SOURCE_DIR;
 
-/// A module: its folder (src/<name>/, or a folder of the top level), what lies directly below it (all that lies below
-/// that may be included too), and its headers in include/gradwire/, without ".hpp".
+/// A module: its folder (src/<name>/, or a folder of the top level), the modules directly below it (all modules further
+/// below may be included too), and its headers in include/gradwire/, without ".hpp".
 struct Layer {
   std::string_view name;
   std::vector<std::string_view> below;
@@ -63,7 +63,7 @@ inline const std::vector<Layer> kSessionFolders = {
     {"calls", {"engine", "parts", "host"}, {}},
 };
 
-/// Headers that are not ours: globs of what is included, and globs of the files that may include it.
+/// Headers of other libraries: globs of the included headers, and globs of the files that may include them.
 struct OutsideLibrary {
   std::string_view name;
   std::vector<std::string_view> headers;
@@ -113,13 +113,14 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
      {"src/transport/tcp/*", "plugins/export_http/*"}},
 };
 
-/// The problems with the #include lines of a file; empty if there are none. `path` is relative to the repository.
+/// Returns the problems with the #include lines of a file; empty if there are none. `path` is relative to the
+/// repository.
 [[nodiscard]] std::vector<std::string> find_violations(const std::string& path, std::string_view text);
 
-/// The same for the folders inside src/session, where `path` lies.
+/// Does the same for the folders inside src/session, where `path` is.
 [[nodiscard]] std::vector<std::string> find_session_violations(const std::string& path, std::string_view text);
 
-/// The files that the table is about: C++ and CUDA below include/, src/, kernels/ and plugins/, relative to
+/// Returns the files that the table covers: C++ and CUDA below include/, src/, kernels/ and plugins/, relative to
 /// `repository`.
 [[nodiscard]] std::vector<std::string> library_files(const std::filesystem::path& repository);
 

@@ -17,7 +17,7 @@ namespace {
 
 TEST(Layering, TreeObeysTheTable) {
   const std::vector<std::string> files = library_files(kRepository);
-  ASSERT_GT(files.size(), 20U) << "the walk over the tree finds too little";
+  ASSERT_GT(files.size(), 20U) << "the search of the tree finds too few files";
   for (const std::string& file : files) {
     for (const std::string& violation : find_violations(file, read_file(kRepository / file))) {
       ADD_FAILURE() << violation;
@@ -45,7 +45,7 @@ TEST(Layering, FoldersOfTheSessionObeyTheirTable) {
   EXPECT_EQ(folders, rows);
 }
 
-// An example is copied by users, so it has no more than its own headers and the installed ones.
+// Users copy an example, so it includes only its own headers and the installed ones.
 TEST(Layering, ExamplesIncludeWhatIsInstalled) {
   const std::regex quoted("#\\s*include\\s*\"([^\"]+)\"");
   int seen = 0;
@@ -100,9 +100,9 @@ TEST(Layering, FabricatedViolationsInsideTheSessionAreFound) {
     std::string path, include, expected;
   };
   const std::vector<Case> cases = {
-      {"src/session/engine/core.cpp", "session/parts/scales/scales.hpp", "engine may not include parts"},
-      {"src/session/parts/scales/scales.cpp", "session/engine/engine.hpp", "parts may not include engine"},
-      {"src/session/parts/scales/scales.cpp", "session/parts/tables/tables.hpp",
+      {"src/session/engine/core.cpp", "session/parts/scales/scale_comparison.hpp", "engine may not include parts"},
+      {"src/session/parts/scales/scale_comparison.cpp", "session/engine/engine.hpp", "parts may not include engine"},
+      {"src/session/parts/scales/scale_comparison.cpp", "session/parts/tables/session_tables.hpp",
        "part scales may not include part tables"},
       {"src/session/host/bucket_runner.cpp", "session/engine/progress.hpp", "host may not include engine"},
       {"src/session/step/step.cpp", "session/runner/runner.hpp", "step may not include runner"},
@@ -114,9 +114,10 @@ TEST(Layering, FabricatedViolationsInsideTheSessionAreFound) {
     ASSERT_EQ(violations.size(), 1U) << c.path << ": " << c.include;
     EXPECT_NE(violations[0].find(c.expected), std::string::npos) << violations[0];
   }
-  EXPECT_TRUE(find_session_violations("src/session/parts/scales/scales.cpp",
-                                      "#include \"session/parts/scales/scales.hpp\"\n#include \"plan/plan.hpp\"\n")
-                  .empty());
+  EXPECT_TRUE(
+      find_session_violations("src/session/parts/scales/scale_comparison.cpp",
+                              "#include \"session/parts/scales/scale_comparison.hpp\"\n#include \"plan/plan.hpp\"\n")
+          .empty());
 }
 
 TEST(Layering, WhatIsAllowedPasses) {

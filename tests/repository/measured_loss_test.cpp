@@ -1,4 +1,4 @@
-// The losses that `gradwire plan` shows are those of the documents that it names: all of them, and no others.
+// Tests that `gradwire plan` shows exactly the losses in the documents that it names.
 #include "cli/measured_loss.hpp"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 
 using Losses = std::map<std::string, double>;  // percent, by codec as CodecSpec prints it
 
-// Each line that `pattern` matches: the codec is its first group, the number that `percent` reads its second.
+// Reads each line that `pattern` matches: the first group is the codec, and `percent` reads the second as a number.
 Losses read_losses(const LossRun& run, const std::string& pattern,
                    const std::function<double(const std::string&)>& percent) {
   std::ifstream document(std::string(GRADWIRE_SOURCE_DIR) + "/" + std::string(run.document));
@@ -46,7 +46,7 @@ void expect_equal(std::size_t run, const Losses& document) {
 }
 
 TEST(MeasuredLoss, OfTheClassifier) {
-  // Compares with the policies as written: second hop and error feedback are the codec's defaults.
+  // Compares the policies as written: second hop and error feedback are the codec's defaults.
   expect_equal(
       0, read_losses(kLossRuns[0], R"(^32-64-10 +(?!dense)(\S+) +auto +auto: \S+ +[0-9.]+ +([0-9.]+) )", of_ratio));
 }

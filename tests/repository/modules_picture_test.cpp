@@ -1,5 +1,5 @@
-// docs/pictures/modules.svg is drawn from the table of layers: WRITE=1 repository_test --gtest_filter='Modules*' draws
-// it anew.
+// Tests that docs/pictures/modules.svg is drawn from the table of layers. WRITE=1 repository_test
+// --gtest_filter='Modules*' draws it again.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,9 +21,9 @@ namespace {
 using Names = std::set<std::string_view>;
 
 struct Module {
-  std::string_view says;  // in a few words
+  std::string_view says;  // description in a few words
   int floor = 0;          // one above the highest module that it uses
-  double x = 0;           // of its middle
+  double x = 0;           // middle of its box
 };
 
 constexpr double kWidth = 960, kBoxWidth = 138, kBoxHeight = 40, kFloorHeight = 68, kMargin = 16;
@@ -68,7 +68,7 @@ void add_all_below(std::string_view name, Names& names) {
   }
 }
 
-/// The modules that a layer uses, without those that these use themselves.
+/// Returns the modules that a layer uses, without those that these use themselves.
 Names supports_of(const Layer& layer) {
   Names supports(layer.below.begin(), layer.below.end());
   for (const std::string_view below : layer.below) {
@@ -84,7 +84,7 @@ Names supports_of(const Layer& layer) {
 std::map<std::string_view, Module> make_modules() {
   std::map<std::string_view, Module> modules;
   std::map<int, std::vector<std::string_view>> floors;
-  for (const Layer& layer : kLayers) {  // each comes after those that it uses
+  for (const Layer& layer : kLayers) {  // each layer comes after those that it uses
     Module& module = modules[layer.name];
     for (const std::string_view below : layer.below) {
       module.floor = std::max(module.floor, modules.at(below).floor + 1);

@@ -15,11 +15,11 @@
 namespace gradwire::repository {
 namespace {
 
-// A decimal number as it was written: it stands for all that rounds to it.
+// A decimal number as it was written: it stands for every number that rounds to it.
 struct Figure {
   double value = 0;
-  double half = 0;    // of its last digit
-  bool ring = false;  // of a perfect ring: computed, in no table
+  double half = 0;    // half of its last digit
+  bool ring = false;  // the time of a perfect ring, which is computed and in no table
 };
 
 std::vector<Figure> figures_of(const std::string& text) {
@@ -32,7 +32,7 @@ std::vector<Figure> figures_of(const std::string& text) {
   return figures;
 }
 
-// Tables have ms or us.
+// Returns whether the figure is in the table; tables have ms or us.
 bool stands_in(const Figure& figure, const std::vector<Figure>& table) {
   return std::any_of(table.begin(), table.end(), [&](const Figure& one) {
     return std::abs(one.value - figure.value) <= figure.half * 1.001 ||
@@ -40,7 +40,7 @@ bool stands_in(const Figure& figure, const std::vector<Figure>& table) {
   });
 }
 
-// Whether a / b, each anything that rounds to what is written, rounds to `ratio`.
+// Returns whether a / b, where each is any number that rounds to its written form, may round to `ratio`.
 bool follows(const Figure& ratio, const Figure& a, const Figure& b) {
   return (a.value - a.half) / (b.value + b.half) <= ratio.value + ratio.half &&
          (a.value + a.half) / (b.value - b.half) >= ratio.value - ratio.half;
@@ -115,7 +115,7 @@ std::vector<std::string> mistakes(const std::string& text, const std::string& he
       const Figure& without = row.without[std::min(i, row.without.size() - 1)];
       const Figure& with = row.with[std::min(i, row.with.size() - 1)];
       const bool right = row.loses ? follows(row.ratios[i], with, without) : follows(row.ratios[i], without, with);
-      if (!right && !stands_in(row.ratios[i], table)) {  // of paired runs: in the table itself
+      if (!right && !stands_in(row.ratios[i], table)) {  // the table itself has ratios of paired runs
         found.push_back(row.name + ": " + std::to_string(row.ratios[i].value) + " times does not follow");
       }
     }

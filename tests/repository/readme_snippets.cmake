@@ -1,5 +1,5 @@
-# The commands of README.md and docs/how-to/library.md are run where they are marked so; extract_snippets says which
-# marks there are. Their programs are built and run over an installed package, by installed_package.
+# Runs the commands of README.md and docs/how-to/library.md that have a mark for it; extract_snippets explains the marks.
+# installed_package builds and runs their programs over an installed package.
 foreach(document README.md docs/how-to/library.md)
   get_filename_component(stem ${document} NAME_WE)
   string(TOLOWER ${stem} stem)
@@ -16,7 +16,7 @@ foreach(document README.md docs/how-to/library.md)
     if(NOT CMAKE_MATCH_2 STREQUAL "sh" OR NOT CMAKE_MATCH_3 STREQUAL "run")
       continue()
     endif()
-    # The documents speak of build/release; the test runs what was just built.
+    # The documents name build/release; the test uses the current build.
     file(READ ${source} text)
     string(REPLACE "build/release" "${PROJECT_BINARY_DIR}" text "${text}")
     set(as_root "if [ $(id -u) = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi")

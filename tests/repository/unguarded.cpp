@@ -1,4 +1,4 @@
-// What clang's thread safety analysis must refuse: each CASE breaks one rule of base/mutex.hpp; 0 breaks none.
+// Code that clang's thread safety analysis must refuse: each CASE breaks one rule of base/mutex.hpp; 0 breaks none.
 #include "base/awake_time.hpp"
 #include "base/mutex.hpp"
 

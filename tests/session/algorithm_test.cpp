@@ -27,10 +27,10 @@ Policy policy_of(const std::string& defaults, const std::string& more = "") {
 struct Chosen {
   std::string explanation;
   SessionStatistics statistics;
-  std::vector<std::vector<float>> results;  // of all ranks
+  std::vector<std::vector<float>> results;  // by rank
 };
 
-// Rank 0's session after three steps.
+// Returns what rank 0's session reports after three steps.
 Chosen chosen_on(const Nodes& nodes, const Policy& policy, bool weighted = false) {
   Chosen trained;
   trained.results.resize(nodes.size());
@@ -126,7 +126,7 @@ TEST(SessionAlgorithm, EachBucketChoosesByItsSize) {
   EXPECT_THAT(trained.explanation, HasSubstr("one_shot: latency rules, hierarchical: 2 nodes of 2 ranks\n"));
 }
 
-// Ranks that differ are told as ever: by what their plans say.
+// Ranks that differ are reported as ever: by what their plans say.
 TEST(SessionAlgorithm, RanksThatDifferAreTold) {
   const auto errors =
       run_ranks_catching(make_inproc_world(4, {0, 0, 1, 1}), [&](const std::shared_ptr<Transport>& transport) {
@@ -241,7 +241,7 @@ TEST(SessionAlgorithm, StatesMoveToWorldsWithOtherNodes) {
     Member trainer(transport, policy_of("codec = \"int4\""));
     trainer.step(0);
     trainer.session.save(folder.path());
-    trainer.session.flush();  // gives the residuals
+    trainer.session.flush();  // hands out the residuals
     for (const Gradient& gradient : trainer.gradients) {
       trainer.session.ready_zero(gradient.id);
     }
@@ -277,7 +277,7 @@ TEST(SessionAlgorithm, SyncModesGoByTheDefault) {
     const TensorId a =
         session.add("local", view(gradient.data(), gradient.size()), {parameter.data(), parameter.size(), DType::f32});
     const TensorId b = session.add("late", view(late.data(), late.size()));
-    for (int step = 0; step < 5; ++step) {  // parameters as step 4 finds them are averaged
+    for (int step = 0; step < 5; ++step) {  // averages the parameters that step 4 begins with
       std::fill(parameter.begin(), parameter.end(), 1.0F + static_cast<float>(transport->rank()));
       std::fill(late.begin(), late.end(), 2.0F);
       session.ready(a);

@@ -1,4 +1,4 @@
-// Tests the advice on the batch: it is equal on all ranks, from noise and times that the session measures.
+// Tests the advice on the batch: it is equal on all ranks, and comes from noise and times that the session measures.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kFloats = 20'000;
 
-// Gradients of one tensor: ones, with noise of variance `noise` in each micro-step.
+// Fills the gradients of one tensor: ones, with noise of variance `noise` in each micro-step.
 template <typename T>
 class Noisy {
  public:
@@ -61,7 +61,7 @@ Policy advised(const std::string& more = "", const std::string& codec = "exact")
 TEST(BatchAdvice, IsTheSameOnAllRanksUnderDelays) {
   constexpr int kWorld = 3;
   constexpr std::size_t kLeastSteps = 60;
-  constexpr std::size_t kMostSteps = 2500;  // comparisons may be rare where they cost much of a step
+  constexpr std::size_t kMostSteps = 2500;  // comparisons may be rare if they cost much of a step
   const std::uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::vector<std::shared_ptr<Transport>> ranks;

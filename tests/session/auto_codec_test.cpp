@@ -1,4 +1,4 @@
-// Tests codecs that are chosen at run time: ranks choose the same, at the same step, and no residual is lost.
+// Tests codecs that are chosen at run time: all ranks choose the same codec at the same step, and no residual is lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "model.hpp"
 #include "session/host/bucket_runner.hpp"
 #include "session/parts/auto_codec/auto_codec.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -56,9 +56,9 @@ TEST(AutoCodec, RanksChooseAlikeAtTheSameStepUnderDelays) {
     Session session(transport,
                     automatic(R"(["bf16", "int8", "int4"])",
                               "[auto]\ndwell = 2\nwindow = 1\ngain = 0\n[bucket]\nbytes = \"128KiB\""),
-                    {.compare_ranks_every = 1});  // throws where results differ
-    // Ranks measure different times: on the last one the backward pass hides most of the communication, on the first
-    // nothing.
+                    {.compare_ranks_every = 1});  // throws if results differ
+    // Ranks measure different times: on the last one the backward pass hides most of the communication, on the first it
+    // hides nothing.
     const auto pause = std::chrono::milliseconds(10 * transport->rank());
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 30; ++s) {
@@ -105,7 +105,7 @@ TEST(AutoCodec, ASlowLinkIsSeenAndSaved) {
       statistics = session.statistics();
       link = session.link();
     }
-    EXPECT_EQ(statistics.groups[0].codec, "auto: int8") << "compute is nothing beside such a link";
+    EXPECT_EQ(statistics.groups[0].codec, "auto: int8") << "computing takes almost no time beside such a link";
     EXPECT_GT(statistics.all().ratio(), 3.5);
     EXPECT_LT(link.inter.bytes_per_second, 2 * 2.5e6);
     EXPECT_GT(link.inter.bytes_per_second, 0);
@@ -125,7 +125,7 @@ TEST(AutoCodec, AGivenLinkIsNotMeasured) {
 }
 
 TEST(AutoCodec, AnySessionMeasuresItsLinkWhenAsked) {
-  // The link is far: the bytes in flight must not hide its rate of 50e6. A busy machine may hide it for a moment, so
+  // The link is long: the bytes in flight must not hide its rate of 50e6. A busy machine may hide it for a moment, so
   // the test tries several times; ranks know the same about the link, so they make the same number of tries.
   run_ranks(throttled_world(2, "400Mbit/s,20ms"), [](const std::shared_ptr<Transport>& transport) {
     double seen = 0;
@@ -133,7 +133,7 @@ TEST(AutoCodec, AnySessionMeasuresItsLinkWhenAsked) {
       Session session(transport, Policy());
       seen = session.link().inter.bytes_per_second;
     }
-    EXPECT_GT(seen, 10e6) << "3.2e6 with 64 KiB in each round trip";
+    EXPECT_GT(seen, 10e6) << "it is 3.2e6 with 64 KiB in each round trip";
     EXPECT_LT(seen, 65e6);
   });
   run_ranks(throttled_world(2, "50Mbit/s,2ms"), [](const std::shared_ptr<Transport>& transport) {
@@ -188,7 +188,7 @@ TEST(AutoCodec, AWorldOfOneHasNothingToChoose) {
   });
 }
 
-// It agrees on the plan with its first sends, and goes silent among those of the calibration.
+// The peer agrees on the plan with its first sends, and goes silent among those of the calibration.
 TEST(AutoCodec, APeerThatStallsDuringCalibrationIsNamed) {
   auto world = make_inproc_world(2);
   world[1] = transport::make_faulty(world[1], {{.kind = transport::Fault::Kind::kill, .rank = 1, .nth = 20}});
@@ -218,9 +218,9 @@ plan::Plan one_bucket_plan(int world, std::uint64_t count, ErrorFeedback feedbac
   return plan::make_plan(policy, {{"w", count, DType::f32}}, {.world_size = world});
 }
 
-// A chunk that was chosen is the unit that travels, and changes no bit of the result.
+// The chosen chunk is the unit that travels, and changes no bit of the result.
 TEST(AutoCodec, BucketsTravelInTheChunkThatWasChosen) {
-  constexpr std::uint64_t kCount = 1ULL << 20;  // of bf16, 1 MiB to each rank in each of two hops
+  constexpr std::uint64_t kCount = 1ULL << 20;  // bf16 elements: 1 MiB to each rank in each of two hops
   const plan::Plan plan = one_bucket_plan(2, kCount, ErrorFeedback::automatic);
   std::vector<std::vector<float>> results;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -257,7 +257,7 @@ TEST(AutoCodec, SwitchesOfCodecConserveTheSum) {
       const plan::Plan plan = one_bucket_plan(world, kCount, ErrorFeedback::on);
       session::BucketRunner runner(transport, {.reduction = Reduction::sum});
       runner.agree(plan, false, 0, "", "");
-      std::mt19937 random(seed);  // alike on every rank
+      std::mt19937 random(seed);  // gives the same numbers on every rank
       std::vector<double> wanted(kCount);
       std::vector<double> got(kCount);
       std::vector<float> values(kCount);
@@ -312,10 +312,10 @@ TEST(AutoCodec, EncodersAreSampled) {
       EXPECT_EQ(ended[0].sample.has_value(), level != 0);
       samples.push_back(ended[0].sample.value_or(choice::QualitySample{}));
     }
-    EXPECT_NEAR(samples[1].nmse, 4.8e-5, 1e-5) << "int8 of a Gaussian";
+    EXPECT_NEAR(samples[1].nmse, 4.8e-5, 1e-5) << "this is the error of int8 on a Gaussian";
     EXPECT_NEAR(samples[2].nmse, 9.3e-3, 1e-3) << "int4";
     EXPECT_EQ(samples[2].residual_ratio, 0) << "int8 keeps nothing";
-    EXPECT_NEAR(samples[3].residual_ratio, std::sqrt(9.3e-3 / 2), 0.01) << "what int4 left of the other rank's half";
+    EXPECT_NEAR(samples[3].residual_ratio, std::sqrt(9.3e-3 / 2), 0.01) << "int4 left this of the other rank's half";
   });
 }
 
@@ -345,11 +345,11 @@ TEST(LinkReports, WhatIsSentIsTheLinkOnlyWhereRanksWaitForIt) {
   EXPECT_EQ(choice::bandwidth_after(100, waiting), 10);
   const LinkReport computing{.wait_share = 0.1, .bytes_per_second = 10};
   EXPECT_EQ(choice::bandwidth_after(100, computing), 100) << "codecs were the limit";
-  EXPECT_EQ(choice::bandwidth_after(5, computing), 10) << "it carries that at least";
+  EXPECT_EQ(choice::bandwidth_after(5, computing), 10) << "the link carries at least that much";
   const LinkReport both{.wait_share = 0.5, .bytes_per_second = 10, .probed = 50};
   EXPECT_EQ(choice::bandwidth_after(100, both), 50) << "codecs and link took turns";
   const LinkReport probed{.wait_share = 0.1, .bytes_per_second = 10, .probed = 50};
-  EXPECT_EQ(choice::bandwidth_after(100, probed), 50) << "measured beside";
+  EXPECT_EQ(choice::bandwidth_after(100, probed), 50) << "the probe gave this rate";
   EXPECT_EQ(choice::bandwidth_after(100, {.wait_share = 1, .bytes_per_second = 0}), 100) << "no number, no change";
 }
 

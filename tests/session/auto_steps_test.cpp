@@ -1,4 +1,5 @@
-// Sessions that choose codecs, step by step: what a trial times, when ranks compare, and how each coming step travels.
+// Tests sessions that choose codecs step by step: what a trial times, when ranks compare, and how each coming step
+// travels.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ Policy bf16_or_dense(const char* more = "") {
                        more);
 }
 
-// Alone compares ranks then, for the choice of codecs.
+// Compares ranks only for the choice of codecs.
 class AutoSteps : public ::testing::Test {
  protected:
   AutoSteps() { ::setenv("GRADWIRE_SLOW", "off", 1); }
@@ -99,7 +100,7 @@ class MadeUpProbes final : public session::Probes {
 
   std::set<By> asked;
   std::set<bool> weighted;
-  std::set<std::uint64_t> native_counts;  // elements
+  std::set<std::uint64_t> native_counts;  // element counts
 
  private:
   session::Probes& real_;
@@ -114,7 +115,7 @@ struct Trials {
   std::set<bool> weighted;
 };
 
-// The trials of a session with these tensors, the last of which is in its first bucket.
+// Returns the trials of a session with these tensors, the last of which is in its first bucket.
 Trials trials_of(const std::vector<std::uint64_t>& counts, session::StepsAhead steps = {}) {
   std::vector<TensorInfo> tensors;
   for (std::size_t i = 0; i < counts.size(); ++i) {
@@ -137,21 +138,21 @@ Trials trials_of(const std::vector<std::uint64_t>& counts, session::StepsAhead s
 }
 
 constexpr std::uint64_t kSmall = 1'000;    // 4 KB
-constexpr std::uint64_t kMiddle = 80'000;  // 320 KB: of the sizes that blocking calls take
+constexpr std::uint64_t kMiddle = 80'000;  // 320 KB: a size that blocking calls take
 
 // Mutation tried: a trial goes the way of a small step because it is small itself.
 TEST(AutoTrials, GoTheWayOfTheStep) {
   EXPECT_THAT(trials_of({kSmall}).ways, ElementsAre(By::frames, By::at_once));
   const Trials middle = trials_of({kMiddle});
   EXPECT_THAT(middle.ways, ElementsAre(By::frames, By::in_call));
-  EXPECT_THAT(middle.native_counts, ElementsAre(1'024, kMiddle)) << "of any size";
+  EXPECT_THAT(middle.native_counts, ElementsAre(1'024, kMiddle)) << "both sizes are tried";
   const Trials behind_another = trials_of({kSmall, kMiddle});
   EXPECT_THAT(behind_another.ways, ElementsAre(By::frames, By::native)) << "the whole step is not small";
-  EXPECT_THAT(behind_another.native_counts, ElementsAre(kSmall / 4, kSmall)) << "the other would be no blocking call";
+  EXPECT_THAT(behind_another.native_counts, ElementsAre(kSmall / 4, kSmall)) << "the other needs a blocking call";
   EXPECT_THAT(trials_of({kMiddle, kMiddle}).ways, ElementsAre(By::frames, By::in_call));
 }
 
-// Mutation tried: weights are not told.
+// Mutation tried: weights are not passed on.
 TEST(AutoTrials, OfWeightedStepsHaveWeightsAndAreNeitherSmallNorInACall) {
   for (const std::uint64_t count : {kSmall, kMiddle}) {
     const Trials trials = trials_of({count}, {.weighted = true});
@@ -165,7 +166,7 @@ TEST(AutoTrials, OfStepsThatLookForNanFirstAreNotMadeAtOnce) {
   EXPECT_THAT(trials_of({kSmall}, {.look_first = true}).ways, ElementsAre(By::frames, By::native));
 }
 
-// Mutation tried: the blocking call for every native trial.
+// Mutation tried: every native trial is a blocking call.
 TEST(AutoTrials, AreMadeAsAsked) {
   const plan::Plan plan = plan::make_plan(bf16_or_dense(), {{"w", kSmall, DType::f32}}, {.world_size = 2});
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
@@ -178,7 +179,7 @@ TEST(AutoTrials, AreMadeAsAsked) {
       std::fill(values.begin(), values.end(), static_cast<float>(2 * inner->rank()));
       const int calls = transport->calls();
       EXPECT_GT(runner.probes()->time_reduction(plan, {view(values.data(), kSmall), false}, {by, weighted}), 0);
-      EXPECT_EQ(values.back(), 1) << "the mean";
+      EXPECT_EQ(values.back(), 1) << "the result is the mean";
       return transport->calls() - calls;
     };
     for (const By by : {By::frames, By::native, By::at_once}) {
@@ -187,7 +188,7 @@ TEST(AutoTrials, AreMadeAsAsked) {
     EXPECT_EQ(make(By::in_call, false), 1);
     EXPECT_EQ(make(By::frames, true), 0);
     EXPECT_EQ(make(By::native, true), 0);
-    EXPECT_EQ(runner.statistics().at(0).calls, 0U) << "nobody asked for them";
+    EXPECT_EQ(runner.statistics().at(0).calls, 0U) << "no trial asked for statistics";
   });
 }
 
@@ -220,33 +221,33 @@ TEST(AutoTrials, OfWhatIsFarSlowerWaitForStepsOfThisProcess) {
       const std::uint64_t revision = chooser.revision();
       chooser.take({.step = kLate + 5, .ranks = {mine, mine}});
       EXPECT_EQ(chooser.choices()[0].level, loads ? 0U : 1U);
-      EXPECT_EQ(chooser.revision() != revision, !loads) << "of levels";
+      EXPECT_EQ(chooser.revision() != revision, !loads) << "the revision counts levels";
     }
   });
 }
 
-// They are small but while another level is tried. Mutations tried: decide_coming() asks once and for all; it does so
-// once for steps that are small.
+// Steps are small except while another level is tried. Mutations tried: decide_coming() asks only once; it asks only
+// once for small steps.
 TEST_F(AutoSteps, ThatAreSmallStopBeingSoForATrialAndAreAgain) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     std::vector<Gradient> gradients{{"w", std::vector<float>(100), {}}};
     constexpr int kSessions = 100;
     constexpr int kSteps = 200;
     bool tried = false, small = false;
-    // On a busy machine a session may measure the other level as far slower, and tries it only after minutes, or as
-    // faster, and stays with it. Then the test takes a new session.
+    // On a busy machine a session may measure the other level as far slower, and try it only after minutes, or as
+    // faster, and stay with it. Then the test takes a new session.
     for (int i = 0; i < kSessions && !small; ++i) {
       Session session(transport, bf16_or_dense(), {.threading = Threading::serialized});
       add_all(session, gradients);
       bool tries = false;
-      for (int step = 0; step < kSteps && !tries; ++step) {  // on all ranks at one step
+      for (int step = 0; step < kSteps && !tries; ++step) {  // ends at the same step on all ranks
         make_step(session, gradients);
         tries = session.statistics().all().frames_sent > 0;
       }
       for (int step = 0; step < kSteps && tries && !small; ++step) {
         session.reset_statistics();
         make_step(session, gradients);
-        small = session.statistics().all().total_seconds == 0;  // the executor's alone
+        small = session.statistics().all().total_seconds == 0;  // only the executor adds to this time
       }
       tried = tried || tries;
     }
@@ -255,7 +256,7 @@ TEST_F(AutoSteps, ThatAreSmallStopBeingSoForATrialAndAreAgain) {
   });
 }
 
-// Mutation tried: it asks at the end of every step.
+// Mutation tried: the session asks at the end of every step.
 TEST_F(AutoSteps, HowTheyTravelIsAskedOnlyWhereItMayHaveChanged) {
   run_ranks(2, [](const std::shared_ptr<Transport>& inner) {
     std::vector<Gradient> gradients{{"w", std::vector<float>(kMiddle), {}}};
@@ -268,7 +269,7 @@ TEST_F(AutoSteps, HowTheyTravelIsAskedOnlyWhereItMayHaveChanged) {
     for (int i = 0; i < kSteps; ++i) {
       make_step(session, gradients);
     }
-    EXPECT_LE(transport->questions() - asked, kSteps + 50) << "one where a bucket starts";
+    EXPECT_LE(transport->questions() - asked, kSteps + 50) << "it asks once where a bucket starts";
   });
 }
 

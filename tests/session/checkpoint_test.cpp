@@ -1,4 +1,4 @@
-// Saved state: training goes on bit by bit, in another world too, and bad bytes change nothing.
+// Tests saved states: training goes on bit by bit, in another world too, and corrupt bytes change nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -147,7 +147,7 @@ TEST(Checkpoint, AnotherWorldSizeKeepsWhatResidualsAreWorth) {
   expect_close(before, worth_in_world(again, 8));
   expect_close(before, worth_in_world(eight, 1));
   expect_close(before, worth_in_world(eight, 3));
-  // Another policy: other buckets, other owners, or none at all.
+  // Another policy has other buckets and other owners, or keeps no residuals at all.
   expect_close(before, worth_in_world(eight, 8, "[defaults]\ncodec = \"int4\"\n"));
   expect_close(before, worth_in_world(eight, 4, "[defaults]\ncodec = \"exact\"\nalgorithm = \"dense\"\n"));
 }
@@ -165,13 +165,13 @@ TEST(Checkpoint, ResidualsOfTiersKeepTheirWorthInAnyWorld) {
     std::stringstream stream;
     trainer.session.save(stream);
     const auto residuals = session::read_state(stream, "test").residuals;
-    EXPECT_TRUE(std::any_of(residuals.begin(), residuals.end(), [](const session::SavedState::Residual& residual) {
+    EXPECT_TRUE(std::any_of(residuals.begin(), residuals.end(), [](const session::SavedResidual& residual) {
       return residual.key.site == codec::EncodeSite::intra && !residual.range.values.empty();
     }));
   });
   const std::vector<float> before = worth_in_world(folder, 4, tiers, nodes);
   expect_close(before, worth_in_world(folder, 4, tiers, {0, 1, 1, 0}));
-  expect_close(before, worth_in_world(folder, 4));  // flat
+  expect_close(before, worth_in_world(folder, 4));  // a flat world
   expect_close(before, worth_in_world(folder, 6, tiers, {0, 0, 1, 1, 2, 2}));
   expect_close(before, worth_in_world(folder, 3, tiers));
   expect_close(before, worth_in_world(folder, 1, tiers));
@@ -230,7 +230,7 @@ TEST(Checkpoint, ABadFileIsAnErrorAndChangesNothing) {
   expect(damaged, ErrorCode::corrupt, "its checksum is wrong");
   std::string newer = good;
   newer[8] = 9;
-  expect(newer, ErrorCode::corrupt, "its checksum is wrong");  // the version is what is damaged
+  expect(newer, ErrorCode::corrupt, "its checksum is wrong");  // the version itself is damaged
   reseal(newer);
   expect(newer, ErrorCode::unsupported, "version 9");
   std::stringstream after;
@@ -241,7 +241,7 @@ TEST(Checkpoint, ABadFileIsAnErrorAndChangesNothing) {
   EXPECT_EQ(trainer.session.step(), 2U);
 }
 
-// Version 1 ended after the residuals, version 2 after results on their way.
+// Version 1 ended after the residuals, version 2 after the late results.
 TEST(Checkpoint, OlderVersionsAreReadToo) {
   const std::string bytes = saved_bytes();
   constexpr std::size_t kHash = 8;
@@ -313,7 +313,7 @@ TEST(Checkpoint, ResidualsOfASumAreNotThoseOfAMean) {
   EXPECT_NE(load_error(session, bytes, ErrorCode::mismatch).find("another reduction"), std::string::npos);
 }
 
-// Bytes after a state in a stream are the caller's.
+// Bytes that follow a state in a stream belong to the caller.
 TEST(Checkpoint, AStreamMayHoldMore) {
   auto transport = make_inproc_world(1)[0];
   Trainer trainer(transport);
@@ -327,7 +327,7 @@ TEST(Checkpoint, AStreamMayHoldMore) {
   EXPECT_EQ(rest, "parameters");
 }
 
-// Seen red where a save replaces the files of the one before: nothing is left that can be loaded.
+// Mutation tried: a save replaces the files of the previous one, so nothing that can be loaded is left.
 TEST(Checkpoint, ASaveThatIsCutOffLeavesTheOneBefore) {
   const ScratchFolder folder;
   std::vector<std::string> second(2);
@@ -342,7 +342,7 @@ TEST(Checkpoint, ASaveThatIsCutOffLeavesTheOneBefore) {
         second[rank] = stream.str();
       }
       trainer.session.save(folder.path());
-      trainer.session.save(folder.path());  // twice: the one before is another step's all the same
+      trainer.session.save(folder.path());  // twice, but the previous save is of another step
     }
   });
   // The files are as if rank 1 had been killed before it wrote its own.
@@ -364,7 +364,7 @@ TEST(Checkpoint, ASaveThatIsCutOffLeavesTheOneBefore) {
   });
 }
 
-// Seen red where the latest step of which all have a file is taken, or where a save always keeps the one before.
+// Mutations tried: load() takes the latest step of which all ranks have a file; a save always keeps the previous one.
 TEST(Checkpoint, SavesOfEarlierStepsCountAndKeepTheWholeOne) {
   const ScratchFolder folder;
   const auto train = [&](bool loads, std::uint64_t from, std::uint64_t to) {
@@ -386,7 +386,7 @@ TEST(Checkpoint, SavesOfEarlierStepsCountAndKeepTheWholeOne) {
   train(true, 2, 6);
   kill_rank_1();
   const std::string whole = read_text(file);
-  train(true, 2, 4);  // rank 0 had step 6 and 2, and is to have 4 and 2
+  train(true, 2, 4);  // rank 0 had steps 6 and 2, and must have 4 and 2
   ASSERT_TRUE(std::filesystem::exists(previous_of(file)));
   kill_rank_1();
   EXPECT_EQ(read_text(file), whole);

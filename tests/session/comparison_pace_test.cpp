@@ -1,4 +1,4 @@
-// Counts how often ranks look for slow ones, with steps of every length, without a clock.
+// Counts how often ranks compare their times to find slow ones, with steps of every length, without a clock.
 #include "session/parts/rank_comparison/comparison_pace.hpp"
 
 #include <gtest/gtest.h>
@@ -10,15 +10,15 @@
 namespace gradwire::session {
 namespace {
 
-constexpr double kBound = 0.0005;  // of the time, whatever a step takes
+constexpr double kBound = 0.0005;  // largest share of the time, whatever a step takes
 
 struct Job {
-  double seconds = 0;            // of all steps
-  std::vector<double> compared;  // when; each cost `cost`
-  double most = 0;               // share that all comparisons and what steps note had of the time, right after one
+  double seconds = 0;            // total of all steps
+  std::vector<double> compared;  // times of the comparisons; each cost `cost`
+  double most = 0;               // largest share of the time, right after a comparison, of all comparisons and notes
 };
 
-// Runs until `seconds` are over. `step(n)` is the time of the n-th step.
+// Runs until `seconds` have passed. `step(n)` is the time of the n-th step.
 Job run(double seconds, double cost, const std::function<double(std::uint64_t)>& step) {
   Job job;
   ComparisonPace pace;
@@ -42,7 +42,8 @@ Job run(double seconds, double cost, const std::function<double(std::uint64_t)>&
   return job;
 }
 
-// The first one is after eight steps, since nobody knows before how long they are; from the third one on it holds.
+// The first comparison comes after eight steps, since nobody knows before how long steps are; the bound holds from the
+// third one on.
 TEST(ComparisonPace, ComparisonsStayBelowTheirShareAtEveryLengthOfSteps) {
   for (const double step : {2.8e-6, 5e-6, 20e-6, 100e-6, 1e-3, 20e-3}) {
     for (const double cost : {10e-6, 60e-6, 200e-6, 1e-3}) {
@@ -71,11 +72,11 @@ TEST(ComparisonPace, CheapOnesAreHalfASecondApart) {
 TEST(ComparisonPace, StepsThatBecomeLongerAreComparedBeforeManyOfThem) {
   const Job job = run(200, 10e-6, [](std::uint64_t n) { return n < 200 ? 100e-6 : 50e-3; });
   ASSERT_GE(job.compared.size(), 3U);
-  EXPECT_LE(job.compared[2], 150);  // of 0.02 s of steps nobody knows that the next ones are longer
+  EXPECT_LE(job.compared[2], 150);  // after 0.02 s of steps, nobody knows that the next ones are longer
   EXPECT_LE(job.most, kBound);
 }
 
-// A rank that lost its core in a comparison.
+// A rank lost its core during a comparison.
 TEST(ComparisonPace, OneThatTookLongDoesNotEndThem) {
   ComparisonPace pace;
   pace.compared(50, 10e-3, 60e-6);

@@ -1,4 +1,4 @@
-// Residuals that count less from step to step: `decay` of a policy.
+// Tests residuals that count less from step to step: `decay` of a policy.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,9 +42,10 @@ double norm(const std::vector<double>& values) {
   return std::sqrt(sum);
 }
 
-// What all ranks and sites hold is known from outside: held' = mean of the inputs + decay x held - result. An exact
-// last step brings out what that says, so inputs = results + what is held + what decayed away. Codecs, both hops,
-// nodes, scales. Mutations tried, each red here: what is folded in does not decay; owner residuals do not.
+// Returns the error of a balance that a test can compute from outside: held' = mean of the inputs + decay x held -
+// result, where `held` is the sum of the residuals of all ranks and sites. An exact last step shows the residuals, so
+// inputs = results + residuals + what decayed away. The cases cover codecs, both hops, nodes and scales. Mutations
+// tried, each fails here: folded residuals do not decay; owner residuals do not decay.
 double lost(const std::shared_ptr<Transport>& transport, const std::string& codec, const std::string& algorithm,
             bool scaled, double assumed) {
   constexpr double kDecay = 0.7;
@@ -100,7 +101,7 @@ TEST(Decay, WhatDecaysIsAllThatIsLost) {
     }
   }
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
-    EXPECT_GT(lost(transport, "int4", "two_shot", false, 1), 1e-3) << "the reference sees whether it decays";
+    EXPECT_GT(lost(transport, "int4", "two_shot", false, 1), 1e-3) << "the reference shows whether it decays";
   });
 }
 
@@ -129,8 +130,8 @@ TEST(Decay, OneChangesNoByte) {
   EXPECT_THAT(train("decay = 0.9"), HasSubstr("error feedback, decay 0.9"));
 }
 
-// A step that is undone has changed nothing: what it read was not yet what decayed. Mutation tried: residuals decay
-// where they lie.
+// A step that is undone changes nothing: the residuals that it read had not decayed in place. Mutation tried: residuals
+// decay where they lie.
 TEST(Decay, AStepThatIsUndoneLeavesResidualsAsTheyWere) {
   exchange::ResidualStore store;
   const exchange::ResidualKey key{0, codec::EncodeSite::local};

@@ -1,4 +1,4 @@
-// Sessions over device memory: steps captured into graphs, and replayed.
+// Tests sessions over device memory whose steps are captured into graphs and replayed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,14 +16,14 @@ HostDevice::Work capture(Trainer& trainer) {
   return trainer.device->end_capture();
 }
 
-// Replays, and steps that are not captured between them, have the bits of as many plain steps. Mutations tried: the
-// step is not advanced; the session does not ask how far the device is; residuals given back by a flush.
+// Replays, and steps between them that are not captured, have the bits of as many plain steps. Mutations tried: the
+// step is not advanced; the session does not ask how far the device is; a flush gives residuals back.
 TEST(DeviceCapture, ReplaysAdvanceTheStep) {
   const std::pair<const char*, bool> cases[] = {
       {"int8", false}, {"int4", false}, {"topk(5%)+int8", false}, {"int8", true}, {"topk(5%)+int8", true}};
   for (const auto& one : cases) {
     const char* codec = one.first;
-    const bool by_scale = one.second;  // a replay reads the scale anew
+    const bool by_scale = one.second;  // a replay reads the scale again
     const auto train = [&](bool captures) {
       return on_ranks(2, [&](const auto& transport) {
         Trainer trainer(transport, true, uniform(codec), {}, ~std::size_t{0}, by_scale);
@@ -78,11 +78,11 @@ TEST(DeviceCapture, WithoutReservationIsAnErrorThatSaysWhatToCall) {
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_THAT(error.what(), HasSubstr("call reserve() on every rank before the capture"));
     static_cast<void>(trainer.device->end_capture());
-    trainer.step(0);  // nothing is broken
+    trainer.step(0);  // the session still works
   });
 }
 
-// The memory reserved before is not enough: another stage of the warm-up begins, and it needs residuals.
+// The reserved memory is not enough: another stage of the warm-up begins, and it needs residuals.
 TEST(DeviceCapture, ResidualsAreNotMadeInside) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     const Policy policy = Policy::parse(
@@ -93,13 +93,13 @@ TEST(DeviceCapture, ResidualsAreNotMadeInside) {
     trainer.device->begin_capture();
     trainer.ready_all();
   });
-  for (const auto& thrown : errors) {  // of its own, or another rank's
+  for (const auto& thrown : errors) {  // the rank's own error, or another rank's
     EXPECT_THAT(error_of([&] { std::rethrow_exception(thrown); }).what(),
                 HasSubstr("call reserve() on every rank before the capture"));
   }
 }
 
-// Larger frames of a later stage are not allocated inside a capture, either.
+// Larger frames of a later stage are not allocated inside a capture either.
 TEST(DeviceCapture, TakesNoMemoryBeyondWhatWasReserved) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     const Policy policy = Policy::parse(
@@ -112,14 +112,14 @@ TEST(DeviceCapture, TakesNoMemoryBeyondWhatWasReserved) {
     trainer.ready_all();
     trainer.session.finish();
   });
-  for (const auto& thrown : errors) {  // of its own, or another rank's
+  for (const auto& thrown : errors) {  // the rank's own error, or another rank's
     ASSERT_TRUE(thrown);
     EXPECT_THAT(error_of([&] { std::rethrow_exception(thrown); }).what(),
                 HasSubstr("call reserve() on every rank before the capture"));
   }
 }
 
-// It fails where save() or step() does not ask how far the device is.
+// Mutation tried: save() or step() does not ask how far the device is.
 TEST(DeviceCapture, TheStateIsThatOfTheLastReplay) {
   const auto train = [](bool captures) {
     return on_ranks(2, [&](const auto& transport) {
@@ -129,7 +129,7 @@ TEST(DeviceCapture, TheStateIsThatOfTheLastReplay) {
       for (std::uint64_t step = 0; step < 3; ++step) {
         if (captures) {
           trainer.backward(step);
-          trainer.device->replay(graph);  // no thread waits
+          trainer.device->replay(graph);  // no thread waits for it
         } else {
           trainer.step(step);
         }
@@ -142,8 +142,8 @@ TEST(DeviceCapture, TheStateIsThatOfTheLastReplay) {
   EXPECT_TRUE(train(true) == train(false));
 }
 
-// The step after the capture is of another stage of the warm-up, which keeps residuals: not where the graph has its
-// frames. A flush afterwards shows them.
+// The step after the capture belongs to another stage of the warm-up, which keeps residuals, but not in the memory of
+// the graph's frames. A flush afterwards shows them.
 TEST(DeviceCapture, ReplaysLeaveResidualsOfALaterStageAlone) {
   const auto train = [](bool replays) {
     return on_ranks(2, [&](const auto& transport) {
@@ -168,7 +168,7 @@ TEST(DeviceCapture, ReplaysLeaveResidualsOfALaterStageAlone) {
   EXPECT_TRUE(train(true) == train(false));
 }
 
-// Residuals are scaled between two replays, which are on the caller's stream.
+// Residuals are scaled between two replays, which run on the caller's stream.
 TEST(DeviceCapture, ALossScaleChangesBetweenReplays) {
   const auto train = [](bool captures) {
     return on_ranks(2, [&](const auto& transport) {
@@ -194,7 +194,7 @@ TEST(DeviceCapture, ALossScaleChangesBetweenReplays) {
   EXPECT_TRUE(train(true) == train(false));
 }
 
-// It fails where the session frees the device's memory while a replay runs.
+// Mutation tried: the session frees the device's memory while a replay runs.
 TEST(DeviceCapture, ASessionThatEndsWaitsForReplays) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     std::shared_ptr<HostDevice> device;
@@ -267,7 +267,7 @@ TEST(DeviceCapture, RefusesWhatOnlyTheHostCanDo) {
   });
 }
 
-// It fails where only the runner looks and the session gives up.
+// Mutation tried: only the runner looks, and the session gives up.
 TEST(DeviceCapture, RefusesToLookAtWhatHasNotRun) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, uniform("int8"));

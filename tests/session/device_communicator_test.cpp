@@ -1,4 +1,4 @@
-// All-reduces over device memory without a session, against those over host memory.
+// Compares all-reduces over device memory without a session with those over host memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ TEST(DeviceCommunicator, HasTheBitsOfOneOverHostMemory) {
                        [&] { fill(input, transport->rank(), 0); });
           there->all_reduce(from, view(output.data(), kCount), options);
           device->call("an optimiser", {{output.data(), kCount * sizeof(float), false}}, [&] { seen = output; });
-          EXPECT_TRUE(std::all_of(output.begin(), output.end(), [](float x) { return x == 0; })) << "it waited";
+          EXPECT_TRUE(std::all_of(output.begin(), output.end(), [](float x) { return x == 0; })) << "the call waited";
           there->wait();
           device->synchronize();
           EXPECT_EQ(seen, output);
@@ -75,7 +75,7 @@ TEST(DeviceCommunicator, HasTheBitsOfOneOverHostMemory) {
   EXPECT_TRUE(reduce(true) == reduce(false));
 }
 
-// Seen red where the host's default stands for "as fits".
+// Mutation tried: the host's default chunk means "as fits".
 TEST(DeviceCommunicator, ChunksAreAsAskedAlsoAtTheHostsDefault) {
   on_ranks(2, [&](const auto& transport) -> std::string {
     const auto device = std::make_shared<HostDevice>(transport);
@@ -140,7 +140,7 @@ TEST(DeviceCommunicator, HierarchicalIsRefused) {
   });
 }
 
-// The device has been asked nothing else, and nothing that was captured may be waited for.
+// The device was asked to do nothing else, and a captured call must not be waited for.
 TEST(DeviceCommunicator, RefusesToWaitInsideACapture) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     auto device = std::make_shared<HostDevice>(transport);

@@ -1,6 +1,6 @@
-// Sessions over device memory whose ranks end: what holds over host memory holds here, with the same bits. The device
-// is host memory and runs only while somebody waits for it, so that the job below, which reads and writes gradients as
-// the host does, relies on finish() to wait.
+// Tests sessions over device memory whose ranks end: they behave as over host memory, with the same bits. The device is
+// host memory and runs only while a thread waits for it. The job below reads and writes gradients as the host does, so
+// it relies on finish() to wait.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::int64_t kMoments = 16 / std::min(kStepShare, 3);
 
-/// `made`: the device of the world now.
+/// `made` receives the device of the current world.
 Session on_device(std::shared_ptr<Processes> processes, const Policy& policy, const SessionOptions& options,
                   std::shared_ptr<HostDevice>* made = nullptr) {
   return session::make_session(
@@ -52,14 +52,14 @@ Plan over_device(Plan plan) {
   return plan;
 }
 
-// In which broadcasts come between steps; a flush, and a step that is skipped.
+// Jobs with broadcasts between steps, a flush, and a skipped step.
 const Kind kMore[] = {{.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n", .broadcasts = true, .flushes = 3},
                       {.policy = "[[rule]]\nmatch = \"*\"\ncodec = \"topk(0.05)+int8\"\n",
                        .weighted = true,
                        .skips = 3,
                        .nonfinite = Nonfinite::skip}};
 
-// Tried by hand, each red here: residuals are not copied; the copy does not come back; ranks believe what they gather
+// Mutations tried, each fails here: residuals are not copied; the copy does not come back; ranks believe gathered data
 // while messages are aborted.
 TEST(DeviceElastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
   for (const std::span<const Kind> kinds : {kUnderStep, std::span<const Kind>(kMore)}) {
@@ -70,13 +70,13 @@ TEST(DeviceElastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
   }
 }
 
-/// A policy by which a device computes the same bits as a host.
+/// Returns a policy by which a device computes the same bits as a host.
 std::string alike(const std::string& codec, const std::string& rest = "") {
   return "deterministic = true\n[defaults]\nalgorithm = \"two_shot\"\nsmall = \"off\"\ncodec = \"" + codec + "\"\n" +
          rest;
 }
 
-/// Residuals by tensor and site, whole, as ranges differ where some are zero.
+/// Returns whole residuals by tensor and site, since ranges differ where some are zero.
 std::map<exchange::ResidualKey, std::vector<float>> residuals_in(const std::string& state) {
   std::istringstream stream(state);
   std::map<exchange::ResidualKey, std::vector<float>> all;
@@ -98,8 +98,8 @@ void expect_alike(const Fate& device, const Fate& host) {
   EXPECT_TRUE(residuals_in(device.state) == residuals_in(host.state));
 }
 
-// Rank 2 leaves before step 3. Tried by hand, each red here: finish() or broadcast() does not wait for the device; the
-// next world's device counts steps from 0.
+// Rank 2 leaves before step 3. Mutations tried, each fails here: finish() or broadcast() does not wait for the device;
+// the next world's device counts steps from 0.
 TEST(DeviceElastic, HasTheBitsOfASessionOverHostMemory) {
   const std::string copies = "[elastic]\nreplicate = \"1 step\"\nreplicate_as = \"exact\"\n";
   const Plan plans[] = {{.policy = alike("exact")},
@@ -122,8 +122,8 @@ TEST(DeviceElastic, HasTheBitsOfASessionOverHostMemory) {
   }
 }
 
-// Tried by hand, each red here: ranks that were there receive what a newcomer gets; a newcomer's device counts steps
-// from 0, or has not received when it says so.
+// Mutations tried, each fails here: ranks that were there before receive what a newcomer gets; a newcomer's device
+// counts steps from 0, or has not received its data when the newcomer says so.
 TEST(DeviceElastic, ASpareTakesThePlaceOfARank) {
   for (const char* codec : {"int4", "topk(0.05)+int8"}) {
     SCOPED_TRACE(codec);
@@ -143,7 +143,7 @@ TEST(DeviceElastic, ASpareTakesThePlaceOfARank) {
       expect_alike(device[id], host[id]);
     }
     EXPECT_EQ(device[1].held_after[0], 2) << "a rank's own";
-    EXPECT_EQ(device[4].held_after[0], 1) << "of rank 0";
+    EXPECT_EQ(device[4].held_after[0], 1) << "this is rank 0's value";
   }
 }
 
@@ -157,7 +157,7 @@ TEST(DeviceElastic, AProcessJoins) {
   }
 }
 
-/// Rank 0 of two; the other one makes one step and ends.
+/// Rank 0 of two ranks; the other one makes one step and ends.
 class Left {
  public:
   explicit Left(const std::string& codec = "int4") {
@@ -202,7 +202,7 @@ class Left {
   std::thread other_;
 };
 
-// Tried by hand, red here: done() and wait() throw what comes of another rank's end.
+// Mutation tried: done() and wait() throw errors that another rank's end causes.
 TEST(DeviceElastic, WaitsForBucketsEndWithTheWorld) {
   const Watchdog watchdog("waits for buckets");
   Left left;
@@ -218,7 +218,7 @@ TEST(DeviceElastic, WaitsForBucketsEndWithTheWorld) {
   EXPECT_EQ(left.session->world_size(), 1);
 }
 
-// Tried by hand, red here: saving reads the device only while its world is there.
+// Mutation tried: a save reads the device only while its world exists.
 TEST(DeviceElastic, StateIsSavedBehindADeathThatNobodyHasToldOf) {
   const Watchdog watchdog("saving behind a death");
   Left left;
@@ -234,8 +234,8 @@ TEST(DeviceElastic, StateIsSavedBehindADeathThatNobodyHasToldOf) {
   EXPECT_EQ(left.session->world_size(), 1);
 }
 
-// Otherwise leftover work could write to gradients that are computed anew. Tried by hand, red here: a step that is
-// undone waits for nothing.
+// Otherwise leftover work could write to gradients that are computed again. Mutation tried: an undone step waits for
+// nothing.
 TEST(DeviceElastic, NothingOfAWorldThatIsOverIsLeftToRun) {
   const Watchdog watchdog("the end of a world");
   Left left("exact");
@@ -248,7 +248,7 @@ TEST(DeviceElastic, NothingOfAWorldThatIsOverIsLeftToRun) {
   EXPECT_EQ(before->waiting(), 0U);
 }
 
-// The step with a NaN is reported by its own finish(), although the other rank ends right after it. Tried by hand, red:
+// The step with a NaN is reported by its own finish(), although the other rank ends right after it. Mutation tried:
 // finish() reports what it knows before the device has ended.
 TEST(DeviceElastic, NaNIsToldByItsStep) {
   auto processes = make_inproc_processes(2);
@@ -284,7 +284,7 @@ TEST(DeviceElastic, RefusesWhatItCannot) {
   EXPECT_EQ(error_of([&] { session.ready(id); }).code(), ErrorCode::unsupported);
   static_cast<void>(device->end_capture());
   session.ready(id);
-  EXPECT_FALSE(session.finish().repeat) << "nothing is broken";
+  EXPECT_FALSE(session.finish().repeat) << "the session still works";
   float elsewhere = 0;
   device->foreign = {&elsewhere};
   EXPECT_EQ(error_of([&] { static_cast<void>(session.share(view(&elsewhere, 1))); }).code(),

@@ -1,4 +1,4 @@
-// Sessions over device memory: what goes wrong on a device.
+// Tests sessions over device memory when something goes wrong on a device.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TEST(DeviceErrors, AStepThatDoesNotEndTimesOut) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, uniform("int8"), {.timeout = std::chrono::milliseconds(20)});
     trainer.ready_all();
-    trainer.session.finish();  // the device is not run
+    trainer.session.finish();  // the device is not run before
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     const Error error = error_of([&] { trainer.ready_all(); });
     EXPECT_EQ(error.code(), ErrorCode::timeout);
@@ -125,7 +125,7 @@ TEST(DeviceErrors, AStepWithNanIsSkippedOnEveryRank) {
   });
 }
 
-// If steps are not skipped, NaN in a step is known only once it has run.
+// Unless such steps are skipped, a NaN in a step is known only once the step has run.
 TEST(DeviceErrors, NanInAResultIsReportedWhenItIsKnown) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, uniform("int8"));
@@ -140,8 +140,8 @@ TEST(DeviceErrors, NanInAResultIsReportedWhenItIsKnown) {
   });
 }
 
-// However far the device is when the host asks: no step is missed, and none told twice. It fails where the host clears
-// what kernels note, since the rest of the step notes it again.
+// However far the device is when the host asks, no step is missed, and none is reported twice. Mutation tried: the host
+// clears the kernels' notes, which the rest of the step writes again.
 TEST(DeviceErrors, NanIsReportedOnceHoweverFarTheDeviceIs) {
   for (std::size_t operations = 0; operations < 60; operations += 4) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -183,7 +183,7 @@ TEST(DeviceErrors, RanksWithOtherPlansAreToldSo) {
   }
 }
 
-// Tries twice, since the first refusal must not leave a plan that then runs as "step".
+// The test tries twice, since the first refusal must not leave a plan that then runs as "step".
 TEST(DeviceErrors, OtherSyncModesAreRefused) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true,

@@ -1,4 +1,4 @@
-// Gradients of every dtype, and sessions over host or device memory that train on them.
+// Makes gradients of every dtype, and sessions over host or device memory that train on them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,8 @@ struct TypedGradient {
   [[nodiscard]] View view() { return {bytes.data(), count, dtype}; }
 };
 
-/// Several to a bucket, one alone in its bucket, one empty, borders of tiles.
+/// Makes gradients for several cases: some that share a bucket, one alone in its bucket, an empty one, and tile
+/// borders.
 inline std::vector<TypedGradient> make_typed_gradients() {
   std::vector<TypedGradient> all{{"embed.weight", DType::f32, 30000}, {"layer1.weight", DType::f32, 12289},
                                  {"layer1.bias", DType::f32, 200},    {"empty", DType::f32, 0},
@@ -43,7 +44,7 @@ inline std::vector<TypedGradient> make_typed_gradients() {
   return all;
 }
 
-/// Another value in each element, on each rank, in each step, in each tensor.
+/// Fills in a different value for each element, rank, step and tensor.
 inline void fill(TypedGradient& gradient, std::size_t tensor, int rank, std::uint64_t step, double scale = 1) {
   std::vector<double> values(gradient.count);
   for (std::uint64_t i = 0; i < values.size(); ++i) {
@@ -64,8 +65,8 @@ inline void add_all(Session& session, std::vector<TypedGradient>& gradients) {
   }
 }
 
-/// Each gradient's own, alike on all ranks and of each step. Far apart or quickly changing ones would make residuals of
-/// gradients that know nothing of them grow beyond what f16 holds.
+/// Fills in the scale of one gradient, equal on all ranks for each step. Scales that are far apart or change quickly
+/// would make residuals grow beyond the range of f16, since these gradients do not follow their scales.
 inline void fill(std::vector<float>& scale, std::size_t tensor, std::uint64_t step) {
   for (std::size_t i = 0; i < scale.size(); ++i) {
     const double phase =
@@ -74,7 +75,7 @@ inline void fill(std::vector<float>& scale, std::size_t tensor, std::uint64_t st
   }
 }
 
-/// All gradients, end to end.
+/// Returns all gradients, end to end.
 inline std::string content(const std::vector<TypedGradient>& gradients) {
   std::string all;
   for (const TypedGradient& gradient : gradients) {
@@ -108,7 +109,7 @@ class Trainer {
       device->synchronize();
     }
   }
-  /// A backward pass on the caller's stream, which nobody waits for; new scales, too.
+  /// Enqueues a backward pass on the caller's stream, which nobody waits for, and sets new scales.
   void backward(std::uint64_t number, double scale = 1) {
     const auto pass = [this, number, scale] {
       fill(gradients, session.rank(), number, scale);
@@ -118,7 +119,7 @@ class Trainer {
     };
     device ? device->call("a backward pass", accesses(true), pass) : pass();
   }
-  /// An optimiser on the caller's stream, which has `seen` the gradients when the device has run.
+  /// Enqueues an optimiser on the caller's stream; it has `seen` the gradients once the device has run.
   void optimise() {
     const auto pass = [this] { seen = content(gradients); };
     device ? device->call("an optimiser", accesses(false), pass) : pass();
@@ -128,7 +129,7 @@ class Trainer {
       session.ready(gradient.id);
     }
   }
-  /// One step on a device that nobody waits for, each gradient ready as soon as its kernel is enqueued.
+  /// Enqueues a step on a device that nobody waits for; each gradient is ready as soon as its kernel is enqueued.
   void enqueue_step(std::uint64_t number) {
     for (std::size_t t = gradients.size(); t-- > 0;) {
       TypedGradient& gradient = gradients[t];
@@ -149,7 +150,7 @@ class Trainer {
     }
     return all;
   }
-  /// One step, in the order of add or against it; the tensor `zero` has no gradient.
+  /// Makes one step, with gradients ready in the order of add() or in reverse; the tensor `zero` has no gradient.
   StepOutcome step(std::uint64_t number, std::size_t zero = ~std::size_t{0}, double scale = 1) {
     backward(number, scale);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
@@ -169,7 +170,7 @@ class Trainer {
   }
 
   std::vector<TypedGradient> gradients = make_typed_gradients();
-  std::vector<std::vector<float>> scales;  // of tensors that were added with scales
+  std::vector<std::vector<float>> scales;  // scales of the tensors that were added with one
   std::string seen;
   std::shared_ptr<Transport> transport;
   std::shared_ptr<HostDevice> device;
@@ -186,7 +187,7 @@ inline std::vector<std::string> on_ranks(int world,
   return results;
 }
 
-// With this policy every rank chooses the same, whatever it measures.
+// Returns a policy with which every rank makes the same choices, whatever it measures.
 inline Policy uniform(const std::string& codec, const std::string& algorithm = "two_shot") {
   return Policy::parse("deterministic = true\n[defaults]\ncodec = \"" + codec + "\"\nsmall = \"off\"\nalgorithm = \"" +
                        algorithm + "\"\n");

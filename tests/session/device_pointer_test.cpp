@@ -5,7 +5,7 @@
 #include "gradwire/communicator.hpp"
 #include "gradwire/session.hpp"
 
-extern "C" void* fake_device_memory(std::size_t bytes);  // faults when it is touched
+extern "C" void* fake_device_memory(std::size_t bytes);  // it faults when touched
 
 namespace gradwire::test {
 namespace {

@@ -1,4 +1,4 @@
-// Sessions over device memory by whose scales gradients are encoded: what ranks compare, and what is refused.
+// Tests sessions over device memory that encode gradients by their scales: what ranks compare, and what is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// After the first step, the second, and 64 later. Mutation tried: hashes of all tensors are added into that of the
-// first.
+// The ranks differ after the first step, the second, or 64 later. Mutation tried: the hashes of all tensors are added
+// to that of the first.
 TEST(DeviceScale, ADifferenceOfRanksIsNamed) {
   for (const std::uint64_t at : {0, 1, 65}) {
     const auto errors = run_ranks_catching(make_inproc_world(3), [&](const std::shared_ptr<Transport>& transport) {

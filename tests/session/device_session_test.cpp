@@ -1,4 +1,4 @@
-// Sessions over device memory give the bits of sessions over host memory: here on a device that is host memory.
+// Tests that sessions over device memory give the bits of sessions over host memory; the device here is host memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Rules, dtypes, warm-up, small and large buckets, chunks of a few tiles.
+// Mixes rules, dtypes, a warm-up, small and large buckets, and chunks of a few tiles.
 constexpr const char* kMixed = R"(
 deterministic = true
 [defaults]
@@ -33,11 +33,11 @@ struct Case {
   SessionOptions options = {};
   bool weighted = false;
   bool flush = false;
-  bool scales = false;  // of the loss
+  bool scales = false;  // scales of the loss
   bool by_scale = false;
 };
 
-// Gradients after each step, and what a checkpoint holds.
+// Returns the gradients after each step, and the contents of a checkpoint.
 std::string train(const std::shared_ptr<Transport>& transport, bool on_device, const Case& given) {
   Trainer trainer(transport, on_device, given.policy, given.options, ~std::size_t{0}, given.by_scale);
   std::string all;
@@ -88,8 +88,8 @@ std::vector<Case> cases() {
   return all;
 }
 
-// Mutations tried: an owner residual one element off; no scatter; the step counter is not advanced; residuals not kept;
-// the run of a bucket released before it is scattered; residuals do not decay.
+// Mutations tried: an owner residual is one element off; there is no scatter; the step counter is not advanced;
+// residuals are not kept; a bucket's run is released before it is scattered; residuals do not decay.
 TEST(DeviceSession, HasTheBitsOfASessionOverHostMemory) {
   for (const Case& given : cases()) {
     for (const int world : {1, 2, 3}) {
@@ -103,7 +103,7 @@ TEST(DeviceSession, HasTheBitsOfASessionOverHostMemory) {
   }
 }
 
-// The same frames too, where chunks are the same.
+// The frames are the same too if the chunks are.
 TEST(DeviceSession, CountsWhatItSends) {
   Policy policy = Policy::parse(kMixed);
   policy.chunk_bytes = 4 << 10;
@@ -128,7 +128,7 @@ TEST(DeviceSession, CountsWhatItSends) {
 
 TEST(DeviceSession, StateIsTheSameFile) {
   const Policy policy = Policy::parse(kMixed);
-  // Four steps on one kind of memory, saved; two more on the other.
+  // Makes four steps on one kind of memory, saves, and makes two more on the other kind.
   const auto resume = [&](bool first_on_device, bool then_on_device) {
     return on_ranks(2, [&](const auto& transport) {
       std::string state;
@@ -157,7 +157,7 @@ TEST(DeviceSession, StateIsTheSameFile) {
   EXPECT_TRUE(resume(true, true) == wanted);
 }
 
-// In another world, some residuals are of elements that the rank does not own, and are folded in.
+// In another world, some residuals belong to elements that the rank does not own, and are folded in.
 TEST(DeviceSession, TakesOverTheStateOfAnotherWorld) {
   const Policy policy = Policy::parse(kMixed);
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "gradwire-device-reshard";
@@ -184,7 +184,8 @@ TEST(DeviceSession, TakesOverTheStateOfAnotherWorld) {
   std::filesystem::remove_all(folder);
 }
 
-// Devices know no tiers: they say so, and take over what hosts kept of sums over nodes. Mutation tried: they do not.
+// Devices support no tiers: they report that, and take over the residuals that hosts kept of sums over nodes. Mutation
+// tried: they do not take them over.
 TEST(DeviceSession, TiersAreFlatAndLoseNothing) {
   const Policy policy = uniform("int2", "hierarchical");
   const std::vector<std::uint32_t> nodes{0, 0, 1, 1};
@@ -230,7 +231,7 @@ TEST(DeviceSession, TiersAreFlatAndLoseNothing) {
   EXPECT_LE(std::sqrt(error / norm), 1e-6);
 }
 
-// One tensor of a bucket stays where it is; memory is taken once.
+// One tensor of a bucket stays at its address; memory is taken once.
 TEST(DeviceSession, TakesNoMemoryAfterTheFirstStep) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     int tries = 0;

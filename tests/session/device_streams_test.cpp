@@ -1,5 +1,5 @@
-// Tests which of the host, the caller's stream and the session's streams wait for which, in sessions over device
-// memory.
+// Tests which of these wait for which in sessions over device memory: the host, the caller's stream and the session's
+// streams.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ TEST(DeviceSession, NothingBlocksTheHost) {
       tickets.push_back(trainer.session.ready(gradient.id));
     }
     EXPECT_GT(trainer.device->waiting(), 0U) << "buckets start as soon as they are ready";
-    EXPECT_GT(trainer.device->followed, followed) << "work must come after what the caller's stream holds";
+    EXPECT_GT(trainer.device->followed, followed) << "work must follow the earlier work on the caller's stream";
     EXPECT_FALSE(trainer.session.done(tickets.back()));
     const std::uint64_t led = trainer.device->led;
     trainer.session.finish();
@@ -40,7 +40,7 @@ TEST(DeviceSession, NothingBlocksTheHost) {
   });
 }
 
-// A kernel on the caller's stream that ends when it is told to.
+// A kernel on the caller's stream that ends on request.
 class SlowKernel {
  public:
   explicit SlowKernel(HostDevice& device) {
@@ -103,7 +103,7 @@ TEST(DeviceSession, AskingForATicketDoesNotWaitForReplays) {
   });
 }
 
-// Calls that a job makes around a session. None of them waits for the device.
+// The calls that a job makes around a session. None of them waits for the device.
 void plain_steps(Trainer& trainer) {
   for (const std::uint64_t step : {0, 1}) {
     trainer.enqueue_step(step);
@@ -156,8 +156,8 @@ void loads(Trainer& trainer) {
   reserves(trainer);
 }
 
-// Sets the number of joins that rank 1 makes, and returns its error: with one join left out, two queues use the same
-// memory without an order between them.
+// Sets `joins` to the number of joins that rank 1 makes, and returns its error: without one join, two queues use the
+// same memory in no fixed order.
 std::string error_without(std::uint64_t join, void (*scenario)(Trainer&), Nonfinite nonfinite, std::uint64_t& joins) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [&](const std::shared_ptr<Transport>& transport) {
     Trainer trainer(transport, true, uniform("topk(5%)+int8"), {.nonfinite = nonfinite});
@@ -185,14 +185,15 @@ TEST(DeviceSession, EveryJoinWithTheCallersStreamIsNeeded) {
     const char* name;
     void (*run)(Trainer&);
     Nonfinite nonfinite = Nonfinite::propagate;
-    std::set<std::uint64_t> covered = {};  // joins that earlier ones make superfluous, as the job is here
+    std::set<std::uint64_t> covered = {};  // joins that earlier ones make superfluous in this job
   };
   const Scenario scenarios[] = {
       {"steps", plain_steps},
-      // Buckets, of which there are four, start when all gradients are there and the host has looked at them.
+      // The four buckets start once all gradients are ready and the host has looked at them.
       {"steps that look for NaN", plain_steps, Nonfinite::skip, {1, 2, 3, 4, 7, 8, 9, 10}},
       {"broadcasts", broadcasts},
-      // reserve() behind a step; buckets that start behind others; what the host has waited for.
+      // The covered joins are a reserve() after a step, buckets that start after others, and work that the host has
+      // waited for.
       {"replays", replays, Nonfinite::propagate, {5, 6, 8, 9, 10, 13, 22}},
       {"reserves", reserves, Nonfinite::propagate, {0, 3, 4, 5}},
       {"loads", loads, Nonfinite::propagate, {0, 1, 3, 4, 5}},

@@ -1,9 +1,10 @@
-// Whose error ends a step decides what becomes of its rank: where it tells that the world has ended the step is made
-// again in the next one, else the rank leaves. The error's code says nothing of that.
+// Tests that the cause of an error decides what happens to its rank: if the error reports the end of the world, the
+// rank makes the step again in the next world; otherwise it leaves. The error's code does not matter.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "gradwire/processes.hpp"
 #include "gradwire/session.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -20,8 +22,8 @@ namespace {
 constexpr std::uint64_t kFailsAt = 3;
 constexpr std::uint64_t kCauseSteps = 10;
 
-// Throws `error` once, from the step on in which `fails` is set. Of two that belong together `first` is struck first,
-// and throws only once the other one is about to: else an abort by the one could reach the other before it throws.
+// Throws `error` once, from the step on in which `fails` is set. In a pair, `first` strikes first, and throws only once
+// the other one is about to: otherwise an abort by the first could reach the other one before it throws.
 struct Failure {
   Error error;
   std::atomic<bool> fails{false};
@@ -60,7 +62,7 @@ class FailingTransport final : public Transport {
     return inner_->progress(std::min(wait, std::chrono::microseconds(1000)));
   }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
  private:
@@ -119,7 +121,7 @@ RankEnd train_one(std::shared_ptr<Processes> processes, const std::shared_ptr<Fa
   return end;
 }
 
-// Rank 2 meets `error`; rank 0 then leaves for a reason of its own, so that there is a next world for whoever waits.
+// Rank 2 meets `error`; rank 0 then leaves for a reason of its own, so that there is a next world for ranks that wait.
 std::vector<RankEnd> train_while_it_fails(const Error& error) {
   auto processes = make_inproc_processes(3);
   std::vector<std::shared_ptr<Failure>> failures;
@@ -142,7 +144,7 @@ std::vector<RankEnd> train_while_it_fails(const Error& error) {
   return ends;
 }
 
-// Mutations tried: the code decides instead, as it once did; the engine or its executor drops the cause.
+// Mutations tried: the error's code decides, as it did earlier; the engine or its executor drops the cause.
 TEST(ElasticCauses, OnlyAnErrorOfTheWorldMakesAStepAgain) {
   for (const ErrorCode code : {ErrorCode::aborted, ErrorCode::transport, ErrorCode::timeout, ErrorCode::mismatch}) {
     for (const ErrorCause cause : {ErrorCause::rank, ErrorCause::world}) {
@@ -162,6 +164,34 @@ TEST(ElasticCauses, OnlyAnErrorOfTheWorldMakesAStepAgain) {
         EXPECT_STREQ(ends[2].error->what(), "it fails");
         EXPECT_EQ(ends[2].repeated, 0);
       }
+    }
+  }
+}
+
+// Mutation tried: calls of a session that has left the job wait for finish() to report that.
+TEST(ElasticCauses, AfterAReportedErrorEveryCallSaysThatTheSessionGaveUp) {
+  for (const bool aborts : {false, true}) {
+    SCOPED_TRACE(aborts ? "abort()" : "an error of finish()");
+    std::vector<float> gradient(1000);
+    Session session(std::move(make_inproc_processes(1).front()), Policy::parse("[elastic]\n"));
+    const auto id = session.add("g", view(gradient.data(), gradient.size()));
+    const Ticket ticket = session.ready(id);
+    session.finish();
+    if (aborts) {
+      session.abort("had enough");
+    } else {
+      EXPECT_EQ(error_of([&] { session.finish(); }).code(), ErrorCode::invalid_argument);
+    }
+    const std::vector<std::function<void()>> calls{
+        [&] { session.ready(id); }, [&] { session.wait(ticket); }, [&] { static_cast<void>(session.done(ticket)); },
+        [&] { session.finish(); }, [&] { session.broadcast(view(gradient.data(), 1)); }};
+    for (const auto& call : calls) {
+      const Error error = error_of(call);
+      EXPECT_EQ(error.code(), ErrorCode::aborted);
+      EXPECT_NE(
+          std::string(error.what()).find(aborts ? "had enough" : "gave up earlier: finish: 1 tensor(s) not ready"),
+          std::string::npos)
+          << error.what();
     }
   }
 }

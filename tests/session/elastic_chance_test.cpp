@@ -1,4 +1,4 @@
-// Ranks end, fall silent or are cut off at moments of chance: those that are left hold the same.
+// Tests jobs whose ranks end, fall silent or are cut off at random times: the survivors hold the same.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace gradwire::test {
 namespace {
 
-// Deaths at moments of chance, also while others are busy with the last one. Tried by hand, each red here: commit()
-// that always says true; a member that does not see that its epoch is over.
+// Ranks die at random times, also while others are busy with the previous death. Mutations tried, each fails here:
+// commit() always returns true; a member does not notice that its epoch is over.
 TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
   const int seeds = environment_int("GRADWIRE_SEEDS", 40);
   for (int seed = 1; seed <= seeds; ++seed) {
@@ -41,11 +41,11 @@ TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
   }
 }
 
-// The faults that are drawn for a seed: two sides that can no longer talk to each other, ranks that are silent for a
-// while, a death, saving after each step; any of these together.
+// The faults drawn from a seed: a partition into two sides, ranks that are silent for a while, a death, a save after
+// each step; any of these may come together.
 struct Troubles {
   Plan plan;
-  std::set<Id> side;  // the smaller one, where the network comes apart
+  std::set<Id> side;  // the smaller side of a partition
   bool only_cut = false;
 
   explicit Troubles(int seed, int ranks) {
@@ -89,7 +89,7 @@ struct Troubles {
 TEST(Elastic, SurvivorsOfCutsAndSilencesHoldTheSame) {
   constexpr int kMany = 5;
   const int seeds = environment_int("GRADWIRE_SEEDS", 4);
-  const int at_once = environment_int("GRADWIRE_SEEDS_AT_ONCE", 4);  // they wait most of the time
+  const int at_once = environment_int("GRADWIRE_SEEDS_AT_ONCE", 4);  // processes wait most of the time
   const int first = environment_int("GRADWIRE_FIRST_SEED", 1);
   std::atomic<int> next = first;
   const auto play = [&] {
@@ -97,8 +97,8 @@ TEST(Elastic, SurvivorsOfCutsAndSilencesHoldTheSame) {
       SCOPED_TRACE("seed " + std::to_string(seed));
       const Troubles troubles(seed, kMany);
       const std::vector<Fate> fates = run(troubles.plan, kMany);
-      // Each side for itself: who is cut off may have delivered the last step, which the others make again, for they
-      // did not hear of it.
+      // Each side is compared by itself: a process that is cut off may have delivered the last step, while the others
+      // make it again because they did not hear about it.
       std::map<bool, Id> first_of;
       for (const Id id : survivors_of(fates)) {
         const bool cut_off = troubles.side.contains(id);
@@ -120,7 +120,7 @@ TEST(Elastic, SurvivorsOfCutsAndSilencesHoldTheSame) {
   }
 }
 
-// Ranks die at any moment between the start of a job that goes on from a checkpoint and its end.
+// Ranks die at any time between the start of a job that goes on from a checkpoint and its end.
 TEST(Elastic, RanksMayDieWhileAJobIsStartedAgain) {
   const std::string policy = kPolicies[2].policy;
   for (const Id victim : {0U, 2U}) {

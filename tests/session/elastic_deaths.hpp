@@ -1,4 +1,4 @@
-// Deaths at all moments of a small job, against runs without them.
+// Compares deaths at all times of a small job with runs without them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 
 namespace gradwire::test {
 
-/// Rank 2 dies at so many moments. A run in which it left between two steps is the run "that was started from the state
-/// before".
+/// Lets rank 2 die at `moments` different operations. Each run must equal one in which rank 2 left between two steps,
+/// as if it was started from the state before.
 inline void expect_a_death_costs_one_step(const Plan& alive, std::int64_t moments) {
   const std::vector<Fate> whole = run(alive);
   const std::int64_t operations = whole[2].operations;
@@ -26,7 +26,7 @@ inline void expect_a_death_costs_one_step(const Plan& alive, std::int64_t moment
     dies.dies_after = {{2, at}};
     const std::vector<Fate> fates = run(dies);
     if (!fates[2].parameters.empty()) {
-      continue;  // it did all it had to before
+      continue;  // it died after it had done everything
     }
     ASSERT_EQ(survivors_of(fates), (std::vector<Id>{0, 1, 3}));
     for (const Id id : {1, 3}) {
@@ -40,7 +40,7 @@ inline void expect_a_death_costs_one_step(const Plan& alive, std::int64_t moment
       EXPECT_EQ(fates[id].changes[0].rank, id == 3 ? 2 : 1);
       EXPECT_EQ(fates[id].changes[0].world_size, 3);
     }
-    if (fates[0].world_size == kRanks) {  // after the last step
+    if (fates[0].world_size == kRanks) {  // it died after the last step
       for (const Id id : {0, 1, 3}) {
         expect_equal(fates[id], whole[id], true);
       }

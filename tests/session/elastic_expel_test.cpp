@@ -1,4 +1,4 @@
-// A rank for which all others wait too long must go, where the policy says so.
+// Tests that a rank for which all others wait too long must leave, if the policy says so.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t kProcesses = 4;
 constexpr std::size_t kLate = 2;
 
-// Intervals enough for whoever is to go: it is named slow after two, and goes after four more or less.
+// Enough intervals to expel a rank: it is named slow after two, and leaves after about four more.
 constexpr std::uint64_t kComparisons = 7;
 
 struct Ended {
@@ -31,13 +31,13 @@ struct Ended {
   std::string explained;
 };
 
-// Rank 2 computes for 80 ms, the others for 2, until it has gone or ranks were compared often enough.
+// Rank 2 computes for 80 ms, the others for 2 ms, until rank 2 has left or ranks were compared often enough.
 std::vector<Ended> run_with_a_slow_rank(const std::string& elastic) {
   const Watchdog watchdog(::testing::UnitTest::GetInstance()->current_test_info()->name(), std::chrono::seconds(600));
   const Policy policy = Policy::parse("[defaults]\ncodec = \"int4\"\n[elastic]\n" + elastic);
   auto processes = make_inproc_processes(kProcesses);
   std::vector<Ended> ended(kProcesses);
-  std::atomic<std::uint64_t> last = ~std::uint64_t{0};  // step, which rank 0 says
+  std::atomic<std::uint64_t> last = ~std::uint64_t{0};  // the last step, which rank 0 sets
   std::vector<std::thread> threads;
   for (std::size_t id = 0; id < kProcesses; ++id) {
     threads.emplace_back([&, id, own = std::exchange(processes[id], nullptr)]() mutable {
@@ -59,7 +59,7 @@ std::vector<Ended> run_with_a_slow_rank(const std::string& elastic) {
           }
           const bool gone = session.world_size() < static_cast<int>(kProcesses);
           if (id == 0 && last == ~std::uint64_t{0} && (gone || session.statistics().comparisons >= kComparisons)) {
-            last = session.step() + 5;  // no rank is further ahead than a step
+            last = session.step() + 5;  // no rank is more than a step ahead
           }
         }
         ended[id].world_size = session.world_size();
@@ -85,7 +85,7 @@ void expect_all_there(const std::vector<Ended>& ended) {
   }
 }
 
-// Tried by hand, each red here: all ranks throw; nobody does.
+// Mutations tried, each fails here: all ranks throw; no rank throws.
 TEST(Expel, ARankThatIsTooSlowGoesAndTheOthersGoOn) {
   const std::vector<Ended> ended = run_with_a_slow_rank("expel_slower_than = 2\n");
   ASSERT_TRUE(ended[kLate].error);

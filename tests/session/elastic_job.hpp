@@ -1,4 +1,4 @@
-// A small job over Processes for tests: what each process does, and what becomes of it.
+// A small job over Processes for tests: the actions of each process, and their outcome.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,18 +36,18 @@ inline int environment_int(const char* name, int otherwise) {
 
 // The outcome of one process.
 struct Fate {
-  std::vector<float> parameters;            // and momentum, where it is averaged
+  std::vector<float> parameters;            // includes momentum if that is averaged
   std::string state;                        // written by save()
-  std::string before_change, after_change;  // states: at the end of the last step before it, and behind it
+  std::string before_change, after_change;  // states before and after a change of world, by save()
   std::vector<WorldChange> changes;
-  std::vector<std::uint64_t> first;            // of each change: the first step of the new world
-  std::vector<bool> in_sync;                   // and whether it came in a call between steps before that
-  std::vector<float> held_before, held_after;  // parameters, momentum and what is its own: the last change of these
+  std::vector<std::uint64_t> first;            // the first step of each new world
+  std::vector<bool> in_sync;                   // whether each change came in a call between steps
+  std::vector<float> held_before, held_after;  // values, including the rank's own, around the last change of these
   std::optional<Error> error;
   std::optional<std::uint64_t> restored;
   bool unused = false;  // a spare that waited until the job ended
-  bool dead = false;    // at the end, though it may have done all it had to before
-  int world_size = 0;   // at the end
+  bool dead = false;    // dead at the end; it may have done everything before
+  int world_size = 0;   // size of the last world
   std::int64_t operations = 0;
 };
 
@@ -55,39 +55,39 @@ using MakeSession = std::function<Session(std::shared_ptr<Processes>, const Poli
 
 struct Plan {
   std::string policy = "[[rule]]\nmatch = \"*\"\ncodec = \"int8\"\n";
-  std::map<Id, std::int64_t> dies_after = {};                         // operations
-  std::map<Id, std::uint64_t> leaves_before = {};                     // the step
-  std::map<Id, std::uint64_t> leaves_before_sync = {};                // sync_parameters() before the step
-  std::map<Id, std::pair<std::uint64_t, std::int64_t>> dies_in = {};  // the step, after operations of it
+  std::map<Id, std::int64_t> dies_after = {};                         // number of operations
+  std::map<Id, std::uint64_t> leaves_before = {};                     // leaves before this step
+  std::map<Id, std::uint64_t> leaves_before_sync = {};                // leaves before sync_parameters() of this step
+  std::map<Id, std::pair<std::uint64_t, std::int64_t>> dies_in = {};  // the step, and the number of its operations
   std::map<Id, std::pair<std::int64_t, milliseconds>> silent_after = {};
   std::shared_ptr<Cut> cut = nullptr;
   std::map<Id, std::int64_t> cuts_after = {};
   std::chrono::seconds timeout{30};
   std::uint64_t steps = kSteps;
-  bool weighted = false;            // and with a loss scale, but for outer momentum
+  bool weighted = false;            // weights and a loss scale, but no loss scale with outer momentum
   bool scaled = false;              // preconditioned encoding
-  std::set<ErrorCode> errors = {};  // that processes may end with
+  std::set<ErrorCode> errors = {};  // errors that processes may end with
   bool keeps_states = false;
-  std::optional<Id> forgets_a_tensor = {};  // in step 3
-  std::optional<std::uint64_t> skips = {};  // the step, for NaN in a gradient of process 0
+  std::optional<Id> forgets_a_tensor = {};  // process that forgets one in step 3
+  std::optional<std::uint64_t> skips = {};  // step that is skipped for a NaN in a gradient of process 0
   Nonfinite nonfinite = Nonfinite::automatic;
-  bool broadcasts = false;                         // something, before each step
-  std::optional<std::uint64_t> flushes = {};       // in this step
-  bool saves = false;                              // behind each step
-  bool rescales = false;                           // behind each step
-  std::optional<std::uint64_t> syncs_before = {};  // sync_parameters() before this step
-  std::filesystem::path checkpoints = {};          // goes on from there, and writes one after each step
-  int spares = 0;                                  // processes behind the ranks
-  std::vector<std::uint64_t> joins_at = {};        // others join once a process is at this step
-  milliseconds joins_after{0};                     // and so much later
+  bool broadcasts = false;                         // broadcasts something before each step
+  std::optional<std::uint64_t> flushes = {};       // flushes in this step
+  bool saves = false;                              // saves after each step
+  bool rescales = false;                           // changes the loss scale after each step
+  std::optional<std::uint64_t> syncs_before = {};  // calls sync_parameters() before this step
+  std::filesystem::path checkpoints = {};          // the job goes on from there, and writes one after each step
+  int spares = 0;                                  // processes beyond the ranks
+  std::vector<std::uint64_t> joins_at = {};        // steps at which other processes join
+  milliseconds joins_after{0};                     // delay of a joiner after its step is reached
   milliseconds step_takes{0};
-  std::map<Id, std::string> policies = {};  // of those that have another one
-  std::map<Id, std::size_t> smaller = {};   // so much smaller is the first tensor of these
-  bool device_frames = false;               // as Life
-  MakeSession make_session = nullptr;       // null: over host memory
+  std::map<Id, std::string> policies = {};  // of processes with a policy of their own
+  std::map<Id, std::size_t> smaller = {};   // by how many elements the first tensor of a process is smaller
+  bool device_frames = false;               // as in Life
+  MakeSession make_session = nullptr;       // null makes sessions over host memory
 };
 
-// Whoever trains is at this step.
+// The step that the training processes have reached.
 class Progress {
  public:
   void reach(std::uint64_t step) {
@@ -106,7 +106,7 @@ class Progress {
   std::uint64_t step_ = 0;
 };
 
-// Noise that depends on who makes it, in which step, and where the parameters are.
+// Returns noise that depends on the process, the step, and the value of the parameter.
 inline float gradient_of(float parameter, std::size_t i, Id who, std::uint64_t step) {
   const double noise = std::sin(0.37 * static_cast<double>(i) + 1.7 * who + 0.9 * static_cast<double>(step));
   return parameter - static_cast<float>(0.01 * static_cast<double>(i % 7)) + static_cast<float>(noise);
@@ -140,7 +140,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   const auto loss_scale = [&](std::uint64_t step) {
     return (plan.weighted && !outer ? 4.0F : 1.0F) * (plan.rescales ? static_cast<float>(1U << step % 3) : 1.0F);
   };
-  bool in = false;  // before, a rank may have been in no other world
+  bool in = false;  // before that, a rank may have been in no other world
   bool syncs = false;
   session.on_world_change([&](const WorldChange& change) {
     fate.changes.push_back(change);
@@ -168,7 +168,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   for (std::vector<float>& values : parameters) {
     all.push_back(view(values.data(), values.size()));
   }
-  std::vector<float> own{0};  // of each rank
+  std::vector<float> own{0};  // values of this rank alone
   std::vector<View> shared = all;
   shared.push_back(view(own.data(), own.size()));
   const auto held = [&] {
@@ -180,7 +180,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     }
     return values;
   };
-  if (loss_scale(0) != 1 && session.rank() >= 0) {  // spares learn it
+  if (loss_scale(0) != 1 && session.rank() >= 0) {  // spares receive it
     session.set_loss_scale(loss_scale(0));
   }
   for (bool done = false; !done;) {
@@ -191,7 +191,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
         session.broadcast(all);
       }
       done = true;
-    } catch (const Error& error) {  // the root has ended: the caller knows what to do
+    } catch (const Error& error) {  // the root has ended, and the caller handles that
       if (error.code() != ErrorCode::invalid_argument) {
         throw;
       }
@@ -211,7 +211,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     own = {static_cast<float>(self + 1)};
   }
   if (others_come && session.step() == 0) {
-    std::this_thread::sleep_for(milliseconds(150));  // spares are heard meanwhile
+    std::this_thread::sleep_for(milliseconds(150));  // gives spares time to report that they wait
   }
   const std::vector<ConstView> saved(all.begin(), all.end());
   if (!plan.checkpoints.empty()) {
@@ -275,14 +275,14 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     }
     if (outcome.repeat) {
       EXPECT_TRUE(outcome.world_changed);
-      if (plan.keeps_states) {  // late results would all be reduced by that
+      if (plan.keeps_states) {  // every rank would reduce late results on account of that
         fate.after_change = state_of(session);
         fate.held_after = held();
-        EXPECT_EQ(fate.held_after, fate.held_before) << "what is its own is as before the step";
+        EXPECT_EQ(fate.held_after, fate.held_before) << "the rank's own values must be as before the step";
       }
       continue;
     }
-    if (plan.keeps_states && fate.changes.empty() && !life.dead()) {  // it may have died as the step counted
+    if (plan.keeps_states && fate.changes.empty() && !life.dead()) {  // it may have died just as the step was counted
       fate.before_change = state_of(session);
     }
     for (std::size_t t = 0; !outcome.skipped && t < gradients.size(); ++t) {
@@ -294,7 +294,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
     if (!plan.checkpoints.empty()) {
       session.checkpoint(plan.checkpoints, saved);
     }
-    if (others_come && step % 3 == 0) {  // seen red, a stall, where a newcomer knows nothing of it
+    if (others_come && step % 3 == 0) {  // mutation tried, it stalls: a newcomer does not know about it
       if (plan.leaves_before_sync.contains(self) && plan.leaves_before_sync.at(self) == session.step()) {
         return;
       }
@@ -309,7 +309,7 @@ inline void train(Session& session, Id self, const Plan& plan, Life& life, Fate&
   if (local) {
     sync();
   }
-  session.confirm();  // else one of those that were cut off may hold a last step that the others made again
+  session.confirm();  // otherwise a process that was cut off may hold a last step that the others made again
   const auto note = [&](const std::vector<std::vector<float>>& all_values) {
     for (const std::vector<float>& values : all_values) {
       fate.parameters.insert(fate.parameters.end(), values.begin(), values.end());
@@ -372,7 +372,7 @@ inline std::vector<Fate> run(const Plan& plan, int ranks = kRanks) {
   for (std::size_t i = 0; i < start; ++i) {
     threads.emplace_back([&, i, own = std::exchange(processes[i], nullptr)]() mutable {
       live(std::move(own), plan, fates[i], progress);
-      progress.reach(plan.steps);  // whoever waits for a step need not
+      progress.reach(plan.steps);  // lets go of processes that wait for a step
     });
   }
   for (std::size_t i = 0; i < plan.joins_at.size(); ++i) {

@@ -1,5 +1,5 @@
-// Processes that were not there at the beginning become ranks of a job that runs, whatever ends meanwhile: all ranks
-// then hold the same.
+// Tests processes that were not there at the start and become ranks of a running job, whatever ends meanwhile: all
+// ranks then hold the same.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -16,9 +16,9 @@
 namespace gradwire::test {
 namespace {
 
-constexpr std::size_t kFirstJoiner = kRanks;  // among fates
-constexpr Id kFirstJoinerId = kRanks + 1;     // one has joined before, and ended
-constexpr milliseconds kTime{10};             // of a step, in which others come
+constexpr std::size_t kFirstJoiner = kRanks;  // index of the first joiner's fate
+constexpr Id kFirstJoinerId = kRanks + 1;     // one process has joined before, and ended
+constexpr milliseconds kTime{10};             // of a step, during which others come
 
 Plan joining(const Kind& kind, std::vector<std::uint64_t> joins_at) {
   Plan plan = kind.plan();
@@ -35,8 +35,8 @@ void expect_alike(const std::vector<Fate>& fates, const std::vector<Id>& survivo
   }
 }
 
-// Runs in which it came before the same step are equal, residuals of the ranks included: nothing is left of the step
-// under way, at whatever moment of it that was. Tried by hand, red here: what was under way is not undone.
+// Runs in which the process came before the same step are equal, including the residuals of the ranks: nothing is left
+// of the step under way, at whatever time the process came. Mutation tried: the step under way is not undone.
 TEST(Joins, AProcessBecomesARankBetweenTwoSteps) {
   int compared = 0;
   for (const std::size_t index : {1, 2, 4, 6, 8, 10, 11, 12}) {
@@ -81,7 +81,7 @@ TEST(Joins, ARankThatEndsIsReplacedByOneThatJoins) {
   EXPECT_EQ(fates[1].world_size, kRanks);
 }
 
-// Ranks, spares and those that join end at moments of chance, others are silent or cut off from some.
+// Ranks, spares and joiners end at random times; others are silent, or cut off from some processes.
 TEST(Joins, SurvivorsOfManyDeathsHoldTheSame) {
   const int seeds = environment_int("GRADWIRE_SEEDS", 16 / kStepShare + 4);
   int taken = 0;
@@ -92,7 +92,7 @@ TEST(Joins, SurvivorsOfManyDeathsHoldTheSame) {
     const unsigned kind = below(static_cast<unsigned>(std::size(kPolicies)));
     Plan plan = joining(kPolicies[kind], {});
     plan.saves = plan.rescales = kind >= kFirstLate && below(2) == 0;
-    plan.errors = {ErrorCode::too_few};  // all that held the parameters may have ended
+    plan.errors = {ErrorCode::too_few};  // all processes that held the parameters may have ended
     plan.spares = below(3) == 0 ? 1 : 0;
     for (unsigned joins = 1 + below(3); joins > 0; --joins) {
       plan.joins_at.push_back(below(30));
@@ -118,7 +118,7 @@ TEST(Joins, SurvivorsOfManyDeathsHoldTheSame) {
   EXPECT_GE(taken, seeds / 4);
 }
 
-// The ranks go on without it.
+// The ranks go on without such a process.
 TEST(Joins, OneOfAnotherPolicyModelOrNumberOfSparesIsRefused) {
   const std::string int4 = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n";
   const std::string spares = std::string(kPolicies[1].policy) + "[elastic]\nspares = 1\n";
@@ -141,14 +141,14 @@ TEST(Joins, OneOfAnotherPolicyModelOrNumberOfSparesIsRefused) {
   }
 }
 
-// The lowest rank is cut off when it comes. Tried by hand, red: the lowest alone refuses.
+// The lowest rank is cut off when the process comes. Mutation tried: only the lowest rank refuses.
 TEST(Joins, AnyRankRefuses) {
   Plan plan = joining({.policy = kPolicies[1].policy}, {3});
   plan.errors = {ErrorCode::mismatch};
   plan.policies = {{kFirstJoinerId, "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n"}};
   plan.cut = std::make_shared<Cut>(std::set<Id>{0});
   plan.cuts_after = {{0, Life::kForEver}};
-  plan.dies_in = {{0, {3, 1}}};  // then it is cut off
+  plan.dies_in = {{0, {3, 1}}};  // then rank 0 is cut off
   plan.timeout = std::chrono::seconds(8);
   plan.errors.insert(ErrorCode::timeout);
   plan.joins_after = milliseconds(100);

@@ -1,4 +1,4 @@
-// The policies under which jobs over Processes are played, and what belongs to each.
+// The policies under which tests play jobs over Processes, and the options of each.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace gradwire::test {
 
-/// Policies with weights or without, with scales, with small tensors (which would be bf16), with local steps, of which
-/// some follow others and one is put off by a skipped step, and with late gradients.
+/// A policy with its options. The policies include: weights or none, scales, small tensors (which would be bf16), local
+/// steps (some follow others, and a skipped step delays one), and late gradients.
 struct Kind {
   const char* policy;
   bool weighted = false;
@@ -55,7 +55,7 @@ inline const Kind kPolicies[] = {
                "sync = { async = true, staleness = 3 }\n",
      .broadcasts = true},
 };
-inline constexpr std::size_t kFirstLate = 10;                 // before, all is reduced in its step
-inline const std::span<const Kind> kUnderStep(kPolicies, 6);  // no local steps, nothing late
+inline constexpr std::size_t kFirstLate = 10;                 // the policies before it reduce everything in its step
+inline const std::span<const Kind> kUnderStep(kPolicies, 6);  // no local steps or late results
 
 }  // namespace gradwire::test

@@ -1,4 +1,5 @@
-// Late results where processes become ranks: each is made of the gradients that ranks had, and all ranks get it.
+// Tests late results when processes become ranks: each result is made of the gradients that ranks had, and reaches all
+// ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,20 +19,20 @@ constexpr std::size_t kElements = 5000;
 constexpr std::uint64_t kLateSteps = 30;
 constexpr std::uint64_t kStaleness = 2;
 constexpr Id kEnds = 1;
-constexpr Id kLeaves = 2;  // before step 5, where anybody does
+constexpr Id kLeaves = 2;  // the process that leaves before step 5 if `leaves` is set
 
 struct Late {
   const char* codec;
   Reduction reduction = Reduction::mean;
   bool weighted = false;
-  bool leaves = false;  // its place is taken by a spare; else another process joins
-  bool saves = false;   // behind each step: no gradient is late, but results are
-  bool ends = false;    // rank 1 does, in the first step with the newcomer
+  bool leaves = false;  // a spare takes the place of a rank that leaves; otherwise another process joins
+  bool saves = false;   // saves after each step, so that no gradient is late, but results are
+  bool ends = false;    // rank 1 ends in the first step with the newcomer
 };
 
 struct Delivered {
   std::vector<std::vector<float>> results = std::vector<std::vector<float>>(kLateSteps);  // by step
-  std::uint64_t first = 0;  // step of the world with the newcomer
+  std::uint64_t first = 0;  // first step of the world with the newcomer
   std::size_t changes = 0;
   Id self = 0;
 };
@@ -50,7 +51,7 @@ void train_late(const Late& late, std::shared_ptr<Processes> own, Progress& prog
   std::vector<float> nothing(1);
   ASSERT_TRUE(session.share(view(nothing.data(), nothing.size())));
   if (session.step() == 0) {
-    std::this_thread::sleep_for(milliseconds(150));  // spares are heard meanwhile
+    std::this_thread::sleep_for(milliseconds(150));  // gives spares time to report that they wait
   } else {
     delivered.first = session.step();
   }
@@ -89,7 +90,7 @@ std::vector<Delivered> run_late(const Late& late) {
   const Watchdog watchdog(late.codec);
   auto processes = make_inproc_processes(late.leaves ? kRanks + 1 : kRanks, !late.leaves);
   if (!late.leaves) {
-    processes.push_back(nullptr);  // comes later
+    processes.push_back(nullptr);  // the newcomer, which comes later
   }
   const auto any = late.leaves ? nullptr : join_inproc_processes(*processes[0]);  // to join by
   if (any != nullptr) {
@@ -113,8 +114,8 @@ std::vector<Delivered> run_late(const Late& late) {
   return delivered;
 }
 
-// The sum that all steps together should give. Results that were late when the newcomer came are of the ranks that were
-// there before and still are; with `saves` they include the lost one's part.
+// Returns the sum that all steps together should give. Results that were late when the newcomer came include the ranks
+// that were there before and still are; with `saves` they include the lost rank's part.
 std::vector<double> wanted(const Late& late, std::uint64_t first, Id newcomer) {
   std::vector<double> sum(kElements);
   for (std::uint64_t step = 0; step < kLateSteps; ++step) {
@@ -146,7 +147,7 @@ bool came_at_once(const Late& late, const std::vector<Delivered>& delivered) {
   return delivered[0].changes == (late.ends ? 2 : 1) && delivered[0].first == delivered.back().first;
 }
 
-// The largest difference from what is wanted, over the largest of that.
+// Returns the largest difference from the wanted sum, relative to the largest wanted value.
 double error_of(const Late& late) {
   std::vector<Delivered> delivered = run_late(late);
   for (int tries = 1; tries < 5 && !came_at_once(late, delivered); ++tries) {
@@ -174,7 +175,8 @@ double error_of(const Late& late) {
   return error / largest;
 }
 
-// Tried by hand, each red here: newcomers count in means, or, with weights, by 1; results are not sent to them.
+// Mutations tried, each fails here: newcomers count in means, or count as 1 in weighted ones; results are not sent to
+// them.
 TEST(LateResults, AreOfTheRanksThatHadAGradient) {
   for (const bool leaves : {false, true}) {
     for (const bool saves : {false, true}) {
@@ -186,13 +188,13 @@ TEST(LateResults, AreOfTheRanksThatHadAGradient) {
   }
 }
 
-// If a rank ends right after that, its gradients are included.
+// If a rank ends right after the newcomer came, its gradients are included.
 TEST(LateResults, AreThereOnceTheNewcomerIs) {
   EXPECT_LT(error_of({.codec = "exact", .ends = true}), 1e-5);
   EXPECT_LT(error_of({.codec = "exact", .leaves = true, .ends = true}), 1e-5);
 }
 
-// No residual is lost when another process joins, and none is sent twice. Tried by hand, red here: weights of 1 and 0.
+// No residual is lost when another process joins, and none is sent twice. Mutation tried: weights of 1 and 0.
 TEST(LateResults, CountResidualsAsOthersDoWhereAnotherJoins) {
   for (const char* codec : {"int4", "topk(0.05)+int8"}) {
     for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
@@ -202,8 +204,9 @@ TEST(LateResults, CountResidualsAsOthersDoWhereAnotherJoins) {
   }
 }
 
-// A rank ends at any moment, also while all save or change the loss scale: a spare that comes then knows of neither.
-// Tried by hand, each red here: it is not told the loss scale that is being set, or those of results, or of gradients.
+// A rank ends at any time, also while all save or change the loss scale, so a spare that comes then knows neither.
+// Mutations tried, each fails here: the spare does not learn the loss scale that is being set, that of the results, or
+// that of the gradients.
 TEST(LateResults, SparesComeWhileRanksSave) {
   int between_steps = 0;
   for (const std::size_t index : {10, 12}) {

@@ -1,5 +1,6 @@
-// One process of a job says to the others what no process would, each time with a right checksum; or a connection of
-// steps breaks under two of them. The others go on, and nobody takes memory for it, hangs or trains a second model.
+// Tests that one process of a job sends messages that no correct process would send, each with a correct checksum, or
+// that a connection that carries steps breaks between two processes. The others go on, and none allocates memory for a
+// lie, hangs or trains a second model.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -30,7 +31,7 @@ struct End {
   std::optional<Error> error;
 };
 
-// A rank of three, whose gradients are ones; `act` in step kLieAt.
+// Runs a rank of three whose gradients are ones; it calls `act` in step kLieAt.
 End train(std::shared_ptr<Processes> processes, const std::string& elastic, const std::function<void()>& act) {
   End end;
   try {
@@ -155,7 +156,7 @@ TEST(ElasticLies, WhoSaysNothingOfSenseIsLeftOut) {
       }
     }));
   }
-  for (const unsigned mark : {0xC1U, 0xC2U, 0xC3U, 0xC4U}) {  // of messages beside the agreement
+  for (const unsigned mark : {0xC1U, 0xC2U, 0xC3U, 0xC4U}) {  // marks of messages that are not part of the agreement
     expect_that_it_is_left_out(train_with("", [&](const Send& send) {
       for (const Processes::Id to : {0U, 1U}) {
         wire::Bytes body(1 << 20, std::byte{'x'});
@@ -186,14 +187,14 @@ TEST(ElasticLies, WhoseMessageIsDamagedStays) {
   expect_that_all_go_on(ends);
 }
 
-// One that lives is not left out because another says that it has ended.
+// A live process is not left out because another one says that it has ended.
 TEST(ElasticLies, OneThatLivesStays) {
   MembershipMessage dead = says(MembershipMessage::Kind::suspect);
   dead.dead = {{1, 1, 0}};
   expect_that_all_go_on(train_with("", [&](const Send& send) { send(0, body_of(dead)); }));
 }
 
-// Pieces of a copy that would take 2^62 bytes.
+// The lie announces pieces of a copy that would take 2^62 bytes.
 TEST(ElasticLies, ACopyTakesNoMoreThanResidualsCan) {
   const auto lie = [](const Send& send) {
     constexpr std::size_t kPiece = 1 << 19;
@@ -213,8 +214,8 @@ TEST(ElasticLies, ACopyTakesNoMoreThanResidualsCan) {
   expect_that_it_is_left_out(train_with("replicate = \"1 step\"\n", lie));
 }
 
-// A transport that breaks between ranks 0 and 1 once `broken` is set, as a connection that is reset does: each end sees
-// an error that names the other.
+// A transport that breaks between ranks 0 and 1 once `broken` is set, as when a connection is reset: each end sees an
+// error that names the other.
 class Breaking final : public Transport {
  public:
   Breaking(std::shared_ptr<Transport> inner, std::shared_ptr<std::atomic<bool>> broken)
@@ -233,12 +234,12 @@ class Breaking final : public Transport {
   bool progress(std::chrono::microseconds wait) override {
     if (*broken_ && rank() < 2) {
       failed_ = 1 - rank();
-      inner_->abort(ErrorCode::transport, "rank " + std::to_string(1 - rank()) + " is gone");
+      inner_->abort(Error(ErrorCode::transport, "rank " + std::to_string(1 - rank()) + " is gone", ErrorCause::world));
     }
     return inner_->progress(std::min(wait, std::chrono::microseconds(1000)));
   }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
   [[nodiscard]] std::optional<int> failed_peer() const noexcept override {
     const int peer = failed_;
@@ -251,7 +252,7 @@ class Breaking final : public Transport {
   std::atomic<int> failed_ = -1;
 };
 
-// Its first worlds break.
+// Processes whose first worlds break.
 class BreakingProcesses final : public Processes {
  public:
   BreakingProcesses(std::shared_ptr<Processes> inner, std::vector<std::shared_ptr<std::atomic<bool>>> worlds)
@@ -312,7 +313,7 @@ TEST(ElasticResets, OfTwoThatCannotReachEachOtherOneGoes) {
   EXPECT_EQ(ends[1].error->code(), ErrorCode::expelled) << ends[1].error->what();
 }
 
-// A process that hears nothing, as one whose links are all down.
+// A process that hears nothing, as if all its links were down.
 class Deaf final : public Processes {
  public:
   explicit Deaf(std::shared_ptr<Processes> inner) : inner_(std::move(inner)) {}
@@ -365,7 +366,7 @@ class ElasticConfirm : public ::testing::Test {
   std::unique_ptr<session::WorldAgreement> members_[2];
 };
 
-// The others must hear of it with the end of this process.
+// The others must learn about the step from the end of this process.
 TEST_F(ElasticConfirm, ItReturnsOnceAQuorumHasSaidSo) {
   EXPECT_EQ(processes_[1]->counted, 0U);
   members_[1]->confirm(std::chrono::seconds(30));
@@ -373,7 +374,7 @@ TEST_F(ElasticConfirm, ItReturnsOnceAQuorumHasSaidSo) {
   EXPECT_EQ(processes_[1]->entered, 1U);
 }
 
-// Half with the lowest goes on; the other half has nobody to ask.
+// The half with the lowest rank goes on; the other half has nobody to ask.
 TEST_F(ElasticConfirm, WithoutAQuorumItSaysWhoDidNotAnswer) {
   processes_[1]->deaf = true;
   members_[0]->confirm(std::chrono::seconds(30));

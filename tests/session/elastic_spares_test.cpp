@@ -1,5 +1,5 @@
-// Spares take the places of ranks that end, at any moment: all ranks then hold the same, as if it had happened between
-// two steps.
+// Tests spares that take the places of ranks that end, at any time: all ranks then hold the same, as if it had happened
+// between two steps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace gradwire::test {
 namespace {
 
 constexpr Id kSpare = kRanks;
-constexpr std::size_t kFirst[] = {0, 9000, 9003};  // of each tensor, among all parameters
+constexpr std::size_t kFirst[] = {0, 9000, 9003};  // first element of each tensor among all parameters
 
 session::SavedState state_from(const std::string& text) {
   std::istringstream stream(text);
@@ -35,8 +35,8 @@ bool took_the_place_at_once(const Fate& fate) {
   return fate.changes.size() == 1 && fate.changes[0].lost.size() == 1 && fate.changes[0].joined.size() == 1;
 }
 
-// A run in which the victim left between two steps, or before sync_parameters(), is the one to be equal to, the spare's
-// state included. Returns how many were, of those in which a spare came.
+// Compares each run with one in which the victim left between two steps, or before sync_parameters(), the spare's state
+// included. Returns the number of equal runs among those in which a spare came.
 int equal_to_runs_without_a_death(std::initializer_list<std::size_t> kinds, int moments) {
   int equal = 0;
   for (const std::size_t index : kinds) {
@@ -44,7 +44,7 @@ int equal_to_runs_without_a_death(std::initializer_list<std::size_t> kinds, int 
     Plan plan = kind.plan();
     plan.spares = 1;
     const std::int64_t operations = run(plan)[2].operations;
-    std::map<std::pair<std::uint64_t, bool>, std::vector<Fate>> left;  // by when the victim left
+    std::map<std::pair<std::uint64_t, bool>, std::vector<Fate>> left;  // by the step before which the victim left
     for (std::int64_t at = 1; at < operations; at += std::max<std::int64_t>(1, kStepShare * operations / moments)) {
       SCOPED_TRACE(std::string(kind.policy) + ", dies at operation " + std::to_string(at));
       plan.dies_after = {{2, at}};
@@ -56,7 +56,7 @@ int equal_to_runs_without_a_death(std::initializer_list<std::size_t> kinds, int 
         EXPECT_EQ(fates[id].world_size, fates[survivors[0]].world_size);
       }
       if (!took_the_place_at_once(fates[0]) || fates[kSpare].parameters.empty()) {
-        continue;  // it died before spares are let in, or after its last step
+        continue;  // it died before spares were let in, or after its last step
       }
       EXPECT_EQ(survivors, (std::vector<Id>{0, 1, 3, kSpare}));
       EXPECT_EQ(fates[0].world_size, kRanks);
@@ -82,15 +82,16 @@ int equal_to_runs_without_a_death(std::initializer_list<std::size_t> kinds, int 
   return equal;
 }
 
-// Weighted with a loss scale; residuals; topk with scales. Tried by hand, each red here: a newcomer without the loss
-// scale; without the marks of what others hold; with the step after.
+// The jobs are weighted with a loss scale, or have residuals, or topk with scales. Mutations tried, each fails here: a
+// newcomer lacks the loss scale; it does not know which ranks hold copies; it has the step after.
 TEST(Spares, TakeThePlaceOfARankThatDiesAtAnyMoment) {
   EXPECT_GE(equal_to_runs_without_a_death({1, 2, 4}, 6), kStepShare == 1 ? 3 : 0);
 }
 
-// Tried by hand, each red here: a newcomer without outer momentum; without when local steps begin, or whether any came;
-// with anchors, or with registered state, of its own; one that does not make sync_parameters() with the others, or not
-// in the world after, or not as one with weights; sync_parameters() where nothing has moved communicates.
+// Mutations tried, each fails here: a newcomer lacks outer momentum; it does not know when local steps begin, or
+// whether there were any; it has its own anchors, or its own registered state; it does not call sync_parameters() with
+// the others, or not in the next world, or not as a rank with weights; sync_parameters() communicates although nothing
+// has moved.
 TEST(Spares, TakeItUnderLocalStepsToo) {
   EXPECT_GE(equal_to_runs_without_a_death({6, 7, 8, 9}, 12), kStepShare == 1 ? 8 : 0);
 }
@@ -99,9 +100,9 @@ TEST(Spares, TakeItWithLateResultsToo) {
   EXPECT_GE(equal_to_runs_without_a_death({10, 11, 12}, 12), kStepShare == 1 ? 6 : 0);
 }
 
-// Rank 2 leaves before step 5; before step 4 parameters were synchronised. A newcomer starts from what the ranks hold
-// alike, where they do, else from rank 0's own. Tried by hand, each red here: it starts from rank 0's own always; other
-// ranks receive them, too.
+// Rank 2 leaves before step 5; parameters were synchronised before step 4. A newcomer starts from the values that all
+// ranks share, and otherwise from rank 0's own. Mutations tried, each fails here: it always starts from rank 0's own
+// values; other ranks receive them, too.
 TEST(Spares, BeginFromWhatLocalStepsHold) {
   for (const std::size_t index : {6, 7, 8, 9}) {
     SCOPED_TRACE(kPolicies[index].policy);
@@ -116,25 +117,25 @@ TEST(Spares, BeginFromWhatLocalStepsHold) {
     ASSERT_TRUE(took_the_place_at_once(fates[0]));
     ASSERT_EQ(fates[0].first, std::vector<std::uint64_t>{5});
     EXPECT_EQ(fates[1].held_after[0], 2) << "a rank's own";
-    EXPECT_EQ(fates[kSpare].held_after[0], 1) << "of rank 0";
-    EXPECT_NE(fates[0].held_after[1], fates[1].held_after[1]) << "local steps part ranks";
+    EXPECT_EQ(fates[kSpare].held_after[0], 1) << "this is rank 0's value";
+    EXPECT_NE(fates[0].held_after[1], fates[1].held_after[1]) << "local steps make ranks differ";
     const session::SavedState ranks = state_from(fates[0].after_change);
     const session::SavedState spares = state_from(fates[kSpare].after_change);
-    EXPECT_EQ(spares.local_steps, ranks.local_steps);
-    ASSERT_EQ(spares.anchors.size(), ranks.anchors.size());
+    EXPECT_EQ(spares.sync_modes.local_steps, ranks.sync_modes.local_steps);
+    ASSERT_EQ(spares.sync_modes.anchors.size(), ranks.sync_modes.anchors.size());
     std::vector<float> wanted = fates[0].held_after;
-    for (std::size_t i = 0; i < ranks.anchors.size(); ++i) {
-      const session::SavedState::Anchor& anchor = ranks.anchors[i];
-      EXPECT_EQ(spares.anchors[i].parameters, anchor.parameters);
-      EXPECT_EQ(spares.anchors[i].momentum, anchor.momentum);
+    for (std::size_t i = 0; i < ranks.sync_modes.anchors.size(); ++i) {
+      const session::SavedAnchor& anchor = ranks.sync_modes.anchors[i];
+      EXPECT_EQ(spares.sync_modes.anchors[i].parameters, anchor.parameters);
+      EXPECT_EQ(spares.sync_modes.anchors[i].momentum, anchor.momentum);
       std::memcpy(&wanted[1 + kFirst[anchor.tensor]], anchor.parameters.data(), anchor.parameters.size());
     }
-    EXPECT_EQ(fates[kSpare].held_after == fates[0].held_after, ranks.anchors.empty());
+    EXPECT_EQ(fates[kSpare].held_after == fates[0].held_after, ranks.sync_modes.anchors.empty());
     EXPECT_TRUE(fates[kSpare].held_after == wanted);
   }
 }
 
-// While a spare takes the place of rank 2, `victim` dies at its operation `at`; 0: nobody does.
+// While a spare takes the place of rank 2, `victim` dies at its operation `at`; with 0 nobody dies.
 std::vector<Fate> run_with_a_death(const char* policy, Id victim, std::int64_t at) {
   Plan plan{.policy = policy, .leaves_before = {{2, 3}}, .errors = {ErrorCode::too_few}, .spares = 2};
   if (at > 0) {
@@ -143,8 +144,8 @@ std::vector<Fate> run_with_a_death(const char* policy, Id victim, std::int64_t a
   return run(plan);
 }
 
-// The one that teaches dies, or the one that learns: the others hold the same, and nobody trains with half of it. Tried
-// by hand, red here: what newcomers are taught counts although it failed.
+// The rank that sends the state dies, or the spare that receives it: the others hold the same, and nobody trains with
+// half of the state. Mutation tried: a transfer to newcomers counts although it failed.
 TEST(Spares, OthersMayDieWhileASpareReceives) {
   for (const auto& [index, victim] :
        {std::pair(2, Id{0}), {2, kSpare}, {9, Id{0}}, {9, kSpare}, {12, Id{0}}, {12, kSpare}}) {
@@ -176,7 +177,7 @@ TEST(Spares, SurvivorsOfManyDeathsHoldTheSame) {
     Plan plan = kPolicies[kind].plan();
     plan.saves = plan.rescales = kind >= kFirstLate && random() % 2 == 0;
     plan.steps = 12;
-    plan.errors = {ErrorCode::too_few};  // all that held the parameters may have ended
+    plan.errors = {ErrorCode::too_few};  // all processes that held the parameters may have ended
     plan.spares = 1 + static_cast<int>(random() % 3);
     const unsigned all = kRanks + static_cast<unsigned>(plan.spares);
     const unsigned deaths = 1 + static_cast<unsigned>(random() % (all - 1));
@@ -193,8 +194,8 @@ TEST(Spares, SurvivorsOfManyDeathsHoldTheSame) {
   EXPECT_GE(taken, seeds / 10);
 }
 
-// The outcomes of two ranks and a spare. The spare takes the place of rank 1, and rank 0 leaves before it has sent the
-// spare anything.
+// Returns the outcomes of two ranks and a spare. The spare takes the place of rank 1, and rank 0 leaves before it has
+// sent the spare anything.
 std::vector<std::string> ends_of_a_late_spare(int min_ranks, bool by_exception) {
   const Watchdog watchdog("a spare that comes late");
   auto processes = make_inproc_processes(3);
@@ -228,17 +229,17 @@ std::vector<std::string> ends_of_a_late_spare(int min_ranks, bool by_exception) 
   return ends;
 }
 
-// `min_ranks`: it would not be enough alone.
+// With `min_ranks`, the spare alone would not be enough.
 TEST(Spares, OneThatComesAfterTheLastStepKnowsThatTheJobIsOver) {
   for (const int min_ranks : {1, 2}) {
     EXPECT_EQ(ends_of_a_late_spare(min_ranks, false), (std::vector<std::string>{"shared", "shared", "over"}));
   }
 }
 
-// Tried by hand, red here: who leaves by an exception says farewell.
+// Mutation tried: a rank that leaves by an exception says farewell.
 TEST(Spares, OneThatIsLeftAloneByErrorsDoesNotTakeTheJobForOver) {
   std::vector<std::string> ends{"", "", "over"};
-  for (int tries = 0; tries < 5 && ends[2] == "over"; ++tries) {  // a busy machine let it come when all had gone
+  for (int tries = 0; tries < 5 && ends[2] == "over"; ++tries) {  // a busy machine: the spare came after all left
     ends = ends_of_a_late_spare(1, true);
   }
   EXPECT_EQ(ends[0], "failed");
@@ -259,7 +260,7 @@ TEST(Spares, OneThatIsNotNeededOrDiesHarmsNobody) {
   }
 }
 
-// The ranks go on without it, and without a place that it could have taken.
+// The ranks go on without the spare, and without a place that it could have taken.
 TEST(Spares, OneOfAnotherPolicyOrModelIsRefused) {
   const std::string other = "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\n[elastic]\nspares = 1\n";
   Plan of_policy{
@@ -330,19 +331,18 @@ TEST(Spares, OnlyStepsCommunicateOnceTheyMayCome) {
 }
 
 TEST(Spares, WhatTheyAreToldComesBackAsItWas) {
-  const session::Standing standing{.holds = true,
-                                   .step = 1ULL << 40,
-                                   .loss_scale = 0.5,
-                                   .loss_scale_set = true,
-                                   .weighted = true,
-                                   .flush = true,
-                                   .syncs = true,
-                                   .coming_loss_scale = 0.25,
-                                   .with_residuals = {0, 7},
-                                   .with_anchors = {3},
-                                   .local_steps = {{3, 1ULL << 33, true}, {4, 0, false}},
-                                   .results = {{.tensor = 5, .step = 1ULL << 34, .scale = 2, .nonfinite = true}},
-                                   .late = {{.tensor = 6, .step = 8, .scale = 4, .weighted = true}, {.tensor = 7}}};
+  const session::Standing standing{
+      .holds = true,
+      .step = 1ULL << 40,
+      .terms = {.loss_scale = 0.5, .loss_scale_set = true, .weighted = true},
+      .flush = true,
+      .syncs = true,
+      .coming_loss_scale = 0.25,
+      .with_residuals = {0, 7},
+      .sync_modes = {.anchors = {{.tensor = 3}},
+                     .results = {{.tensor = 5, .step = 1ULL << 34, .scale = 2, .nonfinite = true}},
+                     .late = {{.tensor = 6, .step = 8, .scale = 4, .weighted = true}, {.tensor = 7}},
+                     .local_steps = {{3, 1ULL << 33, true}, {4, 0, false}}}};
   const std::string text = session::encode_standing(standing);
   EXPECT_EQ(session::decode_standing(text), standing);
   for (std::size_t length = 0; length < text.size(); ++length) {

@@ -1,5 +1,5 @@
-// Ranks end at any moment, and the others go on: steps are delivered on all of them or on none, and nothing of a step
-// that is made again is left over.
+// Tests ranks that end at any time while the others go on: steps are delivered on all of them or on none, and nothing
+// remains of a step that is made again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ using ::testing::Not;
 
 constexpr std::int64_t kMoments = 16 / std::min(kStepShare, 3);
 
-// Tried by hand, each red here: parameters are written before the step counts; so does sync_parameters().
+// Mutations tried, each fails here: parameters are written before the step counts; sync_parameters() does the same.
 TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
   for (const Kind& kind : std::span(kPolicies).subspan(environment_int("GRADWIRE_KIND", 0))) {
     SCOPED_TRACE(kind.policy);
@@ -85,7 +85,7 @@ TEST(Elastic, AWorldWithoutAPlanEndsItsRanksWithAnError) {
   }
 }
 
-// The amount that residuals will add to the next means, element by element.
+// Returns the amount that residuals will add to the next means, by element.
 std::vector<double> worth_of(const std::vector<std::string>& states) {
   std::vector<double> worth(9000 + 3 + 5000);
   const std::size_t first[] = {0, 9000, 9003};
@@ -96,7 +96,7 @@ std::vector<double> worth_of(const std::vector<std::string>& states) {
       const double share = residual.key.site == codec::EncodeSite::owner ? 1.0 : 1.0 / state.world_size;
       for (std::size_t i = 0; i < residual.range.values.size(); ++i) {
         worth[first[residual.key.tensor] + residual.range.offset + i] +=
-            share * residual.range.values[i] / state.loss_scale;
+            share * residual.range.values[i] / state.terms.loss_scale;
       }
     }
   }
@@ -142,8 +142,8 @@ Plan plan_of(const std::string& codec, const std::string& rest, std::optional<st
   return plan;
 }
 
-// Rank 2 leaves behind step 3, and what it had dropped is with the rank that keeps it. Tried by hand, red: a copy
-// counts as if the loss scale had not changed since.
+// Rank 2 leaves after step 3, and the rank that keeps its copy has what it had dropped. Mutation tried: a copy counts
+// as if the loss scale had not changed since.
 TEST(Elastic, ResidualsOfALostRankAreKept) {
   for (const char* codec : {"int4", "topk(0.05)+int8"}) {
     SCOPED_TRACE(codec);
@@ -160,9 +160,9 @@ TEST(Elastic, ResidualsOfALostRankAreKept) {
     EXPECT_LT(error_of_sums(run(rescales)), 1e-6);
     EXPECT_LT(error_of_sums(fates_with("replicate = \"1 step\"\n")), 1e-2) << "bf16";
     const std::vector<Fate> without = fates_with("");
-    EXPECT_GT(error_of_sums(without), 2e-2) << "without, it is lost";
+    EXPECT_GT(error_of_sums(without), 2e-2) << "without copies the residuals are lost";
     for (const std::size_t who : {0U, 1U, 3U}) {
-      const bool keeps = who == 3;  // the next one
+      const bool keeps = who == 3;  // the next rank keeps the copy
       const std::vector<std::pair<int, std::uint64_t>> of_rank_2{{2, 3}}, none;
       EXPECT_EQ(exact[who].changes.at(0).residuals_kept, keeps ? of_rank_2 : none);
       EXPECT_EQ(without[who].changes.at(0).residuals_kept, none);
@@ -170,8 +170,7 @@ TEST(Elastic, ResidualsOfALostRankAreKept) {
   }
 }
 
-// The log says so where nothing of a lost rank is kept. Tried by hand, red: only the rank that keeps it says what it
-// has.
+// The log says so if nothing of a lost rank is kept. Mutation tried: only the keeping rank says what it has.
 TEST(Elastic, WhatIsLostIsTold) {
   const auto told = [](const std::string& elastic, std::map<Id, std::uint64_t> leaves) {
     const HeardLog log;
@@ -190,11 +189,11 @@ TEST(Elastic, WhatIsLostIsTold) {
       << "its keeper has ended as well";
 }
 
-// Synchronised in step 3: the copy that was made then holds for the local steps that follow.
+// With this policy, parameters are synchronised in step 3: the copy made then holds for the local steps that follow.
 constexpr const char* kOuter = "sync = { every = 16, offset = 13, outer = {} }\n";
 
-// Tried by hand, each red here: a copy counts only if it is of the last step; the share of residuals of changes is that
-// of gradients with weights.
+// Mutations tried, each fails here: a copy counts only if it was made in the last step; the share of residuals of
+// changes is that of gradients with weights.
 TEST(Elastic, ResidualsOfChangesOfALostRankAreKept) {
   for (const char* codec : {"int4", "topk(0.05)+int8"}) {
     for (const bool weighted : {false, true}) {
@@ -208,13 +207,13 @@ TEST(Elastic, ResidualsOfChangesOfALostRankAreKept) {
         return error_of_sums(fates);
       };
       EXPECT_LT(error_with("[elastic]\nreplicate = \"4 steps\"\nreplicate_as = \"exact\"\n"), 1e-6);
-      EXPECT_GT(error_with(""), 1e-2) << "without, it is lost";
+      EXPECT_GT(error_with(""), 1e-2) << "without copies the residuals are lost";
     }
   }
 }
 
-// Wherever in a step a rank dies: its last copy is of the step before. GRADWIRE_SEEDS: how many moments that can be
-// compared. Tried by hand, red: the keeper drops every fourth copy.
+// A rank dies anywhere in a step: its last copy is from the previous step. GRADWIRE_SEEDS is the number of cases that
+// can be compared. Mutation tried: the keeper drops every fourth copy.
 TEST(Elastic, SumsOfResidualsAreKeptWhereverARankDies) {
   const int seeds = environment_int("GRADWIRE_SEEDS", 12);
   int compared = 0;
@@ -229,7 +228,7 @@ TEST(Elastic, SumsOfResidualsAreKeptWhereverARankDies) {
     plan.steps = step + 12;  // local steps have few operations
     plan.dies_in = {{2, {step, 1 + static_cast<std::int64_t>(random() % 30)}}};
     const std::vector<Fate> fates = run(plan);
-    // The remaining ranks may have kept the step in which it died; then there is nothing to compare.
+    // The remaining ranks may have kept the step in which the victim died; then there is nothing to compare.
     const bool at_one_step = std::ranges::all_of(
         fates, [&](const Fate& fate) { return step_of(fate.before_change) == step_of(fates[2].before_change); });
     if (at_one_step && !fates[0].after_change.empty()) {
@@ -240,9 +239,9 @@ TEST(Elastic, SumsOfResidualsAreKeptWhereverARankDies) {
   }
 }
 
-// Copies for topk may be old, but not older than what sent all. Tried by hand, each red here: those that are older than
-// a flush, than sync_parameters(), or than save() with late results, count; sync_parameters() leaves residuals to be
-// undone by the next step.
+// Copies for topk may be old, but not older than a call that sent all residuals. Mutations tried, each fails here:
+// copies count that are older than a flush, than sync_parameters(), or than a save with late results; sync_parameters()
+// leaves residuals that the next step undoes.
 TEST(Elastic, WhatWasSentSinceACopyIsNotSentTwice) {
   const auto copies_count = [](Plan plan, const std::string& steps) {
     const std::vector<double> without = worth_after(run(plan));
@@ -264,11 +263,11 @@ TEST(Elastic, WhatWasSentSinceACopyIsNotSentTwice) {
   EXPECT_EQ(largest(worth_after(run(undone))), 0);
 }
 
-// The part of a state about local steps, without residuals, which depend on the world.
+// Returns the part of a state about local steps, without residuals, which depend on the world.
 std::string of_local_steps(const std::string& text) {
   std::istringstream stream(text);
   session::SavedState state = session::read_state(stream, "test");
-  EXPECT_FALSE(state.local_steps.empty());
+  EXPECT_FALSE(state.sync_modes.local_steps.empty());
   state.rank = state.world_size = 0;
   state.fingerprint.clear();
   state.residuals.clear();
@@ -277,7 +276,7 @@ std::string of_local_steps(const std::string& text) {
   return out.str();
 }
 
-// Tried by hand, each red here: the schedule, or all the rest, begins anew; a step that is undone leaves behind that
+// Mutations tried, each fails here: the schedule, or everything else, begins anew; an undone step still records that
 // parameters have moved.
 TEST(Elastic, TheNextWorldHoldsWhatLocalStepsHeld) {
   for (const Kind& kind : kPolicies) {
@@ -288,7 +287,7 @@ TEST(Elastic, TheNextWorldHoldsWhatLocalStepsHeld) {
       SCOPED_TRACE(std::string(kind.policy) + ", leaves before step " + std::to_string(step));
       Plan plan = kind.plan();
       plan.leaves_before = {{2, step}};
-      plan.syncs_before = 4;  // so that nothing has moved
+      plan.syncs_before = 4;  // before that, nothing has moved
       plan.keeps_states = true;
       const std::vector<Fate> fates = run(plan);
       for (const Id id : survivors_of(fates)) {
@@ -299,7 +298,7 @@ TEST(Elastic, TheNextWorldHoldsWhatLocalStepsHeld) {
 }
 
 TEST(Elastic, CopiesComeBackAsTheyWere) {
-  std::vector<session::SavedState::Residual> residuals;
+  std::vector<session::SavedResidual> residuals;
   residuals.push_back({{3, codec::EncodeSite::local}, {7, {1.5F, -0.0F, 3.140625F}}});
   residuals.push_back({{0, codec::EncodeSite::owner}, {1ULL << 40, {}}});
   for (const bool exact : {false, true}) {
@@ -349,7 +348,7 @@ TEST(Elastic, ThePlanSaysWhatItCosts) {
   }
 }
 
-// Tried by hand, red: without throw_if_left() it waits for a world, and is then alone in one.
+// Mutation tried: without throw_if_left(), the process waits for a world, and is then alone in one.
 TEST(Elastic, WhoGaveUpIsToldSoEveryTimeAndAtOnce) {
   const Watchdog watchdog("who gave up");
   for (const bool by_abort : {true, false}) {
@@ -377,7 +376,7 @@ TEST(Elastic, WhoGaveUpIsToldSoEveryTimeAndAtOnce) {
         if (by_abort) {
           session.abort("it is over");
         } else {
-          told.push_back(error_of([&] { session.finish(); }).code());  // not ready
+          told.push_back(error_of([&] { session.finish(); }).code());  // no tensor is ready
         }
         const auto begin = std::chrono::steady_clock::now();
         for (int i = 0; i < 3; ++i) {
@@ -398,15 +397,15 @@ TEST(Elastic, WhoGaveUpIsToldSoEveryTimeAndAtOnce) {
       expected.insert(expected.begin(), ErrorCode::invalid_argument);
     }
     EXPECT_EQ(told, expected) << "by abort: " << by_abort;
-    for (const auto& one : processes) {  // elastic_main() ends with 0 where it is not
+    for (const auto& one : processes) {  // elastic_main() would end with 0
       EXPECT_EQ(one->success_denied().has_value(), one->self() == 1) << one->self();
     }
     EXPECT_LT(took, std::chrono::seconds(10)) << "it waited for others";
   }
 }
 
-// It may be caught, and the program end as if all were well. Tried by hand, red: nothing is said where an exception
-// ends the session.
+// The exception may be caught, and the program may end as if all were well. Mutation tried: nothing is said if an
+// exception ends the session.
 TEST(Elastic, ASessionThatAnExceptionEndsDeniesSuccess) {
   for (const bool by_exception : {false, true}) {
     const auto process = make_inproc_processes(1).front();

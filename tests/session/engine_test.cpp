@@ -1,5 +1,5 @@
-// The two halves of finish(), as a policy of its own uses them: ranks vote on each step, and a step that is voted down
-// is undone and made again by the next engine. Nothing of the product knows of such a policy.
+// Tests the two halves of finish() with a policy of the test's own: ranks vote on each step, and a rejected step is
+// undone and made again by the next engine. The product has no such policy.
 #include "session/engine/engine.hpp"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ Results run_undisturbed() {
 // Mutations tried: take_over() forgets the step's number; the undone step counts for residuals.
 TEST(Engine, AStepThatIsVotedDownIsMadeAgainByTheNextEngine) {
   const Results expected = run_undisturbed();
-  std::vector<std::vector<std::shared_ptr<Transport>>> worlds;  // one after another
+  std::vector<std::vector<std::shared_ptr<Transport>>> worlds;  // successive worlds
   for (std::uint64_t i = 0; i <= kSteps; ++i) {
     worlds.push_back(make_inproc_world(kRanks));
   }
@@ -114,17 +114,17 @@ TEST(Engine, AStepThatIsVotedDownIsMadeAgainByTheNextEngine) {
   run(0);
   other.join();
   EXPECT_EQ(all[0], all[1]);
-  EXPECT_EQ(all[0], expected) << "bit for bit";
+  EXPECT_EQ(all[0], expected) << "results are equal bit for bit";
 }
 
-// A peer's end is reported by finish(), where the layer above can react to it.
+// finish() reports a peer's end, since the layer above can react to it there.
 TEST(Engine, OneThatIsUndoableLeavesItToFinishToReportAPeersEnd) {
   for (const bool undoable : {false, true}) {
     std::vector<std::shared_ptr<Transport>> world = make_inproc_world(kRanks);
     std::vector<Gradient> gradients = make_gradients();
     const auto engine = make_engine(world[0], undoable);
     add_to(*engine, gradients);
-    world[1]->abort(ErrorCode::aborted, "it has ended");
+    world[1]->abort(Error(ErrorCode::aborted, "it has ended", ErrorCause::world));
     fill(gradients, 0, 0);
     const auto calls = [&] {
       std::vector<Ticket> tickets;
@@ -144,8 +144,8 @@ TEST(Engine, OneThatIsUndoableLeavesItToFinishToReportAPeersEnd) {
   }
 }
 
-// ready() has returned early for tensors of earlier buckets, without which a wait is refused otherwise. Mutation tried:
-// wait() looks at them all the same.
+// ready() has returned early for tensors of earlier buckets; a wait without them is normally refused. Mutation tried:
+// wait() still looks at them.
 TEST(Engine, AWaitForAVoidStepReturnsOnlyWhereAPeerMayHaveEnded) {
   for (const ErrorCause cause : {ErrorCause::world, ErrorCause::rank}) {
     std::vector<std::shared_ptr<Transport>> world = make_inproc_world(kRanks);
@@ -153,16 +153,18 @@ TEST(Engine, AWaitForAVoidStepReturnsOnlyWhereAPeerMayHaveEnded) {
     const auto engine = make_engine(world[0], true);
     add_to(*engine, gradients);
     fill(gradients, 0, 0);
-    const Ticket first = engine->ready(gradients[0].id, nullptr, false);  // of the last bucket
+    const Ticket first = engine->ready(gradients[0].id, nullptr, false);  // a tensor of the last bucket
     EXPECT_THROW(engine->wait(first), Error) << "its bucket has other tensors, or follows other buckets";
     engine->give_up(Error(ErrorCode::aborted, "by hand", cause));
-    EXPECT_EQ(engine->ready(gradients[1].id, nullptr, false).bucket, Ticket::kNothing);
     if (cause == ErrorCause::world) {
+      EXPECT_EQ(engine->ready(gradients[1].id, nullptr, false).bucket, Ticket::kNothing);
       EXPECT_NO_THROW(engine->wait(first));
+      EXPECT_TRUE(engine->done(first));
     } else {
+      EXPECT_THROW(engine->ready(gradients[1].id, nullptr, false), Error);
       EXPECT_THROW(engine->wait(first), Error);
+      EXPECT_THROW(static_cast<void>(engine->done(first)), Error);
     }
-    EXPECT_TRUE(engine->done(first));
   }
 }
 

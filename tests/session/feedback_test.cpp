@@ -1,4 +1,4 @@
-// Error feedback as a session keeps it: through warm-up, flush, loss scales and skipped steps.
+// Tests error feedback in a session: through warm-up, flush, loss scales and skipped steps.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -117,7 +117,7 @@ TEST(SessionFeedback, ResidualsFollowTheLossScale) {
   });
 }
 
-// NaN on one rank: no rank reduces, every rank learns of it.
+// NaN on one rank: no rank reduces, and every rank learns about it.
 void run_bad_step(Session& session, std::vector<Gradient>& gradients) {
   fill(gradients, session.rank(), 7);
   if (session.rank() == 1) {
@@ -126,7 +126,7 @@ void run_bad_step(Session& session, std::vector<Gradient>& gradients) {
   const auto before = gradients;
   for (std::size_t i = gradients.size(); i-- > 0;) {
     session.ready(gradients[i].id);
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // time for a bucket to start too early
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // gives a bucket time to start too early
   }
   const StepOutcome outcome = session.finish();
   EXPECT_TRUE(outcome.skipped);
@@ -145,7 +145,7 @@ TEST(SessionFeedback, ASkippedStepLeavesNoTrace) {
       std::vector<float> result;
       run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
         Policy policy = Policy::uniform(kTopk);
-        policy.bucket_bytes = 64 << 10;  // several buckets, so that some are complete before the bad one
+        policy.bucket_bytes = 64 << 10;  // several buckets, so that some are complete before the one with NaN
         auto gradients = make_gradients();
         Session session(transport, policy, {.threading = threading, .nonfinite = Nonfinite::skip});
         add_all(session, gradients);

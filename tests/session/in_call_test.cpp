@@ -1,5 +1,5 @@
-// The last bucket of an uncompressed step as the transport's blocking all-reduce: only where every rank waits for it,
-// and with the results of any other way.
+// Tests the last bucket of an uncompressed step that is made as the transport's blocking all-reduce: only if every rank
+// waits for it, and with the results of any other way.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kMiddle = 20'000;  // floats: 80 KB, which are neither small nor large
 constexpr int kRounds = 5;
 
-// A rank with a session over gradients of these counts.
+// A rank with a session over gradients with these counts.
 struct Rank {
   Rank(std::shared_ptr<Transport> inner, const std::vector<std::uint64_t>& counts, SessionOptions options = {},
        Policy policy = Policy::uniform("exact", Algorithm::dense))
@@ -38,7 +38,7 @@ struct Rank {
     }
   }
 
-  // Element j of tensor i of rank r in step s: exact in f32, as is every sum of them.
+  // Returns element j of tensor i on rank r in step s: exact in f32, as is every sum of such elements.
   static float value(std::size_t i, std::uint64_t j, int rank, int step) {
     return static_cast<float>((j * 7 + i * 13 + static_cast<std::uint64_t>(rank * 5 + step)) % 256);
   }
@@ -67,7 +67,7 @@ struct Rank {
     }
   }
 
-  // Takes steps 0, 1, ... until all but the first of kRounds made the call, and returns how many it took. Where a busy
+  // Takes steps 0, 1, ... until all but the first of kRounds made the call, and returns how many it took. If a busy
   // machine keeps callers from waiting in time, the bucket starts without them: such a step makes no call.
   template <class Body>
   int take_steps(Body body) {
@@ -76,7 +76,7 @@ struct Rank {
       body(step++);
     }
     EXPECT_GE(transport->calls(), kRounds - 1) << "in " << step << " steps";
-    EXPECT_LT(transport->calls(), step) << "in the first step ranks agree";
+    EXPECT_LT(transport->calls(), step) << "ranks agree in the first step";
     return step;
   }
 
@@ -86,7 +86,7 @@ struct Rank {
   std::optional<Session> session;
 };
 
-// Steps that a rank has come to an end with, for other ranks to wait for outside gradwire.
+// Counts the steps that a rank has finished, so that other ranks can wait for them outside gradwire.
 class StepCount {
  public:
   void add() {
@@ -94,7 +94,7 @@ class StepCount {
     ++steps_;
     changed_.notify_all();
   }
-  /// Whether `step` is among them within ten seconds.
+  /// Returns whether `step` is finished within ten seconds.
   bool wait_for(int step) {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, milliseconds(10'000), [&] { return steps_ > step; });
@@ -127,7 +127,7 @@ TEST_P(InCall, ACallerWhoWaitsMakesTheCall) {
       if (steps == kRounds) {
         const Statistics totals = rank.session->statistics().groups.at(0).totals;
         EXPECT_EQ(totals.bytes_sent, totals.bytes_uncompressed + (kRounds - 1) * (2ULL * (world - 1) * 4 / world))
-            << "and the question to all ranks";
+            << "this includes the question to all ranks";
       }
     });
   }
@@ -169,17 +169,17 @@ TEST_P(InCall, WhoDoesNotWaitIsNotHeldUp) {
   });
 }
 
-// Rank 1 of this job computes after ready(), or waits outside gradwire for an action of rank 0 after its finish(). Seen
-// red: a thread that sleeps until it is woken, although no call wakes it when a held bucket's time has come.
+// Rank 1 of this job computes after ready(), or waits outside gradwire for an action of rank 0 after its finish().
+// Mutation tried: the thread sleeps until it is woken, although no call wakes it when a held bucket's time has come.
 TEST_P(InCall, WhoStaysAwayIsNotHeldUp) {
   if (GetParam() != Threading::background) {
     GTEST_SKIP() << "without a thread nothing travels meanwhile";
   }
-  StepCount finished;  // by rank 0
+  StepCount finished;  // steps of rank 0
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {kMiddle}, {.timeout = milliseconds(20'000)});
     for (int step = 0; step < 4; ++step) {
-      if (step == 2) {  // longer than the thread looks now and then
+      if (step == 2) {  // longer than the thread's polling interval
         std::this_thread::sleep_for(milliseconds(1300));
       }
       rank.fill(step);
@@ -197,20 +197,20 @@ TEST_P(InCall, WhoStaysAwayIsNotHeldUp) {
 }
 
 // The last gradient is ready while another thread waits for an earlier one, which returns before the time has come.
-// Seen red: then the thread is not woken.
+// Mutation tried: that does not wake the thread.
 TEST_P(InCall, NorIsItByAnotherWhoWaited) {
   if (GetParam() != Threading::background) {
     GTEST_SKIP() << "without a thread nothing travels meanwhile";
   }
-  StepCount last_ready;  // rank 1 has given its last gradient
-  StepCount finished;    // by rank 0
+  StepCount last_ready;  // steps in which rank 1 has given its last gradient
+  StepCount finished;    // steps of rank 0
   Policy policy = Policy::uniform("exact", Algorithm::dense);
   policy.bucket_bytes = 4 * kMiddle;
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {kMiddle, kMiddle}, {.timeout = milliseconds(20'000)}, policy);
     for (int step = 0; step < 3; ++step) {
       rank.fill(step);
-      const milliseconds pause(step == 2 ? 1300 : 0);  // longer than the thread looks now and then
+      const milliseconds pause(step == 2 ? 1300 : 0);  // longer than the thread's polling interval
       if (rank.transport->rank() == 0) {
         std::this_thread::sleep_for(pause);
         EXPECT_TRUE(last_ready.wait_for(step));
@@ -313,7 +313,7 @@ INSTANTIATE_TEST_SUITE_P(Threads, InCall, testing::Values(Threading::background,
                            return threads.param == Threading::background ? "Background" : "Serialized";
                          });
 
-// A rank that never comes is still named: ranks ask each other before they enter a call that nothing ends.
+// A rank that never arrives is still named: ranks ask each other before they enter a call that may never end.
 TEST(InCallFaults, AMissingRankEndsTheStep) {
   auto world = make_inproc_world(2);
   const auto errors = run_ranks_catching(world, [](const std::shared_ptr<Transport>& inner) {

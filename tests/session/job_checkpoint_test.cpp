@@ -1,5 +1,5 @@
-// Checkpoints of a whole job: it goes on from the newest one that all ranks can use, bit by bit.
-// Tried by hand, each red here: a hash of parameters that is not compared; later checkpoints that are not set aside.
+// Tests checkpoints of a whole job: it goes on from the newest one that all ranks can use, bit by bit. Mutations tried:
+// parameter hashes are not compared; later checkpoints are not set aside.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -31,7 +31,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kSize = 9000;
 
-// A model of one tensor, whose gradients depend on the parameters: what int4 drops counts.
+// A model of one tensor. Its gradients depend on the parameters, so values that int4 drops matter.
 struct Job {
   std::vector<float> parameters = std::vector<float>(kSize, 1.0F);
   std::vector<float> gradient = std::vector<float>(kSize);
@@ -49,7 +49,7 @@ struct Job {
     const ConstView all = view(parameters.data(), kSize);
     session.checkpoint(folder, std::span(&all, 1), keep);
   }
-  /// Checkpoints after every `every` steps.
+  /// Trains, and writes a checkpoint after every `every` steps.
   void train(std::uint64_t until, const fs::path& folder = {}, std::uint64_t every = 1, int keep = 3) {
     while (session.step() < until) {
       const auto step = static_cast<double>(session.step());
@@ -70,7 +70,7 @@ struct Job {
   }
 };
 
-// Rank 0's parameters after `until` steps of a job that is never interrupted.
+// Returns rank 0's parameters after `until` steps of a job that is never interrupted.
 std::vector<float> whole_run(int world, std::uint64_t until) {
   std::vector<float> parameters;
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
@@ -88,7 +88,8 @@ void save_run(const fs::path& folder, int world, std::uint64_t until, std::uint6
             [&](const std::shared_ptr<Transport>& transport) { Job(transport).train(until, folder, every, keep); });
 }
 
-/// Restores with `world` ranks, trains until `until`: the step it went on from, and rank 0's parameters.
+/// Restores with `world` ranks and trains until `until`. Returns the step that it went on from, and rank 0's
+/// parameters.
 std::pair<std::uint64_t, std::vector<float>> resume(const fs::path& folder, int world, std::uint64_t until) {
   std::pair<std::uint64_t, std::vector<float>> end;
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
@@ -103,7 +104,7 @@ std::pair<std::uint64_t, std::vector<float>> resume(const fs::path& folder, int 
   return end;
 }
 
-/// The errors of a restore that fails on both ranks, into a model of `size`.
+/// Returns the errors of a restore into a model of `size` that fails on both ranks.
 std::array<Error, 2> restore_errors(const fs::path& folder, std::size_t size = kSize) {
   std::array<Error, 2> errors{Error(ErrorCode::internal, ""), Error(ErrorCode::internal, "")};
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -165,8 +166,8 @@ TEST(JobCheckpoint, TheNewestAreKept) {
   EXPECT_EQ(names_in(folder.path()), std::set<std::string>{newest(folder.path()).filename().string()});
 }
 
-// A checkpoint that was moved away, with a link in its place. Seen red where its parameters are removed by name, and
-// where a state is written into a folder that is a link.
+// A checkpoint was moved away, and a link is in its place. Mutations tried: its parameters are removed by name; a state
+// is written into a folder that is a link.
 TEST(JobCheckpoint, WhatALinkLeadsToIsNeitherWrittenToNorRemoved) {
   const ScratchFolder folder;
   save_run(folder.file("jobs"), 2, 4, 2);
@@ -183,7 +184,7 @@ TEST(JobCheckpoint, WhatALinkLeadsToIsNeitherWrittenToNorRemoved) {
     }
     return times;
   }();
-  EXPECT_EQ(resume(folder.file("jobs"), 2, 4).first, 4U) << "what is linked can be gone on from";
+  EXPECT_EQ(resume(folder.file("jobs"), 2, 4).first, 4U) << "a job can go on from a linked checkpoint";
   const CheckpointName name = session::complete_checkpoints(folder.file("jobs")).at(0);
   session::write_checkpoint_parameters(folder.file("jobs"), name, {});
   EXPECT_FALSE(fs::is_symlink(moved));
@@ -197,8 +198,8 @@ TEST(JobCheckpoint, WhatALinkLeadsToIsNeitherWrittenToNorRemoved) {
   }
 }
 
-// A pipe must not block a rank, and a file that is long only because of holes must not take memory. Seen red, each: an
-// open without a check of the file's type, and a file that is read up to its end.
+// A pipe must not block a rank, and a file that is long only because of holes must not take memory. Mutations tried:
+// the file is opened without a check of its type; the file is read to its end.
 TEST(JobCheckpoint, PipesAndFilesWithHolesEndWithAnError) {
   for (const char* const name : {"parameters.gradwire", "rank-1-of-2.gradwire"}) {
     const ScratchFolder folder;
@@ -221,7 +222,7 @@ TEST(JobCheckpoint, PipesAndFilesWithHolesEndWithAnError) {
   EXPECT_TRUE(fs::exists(damaged.string() + ".unusable"));
 }
 
-// Damaged in any way, at any rank: all ranks fall back on the one before, and say so.
+// A checkpoint is damaged in some way, at some rank: all ranks fall back on the previous one, and say so.
 TEST(JobCheckpoint, DamageFallsBackOnTheOneBefore) {
   const std::vector<float> whole = whole_run(2, 8);
   const std::vector<std::pair<const char*, void (*)(const fs::path&)>> damages = {
@@ -247,7 +248,7 @@ TEST(JobCheckpoint, DamageFallsBackOnTheOneBefore) {
     EXPECT_EQ(parameters, whole);
     EXPECT_FALSE(fs::exists(damaged));
     EXPECT_TRUE(fs::exists(damaged.string() + ".unusable"));
-    EXPECT_EQ(resume(folder.path(), 2, 8).first, 4U) << "and again";
+    EXPECT_EQ(resume(folder.path(), 2, 8).first, 4U) << "it falls back again";
   }
 }
 
@@ -261,7 +262,7 @@ TEST(JobCheckpoint, WhatARankCannotReadEndsRestoreOnAll) {
   flip_byte(file, kVersionAt);
   std::ifstream in(file, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  reseal(bytes);  // a newer build's state, which is whole
+  reseal(bytes);  // a newer build's state, which is intact
   std::ofstream(file, std::ios::binary) << bytes;
   const std::set<std::string> before = names_in(folder.path());
   const auto errors = restore_errors(folder.path());
@@ -271,7 +272,7 @@ TEST(JobCheckpoint, WhatARankCannotReadEndsRestoreOnAll) {
   EXPECT_EQ(names_in(folder.path()), before);
 }
 
-// Parameters that differ, or directories that not all ranks see. Mutation tried: what is not complete stays.
+// Parameters differ, or not all ranks see the directories. Mutation tried: incomplete checkpoints stay.
 TEST(JobCheckpoint, WhatNeverBecomesCompleteIsToldAndRemoved) {
   const ScratchFolder folder;
   save_run(folder.path(), 2, 10, 1, 20);
@@ -282,8 +283,8 @@ TEST(JobCheckpoint, WhatNeverBecomesCompleteIsToldAndRemoved) {
   EXPECT_LE(names_in(folder.path()).size(), 3U);
 }
 
-// If the job were killed while writing it again, it would lose the checkpoint that it went on from. Tried by hand, red:
-// it writes it once more.
+// If the job were killed while writing it again, it would lose the checkpoint that it went on from. Mutation tried: it
+// writes that checkpoint once more.
 TEST(JobCheckpoint, WhatAJobGoesOnFromIsNotWrittenAgain) {
   const ScratchFolder folder;
   save_run(folder.path(), 2, 4, 4);
@@ -307,7 +308,7 @@ TEST(JobCheckpoint, WhatAJobGoesOnFromIsNotWrittenAgain) {
     job.restore(folder.path());
     job.train(5, folder.path(), 1);
   });
-  EXPECT_GT(written().size(), before.size()) << "later ones are";
+  EXPECT_GT(written().size(), before.size()) << "later checkpoints are written";
 }
 
 TEST(JobCheckpoint, AllMayBeUnusable) {
@@ -317,7 +318,7 @@ TEST(JobCheckpoint, AllMayBeUnusable) {
     flip_byte(folder.path() / name.text() / "parameters.gradwire", 500);
   }
   EXPECT_EQ(resume(folder.path(), 2, 1).first, 0U);
-  save_run(folder.path(), 2, 1, 1);  // nothing of a later step is in the way
+  save_run(folder.path(), 2, 1, 1);  // no checkpoint of a later step is in the way
   EXPECT_EQ(resume(folder.path(), 2, 1).first, 1U);
 }
 

@@ -1,4 +1,5 @@
-// Results of sync = { async = true, ... } on their way: in saved states, under other modes, beside groups under `step`.
+// Tests late results of sync = { async = true, ... }: in saved states, under other modes, and beside groups under
+// `step`.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 namespace gradwire::test {
 namespace {
 
-// Mutation tried: results are not saved.
+// Mutation tried: late results are not saved.
 TEST(LateResults, ResultsOnTheirWaySurviveSavingAndLoading) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
     auto session = std::make_unique<Session>(transport, policy_of("topk(5%)+int8", async(2)));
@@ -40,7 +41,7 @@ TEST(LateResults, ResultsOnTheirWaySurviveSavingAndLoading) {
   });
 }
 
-// The results of steps of zeros show the residuals and the late results.
+// Returns the results of steps of zeros, which show the residuals and the late results.
 std::vector<double> worth(int world, const std::string& sync, const std::filesystem::path& folder) {
   std::vector<double> sum;
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
@@ -67,7 +68,7 @@ std::vector<double> worth(int world, const std::string& sync, const std::filesys
   return sum;
 }
 
-// Mutations tried: a plan without modes forgets them; a world of another size does.
+// Mutations tried: a plan without modes forgets late results; a world of another size forgets them.
 TEST(LateResults, ResultsOnTheirWayReachAnotherModeAndAnotherWorld) {
   const ScratchFolder folder;
   std::vector<double> wanted;
@@ -101,8 +102,8 @@ TEST(LateResults, ResultsOnTheirWayReachAnotherModeAndAnotherWorld) {
   EXPECT_LE(relative_error(worth(3, "{ every = 8, from_step = 50 }", folder.path()), wanted), 1e-5);
 }
 
-// A loss scaler may fall far between a gradient and its arrival. Mutation tried: the change of scale is added to the
-// gradient, which cancels.
+// A loss scaler may lower the scale much between a gradient and its arrival. Mutation tried: the change of scale is
+// added to the gradient, which cancels.
 TEST(LateResults, ArriveInTheScaleOfTheirStepHoweverFarItFell) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     std::vector<float> gradient(1000);
@@ -124,7 +125,7 @@ TEST(LateResults, ArriveInTheScaleOfTheirStepHoweverFarItFell) {
   });
 }
 
-// Messages from kLarge bytes on stay where they are until the gate opens.
+// A transport that holds messages of kLarge bytes or more until the gate opens.
 class Gated final : public Transport {
  public:
   static constexpr std::size_t kLarge = 16 << 10;
@@ -162,7 +163,7 @@ class Gated final : public Transport {
     }
     return inner_->cancel(operation);
   }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
  private:
@@ -177,8 +178,8 @@ class Gated final : public Transport {
   std::vector<Held> held_;
 };
 
-// A small tensor under `step` beside one whose messages do not leave before both steps have ended. Mutation tried: one
-// executor for both.
+// A small tensor is reduced under `step`, beside one whose messages leave only after both steps have ended. Mutation
+// tried: one executor for both.
 TEST(LateResults, GroupsUnderStepDoNotWaitForThem) {
   std::atomic<bool> open{false};
   std::atomic<int> waiting{2};
@@ -203,7 +204,7 @@ TEST(LateResults, GroupsUnderStepDoNotWaitForThem) {
     for (std::uint64_t steps = 1; steps <= 2; ++steps) {
       step();
       EXPECT_EQ(calls(1), steps);
-      EXPECT_EQ(calls(0), 0U) << "the gate does not hold";
+      EXPECT_EQ(calls(0), 0U) << "the gate let messages through";
     }
     open = --waiting == 0 || open;
     session.flush();

@@ -1,4 +1,4 @@
-// Tests sync = { every = N }: where local steps begin, their saved state, and what is refused.
+// Tests sync = { every = N }: where local steps begin, what is saved of them, and what is refused.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -46,10 +46,10 @@ TEST(LocalStepsState, NothingIsLostWhereTheyBegin) {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// Steps 4 and 5 have NaN, so that step 6 carries the residuals that step 4 was to carry, and local steps begin with
-// step 7: whether steps with NaN are skipped anyway or only those that must not lose residuals. Between them the
-// session is saved, and goes on as the one that was not. Mutations tried: the step that carries them does not look for
-// NaN first; it is not put off; that is not saved.
+// Steps 4 and 5 have NaN, so step 6 carries the residuals that step 4 should have carried, and local steps begin with
+// step 7. This holds whether all steps with NaN are skipped, or only those that must not lose residuals. Between these
+// steps the session is saved, and the loaded one goes on like the original. Mutations tried: the step that carries the
+// residuals does not look for NaN first; it is not postponed; the postponement is not saved.
 TEST(LocalStepsState, ASkippedStepBeforeLocalStepsIsMadeUpFor) {
   for (const char* sync : {"{ every = 3, from_step = 5 }", "{ every = 16, outer = {}, from_step = 5 }"}) {
     for (const Nonfinite nonfinite : {Nonfinite::skip, Nonfinite::propagate}) {
@@ -116,7 +116,7 @@ TEST(LocalStepsState, ASkippedStepBeforeLocalStepsIsMadeUpFor) {
   }
 }
 
-// After sync_parameters(), a loaded session knows that nothing has moved. Mutation tried: that is not saved.
+// After sync_parameters(), a loaded session knows that nothing has moved. Mutation tried: this is not saved.
 TEST(LocalStepsState, AStateKnowsThatParametersAreSynchronised) {
   for (const bool synced : {true, false}) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -143,7 +143,7 @@ TEST(LocalStepsState, AStateKnowsThatParametersAreSynchronised) {
   }
 }
 
-// Mutations tried: momentum of the outer optimizer is not saved; the anchor is not.
+// Mutations tried: momentum of the outer optimizer is not saved; the anchor is not saved.
 TEST(LocalStepsState, OuterMomentumSurvivesSavingAndLoading) {
   const char* const sync = "{ every = 16, outer = {} }";
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -205,7 +205,7 @@ TEST(LocalStepsState, StatesOfAnotherModeMustBeFlushed) {
   EXPECT_NE(load(kOuter, saved("\"step\"", 3, false)).find("are of gradients, which sync every 16"), std::string::npos);
   EXPECT_EQ(load("\"step\"", saved(kOuter, 20, true)), "nothing was thrown");
   EXPECT_EQ(load(kOuter, saved("\"step\"", 3, true)), "nothing was thrown");
-  // Late gradients are no parameters.
+  // Late gradients are not parameters.
   const char* const kAsync = "{ async = true, staleness = 1 }";
   const std::string late = saved(kAsync, 3, false, "exact");
   const std::string flushed = saved(kAsync, 3, true, "exact");
@@ -246,12 +246,12 @@ TEST(LocalStepsState, BadInputIsNamed) {
             std::string::npos);
 }
 
-// Also where local steps begin later, and where ranks come apart in the steps before. Mutations tried: parameters are
+// The same holds if local steps begin later, and if ranks diverge in the steps before. Mutations tried: parameters are
 // compared only in the first step, or only where local steps begin.
 TEST(LocalStepsState, RanksThatStartDifferentlyUnderOuterMomentumAreToldSo) {
   struct Case {
     const char* sync;
-    std::uint64_t moved_before;  // this step, on rank 1
+    std::uint64_t moved_before;  // by this step, on rank 1
     std::uint64_t told_in;
   };
   for (const Case& c :

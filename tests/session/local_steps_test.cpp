@@ -1,4 +1,4 @@
-// sync = { every = N }: local steps, synchronisations of parameters and state, outer momentum, fragments.
+// Tests sync = { every = N }: local steps, synchronisation of parameters and state, outer momentum, and fragments.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace gradwire::test {
 namespace {
 
-// The same training with all ranks in one place.
+// Trains the same model with all ranks in one place.
 class Reference {
  public:
   explicit Reference(int world) : ranks_(static_cast<std::size_t>(world)) {}
@@ -73,7 +73,7 @@ TEST(LocalSteps, EveryOneIsStep) {
   }
 }
 
-// Mutations tried: state is not averaged; synchronised one step early; the local gradient is overwritten.
+// Mutations tried: state is not averaged; ranks synchronise one step early; the local gradient is overwritten.
 TEST(LocalSteps, ParametersAndStateAreAveragedExactly) {
   for (const int world : {1, 2, 3, 4}) {
     std::vector<std::vector<float>> synced(static_cast<std::size_t>(world));
@@ -109,8 +109,8 @@ TEST(LocalSteps, ParametersAndStateAreAveragedExactly) {
   }
 }
 
-// DiLoCo in double precision, with all ranks in one place. Mutations tried: plain momentum instead of Nesterov's; the
-// anchor is not moved.
+// The reference is DiLoCo in double precision, with all ranks in one place. Mutations tried: plain momentum instead of
+// Nesterov's; the anchor is not moved.
 TEST(LocalSteps, OuterMomentumFollowsDiLoCo) {
   constexpr int kWorld = 3;
   run_ranks(kWorld, [&](const std::shared_ptr<Transport>& transport) {
@@ -175,7 +175,7 @@ TEST(LocalSteps, ChangesAreConserved) {
         model.optimize();
       }
       EXPECT_EQ(session.residual_bytes(), 0U);
-      // The mean of all ranks' changes, exactly.
+      // Computes the exact mean of all ranks' changes.
       Session sum(transport, Policy::uniform("exact"), {.reduction = Reduction::mean});
       const TensorId id = sum.add("own", View{own.data(), own.size(), DType::f64});
       sum.ready(id);
@@ -205,7 +205,7 @@ TEST(LocalSteps, FragmentsAreSynchronisedAtDifferentSteps) {
     Policy policy = Policy::parse(
         "[defaults]\nsmall = \"off\"\nsync = { every = 6, stagger = true }\n[bucket]\nbytes = \"4KiB\"\n"
         "[[rule]]\nmatch = \"a\"\nsync = { every = 6, offset = 5 }");
-    TrainedModel model;  // buckets in reverse order of add: c, b staggered by 3; a by its offset
+    TrainedModel model;  // buckets in reverse order of add(): c, b staggered by 3; a by its offset
     Session session(transport, policy);
     model.add_to(session);
     for (std::uint64_t step = 0; step < 14; ++step) {
@@ -232,7 +232,7 @@ TEST(LocalSteps, SynchronisationOverlapsTheBackwardPass) {
       model.compute_gradients(transport->rank(), step);
       const std::uint64_t before = transport->counters().bytes_sent;
       session.ready(model.tensors[2].id);
-      while (step == 2 && transport->counters().bytes_sent == before) {  // the watchdog ends it
+      while (step == 2 && transport->counters().bytes_sent == before) {  // the watchdog ends this loop if it hangs
         std::this_thread::yield();
       }
       session.ready(model.tensors[1].id);
@@ -270,8 +270,8 @@ TEST(LocalSteps, SyncParametersBringsTheRanksTogether) {
   }
 }
 
-// Momentum of the outer optimizer must not move parameters that have not moved since they were synchronised.
-// Mutation tried: they are synchronised whether or not anything has moved.
+// Momentum of the outer optimizer must not move parameters that have not moved since they were synchronised. Mutation
+// tried: parameters are synchronised whether or not anything has moved.
 TEST(LocalSteps, SynchronisingTwiceWithoutALocalStepDoesNothing) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     TrainedModel model;
@@ -290,7 +290,7 @@ TEST(LocalSteps, SynchronisingTwiceWithoutALocalStepDoesNothing) {
     session.sync_parameters();
     expect_nothing([&] { session.sync_parameters(); });
     expect_nothing(
-        [&] { model.compute_gradients(transport->rank(), 16), model.reduce(session); });  // the 16th synchronises
+        [&] { model.compute_gradients(transport->rank(), 16), model.reduce(session); });  // step 16 synchronises
     model.optimize();
     session.sync_parameters();
     session.flush();

@@ -1,4 +1,4 @@
-// Tests a session's log as a user sees it. Runs in a process of its own, since the level is read only once.
+// Tests a session's log as a user sees it. The test runs in a process of its own, since the level is read only once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,7 @@ TEST(LogDeathTest, ALevelThatIsNoneIsToldOnceAndEndsNothing) {
   EXPECT_EXIT(one_step_of_two_ranks("loud"), ::testing::ExitedWithCode(0), ::testing::Truly(once));
 }
 
-// Each block of int8 has an outlier beside which all else decodes to 0. With error feedback it comes in time.
+// Each block of int8 has an outlier beside which all other values decode to 0. With error feedback they arrive in time.
 void steps_beside_outliers(const char* feedback) {
   setenv("GRADWIRE_LOG", "warn", 1);  // NOLINT(concurrency-mt-unsafe): no other thread yet
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {

@@ -49,7 +49,7 @@ TEST(ManyTensors, HaveNamesAndMemoryThatAreComparedAtOnce) {
             std::string::npos);
 }
 
-// A bucket each, and a look for NaN before any starts.
+// Each tensor has a bucket, and the session looks for NaN before any bucket starts.
 TEST(ManyTensors, OfManyBucketsAreReduced) {
   constexpr std::size_t kTensors = 4000 / kStepShare;
   Policy policy = Policy::uniform("exact");

@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "model.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -52,7 +52,7 @@ std::vector<float>& memory(std::size_t count) {
 }
 
 void step(Session& session, const std::vector<std::pair<std::string, std::uint64_t>>& tensors) {
-  thread_local std::vector<std::vector<float>> values;  // outlives the session, also when this throws
+  thread_local std::vector<std::vector<float>> values;  // outlives the session, even if this throws
   values.clear();
   std::vector<TensorId> ids;
   for (const auto& [name, count] : tensors) {
@@ -113,8 +113,8 @@ TEST(Mismatch, OrderCountAndPolicy) {
                   ErrorCode::mismatch, "weighted");
 }
 
-// reserve() has agreed on steps without weights. Seen red: ranks that do not agree again wait without a word of
-// weights.
+// reserve() has agreed on steps without weights. Mutation tried: ranks do not agree again, and wait with no message
+// about weights.
 TEST(Mismatch, WeightsAfterReserve) {
   const auto with_weight = [](const std::function<bool(int)>& has_one, std::chrono::milliseconds timeout) {
     const Body body = [&](Session& session, int rank) {
@@ -284,7 +284,7 @@ TEST(Misuse, ADestroyedSessionEndsTheOthers) {
     const TensorId b = session.add("b", view(values.data() + 50000, 50000));
     session.ready(b);
     if (rank == 0) {
-      return;  // leaves in the middle of the step
+      return;  // the rank leaves in the middle of the step
     }
     session.ready(a);
     session.finish();

@@ -1,4 +1,4 @@
-// A few named gradients for session tests.
+// Defines a few named gradients for session tests.
 #pragma once
 
 #include <cmath>
@@ -17,7 +17,7 @@ struct Gradient {
   TensorId id{};
 };
 
-/// Sizes around the borders of tiles, one empty, one of several MiB.
+/// Makes gradients with sizes around the borders of tiles, an empty one, and one of several MiB.
 inline std::vector<Gradient> make_gradients() {
   std::vector<Gradient> gradients;
   const std::vector<std::pair<std::string, std::uint64_t>> shapes{
@@ -29,7 +29,7 @@ inline std::vector<Gradient> make_gradients() {
   return gradients;
 }
 
-/// The value of element i of tensor t on a rank in a step; its mean over ranks is known.
+/// Returns element i of tensor t on a rank in a step; its mean over ranks is known.
 inline float gradient_value(std::size_t tensor, std::uint64_t i, int rank, std::uint64_t step) {
   const double base =
       std::sin(0.1 * static_cast<double>(i) + static_cast<double>(tensor) + 0.3 * static_cast<double>(step));
@@ -50,7 +50,7 @@ inline void add_all(Session& session, std::vector<Gradient>& gradients) {
   }
 }
 
-/// L2 error of all gradients relative to `factor` times rank 0's input.
+/// Returns the L2 error of all gradients relative to `factor` times rank 0's input.
 inline double error_against(const std::vector<Gradient>& gradients, std::uint64_t step, double factor) {
   double error = 0;
   double norm = 0;
@@ -64,7 +64,7 @@ inline double error_against(const std::vector<Gradient>& gradients, std::uint64_
   return std::sqrt(error / norm);
 }
 
-/// Mean of 1 + rank.
+/// Returns the mean of 1 + rank.
 inline double mean_factor(int world) { return (1 + world) / 2.0; }
 
 }  // namespace gradwire::test

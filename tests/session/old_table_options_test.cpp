@@ -1,4 +1,4 @@
-// Options of a session's tables as they were written before they had a type: they work, and the compiler warns.
+// Tests options of a session's tables in their old form without types: they work, and the compiler warns.
 #include <gtest/gtest.h>
 
 #include <concepts>
@@ -12,7 +12,7 @@
 namespace gradwire::test {
 namespace {
 
-// Options that one kind of table does not have do not compile.
+// Options that a kind of table does not have do not compile.
 template <class Options>
 concept HasReads = requires(Options options) {
   options.staleness;

@@ -37,7 +37,7 @@ struct Model {
   }
 };
 
-// The formula in double.
+// The test computes the formula in double precision.
 TEST(OptimizerAdamW, FollowsTheFormula) {
   const AdamWOptions options{.learning_rate = 0.01, .beta1 = 0.8, .beta2 = 0.95, .weight_decay = 0.1};
   AdamW optimizer(options);
@@ -78,7 +78,7 @@ TEST(OptimizerSgd, FollowsTheFormula) {
   EXPECT_FLOAT_EQ(w[0], moved - 0.1F * (0.75F - 1 + 0.25F * moved));
 }
 
-// Mutations tried: a skipped step is done; the loss scale is left in.
+// Mutations tried: a skipped step is applied; the loss scale is not removed.
 TEST(Optimizer, StepsThatWereNotChangeNothing) {
   const AdamWOptions options{.learning_rate = 0.01, .epsilon = 0.5};  // a small epsilon would hide the scales
   AdamW with(options), without(options);
@@ -124,10 +124,10 @@ TEST(OptimizerAdamW, TheScaleIsThatOfTheSecondMomentBefore) {
       EXPECT_NEAR(scale[i], std::sqrt(v[i]) + 0.1 * std::sqrt(mean), 1e-6) << i;
     }
   }
-  EXPECT_EQ(optimizer.scale(0).data(), scale.data()) << "it keeps its place";
+  EXPECT_EQ(optimizer.scale(0).data(), scale.data()) << "the scale stays at its address";
 }
 
-// Mutation tried: no guard for elements that have had no gradient.
+// Mutation tried: elements that have never had a gradient are not guarded.
 TEST(OptimizerAdamW, AFrozenSecondMomentStaysAndWhatItDoesNotKnowToo) {
   AdamW optimizer({.learning_rate = 0.01, .weight_decay = 0});
   Model model;
@@ -138,7 +138,7 @@ TEST(OptimizerAdamW, AFrozenSecondMomentStaysAndWhatItDoesNotKnowToo) {
   const auto scale = optimizer.scale("w");
   const std::vector<float> before(scale.begin(), scale.end());
   model.fill(1);
-  model.gradient[4] = 1e-3F;  // the first one of this element
+  model.gradient[4] = 1e-3F;  // the first gradient of this element
   const float moved = model.w[1];
   optimizer.step({});
   EXPECT_EQ(std::vector<float>(scale.begin(), scale.end()), before);
@@ -146,7 +146,7 @@ TEST(OptimizerAdamW, AFrozenSecondMomentStaysAndWhatItDoesNotKnowToo) {
   EXPECT_NE(model.w[1], moved);
 }
 
-// Mutations tried: the powers of beta are not saved; the loss scale is not; the scale is not made anew.
+// Mutations tried: the powers of beta are not saved; the loss scale is not saved; the scale is not recomputed.
 TEST(Optimizer, ASavedStateGoesOnBitByBit) {
   AdamW whole;
   whole.set_loss_scale(8);
@@ -210,8 +210,8 @@ TEST(Optimizer, ABadStateIsAnErrorAndChangesNothing) {
   EXPECT_EQ(after.str(), bytes);
 }
 
-// A copy of what state() names makes another optimizer the same. Mutations tried, each red: without the scale, without
-// the powers of beta, load() moves what it names.
+// A copy of the memory that state() names makes another optimizer equal. Mutations tried, each fails here: without the
+// scale; without the powers of beta; load() moves the memory that it names.
 TEST(Optimizer, ItsStateIsWhereItSays) {
   const AdamWOptions options{.learning_rate = 0.01, .beta1 = 0.8, .beta2 = 0.95};
   AdamW optimizer(options), other(options);
@@ -268,8 +268,9 @@ TEST(Optimizer, MisuseIsNamed) {
   EXPECT_THAT(error_of([&] { fresh.set_loss_scale(0); }).what(), HasSubstr("must be finite and above 0"));
 }
 
-// Of three ranks: the mean of what they send is the momentum that the mean of their gradients makes. Mutations tried:
-// the momentum is not in loss scale; the one that came is taken for a gradient; the state does not know of it.
+// On three ranks, the mean of the momenta that they send is the momentum of their mean gradient. Mutations tried: the
+// momentum does not include the loss scale; the received momentum is taken for a gradient; the state does not record
+// it.
 TEST(OptimizerAdamW, MomentumThatIsSentMovesParametersAsGradientsDo) {
   constexpr int kSenders = 3;
   float loss_scale = 16;
@@ -330,7 +331,7 @@ TEST(OptimizerAdamW, MomentumThatIsSentMovesParametersAsGradientsDo) {
   }
 }
 
-// Ranks of a job with top-k and scales hold the same parameters, bit by bit, and come to the minimum.
+// Ranks of a job with top-k and scales hold the same parameters, bit by bit, and reach the minimum.
 TEST(OptimizerAdamW, TrainsWithPreconditionedGradients) {
   constexpr std::size_t kCount = 5000;
   std::vector<std::vector<float>> parameters(2);

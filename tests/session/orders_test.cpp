@@ -1,5 +1,6 @@
-// Sessions with real threads, in orders that a seeded scheduler chooses: gradients become ready on several threads of a
-// rank, callers wait, ask, flush, skip, save or go, and every step brings the right means or the same error everywhere.
+// Tests sessions with real threads, in orders that a seeded scheduler chooses: gradients become ready on several
+// threads of a rank, callers wait, ask, flush, skip, save or leave, and every step gives the correct means or the same
+// error on all ranks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +20,7 @@ namespace {
 
 constexpr int kSteps = 3;
 
-// The part that is the same on all ranks.
+// The part of a script that is the same on all ranks.
 struct Script {
   explicit Script(unsigned seed) : random(seed) {
     const auto one_in = [&](unsigned n) { return random() % n == 0; };
@@ -37,7 +38,7 @@ struct Script {
       save.push_back(one_in(4));
     }
     aborts_in = one_in(5) ? static_cast<int>(random() % kSteps) : -1;
-    if (one_in(3)) {  // steps of native sums, made in finish()
+    if (one_in(3)) {  // steps of native sums, which finish() makes
       const std::uint64_t bytes = policy.bucket_bytes;
       policy = Policy::uniform("exact", Algorithm::dense);
       policy.bucket_bytes = bytes;
@@ -51,7 +52,7 @@ struct Script {
   bool skips;
   Threading threading;
   std::vector<bool> flush, save;
-  std::vector<int> bad;  // by step: the rank with NaN
+  std::vector<int> bad;  // rank with NaN, by step
   int aborts_in;         // the step in which the last rank gives up
 };
 
@@ -184,7 +185,7 @@ class Rank {
   std::vector<std::vector<float>> gradients_;
   std::vector<TensorId> ids_;
   bool flushing_ = false;
-  std::optional<Session> session_;  // last: it touches gradients
+  std::optional<Session> session_;  // last member, because it touches gradients
 };
 
 void run_world(unsigned seed) {
@@ -199,7 +200,7 @@ void run_world(unsigned seed) {
       });
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     const bool aborts = static_cast<int>(rank) + 1 == script.world;
-    if (script.aborts_in < 0 || aborts || script.aborts_in + 1 < kSteps) {  // the last step may have ended elsewhere
+    if (script.aborts_in < 0 || aborts || script.aborts_in + 1 < kSteps) {  // others may have ended in the last step
       EXPECT_EQ(errors[rank] != nullptr, script.aborts_in >= 0) << "rank " << rank;
     }
   }
@@ -207,7 +208,7 @@ void run_world(unsigned seed) {
 
 TEST(Orders, EveryStepBringsTheMeansOrTheSameEnd) {
 #ifdef __SANITIZE_ADDRESS__
-  const unsigned seeds = 250;  // orders are for ThreadSanitizer
+  const unsigned seeds = 250;  // ThreadSanitizer needs the variety of orders
 #else
   const unsigned seeds = 1000;
 #endif

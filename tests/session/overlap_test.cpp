@@ -1,4 +1,4 @@
-// Proof that communication overlaps with the backward pass, and that chunk size and buckets reach the wire.
+// Tests that communication overlaps with the backward pass, and that chunk size and buckets reach the wire.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Mutation tried: buckets start in finish() only.
+// Mutation tried: buckets start only in finish().
 TEST(Overlap, TheFirstFrameLeavesBeforeTheLastReady) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     Policy policy;
@@ -30,7 +30,7 @@ TEST(Overlap, TheFirstFrameLeavesBeforeTheLastReady) {
     for (std::size_t t = gradients.size() - 1; t > 0; --t) {
       session.ready(gradients[t].id);
     }
-    // The backward pass of the first layer goes on; meanwhile the others must be on their way.
+    // The backward pass of the first layer goes on; meanwhile the other layers must be on their way.
     const auto deadline = std::chrono::steady_clock::now() + milliseconds(10000);
     while (transport->counters().bytes_sent < 100000 && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::sleep_for(milliseconds(1));
@@ -59,11 +59,11 @@ TEST(Overlap, SerializedSessionsSendInsideReady) {
   });
 }
 
-// A bucket of rank 0 waits for rank 1 while ready() goes on. It would hang if ready() took the lock of the wire.
+// A bucket of rank 0 waits for rank 1 while ready() goes on. The test would hang if ready() took the lock of the wire.
 TEST(Overlap, OneThreadDrivesTwoRanks) {
   const Watchdog watchdog("one thread drives two ranks", std::chrono::seconds(20));
   Policy policy = Policy::uniform("exact");
-  policy.bucket_bytes = 16 << 10;  // a tensor each
+  policy.bucket_bytes = 16 << 10;  // one tensor per bucket
   const auto world = make_inproc_world(2);
   const SessionOptions options{.threading = Threading::background};
   std::vector<std::unique_ptr<Session>> sessions;
@@ -111,9 +111,9 @@ std::uint64_t messages_of_a_step(const Policy& policy) {
 }
 
 // If a step's last bucket is small, no call wakes the progress thread: it must notice by itself that the caller does
-// something else before finish(), or this hangs. Mutation tried: it waits until it is woken.
+// something else before finish(), or the test hangs. Mutation tried: the thread waits until it is woken.
 TEST(Overlap, AStepGoesOnWhileItsCallerIsElsewhere) {
-  constexpr std::uint64_t kSteps = 5;  // the first one wakes the thread
+  constexpr std::uint64_t kSteps = 5;  // the first step wakes the thread
   std::atomic<std::uint64_t> ended = 0;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     std::vector<float> gradient(2000, 1.0F);
@@ -140,7 +140,7 @@ TEST(Overlap, ChunksAndBucketsOfThePolicyReachTheWire) {
   EXPECT_GT(messages_of_a_step(many_buckets), messages_of_a_step(coarse));
 }
 
-// At time 0, to which every sender has moved only just.
+// Asks as of time 0, relative to which every send is recent.
 bool others_see_a_step() { return transport::foreground_sends(transport::Foreground::Clock::time_point{}); }
 
 TEST(Overlap, OthersSeeWhetherAStepIsUnderWay) {
@@ -151,10 +151,10 @@ TEST(Overlap, OthersSeeWhetherAStepIsUnderWay) {
       std::vector<float> gradient(100000, 1.0F);
       Session session(transport, Policy::uniform("int8"), {.threading = threading});
       const TensorId id = session.add("w", view(gradient.data(), gradient.size()));
-      session.reserve();  // the agreement on the plan needs all
+      session.reserve();  // the agreement on the plan needs all ranks
       EXPECT_FALSE(others_see_a_step());
       both.arrive_and_wait();
-      if (transport->rank() == 1) {  // its peer's exchange cannot end
+      if (transport->rank() == 1) {  // the exchange of its peer cannot end
         const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
         while (!seen && std::chrono::steady_clock::now() < deadline) {
           seen = others_see_a_step();
@@ -180,7 +180,7 @@ TEST(Overlap, AnEmulatedLinkIsFeltAndSaid) {
     const auto begin = std::chrono::steady_clock::now();
     session.ready(id);
     session.finish();
-    // 400 kB each way at 12.5 MB/s; half of it as a bound leaves room for bursts.
+    // 400 kB travel each way at 12.5 MB/s; half of that time as the bound leaves room for bursts.
     EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(16));
     EXPECT_NE(session.statistics().transport.find("emulated"), std::string::npos);
     EXPECT_NE(session.statistics().to_text().find("emulated"), std::string::npos);

@@ -1,4 +1,4 @@
-// A part that no file of the product knows: it is made, driven and explained by the table that the session is given.
+// Tests a part that the product does not know: the table given to the session makes, drives and explains it.
 #include "session/part/part.hpp"
 
 #include <gmock/gmock.h>
@@ -62,7 +62,7 @@ class Comparer final : public Part, public ComparedPart {
   int taken_ = 0;
 };
 
-// Says its line to the other ranks, and compares nothing until it has theirs.
+// Announces its line to the other ranks, and compares nothing until it has theirs.
 class Speaker final : public Part, public ComparedPart {
  public:
   Speaker(std::string_view name, int rank) : name_(name), line_(std::string(name) + " of " + std::to_string(rank)) {}
@@ -91,6 +91,20 @@ class Speaker final : public Part, public ComparedPart {
   int taken_ = 0;
 };
 
+// Reads the results of every third step.
+class Reader final : public Part, private session::ResultReader {
+ public:
+  explicit Reader(std::vector<std::pair<std::uint64_t, std::size_t>>& read) : read_(read) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return "reader"; }
+  [[nodiscard]] ResultReader* result_reader() noexcept override { return this; }
+
+ private:
+  [[nodiscard]] bool reads(std::uint64_t step) const override { return step % 3 == 2; }
+  void read(std::span<const View> results, std::uint64_t step) override { read_.emplace_back(step, results.size()); }
+
+  std::vector<std::pair<std::uint64_t, std::size_t>>& read_;
+};
+
 Session make(const std::shared_ptr<Transport>& transport, PartTable parts) {
   return session::make_session(std::make_unique<session::BucketRunner>(transport, SessionOptions{}),
                                Policy::parse("[defaults]\ncodec = \"int8\"\n"), {}, std::move(parts));
@@ -104,7 +118,7 @@ void step(Session& session, std::vector<Gradient>& gradients, std::uint64_t numb
   session.finish();
 }
 
-TEST(Parts, APartOfTheCallerCountsStepsAndExplains) {
+TEST(PartSet, APartOfTheCallerCountsStepsAndExplains) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session session = make(transport, {[](const PartInputs& inputs) {
@@ -119,7 +133,7 @@ TEST(Parts, APartOfTheCallerCountsStepsAndExplains) {
   });
 }
 
-TEST(Parts, ThoseThatComparePartakeInTheGatherOfTheirSteps) {
+TEST(PartSet, ThoseThatComparePartakeInTheGatherOfTheirSteps) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session session = make(transport, {[](const PartInputs&) { return std::make_unique<Counter>(); },
@@ -132,7 +146,20 @@ TEST(Parts, ThoseThatComparePartakeInTheGatherOfTheirSteps) {
   });
 }
 
-TEST(Parts, WhatAPartThrowsEndsTheStepOnEveryRank) {
+// Mutation tried: results are read after every step.
+TEST(Parts, OneThatReadsResultsGetsThoseOfItsSteps) {
+  auto gradients = make_gradients();
+  std::vector<std::pair<std::uint64_t, std::size_t>> read;
+  Session session =
+      make(make_inproc_world(1).front(), {[&](const PartInputs&) { return std::make_unique<Reader>(read); }});
+  add_all(session, gradients);
+  for (std::uint64_t s = 0; s < 7; ++s) {
+    step(session, gradients, s);
+  }
+  EXPECT_THAT(read, ElementsAre(std::pair(2U, gradients.size()), std::pair(5U, gradients.size())));
+}
+
+TEST(PartSet, WhatAPartThrowsEndsTheStepOnEveryRank) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session session =
@@ -153,26 +180,27 @@ TEST(Parts, WhatAPartThrowsEndsTheStepOnEveryRank) {
   }
 }
 
-// Begins to take rows of files, and never gets them.
-class RowReader final : public Part, private table::RowSink {
+// Begins to take rows of files, and never receives them.
+class RowReader final : public Part, private session::RowLoader, private table::RowSink {
  public:
   explicit RowReader(bool& has_rows) : has_rows_(has_rows) {}
   [[nodiscard]] std::string_view name() const noexcept override { return "row reader"; }
-  [[nodiscard]] table::RowSink* begin_rows() override {
-    has_rows_ = true;
-    return this;
-  }
-  void forget_rows() override { has_rows_ = false; }
+  [[nodiscard]] RowLoader* row_loader() noexcept override { return this; }
 
  private:
+  [[nodiscard]] table::RowSink& begin_rows() override {
+    has_rows_ = true;
+    return *this;
+  }
+  void forget_rows() override { has_rows_ = false; }
   [[nodiscard]] bool wants(std::size_t /*number*/, const table::SavedTable& /*table*/) override { return true; }
   [[nodiscard]] bool take(std::size_t /*number*/, const table::Shard::Row& /*row*/) override { return true; }
 
   bool& has_rows_;
 };
 
-// Rows of a table may take most of the memory. Mutation tried: load() keeps what it read.
-TEST(Parts, RowsOfALoadThatFailsAreFreed) {
+// Rows of a table may take most of the memory. Mutation tried: load() keeps the rows that it has read.
+TEST(PartSet, RowsOfALoadThatFailsAreFreed) {
   bool has_rows = false;
   PartTable parts = session::standard_parts();
   parts.emplace_back([&](const PartInputs&) { return std::make_unique<RowReader>(has_rows); },
@@ -184,8 +212,8 @@ TEST(Parts, RowsOfALoadThatFailsAreFreed) {
   EXPECT_FALSE(has_rows);
 }
 
-// A part that communicates on some ranks alone would hang: ranks tell each other which parts they have.
-TEST(Parts, RanksWithOtherPartsAreToldWhichOnes) {
+// A part that communicates on some ranks only would hang: ranks tell each other which parts they have.
+TEST(PartSet, RanksWithOtherPartsAreToldWhichOnes) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     PartTable parts{[](const PartInputs&) { return std::make_unique<Counter>(); }};
@@ -196,7 +224,7 @@ TEST(Parts, RanksWithOtherPartsAreToldWhichOnes) {
     add_all(session, gradients);
     step(session, gradients, 0);
   });
-  bool mismatch = false;  // the first rank to see it ends the session of the others
+  bool mismatch = false;  // the first rank that sees it ends the session of the others
   for (const auto& error : errors) {
     ASSERT_TRUE(error);
     try {
@@ -209,7 +237,7 @@ TEST(Parts, RanksWithOtherPartsAreToldWhichOnes) {
   EXPECT_TRUE(mismatch);
 }
 
-TEST(Parts, AMakerThatThrowsIsAskedAgainWithAPlanMadeAnew) {
+TEST(PartSet, AMakerThatThrowsIsAskedAgainWithAPlanMadeAnew) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     int asked = 0;
@@ -230,7 +258,7 @@ TEST(Parts, AMakerThatThrowsIsAskedAgainWithAPlanMadeAnew) {
   });
 }
 
-TEST(Parts, EachOfThoseThatSpeakIsToldWhatItsLikesSayOnAllRanks) {
+TEST(PartSet, EachOfThoseThatSpeakIsToldWhatItsLikesSayOnAllRanks) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     const int rank = transport->rank();
@@ -246,7 +274,7 @@ TEST(Parts, EachOfThoseThatSpeakIsToldWhatItsLikesSayOnAllRanks) {
   });
 }
 
-TEST(Parts, ThoseThatAreMadeWithTheSessionSeeItsEnd) {
+TEST(PartSet, ThoseThatAreMadeWithTheSessionSeeItsEnd) {
   struct Witness final : Part {
     explicit Witness(std::vector<std::string>& told) : log(told) { log.emplace_back("made"); }
     [[nodiscard]] std::string_view name() const noexcept override { return "witness"; }
@@ -268,7 +296,7 @@ TEST(Parts, ThoseThatAreMadeWithTheSessionSeeItsEnd) {
   EXPECT_THAT(saw, ElementsAre("made", "ends", "gone"));
 }
 
-TEST(Parts, ThoseThatChangeWithAStepPrepareItOnAllRanksBeforeAnyCommitsIt) {
+TEST(PartSet, ThoseThatChangeWithAStepPrepareItOnAllRanksBeforeAnyCommitsIt) {
   struct Participant final : Part, session::StepParticipant {
     Participant(exchange::Peers& with, std::vector<std::string>& told) : peers(with), log(told) {}
     [[nodiscard]] std::string_view name() const noexcept override { return "participant"; }
@@ -300,7 +328,7 @@ TEST(Parts, ThoseThatChangeWithAStepPrepareItOnAllRanksBeforeAnyCommitsIt) {
   });
 }
 
-TEST(Parts, AMakerThatReturnsNullMakesNoPart) {
+TEST(PartSet, AMakerThatReturnsNullMakesNoPart) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = make_gradients();
     Session plain = make(transport, {[](const PartInputs&) { return std::unique_ptr<Part>(); }});

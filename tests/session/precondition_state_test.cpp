@@ -1,4 +1,4 @@
-// Preconditioned encoding through a session's life: saved states, NaN, codecs that are chosen, and what is refused.
+// Tests preconditioned encoding through a session's life: saved states, NaN, codecs chosen at run time, and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// NaN in a gradient leaves the residuals of its tile as they were, to the bit.
+// NaN in a gradient leaves the residuals of its tile unchanged, to the bit.
 TEST(Precondition, ResidualsOfANonfiniteTileStay) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     std::vector<float> gradient(4096), scale(4096);
@@ -75,7 +75,7 @@ TEST(Precondition, ASavedStateGoesOnBitByBit) {
   });
 }
 
-// A codec that is chosen at run time, between none and others: no residual is lost on the way.
+// A codec is chosen at run time, from uncompressed and others: no residual is lost on the way.
 TEST(Precondition, CodecsThatAreChosenLoseNothing) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     auto gradients = few_gradients();
@@ -118,12 +118,12 @@ std::vector<Error> errors_of(int world, const std::function<void(const std::shar
   return errors;
 }
 
-// Ranks differ from the start, or from the first step on, in which an optimizer's scale is zero, or later. Mutations
-// tried: the hash is not compared; only the first tensor's is; after the first step only every 64th is.
+// Scales differ from the start, or later, or from the first step on, in which an optimizer's scale is zero. Mutations
+// tried: the hash is not compared; only the first tensor's is compared; after the first step only every 64th is.
 TEST(Precondition, RanksWithDifferentScalesAreTold) {
   for (const auto& [begin, told] :
        std::map<std::uint64_t, const char*>{{0, "step 0"}, {1, "step 1 "}, {70, "step 129"}}) {
-    const std::uint64_t from = begin;  // clang 14 captures no bindings
+    const std::uint64_t from = begin;  // clang 14 cannot capture bindings
     const auto errors = errors_of(3, [&](const std::shared_ptr<Transport>& transport) {
       std::vector<float> w(5000), b(300), w_scale(5000, 2.0F), b_scale(300, 1.0F);
       Session session(transport, policy_of("int4", "two_shot"));
@@ -141,7 +141,7 @@ TEST(Precondition, RanksWithDifferentScalesAreTold) {
     });
     EXPECT_TRUE(std::any_of(errors.begin(), errors.end(),
                             [](const Error& error) { return error.code() == ErrorCode::mismatch; }));
-    for (const Error& error : errors) {  // of the others, too: they quote it
+    for (const Error& error : errors) {  // includes the others' errors, which quote the first one
       EXPECT_THAT(error.what(), AllOf(HasSubstr("the scale of \"b\""), HasSubstr("differs from rank 0's on rank(s) 2"),
                                       HasSubstr(told)));
     }

@@ -1,5 +1,5 @@
-// Preconditioned encoding: gradients that are added with a scale are encoded in its units, by every codec and at every
-// hop, and nothing else of a session changes.
+// Tests preconditioned encoding: every codec encodes gradients that were added with a scale in units of that scale, at
+// every hop, and nothing else of a session changes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Mutation tried: divide() takes the largest of a tile for twice as large.
+// Mutation tried: divide() takes the largest value of a tile for twice as large.
 TEST(Precondition, AScaleOfOneChangesNoByte) {
   for (const char* algorithm : kAlgorithms) {
     for (const char* codec : kCodecs) {
@@ -29,7 +29,7 @@ TEST(Precondition, AScaleOfOneChangesNoByte) {
         Session one(transport, policy_of(codec, algorithm));
         add_all(one, plain);
         std::vector<std::vector<float>> wanted;
-        for (std::uint64_t s = 0; s < 3; ++s) {  // the later ones with residuals
+        for (std::uint64_t s = 0; s < 3; ++s) {  // the later steps have residuals
           fill(plain, transport->rank(), s);
           reduce(one, plain);
           wanted.push_back(all_of(plain));
@@ -53,7 +53,7 @@ TEST(Precondition, TopkSelectsWhatMovesTheParameter) {
     std::vector<float> scale(kCount), gradient(kCount);
     for (std::size_t i = 0; i < kCount; ++i) {
       scale[i] = i % 2 == 0 ? 1.0F : 1.0F / 1024;
-      gradient[i] = scale[i] * (i % 100 == 1 ? 8.0F : 1.0F);  // 41 odd ones, all of small scale
+      gradient[i] = scale[i] * (i % 100 == 1 ? 8.0F : 1.0F);  // 41 odd elements, all with a small scale
     }
     const std::vector<float> before = gradient;
     Policy policy = policy_of("topk(1%)+bf16", "two_shot");
@@ -68,7 +68,7 @@ TEST(Precondition, TopkSelectsWhatMovesTheParameter) {
   });
 }
 
-// Mutation tried: divide() takes s of the element before.
+// Mutation tried: divide() uses the s of the previous element.
 TEST(Precondition, WhatIsKeptMovesWithItsScaleWithinATile) {
   constexpr std::size_t kCount = 4096;
   std::vector<std::size_t> order(kCount);
@@ -105,9 +105,9 @@ TEST(Precondition, WhatIsKeptMovesWithItsScaleWithinATile) {
   });
 }
 
-// Results and residuals add up to the inputs, with other scales in each step, since residuals are in units of the
-// gradient. The last step is exact and includes all residuals.
-// Mutations tried: residuals stay in units of the scale; the owner's are not divided by it.
+// Results and residuals add up to the inputs, with different scales in each step, since residuals are in units of the
+// gradient. The last step is exact and includes all residuals. Mutations tried: residuals stay in units of the scale;
+// the owner's residuals are not divided by it.
 TEST(Precondition, ScalesThatChangeConserveTheSum) {
   for (const char* algorithm : kAlgorithms) {
     for (const std::string codec : {"int8", "int4", "sign", "topk(2%)+int8"}) {
@@ -141,7 +141,8 @@ TEST(Precondition, ScalesThatChangeConserveTheSum) {
   }
 }
 
-// Weights, loss scales, another dtype on the wire: each step's error is that of the codec, in units of the scale.
+// Reads one value. With weights, loss scales or another dtype on the wire, each step's error is that of the codec, in
+// units of the scale.
 double value_of(const std::byte* at, DType dtype) {
   if (dtype == DType::f64) {
     double x = 0;
@@ -152,7 +153,7 @@ double value_of(const std::byte* at, DType dtype) {
   std::memcpy(&bits, at, element_bytes(dtype));
   if (dtype == DType::bf16) {
     bits <<= 16U;
-  } else if (dtype == DType::f16 && (bits & 0x7FFFU) != 0) {  // normal ones
+  } else if (dtype == DType::f16 && (bits & 0x7FFFU) != 0) {  // normal numbers
     bits = (bits >> 15U << 31U) | (((bits >> 10U & 31U) + 112U) << 23U) | (bits & 0x3FFU) << 13U;
   }
   return std::bit_cast<float>(bits);
@@ -166,7 +167,7 @@ TEST(Precondition, EveryTypeAndWeightIsReducedRight) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
     for (const bool weighted : {false, true}) {
       for (const auto& hops : kHops) {
-        const auto* const first = hops.first;  // clang 14 captures no bindings
+        const auto* const first = hops.first;  // clang 14 cannot capture bindings
         const auto* const second = hops.second;
         run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
           constexpr std::size_t kCount = 9000;
@@ -183,7 +184,7 @@ TEST(Precondition, EveryTypeAndWeightIsReducedRight) {
           if (weighted) {
             session.set_weight(transport->rank() == 0 ? 3 : 1);
           }
-          const float sign = transport->rank() == 0 ? 2.0F : -2.0F;  // all are powers of two: in every type
+          const float sign = transport->rank() == 0 ? 2.0F : -2.0F;  // powers of two, exact in every type
           for (std::size_t i = 0; i < kCount; ++i) {
             const auto x = sign * static_cast<float>(wanted(i));
             const auto bits = std::bit_cast<std::uint32_t>(x);
@@ -199,7 +200,7 @@ TEST(Precondition, EveryTypeAndWeightIsReducedRight) {
           }
           session.ready(id);
           session.finish();
-          // Of both ranks; where topk left out the other's, the owner's own, or nothing.
+          // The sum of both ranks; or, if topk left out the other's value, the owner's own value, or nothing.
           const bool all = std::string(first) == "int8";
           const std::vector<double> sums = all        ? std::vector<double>{weighted ? 1.0 : 0.0}  // (3 x 2 - 2) / 4
                                            : weighted ? std::vector<double>{1, 1.5, -0.5, 0}
@@ -213,14 +214,14 @@ TEST(Precondition, EveryTypeAndWeightIsReducedRight) {
                 std::any_of(sums.begin(), sums.end(), [&](double sum) { return std::abs(in_units - sum) < 0.05; }))
                 << i << ": " << in_units << " of a scale";
           }
-          EXPECT_GE(there, weighted ? kCount / 2 - 2 : 0) << "topk(50%) sends half of what is alike";
+          EXPECT_GE(there, weighted ? kCount / 2 - 2 : 0) << "topk(50%) sends half of the equal values";
         });
       }
     }
   }
 }
 
-// 32 is 2^17 in units of its scale, more than f16 holds.
+// The value 32 is 2^17 in units of its scale, more than f16 holds.
 TEST(Precondition, NoTypeOfATensorBoundsWhatIsInOtherUnits) {
   for (const char* second : {"topk(90%)+exact", "exact"}) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -241,7 +242,7 @@ TEST(Precondition, NoTypeOfATensorBoundsWhatIsInOtherUnits) {
   }
 }
 
-// Mutation tried: exact buckets are parted by scales too.
+// Mutation tried: exact buckets are also separated by scales.
 TEST(Precondition, WhatTravelsExactlyDoesNotLookAtIt) {
   for (const char* algorithm : {"two_shot", "dense", "one_shot"}) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
@@ -250,7 +251,7 @@ TEST(Precondition, WhatTravelsExactlyDoesNotLookAtIt) {
         auto gradients = few_gradients();
         auto scales = scales_like(gradients);
         vary(scales, 0);
-        scales[0].clear();  // one has none
+        scales[0].clear();  // one tensor has no scale
         Session session(transport, policy_of("exact", algorithm));
         scaled ? add_scaled(session, gradients, scales) : add_all(session, gradients);
         EXPECT_THAT(session.explain(), ::testing::Not(HasSubstr("by scale")));
@@ -263,8 +264,8 @@ TEST(Precondition, WhatTravelsExactlyDoesNotLookAtIt) {
   }
 }
 
-// Tensors with a scale have buckets of their own, and the results of those without do not change.
-// Mutation tried: one bucket for both.
+// Tensors with a scale have buckets of their own, and the results of those without do not change. Mutation tried: one
+// bucket holds both.
 TEST(Precondition, TensorsWithoutAScaleAreAsBefore) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     std::vector<float> results[2];

@@ -37,18 +37,17 @@ void make_sums(const char* codec) {
   });
 }
 
-// Tried by hand, red: codec::instruction_sets() with a static vector: SIGSEGV in the handler, and in the destructor
-// below.
+// Mutation tried: codec::instruction_sets() has a static vector: SIGSEGV in the handler, and in the destructor below.
 TEST(EndOfTheProcess, SumsInAHandlerOfExit) {
   for (const char* codec : {"topk(1%)+int8", "int4", "exact"}) {
     static const char* of_handler = nullptr;
     of_handler = codec;
     EXPECT_EXIT(
         {
-          ::setenv("GRADWIRE_LOG", "debug", 1);        // NOLINT(concurrency-mt-unsafe): the log outlives its users, too
-          std::atexit([] { make_sums(of_handler); });  // before anything is used, so that it comes after all ends
+          ::setenv("GRADWIRE_LOG", "debug", 1);        // NOLINT(concurrency-mt-unsafe): the log outlives its users too
+          std::atexit([] { make_sums(of_handler); });  // registered first, so that it runs after all destructors
           make_sums(codec);
-          std::exit(0);  // NOLINT(concurrency-mt-unsafe): on purpose
+          std::exit(0);  // NOLINT(concurrency-mt-unsafe): intended
         },
         ::testing::ExitedWithCode(0), "");
   }
@@ -69,13 +68,13 @@ TEST(EndOfTheProcess, SumsInADestructorOfAStaticObject) {
       {
         g_end.body = [] { make_sums("topk(1%)+int8"); };
         make_sums("topk(1%)+int8");
-        std::exit(0);  // NOLINT(concurrency-mt-unsafe): on purpose
+        std::exit(0);  // NOLINT(concurrency-mt-unsafe): intended
       },
       ::testing::ExitedWithCode(0), "");
 }
 
 #ifndef GRADWIRE_SANITIZED  // sanitizers have larger frames
-// Kept on the heap where jobs make sums from threads of 64 KiB.
+// Jobs that make sums from threads with 64 KiB keep them on the heap.
 TEST(EndOfTheProcess, SumsOnASmallStack) {
   for (const char* codec : {"topk(1%)+int8", "int4", "int2", "exact"}) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -87,7 +86,7 @@ TEST(EndOfTheProcess, SumsOnASmallStack) {
 }
 #endif
 
-// Runs `body` in a child, which has ten seconds; returns what it printed, and its status.
+// Runs `body` in a child, which has ten seconds; returns its output and its status.
 std::string output_of_child(const std::function<void()>& body, int& status) {
   std::array<int, 2> ends{};
   EXPECT_EQ(::pipe(ends.data()), 0);
@@ -110,8 +109,8 @@ std::string output_of_child(const std::function<void()>& body, int& status) {
   return output;
 }
 
-// Tried by hand, red: Session::~Session() = default: the child hangs, for the thread that it would join is its
-// parent's.
+// Mutation tried: Session::~Session() = default; the child hangs, because the thread that it would join belongs to its
+// parent.
 TEST(ForkedChild, LeavesWhatItsParentMade) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "ThreadSanitizer does not support a fork of a process that has threads";
@@ -136,7 +135,7 @@ TEST(ForkedChild, LeavesWhatItsParentMade) {
       for (std::size_t i = 1; i < gradients.size(); ++i) {
         session->ready(gradients[i].id);
       }
-      session->finish();  // the parent's goes on
+      session->finish();  // the parent's session goes on
     });
   }
 }

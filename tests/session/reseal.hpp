@@ -1,4 +1,4 @@
-// The checksum of a saved state (docs/reference/state-format.md), corrected after a test has changed bytes before it.
+// Corrects the checksum of a saved state (docs/reference/state-format.md) after a test has changed bytes before it.
 #pragma once
 
 #define XXH_INLINE_ALL

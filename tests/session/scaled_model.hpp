@@ -1,4 +1,4 @@
-// A few gradients with scales (TensorOptions::scale) for session tests.
+// Defines a few gradients with scales (TensorOptions::scale) for session tests.
 #pragma once
 
 #include <cmath>
@@ -38,7 +38,7 @@ inline Scales scales_like(const std::vector<Gradient>& gradients, float value = 
   return scales;
 }
 
-// Around the borders of tiles, one empty; several buckets.
+// Makes gradients around the borders of tiles, an empty one, and enough for several buckets.
 inline std::vector<Gradient> few_gradients() {
   std::vector<Gradient> gradients;
   const std::vector<std::pair<const char*, std::size_t>> shapes{
@@ -49,12 +49,12 @@ inline std::vector<Gradient> few_gradients() {
   return gradients;
 }
 
-// Over four orders of magnitude,
+// Returns a magnitude; magnitudes span four orders.
 inline double magnitude(std::size_t tensor, std::size_t i) {
   return std::exp(4.6 * std::sin(1.3 * static_cast<double>(i) + static_cast<double>(tensor)));
 }
 
-// and other ones in each step, alike on all ranks.
+// Sets scales that differ from step to step and are equal on all ranks.
 inline void vary(Scales& scales, std::uint64_t step) {
   for (std::size_t t = 0; t < scales.size(); ++t) {
     for (std::size_t i = 0; i < scales[t].size(); ++i) {
@@ -64,7 +64,7 @@ inline void vary(Scales& scales, std::uint64_t step) {
   }
 }
 
-// Gradients of such magnitudes.
+// Fills in gradients of these magnitudes.
 inline void fill_in_magnitude(std::vector<Gradient>& gradients, int rank, std::uint64_t step) {
   fill(gradients, rank, step);
   for (std::size_t t = 0; t < gradients.size(); ++t) {

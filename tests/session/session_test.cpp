@@ -1,4 +1,4 @@
-// Session: what a training loop relies on.
+// Tests the behaviour of Session that a training loop relies on.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 #include "base/sanitizers.hpp"
 #include "model.hpp"
 #include "tests/support/error_of.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 
 namespace gradwire::test {
@@ -40,7 +40,7 @@ TEST(Session, EveryGradientBecomesTheMean) {
             for (std::size_t i = 0; i < order.size(); ++i) {
               order[i] = i;
             }
-            std::shuffle(order.begin(), order.end(), random);  // another order on each rank
+            std::shuffle(order.begin(), order.end(), random);  // a different order on each rank
             for (const std::size_t t : order) {
               session.ready(gradients[t].id);
             }
@@ -78,7 +78,7 @@ TEST(Session, RanksAreBitIdenticalAndTheDebugHashAgrees) {
   }
 }
 
-// A byte of the second hop's frame changes on its way to rank 1, and no checksum sees it.
+// A byte of the second hop's frame changes on its way to rank 1, and no checksum notices it.
 TEST(Session, TheDebugHashFindsARankThatDiffers) {
   auto world = make_inproc_world(2);
   const std::uint64_t agreement_sends = 2;  // sizes and texts of the plan's fingerprint
@@ -245,7 +245,7 @@ TEST(Session, TicketsTellWhenAGradientIsReduced) {
       for (int step = 0; step < 3; ++step) {
         std::fill(last.begin(), last.end(), 1.0F + static_cast<float>(transport->rank()));
         const Ticket ticket = session.ready(last_id);
-        session.wait(ticket);  // long before finish(): the first layer's gradient is not even there
+        session.wait(ticket);  // long before finish(): the first layer's gradient is not even ready
         EXPECT_TRUE(session.done(ticket));
         EXPECT_FLOAT_EQ(last[39999], 1.5F);
         const Ticket other = session.ready(first_id);

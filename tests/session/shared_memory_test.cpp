@@ -1,4 +1,4 @@
-// Memory that two tensors of a session share would be reduced twice: add() refuses it, and names both.
+// Tests memory that two tensors of a session share, and which would be reduced twice: add() refuses it, and names both.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,8 @@ void expect_refused(const std::function<void()>& add, const std::string& first, 
   EXPECT_THAT(error.what(), AllOf(HasSubstr(first), HasSubstr(second), HasSubstr("overlaps")));
 }
 
-// Mutations tried, each red: only the extent before is looked at; only the one behind; ends count in.
+// Mutations tried, each fails here: only the preceding extent is checked; only the following one is checked; ends are
+// included.
 TEST(SharedMemory, OfTwoGradientsIsRefusedByBothNames) {
   std::array<float, 100> memory{};
   Session session = one_rank();
@@ -39,7 +40,7 @@ TEST(SharedMemory, OfTwoGradientsIsRefusedByBothNames) {
   refused(25, 2, "embed.weight");
   refused(10, 90, "embed.weight");
   refused(41, 20, "head.bias");
-  session.add("before", view(&memory[0], 20));  // beside each other is no overlap
+  session.add("before", view(&memory[0], 20));  // adjacent tensors do not overlap
   session.add("between", view(&memory[40], 20));
   session.add("nothing", view(&memory[30], 0));
   session.add("", view(&memory[80], 10));
@@ -60,7 +61,7 @@ TEST(SharedMemory, OfParametersAndStateIsRefused) {
         session.add("b", at(40), at(50), {at(60), at(60)});
       },
       "state 2 of \"b\"", "state 1 of the same");
-  session.add("b", at(40), at(50), {at(60)});  // nothing of a refused tensor was kept
+  session.add("b", at(40), at(50), {at(60)});  // nothing of the refused tensor was kept
 }
 
 // Scales are only read, so tensors may share one; a gradient may not overlap it.

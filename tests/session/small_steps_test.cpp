@@ -1,4 +1,5 @@
-// Steps of small native sums, which finish() makes itself: the same results, errors and counts as over the executor.
+// Tests steps of small native sums, which finish() makes itself: results, errors and counts equal those of the
+// executor.
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -21,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Counts calls of a transport, and notes which threads make them.
+// A transport that counts calls, and notes which threads make them.
 class Watched final : public Transport {
  public:
   explicit Watched(std::shared_ptr<Transport> inner) : inner_(std::move(inner)) {}
@@ -49,7 +50,7 @@ class Watched final : public Transport {
     return any;
   }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] std::vector<PeerState> ask(milliseconds limit) override { return inner_->ask(limit); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
@@ -115,7 +116,7 @@ TEST(SmallSteps, MeansAreRightHoweverTheRanksMakeThem) {
         rank.fill(static_cast<float>(3 * inner->rank() + step));
         const Ticket ticket = rank.ready();
         if ((step + inner->rank()) % 3 == 0) {
-          rank.session->wait(ticket);  // over the executor, while others are in finish()
+          rank.session->wait(ticket);  // by the executor, while other ranks are in finish()
         }
         EXPECT_EQ(rank.session->finish().step, static_cast<std::uint64_t>(step));
         rank.expect(static_cast<float>(3 + step));
@@ -124,8 +125,8 @@ TEST(SmallSteps, MeansAreRightHoweverTheRanksMakeThem) {
   }
 }
 
-// Tags of messages count collectives, also those that went past the executor.
-// Mutation tried: they are not counted; the broadcast then waits for ever.
+// Tags of messages also count the collectives that bypass the executor. Mutation tried: they are not counted; then the
+// broadcast waits for ever.
 TEST(SmallSteps, MessagesAfterThemFindEachOther) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {100, 1, 300, 7}, {.timeout = std::chrono::seconds(10)});
@@ -134,7 +135,7 @@ TEST(SmallSteps, MessagesAfterThemFindEachOther) {
       rank.fill(2);
       const Ticket ticket = rank.ready();
       if (inner->rank() == 1) {
-        rank.session->wait(ticket);  // over the executor
+        rank.session->wait(ticket);  // by the executor
       }
       rank.session->finish();
       std::vector<float> values(5, static_cast<float>(inner->rank()));
@@ -144,7 +145,7 @@ TEST(SmallSteps, MessagesAfterThemFindEachOther) {
   });
 }
 
-// From 64 KiB on the executor sends frames. Mutation tried: finish() makes sums of 64 KiB; ranks then wait for ever.
+// From 64 KiB on, the executor sends frames. Mutation tried: finish() makes sums of 64 KiB; then ranks wait for ever.
 TEST(SmallSteps, EndWhereFramesBegin) {
   for (const std::uint64_t count : {16'383U, 16'384U}) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
@@ -153,7 +154,7 @@ TEST(SmallSteps, EndWhereFramesBegin) {
         rank.fill(static_cast<float>(3 * inner->rank()));
         const Ticket ticket = rank.ready();
         if (step > 0 && inner->rank() == step % 3) {
-          rank.session->wait(ticket);  // over the executor
+          rank.session->wait(ticket);  // by the executor
         }
         rank.session->finish();
         rank.expect(3);
@@ -164,7 +165,7 @@ TEST(SmallSteps, EndWhereFramesBegin) {
 
 TEST(SmallSteps, FinishMakesThemWithoutAnotherThreadOrMessage) {
   constexpr std::uint64_t kSteps = 200;
-  ::setenv("GRADWIRE_SLOW", "off", 1);  // the comparison of ranks is seldom, and counted elsewhere
+  ::setenv("GRADWIRE_SLOW", "off", 1);  // comparisons of ranks are rare, and counted in another test
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
     Rank rank(inner, {100, 300, 7});
     rank.step(1);
@@ -178,13 +179,13 @@ TEST(SmallSteps, FinishMakesThemWithoutAnotherThreadOrMessage) {
     EXPECT_GE(buckets, 2U);
     EXPECT_EQ(rank.transport->messages, messages);
     EXPECT_EQ(rank.transport->sums - sums, buckets * kSteps);
-    // The progress thread's look, every 5 ms, may fall between ready() and finish().
+    // The progress thread, which looks every 5 ms, may do so between ready() and finish().
     EXPECT_LE(rank.transport->elsewhere - elsewhere, buckets * kSteps / 2);
   });
   ::unsetenv("GRADWIRE_SLOW");
 }
 
-// After every 8 steps it would be hundreds of comparisons.
+// A comparison after every 8 steps would make hundreds of them.
 TEST(SmallSteps, RanksCompareThemSeldom) {
   constexpr std::uint64_t kSteps = 5000;
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
@@ -199,7 +200,7 @@ TEST(SmallSteps, RanksCompareThemSeldom) {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     const std::uint64_t comparisons = rank.session->statistics().comparisons;
     EXPECT_GE(comparisons, 1U);
-    // Some at first, until ranks know how long their steps are.
+    // Ranks compare a few times at first, until they know how long their steps are.
     EXPECT_LE(static_cast<double>(comparisons), 3 + 4 * seconds.count());
     EXPECT_LE(rank.transport->messages - messages, comparisons + 1);
   });
@@ -259,8 +260,8 @@ TEST(SmallSteps, ZerosNanAndWeightsKeepTheirMeaning) {
   });
 }
 
-// A step that would have folded what was loaded is skipped, and nothing else is decided later. Mutation tried: finish()
-// does not look whether residuals are gone.
+// A step that would have folded in the loaded residuals is skipped, and nothing else is decided later. Mutation tried:
+// finish() does not check whether residuals are gone.
 TEST(SmallSteps, BeginOnceLoadedResidualsAreGone) {
   ::setenv("GRADWIRE_SLOW", "off", 1);
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
@@ -277,10 +278,10 @@ TEST(SmallSteps, BeginOnceLoadedResidualsAreGone) {
     const auto is_small = [&](float value) {
       rank.session->reset_statistics();
       rank.step(value);
-      return rank.session->statistics().all().total_seconds == 0;  // the executor's alone
+      return rank.session->statistics().all().total_seconds == 0;  // only the executor adds to this time
     };
     EXPECT_FALSE(is_small(1));
-    EXPECT_EQ(rank.gradients[0][99], 1.5F) << "with what was loaded";
+    EXPECT_EQ(rank.gradients[0][99], 1.5F) << "the sum includes the loaded residuals";
     EXPECT_EQ(rank.gradients[1][0], 1);
     for (int i = 0; i < 10; ++i) {
       EXPECT_TRUE(is_small(2));
@@ -351,8 +352,8 @@ TEST(SmallSteps, AnAbortEndsTheWait) {
   }
 }
 
-// A rank that polls where another has nowhere to run takes thousands of looks for one step; one that gives its core
-// away takes about as many as there are other ranks.
+// A rank that polls while another rank has no core looks thousands of times in one step; one that yields its core looks
+// about as often as there are other ranks.
 TEST(SmallSteps, NoRankStarvesAnotherWhereThereAreMoreRanksThanCores) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);

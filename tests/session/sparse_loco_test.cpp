@@ -1,5 +1,5 @@
-// SparseLoCo (Sarfi et al., 2025) as a policy: few values of the change over many local steps, in 2 bits, with error
-// feedback that decays, and a plain outer step.
+// Tests SparseLoCo (Sarfi et al., 2025) as a policy: few values of the change over many local steps, in 2 bits, with
+// error feedback that decays, and a plain outer step.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,8 +33,8 @@ std::vector<double> mean_over_ranks(const std::shared_ptr<Transport>& transport,
   return values;
 }
 
-// Computes from outside what residuals hold of the changes: held' = change + decay x held - what the outer step moved.
-// This is linear, so each rank follows its own changes, and the mean over the ranks is what they hold together.
+// Computes from outside the residuals of the changes: held' = change + decay x held - movement of the outer step. This
+// is linear, so each rank follows its own changes, and the mean over the ranks is the sum of their residuals.
 class Follower {
  public:
   explicit Follower(const TrainedModel& model, std::vector<double> held = {})
@@ -42,7 +42,7 @@ class Follower {
     held_.resize(anchor_.size());
   }
 
-  /// A step of `model`, of which this is the first or comes after others; returns how many tensors were synchronised.
+  /// Makes a step of `model`, the first one or a later one; returns how many tensors were synchronised.
   int step(Session& session, TrainedModel& model, std::uint64_t step) {
     const std::vector<float> before = model.parameters();
     model.compute_gradients(session.rank(), step);
@@ -85,7 +85,7 @@ double norm(const std::vector<double>& values) {
 }
 
 // An exact last exchange leaves nothing that decay does not explain. Mutations tried: residuals of changes do not
-// decay, or decay at every local step.
+// decay; they decay at every local step.
 TEST(SparseLoCo, ChangesAreConservedButForWhatDecays) {
   for (const bool stagger : {false, true}) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
@@ -107,8 +107,8 @@ TEST(SparseLoCo, ChangesAreConservedButForWhatDecays) {
   }
 }
 
-// Saves between two synchronisations of staggered buckets, and with another one in the middle. Mutation tried: anchors
-// are not saved.
+// The state is saved between two synchronisations of staggered buckets, and during one. Mutation tried: anchors are not
+// saved.
 TEST(SparseLoCo, GoesOnBitByBitFromASavedState) {
   run_ranks(2, [](const std::shared_ptr<Transport>& transport) {
     TrainedModel model;
@@ -133,8 +133,8 @@ TEST(SparseLoCo, GoesOnBitByBitFromASavedState) {
   });
 }
 
-// Saved right behind a synchronisation, loaded by more ranks or fewer, which hold together what the others held.
-// Mutation tried: residuals are shared out in full to each of the ranks.
+// The state is saved right after a synchronisation and loaded by more or fewer ranks, which together hold the residuals
+// of the earlier ranks. Mutation tried: each rank gets the residuals in full.
 TEST(SparseLoCo, AnotherWorldTakesOverWhatIsHeld) {
   for (const auto& [before, after] : {std::pair(3, 2), std::pair(2, 3), std::pair(4, 1)}) {
     const ScratchFolder folder;
@@ -178,7 +178,7 @@ TEST(SparseLoCo, AnotherWorldTakesOverWhatIsHeld) {
   }
 }
 
-// Counted at the transport, headers and both hops included, of a model of 2^20 parameters on 4 ranks.
+// The test counts bytes at the transport, with headers and both hops, for a model of 2^20 parameters on 4 ranks.
 TEST(SparseLoCo, AnExchangeIsManyTimesSmaller) {
   const auto bytes_of = [](const Policy& policy, std::uint64_t steps) {
     std::uint64_t bytes = 0;

@@ -1,5 +1,5 @@
-// The bound on ages of late results, on reductions that end when the test says so, and that without it they would grow
-// older.
+// Tests the bound on the age of late results with reductions that end when the test says so, and that results would be
+// older without it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace gradwire::session {
 namespace {
 
-constexpr float kReduced = 1000;  // added to what a reduction has ended with
+constexpr float kReduced = 1000;  // added by a reduction when it ends
 
 // Keeps reductions under way until it is told to end the oldest.
 class SlowBuckets final : public Buckets {
@@ -39,8 +39,8 @@ class SlowBuckets final : public Buckets {
 };
 
 struct Ages {
-  std::uint64_t oldest = 0;   // of the values that arrived, each of which says which step made it
-  std::uint64_t counted = 0;  // by the statistics
+  std::uint64_t oldest = 0;   // oldest of the values that arrived; each says which step made it
+  std::uint64_t counted = 0;  // count in the statistics
   int waits = 0;
 };
 
@@ -86,10 +86,10 @@ Ages watch(std::uint32_t staleness) {
   return ages;
 }
 
-// The oldest value if each arrived when its reduction ends and no step waited.
+// Returns the oldest value if each arrived when its reduction ends and no step waited.
 std::uint64_t oldest_without_bound() {
   std::uint64_t oldest = 0;
-  std::uint64_t next = 0;  // of the steps whose reductions have not ended
+  std::uint64_t next = 0;  // first of the steps whose reductions have not ended
   for (std::uint32_t step = 0; step < kSteps; ++step) {
     if (one_ends_after(step)) {
       oldest = std::max(oldest, step - next++);

@@ -1,5 +1,5 @@
-// sync = { async = true, staleness = S }: when results arrive, what finish() waits for, that nothing is lost.
-// staleness_bound_test.cpp has the control, late_results_test.cpp saved states and other groups.
+// Tests sync = { async = true, staleness = S }: when results arrive, what finish() waits for, and that nothing is lost.
+// staleness_bound_test.cpp tests the bound, late_results_test.cpp tests saved states and other groups.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,9 +47,9 @@ TEST(Staleness, ZeroIsStep) {
   EXPECT_NE(train(2, "int4", async(1), Threading::background), train(2, "int4", "\"step\"", Threading::background));
 }
 
-// Each gradient says which step made it, so what finish() brings says how old it is.
+// Each gradient says which step made it, so the results of finish() show their age.
 struct Seen {
-  std::vector<std::vector<int>> ages;  // by rank, in each step; -1: nothing came
+  std::vector<std::vector<int>> ages;  // by rank and step; -1: nothing arrived
   Lateness late;
 };
 
@@ -95,7 +95,7 @@ int oldest(const Seen& seen) {
   return most;
 }
 
-// Mutations tried: a result is delivered as soon as it is there; may_lag is staleness + 1; finish() never waits.
+// Mutations tried: a result is delivered as soon as it exists; may_lag is staleness + 1; finish() never waits.
 TEST(Staleness, NoResultIsOlderThanTheBoundAndAllRanksApplyItInTheSameStep) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -116,7 +116,7 @@ TEST(Staleness, NoResultIsOlderThanTheBoundAndAllRanksApplyItInTheSameStep) {
   }
 }
 
-// Rank 0 ends step 0 while rank 1 has not begun it, and step 1 only once it has.
+// Rank 0 ends step 0 while rank 1 has not begun it, and ends step 1 only once rank 1 has.
 TEST(Staleness, FinishBlocksOnlyWhereTheBoundWouldBreak) {
   std::atomic<bool> ended{false};
   std::atomic<bool> begun{false};
@@ -124,7 +124,7 @@ TEST(Staleness, FinishBlocksOnlyWhereTheBoundWouldBreak) {
     TrainedModel model;
     Session session(transport, policy_of("int8", async(1)));
     model.add_to(session);
-    session.reserve();  // the agreement on the plan needs all
+    session.reserve();  // the agreement on the plan needs all ranks
     if (transport->rank() == 0) {
       model.train(session, 0);
       ended = true;
@@ -142,8 +142,8 @@ TEST(Staleness, FinishBlocksOnlyWhereTheBoundWouldBreak) {
   });
 }
 
-// The steps have a late begin, changing loss scales, skipped steps and a flush. Mutations tried: the scale of results
-// is not followed; the flush delivers its own result only; a skipped step delivers.
+// The steps have a late begin, changing loss scales, skipped steps and a flush. Mutations tried: results do not follow
+// the scale; the flush delivers only its own result; a skipped step delivers.
 TEST(Staleness, NothingIsLost) {
   for (const char* codec : {"int4", "topk(2%)+int8"}) {
     for (const int world : {1, 3}) {
@@ -249,7 +249,8 @@ TEST(Staleness, AModeOnOneRankOnlyIsNamed) {
   }
 }
 
-// The effect of a delay on dense layers: linear regression at a learning rate that suits gradients without a delay.
+// Returns the loss under a delay on dense layers: linear regression at a learning rate that suits gradients without
+// one.
 double loss_after(const std::string& sync) {
   double result = 0;
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {

@@ -1,4 +1,4 @@
-// Files of saved states: folders that cannot serve are named, and no byte is read out of bounds.
+// Tests files of saved states: unsuitable folders are named, and no byte is read out of bounds.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -50,7 +50,7 @@ TEST(StateFile, DirectoriesThatCannotServeAreNamed) {
   EXPECT_NE(error([&] { session.save(folder.path() / "file"); }).find("cannot be written"), std::string::npos);
 }
 
-// Seen red where it is opened as any file is: then nothing ends.
+// Mutation tried: the pipe is opened like a file; then nothing ends.
 TEST(StateFile, APipeIsNotWaitedFor) {
   const ScratchFolder folder;
   auto gradients = make_gradients();
@@ -60,7 +60,7 @@ TEST(StateFile, APipeIsNotWaitedFor) {
   const Error error = error_of([&] { session.load(folder.path()); });
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.what(), ::testing::HasSubstr("rank-0-of-1.gradwire: it is a pipe"));
-  session.save(folder.path());  // in its place
+  session.save(folder.path());  // replaces the pipe
   session.load(folder.path());
 }
 
@@ -69,15 +69,15 @@ std::string bytes_of_a_state() {
   state.tensors = {{"a", 10, DType::f32, 1}, {"b", 20, DType::f16, 1}};
   state.residuals.push_back({{1, codec::EncodeSite::local}, {5, std::vector<float>(15)}});
   state.step = 3;
-  state.anchors.push_back({0, std::vector<std::byte>(40), std::vector<std::byte>(40)});
-  state.results.push_back({.tensor = 1, .step = 2, .values = std::vector<std::byte>(40)});
-  state.local_steps.push_back({.tensor = 1, .put_off_to = 4, .moved = true});
+  state.sync_modes.anchors.push_back({0, std::vector<std::byte>(40), std::vector<std::byte>(40)});
+  state.sync_modes.results.push_back({.tensor = 1, .step = 2, .values = std::vector<std::byte>(40)});
+  state.sync_modes.local_steps.push_back({.tensor = 1, .put_off_to = 4, .moved = true});
   std::stringstream stream;
   session::write_state(state, stream);
   return stream.str();
 }
 
-// A file up to a place where the disk fails.
+// A file that can be read up to a place where the disk fails.
 class FailingFile : public std::streambuf {
  public:
   explicit FailingFile(std::string bytes) : bytes_(std::move(bytes)) {
@@ -101,7 +101,7 @@ TEST(StateFile, ADiskThatFailsIsNoDamage) {
   }
 }
 
-// Any bytes after a right head and with a right checksum give an error, or a state within its bounds.
+// Any bytes after a correct header and with a correct checksum give an error, or a state within its bounds.
 TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
   const unsigned seed = 5;
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -121,16 +121,16 @@ TEST(StateFile, DamagedContentNeverReadsOutOfBounds) {
         ASSERT_LT(residual.key.tensor, read.tensors.size());
         ASSERT_LE(residual.range.end(), read.tensors[residual.key.tensor].count);
       }
-      for (const auto& result : read.results) {
+      for (const auto& result : read.sync_modes.results) {
         const TensorInfo& tensor = read.tensors.at(result.tensor);
         ASSERT_EQ(result.values.size(), tensor.count * element_bytes(tensor.dtype));
         ASSERT_LT(result.step, read.step);
       }
-      for (const auto& local : read.local_steps) {
+      for (const auto& local : read.sync_modes.local_steps) {
         ASSERT_LT(local.tensor, read.tensors.size());
         ASSERT_LE(local.put_off_to, read.step + 1);
       }
-      for (const auto& anchor : read.anchors) {
+      for (const auto& anchor : read.sync_modes.anchors) {
         ASSERT_EQ(anchor.parameters.size(), anchor.momentum.size());
       }
       ++loaded;

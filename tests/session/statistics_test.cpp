@@ -1,4 +1,4 @@
-// A session's statistics as text and as JSON.
+// Tests a session's statistics as text and as JSON.
 #include "gradwire/statistics.hpp"
 
 #include <gmock/gmock.h>

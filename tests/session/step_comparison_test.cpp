@@ -1,4 +1,4 @@
-// Ranks compare at steps that all know, in one gather for all parts.
+// Tests that ranks compare at steps that all know, in one gather for all parts.
 #include "session/part/step_comparison.hpp"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ class Part final : public ComparedPart {
 
   std::chrono::microseconds takes{0};
   std::vector<std::uint64_t> steps;
-  std::vector<double> seen;  // of each rank, at last
+  std::vector<double> seen;  // values of each rank in the last comparison
   double seconds = 0;
 
  private:
@@ -54,7 +54,7 @@ TEST(StepComparison, OneGatherServesAllParts) {
     StepComparison comparison(runner);
     const double rank = transport->rank();
     Part often(5, 5, rank, 1);
-    Part seldom(20, 10, 10 * rank, 3);  // asks every 20 steps, and rides in between
+    Part seldom(20, 10, 10 * rank, 3);  // asks every 20 steps, and joins other parts' comparisons in between
     comparison.add(often);
     comparison.add(seldom);
     for (std::uint64_t step = 0; step < 40; ++step) {
@@ -75,7 +75,7 @@ TEST(StepComparison, OneGatherServesAllParts) {
   });
 }
 
-// Mutation tried: the time of the whole comparison for everybody.
+// Mutation tried: every part is charged the time of the whole comparison.
 TEST(StepComparison, NobodyIsChargedForAnother) {
   test::run_ranks(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     BucketRunner runner(transport, {});
@@ -92,7 +92,7 @@ TEST(StepComparison, NobodyIsChargedForAnother) {
   });
 }
 
-// The two steps have other parts, and so other sizes.
+// The two steps have different parts, and so different sizes.
 TEST(StepComparison, RanksAtOtherStepsAreTold) {
   test::run_ranks(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     BucketRunner runner(transport, {});

@@ -47,7 +47,7 @@ Script make_script(std::mt19937& random, std::size_t ranks, bool may_fail) {
   script.tensors = buckets + random() % 4;
   script.plan.tensors.resize(script.tensors);
   for (std::uint32_t i = 0; i < script.tensors; ++i) {
-    script.plan.tensors[i].bucket = i < buckets ? i : random() % buckets;  // none is empty
+    script.plan.tensors[i].bucket = i < buckets ? i : random() % buckets;  // no bucket is empty
   }
   for (std::uint32_t b = 0; b < buckets; ++b) {
     script.plan.buckets[b].id = b;

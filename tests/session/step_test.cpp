@@ -1,5 +1,5 @@
-// The steps of several ranks as state machines, in every order that a seeded scheduler finds: what starts when, what a
-// step brings, and that nothing waits for ever. No threads, no transport, no clock.
+// Tests the steps of several ranks as state machines, in every order that a seeded scheduler finds: what starts when,
+// the results of a step, and that nothing waits for ever. There are no threads, no transport and no clock.
 #include "session/step/step.hpp"
 
 #include <gtest/gtest.h>
@@ -26,8 +26,8 @@ using Kind = Step::Action::Kind;
 
 constexpr std::chrono::milliseconds kHeldFor(5);  // docs/decisions/collectives.md, D83
 
-// Collective calls in the order of each rank: every rank's n-th must be the same, and one has happened once all made
-// it.
+// The collective calls of each rank in order: the n-th call must be the same on every rank, and has happened once all
+// ranks made it.
 struct Network {
   struct Call {
     std::string what;
@@ -65,7 +65,7 @@ class Rank {
   [[nodiscard]] bool failed() const { return step_.faults.failed(); }
   void fail() { step_.faults.fail(Error(ErrorCode::aborted, "a rank has failed")); }
 
-  /// Makes the caller's next call; false if it can only wait.
+  /// Makes the caller's next call; returns false if it can only wait.
   bool call() {
     if (done()) {
       return false;
@@ -73,8 +73,8 @@ class Rank {
     try {
       step_.faults.throw_if_failed();
     } catch (const Error& error) {
-      EXPECT_FALSE(step_.has_work(now_)) << "after a failure";
-      EXPECT_FALSE(step_.faults.why_gone(true)) << "other ranks know";
+      EXPECT_FALSE(step_.has_work(now_)) << "a failed step has no more work";
+      EXPECT_FALSE(step_.faults.why_gone(true)) << "other ranks know the reason";
       over_ = true;
       return true;
     }
@@ -94,7 +94,7 @@ class Rank {
     return true;
   }
 
-  /// Makes the next step of the communicating thread; false if it can only wait.
+  /// Makes the next step of the communicating thread; returns false if it can only wait.
   bool communicate() {
     now_ += std::chrono::milliseconds(random_() % 3);
     if (failed() || (blocked_ && network_.calls[calls_ - 1].ranks < ranks_)) {
@@ -112,10 +112,10 @@ class Rank {
     const Action action = step_.next(waits, now_);
     if (action.kind == Kind::none) {
       EXPECT_FALSE(startable() && (!held() || (waits ? !had_started : now_ - this_step_.whole_at >= kHeldFor)))
-          << "left lying";
+          << "an action was left undone";
       return end_one();
     }
-    EXPECT_TRUE(had_work || this_step_.finishing) << "nobody would have looked";
+    EXPECT_TRUE(had_work || this_step_.finishing) << "no thread would have looked";
     switch (action.kind) {
       case Kind::agree:
         EXPECT_FALSE(std::exchange(agreed_, true)) << "once";
@@ -123,7 +123,7 @@ class Rank {
         blocked_ = action.kind;
         break;
       case Kind::look:
-        EXPECT_FALSE(std::exchange(this_step_.looked, true)) << "once a step";
+        EXPECT_FALSE(std::exchange(this_step_.looked, true)) << "a step looks only once";
         EXPECT_FALSE(had_started);
         EXPECT_TRUE(step_.terms.has_agreed());
         EXPECT_TRUE(this_step_.order.size() == script_.tensors) << "all gradients are looked at";
@@ -194,7 +194,7 @@ class Rank {
 
   void start(const Action& action) {
     EXPECT_EQ(action.info.in_call != StepInfo::InCall::no, held());
-    EXPECT_EQ(action.bucket, this_step_.next++) << "in order";
+    EXPECT_EQ(action.bucket, this_step_.next++) << "buckets start in order";
     const Script::Expected& expected = now_expected();
     EXPECT_FALSE(expected.skipped) << "nothing starts in a skipped step";
     EXPECT_TRUE(step_.terms.has_agreed());
@@ -229,13 +229,13 @@ class Rank {
     }
     return true;
   }
-  // The next bucket has all that it needs.
+  // Returns whether the next bucket has all its tensors.
   [[nodiscard]] bool startable() const {
     const Script::Expected& expected = now_expected();
     return this_step_.next < script_.plan.buckets.size() && whole(this_step_.next) && !expected.skipped &&
            (!expected.looks || this_step_.sought);
   }
-  // Whether the bucket is held for a caller that waits.
+  // Returns whether the bucket is held for a caller that waits.
   [[nodiscard]] bool held() const {
     return decided_ && !script_.weight[0] && this_step_.next + 1 == script_.plan.buckets.size();
   }
@@ -271,7 +271,7 @@ class Rank {
       EXPECT_TRUE(step_.faults.why_gone(false));
     }
     const Step::End end = step_.end(delivered_bad, false);
-    EXPECT_FALSE(step_.faults.why_gone(false)) << "the step came to its end";
+    EXPECT_FALSE(step_.faults.why_gone(false)) << "the step has ended";
     EXPECT_EQ(end.outcome.step, number);
     EXPECT_EQ(step_.number(), number + 1);
     EXPECT_EQ(end.outcome.skipped, expected.skipped);
@@ -280,7 +280,7 @@ class Rank {
     EXPECT_EQ(end.as_usual, expected.as_usual);
     EXPECT_EQ(end.micro_steps, this_step_.most_micro_steps);
     for (const Ticket& ticket : this_step_.tickets) {
-      EXPECT_TRUE(has_ended(step_, ticket)) << "of a step that has ended";
+      EXPECT_TRUE(has_ended(step_, ticket)) << "the step of this ticket has ended";
     }
     if (script_.in_call && !step_.last_decided()) {
       step_.decide_last(true);
@@ -300,7 +300,7 @@ class Rank {
         return flight.bucket == this_step_.tickets[i].bucket;
       });
       EXPECT_FALSE(ended && flies);
-      EXPECT_FALSE(ended && now_expected().in_mode[this_step_.tickets[i].bucket]) << "finish() brings that";
+      EXPECT_FALSE(ended && now_expected().in_mode[this_step_.tickets[i].bucket]) << "finish() delivers these";
     }
   }
 
@@ -317,19 +317,19 @@ class Rank {
 
   struct Flight {
     std::uint32_t bucket;
-    std::optional<std::size_t> call;  // none for what sync modes take
+    std::optional<std::size_t> call;  // empty for buckets that sync modes take over
   };
 
   struct ThisStep {
     std::vector<std::uint32_t> order;  // tensors that are ready
     std::vector<Ticket> tickets;
     std::vector<bool> seen_ended;  // by ticket
-    std::uint32_t next = 0;        // bucket to start
+    std::uint32_t next = 0;        // next bucket to start
     bool looked = false;           // has begun to look for NaN
-    bool sought = false;           // has done so
+    bool sought = false;           // has finished looking for NaN
     bool finishing = false;
     std::uint32_t most_micro_steps = 1;
-    Step::Time whole_at;  // when the latest bucket had all its tensors
+    Step::Time whole_at;  // time at which the latest bucket had all its tensors
   };
 
   const Script& script_;
@@ -342,7 +342,7 @@ class Rank {
   std::vector<std::uint32_t> todo_;  // tensors that are not ready
   ThisStep this_step_;
   std::vector<Flight> in_flight_;
-  std::size_t calls_ = 0;  // collective ones
+  std::size_t calls_ = 0;  // number of collective calls
   std::optional<Kind> blocked_;
   bool agreed_ = false, decided_ = false, over_ = false;
 };
@@ -365,7 +365,7 @@ void run_world(unsigned seed) {
       rank.fail();
       fails_after = ~0ULL;
     }
-    // A failure reaches the others at any later time.
+    // A failure reaches the other ranks at any later time.
     const bool any_failed = std::any_of(world.begin(), world.end(), [](const auto& r) { return r->failed(); });
     if (any_failed && random() % 4 == 0) {
       rank.fail();
@@ -400,7 +400,7 @@ TEST(Step, OneThatIsCapturedKeepsItsNumber) {
   }
 }
 
-// A step that does not count on all ranks is made again as it was. Tried by hand, red here: looked() puts them off.
+// A step that does not count on all ranks is made again as before. Mutation tried: looked() postpones local steps.
 TEST(Step, LocalStepsArePutOffWhereTheSkippedStepEnds) {
   Step step(1, Nonfinite::propagate);
   step.add_tensor();
@@ -420,7 +420,7 @@ TEST(Step, LocalStepsArePutOffWhereTheSkippedStepEnds) {
 
 TEST(Step, AnyOrderOfEventsEndsAsTheScriptSays) {
 #ifdef GRADWIRE_SANITIZED
-  const unsigned seeds = 2'000;  // sanitizers see the same in any order
+  const unsigned seeds = 2'000;  // sanitizers find the same in fewer orders
 #else
   const unsigned seeds = 10'000;
 #endif

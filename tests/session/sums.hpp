@@ -1,4 +1,4 @@
-// Sums of gradients over steps, which error feedback conserves.
+// Computes sums of gradients over steps, which error feedback conserves.
 #pragma once
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace gradwire::test {
 
 class Sums {
  public:
-  /// `unit` of element i of tensor t, by which it is divided; none: 1.
+  /// Returns the unit by which element i of tensor t is divided; without it, that is 1.
   using Unit = double (*)(std::size_t t, std::size_t i);
   explicit Sums(Unit unit = nullptr) : unit_(unit) {}
 
@@ -25,7 +25,7 @@ class Sums {
       }
     }
   }
-  /// Relative to the norm of `wanted`.
+  /// Returns the error relative to the norm of `wanted`.
   [[nodiscard]] double error_against(const Sums& wanted) const {
     double error = 0;
     double norm = 0;

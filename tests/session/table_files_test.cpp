@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "reseal.hpp"
-#include "session/parts/tables/tables.hpp"
+#include "session/parts/tables/session_tables.hpp"
 #include "session/state/state_file.hpp"
 #include "tests/support/error_of.hpp"
 
@@ -22,7 +22,7 @@ namespace {
 using session::SavedState;
 
 struct Taken final : session::RowSink {
-  bool wants(std::size_t number, const SavedState::Table& table) override {
+  bool wants(std::size_t number, const table::SavedTable& table) override {
     const bool wanted = !only || *only == number;
     if (wanted) {
       names.push_back(table.name);
@@ -44,8 +44,8 @@ struct Taken final : session::RowSink {
   std::map<std::pair<std::size_t, std::uint64_t>, std::vector<float>> rows;
 };
 
-SavedState::Table table_of(const std::string& name, RowOptimizer optimizer, const std::vector<std::uint64_t>& ids) {
-  SavedState::Table saved{.name = name, .rows = 100, .width = 3, .optimizer = optimizer, .layout = 7};
+table::SavedTable table_of(const std::string& name, RowOptimizer optimizer, const std::vector<std::uint64_t>& ids) {
+  table::SavedTable saved{.name = name, .rows = 100, .width = 3, .optimizer = optimizer, .layout = 7};
   table::Shard shard({.width = 3, .optimizer = optimizer, .learning_rate = 1});
   for (const std::uint64_t id : ids) {
     const std::vector<float> gradient{static_cast<float>(id), 0.5F, -1};
@@ -57,7 +57,7 @@ SavedState::Table table_of(const std::string& name, RowOptimizer optimizer, cons
   return saved;
 }
 
-SavedState state_of(std::vector<SavedState::Table> tables) {
+SavedState state_of(std::vector<table::SavedTable> tables) {
   SavedState state;
   state.step = 3;
   state.tables = std::move(tables);
@@ -97,14 +97,14 @@ TEST(TableFiles, RowsComeBackAsTheyWere) {
   EXPECT_EQ(session::read_state(again, "file", &second).tables.size(), 2U);
   EXPECT_EQ(second.rows.size(), 1U);
   std::stringstream neither(good_file());
-  EXPECT_EQ(session::read_state(neither, "file").tables.size(), 2U) << "rows are passed over";
+  EXPECT_EQ(session::read_state(neither, "file").tables.size(), 2U) << "rows are skipped";
 }
 
-// Each with a right checksum. Tried by hand, each red: without the check.
+// Each file has a correct checksum. Mutation tried: without the check.
 TEST(TableFiles, WhatNobodyWritesIsRefusedWithItsPlace) {
   const std::string good = good_file();
   const std::size_t users = good.find("users");
-  const auto at = [&](std::size_t offset) { return users + 5 + offset; };  // behind the name
+  const auto at = [&](std::size_t offset) { return users + 5 + offset; };  // after the name
   constexpr std::size_t kWidth = 8;
   constexpr std::size_t kOptimizer = 12;
   constexpr std::size_t kCount = 24;
@@ -160,19 +160,19 @@ TEST(TableFiles, ARowOfTwoFilesIsRefused) {
 }
 
 TEST(TableFiles, ARankTakesTheRowsThatItHoldsInItsWorld) {
-  session::Tables tables;
+  session::SessionTables tables;
   tables.enter({.members = {0, 1, 2}, .nodes = {0, 0, 0}}, 1);
   tables.add({.name = "users", .rows = 100, .width = 3, .optimizer = RowOptimizer::adagrad, .copies = 1});
-  session::Tables::Loading loading(tables);
+  session::SessionTables::Loading loading(tables);
   std::stringstream in(written(state_of({table_of("users", RowOptimizer::adagrad, kIds)})));
   (void)session::read_state(in, "file", &loading);
   tables.load(std::move(loading));
   const std::uint64_t held = tables.statistics(0).rows_held;
   EXPECT_GT(held, 0U);
-  EXPECT_LT(held, kIds.size()) << "own rows alone";
+  EXPECT_LT(held, kIds.size()) << "a file has only its rank's own rows";
 }
 
-// A file has the rows as they were when they were saved. Tried by hand, red: a copy's pages may be written to.
+// A file has the rows as they were at the time of the save. Mutation tried: a copy's pages may be written to.
 TEST(TableFiles, StepsAfterASaveDoNotShow) {
   session::ReplicatedTable table({.name = "users", .rows = 100, .width = 1, .learning_rate = 1, .copies = 1});
   table.enter({.members = {0}, .nodes = {0}}, 0);
@@ -198,7 +198,7 @@ TEST(TableFiles, StepsAfterASaveDoNotShow) {
   EXPECT_EQ((taken.rows[{0, 90}]), std::vector<float>{-1});
 }
 
-// Any bytes after a right head and with a right checksum give an error, or rows of their tables.
+// Any bytes after a correct header and with a correct checksum give an error, or rows of their tables.
 TEST(TableFiles, DamagedContentNeverReadsOutOfBounds) {
   std::mt19937 random(11);
   const std::string good = good_file();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "exchange/peers.hpp"
-#include "session/parts/tables/tables.hpp"
+#include "session/parts/tables/session_tables.hpp"
 #include "session/state/state_file.hpp"
 #include "tests/support/hex.hpp"
 #include "tests/support/ranks.hpp"
@@ -19,7 +19,7 @@ namespace gradwire::test {
 namespace {
 
 using session::SavedState;
-using session::Tables;
+using session::SessionTables;
 
 /// The bytes that a rank sent and saved.
 struct Told {
@@ -27,7 +27,7 @@ struct Told {
   std::string saved;  // SIZE:CRC-32C of the state, which holds the tables
 };
 
-std::string state_of(Tables& tables) {
+std::string state_of(SessionTables& tables) {
   SavedState state;
   state.step = 3;
   state.fingerprint = "0123456789abcdef";
@@ -43,7 +43,7 @@ std::string sum_of(const std::string& bytes) {
   return std::to_string(bytes.size()) + ":" + crc;
 }
 
-void train(Tables& tables, exchange::Peers& peers, int rank, std::optional<double> weight) {
+void train(SessionTables& tables, exchange::Peers& peers, int rank, std::optional<double> weight) {
   for (std::uint64_t step = 0; step < 3; ++step) {
     for (std::uint32_t table = 0; table < 2; ++table) {
       const std::size_t width = table == 0 ? 3 : 2;
@@ -64,8 +64,8 @@ void train(Tables& tables, exchange::Peers& peers, int rank, std::optional<doubl
   }
 }
 
-Tables two_tables(const std::string& codec) {
-  Tables tables;
+SessionTables two_tables(const std::string& codec) {
+  SessionTables tables;
   tables.add({.name = "users",
               .rows = 20,
               .width = 3,
@@ -85,7 +85,7 @@ std::vector<Told> run_job(const std::string& codec, bool weighted) {
     SentBytes log(std::move(transport));
     exchange::TransportPeers peers(log, std::chrono::seconds(60));
     const int rank = log.rank();
-    Tables tables = two_tables(codec);
+    SessionTables tables = two_tables(codec);
     tables.enter({{4, 5, 9}, {0, 0, 1}}, rank);
     train(tables, peers, rank, weighted ? std::optional(rank + 0.5) : std::nullopt);
     // Process 4 has ended, and process 1 has come.
@@ -132,13 +132,13 @@ constexpr const char* kState =
     "0ad723bc0ad723bc0000803f00008040050000006974656d730400000000000000010000000000000048185bee5726d5"
     "7801000000000000000300000000000000000000404e4edda63f2d0737";
 
-void make_golden(Tables& tables) {
+void make_golden(SessionTables& tables) {
   tables.add({.name = "users", .rows = 6, .width = 2, .optimizer = RowOptimizer::adagrad, .copies = 1});
   tables.add({.name = "items", .rows = 4, .width = 1, .learning_rate = 1, .copies = 1});
   tables.enter({{3}, {}}, 0);
 }
 
-void train_golden(Tables& tables, exchange::Peers& peers) {
+void train_golden(SessionTables& tables, exchange::Peers& peers) {
   const std::vector<std::uint64_t> ids{5, 0, 3};
   tables.push(0, ids, std::vector<float>{1, 2, -0.5F, 0.25F, 8, 3});
   tables.push(1, std::span(ids).last(1), std::vector<float>{-2});
@@ -149,19 +149,19 @@ void train_golden(Tables& tables, exchange::Peers& peers) {
 TEST(SessionTableGolden, StatesOfEarlierBuildsAreRead) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {
     exchange::TransportPeers peers(*transport, std::chrono::seconds(60));
-    Tables trained;
+    SessionTables trained;
     make_golden(trained);
     train_golden(trained, peers);
     EXPECT_EQ(hex_of(state_of(trained)), kState);
 
-    Tables loaded;
+    SessionTables loaded;
     make_golden(loaded);
-    Tables::Loading loading(loaded);
+    SessionTables::Loading loading(loaded);
     std::stringstream stream(bytes_of(kState));
     const SavedState state = session::read_state(stream, "a file", &loading);
     EXPECT_EQ(state.step, 3U);
     loaded.load(std::move(loading));
-    for (int more = 0; more < 2; ++more) {  // with what Adagrad keeps
+    for (int more = 0; more < 2; ++more) {  // includes Adagrad's state
       for (std::uint32_t table = 0; table < 2; ++table) {
         std::vector<std::uint64_t> ids(table == 0 ? 6 : 4);
         std::iota(ids.begin(), ids.end(), 0U);

@@ -1,5 +1,5 @@
-// A job over Processes whose sessions have tables, and what its rows must be, computed densely over who took part in
-// each step.
+// Runs a job over Processes whose sessions have tables. The expected rows are computed densely over the ranks that took
+// part in each step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,21 +33,21 @@ struct TablePlan {
       {.name = "users", .rows = 60, .width = 3, .optimizer = RowOptimizer::adagrad, .initial_scale = 0.5F, .seed = 7},
       {.name = "items", .rows = 35, .width = 5, .learning_rate = 0.1F},
   };
-  std::uint64_t steps = 5;  // and one more, which reads all rows
+  std::uint64_t steps = 5;  // the job makes one more, which reads all rows
   int ranks = 4;
   int spares = 0;
-  int joins = 0;                               // processes that join while steps of 10 ms are made
-  std::map<Id, std::int64_t> dies_after = {};  // operations
-  std::map<Id, std::pair<std::uint64_t, std::int64_t>> dies_in = {};  // the step, after operations of it
+  int joins = 0;                                                      // processes that join during steps of 10 ms
+  std::map<Id, std::int64_t> dies_after = {};                         // number of operations
+  std::map<Id, std::pair<std::uint64_t, std::int64_t>> dies_in = {};  // the step, and the number of its operations
   std::map<Id, std::uint64_t> leaves_before = {};                     // the step
-  std::map<Id, std::function<void(TablePlan&)>> otherwise = {};       // changes of the plan for one process
-  std::set<ErrorCode> errors = {};                                    // that processes may end with
-  std::filesystem::path checkpoints = {};                             // goes on from there, and writes one a step
-  std::uint32_t node = 0;                                             // so many processes in a row share one
+  std::map<Id, std::function<void(TablePlan&)>> otherwise = {};       // changes to the plan of one process
+  std::set<ErrorCode> errors = {};                                    // errors that processes may end with
+  std::filesystem::path checkpoints = {};                             // goes on from there, writes one per step
+  std::uint32_t node = 0;                                             // number of consecutive processes on one node
 };
 
 struct TableFate {
-  std::vector<std::vector<float>> rows;     // of each table, at the end
+  std::vector<std::vector<float>> rows;     // final rows of each table
   std::vector<std::vector<Id>> took_part;   // by step
   std::vector<TableStatistics> statistics;  // of each table
   std::vector<std::uint64_t> pulls_anew;    // steps in which pull() returned false
@@ -60,7 +60,7 @@ struct TableFate {
 
 inline std::vector<std::uint64_t> ids_of(const SessionTableOptions& options, Id who, std::uint64_t step) {
   std::vector<std::uint64_t> ids;
-  for (std::uint64_t i = 0; i < 24; ++i) {  // some twice, and many on three ranks
+  for (std::uint64_t i = 0; i < 24; ++i) {  // some ids twice, and many on three ranks
     ids.push_back((11 * who + 17 * step + 3 * i * i + 7 * i) % options.rows);
   }
   return ids;
@@ -83,7 +83,7 @@ inline std::vector<float> gradients_of(const SessionTableOptions& options, const
   return gradients;
 }
 
-/// The same job without tables: every row on one place.
+/// Computes the same job without tables: every row in one place.
 class DenseTable {
  public:
   explicit DenseTable(const SessionTableOptions& options)
@@ -175,7 +175,7 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
   std::iota(members.begin(), members.end(), 0U);
   session.on_world_change([&](const WorldChange& change) {
     for (const int rank : std::vector<int>(change.lost.rbegin(), change.lost.rend())) {
-      if (static_cast<std::size_t>(rank) < members.size()) {  // a newcomer is not told who was there before
+      if (static_cast<std::size_t>(rank) < members.size()) {  // a newcomer does not know the earlier ranks
         members.erase(members.begin() + rank);
       }
     }
@@ -191,7 +191,7 @@ inline void train_tables(Session& session, Id self, const TablePlan& plan, Life&
     if (fate.unused) {
       return;
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(session.step() == 0 ? 150 : 0));  // spares are heard
+    std::this_thread::sleep_for(std::chrono::milliseconds(session.step() == 0 ? 150 : 0));  // spares report late
   }
   const ConstView saved{parameter.data(), parameter.size(), DType::f32};
   if (!plan.checkpoints.empty()) {
@@ -306,7 +306,8 @@ inline std::vector<Id> survivors_of(const std::vector<TableFate>& fates) {
   return ids;
 }
 
-/// All ranks of the last world together hold each row that was ever written as often as they should, and no others.
+/// Expects that the ranks of the last world together hold each row that was ever written as often as they should, and
+/// no other rows.
 inline void expect_copies(const TablePlan& plan, const std::vector<TableFate>& fates,
                           const std::vector<std::vector<Id>>& took_part) {
   const std::vector<Id> survivors = survivors_of(fates);
@@ -327,7 +328,7 @@ inline void expect_copies(const TablePlan& plan, const std::vector<TableFate>& f
   }
 }
 
-/// Bit for bit, on all that are left.
+/// Expects equal rows bit for bit on all survivors.
 inline void expect_dense(const TablePlan& plan, const std::vector<TableFate>& fates) {
   const std::vector<Id> survivors = survivors_of(fates);
   ASSERT_FALSE(survivors.empty());

@@ -21,7 +21,7 @@ namespace {
 
 std::atomic<std::int64_t> live{0};
 std::atomic<std::int64_t> most{0};
-std::atomic<std::int64_t> given{0};  // in all
+std::atomic<std::int64_t> given{0};  // total bytes
 
 void count(void* memory) {
   const auto bytes = static_cast<std::int64_t>(malloc_usable_size(memory));
@@ -33,7 +33,7 @@ void count(void* memory) {
 
 }  // namespace
 
-// In place of those of the C++ library, for all of this program.
+// Replaces operator new of the C++ library in this whole program.
 void* operator new(std::size_t bytes) {
   void* const memory = std::malloc(bytes > 0 ? bytes : 1);
   if (memory == nullptr) {
@@ -56,11 +56,11 @@ namespace {
 constexpr int kRanks = 4;
 constexpr std::uint64_t kRows = 40'000;
 constexpr std::uint32_t kWidth = 64;
-constexpr double kTableBytes = 2.0 * sizeof(float) * kWidth * kRows;  // with what Adagrad keeps
+constexpr double kTableBytes = 2.0 * sizeof(float) * kWidth * kRows;  // includes Adagrad's state
 const SessionTableOptions kTable{
     .name = "users", .rows = kRows, .width = kWidth, .optimizer = RowOptimizer::adagrad, .learning_rate = 1};
 
-// A gradient of 1 for each row, in many small steps: of each step's rows a part by each rank.
+// Pushes a gradient of 1 for each row, in many small steps; each rank pushes a part of a step's rows.
 void train(Session& session, TableId table) {
   constexpr std::uint64_t kStepRows = 500;
   for (std::uint64_t first = 0; first < kRows; first += kStepRows) {
@@ -77,7 +77,7 @@ float first_of(Session& session, TableId table, std::uint64_t id) {
   return row[0];
 }
 
-// The peak of all ranks' memory above that before, in units of a table.
+// Measures how far the memory of all ranks rises above its start, in units of a table.
 class Peak {
  public:
   void begin() {
@@ -92,8 +92,8 @@ class Peak {
 };
 
 // The written data is a copy; meanwhile training copies only the pages that it writes to. Each rank reads all files,
-// and keeps its own rows. Tried by hand, each red: files are made in memory, or read into it; a checkpoint that was
-// written is kept until the next one.
+// and keeps only its own rows. Mutations tried: files are made in memory, or read into it; a written checkpoint is kept
+// until the next one.
 TEST(TableMemory, OneCopyIsSavedAndOwnRowsAreRestored) {
   const ScratchFolder folder;
   Peak peak;
@@ -123,10 +123,10 @@ TEST(TableMemory, OneCopyIsSavedAndOwnRowsAreRestored) {
       train(session, table);
     });
     if (session.rank() == 0) {
-      for (int wait = 0; wait < 1000 && peak.left() > 0.05; ++wait) {  // until all are written
+      for (int wait = 0; wait < 1000 && peak.left() > 0.05; ++wait) {  // until all files are written
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
       }
-      EXPECT_LE(peak.left(), 0.05) << "a checkpoint that is written takes no more memory";
+      EXPECT_LE(peak.left(), 0.05) << "a written checkpoint takes no more memory";
       std::printf("left: %.2f tables\n", peak.left());
     }
     meet.arrive_and_wait();
@@ -139,13 +139,13 @@ TEST(TableMemory, OneCopyIsSavedAndOwnRowsAreRestored) {
     const TableId table = session.add_table(kTable);
     measured("restore", 1.4, session, [&] { EXPECT_EQ(session.restore(folder.path(), {}), kRows / 500 + 1); });
     for (const std::uint64_t id : {std::uint64_t{7}, kRows / 2, kRows - 1}) {
-      EXPECT_EQ(first_of(session, table, id), -1) << "as it was when checkpoint() was called";
+      EXPECT_EQ(first_of(session, table, id), -1) << "the value is from the time of checkpoint()";
     }
     meet.arrive_and_wait();
   });
 }
 
-// Tried by hand, red: each call adds up all that came before it.
+// Mutation tried: each call adds up all earlier ones.
 TEST(TableMemory, PushesTakeAsMuchAsTheyBring) {
   run_ranks(1, [](std::shared_ptr<Transport> transport) {
     Session session(std::move(transport), Policy{});

@@ -1,4 +1,5 @@
-// A rule that asks for rows becomes the options of a table; what a table cannot do is an error that names it.
+// Tests that a rule for rows becomes the options of a table, and that a request that a table cannot serve is an error
+// that names it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -93,7 +94,7 @@ TEST(TableOptionsOfPolicy, SayHowRowsOfASessionTravel) {
 }
 
 TEST(TableOptionsOfPolicy, OnePolicyServesASessionAndATable) {
-  const Policy policy = Policy::parse(kRowsPolicy, "p");  // strict: rules for tables are not unused
+  const Policy policy = Policy::parse(kRowsPolicy, "p");  // strict: rules for tables are not reported as unused
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     std::vector<float> gradient(1000, 1.0F);
     Session session(transport, policy);

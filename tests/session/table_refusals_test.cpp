@@ -18,7 +18,7 @@
 namespace gradwire::test {
 namespace {
 
-// Each waits for a world of its own otherwise. Tried by hand, red: without the check of calls.
+// Otherwise each of these calls would wait for a new world. Mutation tried: without the check of calls.
 TEST(SessionTables, NothingElseCommunicatesBetweenPullAndFinish) {
   auto processes = make_inproc_processes(1);
   std::vector<float> value(3);
@@ -83,7 +83,7 @@ TEST(SessionTables, OptionsThatDifferAreNamed) {
   expect(error_with([](TablePlan& own) { own.tables.pop_back(); }), "table 1 is on rank 0 alone, not on rank 1");
 }
 
-// Ranks in different calls find out, and wait for no timeout.
+// Ranks in different calls find that out without waiting for a timeout.
 TEST(SessionTables, CallsThatDifferAreNoticed) {
   const auto expect_noticed = [](const std::function<void(Session&, const std::vector<TableId>&)>& call) {
     std::vector<Error> errors(2, {ErrorCode::internal, ""});
@@ -114,8 +114,8 @@ TEST(SessionTables, CallsThatDifferAreNoticed) {
   });
 }
 
-// Before and after ranks have agreed on tables. Tried by hand, red: the agreement does not say what it is about; what
-// is no size is not taken for another call.
+// Some ranks pull before and after ranks have agreed on tables. Mutations tried: the agreement does not name its
+// subject; a value that is no size is not taken for another call.
 TEST(SessionTables, PullsOfSomeRanksAreNamed) {
   for (const bool agreed : {false, true}) {
     std::vector<Error> errors(2, {ErrorCode::internal, ""});
@@ -179,7 +179,7 @@ TEST(SessionTables, RefuseWhatCannotWork) {
     refused("pull: step 0 is under way", [&] { (void)session.pull(table, good, rows); });
     session.finish();
     ASSERT_TRUE(session.pull(table, good, rows));
-    EXPECT_EQ(rows, (std::vector<float>{-0.04F, -0.06F, -0.04F, -0.06F})) << "of what was refused nothing was kept";
+    EXPECT_EQ(rows, (std::vector<float>{-0.04F, -0.06F, -0.04F, -0.06F})) << "nothing of the refused pushes was kept";
     refused("after the plan was made", [&] { session.add_table({.name = "late", .rows = 1, .width = 1}); });
   });
 }

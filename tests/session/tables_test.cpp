@@ -1,4 +1,4 @@
-// Tables that count with the steps of a session: exactly synchronous, and whole after ranks have ended.
+// Tests tables that count with the steps of a session: exactly synchronous, and whole after ranks have ended.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ int environment_int(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-// Tried by hand, red: half of the ranks add up in another order; pushes go to the first holder alone.
+// Mutations tried: half of the ranks add up in another order; pushes go only to the first holder.
 TEST(SessionTables, EqualDenseOnes) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const std::uint32_t copies : {1U, 2U, 3U}) {
@@ -121,9 +121,9 @@ constexpr const char* kTablePolicies[] = {
     "[[rule]]\nmatch = \"*\"\ncodec = \"int4\"\nsync = { async = true, staleness = 2 }\n",
 };
 
-// Against the dense computation over who took part in the steps that counted: so nothing of a step that was made again
-// is left, and no push of one that counted is lost. Tried by hand, each red here: pushes are applied before the step
-// counts; those of a step that is made again are kept; rows, or their optimizer state, do not move.
+// Compares with the dense computation over the ranks that took part in the steps that counted: nothing of a step that
+// was made again remains, and no push of a step that counted is lost. Mutations tried: pushes are applied before the
+// step counts; pushes of a step that is made again are kept; rows, or their optimizer state, do not move.
 TEST(SessionTables, ADeathAtAnyMomentLosesNoPushThatCounted) {
   const int moments = environment_int("GRADWIRE_SEEDS", std::max(4, 24 / kStepShare));
   int anew = 0;
@@ -142,12 +142,12 @@ TEST(SessionTables, ADeathAtAnyMomentLosesNoPushThatCounted) {
       }
     }
   }
-  EXPECT_TRUE(moments < 20 || anew > 0) << "it died in pull() as well";
+  EXPECT_TRUE(moments < 20 || anew > 0) << "some died in pull()";
 }
 
-// Any number of ranks end, at any moments: if copies are left, the remaining ranks go on with whole tables, else all of
-// them end with an error that names the table. Tried by hand, each red here: rows that have moved count before all have
-// them; the ring goes by ranks, not by processes.
+// Any number of ranks end, at any time: if copies are left, the remaining ranks go on with whole tables; otherwise all
+// of them end with an error that names the table. Mutations tried: moved rows count before all have them; the ring goes
+// by ranks instead of processes.
 TEST(SessionTables, ManyDeathsEndItOrLoseNothing) {
   const int seeds = environment_int("GRADWIRE_SEEDS", 60 / kStepShare);
   int ended = 0;
@@ -159,7 +159,7 @@ TEST(SessionTables, ManyDeathsEndItOrLoseNothing) {
     plan.errors = {ErrorCode::too_few};
     const std::size_t deaths = 2 + random() % 2;
     const std::int64_t first = 1 + static_cast<std::int64_t>(random() % 500);
-    while (plan.dies_after.size() < deaths) {  // some soon after one another
+    while (plan.dies_after.size() < deaths) {  // some die soon after one another
       plan.dies_after[static_cast<Id>(random() % 5)] = first + static_cast<std::int64_t>(random() % 120);
     }
     const std::vector<TableFate> fates = run(plan);
@@ -192,7 +192,7 @@ TEST(SessionTables, AllHoldersOfRowsEnd) {
       ++told;
     }
   }
-  // They may have ended one after the other, with time to copy between.
+  // The ranks may have ended one after the other, with time to copy between.
   EXPECT_TRUE(told == 2 || fates[0].took_part[3].size() == 2);
   if (told == 0) {
     expect_dense(plan, fates);
@@ -208,7 +208,7 @@ TEST(SessionTables, AllHoldersOfRowsEnd) {
   }
   plan.leaves_before = {{1, 3}};
   for (const Id id : {0, 2, 3}) {
-    ASSERT_TRUE(run(plan)[id].error) << "with one copy any death ends it";
+    ASSERT_TRUE(run(plan)[id].error) << "with one copy any death ends the job";
   }
 }
 
@@ -220,7 +220,7 @@ TEST(SessionTables, ManyMayEndBeforeTheFirstStepCounts) {
   expect_dense(plan, fates);
 }
 
-// A node ends as a whole: copies lie on different ones. Tried by hand, red: the ring knows of no nodes.
+// A whole node ends: the copies are on different nodes. Mutation tried: the ring ignores nodes.
 TEST(SessionTables, ANodeMayEnd) {
   TablePlan plan{.ranks = 6, .leaves_before = {{2, 3}, {3, 3}}, .node = 2};
   const std::vector<TableFate> fates = run(plan);
@@ -228,8 +228,8 @@ TEST(SessionTables, ANodeMayEnd) {
   expect_dense(plan, fates);
 }
 
-// A spare gets its share of rows: then others that hold them may end. Tried by hand, red: who no longer holds a row
-// keeps it.
+// A spare gets its share of rows, so other holders may end afterwards. Mutation tried: a rank that no longer holds a
+// row keeps it.
 TEST(SessionTables, SparesHoldTheirShare) {
   const int moments = environment_int("GRADWIRE_SEEDS", std::max(2, 12 / kStepShare));
   TablePlan plan{.steps = 8, .ranks = 3, .spares = 2};
@@ -248,7 +248,7 @@ TEST(SessionTables, SparesHoldTheirShare) {
   EXPECT_GT(came, moments / 2);
 }
 
-// The world grows, and then ranks of the start end: their rows are with others.
+// The world grows, and then ranks of the start end: other ranks hold their rows.
 TEST(SessionTables, ProcessesThatJoinHoldTheirShare) {
   TablePlan plan{.steps = 70, .ranks = 3, .joins = 2, .leaves_before = {{1, 50}, {0, 60}}};
   const std::vector<TableFate> fates = run(plan);
@@ -258,13 +258,13 @@ TEST(SessionTables, ProcessesThatJoinHoldTheirShare) {
   expect_dense(plan, fates);
 }
 
-// Another number of ranks goes on from what a checkpoint holds, and a rank may die meanwhile.
+// A different number of ranks goes on from a checkpoint, and a rank may die meanwhile.
 TEST(SessionTables, GoOnFromACheckpoint) {
   const ScratchFolder folder;
   const TablePlan before{.steps = 3, .ranks = 4, .leaves_before = {{1, 2}}, .checkpoints = folder.path()};
   const std::vector<TableFate> first = run(before);
   std::vector<std::vector<Id>> took_part = first[0].took_part;
-  took_part.back().clear();  // read all, and pushed nothing
+  took_part.back().clear();  // the step read all rows, and pushed nothing
   for (const int ranks : {3, 2, 5}) {
     SCOPED_TRACE(std::to_string(ranks) + " ranks");
     TablePlan plan{.ranks = ranks, .checkpoints = folder.path()};
@@ -292,14 +292,14 @@ TEST(SessionTables, GoOnFromACheckpoint) {
       << fates[0].error->what();
 }
 
-// A file of another layout of the same step and size: rows that it should have may be in none of the files.
+// A file of another layout has the same step and size: rows that it should have may be in none of the files.
 TEST(SessionTables, FilesOfTwoWorldsAreNotMixed) {
   const ScratchFolder one;
   const ScratchFolder other;
   for (const auto& [folder, gone] : {std::pair(&one, Id{1}), std::pair(&other, Id{2})}) {
     run({.steps = 3, .leaves_before = {{gone, 2}}, .checkpoints = folder->path()});
   }
-  const auto folder_of = [](const ScratchFolder& folder) {  // of its last step
+  const auto folder_of = [](const ScratchFolder& folder) {  // folder of its last step
     std::filesystem::path last;
     for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
       last = std::max(last, entry.path());
@@ -310,10 +310,10 @@ TEST(SessionTables, FilesOfTwoWorldsAreNotMixed) {
   std::filesystem::copy_file(folder_of(other) / "rank-2-of-3.gradwire", newest / "rank-2-of-3.gradwire",
                              std::filesystem::copy_options::overwrite_existing);
   const std::vector<TableFate> fates = run({.steps = 6, .ranks = 2, .checkpoints = one.path()});
-  EXPECT_EQ(fates[0].restored, 3U) << "the one before";
+  EXPECT_EQ(fates[0].restored, 3U) << "the previous checkpoint counts";
 }
 
-// Ranks die at any moment from the start of a job that goes on from a checkpoint.
+// Ranks die at any time from the start of a job that goes on from a checkpoint.
 TEST(SessionTables, RanksMayDieWhileTheyAreRestored) {
   const ScratchFolder folder;
   run({.steps = 2, .checkpoints = folder.path()});

@@ -1,4 +1,4 @@
-// Sessions over two tiers of links: what the plan says, what travels, and ranks that disagree.
+// Tests sessions over two tiers of links: what the plan says, what travels, and ranks that disagree.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ struct Trained {
   std::string explanation;
   SessionStatistics statistics;
   double error = 0;
-  std::vector<std::vector<float>> results;  // of all ranks
+  std::vector<std::vector<float>> results;  // by rank
 };
 
 Trained train(const Nodes& nodes, const Policy& policy) {
@@ -72,7 +72,7 @@ TEST(SessionTiers, TheCodecOfEachTierIsSaidAndUsed) {
   EXPECT_GT(tiered.error, 1e-5);
   const Trained flat = train(nodes, Policy::uniform("int8", Algorithm::two_shot));
   const auto inter = [](const Trained& trained) { return static_cast<double>(trained.statistics.all().bytes_inter); };
-  EXPECT_NEAR(inter(tiered) / inter(flat), 0.5, 0.02) << "one sum a node, not one part a rank";
+  EXPECT_NEAR(inter(tiered) / inter(flat), 0.5, 0.02) << "one sum per node, not one part per rank";
   EXPECT_THAT(tiered.statistics.to_text(), HasSubstr("between nodes"));
   const auto json = nlohmann::json::parse(tiered.statistics.to_json());
   EXPECT_EQ(
@@ -83,7 +83,7 @@ TEST(SessionTiers, TheCodecOfEachTierIsSaidAndUsed) {
   EXPECT_GT(exact_inside.statistics.all().bytes_intra, tiered.statistics.all().bytes_intra * 3 / 2);
 }
 
-// The transport's own sum is counted as a ring, which leaves each node once whatever the number of ranks in it.
+// The transport's own sum is counted as a ring, which leaves each node once, whatever the number of ranks in it.
 TEST(SessionTiers, NativeSumsCrossEachNodesLinkOnce) {
   for (const Nodes& nodes : {Nodes{0, 0, 1, 1}, Nodes{0, 0, 0, 1, 1, 1}, Nodes{0, 1}}) {
     const int world = static_cast<int>(nodes.size());
@@ -122,7 +122,7 @@ TEST(SessionTiers, UnevenNodesFallBackAndExplainSaysSo) {
   }
 }
 
-// Codecs that are chosen at run time are used on both tiers, too; dense stays flat.
+// Codecs that are chosen at run time are used on both tiers too; dense stays flat.
 TEST(SessionTiers, CodecsThatAreChosenTravelOverBothTiers) {
   const Policy policy = Policy::parse(
       "[defaults]\ncodec = \"auto\"\nallow = [\"bf16\", \"int8\"]\nalgorithm = \"hierarchical\"\nsmall = \"off\"\n");
@@ -179,8 +179,8 @@ TEST(SessionTiers, RanksThatDisagreeAboutNodesAllFailAtTheStart) {
   }
 }
 
-// Residuals of all three sites, through warm-up and an exact last step. Mutation tried: a flush at the codec inside
-// nodes.
+// Residuals of all three sites pass through warm-up and an exact last step. Mutation tried: a flush uses the codec for
+// links inside nodes.
 TEST(SessionTiers, WarmUpAndFlushConserveTheSum) {
   const Nodes nodes{0, 1, 0, 1};
   run_ranks(make_inproc_world(4, nodes), [&](const std::shared_ptr<Transport>& transport) {
@@ -196,7 +196,7 @@ TEST(SessionTiers, WarmUpAndFlushConserveTheSum) {
     add_all(session, gradients);
     for (std::uint64_t number = 0; number < 16; ++number) {
       if (number == 15) {
-        // Local, owner and, for the other node's shard of this place, its node's sums.
+        // The residuals are local, of the owner, and of its node's sums for the other node's shard of this place.
         EXPECT_GT(session.residual_bytes(), 0U);
         session.flush();
       }

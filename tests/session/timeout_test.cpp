@@ -1,4 +1,4 @@
-// Timeouts at the ends of what a number can say: the longest is ten years, and none that ends at once is taken.
+// Tests the extremes of timeouts: the longest is ten years, and a timeout that ends at once is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ void train(Session& session) {
   }
 }
 
-// Seen red without the bound: now and such a time are a moment long ago.
+// Mutation tried, without the bound: such a timeout wraps around, and ends a moment ago.
 TEST(Timeout, TheLongestIsAWaitLikeAnyOther) {
   for (const milliseconds timeout : kEnds) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {

@@ -1,5 +1,5 @@
-// A model of three tensors with parameters, momentum and gradients that depend on both, for tests of sync modes: each
-// rank draws its parameters towards a point of its own, so that local steps move ranks apart.
+// A model of three tensors with parameters, momentum and gradients that depend on both, for tests of sync modes. Each
+// rank draws its parameters towards a point of its own, so local steps move ranks apart.
 #pragma once
 
 #include <cmath>
@@ -62,7 +62,7 @@ struct TrainedModel {
     }
     session.finish();
   }
-  /// SGD with momentum.
+  /// Makes a step of SGD with momentum.
   void optimize() {
     for (Tensor& tensor : tensors) {
       for (std::size_t i = 0; i < tensor.parameter.size(); ++i) {
@@ -79,7 +79,7 @@ struct TrainedModel {
 
   [[nodiscard]] std::vector<float> gradients() const { return join(&Tensor::gradient); }
   [[nodiscard]] std::vector<float> parameters() const { return join(&Tensor::parameter); }
-  /// Parameters and momentum.
+  /// Returns parameters and momentum.
   [[nodiscard]] std::vector<float> values() const {
     std::vector<float> all = parameters();
     const std::vector<float> momentum = join(&Tensor::momentum);
@@ -87,7 +87,7 @@ struct TrainedModel {
     return all;
   }
   [[nodiscard]] bool same_gradients(const TrainedModel& other) const { return gradients() == other.gradients(); }
-  /// The largest difference of a parameter or its momentum.
+  /// Returns the largest difference of a parameter or its momentum.
   [[nodiscard]] double distance(const TrainedModel& other) const {
     double most = 0;
     const std::vector<float> mine = values();
@@ -108,13 +108,13 @@ struct TrainedModel {
   }
 };
 
-/// Every tensor with this codec and mode; several buckets.
+/// Returns a policy with this codec and mode for every tensor, and several buckets.
 inline Policy policy_of(const std::string& codec, const std::string& sync) {
   return Policy::parse("[defaults]\ncodec = \"" + codec + "\"\nsmall = \"off\"\nsync = " + sync +
                        "\n[bucket]\nbytes = \"20KiB\"\n");
 }
 
-/// Results may come this many steps late.
+/// Returns the mode in which results may come this many steps late.
 inline std::string async(unsigned staleness, unsigned from_step = 0) {
   return "{ async = true, staleness = " + std::to_string(staleness) + ", from_step = " + std::to_string(from_step) +
          " }";

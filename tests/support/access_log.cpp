@@ -44,7 +44,7 @@ void AccessLog::touch(std::size_t queue, const Access& access) {
   cut(end);
   auto range = cut(begin);
   for (std::uintptr_t at = begin; at < end; at = range->second.end, ++range) {
-    if (range == ranges_.end() || range->first > at) {  // never touched before
+    if (range == ranges_.end() || range->first > at) {  // this address was never touched before
       const std::uintptr_t stop = range == ranges_.end() ? end : std::min(end, range->first);
       range = ranges_.emplace_hint(range, at, Range{stop, Clock(queues_.size()), Clock(queues_.size())});
     }

@@ -1,6 +1,6 @@
-// Whether events order what the queues of a device do to the same memory: vector clocks over ranges of addresses. An
-// operation that conflicts with another queue's, with no event between them, is an error when it is enqueued, whatever
-// order both would run in.
+// Checks that events order the accesses of a device's queues to the same memory, with vector clocks over address
+// ranges. An operation that conflicts with another queue's, with no event between them, is an error when it is
+// enqueued, whatever order both would run in.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace gradwire::test {
 
 /// An access of an operation to memory.
 struct Access {
-  const void* memory = nullptr;  // null: nothing
+  const void* memory = nullptr;  // null: no access
   std::uint64_t bytes = 0;
   bool writes = false;
 };
@@ -24,27 +24,27 @@ class AccessLog {
   /// For each queue, the number of its operations that come before.
   using Clock = std::vector<std::uint64_t>;
 
-  /// Queues are numbered as they are named here.
+  /// Queues are numbered in the order of their names here.
   explicit AccessLog(std::vector<std::string> queues);
 
-  /// The next operation of `queue`. Error(internal) names both operations where no event orders it.
+  /// Adds the next operation of `queue`. If no event orders it, Error(internal) names both operations.
   void add(std::size_t queue, const std::string& what, std::span<const Access> accesses);
-  /// The operations that come before an event that is recorded now.
+  /// Returns the operations that come before an event that is recorded now.
   [[nodiscard]] const Clock& now(std::size_t queue) const { return clocks_.at(queue); }
   /// The next operations of `queue` come after an event.
   void wait(std::size_t queue, const Clock& event);
-  /// The host has waited: whatever is enqueued from now on comes after.
+  /// The host has waited: everything that is enqueued from now on comes after the event.
   void wait_on_host(const Clock& event);
-  /// Whether all that was added comes before the next operation of `queue`.
+  /// Returns whether all added operations come before the next operation of `queue`.
   [[nodiscard]] bool knows_all(std::size_t queue) const;
-  /// All that was touched, as one operation would.
+  /// Returns everything that was touched, as the accesses of one operation.
   [[nodiscard]] std::vector<Access> all() const;
 
  private:
   struct Range {
     std::uintptr_t end;
-    Clock read;   // by queue, the last operation that did; 0: none
-    Clock write;  // likewise
+    Clock read;   // by queue, its last operation that read; 0: none
+    Clock write;  // by queue, its last operation that wrote
   };
   using Ranges = std::map<std::uintptr_t, Range>;
 
@@ -55,7 +55,7 @@ class AccessLog {
   std::vector<std::string> queues_;
   std::vector<Clock> clocks_;                    // by queue
   std::vector<std::vector<std::string>> names_;  // by queue and operation
-  Ranges ranges_;                                // by their first address; no two overlap
+  Ranges ranges_;                                // by first address; no two overlap
 };
 
 }  // namespace gradwire::test

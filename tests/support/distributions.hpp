@@ -1,4 +1,4 @@
-// The four distributions on which the error of codecs is stated (docs/explanation/numerics.md), seeded.
+// Draws the four distributions on which the error of codecs is stated (docs/explanation/numerics.md), from a seed.
 #pragma once
 
 #include <array>
@@ -47,7 +47,7 @@ inline std::vector<float> draw(Distribution distribution, std::size_t count, std
   return values;
 }
 
-/// |approximation - values|^2 / |values|^2.
+/// Returns |approximation - values|^2 / |values|^2.
 inline double normalized_squared_error(const std::vector<float>& values, const std::vector<float>& approximation) {
   double error = 0;
   double power = 0;

@@ -9,7 +9,7 @@
 
 namespace gradwire::test {
 
-/// The Error that `call()` throws; where it throws none the test fails.
+/// Returns the Error that `call()` throws; if it throws none, the test fails.
 template <class Call>
 Error error_of(Call&& call) {
   try {

@@ -1,4 +1,4 @@
-// Bytes as hexadecimal digits, for files that tests hold as text.
+// Writes and reads bytes as hexadecimal digits, for files that tests hold as text.
 #pragma once
 
 #include <string>

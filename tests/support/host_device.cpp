@@ -48,7 +48,7 @@ void HostDevice::enqueue(std::size_t queue, Item item) {
     if (!joined_[queue]) {
       fault("work beside the capture of the caller's stream");
     }
-    if (item.work) {  // their order is one that events allow
+    if (item.work) {  // events allow this order
       graph_.push_back(std::move(item.work));
     }
     return;
@@ -213,7 +213,7 @@ void HostDevice::wait_alone(Point point, std::chrono::milliseconds /*timeout*/) 
 void HostDevice::download(std::span<std::byte> to, const void* from, std::chrono::milliseconds timeout) {
   require_no_capture("download");
   const auto staging =
-      std::make_shared<std::vector<std::byte>>(to.size());  // lives as long as the copy, should this throw
+      std::make_shared<std::vector<std::byte>>(to.size());  // lives as long as the copy, even if this throws
   compute("download", {{from, to.size(), false}}, [=] { std::memcpy(staging->data(), from, staging->size()); });
   wait(mark(), timeout);
   std::memcpy(to.data(), staging->data(), to.size());
@@ -245,10 +245,10 @@ void HostDevice::check(const void* data, const std::string& what) {
   }
 }
 
-void HostDevice::abort(ErrorCode code, const std::string& message) noexcept {
-  transport_->abort(code, message);
+void HostDevice::abort(const Error& error) noexcept {
+  transport_->abort(error);
   const std::lock_guard lock(aborting_);
-  aborted_ = aborted_.value_or(Error(code, message, ErrorCause::world));
+  aborted_ = aborted_.value_or(error);
 }
 
 void HostDevice::throw_if_aborted() {
@@ -305,7 +305,7 @@ void HostDevice::end_group() {
   }
 }
 
-// A queue that does not wait reads whatever is in its memory.
+// A queue that does not wait reads whatever its memory holds.
 void HostDevice::exchange(const std::vector<Message>& messages) {
   if (!messages_over_) {
     try {
@@ -315,7 +315,7 @@ void HostDevice::exchange(const std::vector<Message>& messages) {
       if (!lets_pass) {
         throw;
       }
-      abort(error.code(), error.what());
+      abort(error);
     }
   }
   for (const Message& message : messages) {
@@ -346,7 +346,7 @@ void HostDevice::exchange_now(const std::vector<Message>& messages) {
   } catch (...) {
     for (Operation& operation : operations) {
       if (operation.pending() && !transport_->cancel(operation)) {
-        std::abort();  // the transport would go on with what is gone
+        std::abort();  // otherwise the transport would use freed memory
       }
     }
     throw;
@@ -359,7 +359,7 @@ void HostDevice::exchange_now(const std::vector<Message>& messages) {
   }
 }
 
-// In rank order, so that ranks agree to the bit, as a ring does.
+// The sum goes in rank order, so that ranks agree to the bit, as with a ring.
 void HostDevice::all_reduce(void* values, DType dtype, std::uint64_t count) {
   push(kCommunication, "a native sum", {{values, count * element_bytes(dtype), true}}, [=, this] {
     const std::size_t bytes = count * element_bytes(dtype);

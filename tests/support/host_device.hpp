@@ -1,7 +1,7 @@
-// A device on host memory for sessions: three queues (the caller's stream, compute, communication) with events between
-// them, which run only when a caller waits, in a random order among those that events allow. Two queues that use the
-// same memory with no event between them are an error when the second is enqueued. Codecs are the host's, messages go
-// over a transport; ranks are threads. A captured step is a list that can be enqueued again.
+// Simulates a device on host memory for sessions: three queues (the caller's stream, compute, communication) with
+// events between them, which run only when a caller waits, in a random order among those that events allow. If two
+// queues use the same memory with no event between them, the second use is an error when it is enqueued. Codecs are the
+// host's, messages go over a transport, and ranks are threads. A captured step is a list that can be enqueued again.
 #pragma once
 
 #include <array>
@@ -34,18 +34,18 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
     std::vector<Access> accesses;
   };
 
-  /// `limit`: bytes of memory that it has.
+  /// `limit` is the size of the device's memory in bytes.
   explicit HostDevice(std::shared_ptr<Transport> transport, std::size_t limit = ~std::size_t{0},
                       std::size_t slab_bytes = std::size_t{1} << 16);
   ~HostDevice() override;
 
-  /// Enqueues work on the caller's stream, which touches this.
+  /// Enqueues work on the caller's stream, with its accesses.
   void call(const char* what, const std::vector<Access>& accesses, std::function<void()> work);
-  /// Runs all that is enqueued, as cudaDeviceSynchronize would wait for it.
+  /// Runs all enqueued work, as cudaDeviceSynchronize would wait for it.
   void synchronize();
-  /// Runs so many operations, or what there is.
+  /// Runs this many operations, or all that are enqueued.
   void run_some(std::size_t operations);
-  /// The caller's stream is captured from here on.
+  /// Captures the caller's stream from here on.
   void begin_capture();
   [[nodiscard]] Work end_capture();
   /// Enqueues a captured step on the caller's stream.
@@ -53,15 +53,15 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
 
   // Members that a test reads, or uses to cause faults.
   std::uint64_t followed = 0;                   // calls of follow_caller()
-  std::uint64_t led = 0;                        // and of lead_caller()
+  std::uint64_t led = 0;                        // calls of lead_caller()
   std::uint64_t allocations = 0;                // slabs taken
-  std::uint64_t gathers = 0;                    // enqueued
-  std::set<const void*> foreign;                // not this device's memory
-  std::optional<Error> asynchronous_error;      // of the communicator
-  bool damage_next_frame = false;               // the next one received
-  bool lets_pass = false;                       // lets waits for aborted messages pass, as over a transport
-  std::uint64_t drop_join = ~std::uint64_t{0};  // the so manieth follow_caller() or lead_caller() does nothing
-  /// Operations enqueued and not run yet.
+  std::uint64_t gathers = 0;                    // gathers that were enqueued
+  std::set<const void*> foreign;                // memory of other owners
+  std::optional<Error> asynchronous_error;      // error of the communicator
+  bool damage_next_frame = false;               // damages the next received frame
+  bool lets_pass = false;                       // waits for aborted messages return, as over a transport
+  std::uint64_t drop_join = ~std::uint64_t{0};  // number of the follow_caller() or lead_caller() call that does nothing
+  /// Returns the number of operations that are enqueued and have not run.
   [[nodiscard]] std::size_t waiting() const noexcept { return waiting_; }
 
   [[nodiscard]] exchange::StreamBackend& backend() noexcept override { return *this; }
@@ -86,7 +86,7 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override { return nonfinite_steps_; }
   void check(const void* data, const std::string& what) override;
   void poll() override;
-  void abort(ErrorCode code, const std::string& message) noexcept override;
+  void abort(const Error& error) noexcept override;
   void end_messages(std::chrono::milliseconds timeout) override;
 
  private:
@@ -128,7 +128,7 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   [[nodiscard]] static std::size_t index(Queue queue) { return queue == Queue::compute ? kCompute : kCommunication; }
   struct Item {
     std::function<void()> work = {};
-    std::shared_ptr<bool> reaches = {};  // an event
+    std::shared_ptr<bool> reaches = {};  // set for an event
     std::shared_ptr<const bool> waits_for = {};
   };
   struct Recorded {
@@ -164,7 +164,7 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   AccessLog log_ = new_log();
   std::minstd_rand random_;  // chooses the queue that goes on
   std::mutex aborting_;
-  std::optional<Error> aborted_;  // under it
+  std::optional<Error> aborted_;  // the error of the transport below
   bool messages_over_ = false;
   bool capturing_ = false;
   std::vector<std::function<void()>> graph_;

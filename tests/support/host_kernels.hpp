@@ -1,5 +1,5 @@
-// The computing half of a simulated device: each operation as a function on host memory with its accesses, for the
-// class that has the queues.
+// The computing half of a simulated device: each operation is a function on host memory with its accesses; a subclass
+// has the queues.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ class HostKernels : public exchange::StreamBackend {
   void store_weight(double weight, double* to) final;
 
  protected:
-  /// Enqueues it on the compute queue.
+  /// Enqueues `work` on the compute queue.
   virtual void compute(const char* what, const std::vector<Access>& accesses, std::function<void()> work) = 0;
 };
 

@@ -1,5 +1,6 @@
-# Hosts of a test, each a network namespace: sourced. The caller sets `name`, a prefix of its own, and `folder`, where its
-# *.txt are shown if it fails. Host 0 is a switch on which make_hosts puts hosts 1 to N.
+# Makes the hosts of a test, each a network namespace. Scripts source this file. The caller sets `name`, a prefix of its
+# own, and `folder`, whose *.txt are shown if the test fails. Host 0 is a switch to which make_hosts connects hosts 1 to
+# N.
 # shellcheck shell=bash disable=SC2154 # name and folder are the caller's
 skip() {
   echo "skipped: $*"
@@ -10,7 +11,7 @@ die() {
   tail -n 25 "$folder"/*.txt
   exit 1
 }
-# To be called at exit. It ends what runs there.
+# The caller runs this at exit. It ends the processes on the hosts.
 remove_hosts() {
   local host process
   for host in 0 1 2 3 4; do
@@ -24,7 +25,7 @@ make_switch() {
   ip netns add "$name-0" 2>/dev/null || skip "this kernel or container allows no network namespaces"
   ip -n "$name-0" link set lo up
 }
-make_hosts() { # COUNT: behind make_switch
+make_hosts() { # COUNT: called after make_switch
   local host
   { ip -n "$name-0" link add switch type bridge && ip -n "$name-0" link set switch up; } || skip "no bridges here"
   for host in $(seq "$1"); do
@@ -36,7 +37,7 @@ make_hosts() { # COUNT: behind make_switch
     ip -n "$name-$host" link set lo up
   done
 }
-# destroy HOST LOCAL PEER: resets that connection at the end that is LOCAL.
+# destroy HOST LOCAL PEER resets that connection at its end LOCAL.
 destroy() {
   ip netns exec "$name-$1" ss -K -tnH "src $2 dst $3" >/dev/null
   [ -z "$(ip netns exec "$name-$1" ss -tnH state established "src $2 dst $3")" ] || skip "this kernel destroys no sockets (ss -K)"

@@ -1,4 +1,4 @@
-// A client of HTTP over IPv4 loopback, as small as one can be; and ports for servers of tests.
+// A minimal HTTP client over IPv4 loopback, and ports for the servers of tests.
 #pragma once
 
 #include <arpa/inet.h>
@@ -21,7 +21,7 @@ inline sockaddr_in loopback(std::uint16_t port) {
   return address;
 }
 
-/// A socket that has the port and listens; -1 where it is taken. 0: any that is free.
+/// Returns a socket that listens on the port, or -1 if the port is taken. With 0 it takes any free port.
 inline int listen_on(std::uint16_t port) {
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int yes = 1;
@@ -42,7 +42,7 @@ inline std::uint16_t port_of(int descriptor) {
   return ntohs(address.sin_port);
 }
 
-/// A port with `count - 1` more behind it that were free a moment ago.
+/// Returns a port followed by `count - 1` more that were all free a moment ago.
 inline std::uint16_t free_ports(int count = 1) {
   while (true) {
     std::array<int, 16> descriptors{};

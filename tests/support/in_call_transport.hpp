@@ -1,4 +1,4 @@
-// A transport with a blocking all-reduce, as MPI's has, over one of this process; counts its calls.
+// A transport with a blocking all-reduce, as MPI has, on top of an in-process one; it counts its calls.
 #pragma once
 
 #include <atomic>
@@ -42,12 +42,12 @@ class InCallTransport final : public Transport {
   }
   bool progress(std::chrono::microseconds wait) override { return inner_->progress(wait); }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
-  /// The number of calls of all_reduce() on this rank.
+  /// Returns the number of calls of all_reduce() on this rank.
   [[nodiscard]] int calls() const noexcept { return calls_; }
-  /// The number of calls of capabilities() on this rank.
+  /// Returns the number of calls of capabilities() on this rank.
   [[nodiscard]] int questions() const noexcept { return questions_; }
 
  private:

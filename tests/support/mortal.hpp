@@ -1,6 +1,6 @@
-// Processes that die or fall silent at a moment that a test chooses: after so many of their own operations, which are
-// the messages that they tell each other and the calls of their transports. What is dead does nothing more and tells
-// nobody; the others hear that it has ended.
+// Processes that die or fall silent at a time that a test chooses: after a number of their own operations, which are
+// the messages between them and the calls of their transports. A dead process does nothing more and tells nobody; the
+// others hear that it has ended.
 #pragma once
 
 #include <atomic>
@@ -22,27 +22,27 @@
 
 namespace gradwire::test {
 
-/// Thrown where a dead process goes on: unwinds its thread.
+/// Thrown in the threads of a dead process, to unwind them.
 struct Death : std::runtime_error {
   Death() : std::runtime_error("this process is dead") {}
 };
 
-/// The life of one process, in operations.
+/// The life of one process, counted in operations.
 class Life {
  public:
   static constexpr std::int64_t kForEver = INT64_MAX / 2;
-  /// In that thread which hears of it, once this process knows that another one has ended.
+  /// Called once this process knows that another one has ended, in the thread that hears about it.
   std::function<void()> on_loss = nullptr;
-  /// It sends frames that a device has made, which say nothing of a world.
+  /// The process sends frames that a device has made, which do not name a world.
   bool device_frames = false;
 
-  /// In the last of them the process does `last`, which need not return.
+  /// In its last operation the process calls `last`, which need not return.
   Life(std::int64_t operations, std::function<void()> last) : left_(operations), last_(std::move(last)) {}
-  /// `silent` above 0: it does not die, but does nothing for so long.
+  /// With `silent` above 0 the process does not die, but does nothing for this long.
   explicit Life(std::int64_t operations = kForEver, std::chrono::milliseconds silent = {})
       : left_(operations), silent_(silent) {}
 
-  /// Counts an operation. False from the last on.
+  /// Counts an operation. Returns false from the last one on.
   bool live() {
     const std::int64_t left = left_.fetch_sub(1);
     if (left == 1 && last_) {
@@ -59,19 +59,19 @@ class Life {
     }
     return !dead_;
   }
-  /// It lives so many operations more; at least one.
+  /// Sets how many more operations the process lives; at least one.
   void end_after(std::int64_t operations) { left_ = operations; }
   [[nodiscard]] bool dead() const { return dead_; }
   void die() { dead_ = true; }
-  /// While it is silent no thread of it goes on.
+  /// Blocks the calling thread while the process is silent.
   void rest() const {
     std::this_thread::sleep_until(
         std::chrono::steady_clock::time_point(std::chrono::steady_clock::duration(until_.load())));
   }
-  /// Operations so far, of one who lives for ever.
+  /// Returns the number of operations so far of a process that lives for ever.
   [[nodiscard]] std::int64_t counted() const { return kForEver - left_; }
 
-  /// Notes its last message, for the text of a failure.
+  /// Records the last message for the text of a failure.
   void note(const char* what) { last_seen_ = what; }
   [[nodiscard]] const char* last_seen() const { return last_seen_; }
 
@@ -84,8 +84,9 @@ class Life {
   std::atomic<const char*> last_seen_ = nullptr;
 };
 
-/// A network that comes apart: from happen() on, what the one side tells the other is lost, for ever and both ways.
-/// Transports go on, as another network would; a world of both sides ends for want of what they tell each other.
+/// A network partition: from happen() on, messages between the two sides are lost, for ever and in both directions.
+/// Transports still work, as if they used another network; a world with ranks on both sides ends because their messages
+/// are missing.
 class Cut {
  public:
   explicit Cut(std::set<Processes::Id> side) : side_(std::move(side)) {}
@@ -102,7 +103,7 @@ class Cut {
 
 class MortalTransport final : public Transport {
  public:
-  /// `nodes`: of each rank; empty: the transport's own.
+  /// `nodes`: the node of each rank; empty takes the transport's own.
   MortalTransport(std::shared_ptr<Transport> inner, std::uint32_t epoch, std::shared_ptr<Life> life,
                   std::function<void()> die, std::vector<std::uint32_t> nodes)
       : inner_(std::move(inner)),
@@ -127,7 +128,7 @@ class MortalTransport final : public Transport {
       std::memcpy(&magic, data.data(), sizeof magic);
     }
     if (magic == wire::kMagic && !life_->device_frames && wire::parse_header(data).epoch != epoch_ % 256) {
-      throw std::logic_error("a frame of another world");  // ends the test; seen so when an executor wrote 0
+      throw std::logic_error("a frame of another world");  // ends the test; it happened when an executor wrote epoch 0
     }
     inner_->post_send(operation, peer, tag, data);
   }
@@ -146,12 +147,12 @@ class MortalTransport final : public Transport {
       throw Death();
     }
     life_->rest();
-    return inner_->progress(wait);  // how often it is called is a matter of chance, so it is not counted
+    return inner_->progress(wait);  // not counted, because the number of its calls is random
   }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override {
+  void abort(const Error& error) noexcept override {
     if (!life_->dead()) {
-      inner_->abort(code, message);
+      inner_->abort(error);
     }
   }
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override { return inner_->ask(limit); }
@@ -181,7 +182,7 @@ class MortalTransport final : public Transport {
 
 class MortalProcesses final : public Processes {
  public:
-  /// `node`: so many processes in a row pretend to share one; 0: the transport knows.
+  /// `node`: this many consecutive processes pretend to share one node; with 0, the transport knows.
   MortalProcesses(std::shared_ptr<Processes> inner, std::shared_ptr<Life> life, std::shared_ptr<Cut> cut = nullptr,
                   std::uint32_t node = 0)
       : inner_(std::move(inner)), life_(std::move(life)), cut_(std::move(cut)), node_(node) {}
@@ -214,7 +215,7 @@ class MortalProcesses final : public Processes {
       inner_->end();
       heard.clear();
       for (const std::vector<Id>& ids : {inner_->all(), inner_->newcomers()}) {
-        for (const Id who : ids) {  // so that no thread of it waits for anybody
+        for (const Id who : ids) {  // so that none of its threads waits for a process
           heard.push_back({.from = who, .ended = true});
         }
       }
@@ -252,7 +253,7 @@ class MortalProcesses final : public Processes {
   }
 
  private:
-  std::shared_ptr<Processes> inner_;  // its end is what others hear
+  std::shared_ptr<Processes> inner_;  // other processes hear of its end
   std::shared_ptr<Life> life_;
   std::shared_ptr<Cut> cut_;
   const std::uint32_t node_;

@@ -1,5 +1,5 @@
-// main() of tests that run under mpirun: MPI around GoogleTest, and output that can be read. Rank 0 prints as usual,
-// the others only what fails, with their rank.
+// main() of tests that run under mpirun: it wraps GoogleTest in MPI and keeps the output readable. Rank 0 prints as
+// usual; other ranks print only failures, with their rank.
 #include <gtest/gtest.h>
 #include <mpi.h>
 

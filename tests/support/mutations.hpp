@@ -1,4 +1,4 @@
-// Seeded damage to texts that a parser reads: it must read them, or refuse them with an Error, and nothing else.
+// Damages texts for a parser, from a seed: the parser must read them, or refuse them with an Error, and nothing else.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace gradwire::test {
 
-/// `text` with a few edits: pieces put in, bytes removed or turned, parts of other texts put in.
+/// Returns `text` with a few edits: inserted pieces, removed or changed bytes, inserted parts of other texts.
 inline std::string mutated(std::string text, const std::vector<std::string>& texts,
                            const std::vector<std::string>& pieces, std::mt19937& random) {
   for (std::size_t edits = 1 + random() % 4; edits > 0; --edits) {
@@ -36,7 +36,7 @@ inline std::string mutated(std::string text, const std::vector<std::string>& tex
   return text;
 }
 
-/// Pieces that hurt a reader of JSON, and `more`.
+/// Returns pieces that are hard on a reader of JSON, and `more`.
 inline std::vector<std::string> json_pieces(const std::vector<std::string>& more) {
   std::vector<std::string> pieces{"{",
                                   "}",
@@ -55,7 +55,7 @@ inline std::vector<std::string> json_pieces(const std::vector<std::string>& more
   return pieces;
 }
 
-/// Hands `texts`, which must be read, and then damaged ones to `parse`.
+/// Passes `texts`, which must be read, and then damaged ones to `parse`.
 inline void parse_mutations(const std::vector<std::string>& texts, const std::vector<std::string>& pieces,
                             unsigned seed, int rounds, const std::function<void(const std::string&)>& parse) {
   SCOPED_TRACE("seed " + std::to_string(seed));

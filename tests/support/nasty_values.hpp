@@ -1,4 +1,4 @@
-// Damage that keeps a file's form: JSON stays JSON, and values in it turn into what hurts.
+// Damages files but keeps their form: JSON stays JSON, and its values become hostile.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 
 namespace gradwire::test {
 
-/// GRADWIRE_TEST_SEED, or `usual`; printed, so that a run can be had again.
+/// Returns GRADWIRE_TEST_SEED, or `usual`, and prints it, so that a run can be repeated.
 inline unsigned seed_of(const char* test, unsigned usual) {
   const char* given = std::getenv("GRADWIRE_TEST_SEED");  // NOLINT(concurrency-mt-unsafe): read only
   const unsigned seed = given == nullptr ? usual : static_cast<unsigned>(std::strtoul(given, nullptr, 10));
   std::printf("%s: GRADWIRE_TEST_SEED=%u\n", test, seed);
-  std::fflush(stdout);  // before what a sanitizer says
+  std::fflush(stdout);  // before a sanitizer writes
   return seed;
 }
 
@@ -50,7 +50,7 @@ inline nlohmann::json nasty_value(std::mt19937& random) {
   return kValues[random() % kValues.size()];
 }
 
-/// The same with a value in it replaced, removed or doubled, somewhere down.
+/// Replaces, removes or doubles a value somewhere in `root`.
 inline void damage(nlohmann::json& root, std::mt19937& random) {
   nlohmann::json* at = &root;
   while ((at->is_object() || at->is_array()) && !at->empty() && random() % 8 != 0) {

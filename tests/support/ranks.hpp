@@ -1,4 +1,4 @@
-// Ranks as threads: run_ranks(world, body) calls body(transport) on one thread a rank, under a watchdog.
+// Runs ranks as threads: run_ranks(world, body) calls body(transport) on one thread per rank, under a watchdog.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ class Watchdog {
 
 using RankBody = std::function<void(std::shared_ptr<Transport>)>;
 
-/// Runs `body` for each transport on its own thread; returns what each rank threw (null where it did not).
+/// Runs `body` for each transport on its own thread; returns the exception of each rank (null if there was none).
 inline std::vector<std::exception_ptr> run_ranks_catching(std::vector<std::shared_ptr<Transport>> world,
                                                           const RankBody& body) {
   const Watchdog watchdog(::testing::UnitTest::GetInstance()->current_test_info() != nullptr
@@ -72,7 +72,7 @@ inline std::vector<std::exception_ptr> run_ranks_catching(std::vector<std::share
         body(world[rank]);
       } catch (...) {
         errors[rank] = std::current_exception();
-        world[rank]->abort(ErrorCode::internal, "test body failed");  // so that no other rank waits for this one
+        world[rank]->abort(Error(ErrorCode::internal, "test body failed"));  // so that no other rank waits for this one
       }
     });
   }
@@ -82,7 +82,7 @@ inline std::vector<std::exception_ptr> run_ranks_catching(std::vector<std::share
   return errors;
 }
 
-/// The same; any exception fails the test with its message.
+/// Does the same; any exception fails the test with its message.
 inline void run_ranks(std::vector<std::shared_ptr<Transport>> world, const RankBody& body) {
   const auto errors = run_ranks_catching(std::move(world), body);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {

@@ -12,7 +12,7 @@
 namespace gradwire::exchange {
 namespace {
 
-// (from, to, lane, hop): messages are matched in the order in which they are sent and awaited.
+// The key is (from, to, lane, hop): messages are matched in the order in which they are sent and awaited.
 using Key = std::tuple<int, int, std::uint64_t, Hop>;
 struct Channel {
   std::vector<Chunk> sent;
@@ -22,13 +22,14 @@ using Mail = std::map<Key, Channel>;
 
 // A receive that must be over before its slot is read.
 struct Awaited {
-  const Step* step = nullptr;
-  std::size_t message = 0;  // of its channel
+  const Instruction* instruction = nullptr;
+  std::size_t message = 0;  // index in its channel
 };
 
-std::string describe(int rank, std::uint64_t lane, const Step& step) {
-  return "rank " + std::to_string(rank) + " lane " + std::to_string(lane) + " " + std::string(to_string(step.kind)) +
-         " peer " + std::to_string(step.peer) + " hop " + std::to_string(static_cast<int>(step.hop));
+std::string describe(int rank, std::uint64_t lane, const Instruction& instruction) {
+  return "rank " + std::to_string(rank) + " lane " + std::to_string(lane) + " " +
+         std::string(to_string(instruction.opcode)) + " peer " + std::to_string(instruction.peer) + " hop " +
+         std::to_string(static_cast<int>(instruction.hop));
 }
 
 struct RecordedLane {
@@ -43,7 +44,7 @@ class World {
   World(std::span<const Schedule> schedules, int window)
       : schedules_(schedules), window_(window), ranks_(schedules.size()) {}
 
-  std::vector<RecordedStep> run() {
+  std::vector<RecordedInstruction> run() {
     for (bool worked = true; worked;) {
       worked = false;
       for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -54,7 +55,7 @@ class World {
       if (!ranks_[rank].lanes.empty()) {
         const RecordedLane& lane = ranks_[rank].lanes.front();
         throw Error(ErrorCode::internal,
-                    "stuck: " + describe(static_cast<int>(rank), lane.index, lane.lane.steps[lane.next]));
+                    "stuck: " + describe(static_cast<int>(rank), lane.index, lane.lane.instructions[lane.next]));
       }
     }
     for (const auto& [key, channel] : mail_) {
@@ -84,20 +85,20 @@ class World {
     }
     bool worked = false;
     for (RecordedLane& lane : state.lanes) {
-      while (lane.next < lane.lane.steps.size() && step(rank, lane)) {
+      while (lane.next < lane.lane.instructions.size() && run_next(rank, lane)) {
         worked = true;
       }
     }
-    std::erase_if(state.lanes, [](const RecordedLane& lane) { return lane.next == lane.lane.steps.size(); });
+    std::erase_if(state.lanes, [](const RecordedLane& lane) { return lane.next == lane.lane.instructions.size(); });
     return worked;
   }
 
-  // Whether what a slot waits for has been sent.
+  // Returns whether the messages that a slot waits for have been sent.
   bool arrived(int rank, RecordedLane& lane, Slot slot) {
-    if (slot == kOwnInput || lane.awaited[slot].step == nullptr) {
+    if (slot == kOwnInput || lane.awaited[slot].instruction == nullptr) {
       return true;
     }
-    const Step& receive = *lane.awaited[slot].step;
+    const Instruction& receive = *lane.awaited[slot].instruction;
     const std::vector<Chunk>& sent = mail_[{receive.peer, rank, lane.index, receive.hop}].sent;
     if (sent.size() <= lane.awaited[slot].message) {
       return false;
@@ -107,36 +108,37 @@ class World {
       throw Error(ErrorCode::internal,
                   describe(rank, lane.index, receive) + ": sender and receiver disagree about the chunk");
     }
-    lane.awaited[slot].step = nullptr;
+    lane.awaited[slot].instruction = nullptr;
     return true;
   }
 
-  bool step(int rank, RecordedLane& lane) {
-    const Step& step = lane.lane.steps[lane.next];
-    for (const Slot input : step.inputs) {
+  bool run_next(int rank, RecordedLane& lane) {
+    const Instruction& instruction = lane.lane.instructions[lane.next];
+    for (const Slot input : instruction.inputs) {
       if (!arrived(rank, lane, input)) {
         return false;
       }
     }
-    switch (step.kind) {
-      case StepKind::receive:
-        lane.awaited[step.slot] = {&step, mail_[{step.peer, rank, lane.index, step.hop}].awaited++};
+    switch (instruction.opcode) {
+      case Opcode::receive:
+        lane.awaited[instruction.slot] = {&instruction,
+                                          mail_[{instruction.peer, rank, lane.index, instruction.hop}].awaited++};
         break;
-      case StepKind::send:
-        if (!arrived(rank, lane, step.slot)) {
+      case Opcode::send:
+        if (!arrived(rank, lane, instruction.slot)) {
           return false;
         }
-        mail_[{rank, step.peer, lane.index, step.hop}].sent.push_back(step.chunk);
+        mail_[{rank, instruction.peer, lane.index, instruction.hop}].sent.push_back(instruction.chunk);
         break;
-      case StepKind::decode:
-      case StepKind::native_store:
-        if (!arrived(rank, lane, step.slot)) {
+      case Opcode::decode:
+      case Opcode::native_store:
+        if (!arrived(rank, lane, instruction.slot)) {
           return false;
         }
         break;
       default: break;
     }
-    recorded_.push_back({rank, lane.index, step});
+    recorded_.push_back({rank, lane.index, instruction});
     ++lane.next;
     return true;
   }
@@ -145,11 +147,13 @@ class World {
   int window_;
   std::vector<Rank> ranks_;
   Mail mail_;
-  std::vector<RecordedStep> recorded_;
+  std::vector<RecordedInstruction> recorded_;
 };
 
 }  // namespace
 
-std::vector<RecordedStep> record(std::span<const Schedule> world, int window) { return World(world, window).run(); }
+std::vector<RecordedInstruction> record(std::span<const Schedule> world, int window) {
+  return World(world, window).run();
+}
 
 }  // namespace gradwire::exchange

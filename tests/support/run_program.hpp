@@ -12,7 +12,7 @@
 namespace gradwire::test {
 
 struct Outcome {
-  int status = -1;     // of exit; 128 + signal where one ended it
+  int status = -1;     // exit status; 128 + signal if a signal ended it
   std::string output;  // stdout and stderr
 };
 
@@ -32,7 +32,8 @@ inline Outcome run_program(const std::string& command) {
   return outcome;
 }
 
-/// The number that the first group of `pattern` matches in the output; a failure and 0 where there is none.
+/// Returns the number that the first group of `pattern` matches in the output; without a match, the test fails and this
+/// returns 0.
 inline double number_in(const Outcome& outcome, const std::string& pattern) {
   std::smatch match;
   if (!std::regex_search(outcome.output, match, std::regex(pattern))) {

@@ -1,4 +1,4 @@
-// A folder for a test's files, and reading them.
+// Makes a folder for a test's files, and reads files.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +10,7 @@
 
 namespace gradwire::test {
 
-/// A folder of its own that goes away with the object.
+/// A folder that is removed with the object.
 class ScratchFolder {
  public:
   ScratchFolder() {

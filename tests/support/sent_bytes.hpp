@@ -1,4 +1,4 @@
-// A transport that keeps a checksum of all that it sends, for tests that hold the bytes of messages.
+// A transport that keeps a checksum of everything it sends, for tests that check the bytes of messages.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ class SentBytes final : public Transport {
   explicit SentBytes(std::shared_ptr<Transport> inner)
       : inner_(std::move(inner)), to_(static_cast<std::size_t>(inner_->world_size())) {}
 
-  /// "SIZE:CRC-32C" of the bytes to each other rank, in the order in which they were posted.
+  /// Returns "SIZE:CRC-32C" of the bytes to each other rank, in the order in which they were posted.
   [[nodiscard]] std::string told() const {
     std::string text;
     for (std::size_t peer = 0; peer < to_.size(); ++peer) {
@@ -48,7 +48,7 @@ class SentBytes final : public Transport {
   void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
   bool progress(std::chrono::microseconds wait) override { return inner_->progress(wait); }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
  private:

@@ -98,7 +98,7 @@ struct StackDeleter {
 struct Fibre {
   Context context;
   std::unique_ptr<std::byte, StackDeleter> stack;
-  bool started = false;        // stands at the end of its loop, between two blocks, or in the middle of one
+  bool started = false;        // the thread has reached the end of its loop, or is between two blocks or inside one
   void* fake_stack = nullptr;  // AddressSanitizer's
   bool done = false;
   const char* waits_at = nullptr;
@@ -109,13 +109,13 @@ struct Barrier {
   std::uint64_t generation = 0;
   std::uint32_t arrived = 0;
   const char* what = nullptr;
-  bool any = false;         // of sync_or, being gathered
-  bool any_before = false;  // of the last one
+  bool any = false;         // gathers the value of the current sync_or
+  bool any_before = false;  // value of the last sync_or
 };
 
 struct Warp {
   Barrier barrier;
-  alignas(16) std::byte slots[2][kLanes * kSlotBytes];  // of this operation and the one before
+  alignas(16) std::byte slots[2][kLanes * kSlotBytes];  // of this operation and the previous one
 };
 
 // The block that one host thread emulates.
@@ -134,7 +134,7 @@ struct Machine {
   std::uint32_t block = 0;
   std::uint32_t current = 0;
   std::uint32_t live = 0;
-  std::uint32_t idle_switches = 0;  // since anybody got on
+  std::uint32_t idle_switches = 0;  // switches since a thread made progress
   std::exception_ptr error;
   Order order = Order::ascending;
 };
@@ -144,7 +144,7 @@ Machine& machine() {
   return machine;
 }
 
-// AddressSanitizer must know which stack runs.
+// Tells AddressSanitizer which stack runs.
 void leave(void** fake_stack, const void* stack, std::size_t bytes) {
 #if GRADWIRE_ADDRESS_SANITIZER
   __sanitizer_start_switch_fiber(fake_stack, stack, bytes);
@@ -154,7 +154,7 @@ void leave(void** fake_stack, const void* stack, std::size_t bytes) {
   static_cast<void>(bytes);
 #endif
 }
-// NOLINTNEXTLINE(readability-non-const-parameter): written where that is on
+// NOLINTNEXTLINE(readability-non-const-parameter): AddressSanitizer writes it
 void arrive(void* fake_stack, const void** from_stack, std::size_t* from_bytes) {
 #if GRADWIRE_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(fake_stack, from_stack, from_bytes);
@@ -191,7 +191,7 @@ void switch_to(Machine& m, std::uint32_t next) {
   arrive_from(m, from.fake_stack);
 }
 
-// Comes back when the next block starts.
+// Returns when the next block starts.
 void switch_to_host(Machine& m) {
   Fibre& from = m.fibres[m.current];
   leave(&from.fake_stack, m.host_stack, m.host_stack_bytes);
@@ -220,7 +220,7 @@ std::string where_all_wait(const Machine& m) {
   return text;
 }
 
-// Waits until `members` threads have come to this barrier.
+// Waits until `members` threads have reached this barrier.
 void wait_at(Machine& m, Barrier& barrier, std::uint32_t members, const char* what) {
   if (barrier.arrived != 0 && std::strcmp(barrier.what, what) != 0) {
     fail(m, std::string("is at ") + what + " while others are at " + barrier.what);
@@ -248,7 +248,7 @@ void wait_at(Machine& m, Barrier& barrier, std::uint32_t members, const char* wh
 void fibre_main() {
   Machine& m = machine();
   arrive_from(m, nullptr);
-  for (;;) {  // a turn a block
+  for (;;) {  // one turn per block
     try {
       (*m.body)();
     } catch (...) {
@@ -282,7 +282,7 @@ void run_block(Machine& m) {
       fibre.started = true;
       fibre.fake_stack = nullptr;
 #if GRADWIRE_ADDRESS_SANITIZER
-      __asan_unpoison_memory_region(fibre.stack.get(), kStackBytes);  // frames of a fibre that was given up
+      __asan_unpoison_memory_region(fibre.stack.get(), kStackBytes);  // frames of an abandoned fibre
 #endif
       fibre.context.start_on(fibre.stack.get());
     }
@@ -292,7 +292,7 @@ void run_block(Machine& m) {
   m.host.switch_to(m.fibres[m.current].context);
   arrive(m.host_fake_stack, nullptr, nullptr);
   if (m.error) {
-    for (Fibre& fibre : m.fibres) {  // they stand where they waited
+    for (Fibre& fibre : m.fibres) {  // the threads are where they waited
       fibre.started = false;
     }
     std::rethrow_exception(std::exchange(m.error, nullptr));
@@ -307,7 +307,7 @@ struct Loaded {
   std::mutex mutex;
   std::set<const void*> kernels;
 };
-Loaded& loaded() {  // static objects of tests load kernels
+Loaded& loaded() {  // a function, because static objects of tests load kernels
   static Loaded instance;
   return instance;
 }

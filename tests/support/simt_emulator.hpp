@@ -1,7 +1,7 @@
-// Runs kernels on the host: blocks one after the other, each CUDA thread a fibre of the calling thread. Lanes of a warp
-// wait at warp operations, threads of a block at barriers; where not all come, or come to different ones, run() throws
-// Error(internal) that names the kernel, the threads and where they wait, instead of hanging as a GPU might.
-// kernels/device/simt.hpp includes this where the compiler is not nvcc.
+// Runs kernels on the host: blocks one after the other, each CUDA thread as a fibre of the calling thread. Lanes of a
+// warp wait at warp operations, threads of a block at barriers. If some do not arrive, or arrive at different ones,
+// run() throws an Error(internal) that names the kernel, the threads and where they wait, while a GPU might hang.
+// kernels/device/simt.hpp includes this file if the compiler is not nvcc.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +13,20 @@
 namespace gradwire::emulator {
 
 inline constexpr std::uint32_t kLanes = 32;
-inline constexpr std::size_t kSlotBytes = 64;  // of one lane, in one exchange
+inline constexpr std::size_t kSlotBytes = 64;  // bytes of one lane in one exchange
 
 /// The order in which threads take turns. A kernel that lacks a barrier may give right results in one of them.
 enum class Order : std::uint8_t { ascending, descending };
 void set_order(Order order);
 
-/// Runs `body` once for each thread of each block. Exceptions that it throws come out.
+/// Runs `body` once for each thread of each block. It passes on exceptions of `body`.
 void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body);
 
-/// Once any kernel was noted as loaded, a launch of one that was not is an Error(internal).
+/// Once any kernel was recorded as loaded, a launch of one that was not is an Error(internal).
 void note_loaded(const void* kernel);
 void check_loaded(const char* name, const void* kernel);
 
-// The index of the calling thread, inside run().
+// Returns the index of the calling thread inside run().
 [[nodiscard]] std::uint32_t thread();
 [[nodiscard]] std::uint32_t block();
 [[nodiscard]] std::uint32_t blocks();
@@ -35,7 +35,8 @@ void check_loaded(const char* name, const void* kernel);
 void sync(const char* what);
 [[nodiscard]] bool sync_or(bool value);
 
-/// Gives `bytes` bytes to the other lanes of the warp and waits for theirs: kLanes slots, valid until the next call.
+/// Gives `bytes` bytes to the other lanes of the warp and waits for theirs. Returns kLanes slots, valid until the next
+/// call.
 const std::byte* exchange_bytes(const char* what, const void* value, std::size_t bytes);
 
 /// Returns the values of all lanes of the warp.
@@ -59,7 +60,7 @@ Lanes<T> exchange(const char* what, const T& value) {
   return Lanes<T>(exchange_bytes(what, &value, sizeof value));
 }
 
-/// Error(internal) where the address is no multiple of `bytes`: a GPU would end the job.
+/// Throws Error(internal) if the address is no multiple of `bytes`: a GPU would end the job.
 void check_aligned(const void* address, std::size_t bytes);
 
 template <class T>

@@ -144,7 +144,7 @@ void run_decode(const kernels::DecodeJob& job) {
 
 namespace {
 
-// One tile of one rank's part, into `sum` or added to it.
+// Writes one tile of the rank's own part to `sum`, or adds it.
 void add_own(const kernels::ReduceJob& job, const TensorList& own, Working working, std::uint64_t first,
              std::uint32_t n, bool overwrite, Tiles& tiles) {
   const void* tile = own.load(first, n, tiles.input);

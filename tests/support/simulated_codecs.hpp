@@ -13,7 +13,7 @@ namespace gradwire::test {
 
 void run_encode(const kernels::EncodeJob& job);
 void run_decode(const kernels::DecodeJob& job);
-/// `inputs` in place of job.inputs, which the caller may have given up.
+/// Uses `inputs` in place of job.inputs, which the caller may have freed.
 void run_reduce(const kernels::ReduceJob& job, std::span<const kernels::ReduceInput> inputs);
 void run_fold(float* residual, double factor, void* values, DType dtype, std::uint64_t count);
 void run_convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
@@ -22,16 +22,16 @@ void run_measure_scale(const float* scale, std::uint64_t count, std::uint8_t* po
 void run_rescale(const kernels::RescaleJob& job);
 void run_hash(const void* elements, std::uint64_t count, std::uint32_t* sums);
 
-// In job_accesses.cpp. Words that kernels only set (DeviceStatus) are left out.
+// These functions are in job_accesses.cpp. Words that kernels only set (DeviceStatus) are left out.
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::EncodeJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::DecodeJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::ReduceJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::RescaleJob& job);
-/// The accesses of copies from tensors to a run (`gathers`), or back.
+/// Returns the accesses of copies from tensors to a run (`gathers`), or back.
 [[nodiscard]] std::vector<Access> accesses_of(std::span<const kernels::CopyPiece> pieces, DType tensors,
                                               const void* run, DType run_dtype, bool gathers);
 
-/// Bytes of the frame of `count` elements.
+/// Returns the bytes of a frame of `count` elements.
 [[nodiscard]] std::uint64_t frame_bytes(const kernels::FrameCodec& codec, std::uint32_t count);
 
 }  // namespace gradwire::test

@@ -134,7 +134,7 @@ void SimulatedDevice::begin_group() {
 }
 
 void SimulatedDevice::send(std::span<const std::byte> bytes, int peer) {
-  auto* memory = const_cast<std::byte*>(bytes.data());  // NOLINT: only read
+  auto* memory = const_cast<std::byte*>(bytes.data());  // NOLINT: it is only read
   group_accesses_.push_back({memory, bytes.size(), false});
   group_.push_back({SimulatedMessage::Kind::send, memory, bytes.size(), peer});
 }

@@ -1,7 +1,7 @@
-// Devices on host memory for the stream executor: each rank has two queues of deferred operations, which one thread
-// runs in a random order that queues and events allow. Codecs are the host's. What would go unnoticed on hardware is an
-// error: queues that use memory, the caller's and residuals too, without an event between them, groups that do not fit
-// together, queues that wait for ever.
+// Simulates devices on host memory for the stream executor: each rank has two queues of deferred operations, which one
+// thread runs in a random order that queues and events allow. Codecs are the host's. Mistakes that hardware would hide
+// are errors: queues that use memory (also the caller's, and residuals) without an event between them, groups that do
+// not fit together, and queues that wait for ever.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct SimulatedMessage {
   DType dtype = DType::f32;
 };
 
-/// For messages.
+/// Returns the name of a queue for messages.
 [[nodiscard]] std::string name_of(exchange::StreamBackend::Queue queue);
 [[nodiscard]] std::string describe(const std::vector<SimulatedMessage>& messages);
 
@@ -44,7 +44,7 @@ class SimulatedDevice final : public HostKernels {
 
   [[nodiscard]] int rank() const noexcept override { return rank_; }
   [[nodiscard]] int world_size() const noexcept override { return world_size_; }
-  /// Memory that was released is given out again at once, newest first.
+  /// Released memory is given out again at once, newest first.
   [[nodiscard]] std::byte* acquire(std::size_t bytes) override;
   void release(std::byte* memory) noexcept override;
   [[nodiscard]] Event record(Queue queue) override;
@@ -55,19 +55,19 @@ class SimulatedDevice final : public HostKernels {
   void all_reduce(void* values, DType dtype, std::uint64_t count) override;
   void end_group() override;
 
-  /// Bytes acquired and not released, now and at most, and what is still acquired.
+  /// Return the largest number of bytes that were acquired and not released, the current number, and the blocks.
   [[nodiscard]] std::uint64_t peak_bytes() const noexcept { return peak_bytes_; }
   [[nodiscard]] std::uint64_t live_bytes() const noexcept { return live_bytes_; }
   [[nodiscard]] bool in_group() const noexcept { return in_group_; }
   [[nodiscard]] std::uint64_t groups() const noexcept { return groups_; }
   [[nodiscard]] std::uint64_t waits() const noexcept { return waits_; }
 
-  // Faults to inject: what a test of the tests breaks.
+  // Faults that a test injects, to test the checks themselves.
   struct Faults {
-    std::uint64_t drop_wait = ~std::uint64_t{0};      // the so manieth wait() does nothing
-    std::uint64_t early_release = ~std::uint64_t{0};  // the so manieth block is released as soon as it is acquired
-    std::uint64_t fail_acquire = ~std::uint64_t{0};   // the so manieth acquire() finds no memory
-    std::uint64_t swap_group = ~std::uint64_t{0};     // the so manieth group changes places with the next
+    std::uint64_t drop_wait = ~std::uint64_t{0};      // number of the wait() that does nothing
+    std::uint64_t early_release = ~std::uint64_t{0};  // number of the block that is released as soon as it is acquired
+    std::uint64_t fail_acquire = ~std::uint64_t{0};   // number of the acquire() that finds no memory
+    std::uint64_t swap_group = ~std::uint64_t{0};     // number of the group that is swapped with the next one
   };
   Faults faults;
   bool checks_races = true;
@@ -91,7 +91,7 @@ class SimulatedDevice final : public HostKernels {
   struct Recorded {
     Queue queue;
     AccessLog::Clock clock;
-    std::uint64_t ordinal;  // of its queue
+    std::uint64_t ordinal;  // index within its queue
   };
 
   void compute(const char* what, const std::vector<Access>& accesses, std::function<void()> work) override;
@@ -127,8 +127,8 @@ class SimulatedWorld {
   SimulatedWorld(int world_size, unsigned seed);
 
   [[nodiscard]] SimulatedDevice& device(int rank) { return *devices_.at(static_cast<std::size_t>(rank)); }
-  /// Runs all that is enqueued. Error(internal) shows all queues where nothing can run any more, or where groups that
-  /// talk to each other do not fit.
+  /// Runs everything that is enqueued. Error(internal) shows all queues if nothing can run any more, or if groups with
+  /// messages for each other do not fit.
   void run();
 
  private:
@@ -136,7 +136,8 @@ class SimulatedWorld {
   using Queue = exchange::StreamBackend::Queue;
   [[nodiscard]] bool runnable(SimulatedDevice& device, Queue queue);
   void step(SimulatedDevice& device, Queue queue);
-  // Ranks whose groups must run together with this rank's; empty while one of them is not there yet.
+  // Returns the ranks whose groups must run together with this rank's; empty while one of the groups has not been
+  // enqueued.
   [[nodiscard]] std::vector<int> partners(int rank);
   [[nodiscard]] std::vector<SimulatedMessage> messages(int rank, int peer, SimulatedMessage::Kind kind);
   void run_group(const std::vector<int>& ranks);
@@ -145,7 +146,7 @@ class SimulatedWorld {
 
   std::vector<std::unique_ptr<SimulatedDevice>> devices_;
   std::mt19937 random_;
-  std::string late_fault_;  // of release(), which may not throw
+  std::string late_fault_;  // a fault in release(), which may not throw
 };
 
 }  // namespace gradwire::test

@@ -25,7 +25,7 @@ void SimulatedLinks::post(Event::Kind kind, double at, const Key& key, std::uint
 }
 
 double SimulatedLinks::run(std::span<const Schedule> schedules,
-                           const std::function<std::uint64_t(const Step&)>& frame_bytes) {
+                           const std::function<std::uint64_t(const Instruction&)>& frame_bytes) {
   const double begin = now_;
   frame_bytes_ = &frame_bytes;
   channels_.clear();
@@ -54,7 +54,7 @@ double SimulatedLinks::run(std::span<const Schedule> schedules,
   return now_ - begin;
 }
 
-// The rank that may go on now; below 0: none.
+// Returns the rank that may go on now; a negative number means none.
 int SimulatedLinks::take(const Event& event) {
   const auto [from, to, lane, hop] = event.key;
   switch (event.kind) {
@@ -86,9 +86,9 @@ void SimulatedLinks::advance(int rank, std::uint64_t index) {
     return;  // this rank has not opened the lane yet
   }
   OpenLane& lane = found->second;
-  while (lane.next < lane.lane.steps.size() && step(rank, lane)) {
+  while (lane.next < lane.lane.instructions.size() && run_next(rank, lane)) {
   }
-  if (lane.next == lane.lane.steps.size() && lane.sending == 0) {
+  if (lane.next == lane.lane.instructions.size() && lane.sending == 0) {
     self.window.close(lane.load, lane.opened, now());
     self.lanes.erase(found);
   }
@@ -118,27 +118,28 @@ bool SimulatedLinks::arrived(int rank, OpenLane& lane, Slot slot) {
   if (slot == kOwnInput || lane.awaited[slot].first == nullptr) {
     return true;
   }
-  const Step& receive = *lane.awaited[slot].first;
+  const Instruction& receive = *lane.awaited[slot].first;
   return channels_[{receive.peer, rank, lane.index, receive.hop}].arrived > lane.awaited[slot].second;
 }
 
-bool SimulatedLinks::step(int rank, OpenLane& lane) {
-  const Step& step = lane.lane.steps[lane.next];
+bool SimulatedLinks::run_next(int rank, OpenLane& lane) {
+  const Instruction& instruction = lane.lane.instructions[lane.next];
   const auto here = [&](Slot slot) { return arrived(rank, lane, slot); };
-  if (!std::all_of(step.inputs.begin(), step.inputs.end(), here)) {
+  if (!std::all_of(instruction.inputs.begin(), instruction.inputs.end(), here)) {
     return false;
   }
-  if (step.kind == StepKind::receive) {
-    lane.awaited[step.slot] = {&step, channels_[{step.peer, rank, lane.index, step.hop}].awaited++};
-  } else if (step.kind == StepKind::send) {
-    if (!here(step.slot)) {
+  if (instruction.opcode == Opcode::receive) {
+    lane.awaited[instruction.slot] = {&instruction,
+                                      channels_[{instruction.peer, rank, lane.index, instruction.hop}].awaited++};
+  } else if (instruction.opcode == Opcode::send) {
+    if (!here(instruction.slot)) {
       return false;
     }
     Rank& self = ranks_[static_cast<std::size_t>(rank)];
-    const std::uint64_t bytes = (*frame_bytes_)(step);
+    const std::uint64_t bytes = (*frame_bytes_)(instruction);
     const double begin = std::max(now_, self.out_free);
     self.out_free = begin + static_cast<double>(bytes) / link_.bytes_per_second;
-    const Key key{rank, step.peer, lane.index, step.hop};
+    const Key key{rank, instruction.peer, lane.index, instruction.hop};
     post(Event::Kind::leaves, begin, key, bytes);
     self.sent += bytes;
     if (!link_.hides_queue) {
@@ -146,7 +147,7 @@ bool SimulatedLinks::step(int rank, OpenLane& lane) {
       ++lane.sending;
       post(Event::Kind::sent, self.out_free, key, bytes);
     }
-  } else if (step.kind == StepKind::decode && !here(step.slot)) {
+  } else if (instruction.opcode == Opcode::decode && !here(instruction.slot)) {
     return false;
   }
   ++lane.next;

@@ -103,14 +103,14 @@ std::vector<int> SimulatedWorld::partners(int rank) {
     for (const int to : ranks) {
       if (messages(from, to, SimulatedMessage::Kind::send).empty() !=
           messages(to, from, SimulatedMessage::Kind::receive).empty()) {
-        return {};  // the other rank has groups with others to run first
+        return {};  // the other rank must first run groups with other ranks
       }
     }
   }
   return ranks;
 }
 
-// The messages for a peer in the group at the head of a rank's queue.
+// Returns the messages for a peer in the group at the head of a rank's queue.
 std::vector<SimulatedMessage> SimulatedWorld::messages(int rank, int peer, SimulatedMessage::Kind kind) {
   const auto& all = device(rank).queue(Queue::communication).front().messages;
   std::vector<SimulatedMessage> some;
@@ -119,7 +119,7 @@ std::vector<SimulatedMessage> SimulatedWorld::messages(int rank, int peer, Simul
   return some;
 }
 
-// Messages between two ranks match in their order and must be of one size, as NCCL has it.
+// Messages between two ranks match in their order and must have the same size, as in NCCL.
 void SimulatedWorld::run_group(const std::vector<int>& ranks) {
   if (device(ranks[0]).queue(Queue::communication).front().messages[0].kind == SimulatedMessage::Kind::all_reduce) {
     run_all_reduce(ranks);

@@ -1,4 +1,5 @@
-// A thread with a small stack, as jobs make thousands of. What overflows it ends the test program by SIGSEGV.
+// A thread with a small stack, as in jobs that make thousands of threads. A stack overflow ends the test program by
+// SIGSEGV.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +11,8 @@
 
 namespace gradwire::test {
 
-/// Runs `body` on a thread whose stack has that many bytes; 16 KiB are the least that a thread may have. What `body`
-/// throws is thrown here.
+/// Runs `body` on a thread whose stack has that many bytes; a thread needs at least 16 KiB. Exceptions of `body` are
+/// passed on.
 inline void run_on_stack_of(std::size_t bytes, const std::function<void()>& body) {
   struct Work {
     const std::function<void()>& body;

@@ -3,8 +3,7 @@
 
 namespace gradwire::test {
 
-/// Long tests do this part of their steps: sanitizers are slower by up to 15 times and find in few steps what they
-/// find.
+/// Long tests do this part of their steps: sanitizers are up to 15 times slower, and find their errors in few steps.
 #ifdef __SANITIZE_THREAD__
 inline constexpr int kStepShare = 15;
 #elif defined(GRADWIRE_SANITIZED)

@@ -1,5 +1,5 @@
-// The C API in a world of this process alone, for the rows of the matrix. A status that is not GRADWIRE_OK becomes the
-// Error that it stands for.
+// Uses the C API in a world of this process alone, for the rows of the matrix. A status that is not GRADWIRE_OK becomes
+// the Error that it stands for.
 #pragma once
 
 #include <mpi.h>
@@ -31,7 +31,7 @@ inline void must(gradwire_status status) {
   }
 }
 
-/// A struct of options or results that says its size.
+/// Makes a struct of options or results that states its size.
 template <typename T>
 T sized() {
   T value{};
@@ -39,7 +39,7 @@ T sized() {
   return value;
 }
 
-/// Something that the C API makes, until the end of its scope.
+/// Owns an object that the C API makes, until the end of its scope.
 template <typename Handle>
 class Owned {
  public:
@@ -75,7 +75,7 @@ class SessionInC {
     must(gradwire_session_add(get(), "w", gradient.data(), kCount, GRADWIRE_F32, &tensor));
     return *this;
   }
-  /// Adds it with its parameter and its momentum.
+  /// Adds the gradient with its parameter and its momentum.
   SessionInC& add_with_parameters() {
     auto beside = sized<gradwire_tensor_parameters>();
     void* states[] = {momentum.data()};
@@ -129,7 +129,7 @@ inline gradwire_table_options rows_in_c() {
   return options;
 }
 
-/// A table of one rank, of 10 rows of 2 elements.
+/// A table of one rank, with 10 rows of 2 elements.
 class TableInC {
  public:
   explicit TableInC(const gradwire_table_options& options = rows_in_c()) : made_(&gradwire_table_destroy) {

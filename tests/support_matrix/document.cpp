@@ -1,4 +1,4 @@
-// docs/reference/support.md as the rows of the matrix say it.
+// Writes docs/reference/support.md from the rows of the matrix.
 #include <algorithm>
 #include <sstream>
 #include <vector>
@@ -26,7 +26,7 @@ constexpr const char* kErrors = R"(
 What a comment of a public header says of `Error(invalid_argument)` and `Error(unsupported)`, and a piece of what the error
 then says. A header that promises one without a row here fails the test.)";
 
-/// Words of `text` in lines of that width; those behind the first begin with `indent`.
+/// Returns the words of `text` in lines of that width; lines after the first begin with `indent`.
 std::string wrapped(const std::string& text, const std::string& indent = "") {
   std::istringstream words(text);
   std::string all;
@@ -115,12 +115,12 @@ std::string how_played(const Promise& promise) {
   return promise.elsewhere.empty() ? "" : " (played by `" + std::string(promise.elsewhere) + "`)";
 }
 
-/// A sentence of a comment without what ends it.
+/// Returns a sentence of a comment without its final punctuation.
 std::string without_end(std::string_view quote) {
   return std::string(quote.substr(0, quote.find_last_not_of(".,;") + 1));
 }
 
-/// Each promise once, with the texts of all its errors.
+/// Returns each promise once, with the texts of all its errors.
 std::string promises() {
   std::string all;
   std::string_view header;

@@ -1,6 +1,6 @@
-// The table of features: what works where.
+// The table of features, which says what works where.
+#include "tests/support_matrix/feature_plays.hpp"
 #include "tests/support_matrix/matrix.hpp"
-#include "tests/support_matrix/plays.hpp"
 
 #ifdef GRADWIRE_SUPPORT_MATRIX_OF_C
 #define IN_C(name) &play_in_c::name
@@ -21,13 +21,13 @@ constexpr Cell absent(std::string_view word) { return {.kind = Cell::Kind::absen
 constexpr Cell none(std::string_view why) { return {.kind = Cell::Kind::none, .text = why}; }
 
 constexpr Cells everywhere(Cell cell = kYes) { return {cell, cell, cell, cell, cell, cell}; }
-/// The feature works over host memory, and is `device` at all three places over device memory.
+/// Cells of a feature that works over host memory, and is `device` at all three places over device memory.
 constexpr Cells host_only(Cell device, Cell c = kYes) { return {kYes, kYes, device, device, device, c}; }
-/// For features that need Processes.
+/// Cells of a feature that needs Processes.
 constexpr Cells elastic_only(Cell elsewhere, std::string_view word_in_c) {
   return {elsewhere, kYes, elsewhere, kYes, elsewhere, absent(word_in_c)};
 }
-/// For features of communicators: over a transport, over NCCL, in C.
+/// Cells of a feature of communicators: over a transport, over NCCL, in C.
 constexpr Cells calls(Cell nccl, Cell c = kYes) {
   return {kYes, none("A `Communicator` takes a `Transport`."), absent("Communicator"), absent("Communicator"), nccl, c};
 }

@@ -30,22 +30,21 @@ inline constexpr std::size_t kPlaces = 6;
 struct Cell {
   enum class Kind : std::uint8_t {
     works,
-    differs,  // it works, but otherwise than elsewhere: `text` says how
-    refused,  // the call throws an Error with `code` and the piece `text`
+    differs,  // it works, but differently from elsewhere: `text` says how
+    refused,  // the call throws an Error with `code` that contains `text`
     absent,   // there is no such call: no header of the place has the word `text`
-    none,     // the feature has no meaning there: `text` says why. Nothing is played
+    none,     // the feature has no meaning there: `text` says why, and nothing is played
   };
   Kind kind = Kind::works;
   ErrorCode code = ErrorCode::internal;
   std::string_view text = {};
-  /// Why no test can play it here; empty: it is played.
+  /// Says why no test can play it here; if empty, it is played.
   std::string_view not_played = {};
 };
 
-/// Plays a feature at one place of C++, on two ranks that are threads. What the call throws comes out.
+/// Plays a feature at one place of C++, on two ranks that are threads. It passes on exceptions of the call.
 using Play = void (*)(Place);
-/// Plays it through the C API, in a world of this process alone; a status that is not GRADWIRE_OK comes out as an
-/// Error.
+/// Plays it through the C API, in a world of this process alone; throws an Error for a status that is not GRADWIRE_OK.
 using PlayInC = void (*)();
 
 struct Feature {
@@ -53,18 +52,18 @@ struct Feature {
   std::string_view name;
   std::array<Cell, kPlaces> cells;
   Play play = nullptr;
-  PlayInC play_in_c = nullptr;  // null also where this build has no C API
+  PlayInC play_in_c = nullptr;  // also null if this build has no C API
 };
 
 /// An error that a comment of a public header promises.
 struct Promise {
   std::string_view header;  // its name below include/gradwire
-  std::string_view of;      // the function or type that the comment is about
+  std::string_view of;      // the function or type that the comment describes
   std::string_view quote;   // the text of the comment, on one line
   ErrorCode code;
-  std::string_view text;  // a piece of what the error says
-  /// Makes the call, from which the Error comes out. Null where `elsewhere` plays it, where nothing does, and for MPI
-  /// and C in a build without them.
+  std::string_view text;  // a part of the error's text
+  /// Makes the call, which throws the Error. Null if `elsewhere` plays it, if nothing does, and for MPI and C in a
+  /// build without them.
   void (*call)() = nullptr;
   std::string_view elsewhere = {};   // a test that needs a GPU or LibTorch, and names `text`
   std::string_view not_played = {};  // why no test plays it
@@ -76,12 +75,12 @@ struct NotNow {
 };
 
 [[nodiscard]] std::span<const Feature> features();
-/// The promises of headers without a dependency, and of those for CUDA, NCCL, LibTorch, MPI and C.
+/// Return the promises of headers without a dependency, and those of headers for CUDA, NCCL, LibTorch, MPI and C.
 [[nodiscard]] std::span<const Promise> promises_of_cpp();
 [[nodiscard]] std::span<const Promise> promises_of_libraries();
 
 [[nodiscard]] std::string_view to_string(Place place) noexcept;
-/// The whole text of docs/reference/support.md.
+/// Returns the whole text of docs/reference/support.md.
 [[nodiscard]] std::string document();
 
 }  // namespace gradwire::support

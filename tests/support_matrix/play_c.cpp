@@ -1,4 +1,4 @@
-// Plays of the C API, in a world of this process alone.
+// Plays features of the C API, in a world of this process alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 #include "tests/support/scratch_folder.hpp"
 #include "tests/support_matrix/c_support.hpp"
-#include "tests/support_matrix/jobs.hpp"
-#include "tests/support_matrix/plays.hpp"
+#include "tests/support_matrix/feature_plays.hpp"
+#include "tests/support_matrix/small_jobs.hpp"
 
 namespace gradwire::support::play_in_c {
 namespace {
@@ -27,7 +27,7 @@ std::array<float, 2> pulled(const SessionInC& session) {
   return row;
 }
 
-// One all-reduce of ones in a world of one rank.
+// Makes one all-reduce of ones in a world of one rank.
 void reduce(const gradwire_call_options& options,
             const gradwire_communicator_options& of = sized<gradwire_communicator_options>()) {
   const CommunicatorInC communicator(of);

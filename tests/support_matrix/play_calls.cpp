@@ -1,4 +1,4 @@
-// Plays of communicators, tables and optimizers.
+// Plays features of communicators, tables and optimizers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 #include "gradwire/communicator.hpp"
 #include "gradwire/optimizer.hpp"
 #include "gradwire/table.hpp"
-#include "tests/support_matrix/jobs.hpp"
-#include "tests/support_matrix/plays.hpp"
+#include "tests/support_matrix/feature_plays.hpp"
+#include "tests/support_matrix/small_jobs.hpp"
 
 namespace gradwire::support::play {
 namespace {
 
-// One all-reduce of 1 on rank 0 and 3 on rank 1; its results must be `wanted`.
+// Makes one all-reduce of 1 on rank 0 and 3 on rank 1; its results must be `wanted`.
 void reduce(Place place, const std::function<CallOptions(int rank)>& options_of, float wanted,
             const CommunicatorOptions& of = {}, int ranks = kRanks) {
   on_transports(
@@ -85,7 +85,7 @@ void other_calls(Place /*place*/) {
     communicator.reduce_scatter(all, segment, counts, {.codec = "int8"});
     EXPECT_NEAR(part[7], 4, 0.1);
     communicator.all_gather(segment, all, counts, {.codec = "exact"});
-    EXPECT_NEAR(values[kCount - 1], 4, 0.1) << "a segment of the other rank";
+    EXPECT_NEAR(values[kCount - 1], 4, 0.1) << "this segment belongs to the other rank";
     values[7] = own;
     communicator.broadcast(all, 1, {.codec = "exact"});
     EXPECT_EQ(values[7], 3);
@@ -131,7 +131,7 @@ void table(Place /*place*/) {
     table.tick();
     table.synchronize();
     table.pull(ids, row);
-    EXPECT_EQ(row, (std::vector<float>{-2, -4})) << "of both ranks";
+    EXPECT_EQ(row, (std::vector<float>{-2, -4})) << "both ranks have pushed";
   });
 }
 

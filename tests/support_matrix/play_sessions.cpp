@@ -1,4 +1,4 @@
-// Plays of what travels in the steps of a session, and when.
+// Plays features of a session's steps: what travels, and when.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "tests/support_matrix/jobs.hpp"
-#include "tests/support_matrix/plays.hpp"
+#include "tests/support_matrix/feature_plays.hpp"
+#include "tests/support_matrix/small_jobs.hpp"
 
 namespace gradwire::support::play {
 namespace {
 
-constexpr float kMean = 2;  // of what Rank::fill() writes
+constexpr float kMean = 2;  // the mean of the values of Rank::fill()
 
-// Steps of one tensor under this policy, each from the same gradients.
+// Makes steps of one tensor under this policy, each from the same gradients.
 void steps(Place place, const std::string& policy, int count, const std::function<void(Rank&)>& look = nullptr,
            const SessionOptions& options = {}, int ranks = kRanks) {
   on_session(
@@ -33,7 +33,7 @@ void steps(Place place, const std::string& policy, int count, const std::functio
       options, ranks);
 }
 
-// Steps of one tensor with its parameter and its momentum.
+// Makes steps of one tensor with its parameter and its momentum.
 void steps_with_parameter(Place place, const std::string& sync, int count, const std::function<void(Rank&)>& look) {
   on_session(place, with("int8", "sync = " + sync + "\n"), [&](Rank& rank) {
     const TensorId id =
@@ -63,7 +63,7 @@ void feedback(Place place) {
 
 void automatic(Place place) {
   steps(place, with("auto"), 3, [&](const Rank& rank) {
-    EXPECT_EQ(rank.session.statistics().switches.empty(), place == Place::nccl) << "whether anything was chosen";
+    EXPECT_EQ(rank.session.statistics().switches.empty(), place == Place::nccl) << "codecs were chosen, or not";
   });
 }
 

@@ -1,4 +1,4 @@
-// Plays of saved state, and of jobs whose ranks end and come.
+// Plays saved states, and jobs whose ranks end and join.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "tests/support/scratch_folder.hpp"
-#include "tests/support_matrix/jobs.hpp"
-#include "tests/support_matrix/plays.hpp"
+#include "tests/support_matrix/feature_plays.hpp"
+#include "tests/support_matrix/small_jobs.hpp"
 
 namespace gradwire::support::play {
 namespace {
 
-// A step that counts.
+// Repeats a step until it counts.
 void step_until_it_counts(Rank& rank, TensorId id) {
   rank.fill();
   while (rank.step(id).repeat) {
@@ -97,7 +97,7 @@ void going_on(Place place) {
     const TensorId id = rank.session.add("w", rank.gradient_view());
     step_until_it_counts(rank, id);
     if (rank.number == 2) {
-      return;  // it leaves
+      return;  // this rank leaves
     }
     while (rank.session.world_size() == 3) {
       rank.fill();
@@ -127,7 +127,7 @@ void spares(Place place) {
     const TensorId id = rank.session.add("w", rank.gradient_view());
     EXPECT_EQ(rank.session.rank(), rank.number < 2 ? rank.number : -1);
     if (!rank.session.share(rank.view_of(rank.parameter))) {
-      EXPECT_EQ(rank.number, 2) << "the spare, which nobody needed";
+      EXPECT_EQ(rank.number, 2) << "only the spare, which was not needed, is here";
       return;
     }
     for (int step = 0; step < 3; ++step) {

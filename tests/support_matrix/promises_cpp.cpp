@@ -1,4 +1,4 @@
-// The errors that the C++ headers promise, each with the call that gives it: sessions, and what is made for them.
+// The errors that the C++ headers promise, each with the call that gives it: sessions, and the objects made for them.
 #include <array>
 #include <filesystem>
 #include <limits>
@@ -12,20 +12,20 @@
 #include "gradwire/optimizer.hpp"
 #include "gradwire/table.hpp"
 #include "tests/support/scratch_folder.hpp"
-#include "tests/support_matrix/jobs.hpp"
-#include "tests/support_matrix/plays.hpp"
+#include "tests/support_matrix/feature_plays.hpp"
+#include "tests/support_matrix/small_jobs.hpp"
 
 namespace gradwire::support {
 namespace {
 
-// A session of one rank, with a tensor "w".
+// Makes a session of one rank, with a tensor "w".
 void alone(const std::string& policy, const std::function<void(Rank&, TensorId)>& body,
            const SessionOptions& options = {}, Place place = Place::host) {
   on_session(
       place, policy, [&](Rank& rank) { body(rank, rank.session.add("w", rank.gradient_view())); }, options, 1);
 }
 
-// A session of one rank that other processes may join, after share().
+// Makes a session of one rank that other processes may join, after share().
 void joinable(const std::function<void(Rank&)>& body) {
   on_processes(make_inproc_processes(1, true), [&](const std::shared_ptr<Processes>& processes) {
     Rank rank(0, [&](std::shared_ptr<test::HostDevice>& device) {
@@ -40,7 +40,7 @@ void joinable(const std::function<void(Rank&)>& body) {
 const std::vector<std::uint64_t> kIds{1, 1};
 const std::vector<std::uint64_t> kOutside{10};
 
-// A session of one rank with a table of 10 rows of 2 elements.
+// Makes a session of one rank with a table of 10 rows of 2 elements.
 void with_table(const std::function<void(Rank&, TableId)>& body) {
   alone(with("int8"), [&](Rank& rank, TensorId) {
     body(rank, rank.session.add_table({.name = "t", .rows = 10, .width = 2, .gradient_codec = "bf16"}));
@@ -81,7 +81,7 @@ void add_table_as_before() {
 #pragma GCC diagnostic pop
 }
 
-// The options of a table under a rule for rows with these lines more.
+// Reads the options of a table under a rule for rows with these additional lines.
 void options_by_rule(const std::string& lines) {
   static_cast<void>(
       table_options(Policy::parse("[[rule]]\nmatch = \"w\"\nsync = { rows = true, staleness = 1 }\n" + lines), "w",

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "tests/support/scratch_folder.hpp"
-#include "tests/support_matrix/jobs.hpp"
-#include "tests/support_matrix/plays.hpp"
+#include "tests/support_matrix/feature_plays.hpp"
+#include "tests/support_matrix/small_jobs.hpp"
 
 #ifdef GRADWIRE_SUPPORT_MATRIX_OF_C
 #include "gradwire/mpi_transport.hpp"
@@ -95,7 +95,7 @@ void over_a_file_of_the_users() {
   let_join(scratch.file("notes"));
 }
 
-// One tensor that is ready, and the ticket that this gave.
+// Makes one tensor ready, and returns its ticket.
 gradwire_ticket ticket_of(SessionInC& session) {
   auto ticket = sized<gradwire_ticket>();
   must(gradwire_session_ready_ticket(session.get(), session.tensor, &ticket));
@@ -155,7 +155,7 @@ void explain_into(std::uint64_t size) {
   must(gradwire_session_explain(session.get(), text.data(), size, nullptr));
 }
 
-// The table is as before: a pull that is right comes after the one that is not.
+// The table is unchanged: a correct pull follows the wrong one.
 void pull_outside() {
   const TableInC table;
   const std::uint64_t outside = 10, inside = 3;
@@ -193,7 +193,7 @@ void add_table_with_staleness() {
   add_table(options);
 }
 
-// A refused table has no effect: the same session then takes a right one.
+// A refused table has no effect: the same session then accepts a correct one.
 void add_table_twice(void (*wrong)(gradwire_table_options&)) {
   const SessionInC session(with("int8"));
   gradwire_table_options options = rows_in_c();

@@ -1,5 +1,5 @@
-// Plays the rows of the support matrix, ties what public headers promise to them, and holds docs/reference/support.md
-// against them. WRITE=1 writes that file.
+// Plays the rows of the support matrix, connects the promises of public headers with them, and compares
+// docs/reference/support.md with them. WRITE=1 writes that file.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@
 
 namespace gradwire::support {
 
-/// The text that GoogleTest prints for a row.
+/// Prints a row for GoogleTest.
 void PrintTo(const Promise& promise, std::ostream* out) { *out << promise.header << ": " << promise.quote; }
 
 namespace {
@@ -35,7 +35,7 @@ using ::testing::HasSubstr;
 const std::filesystem::path kSource = GRADWIRE_SOURCE_DIR;
 const std::filesystem::path kHeaders = kSource / "include" / "gradwire";
 
-/// Letters, digits and '_' of a row's name, for the name of its test.
+/// Returns the letters, digits and '_' of a row's name, for the name of its test.
 std::string test_name(const std::string& text) {
   std::string name;
   for (const char c : text) {
@@ -48,7 +48,7 @@ std::string test_name(const std::string& text) {
   return name;
 }
 
-/// The Error that `call` throws; no value if it throws none.
+/// Returns the Error that `call` throws; no value if it throws none.
 template <class Call>
 std::optional<Error> thrown_by(Call&& call) {
   try {
@@ -113,7 +113,7 @@ std::string name_of_promise(const ::testing::TestParamInfo<Promise>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(SupportMatrix, Promised, ::testing::ValuesIn(all_promises()), name_of_promise);
 
-/// The text of the headers that a place has.
+/// Returns the text of the headers that a place has.
 std::string headers_of(Place place) {
   std::vector<std::string> names;
   switch (place) {
@@ -196,7 +196,7 @@ TEST(SupportMatrix, EachFeatureIsThereOnce) {
   }
 }
 
-/// A header on one line: the marks of comments gone, and each run of blanks one blank.
+/// Returns a header on one line, without comment marks, and with one blank for each run of blanks.
 std::string on_one_line(const std::string& text) {
   static const std::regex kMarks(R"(^\s*(///?|/\*|\*(?!/))|\*/\s*$)");
   std::istringstream lines(text);
@@ -210,7 +210,7 @@ std::string on_one_line(const std::string& text) {
   return all;
 }
 
-/// The places of a header, as one line, that promise one of the two errors.
+/// Returns the places in a header, given as one line, that promise one of the two errors.
 std::vector<std::pair<std::size_t, ErrorCode>> promised_in(const std::string& header) {
   static const std::regex kPromise(
       R"(Error\((unsupported|invalid_argument)\)|GRADWIRE_(UNSUPPORTED|INVALID_ARGUMENT)(?! =))");
@@ -222,7 +222,7 @@ std::vector<std::pair<std::size_t, ErrorCode>> promised_in(const std::string& he
   return found;
 }
 
-/// Returns what is wrong between a header and the rows that quote it.
+/// Returns the mismatches between a header and the rows that quote it.
 std::vector<std::string> problems_of(const std::string& name, const std::string& text,
                                      const std::vector<Promise>& promises) {
   const std::string header = on_one_line(text);
@@ -288,11 +288,11 @@ TEST(SupportMatrix, APromiseWithoutARowIsFound) {
   EXPECT_EQ(problems_of("a.hpp", header, {}).size(), 2U);
   Promise other = over_device;
   other.code = kInvalid;
-  EXPECT_EQ(problems_of("a.hpp", header, {other, for_zero}).size(), 2U) << "another code, and so no row";
+  EXPECT_EQ(problems_of("a.hpp", header, {other, for_zero}).size(), 2U) << "another code has no row";
   other.quote = "Error(unsupported) over NCCL.";
   EXPECT_THAT(problems_of("a.hpp", header, {other, over_device, for_zero}),
               ::testing::ElementsAre(HasSubstr("does not say")));
-  EXPECT_EQ(problems_of("a.hpp", header + header, {over_device, for_zero}).size(), 6U) << "quotes that say too little";
+  EXPECT_EQ(problems_of("a.hpp", header + header, {over_device, for_zero}).size(), 6U) << "these quotes are too short";
 }
 
 TEST(SupportMatrix, TheDocumentIsWrittenFromIt) {

@@ -13,7 +13,7 @@
 namespace gradwire::test {
 namespace {
 
-// One rank acts at a time, so that each message has one place among the others.
+// One rank acts at a time, so that messages have a fixed order.
 TEST(TableGolden, Messages) {
   const auto sent = [](const char* codec, RowOptimizer optimizer) {
     std::array<std::string, 2> told;
@@ -60,7 +60,7 @@ TEST(TableGolden, Messages) {
   EXPECT_EQ(sent("int8", RowOptimizer::sgd), "2533:bc73911b 2481:10b0560b");
 }
 
-// Version 2 of the format, as docs/explanation/tables.md has it: both ranks' files of a table of 6 rows.
+// Version 2 of the format, as in docs/explanation/tables.md: both ranks' files of a table with 6 rows.
 struct Golden {
   RowOptimizer optimizer;
   std::array<std::string, 2> files;  // in hex
@@ -72,7 +72,7 @@ TableOptions golden_options(RowOptimizer optimizer) {
 
 std::string file_of(int rank) { return "gold-rank-" + std::to_string(rank) + "-of-2.gwtable"; }
 
-// The random number of a save and the checksum that follows from it.
+// Removes the random number of a save and the checksum that depends on it.
 std::string without_number(std::string hex) {
   constexpr std::size_t kNumber = 2 * (8 + 4 + 4 + 4 + 8 + 16 + 8);
   return hex.size() < kNumber + 16 ? hex : hex.erase(kNumber, 16).erase(hex.size() - 8);

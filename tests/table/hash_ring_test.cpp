@@ -1,4 +1,4 @@
-// Consistent hashing: shares are even, and a world that grows or shrinks moves only what it must.
+// Tests consistent hashing: shares are even, and a world that grows or shrinks moves only the rows that it must.
 #include "table/hash_ring.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Tests the order of messages: writes wait for steps and for each other, others wait behind them, replies never wait.
+// Tests the order of messages: writes wait for steps and for each other, other messages wait behind them, replies never
+// wait.
 #include "table/mailbox.hpp"
 
 #include <gtest/gtest.h>
@@ -14,8 +15,8 @@ namespace {
 
 constexpr std::uint64_t kAll = std::numeric_limits<std::uint64_t>::max();
 
-Message message(MessageKind kind, std::uint64_t number, std::size_t payload = 0) {
-  Message message;
+TableMessage message(MessageKind kind, std::uint64_t number, std::size_t payload = 0) {
+  TableMessage message;
   message.head.kind = kind;
   message.head.number = number;
   if (kind == MessageKind::push) {
@@ -27,12 +28,12 @@ Message message(MessageKind kind, std::uint64_t number, std::size_t payload = 0)
 
 class MailboxTest : public ::testing::Test {
  protected:
-  /// Numbers of what rank 1 has got until now.
+  /// Returns the numbers of the messages that rank 1 has received.
   const std::vector<std::uint64_t>& got() {
     for (int i = 0; i < 100; ++i) {  // in one process nothing takes time
-      sender.progress(std::chrono::microseconds(0), [](int, const Message&) {});
+      sender.progress(std::chrono::microseconds(0), [](int, const TableMessage&) {});
       receiver.progress(std::chrono::microseconds(0),
-                        [this](int, const Message& message) { numbers.push_back(message.head.number); });
+                        [this](int, const TableMessage& message) { numbers.push_back(message.head.number); });
     }
     return numbers;
   }
@@ -54,14 +55,14 @@ TEST_F(MailboxTest, OnlyRepliesPassAWriteThatWaits) {
   sender.send(2, message(MessageKind::text, 5));  // to another rank, which nothing waits for
   sender.post_waiting(0);
   EXPECT_EQ(got(), (Numbers{0, 4}));
-  EXPECT_EQ(sender.left(), 1U) << "a message that waits has left";
+  EXPECT_EQ(sender.completed_in_order(), 1U) << "a waiting message has left";
   sender.post_waiting(0);
   EXPECT_EQ(got(), (Numbers{0, 4}));
   sender.post_waiting(kAll);
   EXPECT_EQ(got(), (Numbers{0, 4, 1, 2, 3}));
-  third.progress(std::chrono::microseconds(0), [](int, const Message& text) { EXPECT_EQ(text.head.number, 5U); });
+  third.progress(std::chrono::microseconds(0), [](int, const TableMessage& text) { EXPECT_EQ(text.head.number, 5U); });
   static_cast<void>(got());
-  EXPECT_EQ(sender.left(), 6U);
+  EXPECT_EQ(sender.completed_in_order(), 6U);
 }
 
 TEST_F(MailboxTest, CountsWhatHasLeft) {
@@ -71,9 +72,9 @@ TEST_F(MailboxTest, CountsWhatHasLeft) {
   }
   sender.post_waiting(kAll);
   EXPECT_EQ(got(), (Numbers{1, 2, 3}));
-  EXPECT_EQ(sender.left(), 0U);
-  EXPECT_EQ(sender.left_messages(), 3U);
-  EXPECT_EQ(sender.left_bytes(), 3 * sizeof(MessageHead));
+  EXPECT_EQ(sender.completed_in_order(), 0U);
+  EXPECT_EQ(sender.completed_messages(), 3U);
+  EXPECT_EQ(sender.completed_bytes(), 3 * sizeof(MessageHead));
 }
 
 TEST_F(MailboxTest, FewWritesAreUnderWayAtOnce) {
@@ -81,7 +82,7 @@ TEST_F(MailboxTest, FewWritesAreUnderWayAtOnce) {
     sender.send(1, message(MessageKind::push, number, 40'000));
   }
   sender.send(1, message(MessageKind::tick, 5));
-  // The peer does not receive: two messages are sent, and the others wait for them.
+  // The peer does not receive: two messages are sent, and the others wait behind them.
   sender.post_waiting(64 << 10);
   sender.post_waiting(64 << 10);
   EXPECT_EQ(got(), (Numbers{0, 1}));
@@ -91,7 +92,7 @@ TEST_F(MailboxTest, FewWritesAreUnderWayAtOnce) {
   EXPECT_EQ(got(), (Numbers{0, 1, 2, 3, 4, 5}));
 }
 
-// A step that goes on for ever, as far as others can tell. Mutations tried: the driver does not ask; nothing ends it.
+// To other ranks the step seems to go on for ever. Mutations tried: the driver does not ask; nothing ends the wait.
 TEST(TableYields, WritesWaitForAStepButNotForEver) {
   using Clock = transport::Foreground::Clock;
   transport::Foreground step;
@@ -107,7 +108,7 @@ TEST(TableYields, WritesWaitForAStepButNotForEver) {
     if (table.rank() == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       const std::uint64_t now = table.statistics().traffic.bytes_sent;
-      if (Clock::now() - start < std::chrono::milliseconds(900)) {  // a busy machine may take all the time they wait
+      if (Clock::now() - start < std::chrono::milliseconds(900)) {  // a busy machine may use up all of the waiting time
         EXPECT_EQ(now, sent) << "a write left";
       }
     }

@@ -1,4 +1,4 @@
-// The index, the cache and the merging of what callers hand over.
+// Tests the index, the cache, and the merging of the callers' rows.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -47,12 +47,12 @@ TEST(RowCache, KeepsTheMostRecentlyUsedWithinItsBound) {
   put(2);
   put(3);
   cache.touch(*cache.find(1));
-  put(4);  // 2 goes
+  put(4);  // evicts 2
   EXPECT_EQ(cache.find(2), nullptr);
   ASSERT_NE(cache.find(1), nullptr);
   EXPECT_EQ(cache.values(*cache.find(1))[1], -1.0F);
   put(3);  // used again, not added
-  put(5);  // 1 goes
+  put(5);  // evicts 1
   EXPECT_EQ(cache.find(1), nullptr);
   EXPECT_NE(cache.find(3), nullptr);
   EXPECT_NE(cache.find(4), nullptr);

@@ -38,10 +38,10 @@ TEST(RowStore, EveryRowHasItsHoldersAndOneOwner) {
   RowStore alone = store_of(0, 1);
   EXPECT_EQ(alone.first_not_held({}), std::nullopt);
   alone.enter(ReplicaRing(1), 0);
-  EXPECT_EQ(alone.first_not_held(kTwelveIds), std::nullopt) << "of a world of one";
+  EXPECT_EQ(alone.first_not_held(kTwelveIds), std::nullopt) << "the world has one rank";
 }
 
-// A Table's ring is one of one copy, by the ranks' numbers.
+// A Table's ring has one copy, placed by the ranks' numbers.
 TEST(RowStore, AWorldOfRanksIsOneOfTheirNumbers) {
   const std::vector<std::uint32_t> numbers{0, 1, 2, 3, 4};
   const ReplicaRing ranks(5);
@@ -64,7 +64,7 @@ TEST(RowStore, RowsThatReplaceOthersCountAsChanged) {
   EXPECT_TRUE(store.shard().find(4).empty());
   EXPECT_EQ(store.shard().find(9)[1], -4);
   EXPECT_GT(store.shard().version(9), before);
-  EXPECT_GT(store.shard().version(4), before) << "a row that is gone has changed";
+  EXPECT_GT(store.shard().version(4), before) << "a removed row has changed";
 }
 
 TEST(RowBlock, ComesBackAndNothingElseDoes) {
@@ -82,7 +82,7 @@ TEST(RowBlock, ComesBackAndNothingElseDoes) {
   const RowBlock block = take_rows(in, ids.size(), 12, store.codec());
   in.expect_end();
   EXPECT_EQ(block.ids, ids);
-  EXPECT_TRUE(std::ranges::equal(block.rows, rows)) << "held rows are encoded as those of a message";
+  EXPECT_TRUE(std::ranges::equal(block.rows, rows)) << "held rows are encoded like those of a message";
   for (std::size_t left = 0; left < bytes.size(); ++left) {
     wire::ByteReader cut{std::span(bytes).first(left), "a message"};
     EXPECT_THROW(static_cast<void>(take_rows(cut, ids.size(), 12, store.codec())), Error);

@@ -1,5 +1,5 @@
-// The ranks of a table as state machines, with messages that are delivered in random order by a seeded scheduler: what
-// reads may miss, what snapshots hold, what travels. No threads, no clocks.
+// Tests the ranks of a table as state machines, with messages that a seeded scheduler delivers in random order: which
+// updates reads may miss, what snapshots hold, and what travels. There are no threads and no clocks.
 #include "table/service.hpp"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ TableOptions options(std::uint64_t staleness) {
   return {.rows = 1000, .width = 1, .learning_rate = 1, .staleness = staleness};
 }
 
-/// Services and the messages between them, first in first out for each pair, but that replies may overtake others.
+/// Services and the messages between them: first in, first out for each pair, except that replies may overtake others.
 class World {
  public:
   World(int ranks, TableOptions o, unsigned seed) : options(std::move(o)), random(seed) {
@@ -30,7 +30,7 @@ class World {
   Service& operator[](int rank) { return *services[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] int ranks() const { return static_cast<int>(services.size()); }
 
-  /// Delivers one message of a random pair; whether there was one.
+  /// Delivers one message of a random pair; returns whether there was one.
   bool deliver() {
     collect();
     std::vector<std::size_t> waiting;
@@ -44,10 +44,10 @@ class World {
     }
     const std::size_t pair = waiting[random() % waiting.size()];
     auto& queue = queues[pair];
-    const auto is_reply = [](const Message& m) { return m.head.kind == MessageKind::reply; };
+    const auto is_reply = [](const TableMessage& m) { return m.head.kind == MessageKind::reply; };
     const auto reply = random() % 2 == 0 ? queue.end() : std::find_if(queue.begin(), queue.end(), is_reply);
     const auto next = reply == queue.end() ? queue.begin() : reply;
-    const Message message = std::move(*next);
+    const TableMessage message = std::move(*next);
     queue.erase(next);
     services[pair % services.size()]->take(static_cast<int>(pair / services.size()), message);
     return true;
@@ -69,8 +69,8 @@ class World {
   TableOptions options;
   std::mt19937 random;
   std::vector<std::unique_ptr<Service>> services;
-  std::vector<std::deque<Message>> queues;
-  std::uint64_t bytes = 0, messages = 0;  // that have left
+  std::vector<std::deque<TableMessage>> queues;
+  std::uint64_t bytes = 0, messages = 0;  // bytes and messages that have left
 
  private:
   void collect() {
@@ -84,7 +84,7 @@ class World {
   }
 };
 
-/// The first id that `owner` holds, from `from` on.
+/// Returns the first id that `owner` holds, starting at `from`.
 std::uint64_t id_of(World& world, int owner, std::uint64_t from = 0) {
   while (world[0].owner(from) != owner) {
     ++from;
@@ -92,15 +92,15 @@ std::uint64_t id_of(World& world, int owner, std::uint64_t from = 0) {
   return from;
 }
 
-// Reads.
+// The following tests are about reads.
 
 struct Lag {
-  std::uint64_t most = 0;      // updates, older than the reader's clock, that some read missed
+  std::uint64_t most = 0;      // most updates, older than the reader's clock, that a read missed
   std::uint64_t reported = 0;  // the statistics' maximum age
 };
 
-/// Each rank counts its clock in a row of its own; every read says how many of those it misses. Rank 0 is scheduled
-/// most often, so that only a bound holds it back.
+/// Each rank counts its clock in a row of its own; every read says how many of those counts it misses. Rank 0 is
+/// scheduled most often, so that only a bound holds it back.
 Lag run_counters(TableOptions o, unsigned seed) {
   constexpr int kRanks = 4;
   constexpr std::uint64_t kClocks = 40;
@@ -116,7 +116,7 @@ Lag run_counters(TableOptions o, unsigned seed) {
     const auto r = static_cast<std::size_t>(rank);
     if (pulls[r] != nullptr) {
       if (!pulls[r]->done()) {
-        return;  // it waits
+        return;  // the rank waits
       }
       for (const float count : pulls[r]->rows) {
         const auto seen = static_cast<std::uint64_t>(count);
@@ -158,7 +158,7 @@ TEST(Staleness, ReadsNeverMissUpdatesOlderThanTheBound) {
         most = std::max(most, lag.most);
       }
     }
-    EXPECT_EQ(most, staleness) << "the bound is not what holds";
+    EXPECT_EQ(most, staleness) << "the bound is not what limits the age";
   }
 }
 
@@ -202,7 +202,7 @@ TEST(Staleness, AWriteDuringAPrefetchIsNotForgotten) {
   EXPECT_EQ(world.pull(0, {id})[0], 3.0F);
 }
 
-// Traffic.
+// The following tests are about traffic.
 
 TEST(Traffic, UnchangedRowsCostTheirIdsAlone) {
   TableOptions o = options(0);
@@ -223,7 +223,7 @@ TEST(Traffic, UnchangedRowsCostTheirIdsAlone) {
   world.bytes = world.messages = 0;
   static_cast<void>(world.pull(0, ids));
   EXPECT_EQ(world.messages, 2U);
-  EXPECT_LE(world.bytes, 2 * sizeof(MessageHead) + ids.size() + 4);  // neighbours: a byte an id
+  EXPECT_LE(world.bytes, 2 * sizeof(MessageHead) + ids.size() + 4);  // for neighbouring ids, a byte per id
   EXPECT_EQ(world[0].statistics().rows_unchanged, ids.size());
 }
 
@@ -284,7 +284,7 @@ TEST(Traffic, ACacheThatIsTooSmallChangesNothingButTraffic) {
   }
 }
 
-// Snapshots.
+// The following tests are about snapshots.
 
 TEST(Snapshot, HoldsWhatEachRankPushedBeforeItsOwnCutAndNothingElse) {
   for (unsigned seed = 0; seed < 50; ++seed) {
@@ -293,7 +293,7 @@ TEST(Snapshot, HoldsWhatEachRankPushedBeforeItsOwnCutAndNothingElse) {
     const std::uint64_t b = id_of(world, 2);
     float before_cut = 0;
     std::vector<int> actions(4);
-    for (bool acted = true; acted;) {  // 60 actions a rank, at random; the 30th cuts
+    for (bool acted = true; acted;) {  // 60 random actions per rank; the 30th cuts
       acted = false;
       for (int i = 0; i < 40; ++i) {
         const int rank = static_cast<int>(world.random() % 4);
@@ -302,7 +302,7 @@ TEST(Snapshot, HoldsWhatEachRankPushedBeforeItsOwnCutAndNothingElse) {
           world.deliver();
         } else if (++done == 30) {
           ASSERT_EQ(world[rank].start_cut(), 0U);
-        } else {  // the planted invariant: a + b = 0
+        } else {  // keeps the planted invariant a + b = 0
           const auto x = static_cast<float>(world.random() % 100);
           const float values[] = {-x, x};
           world[rank].write(MessageKind::push, Ids{std::min(a, b), std::max(a, b)}, values);
@@ -337,11 +337,11 @@ TEST(Snapshot, IsNotReadyBeforeEveryRankCut) {
   EXPECT_NE(world[1].finished_cut(0), nullptr);
 }
 
-// Messages that peers must not send.
+// The following tests are about messages that peers must not send.
 
 TEST(Service, RejectsWhatMakesNoSense) {
   World world(2, options(0), 3);
-  Message reply;
+  TableMessage reply;
   reply.head.kind = MessageKind::reply;
   reply.head.number = 5;
   EXPECT_THROW(world[0].take(1, reply), Error);

@@ -1,4 +1,4 @@
-// A shard: what optimizers do, versions, and copies that stay as they are.
+// Tests a shard: the effects of optimizers, versions, and copies that stay unchanged.
 #include "table/shard.hpp"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST(Shard, VersionsAreTheSequenceOfTheLastChange) {
   EXPECT_EQ(read(shard, 2), (std::vector<float>{1, 1, 1}));
   Shard next(settings(RowOptimizer::sgd));
   next.continue_after(shard.sequence());
-  EXPECT_GT(next.version(1), 2U) << "a row that is gone counts as changed";
+  EXPECT_GT(next.version(1), 2U) << "a removed row counts as changed";
 }
 
 TEST(Shard, CountsRowsThatFiniteGradientsMadeInfinite) {
@@ -89,7 +89,7 @@ TEST(Shard, CountsRowsThatFiniteGradientsMadeInfinite) {
     EXPECT_EQ(shard.nonfinite_rows(), 1U);
     Shard copy = shard.copy();
     shard.apply(Ids{7, 9}, huge.data());
-    EXPECT_EQ(shard.nonfinite_rows(), 1U) << "counted once";
+    EXPECT_EQ(shard.nonfinite_rows(), 1U) << "the row is counted once";
     const std::vector<float> fine(6, 1.0F);
     copy.assign(Ids{7, 9}, fine.data());
     EXPECT_EQ(copy.nonfinite_rows(), optimizer == RowOptimizer::sgd ? 0U : 1U) << "optimizer state stays";
@@ -111,7 +111,7 @@ TEST(Shard, CopiesDoNotSeeEachOther) {
       expected.push_back(expected[which]);
       continue;
     }
-    const std::uint64_t id = random() % 500;  // some pages, and rows that are new to one copy only
+    const std::uint64_t id = random() % 500;  // some pages, and rows that are new to only one copy
     const std::vector<float> value{static_cast<float>(i), static_cast<float>(id), 1};
     shards[which].assign(std::span(&id, 1), value.data());
     expected[which][id] = value;

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <thread>
 
-#include "table/message.hpp"
+#include "table/table_message.hpp"
 #include "table_support.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -19,7 +19,7 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-/// The Error that `call` throws, as "code: text".
+/// Returns the Error that `call` throws, as "code: text".
 template <class Call>
 std::string error_of(Call call) {
   try {
@@ -82,7 +82,7 @@ TEST(TableErrors, AGradientThatItsCodecMakesInfiniteIsNotSent) {
 
 TEST(TableErrors, OwnersCountRowsThatOverflowed) {
   run_tables(2, table_options(40, 2), [](Table& table) {
-    table.push(Ids{3, 5}, std::vector<float>{0, 3e38F, 1, 1});  // by both ranks
+    table.push(Ids{3, 5}, std::vector<float>{0, 3e38F, 1, 1});  // both ranks push this
     table.synchronize();
     EXPECT_EQ(table.statistics().rows_nonfinite, table.owner(3) == table.rank() ? 1U : 0U);
     table.synchronize();
@@ -162,7 +162,7 @@ TEST(TableErrors, ARankThatThrowsEndsTheOthersWaits) {
                   AllOf(HasSubstr("aborted"), HasSubstr("rank 1")));
       EXPECT_THAT(error_of([&] { table.tick(); }), HasSubstr("rank 1")) << "later calls throw it too";
       ++ended;
-    } catch (const Error& error) {  // it came while the table was made
+    } catch (const Error& error) {  // the error came while the table was being made
       EXPECT_EQ(error.code(), ErrorCode::aborted);
       ++ended;
     }
@@ -174,7 +174,8 @@ TEST(TableErrors, ARankThatThrowsEndsTheOthersWaits) {
 TEST(TableErrors, ARankThatDiesWhileServingIsNamedAfterTheTimeout) {
   using transport::Fault;
   auto world = make_inproc_world(3);
-  // Rank 1 dies in the second clock, when all have made the table: it sends nothing more, and the others are not told.
+  // Rank 1 dies in the second clock, when all ranks have made the table: it sends nothing more, and the others are not
+  // told.
   world[1] = transport::make_faulty(world[1], {{.kind = Fault::Kind::kill, .rank = 1, .nth = 30}});
   std::vector<std::string> texts(3);
   const auto errors = run_ranks_catching(world, [&](const std::shared_ptr<Transport>& transport) {
@@ -185,7 +186,7 @@ TEST(TableErrors, ARankThatDiesWhileServingIsNamedAfterTheTimeout) {
       for (int i = 0; i < 100; ++i) {
         table.push(all_ids(table), std::vector<float>(4000, 1.0F));
         table.tick();
-        // The others pull only rows of rank 1, so that they wait for no other rank.
+        // The other ranks pull only rows of rank 1, so they wait for no other rank.
         Ids ids = all_ids(table);
         std::erase_if(ids, [&](std::uint64_t id) { return table.rank() != 1 && table.owner(id) != 1; });
         static_cast<void>(pull(table, ids));
@@ -204,7 +205,7 @@ TEST(TableErrors, ARankThatDiesWhileServingIsNamedAfterTheTimeout) {
 TEST(TableErrors, AWaitForOnesOwnTextToLeaveSaysSo) {
   using transport::Fault;
   auto world = make_inproc_world(2);
-  // Rank 0's second text, that of synchronize(), does not leave.
+  // Rank 0's second text, which belongs to synchronize(), does not leave.
   world[0] = transport::make_faulty(
       world[0], {{.kind = Fault::Kind::delay, .rank = 0, .nth = 1, .tag = 0, .delay = std::chrono::hours(1)}});
   std::vector<std::string> texts(2);
@@ -234,14 +235,14 @@ TEST(TableErrors, ADamagedMessageIsNoticed) {
 TEST(TableErrors, ADamagedSizeTakesNoMemory) {
   using transport::Fault;
   auto world = make_inproc_world(2);
-  // The head of rank 0's second text: the upper half of its payload's size.
+  // This damages the head of rank 0's second text: the upper half of its payload's size.
   world[0] = transport::make_faulty(
       world[0],
       {{.kind = Fault::Kind::corrupt, .rank = 0, .nth = 1, .tag = 0, .offset = sizeof(table::MessageHead) - 3}});
   std::vector<std::string> texts(2);
   run_ranks_catching(world, [&](const std::shared_ptr<Transport>& transport) {
     texts[static_cast<std::size_t>(transport->rank())] = error_of([&] {
-      Table table(transport, table_options());  // rank 1 may still be in here
+      Table table(transport, table_options());  // rank 1 may still be in this constructor
       table.synchronize();
     });
   });

@@ -1,4 +1,4 @@
-// Saved tables: in a world of any size they are as they were, and what is wrong with a file harms nothing.
+// Tests saved tables: they can be restored in a world of any size, and a damaged file harms nothing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -32,7 +32,7 @@ TableOptions file_options() {
   return options;
 }
 
-/// One step of one rank's part; what all ranks do together does not depend on their number.
+/// Makes one rank's part of a step; the sum over all ranks does not depend on their number.
 void train(Table& table, int step) {
   for (auto id = static_cast<std::uint64_t>(table.rank()); id < 200;
        id += static_cast<std::uint64_t>(table.world_size())) {
@@ -59,7 +59,7 @@ TEST(TableFiles, TrainingGoesOnInWorldsOfOtherSizes) {
   for (const int world : {4, 3, 4}) {
     run_tables(world, file_options(), [&](Table& table) {
       if (from > 0) {
-        static_cast<void>(pull(table, all_ids(table)));  // a cache that load() must not believe
+        static_cast<void>(pull(table, all_ids(table)));  // fills a cache that load() must not trust
         table.load(folder.path() / std::to_string(from));
       }
       for (int step = from; step < from + 3; ++step) {
@@ -95,7 +95,7 @@ TEST(TableFiles, TheSameWorldNeedsOnlyItsOwnFilesWhichAreEqualBitByBit) {
     std::string again = read_text(folder.path() / "b" / name);
     ASSERT_EQ(bytes.size(), again.size());
     constexpr std::size_t kSave = 45;  // offset of the save's id
-    EXPECT_NE(bytes.substr(kSave, 16), again.substr(kSave, 16)) << "another save";
+    EXPECT_NE(bytes.substr(kSave, 16), again.substr(kSave, 16)) << "each save has its own id";
     again.replace(kSave, 16, bytes, kSave, 16);
     EXPECT_EQ(bytes.substr(0, bytes.size() - 4), again.substr(0, bytes.size() - 4));
   }
@@ -116,14 +116,14 @@ TEST(TableFiles, ASaveThatFailsOnOneRankFailsOnAll) {
     train(table, 2);
     const std::vector<float> rows = pull(table, all_ids(table));
     table.save(folder.path() / "a");
-    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "a"), {}), 3);  // all are there
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path() / "a"), {}), 3);  // all files exist
     train(table, 3);
     table.load(folder.path() / "a");
     EXPECT_EQ(pull(table, all_ids(table)), rows);
   });
 }
 
-// Seen red where the file is read up to its end, and where it is opened as any file is: then nothing ends.
+// Mutations tried: the file is read to its end; it is opened like any file, and then nothing ends.
 TEST(TableFiles, PipesAndFilesWithHolesEndWithAnError) {
   const ScratchFolder folder;
   const fs::path file = folder.path() / "table-rank-0-of-1.gwtable";
@@ -183,7 +183,7 @@ class BadFile : public ::testing::Test {
       table.save(folder_.path());
     });
   }
-  /// Every rank must refuse to load with this text, and be as before.
+  /// Expects that every rank refuses to load with this text, and is unchanged.
   void expect_refused(int world, const TableOptions& options, const std::string& text) {
     run_tables(world, options, [&](Table& table) {
       train(table, 5);
@@ -227,7 +227,7 @@ TEST_F(BadFile, Damaged) {
   }
 }
 
-// Damage anywhere, behind a checksum that is right: the rows are read within the bytes, or refused.
+// Damage is anywhere behind a correct checksum: the rows are read within the bytes, or refused.
 TEST_F(BadFile, OfAnyBytes) {
   constexpr unsigned kSeed = 171;
   SCOPED_TRACE("seed " + std::to_string(kSeed));
@@ -267,7 +267,7 @@ TEST_F(BadFile, OfAnotherSave) {
   }
 }
 
-// Seen red where a save replaces the files of the one before: nothing is left that can be loaded.
+// Mutation tried: a save replaces the files of the previous one, so nothing that can be loaded is left.
 TEST(TableFiles, ASaveThatIsCutOffLeavesTheOneBefore) {
   for (const int world : {2, 3}) {
     const ScratchFolder folder;
@@ -291,7 +291,7 @@ TEST(TableFiles, ASaveThatIsCutOffLeavesTheOneBefore) {
       table.synchronize();
     };
     run_tables(world, file_options(), loads);
-    // And the next one as well: rank 0 has the cut off save, and the whole one behind it.
+    // The next save works as well: rank 0 has the interrupted save, and the complete one before it.
     run_tables(2, file_options(), [&](Table& table) {
       loads(table);
       train(table, 3);
@@ -342,7 +342,7 @@ TEST_F(BadFile, MissingOrOfAnotherTable) {
   refused(wider, "width");
   refused(sgd, "optimizer");
   refused(other, "number of rows");
-  write(0, read_text(file(1)));  // renamed
+  write(0, read_text(file(1)));  // the file was renamed
   refused(file_options(), "the rank is 1, here it is 0");
   std::filesystem::remove(file(0));
   expect_refused(3, file_options(), "the files of all 2 ranks");

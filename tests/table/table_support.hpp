@@ -1,4 +1,4 @@
-// Tables of ranks that are threads.
+// Runs tables whose ranks are threads.
 #pragma once
 
 #include <functional>
@@ -31,7 +31,7 @@ inline std::vector<float> pull(Table& table, const Ids& ids) {
   return rows;
 }
 
-/// All ids, 0 .. rows - 1.
+/// Returns all ids, 0 .. rows - 1.
 inline Ids all_ids(const Table& table) {
   Ids ids(table.options().rows);
   for (std::uint64_t id = 0; id < ids.size(); ++id) {

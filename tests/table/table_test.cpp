@@ -1,4 +1,4 @@
-// Tables over a transport: what a training loop sees, with ranks and callers as threads.
+// Tests tables over a transport as a training loop sees them, with ranks and callers as threads.
 #include "gradwire/table.hpp"
 #include "gradwire/emulation.hpp"
 
@@ -90,7 +90,7 @@ TEST(Table, SynchronousReadsSeeEveryStepOfEveryRank) {
       table.tick();
       for (const float row : pull(table, ids)) {
         ASSERT_GE(row, static_cast<float>(4 * step));
-        ASSERT_LE(row, static_cast<float>(4 * step + 3));  // others may be one step ahead
+        ASSERT_LE(row, static_cast<float>(4 * step + 3));  // other ranks may be one step ahead
       }
     }
     EXPECT_EQ(table.statistics().maximum_age, 0U);
@@ -186,7 +186,7 @@ TEST(Table, SnapshotsAreConsistentWhileThreadsPush) {
     std::atomic<int> allowed = 0;
     std::thread pusher([&] {
       std::mt19937 random(static_cast<unsigned>(table.rank()));
-      while (!stop) {  // the planted invariant: what one push adds to one row it takes from another
+      while (!stop) {  // the planted invariant: a push takes from one row what it adds to another
         if (pushes >= allowed) {
           std::this_thread::yield();
           continue;
@@ -199,7 +199,7 @@ TEST(Table, SnapshotsAreConsistentWhileThreadsPush) {
       }
     });
     for (int i = 0; i < kSnapshots; ++i) {
-      allowed += 200;  // half of them while the snapshot is made
+      allowed += 200;  // half of them while the snapshot is being made
       while (pushes < allowed - 100) {
         std::this_thread::yield();
       }
@@ -228,7 +228,7 @@ TEST(Table, CollectivesEndWhileAnotherThreadPushes) {
     transport = make_throttled(transport, LinkSchedule::parse("1Gbit/s,100us"));
   }
   TableOptions options = table_options(2000, 64);
-  options.timeout = std::chrono::seconds(40);  // of a collective that starves: a busy machine has needed 15
+  options.timeout = std::chrono::seconds(40);  // timeout of a collective that starves: a busy machine has needed 15 s
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
     Table table(transport, options);
     std::atomic<int> pushes = 0;
@@ -277,8 +277,8 @@ double seconds_of_push(const std::string& link) {
   return *std::max_element(seconds.begin(), seconds.end());
 }
 
-// Writes do not wait for those before them to arrive: 1 MB each way takes some latencies. What the machine adds is in
-// the push over a near link too.
+// Writes do not wait until earlier ones have arrived: 1 MB each way takes some latencies. The push over a short link
+// includes the delays of the machine too.
 TEST(Table, PushesFillAFarLink) {
   const double near = seconds_of_push("4Gbit/s");
   const double far = seconds_of_push("4Gbit/s,100ms");

@@ -35,7 +35,7 @@ struct Rank {
     return watch.begin(
         way, [what] { return what; }, [this](const std::string& why) { failed.set_value(why); });
   }
-  // The error of a call that failed with `words`.
+  // Returns the error of a call that failed with `words`.
   std::string explained(const std::string& words) {
     try {
       std::rethrow_exception(watch.explained(std::make_exception_ptr(std::runtime_error(words))));
@@ -70,7 +70,8 @@ TEST(CallWatch, NamesBothCallsOnBothRanks) {
   }
 }
 
-// A rank may end with its call, and take the store along. Mutation tried: calls end before the others have read why.
+// A rank may end with its call, and take the store with it. Mutation tried: calls end before the others have read the
+// reason.
 TEST(CallWatch, EndsNoCallBeforeTheOthersHaveReadWhy) {
   ThreadStore store;
   std::promise<std::map<std::string, std::string>> at_the_first;
@@ -92,13 +93,13 @@ TEST(CallWatch, EndsNoCallBeforeTheOthersHaveReadWhy) {
   EXPECT_TRUE(values.contains("late/heard/1"));
 }
 
-// Mutation tried: a rank does not look, and its call ends with the library's words alone.
+// Mutation tried: a rank does not look, and its call ends with only the library's words.
 TEST(CallWatch, NamesBothCallsWhereTheLibraryFailsFirst) {
   ThreadStore store;
   Rank small(store, 0);
   Rank large(store, 1);
-  Rank third(store, 1, std::chrono::hours(1));  // it looks for nothing by itself
-  EXPECT_EQ(third.explained("of the library"), "of the library") << "no rank has told of anything";
+  Rank third(store, 1, std::chrono::hours(1));  // it does not look by itself
+  EXPECT_EQ(third.explained("of the library"), "of the library") << "no rank has reported a call";
   EXPECT_NO_THROW(third.watch.check());
   small.begin(CallWatch::Way::passed, "all_reduce of 10 f32");
   large.begin(CallWatch::Way::compressed, "all_reduce of 50000 f32");
@@ -110,7 +111,7 @@ TEST(CallWatch, NamesBothCallsWhereTheLibraryFailsFirst) {
   EXPECT_THAT(test::error_of([&] { third.watch.check(); }).what(), names_both);
 }
 
-// Mutation tried: numbers are not compared; then a rank that is late by a call is an error.
+// Mutation tried: numbers are not compared; then a rank that is one call late causes an error.
 TEST(CallWatch, LetsRanksBeLate) {
   ThreadStore store;
   Rank first(store, 0);
@@ -121,7 +122,7 @@ TEST(CallWatch, LetsRanksBeLate) {
   std::this_thread::sleep_for(40 * kPatience / 10);
   EXPECT_NO_THROW(first.watch.check());
   EXPECT_NO_THROW(second.watch.check());
-  EXPECT_LE(store.values().size(), 2U) << "a key for each way";
+  EXPECT_LE(store.values().size(), 2U) << "there is one key for each way";
 }
 
 TEST(CallWatch, TellsTheStoreNothingOfCallsThatAreNotLate) {
@@ -129,7 +130,7 @@ TEST(CallWatch, TellsTheStoreNothingOfCallsThatAreNotLate) {
   Rank rank(store, 0, std::chrono::hours(1));
   rank.begin(CallWatch::Way::passed, "one that passes");
   rank.begin(CallWatch::Way::compressed, "one that is compressed");
-  std::this_thread::sleep_for(1200ms);  // longer than the watch rests
+  std::this_thread::sleep_for(1200ms);  // longer than the watch's interval
   EXPECT_TRUE(store.values().empty());
 }
 

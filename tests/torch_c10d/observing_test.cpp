@@ -1,6 +1,6 @@
-// Tests what a group without a codec measures of the library's own calls, and its last line: times are scripted, so
-// that the right results are known. Tried by hand, each red here: sums that overlap count one by one; such that begin
-// late count; a sample beside another call; a view with gaps is sampled; where ranks are is not told.
+// Tests what a group without a codec measures of the library's own calls, and its last line. Times are scripted, so
+// that the correct results are known. Mutations tried: overlapping sums count one by one; late sums count; a sample is
+// taken beside another call; a view with gaps is sampled; the hosts of the ranks are not reported.
 #include "plugins/torch_c10d/observing.hpp"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "choice/auto_call.hpp"
-#include "plugins/torch_c10d/core.hpp"
+#include "plugins/torch_c10d/group_engine.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/torch_c10d/thread_store.hpp"
 
@@ -98,18 +98,18 @@ TEST_F(ObservingTest, TakesSumsThatOverlapForOne) {
   EXPECT_EQ(seen.calls, 3U);
   EXPECT_EQ(seen.bytes, 5 * kCount * sizeof(float));
   EXPECT_GE(seen.seconds, 0.1);
-  EXPECT_LT(seen.seconds, 0.3) << "their time counts once";
+  EXPECT_LT(seen.seconds, 0.3) << "overlapping times count once";
   EXPECT_EQ(observing_.observed().hosts.at("one").ranks, 2);
 }
 
 TEST_F(ObservingTest, LeavesOutWhatMayHaveWaitedForTheJobOrForAnotherCall) {
   begin();
   std::this_thread::sleep_for(50ms);
-  begin();  // long behind the first one
+  begin();  // long after the first one
   observing_.end(false);
   observing_.end(false);
   begin();
-  observing_.begin_other();  // its end is not reported
+  observing_.begin_other_call();  // nobody reports its end
   observing_.end(false);
   begin();
   observing_.begin(std::nullopt, {nullptr, kCount, DType::f32});  // of another kind
@@ -120,12 +120,12 @@ TEST_F(ObservingTest, LeavesOutWhatMayHaveWaitedForTheJobOrForAnotherCall) {
   observing_.end(true);
   EXPECT_EQ(seen_by(observing_).calls, 0U);
   make();
-  EXPECT_EQ(seen_by(observing_).calls, 1U) << "what is behind them counts again";
+  EXPECT_EQ(seen_by(observing_).calls, 1U) << "the next sum counts again";
 }
 
 TEST_F(ObservingTest, LooksAtValuesWhereNoCallIsUnderWay) {
   make();
-  std::this_thread::sleep_for(200ms);  // of which a sample may take its share
+  std::this_thread::sleep_for(200ms);  // a sample may take its share of this time
   const std::vector<float> before = values_;
   observing_.begin(std::nullopt, {nullptr, 1, DType::f32});
   make();
@@ -133,7 +133,7 @@ TEST_F(ObservingTest, LooksAtValuesWhereNoCallIsUnderWay) {
   observing_.end(false);
   observing_.begin(class_of(kCount), {nullptr, kCount, DType::f32});
   observing_.end(false);
-  EXPECT_EQ(seen_by(observing_).samples, 0U) << "its memory cannot be looked at";
+  EXPECT_EQ(seen_by(observing_).samples, 0U) << "the values cannot be read";
   make();
   EXPECT_EQ(seen_by(observing_).samples, 1U);
   EXPECT_EQ(values_, before);
@@ -154,7 +154,7 @@ TEST(ForecastText, SaysNoMoreThanIsKnown) {
 
 class ObservedJob : public ObservingTest {
  protected:
-  // The line at the end of a job of two ranks, whose sums of so many elements a library makes that sends 20 MB/s.
+  // Returns the line at the end of a job of two ranks, for whose sums of these sizes a library sends 20 MB/s.
   std::string line_of(const std::vector<std::string>& hosts, const std::vector<std::uint64_t>& counts,
                       bool dense = true) {
     const test::Watchdog watchdog("a process group of threads");
@@ -162,14 +162,14 @@ class ObservedJob : public ObservingTest {
     testing::internal::CaptureStderr();
     for (int rank = 0; rank < 2; ++rank) {
       ranks.emplace_back([&, rank] {
-        Core core(store_.rendezvous(), {.rank = rank,
-                                        .world_size = 2,
-                                        .timeout = 60s,
-                                        .first = true,
-                                        .host = hosts[static_cast<std::size_t>(rank)]});
+        GroupEngine engine(store_.rendezvous(), {.rank = rank,
+                                                 .world_size = 2,
+                                                 .timeout = 60s,
+                                                 .first = true,
+                                                 .host = hosts[static_cast<std::size_t>(rank)]});
         for (int turn = 0; turn < 12 && rank == 0; ++turn) {
           for (const std::uint64_t count : counts) {
-            make(core, count, dense);
+            make(engine, count, dense);
           }
         }
       });
@@ -181,13 +181,13 @@ class ObservedJob : public ObservingTest {
     return testing::internal::GetCapturedStderr();
   }
 
-  void make(Core& core, std::uint64_t count, bool dense) {
-    const auto passed = core.passes({.dtype = DType::f32,
-                                     .reduction = Reduction::sum,
-                                     .count = count,
-                                     .bytes = count * sizeof(float),
-                                     .buffer = many_.data(),
-                                     .dense = dense});
+  void make(GroupEngine& engine, std::uint64_t count, bool dense) {
+    const auto passed = engine.passes({.dtype = DType::f32,
+                                       .reduction = Reduction::sum,
+                                       .count = count,
+                                       .bytes = count * sizeof(float),
+                                       .buffer = many_.data(),
+                                       .dense = dense});
     ASSERT_TRUE(passed);
     std::this_thread::sleep_for(
         std::chrono::duration<double>(0.001 + static_cast<double>(count) * sizeof(float) / 20e6));
@@ -203,7 +203,7 @@ TEST_F(ObservedJob, IsToldWhatWouldBeSavedOnASlowLink) {
               testing::ContainsRegex(
                   "calls could be .*; forecast for [0-9.]+ s of these: GRADWIRE_CODEC=auto would save [0-9.]+ s"));
   for (const auto& [key, value] : store_.values()) {
-    EXPECT_THAT(key, testing::StartsWith("settings/")) << "nothing was sent for it";
+    EXPECT_THAT(key, testing::StartsWith("settings/")) << "the line sends no message";
   }
 }
 

@@ -1,4 +1,4 @@
-// The store of a process group whose ranks are threads.
+// Defines the store of a process group whose ranks are threads.
 #pragma once
 
 #include <chrono>

@@ -1,7 +1,7 @@
-// The label-sorted classifier of bench_convergence: 32-64-10, 8 workers through two_shot, SGD with momentum, 2000
-// steps, 3 seeds. Its loss as a ratio to uncompressed training with the same seed: seeds differ by far more.
-// Mutations tried, with what became of the ratios (int4, int2, sign, top-10%, top-1%; unharmed 1.00, 1.01, 1.01, 1.03,
-// 1.12). int4 hides most of them: invariants are the gate (tests/exchange), this is a sanity check.
+// Trains the label-sorted classifier of bench_convergence: 32-64-10, 8 workers through two_shot, SGD with momentum,
+// 2000 steps, 3 seeds. Losses are ratios to uncompressed training with the same seed, since seeds differ by far more.
+// Mutations tried, with their ratios (int4, int2, sign, top-10%, top-1%; unharmed 1.00, 1.01, 1.01, 1.03, 1.12). int4
+// hides most of them: the invariants in tests/exchange are the gate, and this is a sanity check.
 //   no residual on the second hop      1.01  1.12  1.42  1.02  1.60
 //   residual = g - decoded             1.01  1.12  2.58  3.43  7.68
 //   residual += p - decoded            339   NaN   NaN   NaN   NaN
@@ -44,7 +44,7 @@ double dense_loss(std::uint64_t seed) {
   return found != known.end() ? found->second : known[seed] = run(reducing("exact"), seed).final_loss;
 }
 
-// The loss ratio over the first `seeds` seeds, paired.
+// Returns the loss ratio over the first `seeds` seeds, paired.
 Summary loss_ratio(const Reducing& reducing, std::size_t seeds = kSeedCount) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < seeds; ++i) {
@@ -62,7 +62,7 @@ void expect_near_dense(const std::string& codec, double bound) {
 TEST(Training, DenseLeavesALossToCompareWith) {
   for (std::size_t i = 0; i < kSeedCount; ++i) {
     EXPECT_GT(dense_loss(kSeeds[i]), 0.05);
-    EXPECT_LT(dense_loss(kSeeds[i]), 0.5);  // 2.3 before training
+    EXPECT_LT(dense_loss(kSeeds[i]), 0.5);  // it is 2.3 before training
   }
 }
 

@@ -1,4 +1,4 @@
-// When a waiting rank looks again: at once where waits are short, seldom where they are long.
+// Tests when a waiting rank looks again: at once if waits are short, rarely if they are long.
 #include <gtest/gtest.h>
 
 #include "transport/backoff.hpp"
@@ -23,7 +23,7 @@ class Waiter {
  public:
   explicit Waiter(microseconds yield = kMoment) : patience_(yield) {}
 
-  /// Posts an operation that is over `after` that, and waits for it.
+  /// Posts an operation that ends after `after`, and waits for it.
   Waited wait(microseconds after) {
     Waited waited;
     patience_.posted(now_);
@@ -56,7 +56,7 @@ TEST(Patience, ShortWaitsNeverSleep) {
   EXPECT_EQ(waiter.waits(100, microseconds(40)).sleeps, 0);
 }
 
-// Mutation tried: usual() is never looked at.
+// Mutation tried: usual() is never called.
 TEST(Patience, LongWaitsSleepFromTheStart) {
   Waiter waiter;
   waiter.waits(20, microseconds(500));
@@ -65,7 +65,7 @@ TEST(Patience, LongWaitsSleepFromTheStart) {
   EXPECT_LE(waited.sleeps, 6);
 }
 
-// A sleep must not look like a long wait for ever. Mutation tried: sleeps from 50 us up.
+// A sleep must not look like a long wait for ever. Mutation tried: waits of 50 us or more sleep.
 TEST(Patience, WaitsThatBecomeShortAreYieldedAgain) {
   Waiter waiter;
   waiter.waits(20, microseconds(900));
@@ -74,7 +74,7 @@ TEST(Patience, WaitsThatBecomeShortAreYieldedAgain) {
   EXPECT_GT(waited.yields, 0);
 }
 
-// Mutation tried: a wait counts as it was.
+// Mutation tried: a wait counts with its full length.
 TEST(Patience, OnePauseOfTheJobIsForgottenSoon) {
   Waiter waiter;
   waiter.waits(20, microseconds(5));

@@ -1,5 +1,5 @@
-// The contract of every transport, as scenarios that name none: each runs on every rank of a world, whose ranks are
-// threads or processes. Adding a new transport to a list of makers tests it.
+// Tests the contract of every transport with scenarios that name none: each runs on every rank of a world, whose ranks
+// are threads or processes. A new transport is tested once it is added to a list of makers.
 #pragma once
 
 #include <span>

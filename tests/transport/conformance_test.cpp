@@ -1,4 +1,4 @@
-// The conformance scenarios over every transport that lives in one process, with a thread for each rank.
+// Runs the conformance scenarios over every transport within one process, with a thread for each rank.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "gradwire/emulation.hpp"
-#include "tests/support/faulty.hpp"
+#include "tests/support/faulty_transport.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/transport/conformance.hpp"
 #include "tests/transport/tcp_world.hpp"

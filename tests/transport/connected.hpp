@@ -1,4 +1,4 @@
-// Two sockets that are connected with each other.
+// Makes two connected sockets.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Small steps that transport tests are made of.
+// Defines small steps for transport tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,10 +17,10 @@ namespace gradwire::test {
 
 using Bytes = std::vector<std::byte>;
 
-/// progress() without waiting.
+/// Makes progress() return without waiting.
 inline constexpr std::chrono::microseconds kNow{0};
 
-/// Bytes that differ between any two (source, destination, salt).
+/// Returns bytes that differ between any two (source, destination, salt).
 inline Bytes pattern(int source, int destination, std::uint64_t salt, std::size_t bytes) {
   Bytes data(bytes);
   std::uint64_t state =
@@ -40,7 +40,7 @@ class Batch {
   ~Batch() {
     for (Entry& entry : entries_) {
       if (!transport_.cancel(entry.operation)) {
-        new Bytes(std::move(entry.data));  // NOLINT(bugprone-unhandled-exception-at-new): it may still be used: leak
+        new Bytes(std::move(entry.data));  // NOLINT(bugprone-unhandled-exception-at-new): it may be in use, so it leaks
       }
     }
   }
@@ -52,13 +52,13 @@ class Batch {
     transport_.post_send(entry.operation, peer, tag, entry.data);
     return entry.operation;
   }
-  /// `expected` is what wait() compares with.
+  /// wait() compares the received bytes with `expected`.
   Operation& receive(int peer, Tag tag, Bytes expected) {
     Entry& entry = entries_.emplace_back(Entry{{}, Bytes(expected.size()), std::move(expected), peer, tag});
     transport_.post_receive(entry.operation, peer, tag, entry.data);
     return entry.operation;
   }
-  /// Progresses until all are done, then checks what came. Throws after a minute.
+  /// Progresses until all operations are done, then checks the received bytes. Throws after a minute.
   void wait() {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     for (Entry& entry : entries_) {
@@ -87,7 +87,7 @@ class Batch {
   std::deque<Entry> entries_;
 };
 
-/// Every rank waits for every other one.
+/// Lets every rank wait for every other one.
 inline void barrier(Transport& transport, Tag tag) {
   Batch batch(transport);
   for (int peer = 0; peer < transport.world_size(); ++peer) {

@@ -1,5 +1,5 @@
-// Each injected fault does what its name says, once, and nothing else.
-#include "tests/support/faulty.hpp"
+// Tests that each injected fault does what its name says, once, and nothing else.
+#include "tests/support/faulty_transport.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class Faulty : public ::testing::Test {
       world_[i % 2]->cancel(operations_[i]);
     }
   }
-  /// Sends values 0, 1, ...; their operations are even.
+  /// Sends values 0, 1, ...; their operations have even indexes.
   void send(int count) {
     for (int i = 0; i < count; ++i) {
       operations_.emplace_back();
@@ -39,7 +39,7 @@ class Faulty : public ::testing::Test {
     }
     world_[0]->progress(kNow);
   }
-  /// The values that have come.
+  /// Returns the values that have arrived.
   std::vector<int> receive_all() {
     std::vector<int> values;
     for (;;) {
@@ -135,10 +135,10 @@ TEST_F(Faulty, KilledEndpointIsSilent) {
   EXPECT_FALSE(world_[0]->progress(milliseconds(2)));
   EXPECT_FALSE(operations_[2].done());
   EXPECT_THAT(receive_all(), ElementsAre(0));
-  world_[0]->abort(ErrorCode::internal, "nobody hears this");
+  world_[0]->abort(Error(ErrorCode::internal, "nobody hears this"));
   EXPECT_NO_THROW(world_[1]->progress(kNow));
-  // It hears others, so that a test's thread can end.
-  world_[1]->abort(ErrorCode::timeout, "rank 0 is silent");
+  // Rank 1 hears other ranks, so that a test's thread can end.
+  world_[1]->abort(Error(ErrorCode::timeout, "rank 0 is silent", ErrorCause::world));
   EXPECT_THROW(world_[0]->progress(milliseconds(100)), Error);
 }
 

@@ -13,7 +13,7 @@ TEST(Foreground, IsSeenWhileItSendsAndMoves) {
   EXPECT_FALSE(foreground_sends(start));
   step.note(true, false, start);
   EXPECT_TRUE(foreground_sends(start + milliseconds(19)));
-  EXPECT_FALSE(foreground_sends(start + kHoldsBack)) << "others wait for ever";
+  EXPECT_FALSE(foreground_sends(start + kHoldsBack)) << "otherwise others wait for ever";
   step.note(true, false, start + milliseconds(30));
   EXPECT_FALSE(foreground_sends(start + milliseconds(30))) << "it has not moved";
   step.note(true, true, start + milliseconds(40));
@@ -33,7 +33,7 @@ TEST(Foreground, OneOfSeveralIsEnough) {
     one.note(false, false, start);
     EXPECT_TRUE(foreground_sends(start));
   }
-  EXPECT_FALSE(foreground_sends(start)) << "one that is gone counts";
+  EXPECT_FALSE(foreground_sends(start)) << "a sender that is gone counts";
 }
 
 }  // namespace

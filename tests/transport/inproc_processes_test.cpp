@@ -1,4 +1,4 @@
-// Processes that are threads of one: what they hear of ends, and of links that break and heal.
+// Tests processes that are threads of one process: what they hear about ends, and about links that break and heal.
 #include <gmock/gmock.h>
 
 #include "gradwire/processes.hpp"
@@ -41,7 +41,7 @@ TEST(InprocProcesses, AnEndNamesTheWorldAndTheStep) {
 TEST(InprocProcesses, ALinkThatHealsLosesNothing) {
   const auto all = make_inproc_processes(3);
   break_link(*all[0], 1);
-  break_link(*all[1], 0);  // it is already
+  break_link(*all[1], 0);  // it is broken already
   say(*all[0], 1, "a");
   say(*all[1], 0, "b");
   say(*all[2], 1, "c");
@@ -62,7 +62,7 @@ TEST(InprocProcesses, AWitnessMayBeOutOfReach) {
   EXPECT_THAT(hear(*all[0]), ElementsAre("1 lost", "1 ended in 0 at 0"));
   EXPECT_THAT(hear(*all[2]), ElementsAre("1 lost"));
   heal_link(*all[2], 1);
-  EXPECT_THAT(hear(*all[2]), IsEmpty()) << "it is gone";
+  EXPECT_THAT(hear(*all[2]), IsEmpty()) << "this process is gone";
 }
 
 TEST(InprocProcesses, WhoTrustsResetsHearsOfAnEnd) {

@@ -32,7 +32,7 @@ TEST(Inproc, SmallSendsAreCopiedAsideLargeOnesWait) {
   EXPECT_TRUE(world[0]->progress(kNow));
   EXPECT_TRUE(small.done());
   EXPECT_FALSE(large.done());
-  data.assign(data.size(), std::byte{2});  // read when matched: only then
+  data.assign(data.size(), std::byte{2});  // a receive reads the data only when it is matched
   world[1]->post_receive(receive, 0, 1, in);
   EXPECT_TRUE(world[1]->progress(kNow));
   EXPECT_TRUE(world[0]->progress(kNow));
@@ -74,7 +74,7 @@ TEST(Inproc, DestroyedEndpointLeavesNothingBehind) {
 }
 
 TEST(Inproc, AllReduceSumsInRankOrder) {
-  // 1e8f + 1f == 1e8f: the order shows.
+  // 1e8f + 1f == 1e8f, so the order shows.
   const std::vector<float> parts{1e8F, 1, 1, 1, -1e8F};
   float expected = parts[0];
   for (std::size_t rank = 1; rank < parts.size(); ++rank) {
@@ -92,7 +92,7 @@ TEST(Inproc, AllReduceSumsInRankOrder) {
   });
 }
 
-// Mutation tried: withdrawing from a gathering that is over.
+// Mutation tried: a rank withdraws from a gathering that is over.
 TEST(Inproc, AllReduceThatARankGaveUpCanBeCancelledByTheOthers) {
   const auto world = make_inproc_world(2);
   float a = 1;

@@ -1,4 +1,5 @@
-// Links that change: grammar, arithmetic by hand, and messages in flight while the rate changes, by a clock of our own.
+// Tests links that change: the grammar, arithmetic done by hand, and messages in flight while the rate changes, by a
+// clock of the test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -140,7 +141,7 @@ TEST(LinkSchedule, PartsTakeAsLongAsTheWhole) {
     EXPECT_GE(half, start);
     EXPECT_GE(whole, half);
     EXPECT_NEAR(static_cast<double>((schedule.end_of(half, second) - whole).count()), 0,
-                100);  // ns cut off, seen at another rate
+                100);  // ns cut off, at a different rate
   }
 }
 
@@ -159,7 +160,7 @@ class ScheduledWorld {
     Bytes out, in;
     Operation send, receive;
   };
-  /// Posted on both sides now. Messages stay until the end of the test.
+  /// Posts a message on both sides now. Messages stay until the end of the test.
   Message& post(int from, int to, std::size_t bytes, Tag tag = 0) {
     Message& message = post_send(from, to, bytes, tag);
     post_receive(message, from, to, tag);
@@ -181,7 +182,7 @@ class ScheduledWorld {
     now = at(time);
     progress();
   }
-  /// Neither side is done a microsecond before `time`, and both are done at `time`.
+  /// Expects that neither side is done a microsecond before `time`, and both are done at `time`.
   void expect_over_at(const Message& message, nanoseconds time) {
     advance_to(time - std::chrono::microseconds(1));
     EXPECT_TRUE(message.send.pending());
@@ -209,17 +210,17 @@ class ScheduledWorld {
 TEST(ThrottledSchedule, RateChangesWhileAMessageIsInFlight) {
   ScheduledWorld world(2, "1MB/s until 10s, 4MB/s until 12s, 1MB/s");
   world.advance_to(milliseconds(9'500));
-  // 0.5 MB until 10 s, 1.5 MB in the 0.375 s after.
+  // 0.5 MB pass until 10 s, and 1.5 MB in the following 0.375 s.
   world.expect_over_at(world.post(0, 1, 2'000'000), milliseconds(10'375));
   world.advance_to(seconds(11));
-  // Faster until 12 s, then slower: 4 MB and 1 MB.
+  // The link is faster until 12 s, then slower: it carries 4 MB and 1 MB.
   world.expect_over_at(world.post(1, 0, 5'000'000), seconds(13));
 }
 
 TEST(ThrottledSchedule, MessagesThatWaitForTheWireStartAtTheirOwnRate) {
   ScheduledWorld world(2, "1MB/s until 1s, 10MB/s");
-  auto& first = world.post(0, 1, 1'000'000, 0);   // all of the first second
-  auto& second = world.post(0, 1, 1'000'000, 1);  // 0.1 s of the next
+  auto& first = world.post(0, 1, 1'000'000, 0);   // takes the whole first second
+  auto& second = world.post(0, 1, 1'000'000, 1);  // takes 0.1 s of the next second
   world.expect_over_at(first, seconds(1));
   world.expect_over_at(second, milliseconds(1'100));
 }
@@ -230,7 +231,7 @@ TEST(ThrottledSchedule, IngressFollowsTheScheduleToo) {
   auto& second = world.post(2, 0, 1'000'000);
   world.advance_to(milliseconds(1'099));
   EXPECT_TRUE(first.receive.done());
-  EXPECT_TRUE(second.send.done());        // its own wire was free after a second
+  EXPECT_TRUE(second.send.done());        // the sender's wire was free after a second
   EXPECT_TRUE(second.receive.pending());  // the receiver's was not
   world.advance_to(milliseconds(1'100));
   EXPECT_TRUE(second.receive.done());
@@ -239,8 +240,8 @@ TEST(ThrottledSchedule, IngressFollowsTheScheduleToo) {
 TEST(ThrottledSchedule, NothingOvertakesWhenTheLatencyFalls) {
   ScheduledWorld world(2, "1MB/s,10s until 1s, 1MB/s");
   world.advance_to(milliseconds(800));
-  auto& slow = world.post(0, 1, 100'000, 0);   // on the wire until 0.9 s, then 10 s under way
-  auto& quick = world.post(0, 1, 100'000, 1);  // until 1 s, and no latency
+  auto& slow = world.post(0, 1, 100'000, 0);   // on the wire until 0.9 s, then in flight for 10 s
+  auto& quick = world.post(0, 1, 100'000, 1);  // on the wire until 1 s, without latency
   world.advance_to(milliseconds(10'899));
   EXPECT_TRUE(quick.receive.pending());
   world.advance_to(milliseconds(10'900));

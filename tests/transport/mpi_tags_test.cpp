@@ -1,5 +1,5 @@
-// Tags and slots of the drop-in's one communicator: no two communicators that share two ranks may ever have one MPI
-// tag.
+// Tests tags and slots of the drop-in's one communicator: no two communicators that share two ranks may ever have the
+// same MPI tag.
 #include "transport/mpi_tags.hpp"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ TEST(TagPlan, HasRoomForCommunicatorsAndLanes) {
   EXPECT_EQ(TagPlan(kLeast).slots(), 3U);
 }
 
-// Every tag stays below the bound, and tells slot, kind, hop and lane apart.
+// Every tag stays below the bound, and distinguishes slot, kind, hop and lane.
 TEST(TagPlan, TellsApartWhatMayBeUnderWayTogether) {
   for (const int bound : {kOpenMpi, kMpich, kUcx, k22Bits, kLeast}) {
     const TagPlan plan(bound);
@@ -92,8 +92,8 @@ TEST(SlotTable, FewSlotsAreStillUsed) {
   EXPECT_EQ(taken, (std::set<unsigned>{1, 2, 3}));
 }
 
-// Communicators come and go on ranks whose threads make and free them in orders of their own. What is counted: no two
-// that are alive together on two ranks have one slot, and a quiet machine gives nearly all of them one.
+// Communicators come and go on ranks whose threads make and free them in different orders. The test counts that no two
+// communicators alive on the same two ranks share a slot, and that a quiet machine gives nearly all of them one.
 TEST(SlotTable, RandomCommunicatorsNeverShare) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -147,7 +147,7 @@ TEST(SlotTable, RandomCommunicatorsNeverShare) {
           table[rank]->release(*comm.settled[rank]);
         }
       }
-      // For each rank and slot, the number of communicators that use it there and are not freed there.
+      // Counts, for each rank and slot, the communicators that use it there and are not freed there.
       std::map<std::pair<std::size_t, unsigned>, int> users;
       for (const Comm& each : comms) {
         for (const auto& [at, slot] : each.settled) {

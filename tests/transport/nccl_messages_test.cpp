@@ -23,14 +23,14 @@ struct ncclComm {
 
 namespace {
 
-// NCCL as the tests want it.
+// A fake of NCCL that does what the tests ask for.
 struct Fake {
   std::vector<std::string> calls;
   ncclResult_t async = ncclSuccess;
   ncclResult_t next = ncclSuccess;  // the result of the next call
-  int in_progress = 0;              // ncclCommGetAsyncError says so this many times
+  int in_progress = 0;              // how often ncclCommGetAsyncError reports this
   ncclConfig_t config = {};
-  bool stuck = false;  // in ncclGroupEnd, until aborted
+  bool stuck = false;  // ncclGroupEnd hangs until aborted
   std::mutex mutex;
   std::condition_variable wake;
   std::atomic<int> aborts{0};
@@ -132,7 +132,7 @@ std::pair<ErrorCode, std::string> error_of(Body&& body) {
 }
 
 TEST_F(NcclMessagesTest, WorksOnAChildThatBlocksAndSharesNothing) {
-  nccl_.next = ncclInProgress;  // the caller's communicator is a nonblocking one
+  nccl_.next = ncclInProgress;  // the caller's communicator is nonblocking
   nccl_.in_progress = 3;
   const auto messages = NcclMessages::over(&comm_);
   EXPECT_EQ(nccl_.calls, Calls{"split 0 1"});
@@ -185,12 +185,12 @@ TEST_F(NcclMessagesTest, PollingTellsOfFailuresUnderWay) {
   EXPECT_NE(text.find("a collective failed under way: an error (ncclRemoteError, 6)"), std::string::npos) << text;
 }
 
-// Mutation tried: the destructor destroys what was aborted, which frees it twice.
+// Mutation tried: the destructor destroys an aborted communicator, which frees it twice.
 TEST_F(NcclMessagesTest, TheFirstAbortIsToldEverAfterAndEndsTheCommunicatorOnce) {
   auto messages = adopt();
   std::array<std::byte, 4> memory{};
-  messages->abort(ErrorCode::timeout, "rank 0 did not answer");
-  messages->abort(ErrorCode::internal, "later");
+  messages->abort(Error(ErrorCode::timeout, "rank 0 did not answer", ErrorCause::world));
+  messages->abort(Error(ErrorCode::internal, "later"));
   EXPECT_EQ(nccl_.aborts, 1);
   const std::vector<std::function<void()>> uses{[&] { messages->poll(); }, [&] { messages->send(memory, 0, nullptr); },
                                                 [&] { messages->receive(memory, 0, nullptr); },
@@ -212,18 +212,18 @@ TEST_F(NcclMessagesTest, AnotherThreadAbortsACallThatIsStuck) {
   std::pair<ErrorCode, std::string> error;
   std::thread caller([&] { error = error_of([&] { messages->end_group(); }); });
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  messages->abort(ErrorCode::aborted, "enough");
+  messages->abort(Error(ErrorCode::aborted, "enough", ErrorCause::world));
   caller.join();
   EXPECT_EQ(error, (std::pair{ErrorCode::aborted, std::string("enough")}));
 }
 
-// Mutation tried: abort() does not wait, and frees what the open group enqueues to.
+// Mutation tried: abort() does not wait, and frees objects to which the open group enqueues.
 TEST_F(NcclMessagesTest, AnAbortWaitsForAnOpenGroup) {
   const auto messages = adopt();
   std::array<std::byte, 4> memory{};
   messages->begin_group();
   messages->send(memory, 0, nullptr);
-  std::thread other([&] { messages->abort(ErrorCode::aborted, "enough"); });
+  std::thread other([&] { messages->abort(Error(ErrorCode::aborted, "enough", ErrorCause::world)); });
   while (error_of([&] { messages->poll(); }).second != "enough") {
     std::this_thread::yield();
   }
@@ -238,7 +238,7 @@ TEST_F(NcclMessagesTest, AnAbortWaitsForAnOpenGroup) {
 TEST_F(NcclMessagesTest, AnAbortOfAChildIsItsOwn) {
   const auto messages = adopt();
   const auto child = NcclMessages::over(&comm_);
-  child->abort(ErrorCode::internal, "only here");
+  child->abort(Error(ErrorCode::internal, "only here"));
   messages->poll();
   EXPECT_EQ(error_of([&] { child->poll(); }).second, "only here");
 }

@@ -1,4 +1,5 @@
-// Streams that are threads, a port between one and a relay, and what every relay must do over any transport.
+// Defines streams that are threads, a port between a stream and a relay, and the behaviour of every relay over any
+// transport.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@
 
 namespace gradwire::test {
 
-/// Runs what is pushed, in order, on a thread of its own.
+/// Runs pushed work in order on a thread of its own.
 class ThreadStream {
  public:
   ThreadStream() : thread_([this] { run(); }) {}
@@ -66,7 +67,7 @@ class ThreadStream {
 
 class ThreadPort final : public transport::StreamPort {
  public:
-  /// Numbers begin behind `first`.
+  /// Numbers begin after `first`.
   explicit ThreadPort(Number first = 0) : told_(first), go_(first) {}
 
   void enter() override { entered = true; }
@@ -125,9 +126,9 @@ class ThreadPort final : public transport::StreamPort {
   std::uint64_t pinned_ = 0;
 };
 
-/// One rank of a few groups in which every rank sends to every other: what is sent is written by the stream before,
-/// what has come is read behind. Both are wrong where a message leaves before the stream is there, or the stream does
-/// not wait. Returns what differs.
+/// Plays one rank of a few groups in which every rank sends to every other. The stream writes messages before they are
+/// sent and reads them after they arrived. Both are wrong if a message leaves before the stream reaches it, or if the
+/// stream does not wait. Returns the differences.
 inline std::string exchange_over_relay(transport::RelayedMessages& messages, ThreadStream& stream, int groups) {
   constexpr std::uint64_t kSizes[] = {1, 2039, 2047, 2048, 2049, 30'001, 66'000};
   const auto world = static_cast<std::size_t>(messages.world_size());
@@ -145,7 +146,7 @@ inline std::string exchange_over_relay(transport::RelayedMessages& messages, Thr
   for (int group = 0; group < groups; ++group) {
     const std::uint64_t bytes = kSizes[static_cast<std::size_t>(group) % std::size(kSizes)];
     stream.push([&, group] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(self == 0 ? 2 : 0));  // one is late
+      std::this_thread::sleep_for(std::chrono::milliseconds(self == 0 ? 2 : 0));  // rank 0 is late
       for (std::size_t peer = 0; peer < world; ++peer) {
         std::fill(out[peer].begin(), out[peer].end(), byte_of(group, self, peer));
         std::fill(in[peer].begin(), in[peer].end(), std::byte{0});

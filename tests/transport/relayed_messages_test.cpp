@@ -1,4 +1,4 @@
-// Messages that a thread of the host sends for a stream, over ranks that are threads.
+// Tests messages that a host thread sends for a stream, over ranks that are threads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using transport::RelayedMessages;
 using Path = RelayedMessages::Path;
 using std::chrono::seconds;
 
-// Reports given capabilities; in all else it is the transport below.
+// Reports the given capabilities; otherwise it is the transport below.
 class Claims final : public Transport {
  public:
   Claims(std::shared_ptr<Transport> inner, bool device_memory, bool any_thread = true)
@@ -39,7 +39,7 @@ class Claims final : public Transport {
   void post_all_reduce(Operation& operation, View data) override { inner_->post_all_reduce(operation, data); }
   bool progress(std::chrono::microseconds wait) override { return inner_->progress(wait); }
   bool cancel(Operation& operation) noexcept override { return inner_->cancel(operation); }
-  void abort(ErrorCode code, const std::string& message) noexcept override { inner_->abort(code, message); }
+  void abort(const Error& error) noexcept override { inner_->abort(error); }
   [[nodiscard]] TransportCounters counters() const override { return inner_->counters(); }
 
  private:
@@ -48,7 +48,7 @@ class Claims final : public Transport {
   bool any_thread_;
 };
 
-// A relay, what the test looks at beside it, and its stream.
+// A relay with its stream and the objects that the test inspects.
 struct Relay {
   explicit Relay(std::shared_ptr<Transport> transport, Path path = Path::staged,
                  std::chrono::milliseconds timeout = seconds(20), ThreadPort::Number first = 0) {
@@ -59,11 +59,11 @@ struct Relay {
   }
   ThreadPort* port = nullptr;
   std::unique_ptr<RelayedMessages> messages;
-  ThreadStream stream;  // ends first
+  ThreadStream stream;  // ends before the other members
 };
 
-// Mutations tried: the thread does not wait for the stream; the stream not for the thread; copies on the wrong side of
-// a group.
+// Mutations tried: the thread does not wait for the stream; the stream does not wait for the thread; copies are on the
+// wrong side of a group.
 TEST(RelayedMessages, BringTheBytesOfTheStreamToTheStream) {
   for (const int world : {1, 2, 3}) {
     for (const int directs : {0, 1, 3}) {  // ranks below that take the direct path
@@ -88,7 +88,7 @@ TEST(RelayedMessages, NumbersMayWrapAround) {
   });
 }
 
-// It fails where staging memory is not given back, or only at the end.
+// Mutations tried: staging memory is not returned, or only at the end.
 TEST(RelayedMessages, StagingMemoryIsUsedAgain) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
     Relay relay(transport);
@@ -101,11 +101,11 @@ TEST(RelayedMessages, StagingMemoryIsUsedAgain) {
       relay.messages->end_group();
       relay.stream.synchronize();
     }
-    EXPECT_EQ(relay.messages->pinned_bytes(), 4000U);  // of the last group, whose copies may go on, and of this one
+    EXPECT_EQ(relay.messages->pinned_bytes(), 4000U);  // the last group's, whose copies may go on, and this one's
   });
 }
 
-// Like two sessions of a process, whose groups the ranks begin in different orders.
+// This is like two sessions of a process, whose groups the ranks begin in different orders.
 TEST(RelayedMessages, TwoInOneProcessDoNotWaitForEachOther) {
   auto second = make_inproc_world(2);
   run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -137,7 +137,7 @@ TEST(RelayedMessages, ARankThatDoesNotComeIsNamedAndTheStreamGoesOn) {
     }
     Relay relay(transport, Path::staged, std::chrono::milliseconds(500));
     std::vector<std::byte> in(100);
-    for (int group = 0; group < 2; ++group) {  // one under way, one behind it
+    for (int group = 0; group < 2; ++group) {  // one is under way, and one waits behind it
       relay.messages->begin_group();
       relay.messages->receive(in, 1, &relay.stream);
       relay.messages->end_group();
@@ -150,7 +150,7 @@ TEST(RelayedMessages, ARankThatDoesNotComeIsNamedAndTheStreamGoesOn) {
   });
 }
 
-// Whether it waits for the stream, or the stream for it.
+// The wait ends whether the thread waits for the stream, or the stream for the thread.
 TEST(RelayedMessages, AnAbortEndsTheWait) {
   for (const bool stream_is_there : {false, true}) {
     run_ranks(2, [&](const std::shared_ptr<Transport>& transport) {
@@ -167,7 +167,7 @@ TEST(RelayedMessages, AnAbortEndsTheWait) {
       relay.messages->begin_group();
       relay.messages->receive(in, 1, &relay.stream);
       relay.messages->end_group();
-      relay.messages->abort(ErrorCode::aborted, "enough");
+      relay.messages->abort(Error(ErrorCode::aborted, "enough", ErrorCause::world));
       if (!stream_is_there) {
         opens.set_value();
       }

@@ -1,4 +1,4 @@
-// Tests which rank is named when no message comes.
+// Tests which rank is named if no message arrives.
 #include "transport/silence.hpp"
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ TEST(Silence, RanksInOneProcessAnswerWhileTheyLook) {
   test::run_ranks(3, [&](const std::shared_ptr<Transport>& transport) {
     std::byte nothing{};
     Operation receive;
-    if (transport->rank() == 0) {  // waits for 1, and looks for it
+    if (transport->rank() == 0) {  // waits for rank 1, and looks for it
       transport->post_receive(receive, 1, 5, {&nothing, 1});
       while (asked == 0) {
         transport->progress(std::chrono::hours(1) / 3600);

@@ -1,4 +1,4 @@
-// Lanes of two channels: what one side asks of the other, and what it hears.
+// Tests lanes of two channels: the requests of one side, and what the other hears.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
@@ -16,7 +16,7 @@ using transport::tcp::Channel;
 using transport::tcp::PacketKind;
 using transport::tcp::Socket;
 using What = Channel::Heard::What;
-using Role = transport::tcp::Lane::Role;
+using Role = transport::tcp::TcpLane::Role;
 
 struct TwoChannels {
   TwoChannels() {
@@ -42,7 +42,7 @@ struct TwoChannels {
   Channel accepts;
 };
 
-// The side that dials may not see that a connection broke: the other one says so on the other lane. Tried by hand, red:
+// The side that dials may not notice that a connection broke: the other side says so on the other lane. Mutation tried:
 // a newer connection is broken, too.
 TEST(TcpChannel, ABrokenLaneIsAskedForOnTheOtherOne) {
   TwoChannels both;
@@ -66,12 +66,12 @@ TEST(TcpChannel, ABrokenLaneIsAskedForOnTheOtherOne) {
   both.dials.offer(1, std::move(left));
   static_cast<void>(TwoChannels::hear(both.accepts, 1));
   EXPECT_EQ(TwoChannels::hear(both.dials, 1).at(0).what, What::mended);
-  both.dials.break_at(1, broken.attempt);  // this connection is gone already
+  both.dials.break_at(1, broken.attempt);  // this connection is already gone
   EXPECT_TRUE(both.dials.hear(std::chrono::milliseconds(50)).empty());
 }
 
-// Before a process ends it makes sure that its last word is there, also where the other side has said nothing yet.
-// Tried by hand, red: it does not wait.
+// Before a process ends, it makes sure that its last message has arrived, even if the other side has said nothing yet.
+// Mutation tried: it does not wait.
 TEST(TcpChannel, TheLastWordArrives) {
   auto [left, right] = connected();
   Channel dials;

@@ -1,4 +1,4 @@
-// A job of TcpProcesses for tests: its processes are objects of one process, each with a thread that hears.
+// A job of TcpProcesses for tests: its processes are objects in one process, each with a thread that listens.
 #pragma once
 
 #include <arpa/inet.h>
@@ -45,7 +45,7 @@ using transport::tcp::Socket;
 using Id = Processes::Id;
 using Lane = Processes::Lane;
 
-// A process with the thread that hears for it, and what that has heard.
+// A process, the thread that listens for it, and the messages that it has heard.
 class Ear {
  public:
   explicit Ear(std::shared_ptr<Processes> processes)
@@ -60,7 +60,7 @@ class Ear {
   Processes* operator->() const { return processes_.get(); }
   [[nodiscard]] Id id() const { return processes_->self(); }
 
-  /// It ends, as others see it.
+  /// Ends the process, as other processes see it.
   void stop() {
     stopped_ = true;
     processes_->end();
@@ -80,7 +80,7 @@ class Ear {
     return heard_[from];
   }
 
-  /// The world and the step that came with the end.
+  /// Returns the world and the step that came with the end.
   [[nodiscard]] std::pair<std::uint32_t, std::uint64_t> end_of(Id from) {
     const std::lock_guard lock(mutex_);
     return ends_[from];
@@ -166,7 +166,7 @@ class TcpProcesses : public ::testing::Test {
           body(i);
         } catch (...) {
           const std::lock_guard lock(mutex);
-          failure = failure ? failure : std::current_exception();  // the others' may follow from the first one
+          failure = failure ? failure : std::current_exception();  // the others' errors may follow from the first one
         }
       });
     }
@@ -178,7 +178,7 @@ class TcpProcesses : public ::testing::Test {
     }
   }
 
-  /// A world of these, in which each sends to each.
+  /// Expects that these processes can form a world in which each sends to each.
   void expect_world(const std::vector<Ear*>& members, std::uint32_t epoch) {
     std::vector<Id> ids;
     for (const Ear* one : members) {
@@ -226,7 +226,7 @@ class TcpProcesses : public ::testing::Test {
   std::vector<std::unique_ptr<Ear>> all_;
 };
 
-// Both lanes to the process, as a joiner that has its turn.
+// Both lanes to the process, as a joiner has them when it has its turn.
 struct Half {
   Socket prompt;
   Socket bulk;

@@ -1,4 +1,4 @@
-// Processes that join others over TCP, while some end, are silent or cannot be reached.
+// Tests processes that join others over TCP, while some of these end, are silent or cannot be reached.
 #include "tests/transport/tcp_job.hpp"
 
 namespace gradwire::test {
@@ -70,14 +70,14 @@ TEST_F(TcpProcesses, OneJoinsByThoseThatJoined) {
   EXPECT_EQ(third.id(), 3U);
   EXPECT_THAT(third->all(), ElementsAre(0, 1));
   EXPECT_THAT(third->newcomers(), ElementsAre(2));
-  EXPECT_TRUE(third.wait_for(0, "ended")) << "it cannot know otherwise that they have";
+  EXPECT_TRUE(third.wait_for(0, "ended")) << "the joiner cannot know otherwise that they have";
   EXPECT_TRUE(third.wait_for(1, "ended"));
   EXPECT_TRUE(third.wait_for(2, "came"));
   EXPECT_TRUE(second.wait_for(3, "came"));
   expect_world({&second, &third}, 9);
 }
 
-// Mutation tried: a joiner that keeps only those of the start.
+// Mutation tried: a joiner remembers only the processes of the start.
 TEST_F(TcpProcesses, WhoJoinsHearsOfThoseThatJoinedAndEnded) {
   start(2);
   Ear& second = join();
@@ -94,7 +94,7 @@ TEST_F(TcpProcesses, WhoJoinsHearsOfThoseThatJoinedAndEnded) {
   EXPECT_THAT(third->describe(2), HasSubstr("which joined"));
 }
 
-// Takes a port over once who had it is gone; takes connections there and says nothing.
+// Takes over a port once its owner is gone; accepts connections there and says nothing.
 transport::tcp::Socket silent_at(const std::string& address, int port) {
   sockaddr_storage place{};
   const bool is_v6 = address.find(':') != std::string::npos;
@@ -118,7 +118,7 @@ transport::tcp::Socket silent_at(const std::string& address, int port) {
   return socket;
 }
 
-// In the file it stands for ever. Tried by hand, red: who joins asks the oldest first.
+// The port stays in the file for ever. Mutation tried: a joiner asks the oldest process first.
 TEST_F(TcpProcesses, APortOfOneThatEndedMayBeSomebodyElses) {
   start(2);
   const auto processes = lines();
@@ -130,12 +130,12 @@ TEST_F(TcpProcesses, APortOfOneThatEndedMayBeSomebodyElses) {
   }
   const auto begin = Clock::now();
   Ear& joiner = join();
-  EXPECT_LT(Clock::now() - begin, seconds(4)) << "it waited for who is not of the job";
+  EXPECT_LT(Clock::now() - begin, seconds(4)) << "it waited for a stranger";
   EXPECT_TRUE(joiner.wait_for(0, "ended"));
   EXPECT_TRUE(at(1).wait_for(joiner.id(), "came"));
 }
 
-// Mutation tried: the next id from the number of those that are there.
+// Mutation tried: the next id is the number of present processes.
 TEST_F(TcpProcesses, NoIdIsGivenTwice) {
   start(2);
   std::set<Id> ids;
@@ -152,7 +152,7 @@ TEST_F(TcpProcesses, NoIdIsGivenTwice) {
 TEST_F(TcpProcesses, JoinWhileAnotherEnds) {
   for (int round = 0; round < 6; ++round) {
     all_.clear();
-    std::filesystem::remove(file_);  // another program may have got a port of the last round, and would be asked
+    std::filesystem::remove(file_);  // another program may have taken a port of the last round, and would be asked
     start(4);
     std::jthread death([&] {
       std::this_thread::sleep_for(std::chrono::microseconds(400 * round));
@@ -174,8 +174,8 @@ TEST_F(TcpProcesses, JoinWhileAnotherEnds) {
   }
 }
 
-// Three at a time join while others end, those that have just joined, too. Mutation tried: who does not answer is taken
-// for ended.
+// Three at a time join while others end, including ones that have just joined. Mutation tried: a process that does not
+// answer counts as ended.
 TEST_F(TcpProcesses, ManyJoinWhileManyEnd) {
   start(4);
   std::mt19937 random(7);
@@ -225,25 +225,25 @@ TEST_F(TcpProcesses, AJoinerThatDiesHalfwayIsForgotten) {
   EXPECT_TRUE(at(0).wait_for(joiner.id(), "came"));
   EXPECT_TRUE(at(1).wait_for(joiner.id(), "came"));
   if (joiner.id() != 2) {
-    EXPECT_THAT(at(0).heard(2), IsEmpty()) << "nobody has heard of it but process 0";
+    EXPECT_THAT(at(0).heard(2), IsEmpty()) << "only process 0 has heard of it";
   }
   EXPECT_THAT(at(0)->newcomers(), ElementsAre(joiner.id()));
   expect_world({&at(0), &at(1), &joiner}, 2);
 }
 
-// Mutations tried: a turn without an end, then nobody joins any more; a door that has all who come at once.
+// Mutations tried: a turn never ends, then nobody joins any more; all joiners have the door at once.
 TEST_F(TcpProcesses, ASilentJoinerLosesItsTurn) {
   start(2);
   const auto processes = lines();
   const Half silent = begin_to_join(processes[0], transport::tcp::kFirstToken + 5);
   const auto begin = Clock::now();
   Ear& joiner = join();
-  EXPECT_GT(Clock::now() - begin, seconds(3)) << "it was not alone";
+  EXPECT_GT(Clock::now() - begin, seconds(3)) << "it had to wait for the silent joiner";
   EXPECT_LT(Clock::now() - begin, seconds(15));
   expect_world({&at(0), &at(1), &joiner}, 2);
 }
 
-// A process that does not answer has all the others wait, and is named; the others can still be joined later.
+// If a process does not answer, joiners wait for it and name it; later joiners can still join the others.
 TEST_F(TcpProcesses, OneThatDoesNotAnswerIsNamed) {
   start(2);
   const auto processes = lines();
@@ -253,21 +253,21 @@ TEST_F(TcpProcesses, OneThatDoesNotAnswerIsNamed) {
   EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("rank 1"), HasSubstr(file_)));
 }
 
-// Tried by hand, red: who was left out is told of as any other one.
+// Mutation tried: processes tell about a left out one as about any other.
 TEST_F(TcpProcesses, OneThatWasLeftOutKeepsNobodyFromJoining) {
   start(3);
   const auto processes = lines();
   const Half holds = begin_to_join(processes[1], transport::tcp::kFirstToken + 5);  // then it stops
   at(0)->leave_out(1);
   at(2)->leave_out(1);
-  Ear& joiner = join(milliseconds(2500));  // shorter than a silent one keeps its turn
+  Ear& joiner = join(milliseconds(2500));  // shorter than the turn of a silent joiner
   EXPECT_EQ(joiner.id(), 3U);
   EXPECT_TRUE(at(0).wait_for(3, "came"));
   EXPECT_TRUE(at(2).wait_for(3, "came"));
   EXPECT_THAT(at(1)->newcomers(), IsEmpty());
 }
 
-// A process of the test's own, which tells those that join what it is given.
+// A process of the test, which tells joiners the text that it was given.
 class Teller {
  public:
   Teller(transport::tcp::Listening at, Id id, std::vector<Acquaintance> known)
@@ -294,9 +294,9 @@ class Teller {
   transport::tcp::Reception reception_;
 };
 
-// The connection of two processes broke, and the job may go on without one of them, which has not ended: who joins
-// needs it all the same, unless another one knows that it has ended. Mutations tried: who joins passes it over; who
-// joins does not ask the other one.
+// The connection of two processes broke, and the job may go on without one of them, which has not ended. A joiner still
+// needs it, unless another process knows that it has ended. Mutations tried: the joiner skips it; the joiner does not
+// ask the other process.
 TEST_F(TcpProcesses, OneThatOthersCannotReachIsNamed) {
   using State = Acquaintance::State;
   for (const auto& [last, silent] : std::array{std::pair(State::unreachable, true),
@@ -327,8 +327,8 @@ TEST_F(TcpProcesses, OneThatOthersCannotReachIsNamed) {
   }
 }
 
-// A process that does not listen to the others yet still tells of a joiner whose attempt came to nothing: the others
-// know of none. Tried by hand, red: who joins tries to reach it, too.
+// A process that does not listen to the others yet still tells about a joiner whose attempt failed; the others know of
+// none. Mutation tried: the new joiner tries to reach it, too.
 TEST_F(TcpProcesses, OneThatOnlyTheLastTellsOfHasNotJoined) {
   const auto loopback = transport::tcp::addresses_for("", true);
   std::array at{transport::tcp::listen_on(loopback, ""), transport::tcp::listen_on(loopback, ""),
@@ -345,11 +345,11 @@ TEST_F(TcpProcesses, OneThatOnlyTheLastTellsOfHasNotJoined) {
   EXPECT_EQ(zero.admitted() + one.admitted(), 2);
 }
 
-// Mutation tried: no word while it waits for its turn.
+// Mutation tried: the joiner says nothing while it waits for its turn.
 TEST_F(TcpProcesses, WhoWaitsToJoinSaysSo) {
   start(1);
   const HeardLog log;
-  const Half first = begin_to_join(lines().at(0), transport::tcp::kFirstToken + 5);  // has its turn for 5 s
+  const Half first = begin_to_join(lines().at(0), transport::tcp::kFirstToken + 5);  // it has its turn for 5 s
   EXPECT_EQ(join(seconds(20), seconds(1)).id(), 1U);
   EXPECT_THAT(HeardLog::all(), ElementsAre(::testing::AllOf(HasSubstr("waits to join"), HasSubstr("process 0"))));
 }

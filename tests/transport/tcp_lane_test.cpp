@@ -1,5 +1,5 @@
-// Lanes over connections that break at any byte, are damaged, or are somebody else's: nothing is lost, comes twice or
-// out of order.
+// Tests lanes over connections that break at any byte, are damaged, or belong to strangers: nothing is lost, comes
+// twice or out of order.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
@@ -15,12 +15,12 @@ namespace {
 using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 using transport::tcp::Clock;
-using TcpLane = transport::tcp::Lane;
 using transport::tcp::PacketHead;
 using transport::tcp::PacketKind;
 using transport::tcp::Socket;
+using transport::tcp::TcpLane;
 
-// The connection between the ends of two lanes: passes on a given number of bytes, damages them, and breaks.
+// The connection between the ends of two lanes: it passes on a given number of bytes, damages them, and breaks.
 class Wire {
  public:
   Wire() {
@@ -31,7 +31,7 @@ class Wire {
   }
   Socket end(std::size_t side) { return std::move(given_.at(side)); }
 
-  /// Passes bytes from each side to the other, up to `most` bytes in all; flips one bit of the byte with index
+  /// Passes bytes from each side to the other, at most `most` bytes in total; flips one bit of the byte with index
   /// `damaged`.
   std::size_t pass(std::size_t most, std::size_t damaged = SIZE_MAX) {
     std::size_t passed = 0;
@@ -63,7 +63,7 @@ class Wire {
     }
     return passed;
   }
-  /// Both ends, or that of one side alone.
+  /// Cuts both ends, or the end of one side.
   void cut() { ends_ = {}; }
   void cut(std::size_t side) { ends_.at(side) = Socket(); }
 
@@ -140,9 +140,9 @@ TEST(Lanes, MessagesComeInOrderAndMemoryIsGivenBack) {
   EXPECT_TRUE(pair.left.lane.live() && pair.right.lane.live());
 }
 
-// The connection breaks behind every byte in turn, on both sides at once, or on one of them, which may be the last one
-// to notice. Tried by hand, red: what was sent is not kept; what was acknowledged is sent again; a number that is not
-// the next one is taken; `resume` acknowledges one more; a packet that was sent in part goes on where it was.
+// The connection breaks after every byte in turn, on both sides at once, or on one of them, which may notice last.
+// Mutations tried: sent packets are not kept; acknowledged packets are sent again; a number that is not the next one is
+// accepted; `resume` acknowledges one too many; a packet that was sent in part continues where it was.
 TEST(Lanes, AConnectionMayBreakAtEveryByte) {
   const auto a = texts("a", 5);
   const auto b = texts("b", 5);
@@ -162,7 +162,7 @@ TEST(Lanes, AConnectionMayBreakAtEveryByte) {
         now = pair.wire->pass(at - passed);
         passed += now;
       }
-      more = passed == at;  // if not, all bytes have come
+      more = passed == at;  // otherwise all bytes have arrived
       which == 0 ? pair.wire->cut() : pair.wire->cut(static_cast<std::size_t>(which - 1));
       pair.left.say(a[3]);
       pair.right.say(b[3]);
@@ -179,7 +179,7 @@ TEST(Lanes, AConnectionMayBreakAtEveryByte) {
   }
 }
 
-// Tried by hand, red: no checksum of the head, or of the body.
+// Mutation tried: no checksum of the head, or of the body.
 TEST(Lanes, AFlippedBitBreaksTheConnectionAndNothingElse) {
   const auto a = texts("a", 4);
   std::size_t broken = 0;
@@ -225,7 +225,7 @@ TEST(Lanes, ManyBreaksLoseNothing) {
       pair.wire->cut();
       pair.anew();
     }
-    if (random() % 50 == 0) {  // a second one before the first one was used
+    if (random() % 50 == 0) {  // a second connection before the first one was used
       pair.anew();
     }
   }
@@ -239,15 +239,15 @@ std::vector<std::byte> packet(PacketHead head, std::span<const std::byte> body, 
   head.bytes = length;
   std::vector<std::byte> bytes(sizeof(head));
   std::memcpy(bytes.data(), &head, sizeof(head));
-  // A right checksum of the head, whatever that says.
+  // Gives the head a correct checksum, whatever it says.
   const auto right = transport::tcp::with_right_checksum(head);
   std::memcpy(bytes.data(), &right, sizeof(right));
   bytes.insert(bytes.end(), body.begin(), body.end());
   return bytes;
 }
 
-// Each lie has right checksums. Tried by hand, red: no limit of the length; no look at the number; one that was
-// acknowledged and never sent is believed.
+// Each lie has correct checksums. Mutations tried: the length has no limit; the number is not checked; an
+// acknowledgement of a packet that was never sent is believed.
 TEST(Lanes, LiesBreakTheConnection) {
   struct Lie {
     const char* what;
@@ -277,7 +277,8 @@ TEST(Lanes, LiesBreakTheConnection) {
   }
 }
 
-// Tried by hand, red: who does not know the secret takes the lane over; an older connection replaces a newer one.
+// Mutations tried: a stranger that does not know the secret takes the lane over; an older connection replaces a newer
+// one.
 TEST(Lanes, NobodyElseTakesALaneOver) {
   Pair pair;
   pair.run();
@@ -316,7 +317,7 @@ TEST(Lanes, WhatIsReceivedIsSaidThoughNothingIsSent) {
   EXPECT_THAT(pair.right.heard, ElementsAreArray({"a"}));
   pair.left.say(std::string(1U << 17U, 'x'));
   pair.run();
-  EXPECT_TRUE(pair.right.lane.owes(Clock::now())) << "it is much";
+  EXPECT_TRUE(pair.right.lane.owes(Clock::now())) << "it has received much";
 }
 
 TEST(Lanes, AFullLaneIsGivenUp) {

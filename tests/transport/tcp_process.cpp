@@ -1,7 +1,7 @@
 // One process of a job, for tests that kill and stop processes and break their connections:
-// `tcp_process FOLDER RANK SIZE [agent] [trust] [interface=NAME]`. They find each other by files in FOLDER. It prints
-// what it hears, and does what its standard input says: say TO TEXT, bulk TO TEXT, enter EPOCH, count STEP, end, fork,
-// exit.
+// `tcp_process FOLDER RANK SIZE [agent] [trust] [interface=NAME]`. The processes find each other by files in FOLDER.
+// Each prints what it hears, and follows the commands on its standard input: say TO TEXT, bulk TO TEXT, enter EPOCH,
+// count STEP, end, fork, exit.
 #include <sys/prctl.h>
 #include <unistd.h>
 

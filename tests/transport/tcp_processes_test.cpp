@@ -1,4 +1,4 @@
-// Worlds of processes that reach each other by TCP alone.
+// Tests worlds of processes that reach each other only by TCP.
 #include "tests/transport/tcp_job.hpp"
 
 namespace gradwire::test {
@@ -33,7 +33,7 @@ TEST_F(TcpProcesses, LongMessagesComeWhole) {
   EXPECT_EQ(at(0)->unsent(1, Lane::bulk), 0U);
 }
 
-// Mutation tried: connect() that does not look at who has ended waits for its timeout.
+// Mutation tried: connect() ignores processes that have ended, and waits for its timeout.
 TEST_F(TcpProcesses, AWorldIsGivenUpOnceAMemberHasEnded) {
   start(3);
   std::jthread death([&] {
@@ -52,7 +52,7 @@ TEST_F(TcpProcesses, AWorldIsGivenUpOnceAMemberHasEnded) {
   expect_world({&at(0), &at(1)}, 2);
 }
 
-// It waits for a connection of a member which has left its address, and then ended.
+// The process waits for a connection of a member that has published its address and then ended.
 TEST_F(TcpProcesses, AWorldIsGivenUpWhereAMemberEndsHalfway) {
   start(2);
   at(1).stop();

@@ -1,4 +1,4 @@
-// Processes whose connections are reset, though all of them live.
+// Tests processes whose connections are reset while all of them live.
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 namespace gradwire::test {
 namespace {
 
-// The connections of TCP that this process holds: of all processes that are its objects, both ends.
+// Returns the TCP connections that this process holds: both ends of those between its process objects.
 std::vector<int> connections() {
   std::vector<int> found;
   for (int fd = 3; fd < 1024; ++fd) {
@@ -39,7 +39,7 @@ std::size_t count_of(Ear& ear, Id from, const std::string& what) {
   return static_cast<std::size_t>(std::ranges::count(heard, what));
 }
 
-// Tried by hand, red: connections are not made anew; the side that did not dial does not ask for it.
+// Mutations tried: connections are not restored; the side that did not dial does not ask for it.
 TEST_F(TcpProcesses, ResetsBetweenLivingProcessesAreNoEnd) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -112,7 +112,7 @@ TEST_F(TcpProcesses, WhoTrustsResetsTakesThemForEnds) {
   expect_all_reach_all({&at(0), &at(1)}, "hello");
   EXPECT_GT(reset(connections()), 0U);
   EXPECT_TRUE(at(0).wait_for(1, "ended"));
-  EXPECT_TRUE(at(1).wait_for(0, "lost")) << "the other one does not trust them, and finds nobody";
+  EXPECT_TRUE(at(1).wait_for(0, "lost")) << "the other one does not trust resets, and finds no process";
   EXPECT_EQ(count_of(at(1), 0, "ended"), 0U);
 }
 
@@ -120,7 +120,7 @@ TEST_F(TcpProcesses, WhoTrustsResetsTakesThemForEnds) {
 TEST_F(TcpProcesses, ResetsAroundAnEnd) {
   for (int round = 0; round < 5; ++round) {
     all_.clear();
-    std::filesystem::remove(file_);  // another program may have got a port of the last round, and would be asked
+    std::filesystem::remove(file_);  // another program may have taken a port of the last round, and would be asked
     start(3);
     expect_all_reach_all({&at(0), &at(1), &at(2)}, "hello");
     EXPECT_GT(reset(connections()), 0U);

@@ -19,8 +19,8 @@ TEST_F(TcpProcesses, StrangersAreDroppedSilently) {
   const Half odd = begin_to_join(processes[0], transport::tcp::kFirstToken + 9);
   EXPECT_TRUE(transport::tcp::write_message(odd.prompt, "alive -7 what\nis this", Clock::now() + seconds(5)));
   EXPECT_FALSE(transport::tcp::read_message(odd.prompt, Clock::now() + seconds(10)));
-  // An id that is taken, one far beyond those that are, a process that has ended already, one that cannot be reached,
-  // and one whose name would be two lines.
+  // The process names an id that is taken, one far beyond the others, a process that has ended already, one that cannot
+  // be reached, and one whose name would be two lines.
   using State = Acquaintance::State;
   const transport::tcp::Card& card = processes[0].card;
   for (const Acquaintance& who : {Acquaintance{.id = 1, .state = {}, .card = card, .name = "twice"},
@@ -38,7 +38,7 @@ TEST_F(TcpProcesses, StrangersAreDroppedSilently) {
   EXPECT_THAT(at(0)->newcomers(), ElementsAre(joiner.id()));
 }
 
-// Mutation tried: a warning at each try.
+// Mutation tried: the process warns at each try.
 TEST_F(TcpProcesses, AProcessWithoutDescriptorsWarnsOnce) {
   if (kStepShare > 1) {
     GTEST_SKIP() << "a sanitizer needs descriptors of its own to look at memory";
@@ -52,7 +52,7 @@ TEST_F(TcpProcesses, AProcessWithoutDescriptorsWarnsOnce) {
   {
     const bool ipv6 = place.address.find(':') != std::string::npos;
     const Socket client(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const int next = dup(client.fd());  // the lowest that is free
+    const int next = dup(client.fd());  // the lowest free descriptor
     ASSERT_EQ(close(next), 0);
     const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
@@ -71,20 +71,20 @@ TEST_F(TcpProcesses, AProcessWithoutDescriptorsWarnsOnce) {
   EXPECT_EQ(join().id(), 1U);
 }
 
-// Whether neither an answer nor an end of the connection comes.
+// Returns whether neither an answer nor an end of the connection comes.
 bool is_silent(const Socket& socket) {
   std::byte any{};
   std::this_thread::sleep_for(milliseconds(300));
   return recv(socket.fd(), &any, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-// Mutations tried: who says a wrong byte is dropped at that byte; who says a wrong greeting is dropped at its end.
+// Mutations tried: a peer is dropped at its first wrong byte; a peer with a wrong greeting is dropped at its end.
 TEST_F(TcpProcesses, TheSecretCannotBeGuessedByParts) {
   start(1);
   const auto process = lines().at(0);
   const auto& place = process.card.places.at(0);
   const transport::tcp::Greeting right{.nonce = process.card.nonce, .rank = transport::tcp::kFirstToken};
-  for (const std::size_t wrong : {0U, 7U, 99U}) {  // byte of the secret
+  for (const std::size_t wrong : {0U, 7U, 99U}) {  // index of the wrong byte of the secret
     for (const std::size_t bytes : {9U, 15U, 24U}) {
       transport::tcp::Greeting said = right;
       if (wrong < 8) {
@@ -118,14 +118,14 @@ TEST_F(TcpProcesses, AJobThatHasEndedIsSaidSoAtOnce) {
   EXPECT_LT(Clock::now() - begin, seconds(5));
   EXPECT_EQ(error.code(), ErrorCode::timeout);
   EXPECT_THAT(error.what(), HasSubstr("nobody of the 3 processes"));
-  start(2);  // and its file is used again
+  start(2);  // then its file is used again
   EXPECT_EQ(lines().size(), 2U);
   Ear& joiner = join();
   EXPECT_EQ(joiner.id(), 2U);
 }
 
 TEST_F(TcpProcesses, FilesThatCannotBeAreRefused) {
-  EXPECT_EQ(error_of([&] { (void)join_plain(); }).code(), ErrorCode::invalid_argument) << "there is none";
+  EXPECT_EQ(error_of([&] { (void)join_plain(); }).code(), ErrorCode::invalid_argument) << "there is no such file";
   std::ofstream(file_) << "a letter to somebody\n";
   ASSERT_EQ(chmod(file_.c_str(), 0600), 0);
   EXPECT_THAT(error_of([&] { (void)join_plain(); }).what(), HasSubstr("is no join file"));
@@ -141,7 +141,7 @@ TEST_F(TcpProcesses, FilesThatCannotBeAreRefused) {
   EXPECT_THAT(used.what(), HasSubstr("belongs to a job that runs"));
 }
 
-// Mutations tried: 5 s for all together; who takes connections and says nothing has ended.
+// Mutations tried: there are 5 s for all together; a process that accepts connections and says nothing counts as ended.
 TEST_F(TcpProcesses, AFileOfWhichAProcessIsStoppedIsNotTaken) {
   const std::vector<std::string> loopback{transport::tcp::addresses_for("", true).front()};
   const auto stopped = transport::tcp::listen_on(loopback, "");
@@ -156,7 +156,7 @@ TEST_F(TcpProcesses, AFileOfWhichAProcessIsStoppedIsNotTaken) {
   write({stopped.card, other.card});
   const auto begin = Clock::now();
   const Error error = error_of([&] { start(1); });
-  EXPECT_LT(Clock::now() - begin, seconds(9)) << "one after the other";
+  EXPECT_LT(Clock::now() - begin, seconds(9)) << "the processes were asked one after the other";
   EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
   EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("belongs to a job that runs"), HasSubstr("takes connections")));
 }
@@ -180,8 +180,8 @@ TEST_F(TcpProcesses, OneJobAtATimeTakesAFile) {
   EXPECT_FALSE(std::filesystem::exists(file_));
 }
 
-// Mutations tried: no flag O_NOFOLLOW; no look at the mode, or at some of its bits; an append behind half a line; one
-// bad line for all.
+// Mutations tried: no flag O_NOFOLLOW; the mode, or some of its bits, are not checked; a line is appended to half a
+// line; one bad line makes the whole file bad.
 TEST_F(TcpProcesses, JoinFilesAreTrustedOnlyIfNobodyElseWritesThem) {
   start(1);
   const auto refused = [&](const std::string& why) {
@@ -227,7 +227,7 @@ TEST_F(TcpProcesses, JoinFilesAreTrustedOnlyIfNobodyElseWritesThem) {
 TEST_F(TcpProcesses, WhatNoProcessSaysIsNotUnderstood) {
   using transport::tcp::Turn;
   EXPECT_TRUE(Acquaintance::from_text("ended 3 7 127.0.0.1 9 ::1 10\tprocess 1 on host a"));
-  EXPECT_TRUE(Acquaintance::from_text("alive 3 7\t")) << "where nobody can join";
+  EXPECT_TRUE(Acquaintance::from_text("alive 3 7\t")) << "nobody can join this process";
   for (const std::string text :
        {"", "alive 3 7 127.0.0.1 9", "dead 3 7 127.0.0.1 9\ta", "alive -3 7 127.0.0.1 9\ta",
         "alive 3x 7 127.0.0.1 9\ta", "alive 1073741824 7 127.0.0.1 9\ta", "alive 3\ta", "alive 3 7 127.0.0.1\ta",

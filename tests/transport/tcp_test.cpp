@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using transport::tcp::Clock;
 
-// Progresses until something throws.
+// Progresses until something throws, and returns the error.
 Error error_of_waiting(Transport& transport) {
   return error_of([&] {
     for (int i = 0; i < 600; ++i) {
@@ -74,7 +74,7 @@ TEST(Tcp, UnknownInterfaceIsNamedBesideThoseThatThereAre) {
   EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("nowhere0"), HasSubstr("lo")));
 }
 
-// The addresses on which a rank listens, by its entry in the store.
+// Returns the addresses on which a rank listens, read from its entry in the store.
 std::vector<std::pair<std::string, std::uint16_t>> places_of(const std::string& card) {
   std::istringstream stream(card);
   std::uint64_t nonce = 0;
@@ -87,8 +87,8 @@ std::vector<std::pair<std::string, std::uint16_t>> places_of(const std::string& 
   return places;
 }
 
-// Before a rank's address is known to others, `count` strangers connect there. Each third says nothing, the first bytes
-// of a greeting, or something else.
+// Before a rank's address is known to others, `count` strangers connect there. Each third of them says nothing, the
+// first bytes of a greeting, or something else.
 class Strangers {
  public:
   Strangers(MemoryStore& store, int count) : store_(store.rendezvous()), count_(count) {}
@@ -123,20 +123,20 @@ class Strangers {
   std::vector<transport::tcp::Socket> sockets_;
 };
 
-// Mutation tried: to listen to the one that came first alone, as it was; each costs 5 s.
+// Mutation tried: a rank listens only to the first connection, as it once did; then each stranger costs 5 s.
 TEST(Tcp, StrangersDelayNobody) {
-  for (const int count : {20, 300}) {  // more than are listened to at once
+  for (const int count : {20, 300}) {  // more than a rank listens to at once
     MemoryStore store;
     Strangers strangers(store, count);
     const auto begin = Clock::now();
     const auto world = make_tcp_world(3, strangers.rendezvous());
     EXPECT_EQ(strangers.connected(), static_cast<std::size_t>(count));
-    EXPECT_LT(Clock::now() - begin, milliseconds(4000)) << "a greeting is waited for 5 s";
+    EXPECT_LT(Clock::now() - begin, milliseconds(4000)) << "a rank waits 5 s for a greeting";
     EXPECT_EQ(world.size(), 3U);
   }
 }
 
-// On one host ranks listen only on the loopback interface. Mutation tried: to listen on all addresses.
+// On one host ranks listen only on the loopback interface. Mutation tried: they listen on all addresses.
 TEST(Tcp, RanksListenWhereTheySay) {
   for (const bool alone : {true, false}) {
     MemoryStore store;
@@ -170,7 +170,7 @@ TEST(Tcp, RanksListenWhereTheySay) {
   }
 }
 
-// A host may have hundreds of addresses. Mutation tried: the first of all, as they come.
+// A host may have hundreds of addresses. Mutation tried: only the first addresses count, in the system's order.
 TEST(Tcp, OfManyAddressesEachInterfaceHasSome) {
   using transport::tcp::InterfaceAddress;
   std::vector<InterfaceAddress> all;
@@ -186,7 +186,7 @@ TEST(Tcp, OfManyAddressesEachInterfaceHasSome) {
   EXPECT_TRUE(transport::tcp::spread_over_interfaces({}).empty());
 }
 
-// Mutation tried: not looking whether something is still wanted from it.
+// Mutation tried: the rank does not check whether it still needs anything from the other.
 TEST(Tcp, RankThatLeftIsMissedByWhoWaitsForItAlone) {
   auto world = make_tcp_world(3);
   Operation receive;
@@ -221,7 +221,7 @@ TEST(Tcp, WhatALeavingRankHasSentStillComes) {
   batch.wait();
 }
 
-// Mutation tried: an answer without the ranks that it waits for.
+// Mutation tried: the answer does not name the ranks for which the rank waits.
 TEST(Tcp, WhoProgressesAnswers) {
   const auto world = make_tcp_world(3);
   std::atomic<bool> stop = false;
@@ -244,10 +244,10 @@ TEST(Tcp, WhoProgressesAnswers) {
   EXPECT_FALSE(peers[2].answers);
 }
 
-// A cancelled send that is half sent goes on without its buffer; Mutation tried: the buffer is still read.
+// A cancelled send that has left in part goes on without its buffer. Mutation tried: the buffer is still read.
 TEST(Tcp, CancelledSendLeavesItsBufferAlone) {
   const auto world = make_tcp_world(2);
-  constexpr std::size_t kBytes = 64 << 20;  // more than the kernel takes
+  constexpr std::size_t kBytes = 64 << 20;  // more than the kernel buffers
   auto sent = std::make_unique<Bytes>(pattern(0, 1, 9, kBytes));
   const Bytes expected = *sent;
   Operation send;

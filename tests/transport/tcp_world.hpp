@@ -1,4 +1,4 @@
-// A world of the TCP transport whose ranks are threads of this process, and a store for it.
+// Makes a world of the TCP transport whose ranks are threads of this process, and a store for it.
 #pragma once
 
 #include <condition_variable>

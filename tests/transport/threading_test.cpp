@@ -1,4 +1,4 @@
-// Tests which of two thread levels holds if both must.
+// Tests which of two thread levels applies if both must hold.
 #include "gradwire/threading.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace gradwire {
 namespace {
 
-// Seen red where the smaller of the two numbers is returned: by the assertion at compile time.
+// Mutation tried, found by the assertion at compile time: the smaller of the two numbers is returned.
 TEST(Threading, TheMoreRestrictedOfTwoHolds) {
   const std::vector<Threading> from_free_to_strict{Threading::background, Threading::serialized,
                                                    Threading::main_thread};

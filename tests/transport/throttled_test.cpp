@@ -1,5 +1,5 @@
-// The emulated link. Times are never asserted from above; where it matters, one thread plays all ranks and lets the
-// clock pass by itself.
+// Tests the emulated link. Times have no asserted upper bound; if timing matters, one thread plays all ranks and lets
+// the clock advance by itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ TEST(Throttled, SaysWhatItIs) {
   EXPECT_THROW((void)make_throttled(make_inproc_world(1)[0], Link{.bytes_per_second = -1}), Error);
 }
 
-/// Sends `bytes` from rank 0 to 1, all driven by this thread.
+/// Sends `bytes` from rank 0 to 1; this thread drives both.
 struct OneMessage {
   OneMessage(std::vector<std::shared_ptr<Transport>> endpoints, std::size_t bytes)
       : world(std::move(endpoints)), out(bytes, std::byte{5}), in(bytes) {}
@@ -76,7 +76,7 @@ struct OneMessage {
 };
 
 TEST(Throttled, NothingArrivesBeforeItsTime) {
-  OneMessage message(throttled_world(2, "1kB/s"), 600'000);  // ten minutes
+  OneMessage message(throttled_world(2, "1kB/s"), 600'000);  // takes ten minutes
   message.post_receive();
   message.post_send();
   EXPECT_FALSE(message.world[0]->progress(milliseconds(1)));
@@ -96,7 +96,8 @@ TEST(Throttled, LatencyDelaysTheReceiverOnly) {
 }
 
 TEST(Throttled, WiresRunWhileNobodyLooksAndTimeIsSpentOnce) {
-  // 20 ms on the wire. After 30 ms both ends are done at once; spent twice, it would take 40.
+  // The message takes 20 ms on the wire. After 30 ms both ends are done at once; if the time was spent twice, it would
+  // take 40.
   for (const bool late : {false, true}) {
     OneMessage message(throttled_world(2, "10MB/s"), 200'000);
     if (!late) {
@@ -115,7 +116,7 @@ TEST(Throttled, WiresRunWhileNobodyLooksAndTimeIsSpentOnce) {
 }
 
 TEST(Throttled, NeverFasterThanTheLink) {
-  // Three messages of 200 kB to each of two peers, at 40 MB/s: out and in 30 ms each.
+  // Three messages of 200 kB go to each of two peers, at 40 MB/s: 30 ms out and 30 ms in.
   const auto world = throttled_world(3, "40MB/s,1ms");
   const auto start = Clock::now();
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
@@ -134,7 +135,7 @@ TEST(Throttled, NeverFasterThanTheLink) {
 }
 
 TEST(Throttled, IngressIsSharedByAllSenders) {
-  // Two senders of 20 ms each into one receiver: their wires are free after 20 ms, its own after 40.
+  // Two senders of 20 ms each share one receiver: their wires are free after 20 ms, the receiver's after 40.
   const auto world = throttled_world(3, "10MB/s");
   const auto start = Clock::now();
   run_ranks(world, [&](const std::shared_ptr<Transport>& transport) {
@@ -152,7 +153,7 @@ TEST(Throttled, IngressIsSharedByAllSenders) {
 
 TEST(Throttled, TransportsOverOneLinkShareIt) {
   std::vector<EmulatedLink> links(2, EmulatedLink(Link::parse("10MB/s")));
-  links[1] = EmulatedLink(Link::parse("10MB/s"));  // each rank has its own
+  links[1] = EmulatedLink(Link::parse("10MB/s"));  // each rank has its own link
   std::vector<std::vector<std::shared_ptr<Transport>>> worlds{make_inproc_world(2), make_inproc_world(2)};
   for (auto& world : worlds) {
     for (std::size_t rank = 0; rank < 2; ++rank) {
@@ -198,7 +199,7 @@ TEST(Throttled, CancelsWhatIsOnTheWire) {
   message.world[1]->progress(kNow);
   EXPECT_TRUE(message.world[1]->cancel(message.receive));
   EXPECT_TRUE(message.world[0]->cancel(message.send));
-  EXPECT_FALSE(message.world[0]->progress(std::chrono::seconds(30)));  // nothing pending: at once
+  EXPECT_FALSE(message.world[0]->progress(std::chrono::seconds(30)));  // returns at once, as nothing is pending
 }
 
 }  // namespace

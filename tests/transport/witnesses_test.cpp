@@ -1,4 +1,5 @@
-// Processes that see each other end: children of this one, which are killed, stopped, or leave children of their own.
+// Tests processes that see each other end: children of this one, which are killed, stopped, or leave children of their
+// own.
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/wait.h>
@@ -21,14 +22,14 @@ using Ends = std::vector<transport::tcp::EndOfProcess>;
 
 constexpr std::uint64_t kNonce = 77;
 
-// A system that does not let this process watch others, as in some containers.
+// Returns a system that does not let this process watch others, as in some containers.
 System blind() {
   System system = System::real();
   system.watch = [](pid_t) { return transport::tcp::Socket(); };
   return system;
 }
 
-// One without a glance at the process's number.
+// Returns a system on which this process cannot even see the process's number.
 System invisible() {
   System system = System::real();
   system.peer = [real = system.peer](const transport::tcp::Socket& socket) {
@@ -43,7 +44,7 @@ System invisible() {
 
 class WitnessesOfChildren : public ::testing::TestWithParam<System (*)()> {
  protected:
-  // A child that announces itself as process 7, has entered world 3, where step 41 counts, and then does this.
+  // Makes a child that announces itself as process 7, has entered world 3, where step 41 counts, and then calls `then`.
   pid_t make_child(const std::function<void()>& then) {
     const pid_t child = fork();
     if (child == 0) {
@@ -100,7 +101,7 @@ class WitnessesOfChildren : public ::testing::TestWithParam<System (*)()> {
 constexpr std::chrono::seconds kSoon{20};
 constexpr std::chrono::milliseconds kMoment{300};
 
-// Tried by hand, red: where the process cannot be watched nothing is; its page is not read.
+// Mutations tried: a process that cannot be watched is ignored; its page is not read.
 TEST_P(WitnessesOfChildren, OneThatIsKilled) {
   const pid_t child = make_child([] { pause(); });
   EXPECT_THAT(hear(kMoment), IsEmpty());
@@ -125,7 +126,7 @@ TEST_P(WitnessesOfChildren, OneThatIsStoppedHasNotEnded) {
   expect_end(hear(kSoon));
 }
 
-// Tried by hand, red where processes cannot be watched: descriptors are not closed in children.
+// Mutation tried, fails if processes cannot be watched: descriptors are not closed in children.
 TEST_P(WitnessesOfChildren, ChildrenThatItLeavesDoNotHideItsEnd) {
   std::array<int, 2> told{};
   ASSERT_EQ(pipe(told.data()), 0);
@@ -141,7 +142,7 @@ TEST_P(WitnessesOfChildren, ChildrenThatItLeavesDoNotHideItsEnd) {
   EXPECT_THAT(hear(kMoment), IsEmpty());
   end(child);
   expect_end(hear(kSoon));
-  EXPECT_EQ(kill(grandchild, SIGKILL), 0) << "it is still there";
+  EXPECT_EQ(kill(grandchild, SIGKILL), 0) << "the grandchild still lives";
   close(told[0]);
   close(told[1]);
 }
@@ -152,7 +153,7 @@ std::string name_of_system(const ::testing::TestParamInfo<System (*)()>& given) 
 INSTANTIATE_TEST_SUITE_P(Systems, WitnessesOfChildren, ::testing::Values(&System::real, &blind, &invisible),
                          name_of_system);
 
-// The number of a process may be another process's by the time that it is watched.
+// By the time that a process is watched, its number may belong to another process.
 TEST(Witnesses, ANumberThatIsGivenAgainIsNotTakenForTheProcess) {
   System system = System::real();
   system.watch = [real = system.watch](pid_t) { return real(getpid()); };
@@ -187,17 +188,17 @@ Ends look(Witnesses& witness) {
   return witness.take_ends();
 }
 
-// Tried by hand, red: either side takes anybody.
+// Mutation tried: either side accepts any user.
 TEST(Witnesses, AnotherUserIsRefusedByBothSides) {
   Witnesses strict(kNonce, other_user());
   Witnesses plain(kNonce);
   strict.begin(1);
   plain.begin(2);
   EXPECT_FALSE(strict.announce(plain.name(), kNonce));
-  EXPECT_TRUE(plain.announce(strict.name(), kNonce)) << "it cannot know that it will be refused";
+  EXPECT_TRUE(plain.announce(strict.name(), kNonce)) << "the process cannot know that it will be refused";
   EXPECT_THAT(look(strict), IsEmpty());
   plain.close();
-  EXPECT_THAT(look(strict), IsEmpty()) << "nobody is watched";
+  EXPECT_THAT(look(strict), IsEmpty()) << "no process is watched";
 }
 
 TEST(Witnesses, WhoDoesNotKnowTheSecretIsNotWatched) {
@@ -217,7 +218,7 @@ TEST(Witnesses, WhoDoesNotKnowTheSecretIsNotWatched) {
   EXPECT_EQ(ends[0].who, 6U);
 }
 
-// A process that lives may say that it leaves, and that message may not reach all others.
+// A live process may say that it leaves, and that message may not reach all others.
 TEST(Witnesses, AProcessThatLivesMayHaveEnded) {
   Witnesses witness(kNonce);
   Witnesses other(1);
@@ -234,7 +235,7 @@ TEST(Witnesses, AProcessThatLivesMayHaveEnded) {
   EXPECT_EQ(witness.own_word_of(6)->step, 5U);
 }
 
-// Descriptors stay few where processes can be watched: neither side keeps a connection.
+// Descriptors stay few if processes can be watched: neither side keeps a connection.
 TEST(Witnesses, NoConnectionIsKeptWithoutNeed) {
   Witnesses witness(kNonce);
   Witnesses other(1);
@@ -247,7 +248,7 @@ TEST(Witnesses, NoConnectionIsKeptWithoutNeed) {
   EXPECT_THAT(look(other), IsEmpty());
   std::vector<pollfd> after;
   other.list(after);
-  EXPECT_EQ(after.size(), 1U) << "its listener alone";
+  EXPECT_EQ(after.size(), 1U) << "only its listener is left";
 }
 
 }  // namespace

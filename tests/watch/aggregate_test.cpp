@@ -1,11 +1,10 @@
-// Events and counts summed up by rank.
+// Tests how events and counts are added up by rank.
 #include "watch/aggregate.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -20,12 +19,12 @@ using observe::Source;
 
 constexpr observe::TimeScale kScale{.ticks = 0, .nanoseconds = 0, .nanoseconds_per_tick = 0.5};
 
-// A duration of so many seconds by that scale.
+// Returns a duration of this many seconds in that scale.
 std::uint32_t lasting(double seconds) {
   return static_cast<std::uint32_t>(seconds * 1e9 / 0.5 / static_cast<double>(observe::kTicksOfDuration));
 }
 
-// Sources 1, 2, ... as given.
+// Makes an aggregate of the given sources, numbered 1, 2, ...
 Aggregate over(std::vector<Source> sources) {
   return Aggregate([sources](observe::SourceId id) {
     return id >= 1 && id <= sources.size() ? std::optional(sources[id - 1U]) : std::nullopt;
@@ -64,7 +63,7 @@ TEST(Aggregate, RanksThatAreThreadsAreApartAndThoseOfAProcessOne) {
   EXPECT_EQ(threads.ranks().size(), 2U);
   EXPECT_EQ(threads.ranks().at(3).events[EventKind::error], 1U);
 
-  // A process of rank 5, which also has a place in a smaller world; the one made first says which rank it is.
+  // A process of rank 5 also has a place in a smaller world; the source made first gives its rank.
   Aggregate process = over({{.rank = 5, .world_size = 8}, {.rank = 1, .world_size = 2}});
   process.add(std::vector<Event>{{.source = 2, .kind = EventKind::error}, {.source = 0, .kind = EventKind::error}},
               kScale);
@@ -95,7 +94,7 @@ TEST(Aggregate, AWorldOfOneIsOfTheRankOfItsProcess) {
   EXPECT_EQ(nobody_else.ranks().at(0).events[EventKind::error], 2U);
 }
 
-// The calls that the drop-in replaced have made these.
+// The replaced calls of the drop-in have made these.
 TEST(Aggregate, ADropInsCommunicatorsAddNoCalls) {
   for (const auto kind : {Source::Kind::communicator, Source::Kind::session}) {
     Aggregate aggregate = over({{.kind = kind, .rank = 1, .world_size = 2}});
@@ -122,14 +121,15 @@ TEST(Aggregate, StagesAndStepsTakeSeconds) {
   const RankTotals& rank = aggregate.ranks().at(0);
   EXPECT_EQ(rank.seconds[EventKind::encode].count(), 1U);
   EXPECT_NEAR(rank.seconds[EventKind::encode].sum(), 0.002, 1e-6);
-  EXPECT_EQ(rank.seconds[EventKind::send].count(), 0U) << "until it is seen to be done is no time of a stage";
+  EXPECT_EQ(rank.seconds[EventKind::send].count(), 0U) << "the time until a send is seen as done is no stage's time";
   EXPECT_EQ(rank.bytes[EventKind::send].sum(), 300);
   EXPECT_EQ(rank.steps.count(), 1U);
   EXPECT_NEAR(rank.steps.sum(), 1.75, 1e-6);
   EXPECT_NEAR(rank.seconds[EventKind::step_end].sum(), 0.75, 1e-6);
 }
 
-// From 1 to 3 s, from 2 to 3 s inside of that, from 2 to 5 s over its end, from 9 to 10 s apart.
+// The messages are in flight from 1 to 3 s, from 2 to 3 s inside of that, from 2 to 5 s past its end, and from 9 to 10
+// s apart.
 TEST(Aggregate, MessagesOnTheirWayAtOneTimeCountOnce) {
   Aggregate aggregate = over({shared(0)});
   const auto send = [](double from, double to) {
@@ -212,9 +212,9 @@ TEST(Aggregate, WhatSourcesKnowIsTheLatest) {
   EXPECT_EQ(value_of(made(), "gradwire_table_row_age_clocks_total"), 6);
   EXPECT_EQ(value_of(made(), "gradwire_table_oldest_row_clocks"), 2);
   aggregate.add({.source = 2, .knowledge = known, .last = true});
-  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "residuals"}}), 200) << "what is gone takes none";
+  EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "residuals"}}), 200) << "removed ones take no memory";
   EXPECT_EQ(value_of(made(), "gradwire_nmse_ratio", {{"group", "default"}, {"codec", "auto"}}), 0.25)
-      << "for who looks after the end";
+      << "it is there for a look after the end";
 
   const std::vector<Event> buckets{
       {.bytes = 1000, .source = 1, .duration = lasting(0.5), .kind = EventKind::bucket_end},
@@ -238,7 +238,7 @@ TEST(Aggregate, GroupsAreBounded) {
       calls += family.name == "gradwire_calls_total" ? sample.value : 0;
     }
   }
-  EXPECT_EQ(calls, 1000) << "none is lost";
+  EXPECT_EQ(calls, 1000) << "no call is lost";
 }
 
 TEST(Families, CallsOfADropIn) {
@@ -269,28 +269,37 @@ TEST(Families, ASlowRankHasItsCause) {
   EXPECT_EQ(value_of(made, "gradwire_rank_slow", {{"cause", "late_compute"}}), 0);
 }
 
-// Metrics that a rank may have: all.
-std::set<std::string> all_names() {
+// Returns all metrics that a rank may have.
+std::map<std::string, Type> all_types() {
   Aggregate aggregate = over({shared(0)});
   SessionStatistics statistics;
   statistics.device_memory.emplace();
   aggregate.add({.source = 1, .statistics = statistics, .slow = observe::SlowState{}});
-  std::set<std::string> names;
+  std::map<std::string, Type> types;
   for (const Family& family : families(aggregate.ranks().at(0), {}, {})) {
-    names.insert(family.name);
+    types.emplace(family.name, family.type);
   }
-  return names;
+  return types;
 }
 
+// The document has a section for each type.
 TEST(Families, AreThoseOfTheDocuments) {
-  std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/docs/how-to/monitoring.md");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  std::set<std::string> listed;
-  const std::regex row("\n\\| `(gradwire_[a-z_]+)` \\|");
-  for (std::sregex_iterator match(text.begin(), text.end(), row), end; match != end; ++match) {
-    EXPECT_TRUE(listed.insert((*match)[1]).second) << (*match)[1] << " twice";
+  const std::map<std::string, Type> sections{
+      {"## Counters", Type::counter}, {"## Histograms", Type::histogram}, {"## Gauges", Type::gauge}};
+  std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/docs/reference/metrics.md");
+  std::map<std::string, Type> listed;
+  const std::regex row(R"(^\| `(gradwire_[a-z_]+)` \|.*)");
+  Type type = Type::counter;
+  for (std::string line; std::getline(file, line);) {
+    if (const auto section = sections.find(line); section != sections.end()) {
+      type = section->second;
+    }
+    std::smatch match;
+    if (std::regex_match(line, match, row)) {
+      EXPECT_TRUE(listed.emplace(match[1], type).second) << match[1] << " twice";
+    }
   }
-  EXPECT_EQ(listed, all_names());
+  EXPECT_EQ(listed, all_types());
 }
 
 // Tests names against Prometheus' conventions.
@@ -301,9 +310,9 @@ TEST(Families, AreNamedAsTheyShould) {
   for (const Family& family : families(aggregate.ranks().at(0), {}, {})) {
     EXPECT_TRUE(names.insert(family.name).second) << family.name << " twice";
     EXPECT_TRUE(family.name.starts_with("gradwire_")) << family.name;
-    EXPECT_EQ(family.name.ends_with("_total"), family.type == Type::counter) << family.name;
+    EXPECT_EQ(family.name.ends_with("_total"), family.type == MetricType::counter) << family.name;
     EXPECT_TRUE(family.help.ends_with(".")) << family.name;
-    if (family.type == Type::histogram) {
+    if (family.type == MetricType::histogram) {
       EXPECT_TRUE(family.name.ends_with("_seconds") || family.name.ends_with("_bytes")) << family.name;
     }
   }

@@ -1,5 +1,5 @@
-// The expressions of docs/monitoring/alerts.yml, evaluated without a Prometheus: as much of PromQL as the rules about
-// slow ranks need. tests/systems/prometheus plays the same file with promtool.
+// Evaluates the expressions of docs/monitoring/alerts.yml without a Prometheus, for the part of PromQL that the rules
+// about slow ranks need. tests/systems/prometheus plays the same file with promtool.
 #pragma once
 
 #include <algorithm>
@@ -19,12 +19,12 @@ namespace gradwire::test {
 
 using PromLabels = std::map<std::string, std::string>;
 
-/// The state of one series in Prometheus at the moment of the query.
+/// The state of one series in Prometheus at the time of the query.
 struct PromSeries {
   std::string name;
   PromLabels labels;
   double value = 0;
-  double rate = 0;  // a second
+  double rate = 0;  // per second
 };
 
 struct PromElement {
@@ -33,7 +33,7 @@ struct PromElement {
 };
 using PromVector = std::vector<PromElement>;
 
-/// Evaluates one expression. Throws std::runtime_error for what it does not know.
+/// Evaluates one expression. Throws std::runtime_error for unknown syntax.
 class PromQuery {
  public:
   PromQuery(std::string_view text, const std::vector<PromSeries>& series) : series_(series) {
@@ -53,7 +53,7 @@ class PromQuery {
 
  private:
   struct Matching {
-    bool is_on = false;  // if not, all labels
+    bool is_on = false;  // otherwise all labels
     std::set<std::string> labels;
     bool group_right = false;
   };
@@ -130,7 +130,7 @@ class PromQuery {
     }
     return left;
   }
-  // One element of the left side for each of the right one, which keeps its labels.
+  // Matches one element of the left side with each of the right one, which keeps its labels.
   PromVector difference() {
     const PromVector left = term();
     if (!skip("-")) {
@@ -224,7 +224,7 @@ class PromQuery {
   std::size_t at_ = 0;
 };
 
-/// The expression of a rule of docs/monitoring/alerts.yml.
+/// Returns the expression of a rule of docs/monitoring/alerts.yml.
 inline std::string alert_expression(const std::string& alert) {
   std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/docs/monitoring/alerts.yml");
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -238,7 +238,7 @@ inline std::string alert_expression(const std::string& alert) {
   return expression.starts_with(">-") ? expression.substr(2) : expression;
 }
 
-/// The series for which an alert fires.
+/// Returns the series for which an alert fires.
 inline PromVector firing(const std::string& alert, const std::vector<PromSeries>& series) {
   return PromQuery(alert_expression(alert), series).evaluate();
 }

@@ -35,7 +35,7 @@ constexpr bool kNoThreadsAfterFork = false;
 constexpr int kPair = 2;
 constexpr std::uint64_t kElements = 10'000;
 
-// Returns what the calls said that they sent.
+// Returns the bytes that the calls' statistics report as sent.
 std::uint64_t make_calls(const std::shared_ptr<Transport>& transport) {
   Communicator communicator(transport);
   std::vector<float> values(kElements, 1.0F);

@@ -1,5 +1,5 @@
 // Tests that every query of the dashboard and of the alerts in docs/monitoring names metrics and labels that exist. A
-// test of its own runs promtool on them (tests/systems/prometheus).
+// separate test runs promtool on them (tests/systems/prometheus).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ namespace gradwire::watch {
 namespace {
 
 struct Known {
-  Type type = Type::gauge;
-  std::set<std::string> labels{"part", "rank", "job", "instance"};  // of every sample, and those of Prometheus
+  MetricType type = MetricType::gauge;
+  std::set<std::string> labels{"part", "rank", "job", "instance"};  // of every sample, and added by Prometheus
 };
 
 void add_labels(Known& known, const Labels& labels) {
@@ -28,7 +28,7 @@ void add_labels(Known& known, const Labels& labels) {
   }
 }
 
-// A rank that has samples of every family.
+// Returns the metrics of a rank that has samples of every family.
 std::map<std::string, Known> all_families() {
   Aggregate aggregate([](observe::SourceId) { return std::optional(observe::Source{.shares_process = true}); });
   std::vector<observe::Event> events;
@@ -66,11 +66,11 @@ std::map<std::string, Known> all_families() {
   return all;
 }
 
-// All series by the names that queries use: those of histograms have suffixes.
+// Returns all series by the names that queries use: those of histograms have suffixes.
 std::map<std::string, Known> all_series() {
   std::map<std::string, Known> series;
   for (const auto& [name, known] : all_families()) {
-    if (known.type != Type::histogram) {
+    if (known.type != MetricType::histogram) {
       series[name] = known;
       continue;
     }
@@ -89,11 +89,11 @@ std::vector<std::string> matches(const std::string& text, const std::string& pat
   return found;
 }
 
-// The problem with a query; empty if there is none.
+// Returns the problem with a query; empty if there is none.
 std::string wrong_in(const std::string& query) {
   static const std::map<std::string, Known> series = all_series();
   const std::regex selector(R"((gradwire_\w+)(\{([^}]*)\})?)");
-  std::set<std::string> labels;  // of any of its metrics
+  std::set<std::string> labels;  // labels of any of its metrics
   int metrics = 0;
   for (std::sregex_iterator match(query.begin(), query.end(), selector), end; match != end; ++match) {
     const auto known = series.find((*match)[1]);
@@ -176,7 +176,7 @@ TEST(Dashboards, AlertsAskForWhatThereIs) {
 TEST(Dashboards, QueriesOfTheDocumentAskForWhatThereIs) {
   int queries = 0;
   for (const std::string& query :
-       matches(read("how-to/monitoring.md"), R"(\n    ((?:rate|sum|max|min|avg|histogram_quantile)[ (][^\n#]*))")) {
+       matches(read("reference/metrics.md"), R"(\n    ((?:rate|sum|max|min|avg|histogram_quantile)[ (][^\n#]*))")) {
     EXPECT_EQ(wrong_in(query), "") << query;
     ++queries;
   }

@@ -32,7 +32,7 @@ struct Read {
   std::vector<EventFileHead> heads;
   std::vector<EventFileScale> scales;
   std::vector<EventFileSource> sources;
-  std::vector<std::uint64_t> bytes;    // of the events
+  std::vector<std::uint64_t> bytes;    // bytes of the events
   std::vector<std::uint32_t> threads;  // likewise
   bool whole = false;
 };
@@ -127,7 +127,7 @@ TEST_F(Traced, AFileThatWasCutOffIsReadUpToThere) {
     EXPECT_GE(cut.bytes.size(), before);
     before = cut.bytes.size();
   }
-  EXPECT_EQ(before, 2U) << "all but the last, of which a byte is missing";
+  EXPECT_EQ(before, 2U) << "all but the last event, which lacks a byte";
 }
 
 TEST_F(Traced, DamageIsNamed) {
@@ -213,7 +213,7 @@ TEST_F(Traced, AFileWithoutRoomForItsHeadIsTakenBack) {
   EXPECT_FALSE(std::filesystem::exists(file()));
 }
 
-// A world of one thread has no ranks to tell apart: it is of the rank of its process.
+// A world of one thread has no ranks to distinguish: it has the rank of its process.
 TEST_F(Traced, AWorldOfOneIsNoRankOfItsOwn) {
   const auto to = sink();
   const observe::SourceId alone = observe::add_source({.rank = 0, .world_size = 1, .shares_process = true});

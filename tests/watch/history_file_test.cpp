@@ -1,4 +1,5 @@
-// The files of histories: when they are written, what is wrong told once, a job of ranks and one that is killed.
+// Tests the files of histories: when they are written, that problems are reported once, a job of ranks, and a killed
+// job.
 #include "watch/history_file.hpp"
 
 #include <gmock/gmock.h>
@@ -91,7 +92,7 @@ TEST(HistorySink, WritesOftenAtFirstAndAtTheEnd) {
   sink.take(round_after(100));
   std::filesystem::remove(file);
   sink.take(round_after(104));
-  EXPECT_FALSE(exists(file)) << "less often the longer a job runs";
+  EXPECT_FALSE(exists(file)) << "writes become rarer the longer a job runs";
   sink.take(round_after(105));
   EXPECT_TRUE(exists(file));
   sink.take(round_after(105.1, true));
@@ -104,7 +105,8 @@ TEST(HistorySink, WritesOftenAtFirstAndAtTheEnd) {
   EXPECT_TRUE(told.warnings.empty());
 }
 
-// A command line may hold tokens. Seen red where it is written as metrics are; and of a file that was there before.
+// A command line may contain secret tokens. Mutations tried: the file gets the mode of metrics files; an existing file
+// keeps its mode.
 TEST(HistorySink, IsForItsOwnerAlone) {
   const ScratchFolder folder;
   const std::filesystem::path file = folder.path() / history_name("library", 0);
@@ -132,7 +134,7 @@ TEST(HistorySink, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
   std::filesystem::remove(folder.path() / "in-the-way");
   sink.take(round_after(4, true));
   EXPECT_EQ(history_in(folder.path() / "in-the-way", 1).at("rank"), 1);
-  EXPECT_TRUE(told.lines.empty()) << "rank 0 says it";
+  EXPECT_TRUE(told.lines.empty()) << "only rank 0 reports it";
 }
 
 TEST(HistorySink, RemovesWhatAKilledProcessLeft) {
@@ -149,7 +151,7 @@ TEST(HistorySink, RemovesWhatAKilledProcessLeft) {
   HistorySink sink(options_of(folder.path(), told), 1);
   sink.take(round_after(0));
   EXPECT_FALSE(exists(left));
-  EXPECT_TRUE(exists(young)) << "another's that is alive";
+  EXPECT_TRUE(exists(young)) << "the file's process is alive";
   EXPECT_TRUE(exists(anothers));
 }
 
@@ -165,7 +167,7 @@ TEST(HistorySink, AProcessSaysWhatItIs) {
   EXPECT_GT(head.started, 1.6e9);
 }
 
-// A job of four ranks as the environment starts it, in a child: `steps` below 0 run until it is killed.
+// Runs a job of four ranks in a child, as the environment starts it: negative `steps` run until it is killed.
 void run_job(const std::string& report, int steps) {
   ::setenv("GRADWIRE_REPORT", report.c_str(), 1);
   ::setenv("GRADWIRE_LOG", "off", 1);
@@ -205,7 +207,7 @@ TEST(HistoryOfAJob, HasWhatEachRankDid) {
     EXPECT_EQ(history.at("groups").at(0).at("codec"), "int8");
     EXPECT_EQ(history.at("groups").at(0).at("bytes_sent").back(), samples.at("message_bytes").back());
     EXPECT_LE(samples.at("sending_seconds").back(), samples.at("time").back())
-        << "messages that are on their way at one time count once";
+        << "messages in flight at the same time count once";
   }
 }
 
@@ -242,7 +244,7 @@ TEST(HistoryOfAJob, IsNotWrittenWhereAFileIsNamed) {
   int status = 0;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
-  EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "that is for a drop-in";
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "that file is for a drop-in";
 }
 
 }  // namespace

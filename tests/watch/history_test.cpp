@@ -79,7 +79,7 @@ TEST(History, KeepsSamplesOfEqualDistanceHoweverLongTheJob) {
   const json samples = written(history).at("samples");
   const json& times = samples.at("time");
   EXPECT_EQ(times.at(0), 0) << "the first stays";
-  EXPECT_EQ(times.back(), kSeconds - 0.5) << "the latest is there";
+  EXPECT_EQ(times.back(), kSeconds - 0.5) << "the latest value is kept";
   for (std::size_t i = 1; i + 1 < times.size(); ++i) {
     ASSERT_DOUBLE_EQ(times.at(i).get<double>() - times.at(i - 1).get<double>(), history.interval()) << i;
     ASSERT_DOUBLE_EQ(samples.at("steps").at(i).get<double>(), times.at(i).get<double>() / 0.5 + 1);
@@ -105,7 +105,7 @@ TEST(History, AGroupThatComesLaterHasNothingBefore) {
   totals.sessions[1].groups[0].codec = "int8";
   history.add(1, totals, {}, {});
   const json read = written(history);
-  ASSERT_EQ(read.at("groups").size(), 2U) << "auto is a codec of its own";
+  ASSERT_EQ(read.at("groups").size(), 2U) << "auto counts as a codec";
   EXPECT_THAT(read.at("groups").at(0).at("bytes_sent"), ElementsAre(10, 20));
   EXPECT_THAT(read.at("groups").at(1).at("bytes_sent"), ElementsAre(0, 20));
   EXPECT_EQ(read.at("groups").at(1).at("codec"), "auto");
@@ -128,7 +128,7 @@ TEST(History, ManyGroupsAreBounded) {
   for (const json& group : read) {
     sum += group.at("bytes_sent").at(0).get<double>();
   }
-  EXPECT_EQ(sum, 400) << "what is beyond is summed up";
+  EXPECT_EQ(sum, 400) << "all further values are added up";
   EXPECT_EQ(read.back().at("name"), "other");
 }
 

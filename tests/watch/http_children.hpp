@@ -45,7 +45,7 @@ class Http : public ::testing::Test {
   }
 };
 
-// Runs `body` in a child process, since what begins only once per process needs one for each test.
+// Runs `body` in a child process, since some things begin only once per process.
 template <typename Body>
 pid_t start_child(const std::string& metrics, Body&& body) {
   const pid_t child = ::fork();
@@ -88,7 +88,7 @@ inline std::string http(std::uint16_t port, const std::string& behind = "") {
   return "http:" + std::to_string(port) + behind;
 }
 
-// Local addresses of all sockets of this process that listen, as the kernel writes them.
+// Returns the local addresses of all listening sockets of this process, as the kernel writes them.
 inline std::vector<std::string> listening() {
   std::set<std::string> own;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {

@@ -50,7 +50,7 @@ TEST(HttpLibrary, IsSoughtWhereGradwireLiesAlone) {
 #endif
 }
 
-// Run by the test below, elsewhere.
+// The test below runs this one in another place.
 TEST(HttpLibrary, DISABLED_SaysWhatItFinds) {
   std::puts(gradwire::test::error_of([] { static_cast<void>(load_http_library()); }).what());
 }
@@ -73,7 +73,7 @@ TEST(HttpLibrary, OfAnotherFolderOrUserIsNotLoaded) {
   EXPECT_THAT(found(beside), taken);
   std::filesystem::remove(beside);
   std::filesystem::permissions(beside.parent_path(), std::filesystem::perms::all);
-  EXPECT_THAT(found(beside), Not(taken)) << "anybody could have put it there";
+  EXPECT_THAT(found(beside), Not(taken)) << "any user could have put it there";
 }
 
 TEST(HttpLibrary, AProgramFoundInPathIsNotTheFileOfThatNameHere) {

@@ -21,7 +21,7 @@
 #include "watch/textfile.hpp"
 
 namespace {
-// Simulates a call of the job on another thread while the server starts, at a fixed moment: when this process reads the
+// Simulates a call of the job on another thread while the server starts, at a fixed time: when this process reads the
 // action of SIGPIPE for the second time.
 std::atomic<int> g_looks_at_pipe{0};
 void (*g_at_second_look)() = nullptr;
@@ -29,7 +29,7 @@ void (*g_at_second_look)() = nullptr;
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 constexpr bool kSeesLooks = true;
-// In place of that of the C library, for all in this process.
+// Replaces sigaction() of the C library for this whole process.
 extern "C" int sigaction(int number, const struct sigaction* next, struct sigaction* before) noexcept {
   static const auto real = reinterpret_cast<decltype(&sigaction)>(::dlsym(RTLD_NEXT, "sigaction"));
   if (number == SIGPIPE && next == nullptr && ++g_looks_at_pipe == 2 && g_at_second_look != nullptr) {
@@ -44,11 +44,11 @@ constexpr bool kSeesLooks = false;
 namespace gradwire::watch {
 namespace {
 
-// This holds whatever the parent's threads did at that moment, and however long the child lives.
+// This holds whatever the parent's threads did at that time, and however long the child lives.
 TEST_F(Http, AChildThatForksOffServesNothing) {
   const std::uint16_t port = free_ports();
   int says[2];
-  int lives[2];  // a pipe that is open as long as this process lives
+  int lives[2];  // a pipe that stays open while this process lives
   ASSERT_EQ(::pipe(says) + ::pipe(lives), 0);
   const pid_t parent = start_child(http(port), [&] {
     serve_rank(0);
@@ -87,7 +87,7 @@ TEST_F(Http, AChildThatForksOffKeepsTheJobsSockets) {
     other.sin_port = htons(port);
     other.sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1);
     const int jobs = ::socket(AF_INET, SOCK_STREAM, 0);
-    constexpr int kHigh = 300;  // the server's comes before it
+    constexpr int kHigh = 300;  // the server's descriptor is lower
     if (::bind(jobs, reinterpret_cast<sockaddr*>(&other), sizeof other) != 0 || ::listen(jobs, 1) != 0 ||
         ::dup2(jobs, kHigh) != kHigh) {
       std::_Exit(1);
@@ -106,7 +106,7 @@ TEST_F(Http, AChildThatForksOffKeepsTheJobsSockets) {
   EXPECT_EQ(status_of(parent), 0);
 }
 
-// A client that says nothing, or reads nothing, keeps a thread of the server.
+// A client that says nothing, or reads nothing, occupies a thread of the server.
 TEST_F(Http, ClientsThatHangKeepNoProcessFromItsEnd) {
   const std::uint16_t port = free_ports();
   const pid_t child = start_child(http(port), [&] {
@@ -132,7 +132,7 @@ TEST_F(Http, SignalsStayTheJobs) {
   const pid_t child = start_child(http(port), [&] {
     serve_rank(0);
     static_cast<void>(page_at(port));
-    // The server ignores it for all the process when it starts, and that is taken back.
+    // The server ignores SIGPIPE for the whole process when it starts, and this is undone.
     struct sigaction pipe {};
     for (int i = 0; i < 1000 && (i == 0 || pipe.sa_handler != SIG_DFL); ++i) {
       ::sigaction(SIGPIPE, nullptr, &pipe);
@@ -141,7 +141,7 @@ TEST_F(Http, SignalsStayTheJobs) {
     if (pipe.sa_handler != SIG_DFL) {
       std::_Exit(1);
     }
-    for (int i = 0; i < 20; ++i) {  // gone before the answer
+    for (int i = 0; i < 20; ++i) {  // clients that leave before the answer
       const int client = connect_to(port);
       static_cast<void>(::send(client, "GET /metrics HTTP/1.0\r\n\r\n", 25, MSG_NOSIGNAL));
       const linger now{1, 0};

@@ -1,4 +1,4 @@
-// Metrics over HTTP: what is served, and where.
+// Tests metrics over HTTP: what is served, and at which addresses.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Samples by name and labels.
+// Returns samples by name and labels.
 std::map<std::string, double> samples_in(const std::string& text) {
   std::map<std::string, double> samples;
   std::istringstream lines(text);
@@ -42,7 +42,7 @@ std::map<std::string, double> samples_in(const std::string& text) {
   return samples;
 }
 
-// Removes samples that differ from moment to moment, and at the end of a process.
+// Removes samples that change all the time, or at the end of a process.
 void drop_what_changes(std::map<std::string, double>& samples) {
   std::erase_if(samples, [](const auto& sample) {
     return sample.first.starts_with("gradwire_observer_cpu") || sample.first.starts_with("gradwire_job_ended") ||
@@ -80,7 +80,7 @@ TEST_F(Http, ServesWhatTheFilesSay) {
   EXPECT_GT(served.size(), 100U);
   EXPECT_EQ(served.size(), written.size());
   for (const auto& [name, value] : written) {
-    // Pages have 16 digits, files as many as it takes.
+    // Pages have 16 digits, files as many as they need.
     EXPECT_NEAR(served.contains(name) ? served.at(name) : -1, value, 1e-15 * value) << name;
   }
   std::set<std::string> types;
@@ -127,7 +127,7 @@ TEST_F(Http, NothingListensUnlessAskedAndThenOnLoopback) {
   };
   EXPECT_EQ(listens_at("file:" + folder.path().string(), false), "");
   EXPECT_EQ(listens_at(http(port), true), "0100007F") << "127.0.0.1 alone";
-  EXPECT_EQ(listens_at("http:0.0.0.0:" + std::to_string(port), true), "00000000") << "where it is written";
+  EXPECT_EQ(listens_at("http:0.0.0.0:" + std::to_string(port), true), "00000000") << "the address is the given one";
 }
 
 TEST_F(Http, APortThatIsTakenIsOneWarning) {
@@ -145,7 +145,7 @@ TEST_F(Http, APortThatIsTakenIsOneWarning) {
     write_whole(folder.path(), "told", told);
     std::_Exit(still ? 1 : 0);
   });
-  EXPECT_EQ(status_of(child), 0) << "nothing is recorded for nobody";
+  EXPECT_EQ(status_of(child), 0) << "nothing is recorded without a reader";
   const std::string told = read_text(folder.path() / "told");
   EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << told;
   EXPECT_THAT(told, AllOf(HasSubstr("cannot listen on 127.0.0.1:" + std::to_string(port)),
@@ -153,7 +153,7 @@ TEST_F(Http, APortThatIsTakenIsOneWarning) {
   ::close(taken);
 }
 
-// The files are written all the same.
+// The files are still written.
 TEST_F(Http, WithoutAPortTheFilesAreWritten) {
   const ScratchFolder folder;
   const pid_t child = start_child("file:" + folder.path().string() + ",http:192.0.2.1:9464", [&] {
@@ -171,7 +171,7 @@ TEST_F(Http, WithoutAPortTheFilesAreWritten) {
   EXPECT_THAT(read_text(folder.path() / file_name("library", 0)), HasSubstr("# EOF"));
 }
 
-// Clients that take a connection and say nothing. Seen red where the server has two threads: each is one's for 5 s.
+// Clients take a connection and say nothing. Mutation tried: the server has two threads; each is occupied for 5 s.
 TEST_F(Http, IdleClientsKeepNobodyWaiting) {
   const std::uint16_t port = free_ports();
   const pid_t child = start_child(http(port), [&] {
@@ -185,7 +185,7 @@ TEST_F(Http, IdleClientsKeepNobodyWaiting) {
     const auto begin = std::chrono::steady_clock::now();
     const bool served = page_at(port) != "nobody listens";
     const bool soon = std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(1500);
-    idle.push_back(connect_to(port));  // one more than threads: until the first has had its time
+    idle.push_back(connect_to(port));  // one more than there are threads, until the first one's time is over
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const bool later = page_at(port) != "nobody listens";
     std::_Exit(served && soon && later ? 0 : served ? 1 : 2);

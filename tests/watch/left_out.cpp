@@ -1,5 +1,5 @@
-// A job of two ranks that are threads: a call of a communicator, then steps of a session. It is built twice, once as
-// any program and once with the one line that leaves the library `watch` out.
+// Runs a job of two ranks that are threads: a call of a communicator, then steps of a session. It is built twice, once
+// like any program and once with the one line that leaves the library `watch` out.
 #ifdef GRADWIRE_LEAVES_WATCH_OUT
 #include "gradwire/without_watch.hpp"
 #endif

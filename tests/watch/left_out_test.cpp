@@ -1,5 +1,5 @@
-// A program that leaves the library `watch` out says so where somebody asks to be shown something, and works. Every
-// other program is watched without a change.
+// Tests that a program that leaves the library `watch` out says so if a user asks to be shown something, and works.
+// Every other program is watched without a change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -69,7 +69,7 @@ TEST(LeftOut, NothingIsSaidWhereNobodyAsks) {
   }
 }
 
-// A file of an archive that nothing refers to is not linked.
+// A file of an archive to which nothing refers is not linked.
 TEST(LeftOut, TheProgramHoldsNothingOfTheLibrary) {
   const auto holds = [](const std::string& program) {
     return content(program).find("gradwire_exposed_seconds_total") != std::string::npos;

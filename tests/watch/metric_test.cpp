@@ -1,4 +1,4 @@
-// The text that Prometheus reads.
+// Tests the text that Prometheus reads.
 #include "watch/metric.hpp"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ TEST(Histogram, BoundsArePowersOfFour) {
   for (const double value : {0.0, 1e-6, 1.1e-6, 4e-6, 100.0}) {
     seconds.add(value);
   }
-  EXPECT_EQ(seconds.counts()[0], 2U) << "a bound belongs to what is below";
+  EXPECT_EQ(seconds.counts()[0], 2U) << "a bound includes the values below it";
   EXPECT_EQ(seconds.counts()[1], 2U);
   EXPECT_EQ(seconds.counts()[Histogram::kBounds], 1U);
   EXPECT_EQ(seconds.count(), 5U);
@@ -49,10 +49,10 @@ TEST(Text, IsWhatPrometheusReads) {
   sizes.add(100);
   sizes.add(1 << 20);
   const std::vector<Family> families{
-      {"gradwire_steps_total", "Steps.", Type::counter, {{{}, 3}}},
-      {"gradwire_empty", "Left out.", Type::gauge},
-      {"gradwire_odd", "A \\ and a\nline.", Type::gauge, {{{{"group", "rule \"1\"\\\n"}}, 0.5}}},
-      {"gradwire_message_bytes", "Sizes.", Type::histogram, {}, {{{{"direction", "sent"}}, sizes}}}};
+      {"gradwire_steps_total", "Steps.", MetricType::counter, {{{}, 3}}},
+      {"gradwire_empty", "Left out.", MetricType::gauge},
+      {"gradwire_odd", "A \\ and a\nline.", MetricType::gauge, {{{{"group", "rule \"1\"\\\n"}}, 0.5}}},
+      {"gradwire_message_bytes", "Sizes.", MetricType::histogram, {}, {{{{"direction", "sent"}}, sizes}}}};
   EXPECT_EQ(to_text(families, {{"rank", "2"}}),
             "# HELP gradwire_steps_total Steps.\n"
             "# TYPE gradwire_steps_total counter\n"
@@ -85,7 +85,7 @@ TEST(Text, NumbersThatAreNone) {
   const double infinite = std::numeric_limits<double>::infinity();
   const std::string text = to_text(
       std::vector<Family>{
-          {"x", "X.", Type::gauge, {{{{"n", "1"}}, infinite}, {{{"n", "2"}}, -infinite}, {{}, std::nan("")}}}},
+          {"x", "X.", MetricType::gauge, {{{{"n", "1"}}, infinite}, {{{"n", "2"}}, -infinite}, {{}, std::nan("")}}}},
       {});
   EXPECT_THAT(text, HasSubstr("x{n=\"1\"} +Inf\n"));
   EXPECT_THAT(text, HasSubstr("x{n=\"2\"} -Inf\n"));

@@ -1,4 +1,4 @@
-// One page of all ranks of a process.
+// Tests the page of all ranks of a process.
 #include "watch/metrics_page.hpp"
 
 #include <gmock/gmock.h>
@@ -46,18 +46,18 @@ TEST(Page, HasEachFamilyOnceWithTheSamplesOfAllRanks) {
   EXPECT_EQ(seen.count("gradwire_steps_total"), 1U);
 }
 
-// The unpacked page is the text again.
+// The unpacked page is the original text.
 TEST(Page, IsTheSameInPlainC) {
   const std::vector<Family> page = page_of(of_ranks(2), {}, {}, "library");
   std::vector<Family> back;
   hand_over(page, &back, [](void* to, const PlainFamily* plain) noexcept {
-    Family family{plain->name, plain->help, static_cast<Type>(plain->type)};
+    Family family{plain->name, plain->help, static_cast<MetricType>(plain->type)};
     for (const PlainSample& sample : std::span(plain->samples, plain->sample_count)) {
       Labels labels;
       for (const PlainLabel& label : std::span(sample.labels, sample.label_count)) {
         labels.emplace_back(label.name, label.value);
       }
-      if (family.type != Type::histogram) {
+      if (family.type != MetricType::histogram) {
         family.samples.push_back({labels, sample.value});
         continue;
       }
@@ -75,7 +75,7 @@ TEST(Page, IsTheSameInPlainC) {
     }
     static_cast<std::vector<Family>*>(to)->push_back(std::move(family));
   });
-  // Sums of histograms were made up.
+  // The sums of histograms were invented.
   const auto without_sums = [](const std::string& text) {
     std::string kept;
     for (std::size_t at = 0; at < text.size();) {

@@ -1,4 +1,4 @@
-// libgradwire_export.so of another time.
+// Stands for a libgradwire_export.so of another version.
 #include "watch/http_table.hpp"
 
 extern "C" const gradwire::watch::ExportTable* gradwire_export_functions() {

@@ -1,4 +1,4 @@
-// Files of OTLP's lines: what they say, how large they get, what is wrong with them.
+// Tests files of OTLP's lines: their content, their size, and their errors.
 #include "watch/otlp_file.hpp"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ std::vector<std::string> lines_in(const std::filesystem::path& file) {
   return lines;
 }
 
-// The text of the textfile of the same moment. Both say how much CPU the reader took, as of the same round.
+// Expects the content of the textfile of the same time. Both report the reader's CPU time as of the same round.
 void expect_same(const std::string& line, const std::string& text) {
   const OtlpLine read = read_otlp(line);
   std::string rank;
@@ -157,7 +157,7 @@ TEST(OtlpWriter, WhatIsNoFileIsRefused) {
   }
 }
 
-// Another name of somebody's file. Seen red without a look at how many names it has.
+// The file may be another name of someone's file. Mutation tried: the number of its names is not checked.
 TEST(OtlpWriter, AFileWithTwoNamesIsNotAppendedTo) {
   const gradwire::test::ScratchFolder folder;
   std::ofstream(folder.file("victim")) << "mine";

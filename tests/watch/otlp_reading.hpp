@@ -1,4 +1,4 @@
-// OTLP's JSON back as the text that Prometheus reads, so that both can be compared.
+// Converts OTLP's JSON back to the text that Prometheus reads, so that both can be compared.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ inline double double_in(const nlohmann::json& value) {
   return value == "NaN" ? std::numeric_limits<double>::quiet_NaN() : value == "Infinity" ? kInfinity : -kInfinity;
 }
 
-// One in the middle of each range stands for all in it; the sum is told apart.
+// One value in the middle of each range stands for all values in it; the sum is kept separately.
 inline HistogramSample histogram_in(const nlohmann::json& point) {
   const nlohmann::json& bounds = point.at("explicitBounds");
   Histogram histogram(bounds.at(0).get<double>());
@@ -46,11 +46,11 @@ inline HistogramSample histogram_in(const nlohmann::json& point) {
   return {labels_in(point.at("attributes")), histogram};
 }
 
-/// Samples without their sums of histograms, of which OTLP has the number and not the text: those are in `sums`.
+/// Samples without the sums of histograms, of which OTLP has the number and not the text: those are in `sums`.
 struct OtlpLine {
   Labels resource;
   std::vector<Family> families;
-  std::vector<double> sums;  // of histograms, in their order
+  std::vector<double> sums;  // sums of histograms, in their order
   std::vector<std::string> units;
   std::vector<std::string> starts;
   std::vector<std::string> times;
@@ -67,9 +67,9 @@ inline OtlpLine read_otlp(const std::string& text) {
     const bool sum = metric.contains("sum");
     const bool histogram = metric.contains("histogram");
     Family family{metric.at("name").get<std::string>() + (sum ? "_total" : ""), metric.at("description"),
-                  sum         ? Type::counter
-                  : histogram ? Type::histogram
-                              : Type::gauge};
+                  sum         ? MetricType::counter
+                  : histogram ? MetricType::histogram
+                              : MetricType::gauge};
     const nlohmann::json& data = metric.at(sum ? "sum" : histogram ? "histogram" : "gauge");
     if (sum) {
       EXPECT_EQ(data.at("isMonotonic"), true) << family.name;
@@ -93,7 +93,7 @@ inline OtlpLine read_otlp(const std::string& text) {
   return line;
 }
 
-/// Lines of a text without those of sums of histograms, whose numbers go to `sums`.
+/// Returns the lines of a text without those for sums of histograms, whose numbers go to `sums`.
 inline std::string without_sums(const std::string& text, std::vector<double>* sums = nullptr) {
   std::string rest;
   for (std::size_t at = 0; at < text.size();) {

@@ -1,4 +1,4 @@
-// The line that OpenTelemetry reads.
+// Tests the line that OpenTelemetry reads.
 #include "watch/otlp.hpp"
 
 #include <gmock/gmock.h>
@@ -22,15 +22,15 @@ std::vector<Family> some_families() {
   sizes.add(100);
   sizes.add(1 << 20);
   sizes.add(1e12);
-  return {{"gradwire_steps_total", "Steps.", Type::counter, {{{}, 3}}},
-          {"gradwire_empty", "Left out.", Type::gauge},
+  return {{"gradwire_steps_total", "Steps.", MetricType::counter, {{{}, 3}}},
+          {"gradwire_empty", "Left out.", MetricType::gauge},
           {"gradwire_odd",
            "A \\ and a\nline.",
-           Type::gauge,
+           MetricType::gauge,
            {{{{"group", "rule \"1\"\\\n"}}, 0.1},
             {{{"group", "2"}}, std::numeric_limits<double>::quiet_NaN()},
             {{{"group", "3"}}, -std::numeric_limits<double>::infinity()}}},
-          {"gradwire_message_bytes", "Sizes.", Type::histogram, {}, {{{{"direction", "sent"}}, sizes}}}};
+          {"gradwire_message_bytes", "Sizes.", MetricType::histogram, {}, {{{{"direction", "sent"}}, sizes}}}};
 }
 
 constexpr std::int64_t kNow = 1'700'000'000'123'456'789;
@@ -58,16 +58,16 @@ TEST(Otlp, SaysWhoseItIsAndWhen) {
                                    {"process.pid", "4711"},
                                    {"gradwire.part", "mpi"},
                                    {"gradwire.rank", "3"}}));
-  EXPECT_THAT(line.times, Each("1700000000123456789")) << "to the nanosecond, so no number of JSON";
+  EXPECT_THAT(line.times, Each("1700000000123456789")) << "the time has nanoseconds, which a JSON number cannot hold";
   EXPECT_THAT(line.starts, Each("1699999999123456782"));
   EXPECT_EQ(line.starts.size(), 2U) << "a gauge has no start";
 }
 
-// Metrics that count nothing, or say yes or no, have no unit.
+// Metrics that count nothing, or are yes or no, have no unit.
 TEST(Otlp, EveryMetricOfTheDocumentHasItsUnit) {
   const std::set<std::string> without{"gradwire_info", "gradwire_job_ended", "gradwire_rank_slow"};
-  std::ifstream document(std::string(GRADWIRE_SOURCE_DIR) + "/docs/how-to/monitoring.md");
-  const std::regex row(R"(^\| `(gradwire_\w+)` \| (counter|gauge|histogram) \|.*)");
+  std::ifstream document(std::string(GRADWIRE_SOURCE_DIR) + "/docs/reference/metrics.md");
+  const std::regex row(R"(^\| `(gradwire_\w+)` \|.*)");
   int found = 0;
   for (std::string text; std::getline(document, text);) {
     std::smatch match;

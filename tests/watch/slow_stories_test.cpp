@@ -28,13 +28,13 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr std::size_t kIntervals = 12;
-constexpr std::size_t kVersions = 3;  // of the files, the last ones
+constexpr std::size_t kVersions = 3;  // number of versions of the files that are kept, the last ones
 constexpr unsigned kSeeds = 3;
-constexpr std::uint64_t kTick = 16;  // nanoseconds of a unit of an event's duration, at a tick a nanosecond
+constexpr std::uint64_t kTick = 16;  // nanoseconds in a unit of an event's duration, with a tick per nanosecond
 
 std::uint64_t ticks(double seconds) { return static_cast<std::uint64_t>(seconds * 1e9); }
 
-/// Slow ranks, and why: "2: late_compute".
+/// The slow ranks, and why, such as "2: late_compute".
 using Verdict = std::set<std::string>;
 
 std::string verdict_on(int rank, std::string_view cause) { return std::to_string(rank) + ": " + std::string(cause); }
@@ -47,7 +47,7 @@ Verdict without_causes(const Verdict& verdict) {
   return ranks;
 }
 
-/// A rank's process: it keeps events and counts, and writes its files, as in a job.
+/// The process of a rank: it keeps events and counts, and writes its files, as in a job.
 class Rank {
  public:
   Rank(int rank, int world, bool is_drop_in)
@@ -146,7 +146,7 @@ class Rank {
 
 /// The findings of all ranks.
 struct Opinions {
-  Verdict ranks_say;  // their own comparison, whether or not the others get to know of it
+  Verdict ranks_say;  // their own comparison, whether or not the others hear about it
   Verdict page_says;
   std::vector<std::string> advice;
   Verdict top_says;         // without causes
@@ -160,8 +160,8 @@ Opinions ask_all(const std::vector<Rank>& ranks) {
   Opinions say;
   std::vector<page::RankHistory> histories;
   std::vector<PromSeries> series;
-  live::History history;
-  live::Snapshot snapshot;
+  live::RateTracker history;
+  live::FolderSnapshot snapshot;
   for (std::size_t i = 0; i < kVersions; ++i) {
     snapshot = {};
     for (const Rank& rank : ranks) {
@@ -180,7 +180,7 @@ Opinions ask_all(const std::vector<Rank>& ranks) {
     rank.add_series(series);
   }
   const page::Summary summary = page::summarize(page::newest_job(std::move(histories), {}, "/tmp"));
-  for (const page::RankRow& row : summary.ranks) {
+  for (const page::RankSummary& row : summary.ranks) {
     if (row.is_slow()) {
       say.page_says.insert(verdict_on(row.rank, row.cause));
     }
@@ -308,7 +308,8 @@ TEST_P(SlowStories, OfADropInAllNameTheSameRankAndNobodyACause) {
 
 INSTANTIATE_TEST_SUITE_P(Worlds, SlowStories, ::testing::Values(2, 4, 7));
 
-// Whatever the shares are: `told` of some of the ranks, where it is not empty.
+// Expects the same verdict for any shares; `told` has the comparison's results for some of the ranks, unless it is
+// empty.
 void expect_same(const std::vector<double>& exposed, const std::vector<std::optional<bool>>& told = {}) {
   std::vector<live::RankRow> rows(exposed.size());
   std::vector<PromSeries> series;

@@ -1,4 +1,4 @@
-// Files of metrics: whole at any time, whatever becomes of the process or the disk.
+// Tests files of metrics: they are complete at any time, whatever happens to the process or the disk.
 #include "watch/textfile.hpp"
 
 #include <gmock/gmock.h>
@@ -194,7 +194,7 @@ TEST(TextfileSink, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
   EXPECT_THAT(names_in(folder.path() / "in-the-way"), ElementsAre("gradwire-library-rank-0.prom"));
 }
 
-// The sum of a metric's samples in a file.
+// Returns the sum of a metric's samples in a file.
 double sum_in(const std::string& text, const std::string& metric) {
   double sum = 0;
   const std::regex line("(^|\n)" + metric + R"((\{[^\n]*\})? (\S+))");
@@ -204,7 +204,7 @@ double sum_in(const std::string& text, const std::string& metric) {
   return sum;
 }
 
-// A job of four ranks, as the environment starts it: in a child, since that happens once a process.
+// A job of four ranks runs as the environment starts it, in a child, since that happens once per process.
 TEST(Environment, EveryRankOfAJobWritesItsCounts) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "it allows no threads in a child of a process with threads";
@@ -230,7 +230,7 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
       expected += std::to_string(rank.all().bytes_sent) + " ";
     }
     write_whole(folder.path(), "expected", expected);
-    std::exit(0);  // nothing is stopped by the job
+    std::exit(0);  // the job does not stop anything
   });
   ASSERT_EQ(status_of(child), 0);
   std::map<int, std::uint64_t> traced;  // bytes sent
@@ -258,7 +258,7 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
     EXPECT_EQ(sum_in(text, "gradwire_step_exposed_seconds_count"), 5);
     EXPECT_EQ(sum_in(text, "gradwire_step_seconds_count"), 4);
     EXPECT_EQ(sum_in(text, "gradwire_message_bytes_sum") - 2 * sum_in(text, "gradwire_bytes_sent_total"), 0)
-        << "as many bytes are received as sent, here";
+        << "here as many bytes are received as sent";
     EXPECT_EQ(sum_in(text, "gradwire_events_dropped_total"), 0);
     EXPECT_EQ(sum_in(text, "gradwire_job_ended"), 1);
 #ifdef GRADWIRE_PROMTOOL
@@ -279,7 +279,7 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
 #endif
 }
 
-// A process that is gone without a word leaves what it wrote last.
+// A process that ends without a word leaves its last file.
 TEST(Environment, AProcessThatLeavesAtOnceLeavesAWholeFile) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "it allows no threads in a child of a process with threads";
@@ -299,7 +299,7 @@ TEST(Environment, AProcessThatLeavesAtOnceLeavesAWholeFile) {
   EXPECT_THAT(read_text(file), HasSubstr("gradwire_job_ended{part=\"library\",rank=\"2\"} 0\n"));
 }
 
-// Tried by hand, red: directories as the variables have them.
+// Mutation tried: directories are used as the variables name them.
 TEST(Environment, AJobThatChangesItsDirectoryFindsItsFilesWhereItStarted) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "it allows no threads in a child of a process with threads";
@@ -333,7 +333,7 @@ TEST(Environment, AJobThatChangesItsDirectoryFindsItsFilesWhereItStarted) {
   EXPECT_TRUE(exists(folder.path() / "report" / "gradwire-library-rank-1.history"));
 }
 
-// "gradwire: warning", and the job ends as ever.
+// The log says "gradwire: warning", and the job ends as usual.
 TEST(Environment, WhatIsWrongIsOneWarning) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "it allows no threads in a child of a process with threads";

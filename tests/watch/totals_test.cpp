@@ -17,7 +17,7 @@ using observe::EventKind;
 using ::testing::ElementsAre;
 
 struct Seen {
-  std::vector<std::uint64_t> steps;  // of rank 3, after each round
+  std::vector<std::uint64_t> steps;  // steps of rank 3, after each round
   bool ended = false;
 };
 
@@ -73,7 +73,7 @@ TEST_F(TotalsOfAProcess, AreAddedOnceForAll) {
   EXPECT_THAT(one.steps, ElementsAre(2, 5));
   EXPECT_THAT(other.steps, ElementsAre(2, 5));
   EXPECT_TRUE(one.ended && other.ended);
-  EXPECT_EQ(asked_, 0) << "a drop-in's calls are counted where somebody asks";
+  EXPECT_EQ(asked_, 0) << "a drop-in's calls are counted only on request";
 }
 
 TEST_F(TotalsOfAProcess, OneThatFailsKeepsNothingFromTheOthers) {

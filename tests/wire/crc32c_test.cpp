@@ -1,4 +1,4 @@
-// Every CRC method against the published vectors and against a bit-by-bit computation.
+// Tests every CRC method against the published vectors and against a bit-by-bit computation.
 #include "wire/crc32c.hpp"
 
 #include <gtest/gtest.h>

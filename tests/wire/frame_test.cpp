@@ -1,4 +1,4 @@
-// The header byte by byte, and everything that makes parse_header refuse a frame.
+// Tests the header byte by byte, and everything that makes parse_header refuse a frame.
 #include "wire/frame.hpp"
 
 #include <gmock/gmock.h>
@@ -74,7 +74,7 @@ TEST(Frame, RoundTrip) {
   }
 }
 
-// Hop and terms stand in two bytes, nothing in one that is the epoch's.
+// Hop and terms are in two bytes, and the byte of the epoch is empty.
 TEST(Frame, Version1IsRead) {
   auto frame = frame_of(sample(0));
   frame[4] = std::byte{1};

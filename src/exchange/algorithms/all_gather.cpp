@@ -11,25 +11,27 @@ Lane all_gather_lane(const Shape& shape, const Partition& partition, std::uint64
   for (int distance = 1; distance < world; ++distance) {
     const int peer = peer_after(shape, world - distance);
     if (const Chunk theirs = partition.chunk(peer, index); !theirs.empty()) {
-      lane.steps.push_back(
-          {.kind = StepKind::receive, .slot = lane.add_slot(), .peer = peer, .hop = Hop::own, .chunk = theirs});
+      lane.instructions.push_back(
+          {.opcode = Opcode::receive, .slot = lane.add_slot(), .peer = peer, .hop = Hop::own, .chunk = theirs});
     }
   }
   if (const Chunk own = partition.chunk(shape.rank, index); !own.empty()) {
     const Slot slot = lane.add_slot();
-    lane.steps.push_back(
-        {.kind = StepKind::encode, .slot = slot, .hop = Hop::own, .site = codec::EncodeSite::local, .chunk = own});
+    lane.instructions.push_back(
+        {.opcode = Opcode::encode, .slot = slot, .hop = Hop::own, .site = codec::EncodeSite::local, .chunk = own});
     for (int distance = 1; distance < world; ++distance) {
-      lane.steps.push_back(
-          {.kind = StepKind::send, .slot = slot, .peer = peer_after(shape, distance), .hop = Hop::own, .chunk = own});
+      lane.instructions.push_back(
+          {.opcode = Opcode::send, .slot = slot, .peer = peer_after(shape, distance), .hop = Hop::own, .chunk = own});
     }
-    lane.steps.push_back({.kind = StepKind::decode, .slot = slot, .peer = shape.rank, .hop = Hop::own, .chunk = own});
+    lane.instructions.push_back(
+        {.opcode = Opcode::decode, .slot = slot, .peer = shape.rank, .hop = Hop::own, .chunk = own});
   }
   Slot slot = first_received;
   for (int distance = 1; distance < world; ++distance) {
     const int peer = peer_after(shape, world - distance);
     if (const Chunk theirs = partition.chunk(peer, index); !theirs.empty()) {
-      lane.steps.push_back({.kind = StepKind::decode, .slot = slot++, .peer = peer, .hop = Hop::own, .chunk = theirs});
+      lane.instructions.push_back(
+          {.opcode = Opcode::decode, .slot = slot++, .peer = peer, .hop = Hop::own, .chunk = theirs});
     }
   }
   return lane;

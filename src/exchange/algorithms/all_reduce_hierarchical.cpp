@@ -53,14 +53,14 @@ class LaneMaker {
   [[nodiscard]] Chunk chunk_of(int rank) const { return partition_.chunk(rank, index_); }
 
   void send(Slot slot, int peer, Hop hop, const Chunk& chunk) {
-    lane_.steps.push_back({.kind = StepKind::send, .slot = slot, .peer = peer, .hop = hop, .chunk = chunk});
+    lane_.instructions.push_back({.opcode = Opcode::send, .slot = slot, .peer = peer, .hop = hop, .chunk = chunk});
   }
   Slot receive(int peer, Hop hop, const Chunk& chunk) {
     if (chunk.empty()) {
       return kOwnInput;
     }
     const Slot slot = lane_.add_slot();
-    lane_.steps.push_back({.kind = StepKind::receive, .slot = slot, .peer = peer, .hop = hop, .chunk = chunk});
+    lane_.instructions.push_back({.opcode = Opcode::receive, .slot = slot, .peer = peer, .hop = hop, .chunk = chunk});
     return slot;
   }
 
@@ -99,8 +99,8 @@ class LaneMaker {
           continue;
         }
         const Slot slot = lane_.add_slot();
-        lane_.steps.push_back(
-            {.kind = StepKind::encode, .slot = slot, .hop = Hop::own, .site = EncodeSite::local, .chunk = theirs});
+        lane_.instructions.push_back(
+            {.opcode = Opcode::encode, .slot = slot, .hop = Hop::own, .site = EncodeSite::local, .chunk = theirs});
         send(slot, neighbour(other), Hop::own, theirs);
       }
     }
@@ -114,12 +114,12 @@ class LaneMaker {
         continue;
       }
       const Slot slot = lane_.add_slot();
-      lane_.steps.push_back({.kind = StepKind::reduce_encode,
-                             .slot = slot,
-                             .hop = Hop::node,
-                             .site = EncodeSite::intra,
-                             .chunk = theirs,
-                             .inputs = parts_[static_cast<std::size_t>(node_after(distance))]});
+      lane_.instructions.push_back({.opcode = Opcode::reduce_encode,
+                                    .slot = slot,
+                                    .hop = Hop::node,
+                                    .site = EncodeSite::intra,
+                                    .chunk = theirs,
+                                    .inputs = parts_[static_cast<std::size_t>(node_after(distance))]});
       send(slot, owner, Hop::node, theirs);
     }
   }
@@ -139,12 +139,12 @@ class LaneMaker {
       }
     }
     const Slot slot = lane_.add_slot();
-    lane_.steps.push_back({.kind = StepKind::reduce_encode,
-                           .slot = slot,
-                           .hop = Hop::result,
-                           .site = EncodeSite::owner,
-                           .chunk = own_,
-                           .inputs = std::move(inputs)});
+    lane_.instructions.push_back({.opcode = Opcode::reduce_encode,
+                                  .slot = slot,
+                                  .hop = Hop::result,
+                                  .site = EncodeSite::owner,
+                                  .chunk = own_,
+                                  .inputs = std::move(inputs)});
     for (int distance = 1; distance < nodes(); ++distance) {
       send(slot, counterpart(distance), Hop::result, own_);
     }
@@ -161,7 +161,8 @@ class LaneMaker {
   }
 
   void decode(Slot slot, int from, const Chunk& chunk) {
-    lane_.steps.push_back({.kind = StepKind::decode, .slot = slot, .peer = from, .hop = Hop::result, .chunk = chunk});
+    lane_.instructions.push_back(
+        {.opcode = Opcode::decode, .slot = slot, .peer = from, .hop = Hop::result, .chunk = chunk});
   }
 
   void pass_on() {

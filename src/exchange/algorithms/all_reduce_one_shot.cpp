@@ -16,23 +16,24 @@ Lane one_shot_lane(const Shape& shape, const Partition& partition, bool weights_
     const int peer = peer_after(shape, world - distance);
     const Slot slot = lane.add_slot();
     inputs[static_cast<std::size_t>(peer)] = slot;
-    lane.steps.push_back({.kind = StepKind::receive, .slot = slot, .peer = peer, .hop = Hop::own, .chunk = chunk});
+    lane.instructions.push_back(
+        {.opcode = Opcode::receive, .slot = slot, .peer = peer, .hop = Hop::own, .chunk = chunk});
   }
   if (weights_first) {
     add_weight_exchange(lane, index, shape);
   }
   const Slot own = lane.add_slot();
   inputs[static_cast<std::size_t>(shape.rank)] = own;
-  lane.steps.push_back(
-      {.kind = StepKind::encode, .slot = own, .hop = Hop::own, .site = codec::EncodeSite::local, .chunk = chunk});
+  lane.instructions.push_back(
+      {.opcode = Opcode::encode, .slot = own, .hop = Hop::own, .site = codec::EncodeSite::local, .chunk = chunk});
   for (int distance = 1; distance < world; ++distance) {
-    lane.steps.push_back(
-        {.kind = StepKind::send, .slot = own, .peer = peer_after(shape, distance), .hop = Hop::own, .chunk = chunk});
+    lane.instructions.push_back(
+        {.opcode = Opcode::send, .slot = own, .peer = peer_after(shape, distance), .hop = Hop::own, .chunk = chunk});
   }
   if (!weights_first) {
     add_weight_exchange(lane, index, shape);
   }
-  lane.steps.push_back({.kind = StepKind::reduce, .chunk = chunk, .inputs = std::move(inputs)});
+  lane.instructions.push_back({.opcode = Opcode::reduce, .chunk = chunk, .inputs = std::move(inputs)});
   return lane;
 }
 

@@ -21,13 +21,13 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, bool weights_
     const auto at = static_cast<std::size_t>(peer);
     if (!own.empty()) {
       inputs[at] = lane.add_slot();
-      lane.steps.push_back(
-          {.kind = StepKind::receive, .slot = inputs[at], .peer = peer, .hop = Hop::own, .chunk = own});
+      lane.instructions.push_back(
+          {.opcode = Opcode::receive, .slot = inputs[at], .peer = peer, .hop = Hop::own, .chunk = own});
     }
     if (const Chunk theirs = partition.chunk(peer, index); !theirs.empty()) {
       results[at] = lane.add_slot();
-      lane.steps.push_back(
-          {.kind = StepKind::receive, .slot = results[at], .peer = peer, .hop = Hop::result, .chunk = theirs});
+      lane.instructions.push_back(
+          {.opcode = Opcode::receive, .slot = results[at], .peer = peer, .hop = Hop::result, .chunk = theirs});
     }
   }
   if (weights_first) {
@@ -37,9 +37,10 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, bool weights_
     const int peer = peer_after(shape, distance);
     if (const Chunk theirs = partition.chunk(peer, index); !theirs.empty()) {
       const Slot slot = lane.add_slot();
-      lane.steps.push_back(
-          {.kind = StepKind::encode, .slot = slot, .hop = Hop::own, .site = EncodeSite::local, .chunk = theirs});
-      lane.steps.push_back({.kind = StepKind::send, .slot = slot, .peer = peer, .hop = Hop::own, .chunk = theirs});
+      lane.instructions.push_back(
+          {.opcode = Opcode::encode, .slot = slot, .hop = Hop::own, .site = EncodeSite::local, .chunk = theirs});
+      lane.instructions.push_back(
+          {.opcode = Opcode::send, .slot = slot, .peer = peer, .hop = Hop::own, .chunk = theirs});
     }
   }
   if (!weights_first) {
@@ -47,31 +48,31 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, bool weights_
   }
   if (!own.empty()) {
     const Slot slot = lane.add_slot();
-    lane.steps.push_back({.kind = StepKind::reduce_encode,
-                          .slot = slot,
-                          .hop = Hop::result,
-                          .site = EncodeSite::owner,
-                          .chunk = own,
-                          .inputs = std::move(inputs)});
+    lane.instructions.push_back({.opcode = Opcode::reduce_encode,
+                                 .slot = slot,
+                                 .hop = Hop::result,
+                                 .site = EncodeSite::owner,
+                                 .chunk = own,
+                                 .inputs = std::move(inputs)});
     for (int distance = 1; distance < world; ++distance) {
-      lane.steps.push_back({.kind = StepKind::send,
-                            .slot = slot,
-                            .peer = peer_after(shape, distance),
-                            .hop = Hop::result,
-                            .chunk = own});
+      lane.instructions.push_back({.opcode = Opcode::send,
+                                   .slot = slot,
+                                   .peer = peer_after(shape, distance),
+                                   .hop = Hop::result,
+                                   .chunk = own});
     }
-    lane.steps.push_back(
-        {.kind = StepKind::decode, .slot = slot, .peer = shape.rank, .hop = Hop::result, .chunk = own});
+    lane.instructions.push_back(
+        {.opcode = Opcode::decode, .slot = slot, .peer = shape.rank, .hop = Hop::result, .chunk = own});
   }
   for (int distance = 1; distance < world; ++distance) {
     const int peer = peer_after(shape, world - distance);
     const Slot slot = results[static_cast<std::size_t>(peer)];
     if (slot != kOwnInput) {
-      lane.steps.push_back({.kind = StepKind::decode,
-                            .slot = slot,
-                            .peer = peer,
-                            .hop = Hop::result,
-                            .chunk = partition.chunk(peer, index)});
+      lane.instructions.push_back({.opcode = Opcode::decode,
+                                   .slot = slot,
+                                   .peer = peer,
+                                   .hop = Hop::result,
+                                   .chunk = partition.chunk(peer, index)});
     }
   }
   return lane;

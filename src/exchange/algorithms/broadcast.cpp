@@ -15,15 +15,15 @@ Lane root_lane(const Shape& shape, const Partition& partition, std::uint64_t ind
   for (int shard = 0; shard < shape.world_size - 1; ++shard) {
     if (const Chunk chunk = partition.chunk(shard, index); !chunk.empty()) {
       const Slot slot = lane.add_slot();
-      lane.steps.push_back(
-          {.kind = StepKind::encode, .slot = slot, .hop = Hop::own, .site = codec::EncodeSite::local, .chunk = chunk});
-      lane.steps.push_back({.kind = StepKind::send,
-                            .slot = slot,
-                            .peer = shard_owner(shard, shape.rank),
-                            .hop = Hop::own,
-                            .chunk = chunk});
-      lane.steps.push_back(
-          {.kind = StepKind::decode, .slot = slot, .peer = shape.rank, .hop = Hop::own, .chunk = chunk});
+      lane.instructions.push_back(
+          {.opcode = Opcode::encode, .slot = slot, .hop = Hop::own, .site = codec::EncodeSite::local, .chunk = chunk});
+      lane.instructions.push_back({.opcode = Opcode::send,
+                                   .slot = slot,
+                                   .peer = shard_owner(shard, shape.rank),
+                                   .hop = Hop::own,
+                                   .chunk = chunk});
+      lane.instructions.push_back(
+          {.opcode = Opcode::decode, .slot = slot, .peer = shape.rank, .hop = Hop::own, .chunk = chunk});
     }
   }
   return lane;
@@ -38,32 +38,32 @@ Lane other_lane(const Shape& shape, int root, const Partition& partition, std::u
     if (const Chunk chunk = partition.chunk(shard, index); !chunk.empty()) {
       slots[static_cast<std::size_t>(shard)] = lane.add_slot();
       const int from = shard == own_shard ? root : shard_owner(shard, root);
-      lane.steps.push_back({.kind = StepKind::receive,
-                            .slot = slots[static_cast<std::size_t>(shard)],
-                            .peer = from,
-                            .hop = shard == own_shard ? Hop::own : Hop::result,
-                            .chunk = chunk});
+      lane.instructions.push_back({.opcode = Opcode::receive,
+                                   .slot = slots[static_cast<std::size_t>(shard)],
+                                   .peer = from,
+                                   .hop = shard == own_shard ? Hop::own : Hop::result,
+                                   .chunk = chunk});
     }
   }
   if (const Chunk own = partition.chunk(own_shard, index); !own.empty()) {
     for (int distance = 1; distance < shape.world_size; ++distance) {
       if (const int peer = peer_after(shape, distance); peer != root) {
-        lane.steps.push_back({.kind = StepKind::send,
-                              .slot = slots[static_cast<std::size_t>(own_shard)],
-                              .peer = peer,
-                              .hop = Hop::result,
-                              .chunk = own});
+        lane.instructions.push_back({.opcode = Opcode::send,
+                                     .slot = slots[static_cast<std::size_t>(own_shard)],
+                                     .peer = peer,
+                                     .hop = Hop::result,
+                                     .chunk = own});
       }
     }
   }
   for (int offset = 0; offset < shards; ++offset) {
     const int shard = (own_shard + offset) % shards;
     if (const Chunk chunk = partition.chunk(shard, index); !chunk.empty()) {
-      lane.steps.push_back({.kind = StepKind::decode,
-                            .slot = slots[static_cast<std::size_t>(shard)],
-                            .peer = root,
-                            .hop = Hop::own,
-                            .chunk = chunk});
+      lane.instructions.push_back({.opcode = Opcode::decode,
+                                   .slot = slots[static_cast<std::size_t>(shard)],
+                                   .peer = root,
+                                   .hop = Hop::own,
+                                   .chunk = chunk});
     }
   }
   return lane;

@@ -16,7 +16,7 @@ Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, bool we
     const int peer = peer_after(shape, world - distance);
     const Slot slot = lane.add_slot();
     inputs[static_cast<std::size_t>(peer)] = slot;
-    lane.steps.push_back({.kind = StepKind::receive, .slot = slot, .peer = peer, .hop = Hop::own, .chunk = own});
+    lane.instructions.push_back({.opcode = Opcode::receive, .slot = slot, .peer = peer, .hop = Hop::own, .chunk = own});
   }
   if (weights_first) {
     add_weight_exchange(lane, index, shape);
@@ -25,16 +25,17 @@ Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, bool we
     const int peer = peer_after(shape, distance);
     if (const Chunk theirs = partition.chunk(peer, index); !theirs.empty()) {
       const Slot slot = lane.add_slot();
-      lane.steps.push_back(
-          {.kind = StepKind::encode, .slot = slot, .hop = Hop::own, .site = codec::EncodeSite::local, .chunk = theirs});
-      lane.steps.push_back({.kind = StepKind::send, .slot = slot, .peer = peer, .hop = Hop::own, .chunk = theirs});
+      lane.instructions.push_back(
+          {.opcode = Opcode::encode, .slot = slot, .hop = Hop::own, .site = codec::EncodeSite::local, .chunk = theirs});
+      lane.instructions.push_back(
+          {.opcode = Opcode::send, .slot = slot, .peer = peer, .hop = Hop::own, .chunk = theirs});
     }
   }
   if (!weights_first) {
     add_weight_exchange(lane, index, shape);
   }
   if (!own.empty()) {
-    lane.steps.push_back({.kind = StepKind::reduce, .chunk = own, .inputs = std::move(inputs)});
+    lane.instructions.push_back({.opcode = Opcode::reduce, .chunk = own, .inputs = std::move(inputs)});
   }
   return lane;
 }

@@ -40,7 +40,7 @@ Schedule all_reduce(Algorithm algorithm, const Shape& shape, std::uint64_t count
 Schedule copy_schedule(std::string_view name, const Partition& partition) {
   return {name, partition.lanes(), [partition](std::uint64_t index) {
             Lane lane;
-            lane.steps.push_back({.kind = StepKind::copy, .chunk = partition.chunk(0, index)});
+            lane.instructions.push_back({.opcode = Opcode::copy, .chunk = partition.chunk(0, index)});
             return lane;
           }};
 }
@@ -50,34 +50,34 @@ void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shap
     return;
   }
   const Slot own = lane.add_slot();
-  lane.steps.push_back({.kind = StepKind::weight, .slot = own, .hop = Hop::weight, .inputs = std::move(answer)});
+  lane.instructions.push_back({.opcode = Opcode::weight, .slot = own, .hop = Hop::weight, .inputs = std::move(answer)});
   std::vector<Slot> inputs(static_cast<std::size_t>(shape.world_size), own);
   for (int distance = 1; distance < shape.world_size; ++distance) {
     const int from = peer_after(shape, shape.world_size - distance);
     inputs[static_cast<std::size_t>(from)] = lane.add_slot();
-    lane.steps.push_back(
-        {.kind = StepKind::receive, .slot = inputs[static_cast<std::size_t>(from)], .peer = from, .hop = Hop::weight});
-    lane.steps.push_back(
-        {.kind = StepKind::send, .slot = own, .peer = peer_after(shape, distance), .hop = Hop::weight});
+    lane.instructions.push_back(
+        {.opcode = Opcode::receive, .slot = inputs[static_cast<std::size_t>(from)], .peer = from, .hop = Hop::weight});
+    lane.instructions.push_back(
+        {.opcode = Opcode::send, .slot = own, .peer = peer_after(shape, distance), .hop = Hop::weight});
   }
-  lane.steps.push_back({.kind = StepKind::sum_weights, .hop = Hop::weight, .inputs = std::move(inputs)});
+  lane.instructions.push_back({.opcode = Opcode::sum_weights, .hop = Hop::weight, .inputs = std::move(inputs)});
 }
 
-std::string_view to_string(StepKind kind) noexcept {
-  switch (kind) {
-    case StepKind::receive: return "receive";
-    case StepKind::send: return "send";
-    case StepKind::encode: return "encode";
-    case StepKind::reduce: return "reduce";
-    case StepKind::reduce_encode: return "reduce_encode";
-    case StepKind::decode: return "decode";
-    case StepKind::copy: return "copy";
-    case StepKind::weight: return "weight";
-    case StepKind::sum_weights: return "sum_weights";
-    case StepKind::native_ask: return "native_ask";
-    case StepKind::native_load: return "native_load";
-    case StepKind::native_reduce: return "native_reduce";
-    case StepKind::native_store: return "native_store";
+std::string_view to_string(Opcode opcode) noexcept {
+  switch (opcode) {
+    case Opcode::receive: return "receive";
+    case Opcode::send: return "send";
+    case Opcode::encode: return "encode";
+    case Opcode::reduce: return "reduce";
+    case Opcode::reduce_encode: return "reduce_encode";
+    case Opcode::decode: return "decode";
+    case Opcode::copy: return "copy";
+    case Opcode::weight: return "weight";
+    case Opcode::sum_weights: return "sum_weights";
+    case Opcode::native_ask: return "native_ask";
+    case Opcode::native_load: return "native_load";
+    case Opcode::native_reduce: return "native_reduce";
+    case Opcode::native_store: return "native_store";
   }
   return "unknown";
 }

@@ -109,7 +109,7 @@ namespace {
 
 // A call, and a function that adds the caller's memory.
 struct Prepared {
-  exchange::Request request;
+  exchange::CallRequest request;
   std::function<void(codec::TensorList&)> add_memory;
   bool whole = true;  // it encodes every element of the buffer
 };
@@ -223,7 +223,7 @@ struct Communicator::State {
   }
 
   // Makes the part of a request that all functions have in common.
-  [[nodiscard]] exchange::Request request(const CallOptions& options, DType dtype, std::uint64_t count) const {
+  [[nodiscard]] exchange::CallRequest request(const CallOptions& options, DType dtype, std::uint64_t count) const {
     const bool tiered = options.algorithm == Algorithm::hierarchical;
     return {.algorithm = options.algorithm == Algorithm::automatic ? Algorithm::two_shot : options.algorithm,
             .codec = options.codec,
@@ -283,7 +283,7 @@ struct Communicator::State {
 
   // Null without a feedback buffer. Otherwise it also writes into `request` what the buffer holds.
   std::unique_ptr<exchange::BucketResiduals> open_residuals(const CallOptions& options,
-                                                            exchange::Request& request) const {
+                                                            exchange::CallRequest& request) const {
     if (options.feedback == nullptr) {
       return nullptr;
     }
@@ -344,7 +344,7 @@ Statistics Communicator::all_reduce(ConstView input, View output, const CallOpti
     check_count("all_reduce output", output.count, input.count);
     check_overlap(input, output, input.data);
     state_->resolve_algorithm(call, input.dtype, input.count);
-    exchange::Request request = state_->request(call, input.dtype, input.count);
+    exchange::CallRequest request = state_->request(call, input.dtype, input.count);
     request.native = exchange::native_sum(*state_->transport);
     request.native.compares_terms = true;
     request.native.compares_first = options.algorithm == Algorithm::automatic;  // no rank asked for a native sum itself
@@ -368,8 +368,8 @@ Statistics Communicator::reduce_scatter(ConstView input, View output, std::span<
     check_count("reduce_scatter input", input.count, sum_of(counts));
     check_count("reduce_scatter output", output.count, counts[self]);
     check_overlap(input, output, at(input.data, sum_of(counts.first(self)), input.dtype));
-    exchange::Request request = state_->request(options, input.dtype, input.count);
-    request.function = exchange::Function::reduce_scatter;
+    exchange::CallRequest request = state_->request(options, input.dtype, input.count);
+    request.collective = exchange::Collective::reduce_scatter;
     request.segments.assign(counts.begin(), counts.end());
     return {.request = std::move(request), .add_memory = [&, self](codec::TensorList& tensors) {
               std::uint64_t first = 0;
@@ -395,8 +395,8 @@ Statistics Communicator::all_gather(ConstView input, View output, std::span<cons
     check_count("all_gather input", input.count, counts[self]);
     check_count("all_gather output", output.count, sum_of(counts));
     check_overlap(output, input, at(output.data, sum_of(counts.first(self)), output.dtype));
-    exchange::Request request = state_->request(plain, input.dtype, output.count);
-    request.function = exchange::Function::all_gather;
+    exchange::CallRequest request = state_->request(plain, input.dtype, output.count);
+    request.collective = exchange::Collective::all_gather;
     request.segments.assign(counts.begin(), counts.end());
     return {.request = std::move(request),
             .add_memory =
@@ -426,8 +426,8 @@ Statistics Communicator::broadcast(View data, int root, const CallOptions& optio
       throw Error(ErrorCode::invalid_argument, "broadcast: root " + std::to_string(root) +
                                                    " is not a rank of a world of " + std::to_string(state_->world()));
     }
-    exchange::Request request = state_->request(plain, data.dtype, data.count);
-    request.function = exchange::Function::broadcast;
+    exchange::CallRequest request = state_->request(plain, data.dtype, data.count);
+    request.collective = exchange::Collective::broadcast;
     request.root = root;
     return {.request = std::move(request),
             .add_memory = [&](codec::TensorList& tensors) { tensors.append(data.data, data.data, data.count); }};

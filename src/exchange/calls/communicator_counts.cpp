@@ -29,7 +29,7 @@ CommunicatorCounts::~CommunicatorCounts() {
 }
 
 // A call of a microsecond must not make a snapshot each time.
-void CommunicatorCounts::add(std::string_view function, const Request& request, const Statistics& call) noexcept {
+void CommunicatorCounts::add(std::string_view function, const CallRequest& request, const Statistics& call) noexcept {
   constexpr std::chrono::milliseconds kInterval{500};
   if (!observe::on()) {
     return;
@@ -45,8 +45,8 @@ void CommunicatorCounts::add(std::string_view function, const Request& request, 
   }
 }
 
-void CommunicatorCounts::count(std::string_view function, const Request& request, const Statistics& call) {
-  const bool reduces_all = request.function == Function::all_reduce;
+void CommunicatorCounts::count(std::string_view function, const CallRequest& request, const Statistics& call) {
+  const bool reduces_all = request.collective == Collective::all_reduce;
   std::size_t i = 0;
   while (i < codecs_.size() && codecs_[i] && (sums_.groups[i].name != function || *codecs_[i] != request.codec)) {
     ++i;

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "gradwire/statistics.hpp"
 #include "gradwire/transport.hpp"
 #include "observe/event.hpp"
@@ -20,10 +20,10 @@ class CommunicatorCounts {
   ~CommunicatorCounts();
 
   /// Counts a call that ended, in the group of its function and codec.
-  void add(std::string_view function, const Request& request, const Statistics& call) noexcept;
+  void add(std::string_view function, const CallRequest& request, const Statistics& call) noexcept;
 
  private:
-  void count(std::string_view function, const Request& request, const Statistics& call);
+  void count(std::string_view function, const CallRequest& request, const Statistics& call);
   void publish(bool last);
 
   observe::SourceId source_;

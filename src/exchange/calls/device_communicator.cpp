@@ -7,7 +7,7 @@
 #include "base/timeout.hpp"
 #include "exchange/calls/device_status.hpp"
 #include "exchange/default_codecs.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "exchange/stream/dry_run.hpp"
 #include "wire/frame.hpp"
 
@@ -64,7 +64,7 @@ DeviceCommunicator::~DeviceCommunicator() {
     wait_for_device();
   } catch (...) {
     const Error error = current_error();
-    device_->abort(error.code(), error.what());
+    device_->abort(error);
   }
 }
 
@@ -74,7 +74,7 @@ void DeviceCommunicator::guarded(Call&& call) {
     std::forward<Call>(call)();
   } catch (...) {
     const Error error = current_error();
-    device_->abort(error.code(), error.what());
+    device_->abort(error);
     throw Error(error);
   }
 }
@@ -141,13 +141,13 @@ Statistics DeviceCommunicator::all_reduce(ConstView input, View output, const Ca
 
 void DeviceCommunicator::reserve(std::uint64_t count, DType dtype, const CallOptions& options) {
   const CurrentDevice current(*device_);
-  const View nobody_looks{step_, count, dtype};
-  check_call(nobody_looks, nobody_looks, options);
+  const View placeholder{step_, count, dtype};
+  check_call(placeholder, placeholder, options);
   require_no_capture("reserve");
   guarded([&] {
     reserve_memory_of(device_->arena(), rank(), world_size(), [&](NullBackend& backend) {
       StreamExecutor executor(backend);
-      static_cast<void>(enqueue(backend, executor, nobody_looks, nobody_looks, options));
+      static_cast<void>(enqueue(backend, executor, placeholder, placeholder, options));
     });
   });
 }

@@ -250,7 +250,7 @@ void HostExecutor::fail(const Error& error) noexcept {
     return;
   }
   failure_ = error;
-  transport::abort_by(transport_, error);
+  transport_.abort(error);
   for (const auto& lane : lanes_) {
     lane->cancel(transport_);
   }

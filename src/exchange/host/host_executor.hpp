@@ -16,8 +16,8 @@
 #include "codec/codec.hpp"
 #include "codec/preconditioner.hpp"
 #include "codec/tensor_list.hpp"
-#include "exchange/reduction.hpp"
-#include "exchange/residuals/residuals.hpp"
+#include "exchange/residuals/residual_access.hpp"
+#include "exchange/resolved_call.hpp"
 #include "exchange/schedule.hpp"
 #include "exchange/tiers.hpp"
 #include "exchange/window.hpp"
@@ -38,7 +38,7 @@ struct Task {
   double weight = 1.0;
   std::uint32_t bucket = 0;
   std::uint32_t step = 0;
-  Residuals* residuals = nullptr;                            // where call.residuals.any
+  ResidualAccess* residuals = nullptr;                       // where call.residuals.any
   std::optional<codec::Preconditioner> preconditioner = {};  // where call.preconditioned
   // wire::kTerm... of a call without an agreed plan, which ranks compare on the way. None: nothing to compare.
   std::optional<std::uint8_t> terms = {};
@@ -73,7 +73,7 @@ class Execution {
 
 /// An event of an execution, reported at once and in order, for tests that prove pipelining or act meanwhile.
 struct TraceEvent {
-  StepKind kind;
+  Opcode opcode;
   std::uint32_t sequence;
   std::uint64_t lane;
   Hop hop;
@@ -117,9 +117,9 @@ class HostExecutor {
   /// Counts native sums that were made without this executor: other ranks may have started them in theirs, and tags
   /// count collectives.
   void skip(std::size_t collectives) noexcept { next_sequence_ += static_cast<std::uint32_t>(collectives); }
-  /// Runs all steps that can run now; if there are none, waits up to `wait` for the transport. Returns whether anything
-  /// happened. On any error it aborts the transport, gives up everything under way, and throws; every later call throws
-  /// too.
+  /// Runs all instructions that can run now; if there are none, waits up to `wait` for the transport. Returns whether
+  /// anything happened. On any error it aborts the transport, gives up everything under way, and throws; every later
+  /// call throws too.
   bool advance(std::chrono::microseconds wait);
   /// Calls advance() until `execution` is done.
   void wait(const Execution& execution);

@@ -33,8 +33,8 @@ LaneRun::Alike LaneRun::alike() const {
   return all;
 }
 
-void LaneRun::ask(const Step& step) {
-  std::byte* answer = open_slot(step).data();
+void LaneRun::ask(const Instruction& instruction) {
+  std::byte* answer = open_slot(instruction).data();
   Answer mine{task_.waits ? 1.0F : 0.0F};
   const Alike numbers = alike();
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -42,16 +42,16 @@ void LaneRun::ask(const Step& step) {
     mine[1 + 2 * i] = number;
     mine[2 + 2 * i] = number * number;
   }
-  std::memcpy(answer, mine.data(), slot_bytes(step));
-  post_native(step.slot, View{answer, slot_bytes(step) / sizeof(float), DType::f32});
+  std::memcpy(answer, mine.data(), slot_bytes(instruction));
+  post_native(instruction.slot, View{answer, slot_bytes(instruction) / sizeof(float), DType::f32});
 }
 
 // All ranks have the same number exactly where the square of the sum is the number of ranks times the sum of squares
 // (Cauchy-Schwarz). Every rank finds the same.
-LaneRun::Answer LaneRun::answer(const Step& step) const {
+LaneRun::Answer LaneRun::answer(const Instruction& instruction) const {
   Answer all{};
-  std::memcpy(all.data(), slots_[step.inputs.front()].buffer.bytes().data(),
-              slot_bytes({.kind = StepKind::native_ask}));
+  std::memcpy(all.data(), slots_[instruction.inputs.front()].buffer.bytes().data(),
+              slot_bytes({.opcode = Opcode::native_ask}));
   const auto equal = [&](std::size_t i) {
     return double{all[1 + 2 * i]} * all[1 + 2 * i] == double{all[2 + 2 * i]} * executor_.transport_.world_size();
   };

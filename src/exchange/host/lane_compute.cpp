@@ -1,4 +1,4 @@
-// The steps of a lane that compute: encoding, summing, decoding, and adding residuals.
+// The instructions of a lane that compute: encoding, summing, decoding, and adding residuals.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/of_thread.hpp"
+#include "base/per_thread.hpp"
 #include "exchange/host/lane_run.hpp"
 #include "observe/record.hpp"
 
@@ -26,7 +26,7 @@ struct Scratch {
   alignas(64) float residual[kTileElements];
   alignas(64) float scale[kTileElements];
 };
-Scratch& scratch() { return of_thread<Scratch>(); }
+Scratch& scratch() { return per_thread<Scratch>(); }
 
 // Calls body(first element, count) for each tile of a chunk.
 template <typename Body>
@@ -64,7 +64,7 @@ bool LaneRun::held(std::uint64_t first, std::uint32_t count) const {
 
 const void* LaneRun::contribution(std::uint64_t first, std::uint32_t count, ResidualSites keeps, void* to) const {
   const void* values = own_input(first, count, to);
-  Residuals* residuals = task_.residuals;
+  ResidualAccess* residuals = task_.residuals;
   if (residuals == nullptr) {
     return values;
   }
@@ -155,41 +155,41 @@ bool LaneRun::verbatim() const {
          task_.residuals == nullptr && !task_.call.preconditioned;
 }
 
-void LaneRun::encode(const Step& step) {
-  FrameWriter writer(task_.call.codecs.of(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
-                     open_slot(step));
-  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+void LaneRun::encode(const Instruction& instruction) {
+  FrameWriter writer(task_.call.codecs.of(instruction.hop), frame_info(instruction, instruction.hop),
+                     executor_.options_.checksum, open_slot(instruction));
+  for_each_tile(instruction.chunk, [&](std::uint64_t first, std::uint32_t count) {
     if (verbatim()) {
       writer.write_verbatim(task_.tensors.load_verbatim(first, count, scratch().input), count);
       return;
     }
     codec::TileScale scale = scale_of(first, count);
     const void* values = scaled_contribution(first, count, {.local = task_.call.residuals.keeps.local}, scale);
-    write_tile(writer, step.site, first, count, values, scale);
+    write_tile(writer, instruction.site, first, count, values, scale);
   });
   execution_->statistics_.nonfinite_frames += writer.finish() ? 1 : 0;
-  slots_[step.slot].from = executor_.transport_.rank();
-  slots_[step.slot].hop = step.hop;
+  slots_[instruction.slot].from = executor_.transport_.rank();
+  slots_[instruction.slot].hop = instruction.hop;
 }
 
-void LaneRun::reduce(const Step& step) {
+void LaneRun::reduce(const Instruction& instruction) {
   const codec::Codec& codec = task_.call.codecs.first;
-  const bool part = step.site == codec::EncodeSite::intra;  // the sum is only a node's part
-  std::vector<std::optional<FrameReader>> readers(step.inputs.size());
+  const bool part = instruction.site == codec::EncodeSite::intra;  // the sum is only a node's part
+  std::vector<std::optional<FrameReader>> readers(instruction.inputs.size());
   for (std::size_t i = 0; i < readers.size(); ++i) {
-    if (step.inputs[i] != kOwnInput) {
-      const SlotState& slot = slots_[step.inputs[i]];
-      readers[i].emplace(task_.call.codecs.of(slot.hop), frame_info(step, slot.hop), executor_.options_.checksum,
+    if (instruction.inputs[i] != kOwnInput) {
+      const SlotState& slot = slots_[instruction.inputs[i]];
+      readers[i].emplace(task_.call.codecs.of(slot.hop), frame_info(instruction, slot.hop), executor_.options_.checksum,
                          slot.buffer.bytes(), slot.from);
     }
   }
   std::optional<FrameWriter> writer;
-  if (step.kind == StepKind::reduce_encode) {
-    writer.emplace(task_.call.codecs.of(step.hop), frame_info(step, step.hop), executor_.options_.checksum,
-                   open_slot(step));
+  if (instruction.opcode == Opcode::reduce_encode) {
+    writer.emplace(task_.call.codecs.of(instruction.hop), frame_info(instruction, instruction.hop),
+                   executor_.options_.checksum, open_slot(instruction));
   }
   std::byte* sum = scratch().sum;
-  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+  for_each_tile(instruction.chunk, [&](std::uint64_t first, std::uint32_t count) {
     codec::TileScale scale = scale_of(first, count);
     for (std::size_t i = 0; i < readers.size(); ++i) {
       if (readers[i]) {
@@ -214,7 +214,7 @@ void LaneRun::reduce(const Step& step) {
       note_stored(first, count);
       return;
     }
-    write_tile(*writer, step.site, first, count, sum, scale);
+    write_tile(*writer, instruction.site, first, count, sum, scale);
   });
   bool nonfinite = writer && writer->finish();
   for (const auto& reader : readers) {
@@ -229,12 +229,12 @@ void LaneRun::note_stored(std::uint64_t first, std::uint32_t count) {
   execution_->nonfinite_ = execution_->nonfinite_ || !task_.tensors.finite_outputs(first, count);
 }
 
-void LaneRun::decode(const Step& step) {
-  const codec::Codec& codec = task_.call.codecs.of(step.hop);
+void LaneRun::decode(const Instruction& instruction) {
+  const codec::Codec& codec = task_.call.codecs.of(instruction.hop);
   const bool as_stored = !codec.lossy() && codec.dtype() == task_.tensors.dtype() && !task_.call.preconditioned;
-  FrameReader reader(codec, frame_info(step, step.hop), executor_.options_.checksum, slots_[step.slot].buffer.bytes(),
-                     step.peer);
-  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+  FrameReader reader(codec, frame_info(instruction, instruction.hop), executor_.options_.checksum,
+                     slots_[instruction.slot].buffer.bytes(), instruction.peer);
+  for_each_tile(instruction.chunk, [&](std::uint64_t first, std::uint32_t count) {
     if (as_stored) {
       void* bytes = task_.tensors.target_verbatim(first, count, scratch().sum);
       reader.read_verbatim(bytes, count);
@@ -253,11 +253,11 @@ void LaneRun::decode(const Step& step) {
   execution_->statistics_.nonfinite_frames += reader.nonfinite() ? 1 : 0;
 }
 
-void LaneRun::copy(const Step& step) {
+void LaneRun::copy(const Instruction& instruction) {
   const codec::Codec& codec = task_.call.codecs.first;
   const bool mean = task_.reduction == Reduction::mean;
   const double total = execution_->total_weight_;
-  for_each_tile(step.chunk, [&](std::uint64_t first, std::uint32_t count) {
+  for_each_tile(instruction.chunk, [&](std::uint64_t first, std::uint32_t count) {
     const bool folds = total > 0 && held(first, count);
     if (!folds && (!task_.call.weighted || mean)) {  // one rank's weighted mean is its input
       const void* bytes = task_.tensors.load_verbatim(first, count, scratch().input);
@@ -275,12 +275,12 @@ void LaneRun::copy(const Step& step) {
   });
 }
 
-void LaneRun::write_weight(const Step& step) {
-  if (!step.inputs.empty()) {
-    static_cast<void>(answer(step));
+void LaneRun::write_weight(const Instruction& instruction) {
+  if (!instruction.inputs.empty()) {
+    static_cast<void>(answer(instruction));
   }
   const WeightMessage message(task_.weight);
-  std::memcpy(open_slot(step).data(), &message, sizeof message);
+  std::memcpy(open_slot(instruction).data(), &message, sizeof message);
 }
 
 // A rank whose call has no weight sends none. Only its frames can show that, so their terms are checked while this rank
@@ -297,11 +297,11 @@ void LaneRun::check_early_frames() {
   }
 }
 
-void LaneRun::sum_weights(const Step& step) {
+void LaneRun::sum_weights(const Instruction& instruction) {
   double total = 0;
-  for (std::size_t rank = 0; rank < step.inputs.size(); ++rank) {
+  for (std::size_t rank = 0; rank < instruction.inputs.size(); ++rank) {
     WeightMessage message(0);
-    std::memcpy(&message, slots_[step.inputs[rank]].buffer.bytes().data(), sizeof message);
+    std::memcpy(&message, slots_[instruction.inputs[rank]].buffer.bytes().data(), sizeof message);
     const auto weight = std::bit_cast<double>(message.bits);
     if (message.complement != ~message.bits || !(weight >= 0) || !std::isfinite(weight)) {
       throw Error(ErrorCode::corrupt, task_.name + ": the weight of rank " + std::to_string(rank) +
@@ -321,18 +321,18 @@ std::byte* LaneRun::native_values(Slot slot) const {
   return in_place_ != nullptr ? in_place_ : slots_[slot].buffer.bytes().data();
 }
 
-void LaneRun::native(const Step& step) {
+void LaneRun::native(const Instruction& instruction) {
   const codec::TensorList& tensors = task_.tensors;
   const Chunk whole{0, static_cast<std::uint32_t>(tensors.count()), 0};
   const codec::Codec& codec = task_.call.codecs.first;
   const std::size_t element = codec.working_bytes();
-  if (step.kind == StepKind::native_load) {
-    if (!step.inputs.empty()) {
-      in_call_ = answer(step)[0] == static_cast<float>(executor_.transport_.world_size());
+  if (instruction.opcode == Opcode::native_load) {
+    if (!instruction.inputs.empty()) {
+      in_call_ = answer(instruction)[0] == static_cast<float>(executor_.transport_.world_size());
     }
     // The sum is in place only in the blocking call: a nonblocking one that is given up may still write to its memory.
     in_place_ = in_call_ && !task_.call.weighted && task_.residuals == nullptr ? tensors.whole_output() : nullptr;
-    std::byte* values = in_place_ != nullptr ? in_place_ : open_slot(step).data();
+    std::byte* values = in_place_ != nullptr ? in_place_ : open_slot(instruction).data();
     for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
       const void* from = contribution(first, count, {}, scratch().input);
       if (from != values + first * element) {
@@ -341,16 +341,16 @@ void LaneRun::native(const Step& step) {
     });
     return;
   }
-  std::byte* values = native_values(step.slot);
-  if (step.kind == StepKind::native_reduce) {
-    if (!step.inputs.empty()) {
-      static_cast<void>(answer(step));  // the library must not be given sums that differ in size
+  std::byte* values = native_values(instruction.slot);
+  if (instruction.opcode == Opcode::native_reduce) {
+    if (!instruction.inputs.empty()) {
+      static_cast<void>(answer(instruction));  // the library must not be given sums that differ in size
     }
     const View view{values, tensors.count(), codec.dtype()};
     const auto world = static_cast<std::uint64_t>(executor_.transport_.world_size());
     execution_->statistics_.bytes_uncompressed += 2 * (world - 1) * tensors.bytes() / world;
     if (!in_call_) {
-      post_native(step.slot, view);
+      post_native(instruction.slot, view);
       return;
     }
     const TransportCounters before = executor_.transport_.counters();
@@ -361,8 +361,8 @@ void LaneRun::native(const Step& step) {
     observe::record_since(ticks, event(observe::EventKind::all_reduce, sent));
     return;
   }
-  if (!step.inputs.empty()) {
-    static_cast<void>(answer(step));
+  if (!instruction.inputs.empty()) {
+    static_cast<void>(answer(instruction));
   }
   for_each_tile(whole, [&](std::uint64_t first, std::uint32_t count) {
     if (divides()) {
@@ -374,28 +374,28 @@ void LaneRun::native(const Step& step) {
   });
 }
 
-std::span<std::byte> LaneRun::open_slot(const Step& step) {
-  SlotState& slot = slots_[step.slot];
-  slot.buffer = executor_.pool_.acquire(slot_bytes(step));
+std::span<std::byte> LaneRun::open_slot(const Instruction& instruction) {
+  SlotState& slot = slots_[instruction.slot];
+  slot.buffer = executor_.pool_.acquire(slot_bytes(instruction));
   return slot.buffer.bytes();
 }
 
-std::uint64_t LaneRun::slot_bytes(const Step& step) const {
-  if (step.hop == Hop::weight) {
+std::uint64_t LaneRun::slot_bytes(const Instruction& instruction) const {
+  if (instruction.hop == Hop::weight) {
     return sizeof(WeightMessage);
   }
-  if (step.kind == StepKind::native_ask) {
+  if (instruction.opcode == Opcode::native_ask) {
     return task_.terms ? sizeof(Answer) : sizeof(float);
   }
-  if (step.kind == StepKind::native_load) {
+  if (instruction.opcode == Opcode::native_load) {
     return task_.tensors.count() * task_.call.codecs.first.working_bytes();
   }
-  return task_.call.codecs.of(step.hop).frame_bytes(step.chunk.count);
+  return task_.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
 }
 
-codec::FrameInfo LaneRun::frame_info(const Step& step, Hop hop) const {
-  return {.count = step.chunk.count,
-          .first_tile = step.chunk.first_tile,
+codec::FrameInfo LaneRun::frame_info(const Instruction& instruction, Hop hop) const {
+  return {.count = instruction.chunk.count,
+          .first_tile = instruction.chunk.first_tile,
           .bucket = task_.bucket,
           .step = task_.step,
           .hop = static_cast<std::uint8_t>(hop),

@@ -19,7 +19,7 @@ std::size_t order_of(Tag tag) {
   return static_cast<std::size_t>(std::find(kHops.begin(), kHops.end(), hop) - kHops.begin());
 }
 
-bool computes(StepKind kind) { return kind != StepKind::receive && kind != StepKind::send; }
+bool computes(Opcode opcode) { return opcode != Opcode::receive && opcode != Opcode::send; }
 
 }  // namespace
 
@@ -30,10 +30,10 @@ LaneRun::LaneRun(HostExecutor& executor, std::shared_ptr<Execution> execution, s
       index_(index),
       lane_(execution_->schedule_.make_lane(index)),
       slots_(lane_.slots) {
-  for (const Step& step : lane_.steps) {
-    for_each_slot(step, [this](Slot slot) { ++slots_[slot].uses; });
+  for (const Instruction& instruction : lane_.instructions) {
+    for_each_slot(instruction, [this](Slot slot) { ++slots_[slot].uses; });
   }
-  load_ = load_of(lane_, [this](const Step& step) { return slot_bytes(step); });
+  load_ = load_of(lane_, [this](const Instruction& instruction) { return slot_bytes(instruction); });
 }
 
 void LaneRun::open(Window& window) { opened_ = window.open(load_, std::chrono::steady_clock::now()); }
@@ -48,26 +48,26 @@ void LaneRun::close(Window& window) const {
 LaneRun::Outcome LaneRun::run() {
   harvest();
   bool posted = false;
-  while (next_step_ < lane_.steps.size()) {
-    const Step& step = lane_.steps[next_step_];
-    if (!ready(step)) {
+  while (next_instruction_ < lane_.instructions.size()) {
+    const Instruction& instruction = lane_.instructions[next_instruction_];
+    if (!ready(instruction)) {
       return posted ? Outcome::posted : Outcome::blocked;
     }
     const std::uint64_t ticks = observe::ticks();
     const auto begin = std::chrono::steady_clock::now();
-    execute(step);
+    execute(instruction);
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    release_uses(step);
-    ++next_step_;
-    if (!computes(step.kind)) {
+    release_uses(instruction);
+    ++next_instruction_;
+    if (!computes(instruction.opcode)) {
       posted = true;
       continue;
     }
     Statistics& statistics = execution_->statistics_;
-    (step.kind == StepKind::decode || step.kind == StepKind::copy ? statistics.decode_seconds
-                                                                  : statistics.encode_seconds) += seconds;
+    (instruction.opcode == Opcode::decode || instruction.opcode == Opcode::copy ? statistics.decode_seconds
+                                                                                : statistics.encode_seconds) += seconds;
     if (ticks != 0) {
-      note_stage(step, ticks);
+      note_stage(instruction, ticks);
     }
     return Outcome::computed;
   }
@@ -76,85 +76,86 @@ LaneRun::Outcome LaneRun::run() {
 
 bool LaneRun::complete() {
   harvest();
-  return next_step_ == lane_.steps.size() && open_operations_ == 0;
+  return next_instruction_ == lane_.instructions.size() && open_operations_ == 0;
 }
 
-bool LaneRun::ready(const Step& step) {
+bool LaneRun::ready(const Instruction& instruction) {
   const auto received = [this](Slot slot) {
     return slot == kOwnInput || slots_[slot].receive == nullptr || slots_[slot].receive->done();
   };
-  switch (step.kind) {
-    case StepKind::reduce:
-    case StepKind::reduce_encode:
-      return execution_->weights_known_ && std::all_of(step.inputs.begin(), step.inputs.end(), received);
-    case StepKind::sum_weights:
-      if (std::all_of(step.inputs.begin(), step.inputs.end(), received)) {
+  switch (instruction.opcode) {
+    case Opcode::reduce:
+    case Opcode::reduce_encode:
+      return execution_->weights_known_ && std::all_of(instruction.inputs.begin(), instruction.inputs.end(), received);
+    case Opcode::sum_weights:
+      if (std::all_of(instruction.inputs.begin(), instruction.inputs.end(), received)) {
         return true;
       }
       check_early_frames();
       return false;
-    case StepKind::weight:
-    case StepKind::native_reduce: return std::all_of(step.inputs.begin(), step.inputs.end(), received);
-    case StepKind::send:
-    case StepKind::decode: return received(step.slot);
-    case StepKind::native_store:
-      return received(step.slot) && std::all_of(step.inputs.begin(), step.inputs.end(), received);
-    case StepKind::encode: return !task_.call.weights_first() || execution_->weights_known_;
-    case StepKind::native_load:
+    case Opcode::weight:
+    case Opcode::native_reduce: return std::all_of(instruction.inputs.begin(), instruction.inputs.end(), received);
+    case Opcode::send:
+    case Opcode::decode: return received(instruction.slot);
+    case Opcode::native_store:
+      return received(instruction.slot) && std::all_of(instruction.inputs.begin(), instruction.inputs.end(), received);
+    case Opcode::encode: return !task_.call.weights_first() || execution_->weights_known_;
+    case Opcode::native_load:
       return (!task_.call.weights_first() || execution_->weights_known_) &&
-             std::all_of(step.inputs.begin(), step.inputs.end(), received);
+             std::all_of(instruction.inputs.begin(), instruction.inputs.end(), received);
     default: return true;
   }
 }
 
-void LaneRun::execute(const Step& step) {
-  switch (step.kind) {
-    case StepKind::receive: post_receive(step); break;
-    case StepKind::send: post_send(step); break;
-    case StepKind::encode: encode(step); break;
-    case StepKind::reduce:
-    case StepKind::reduce_encode:
-      reduce(step);
+void LaneRun::execute(const Instruction& instruction) {
+  switch (instruction.opcode) {
+    case Opcode::receive: post_receive(instruction); break;
+    case Opcode::send: post_send(instruction); break;
+    case Opcode::encode: encode(instruction); break;
+    case Opcode::reduce:
+    case Opcode::reduce_encode:
+      reduce(instruction);
       reduced_ = executor_.peer_waits_ != nullptr ? executor_.peer_waits_->total() : -1;
       break;
-    case StepKind::decode: decode(step); break;
-    case StepKind::copy: copy(step); break;
-    case StepKind::weight: write_weight(step); break;
-    case StepKind::sum_weights: sum_weights(step); break;
-    case StepKind::native_ask: ask(step); break;
-    case StepKind::native_load:
-    case StepKind::native_reduce:
-    case StepKind::native_store: native(step); break;
+    case Opcode::decode: decode(instruction); break;
+    case Opcode::copy: copy(instruction); break;
+    case Opcode::weight: write_weight(instruction); break;
+    case Opcode::sum_weights: sum_weights(instruction); break;
+    case Opcode::native_ask: ask(instruction); break;
+    case Opcode::native_load:
+    case Opcode::native_reduce:
+    case Opcode::native_store: native(instruction); break;
   }
-  trace(step, false);
+  trace(instruction, false);
 }
 
-void LaneRun::post_receive(const Step& step) {
-  const auto bytes = open_slot(step);
+void LaneRun::post_receive(const Instruction& instruction) {
+  const auto bytes = open_slot(instruction);
   Pending& pending = pending_.emplace_back();
-  pending.slot = step.slot;
+  pending.slot = instruction.slot;
   pending.posted = observe::ticks();
   pending.waited = executor_.peer_waits_ != nullptr ? executor_.peer_waits_->total() : 0;
-  SlotState& slot = slots_[step.slot];
+  SlotState& slot = slots_[instruction.slot];
   slot.receive = &pending.operation;
-  slot.from = step.peer;
-  slot.hop = step.hop;
+  slot.from = instruction.peer;
+  slot.hop = instruction.hop;
   ++slot.uses;  // the operation needs the slot until it is done
-  executor_.transport_.post_receive(pending.operation, step.peer, tag(step.hop), bytes);
+  executor_.transport_.post_receive(pending.operation, instruction.peer, tag(instruction.hop), bytes);
   ++open_operations_;
 }
 
-void LaneRun::post_send(const Step& step) {
+void LaneRun::post_send(const Instruction& instruction) {
   Pending& pending = pending_.emplace_back();
-  pending.slot = step.slot;
+  pending.slot = instruction.slot;
   pending.posted = observe::ticks();
-  ++slots_[step.slot].uses;
-  executor_.transport_.post_send(pending.operation, step.peer, tag(step.hop), slots_[step.slot].buffer.bytes());
+  ++slots_[instruction.slot].uses;
+  executor_.transport_.post_send(pending.operation, instruction.peer, tag(instruction.hop),
+                                 slots_[instruction.slot].buffer.bytes());
   ++open_operations_;
-  if (step.hop != Hop::weight) {
+  if (instruction.hop != Hop::weight) {
     ++execution_->statistics_.frames_sent;
     execution_->statistics_.bytes_uncompressed +=
-        execution_->schedule_.dense_bytes(step.chunk.count * element_bytes(task_.tensors.dtype()));
+        execution_->schedule_.dense_bytes(instruction.chunk.count * element_bytes(task_.tensors.dtype()));
   }
 }
 
@@ -164,8 +165,8 @@ Tag LaneRun::tag(Hop hop) const {
          (static_cast<std::uint32_t>(index_) & ((1U << kLaneBits) - 1)) << kHopBits | static_cast<Tag>(hop);
 }
 
-void LaneRun::release_uses(const Step& step) {
-  for_each_slot(step, [this](Slot slot) { release_slot(slot); });
+void LaneRun::release_uses(const Instruction& instruction) {
+  for_each_slot(instruction, [this](Slot slot) { release_slot(slot); });
 }
 
 void LaneRun::release_slot(Slot slot) {
@@ -240,17 +241,17 @@ observe::Event LaneRun::event(observe::EventKind kind, std::uint64_t bytes) cons
           .lane = static_cast<std::uint16_t>(index_)};
 }
 
-void LaneRun::note_stage(const Step& step, std::uint64_t begin) const {
+void LaneRun::note_stage(const Instruction& instruction, std::uint64_t begin) const {
   using observe::EventKind;
-  const std::uint64_t bytes = step.chunk.count * element_bytes(task_.tensors.dtype());
-  switch (step.kind) {
-    case StepKind::encode: observe::record_since(begin, event(EventKind::encode, bytes)); break;
-    case StepKind::reduce:
-    case StepKind::reduce_encode: observe::record_since(begin, event(EventKind::reduce, bytes)); break;
-    case StepKind::decode:
-    case StepKind::copy: observe::record_since(begin, event(EventKind::decode, bytes)); break;
-    case StepKind::native_load:
-    case StepKind::native_store: observe::record_since(begin, event(EventKind::native, task_.tensors.bytes())); break;
+  const std::uint64_t bytes = instruction.chunk.count * element_bytes(task_.tensors.dtype());
+  switch (instruction.opcode) {
+    case Opcode::encode: observe::record_since(begin, event(EventKind::encode, bytes)); break;
+    case Opcode::reduce:
+    case Opcode::reduce_encode: observe::record_since(begin, event(EventKind::reduce, bytes)); break;
+    case Opcode::decode:
+    case Opcode::copy: observe::record_since(begin, event(EventKind::decode, bytes)); break;
+    case Opcode::native_load:
+    case Opcode::native_store: observe::record_since(begin, event(EventKind::native, task_.tensors.bytes())); break;
     default: break;  // hardly any work, or a message
   }
 }
@@ -286,18 +287,19 @@ void LaneRun::note_arrival(const Pending& pending) {
   }
 }
 
-void LaneRun::trace(const Step& step, bool completed) const {
+void LaneRun::trace(const Instruction& instruction, bool completed) const {
   if (!executor_.options_.trace) {
     return;
   }
-  // A step that reads received frames proves that they have arrived.
-  for (const Slot input : step.inputs) {
+  // An instruction that reads received frames proves that they have arrived.
+  for (const Slot input : instruction.inputs) {
     if (input != kOwnInput && slots_[input].receive != nullptr) {
       executor_.options_.trace(
-          {StepKind::receive, execution_->sequence_, index_, Hop::own, slots_[input].receive->peer, true});
+          {Opcode::receive, execution_->sequence_, index_, Hop::own, slots_[input].receive->peer, true});
     }
   }
-  executor_.options_.trace({step.kind, execution_->sequence_, index_, step.hop, step.peer, completed});
+  executor_.options_.trace(
+      {instruction.opcode, execution_->sequence_, index_, instruction.hop, instruction.peer, completed});
 }
 
 }  // namespace gradwire::exchange

@@ -1,4 +1,4 @@
-// One lane under way: its frame slots, its pending operations, the next step.
+// One lane under way: its frame slots, its pending operations, the next instruction.
 #pragma once
 
 #include <array>
@@ -24,9 +24,9 @@ class LaneRun {
   void close(Window& window) const;
 
   enum class Outcome : std::uint8_t { blocked, posted, computed, finished };
-  /// Runs steps in order until one must wait (blocked), one has computed something, or none is left.
+  /// Runs instructions in order until one must wait (blocked), one has computed something, or none is left.
   Outcome run();
-  /// All steps have run and all operations are done.
+  /// All instructions have run and all operations are done.
   [[nodiscard]] bool complete();
   [[nodiscard]] const std::shared_ptr<Execution>& execution() const noexcept { return execution_; }
   /// Ranks whose frames of the earliest hop have not arrived; if none is awaited, ranks that do not receive this one's.
@@ -40,47 +40,47 @@ class LaneRun {
     Operation* receive = nullptr;
     int from = -1;           // the rank that made the frame
     Hop hop = Hop::own;      // the encoding that it comes from
-    std::uint32_t uses = 0;  // steps and operations that still need the bytes
+    std::uint32_t uses = 0;  // instructions and operations that still need the bytes
   };
 
-  [[nodiscard]] bool ready(const Step& step);
-  void execute(const Step& step);
-  void post_receive(const Step& step);
-  void post_send(const Step& step);
-  void encode(const Step& step);
-  void reduce(const Step& step);
-  void decode(const Step& step);
+  [[nodiscard]] bool ready(const Instruction& instruction);
+  void execute(const Instruction& instruction);
+  void post_receive(const Instruction& instruction);
+  void post_send(const Instruction& instruction);
+  void encode(const Instruction& instruction);
+  void reduce(const Instruction& instruction);
+  void decode(const Instruction& instruction);
   void note_stored(std::uint64_t first, std::uint32_t count);
-  void copy(const Step& step);
-  void write_weight(const Step& step);
+  void copy(const Instruction& instruction);
+  void write_weight(const Instruction& instruction);
   void check_early_frames();
-  void sum_weights(const Step& step);
-  void ask(const Step& step);
+  void sum_weights(const Instruction& instruction);
+  void ask(const Instruction& instruction);
   // Small numbers that must be equal on all ranks of a call without a plan: its terms, and digits of a hash of its
   // count and dtype.
   using Alike = std::array<std::uint8_t, 5>;
   [[nodiscard]] Alike alike() const;
   // Sums over ranks: the number of ranks that wait; where there are terms, also each number of Alike and its square.
   using Answer = std::array<float, 1 + 2 * std::tuple_size_v<Alike>>;
-  [[nodiscard]] Answer answer(const Step& step) const;
-  void native(const Step& step);
+  [[nodiscard]] Answer answer(const Instruction& instruction) const;
+  void native(const Instruction& instruction);
   [[nodiscard]] std::byte* native_values(Slot slot) const;
-  void release_uses(const Step& step);
+  void release_uses(const Instruction& instruction);
   void release_slot(Slot slot);
   void harvest();
   void count_sent(int peer, std::uint64_t bytes) const;
-  void trace(const Step& step, bool completed) const;
+  void trace(const Instruction& instruction, bool completed) const;
   // The event that observe records for this lane.
   [[nodiscard]] observe::Event event(observe::EventKind kind, std::uint64_t bytes) const;
-  void note_stage(const Step& step, std::uint64_t begin) const;
+  void note_stage(const Instruction& instruction, std::uint64_t begin) const;
 
   [[nodiscard]] Tag tag(Hop hop) const;
   void post_native(Slot slot, View values);
-  [[nodiscard]] std::uint64_t slot_bytes(const Step& step) const;
-  [[nodiscard]] codec::FrameInfo frame_info(const Step& step, Hop hop) const;
+  [[nodiscard]] std::uint64_t slot_bytes(const Instruction& instruction) const;
+  [[nodiscard]] codec::FrameInfo frame_info(const Instruction& instruction, Hop hop) const;
   [[nodiscard]] bool verbatim() const;
   [[nodiscard]] bool divides() const;
-  std::span<std::byte> open_slot(const Step& step);
+  std::span<std::byte> open_slot(const Instruction& instruction);
   // Working values of this rank's input, weighted: a pointer into a tensor, or scratch.
   const void* own_input(std::uint64_t first, std::uint32_t count, void* to) const;
   [[nodiscard]] bool held(std::uint64_t first, std::uint32_t count) const;
@@ -103,7 +103,7 @@ class LaneRun {
   Lane lane_;
   LaneLoad load_;
   Window::Opened opened_;
-  std::size_t next_step_ = 0;
+  std::size_t next_instruction_ = 0;
   // For observe::PeerWaits: the moment when this rank made its part of a result, and the rank whose frame came last
   // before that.
   double reduced_ = -1;

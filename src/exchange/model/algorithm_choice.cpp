@@ -9,7 +9,7 @@
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/cost_model.hpp"
 #include "exchange/model/sizes.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 
 namespace gradwire::exchange {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "exchange/reduction.hpp"
+#include "exchange/residuals/residual_access.hpp"
 #include "exchange/residuals/residual_store.hpp"
-#include "exchange/residuals/residuals.hpp"
+#include "exchange/resolved_call.hpp"
 
 namespace gradwire::exchange {
 
@@ -17,7 +17,7 @@ struct BucketPart {
   std::uint64_t count = 0;   // elements; may be 0
 };
 
-class BucketResiduals final : public Residuals {
+class BucketResiduals final : public ResidualAccess {
  public:
   /// `parts` are in the order of the bucket, end to end. `store` must outlive this. load() and fold() multiply
   /// residuals by `decay`; that happens once in a call, which encodes each element once at a site.

@@ -1,4 +1,5 @@
-// The steps of a lane that compute, as jobs for a device: the same arithmetic in the same order as lane_compute.cpp.
+// The instructions of a lane that compute, as jobs for a device: the same arithmetic in the same order as
+// lane_compute.cpp.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -48,25 +49,28 @@ T* element(const DeviceRange<T>& range, Elements chunk, const StreamTask& task, 
 
 }  // namespace
 
-void StreamLane::compute(const Step& step) {
-  executor_.trace(
-      {.kind = step.kind, .sequence = execution_->sequence_, .lane = index_, .round = round_, .peer = step.peer});
-  switch (step.kind) {
-    case StepKind::encode: encode(step); break;
-    case StepKind::reduce:
-    case StepKind::reduce_encode: reduce(step); break;
-    case StepKind::decode: decode(step); break;
-    case StepKind::copy: copy(step); break;
-    case StepKind::weight: backend_.store_weight(task_.weight, reinterpret_cast<double*>(open_slot(step))); break;
-    case StepKind::sum_weights: sum_weights(step); break;
-    case StepKind::native_load: native_load(step); break;
-    case StepKind::native_store: native_store(step); break;
-    case StepKind::receive:
-    case StepKind::send:
-    case StepKind::native_ask:
-    case StepKind::native_reduce: break;
+void StreamLane::compute(const Instruction& instruction) {
+  executor_.trace({.opcode = instruction.opcode,
+                   .sequence = execution_->sequence_,
+                   .lane = index_,
+                   .round = round_,
+                   .peer = instruction.peer});
+  switch (instruction.opcode) {
+    case Opcode::encode: encode(instruction); break;
+    case Opcode::reduce:
+    case Opcode::reduce_encode: reduce(instruction); break;
+    case Opcode::decode: decode(instruction); break;
+    case Opcode::copy: copy(instruction); break;
+    case Opcode::weight: backend_.store_weight(task_.weight, reinterpret_cast<double*>(open_slot(instruction))); break;
+    case Opcode::sum_weights: sum_weights(instruction); break;
+    case Opcode::native_load: native_load(instruction); break;
+    case Opcode::native_store: native_store(instruction); break;
+    case Opcode::receive:
+    case Opcode::send:
+    case Opcode::native_ask:
+    case Opcode::native_reduce: break;
   }
-  for_each_slot(step, [this](Slot slot) { used(slot); });
+  for_each_slot(instruction, [this](Slot slot) { used(slot); });
 }
 
 kernels::CallFields StreamLane::fields(const codec::Codec& codec) const {
@@ -221,45 +225,45 @@ StreamLane::Part StreamLane::owner_part(Elements chunk, bool keeps_owner) {
           .residual = folds_local ? residual_of(task_.local_residual, chunk, task_, "local") : nullptr};
 }
 
-void StreamLane::encode(const Step& step) {
-  std::byte* frame = open_slot(step);
-  const Part part = encoder_part(step.chunk);
-  rescale_residual(step.chunk, part.residual, Units::of_scale);
-  backend_.encode({.call = fields(task_.call.codecs.of(step.hop)),
+void StreamLane::encode(const Instruction& instruction) {
+  std::byte* frame = open_slot(instruction);
+  const Part part = encoder_part(instruction.chunk);
+  rescale_residual(instruction.chunk, part.residual, Units::of_scale);
+  backend_.encode({.call = fields(task_.call.codecs.of(instruction.hop)),
                    .frame = {.bytes = reinterpret_cast<std::uint8_t*>(frame),
-                             .count = step.chunk.count,
-                             .first_tile = step.chunk.first_tile,
-                             .hop = static_cast<std::uint8_t>(step.hop),
+                             .count = instruction.chunk.count,
+                             .first_tile = instruction.chunk.first_tile,
+                             .hop = static_cast<std::uint8_t>(instruction.hop),
                              .peer = backend_.rank()},
                    .values = part.values,
                    .values_dtype = part.dtype,
                    .factor = part.factor,
                    .residual = part.residual});
-  rescale_residual(step.chunk, part.residual, Units::of_gradient);
+  rescale_residual(instruction.chunk, part.residual, Units::of_gradient);
   if (part.scratch != nullptr) {
     backend_.release(part.scratch);
   }
 }
 
-void StreamLane::reduce(const Step& step) {
-  const bool encodes = step.kind == StepKind::reduce_encode;
+void StreamLane::reduce(const Instruction& instruction) {
+  const bool encodes = instruction.opcode == Opcode::reduce_encode;
   const bool keeps_owner = encodes && task_.call.residuals.keeps.owner;
-  std::vector<kernels::ReduceInput> inputs(step.inputs.size());
+  std::vector<kernels::ReduceInput> inputs(instruction.inputs.size());
   bool uncoded = false;
   for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
-    const Slot slot = step.inputs[rank];
+    const Slot slot = instruction.inputs[rank];
     uncoded = uncoded || slot == kOwnInput;
     inputs[rank].bytes = slot == kOwnInput ? nullptr : reinterpret_cast<const std::uint8_t*>(slots_[slot].memory);
   }
-  std::byte* frame = encodes ? open_slot(step) : nullptr;
-  const Part own = uncoded ? owner_part(step.chunk, keeps_owner) : Part{.dtype = task_.dtype};
-  const Result result = encodes ? Result{.dtype = task_.dtype} : open_result(step.chunk);
-  float* residual = keeps_owner ? residual_of(task_.owner_residual, step.chunk, task_, "owner") : nullptr;
-  rescale_residual(step.chunk, residual, Units::of_scale);
+  std::byte* frame = encodes ? open_slot(instruction) : nullptr;
+  const Part own = uncoded ? owner_part(instruction.chunk, keeps_owner) : Part{.dtype = task_.dtype};
+  const Result result = encodes ? Result{.dtype = task_.dtype} : open_result(instruction.chunk);
+  float* residual = keeps_owner ? residual_of(task_.owner_residual, instruction.chunk, task_, "owner") : nullptr;
+  rescale_residual(instruction.chunk, residual, Units::of_scale);
   backend_.reduce({.call = fields(task_.call.codecs.first),
                    .second = frame_codec(task_.call.codecs.second, task_.terms),
-                   .count = step.chunk.count,
-                   .first_tile = step.chunk.first_tile,
+                   .count = instruction.chunk.count,
+                   .first_tile = instruction.chunk.first_tile,
                    .inputs = inputs.data(),
                    .ranks = static_cast<int>(inputs.size()),
                    .own = own.values,
@@ -272,32 +276,32 @@ void StreamLane::reduce(const Step& step) {
                    .owner_residual = residual,
                    .result = result.values,
                    .result_dtype = result.dtype});
-  rescale_residual(step.chunk, residual, Units::of_gradient);
+  rescale_residual(instruction.chunk, residual, Units::of_gradient);
   if (!encodes) {
-    put_result(step.chunk, result);
+    put_result(instruction.chunk, result);
   }
   if (own.scratch != nullptr) {
     backend_.release(own.scratch);
   }
 }
 
-void StreamLane::decode(const Step& step) {
-  const Result result = open_result(step.chunk);
-  backend_.decode({.call = fields(task_.call.codecs.of(step.hop)),
-                   .frame = {.bytes = reinterpret_cast<std::uint8_t*>(slots_[step.slot].memory),
-                             .count = step.chunk.count,
-                             .first_tile = step.chunk.first_tile,
-                             .hop = static_cast<std::uint8_t>(step.hop),
-                             .peer = step.peer},
+void StreamLane::decode(const Instruction& instruction) {
+  const Result result = open_result(instruction.chunk);
+  backend_.decode({.call = fields(task_.call.codecs.of(instruction.hop)),
+                   .frame = {.bytes = reinterpret_cast<std::uint8_t*>(slots_[instruction.slot].memory),
+                             .count = instruction.chunk.count,
+                             .first_tile = instruction.chunk.first_tile,
+                             .hop = static_cast<std::uint8_t>(instruction.hop),
+                             .peer = instruction.peer},
                    .values = result.values,
                    .values_dtype = result.dtype,
                    .add = false});
-  put_result(step.chunk, result);
+  put_result(instruction.chunk, result);
 }
 
 // In a world of one the result is the input plus any residual that is held. Weights are known there.
-void StreamLane::copy(const Step& step) {
-  const Elements chunk = step.chunk;
+void StreamLane::copy(const Instruction& instruction) {
+  const Elements chunk = instruction.chunk;
   const bool mean = task_.reduction == Reduction::mean;
   const double total = task_.call.weighted ? task_.weight : 1.0;
   const bool share = task_.call.scales_first() && mean;  // w / w
@@ -330,10 +334,10 @@ void StreamLane::copy(const Step& step) {
   backend_.release(values);
 }
 
-void StreamLane::sum_weights(const Step& step) {
+void StreamLane::sum_weights(const Instruction& instruction) {
   std::vector<const double*> weights;
-  weights.reserve(step.inputs.size());
-  for (const Slot slot : step.inputs) {
+  weights.reserve(instruction.inputs.size());
+  for (const Slot slot : instruction.inputs) {
     weights.push_back(reinterpret_cast<const double*>(slots_[slot].memory));
   }
   backend_.sum_weights(weights, task_.weight, execution_->totals_);
@@ -342,26 +346,26 @@ void StreamLane::sum_weights(const Step& step) {
 Elements StreamLane::whole() const { return {0, task_.count}; }
 
 // The sum is made in the output itself where that has the dtype that travels.
-void StreamLane::native_load(const Step& step) {
+void StreamLane::native_load(const Instruction& instruction) {
   const DType dtype = task_.call.codecs.first.dtype();
-  SlotState& slot = slots_[step.slot];
+  SlotState& slot = slots_[instruction.slot];
   if (dtype == task_.dtype) {
-    slot.bytes = slot_bytes(step);
+    slot.bytes = slot_bytes(instruction);
     slot.memory = static_cast<std::byte*>(output(whole()));
     slot.borrowed = true;
   } else {
-    open_slot(step);
+    open_slot(instruction);
   }
   prepare(whole(), true, true, slot.memory, dtype);
 }
 
-void StreamLane::native_store(const Step& step) {
+void StreamLane::native_store(const Instruction& instruction) {
   const DType dtype = task_.call.codecs.first.dtype();
-  if (slots_[step.slot].borrowed && !divides()) {
+  if (slots_[instruction.slot].borrowed && !divides()) {
     return;
   }
-  backend_.convert(slots_[step.slot].memory, dtype, output(whole()), task_.dtype, task_.count, 1.0, nullptr, divisor(),
-                   device_divisor());
+  backend_.convert(slots_[instruction.slot].memory, dtype, output(whole()), task_.dtype, task_.count, 1.0, nullptr,
+                   divisor(), device_divisor());
 }
 
 }  // namespace gradwire::exchange

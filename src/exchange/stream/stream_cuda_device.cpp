@@ -74,7 +74,7 @@ CudaDevice::~CudaDevice() {
     const OnCudaDevice current(device_);
     wait(mark(), kEndTimeout);
   } catch (const std::exception& error) {
-    messages_->abort(ErrorCode::aborted, error.what());
+    messages_->abort(Error(ErrorCode::aborted, error.what()));
     cudaStreamSynchronize(stream(StreamBackend::Queue::communication));
     cudaStreamSynchronize(compute());
   }

@@ -66,7 +66,7 @@ class CudaDevice final : public StreamDevice {
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override;
   void check(const void* data, const std::string& what) override;
   void poll() override;
-  void abort(ErrorCode code, const std::string& message) noexcept override { messages_->abort(code, message); }
+  void abort(const Error& error) noexcept override { messages_->abort(error); }
   void end_messages(std::chrono::milliseconds timeout) override;
 
  private:

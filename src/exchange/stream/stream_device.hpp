@@ -76,7 +76,7 @@ class StreamDevice {
   /// Throws the error of the communicator or of the device, if there is one. Never blocks.
   virtual void poll() = 0;
   /// Gives up, tells the other ranks where that is possible, and ends work that waits for them. Any thread, any time.
-  virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
+  virtual void abort(const Error& error) noexcept = 0;
   /// Call it after abort(), when no message comes any more. Blocks until the device has done all enqueued work, with
   /// arbitrary bytes; from then on its memory can be used and copied as before. Error(timeout). Not during capture.
   virtual void end_messages(std::chrono::milliseconds timeout) = 0;

@@ -149,7 +149,7 @@ void StreamExecutor::catch_up() {
     return;
   }
   backend_.wait(Queue::compute, last_group_);
-  trace({.what = StreamTrace::What::wait});
+  trace({.kind = StreamTrace::Kind::wait});
   waited_ = groups_;
   for (std::byte* memory : parked_) {
     backend_.release(memory);
@@ -187,13 +187,13 @@ void StreamExecutor::communicate() {
 
 template <class Body>
 void StreamExecutor::group(Body&& body) {
-  trace({.what = StreamTrace::What::group_begin});
+  trace({.kind = StreamTrace::Kind::group_begin});
   backend_.begin_group();
   in_group_ = true;
   std::forward<Body>(body)();
   in_group_ = false;
   backend_.end_group();
-  trace({.what = StreamTrace::What::group_end});
+  trace({.kind = StreamTrace::Kind::group_end});
 }
 
 void StreamExecutor::trace(const StreamTrace& event) const {

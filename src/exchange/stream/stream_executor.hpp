@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "exchange/schedule.hpp"
 #include "exchange/stream/stream_backend.hpp"
 #include "gradwire/error.hpp"
@@ -88,12 +88,12 @@ class StreamExecution {
 
 /// One enqueued operation, reported in order, for tests that prove pipelining.
 struct StreamTrace {
-  enum class What : std::uint8_t { step, group_begin, group_end, wait };
-  What what = What::step;
-  StepKind kind = StepKind::encode;  // the kind of a step
+  enum class Kind : std::uint8_t { instruction, group_begin, group_end, wait };
+  Kind kind = Kind::instruction;
+  Opcode opcode = Opcode::encode;  // of an instruction
   std::uint32_t sequence = 0;
   std::uint64_t lane = 0;
-  int round = 0;  // the step's round of computation or of communication
+  int round = 0;  // the instruction's round of computation or of communication
   int peer = -1;
 };
 

@@ -1,4 +1,4 @@
-// One lane on its way through a stream executor: the round of each of its steps, and the memory of its frames.
+// One lane on its way through a stream executor: the round of each of its instructions, and the memory of its frames.
 //
 // Communication has rounds by hop: 0 for first frames and for weights, 1 for second ones. Computation has one more:
 // round r reads what communication round r-1 received, and makes what communication round r sends. Where encoding needs
@@ -44,7 +44,7 @@ class StreamLane {
   struct SlotState {
     std::byte* memory = nullptr;
     std::uint64_t bytes = 0;
-    std::uint32_t uses = 0;        // number of steps that still need it
+    std::uint32_t uses = 0;        // number of instructions that still need it
     std::uint64_t last_group = 0;  // the last group that sends or receives it
     bool borrowed = false;         // it is the caller's output, not acquired memory
   };
@@ -64,24 +64,24 @@ class StreamLane {
     std::byte* scratch = nullptr;
   };
 
-  static bool is_message(const Step& step) noexcept {
-    return step.kind == StepKind::send || step.kind == StepKind::receive;
+  static bool is_message(const Instruction& instruction) noexcept {
+    return instruction.opcode == Opcode::send || instruction.opcode == Opcode::receive;
   }
-  static bool is_native(const Step& step) noexcept { return step.kind == StepKind::native_reduce; }
-  static bool feeds(const Step& step) noexcept;
-  [[nodiscard]] bool has(bool (*wanted)(const Step&) noexcept) const noexcept;
-  void place_steps();
+  static bool is_native(const Instruction& instruction) noexcept { return instruction.opcode == Opcode::native_reduce; }
+  static bool feeds(const Instruction& instruction) noexcept;
+  [[nodiscard]] bool has(bool (*wanted)(const Instruction&) noexcept) const noexcept;
+  void place_instructions();
   [[nodiscard]] int round_of_hop(Hop hop) const noexcept;
   void count_uses();
 
-  void compute(const Step& step);
-  void encode(const Step& step);
-  void reduce(const Step& step);
-  void decode(const Step& step);
-  void copy(const Step& step);
-  void sum_weights(const Step& step);
-  void native_load(const Step& step);
-  void native_store(const Step& step);
+  void compute(const Instruction& instruction);
+  void encode(const Instruction& instruction);
+  void reduce(const Instruction& instruction);
+  void decode(const Instruction& instruction);
+  void copy(const Instruction& instruction);
+  void sum_weights(const Instruction& instruction);
+  void native_load(const Instruction& instruction);
+  void native_store(const Instruction& instruction);
 
   [[nodiscard]] double own_factor() const;
   [[nodiscard]] const double* share() const;  // device factor that replaces own_factor(), or null
@@ -112,8 +112,8 @@ class StreamLane {
   [[nodiscard]] DType working() const;
   [[nodiscard]] Elements whole() const;
 
-  std::byte* open_slot(const Step& step);
-  [[nodiscard]] std::uint64_t slot_bytes(const Step& step) const;
+  std::byte* open_slot(const Instruction& instruction);
+  [[nodiscard]] std::uint64_t slot_bytes(const Instruction& instruction) const;
   void used(Slot index);
 
   StreamExecutor& executor_;
@@ -122,7 +122,7 @@ class StreamLane {
   const StreamTask& task_;
   std::uint64_t index_;
   Lane lane_;
-  std::vector<int> rounds_;  // by step
+  std::vector<int> rounds_;  // by instruction
   std::vector<SlotState> slots_;
   int round_ = 0;
   int last_round_ = 0;  // the last round of computation

@@ -9,7 +9,7 @@
 #include "base/timeout.hpp"
 #include "session/calls/link.hpp"
 #include "session/calls/session_state.hpp"
-#include "session/engine/reports.hpp"
+#include "session/engine/session_reports.hpp"
 #include "session/host/bucket_runner.hpp"
 #include "session/logging/logging.hpp"
 #include "session/parts/auto_batch/auto_batch.hpp"

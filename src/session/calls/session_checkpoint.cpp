@@ -29,30 +29,27 @@ enum class Verdict : std::uint8_t {
 };
 
 Verdict verdict_of(const std::exception& error) {
-  const auto* of_ours = dynamic_cast<const Error*>(&error);
-  if (of_ours == nullptr) {
+  const auto* own_error = dynamic_cast<const Error*>(&error);
+  if (own_error == nullptr) {
     return Verdict::unreadable;
   }
-  return of_ours->code() == ErrorCode::mismatch  ? Verdict::mismatch
-         : of_ours->code() == ErrorCode::corrupt ? Verdict::unusable
-                                                 : Verdict::unreadable;
+  return own_error->code() == ErrorCode::mismatch  ? Verdict::mismatch
+         : own_error->code() == ErrorCode::corrupt ? Verdict::unusable
+                                                   : Verdict::unreadable;
 }
 
 struct Read {
   std::vector<SavedState> states;
-  bool has_rows = false;                // the engine's parts took rows of tables
   std::vector<wire::Bytes> parameters;  // only on rank 0
   Verdict verdict = Verdict::unusable;
   std::string why = {};
 };
 
 Read read_checkpoint(const std::filesystem::path& directory, const CheckpointName& name,
-                     std::span<const View> parameters, int rank, int world_size, const session::Parts& parts) {
+                     std::span<const View> parameters, int rank, int world_size, const session::PartSet& parts) {
   Read read;
   try {
-    table::RowSink* rows = parts.begin_rows();
-    read.has_rows = rows != nullptr;
-    read.states = session::read_state_files(directory / name.text(), rank, world_size, rows);
+    read.states = session::read_state_files(directory / name.text(), rank, world_size, parts.begin_rows());
     if (read.states.front().step != name.step || read.states.front().world_size != name.world_size) {
       throw Error(ErrorCode::corrupt, (directory / name.text()).string() + ": its states are of another step or world");
     }
@@ -80,13 +77,13 @@ Verdict verdict_of_all(Session& session, Verdict mine) {
 }
 
 // Throws if the checkpoint may be whole but cannot be used now, because going on without it would lose steps.
-void refuse(Verdict of_all, const Read& mine, const std::string& name) {
-  if (of_all == Verdict::mismatch) {
+void refuse(Verdict overall, const Read& mine, const std::string& name) {
+  if (overall == Verdict::mismatch) {
     throw Error(ErrorCode::mismatch, mine.verdict == Verdict::mismatch
                                          ? mine.why
                                          : "restore: " + name + " is of another model, as another rank says");
   }
-  if (of_all == Verdict::unreadable) {
+  if (overall == Verdict::unreadable) {
     throw Error(ErrorCode::invalid_argument,
                 mine.verdict == Verdict::unreadable
                     ? "restore: " + mine.why +
@@ -111,13 +108,13 @@ Candidates candidates_of(const std::filesystem::path& directory) {
 }
 
 // Rank 0 tells all ranks which checkpoint to try next. Returns nothing if there is none left.
-std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& of_rank_0, std::size_t at) {
+std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& candidates_of_root, std::size_t at) {
   constexpr std::uint64_t kHalf = 1ULL << 32;
   std::array<double, 4> text{};
-  if (!of_rank_0.error.empty()) {
+  if (!candidates_of_root.error.empty()) {
     text[1] = -1;
-  } else if (at < of_rank_0.names.size()) {
-    const CheckpointName& name = of_rank_0.names[at];
+  } else if (at < candidates_of_root.names.size()) {
+    const CheckpointName& name = candidates_of_root.names[at];
     const std::uint64_t upper = name.hash / kHalf;  // a double holds exactly only half of the hash's bits
     text = {static_cast<double>(name.step), static_cast<double>(name.world_size), static_cast<double>(upper),
             static_cast<double>(name.hash % kHalf)};
@@ -125,8 +122,9 @@ std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& 
   session.broadcast(view(text.data(), text.size()));
   if (text[1] < 0) {
     throw Error(ErrorCode::invalid_argument,
-                of_rank_0.error.empty() ? "restore: rank 0 cannot read the directory of checkpoints, as its error says"
-                                        : "restore: " + of_rank_0.error);
+                candidates_of_root.error.empty()
+                    ? "restore: rank 0 cannot read the directory of checkpoints, as its error says"
+                    : "restore: " + candidates_of_root.error);
   }
   if (text[1] == 0) {
     return std::nullopt;
@@ -135,6 +133,9 @@ std::optional<CheckpointName> agree_on_name(Session& session, const Candidates& 
                         .world_size = static_cast<int>(text[1]),
                         .hash = static_cast<std::uint64_t>(text[2]) * kHalf + static_cast<std::uint64_t>(text[3])};
 }
+
+// Returns a number that no other world of this session has: that of its engine in tickets.
+std::uint32_t number_of_world(const session::Access::State& state) { return state.engine().settled_step().session(); }
 
 void require_host(session::Runner& runner, const char* call) {
   if (runner.device() != nullptr) {
@@ -180,13 +181,13 @@ std::uint64_t Session::restore(const std::filesystem::path& directory, std::span
   static_cast<void>(files_of(state_->engine()));  // throws before anything changes in a session without that part
   const session::UnusedRows unused(*state_);
   for (;;) {
-    const int world = world_size();
+    const std::uint32_t world = number_of_world(*state_);
     try {
       if (const auto step = restore_in_world(directory, parameters)) {
         return *step;
       }
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::invalid_argument || world_size() == world) {
+      if (error.code() != ErrorCode::invalid_argument || number_of_world(*state_) == world) {
         throw;
       }  // over Processes, the rank that broadcast the checkpoint's name has ended: try again in the new world
     }
@@ -197,14 +198,14 @@ std::uint64_t Session::restore(const std::filesystem::path& directory, std::span
 std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::path& directory,
                                                        std::span<const View> parameters) {
   const observe::Span span({.source = state_->engine().runner->info().source, .kind = observe::EventKind::load});
-  const int world = world_size();
+  const std::uint32_t world = number_of_world(*state_);
   const Candidates candidates = rank() == 0 ? candidates_of(directory) : Candidates();
   std::optional<CheckpointName> name;
   Read read;
   Verdict verdict = Verdict::unusable;
   for (std::size_t at = 0; verdict != Verdict::good; ++at) {
     name = agree_on_name(*this, candidates, at);
-    if (world_size() != world) {
+    if (number_of_world(*state_) != world) {
       return std::nullopt;
     }
     if (!name) {
@@ -213,7 +214,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
     read = {};  // frees memory before the next checkpoint is read
     read = read_checkpoint(directory, *name, parameters, rank(), world_size(), state_->engine().parts);
     verdict = verdict_of_all(*this, read.verdict);
-    if (world_size() != world || state_->engine().parts.has_begun_rows() != read.has_rows) {
+    if (number_of_world(*state_) != world) {
       return std::nullopt;
     }
     refuse(verdict, read, name->text());
@@ -228,7 +229,7 @@ std::optional<std::uint64_t> Session::restore_in_world(const std::filesystem::pa
       std::memcpy(parameters[i].data, read.parameters[i].data(), read.parameters[i].size());
     }
     broadcast(parameters);
-    if (world_size() != world) {
+    if (number_of_world(*state_) != world) {
       return std::nullopt;
     }
   }

@@ -13,7 +13,7 @@
 #include "base/forked.hpp"
 #include "gradwire/session.hpp"
 #include "session/engine/engine.hpp"
-#include "session/engine/reports.hpp"
+#include "session/engine/session_reports.hpp"
 
 namespace gradwire {
 
@@ -93,9 +93,7 @@ namespace session {
 class UnusedRows {
  public:
   explicit UnusedRows(Access::State& state) : state_(state) {}
-  ~UnusedRows() {
-    state_.engine().parts.for_each([](Part& part) { part.forget_rows(); });
-  }
+  ~UnusedRows() { state_.engine().parts.forget_rows(); }
   UnusedRows(const UnusedRows&) = delete;
   UnusedRows& operator=(const UnusedRows&) = delete;
 

@@ -5,7 +5,8 @@
 #include "session/parts/checkpoints/checkpoints.hpp"
 #include "session/parts/observation/observation.hpp"
 #include "session/parts/rank_comparison/rank_comparison_part.hpp"
-#include "session/parts/scales/scales.hpp"
+#include "session/parts/result_comparison/result_comparison.hpp"
+#include "session/parts/scales/scale_comparison.hpp"
 #include "session/parts/sync_modes/sync_modes_part.hpp"
 #include "session/parts/tables/tables_part.hpp"
 
@@ -15,10 +16,11 @@ const PartTable& standard_parts() {
   static const auto* const table =  // never destroyed, since sessions may be made at exit, too
       new PartTable{{make_tables, PartMaker::When::with_session},
                     {make_checkpoints, PartMaker::When::with_session},
-                    make_scales,
+                    make_scale_comparison,
                     make_sync_modes,
                     make_auto_codec,
                     make_auto_batch,
+                    make_result_comparison,
                     {make_rank_comparison, PartMaker::When::with_session},
                     {make_observation, PartMaker::When::with_session}};
   return *table;

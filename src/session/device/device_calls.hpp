@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
 #include "session/device/device_residuals.hpp"

@@ -17,7 +17,7 @@ void require_no_capture(exchange::StreamDevice& device, const char* call) {
   }
 }
 
-std::vector<SavedState::Residual> DeviceHeld::save_residuals(const plan::Plan& plan) {
+std::vector<SavedResidual> DeviceHeld::save_residuals(const plan::Plan& plan) {
   require_no_capture(device_, "save");
   const CurrentDevice current(device_);
   device_.follow_caller();

@@ -21,9 +21,9 @@ class DeviceHeld final : public HeldByRunner, public StepUndo {
 
   [[nodiscard]] DeviceResiduals& residuals() noexcept { return residuals_; }
   /// Whether a step may be undone, so that its changes are remembered.
-  [[nodiscard]] bool remembers() const noexcept { return remembers_; }
+  [[nodiscard]] bool remembers() const noexcept override { return remembers_; }
 
-  [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) override;
+  [[nodiscard]] std::vector<SavedResidual> save_residuals(const plan::Plan& plan) override;
   void load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) override;
   void scale_residuals(float factor) override;
   [[nodiscard]] std::uint64_t residual_bytes() override { return residuals_.bytes(); }

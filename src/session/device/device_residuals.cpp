@@ -179,7 +179,7 @@ void DeviceResiduals::scale(float factor) {
 }
 
 void DeviceResiduals::save_site(const plan::Bucket& bucket, EncodeSite site, const DeviceRange<float>& range,
-                                std::chrono::milliseconds timeout, std::vector<SavedState::Residual>& saved) {
+                                std::chrono::milliseconds timeout, std::vector<SavedResidual>& saved) {
   std::vector<float> values(range.count);
   if (range.count > 0) {
     device_.download(std::as_writable_bytes(std::span(values)), range.data, timeout);
@@ -197,15 +197,15 @@ void DeviceResiduals::save_site(const plan::Bucket& bucket, EncodeSite site, con
   }
 }
 
-std::vector<SavedState::Residual> DeviceResiduals::save(const plan::Plan& plan, std::chrono::milliseconds timeout) {
-  std::vector<SavedState::Residual> saved;
+std::vector<SavedResidual> DeviceResiduals::save(const plan::Plan& plan, std::chrono::milliseconds timeout) {
+  std::vector<SavedResidual> saved;
   for (const plan::Bucket& bucket : plan.buckets) {
     if (bucket.id < buckets_.size() && buckets_[bucket.id].held) {
       save_site(bucket, EncodeSite::local, buckets_[bucket.id].local, timeout, saved);
       save_site(bucket, EncodeSite::owner, buckets_[bucket.id].owner, timeout, saved);
     }
   }
-  std::sort(saved.begin(), saved.end(), [](const SavedState::Residual& a, const SavedState::Residual& b) {
+  std::sort(saved.begin(), saved.end(), [](const SavedResidual& a, const SavedResidual& b) {
     return std::tie(a.key, a.range.offset) < std::tie(b.key, b.range.offset);
   });
   return saved;

@@ -50,7 +50,7 @@ class DeviceResiduals {
   void scale(float factor);
 
   // Block until the device has done the work on residuals.
-  [[nodiscard]] std::vector<SavedState::Residual> save(const plan::Plan& plan, std::chrono::milliseconds timeout);
+  [[nodiscard]] std::vector<SavedResidual> save(const plan::Plan& plan, std::chrono::milliseconds timeout);
   void load(exchange::ResidualStore residuals, const plan::Plan& plan);
 
  private:
@@ -65,7 +65,7 @@ class DeviceResiduals {
   void copy_for_undo(std::uint32_t bucket);
   void drop(exchange::StreamBackend& backend, exchange::DeviceRange<float>& range) const;
   void save_site(const plan::Bucket& bucket, codec::EncodeSite site, const exchange::DeviceRange<float>& range,
-                 std::chrono::milliseconds timeout, std::vector<SavedState::Residual>& saved);
+                 std::chrono::milliseconds timeout, std::vector<SavedResidual>& saved);
   void load_bucket(exchange::ResidualStore& residuals, const plan::Bucket& bucket, const plan::Plan& plan);
   void upload(exchange::DeviceRange<float>& range, const std::vector<float>& values, std::uint64_t first);
 

@@ -65,7 +65,7 @@ DeviceRunner::~DeviceRunner() {
                             "; pinned host memory: " + format_bytes(memory.pinned_bytes));
   } catch (...) {
     const Error error = current_error();
-    device_->abort(error.code(), error.what());
+    device_->abort(error);
   }
 }
 

@@ -31,7 +31,7 @@ class DeviceRunner final : public Runner, private DeviceSteps {
                const SessionOptions& options);
   ~DeviceRunner() override;
 
-  void abort(ErrorCode code, const std::string& message) noexcept override { device_->abort(code, message); }
+  void abort(const Error& error) noexcept override { device_->abort(error); }
   [[nodiscard]] std::vector<Statistics> statistics() const override { return statistics_.groups(); }
   [[nodiscard]] Statistics totals() const override { return statistics_.totals(); }
   void reset_statistics() override { statistics_.reset(); }
@@ -48,7 +48,7 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   void broadcast(std::span<const View> values, int root) override;
   void compare(std::span<const View> values, std::uint64_t step) override;
   [[nodiscard]] std::vector<std::uint64_t> hashes(std::span<const View> values) override;
-  void fail(const Error& error) noexcept override { device_->abort(error.code(), error.what()); }
+  void fail(const Error& error) noexcept override { device_->abort(error); }
   [[nodiscard]] exchange::Peers& peers() noexcept override { return *peers_; }
   [[nodiscard]] HeldByRunner& held() noexcept override { return held_; }
   [[nodiscard]] DeviceSteps* device() noexcept override { return this; }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "exchange/collectives.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "exchange/stream/dry_run.hpp"
 #include "plan/hash.hpp"
 #include "session/device/device_runner.hpp"
@@ -21,6 +21,9 @@ using exchange::StreamBackend;
 }  // namespace
 
 void DeviceRunner::reserve(const plan::Plan& plan, const StepInfo& step) {
+  if (held_.remembers()) {
+    return;  // a step that can be undone is never captured
+  }
   require_no_capture(*device_, "reserve");
   const CurrentDevice current(*device_);
   device_->arena().set_fixed(false);
@@ -116,7 +119,7 @@ void DeviceRunner::broadcast(std::span<const View> values, int root) {
   device_->follow_caller();
   agree_on_broadcast(*peers_, values, root);
   for (const View& value : values) {
-    exchange::Resolved resolved = exchange::resolve({.function = exchange::Function::broadcast,
+    exchange::Resolved resolved = exchange::resolve({.collective = exchange::Collective::broadcast,
                                                      .codec = CodecSpec::exact(),
                                                      .dtype = value.dtype,
                                                      .count = value.count,

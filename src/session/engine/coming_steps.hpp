@@ -34,7 +34,7 @@ class ComingSteps {
   // Both fields are written under both locks and read under either.
   bool may_be_small_ = false;
   bool small_ = false;
-  // Parts::revision() at the last decision.
+  // PartSet::revision() at the last decision.
   std::optional<std::uint64_t> decided_for_ GUARDED_BY(core_.progress.wire);
 };
 

@@ -209,8 +209,9 @@ void Communication::end_background() noexcept {
       return;  // the progress thread finishes it
     }
     if (!core_.progress.may_communicate()) {
-      core_.runner->abort(ErrorCode::aborted,
-                          "session destroyed with reductions in the background, on a thread that may not communicate");
+      core_.runner->abort(
+          Error(ErrorCode::aborted,
+                "session destroyed with reductions in the background, on a thread that may not communicate"));
       return;
     }
     const MutexLock lock(core_.progress.wire);

@@ -6,7 +6,7 @@
 #include "base/current_error.hpp"
 #include "base/log.hpp"
 #include "observe/record.hpp"
-#include "session/engine/reports.hpp"
+#include "session/engine/session_reports.hpp"
 #include "session/logging/logging.hpp"
 
 namespace gradwire::session {
@@ -29,7 +29,7 @@ Threading threading_over(Runner& runner, Threading asked) {
 Core::Core(std::unique_ptr<Runner> r, EngineSettings given)
     : settings(std::move(given)),
       runner(std::move(r)),
-      step(next_number(), settings.options.nonfinite),
+      step(next_number(), settings.options.nonfinite, settings.undoable),
       parts(settings.parts),
       progress(threading_over(*runner, settings.options.threading), step) {}
 
@@ -46,7 +46,7 @@ void Core::rethrow_given_up(bool to_caller) {
 // A failure after which the next world's engine takes over is not recorded as an error, unless there is no next engine.
 void Core::give_up(const Error& error, bool for_good) noexcept {
   const bool is_one = for_good || !leaves_to_finish(error);
-  if (is_one && !told_error.exchange(true)) {
+  if (is_one && !error_recorded.exchange(true)) {
     observe::record({.begin = observe::ticks(),
                      .bytes = static_cast<std::uint64_t>(error.code()),
                      .source = runner->info().source,
@@ -55,7 +55,7 @@ void Core::give_up(const Error& error, bool for_good) noexcept {
   }
   runner->fail(error);
   const MutexLock lock(progress.state);
-  step.faults.fail(error);
+  for_good ? step.faults.end_told(error) : step.faults.fail(error);
   progress.changed();
   progress.wake();
 }
@@ -108,12 +108,6 @@ PartInputs Core::part_inputs(const SavedState* held) {
           .members = settings.members,
           .copies_of_rows = settings.copies_of_rows,
           .look = [this] { return snapshot_of(*this); }};
-}
-
-void Core::make_parts_for(const SavedState& held) {
-  if (!held.results.empty() && parts.background() == nullptr) {  // the results were saved under other sync modes
-    parts.make(part_inputs(&held), When::with_plan);
-  }
 }
 
 void Core::reset_step(StepWatch::Time now) {

@@ -15,7 +15,7 @@
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/engine/progress.hpp"
-#include "session/part/parts.hpp"
+#include "session/part/part_set.hpp"
 #include "session/part/step_comparison.hpp"
 #include "session/runner/runner.hpp"
 #include "session/step/step.hpp"
@@ -50,10 +50,10 @@ struct Core {
   Step step GUARDED_BY(progress.state);
   StepWatch watch GUARDED_BY(progress.state);
   std::optional<plan::Plan> plan;
-  Parts parts;
+  PartSet parts;
   StepComparison comparison{*runner};  // between the parts of all ranks; used under `wire`, except for its counts
 
-  std::atomic<bool> told_error = false;  // the error event has been recorded, since a session gives up only once
+  std::atomic<bool> error_recorded = false;  // the error event has been recorded, since a session gives up only once
   Progress progress;
 
   /// The step, for the thread that makes steps and for a thread that communicates under `wire`. They may read only
@@ -89,32 +89,26 @@ struct Core {
   /// Gives up with the current exception and throws it as an Error; must be called inside a catch block. `to_caller`
   /// says that this Error reaches the caller of a public function.
   [[noreturn]] void rethrow_given_up(bool to_caller);
-  /// Ends the session on this rank. With `for_good` no other engine takes over.
+  /// Ends the session on this rank. With `for_good` no other engine takes over, and the caller is told of `error`.
   void give_up(const Error& error, bool for_good = false) noexcept;
 
   /// Throws the session's failure, unless only finish() reports it.
-  void throw_if_failed() REQUIRES(progress.state) {
-    if (!settings.undoable) {
-      step.faults.throw_if_failed();
-    }
-  }
+  void throw_if_failed() REQUIRES(progress.state) { step.faults.throw_in_call(); }
   [[nodiscard]] bool failed() const {
     const MutexLock lock(progress.state);
     return step.faults.failed();
   }
   /// Whether the step has failed and only finish() reports that.
-  [[nodiscard]] bool is_void() const REQUIRES(progress.state) { return settings.undoable && step.faults.failed(); }
+  [[nodiscard]] bool is_void() const REQUIRES(progress.state) { return step.faults.left_to_finish(); }
   /// Whether finish() reports `error`, so that the call that caught it returns normally.
   [[nodiscard]] bool leaves_to_finish(const Error& error) const {
-    return settings.undoable && error.cause() == ErrorCause::world;
+    return settled_step().faults.leaves_to_finish(error);
   }
 
   /// Makes the plan and the parts that it asks for, unless there is a plan already.
   void make_plan() REQUIRES(progress.state);
   /// `held` becomes PartInputs::held.
   [[nodiscard]] PartInputs part_inputs(const SavedState* held = nullptr) REQUIRES(progress.state);
-  /// Makes parts that the loaded state `held` needs although the plan does not ask for them.
-  void make_parts_for(const SavedState& held) REQUIRES(progress.state);
   void reset_step(StepWatch::Time now) REQUIRES(progress.state);
   /// Throws Error(invalid_argument), which names `call`, if a step is under way.
   void require_between_steps(const char* call);

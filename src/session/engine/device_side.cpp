@@ -8,7 +8,7 @@ namespace gradwire::session {
 // A captured step must not need work that only the host can do while the step runs.
 void DeviceSide::check_capture() const {
   core_.progress.state.assert_held();
-  if (core_.settings.undoable) {
+  if (const StepUndo* undo = core_.runner->undo(); undo != nullptr && undo->remembers()) {
     throw Error(ErrorCode::unsupported,
                 "this step is being captured into a graph, but a session that goes on without ranks that end agrees in "
                 "each step whether it counts; make its steps without a graph");
@@ -22,7 +22,7 @@ void DeviceSide::check_capture() const {
     why =
         "ranks would have to agree in each step whether to skip it; use Nonfinite::propagate, and flush() in a step "
         "that is not captured";
-  } else if (core_.settings.options.compare_ranks_every > 0) {
+  } else if (!core_.parts.result_readers().empty()) {
     why = "ranks would have to compare results; leave out compare_ranks_every";
   }
   if (why != nullptr) {

@@ -33,7 +33,7 @@ Engine::Engine(std::unique_ptr<Runner> r, EngineSettings given) : Core(std::move
 
 Engine::~Engine() { end(); }
 
-std::optional<Error> Engine::end() noexcept {
+std::optional<Error> Engine::end(bool finishes_background) noexcept {
   if (std::exchange(is_over_, true)) {
     return std::nullopt;
   }
@@ -42,8 +42,7 @@ std::optional<Error> Engine::end() noexcept {
   {
     const MutexLock lock(progress.state);
     why = step.faults.why_gone(step.under_way() || step.buckets.in_step());
-    if (!why && settings.undoable &&
-        communication.in_background()) {  // other ranks may go on without this work, so it might never finish
+    if (!why && !finishes_background && communication.in_background()) {
       why = Error(ErrorCode::aborted, "session destroyed with late gradients that no step has delivered");
     }
   }
@@ -52,7 +51,7 @@ std::optional<Error> Engine::end() noexcept {
   }
   progress.stop([&] {
     if (why) {
-      runner->abort(why->code(), why->what());
+      runner->abort(*why);
     }
   });
   parts.for_each([](Part& part) { part.session_ends(); });
@@ -108,7 +107,7 @@ Ticket Engine::ready(TensorId id, const View* gradient, bool zero) {
   }
   device.catch_up_with_replays();
   Ticket ticket;
-  bool left_to_finish = false;
+  bool deferred_to_finish = false;
   {
     const MutexLock lock(progress.state);
     if (is_void()) {
@@ -138,10 +137,10 @@ Ticket Engine::ready(TensorId id, const View* gradient, bool zero) {
     if (!coming.small()) {
       watch.bucket_ready(ticket.bucket, now);
     }
-    left_to_finish = coming.small();
+    deferred_to_finish = coming.small();
     progress.wake_after_ready();
   }
-  if (!left_to_finish) {
+  if (!deferred_to_finish) {
     try {
       progress.inside_call();
     } catch (const Error& error) {
@@ -262,8 +261,7 @@ void Engine::reserve() {
   device.require_no_capture("reserve");
   on_wire([&] {
     communication.agree_on_plan(weighted);
-    DeviceSteps* steps = runner->device();
-    if (steps != nullptr && !settings.undoable) {  // other steps are never captured; the host's pool grows on demand
+    if (DeviceSteps* steps = runner->device()) {  // the host's pool grows on demand
       steps->reserve(*plan, info);
     }
   });
@@ -286,7 +284,7 @@ void Engine::travel_between_steps(const char* call, const std::function<bool(std
   }
   on_wire([&] {
     communication.agree_on_plan(with_weights);
-    if (enqueue(now) || settings.undoable) {  // if undoable, late gradients must end, too: the commit covers them
+    if (enqueue(now)) {
       communication.end_what_travels();
     }
   });
@@ -299,8 +297,8 @@ void Engine::sync_parameters() {
 
 void Engine::count_what_travelled() {
   const MutexLock lock(progress.wire);
-  if (settings.undoable) {
-    runner->undo()->commit();
+  if (StepUndo* undo = runner->undo()) {
+    undo->commit();
   }
   if (Background* background = parts.background()) {
     background->deliver_between_steps(settled_step().number());
@@ -308,12 +306,10 @@ void Engine::count_what_travelled() {
 }
 
 void Engine::abort(const std::string& why) noexcept {
-  runner->abort(ErrorCode::aborted, why);
+  const Error error(ErrorCode::aborted, why, ErrorCause::world);
+  runner->abort(error);
   const MutexLock lock(progress.state);
-  try {
-    step.faults.fail(Error(ErrorCode::aborted, why, ErrorCause::world));
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the transport knows the reason already
-  }
+  step.faults.end(error);
   progress.changed();
 }
 
@@ -321,38 +317,6 @@ void Engine::undo(const Error& why) {
   const MutexLock lock(progress.wire);
   give_up(why);  // this also ends late gradients that are still being reduced
   runner->undo()->undo_step();
-}
-
-void Engine::take_over(Engine& before, const std::function<exchange::ResidualStore(const SavedState&)>& residuals) {
-  const MutexLock wire_before(before.progress.wire);
-  const MutexLock wire(progress.wire);
-  const MutexLock state_before(before.progress.state);
-  const MutexLock state(progress.state);
-  for (std::size_t i = 0; i < before.tensors.size(); ++i) {
-    step.add_tensor();
-    tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i],
-                before.tensors.scale(i));
-  }
-  parts.take_over(before.parts, When::with_session);
-  no_sync = before.no_sync.load();
-  step.go_on_from(before.step);
-  device.set_step();
-  if (before.plan) {
-    make_plan();
-  }
-  parts.take_over(before.parts, When::with_plan);
-  if (!before.plan) {
-    return;
-  }
-  SavedState held;
-  held.step = step.number();
-  before.parts.for_each([&](Part& part) { part.save(held); });
-  make_parts_for(held);
-  step.modes.load(*plan, held);
-  parts.for_each([&](Part& part) { part.load(held); });
-  runner->held().load_residuals(residuals(held), *plan);
-  parts.for_each([&](Part& part) { part.resume(held.step); });
-  reset_step(Clock::now());
 }
 
 }  // namespace gradwire::session

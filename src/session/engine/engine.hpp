@@ -46,14 +46,19 @@ struct Engine final : Core {
   void set_loss_scale(double scale);
   void reserve();
   /// Stops the progress thread. If a step is unfinished or a call has failed, it tells the other ranks, and returns
-  /// what it told them.
-  std::optional<Error> end() noexcept;
+  /// what it told them. `finishes_background`: waits for what is reduced in the background; otherwise that counts as an
+  /// unfinished step, because other ranks may go on without it.
+  std::optional<Error> end(bool finishes_background = true) noexcept;
 
   /// Returns the state that save() writes.
   [[nodiscard]] SavedState saved_state() REQUIRES(progress.wire);
   /// Continues from `saved`, which is one state if the world has the same size, else the states of all ranks. `source`
   /// is for messages.
   void restore(const std::vector<SavedState>& saved, const std::string& source) REQUIRES(progress.wire);
+
+  /// Continues between steps from `state`, with these terms and residuals. There is a plan already.
+  void go_on_from(const SavedState& state, const SavedTerms& terms, exchange::ResidualStore residuals)
+      REQUIRES(progress.wire, progress.state);
 
   // The wrapper that makes one engine for each world calls these, too.
   /// Abandons the step, and any other communication, with the error `why`, and restores the residuals of the last

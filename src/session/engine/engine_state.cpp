@@ -1,5 +1,5 @@
-// Saves the state of an engine between two steps, and restores it. If the world has another size by then, the residuals
-// are distributed anew over the ranks.
+// Saves the state of an engine between two steps, and continues from one: from files, or as the engine of the next
+// world. If a world of another size saved the files, the residuals are distributed anew over the ranks.
 #include <algorithm>
 #include <string>
 #include <utility>
@@ -14,6 +14,7 @@ namespace {
 
 using codec::EncodeSite;
 using exchange::ResidualStore;
+using When = PartMaker::When;
 
 void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tensors, const std::string& source) {
   const auto describe = [](const TensorInfo& tensor) {
@@ -33,7 +34,7 @@ void check_tensors(const SavedState& saved, const std::vector<TensorInfo>& tenso
 // averaged in place of gradients take no late gradients.
 void check_units(const SavedState& saved, const plan::Plan& plan, const std::string& source) {
   const auto sync_of = [&](std::uint32_t tensor) {
-    return SyncSchedule::after_load(plan.buckets[plan.tensors[tensor].bucket], saved);
+    return SyncSchedule::after_load(plan.buckets[plan.tensors[tensor].bucket], saved.sync_modes);
   };
   const auto is_local = [&](const Sync& sync) {
     return sync.mode == Sync::Mode::every && policy::active(sync, saved.step);
@@ -43,16 +44,16 @@ void check_units(const SavedState& saved, const plan::Plan& plan, const std::str
                                          (were_changes ? "parameter changes" : "gradients") + ", which sync " +
                                          policy::to_string(sync) + " does not reduce; flush before saving");
   };
-  for (const SavedState::Residual& residual : saved.residuals) {
+  for (const SavedResidual& residual : saved.residuals) {
     const std::uint32_t tensor = residual.key.tensor;
     const Sync sync = sync_of(tensor);
     const bool local = is_local(sync);
-    const bool were_changes = saved.has_anchor(tensor);
+    const bool were_changes = saved.sync_modes.has_anchor(tensor);
     if (were_changes != local || (local && !sync.outer)) {
       refuse("residuals", tensor, were_changes, sync);
     }
   }
-  for (const SavedState::LocalSteps& local : saved.local_steps) {
+  for (const SavedLocalSteps& local : saved.sync_modes.local_steps) {
     if (const Sync sync = sync_of(local.tensor); local.moved && !is_local(sync)) {
       log(LogLevel::warning,
           source + ": when it was saved, ranks held different values of \"" + saved.tensors[local.tensor].name +
@@ -62,7 +63,8 @@ void check_units(const SavedState& saved, const plan::Plan& plan, const std::str
       break;
     }
   }
-  for (const SavedState::Result& result : saved.results) {  // all are gradients: parameters arrive in their own step
+  for (const SavedResult& result :
+       saved.sync_modes.results) {  // all are gradients: parameters arrive in their own step
     if (const Sync sync = sync_of(result.tensor); is_local(sync)) {
       refuse("results on their way", result.tensor, false, sync);
     }
@@ -95,12 +97,12 @@ class Resharding {
   ResidualStore make() {
     const SavedState& any = saved_.front();
     // Resharding keeps the sum of the residuals over ranks, or for plain means their average.
-    const bool plain_mean = any.reduction == Reduction::mean && !any.weighted;
+    const bool plain_mean = any.reduction == Reduction::mean && !any.terms.weighted;
     const float share = static_cast<float>(world_) / static_cast<float>(any.world_size);
     for (const SavedState& state : saved_) {
-      for (const SavedState::Residual& residual : state.residuals) {
+      for (const SavedResidual& residual : state.residuals) {
         const float factor =
-            plain_mean || any.has_anchor(residual.key.tensor) ? share : 1.0F;  // changes have no weights
+            plain_mean || any.sync_modes.has_anchor(residual.key.tensor) ? share : 1.0F;  // changes have no weights
         if (residual.key.site != EncodeSite::owner) {
           if (residual.key.site == EncodeSite::local) {  // either all ranks hold it or none, since ranks compare that
             store_.keep(residual.key, 0, plan_.tensors[residual.key.tensor].info.count);
@@ -119,7 +121,7 @@ class Resharding {
  private:
   // Distributes the residuals of owners by coordinate. If elements have no owner any more, the rank with the number of
   // their last owner, modulo the world size, adds them to its own.
-  void take_owned(const SavedState& state, const SavedState::Residual& residual) {
+  void take_owned(const SavedState& state, const SavedResidual& residual) {
     bool has_owner = false;
     for (int owner = 0; owner < world_; ++owner) {
       for (const ResidualStore::Range& owned : owned_ranges(plan_, residual.key.tensor, owner, world_)) {
@@ -155,10 +157,8 @@ SavedState Engine::saved_state() {
   SavedState saved{.rank = runner->info().rank,
                    .world_size = runner->info().world_size,
                    .step = step.number(),
-                   .loss_scale = step.terms.loss_scale(),
-                   .loss_scale_set = step.terms.loss_scale_set(),
+                   .terms = step.terms.saved(),
                    .reduction = settings.options.reduction,
-                   .weighted = step.terms.is_to_be_weighted(),
                    .fingerprint = plan->fingerprint(),
                    .tensors = tensors.infos(),
                    .residuals = runner->held().save_residuals(*plan)};
@@ -182,20 +182,19 @@ void Engine::restore(const std::vector<SavedState>& saved, const std::string& so
   if (first.reduction != settings.options.reduction && !first.residuals.empty()) {
     throw Error(ErrorCode::mismatch, source + ": residuals are of another reduction (sum or mean) than this session's");
   }
-  const bool weighted = first.weighted && !first.residuals.empty();
+  const bool weighted = first.terms.weighted && !first.residuals.empty();
   if (weighted && !step.terms.weighted()) {
     log(LogLevel::info, "load: the state is of weighted steps; call set_weight() before the first ready()");
   }
-  if (!first.weighted && step.terms.weighted() && !first.residuals.empty()) {
+  if (!first.terms.weighted && step.terms.weighted() && !first.residuals.empty()) {
     throw Error(ErrorCode::mismatch,
                 source + ": residuals are of steps without weights; load before set_weight(), or flush before saving");
   }
   check_units(first, *plan, source);
-  make_parts_for(first);
   const bool same_world = first.world_size == runner->info().world_size;
   ResidualStore residuals;
   if (same_world) {
-    for (const SavedState::Residual& residual : first.residuals) {
+    for (const SavedResidual& residual : first.residuals) {
       residuals.add(residual.key, residual.range.offset, residual.range.values, 1.0F);
     }
   } else {
@@ -208,12 +207,45 @@ void Engine::restore(const std::vector<SavedState>& saved, const std::string& so
     log(LogLevel::info, "load: the state was saved under another plan (" + first.fingerprint + ", world of " +
                             std::to_string(first.world_size) + "); its residuals are carried over");
   }
+  SavedTerms terms = first.terms;
+  terms.weighted = weighted;
+  go_on_from(first, terms, std::move(residuals));
+}
+
+void Engine::take_over(Engine& before, const std::function<ResidualStore(const SavedState&)>& residuals) {
+  const MutexLock wire_before(before.progress.wire);
+  const MutexLock wire(progress.wire);
+  const MutexLock state_before(before.progress.state);
+  const MutexLock state(progress.state);
+  for (std::size_t i = 0; i < before.tensors.size(); ++i) {
+    step.add_tensor();
+    tensors.add(before.tensors.infos()[i], before.tensors.added(i), before.tensors.parameters()[i],
+                before.tensors.scale(i));
+  }
+  parts.take_over(before.parts, When::with_session);
+  no_sync = before.no_sync.load();
+  step.go_on_from(before.step);
+  device.set_step();
+  if (!before.plan) {
+    return;
+  }
+  make_plan();
+  parts.take_over(before.parts, When::with_plan);
+  SavedState held{.step = step.number(), .terms = step.terms.saved()};
+  before.parts.for_each([&](Part& part) { part.save(held); });
+  go_on_from(held, held.terms, residuals(held));
+}
+
+void Engine::go_on_from(const SavedState& state, const SavedTerms& terms, ResidualStore residuals) {
+  if (!state.sync_modes.results.empty() && parts.background() == nullptr) {  // they were saved under other sync modes
+    parts.make(part_inputs(&state), When::with_plan);
+  }
   runner->held().load_residuals(std::move(residuals), *plan);
-  step.modes.load(*plan, first);
-  parts.for_each([&](Part& part) { part.load(first); });
-  coming.forget();  // the loaded state may hold residuals
-  step.resume(first.step, first.loss_scale, first.loss_scale_set, weighted);
-  parts.for_each([&](Part& part) { part.resume(first.step); });
+  step.modes.load(*plan, state.sync_modes);
+  parts.for_each([&](Part& part) { part.load(state); });
+  coming.forget();  // there may be residuals
+  step.resume(state.step, terms);
+  parts.for_each([&](Part& part) { part.resume(state.step); });
   device.set_step();
   reset_step(std::chrono::steady_clock::now());
 }

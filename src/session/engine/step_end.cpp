@@ -1,5 +1,6 @@
 #include "session/engine/step_end.hpp"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,9 @@ void StepEnd::check_all_ready() {
     const MutexLock lock(core_.progress.state);
     core_.step.faults.throw_if_failed();
     core_.make_plan();
+    if (core_.step.buckets.all_ready()) {
+      return;
+    }
     now = core_.step.number();
     for (std::uint32_t i = 0; i < core_.tensors.size(); ++i) {
       if (!core_.step.buckets.is_ready(i) && ++count <= 5) {
@@ -37,15 +41,12 @@ void StepEnd::check_all_ready() {
       }
     }
   }
-  if (count == 0) {
-    return;
-  }
   const Error error(ErrorCode::invalid_argument, "finish: " + std::to_string(count) + " tensor(s) not ready on rank " +
                                                      std::to_string(core_.runner->info().rank) + " in step " +
                                                      std::to_string(now) + ": " + names + (count > 5 ? ", ..." : "") +
                                                      "; call ready(), or ready_zero() where there is no gradient");
   if (core_.progress.background()) {
-    core_.runner->abort(error.code(), error.what());  // before on_wire(): the progress thread may hold `wire` for long
+    core_.runner->abort(error);  // before on_wire(): the progress thread may hold `wire` for long
   }
   core_.on_wire([&] { throw Error(error); });
 }
@@ -103,9 +104,8 @@ void StepEnd::commit_parts() {
   }
 }
 
-bool StepEnd::compares_results(const StepOutcome& outcome) const {
-  return core_.settings.options.compare_ranks_every > 0 &&
-         (outcome.step + 1) % core_.settings.options.compare_ranks_every == 0;
+bool StepEnd::has_results_read(std::uint64_t step) const {
+  return std::ranges::any_of(core_.parts.result_readers(), [=](const ResultReader* one) { return one->reads(step); });
 }
 
 StepEnd::Ended StepEnd::end_step(Clock::time_point begin, bool was_small) {
@@ -117,7 +117,7 @@ StepEnd::Ended StepEnd::end_step(Clock::time_point begin, bool was_small) {
   const double exposed = std::chrono::duration<double>(now - begin).count();
   Ended ended{.at = now, .end = {}, .results = {}};
   const MutexLock lock(core_.progress.state);
-  if (compares_results(core_.step.outcome())) {
+  if (has_results_read(core_.step.outcome().step)) {
     ended.results = comparable_results();
   }
   if (coming_.small()) {  // ready() has not read the clock
@@ -156,8 +156,14 @@ void StepEnd::conclude(const Ended& ended) {
       coming_.decide(ended.undecided);
     });
   }
-  if (compares_results(end.outcome) && !end.outcome.skipped) {
-    core_.on_wire([&] { core_.runner->compare(ended.results, end.outcome.step); });
+  if (has_results_read(end.outcome.step) && !end.outcome.skipped) {
+    core_.on_wire([&] {
+      for (ResultReader* reader : core_.parts.result_readers()) {
+        if (reader->reads(end.outcome.step)) {
+          reader->read(ended.results, end.outcome.step);
+        }
+      }
+    });
   }
 }
 

@@ -33,7 +33,7 @@ class StepEnd {
   struct Ended {
     std::chrono::steady_clock::time_point at;
     Step::End end;
-    std::vector<View> results;  // empty unless ranks compare results after this step
+    std::vector<View> results;  // empty unless a part reads the results of this step
     bool undecided = false;     // how the last bucket of the coming steps is reduced
     bool may_get_small = false;
   };
@@ -48,7 +48,7 @@ class StepEnd {
   [[nodiscard]] Ended end_step(std::chrono::steady_clock::time_point begin, bool was_small);
   /// Does what ranks do together at the end of some steps, such as comparisons, and decides about the coming steps.
   void conclude(const Ended& ended);
-  [[nodiscard]] bool compares_results(const StepOutcome& outcome) const;
+  [[nodiscard]] bool has_results_read(std::uint64_t step) const;
   /// Delivers the gradients and parameters that the background part has for this step; returns whether NaN or Inf is in
   /// them.
   [[nodiscard]] bool deliver();

@@ -38,7 +38,8 @@ policy::Level level_at(const plan::Bucket& bucket, const StepInfo& step) {
   return {bucket.algorithm, policy::stage_at(bucket.stages, step.step)};
 }
 
-exchange::Request BucketCalls::request(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) const {
+exchange::CallRequest BucketCalls::request(const plan::Plan& plan, const plan::Bucket& bucket,
+                                           const StepInfo& step) const {
   const policy::Level level = level_at(bucket, step);
   return {.algorithm = level.algorithm,
           .codec = level.stage.codec,

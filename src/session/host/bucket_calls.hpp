@@ -1,7 +1,7 @@
 // Decides which collective call a bucket over host memory is in a step.
 #pragma once
 
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "exchange/tiers.hpp"
 #include "gradwire/transport.hpp"
 #include "plan/plan.hpp"
@@ -19,8 +19,8 @@ class BucketCalls {
   explicit BucketCalls(const Transport& transport) : transport_(transport) {}
 
   /// Returns the request of a bucket to the collective, without the residuals that are kept for it.
-  [[nodiscard]] exchange::Request request(const plan::Plan& plan, const plan::Bucket& bucket,
-                                          const StepInfo& step) const;
+  [[nodiscard]] exchange::CallRequest request(const plan::Plan& plan, const plan::Bucket& bucket,
+                                              const StepInfo& step) const;
   [[nodiscard]] exchange::RankGroup group(const plan::Plan& plan) const {
     return {transport_.rank(), transport_.world_size(), plan.tiers};
   }

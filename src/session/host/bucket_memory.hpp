@@ -6,7 +6,7 @@
 
 #include "codec/preconditioner.hpp"
 #include "codec/tensor_list.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "plan/plan.hpp"
 #include "session/step/step_info.hpp"
 

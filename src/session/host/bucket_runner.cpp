@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/cores.hpp"
+#include "base/processor_cores.hpp"
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/sizes.hpp"
 #include "observe/record.hpp"
@@ -35,7 +35,7 @@ RunnerInfo info_of(const Transport& transport, const SessionOptions& options) {
           .checksum = options.checksum.value_or(capabilities.checksum_by_default),
           .nodes = transport.nodes(),
           .background = true,
-          .crowded = share_cores(ranks_here(transport.nodes(), transport.rank(), transport.world_size())),
+          .crowded = share_cores(ranks_on_node(transport.nodes(), transport.rank(), transport.world_size())),
           .source = observe::add_source({.kind = observe::Source::Kind::session,
                                          .rank = transport.rank(),
                                          .world_size = transport.world_size(),
@@ -79,7 +79,7 @@ void BucketRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std
     }
   }
   auto residuals = std::make_unique<exchange::BucketResiduals>(residuals_.store(), bucket.parts, bucket.decay);
-  exchange::Request asked = calls_.request(plan, bucket, step);
+  exchange::CallRequest asked = calls_.request(plan, bucket, step);
   if (!step.plain) {
     asked.held = residuals->held();
   }
@@ -150,7 +150,7 @@ std::vector<BucketRunner::Ended> BucketRunner::advance(std::chrono::microseconds
 void BucketRunner::broadcast(std::span<const View> values, int root) {
   agree_on_broadcast(peers_, values, root);
   for (const View& value : values) {
-    auto [call, schedule] = exchange::resolve({.function = exchange::Function::broadcast,
+    auto [call, schedule] = exchange::resolve({.collective = exchange::Collective::broadcast,
                                                .codec = CodecSpec::exact(),
                                                .dtype = value.dtype,
                                                .count = value.count,

@@ -17,7 +17,7 @@
 #include "session/host/bucket_calls.hpp"
 #include "session/host/bucket_flight.hpp"
 #include "session/host/bucket_health.hpp"
-#include "session/host/host_executors.hpp"
+#include "session/host/executor_pair.hpp"
 #include "session/host/host_probes.hpp"
 #include "session/host/host_residuals.hpp"
 #include "session/host/host_small_steps.hpp"
@@ -31,7 +31,7 @@ class BucketRunner final : public Runner {
   /// `epoch` is that of the transport's world.
   BucketRunner(std::shared_ptr<Transport> transport, const SessionOptions& options, std::uint32_t epoch = 0);
 
-  void abort(ErrorCode code, const std::string& message) noexcept override { transport_->abort(code, message); }
+  void abort(const Error& error) noexcept override { transport_->abort(error); }
   [[nodiscard]] std::vector<Statistics> statistics() const override { return statistics_.groups(); }
   [[nodiscard]] Statistics totals() const override { return statistics_.totals(); }
   void reset_statistics() override { statistics_.reset(); }
@@ -73,7 +73,7 @@ class BucketRunner final : public Runner {
   SessionOptions options_;
   std::optional<observe::PeerWaits> peer_waits_;  // if peers are watched
   GroupStatistics statistics_;
-  HostExecutors executors_;
+  ExecutorPair executors_;
   exchange::TransportPeers peers_;
   HostResiduals residuals_;
   BucketCalls calls_;

@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kPatience{1};
 bool HostProbes::has_native(DType dtype) const { return exchange::native_sum(transport_).has(dtype); }
 
 double HostProbes::time_exchange(int to, int from, std::uint64_t bytes) {
-  return peers_.time_exchange(to, from, bytes, choice::kExchangePart);
+  return peers_.time_exchange(to, from, bytes);
 }
 
 // It looks without sleeping at first, as finish() does.

@@ -5,7 +5,7 @@
 
 #include "gradwire/session.hpp"
 #include "session/host/bucket_calls.hpp"
-#include "session/host/host_executors.hpp"
+#include "session/host/executor_pair.hpp"
 #include "session/host/host_residuals.hpp"
 #include "session/runner/group_statistics.hpp"
 #include "session/runner/runner.hpp"
@@ -16,7 +16,7 @@ class HostProbes final : public Probes {
  public:
   /// All references must outlive this. `buckets` reduces the trials.
   HostProbes(Transport& transport, const SessionOptions& options, const RunnerInfo& info, Buckets& buckets,
-             exchange::TransportPeers& peers, HostExecutors& executors, HostResiduals& residuals,
+             exchange::TransportPeers& peers, ExecutorPair& executors, HostResiduals& residuals,
              GroupStatistics& statistics)
       : transport_(transport),
         options_(options),
@@ -43,7 +43,7 @@ class HostProbes final : public Probes {
   const RunnerInfo& info_;
   Buckets& buckets_;
   exchange::TransportPeers& peers_;
-  HostExecutors& executors_;
+  ExecutorPair& executors_;
   HostResiduals& residuals_;
   GroupStatistics& statistics_;
 };

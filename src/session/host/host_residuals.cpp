@@ -2,8 +2,8 @@
 
 namespace gradwire::session {
 
-std::vector<SavedState::Residual> HostResiduals::save_residuals(const plan::Plan& /*plan*/) {
-  std::vector<SavedState::Residual> saved;
+std::vector<SavedResidual> HostResiduals::save_residuals(const plan::Plan& /*plan*/) {
+  std::vector<SavedResidual> saved;
   for (const auto& [key, ranges] : store_.entries()) {
     for (const exchange::ResidualStore::Range& range : ranges) {
       saved.push_back({key, range});

@@ -15,7 +15,7 @@ class HostResiduals final : public HeldByRunner, public StepUndo {
   [[nodiscard]] exchange::ResidualStore& store() noexcept { return store_; }
   [[nodiscard]] const exchange::ResidualStore& store() const noexcept { return store_; }
 
-  [[nodiscard]] std::vector<SavedState::Residual> save_residuals(const plan::Plan& /*plan*/) override;
+  [[nodiscard]] std::vector<SavedResidual> save_residuals(const plan::Plan& /*plan*/) override;
   void load_residuals(exchange::ResidualStore residuals, const plan::Plan& /*plan*/) override {
     store_ = std::move(residuals);
     if (remembers_) {
@@ -29,6 +29,7 @@ class HostResiduals final : public HeldByRunner, public StepUndo {
     remembers_ = true;
     store_.remember();
   }
+  [[nodiscard]] bool remembers() const noexcept override { return remembers_; }
   void commit() override { store_.commit(); }
   void undo_step() override { store_.undo(); }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "session/host/bucket_calls.hpp"
-#include "session/host/host_executors.hpp"
+#include "session/host/executor_pair.hpp"
 #include "session/host/host_residuals.hpp"
 #include "session/host/small_sums.hpp"
 #include "session/runner/group_statistics.hpp"
@@ -13,7 +13,7 @@ namespace gradwire::session {
 class HostSmallSteps final : public SmallSteps {
  public:
   /// All references must outlive this.
-  HostSmallSteps(Transport& transport, const SessionOptions& options, const RunnerInfo& info, HostExecutors& executors,
+  HostSmallSteps(Transport& transport, const SessionOptions& options, const RunnerInfo& info, ExecutorPair& executors,
                  const HostResiduals& residuals, GroupStatistics& statistics)
       : calls_(transport),
         sums_(transport, options.reduction, options.timeout, {.crowded = info.crowded, .source = info.source}),
@@ -29,7 +29,7 @@ class HostSmallSteps final : public SmallSteps {
  private:
   BucketCalls calls_;
   SmallSums sums_;
-  HostExecutors& executors_;
+  ExecutorPair& executors_;
   const HostResiduals& residuals_;
   GroupStatistics& statistics_;
 };

@@ -7,7 +7,7 @@
 #include "base/awake_time.hpp"
 #include "base/units.hpp"
 #include "codec/codec.hpp"
-#include "exchange/reduction.hpp"
+#include "exchange/resolved_call.hpp"
 #include "observe/record.hpp"
 #include "transport/operations.hpp"
 #include "transport/silence.hpp"

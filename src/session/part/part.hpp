@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -20,7 +21,7 @@
 #include "plan/plan.hpp"
 #include "session/part/step_comparison.hpp"
 #include "session/runner/runner.hpp"
-#include "session/state/state_file.hpp"
+#include "session/state/saved_state.hpp"
 #include "session/step/step_watch.hpp"
 #include "session/step/sync_schedule.hpp"
 #include "session/tensors/tensors.hpp"
@@ -118,6 +119,19 @@ class StepParticipant {
   ~StepParticipant() = default;
 };
 
+/// A part that looks at the results of steps.
+class ResultReader {
+ public:
+  /// Whether the part reads the results of `step`; the same on every rank.
+  [[nodiscard]] virtual bool reads(std::uint64_t step) const = 0;
+  /// `results` is the memory that holds the same values on all ranks after `step`, which was not skipped. Collective;
+  /// the caller holds the lock for communication.
+  virtual void read(std::span<const View> results, std::uint64_t step) = 0;
+
+ protected:
+  ~ResultReader() = default;
+};
+
 /// A part that shares data out over the ranks, so that data moves when ranks end or join. All ranks make these calls
 /// alike, between steps.
 class SharedOut {
@@ -132,6 +146,18 @@ class SharedOut {
 
  protected:
   ~SharedOut() = default;
+};
+
+/// A part that takes rows of tables from files. Between begin_rows() and Part::load() it keeps them aside.
+class RowLoader {
+ public:
+  /// Returns a sink that keeps rows read from files until load() makes them the part's own; each call begins anew.
+  [[nodiscard]] virtual table::RowSink& begin_rows() = 0;
+  /// Frees rows that no load() took.
+  virtual void forget_rows() = 0;
+
+ protected:
+  ~RowLoader() = default;
 };
 
 /// The result of the ranks' agreement on the plan, as one part gets it.
@@ -171,13 +197,6 @@ class Part {
   [[nodiscard]] virtual bool in_step() const { return false; }
   /// Throws Error(mismatch) if `state`, which is read from `source`, is not of this part's kind.
   virtual void check(const SavedState& /*state*/, const std::string& /*source*/) const {}
-  /// Returns a sink that keeps rows read from files until load() makes them the part's own; each call begins anew.
-  /// Returns null if this part has no rows.
-  [[nodiscard]] virtual table::RowSink* begin_rows() { return nullptr; }
-  /// Frees rows that no load() took.
-  virtual void forget_rows() {}
-  /// Whether load() would take rows that the sink has got since begin_rows().
-  [[nodiscard]] virtual bool has_begun_rows() const { return false; }
   // The session calls these two between steps, for files and for the next world.
   /// Writes the part's state to `state`; for the next world, after take_over() has taken its share.
   virtual void save(SavedState& /*state*/) {}
@@ -197,7 +216,9 @@ class Part {
   [[nodiscard]] virtual StepListener* listener() noexcept { return nullptr; }
   [[nodiscard]] virtual Background* background() noexcept { return nullptr; }
   [[nodiscard]] virtual StepParticipant* participant() noexcept { return nullptr; }
+  [[nodiscard]] virtual ResultReader* result_reader() noexcept { return nullptr; }
   [[nodiscard]] virtual SharedOut* shared_out() noexcept { return nullptr; }
+  [[nodiscard]] virtual RowLoader* row_loader() noexcept { return nullptr; }
 
   // Reports; any thread may call these.
   /// Whole lines for Session::explain().

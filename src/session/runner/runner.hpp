@@ -72,7 +72,7 @@ class Buckets {
 /// The residuals of error feedback. They may be used only while no bucket is under way.
 class HeldByRunner {
  public:
-  [[nodiscard]] virtual std::vector<SavedState::Residual> save_residuals(const plan::Plan& plan) = 0;
+  [[nodiscard]] virtual std::vector<SavedResidual> save_residuals(const plan::Plan& plan) = 0;
   virtual void load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) = 0;
   virtual void scale_residuals(float factor) = 0;
   [[nodiscard]] virtual std::uint64_t residual_bytes() = 0;
@@ -135,7 +135,7 @@ class DeviceSteps {
   virtual void wait_complete(std::uint64_t step, std::uint32_t bucket) = 0;
   /// Whether the caller's work is being captured.
   [[nodiscard]] virtual bool capturing() = 0;
-  /// Allocates the memory that steps with this plan need.
+  /// Allocates the memory that steps with this plan need, if they may be captured.
   virtual void reserve(const plan::Plan& plan, const StepInfo& step) = 0;
   /// Returns the number of the device's step if replays of captured steps may have advanced it. Blocks.
   [[nodiscard]] virtual std::optional<std::uint32_t> replayed_to() = 0;
@@ -168,7 +168,9 @@ class StepUndo {
  public:
   /// Starts to record changes.
   virtual void remember() = 0;
-  /// Makes the step count, so that it can no longer be undone.
+  /// Whether changes are recorded.
+  [[nodiscard]] virtual bool remembers() const noexcept = 0;
+  /// Makes the step count, so that it can no longer be undone. Does nothing if no changes are recorded.
   virtual void commit() = 0;
   /// Restores the residuals of the last commit().
   virtual void undo_step() = 0;
@@ -184,7 +186,7 @@ class Runner : public Buckets {
   // Any thread may call these at any time.
   [[nodiscard]] const RunnerInfo& info() const noexcept { return info_; }
   /// Tells every rank that this one gives up, and ends all waits.
-  virtual void abort(ErrorCode code, const std::string& message) noexcept = 0;
+  virtual void abort(const Error& error) noexcept = 0;
   /// Returns the statistics since the last reset, one for each group of the plan.
   [[nodiscard]] virtual std::vector<Statistics> statistics() const = 0;
   /// Returns the sum over all groups and all calls so far. Resets do not change it, so callers may take differences.

@@ -139,16 +139,16 @@ std::vector<SavedState> read_state_files(const std::filesystem::path& directory,
                                            std::to_string(states.front().step) +
                                            "; use files that were saved after one step");
     }
-    if (!std::ranges::equal(state.tables, states.front().tables, {}, &SavedState::Table::layout,
-                            &SavedState::Table::layout)) {
+    if (!std::ranges::equal(state.tables, states.front().tables, {}, &table::SavedTable::layout,
+                            &table::SavedTable::layout)) {
       throw Error(ErrorCode::corrupt, file.string() +
                                           ": rows of tables lay on other ranks than when rank 0's file was "
                                           "written; some may be in none of the files: use another save");
     }
     if (saved == world_size && r != rank) {  // this file was read only for the rows of tables
       states.back().residuals = {};
-      states.back().anchors = {};
-      states.back().results = {};
+      states.back().sync_modes.anchors = {};
+      states.back().sync_modes.results = {};
     }
   }
   if (saved == world_size && rows != nullptr) {

@@ -22,7 +22,7 @@ constexpr std::uint32_t kMaxWorld = 1U << 20;
 void read_residuals(StateReader& body, SavedState& state) {
   const auto residuals = body.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < residuals; ++i) {
-    SavedState::Residual residual;
+    SavedResidual residual;
     residual.key.tensor = body.number<std::uint32_t>();
     residual.key.site = static_cast<codec::EncodeSite>(body.number<std::uint8_t>());
     residual.range.offset = body.number<std::uint64_t>();
@@ -55,15 +55,15 @@ std::uint64_t tensor_bytes(const StateReader& body, const SavedState& state, std
 void read_sync_modes(StateReader& body, SavedState& state) {
   const auto anchors = body.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < anchors; ++i) {
-    SavedState::Anchor anchor{.tensor = body.number<std::uint32_t>()};
+    SavedAnchor anchor{.tensor = body.number<std::uint32_t>()};
     const std::uint64_t bytes = tensor_bytes(body, state, anchor.tensor);
     anchor.parameters = body.numbers<std::byte>(bytes);
     anchor.momentum = body.numbers<std::byte>(bytes);
-    state.anchors.push_back(std::move(anchor));
+    state.sync_modes.anchors.push_back(std::move(anchor));
   }
   const auto results = body.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < results; ++i) {
-    SavedState::Result result{.tensor = body.number<std::uint32_t>()};
+    SavedResult result{.tensor = body.number<std::uint32_t>()};
     result.step = body.number<std::uint64_t>();
     result.scale = body.number<double>();
     result.nonfinite = body.number<std::uint8_t>() != 0;
@@ -71,7 +71,7 @@ void read_sync_modes(StateReader& body, SavedState& state) {
       body.fail("a result has no step, or no loss scale");
     }
     result.values = body.numbers<std::byte>(tensor_bytes(body, state, result.tensor));
-    state.results.push_back(std::move(result));
+    state.sync_modes.results.push_back(std::move(result));
   }
 }
 
@@ -81,18 +81,18 @@ void read_local_steps(StateReader& body, SavedState& state) {
     body.fail("local steps are of more tensors than there are");
   }
   for (std::uint32_t i = 0; i < tensors; ++i) {
-    SavedState::LocalSteps local{.tensor = body.number<std::uint32_t>()};
+    SavedLocalSteps local{.tensor = body.number<std::uint32_t>()};
     local.put_off_to = body.number<std::uint64_t>();
     local.moved = body.number<std::uint8_t>() != 0;
     if (local.tensor >= state.tensors.size() || (local.put_off_to > 0 && local.put_off_to - 1 > state.step)) {
       body.fail("local steps belong to no tensor, or begin too late");
     }
-    state.local_steps.push_back(local);
+    state.sync_modes.local_steps.push_back(local);
   }
 }
 
-SavedState::Table read_head(StateReader& body) {
-  SavedState::Table table{.name = body.text()};
+table::SavedTable read_head(StateReader& body) {
+  table::SavedTable table{.name = body.text()};
   table.rows = body.number<std::uint64_t>();
   table.width = body.number<std::uint32_t>();
   const auto optimizer = body.number<std::uint32_t>();
@@ -110,7 +110,7 @@ SavedState::Table read_head(StateReader& body) {
 }
 
 // Reads the rows of a table and passes them to `rows` if it wants them.
-void read_rows(StateReader& body, const SavedState::Table& table, std::size_t number, RowSink* rows) {
+void read_rows(StateReader& body, const table::SavedTable& table, std::size_t number, RowSink* rows) {
   const auto count = body.number<std::uint64_t>();
   const std::size_t floats = table.row_floats();
   body.require(count, sizeof(std::uint64_t) + floats * sizeof(float));
@@ -147,8 +147,8 @@ void read_tables(StateReader& body, SavedState& state, RowSink* rows) {
     body.fail("it is of a version with tables, and has none");
   }
   for (std::uint32_t i = 0; i < tables; ++i) {
-    SavedState::Table table = read_head(body);
-    if (std::ranges::find(state.tables, table.name, &SavedState::Table::name) != state.tables.end()) {
+    table::SavedTable table = read_head(body);
+    if (std::ranges::find(state.tables, table.name, &table::SavedTable::name) != state.tables.end()) {
       body.fail(table.said() + " is there twice");
     }
     read_rows(body, table, i, rows);
@@ -166,10 +166,10 @@ SavedState read_body(StateReader& body, RowSink* rows) {
   state.rank = static_cast<int>(rank);
   state.world_size = static_cast<int>(world);
   state.step = body.number<std::uint64_t>();
-  state.loss_scale = body.number<double>();
-  state.loss_scale_set = body.number<std::uint8_t>() != 0;
+  state.terms.loss_scale = body.number<double>();
+  state.terms.loss_scale_set = body.number<std::uint8_t>() != 0;
   state.reduction = body.number<std::uint8_t>() == 0 ? static_cast<Reduction>(0) : static_cast<Reduction>(1);
-  state.weighted = body.number<std::uint8_t>() != 0;
+  state.terms.weighted = body.number<std::uint8_t>() != 0;
   state.fingerprint = body.text();
   const auto tensors = body.number<std::uint32_t>();
   for (std::uint32_t i = 0; i < tensors; ++i) {
@@ -182,8 +182,8 @@ SavedState read_body(StateReader& body, RowSink* rows) {
     }
     state.tensors.push_back(std::move(tensor));
   }
-  if (!(state.loss_scale > 0) || !std::isfinite(state.loss_scale)) {
-    body.fail("the loss scale is " + std::to_string(state.loss_scale));
+  if (!(state.terms.loss_scale > 0) || !std::isfinite(state.terms.loss_scale)) {
+    body.fail("the loss scale is " + std::to_string(state.terms.loss_scale));
   }
   read_residuals(body, state);
   if (body.version() >= 2) {

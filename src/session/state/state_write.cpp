@@ -8,7 +8,7 @@
 namespace gradwire::session {
 namespace {
 
-void put_table(StateWriter& out, const SavedState::Table& table) {
+void put_table(StateWriter& out, const table::SavedTable& table) {
   out.text(table.name);
   out.number(table.rows);
   out.number(table.width);
@@ -28,10 +28,10 @@ void put_body(StateWriter& out, const SavedState& state) {
   out.number(static_cast<std::uint32_t>(state.rank));
   out.number(static_cast<std::uint32_t>(state.world_size));
   out.number(state.step);
-  out.number(state.loss_scale);
-  out.number(static_cast<std::uint8_t>(state.loss_scale_set));
+  out.number(state.terms.loss_scale);
+  out.number(static_cast<std::uint8_t>(state.terms.loss_scale_set));
   out.number(static_cast<std::uint8_t>(state.reduction));
-  out.number(static_cast<std::uint8_t>(state.weighted));
+  out.number(static_cast<std::uint8_t>(state.terms.weighted));
   out.text(state.fingerprint);
   out.number(static_cast<std::uint32_t>(state.tensors.size()));
   for (const TensorInfo& tensor : state.tensors) {
@@ -40,36 +40,36 @@ void put_body(StateWriter& out, const SavedState& state) {
     out.number(tensor.count);
   }
   out.number(static_cast<std::uint32_t>(state.residuals.size()));
-  for (const SavedState::Residual& residual : state.residuals) {
+  for (const SavedResidual& residual : state.residuals) {
     out.number(residual.key.tensor);
     out.number(static_cast<std::uint8_t>(residual.key.site));
     out.number(residual.range.offset);
     out.number(static_cast<std::uint64_t>(residual.range.values.size()));
     out.numbers(std::span(residual.range.values));
   }
-  out.number(static_cast<std::uint32_t>(state.anchors.size()));
-  for (const SavedState::Anchor& anchor : state.anchors) {
+  out.number(static_cast<std::uint32_t>(state.sync_modes.anchors.size()));
+  for (const SavedAnchor& anchor : state.sync_modes.anchors) {
     out.number(anchor.tensor);
     out.numbers(std::span(anchor.parameters));
     out.numbers(std::span(anchor.momentum));
   }
-  out.number(static_cast<std::uint32_t>(state.results.size()));
-  for (const SavedState::Result& result : state.results) {
+  out.number(static_cast<std::uint32_t>(state.sync_modes.results.size()));
+  for (const SavedResult& result : state.sync_modes.results) {
     out.number(result.tensor);
     out.number(result.step);
     out.number(result.scale);
     out.number(static_cast<std::uint8_t>(result.nonfinite));
     out.numbers(std::span(result.values));
   }
-  out.number(static_cast<std::uint32_t>(state.local_steps.size()));
-  for (const SavedState::LocalSteps& local : state.local_steps) {
+  out.number(static_cast<std::uint32_t>(state.sync_modes.local_steps.size()));
+  for (const SavedLocalSteps& local : state.sync_modes.local_steps) {
     out.number(local.tensor);
     out.number(local.put_off_to);
     out.number(static_cast<std::uint8_t>(local.moved));
   }
   if (!state.tables.empty()) {
     out.number(static_cast<std::uint32_t>(state.tables.size()));
-    for (const SavedState::Table& table : state.tables) {
+    for (const table::SavedTable& table : state.tables) {
       put_table(out, table);
     }
   }

@@ -25,9 +25,9 @@ void Step::reset() {
   outcome_.step = number_;
 }
 
-void Step::resume(std::uint64_t step, double loss_scale, bool loss_scale_set, bool weighted) {
+void Step::resume(std::uint64_t step, const SavedTerms& saved) {
   number_ = step;
-  terms.resume(loss_scale, loss_scale_set, weighted);
+  terms.resume(saved);
   last_ = {};  // the loaded state may change how the last bucket is reduced
   reset();
 }
@@ -128,8 +128,8 @@ void Step::bucket_ended(std::uint32_t bucket, bool nonfinite) {
 }
 
 bool Step::may_start_all() const {
-  return !faults.failed() && buckets.whole() && buckets.none_started() && !terms.to_agree() && !terms.weighted() &&
-         !looks_first() && !last_.in_call;
+  return !faults.failed() && buckets.whole() && buckets.before_first_bucket() && !terms.to_agree() &&
+         !terms.weighted() && !looks_first() && !last_.in_call;
 }
 
 void Step::end_all(bool nonfinite) {

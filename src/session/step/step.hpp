@@ -43,8 +43,9 @@ class Step {
   using Action = StepAction;
   using End = StepResult;
 
-  /// `session` is the session's number in tickets, from 1.
-  Step(std::uint32_t session, Nonfinite nonfinite) : terms(nonfinite), session_(session) {}
+  /// `session` is the session's number in tickets, from 1. `only_finish_reports`: see Faults.
+  Step(std::uint32_t session, Nonfinite nonfinite, bool only_finish_reports = false)
+      : terms(nonfinite), faults(only_finish_reports), session_(session) {}
 
   StepTerms terms;
   SyncSchedule modes;
@@ -56,7 +57,7 @@ class Step {
   /// Takes the plan of all tensors that were added. Buckets start in the plan's order.
   void set_plan(const plan::Plan& plan);
   /// Continues from a saved state.
-  void resume(std::uint64_t step, double loss_scale, bool loss_scale_set, bool weighted);
+  void resume(std::uint64_t step, const SavedTerms& saved);
   /// Continues between steps from the point at which `before`, the steps of the same session in the previous world, had
   /// begun its last step.
   void go_on_from(const Step& before);

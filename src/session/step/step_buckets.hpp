@@ -37,11 +37,12 @@ class StepBuckets {
   [[nodiscard]] std::size_t size() const noexcept { return buckets_.size(); }
   /// Whether any tensor is ready.
   [[nodiscard]] bool in_step() const noexcept { return ready_ > 0; }
+  [[nodiscard]] bool all_ready() const noexcept { return ready_ == tensors_.size(); }
   /// Returns how many tensors of the bucket are not ready.
   [[nodiscard]] std::uint32_t missing(std::size_t bucket) const { return buckets_[bucket].missing; }
   /// Whether there are buckets and all of them have all their tensors.
   [[nodiscard]] bool whole() const noexcept { return !buckets_.empty() && whole_ == buckets_.size(); }
-  [[nodiscard]] bool none_started() const noexcept { return next_ == 0; }
+  [[nodiscard]] bool before_first_bucket() const noexcept { return next_ == 0; }
   [[nodiscard]] bool next_is_whole() const { return next_ < buckets_.size() && buckets_[next_].missing == 0; }
   [[nodiscard]] bool next_is_last() const noexcept { return next_ + 1 == buckets_.size(); }
   [[nodiscard]] bool under_way() const noexcept { return ended_ < next_; }

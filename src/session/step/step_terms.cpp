@@ -21,9 +21,9 @@ void StepTerms::require_weights() const {
   }
 }
 
-void StepTerms::resume(double loss_scale, bool loss_scale_set, bool weighted) {
-  loss_scale_ = {loss_scale, loss_scale_set};
-  weight_.required = weight_.required || weighted;
+void StepTerms::resume(const SavedTerms& saved) {
+  loss_scale_ = {saved.loss_scale, saved.loss_scale_set};
+  weight_.required = weight_.required || saved.weighted;
 }
 
 void StepTerms::go_on_from(const StepTerms& before) {

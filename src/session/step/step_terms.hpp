@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "gradwire/session.hpp"
+#include "session/state/saved_state.hpp"
 #include "session/step/step_info.hpp"
 
 namespace gradwire::session {
@@ -44,8 +45,9 @@ class StepTerms {
     return agreed_ == Agreed::no || (agreed_ == Agreed::unweighted && weight_.set);
   }
 
+  [[nodiscard]] SavedTerms saved() const { return {loss_scale_.factor, loss_scale_.set, is_to_be_weighted()}; }
   /// Continues from a saved state.
-  void resume(double loss_scale, bool loss_scale_set, bool weighted);
+  void resume(const SavedTerms& saved);
   /// Continues from the terms of the previous world. Their agreement does not carry over, since it was among the ranks
   /// of that world.
   void go_on_from(const StepTerms& before);

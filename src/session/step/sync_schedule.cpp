@@ -35,10 +35,10 @@ void SyncSchedule::put_off(std::uint64_t step) {
   }
 }
 
-Sync SyncSchedule::after_load(const plan::Bucket& bucket, const SavedState& state) {
+Sync SyncSchedule::after_load(const plan::Bucket& bucket, const SavedSyncModes& saved) {
   Sync sync = bucket.sync;
   if (sync.mode == Sync::Mode::every) {
-    for (const SavedState::LocalSteps& local : state.local_steps) {
+    for (const SavedLocalSteps& local : saved.local_steps) {
       if (std::any_of(bucket.parts.begin(), bucket.parts.end(),
                       [&](const plan::Bucket::Part& part) { return part.tensor == local.tensor; })) {
         sync.from_step = std::max(sync.from_step, local.put_off_to);
@@ -48,9 +48,9 @@ Sync SyncSchedule::after_load(const plan::Bucket& bucket, const SavedState& stat
   return sync;
 }
 
-void SyncSchedule::load(const plan::Plan& plan, const SavedState& state) {
+void SyncSchedule::load(const plan::Plan& plan, const SavedSyncModes& saved) {
   for (const plan::Bucket& bucket : plan.buckets) {
-    modes_[bucket.id] = after_load(bucket, state);
+    modes_[bucket.id] = after_load(bucket, saved);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "plan/plan.hpp"
-#include "session/state/state_file.hpp"
+#include "session/state/saved_state.hpp"
 
 namespace gradwire::session {
 
@@ -28,9 +28,9 @@ class SyncSchedule {
   /// the local steps begin one step later.
   void put_off(std::uint64_t step);
 
-  void load(const plan::Plan& plan, const SavedState& state);
+  void load(const plan::Plan& plan, const SavedSyncModes& saved);
   /// Returns the bucket's mode as it would be after load().
-  [[nodiscard]] static Sync after_load(const plan::Bucket& bucket, const SavedState& state);
+  [[nodiscard]] static Sync after_load(const plan::Bucket& bucket, const SavedSyncModes& saved);
 
  private:
   std::vector<Sync> modes_;  // by bucket

@@ -25,7 +25,7 @@ std::optional<Accepted> Acceptor::take(Clock::time_point deadline, const Socket&
   for (;;) {
     const auto now = Clock::now();
     for (auto visitor = visitors_.begin(); visitor != visitors_.end();) {
-      const Heard heard = now < visitor->until ? hear(*visitor) : Heard::nothing_of_ours;
+      const Heard heard = now < visitor->until ? hear(*visitor) : Heard::foreign;
       if (heard == Heard::all) {
         Accepted accepted{.socket = std::move(visitor->socket),
                           .rank = static_cast<int>(visitor->said.rank),
@@ -104,13 +104,13 @@ Acceptor::Heard Acceptor::judge(Visitor& visitor) const {
   const Greeting& said = visitor.said;
   constexpr std::uint64_t kMagic = kGreetingMagic;
   if (std::memcmp(&said, &kMagic, std::min(visitor.bytes, sizeof(kMagic))) != 0) {
-    return Heard::nothing_of_ours;
+    return Heard::foreign;
   }
   if (visitor.bytes < sizeof(Greeting)) {
     return Heard::more;
   }
   if (visitor.answered) {
-    return said == *visitor.answered ? Heard::all : Heard::nothing_of_ours;
+    return said == *visitor.answered ? Heard::all : Heard::foreign;
   }
   const bool expected = (said.nonce ^ own_.nonce) == 0;  // one comparison of all bits
   if (!expected || said.purpose > static_cast<std::uint32_t>(ranks_.last) || said.rank < ranks_.first ||
@@ -118,7 +118,7 @@ Acceptor::Heard Acceptor::judge(Visitor& visitor) const {
     visitor.refused = true;
     return Heard::more;
   }
-  return answer(visitor) ? Heard::more : Heard::nothing_of_ours;
+  return answer(visitor) ? Heard::more : Heard::foreign;
 }
 
 Acceptor::Heard Acceptor::hear(Visitor& visitor) const {
@@ -129,7 +129,7 @@ Acceptor::Heard Acceptor::hear(Visitor& visitor) const {
       continue;
     }
     if (count <= 0) {
-      return count < 0 && errno == EAGAIN ? Heard::more : Heard::nothing_of_ours;
+      return count < 0 && errno == EAGAIN ? Heard::more : Heard::foreign;
     }
     visitor.bytes += static_cast<std::size_t>(count);
     if (const Heard heard = judge(visitor); heard != Heard::more) {

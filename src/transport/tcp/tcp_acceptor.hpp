@@ -45,7 +45,7 @@ class Acceptor {
     bool refused = false;                   // nothing more is read from it
     std::optional<Greeting> answered = {};  // the greeting that was answered, which it must repeat
   };
-  enum class Heard : std::uint8_t { more, all, nothing_of_ours };
+  enum class Heard : std::uint8_t { more, all, foreign };
 
   /// Whether `woken` can be read.
   [[nodiscard]] bool wait(Clock::time_point deadline, const Socket& woken) const;

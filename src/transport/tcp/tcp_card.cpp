@@ -86,7 +86,7 @@ Socket Card::reach(Clock::time_point deadline, Greeting mine, std::uint32_t thei
   return try_all(*this, deadline, mine, theirs, why, silent);
 }
 
-bool Card::may_be_there(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why) const {
+bool Card::may_be_running(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why) const {
   bool silent = false;
   return try_all(*this, deadline, mine, theirs, why, silent).valid() || silent;
 }

@@ -33,8 +33,8 @@ struct Card {
   /// address, are skipped. If the result is not valid, `why` has the reason for each.
   [[nodiscard]] Socket reach(Clock::time_point deadline, Greeting mine, std::uint32_t theirs, std::string& why) const;
   /// Whether the process answers so, or accepts the connection and sends nothing in time, as a stopped process does.
-  [[nodiscard]] bool may_be_there(Clock::time_point deadline, Greeting mine, std::uint32_t theirs,
-                                  std::string& why) const;
+  [[nodiscard]] bool may_be_running(Clock::time_point deadline, Greeting mine, std::uint32_t theirs,
+                                    std::string& why) const;
 };
 
 struct Listening {

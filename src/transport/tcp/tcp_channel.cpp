@@ -13,7 +13,7 @@ constexpr std::chrono::milliseconds kLastWords{100};  // longest wait of end()
 
 }  // namespace
 
-std::uint32_t Channel::add(Socket socket, Lane::Role role) {
+std::uint32_t Channel::add(Socket socket, TcpLane::Role role) {
   auto peer = std::make_unique<Peer>(std::move(socket), role);
   std::uint32_t number = 0;
   {
@@ -197,18 +197,18 @@ std::vector<Channel::Heard> Channel::drain(std::uint32_t lane) {
 }
 
 void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard, std::size_t most_bytes) {
-  std::vector<Lane::Taken> taken;
-  const Lane::Change change = peer.lane.take(taken, most_bytes);
-  for (Lane::Taken& one : taken) {
+  std::vector<TcpLane::Taken> taken;
+  const TcpLane::Change change = peer.lane.take(taken, most_bytes);
+  for (TcpLane::Taken& one : taken) {
     const auto what = one.kind == PacketKind::message    ? Heard::What::message
                       : one.kind == PacketKind::farewell ? Heard::What::farewell
                       : one.kind == PacketKind::word     ? Heard::What::word
                                                          : Heard::What::again;
     heard.push_back({.from = from, .what = what, .body = std::move(one.body)});
   }
-  if (change != Lane::Change::none) {
+  if (change != TcpLane::Change::none) {
     heard.push_back({.from = from,
-                     .what = change == Lane::Change::broke ? Heard::What::broke : Heard::What::mended,
+                     .what = change == TcpLane::Change::broke ? Heard::What::broke : Heard::What::mended,
                      .code = peer.lane.why_broken(),
                      .damaged = peer.lane.was_damaged()});
   }
@@ -221,7 +221,7 @@ void Channel::take(std::uint32_t from, Peer& peer, std::vector<Heard>& heard, st
 bool Channel::has_all_of(Peer& peer) noexcept {
   const MutexLock lock(peer.mutex);
   try {
-    std::vector<Lane::Taken> dropped;
+    std::vector<TcpLane::Taken> dropped;
     static_cast<void>(peer.lane.take(dropped, kMostTaken));  // an acknowledgement may have arrived
   } catch (...) {                                            // lack of memory
     return true;

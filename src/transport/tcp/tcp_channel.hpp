@@ -38,7 +38,7 @@ class Channel {
   Channel() = default;
 
   /// Adds a lane and returns its number, counted from 0. Any thread.
-  std::uint32_t add(Socket socket, Lane::Role role);
+  std::uint32_t add(Socket socket, TcpLane::Role role);
   /// Gives the lane a new connection. Any thread.
   void offer(std::uint32_t lane, Socket socket);
   /// Breaks the lane's connection, which its other side reports as broken, if it is still the one of that attempt.
@@ -85,9 +85,9 @@ class Channel {
 
  private:
   struct Peer {
-    Peer(Socket socket, Lane::Role role) : lane(std::move(socket), role) {}
+    Peer(Socket socket, TcpLane::Role role) : lane(std::move(socket), role) {}
     mutable Mutex mutex;
-    Lane lane GUARDED_BY(mutex);
+    TcpLane lane GUARDED_BY(mutex);
     std::atomic<bool> given_up = false;  // hear() must report it
   };
 

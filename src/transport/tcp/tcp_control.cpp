@@ -14,7 +14,7 @@ struct NoteHeader {
 
 }  // namespace
 
-void Control::send(const Note& note, std::chrono::milliseconds limit) noexcept {
+void ControlConnection::send(const Note& note, std::chrono::milliseconds limit) noexcept {
   try {
     const std::string text = note.text.substr(0, kLongestText);
     const NoteHeader header{static_cast<std::uint32_t>(note.kind), note.number,
@@ -28,7 +28,7 @@ void Control::send(const Note& note, std::chrono::milliseconds limit) noexcept {
   }
 }
 
-std::vector<Note> Control::take() {
+std::vector<Note> ControlConnection::take() {
   std::array<std::byte, 4096> buffer;
   while (!ended_) {
     const ssize_t count = recv(socket_.fd(), buffer.data(), buffer.size(), MSG_DONTWAIT);

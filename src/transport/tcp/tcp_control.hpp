@@ -19,11 +19,11 @@ struct Note {
   std::string text = {};     // abort: the reason; answer: the ranks that it waits for, 4 bytes each
 };
 
-class Control {
+class ControlConnection {
  public:
-  explicit Control(Socket socket) : socket_(std::move(socket)) {}
-  Control(const Control&) = delete;
-  Control& operator=(const Control&) = delete;
+  explicit ControlConnection(Socket socket) : socket_(std::move(socket)) {}
+  ControlConnection(const ControlConnection&) = delete;
+  ControlConnection& operator=(const ControlConnection&) = delete;
 
   /// Longer texts are cut.
   static constexpr std::size_t kLongestText = 4096;

@@ -33,16 +33,16 @@ std::size_t open_descriptors() {
 
 }  // namespace
 
-void check_descriptors(std::size_t others, std::size_t per_other, const std::string& who) {
+void check_descriptors(std::size_t others, std::size_t per_process, const std::string& who) {
   const auto limit = descriptors_of_limit();
   const std::size_t open = open_descriptors();
-  const std::size_t needed = open + others * per_other + kBeside;
+  const std::size_t needed = open + others * per_process + kBeside;
   if (limit && needed > *limit) {
     throw Error(ErrorCode::transport,
                 who + "the limit on open files, ulimit -n, is " + std::to_string(*limit) + " here, and " +
                     std::to_string(needed) + " are needed: " + std::to_string(open) + " are open, and each of " +
-                    std::to_string(others) + " other processes takes " + std::to_string(per_other) + "; raise it to " +
-                    std::to_string(needed) + " or more on each host before the job starts");
+                    std::to_string(others) + " other processes takes " + std::to_string(per_process) +
+                    "; raise it to " + std::to_string(needed) + " or more on each host before the job starts");
   }
 }
 

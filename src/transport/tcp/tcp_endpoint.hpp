@@ -33,7 +33,7 @@ class TcpTransport final : public Transport, public RequestSink {
   bool progress(std::chrono::microseconds wait) override;
   bool cancel(Operation& operation) noexcept override;
   [[nodiscard]] std::vector<PeerState> ask(std::chrono::milliseconds limit) override;
-  void abort(ErrorCode code, const std::string& message) noexcept override;
+  void abort(const Error& error) noexcept override;
   [[nodiscard]] std::optional<int> failed_peer() const noexcept override {
     const int rank = failed_peer_;
     return rank < 0 ? std::nullopt : std::optional(rank);
@@ -45,7 +45,7 @@ class TcpTransport final : public Transport, public RequestSink {
     Peer(Connections::Peer connection, RequestSink& sink)
         : stream(std::move(connection.messages), sink), control(std::move(connection.control)) {}
     Stream stream;
-    Control control;
+    ControlConnection control;
     std::uint32_t events = 0;  // the events that the stream is polled for
     bool left = false;         // it said that it leaves
     bool unheard = false;      // its control connection ended, and is no longer polled
@@ -62,7 +62,7 @@ class TcpTransport final : public Transport, public RequestSink {
   /// Waits for one of the connections, then sends and receives as much as possible.
   void move(Clock::time_point deadline);
   void hear(int rank);
-  void check_gone(int rank);
+  void check_peer_ended(int rank);
   [[nodiscard]] std::string awaited_ranks() const;
 
   int rank_;

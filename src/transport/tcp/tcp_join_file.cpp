@@ -140,7 +140,7 @@ void refuse_where_one_lives(const fs::path& file, const std::vector<Line>& lines
       const Acquaintance& process = lines[i].process;
       const Greeting mine{.rank = kFirstToken, .purpose = 1};
       std::string why;
-      if (process.card.may_be_there(Clock::now() + kLookAtOne, mine, process.id, why)) {
+      if (process.card.may_be_running(Clock::now() + kLookAtOne, mine, process.id, why)) {
         const MutexLock lock(mutex);
         over = true;
         found = "its process " + std::to_string(process.id) +
@@ -181,7 +181,7 @@ JoinFileClaim::JoinFileClaim(fs::path file) : file_(std::move(file)) {
   check_folder_of(file_);
   held_ = open_own(file_, O_RDWR | O_CREAT);
   const bool other = flock(held_.fd(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  if (other || !is_there()) {
+  if (other || !file_exists()) {
     held_ = Socket();
     refuse("the join file " + file_.string() +
            " is that of another job, which starts at this moment; name another one");
@@ -191,13 +191,13 @@ JoinFileClaim::JoinFileClaim(fs::path file) : file_(std::move(file)) {
 
 JoinFileClaim::~JoinFileClaim() {
   struct stat held {};
-  if (held_.valid() && fstat(held_.fd(), &held) == 0 && held.st_size == 0 && is_there()) {
+  if (held_.valid() && fstat(held_.fd(), &held) == 0 && held.st_size == 0 && file_exists()) {
     unlink(file_.c_str());
   }
 }
 
 // Whether the file is still this job's: another job replaces it.
-bool JoinFileClaim::is_there() const {
+bool JoinFileClaim::file_exists() const {
   struct stat held {};
   struct stat named {};
   return fstat(held_.fd(), &held) == 0 && lstat(file_.c_str(), &named) == 0 && held.st_ino == named.st_ino &&

@@ -29,7 +29,7 @@ class JoinFileClaim {
   ~JoinFileClaim();
 
  private:
-  [[nodiscard]] bool is_there() const;
+  [[nodiscard]] bool file_exists() const;
 
   std::filesystem::path file_;
   Socket held_;

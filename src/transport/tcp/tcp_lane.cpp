@@ -19,14 +19,14 @@ constexpr std::chrono::milliseconds kAcknowledgeIn{50};  // longest delay of an 
 
 }  // namespace
 
-Lane::Lane(Socket first, Role role) : role_(role) {
+TcpLane::TcpLane(Socket first, Role role) : role_(role) {
   if (role == Role::dials) {
     secret_ = random_number();
   }
   offer(std::move(first));
 }
 
-void Lane::offer(Socket socket) {
+void TcpLane::offer(Socket socket) {
   if (closed_ || !socket.valid()) {
     return;
   }
@@ -41,7 +41,7 @@ void Lane::offer(Socket socket) {
   begin_resuming();
 }
 
-void Lane::begin_resuming() {
+void TcpLane::begin_resuming() {
   const Resume said{.secret = *secret_, .attempt = attempt_};
   unnumbered_.push_back(make_packet(PacketKind::resume, received_, bytes_of_body(said)));
   acknowledged_number_ = received_;
@@ -49,7 +49,7 @@ void Lane::begin_resuming() {
   flush();
 }
 
-void Lane::drop() noexcept {
+void TcpLane::drop() noexcept {
   socket_ = Socket();
   reader_.clear();
   live_ = false;
@@ -59,7 +59,7 @@ void Lane::drop() noexcept {
   unsent_ = kept_bytes_;
 }
 
-void Lane::close() noexcept {
+void TcpLane::close() noexcept {
   drop();
   candidate_ = Socket();
   candidate_reader_.clear();
@@ -69,7 +69,7 @@ void Lane::close() noexcept {
   unsent_ = 0;
 }
 
-void Lane::shut() noexcept {
+void TcpLane::shut() noexcept {
   flush();
   candidate_ = Socket();  // a candidate that has proven nothing by now is useless
   if (socket_.valid()) {
@@ -77,7 +77,7 @@ void Lane::shut() noexcept {
   }
 }
 
-bool Lane::push(PacketKind kind, std::span<const std::byte> body) {
+bool TcpLane::push(PacketKind kind, std::span<const std::byte> body) {
   if (closed_) {
     return true;
   }
@@ -91,24 +91,24 @@ bool Lane::push(PacketKind kind, std::span<const std::byte> body) {
   return true;
 }
 
-void Lane::push_unnumbered(PacketKind kind, std::span<const std::byte> body) {
+void TcpLane::push_unnumbered(PacketKind kind, std::span<const std::byte> body) {
   if (live_) {
     unnumbered_.push_back(make_packet(kind, received_, body));
     flush();
   }
 }
 
-bool Lane::has_more() const noexcept {
+bool TcpLane::has_more() const noexcept {
   return socket_.valid() && (staged_ != Staged::nothing || !unnumbered_.empty() || (live_ && sent_ < kept_.size()));
 }
 
-bool Lane::arrived() const noexcept {
+bool TcpLane::arrived() const noexcept {
   int left = 0;
   return !has_more() && (!socket_.valid() || ioctl(socket_.fd(), TIOCOUTQ, &left) != 0 || left == 0);
 }
 
 // Prepares the next packet, if there is one.
-bool Lane::stage() {
+bool TcpLane::stage() {
   if (staged_ != Staged::nothing) {
     return true;
   }
@@ -131,7 +131,7 @@ bool Lane::stage() {
   return true;
 }
 
-void Lane::flush() noexcept {
+void TcpLane::flush() noexcept {
   while (socket_.valid() && stage()) {
     const bool plain = staged_ == Staged::unnumbered;
     const std::span<const std::byte> first =
@@ -168,7 +168,7 @@ void Lane::flush() noexcept {
 }
 
 // Gives the reader what has arrived. False: nothing more comes now.
-bool Lane::fill(const Socket& socket, PacketReader& reader, std::size_t& most_bytes, int& why, bool& gone) {
+bool TcpLane::fill(const Socket& socket, PacketReader& reader, std::size_t& most_bytes, int& why, bool& gone) {
   std::vector<std::byte> buffer(kPiece);  // not on the stack: a thread of the job may have a small one
   while (most_bytes > 0) {
     const ssize_t count = recv(socket.fd(), buffer.data(), std::min(buffer.size(), most_bytes), MSG_DONTWAIT);
@@ -186,7 +186,7 @@ bool Lane::fill(const Socket& socket, PacketReader& reader, std::size_t& most_by
   return true;
 }
 
-bool Lane::acknowledged(std::uint64_t number) {
+bool TcpLane::acknowledged(std::uint64_t number) {
   if (number >= first_kept_ + kept_.size() || (live_ && number >= first_kept_ + sent_)) {
     return false;  // it acknowledges a packet that was never sent
   }
@@ -207,7 +207,7 @@ bool Lane::acknowledged(std::uint64_t number) {
 }
 
 // On the accepting side the first packet shows whether the candidate belongs to this lane. If so, it is the connection.
-bool Lane::prove() {
+bool TcpLane::prove() {
   PacketHead head;
   std::span<const std::byte> body;
   const auto next = candidate_reader_.next(head, body);
@@ -233,7 +233,7 @@ bool Lane::prove() {
 }
 
 // Whether this packet may come now. Applies its acknowledgement.
-bool Lane::is_right(const PacketHead& head, std::span<const std::byte> body) {
+bool TcpLane::is_right(const PacketHead& head, std::span<const std::byte> body) {
   if (!live_) {  // on the dialling side the first packet is the answer
     Resume said;
     if (head.kind != PacketKind::resume || !read_body(body, said) || said.secret != secret_ ||
@@ -249,7 +249,7 @@ bool Lane::is_right(const PacketHead& head, std::span<const std::byte> body) {
   return has_number(head.kind) || head.kind == PacketKind::acknowledgement || head.kind == PacketKind::again;
 }
 
-Lane::Change Lane::take(std::vector<Taken>& taken, std::size_t most_bytes) {
+TcpLane::Change TcpLane::take(std::vector<Taken>& taken, std::size_t most_bytes) {
   Change change = Change::none;
   bool gone = false;
   int why = 0;
@@ -299,12 +299,12 @@ Lane::Change Lane::take(std::vector<Taken>& taken, std::size_t most_bytes) {
   return live_ && !was_live ? Change::mended : change;
 }
 
-bool Lane::owes(Clock::time_point now) const noexcept {
+bool TcpLane::owes(Clock::time_point now) const noexcept {
   return live_ && received_ > acknowledged_number_ &&
          (bytes_to_acknowledge_ >= kMostToAcknowledge || now >= to_acknowledge_since_ + kAcknowledgeIn);
 }
 
-void Lane::acknowledge() {
+void TcpLane::acknowledge() {
   acknowledged_number_ = received_;
   bytes_to_acknowledge_ = 0;
   push_unnumbered(PacketKind::acknowledgement, {});

@@ -1,4 +1,4 @@
-// One lane between two processes: numbered messages over a connection that may break and is made anew. Messages that
+// A TCP lane between two processes: numbered messages over a connection that may break and is made anew. Messages that
 // were not acknowledged are kept and sent again over the next connection, so that none is lost, comes twice or out of
 // order.
 #pragma once
@@ -17,11 +17,11 @@
 namespace gradwire::transport::tcp {
 
 /// One thread at a time.
-class Lane {
+class TcpLane {
  public:
   /// The dialling side makes the connection anew and speaks first; the accepting side waits for it.
   enum class Role : std::uint8_t { dials, accepts };
-  Lane(Socket first, Role role);
+  TcpLane(Socket first, Role role);
 
   // Sending.
   /// Queues a packet. False: so much waits for a process that takes nothing that this lane is given up.

@@ -48,16 +48,16 @@ void Links::meet(const Acquaintance& who, Socket prompt, Socket bulk) {
   peer.id = who.id;
   peer.card = who.card;
   peer.host = who.host;
-  const auto role = dials(peer) ? Lane::Role::dials : Lane::Role::accepts;
-  of_lane_.reserve(of_lane_.size() + 2);
+  const auto role = dials(peer) ? TcpLane::Role::dials : TcpLane::Role::accepts;
+  peer_by_lane_.reserve(peer_by_lane_.size() + 2);
   set_up(prompt, Carries::lane);
   set_up(bulk, Carries::lane);
   Peer& met = peers_[who.id] = std::move(peer);
   try {
     met.lanes[0].number = channel_.add(std::move(prompt), role);
-    of_lane_.emplace_back(who.id, 0);
+    peer_by_lane_.emplace_back(who.id, 0);
     met.lanes[1].number = channel_.add(std::move(bulk), role);
-    of_lane_.emplace_back(who.id, 1);
+    peer_by_lane_.emplace_back(who.id, 1);
   } catch (...) {  // without memory the connection is dropped as if it had never come
     peers_.erase(who.id);
     throw;
@@ -182,7 +182,7 @@ std::vector<Links::Heard> Links::hear(milliseconds wait) {
 
 void Links::take(Channel::Heard& one, std::vector<Heard>& heard) {
   using What = Channel::Heard::What;
-  const auto [from, lane] = of_lane_.at(one.from);
+  const auto [from, lane] = peer_by_lane_.at(one.from);
   const auto found = peers_.find(from);
   if (found == peers_.end() || found->second.over) {
     return;

@@ -131,7 +131,7 @@ class Links {
   mutable Mutex mutex_;
   std::map<Id, Peer> peers_ GUARDED_BY(mutex_);
   // Process and lane, by the channel's lane number.
-  std::vector<std::pair<Id, std::size_t>> of_lane_ GUARDED_BY(mutex_);
+  std::vector<std::pair<Id, std::size_t>> peer_by_lane_ GUARDED_BY(mutex_);
   Clock::time_point ticked_ GUARDED_BY(mutex_) = Clock::now();
   std::chrono::milliseconds pause_ GUARDED_BY(mutex_){0};  // longest wait before tick() must run again
   Agents agents_;

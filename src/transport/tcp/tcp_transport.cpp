@@ -160,7 +160,7 @@ void TcpTransport::move(Clock::time_point deadline) {
   }
   for (int rank = 0; rank < world_size(); ++rank) {
     if (peers_[static_cast<std::size_t>(rank)]) {
-      check_gone(rank);
+      check_peer_ended(rank);
     }
   }
 }
@@ -169,9 +169,7 @@ void TcpTransport::hear(int rank) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   for (Note& note : peer.control.take()) {
     switch (note.kind) {
-      case Note::Kind::abort:
-        abort_.set({.origin = rank, .code = ErrorCode{static_cast<int>(note.number)}, .message = std::move(note.text)});
-        break;
+      case Note::Kind::abort: abort_.set({rank, Error(ErrorCode{static_cast<int>(note.number)}, note.text)}); break;
       case Note::Kind::leave: peer.left = true; break;
       case Note::Kind::ask:
         peer.control.send({.kind = Note::Kind::answer, .number = note.number, .text = awaited_ranks()}, kNoteLimit);
@@ -197,7 +195,7 @@ void TcpTransport::hear(int rank) {
 
 // A rank may leave once it has everything that it needs; it is an error only if a message from it is still awaited. The
 // reason is on its control connection, which ends together with the other one, or alone where its host is gone.
-void TcpTransport::check_gone(int rank) {
+void TcpTransport::check_peer_ended(int rank) {
   Peer& peer = *peers_[static_cast<std::size_t>(rank)];
   const std::string& why = peer.stream.ended().empty() ? peer.control.unreachable() : peer.stream.ended();
   if (why.empty() || !peer.stream.waited_for() || abort_.raised()) {
@@ -213,12 +211,13 @@ void TcpTransport::check_gone(int rank) {
   if (!peer.left) {
     failed_peer_ = rank;
   }
-  abort(ErrorCode::transport,
-        "rank " + std::to_string(rank) +
-            (peer.left ? " has left while this rank still communicates with it; do all ranks make the same calls?"
-                       : " is gone (" + why +
-                             "): its process ended or its host cannot be reached; "
-                             "what it printed says more"));
+  abort(Error(ErrorCode::transport,
+              "rank " + std::to_string(rank) +
+                  (peer.left ? " has left while this rank still communicates with it; do all ranks make the same calls?"
+                             : " is gone (" + why +
+                                   "): its process ended or its host cannot be reached; "
+                                   "what it printed says more"),
+              ErrorCause::world));
 }
 
 std::string TcpTransport::awaited_ranks() const {
@@ -276,14 +275,15 @@ bool TcpTransport::cancel(Operation& operation) noexcept {
   return true;
 }
 
-void TcpTransport::abort(ErrorCode code, const std::string& message) noexcept {
-  if (!abort_.set({.origin = rank_, .code = code, .message = message})) {
+void TcpTransport::abort(const Error& error) noexcept {
+  if (!abort_.set({rank_, error})) {
     return;
   }
   for (const auto& peer : peers_) {
     if (peer) {
-      peer->control.send({.kind = Note::Kind::abort, .number = static_cast<std::uint32_t>(code), .text = message},
-                         kNoteLimit);
+      peer->control.send(
+          {.kind = Note::Kind::abort, .number = static_cast<std::uint32_t>(error.code()), .text = error.what()},
+          kNoteLimit);
     }
   }
   const std::uint64_t one = 1;

@@ -6,7 +6,7 @@
 
 #include "base/median.hpp"
 #include "base/text.hpp"
-#include "watch/live/table.hpp"
+#include "watch/live/rank_table.hpp"
 #include "watch/live/view.hpp"
 
 namespace gradwire::watch::live {
@@ -99,7 +99,7 @@ std::string names(std::span<const RankRow> rows, RankState state) {
   return text;
 }
 
-std::vector<std::string> notes(const Snapshot& snapshot, std::span<const RankRow> rows) {
+std::vector<std::string> notes(const FolderSnapshot& snapshot, std::span<const RankRow> rows) {
   std::vector<std::string> notes;
   const auto add = [&](RankState state, const char* one, const char* many) {
     if (const std::size_t number = count(rows, state)) {
@@ -133,7 +133,7 @@ std::vector<std::string> wrapped(std::string text, std::size_t width) {
 }
 
 // Makes a line. Texts come from files of others, so control characters in them must not reach the terminal.
-Line line_of(std::string text, std::size_t width, Emphasis emphasis = Emphasis::none) {
+StyledLine line_of(std::string text, std::size_t width, Emphasis emphasis = Emphasis::none) {
   text.resize(std::min(text.size(), width));
   return {text::printable_ascii(text), emphasis};
 }
@@ -160,12 +160,12 @@ std::vector<RankRow> most_urgent(std::span<const RankRow> rows, std::size_t numb
 }
 
 // Adds head, rows, and the number of rows without a place. `height` 0: no limit.
-void add_table(std::vector<Line>& lines, std::span<const RankRow> rows, std::size_t width, std::size_t height) {
+void add_table(std::vector<StyledLine>& lines, std::span<const RankRow> rows, std::size_t width, std::size_t height) {
   std::vector<RankRow> shown(rows.begin(), rows.end());
   if (height > 0 && rows.size() + 1 > height) {
     shown = most_urgent(rows, height > 2 ? height - 2 : 0);
   }
-  const Table table = table_of(shown, width);
+  const RankTable table = table_of(shown, width);
   std::string head = row_text(table, 0);
   lines.push_back(line_of(std::move(head), width, Emphasis::head));
   for (std::size_t i = 0; i < shown.size(); ++i) {
@@ -178,9 +178,10 @@ void add_table(std::vector<Line>& lines, std::span<const RankRow> rows, std::siz
 
 }  // namespace
 
-std::vector<Line> draw(const Snapshot& snapshot, std::span<const RankRow> rows, const DrawOptions& options) {
+std::vector<StyledLine> draw(const FolderSnapshot& snapshot, std::span<const RankRow> rows,
+                             const DrawOptions& options) {
   const std::size_t width = std::max<std::size_t>(options.width, 1);
-  std::vector<Line> below;
+  std::vector<StyledLine> below;
   for (const std::string& note : notes(snapshot, rows)) {
     for (std::string& text : wrapped(note, width)) {
       below.push_back(line_of(std::move(text), width));
@@ -192,7 +193,7 @@ std::vector<Line> draw(const Snapshot& snapshot, std::span<const RankRow> rows, 
   if (options.keys) {
     below.push_back(line_of("q quits", width, Emphasis::weak));
   }
-  std::vector<Line> lines;
+  std::vector<StyledLine> lines;
   if (rows.empty()) {
     lines.push_back(line_of("gradwire top  " + options.folder, width));
   } else {

@@ -45,7 +45,7 @@ FolderReader::Known FolderReader::read_one(const std::filesystem::path& file) co
 
 // The newest file of a part says how many ranks there are. Files of one job are written every 5 s; a file says 1 as
 // long as the drop-in was not used on its rank.
-void FolderReader::leave_out_earlier(Snapshot& snapshot) {
+void FolderReader::leave_out_earlier(FolderSnapshot& snapshot) {
   constexpr double kOneTurn = 6;  // seconds
   std::map<std::string, RankValues> newest;
   for (const RankValues& rank : snapshot.ranks) {
@@ -67,8 +67,8 @@ void FolderReader::leave_out_earlier(Snapshot& snapshot) {
   });
 }
 
-Snapshot FolderReader::read() {
-  Snapshot snapshot;
+FolderSnapshot FolderReader::read() {
+  FolderSnapshot snapshot;
   std::error_code problem;
   std::set<std::string> names;
   for (std::filesystem::directory_iterator entry(folder_, problem), end; !problem && entry != end;
@@ -101,12 +101,12 @@ Snapshot FolderReader::read() {
   leave_out_earlier(snapshot);
   snapshot.time = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   if (names.empty()) {
-    snapshot.problem = what_is_missing();
+    snapshot.problem = explain_empty_folder();
   }
   return snapshot;
 }
 
-std::string FolderReader::what_is_missing() const {
+std::string FolderReader::explain_empty_folder() const {
   std::error_code problem;
   const std::filesystem::file_status status = std::filesystem::status(folder_, problem);
   const std::string folder = std::filesystem::absolute(folder_, problem).lexically_normal().string();

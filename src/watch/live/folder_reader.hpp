@@ -15,9 +15,9 @@ class FolderReader {
   explicit FolderReader(std::filesystem::path folder) : folder_(std::move(folder)) {}
 
   /// Never fails: files that cannot be read are in the snapshot, with the reason.
-  [[nodiscard]] Snapshot read();
+  [[nodiscard]] FolderSnapshot read();
   /// The reason why no file of a rank lies in the folder, and what to do.
-  [[nodiscard]] std::string what_is_missing() const;
+  [[nodiscard]] std::string explain_empty_folder() const;
 
  private:
   struct Known {
@@ -26,7 +26,7 @@ class FolderReader {
     std::string reason;  // why it is skipped; empty: it is not skipped
   };
   /// Removes ranks that an earlier, larger job left in the folder.
-  static void leave_out_earlier(Snapshot& snapshot);
+  static void leave_out_earlier(FolderSnapshot& snapshot);
   [[nodiscard]] Known read_one(const std::filesystem::path& file) const;
 
   std::filesystem::path folder_;

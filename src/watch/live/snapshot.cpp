@@ -17,21 +17,21 @@ constexpr std::size_t kVersions = 24;  // two minutes of a running job
 constexpr double kStalledSeconds = 10;
 
 // Metrics whose samples add up to one counter.
-constexpr std::array<std::pair<std::string_view, double Counters::*>, 14> kSums{{
-    {"gradwire_events_total", &Counters::events},
-    {"gradwire_step_seconds_count", &Counters::steps},
-    {"gradwire_step_seconds_sum", &Counters::step_seconds},
-    {"gradwire_step_exposed_seconds_count", &Counters::waits},
-    {"gradwire_step_exposed_seconds_sum", &Counters::exposed_seconds},
-    {"gradwire_steps_total", &Counters::steps_published},
-    {"gradwire_calls_total", &Counters::calls},
-    {"gradwire_bytes_sent_total", &Counters::bytes_sent},
-    {"gradwire_bytes_uncompressed_total", &Counters::bytes_uncompressed},
-    {"gradwire_replaced_bytes_sent_total", &Counters::bytes_sent},
-    {"gradwire_replaced_calls_total", &Counters::replaced_calls},
-    {"gradwire_replaced_seconds_total", &Counters::replaced_seconds},
-    {"gradwire_errors_total", &Counters::errors},
-    {"gradwire_events_dropped_total", &Counters::dropped},
+constexpr std::array<std::pair<std::string_view, double RankCounters::*>, 14> kSums{{
+    {"gradwire_events_total", &RankCounters::events},
+    {"gradwire_step_seconds_count", &RankCounters::steps},
+    {"gradwire_step_seconds_sum", &RankCounters::step_seconds},
+    {"gradwire_step_exposed_seconds_count", &RankCounters::waits},
+    {"gradwire_step_exposed_seconds_sum", &RankCounters::exposed_seconds},
+    {"gradwire_steps_total", &RankCounters::steps_published},
+    {"gradwire_calls_total", &RankCounters::calls},
+    {"gradwire_bytes_sent_total", &RankCounters::bytes_sent},
+    {"gradwire_bytes_uncompressed_total", &RankCounters::bytes_uncompressed},
+    {"gradwire_replaced_bytes_sent_total", &RankCounters::bytes_sent},
+    {"gradwire_replaced_calls_total", &RankCounters::replaced_calls},
+    {"gradwire_replaced_seconds_total", &RankCounters::replaced_seconds},
+    {"gradwire_errors_total", &RankCounters::errors},
+    {"gradwire_events_dropped_total", &RankCounters::dropped},
 }};
 
 int number_of_rank(std::string_view text) {
@@ -130,7 +130,7 @@ Rates rates_between(const RankValues* before, const RankValues& now) {
   if (before != nullptr && (is_another_job(*before, now) || now.written <= before->written)) {
     before = nullptr;
   }
-  Counters grown = now.counters;
+  RankCounters grown = now.counters;
   Rates rates;
   if (before != nullptr) {
     rates.seconds = now.written - before->written;
@@ -172,7 +172,7 @@ Rates rates_between(const RankValues* before, const RankValues& now) {
   return rates;
 }
 
-void History::take(std::span<const RankValues> ranks) {
+void RateTracker::take(std::span<const RankValues> ranks) {
   std::set<RankName> seen;
   for (const RankValues& rank : ranks) {
     seen.insert(rank.name);
@@ -190,7 +190,7 @@ void History::take(std::span<const RankValues> ranks) {
   std::erase_if(versions_, [&](const auto& entry) { return !seen.contains(entry.first); });
 }
 
-Rates History::rates(const RankName& rank) const {
+Rates RateTracker::rates(const RankName& rank) const {
   const auto found = versions_.find(rank);
   if (found == versions_.end()) {
     return {};
@@ -209,7 +209,7 @@ Rates History::rates(const RankName& rank) const {
   return rates_between(earlier == versions.rend() ? &versions.front() : &*earlier, now);
 }
 
-bool History::is_stalled(const RankName& rank) const {
+bool RateTracker::is_stalled(const RankName& rank) const {
   const auto found = versions_.find(rank);
   if (found == versions_.end() || found->second.back().ended || found->second.back().counters.waits == 0) {
     return false;

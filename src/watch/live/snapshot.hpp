@@ -15,7 +15,7 @@
 namespace gradwire::watch::live {
 
 /// Counters, which only grow while a job runs.
-struct Counters {
+struct RankCounters {
   double events = 0;
   double steps = 0;         // from the end of one step to the end of the next, so without the first one
   double step_seconds = 0;  // duration of these steps
@@ -34,21 +34,21 @@ struct Counters {
 };
 
 /// All of them.
-inline constexpr std::array<double Counters::*, 15> kCounters{&Counters::events,
-                                                              &Counters::steps,
-                                                              &Counters::step_seconds,
-                                                              &Counters::waits,
-                                                              &Counters::exposed_seconds,
-                                                              &Counters::steps_published,
-                                                              &Counters::calls,
-                                                              &Counters::bytes_sent,
-                                                              &Counters::bytes_intra,
-                                                              &Counters::bytes_inter,
-                                                              &Counters::bytes_uncompressed,
-                                                              &Counters::replaced_calls,
-                                                              &Counters::replaced_seconds,
-                                                              &Counters::errors,
-                                                              &Counters::dropped};
+inline constexpr std::array<double RankCounters::*, 15> kCounters{&RankCounters::events,
+                                                                  &RankCounters::steps,
+                                                                  &RankCounters::step_seconds,
+                                                                  &RankCounters::waits,
+                                                                  &RankCounters::exposed_seconds,
+                                                                  &RankCounters::steps_published,
+                                                                  &RankCounters::calls,
+                                                                  &RankCounters::bytes_sent,
+                                                                  &RankCounters::bytes_intra,
+                                                                  &RankCounters::bytes_inter,
+                                                                  &RankCounters::bytes_uncompressed,
+                                                                  &RankCounters::replaced_calls,
+                                                                  &RankCounters::replaced_seconds,
+                                                                  &RankCounters::errors,
+                                                                  &RankCounters::dropped};
 
 using RankName = std::pair<std::string, int>;  // part and rank, which name a file
 
@@ -57,7 +57,7 @@ struct RankValues {
   double written = 0;  // when it was written, in seconds since 1970
   int world_size = 1;
   bool ended = false;
-  Counters counters;
+  RankCounters counters;
   std::string codec;         // in use, most bytes first: "int8", "auto:int4", "int8,exact"
   bool has_tiers = false;    // whether bytes are known by tier
   std::optional<bool> slow;  // the ranks' own result (gradwire_rank_slow), where the file has it
@@ -87,7 +87,7 @@ struct Rates {
 
 /// The versions of the files of the last minutes. A file changes every 5 s, and a step may take longer than that, so
 /// rates are from the newest version since which a step ended.
-class History {
+class RateTracker {
  public:
   /// Takes the present ranks, and drops all others.
   void take(std::span<const RankValues> ranks);

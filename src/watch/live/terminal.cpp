@@ -126,7 +126,7 @@ void Terminal::leave() noexcept {
   }
 }
 
-void Terminal::show(std::span<const Line> lines) {
+void Terminal::show(std::span<const StyledLine> lines) {
   std::string text;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     // Each line is cleared before it is written: a newline or a clearing behind a full line would scroll or cut it.

@@ -34,7 +34,7 @@ class Terminal {
   Terminal& operator=(const Terminal&) = delete;
 
   /// Error(invalid_argument) where the terminal is gone.
-  void show(std::span<const Line> lines);
+  void show(std::span<const StyledLine> lines);
 
   enum class Event : std::uint8_t { none, quit, resized, ended };
   /// Waits for a key, a signal, or until the time is over.

@@ -28,7 +28,7 @@ void mark_slow(std::span<RankRow> rows) {
   }
 }
 
-std::vector<RankRow> rows_of(const Snapshot& snapshot, const History& history) {
+std::vector<RankRow> rows_of(const FolderSnapshot& snapshot, const RateTracker& history) {
   std::vector<RankRow> rows;
   for (const RankValues& rank : snapshot.ranks) {
     RankRow row;

@@ -17,7 +17,7 @@ struct SkippedFile {
 };
 
 /// The content of the folder at one moment.
-struct Snapshot {
+struct FolderSnapshot {
   double time = 0;  // in seconds since 1970
   std::vector<RankValues> ranks;
   std::vector<SkippedFile> skipped;
@@ -43,11 +43,11 @@ struct RankRow {
 void mark_slow(std::span<RankRow> rows);
 
 /// Rows by part and rank. `history` has taken the snapshot.
-[[nodiscard]] std::vector<RankRow> rows_of(const Snapshot& snapshot, const History& history);
+[[nodiscard]] std::vector<RankRow> rows_of(const FolderSnapshot& snapshot, const RateTracker& history);
 
 enum class Emphasis : std::uint8_t { none, head, strong, weak };
 
-struct Line {
+struct StyledLine {
   std::string text;  // printable ASCII
   Emphasis emphasis = Emphasis::none;
 };
@@ -60,7 +60,7 @@ struct DrawOptions {
 };
 
 /// Draws the view. No line is longer than the width, and there are at most as many lines as the height.
-[[nodiscard]] std::vector<Line> draw(const Snapshot& snapshot, std::span<const RankRow> rows,
-                                     const DrawOptions& options);
+[[nodiscard]] std::vector<StyledLine> draw(const FolderSnapshot& snapshot, std::span<const RankRow> rows,
+                                           const DrawOptions& options);
 
 }  // namespace gradwire::watch::live

@@ -31,10 +31,10 @@ bool has_all_ranks(const Summary& summary) { return static_cast<int>(summary.ran
 bool has_link(const Summary& summary) { return summary.hosts.size() > 1 || summary.transport == "tcp"; }
 
 // The median of all ranks except one.
-double median_of_others(const Summary& summary, const RankRow& one,
-                        const std::function<double(const RankRow&)>& value) {
+double median_of_others(const Summary& summary, const RankSummary& one,
+                        const std::function<double(const RankSummary&)>& value) {
   std::vector<double> values;
-  for (const RankRow& rank : summary.ranks) {
+  for (const RankSummary& rank : summary.ranks) {
     if (rank.rank != one.rank && value(rank) >= 0) {
       values.push_back(value(rank));
     }
@@ -42,23 +42,23 @@ double median_of_others(const Summary& summary, const RankRow& one,
   return median(std::move(values));
 }
 
-double sending_of_others(const Summary& summary, const RankRow& one) {
-  return median_of_others(summary, one, [](const RankRow& rank) { return rank.sending_rate; });
+double sending_of_others(const Summary& summary, const RankSummary& one) {
+  return median_of_others(summary, one, [](const RankSummary& rank) { return rank.sending_rate; });
 }
 
-double computing_of_others(const Summary& summary, const RankRow& one) {
-  return median_of_others(summary, one, [](const RankRow& rank) { return rank.split.compute; });
+double computing_of_others(const Summary& summary, const RankSummary& one) {
+  return median_of_others(summary, one, [](const RankSummary& rank) { return rank.split.compute; });
 }
 
-double encoding_of_others(const Summary& summary, const RankRow& one) {
-  return median_of_others(summary, one, [](const RankRow& rank) { return rank.split.encode + rank.split.reduce; });
+double encoding_of_others(const Summary& summary, const RankSummary& one) {
+  return median_of_others(summary, one, [](const RankSummary& rank) { return rank.split.encode + rank.split.reduce; });
 }
 
 // The cause for each rank, by the rule of ranks that compare themselves, applied to means over the whole job. All ranks
 // reduce the same tensors, so their bytes are taken as one unit. Without steps a rank's computing time is not known.
 std::vector<std::string> causes_of(const Summary& summary) {
   std::vector<observe::RankSeen> seen;
-  for (const RankRow& rank : summary.ranks) {
+  for (const RankSummary& rank : summary.ranks) {
     const Split& split = rank.split;
     seen.push_back({.steps = rank.steps,
                     .step_seconds = split.step,
@@ -75,7 +75,7 @@ std::vector<std::string> causes_of(const Summary& summary) {
   return causes;
 }
 
-std::string because(const Summary& summary, const RankRow& rank) {
+std::string because(const Summary& summary, const RankSummary& rank) {
   const std::string computes =
       "it computes " + time(rank.split.compute) + " of a step, others " + time(computing_of_others(summary, rank));
   const double others = sending_of_others(summary, rank);
@@ -116,18 +116,18 @@ std::string fix(const std::string& cause) {
 }
 
 void add_slow_ranks(const Summary& summary, std::vector<std::string>& sentences) {
-  std::vector<const RankRow*> slow;
-  for (const RankRow& rank : summary.ranks) {
+  std::vector<const RankSummary*> slow;
+  for (const RankSummary& rank : summary.ranks) {
     if (rank.is_slow()) {
       slow.push_back(&rank);
     }
   }
-  std::stable_sort(slow.begin(), slow.end(), [](const RankRow* a, const RankRow* b) {
+  std::stable_sort(slow.begin(), slow.end(), [](const RankSummary* a, const RankSummary* b) {
     return std::max(a->waited_for, 0.0) + a->slow_share > std::max(b->waited_for, 0.0) + b->slow_share;
   });
   const std::string unit = summary.has_steps ? "a step" : "the time";
   for (std::size_t i = 0; i < std::min(slow.size(), kMostNamed); ++i) {
-    const RankRow& rank = *slow[i];
+    const RankSummary& rank = *slow[i];
     const std::string name = "rank " + std::to_string(rank.rank);
     const std::string begin = rank.waited_for >= observe::kSlowShare / 2
                                   ? "Ranks wait " + percent(rank.waited_for) + " of " + unit + " for " + name
@@ -142,7 +142,7 @@ void add_slow_ranks(const Summary& summary, std::vector<std::string>& sentences)
 
 void add_lost_ranks(const Summary& summary, std::vector<std::string>& sentences) {
   std::size_t named = 0;
-  for (const RankRow& rank : summary.ranks) {
+  for (const RankSummary& rank : summary.ranks) {
     if (named == kMostNamed) {
       return;
     }
@@ -163,7 +163,7 @@ void add_communication(const Summary& summary, std::vector<std::string>& sentenc
   const Split& split = summary.split;
   const double exposed = summary.exposed_share();
   const bool anybody_slow =
-      std::any_of(summary.ranks.begin(), summary.ranks.end(), [](const RankRow& rank) { return rank.is_slow(); });
+      std::any_of(summary.ranks.begin(), summary.ranks.end(), [](const RankSummary& rank) { return rank.is_slow(); });
   const double coding = split.encode + split.reduce + split.decode;
   if (exposed < kHidden) {
     sentences.push_back("Communication is hidden behind computing: " + percent(exposed) +
@@ -173,7 +173,8 @@ void add_communication(const Summary& summary, std::vector<std::string>& sentenc
   } else if (exposed >= kMuch && summary.ratio() < kUncompressed && summary.bytes_sent > 0) {
     sentences.push_back("Communication that nothing hides takes " + percent(exposed) +
                         " of a step, and gradients travel nearly uncompressed (ratio " +
-                        shown(Unit::factor, summary.ratio()) + "). int8 sends a quarter: try it, or codec = \"auto\".");
+                        shown(Unit::factor, summary.ratio()) +
+                        "). int8 sends a quarter, with loss: try it, or codec = \"auto\".");
   } else if (exposed >= kMuch && coding > 2 * split.wait) {
     sentences.push_back("Encoding, summing and decoding take " + time(coding) + " of a step and waiting " +
                         time(split.wait) +
@@ -229,13 +230,13 @@ void add_passed(const Summary& summary, std::vector<std::string>& sentences) {
 
 void find_slow_ranks(Summary& summary) {
   if (!has_all_ranks(summary)) {
-    for (RankRow& rank : summary.ranks) {
+    for (RankSummary& rank : summary.ranks) {
       rank.cause = "";
     }
     return;
   }
   std::vector<observe::RankFromOutside> ranks;
-  for (const RankRow& rank : summary.ranks) {
+  for (const RankSummary& rank : summary.ranks) {
     observe::RankFromOutside& each = ranks.emplace_back();
     each.exposed = rank.exposed_share;
     each.agreed = rank.is_judged ? std::optional(!rank.cause.empty()) : std::nullopt;
@@ -245,7 +246,7 @@ void find_slow_ranks(Summary& summary) {
   // For other jobs, such as those with tables only, no number tells waits for other ranks apart.
   const bool shows_waits = summary.has_steps || !summary.replaced.empty();
   for (std::size_t i = 0; i < waits.size(); ++i) {
-    RankRow& rank = summary.ranks[i];
+    RankSummary& rank = summary.ranks[i];
     rank.waited_for = waits[i].share;
     const bool is_enough = rank.slow_share >= kSlowEnough || rank.waited_for >= observe::kSlowShare;
     if (!waits[i].is_slow || (rank.is_judged ? !is_enough : !shows_waits)) {

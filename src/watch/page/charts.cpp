@@ -104,7 +104,7 @@ std::string told(Unit unit, const std::vector<double>& values) {
 }
 
 // The times at which curves are drawn: in the middle of each span, and at both ends.
-std::vector<double> middles(const Axis& axis) {
+std::vector<double> middles(const TimeAxis& axis) {
   std::vector<double> xs;
   const double end = axis.times.empty() ? 1 : axis.times.back();
   double before = 0;

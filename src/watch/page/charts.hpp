@@ -13,7 +13,7 @@ namespace gradwire::watch::page {
 using Json = nlohmann::ordered_json;
 
 /// The axis that all curves of a page share.
-struct Axis {
+struct TimeAxis {
   std::vector<double> times;  // ends of spans; the axis begins at 0
   std::vector<double> steps;  // number of steps at these times
 };
@@ -27,7 +27,7 @@ struct Layer {
 /// Makes figures, each with a name that is unique within a page.
 class Charts {
  public:
-  explicit Charts(Axis axis) : axis_(std::move(axis)) {}
+  explicit Charts(TimeAxis axis) : axis_(std::move(axis)) {}
 
   /// Draws layers on top of each other.
   [[nodiscard]] std::string stacked(std::string_view title, Unit unit, const std::vector<Layer>& layers);
@@ -58,7 +58,7 @@ class Charts {
                                    const std::string& drawing, int height);
   [[nodiscard]] std::string frame(Unit unit, double top) const;
 
-  Axis axis_;
+  TimeAxis axis_;
   int figures_ = 0;
 };
 

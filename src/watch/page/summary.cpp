@@ -74,12 +74,12 @@ constexpr std::pair<const char*, double Split::*> kParts[] = {
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-Split mean_of(const std::vector<RankRow>& ranks) {
+Split mean_of(const std::vector<RankSummary>& ranks) {
   Split mean;
   for (const auto& [name, part] : kParts) {
     double sum = 0;
     double count = 0;
-    for (const RankRow& rank : ranks) {
+    for (const RankSummary& rank : ranks) {
       if (std::isfinite(rank.split.*part)) {
         sum += rank.split.*part;
         ++count;
@@ -102,7 +102,7 @@ double bytes_sent_by(const RankHistory& rank) {
 }
 
 // Sets how long others waited for a rank, as ranks agreed, and the cause of most of that.
-void judge(const RankHistory& rank, RankRow& row) {
+void judge(const RankHistory& rank, RankSummary& row) {
   const auto slow = rank.columns.find("slow");
   const auto arrivals = rank.columns.find("last_arrivals");
   if (arrivals != rank.columns.end()) {
@@ -132,17 +132,17 @@ void judge(const RankHistory& rank, RankRow& row) {
   }
 }
 
-RankRow row_of(const RankHistory& rank, bool has_steps) {
+RankSummary row_of(const RankHistory& rank, bool has_steps) {
   const Growth all(rank, 0, rank.time.back());
-  RankRow row{.rank = rank.rank,
-              .host = rank.host,
-              .state = rank.ended ? "ended" : "running",
-              .steps = rank.last("steps"),
-              .split = split_of(all, has_steps),
-              .bytes_sent = bytes_sent_by(rank),
-              .cause = {},
-              .errors = rank.last("errors"),
-              .last_seen = rank.time.back()};
+  RankSummary row{.rank = rank.rank,
+                  .host = rank.host,
+                  .state = rank.ended ? "ended" : "running",
+                  .steps = rank.last("steps"),
+                  .split = split_of(all, has_steps),
+                  .bytes_sent = bytes_sent_by(rank),
+                  .cause = {},
+                  .errors = rank.last("errors"),
+                  .last_seen = rank.time.back()};
   for (const auto& [name, part] : kParts) {  // NaN for a rank that saw no step
     row.split.*part = std::isfinite(row.split.*part) ? row.split.*part : 0;
   }

@@ -45,7 +45,7 @@ struct GroupRow {
   [[nodiscard]] double ratio() const { return bytes_sent > 0 ? bytes_uncompressed / bytes_sent : 1; }
 };
 
-struct RankRow {
+struct RankSummary {
   int rank = 0;
   std::string host;
   std::string state;  // "ended" by itself, "running" at its last write, "silent" while others went on
@@ -111,7 +111,7 @@ struct Summary {
   std::vector<GroupRow> groups;
   std::vector<CodecSpan> codecs;
   std::vector<CodecSwitch> switches;
-  std::vector<RankRow> ranks;
+  std::vector<RankSummary> ranks;
   std::vector<ReplacedRow> replaced;  // most bytes first
   std::vector<std::string> notes;
   std::vector<std::string> advice;

@@ -28,7 +28,7 @@ Json split_json(const Split& split) {
 
 Json known(double value) { return value >= 0 ? Json(value) : Json(); }
 
-Json rank_json(const RankRow& rank) {
+Json rank_json(const RankSummary& rank) {
   return {{"rank", rank.rank},
           {"host", rank.host},
           {"state", rank.state},
@@ -125,7 +125,7 @@ Json to_json(const Summary& summary) {
   for (const GroupRow& group : summary.groups) {
     root["groups"].push_back(group_json(group));
   }
-  for (const RankRow& rank : summary.ranks) {
+  for (const RankSummary& rank : summary.ranks) {
     root["ranks"].push_back(rank_json(rank));
   }
   for (const ReplacedRow& row : summary.replaced) {

@@ -27,7 +27,7 @@ class Walk {
       step_back();
       idle = time_ < before ? 0 : idle + 1;
     }
-    add_here(Work::other, start(), observe::kNoBucket);
+    add_clamped(Work::other, start(), observe::kNoBucket);
     return std::move(path_);
   }
 
@@ -44,7 +44,7 @@ class Walk {
       time_ = begin;
     }
   }
-  void add_here(Work work, std::int64_t begin, std::uint32_t bucket) { add(work, std::max(begin, start()), bucket); }
+  void add_clamped(Work work, std::int64_t begin, std::uint32_t bucket) { add(work, std::max(begin, start()), bucket); }
 
   // Finds the event for which the activity that begins at `time_` waited: the last one to end of the work before it,
   // the rank's last wait, and the moment when the job handed over the bucket.
@@ -69,8 +69,8 @@ class Walk {
   }
 
   void through_work(const Activity& work) {
-    add_here(Work::other, work.end, bucket_);
-    add_here(RankIndex::work_of(work), work.begin, work.bucket);
+    add_clamped(Work::other, work.end, bucket_);
+    add_clamped(RankIndex::work_of(work), work.begin, work.bucket);
     bucket_ = work.bucket;
     lane_ = work.lane;
   }
@@ -78,7 +78,7 @@ class Walk {
   // In a native sum all ranks wait for the rank that comes last.
   void through_sum(const Activity& sum) {
     const std::uint32_t bucket = sum.bucket;
-    add_here(Work::other, sum.end, bucket);
+    add_clamped(Work::other, sum.end, bucket);
     std::uint32_t latest = rank_;
     std::int64_t begin = sum.begin;
     for (std::uint32_t other = 0; other < ranks_.size(); ++other) {
@@ -98,12 +98,12 @@ class Walk {
   void through_wait(const Activity& wait) {
     const std::uint32_t index = here().last_message(time_, wait.begin, step_, bucket_, lane_);
     if (index == RankIndex::kNone) {
-      add_here(Work::other, wait.end, bucket_);
-      add_here(Work::wait, wait.begin, bucket_);
+      add_clamped(Work::other, wait.end, bucket_);
+      add_clamped(Work::wait, wait.begin, bucket_);
       return;
     }
     const Activity& message = here().activity(index);
-    add_here(Work::other, message.end, message.bucket);
+    add_clamped(Work::other, message.end, message.bucket);
     bucket_ = message.bucket;
     lane_ = message.lane;
     if (message.kind == EventKind::all_reduce) {
@@ -116,22 +116,22 @@ class Walk {
       add(Work::travel, begin, message.bucket, recording_.ranks[rank_].rank, from->rank);
       rank_ = from->rank;
     } else {
-      add_here(Work::wait, wait.begin, message.bucket);
+      add_clamped(Work::wait, wait.begin, message.bucket);
     }
   }
 
   // Adds the rest of the step on this rank as computing, except for communication by the same thread.
   void compute_until(std::int64_t entered) {
-    add_here(Work::other, entered, bucket_);
+    add_clamped(Work::other, entered, bucket_);
     while (time_ > start()) {
       const Activity* const work = here().last_work_of_job(time_);
       if (work == nullptr || work->end <= start()) {
         break;
       }
-      add_here(Work::compute, work->end, observe::kNoBucket);
-      add_here(RankIndex::work_of(*work), work->begin, work->bucket);
+      add_clamped(Work::compute, work->end, observe::kNoBucket);
+      add_clamped(RankIndex::work_of(*work), work->begin, work->bucket);
     }
-    add_here(Work::compute, start(), observe::kNoBucket);
+    add_clamped(Work::compute, start(), observe::kNoBucket);
   }
 
   const Recording& recording_;
@@ -170,7 +170,7 @@ StreamPaths paths_of(const Recording& recording, const std::vector<std::unordere
   const bool any = std::any_of(ends.begin(), ends.end(), whole);
   for (const auto& end : ends) {
     if (!whole(end) && (any || !paths.calls)) {
-      paths.without_begin.push_back(end.first);
+      paths.truncated_steps.push_back(end.first);
       continue;
     }
     const auto& [step, last] = end;
@@ -201,7 +201,7 @@ std::vector<StreamPaths> critical_paths(const Recording& recording, const Matchi
       continue;
     }
     StreamPaths paths = paths_of(recording, senders, static_cast<int>(stream));
-    if (!paths.steps.empty() || !paths.without_begin.empty()) {
+    if (!paths.steps.empty() || !paths.truncated_steps.empty()) {
       all.push_back(std::move(paths));
     }
   }

@@ -54,10 +54,10 @@ struct RankTimes {
 
 struct StreamPaths {
   int stream = 0;
-  bool calls = false;                        // of a communicator
-  std::vector<StepPath> steps;               // by number
-  std::vector<std::uint32_t> without_begin;  // steps that are left out because the trace lacks their begin
-  std::vector<RankTimes> ranks;              // sums over all steps, in the order of Recording::ranks
+  bool calls = false;                          // of a communicator
+  std::vector<StepPath> steps;                 // by number
+  std::vector<std::uint32_t> truncated_steps;  // steps that are left out because the trace lacks their begin
+  std::vector<RankTimes> ranks;                // sums over all steps, in the order of Recording::ranks
 };
 
 /// The paths of an aligned recording, for each session and communicator of all ranks that ended a step.

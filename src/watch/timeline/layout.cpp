@@ -25,7 +25,7 @@ std::string_view name_of(Group group) {
   }
 }
 
-std::string label(const Stream& stream) {
+std::string label(const EventSource& stream) {
   constexpr const char* kKinds[] = {"session", "communicator", "table", "drop-in"};
   const auto kind = static_cast<std::size_t>(stream.kind);
   std::string text =

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "watch/timeline/clocks.hpp"
+#include "watch/timeline/clock_fit.hpp"
 #include "watch/timeline/recording.hpp"
 
 namespace gradwire::watch::timeline {

@@ -337,7 +337,7 @@ class Converter {
     }
     return owners;
   }
-  int stream_of(const Stream& stream) {
+  int stream_of(const EventSource& stream) {
     auto& all = recording_.streams;
     const auto [at, fresh] =
         streams_.try_emplace({stream.part, stream.kind, stream.number, stream.world_size, stream.whole}, all.size());

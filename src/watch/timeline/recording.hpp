@@ -32,13 +32,13 @@ struct Activity {
 };
 
 /// A session, communicator or table. It is the same for all ranks, which make theirs in the same order.
-struct Stream {
+struct EventSource {
   std::string part;  // "library", "mpi", ...
   observe::Source::Kind kind = observe::Source::Kind::session;
   int number = 0;      // its number among those of its kind
   int world_size = 1;  // number of its ranks
   bool whole = true;   // it has all ranks of the job; otherwise its peers are not known
-  bool operator==(const Stream&) const = default;
+  bool operator==(const EventSource&) const = default;
 };
 
 struct RankLog {
@@ -60,7 +60,7 @@ struct Clock {
 
 struct Recording {
   std::vector<Clock> clocks;
-  std::vector<Stream> streams;
+  std::vector<EventSource> streams;
   std::vector<RankLog> ranks;  // by part and rank
   std::vector<std::string> warnings;
   std::uint32_t first_step = 0;  // of an earlier step only the end is recorded

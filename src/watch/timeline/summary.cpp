@@ -79,7 +79,7 @@ void write_clocks(const Read& read, std::ostream& out) {
 
 void write_what_lacks(const StreamPaths& paths, std::ostream& out) {
   constexpr std::size_t kMostNamed = 4;
-  const std::vector<std::uint32_t>& all = paths.without_begin;
+  const std::vector<std::uint32_t>& all = paths.truncated_steps;
   if (all.empty()) {
     return;
   }
@@ -162,7 +162,7 @@ nlohmann::ordered_json to_json(const Recording& recording, const StreamPaths& pa
   for (const auto& [name, step] : {std::pair("median", typical.median), std::pair("worst", typical.worst)}) {
     out[name] = step != nullptr ? to_json(recording, *step) : nlohmann::ordered_json(nullptr);
   }
-  out["without_begin"] = paths.without_begin;
+  out["without_begin"] = paths.truncated_steps;
   auto ranks = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < paths.ranks.size(); ++i) {
     const RankTimes& times = paths.ranks[i];
@@ -219,7 +219,7 @@ TypicalSteps typical_steps(const StreamPaths& paths) {
 }
 
 std::string stream_name(const Recording& recording, int stream) {
-  const Stream& one = recording.streams[static_cast<std::size_t>(stream)];
+  const EventSource& one = recording.streams[static_cast<std::size_t>(stream)];
   constexpr const char* kKinds[] = {"session", "communicator", "table", "drop-in"};
   const auto kind = static_cast<std::size_t>(one.kind);
   return std::string(kind < std::size(kKinds) ? kKinds[kind] : "source") + " " + std::to_string(one.number) +

@@ -1,5 +1,5 @@
-// Clocks that are made up, so that it is known how far ahead each is.
-#include "watch/timeline/clocks.hpp"
+// Tests clocks that are made up, so that the offset of each is known.
+#include "watch/timeline/clock_fit.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,13 +12,13 @@ namespace {
 
 struct MadeUpClock {
   std::int64_t ahead = 0;
-  double drift = 0;  // ns a ns
+  double drift = 0;  // ns per ns
   [[nodiscard]] std::int64_t at(std::int64_t time) const {
     return time + ahead + static_cast<std::int64_t>(drift * static_cast<double>(time));
   }
 };
 
-// Messages both ways between neighbours in a row of clocks.
+// Makes messages in both directions between neighbours in a row of clocks.
 std::vector<Exchange> row_of_messages(const std::vector<MadeUpClock>& clocks, std::int64_t seconds, std::uint64_t seed,
                                       std::int64_t least = 20'000) {
   std::mt19937_64 random(seed);
@@ -48,7 +48,7 @@ TEST(Clocks, AreFoundWithinTheErrorThatIsToldOnTwentySeeds) {
       EXPECT_TRUE(fits[i].known);
       const std::int64_t wrong = std::abs(fits[i].common(clocks[i].at(500'000'000)) - 500'000'000);
       EXPECT_LE(wrong, fits[i].error + 1) << "clock " << i << ", seed " << seed;
-      // Messages take 20 us at least, and quick ones not much longer; errors add up along the row.
+      // Messages take at least 20 us, and quick ones not much longer; errors add up along the row.
       EXPECT_GE(fits[i].error, static_cast<std::int64_t>(i) * 20'000);
       EXPECT_LE(fits[i].error, static_cast<std::int64_t>(i) * 24'000) << "clock " << i << ", seed " << seed;
     }
@@ -58,7 +58,7 @@ TEST(Clocks, AreFoundWithinTheErrorThatIsToldOnTwentySeeds) {
 TEST(Clocks, AWayOfQuickPairsIsTakenBeforeASlowDirectOne) {
   const std::vector<MadeUpClock> clocks{{0}, {7'000'000}, {-3'000'000}};
   auto exchanges = row_of_messages(clocks, 1, 3, 1'000);
-  for (int i = 0; i < 100; ++i) {  // from 0 to 2 in 5 ms, back in 1 ms: the middle is 2 ms off
+  for (int i = 0; i < 100; ++i) {  // from 0 to 2 in 5 ms, and back in 1 ms: the middle is 2 ms off
     const std::int64_t time = i * 10'000'000;
     exchanges.push_back({0, 2, clocks[0].at(time), clocks[2].at(time + 5'000'000)});
     exchanges.push_back({2, 0, clocks[2].at(time), clocks[0].at(time + 1'000'000)});
@@ -69,7 +69,7 @@ TEST(Clocks, AWayOfQuickPairsIsTakenBeforeASlowDirectOne) {
 }
 
 TEST(Clocks, ThatDriftAreFollowed) {
-  const std::vector<MadeUpClock> clocks{{0}, {1'000'000'000, 20e-6}};  // 20 us a second: 600 us in all
+  const std::vector<MadeUpClock> clocks{{0}, {1'000'000'000, 20e-6}};  // 20 us per second, 600 us in total
   const auto fits = fit_clocks(std::vector<std::int64_t>(2, 0), row_of_messages(clocks, 30, 5));
   for (std::int64_t second = 2; second < 28; second += 5) {
     const std::int64_t time = second * 1'000'000'000;

@@ -1,4 +1,4 @@
-// A trace file read again with protobuf, and what must hold of each.
+// Reads a trace file back with protobuf, and checks the rules for every trace file.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -32,7 +32,8 @@ struct DecodedTrace {
   std::map<std::uint64_t, std::vector<double>> counters;  // by track
 };
 
-/// Fails where it is none: each event is of a described track, names are known, slices nest on every track.
+/// Decodes the file, and fails if it is invalid: each event belongs to a described track, names are known, and slices
+/// nest on every track.
 inline DecodedTrace decode(const std::string& bytes) {
   DecodedTrace result;
   trace::Trace file;
@@ -61,7 +62,7 @@ inline DecodedTrace decode(const std::string& bytes) {
     const trace::Event& event = packet.track_event();
     const auto track = result.tracks.find(event.track_uuid());
     if (track == result.tracks.end()) {
-      ADD_FAILURE() << "an event of no track";
+      ADD_FAILURE() << "an event without a track";
       continue;
     }
     EXPECT_GE(packet.timestamp(), last[event.track_uuid()]) << track->second.name();
@@ -94,7 +95,7 @@ inline DecodedTrace decode(const std::string& bytes) {
       }
       result.slices[stack.back()].end = packet.timestamp();
       stack.pop_back();
-      if (!stack.empty()) {  // and what is around it ends later: its end comes behind, at no earlier time
+      if (!stack.empty()) {  // the surrounding slice ends later: its end follows, at no earlier time
         EXPECT_LE(result.slices[stack.back()].begin, packet.timestamp());
       }
     }
@@ -105,7 +106,7 @@ inline DecodedTrace decode(const std::string& bytes) {
   return result;
 }
 
-/// Every arrow has two ends, and no receive ends before its send begins by more than `error`.
+/// Checks that every arrow has two ends, and that no receive ends before its send begins by more than `error`.
 inline void expect_flows(const DecodedTrace& trace, std::uint64_t error) {
   for (const auto& [id, flow] : trace.flows) {
     ASSERT_EQ(flow.from.size(), 1U) << "flow " << id;

@@ -1,4 +1,4 @@
-// Slices on tracks.
+// Tests slices on tracks.
 #include "watch/timeline/layout.hpp"
 
 #include <gmock/gmock.h>

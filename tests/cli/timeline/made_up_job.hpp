@@ -1,4 +1,4 @@
-// A job that is computed, not run: what each rank would record of a two_shot all-reduce, by clocks that differ.
+// Computes, without running it, the records that each rank of a two_shot all-reduce would make, by clocks that differ.
 #pragma once
 
 #include <algorithm>
@@ -17,17 +17,17 @@ struct JobFacts {
   int ranks = 4;
   int steps = 3;
   int buckets = 3;
-  int lanes = 3;  // of a bucket
+  int lanes = 3;  // per bucket
   std::int64_t latency = 20'000;
   double bytes_per_ns = 1;
-  std::uint64_t bytes = 20'000;  // of a message
+  std::uint64_t bytes = 20'000;  // per message
   std::int64_t reduce = 5'000;
   std::int64_t decode = 4'000;
-  // By rank.
+  // These are given by rank.
   std::vector<std::int64_t> compute;
   std::vector<std::int64_t> encode;
-  std::vector<double> link;         // times bytes_per_ns
-  std::vector<std::int64_t> ahead;  // of clocks; each other than 0 has a host of its own
+  std::vector<double> link;         // factor of bytes_per_ns
+  std::vector<std::int64_t> ahead;  // of clocks; each value other than 0 means a host of its own
   explicit JobFacts(int world = 4)
       : ranks(world),
         compute(static_cast<std::size_t>(world), 300'000),
@@ -79,10 +79,10 @@ class MadeUpJob {
   };
   struct RankState {
     std::vector<Activity> activities;
-    std::int64_t free = 1'000'000;  // its thread
+    std::int64_t free = 1'000'000;  // when its thread is free
     std::int64_t step_began = 1'000'000;
     std::int64_t link_free = 0;
-    std::vector<Arrival> arrivals;       // not seen yet
+    std::vector<Arrival> arrivals;       // not yet seen
     std::set<std::pair<int, int>> open;  // buckets and lanes
     std::vector<int> left;               // lanes, by bucket
     std::vector<std::int64_t> entered;
@@ -216,7 +216,7 @@ class MadeUpJob {
   std::map<std::tuple<int, int, int, int>, std::pair<int, std::int64_t>> arrived_;
 };
 
-/// Clocks seconds apart, links and computing of their own.
+/// Returns a job with clocks that are seconds apart, and with different links and computing times.
 inline JobFacts random_facts(std::uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto between = [&](std::int64_t low, std::int64_t high) {

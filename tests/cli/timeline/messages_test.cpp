@@ -1,4 +1,4 @@
-// Sends and their receives, of recordings that are made up.
+// Tests the matching of sends and receives in made-up recordings.
 #include "watch/timeline/messages.hpp"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,5 @@
-// A job of four processes, one of which computes longer: its files make one timeline, whose critical path names it.
+// Tests a job of four processes, one of which computes longer: its files make one timeline, whose critical path names
+// it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -91,7 +92,7 @@ TEST(TracedMpiJob, IsOneTimelineWhosePathRunsThroughTheSlowRank) {
   write_trace(recording, alignment, lay_out(recording, matching), out);
   const test::DecodedTrace trace = test::decode(out.str());
   EXPECT_EQ(trace.flows.size(), matching.messages.size());
-  test::expect_flows(trace, 2'000);  // both clocks are read, a little apart
+  test::expect_flows(trace, 2'000);  // both clocks are read, at slightly different times
 #endif
 }
 

@@ -1,4 +1,4 @@
-// Critical paths of jobs whose slow part is known.
+// Tests critical paths of jobs whose slow part is known.
 #include "watch/timeline/critical_path.hpp"
 
 #include <gmock/gmock.h>
@@ -102,7 +102,7 @@ TEST(CriticalPath, RunsThroughTheSlowEncoder) {
   EXPECT_GT(first.share, 0.8);
 }
 
-// A message that came while its receiver encoded is seen late. The link is not to blame.
+// A message that arrives while its receiver encodes is seen late. This is not the link's fault.
 TEST(CriticalPath, BlamesNoLinkForAReceiverThatIsBusy) {
   JobFacts facts(2);
   facts.encode[0] = 400'000;
@@ -135,8 +135,8 @@ TEST(CriticalPath, WaitsForARankWithoutAFile) {
   EXPECT_GT(waits, 0.6);
 }
 
-// A step of small native sums: whoever comes last is whom the others wait for.
-// The file has lost events: the path ends at the rank whose step has no recorded begin.
+// In a step of small native sums, the others wait for the rank that comes last. The file has lost events: the path ends
+// at the rank whose step has no recorded begin.
 TEST(CriticalPath, EndsAtARankThatRecordedNoStep) {
   Recording recording = MadeUpJob(JobFacts{}).recording();
   for (std::size_t rank = 1; rank < recording.ranks.size(); ++rank) {
@@ -148,7 +148,7 @@ TEST(CriticalPath, EndsAtARankThatRecordedNoStep) {
   ASSERT_FALSE(found.paths.at(0).steps.empty());
   for (const StepPath& step : found.paths[0].steps) {
     for (const Segment& segment : step.path) {
-      EXPECT_GT(segment.begin, 0) << "before the job";
+      EXPECT_GT(segment.begin, 0) << "the segment begins before the job";
       EXPECT_LT(segment.begin, segment.end);
     }
   }
@@ -209,8 +209,8 @@ TEST(CriticalPath, AStepWhoseBeginIsNotKnownHasNoTime) {
   Recording recording = MadeUpJob(facts).recording();
   const Found whole = find(recording);
   ASSERT_EQ(whole.paths[0].steps.size(), 2U);
-  EXPECT_THAT(whole.paths[0].without_begin, ::testing::ElementsAre(0));
-  // A recording as a trace of step 2 alone gives it.
+  EXPECT_THAT(whole.paths[0].truncated_steps, ::testing::ElementsAre(0));
+  // This is the recording that a trace of step 2 alone gives.
   Recording alone = recording;
   alone.first_step = 2;
   for (RankLog& log : alone.ranks) {
@@ -218,8 +218,8 @@ TEST(CriticalPath, AStepWhoseBeginIsNotKnownHasNoTime) {
   }
   const Found without = find(std::move(alone));
   EXPECT_TRUE(without.paths.at(0).steps.empty());
-  EXPECT_THAT(without.paths[0].without_begin, ::testing::ElementsAre(2));
-  // Now it also has the end of the step before.
+  EXPECT_THAT(without.paths[0].truncated_steps, ::testing::ElementsAre(2));
+  // Now it also has the end of the previous step.
   recording.first_step = 2;
   for (RankLog& log : recording.ranks) {
     std::erase_if(log.activities, [](const Activity& a) {
@@ -230,7 +230,7 @@ TEST(CriticalPath, AStepWhoseBeginIsNotKnownHasNoTime) {
   ASSERT_EQ(found.paths.at(0).steps.size(), 1U);
   EXPECT_EQ(found.paths[0].steps[0].nanoseconds, whole.paths[0].steps[1].nanoseconds);
   EXPECT_EQ(found.paths[0].ranks[0].steps, 1);
-  EXPECT_TRUE(found.paths[0].without_begin.empty());
+  EXPECT_TRUE(found.paths[0].truncated_steps.empty());
 }
 
 TEST(CriticalPath, TypicalStepsAreTheMedianAndTheWorst) {

@@ -1,4 +1,4 @@
-// Files of events, as jobs leave them and as they are found.
+// Tests files of events, as jobs leave them and with damage.
 #include "watch/timeline/recording.hpp"
 
 #include <gmock/gmock.h>
@@ -37,10 +37,10 @@ struct FileFacts {
   std::uint64_t dropped = 0;
   double nanoseconds_per_tick = 2;
   std::string monotonic = "boot";
-  std::uint64_t up = 500;  // the clock of that boot, at the beginning
+  std::uint64_t up = 500;  // clock of that boot, at the beginning
   std::string host = "host";
   std::uint64_t took = 4'000;
-  std::vector<EventFileSource> sources = {};  // else one session
+  std::vector<EventFileSource> sources = {};  // empty means one session
   std::vector<Event> events = {Event{.begin = 100, .source = 1, .duration = 10, .step = 1}};
   bool ended = true;
 };
@@ -58,7 +58,7 @@ class Files : public ::testing::Test {
     facts.monotonic.copy(head.monotonic, sizeof head.monotonic - 1);
     facts.host.copy(head.host, sizeof head.host - 1);
     append(watch::kFile, &head, sizeof head);
-    for (int i = 0; i < 2; ++i) {  // 2 ns a tick, then 4
+    for (int i = 0; i < 2; ++i) {  // 2 ns per tick, then 4
       const EventFileScale scale{.ticks = 1'000 * static_cast<std::uint64_t>(i),
                                  .monotonic = facts.up + facts.took * static_cast<std::uint64_t>(i),
                                  .realtime = facts.began + i * kSecond,
@@ -99,7 +99,7 @@ TEST_F(Files, OfAllRanksAreOneRecording) {
   ASSERT_EQ(got.streams.size(), 1U);
   EXPECT_TRUE(got.streams[0].whole);
   ASSERT_EQ(got.ranks[0].activities.size(), 1U);
-  // Between two moments at which both clocks were read, times lie on the line through them: 4 ns per tick.
+  // Between two times at which both clocks were read, times lie on the line through them: 4 ns per tick.
   EXPECT_EQ(got.ranks[0].activities[0].begin, 900);
   EXPECT_EQ(got.ranks[0].activities[0].end, 900 + 160 * 4);
 }
@@ -142,7 +142,7 @@ TEST_F(Files, OfAnotherJobAreLeftOut) {
                   ::testing::AllOf(HasSubstr("gradwire-library-rank-3.events: is of another job, of 4 ranks where"))));
 }
 
-// Seen red where the date alone decides.
+// Mutation tried: only the date counts.
 TEST_F(Files, AHostWhoseDateIsWrongIsInTheJob) {
   constexpr std::int64_t kDay = 24 * 3600 * kSecond;
   for (const std::int64_t wrong : {-kDay, kDay}) {
@@ -157,7 +157,7 @@ TEST_F(Files, AHostWhoseDateIsWrongIsInTheJob) {
   }
 }
 
-// Files that a larger job left in a folder to which a smaller job on another host was traced.
+// A larger job left files in a folder to which a smaller job on another host was traced.
 TEST_F(Files, WhatALargerJobLeftDoesNotCountAsTheJob) {
   write({.rank = 0, .began = 2000 * kSecond});
   write({.rank = 1, .began = 2000 * kSecond});
@@ -167,7 +167,7 @@ TEST_F(Files, WhatALargerJobLeftDoesNotCountAsTheJob) {
   EXPECT_EQ(read().ranks.size(), 2U);
 }
 
-// A clock that was set while a job ran: what the other clock of the host says, counts.
+// A clock was set while a job ran, so the host's other clock counts.
 TEST_F(Files, OfOneHostTheDateDoesNotMatter) {
   write({.rank = 0, .began = 5000 * kSecond});
   write({.rank = 1, .began = 1000 * kSecond});
@@ -177,7 +177,7 @@ TEST_F(Files, OfOneHostTheDateDoesNotMatter) {
 
 TEST_F(Files, WhatAnEarlierJobLeftOnAnotherHostIsLeftOut) {
   write({.rank = 0, .world = 3});
-  write({.rank = 1, .world = 3, .began = 900 * kSecond, .monotonic = "boot before"});  // of the same host
+  write({.rank = 1, .world = 3, .began = 900 * kSecond, .monotonic = "boot before"});  // from the same host
   write({.rank = 2,
          .world = 3,
          .began = 900 * kSecond,
@@ -258,7 +258,7 @@ TEST_F(Files, CommunicatorsOfSomeRanksAreKeptApart) {
   ASSERT_EQ(got.streams.size(), 2U);
   EXPECT_TRUE(got.streams[0].whole);
   EXPECT_FALSE(got.streams[1].whole);
-  EXPECT_EQ(got.ranks[3].activities.size(), 2U) << "its own rank, not that of the smaller communicator";
+  EXPECT_EQ(got.ranks[3].activities.size(), 2U) << "the process has its own rank, not that of the smaller communicator";
 }
 
 TEST_F(Files, ADamagedNumberOfRanksIsRefusedAndNamed) {

@@ -1,4 +1,4 @@
-// Files for Perfetto: decoded again, of jobs that are made up and of one that ran.
+// Decodes files for Perfetto again, of made-up jobs and of one that ran.
 #include "watch/timeline/trace_file.hpp"
 
 #include <gmock/gmock.h>
@@ -64,7 +64,7 @@ std::size_t count(const Recording& recording, EventKind kind) {
   return sum;
 }
 
-// The total time of the slices on tracks of that name, and of a recording's activities of that kind.
+// Return the total time of the slices on tracks with that name, and of a recording's activities of that kind.
 std::uint64_t time_of(const DecodedTrace& trace, const std::string& track) {
   std::uint64_t sum = 0;
   for (const DecodedSlice& slice : trace.slices) {
@@ -113,7 +113,7 @@ TEST(TraceFile, OverlappingOperationsOfOneLaneTakeFurtherTracks) {
   auto& activities = recording.ranks[0].activities;
   const auto first =
       std::find_if(activities.begin(), activities.end(), [](const Activity& a) { return a.kind == EventKind::encode; });
-  Activity beside = *first;  // the same lane of another executor of this session
+  Activity beside = *first;  // the same lane in another executor of this session
   beside.begin += (first->end - first->begin) / 2;
   beside.end += 1'000;
   activities.push_back(beside);

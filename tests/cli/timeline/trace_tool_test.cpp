@@ -1,4 +1,4 @@
-// gradwire trace, as a user calls it.
+// Tests gradwire trace as a user calls it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ TEST_F(TraceTool, SummaryAsJsonAddsUp) {
   ASSERT_EQ(json["streams"].size(), 2U);
   for (const auto& stream : json["streams"]) {
     EXPECT_EQ(stream["unit"], "step");
-    EXPECT_EQ(stream["count"], 3) << "the first begins where the step before ends";
+    EXPECT_EQ(stream["count"], 3) << "the first begins at the end of the previous step";
     for (const auto& path : {stream["path"], stream["median"]["path"], stream["worst"]["path"]}) {
       double shares = 0;
       for (const auto& part : path) {
@@ -123,7 +123,7 @@ TEST_F(TraceTool, AFileThatCannotBeWrittenIsNamed) {
   EXPECT_THAT(full.output, HasSubstr("/dev/full: only a part could be written (No space left on device)"));
 }
 
-// One that leads nowhere would be taken for no file. Seen red where the file is opened in place.
+// A link that leads nowhere would be taken for no file. Mutation tried: the file is opened in place.
 TEST_F(TraceTool, MergeReplacesALinkAndNotWhatItLeadsTo) {
   const std::filesystem::path link = folder() + "/link";
   std::ofstream(folder() + "/mine.txt") << "mine";
@@ -142,9 +142,9 @@ TEST_F(TraceTool, MergeReplacesALinkAndNotWhatItLeadsTo) {
 TEST_F(TraceTool, MergeReplacesNothingButATimeline) {
   const std::string input = folder() + "/gradwire-library-rank-0.events";
   const std::string events = read_text(input);
-  const Outcome of_rank = trace("merge " + folder() + " -o " + input);
-  EXPECT_EQ(of_rank.status, 2);
-  EXPECT_THAT(of_rank.output, HasSubstr("has the name of what a rank recorded, and would be lost"));
+  const Outcome for_rank = trace("merge " + folder() + " -o " + input);
+  EXPECT_EQ(for_rank.status, 2);
+  EXPECT_THAT(for_rank.output, HasSubstr("has the name of what a rank recorded, and would be lost"));
   EXPECT_EQ(read_text(input), events);
   const std::string notes = folder() + "/notes.txt";
   std::ofstream(notes) << "mine";
@@ -153,7 +153,7 @@ TEST_F(TraceTool, MergeReplacesNothingButATimeline) {
   EXPECT_THAT(foreign.output, HasSubstr("notes.txt was not made by gradwire trace merge, and would be lost"));
   EXPECT_EQ(read_text(notes), "mine");
   EXPECT_EQ(trace("merge " + folder() + " -o " + folder() + "/twice").status, 0);
-  EXPECT_EQ(trace("merge " + folder() + " -o " + folder() + "/twice").status, 0) << "its own";
+  EXPECT_EQ(trace("merge " + folder() + " -o " + folder() + "/twice").status, 0) << "it replaces its own file";
 }
 
 TEST_F(TraceTool, MergeOfNoStepSaysSo) {

@@ -1,4 +1,4 @@
-// A job that runs here, with its events in a folder.
+// Runs a job here, with its events in a folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace gradwire::test {
 
-/// Four ranks as threads.
+/// Runs four ranks as threads.
 inline void run_job(std::size_t elements, const std::string& codec, int steps) {
   const auto world = make_inproc_world(4);
   std::vector<std::thread> threads;
@@ -40,7 +40,7 @@ inline void run_job(std::size_t elements, const std::string& codec, int steps) {
   }
 }
 
-/// Five steps by frames and, of another session, five by the transport's own sums.
+/// Makes five steps by frames and, in another session, five by the transport's own sums.
 inline void trace_a_job(const std::filesystem::path& folder) {
   watch::EventFileOptions options;
   options.target.directory = folder.string();

@@ -1,4 +1,4 @@
-// The same over MPI: rank r contributes r + 1.
+// Does the same over MPI: rank r contributes r + 1.
 #include <mpi.h>
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// Reports in a headless Chromium, at 1280 and 400 pixels: of a real job of 4 ranks with a slow one, and of 1,024 ranks.
+// Tests reports in a headless Chromium, at 1280 and 400 pixels: one of a real job of 4 ranks with a slow one, and one
+// of 1,024 ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -36,7 +37,7 @@ class Browser : public ::testing::Test {
   }
   static std::string url(const std::filesystem::path& file) { return "'file://" + file.string() + "'"; }
 
-  /// The page within a page that measures it, since a window of Chromium has 500 pixels at least.
+  /// Makes a page that contains and measures another one, since a window of Chromium has at least 500 pixels.
   [[nodiscard]] std::filesystem::path measured(const std::filesystem::path& page, int width) const {
     const std::filesystem::path file = page.parent_path() / ("measure-" + std::to_string(width) + ".html");
     std::ofstream(file) << "<!DOCTYPE html><body style=margin:0><iframe id=f style='border:0;width:" << width
@@ -58,7 +59,7 @@ class Browser : public ::testing::Test {
     EXPECT_EQ(dom.status, 0) << dom.output;
     EXPECT_THAT(dom.output, Not(HasSubstr("CONSOLE"))) << "no error of the page";
     EXPECT_THAT(differences(dom.output, report), IsEmpty());
-    EXPECT_EQ(shown_numbers(dom.output).size(), shown_numbers(read_text(page)).size()) << "the browser reads all";
+    EXPECT_EQ(shown_numbers(dom.output).size(), shown_numbers(read_text(page)).size()) << "the browser shows all";
     EXPECT_THAT(broken_anchors(dom.output), IsEmpty());
     for (const int width : {1280, 400}) {
       const Outcome outcome = chromium("--window-size=1400,3200 --dump-dom " + url(measured(page, width)));
@@ -70,7 +71,7 @@ class Browser : public ::testing::Test {
   ScratchFolder folder_;
 };
 
-// Bytes of a picture in which much is drawn do not compress to little.
+// Returns the size of a picture; one with many drawn shapes compresses less.
 std::uintmax_t picture_bytes(const std::filesystem::path& picture) {
   std::error_code ignored;
   const auto bytes = std::filesystem::file_size(picture, ignored);

@@ -1,5 +1,5 @@
-// A job that says what it did, and lives until it is told to end: job FILE [plain]. `plain`: as a program that knows
-// nothing of gradwire, for a drop-in.
+// A job that prints its counts, and lives until it is told to end: job FILE [plain]. With `plain` it does not use
+// gradwire itself, for a drop-in.
 #include <mpi.h>
 
 #include <chrono>

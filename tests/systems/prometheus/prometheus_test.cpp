@@ -1,5 +1,5 @@
-// Jobs of four ranks under Debian's Prometheus: what its HTTP API says is what the jobs say. And what promtool says of
-// docs/monitoring.
+// Runs jobs of four ranks under Debian's Prometheus: its HTTP API must report what the jobs print. Also runs promtool
+// on docs/monitoring.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,8 +32,8 @@ using ::testing::Not;
 constexpr int kRanks = 4;
 const std::string kDocs = GRADWIRE_SOURCE_DIR "/docs/monitoring/";
 
-// A program that ends with this object, if it has not ended by itself. It is the leader of a group of processes, which
-// ends with it.
+// A program that is ended with this object, if it has not ended by itself. It leads a process group, which is ended
+// with it.
 class Running {
  public:
   Running(const std::string& command, const std::string& log) {
@@ -106,7 +106,7 @@ class Server {
                      folder.file("prometheus.log"));
   }
 
-  // The answer to a query, by rank.
+  // Returns the answer to a query, by rank.
   std::map<int, double> ask(const std::string& query) const {
     std::map<int, double> values;
     const auto answer = http_get(port_, url_of(query));
@@ -142,7 +142,7 @@ class Prometheus : public ::testing::Test {
       }
     }
   }
-  // The values in the job's output, by rank.
+  // Returns the values in the job's output, by rank.
   static std::map<int, double> said(const std::string& text, const std::string& what) {
     std::map<int, double> values;
     const std::regex line("rank (\\d+) .*\\b" + what + " (\\d+)");
@@ -180,7 +180,7 @@ TEST_F(Prometheus, SeesTheJobsOwnCounts) {
   EXPECT_NEAR(server.ask("sum(gradwire_bytes_uncompressed_total) / sum(gradwire_bytes_sent_total)")[-1], 5.5, 2.5);
   EXPECT_EQ(server.ask("gradwire_world_size")[2], kRanks);
 
-  // Every query of the dashboard and of the alerts is one that the server takes.
+  // The server must accept every query of the dashboard and of the alerts.
   const json dashboard = json::parse(read_text(kDocs + "dashboard.json"));
   for (const auto& panel : dashboard.at("panels")) {
     for (const auto& target : panel.value("targets", json::array())) {
@@ -191,7 +191,7 @@ TEST_F(Prometheus, SeesTheJobsOwnCounts) {
   }
   const auto page = http_get(port, "/metrics");
   ASSERT_TRUE(page);
-  std::string own;  // the server adds some of itself
+  std::string own;  // the server adds some labels itself
   std::istringstream lines(*page);
   for (std::string line; std::getline(lines, line);) {
     own += line.find("exposer_") == std::string::npos ? line + "\n" : "";

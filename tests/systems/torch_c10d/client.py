@@ -79,7 +79,7 @@ def collectives(rank, world):
         for dtype in (torch.float16, torch.bfloat16):
             mine = values(rank, count, dtype)
             total = torch.stack([values(r, count, dtype).double() for r in range(world)]).sum(0)
-            if dtype == torch.float16 or big:  # Gloo knows no bfloat16 in 1.13
+            if dtype == torch.float16 or big:  # Gloo has no bfloat16 in 1.13
                 dist.all_reduce(mine)
                 check(f"all_reduce {count} {dtype}", mine, total, 0.05)
         if not torch.__version__.startswith("1."):
@@ -151,7 +151,7 @@ def collectives(rank, world):
     dist.all_gather_object(objects, {"rank": rank})
     assert [each["rank"] for each in objects] == list(range(world))
     dist.barrier()
-    if world > 2:  # a group of some ranks, made by all
+    if world > 2:  # a group of some ranks, which all ranks make
         members = [0, world - 1]
         group = dist.new_group(members)
         if rank in members:
@@ -241,7 +241,7 @@ def views(rank, world):
     check("a part", part, whole[:, :, ::2].sum(0), max(bound, 1e-6))
     assert torch.equal(mine[:, 1::2], whole[rank][:, 1::2]), "what lies between was written"
     few = torch.arange(20.0)
-    dist.all_reduce(few[::2])  # passed when it is made
+    dist.all_reduce(few[::2])  # this call passes
     assert torch.equal(few[1::2], torch.arange(20.0)[1::2]), "what lies between was written"
     check("a small part", few[::2], world * torch.arange(20.0)[::2])
     one = torch.ones(1)
@@ -252,7 +252,7 @@ def views(rank, world):
     else:
         raise AssertionError("no error")
     part = values(rank, 100_000)
-    dist.all_reduce(part)  # the group goes on
+    dist.all_reduce(part)  # the group still works
     check("after the error", part, torch.stack([values(r, 100_000) for r in range(world)]).sum(0), max(bound, 1e-6))
 
 
@@ -289,8 +289,8 @@ def observing(rank, world):
         check("parameters", our_end, their_end)
     failing = torch.ones(100_000, dtype=torch.bfloat16)
     if torch.__version__.startswith("1."):  # Gloo of 1.13 refuses it
-        # In a group of its own: a barrier of Gloo throws the error again where it finds the failed sum, which it does at
-        # times. Plain Gloo does so, too.
+        # This uses a group of its own: a barrier of Gloo sometimes throws the error again when it finds the failed sum.
+        # Plain Gloo does that, too.
         alone = dist.new_group()
         try:
             dist.all_reduce(failing, group=alone)
@@ -301,7 +301,7 @@ def observing(rank, world):
 
 def two_models(rank, world):
     """Two models whose buckets have names take turns on one group: what is left out of one is not added to the other."""
-    class Given(torch.nn.Module):  # its gradient is what it is called with
+    class Given(torch.nn.Module):  # its gradient is its argument
         def __init__(self, count):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(count))
@@ -347,7 +347,7 @@ def inference(rank, world):
         dist.reduce_scatter_tensor(out, torch.full((world * 90_000,), 1.0 + rank))
         assert abs(out[0].item() - total) < 0.05 * total, out[:3]
 
-    for turn in range(14):  # under auto both ways, and each of them more than once
+    for turn in range(14):  # under auto both ways are used, and each more than once
         with torch.inference_mode():
             sum_all()
             out, odd = torch.zeros(90_000), torch.zeros(180_000)[::2]
@@ -357,7 +357,7 @@ def inference(rank, world):
         scatter(odd)
     sum_all()
     mine = values(rank, 300_000)
-    dist.all_reduce(mine)  # the group goes on
+    dist.all_reduce(mine)  # the group still works
     check("after", mine, torch.stack([values(r, 300_000) for r in range(world)]).sum(0), 0.03)
 
 
@@ -383,7 +383,7 @@ def sides(rank, world):
     except RuntimeError as error:
         assert "rank 0: all_reduce of 10 f32" in str(error) and "all_reduce of 50000 f32" in str(error), error
         assert time.time() - begin < 20, "too late"
-        os._exit(0)  # its connections close, and where it has the store, that goes, too
+        os._exit(0)  # its connections close, and if it has the store, that ends too
     raise AssertionError("no error")
 
 
@@ -415,7 +415,7 @@ def late(rank, world):
     """A rank that takes nothing for longer than a dead host would be waited for is late, not gone."""
     mine = values(rank, 70_000)
     dist.all_reduce(mine)
-    mine = torch.full((80 << 20,), float(rank + 1))  # more than connections hold
+    mine = torch.full((80 << 20,), float(rank + 1))  # more than the connections buffer
     if rank == world - 1:
         time.sleep(35)
     dist.all_reduce(mine)
@@ -522,7 +522,7 @@ def ends_itself(rank, world):
 
     groups = [dist.new_group()]
     if rank > 0:
-        time.sleep(1)  # so that the callbacks are there before the sums
+        time.sleep(1)  # the callbacks are registered before the sums end
     for turn in range(3):
         sums.append(values(rank, 300_000, seed=turn + 1))
         work = dist.all_reduce(sums[-1], group=groups[0], async_op=True)

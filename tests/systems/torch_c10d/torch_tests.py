@@ -36,7 +36,7 @@ class Collectives(TestDistBackend, DistributedTest._DistTestBase):
         self._spawn_processes()
 
 
-# In words of the test: what a name begins with, and what it has not.
+# Tests are chosen by the beginning of their name, and by words that it must not contain.
 WANTED = ("test_all_reduce", "test_all_gather", "test_broadcast", "test_reduce_", "test_scatter", "test_gather", "test_barrier",
           "test_send_recv", "test_isend", "test_irecv", "test_all_to_all", "test_DistributedDataParallelCPU", "test_get_rank",
           "test_Backend_enum_class", "test_destroy", "test_new_group", "test_ddp_hook_parity_allreduce",

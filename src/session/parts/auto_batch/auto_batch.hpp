@@ -9,8 +9,8 @@
 
 #include "base/mutex.hpp"
 #include "choice/batch_advisor.hpp"
+#include "choice/moving_median.hpp"
 #include "choice/noise_scale.hpp"
-#include "choice/window.hpp"
 #include "gradwire/session.hpp"
 #include "session/part/part.hpp"
 
@@ -47,7 +47,7 @@ class BatchSamples {
 
   int world_size_;
   Reduction reduction_;
-  choice::Window step_, compute_, exposed_, micro_steps_;
+  choice::MovingMedian step_, compute_, exposed_, micro_steps_;
   choice::NoiseWindow noise_;
   choice::GradientNorms norms_;  // of the step norms_step_, summed over its buckets
   std::uint64_t norms_step_ = ~0ULL;

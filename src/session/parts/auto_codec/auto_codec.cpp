@@ -1,7 +1,6 @@
 #include "session/parts/auto_codec/auto_codec.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "base/log.hpp"
@@ -11,19 +10,11 @@
 namespace gradwire::session {
 namespace {
 
-constexpr std::size_t kProbes = 3;
-constexpr std::uint64_t kLeastStepsBetween = 5;  // steps between comparisons that cost nothing
-constexpr std::uint64_t kMostSteps = 100'000;    // between comparisons
-constexpr std::uint64_t kSampleEvery = 50;       // steps
+constexpr std::uint64_t kSampleEvery = 50;  // steps
 constexpr double kProbeSeconds = 2e-3;
 constexpr double kLeastProbe = 16 << 10;
 constexpr double kProbeSteps = 16;  // a probe sends no more than so many steps: small steps cannot pay for large probes
 constexpr double kMostProbe = 1 << 20;
-
-choice::QualitySample worse(const choice::QualitySample& a, const choice::QualitySample& b) {
-  const auto most = [](double x, double y) { return std::isnan(x) || x > y ? x : y; };
-  return {most(a.nmse, b.nmse), most(a.residual_ratio, b.residual_ratio)};
-}
 
 void log_report(std::uint64_t step, const choice::LinkReport& report) {
   log(LogLevel::debug, "after step " + std::to_string(step) + ": step " + format_number(report.step_seconds * 1e3, 4) +
@@ -43,16 +34,9 @@ AutoCodec::AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, con
       probes_(probes),
       plan_(plan),
       given_(policy.link),
-      cost_(policy.auto_options.cost),
-      least_steps_(std::clamp<std::uint64_t>(policy.auto_options.dwell, 1, kLeastStepsBetween)),
+      pace_(policy.auto_options),
       choice_(plan, policy),
-      samples_(plan.buckets.size()),
-      step_(policy.auto_options.window),
-      busy_(policy.auto_options.window),
-      wait_(policy.auto_options.window),
-      bytes_(policy.auto_options.window),
-      probed_(kProbes),
-      ready_(plan.buckets.size(), choice::Window(policy.auto_options.window)),
+      mine_(plan.buckets.size(), choice::MovingMedian(policy.auto_options.window),
       levels_(plan.buckets.size()) {}
 
 void AutoCodec::begin(std::uint64_t step, const StepsAhead& steps, const LinkMeasured& measured) {
@@ -60,7 +44,7 @@ void AutoCodec::begin(std::uint64_t step, const StepsAhead& steps, const LinkMea
   measured_in_seconds_ = measurements.seconds;
   begun_ = true;
   ++revision_;
-  count_from(step);
+  pace_.begin(step);
   const LinkEstimate measured_link = choice::to_estimate(measurements.cluster, measurements.seconds);
   if (runner_.info().world_size > 1) {
     choice::Change change = choice_.start(step, std::move(measurements));
@@ -72,17 +56,12 @@ void AutoCodec::begin(std::uint64_t step, const StepsAhead& steps, const LinkMea
   link_ = measured_link;
 }
 
-void AutoCodec::count_from(std::uint64_t step) {
-  first_ = step;
-  next_ = step + least_steps_;
-}
-
 // Without this, a session would seem as long-lived as the training whose state it loads, and try costly codecs at once.
 void AutoCodec::resume(std::uint64_t step) {
   if (!begun_ || runner_.info().world_size == 1) {
     return;
   }
-  count_from(step);
+  pace_.begin(step);
   choice_.start(step, choice_.measurements());  // nothing was learnt since, so the choice is the same
   const MutexLock lock(mutex_);
   for (CodecSwitch& start : switches_) {
@@ -95,30 +74,19 @@ void AutoCodec::tune(StepInfo& info) const {
   info.sample = info.step % kSampleEvery == kSampleEvery - 1;
 }
 
-void AutoCodec::bucket_ended(std::uint64_t /*step*/, const Buckets::Ended& bucket) {
-  if (bucket.sample) {
-    samples_[bucket.bucket] = worse(samples_[bucket.bucket], *bucket.sample);
-  }
-}
-
 void AutoCodec::step_ended(std::uint64_t /*step*/, const StepSeen& seen) {
-  if (!begun_) {
-    return;
-  }
-  step_.add(seen.step_seconds);
-  busy_.add(seen.busy_seconds);
-  wait_.add(seen.wait_seconds);
-  bytes_.add(seen.bytes_sent);
-  for (std::size_t i = 0; i < ready_.size(); ++i) {
-    ready_[i].add(seen.ready_seconds[i]);
+  if (begun_) {
+    mine_.add(seen);
   }
 }
 
-bool AutoCodec::due(std::uint64_t step) const { return begun_ && runner_.info().world_size > 1 && step >= next_; }
+bool AutoCodec::due(std::uint64_t step) const {
+  return begun_ && runner_.info().world_size > 1 && pace_.due(step); }
 
 void AutoCodec::take(const Compared& compared) {
   const std::uint64_t step = compared.step;
-  const Agreed agreed = agree(compared);
+  const StepMeasurements::Agreed agreed = mine_.agree(compared);
+  pace_.compared(step, compared.seconds, agreed.report.step_seconds);
   const choice::AutoChoice::Decision decision = choice_.decide(step, agreed.report, agreed.samples);
   revision_ += decision.moved ? 1 : 0;
   {
@@ -129,14 +97,12 @@ void AutoCodec::take(const Compared& compared) {
     note(*decision.change);
   }
   if (decision.moved) {
-    for (choice::Window* window : {&step_, &busy_, &wait_, &bytes_}) {
-      window->clear();
-    }
+    mine_.forget_steps();
   }
   log_report(step, agreed.report);
   if (decision.trial > 0) {
-    next_ = step + decision.trial;
-    log(LogLevel::debug, "the codecs next to these are tried until step " + std::to_string(next_));
+    pace_.compare_after(step + decision.trial);
+    log(LogLevel::debug, "the codecs next to these are tried until step " + std::to_string(step + decision.trial));
   }
   probe(agreed.report);
 }
@@ -153,56 +119,7 @@ void AutoCodec::probe(const choice::LinkReport& report) {
       cluster.ranks_per_node > 1 ? choice::neighbours_between(*plan_.tiers, runner_.info().rank)
                                  : choice::neighbours_in_ring(runner_.info().world_size, runner_.info().rank);
   const double seconds = probes_.time_exchange(neighbours.to, neighbours.from, bytes) - cluster.inter.latency_seconds;
-  probed_.add(cluster.ranks_per_node * static_cast<double>(bytes) / std::max(seconds, 1e-9));
-}
-
-choice::LinkReport AutoCodec::report() const {
-  choice::LinkReport mine;
-  mine.step_seconds = step_.median();
-  mine.busy_seconds = busy_.median();
-  mine.wait_share = busy_.median() > 0 ? std::min(1.0, wait_.median() / busy_.median()) : 0;
-  mine.bytes_per_second = busy_.median() > 0 ? bytes_.median() / busy_.median() : 0;
-  mine.probed = probed_.median();
-  for (const choice::Window& ready : ready_) {
-    mine.ready_seconds.push_back(ready.median());
-  }
-  return mine;
-}
-
-void AutoCodec::append(std::vector<double>& numbers) {
-  const choice::LinkReport mine = report();
-  numbers.insert(numbers.end(),
-                 {mine.step_seconds, mine.busy_seconds, mine.wait_share, mine.bytes_per_second, mine.probed});
-  numbers.insert(numbers.end(), mine.ready_seconds.begin(), mine.ready_seconds.end());
-  for (choice::QualitySample& sample : samples_) {
-    numbers.insert(numbers.end(), {sample.nmse, sample.residual_ratio});
-    sample = {};
-  }
-}
-
-AutoCodec::Agreed AutoCodec::agree(const Compared& compared) {
-  constexpr std::size_t kHead = 5;
-  Agreed agreed;
-  agreed.samples.resize(samples_.size());
-  std::vector<choice::LinkReport> reports;
-  for (const std::span<const double> theirs : compared.ranks) {
-    choice::LinkReport& one =
-        reports.emplace_back(choice::LinkReport{theirs[0], theirs[1], theirs[2], theirs[3], theirs[4], {}});
-    const std::span<const double> ready = theirs.subspan(kHead, ready_.size());
-    one.ready_seconds.assign(ready.begin(), ready.end());
-    auto next = theirs.subspan(kHead + ready_.size()).begin();
-    for (choice::QualitySample& sample : agreed.samples) {
-      const double nmse = *next++;
-      sample = worse(sample, {nmse, *next++});
-    }
-  }
-  agreed.report = combined(reports);
-  // Comparisons are frequent at first, since little is known; in the long run they take no more than the share `cost_`.
-  const double steps = std::min(compared.seconds / (std::max(cost_, 1e-9) * std::max(agreed.report.step_seconds, 1e-6)),
-                                static_cast<double>(compared.step - first_) / 2);
-  next_ = compared.step + static_cast<std::uint64_t>(
-                              std::clamp(steps, static_cast<double>(least_steps_), static_cast<double>(kMostSteps)));
-  return agreed;
+  mine_.add_probe(cluster.ranks_per_node * static_cast<double>(bytes) / std::max(seconds, 1e-9));
 }
 
 void AutoCodec::note(const choice::Change& change) {

@@ -10,11 +10,12 @@
 
 #include "base/mutex.hpp"
 #include "choice/auto_choice.hpp"
-#include "choice/window.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
 #include "session/part/part.hpp"
 #include "session/parts/auto_codec/calibration.hpp"
+#include "session/parts/auto_codec/decision_pace.hpp"
+#include "session/parts/auto_codec/step_measurements.hpp"
 
 namespace gradwire::session {
 
@@ -40,12 +41,12 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   [[nodiscard]] std::uint64_t revision() const noexcept override { return revision_; }
   /// Sets the step's choices(), and whether encoders sample what they drop.
   void tune(StepInfo& info) const override;
-  void bucket_ended(std::uint64_t step, const Buckets::Ended& bucket) override;
+  void bucket_ended(std::uint64_t /*step*/, const Buckets::Ended& bucket) override { mine_.add(bucket); }
   /// Adds a step. At steps that all ranks know, ranks compare their measurements afterwards and decide for the next
   /// step.
   void step_ended(std::uint64_t step, const StepSeen& seen) override;
   [[nodiscard]] bool due(std::uint64_t step) const override;
-  void append(std::vector<double>& numbers) override;
+  void append(std::vector<double>& numbers) override { mine_.append(numbers); }
   void take(const Compared& compared) override;
 
   // Any thread.
@@ -56,13 +57,6 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   [[nodiscard]] std::string codec_text(std::size_t group) const;
 
  private:
-  struct Agreed {
-    choice::LinkReport report;
-    std::vector<choice::QualitySample> samples;  // by bucket: the worst sample of all ranks
-  };
-  [[nodiscard]] choice::LinkReport report() const;
-  [[nodiscard]] Agreed agree(const Compared& compared);
-  void count_from(std::uint64_t step);
   void probe(const choice::LinkReport& report);
   void note(const choice::Change& change);
 
@@ -70,16 +64,11 @@ class AutoCodec final : public Part, public ComparedPart, public Tuner {
   Probes& probes_;
   const plan::Plan& plan_;
   std::optional<Link> given_;
-  double cost_;                // share of the time that comparisons may take
-  std::uint64_t least_steps_;  // between comparisons
+  DecisionPace pace_;
   choice::AutoChoice choice_;
   double measured_in_seconds_ = 0;
   bool begun_ = false;
-  std::vector<choice::QualitySample> samples_;  // this rank's, since the last comparison
-  choice::Window step_, busy_, wait_, bytes_, probed_;
-  std::vector<choice::Window> ready_;
-  std::uint64_t first_ = 0;  // the step of the first choice
-  std::uint64_t next_ = 0;   // the step after which ranks compare
+  StepMeasurements mine_;
   std::uint64_t revision_ = 0;
 
   // Other threads ask for these.

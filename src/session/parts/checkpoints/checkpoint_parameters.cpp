@@ -33,7 +33,7 @@ class ParametersReader {
 
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
   /// Returns the first parameter that differs from the one here, or that is missing on one of the two sides.
-  [[nodiscard]] std::optional<std::size_t> first_other() const noexcept { return other_; }
+  [[nodiscard]] std::optional<std::size_t> first_difference() const noexcept { return other_; }
   /// Returns the values of all parameters if they match those here, otherwise none. Throws Error(corrupt) if the hash
   /// is wrong.
   [[nodiscard]] std::vector<wire::Bytes> read() {
@@ -162,7 +162,7 @@ std::vector<wire::Bytes> read_checkpoint_parameters(const std::filesystem::path&
   if (reader.step() != name.step) {
     throw Error(ErrorCode::corrupt, file.string() + ": it is of another step");
   }
-  if (const auto other = reader.first_other()) {
+  if (const auto other = reader.first_difference()) {
     throw Error(ErrorCode::mismatch, file.string() + ": parameter " + std::to_string(*other) +
                                          " is another one there; restore what this model saved");
   }

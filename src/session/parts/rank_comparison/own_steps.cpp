@@ -78,7 +78,7 @@ OwnSteps::OwnSteps(Runner& runner, observe::PeerWaits& waits, const StepWatch& s
       exposed_before_(steps.exposed_ever()),
       since_(now) {
   const std::optional<observe::Source> source = observe::source_of(runner.info().source);
-  ranks_here_ = source && source->shares_process ? runner.info().world_size : 1;
+  ranks_in_process_ = source && source->shares_process ? runner.info().world_size : 1;
 }
 
 OwnSteps::Process OwnSteps::look_at_process() {
@@ -108,11 +108,11 @@ observe::RankSeen OwnSteps::take(Time ended, double excused, observe::RankSeen s
   seen.bytes_in = bytes / steps;
   seen.codec_seconds_per_byte = bytes > 0 ? codec / bytes : 0;
   seen.bytes_sent = static_cast<double>(totals.bytes_sent - totals_.bytes_sent) / steps;
-  seen.delayed_seconds = (process.delayed_seconds - process_.delayed_seconds) / (steps * ranks_here_);
+  seen.delayed_seconds = (process.delayed_seconds - process_.delayed_seconds) / (steps * ranks_in_process_);
   seen.cpu_seconds = (process.cpu_seconds - process_.cpu_seconds) / steps;
   waits_.take(steps, seen);
   seen.idle_seconds += (excused - std::exchange(excused_before_, excused)) / steps;
-  if (ranks_here_ > 1) {  // it is unknown which rank lacked a core: count the time as spent looking for frames
+  if (ranks_in_process_ > 1) {  // it is unknown which rank lacked a core: count the time as spent looking for frames
     seen.delayed_seconds = std::min(seen.delayed_seconds, seen.idle_seconds);
   }
   totals_ = totals;

@@ -82,7 +82,7 @@ class OwnSteps {
   Runner& runner_;
   observe::PeerWaits& waits_;
   const StepWatch& watch_;
-  double ranks_here_ = 1;  // ranks that share this process
+  double ranks_in_process_ = 1;  // ranks that share this process
   // The values at the last comparison, advanced by steps that did not count.
   std::uint64_t steps_before_;
   double exposed_before_;

@@ -96,7 +96,7 @@ SyncJobPtr new_job(const plan::Bucket& bucket, const plan::Bucket& travels, std:
 
 }  // namespace
 
-void SyncJob::travel_again(const plan::Bucket& of, std::size_t tensors, const SavedState::Late& late) {
+void SyncJob::travel_again(const plan::Bucket& of, std::size_t tensors, const LateGradient& late) {
   travels = &of;
   info = {.step = static_cast<std::uint32_t>(late.step),
           .weighted = late.weighted,
@@ -131,17 +131,18 @@ SyncBucket::SyncBucket(const plan::Bucket& of, const std::vector<std::vector<Vie
 }
 
 SyncJobPtr SyncBucket::copy_gradients(std::vector<std::byte> memory_of_values, std::span<const TensorMemory> memory,
-                                      const StepInfo& info, std::uint64_t step, bool writes_zeros) const {
+                                      const StepInfo& info, std::uint64_t step, bool undoable) const {
   SyncJobPtr job = new_job(bucket, bucket, std::move(memory_of_values), info, step);
+  job->counts = !undoable;
   job->memory.resize(memory.size());
   for (const plan::Bucket::Part& part : bucket.parts) {
     std::byte* to = job->values.data() + part.offset * element_bytes(bucket.dtype);
     const TensorMemory& tensor = memory[part.tensor];
     const std::uint64_t bytes = part.count * element_bytes(bucket.dtype);
-    job->memory[part.tensor] = {{to, part.count, bucket.dtype}, tensor.zero && !writes_zeros};
+    job->memory[part.tensor] = {{to, part.count, bucket.dtype}, tensor.zero && !undoable};
     if (!tensor.zero) {
       copy_bytes(to, bytes_at(tensor.gradient), bytes);
-    } else if (writes_zeros) {  // another world may have to be told of it
+    } else if (undoable) {  // another world may have to be told of it
       std::fill_n(to, bytes, std::byte{0});
     }
   }
@@ -166,7 +167,7 @@ SyncJobPtr SyncBucket::copy_parameters(std::vector<std::byte> memory_of_values, 
                                        std::uint64_t step) const {
   const bool changes = bucket.sync.outer.has_value();
   SyncJobPtr job = new_job(bucket, changes ? bucket : average_, std::move(memory_of_values), info, step);
-  job->of_parameters = true;
+  job->carries_parameters = true;
   job->info.weighted = false;  // the parameters of all ranks count alike
   job->info.weight = 1;
   job->info.plain = !changes;

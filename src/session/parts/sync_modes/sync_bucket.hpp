@@ -20,7 +20,7 @@ namespace gradwire::session {
 /// A copy of a bucket's values that travels: gradients or parameters.
 struct SyncJob {
   std::uint32_t bucket = 0;
-  bool of_parameters = false;  // otherwise of gradients
+  bool carries_parameters = false;  // otherwise of gradients
   const plan::Bucket* travels = nullptr;
   StepInfo info;
   std::uint64_t step = 0;
@@ -28,16 +28,16 @@ struct SyncJob {
   std::uint64_t turn = 0;         // the number of the bucket's turn
   std::vector<std::byte> values;  // in the order of `travels`
   std::vector<TensorMemory> memory = {};
-  std::vector<std::byte> input = {};  // if undoable: values before the reduction, from its start until it counts
+  std::vector<std::byte> input = {};  // unless it counts from the start: values before the reduction, until it counts
   std::optional<double> weight = {};  // see SyncModes::release_all()
   bool released = false;              // may start, in its turn
-  bool counts = false;                // it can no longer be undone
+  bool counts = false;                // its reduction cannot be undone
   bool done = false;
   bool nonfinite = false;
 
   /// Gives the job, whose values are those of a late gradient, its memory. Its reduction begins with the first step
   /// that needs its result: ranks have agreed on their plan by then.
-  void travel_again(const plan::Bucket& of, std::size_t tensors, const SavedState::Late& late);
+  void travel_again(const plan::Bucket& of, std::size_t tensors, const LateGradient& late);
 };
 using SyncJobPtr = std::shared_ptr<SyncJob>;
 
@@ -89,9 +89,10 @@ class SyncBucket {
   bool synced = false;  // its parameters were synchronised in the step that ended
   std::vector<std::vector<std::byte>> spare = {};
 
-  /// Returns a copy of gradients in `memory_of_values`, which is used again. `writes_zeros`: zeros are written out.
+  /// Returns a copy of gradients in `memory_of_values`, which is used again. `undoable`: the
+  /// copy counts once its step does, and zeros are written out.
   [[nodiscard]] SyncJobPtr copy_gradients(std::vector<std::byte> memory_of_values, std::span<const TensorMemory> memory,
-                                          const StepInfo& info, std::uint64_t step, bool writes_zeros) const;
+                                          const StepInfo& info, std::uint64_t step, bool undoable) const;
   /// Returns a copy of parameters and states, or of the change of parameters.
   [[nodiscard]] SyncJobPtr copy_parameters(std::vector<std::byte> memory_of_values, const StepInfo& info,
                                            std::uint64_t step) const;

@@ -24,13 +24,13 @@ bool SyncModes::enqueue(const plan::Bucket& bucket, std::span<const TensorMemory
     return false;
   }
   if (sync.mode == Sync::Mode::async) {
-    const SyncJobPtr job = entry.copy_gradients(spare_of(entry), memory, info, step, undoable_);
+    const SyncJobPtr job = entry.copy_gradients(take_spare_memory(entry), memory, info, step, undoable_);
     job->scale = scale;
     add(entry, job, info.flush ? 0 : sync.staleness);
     return true;
   }
   const bool syncs = entry.moved && (info.flush || policy::syncs_parameters(sync, bucket.sync_offset, step));
-  add(entry, syncs ? entry.copy_parameters(spare_of(entry), info, step) : nullptr, 0);
+  add(entry, syncs ? entry.copy_parameters(take_spare_memory(entry), info, step) : nullptr, 0);
   return true;
 }
 
@@ -39,14 +39,14 @@ bool SyncModes::enqueue_all_parameters(std::uint64_t step) {
   for (SyncBucket& entry : entries_) {
     if (entry.moved) {
       const StepInfo info{.step = static_cast<std::uint32_t>(step), .flush = true};
-      add(entry, entry.copy_parameters(spare_of(entry), info, step), 0);
+      add(entry, entry.copy_parameters(take_spare_memory(entry), info, step), 0);
       any = true;
     }
   }
   return any;
 }
 
-std::vector<std::byte> SyncModes::spare_of(SyncBucket& bucket) {
+std::vector<std::byte> SyncModes::take_spare_memory(SyncBucket& bucket) {
   const MutexLock lock(mutex_);
   if (bucket.spare.empty()) {
     return {};
@@ -65,10 +65,10 @@ void SyncModes::add(SyncBucket& entry, const SyncJobPtr& job, std::size_t may_la
   if (job) {
     job->turn = entry.turns;
     entry.results.push_back(job);
-    if (undoable_ && !job->of_parameters) {
-      release_due(entry, may_lag);
-    } else {
+    if (job->carries_parameters || job->counts) {
       release(job);
+    } else {
+      release_due(entry, may_lag);
     }
   }
 }
@@ -101,7 +101,7 @@ void SyncModes::released_count(std::uint64_t step) {
   const MutexLock lock(mutex_);
   for (SyncBucket& entry : entries_) {
     for (const SyncJobPtr& job : entry.results) {
-      if (job->released && !job->of_parameters && !std::exchange(job->counts, true)) {
+      if (job->released && !job->carries_parameters && !std::exchange(job->counts, true)) {
         entry.sent.some = step;  // the residuals are those with which this step begins
         job->input = {};
       }
@@ -114,6 +114,7 @@ void SyncModes::released_count(std::uint64_t step) {
 void SyncModes::start(Buckets& buckets) {
   for (;;) {
     SyncJobPtr job;
+    bool keeps_input = false;
     {
       const MutexLock lock(mutex_);
       if (waiting_.empty() || entries_[waiting_.front()->bucket].flying) {
@@ -124,12 +125,13 @@ void SyncModes::start(Buckets& buckets) {
       SyncBucket& entry = entries_[job->bucket];
       entry.flying = job;
       job->info.again = std::exchange(entry.ran, true);
-      if (undoable_ && !job->of_parameters && !entry.spare.empty()) {
+      keeps_input = !job->carries_parameters && !job->counts;
+      if (keeps_input && !entry.spare.empty()) {
         job->input = std::move(entry.spare.back());
         entry.spare.pop_back();
       }
     }
-    if (undoable_ && !job->of_parameters) {
+    if (keeps_input) {
       job->input = job->values;
     }
     StepInfo info = job->info;
@@ -168,10 +170,10 @@ bool SyncModes::busy() const {
 
 bool SyncModes::has_uncounted() const {
   const MutexLock lock(mutex_);
-  return undoable_ && std::any_of(entries_.begin(), entries_.end(), [](const SyncBucket& entry) {
-           return std::any_of(entry.results.begin(), entry.results.end(),
-                              [](const SyncJobPtr& job) { return !job->of_parameters && !job->counts; });
-         });
+  return std::any_of(entries_.begin(), entries_.end(), [](const SyncBucket& entry) {
+    return std::any_of(entry.results.begin(), entry.results.end(),
+                       [](const SyncJobPtr& job) { return !job->carries_parameters && !job->counts; });
+  });
 }
 
 std::vector<Lateness> SyncModes::ages() const {

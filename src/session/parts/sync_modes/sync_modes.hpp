@@ -73,11 +73,12 @@ class SyncModes {
   [[nodiscard]] std::uint64_t outer_hash() const;
   [[nodiscard]] bool has_outer() const;
 
-  // Between steps, while nothing is busy() or after it was given up. The schedule has been loaded.
+  // Between steps, while nothing is busy() or after it was given up; `step` is the coming one. The schedule has been
+  // loaded.
   /// Whether save() writes the values. In a step that was not delivered, it saves the state before the step.
   enum class Values : std::uint8_t { saved, left_out };
-  void save(SavedState& state, Values values = Values::saved) const;
-  void load(const SavedState& state);
+  [[nodiscard]] SavedSyncModes save(std::uint64_t step, Values values = Values::saved) const;
+  void load(const SavedSyncModes& saved, std::uint64_t step);
 
   // For a rank that joins later, between steps, once it has loaded a state without values.
   /// Returns the memory of the values that are the same on every rank: anchors, outer momentum, and results that are
@@ -95,8 +96,8 @@ class SyncModes {
 
  private:
   /// Returns memory that the bucket has used before, or none.
-  [[nodiscard]] std::vector<std::byte> spare_of(SyncBucket& bucket);
-  [[nodiscard]] std::vector<SavedState::LocalSteps> local_steps() const;
+  [[nodiscard]] std::vector<std::byte> take_spare_memory(SyncBucket& bucket);
+  [[nodiscard]] std::vector<SavedLocalSteps> local_steps() const;
   void add(SyncBucket& entry, const SyncJobPtr& job, std::size_t may_lag);
   void release(const SyncJobPtr& job) REQUIRES(mutex_);
   // Releases all jobs that a step waits for, if `may_lag` jobs may be missing at its end. If steps can be undone, it

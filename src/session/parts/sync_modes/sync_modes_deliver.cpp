@@ -45,7 +45,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
     bool synced = false;
     for (const SyncJobPtr& job : due) {
       nonfinite = nonfinite || job->nonfinite;
-      if (job->of_parameters) {
+      if (job->carries_parameters) {
         entry.deliver_parameters(*job);
         synced = true;
       } else {
@@ -65,7 +65,7 @@ bool SyncModes::deliver(std::span<const TensorMemory> memory, double scale) {
         }
       }
     }
-    if (undoable_ && had_turn && schedule_.of(entry.bucket.id).staleness > 0) {
+    if (had_turn && schedule_.of(entry.bucket.id).staleness > 0) {
       release_due(entry, schedule_.of(entry.bucket.id).staleness - 1);  // travels while the next step is computed
     }
   }

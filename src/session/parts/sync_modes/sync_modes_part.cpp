@@ -66,14 +66,15 @@ std::vector<View> SyncModesPart::comparable(std::uint64_t step) const {
   return results;
 }
 
-SyncModes* sync_modes_of(const Parts& parts) {
+SyncModes* sync_modes_of(const PartSet& parts) {
   auto* part = parts.find<SyncModesPart>();
   return part != nullptr ? &part->modes() : nullptr;
 }
 
 std::unique_ptr<Part> make_sync_modes(const PartInputs& inputs) {
-  const bool left_behind = inputs.held != nullptr && !inputs.held->results.empty();  // results under another policy
-  return inputs.plan->has_modes() || left_behind ? std::make_unique<SyncModesPart>(inputs) : nullptr;
+  const bool has_late_results =
+      inputs.held != nullptr && !inputs.held->sync_modes.results.empty();  // results under another policy
+  return inputs.plan->has_modes() || has_late_results ? std::make_unique<SyncModesPart>(inputs) : nullptr;
 }
 
 }  // namespace gradwire::session

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "session/part/parts.hpp"
+#include "session/part/part_set.hpp"
 #include "session/parts/sync_modes/sync_modes.hpp"
 
 namespace gradwire::session {
@@ -19,8 +19,8 @@ class SyncModesPart final : public Part, public Background {
   [[nodiscard]] std::string_view name() const noexcept override { return "sync modes"; }
   [[nodiscard]] Background* background() noexcept override { return this; }
   void check_loss_scale() const override;
-  void save(SavedState& state) override { modes_.save(state); }
-  void load(const SavedState& state) override { modes_.load(state); }
+  void save(SavedState& state) override { state.sync_modes = modes_.save(state.step); }
+  void load(const SavedState& state) override { modes_.load(state.sync_modes, state.step); }
   void add_to(SessionStatistics& statistics) const override;
   void reset_statistics() override { modes_.reset_ages(); }
 
@@ -47,7 +47,7 @@ class SyncModesPart final : public Part, public Background {
 };
 
 /// Returns null if the session has no sync mode other than "step".
-[[nodiscard]] SyncModes* sync_modes_of(const Parts& parts);
+[[nodiscard]] SyncModes* sync_modes_of(const PartSet& parts);
 /// Returns null if the plan has no other mode than "step" and the session does not continue with a result of one.
 [[nodiscard]] std::unique_ptr<Part> make_sync_modes(const PartInputs& inputs);
 

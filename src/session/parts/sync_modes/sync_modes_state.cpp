@@ -56,8 +56,8 @@ SyncModes::Sent SyncModes::sent(std::uint32_t bucket, std::uint64_t step, Sent b
   return {std::max(sent.some, begins), std::max(sent.all, begins)};
 }
 
-std::vector<SavedState::LocalSteps> SyncModes::local_steps() const {
-  std::vector<SavedState::LocalSteps> local_steps;
+std::vector<SavedLocalSteps> SyncModes::local_steps() const {
+  std::vector<SavedLocalSteps> local_steps;
   for (const SyncBucket& entry : entries_) {
     const Sync& sync = schedule_.of(entry.bucket.id);
     if (sync.mode == Sync::Mode::every && !policy::is_step(sync)) {
@@ -102,9 +102,9 @@ bool SyncModes::have_moved() const {
   return std::any_of(entries_.begin(), entries_.end(), [](const SyncBucket& entry) { return entry.moved; });
 }
 
-void SyncModes::save(SavedState& state, Values values) const {
+SavedSyncModes SyncModes::save(std::uint64_t step, Values values) const {
   const MutexLock lock(mutex_);
-  state.local_steps = local_steps();
+  SavedSyncModes saved{.local_steps = local_steps()};
   for (const SyncBucket& entry : entries_) {
     for (const plan::Bucket::Part& part : entry.bucket.parts) {
       const auto first = static_cast<std::ptrdiff_t>(part.offset * element_bytes(entry.bucket.dtype));
@@ -115,27 +115,28 @@ void SyncModes::save(SavedState& state, Values values) const {
       };
       const auto tensor = static_cast<std::uint32_t>(part.tensor);
       if (entry.anchor.counts()) {
-        state.anchors.push_back({tensor, slice(entry.anchor.parameters), slice(entry.anchor.momentum)});
+        saved.anchors.push_back({tensor, slice(entry.anchor.parameters), slice(entry.anchor.momentum)});
       }
       for (const SyncJobPtr& job : entry.results) {
-        if (job->of_parameters || job->step >= state.step) {
+        if (job->carries_parameters || job->step >= step) {
           continue;  // the job belongs to a step that was not delivered
         }
-        if (undoable_ && !job->counts) {
+        if (!job->counts) {
           const std::vector<std::byte>& own = job->input.empty() ? job->values : job->input;
-          state.late.push_back({tensor, job->step, job->scale, job->info.weighted, job->info.weight, slice(own)});
+          saved.late.push_back({tensor, job->step, job->scale, job->info.weighted, job->info.weight, slice(own)});
         } else {
-          state.results.push_back({tensor, job->step, job->scale, job->nonfinite, slice(job->values)});
+          saved.results.push_back({tensor, job->step, job->scale, job->nonfinite, slice(job->values)});
         }
       }
     }
   }
+  return saved;
 }
 
-void SyncModes::load(const SavedState& state) {
+void SyncModes::load(const SavedSyncModes& saved, std::uint64_t step) {
   for (SyncBucket& entry : entries_) {
     const plan::Bucket& bucket = entry.bucket;
-    const bool active = schedule_.active(bucket.id, state.step);
+    const bool active = schedule_.active(bucket.id, step);
     const auto put = [&](std::vector<std::byte>& values, std::uint32_t tensor, const std::vector<std::byte>& slice) {
       const auto part = std::find_if(bucket.parts.begin(), bucket.parts.end(),
                                      [&](const plan::Bucket::Part& p) { return p.tensor == tensor; });
@@ -145,7 +146,7 @@ void SyncModes::load(const SavedState& state) {
     };
     const auto here = [&](std::uint32_t tensor) { return plan_.tensors[tensor].bucket == bucket.id; };
     entry.anchor.forget();
-    for (const SavedState::Anchor& anchor : state.anchors) {
+    for (const SavedAnchor& anchor : saved.anchors) {
       if (bucket.sync.outer && active && here(anchor.tensor)) {
         entry.drop_anchor();  // tensors of the bucket without an anchor in the saved plan begin here
         put(entry.anchor.parameters, anchor.tensor, anchor.parameters);
@@ -154,30 +155,29 @@ void SyncModes::load(const SavedState& state) {
     }
     entry.anchor.count();
     const bool local = active && bucket.sync.mode == Sync::Mode::every;
-    entry.moved =
-        local && (bucket.sync.outer ? entry.anchor.dropped() : state.step > schedule_.of(bucket.id).from_step);
+    entry.moved = local && (bucket.sync.outer ? entry.anchor.dropped() : step > schedule_.of(bucket.id).from_step);
     std::size_t told = 0;  // older states do not say whether parameters have moved
     std::size_t moved = 0;
-    for (const SavedState::LocalSteps& saved : state.local_steps) {
-      told += here(saved.tensor) ? 1 : 0;
-      moved += here(saved.tensor) && saved.moved ? 1 : 0;
+    for (const SavedLocalSteps& local_steps : saved.local_steps) {
+      told += here(local_steps.tensor) ? 1 : 0;
+      moved += here(local_steps.tensor) && local_steps.moved ? 1 : 0;
     }
     entry.moved = entry.moved && (told == 0 || moved > 0);
     entry.synced = false;
     entry.results.clear();
-    const auto job_of = [&](std::uint64_t step, double scale) {
+    const auto job_of = [&](std::uint64_t of_step, double scale) {
       const auto at = std::find_if(entry.results.begin(), entry.results.end(),
-                                   [&](const SyncJobPtr& known) { return known->step >= step; });
-      if (at != entry.results.end() && (*at)->step == step) {
+                                   [&](const SyncJobPtr& known) { return known->step >= of_step; });
+      if (at != entry.results.end() && (*at)->step == of_step) {
         return *at;
       }
       SyncJobPtr job = *entry.results.insert(at, std::make_shared<SyncJob>());
       job->bucket = bucket.id;
-      job->step = step;
+      job->step = of_step;
       job->scale = scale;
       return job;
     };
-    for (const SavedState::Result& result : state.results) {
+    for (const SavedResult& result : saved.results) {
       if (here(result.tensor)) {
         const SyncJobPtr job = job_of(result.step, result.scale);
         job->released = job->counts = job->done = true;
@@ -185,7 +185,7 @@ void SyncModes::load(const SavedState& state) {
         put(job->values, result.tensor, result.values);
       }
     }
-    for (const SavedState::Late& late : state.late) {
+    for (const LateGradient& late : saved.late) {
       if (here(late.tensor)) {
         const SyncJobPtr job = job_of(late.step, late.scale);
         put(job->values, late.tensor, late.values);

@@ -36,11 +36,11 @@ void TablesPart::take_over(Part& before) {
 }
 
 void TablesPart::check(const SavedState& state, const std::string& source) const {
-  const auto describe = [](const SavedState::Table& table) {
+  const auto describe = [](const table::SavedTable& table) {
     return "\"" + table.name + "\" " + std::to_string(table.rows) + " x " + std::to_string(table.width) +
            (table.optimizer == RowOptimizer::sgd ? ", sgd" : ", adagrad");
   };
-  const std::vector<SavedState::Table> here = tables_.heads();
+  const std::vector<table::SavedTable> here = tables_.heads();
   for (std::size_t i = 0; i < std::max(state.tables.size(), here.size()); ++i) {
     const std::string theirs = i < state.tables.size() ? describe(state.tables[i]) : "nothing";
     const std::string ours = i < here.size() ? describe(here[i]) : "nothing";
@@ -51,9 +51,9 @@ void TablesPart::check(const SavedState& state, const std::string& source) const
   }
 }
 
-table::RowSink* TablesPart::begin_rows() {
+table::RowSink& TablesPart::begin_rows() {
   loading_.reset();  // before the new one takes memory
-  return tables_.empty() ? nullptr : &loading_.emplace(tables_);
+  return loading_.emplace(tables_);
 }
 
 void TablesPart::load(const SavedState& /*state*/) {

@@ -7,17 +7,17 @@
 #include <string>
 
 #include "session/part/part.hpp"
-#include "session/parts/tables/tables.hpp"
+#include "session/parts/tables/session_tables.hpp"
 
 namespace gradwire::session {
 
 /// Only the thread that makes steps uses it.
-class TablesPart final : public Part, public StepParticipant, public SharedOut {
+class TablesPart final : public Part, public StepParticipant, public SharedOut, public RowLoader {
  public:
   explicit TablesPart(const PartInputs& inputs) : inputs_(inputs) {}
 
   /// Public calls such as Session::pull() use it directly.
-  [[nodiscard]] Tables& tables() noexcept { return tables_; }
+  [[nodiscard]] SessionTables& tables() noexcept { return tables_; }
   /// Session::add_table(), before the plan is made.
   std::uint32_t add(SessionTableOptions asked);
 
@@ -25,16 +25,17 @@ class TablesPart final : public Part, public StepParticipant, public SharedOut {
   [[nodiscard]] bool has_name_compared() const noexcept override { return false; }
   [[nodiscard]] StepParticipant* participant() noexcept override { return tables_.empty() ? nullptr : this; }
   [[nodiscard]] SharedOut* shared_out() noexcept override { return tables_.empty() ? nullptr : this; }
+  [[nodiscard]] RowLoader* row_loader() noexcept override { return tables_.empty() ? nullptr : this; }
   void take_over(Part& before) override;
   void add_to(plan::Plan& plan) const override { plan.tables = tables_.describe(); }
   [[nodiscard]] bool in_step() const override { return tables_.in_use(); }
   void check(const SavedState& state, const std::string& source) const override;
-  [[nodiscard]] table::RowSink* begin_rows() override;
-  void forget_rows() override { loading_.reset(); }
-  [[nodiscard]] bool has_begun_rows() const override { return loading_.has_value(); }
   void save(SavedState& state) override { state.tables = tables_.save(); }
   void load(const SavedState& state) override;
   [[nodiscard]] std::string explain() const override { return tables_.explain(); }
+
+  [[nodiscard]] table::RowSink& begin_rows() override;
+  void forget_rows() override { loading_.reset(); }
 
   void prepare(const StepInfo& step, bool skipped) override;
   void commit() override;
@@ -47,8 +48,8 @@ class TablesPart final : public Part, public StepParticipant, public SharedOut {
   void enter();
 
   const PartInputs inputs_;
-  Tables tables_;
-  std::optional<Tables::Loading> loading_;
+  SessionTables tables_;
+  std::optional<SessionTables::Loading> loading_;
 };
 
 [[nodiscard]] std::unique_ptr<Part> make_tables(const PartInputs& inputs);

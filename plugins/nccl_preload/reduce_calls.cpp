@@ -1,0 +1,167 @@
+#include "plugins/nccl_preload/reduce_calls.hpp"
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/current_error.hpp"
+#include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/real.hpp"
+#include "plugins/nccl_preload/state.hpp"
+
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupStart, ())
+GRADWIRE_NCCL_DECLARE(ncclResult_t, ncclGroupEnd, ())
+
+namespace gradwire::nccl_preload {
+namespace {
+
+class Library final : public drop_in::DeviceLibrary {
+ public:
+  [[nodiscard]] int start_group() override { return GRADWIRE_NCCL_REAL(ncclGroupStart)(); }
+  [[nodiscard]] int end_group() override { return GRADWIRE_NCCL_REAL(ncclGroupEnd)(); }
+  [[nodiscard]] int failed() const noexcept override { return ncclSystemError; }
+  void say(const std::string& text) override { std::fprintf(stderr, "gradwire: %s\n", text.c_str()); }
+};
+
+/// The communicator's reducer, made by its first reduction. If the device refuses, returns null and says so once; the
+/// reduction must then fail, since other ranks may compress it.
+std::shared_ptr<drop_in::DeviceReducer> reducer_of(ncclComm_t comm, CommunicatorState known) {
+  if (!known.reducer && !known.refused) {
+    try {
+      known.ended = std::make_shared<std::atomic<bool>>(false);
+      known.reducer = std::make_shared<drop_in::DeviceReducer>(
+          state().configuration, state().ledger, make_link(comm, known.rank, known.size, known.ended), state().process);
+    } catch (...) {
+      known.refused = true;
+      Library().say(std::string(current_error().what()) +
+                    "; reductions on this communicator fail, since other ranks may compress them");
+    }
+    state().communicators.set_state(comm, known);
+  }
+  return known.reducer;
+}
+
+drop_in::DeviceCall device_call(const NcclCall& request, const Described& described,
+                                const std::shared_ptr<drop_in::DeviceReducer>& reducer, const Forward& forward) {
+  return {.reducer = reducer,
+          .call = described.call,
+          .decided = reducer->decide(described.call),
+          .op = described.what.op,
+          .reduce = {.send = request.sendbuff,
+                     .receive = request.recvbuff,
+                     .count = request.count,
+                     .dtype = described.call.dtype.value_or(DType::f32),
+                     .reduction = described.call.reduction.value_or(Reduction::sum),
+                     .stream = request.stream},
+          .bytes = described.bytes,
+          .forward = forward};
+}
+
+// Makes the first reduction on a communicator. NCCL's own call goes first and the agreement follows, as at the end of a
+// group: other ranks may make this call in a group, where nothing runs before the end and calls cannot depend on this
+// rank's configuration.
+ncclResult_t pass_and_agree(const std::shared_ptr<drop_in::DeviceReducer>& reducer, const Forward& forward) {
+  if (const ncclResult_t result = forward(); result != ncclSuccess) {
+    return result;
+  }
+  try {
+    Library library;
+    drop_in::reach_agreement({&reducer, 1}, library);
+    return reducer->failure().empty() ? ncclSuccess : ncclSystemError;
+  } catch (...) {  // out of memory; NCCL has the call already
+    return ncclSystemError;
+  }
+}
+
+// Returns no value if the call is to be forwarded; `timed` is set if that call is to be timed.
+std::optional<ncclResult_t> compress_or_record(const NcclCall& request, const Forward& forward,
+                                               std::optional<TimedCall>& timed) {
+  Described described = describe(request);
+  choice::Call& call = described.call;
+  call.captured = is_captured(request.stream);
+  const bool takes_part = call.valid && call.known && call.blocking && !call.captured && call.world_size > 1;
+  if (!takes_part) {
+    count(described, choice::decide(call, state().settings).reason);
+    return std::nullopt;
+  }
+  const CaptureTruce truce;
+  const auto reducer = reducer_of(request.comm, *described.comm->state);
+  if (!reducer || !reducer->failure().empty()) {
+    return ncclSystemError;
+  }
+  if (!reducer->agreed()) {
+    reducer->note_other_call();
+    call.agreed = false;
+    count(described, choice::decide(call, {.floor_bytes = 0}).reason);
+    if (open_group != nullptr) {
+      open_group->agreeing.push_back(reducer);
+      return std::nullopt;
+    }
+    return pass_and_agree(reducer, forward);
+  }
+  Library library;
+  drop_in::DeviceCall made = device_call(request, described, reducer, forward);
+  if (reducer->dry_run() || !made.decided.compress) {
+    const drop_in::Router::Route route = reducer->route(call, made.decided, made.op, made.reduce);
+    count(route.what, reducer->passed_totals(route, made.bytes));
+    if (route.what.reason == choice::Reason::observing || reducer->dry_run()) {
+      timed = to_be_timed(route.what, made.bytes, request.stream);
+    }
+    return std::nullopt;
+  }
+  if (open_group != nullptr) {
+    open_group->recorded.push_back(std::move(made));
+    return ncclSuccess;
+  }
+  return static_cast<ncclResult_t>(drop_in::issue({&made, 1}, library));
+}
+
+}  // namespace
+
+bool may_compress() noexcept { return has_device_path() && !InsideNccl::active(); }
+
+ncclResult_t reduce(const NcclCall& request, const Forward& forward) noexcept {
+  std::optional<ncclResult_t> done;
+  std::optional<TimedCall> timed;
+  unseen([&] { done = compress_or_record(request, forward, timed); });
+  return done ? *done : make_timed(timed, forward);
+}
+
+ncclResult_t run_recorded(CallGroup& group) noexcept {
+  ncclResult_t result = ncclSuccess;
+  if (group.agreeing.empty() && group.recorded.empty()) {
+    return result;
+  }
+  try {
+    const CaptureTruce truce;
+    Library library;
+    drop_in::reach_agreement(group.agreeing, library);
+    result = static_cast<ncclResult_t>(drop_in::issue(group.recorded, library));
+    for (const auto& reducer : group.agreeing) {
+      result = reducer->failure().empty() || result != ncclSuccess ? result : ncclSystemError;
+    }
+  } catch (...) {  // out of memory; it is unknown which calls have run
+    result = ncclSystemError;
+  }
+  return result;
+}
+
+ncclResult_t forward_recorded(CallGroup& group) noexcept {
+  ncclResult_t result = ncclSuccess;
+  for (const drop_in::DeviceCall& call : std::exchange(group.recorded, {})) {
+    const auto code = static_cast<ncclResult_t>(call.forward());
+    result = result != ncclSuccess ? result : code;
+  }
+  return result;
+}
+
+void forget_recorded(const CommunicatorState& ended) noexcept {
+  if (open_group != nullptr && ended.reducer) {
+    std::erase_if(open_group->recorded, [&](const drop_in::DeviceCall& call) { return call.reducer == ended.reducer; });
+    std::erase(open_group->agreeing, ended.reducer);
+  }
+}
+
+}  // namespace gradwire::nccl_preload

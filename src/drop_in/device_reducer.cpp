@@ -1,0 +1,283 @@
+#include "drop_in/device_reducer.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "base/current_error.hpp"
+#include "exchange/resolved_call.hpp"
+
+namespace gradwire::drop_in {
+namespace {
+
+using exchange::CurrentDevice;
+using Queue = exchange::StreamBackend::Queue;
+
+// What a rank tells the others about itself, as bytes.
+struct DeviceRank {
+  RankSettings settings;
+  std::uint64_t process = 0;
+  std::uint64_t identity = 0;  // rank 0's becomes the communicator's
+};
+
+// Returns a number that no other communicator of this process gets and, most likely, none of another process.
+std::uint64_t new_identity(std::uint64_t process) {
+  static std::atomic<std::uint64_t> made = 0;
+  std::uint64_t mixed = process + 0x9e3779b97f4a7c15 * ++made;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+  return mixed ^ (mixed >> 31);
+}
+
+// Whether two of the values are equal.
+bool any_twice(std::vector<std::uint64_t> values) {
+  std::sort(values.begin(), values.end());
+  return std::adjacent_find(values.begin(), values.end()) != values.end();
+}
+
+// A group of messages that is closed even if one of them fails: otherwise the library keeps it open for the thread.
+class MessageGroup {
+ public:
+  explicit MessageGroup(exchange::StreamBackend& backend) : backend_(backend) { backend_.begin_group(); }
+  ~MessageGroup() {
+    if (open_) {
+      try {
+        backend_.end_group();
+      } catch (...) {  // NOLINT(bugprone-empty-catch): the first error is on its way
+      }
+    }
+  }
+  MessageGroup(const MessageGroup&) = delete;
+  MessageGroup& operator=(const MessageGroup&) = delete;
+
+  void end() {
+    open_ = false;
+    backend_.end_group();
+  }
+
+ private:
+  exchange::StreamBackend& backend_;
+  bool open_ = true;
+};
+
+AgreedSettings agree_on_devices(std::span<const DeviceRank> ranks) {
+  std::vector<RankSettings> all;
+  std::vector<std::uint64_t> processes;
+  for (const DeviceRank& rank : ranks) {
+    all.push_back(rank.settings);
+    processes.push_back(rank.process);
+  }
+  AgreedSettings agreement = agree(all);
+  agreement.one_process = any_twice(std::move(processes));
+  return agreement;
+}
+
+}  // namespace
+
+DeviceReducer::DeviceReducer(const Configuration& configuration, Ledger& ledger, std::unique_ptr<DeviceLink> link,
+                             std::uint64_t process)
+    : configuration_(configuration),
+      ledger_(ledger),
+      link_(std::move(link)),
+      device_(link_->device()),
+      backend_(device_.backend()),
+      executor_(backend_),
+      rank_(backend_.rank()),
+      world_(backend_.world_size()),
+      process_(process) {}
+
+DeviceReducer::~DeviceReducer() = default;
+
+void DeviceReducer::open() {
+  const CurrentDevice current(device_);
+  step_ = reinterpret_cast<std::uint32_t*>(backend_.acquire(sizeof(std::uint32_t)));
+  Configuration configuration = configuration_;
+  try {
+    device_.load_kernels();
+  } catch (const Error& error) {
+    configuration.disabled = configuration.disabled.empty() ? error.what() : configuration.disabled;
+    configuration.mode = Mode::disabled;
+  }
+  disabled_ = configuration.disabled;
+  DeviceRank mine{.settings = RankSettings::of(configuration), .process = process_, .identity = 0};
+  mine.identity = new_identity(process_);
+  upload(agreeing_, std::as_bytes(std::span(&mine, 1)));
+}
+
+void DeviceReducer::post() {
+  const CurrentDevice current(device_);
+  swap(agreeing_);
+}
+
+void DeviceReducer::close() {
+  const CurrentDevice current(device_);
+  const std::vector<std::byte> bytes = download(agreeing_);
+  std::vector<DeviceRank> ranks(static_cast<std::size_t>(world_));
+  std::memcpy(ranks.data(), bytes.data(), bytes.size());
+  agreement_ = agree_on_devices(ranks);
+  identity_ = ranks[0].identity;
+  device_.zero(step_, sizeof(std::uint32_t));
+  router_.emplace(configuration_, ledger_, agreement_, [this](std::uint64_t value) { return all_say(value); });
+}
+
+Router::Route DeviceReducer::route(const Call& call, const CallDecision& decided, std::string_view op,
+                                   const DeviceReduce& reduce) {
+  return router_->route(call, decided, op, {.buffer = reduce.send, .others = other_calls_});
+}
+
+void DeviceReducer::upload(Exchange& exchange, std::span<const std::byte> mine) {
+  exchange.each = mine.size();
+  exchange.memory = backend_.acquire(mine.size() * static_cast<std::size_t>(world_));
+  device_.upload(exchange.memory + static_cast<std::size_t>(rank_) * mine.size(), mine);
+  backend_.wait(Queue::communication, backend_.record(Queue::compute));
+}
+
+void DeviceReducer::swap(const Exchange& exchange) {
+  const auto part = [&](int rank) {
+    return std::span(exchange.memory + static_cast<std::size_t>(rank) * exchange.each, exchange.each);
+  };
+  MessageGroup group(backend_);
+  for (int distance = 1; distance < world_; ++distance) {
+    const int to = (rank_ + distance) % world_;
+    const int from = (rank_ + world_ - distance) % world_;
+    backend_.send(part(rank_), to);
+    backend_.receive(part(from), from);
+  }
+  group.end();
+}
+
+std::vector<std::byte> DeviceReducer::download(Exchange& exchange) {
+  backend_.wait(Queue::compute, backend_.record(Queue::communication));
+  std::vector<std::byte> all(exchange.each * static_cast<std::size_t>(world_));
+  device_.download(all, exchange.memory, configuration_.longest_wait());
+  backend_.release(std::exchange(exchange.memory, nullptr));
+  return all;
+}
+
+bool DeviceReducer::all_say(std::uint64_t value) {
+  const CurrentDevice current(device_);
+  Exchange exchange;
+  upload(exchange, std::as_bytes(std::span(&value, 1)));
+  swap(exchange);
+  std::vector<std::uint64_t> values(static_cast<std::size_t>(world_));
+  const std::vector<std::byte> bytes = download(exchange);
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return std::all_of(values.begin(), values.end(), [=](std::uint64_t other) { return other == value; });
+}
+
+void DeviceReducer::run(std::span<const Job> jobs) {
+  const CurrentDevice current(device_);
+  if (router_->resets() != resets_) {
+    resets_ = router_->resets();
+    release(residuals_);
+    residuals_.clear();
+  }
+  std::vector<void*> streams;
+  for (const Job& job : jobs) {
+    if (std::find(streams.begin(), streams.end(), job.reduce.stream) == streams.end()) {
+      streams.push_back(job.reduce.stream);
+      link_->set_caller(job.reduce.stream);
+      device_.follow_caller();
+    }
+  }
+  std::vector<std::shared_ptr<const exchange::StreamExecution>> executions;
+  for (const Job& job : jobs) {
+    executions.push_back(enqueue(job, static_cast<std::uint32_t>(executions.size())));
+  }
+  executor_.finish();
+  device_.advance(step_);  // all jobs of a run have the same step, since their last kernels are only enqueued now
+  for (void* stream : streams) {
+    link_->set_caller(stream);
+    device_.lead_caller();
+  }
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    if (const auto& place = jobs[i].route.keeps; place && *place < residuals_.size() && !residuals_[*place].held) {
+      release({&residuals_[*place], 1});  // this call has added them
+      residuals_[*place] = {};
+    }
+    router_->count(jobs[i].route, executions[i]->statistics());
+  }
+}
+
+exchange::ChunkSize DeviceReducer::chunk_bytes() const {
+  const std::optional<std::uint64_t>& asked = configuration_.planner.policy().chunk_bytes;
+  return {asked.value_or(exchange::stream_chunk_bytes(world_)), asked.has_value()};
+}
+
+std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Job& job, std::uint32_t index) {
+  const DeviceReduce& reduce = job.reduce;
+  const Router::Route& route = job.route;
+  const bool scatters = route.what.function == Function::nccl_reduce_scatter;
+  const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
+  const bool feedback = route.keeps && route.resets == resets_;
+  const bool held = feedback && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
+  exchange::Resolved resolved = exchange::resolve(
+      {.collective = scatters ? exchange::Collective::reduce_scatter : exchange::Collective::all_reduce,
+       .algorithm = route.algorithm == Algorithm::automatic ? Algorithm::two_shot : route.algorithm,
+       .codec = route.stage.codec,
+       .second_hop = route.stage.second_hop,
+       .dtype = reduce.dtype,
+       .count = count,
+       .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), reduce.count),
+       .feedback = feedback,
+       .held = {.any = held},
+       .chunk_bytes = chunk_bytes()},
+      {rank_, world_});
+  const Residuals residuals = feedback ? open_residuals(*route.keeps, resolved.call.residuals) : Residuals{};
+  return executor_.start(
+      std::move(resolved.schedule),
+      {.input = {reduce.send, 0, count},
+       .output = {reduce.receive, scatters ? reduce.count * static_cast<std::uint64_t>(rank_) : 0, reduce.count},
+       .count = count,
+       .dtype = reduce.dtype,
+       .call = std::move(resolved.call),
+       .reduction = reduce.reduction,
+       .bucket = index,
+       .step = step_,
+       .status = &device_.status(),
+       .local_residual = residuals.local,
+       .owner_residual = residuals.owner,
+       .name = std::string(name_of(route.what.function)) + " of " + std::to_string(count) + " elements"});
+}
+
+DeviceReducer::Residuals DeviceReducer::open_residuals(std::size_t place, const exchange::ResidualUse& use) {
+  residuals_.resize(std::max(residuals_.size(), place + 1));
+  make_room(residuals_[place].local, use.local);
+  make_room(residuals_[place].owner, use.owned);
+  residuals_[place].held = use.keeps.any();
+  return residuals_[place];
+}
+
+void DeviceReducer::make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted) {
+  if (range.data != nullptr || wanted.count == 0) {
+    return;
+  }
+  range = {reinterpret_cast<float*>(backend_.acquire(wanted.count * sizeof(float))), wanted.first, wanted.count};
+  device_.zero(range.data, wanted.count * sizeof(float));
+}
+
+void DeviceReducer::release(std::span<const Residuals> old) {
+  for (const Residuals& one : old) {
+    for (const auto& range : {one.local, one.owner}) {
+      if (range.data != nullptr) {
+        backend_.release(reinterpret_cast<std::byte*>(range.data));
+      }
+    }
+  }
+}
+
+std::uint64_t DeviceReducer::residual_bytes() const noexcept {
+  std::uint64_t elements = 0;
+  for (const Residuals& one : residuals_) {
+    elements += one.local.count + one.owner.count;
+  }
+  return elements * sizeof(float);
+}
+
+std::uint32_t DeviceReducer::take_bad_frames() noexcept {
+  const std::uint32_t now = std::atomic_ref(device_.status().bad_frames).load(std::memory_order_relaxed);
+  return now - std::exchange(bad_frames_, now);
+}
+
+}  // namespace gradwire::drop_in

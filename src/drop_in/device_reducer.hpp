@@ -1,0 +1,144 @@
+// One rank's part in one communicator whose calls are on device memory: a stream executor enqueues what a router
+// decides. Nothing here knows NCCL or CUDA: the caller brings the device. Nothing waits for a device except the
+// agreement of the ranks, and the question for the step if a codec needs it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "drop_in/router.hpp"
+#include "exchange/stream/stream_device.hpp"
+#include "exchange/stream/stream_executor.hpp"
+
+namespace gradwire::drop_in {
+
+/// The communicator as a device that enqueues messages, for calls from any of the job's streams. Its messages and the
+/// job's own calls on that communicator run in the order in which they were enqueued.
+class DeviceLink {
+ public:
+  DeviceLink() = default;
+  DeviceLink(const DeviceLink&) = delete;
+  DeviceLink& operator=(const DeviceLink&) = delete;
+  virtual ~DeviceLink() = default;
+
+  [[nodiscard]] virtual exchange::StreamDevice& device() noexcept = 0;
+  /// Sets the stream, a handle of the library, to which follow_caller() and lead_caller() refer from now on.
+  virtual void set_caller(void* stream) = 0;
+};
+
+/// A sum or mean over the ranks, as the caller wrote it. Its memory is the device's.
+struct DeviceReduce {
+  const void* send = nullptr;
+  void* receive = nullptr;  // may be where `send` is; in a reduce-scatter, where this rank's segment of it is
+  std::uint64_t count = 0;  // elements that every rank receives
+  DType dtype = DType::f32;
+  Reduction reduction = Reduction::sum;
+  void* stream = nullptr;
+};
+
+class DeviceReducer {
+ public:
+  /// `configuration` and `ledger` must outlive the reducer. `process` is a number that no other process has.
+  DeviceReducer(const Configuration& configuration, Ledger& ledger, std::unique_ptr<DeviceLink> link,
+                std::uint64_t process);
+  DeviceReducer(const DeviceReducer&) = delete;
+  DeviceReducer& operator=(const DeviceReducer&) = delete;
+  ~DeviceReducer();
+
+  // The agreement, which is made once: all ranks come here behind their first reduction on the communicator, whatever
+  // that is and however they are configured. A thread with several communicators makes it for all at once, since other
+  // ranks may wait in all of them: first open() each, then post() each, in one group of the library, then close() each,
+  // which waits for the others. Any Error ends the reducer, except that of a device which cannot run the kernels: then
+  // all ranks pass everything.
+  void open();
+  void post();
+  void close();
+  [[nodiscard]] bool agreed() const noexcept { return router_.has_value(); }
+  /// A number that is equal on all ranks of the communicator and differs from other communicators', so that the
+  /// reducers of each process have the same order. Valid after the agreement.
+  [[nodiscard]] std::uint64_t identity() const noexcept { return identity_; }
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] const AgreedSettings& agreement() const noexcept { return agreement_; }
+  /// Why this rank compresses nothing, in full; empty if it would. The other ranks are told the beginning.
+  [[nodiscard]] const std::string& disabled() const noexcept { return disabled_; }
+  [[nodiscard]] bool dry_run() const noexcept { return router_->dry_run(); }
+
+  /// See Router::route(). To be called after the agreement. May wait for the other ranks.
+  [[nodiscard]] Router::Route route(const Call& call, const CallDecision& decided, std::string_view op,
+                                    const DeviceReduce& reduce);
+  [[nodiscard]] CallTotals passed_totals(const Router::Route& route, std::uint64_t bytes) const {
+    return router_->passed_totals(route, bytes);
+  }
+  void count_passed(const Router::Route& route, std::uint64_t bytes) { router_->count_passed(route, bytes, 0); }
+  [[nodiscard]] CallDecision decide(const Call& call) const noexcept { return router_->decide(call); }
+  /// Notes a call on the communicator that is not routed. Point-to-point calls are not noted, since all ranks must
+  /// agree.
+  void note_other_call() noexcept { ++other_calls_; }
+
+  struct Job {
+    Router::Route route;
+    DeviceReduce reduce;
+  };
+  /// Enqueues the routed calls in order and counts them. They run after all that the jobs' streams hold, which then
+  /// wait for them.
+  void run(std::span<const Job> jobs);
+
+  /// Why no call can be made right any more; empty if nothing has failed.
+  [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
+  void fail(const std::string& why) { failure_ = why; }
+  /// Bytes of the residuals that this reducer holds on the device.
+  [[nodiscard]] std::uint64_t residual_bytes() const noexcept;
+  /// Returns the number of frames that arrived damaged since the last call; they were decoded to NaN.
+  [[nodiscard]] std::uint32_t take_bad_frames() noexcept;
+
+ private:
+  // The residuals of error feedback for one call of the step.
+  struct Residuals {
+    exchange::DeviceRange<float> local = {};
+    exchange::DeviceRange<float> owner = {};
+    bool held = false;  // whether some rank holds any: the same on all ranks, though a rank may own nothing
+  };
+  // Memory through which the ranks exchange data.
+  struct Exchange {
+    std::byte* memory = nullptr;
+    std::size_t each = 0;  // bytes of one rank
+  };
+
+  void upload(Exchange& exchange, std::span<const std::byte> mine);
+  void swap(const Exchange& exchange);
+  [[nodiscard]] std::vector<std::byte> download(Exchange& exchange);
+  [[nodiscard]] bool all_say(std::uint64_t value);
+  std::shared_ptr<const exchange::StreamExecution> enqueue(const Job& job, std::uint32_t index);
+  Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
+  void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
+  void release(std::span<const Residuals> old);
+  [[nodiscard]] exchange::ChunkSize chunk_bytes() const;
+
+  const Configuration& configuration_;
+  Ledger& ledger_;
+  std::unique_ptr<DeviceLink> link_;
+  exchange::StreamDevice& device_;
+  exchange::StreamBackend& backend_;
+  exchange::StreamExecutor executor_;
+  int rank_;
+  int world_;
+  std::uint64_t process_;
+  std::uint64_t identity_ = 0;
+  AgreedSettings agreement_;
+  Exchange agreeing_;
+  std::optional<Router> router_;
+  std::uint64_t other_calls_ = 0;
+  std::uint64_t resets_ = 0;          // the router's, when the latest residual was made
+  std::vector<Residuals> residuals_;  // by order
+  std::uint32_t bad_frames_ = 0;      // the device's count, as last reported
+  std::uint32_t* step_ = nullptr;     // device memory: runs so far
+  std::string disabled_;
+  std::string failure_;
+};
+
+}  // namespace gradwire::drop_in

@@ -1,0 +1,58 @@
+#include "session/engine/session_reports.hpp"
+
+#include "policy/stage.hpp"
+#include "policy/sync.hpp"
+
+namespace gradwire::session {
+namespace {
+
+using When = PartMaker::When;
+
+}  // namespace
+
+SessionStatistics statistics_of(const Core& core) {
+  SessionStatistics statistics;
+  const std::vector<Statistics> totals = core.runner->statistics();
+  const MutexLock lock(core.progress.state);
+  statistics.transport = core.runner->info().transport;
+  statistics.rank = core.runner->info().rank;
+  statistics.world_size = core.runner->info().world_size;
+  statistics.steps = core.watch.steps();
+  statistics.exposed_seconds = core.watch.exposed_seconds();
+  statistics.comparisons = core.comparison.count();
+  statistics.comparison_seconds = core.comparison.seconds();
+  if (const DeviceSteps* device = core.runner->device()) {
+    statistics.device_memory = device->memory();
+  }
+  for (std::size_t i = 0; core.plan && i < core.plan->groups.size(); ++i) {
+    const plan::Group& group = core.plan->groups[i];
+    statistics.groups.push_back({.name = group.name,
+                                 .codec = policy::codec_text(group.policy),
+                                 .algorithm = core.plan->algorithms(i),
+                                 .compressed = group.policy.codec != CodecSpec::exact(),
+                                 .tensors = group.tensors,
+                                 .totals = i < totals.size() ? totals[i] : Statistics{},
+                                 .sync = policy::to_string(group.policy.sync),
+                                 .algorithm_reason = statistics.world_size > 1 ? core.plan->why_algorithms(i) : ""});
+  }
+  core.parts.for_each([&](const Part& part) { part.add_to(statistics); });
+  return statistics;
+}
+
+observe::Snapshot snapshot_of(const Core& core) {
+  observe::Snapshot snapshot{.source = core.runner->info().source, .statistics = statistics_of(core)};
+  const MutexLock lock(core.progress.state);
+  if (core.plan) {
+    snapshot.knowledge = core.runner->known(*core.plan);
+  }
+  core.parts.for_each([&](const Part& part) { part.add_to(snapshot); });
+  return snapshot;
+}
+
+std::string explain(Core& core, const std::string& beside) {
+  const MutexLock lock(core.progress.state);
+  core.make_plan();
+  return core.plan->explain() + core.parts.explain(When::with_session) + beside + core.parts.explain(When::with_plan);
+}
+
+}  // namespace gradwire::session
