@@ -107,6 +107,7 @@ inline const std::vector<OutsideLibrary> kOutsideLibraries = {
      {"dlfcn.h", "unistd.h", "pthread.h", "semaphore.h", "sched.h", "sys/*", "time.h", "spawn.h", "fcntl.h", "elf.h",
       "link.h", "termios.h", "dirent.h", "poll.h"},
      {"src/*", "plugins/*"}},
+    {"the network namespaces of Linux", {"linux/capability.h"}, {"src/cli/emulated_link.cpp"}},
     {"prometheus-cpp", {"prometheus/*", "CivetServer.h"}, {"plugins/export_http/*"}},
     {"sockets",
      {"arpa/inet.h", "ifaddrs.h", "net/if.h", "netdb.h", "netinet/*"},

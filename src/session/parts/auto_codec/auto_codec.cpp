@@ -36,7 +36,7 @@ AutoCodec::AutoCodec(Runner& runner, Probes& probes, const plan::Plan& plan, con
       given_(policy.link),
       pace_(policy.auto_options),
       choice_(plan, policy),
-      mine_(plan.buckets.size(), choice::MovingMedian(policy.auto_options.window),
+      mine_(plan.buckets.size(), policy.auto_options.window),
       levels_(plan.buckets.size()) {}
 
 void AutoCodec::begin(std::uint64_t step, const StepsAhead& steps, const LinkMeasured& measured) {
