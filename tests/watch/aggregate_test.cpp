@@ -270,12 +270,12 @@ TEST(Families, ASlowRankHasItsCause) {
 }
 
 // Returns all metrics that a rank may have.
-std::map<std::string, Type> all_types() {
+std::map<std::string, MetricType> all_types() {
   Aggregate aggregate = over({shared(0)});
   SessionStatistics statistics;
   statistics.device_memory.emplace();
   aggregate.add({.source = 1, .statistics = statistics, .slow = observe::SlowState{}});
-  std::map<std::string, Type> types;
+  std::map<std::string, MetricType> types;
   for (const Family& family : families(aggregate.ranks().at(0), {}, {})) {
     types.emplace(family.name, family.type);
   }
@@ -284,12 +284,12 @@ std::map<std::string, Type> all_types() {
 
 // The document has a section for each type.
 TEST(Families, AreThoseOfTheDocuments) {
-  const std::map<std::string, Type> sections{
-      {"## Counters", Type::counter}, {"## Histograms", Type::histogram}, {"## Gauges", Type::gauge}};
+  const std::map<std::string, MetricType> sections{
+      {"## Counters", MetricType::counter}, {"## Histograms", MetricType::histogram}, {"## Gauges", MetricType::gauge}};
   std::ifstream file(std::string(GRADWIRE_SOURCE_DIR) + "/docs/reference/metrics.md");
-  std::map<std::string, Type> listed;
+  std::map<std::string, MetricType> listed;
   const std::regex row(R"(^\| `(gradwire_[a-z_]+)` \|.*)");
-  Type type = Type::counter;
+  MetricType type = MetricType::counter;
   for (std::string line; std::getline(file, line);) {
     if (const auto section = sections.find(line); section != sections.end()) {
       type = section->second;
