@@ -17,7 +17,7 @@
 namespace gradwire::test {
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kScriptSteps = 3;
 
 // The part that is the same on all ranks.
 struct Script {
@@ -31,12 +31,12 @@ struct Script {
     policy.bucket_bytes = one_in(2) ? 64 : 1 << 20;
     skips = one_in(3);
     threading = std::array{Threading::background, Threading::background, Threading::serialized}[random() % 3];
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kScriptSteps; ++step) {
       flush.push_back(one_in(4));
       bad.push_back(one_in(4) ? static_cast<int>(random()) % world : -1);
       save.push_back(one_in(4));
     }
-    aborts_in = one_in(5) ? static_cast<int>(random() % kSteps) : -1;
+    aborts_in = one_in(5) ? static_cast<int>(random() % kScriptSteps) : -1;
     if (one_in(3)) {  // steps of native sums, made in finish()
       const std::uint64_t bytes = policy.bucket_bytes;
       policy = Policy::uniform("exact", Algorithm::dense);
@@ -67,9 +67,9 @@ void maybe_pause(std::mt19937& random) {
   }
 }
 
-class Rank {
+class RankOfScript {
  public:
-  Rank(const Script& script, std::shared_ptr<Transport> transport, unsigned seed)
+  RankOfScript(const Script& script, std::shared_ptr<Transport> transport, unsigned seed)
       : script_(script), rank_(transport->rank()), random_(seed * 7 + static_cast<unsigned>(transport->rank())) {
     for (const std::size_t count : script.counts) {
       gradients_.emplace_back(count);
@@ -192,14 +192,15 @@ void run_world(unsigned seed) {
   const Script script(seed);
   const auto errors =
       run_ranks_catching(make_inproc_world(script.world), [&](const std::shared_ptr<Transport>& transport) {
-        Rank rank(script, transport, seed);
-        for (int step = 0; step < kSteps; ++step) {
+        RankOfScript rank(script, transport, seed);
+        for (int step = 0; step < kScriptSteps; ++step) {
           rank.step(step);
         }
       });
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     const bool aborts = static_cast<int>(rank) + 1 == script.world;
-    if (script.aborts_in < 0 || aborts || script.aborts_in + 1 < kSteps) {  // the last step may have ended elsewhere
+    if (script.aborts_in < 0 || aborts ||
+        script.aborts_in + 1 < kScriptSteps) {  // the last step may have ended elsewhere
       EXPECT_EQ(errors[rank] != nullptr, script.aborts_in >= 0) << "rank " << rank;
     }
   }
@@ -207,7 +208,9 @@ void run_world(unsigned seed) {
 
 TEST(Orders, EveryStepBringsTheMeansOrTheSameEnd) {
 #ifdef __SANITIZE_ADDRESS__
-  const unsigned seeds = 250;  // orders are for ThreadSanitizer
+  const unsigned seeds = 100;  // orders are for ThreadSanitizer
+#elif defined(__SANITIZE_THREAD__)
+  const unsigned seeds = 400;  // each takes as long as eight of a release build
 #else
   const unsigned seeds = 1000;
 #endif

@@ -96,7 +96,7 @@ Session make(const std::shared_ptr<Transport>& transport, PartTable parts) {
                                Policy::parse("[defaults]\ncodec = \"int8\"\n"), {}, std::move(parts));
 }
 
-void step(Session& session, std::vector<Gradient>& gradients, std::uint64_t number) {
+void take_step(Session& session, std::vector<Gradient>& gradients, std::uint64_t number) {
   fill(gradients, session.rank(), number);
   for (const Gradient& gradient : gradients) {
     session.ready(gradient.id);
@@ -113,7 +113,7 @@ TEST(Parts, APartOfTheCallerCountsStepsAndExplains) {
                            }});
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 5; ++s) {
-      step(session, gradients, s);
+      take_step(session, gradients, s);
     }
     EXPECT_THAT(session.explain(), EndsWith("counted steps: 5\n"));
   });
@@ -126,7 +126,7 @@ TEST(Parts, ThoseThatComparePartakeInTheGatherOfTheirSteps) {
                                        [](const PartInputs&) { return std::make_unique<Comparer>(1); }});
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 9; ++s) {
-      step(session, gradients, s);
+      take_step(session, gradients, s);
     }
     EXPECT_THAT(session.explain(), EndsWith("counted steps: 9\ncomparisons: 2\n"));
   });
@@ -139,7 +139,7 @@ TEST(Parts, WhatAPartThrowsEndsTheStepOnEveryRank) {
         make(transport, {[&](const PartInputs&) { return std::make_unique<Comparer>(transport->rank()); }});
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 9; ++s) {
-      step(session, gradients, s);
+      take_step(session, gradients, s);
     }
   });
   for (const auto& error : errors) {
@@ -194,7 +194,7 @@ TEST(Parts, RanksWithOtherPartsAreToldWhichOnes) {
     }
     Session session = make(transport, std::move(parts));
     add_all(session, gradients);
-    step(session, gradients, 0);
+    take_step(session, gradients, 0);
   });
   bool mismatch = false;  // the first rank to see it ends the session of the others
   for (const auto& error : errors) {
@@ -223,7 +223,7 @@ TEST(Parts, AMakerThatThrowsIsAskedAgainWithAPlanMadeAnew) {
     add_all(session, gradients);
     EXPECT_THROW(session.explain(), Error);
     for (std::uint64_t s = 0; s < 5; ++s) {
-      step(session, gradients, s);
+      take_step(session, gradients, s);
     }
     EXPECT_EQ(asked, 2);
     EXPECT_THAT(session.explain(), EndsWith("comparisons: 1\ncounted steps: 5\n"));
@@ -239,7 +239,7 @@ TEST(Parts, EachOfThoseThatSpeakIsToldWhatItsLikesSayOnAllRanks) {
                                        [=](const PartInputs&) { return std::make_unique<Speaker>("that", rank); }});
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 3; ++s) {
-      step(session, gradients, s);
+      take_step(session, gradients, s);
     }
     EXPECT_THAT(session.explain(), EndsWith("this of 0; this of 1; compared 1\ncounted steps: 3\n"
                                             "that of 0; that of 1; compared 1\n"));
@@ -289,7 +289,7 @@ TEST(Parts, ThoseThatChangeWithAStepPrepareItOnAllRanksBeforeAnyCommitsIt) {
              {[&](const PartInputs& inputs) { return std::make_unique<Participant>(inputs.runner.peers(), log); }});
     add_all(session, gradients);
     session.set_loss_scale(1);  // steps with NaN or Inf are skipped
-    step(session, gradients, 0);
+    take_step(session, gradients, 0);
     fill(gradients, session.rank(), 1);
     gradients[0].values[0] = std::numeric_limits<float>::infinity();
     for (const Gradient& gradient : gradients) {
@@ -305,7 +305,7 @@ TEST(Parts, AMakerThatReturnsNullMakesNoPart) {
     auto gradients = make_gradients();
     Session plain = make(transport, {[](const PartInputs&) { return std::unique_ptr<Part>(); }});
     add_all(plain, gradients);
-    step(plain, gradients, 0);
+    take_step(plain, gradients, 0);
     EXPECT_THAT(plain.explain(), ::testing::Not(HasSubstr("counted")));
   });
 }
