@@ -29,7 +29,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr std::int64_t kMoments = 16 / std::min(kStepShare, 3);
+constexpr std::int64_t kMoments = std::max(2, 16 / kStepShare);
 
 // Tried by hand, each red here: parameters are written before the step counts; so does sync_parameters().
 TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
@@ -216,7 +216,7 @@ TEST(Elastic, ResidualsOfChangesOfALostRankAreKept) {
 // Wherever in a step a rank dies: its last copy is of the step before. GRADWIRE_SEEDS: how many moments that can be
 // compared. Tried by hand, red: the keeper drops every fourth copy.
 TEST(Elastic, SumsOfResidualsAreKeptWhereverARankDies) {
-  const int seeds = environment_int("GRADWIRE_SEEDS", 12);
+  const int seeds = environment_int("GRADWIRE_SEEDS", std::max(4, 12 / kStepShare));
   int compared = 0;
   for (int seed = 1; compared < seeds; ++seed) {
     ASSERT_LE(seed, 6 * seeds) << compared << " could be compared";
