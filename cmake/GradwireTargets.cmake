@@ -76,12 +76,17 @@ function(gradwire_test_flags name computes)
   endif()
 endfunction()
 
-# gradwire_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [COMPUTES] [ONE_THREAD] [TIMEOUT s] [MPI_RANKS n ...]
-# [ARGUMENTS ...]) adds a GoogleTest program and its ctest entries. MPI_RANKS runs it under mpirun once for each world
-# size instead of plainly. ONE_THREAD says that it runs no threads, so ThreadSanitizer has nothing to check.
+# gradwire_test(NAME SOURCES ... LIBRARIES ... [LABELS ...] [COMPUTES] [ONE_THREAD] [ONE_THREAD_SOURCES ...] [TIMEOUT s]
+#   [MPI_RANKS n ...] [ARGUMENTS ...] [PARTS name=filter ...])
+# adds a GoogleTest program and its ctest entries. MPI_RANKS runs it under mpirun once for each world size instead of
+# plainly. ONE_THREAD says that the program has no second thread, so ThreadSanitizer has nothing to check;
+# ONE_THREAD_SOURCES says so of these files. PARTS makes the cases of a filter a ctest entry of their own, and NAME runs the
+# rest: one program compiles faster than several.
 function(gradwire_test name)
-  cmake_parse_arguments(arg "NO_GTEST_MAIN;COMPUTES;ONE_THREAD" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;MPI_RANKS;ARGUMENTS" ${ARGN})
-  if(arg_ONE_THREAD AND GRADWIRE_SANITIZE STREQUAL "thread")
+  cmake_parse_arguments(arg "NO_GTEST_MAIN;COMPUTES;ONE_THREAD" "TIMEOUT" "SOURCES;ONE_THREAD_SOURCES;LIBRARIES;LABELS;MPI_RANKS;ARGUMENTS;PARTS" ${ARGN})
+  if(NOT GRADWIRE_SANITIZE STREQUAL "thread")
+    list(APPEND arg_SOURCES ${arg_ONE_THREAD_SOURCES})
+  elseif(arg_ONE_THREAD)
     return()
   endif()
   if(NOT arg_TIMEOUT)
@@ -90,7 +95,7 @@ function(gradwire_test name)
   if(GRADWIRE_SANITIZE)
     math(EXPR arg_TIMEOUT "4 * ${arg_TIMEOUT}")  # up to 15 times slower, on a machine that may be shared
   endif()
-  gradwire_program(${name} SOURCES ${arg_SOURCES} LIBRARIES ${arg_LIBRARIES} GTest::gtest GTest::gmock)
+  gradwire_program(${name} SOURCES ${arg_SOURCES} LIBRARIES ${arg_LIBRARIES} gradwire_test_common GTest::gtest GTest::gmock)
   if(NOT arg_NO_GTEST_MAIN)
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
   endif()
@@ -119,6 +124,19 @@ function(gradwire_test name)
   else()
     add_test(NAME ${name} COMMAND ${name} ${arg_ARGUMENTS})
     set(tests ${name})
+    set(filters "")
+    foreach(part IN LISTS arg_PARTS)
+      string(REGEX MATCH "^([^=]+)=(.+)$" matched "${part}")
+      set(filter "${CMAKE_MATCH_2}")
+      add_test(NAME ${CMAKE_MATCH_1} COMMAND ${name} ${arg_ARGUMENTS})
+      set_tests_properties(${CMAKE_MATCH_1} PROPERTIES ENVIRONMENT "GTEST_FILTER=${filter}")
+      list(APPEND tests ${CMAKE_MATCH_1})
+      list(APPEND filters "${filter}")
+    endforeach()
+    if(filters)
+      list(JOIN filters ":" filters)
+      set_tests_properties(${name} PROPERTIES ENVIRONMENT "GTEST_FILTER=-${filters}")
+    endif()
   endif()
   set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
 endfunction()

@@ -199,8 +199,10 @@ TEST_F(CharLm, BadInputIsNamed) {
       {"--save-gradients " + path("no/folder"), "no/folder"},
       {"--json " + path("no/a.json") + " --codec int8", "no/a.json"},
   };
+  int ranks = 2;  // of the first case: no rank is left behind. Others need no second rank.
   for (const auto& [arguments, named] : cases) {
-    const Outcome outcome = run_ranks_of(2, "char_lm --steps 1 --progress none" + kTiny + arguments);
+    const Outcome outcome =
+        run_ranks_of(std::exchange(ranks, 1), "char_lm --steps 1 --progress none" + kTiny + arguments);
     EXPECT_NE(outcome.status, 0) << arguments;
     EXPECT_NE(outcome.output.find(named), std::string::npos) << arguments << " says:\n" << outcome.output;
   }

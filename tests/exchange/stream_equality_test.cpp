@@ -18,7 +18,11 @@ std::vector<CodecSpec> all_codecs() {
   return specs;
 }
 
+#ifdef GRADWIRE_SANITIZED
+constexpr std::array kWorlds{1, 2, 5};
+#else
 constexpr std::array kWorlds{1, 2, 3, 4, 5, 8};
+#endif
 constexpr std::array kDTypes{DType::f32, DType::f16, DType::bf16, DType::f64};
 const std::vector<std::uint64_t> kCounts{0, 1, 4095, 4096, 4097, 3 * 4096, 20 * 4096 + 17};
 

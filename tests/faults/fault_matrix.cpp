@@ -272,7 +272,7 @@ int run(int argc, char** argv) {
   Threads threads;
   threads.simulate(options);
   if (options.sessions > 0) {
-    threads.run_sessions("ranks die", "*ManyDeathsHold*", options.sessions);
+    threads.run_sessions("ranks die", "Elastic.*ManyDeathsHold*", options.sessions);
     threads.run_sessions("cut off, silent, dead", "*CutsAndSilences*", options.sessions / 10);
     threads.run_sessions("sums of residuals", "*SumsOfResiduals*", options.sessions / 4);
   }

@@ -45,7 +45,7 @@ TEST_P(Preload, ASignalToMpirunLeavesTheReport) {
   if (GetParam().name == "Mpich") {
     return;  // its ranks have another parent
   }
-  for (int time = 0; time < 5; ++time) {
+  for (int time = 0; time < 3; ++time) {
     const Outcome outcome = with(3, preload() + " JOB_SIGNAL=15 JOB_TO=mpirun", "ended");
     EXPECT_NE(outcome.status, 124) << "it hung: " << outcome.output;
     EXPECT_EQ(report().at("note"), "ended by SIGTERM before MPI_Finalize; rank 0's calls alone") << outcome.output;

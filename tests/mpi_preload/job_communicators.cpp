@@ -153,7 +153,7 @@ void late_rank() {
   for (MPI_Comm comm : {MPI_COMM_WORLD, own}) {
     for (int call = 0; call < 2; ++call) {  // the ranks agree, and then compress
       if (g_rank == 1) {
-        std::this_thread::sleep_for(std::chrono::seconds(3));
+        std::this_thread::sleep_for(std::chrono::seconds(2));
       }
       reduce_on(comm);
     }

@@ -5,9 +5,9 @@
 namespace gradwire::test {
 namespace {
 
-TEST(SlowSession, LateComputeIsNamed) { expect_only(run(late(kRanks, kSlow)), "rank 2", "late compute"); }
+TEST(SlowCauses, LateComputeIsNamed) { expect_only(run(late(kRanks, kSlow)), "rank 2", "late compute"); }
 
-TEST(SlowSession, LateComputeIsNamedWhereSumsHaveNoFrames) {
+TEST(SlowCauses, LateComputeIsNamedWhereSumsHaveNoFrames) {
   Job job = late(kRanks, kSlow);
   job.elements = 100;
   job.policy = Policy::uniform("exact", Algorithm::dense);
@@ -15,13 +15,13 @@ TEST(SlowSession, LateComputeIsNamedWhereSumsHaveNoFrames) {
 }
 
 // In this case all ranks meet before the first bucket.
-TEST(SlowSession, LateComputeIsNamedWhereRanksLookForNanFirst) {
+TEST(SlowCauses, LateComputeIsNamedWhereRanksLookForNanFirst) {
   Job job = late(kRanks, kSlow);
   job.options.nonfinite = Nonfinite::skip;
   expect_only(run(job), "rank 2", "late compute");
 }
 
-TEST(SlowSession, ALinkOfAFifthIsNamed) {
+TEST(SlowCauses, ALinkOfAFifthIsNamed) {
   const auto named = run({.steps = 70, .link = [](std::shared_ptr<Transport> inner) {
                             const bool slow = inner->rank() == kSlow;
                             return make_emulated(std::move(inner), slow ? "40Mbit/s" : "200Mbit/s");
@@ -29,7 +29,7 @@ TEST(SlowSession, ALinkOfAFifthIsNamed) {
   expect_only(named, "rank 2", "slow link");
 }
 
-TEST(SlowSession, ARankThatIsWellAgainIsToldSo) {
+TEST(SlowCauses, ARankThatIsWellAgainIsToldSo) {
   Job job = late(kRanks, kSlow);
   job.steps = 400;
   job.compute = [](int rank, int step) { return milliseconds(rank == kSlow && step < 60 ? 35 : 15); };
@@ -38,7 +38,7 @@ TEST(SlowSession, ARankThatIsWellAgainIsToldSo) {
   EXPECT_NE(named[1].find("rank 2 is well again"), std::string::npos) << named[1];
 }
 
-TEST(SlowSession, ARankThatDidNothingForLongWasPaused) {
+TEST(SlowCauses, ARankThatDidNothingForLongWasPaused) {
   Job job;
   job.steps = 250;  // if cores are scarce, a comparison takes long, and the next one comes later
   job.compute = [](int rank, int step) { return milliseconds(rank == kSlow && step == 20 ? 2000 : 15); };
@@ -49,7 +49,7 @@ TEST(SlowSession, ARankThatDidNothingForLongWasPaused) {
   EXPECT_NE(named[1].find("rank 2 is well again"), std::string::npos) << named[1];
 }
 
-TEST(SlowSession, TheShareIsThatOfTheEnvironment) {
+TEST(SlowCauses, TheShareIsThatOfTheEnvironment) {
   const Environment share("0.9");
   EXPECT_EQ(joined(run(late(kRanks, kSlow))), "");
 }

@@ -26,7 +26,7 @@
 namespace gradwire::test {
 namespace {
 
-constexpr std::int64_t kMoments = 16 / std::min(kStepShare, 3);
+constexpr std::int64_t kMoments = std::max(2, 16 / kStepShare);
 
 /// `made` receives the device of the current world.
 Session on_device(std::shared_ptr<Processes> processes, const Policy& policy, const SessionOptions& options,

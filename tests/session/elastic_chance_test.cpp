@@ -14,6 +14,7 @@
 #include "elastic_job.hpp"
 #include "elastic_kinds.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/support/step_share.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -21,7 +22,7 @@ namespace {
 // Ranks die at random times, also while others are busy with the previous death. Mutations tried, each fails here:
 // commit() always returns true; a member does not notice that its epoch is over.
 TEST(Elastic, SurvivorsOfManyDeathsHoldTheSame) {
-  const int seeds = environment_int("GRADWIRE_SEEDS", 40);
+  const int seeds = environment_int("GRADWIRE_SEEDS", std::max(8, 40 / kStepShare));
   for (int seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(static_cast<unsigned>(seed));
@@ -120,12 +121,14 @@ TEST(Elastic, SurvivorsOfCutsAndSilencesHoldTheSame) {
   }
 }
 
+constexpr std::int64_t kRestartMoments = std::max(3, 12 / kStepShare);
+
 // Ranks die at any time between the start of a job that goes on from a checkpoint and its end.
 TEST(Elastic, RanksMayDieWhileAJobIsStartedAgain) {
   const std::string policy = kPolicies[2].policy;
   for (const Id victim : {0U, 2U}) {
     std::int64_t operations = 0;
-    for (std::int64_t at = 0; at <= operations; at += std::max<std::int64_t>(1, operations / 12)) {
+    for (std::int64_t at = 0; at <= operations; at += std::max<std::int64_t>(1, operations / kRestartMoments)) {
       SCOPED_TRACE(std::to_string(victim) + " dies at operation " + std::to_string(at));
       const ScratchFolder folder;
       run({.policy = policy, .steps = 3, .checkpoints = folder.path()});

@@ -148,7 +148,7 @@ bool came_at_once(const Late& late, const std::vector<Delivered>& delivered) {
 }
 
 // Returns the largest difference from the wanted sum, relative to the largest wanted value.
-double error_of(const Late& late) {
+double largest_error(const Late& late) {
   std::vector<Delivered> delivered = run_late(late);
   for (int tries = 1; tries < 5 && !came_at_once(late, delivered); ++tries) {
     delivered = run_late(late);  // a busy machine let the spare come a step later
@@ -181,17 +181,20 @@ TEST(LateResults, AreOfTheRanksThatHadAGradient) {
   for (const bool leaves : {false, true}) {
     for (const bool saves : {false, true}) {
       SCOPED_TRACE(std::string(leaves ? "a spare comes" : "another joins") + (saves ? ", all are saved" : ""));
-      EXPECT_LT(error_of({.codec = "exact", .leaves = leaves, .saves = saves}), 1e-5);
-      EXPECT_LT(error_of({.codec = "exact", .weighted = true, .leaves = leaves, .saves = saves}), 1e-5);
-      EXPECT_LT(error_of({.codec = "exact", .reduction = Reduction::sum, .leaves = leaves, .saves = saves}), 1e-5);
+      EXPECT_LT(largest_error({.codec = "exact", .weighted = true, .leaves = leaves, .saves = saves}), 1e-5);
+      if (kStepShare > 1) {  // sanitizers, which see the same paths
+        continue;
+      }
+      EXPECT_LT(largest_error({.codec = "exact", .leaves = leaves, .saves = saves}), 1e-5);
+      EXPECT_LT(largest_error({.codec = "exact", .reduction = Reduction::sum, .leaves = leaves, .saves = saves}), 1e-5);
     }
   }
 }
 
 // If a rank ends right after the newcomer came, its gradients are included.
 TEST(LateResults, AreThereOnceTheNewcomerIs) {
-  EXPECT_LT(error_of({.codec = "exact", .ends = true}), 1e-5);
-  EXPECT_LT(error_of({.codec = "exact", .leaves = true, .ends = true}), 1e-5);
+  EXPECT_LT(largest_error({.codec = "exact", .ends = true}), 1e-5);
+  EXPECT_LT(largest_error({.codec = "exact", .leaves = true, .ends = true}), 1e-5);
 }
 
 // No residual is lost when another process joins, and none is sent twice. Mutation tried: weights of 1 and 0.
@@ -199,7 +202,7 @@ TEST(LateResults, CountResidualsAsOthersDoWhereAnotherJoins) {
   for (const char* codec : {"int4", "topk(0.05)+int8"}) {
     for (const Reduction reduction : {Reduction::mean, Reduction::sum}) {
       SCOPED_TRACE(codec);
-      EXPECT_LT(error_of({.codec = codec, .reduction = reduction}), 1e-5);
+      EXPECT_LT(largest_error({.codec = codec, .reduction = reduction}), 1e-5);
     }
   }
 }

@@ -29,7 +29,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr std::int64_t kMoments = 16 / std::min(kStepShare, 3);
+constexpr std::int64_t kMoments = std::max(2, 16 / kStepShare);
 
 // Mutations tried, each fails here: parameters are written before the step counts; sync_parameters() does the same.
 TEST(Elastic, ADeathAtAnyMomentCostsOneStepAndLeavesNothingBehind) {
@@ -215,7 +215,7 @@ TEST(Elastic, ResidualsOfChangesOfALostRankAreKept) {
 // A rank dies anywhere in a step: its last copy is from the previous step. GRADWIRE_SEEDS is the number of cases that
 // can be compared. Mutation tried: the keeper drops every fourth copy.
 TEST(Elastic, SumsOfResidualsAreKeptWhereverARankDies) {
-  const int seeds = environment_int("GRADWIRE_SEEDS", 12);
+  const int seeds = environment_int("GRADWIRE_SEEDS", std::max(4, 12 / kStepShare));
   int compared = 0;
   for (int seed = 1; compared < seeds; ++seed) {
     ASSERT_LE(seed, 6 * seeds) << compared << " could be compared";

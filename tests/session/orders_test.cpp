@@ -18,7 +18,7 @@
 namespace gradwire::test {
 namespace {
 
-constexpr int kSteps = 3;
+constexpr int kScriptSteps = 3;
 
 // The part of a script that is the same on all ranks.
 struct Script {
@@ -32,12 +32,12 @@ struct Script {
     policy.bucket_bytes = one_in(2) ? 64 : 1 << 20;
     skips = one_in(3);
     threading = std::array{Threading::background, Threading::background, Threading::serialized}[random() % 3];
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kScriptSteps; ++step) {
       flush.push_back(one_in(4));
       bad.push_back(one_in(4) ? static_cast<int>(random()) % world : -1);
       save.push_back(one_in(4));
     }
-    aborts_in = one_in(5) ? static_cast<int>(random() % kSteps) : -1;
+    aborts_in = one_in(5) ? static_cast<int>(random() % kScriptSteps) : -1;
     if (one_in(3)) {  // steps of native sums, which finish() makes
       const std::uint64_t bytes = policy.bucket_bytes;
       policy = Policy::uniform("exact", Algorithm::dense);
@@ -68,9 +68,9 @@ void maybe_pause(std::mt19937& random) {
   }
 }
 
-class Rank {
+class RankOfScript {
  public:
-  Rank(const Script& script, std::shared_ptr<Transport> transport, unsigned seed)
+  RankOfScript(const Script& script, std::shared_ptr<Transport> transport, unsigned seed)
       : script_(script), rank_(transport->rank()), random_(seed * 7 + static_cast<unsigned>(transport->rank())) {
     for (const std::size_t count : script.counts) {
       gradients_.emplace_back(count);
@@ -193,14 +193,15 @@ void run_world(unsigned seed) {
   const Script script(seed);
   const auto errors =
       run_ranks_catching(make_inproc_world(script.world), [&](const std::shared_ptr<Transport>& transport) {
-        Rank rank(script, transport, seed);
-        for (int step = 0; step < kSteps; ++step) {
+        RankOfScript rank(script, transport, seed);
+        for (int step = 0; step < kScriptSteps; ++step) {
           rank.step(step);
         }
       });
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     const bool aborts = static_cast<int>(rank) + 1 == script.world;
-    if (script.aborts_in < 0 || aborts || script.aborts_in + 1 < kSteps) {  // others may have ended in the last step
+    if (script.aborts_in < 0 || aborts ||
+        script.aborts_in + 1 < kScriptSteps) {  // others may have ended in the last step
       EXPECT_EQ(errors[rank] != nullptr, script.aborts_in >= 0) << "rank " << rank;
     }
   }
@@ -208,7 +209,9 @@ void run_world(unsigned seed) {
 
 TEST(Orders, EveryStepBringsTheMeansOrTheSameEnd) {
 #ifdef __SANITIZE_ADDRESS__
-  const unsigned seeds = 250;  // ThreadSanitizer needs the variety of orders
+  const unsigned seeds = 100;  // ThreadSanitizer needs the variety of orders
+#elif defined(__SANITIZE_THREAD__)
+  const unsigned seeds = 400;  // each takes as long as eight of a release build
 #else
   const unsigned seeds = 1000;
 #endif

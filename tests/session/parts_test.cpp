@@ -110,7 +110,7 @@ Session make(const std::shared_ptr<Transport>& transport, PartTable parts) {
                                Policy::parse("[defaults]\ncodec = \"int8\"\n"), {}, std::move(parts));
 }
 
-void step(Session& session, std::vector<Gradient>& gradients, std::uint64_t number) {
+void take_step(Session& session, std::vector<Gradient>& gradients, std::uint64_t number) {
   fill(gradients, session.rank(), number);
   for (const Gradient& gradient : gradients) {
     session.ready(gradient.id);
@@ -127,7 +127,7 @@ TEST(PartSet, APartOfTheCallerCountsStepsAndExplains) {
                            }});
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 5; ++s) {
-      step(session, gradients, s);
+      take_step(session, gradients, s);
     }
     EXPECT_THAT(session.explain(), EndsWith("counted steps: 5\n"));
   });
@@ -140,7 +140,7 @@ TEST(PartSet, ThoseThatComparePartakeInTheGatherOfTheirSteps) {
                                        [](const PartInputs&) { return std::make_unique<Comparer>(1); }});
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 9; ++s) {
-      step(session, gradients, s);
+      take_step(session, gradients, s);
     }
     EXPECT_THAT(session.explain(), EndsWith("counted steps: 9\ncomparisons: 2\n"));
   });
@@ -166,7 +166,7 @@ TEST(PartSet, WhatAPartThrowsEndsTheStepOnEveryRank) {
         make(transport, {[&](const PartInputs&) { return std::make_unique<Comparer>(transport->rank()); }});
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 9; ++s) {
-      step(session, gradients, s);
+      take_step(session, gradients, s);
     }
   });
   for (const auto& error : errors) {
@@ -222,7 +222,7 @@ TEST(PartSet, RanksWithOtherPartsAreToldWhichOnes) {
     }
     Session session = make(transport, std::move(parts));
     add_all(session, gradients);
-    step(session, gradients, 0);
+    take_step(session, gradients, 0);
   });
   bool mismatch = false;  // the first rank that sees it ends the session of the others
   for (const auto& error : errors) {
@@ -251,7 +251,7 @@ TEST(PartSet, AMakerThatThrowsIsAskedAgainWithAPlanMadeAnew) {
     add_all(session, gradients);
     EXPECT_THROW(session.explain(), Error);
     for (std::uint64_t s = 0; s < 5; ++s) {
-      step(session, gradients, s);
+      take_step(session, gradients, s);
     }
     EXPECT_EQ(asked, 2);
     EXPECT_THAT(session.explain(), EndsWith("comparisons: 1\ncounted steps: 5\n"));
@@ -267,7 +267,7 @@ TEST(PartSet, EachOfThoseThatSpeakIsToldWhatItsLikesSayOnAllRanks) {
                                        [=](const PartInputs&) { return std::make_unique<Speaker>("that", rank); }});
     add_all(session, gradients);
     for (std::uint64_t s = 0; s < 3; ++s) {
-      step(session, gradients, s);
+      take_step(session, gradients, s);
     }
     EXPECT_THAT(session.explain(), EndsWith("this of 0; this of 1; compared 1\ncounted steps: 3\n"
                                             "that of 0; that of 1; compared 1\n"));
@@ -317,7 +317,7 @@ TEST(PartSet, ThoseThatChangeWithAStepPrepareItOnAllRanksBeforeAnyCommitsIt) {
              {[&](const PartInputs& inputs) { return std::make_unique<Participant>(inputs.runner.peers(), log); }});
     add_all(session, gradients);
     session.set_loss_scale(1);  // steps with NaN or Inf are skipped
-    step(session, gradients, 0);
+    take_step(session, gradients, 0);
     fill(gradients, session.rank(), 1);
     gradients[0].values[0] = std::numeric_limits<float>::infinity();
     for (const Gradient& gradient : gradients) {
@@ -333,7 +333,7 @@ TEST(PartSet, AMakerThatReturnsNullMakesNoPart) {
     auto gradients = make_gradients();
     Session plain = make(transport, {[](const PartInputs&) { return std::unique_ptr<Part>(); }});
     add_all(plain, gradients);
-    step(plain, gradients, 0);
+    take_step(plain, gradients, 0);
     EXPECT_THAT(plain.explain(), ::testing::Not(HasSubstr("counted")));
   });
 }

@@ -61,8 +61,8 @@ class Watched final : public Transport {
   std::shared_ptr<Transport> inner_;
 };
 
-struct Rank {
-  Rank(std::shared_ptr<Transport> inner, const std::vector<std::uint64_t>& counts, SessionOptions options = {})
+struct SmallRank {
+  SmallRank(std::shared_ptr<Transport> inner, const std::vector<std::uint64_t>& counts, SessionOptions options = {})
       : transport(std::make_shared<Watched>(std::move(inner))), counts_(counts) {
     Policy policy = Policy::uniform("exact", Algorithm::dense);
     policy.bucket_bytes = 512;  // several buckets
@@ -111,7 +111,7 @@ struct Rank {
 TEST(SmallSteps, MeansAreRightHoweverTheRanksMakeThem) {
   for (const Threading threading : kThreading) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
-      Rank rank(inner, {100, 1, 300, 7}, {.threading = threading});
+      SmallRank rank(inner, {100, 1, 300, 7}, {.threading = threading});
       for (int step = 0; step < 60; ++step) {
         rank.fill(static_cast<float>(3 * inner->rank() + step));
         const Ticket ticket = rank.ready();
@@ -129,7 +129,7 @@ TEST(SmallSteps, MeansAreRightHoweverTheRanksMakeThem) {
 // broadcast waits for ever.
 TEST(SmallSteps, MessagesAfterThemFindEachOther) {
   run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
-    Rank rank(inner, {100, 1, 300, 7}, {.timeout = std::chrono::seconds(10)});
+    SmallRank rank(inner, {100, 1, 300, 7}, {.timeout = std::chrono::seconds(10)});
     rank.step(1);
     for (int step = 0; step < 5; ++step) {
       rank.fill(2);
@@ -149,7 +149,7 @@ TEST(SmallSteps, MessagesAfterThemFindEachOther) {
 TEST(SmallSteps, EndWhereFramesBegin) {
   for (const std::uint64_t count : {16'383U, 16'384U}) {
     run_ranks(3, [&](const std::shared_ptr<Transport>& inner) {
-      Rank rank(inner, {count}, {.timeout = std::chrono::seconds(10)});
+      SmallRank rank(inner, {count}, {.timeout = std::chrono::seconds(10)});
       for (int step = 0; step < 5; ++step) {
         rank.fill(static_cast<float>(3 * inner->rank()));
         const Ticket ticket = rank.ready();
@@ -167,7 +167,7 @@ TEST(SmallSteps, FinishMakesThemWithoutAnotherThreadOrMessage) {
   constexpr std::uint64_t kSteps = 200;
   ::setenv("GRADWIRE_SLOW", "off", 1);  // comparisons of ranks are rare, and counted in another test
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
-    Rank rank(inner, {100, 300, 7});
+    SmallRank rank(inner, {100, 300, 7});
     rank.step(1);
     const std::uint64_t sums = rank.transport->sums;
     const std::uint64_t messages = rank.transport->messages;
@@ -189,7 +189,7 @@ TEST(SmallSteps, FinishMakesThemWithoutAnotherThreadOrMessage) {
 TEST(SmallSteps, RanksCompareThemSeldom) {
   constexpr std::uint64_t kSteps = 5000;
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
-    Rank rank(inner, {100});
+    SmallRank rank(inner, {100});
     rank.step(1);
     const std::uint64_t messages = rank.transport->messages;
     const auto begin = std::chrono::steady_clock::now();
@@ -208,7 +208,7 @@ TEST(SmallSteps, RanksCompareThemSeldom) {
 
 TEST(SmallSteps, AreCountedAsOverTheExecutor) {
   const auto counts = [](const std::shared_ptr<Transport>& inner) {
-    Rank rank(inner, {100, 300, 7});
+    SmallRank rank(inner, {100, 300, 7});
     const auto count = [&](bool waits) {
       rank.session->reset_statistics();
       for (int step = 0; step < 10; ++step) {
@@ -240,7 +240,7 @@ TEST(SmallSteps, AreCountedAsOverTheExecutor) {
 
 TEST(SmallSteps, ZerosNanAndWeightsKeepTheirMeaning) {
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
-    Rank rank(inner, {100, 300});
+    SmallRank rank(inner, {100, 300});
     EXPECT_FALSE(rank.step(1).nonfinite);
     rank.fill(4);
     rank.session->ready(rank.ids[0]);
@@ -265,7 +265,7 @@ TEST(SmallSteps, ZerosNanAndWeightsKeepTheirMeaning) {
 TEST(SmallSteps, BeginOnceLoadedResidualsAreGone) {
   ::setenv("GRADWIRE_SLOW", "off", 1);
   run_ranks(2, [&](const std::shared_ptr<Transport>& inner) {
-    Rank rank(inner, {100, 300}, {.threading = Threading::serialized});
+    SmallRank rank(inner, {100, 300}, {.threading = Threading::serialized});
     std::stringstream saved;
     rank.session->save(saved);
     session::SavedState state = session::read_state(saved, "save");
@@ -293,7 +293,7 @@ TEST(SmallSteps, BeginOnceLoadedResidualsAreGone) {
 
 TEST(SmallSteps, AMissingTensorIsNamedAndEndsAllRanks) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [&](const std::shared_ptr<Transport>& inner) {
-    Rank rank(inner, {100, 300});
+    SmallRank rank(inner, {100, 300});
     rank.step(1);
     rank.session->ready(rank.ids[0]);
     if (inner->rank() == 0) {
@@ -313,7 +313,7 @@ TEST(SmallSteps, AMissingTensorIsNamedAndEndsAllRanks) {
 
 TEST(SmallSteps, ARankThatDoesNotComeEndsInATimeoutThatNamesTheBucket) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [&](const std::shared_ptr<Transport>& inner) {
-    Rank rank(inner, {100, 300}, {.timeout = milliseconds(300)});
+    SmallRank rank(inner, {100, 300}, {.timeout = milliseconds(300)});
     rank.step(1);
     if (inner->rank() == 1) {
       std::this_thread::sleep_for(milliseconds(1500));
@@ -333,7 +333,7 @@ TEST(SmallSteps, ARankThatDoesNotComeEndsInATimeoutThatNamesTheBucket) {
 
 TEST(SmallSteps, AnAbortEndsTheWait) {
   const auto errors = run_ranks_catching(make_inproc_world(2), [&](const std::shared_ptr<Transport>& inner) {
-    Rank rank(inner, {100});
+    SmallRank rank(inner, {100});
     rank.step(1);
     if (inner->rank() == 1) {
       std::this_thread::sleep_for(milliseconds(20));
@@ -368,7 +368,7 @@ TEST(SmallSteps, NoRankStarvesAnotherWhereThereAreMoreRanksThanCores) {
   constexpr int kRanks = 8;
   constexpr int kSteps = 20'000 / kStepShare;
   run_ranks(kRanks, [&](const std::shared_ptr<Transport>& inner) {
-    Rank rank(inner, {16});
+    SmallRank rank(inner, {16});
     for (int step = 0; step < kSteps; ++step) {
       rank.ready();
       rank.session->finish();

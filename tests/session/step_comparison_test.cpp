@@ -17,9 +17,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class Part final : public ComparedPart {
+class NumberPart final : public ComparedPart {
  public:
-  Part(std::uint64_t every, std::uint64_t rides_every, double number, std::size_t numbers)
+  NumberPart(std::uint64_t every, std::uint64_t rides_every, double number, std::size_t numbers)
       : every_(every), rides_every_(rides_every), number_(number), numbers_(numbers) {}
 
   [[nodiscard]] bool due(std::uint64_t step) const override { return step % every_ == every_ - 1; }
@@ -53,8 +53,8 @@ TEST(StepComparison, OneGatherServesAllParts) {
     BucketRunner runner(transport, {});
     StepComparison comparison(runner);
     const double rank = transport->rank();
-    Part often(5, 5, rank, 1);
-    Part seldom(20, 10, 10 * rank, 3);  // asks every 20 steps, and joins other parts' comparisons in between
+    NumberPart often(5, 5, rank, 1);
+    NumberPart seldom(20, 10, 10 * rank, 3);  // asks every 20 steps, and joins other parts' comparisons in between
     comparison.add(often);
     comparison.add(seldom);
     for (std::uint64_t step = 0; step < 40; ++step) {
@@ -80,8 +80,8 @@ TEST(StepComparison, NobodyIsChargedForAnother) {
   test::run_ranks(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     BucketRunner runner(transport, {});
     StepComparison comparison(runner);
-    Part quick(1, 1, 0, 1);
-    Part slow(1, 1, 0, 1);
+    NumberPart quick(1, 1, 0, 1);
+    NumberPart slow(1, 1, 0, 1);
     slow.takes = std::chrono::microseconds(transport->rank() == 1 ? 300'000 : 0);
     comparison.add(quick);
     comparison.add(slow);
@@ -97,8 +97,8 @@ TEST(StepComparison, RanksAtOtherStepsAreTold) {
   test::run_ranks(make_inproc_world(2), [](const std::shared_ptr<Transport>& transport) {
     BucketRunner runner(transport, {});
     StepComparison comparison(runner);
-    Part part(1, 1, 0, 1);
-    Part other(4, 4, 0, 5);
+    NumberPart part(1, 1, 0, 1);
+    NumberPart other(4, 4, 0, 5);
     comparison.add(part);
     comparison.add(other);
     try {

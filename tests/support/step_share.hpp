@@ -7,7 +7,7 @@ namespace gradwire::test {
 #ifdef __SANITIZE_THREAD__
 inline constexpr int kStepShare = 15;
 #elif defined(GRADWIRE_SANITIZED)
-inline constexpr int kStepShare = 5;
+inline constexpr int kStepShare = 10;
 #else
 inline constexpr int kStepShare = 1;
 #endif

@@ -10,7 +10,7 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 using transport::Patience;
 
-constexpr microseconds kMoment{50};
+constexpr microseconds kYield{50};
 constexpr microseconds kOversleeps{55};  // extra time of a sleep
 constexpr microseconds kLook{2};         // time of a look that finds nothing
 
@@ -21,7 +21,7 @@ struct Waited {
 
 class Waiter {
  public:
-  explicit Waiter(microseconds yield = kMoment) : patience_(yield) {}
+  explicit Waiter(microseconds yield = kYield) : patience_(yield) {}
 
   /// Posts an operation that ends after `after`, and waits for it.
   Waited wait(microseconds after) {
@@ -88,7 +88,7 @@ TEST(Patience, ALongerMomentIsKept) {
 }
 
 TEST(Patience, WhoIsWokenLateYields) {
-  Patience patience(kMoment);
+  Patience patience(kYield);
   const auto now = Patience::Clock::now() + milliseconds(1);
   EXPECT_GT(patience.next(now).count(), 0);
   patience.slept(microseconds(10), now, now + milliseconds(2));

@@ -12,6 +12,7 @@
 
 #include "observe/late_ranks.hpp"
 #include "tests/observe/simulated_ranks.hpp"
+#include "tests/support/step_share.hpp"
 #include "tests/watch/alert_rules.hpp"
 #include "watch/history.hpp"
 #include "watch/live/view.hpp"
@@ -29,7 +30,7 @@ using ::testing::IsEmpty;
 
 constexpr std::size_t kIntervals = 12;
 constexpr std::size_t kVersions = 3;  // number of versions of the files that are kept, the last ones
-constexpr unsigned kSeeds = 3;
+constexpr unsigned kSeeds = kStepShare == 1 ? 3 : 1;
 constexpr std::uint64_t kTick = 16;  // nanoseconds in a unit of an event's duration, with a tick per nanosecond
 
 std::uint64_t ticks(double seconds) { return static_cast<std::uint64_t>(seconds * 1e9); }

@@ -13,7 +13,7 @@
 namespace gradwire::transport::tcp {
 namespace {
 
-constexpr std::chrono::milliseconds kPause{
+constexpr std::chrono::milliseconds kConnectPause{
     50};  // pause before all addresses are tried again, and between checks whether to go on
 
 std::string host_key_of(int rank) { return "tcp/host/" + std::to_string(rank); }
@@ -46,7 +46,7 @@ class Connecting {
       }
     }
     while (const int missing = first_missing()) {
-      auto accepted = acceptor.take(std::min(deadline_, Clock::now() + kPause));
+      auto accepted = acceptor.take(std::min(deadline_, Clock::now() + kConnectPause));
       look_whether_to_go_on();
       if (!accepted && Clock::now() >= deadline_) {
         give_up(missing, "it did not connect");
@@ -128,7 +128,7 @@ class Connecting {
         return socket;
       }
       check_for_one_descriptor(me());
-      std::this_thread::sleep_for(std::min<Clock::duration>(kPause, deadline_ - Clock::now()));
+      std::this_thread::sleep_for(std::min<Clock::duration>(kConnectPause, deadline_ - Clock::now()));
     } while (Clock::now() < deadline_);
     give_up(rank, tried);
   }
