@@ -28,7 +28,7 @@
 namespace gradwire::cli {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::invalid_argument, "--link: " + what); }
+[[noreturn]] void refuse_link(const std::string& what) { throw Error(ErrorCode::invalid_argument, "--link: " + what); }
 
 std::string reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): one thread
 
@@ -168,12 +168,12 @@ EmulatedLink parse_emulated_link(std::string_view text) {
       link.latency = parse_duration(text.substr(comma + 1));
     }
   } catch (const Error& error) {
-    refuse(std::string(error.what()) +
+    refuse_link(std::string(error.what()) +
            "; write a rate and, if packets shall be late, a latency: 1Gbit/s or 1Gbit/s,5ms");
   }
   constexpr double kLeast = 1000;
   if (link.bytes_per_second < kLeast) {
-    refuse(std::string(text) + " is less than 8kbit/s, over which no MPI job would start");
+    refuse_link(std::string(text) + " is less than 8kbit/s, over which no MPI job would start");
   }
   return link;
 }
@@ -182,11 +182,11 @@ void check_one_host(const std::vector<std::string>& command, std::optional<std::
                     std::optional<Library> library) {
   const std::string instead = "; it emulates a link between the ranks of one host";
   if (!launcher && starts_by_slurm(command)) {
-    refuse("srun has its ranks started by a daemon, outside of the emulated link" + instead +
+    refuse_link("srun has its ranks started by a daemon, outside of the emulated link" + instead +
            ", so start them by mpirun");
   }
   if (const std::string nodes = variable("SLURM_JOB_NUM_NODES"); !nodes.empty() && nodes != "1") {
-    refuse("this Slurm job has " + nodes + " hosts" + instead);
+    refuse_link("this Slurm job has " + nodes + " hosts" + instead);
   }
   if (!launcher || !library) {
     return;
@@ -194,7 +194,7 @@ void check_one_host(const std::vector<std::string>& command, std::optional<std::
   const NamedHosts named(command, *launcher, *library);
   for (const NamedHosts::Host& host : named.hosts()) {
     if (!is_this_host(host.name)) {
-      refuse("the command names the host " + text::printable(host.name) + instead);
+      refuse_link("the command names the host " + text::printable(host.name) + instead);
     }
   }
 }

@@ -11,7 +11,6 @@
 #include <thread>
 #include <vector>
 
-#include "exchange/reduction.hpp"
 #include "gradwire/communicator.hpp"
 #include "gradwire/session.hpp"
 #include "tests/support/in_call_transport.hpp"
