@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "exchange/resolved_call.hpp"
 #include "gradwire/communicator.hpp"
 #include "gradwire/session.hpp"
 #include "tests/support/in_call_transport.hpp"

@@ -147,14 +147,14 @@ TEST(PartSet, ThoseThatComparePartakeInTheGatherOfTheirSteps) {
 }
 
 // Mutation tried: results are read after every step.
-TEST(Parts, OneThatReadsResultsGetsThoseOfItsSteps) {
+TEST(PartSet, OneThatReadsResultsGetsThoseOfItsSteps) {
   auto gradients = make_gradients();
   std::vector<std::pair<std::uint64_t, std::size_t>> read;
   Session session =
       make(make_inproc_world(1).front(), {[&](const PartInputs&) { return std::make_unique<Reader>(read); }});
   add_all(session, gradients);
   for (std::uint64_t s = 0; s < 7; ++s) {
-    step(session, gradients, s);
+    take_step(session, gradients, s);
   }
   EXPECT_THAT(read, ElementsAre(std::pair(2U, gradients.size()), std::pair(5U, gradients.size())));
 }
