@@ -44,7 +44,7 @@ TEST_F(ReportTable, ShowsEachClassTheLargestFirst) {
   const Report report = read(test::kReport);
   EXPECT_EQ(report.calls, 24U);
   EXPECT_EQ(report.compressed_calls, 12U);
-  EXPECT_THAT(report.text, HasSubstr("gradwire 0.1.0, Open MPI 4.1.4, 4 ranks, policy built-in\n"));
+  EXPECT_THAT(report.text, HasSubstr("gradwire 0.1.0, Open MPI 4.1.4, 4 ranks, compressing, policy built-in\n"));
   EXPECT_THAT(report.text, Not(HasSubstr("dry run")));
   EXPECT_THAT(report.text, Not(HasSubstr("passed through:")));
   const std::string large =

@@ -90,7 +90,7 @@ TEST_P(StandAside, CallsBeforeMpiInitPass) {
   const Outcome outcome = with(3, preload(), "short_of_something session");
   expect_ok(outcome, "short_of_something");
   if (GetParam().name == "Mpich") {  // MPI 4
-    EXPECT_TRUE(contains(outcome, "calls pass that are made before MPI_Init")) << outcome.output;
+    EXPECT_TRUE(contains(outcome, "calls on communicators of an MPI session pass before MPI_Init")) << outcome.output;
     EXPECT_EQ(compressed("MPI_Allreduce"), 3U * (3 * 2 + 1));
   }
 }
