@@ -68,6 +68,8 @@ struct RunOptions {
   std::optional<std::string> join = std::nullopt;       // file of the job that the command joins
   std::optional<std::string> link = std::nullopt;       // emulated between the ranks: "1Gbit/s,5ms"
   bool compare = false;                                 // runs the command twice, without gradwire and with it
+  std::optional<std::string> record_gradients = std::nullopt;  // a directory
+  std::optional<std::uint64_t> steps = std::nullopt;           // to record; none: as RecordTarget says
   int restarts = 0;                                            // most restarts of a command that fails
   std::vector<std::string> command;                            // mpirun, srun, a script, ... and its arguments
 };

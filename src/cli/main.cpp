@@ -186,6 +186,13 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                         "run the command twice, first without gradwire, then with it, and print times, bytes and "
                         "ratios; files that it writes are written twice");
   run_command
+      ->add_option(
+          "--record-gradients", options.record_gradients,
+          "a directory: rank 0 writes the buffers of its sums there, as they are before each call, for gradwire "
+          "ratio and gradwire plan --from")
+      ->type_name("DIRECTORY");
+  run_command->add_option("--steps", options.steps, "with it: so many steps, and not 5")->type_name("N");
+  run_command
       ->add_option("--restarts", options.restarts,
                    "start the command again if it fails, at most this many times, on the hosts that are left; the job "
                    "continues from what it saved itself")
