@@ -8,8 +8,16 @@ CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
   auto* plan_command = app.add_subcommand(
       "plan", "Predict step time and advise a policy: gradwire plan --layers model.toml --link 10Gbit/s");
   plan_command->add_option("--layers", forecast.layers, "model file (TOML): layers, and how long a step computes")
-      ->type_name("FILE")
-      ->required();
+      ->type_name("FILE");
+  plan_command
+      ->add_option(
+          "--from", forecast.from,
+          "instead of it: gradients that gradwire run --record-gradients or a session recorded, or a report of "
+          "gradwire run (--report)")
+      ->type_name("FILE");
+  plan_command->add_option("--compute", forecast.compute,
+                           "with --from: how long a step computes on one rank, such as 180ms; without it what an "
+                           "observed job's report leaves for it");
   plan_command->add_option("--link", forecast.link, "bandwidth of a node's link in each direction")
       ->capture_default_str();
   plan_command->add_option("--latency", forecast.latency, "latency of a message between nodes")->capture_default_str();

@@ -24,7 +24,9 @@ int info(std::ostream& out);
 int info_link();
 
 struct PlanCommandOptions {
-  std::string layers;             // model file, see docs/how-to/plan.md
+  std::optional<std::string> layers;                  // model file, see docs/how-to/plan.md
+  std::optional<std::string> from = std::nullopt;     // instead: recorded gradients, or a report of gradwire run
+  std::optional<std::string> compute = std::nullopt;  // with it: how long a step computes
   std::string link = "10Gbit/s";                      // a node's link, each way
   std::string latency = "30us";
   std::vector<int> ranks{8, 64, 512, 4096};
