@@ -130,6 +130,8 @@ TEST_F(CharLm, FollowsTheAdviceOnTheBatch) {
   ASSERT_EQ(advised.at("curve").size(), 2U);
   EXPECT_EQ(advised.at("curve")[0].at("micro_steps"), 9) << "this is the first step that ends at 8 or later";
   EXPECT_EQ(advised.at("curve")[1].at("micro_steps"), 16);
+  EXPECT_GT(advised.at("curve")[0].at("bytes_sent").get<double>(), 0);
+  EXPECT_DOUBLE_EQ(advised.at("curve")[1].at("bytes_sent").get<double>(), advised.at("bytes_sent").get<double>());
   const json chosen = read_json(path("b.json")).at("rows").at(0);
   EXPECT_EQ(chosen.at("reductions"), 16);
   EXPECT_TRUE(chosen.at("advice").empty());
