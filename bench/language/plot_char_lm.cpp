@@ -1,8 +1,9 @@
-// Draws the report of char_lm --json --evaluate-every N: held-out loss against time, one curve for each policy (its
-// first seed).
-//   plot_char_lm demo.json demo.svg
+// Draws the report of char_lm --json --evaluate-every N: held-out loss against time, or against the bytes that a rank
+// has sent, one curve for each policy (its first seed).
+//   plot_char_lm demo.json demo.svg [--x seconds|bytes]
 #include <nlohmann/json.hpp>
 #include <set>
+#include <stdexcept>
 #include <string>
 
 #include "bench/support/plot_program.hpp"
@@ -13,9 +14,11 @@ namespace {
 using gradwire::plot::Plot;
 using gradwire::plot::Series;
 
-std::string draw(const nlohmann::json& report) {
-  Plot plot{.title = "Held-out loss against time",
-            .x = {.label = "seconds"},
+constexpr double kMega = 1e6;
+
+std::string draw(const nlohmann::json& report, bool by_bytes) {
+  Plot plot{.title = by_bytes ? "Held-out loss against bytes" : "Held-out loss against time",
+            .x = {.label = by_bytes ? "MB that a rank has sent" : "seconds"},
             .y = {.label = "nats per character", .from_zero = false}};
   std::set<std::string> drawn;
   for (const auto& row : report.at("rows")) {
@@ -25,7 +28,11 @@ std::string draw(const nlohmann::json& report) {
     }
     Series series{.name = policy};
     for (const auto& point : row.at("curve")) {
-      series.points.emplace_back(point.at("seconds"), point.at("held_out_loss"));
+      if (by_bytes && !point.contains("bytes_sent")) {
+        throw std::runtime_error("its curves have no bytes_sent; run char_lm again");
+      }
+      const double x = by_bytes ? point.at("bytes_sent").get<double>() / kMega : point.at("seconds").get<double>();
+      series.points.emplace_back(x, point.at("held_out_loss"));
     }
     plot.series.push_back(series);
   }
@@ -36,4 +43,9 @@ std::string draw(const nlohmann::json& report) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return gradwire::bench::plot_report(argc, argv, "plot_char_lm", "char_lm", draw); }
+int main(int argc, char** argv) {
+  const bool by_bytes = argc == 5 && std::string(argv[3]) == "--x" && std::string(argv[4]) == "bytes";
+  const bool by_seconds = argc == 5 && std::string(argv[3]) == "--x" && std::string(argv[4]) == "seconds";
+  return gradwire::bench::plot_report(by_bytes || by_seconds ? 3 : argc, argv, "plot_char_lm", "char_lm",
+                                      [&](const nlohmann::json& report) { return draw(report, by_bytes); });
+}

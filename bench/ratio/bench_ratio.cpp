@@ -95,8 +95,8 @@ std::vector<std::string> to_cells(const Row& row, const std::vector<Speedup>& sp
   return cells;
 }
 
-std::vector<std::span<const gradient_dump::Record>> split_points(const std::vector<gradient_dump::Record>& records) {
-  std::vector<std::span<const gradient_dump::Record>> points;
+std::vector<std::span<const Record>> split_points(const std::vector<Record>& records) {
+  std::vector<std::span<const Record>> points;
   for (std::size_t first = 0; first < records.size();) {
     std::size_t end = first;
     while (end < records.size() && records[end].point == records[first].point) {
@@ -151,7 +151,7 @@ std::string plot(const std::vector<Result>& results, std::uint32_t last_point, c
                                              "; dense: perfect ring");
 }
 
-std::vector<Result> measure_everything(const std::vector<gradient_dump::Record>& records, const RatioOptions& options) {
+std::vector<Result> measure_everything(const std::vector<Record>& records, const RatioOptions& options) {
   std::vector<LabTimes> labs;
   for (const auto& file : options.lab) {
     labs.emplace_back(file, options.ranks);
@@ -177,7 +177,7 @@ std::vector<Result> measure_everything(const std::vector<gradient_dump::Record>&
 }
 
 int run(const RatioOptions& options) {
-  const auto records = gradient_dump::read(options.dump);
+  const auto records = read_records(options.dump);
   if (records.empty()) {
     throw std::runtime_error(options.dump + ": holds no gradients");
   }

@@ -2,22 +2,21 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <stdexcept>
 #include <thread>
 
 #include "bench/support/samples.hpp"
-#include "codec/codec.hpp"
+#include "choice/codec_effect.hpp"
 #include "gradwire/communicator.hpp"
 #include "gradwire/session.hpp"
 #include "plan/plan.hpp"
+#include "record/gradient_files.hpp"
 
 namespace gradwire::bench {
 namespace {
-
-using gradient_dump::Record;
 
 // Returns the median time of a call, over at least five calls and 6 ms.
 double time_of(const std::function<void()>& call) {
@@ -32,58 +31,12 @@ double time_of(const std::function<void()>& call) {
   return median(samples);
 }
 
-template <typename PerTile>
-void for_each_tile(std::uint64_t count, PerTile&& per_tile) {
-  for (std::uint64_t first = 0; first < count; first += codec::kTileElements) {
-    per_tile(first, static_cast<std::uint32_t>(std::min(codec::kTileElements, count - first)));
-  }
+double nmse(const CodecSpec& codec, const std::vector<float>& values) {
+  const void* const step = values.data();
+  const choice::CodecEffect effect =
+      choice::measure_effect(codec, DType::f32, static_cast<std::uint32_t>(values.size()), {&step, 1});
+  return effect.norm > 0 ? effect.error / effect.norm : 0;
 }
-
-// One frame that holds the whole layer.
-class WholeFrame {
- public:
-  WholeFrame(const CodecSpec& spec, const std::vector<float>& values)
-      : codec_(spec, DType::f32), values_(values), frame_(codec_.frame_bytes(values.size())), decoded_(values.size()) {
-    info_.count = static_cast<std::uint32_t>(values.size());
-  }
-
-  void encode() {
-    codec::FrameWriter writer(codec_, info_, false, frame_);
-    for_each_tile(values_.size(), [&](std::uint64_t first, std::uint32_t count) {
-      if (codec_.lossy()) {
-        writer.write(values_.data() + first, nullptr, count);
-      } else {
-        writer.write_verbatim(values_.data() + first, count);
-      }
-    });
-    writer.finish();
-  }
-  void decode_and_add() {
-    codec::FrameReader reader(codec_, info_, false, frame_, 0);
-    for_each_tile(values_.size(),
-                  [&](std::uint64_t first, std::uint32_t count) { reader.add(decoded_.data() + first, count); });
-  }
-  [[nodiscard]] double nmse() {
-    encode();
-    std::fill(decoded_.begin(), decoded_.end(), 0.0F);
-    decode_and_add();
-    double error = 0, norm = 0;
-    for (std::size_t i = 0; i < values_.size(); ++i) {
-      const double difference = static_cast<double>(decoded_[i]) - values_[i];
-      error += difference * difference;
-      norm += static_cast<double>(values_[i]) * values_[i];
-    }
-    return norm > 0 ? error / norm : 0;
-  }
-  [[nodiscard]] std::uint64_t bytes() const { return frame_.size(); }
-
- private:
-  codec::Codec codec_;
-  const std::vector<float>& values_;
-  codec::FrameInfo info_;
-  std::vector<std::byte> frame_;
-  std::vector<float> decoded_;
-};
 
 // Runs `body` on a thread for each rank and returns rank 0's statistics. Throws an error of any rank.
 Statistics run_ranks(int ranks, const std::function<Statistics(std::shared_ptr<Transport>)>& body) {
@@ -113,7 +66,8 @@ Statistics run_ranks(int ranks, const std::function<Statistics(std::shared_ptr<T
 }
 
 Row measure_layer(const Record& record, const TensorPolicy& resolved, const std::string& policy, int ranks) {
-  WholeFrame frame(resolved.codec, record.values);
+  choice::TrialFrame frame(resolved.codec, view(record.values.data(), record.values.size()));
+  std::vector<float> sum(record.values.size());
   Row row{.point = record.point,
           .layer = record.name,
           .policy = policy,
@@ -121,9 +75,9 @@ Row measure_layer(const Record& record, const TensorPolicy& resolved, const std:
           .elements = record.values.size()};
   const double bytes = static_cast<double>(row.elements) * sizeof(float);
   row.nominal_ratio = bytes / static_cast<double>(frame.bytes());
-  row.nmse = frame.nmse();
+  row.nmse = nmse(resolved.codec, record.values);
   row.cost.encode_seconds = time_of([&] { frame.encode(); });
-  row.cost.decode_seconds = time_of([&] { frame.decode_and_add(); });
+  row.cost.decode_seconds = time_of([&] { frame.decode_and_add(sum.data()); });
   const Statistics counted = run_ranks(ranks, [&](std::shared_ptr<Transport> transport) {
     Communicator communicator(std::move(transport));
     std::vector<float> output(record.values.size());
@@ -185,6 +139,20 @@ NamedPolicy make_policy(const std::string& text) {
     return {text.substr(text.find_last_of('/') + 1), Policy::load(text)};
   }
   return {text, Policy::uniform(text)};
+}
+
+std::vector<Record> read_records(const std::string& file) {
+  std::vector<Record> records;
+  for (const record::StoredGradient& stored : record::list_file(file).gradients) {
+    if (stored.dtype != DType::f32) {
+      throw std::runtime_error(file + ": holds " + std::string(to_string(stored.dtype)) + "; bench_ratio reads f32");
+    }
+    Record one{.name = stored.name, .point = static_cast<std::uint32_t>(stored.step), .values = {}};
+    one.values.resize(stored.count);
+    record::GradientValues(stored).read(0, stored.count, one.values.data());
+    records.push_back(std::move(one));
+  }
+  return records;
 }
 
 std::vector<Row> measure_point(const NamedPolicy& policy, std::span<const Record> point, int ranks) {

@@ -7,9 +7,19 @@
 #include <vector>
 
 #include "gradwire/policy.hpp"
-#include "python-free-examples/char_lm/gradient_dump.hpp"
 
 namespace gradwire::bench {
+
+/// One gradient at a point of training.
+struct Record {
+  std::string name;
+  std::uint32_t point = 0;
+  std::vector<float> values;
+};
+
+/// The gradients of a file that char_lm has written (python-free-examples/char_lm/gradient_dump.hpp). Throws an error
+/// that names the file.
+[[nodiscard]] std::vector<Record> read_records(const std::string& file);
 
 /// Sizes and computing times of one all-reduce, without the link.
 struct CallCost {
@@ -42,7 +52,6 @@ struct NamedPolicy {
 /// Returns one row for each layer of `point` (all records of one point), then one for all of them together as a session
 /// of `ranks` threads sends them, small tensors fused. All ranks hold the same gradients, since bytes do not depend on
 /// values.
-[[nodiscard]] std::vector<Row> measure_point(const NamedPolicy& policy, std::span<const gradient_dump::Record> point,
-                                             int ranks);
+[[nodiscard]] std::vector<Row> measure_point(const NamedPolicy& policy, std::span<const Record> point, int ranks);
 
 }  // namespace gradwire::bench

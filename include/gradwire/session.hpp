@@ -282,6 +282,13 @@ class Session {
   /// only inside finish(), alike on every rank. Gradients should be the mean over a rank's micro-steps. Over NCCL
   /// nothing is measured, and the advice stays what it is at the start. Error(invalid_argument) without [batch].
   [[nodiscard]] BatchAdvice batch_advice() const;
+  /// Records this rank's gradients of the next `steps` steps, as ready() gets them, before they are reduced:
+  /// `directory`/step-K/NAME.npy, and index.json with their names, for `gradwire ratio` and `gradwire plan --from`
+  /// (docs/how-to/own-gradients.md). Between steps, on any rank; the other ranks need not know. ready() then writes the
+  /// file before it returns. The log tells what cannot be written; the recording ends then, and training goes on.
+  /// ready_zero() records nothing. Error(invalid_argument) where the directory cannot be written, or holds an earlier
+  /// recording. Error(unsupported) for gradients in device memory.
+  void record_gradients(const std::filesystem::path& directory, std::uint64_t steps);
   /// A table for people: what every tensor resolved to, and why.
   [[nodiscard]] std::string explain();
   /// 16 hex digits over policy, tensors, buckets, wire version; equal on all ranks or the first step fails.

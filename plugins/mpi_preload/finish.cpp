@@ -17,6 +17,7 @@
 #include "plugins/mpi_preload/observing.hpp"
 #include "plugins/mpi_preload/process.hpp"
 #include "plugins/mpi_preload/quiet_errors.hpp"
+#include "plugins/mpi_preload/recording.hpp"
 #include "transport/mpi_check.hpp"
 #include "transport/mpi_check_in.hpp"
 #include "transport/mpi_faults.hpp"
@@ -158,6 +159,7 @@ const char* name_of(int signal) {
 
 void finish() noexcept {
   try {
+    end_recording();
     if (may_act()) {
       finish_or_throw();
     }

@@ -14,6 +14,7 @@ void begin() noexcept {
   after_init();
   watch_for_an_early_end();
   begin_metrics();
+  begin_recording();
 }
 
 }  // namespace gradwire::mpi_preload

@@ -9,6 +9,7 @@
 
 #include "plugins/mpi_preload/interpose.hpp"
 #include "plugins/mpi_preload/next.hpp"
+#include "plugins/mpi_preload/recording.hpp"
 
 #define GRADWIRE_EXPORT extern "C" __attribute__((visibility("default")))
 // The same function under the name of the replacement header.
@@ -106,6 +107,10 @@ struct Requesting {
 template <typename Way, typename Find, typename Judge, typename Forward>
 int make(const Way way, choice::Function function, const Find& buffers, std::int64_t count, MPI_Datatype type,
          MPI_Op op, MPI_Comm comm, const Judge& judge, const Forward& forward) {
+  if (records()) {
+    const Buffers recorded = buffers();
+    record_call(function, recorded.send, recorded.receive, count, type, op);
+  }
   if (way.passes(function, count, type, op, comm)) {
     return forward();
   }

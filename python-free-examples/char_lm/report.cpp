@@ -122,6 +122,7 @@ Json json_of(const std::vector<RunResult::Point>& curve) {
                         {"reductions", point.reductions},
                         {"seconds", point.seconds},
                         {"exposed_seconds", point.exposed_seconds},
+                        {"bytes_sent", point.bytes_sent},
                         {"held_out_loss", point.held_out_loss}});
   }
   return json;

@@ -320,7 +320,9 @@ class Run {
     const auto start = Clock::now();
     RunResult::Point point{.micro_steps = done_, .reductions = result_.reductions, .seconds = training_ms() / 1e3};
     const double exposed = exposed_before_ + session().statistics().exposed_seconds;
-    point.exposed_seconds = sum_over_ranks(std::array{exposed}, communicator_)[0] / session().world_size();
+    const auto sums = sum_over_ranks(std::array{exposed, bytes_sent()}, communicator_);
+    point.exposed_seconds = sums[0] / session().world_size();
+    point.bytes_sent = sums[1] / session().world_size();
     point.held_out_loss =
         held_out_loss(trainer_.model(), text_, options_, session().rank(), session().world_size(), communicator_);
     result_.curve.push_back(point);

@@ -45,6 +45,7 @@ struct RunResult {
     int reductions = 0;
     double seconds = 0;          // since the model and the session were begun
     double exposed_seconds = 0;  // of these, in finish(); mean over the ranks
+    double bytes_sent = 0;       // since the session was begun; mean over the ranks
     double held_out_loss = 0;
   };
   /// An advice on the batch, and the micro-step from which it was followed.

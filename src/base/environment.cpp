@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/metrics_target.hpp"
+#include "base/record_target.hpp"
 #include "base/trace_target.hpp"
 #include "base/units.hpp"
 #include "gradwire/error.hpp"
@@ -35,6 +36,8 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_METRICS", "file:directory, http:[address:]port[+rank], otlp:directory", "none",
                         "where every rank's metrics go, one or more"},
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "none", "policy of replaced calls, instead of GRADWIRE_CODEC"},
+    EnvironmentVariable{"GRADWIRE_RECORD_GRADIENTS", "directory[:steps=N]", "none",
+                        "rank 0 writes gradients of 5 steps, or N, there (run --record-gradients)"},
     EnvironmentVariable{"GRADWIRE_REGISTER", "address", "none",
                         "set by gradwire run: where ranks report that they have the drop-in"},
     EnvironmentVariable{"GRADWIRE_REPORT", "directory", "none",
@@ -128,6 +131,7 @@ std::vector<std::string> environment_problems(ObservingToo observing) {
     look([] { static_cast<void>(environment_slow(1)); });
     look([] { static_cast<void>(MetricsTarget::parse(environment("GRADWIRE_METRICS").value_or("file:/"))); });
     look([] { static_cast<void>(TraceTarget::parse(environment("GRADWIRE_TRACE").value_or("/"))); });
+    look([] { static_cast<void>(RecordTarget::parse(environment("GRADWIRE_RECORD_GRADIENTS").value_or("/"))); });
   }
   for (const EnvironmentVariable& variable : kVariables) {
     const std::optional<std::string> value = environment(variable.name);

@@ -5,12 +5,11 @@
 #include <random>
 #include <vector>
 
+#include "choice/quickest.hpp"
 #include "codec/codec.hpp"
 
 namespace gradwire::choice {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr auto kTile = static_cast<std::uint32_t>(codec::kTileElements);
 
@@ -20,20 +19,6 @@ std::vector<float> gaussian(std::uint32_t count) {
   std::vector<float> values(count);
   std::generate(values.begin(), values.end(), [&] { return normal(random); });
   return values;
-}
-
-// Returns the time of the fastest run within the budget. Makes at least two runs, since the first one warms up.
-template <class Run>
-double quickest_seconds(std::chrono::nanoseconds budget, const Run& run) {
-  const Clock::time_point end = Clock::now() + budget;
-  double best = 0;
-  for (int runs = 0; runs < 2 || Clock::now() < end; ++runs) {
-    const Clock::time_point start = Clock::now();
-    run();
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    best = runs == 0 ? seconds : std::min(best, seconds);
-  }
-  return best;
 }
 
 }  // namespace

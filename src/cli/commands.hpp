@@ -2,6 +2,8 @@
 // command line and turns an Error into a message and kUsageStatus.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -22,8 +24,10 @@ int info(std::ostream& out);
 int info_link();
 
 struct PlanCommandOptions {
-  std::string layers;             // model file, see docs/how-to/plan.md
-  std::string link = "10Gbit/s";  // a node's link, each way
+  std::optional<std::string> layers;                  // model file, see docs/how-to/plan.md
+  std::optional<std::string> from = std::nullopt;     // instead: recorded gradients, or a report of gradwire run
+  std::optional<std::string> compute = std::nullopt;  // with it: how long a step computes
+  std::string link = "10Gbit/s";                      // a node's link, each way
   std::string latency = "30us";
   std::vector<int> ranks{8, 64, 512, 4096};
   int nodes_of = 1;                    // number of ranks that share a node's link
@@ -39,6 +43,19 @@ struct PlanCommandOptions {
 /// the file cannot be read.
 int plan(const PlanCommandOptions& options, std::ostream& out);
 
+struct RatioOptions {
+  std::vector<std::string> files;                   // files and folders of gradients: record/gradient_files.hpp
+  std::optional<std::string> dtype = std::nullopt;  // of raw files
+  std::vector<std::string> codecs{"exact", "bf16", "fp16", "fp8", "int8", "int4", "int2", "sign", "topk(1%)+int8"};
+  std::optional<std::string> policy = std::nullopt;  // file; one more row
+  std::optional<std::size_t> steps = std::nullopt;   // none: all that are recorded
+  std::optional<std::string> json = std::nullopt;    // file
+  std::optional<std::string> svg = std::nullopt;     // file
+};
+/// Prints ratio, error and speed of each codec on the gradients. Throws an Error that names the file that cannot be
+/// read or written.
+int ratio(const RatioOptions& options, std::ostream& out);
+
 struct RunOptions {
   std::optional<std::string> policy;                  // file
   std::optional<std::string> codec;                   // for every large enough call, instead of a policy; neither: none
@@ -53,8 +70,10 @@ struct RunOptions {
   std::optional<std::string> join = std::nullopt;       // file of the job that the command joins
   std::optional<std::string> link = std::nullopt;       // emulated between the ranks: "1Gbit/s,5ms"
   bool compare = false;                                 // runs the command twice, without gradwire and with it
-  int restarts = 0;                                     // most restarts of a command that fails
-  std::vector<std::string> command;                     // mpirun, srun, a script, ... and its arguments
+  std::optional<std::string> record_gradients = std::nullopt;  // a directory
+  std::optional<std::uint64_t> steps = std::nullopt;           // to record; none: as RecordTarget says
+  int restarts = 0;                                            // most restarts of a command that fails
+  std::vector<std::string> command;                            // mpirun, srun, a script, ... and its arguments
 };
 /// Starts the command with gradwire preloaded in every rank, again where it fails, waits for it and prints a report on
 /// its calls to `out`. Returns the status of its last run. Throws only before anything was started.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "cli/advice_options.hpp"
 #include "cli/command_tree.hpp"
 #include "cli/commands.hpp"
 #include "gradwire/error.hpp"
@@ -125,43 +126,6 @@ Command described(const CLI::App& app, const std::string& path = "") {
   return command;
 }
 
-CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
-  auto* plan_command = app.add_subcommand(
-      "plan", "Predict step time and advise a policy: gradwire plan --layers model.toml --link 10Gbit/s");
-  plan_command->add_option("--layers", forecast.layers, "model file (TOML): layers, and how long a step computes")
-      ->type_name("FILE")
-      ->required();
-  plan_command->add_option("--link", forecast.link, "bandwidth of a node's link in each direction")
-      ->capture_default_str();
-  plan_command->add_option("--latency", forecast.latency, "latency of a message between nodes")->capture_default_str();
-  plan_command->add_option("--ranks", forecast.ranks, "world sizes, with commas between them")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  plan_command->add_option("--nodes-of", forecast.nodes_of, "ranks that share a node and its link")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  plan_command->add_option("--intra-link", forecast.intra_link, "bandwidth of a rank inside its node")
-      ->capture_default_str();
-  plan_command->add_option("--intra-latency", forecast.intra_latency, "latency of a message inside a node")
-      ->capture_default_str();
-  plan_command
-      ->add_option("--codecs", forecast.codecs,
-                   "lossy candidates beside uncompressed, best quality first, such as bf16,int8,topk(1%)+int8")
-      ->delimiter(',')
-      ->capture_default_str();
-  plan_command
-      ->add_option("--target-exposed", forecast.target_exposed, "share of a step that exposed communication may take")
-      ->capture_default_str();
-  plan_command->add_option("--in-flight", forecast.in_flight, "memory for the frames that a rank has under way")
-      ->capture_default_str();
-  plan_command->add_option(
-      "--codec-rate", forecast.codec_rate,
-      "speed of every codec, such as 8GB/s of f32; without it codecs are measured on this machine");
-  plan_command->add_option("--svg", forecast.svg, "file for a plot of step time and exposed share")->type_name("FILE");
-  return plan_command;
-}
-
 // CLI11 would not say what to write.
 std::string is_restarts(const std::string& text) {
   constexpr int kMost = 1000000;
@@ -221,6 +185,13 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run_command->add_flag("--compare", options.compare,
                         "run the command twice, first without gradwire, then with it, and print times, bytes and "
                         "ratios; files that it writes are written twice");
+  run_command
+      ->add_option(
+          "--record-gradients", options.record_gradients,
+          "a directory: rank 0 writes the buffers of its sums there, as they are before each call, for gradwire "
+          "ratio and gradwire plan --from")
+      ->type_name("DIRECTORY");
+  run_command->add_option("--steps", options.steps, "with it: so many steps, and not 5")->type_name("N");
   run_command
       ->add_option("--restarts", options.restarts,
                    "start the command again if it fails, at most this many times, on the hosts that are left; the job "
@@ -385,6 +356,9 @@ class Tool {
     if (*plan_) {
       return plan(plan_options_, std::cout);
     }
+    if (*ratio_) {
+      return ratio(ratio_options_, std::cout);
+    }
     if (*report_) {
       return report(report_options_, std::cout);
     }
@@ -410,6 +384,8 @@ class Tool {
   CLI::App* info_ = add_info(app_, link_);
   PlanCommandOptions plan_options_;
   CLI::App* plan_ = add_plan(app_, plan_options_);
+  RatioOptions ratio_options_;
+  CLI::App* ratio_ = add_ratio(app_, ratio_options_);
   RunOptions run_options_;
   CLI::App* run_ = add_run(app_, run_options_);
   ReportOptions report_options_;

@@ -10,6 +10,7 @@
 #include "cli/codec_forecast.hpp"
 #include "cli/commands.hpp"
 #include "cli/measured_loss.hpp"
+#include "cli/recorded_model.hpp"
 #include "exchange/default_codecs.hpp"
 #include "exchange/model/sizes.hpp"
 #include "gradwire/error.hpp"
@@ -23,6 +24,11 @@ using cli::Candidate;
 using cli::CodecForecast;
 using exchange::Cluster;
 using exchange::CodecCost;
+
+// As docs/how-to/choose-a-codec.md says: from int4 on a policy begins with int8, and below it Adam's second moment must
+// freeze then.
+constexpr double kBitsWithoutWarmup = 7;
+constexpr double kBitsOfFrozenMoment = 4;
 
 struct Scale {
   Cluster cluster;
@@ -77,13 +83,13 @@ std::string in_flight_text(const exchange::Cluster& cluster) {
   return text;
 }
 
-void print_assumptions(const PlanCommandOptions& options, const cli::ModelFile& model,
+void print_assumptions(const PlanCommandOptions& options, const std::string& source, const cli::ModelFile& model,
                        const std::vector<Candidate>& candidates, const exchange::Cluster& cluster, std::ostream& out) {
   double elements = 0;
   for (const TensorInfo& layer : model.layers) {
     elements += static_cast<double>(layer.count);
   }
-  out << options.layers << ": " << model.layers.size() << " layers, " << format_number(elements / 1e6, 4)
+  out << source << ": " << model.layers.size() << " layers, " << format_number(elements / 1e6, 4)
       << " million elements; a step computes " << milliseconds(model.compute_seconds) << ", the last "
       << percent(model.backward) << " of it backward\n\nAssumed:\n"
       << "  links: " << options.link << " and " << options.latency << " between "
@@ -145,6 +151,23 @@ void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
   out << text::table(rows, "rllrrrrrrl") << "(worst loss: of the measured runs above)\n\n";
 }
 
+// The first steps of a policy: gradients are large in them, and Adam's second moment is young. How long they are is
+// what the trainings of docs/results/README.md had.
+std::string warmup_of(const CodecSpec& codec) {
+  const double bits = exchange::bits_per_element(codec);
+  if (codec.k != 0) {
+    return "warmup = [ { until_step = 200, codec = \"int8\" } ]  # a tenth of 2,000 steps\n";
+  }
+  if (bits < kBitsOfFrozenMoment) {
+    return "# With Adam, freeze the second moment where the warm-up ends.\n"
+           "warmup = [ { until_step = 300, codec = \"int8\" } ]  # 15% of 2,000 steps\n";
+  }
+  if (bits < kBitsWithoutWarmup) {
+    return "warmup = [ { until_step = 100, codec = \"int8\" } ]  # ten steps were enough for trainings of 80\n";
+  }
+  return "";
+}
+
 void print_policy(const CodecSpec& codec, bool tiered, std::ostream& out) {
   if (codec != CodecSpec::exact()) {
     out << "# measured: a final loss of " << worst_loss_text(codec) << " in the worst run\n";
@@ -156,8 +179,7 @@ void print_policy(const CodecSpec& codec, bool tiered, std::ostream& out) {
            "# Compare the loss with an uncompressed run.\n";
   }
   out << "version = 1\n[defaults]\ncodec = \"" << codec.to_string() << "\"\n"
-      << (codec.k != 0 ? "warmup = [ { until_step = 200, codec = \"int8\" } ]  # a tenth of 2,000 steps\n" : "")
-      << (tiered ? "algorithm = \"hierarchical\"\n\n" : "\n");
+      << warmup_of(codec) << (tiered ? "algorithm = \"hierarchical\"\n\n" : "\n");
 }
 
 // Prints the advice; scales with the same advice share a policy.
@@ -215,6 +237,15 @@ void write_plot(const std::string& file, const std::vector<Scale>& scales, doubl
 }
 
 void check(const PlanCommandOptions& options) {
+  if (options.layers.has_value() == options.from.has_value()) {
+    throw Error(ErrorCode::invalid_argument,
+                options.from ? "--layers and --from are both given; write one of them"
+                             : "there is no model; write --layers model.toml, or --from with recorded gradients or a "
+                               "report of gradwire run");
+  }
+  if (options.compute && options.layers) {
+    throw Error(ErrorCode::invalid_argument, "--compute is for --from; write compute in " + *options.layers);
+  }
   for (const int ranks : options.ranks) {
     if (ranks % options.nodes_of != 0 && ranks > options.nodes_of) {
       throw Error(ErrorCode::invalid_argument, "--nodes-of " + std::to_string(options.nodes_of) + " does not divide " +
@@ -227,7 +258,9 @@ void check(const PlanCommandOptions& options) {
 
 int plan(const PlanCommandOptions& options, std::ostream& out) {
   check(options);
-  const cli::ModelFile model = cli::ModelFile::load(options.layers);
+  const RecordedModel read = options.from ? read_recorded_model(*options.from, options.compute)
+                                          : RecordedModel{ModelFile::load(*options.layers), *options.layers};
+  const ModelFile& model = read.model;
   const double target = parse_fraction(options.target_exposed);
   const exchange::LinkCost inter{seconds_of(options.latency), parse_rate(options.link)};
   const exchange::LinkCost intra{seconds_of(options.intra_latency), parse_rate(options.intra_link)};
@@ -247,7 +280,7 @@ int plan(const PlanCommandOptions& options, std::ostream& out) {
     scale.advised = cli::advise(scale.forecasts, target);
     scales.push_back(std::move(scale));
   }
-  print_assumptions(options, model, candidates, scales.front().cluster, out);
+  print_assumptions(options, read.source, model, candidates, scales.front().cluster, out);
   print_losses(candidates, out);
   print_scales(scales, out);
   print_advice(scales, target, out);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/record_target.hpp"
 #include "base/text.hpp"
 #include "cli/checked_options.hpp"
 #include "cli/commands.hpp"
@@ -26,6 +27,7 @@
 #include "cli/report_file.hpp"
 #include "cli/restarts.hpp"
 #include "gradwire/error.hpp"
+#include "record/recorder.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -80,12 +82,33 @@ class IgnoredBrokenPipes {
   void (*before_)(int);
 };
 
+// The value of GRADWIRE_RECORD_GRADIENTS. A folder in which nothing can be recorded is refused before the job begins.
+std::optional<std::string> checked_recording(const RunOptions& options) {
+  const auto given = environment("GRADWIRE_RECORD_GRADIENTS");
+  if (!options.record_gradients && options.steps) {
+    refuse("--steps says how many steps are recorded; write --record-gradients DIRECTORY, too");
+  }
+  if (!options.record_gradients && !given) {
+    return std::nullopt;
+  }
+  RecordTarget target = given ? RecordTarget::parse(*given) : RecordTarget();
+  target.directory = fs::absolute(options.record_gradients.value_or(target.directory)).string();
+  target.steps = options.steps.value_or(target.steps);
+  if (target.steps < 1 || target.steps > RecordTarget::kMostSteps) {
+    refuse("--steps " + std::to_string(target.steps) + ": write a number from 1 to " +
+           std::to_string(RecordTarget::kMostSteps));
+  }
+  record::check_recording_folder(target.directory);
+  return target.to_string();
+}
+
 // Facts for ranks beside the options themselves.
 struct Told {
   std::optional<std::string> policy;
   std::optional<std::string> codec;
   CodecOptions beside;
   std::string report;
+  std::optional<std::string> recording;
   fs::path preload;
 };
 
@@ -114,6 +137,8 @@ Environment rank_environment(const RunOptions& options, const Told& told, const 
       value = options.join;
     } else if (known.name == "GRADWIRE_LET_JOIN") {
       value = options.let_join;
+    } else if (known.name == "GRADWIRE_RECORD_GRADIENTS") {
+      value = told.recording;
     } else if (known.name == "GRADWIRE_REPORT") {
       value = told.report;
     } else if (known.name == "GRADWIRE_DRY_RUN" && options.dry_run) {
@@ -217,6 +242,7 @@ Job checked_job(const RunOptions& options, std::optional<std::size_t> launcher, 
   const CodecOptions beside = checked_codec_options(options);
   const auto policy = checked_policy(options, out);
   check_environment();
+  const auto recording = checked_recording(options);
   Job job{.options = options, .command = look_at(options, launcher), .told = {}};
   job.command.compresses = (codec || policy) && !options.dry_run && !environment_flag("GRADWIRE_DRY_RUN");
   job.told = {
@@ -224,6 +250,7 @@ Job checked_job(const RunOptions& options, std::optional<std::size_t> launcher, 
       .codec = codec,
       .beside = beside,
       .report = {},
+      .recording = recording,
       .preload = job.command.mpi ? preload_of(*job.command.mpi) : preload_of(kAnyPreload, "scripts and of srun")};
   if (job.command.job && statically_linked(*job.command.job)) {
     out << "gradwire: warning: " << job.command.job->string()

@@ -68,7 +68,7 @@ TEST(BenchRatio, BadInputIsNamed) {
   std::ofstream(folder.file("not.bin")) << "not gradients at all";
   const Outcome damaged = run_program(std::string(GRADWIRE_BENCH_RATIO) + " --dump " + folder.file("not.bin"));
   EXPECT_NE(damaged.status, 0);
-  EXPECT_THAT(damaged.output, HasSubstr("not a file of gradients"));
+  EXPECT_THAT(damaged.output, HasSubstr("not.bin: is neither .npy nor safetensors nor a file of char_lm"));
   EXPECT_NE(run_program(GRADWIRE_BENCH_RATIO).status, 0);
 }
 

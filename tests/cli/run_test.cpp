@@ -184,6 +184,16 @@ TEST_F(Run, ACodecReachesTheRanks) {
   EXPECT_THAT(rank_line(none, 0), HasSubstr("[GRADWIRE_REGISTER=]")) << "ranks would reach another gradwire run";
 }
 
+TEST_F(Run, ARecordingReachesTheRanks) {
+  const Outcome named =
+      gradwire("run --record-gradients some/folder --steps 7 -- " + kOpenMpi + "-np 1 " + kProbe, "GRADWIRE_LOG=info");
+  EXPECT_EQ(named.status, 0) << named.output;
+  const std::string folder = (folder_ / "some/folder").string();
+  EXPECT_THAT(rank_line(named, 0), HasSubstr("[GRADWIRE_RECORD_GRADIENTS=" + folder + ":steps=7]"));
+  const Outcome usual = gradwire("run --record-gradients some/folder -- " + kOpenMpi + "-np 1 " + kProbe);
+  EXPECT_THAT(rank_line(usual, 0), HasSubstr("[GRADWIRE_RECORD_GRADIENTS=" + folder + ":steps=5]"));
+}
+
 // The files reach ranks on other hosts too, whose folder differs.
 TEST_F(Run, JoinFilesReachTheRanks) {
   const Outcome let = gradwire("run --let-join join -- " + kTwoHosts + kProbe);
@@ -237,6 +247,9 @@ TEST_F(Run, RefusesBeforeAnythingStarts) {
             "--restarts and --let-join are both given: processes that"},
            {"run --restarts 2 -- " + job, "GRADWIRE_LET_JOIN=a", 2, "--restarts and GRADWIRE_LET_JOIN are both given"},
            {"run --join none -- " + job, "", 2, "none is not there; a job writes it that was started with gradwire"},
+           {"run --steps 3 -- " + job, "", 2, "write --record-gradients DIRECTORY, too"},
+           {"run --record-gradients g --steps 0 -- " + job, "", 2, "--steps 0: write a number from 1 to 100000"},
+           {"run --record-gradients bad.toml -- " + job, "", 2, "bad.toml: it is a file; name a directory"},
            {"run --report no/such/folder/r.json -- " + job, "", 2, "r.json cannot be written"},
            {"run -- " + job, "GRADWIRE_DISABLE=yes", 2, "GRADWIRE_DISABLE is \"yes\"; write one of 0 | 1"},
            {"run -- " + job, "GRADWIRE_TIMEOUT=soon", 2, "GRADWIRE_TIMEOUT"},

@@ -106,7 +106,7 @@ TEST_F(Tool, CheckNamesThePlaceOfAMistake) {
 TEST_F(Tool, NamesACommandThatIsMissingOrMisspelt) {
   for (const auto& [arguments, what] : std::vector<std::pair<std::string, std::string>>{
            {"",
-            "gradwire: a command is missing; write one of check, info, plan, run, report, doctor, top, trace, "
+            "gradwire: a command is missing; write one of check, info, plan, ratio, run, report, doctor, top, trace, "
             "completion, or gradwire --help"},
            {"chek policy.toml", "gradwire: \"chek\" is no command of gradwire; did you mean gradwire check?"},
            {"help", "gradwire: \"help\" is no command of gradwire; write one of check, info, plan"},

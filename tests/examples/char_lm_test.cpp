@@ -9,7 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "python-free-examples/char_lm/gradient_dump.hpp"
+#include "gradwire/error.hpp"
+#include "record/gradient_files.hpp"
 #include "tests/examples/run_ranks.hpp"
 
 namespace gradwire::test {
@@ -129,6 +130,8 @@ TEST_F(CharLm, FollowsTheAdviceOnTheBatch) {
   ASSERT_EQ(advised.at("curve").size(), 2U);
   EXPECT_EQ(advised.at("curve")[0].at("micro_steps"), 9) << "this is the first step that ends at 8 or later";
   EXPECT_EQ(advised.at("curve")[1].at("micro_steps"), 16);
+  EXPECT_GT(advised.at("curve")[0].at("bytes_sent").get<double>(), 0);
+  EXPECT_DOUBLE_EQ(advised.at("curve")[1].at("bytes_sent").get<double>(), advised.at("bytes_sent").get<double>());
   const json chosen = read_json(path("b.json")).at("rows").at(0);
   EXPECT_EQ(chosen.at("reductions"), 16);
   EXPECT_TRUE(chosen.at("advice").empty());
@@ -149,13 +152,16 @@ TEST_F(CharLm, SavesGradientsOfThreePoints) {
   const Outcome outcome = run_ranks_of(
       2, "char_lm --steps 6 --codec int8 --save-gradients " + path("g") + " --json " + path("a.json") + kTiny);
   ASSERT_EQ(outcome.status, 0) << outcome.output;
-  std::set<std::pair<std::string, std::uint32_t>> seen;
+  std::set<std::pair<std::string, std::uint64_t>> seen;
   double count = 0, squares = 0;
-  for (const auto& record : gradient_dump::read(path("g"))) {
-    EXPECT_TRUE(seen.insert({record.name, record.point}).second) << record.name << " twice in point " << record.point;
-    EXPECT_LT(record.point, 3U);
-    count += static_cast<double>(record.values.size());
-    for (const float x : record.values) {
+  for (const auto& gradient : record::list_file(path("g")).gradients) {
+    EXPECT_TRUE(seen.insert({gradient.name, gradient.step}).second)
+        << gradient.name << " twice in point " << gradient.step;
+    EXPECT_LT(gradient.step, 3U);
+    count += static_cast<double>(gradient.count);
+    std::vector<float> values(gradient.count);
+    record::GradientValues(gradient).read(0, gradient.count, values.data());
+    for (const float x : values) {
       squares += static_cast<double>(x) * static_cast<double>(x);
     }
   }
@@ -164,7 +170,7 @@ TEST_F(CharLm, SavesGradientsOfThreePoints) {
   EXPECT_TRUE(std::isfinite(squares));
 
   fs::resize_file(path("g"), fs::file_size(path("g")) - 1);
-  EXPECT_THROW(static_cast<void>(gradient_dump::read(path("g"))), std::runtime_error);
+  EXPECT_THROW(static_cast<void>(record::list_file(path("g"))), Error);
 }
 
 TEST_F(CharLm, TheDemoScriptRunsFromAnyFolder) {

@@ -48,6 +48,7 @@ const std::map<std::string_view, std::string_view>& descriptions() {
       {"plot", "plots of benchmarks"},
       {"plugins", "MPI, NCCL, PyTorch"},
       {"policy", "the policy file"},
+      {"record", "gradients in files"},
       {"session", "steps of a training"},
       {"table", "embedding rows"},
       {"transport", "bytes between ranks"},

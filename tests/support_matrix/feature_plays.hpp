@@ -41,6 +41,7 @@ void explain(Place);
 void folder(Place);
 void stream(Place);
 void checkpoint(Place);
+void record_gradients(Place);
 void going_on(Place);
 void world_change(Place);
 void share(Place);

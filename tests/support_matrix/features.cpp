@@ -110,6 +110,10 @@ constexpr Feature kFeatures[] = {
       kYes},
      &play::batch,
      IN_C(batch)},
+    {"Steps", "`record_gradients()`",
+     host_only(refused(kUnsupported, "record_gradients: not in a session over device memory"),
+               absent("record_gradients")),
+     &play::record_gradients},
     {"Steps", "statistics, `explain()`, `fingerprint()`", everywhere(), &play::explain, IN_C(explain)},
 
     {"State", "`save()`, `load()`: a directory", everywhere(), &play::folder, IN_C(folder)},

@@ -91,6 +91,17 @@ void checkpoint(Place place) {
   }
 }
 
+void record_gradients(Place place) {
+  const test::ScratchFolder scratch;
+  on_session(place, with("int8"), [&](Rank& rank) {
+    const TensorId id = rank.session.add("w", rank.gradient_view());
+    const auto folder = scratch.path() / std::to_string(rank.number);
+    rank.session.record_gradients(folder, 1);
+    rank.step(id);
+    EXPECT_TRUE(std::filesystem::exists(folder / "step-0/w.npy"));
+  });
+}
+
 void going_on(Place place) {
   on_processes(make_inproc_processes(3), [&](const std::shared_ptr<Processes>& processes) {
     Rank rank = rank_over(place, processes, elastic_policy(place, 0));

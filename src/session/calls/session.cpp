@@ -94,13 +94,32 @@ void Session::State::check_shared(std::span<const View> parameters) {
   }
 }
 
-Ticket Session::ready(TensorId id) { return state_->ready(id, nullptr, false); }
-Ticket Session::ready(TensorId id, View gradient) { return state_->ready(id, &gradient, false); }
+Ticket Session::ready(TensorId id) {
+  if (state_->recording) {
+    state_->recording->ready(state_->engine(), id, nullptr);
+  }
+  return state_->ready(id, nullptr, false);
+}
+
+Ticket Session::ready(TensorId id, View gradient) {
+  if (state_->recording) {
+    state_->recording->ready(state_->engine(), id, &gradient);
+  }
+  return state_->ready(id, &gradient, false);
+}
+
 Ticket Session::ready_zero(TensorId id) { return state_->ready(id, nullptr, true); }
 
 bool Session::done(const Ticket& ticket) { return state_->engine().done(ticket); }
 void Session::wait(const Ticket& ticket) { state_->engine().wait(ticket); }
-StepOutcome Session::finish() { return state_->finish(); }
+
+StepOutcome Session::finish() {
+  const StepOutcome outcome = state_->finish();
+  if (state_->recording && state_->recording->step_over(!outcome.repeat)) {
+    state_->recording.reset();
+  }
+  return outcome;
+}
 
 void Session::State::on_world_change(std::function<void(const WorldChange&)> /*callback*/) {
   throw Error(ErrorCode::invalid_argument,

@@ -12,6 +12,7 @@
 
 #include "base/forked.hpp"
 #include "gradwire/session.hpp"
+#include "session/calls/gradient_recording.hpp"
 #include "session/engine/engine.hpp"
 #include "session/engine/session_reports.hpp"
 
@@ -65,6 +66,7 @@ struct Session::State {
   virtual void abort(const std::string& why) noexcept { engine_->abort(why); }
 
   const Home home;
+  std::unique_ptr<session::GradientRecording> recording;  // none: nothing is recorded; changes between steps
 
  protected:
   /// Throws Error(invalid_argument) for a parameter without data, or in the wrong memory.

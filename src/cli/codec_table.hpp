@@ -1,0 +1,42 @@
+// Measures what codecs and a policy do to given gradients.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "choice/codec_effect.hpp"
+#include "cli/gradients.hpp"
+#include "gradwire/codec_spec.hpp"
+
+namespace gradwire::cli {
+
+/// A codec, or a policy, with the codec of each tensor.
+struct CodecChoice {
+  std::string name;
+  std::vector<CodecSpec> codecs;  // by tensor
+};
+
+struct CodecRow {
+  std::string name;
+  bool lossy = false;  // one of its codecs is
+  double bytes = 0;
+  double frame_bytes = 0;
+  choice::CodecEffect effect;
+  double encode_rate = 0;  // bytes of gradients a second, one thread
+  double decode_rate = 0;
+  std::vector<choice::CodecEffect> tensors;  // by tensor
+  [[nodiscard]] double ratio() const noexcept { return bytes / frame_bytes; }
+};
+
+/// One row for each choice. Each tensor takes `steps` steps; one that was recorded once has the same gradient in all of
+/// them. Values are read in pieces.
+[[nodiscard]] std::vector<CodecRow> measure_codecs(const Gradients& gradients, std::span<const CodecChoice> choices,
+                                                   std::size_t steps);
+
+/// Bytes of the tensor, and of one frame with all of it.
+[[nodiscard]] double tensor_bytes(const GradientSteps& tensor);
+[[nodiscard]] double frame_bytes(const GradientSteps& tensor, const CodecSpec& codec);
+
+}  // namespace gradwire::cli

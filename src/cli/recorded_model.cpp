@@ -1,0 +1,187 @@
+#include "cli/recorded_model.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "base/read_file.hpp"
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "cli/gradients.hpp"
+#include "gradwire/error.hpp"
+#include "record/gradient_folder.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::size_t kMostReportBytes = std::size_t{256} << 20;
+constexpr std::uint64_t kMostLayers = 100'000;
+constexpr std::uint64_t kMostElements = 1ULL << 48;
+constexpr double kLeastShare = 0.01;  // of all bytes; calls of classes below it need not come in every step
+
+[[noreturn]] void refuse_source(const std::string& from, const std::string& what) {
+  throw Error(ErrorCode::invalid_argument, from + ": " + what);
+}
+
+ModelFile model_of_gradients(const std::string& from) {
+  const Gradients gradients = read_gradients({from});
+  ModelFile model;
+  for (const GradientSteps& tensor : gradients.tensors) {
+    model.layers.push_back({.name = tensor.name, .count = tensor.count, .dtype = tensor.dtype, .ndim = tensor.ndim});
+  }
+  std::error_code ignored;
+  if (fs::exists(fs::path(from) / record::kIndexFile, ignored)) {
+    std::reverse(model.layers.begin(), model.layers.end());  // gradients become ready from the last layer on
+  }
+  return model;
+}
+
+// One class of calls that sum floats.
+struct SumClass {
+  std::string name;
+  DType dtype = DType::f32;
+  std::uint64_t count = 0;
+  double calls = 0;  // of one rank
+  [[nodiscard]] double bytes() const {
+    return calls * static_cast<double>(count) * static_cast<double>(element_bytes(dtype));
+  }
+};
+
+double number_of(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() || !found->is_number() ? 0 : found->get<double>();
+}
+
+std::string text_of(const json& object, const char* key) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  return found == object.end() || !found->is_string() ? std::string() : found->get<std::string>();
+}
+
+std::optional<DType> dtype_of(const std::string& name) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
+    if (name == to_string(dtype)) {
+      return dtype;
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<SumClass> sums_of(const json& report, double ranks) {
+  std::vector<SumClass> sums;
+  for (const json& entry : report.at("classes")) {
+    const auto dtype = dtype_of(text_of(entry, "dtype"));
+    const double count = number_of(entry, "count");
+    const double calls = number_of(entry, "calls") / ranks;
+    if (!dtype || text_of(entry, "op") != "sum" || !(count >= 1) || count > static_cast<double>(kMostElements) ||
+        !(calls > 0)) {
+      continue;
+    }
+    const std::string name = text_of(entry, "name");
+    sums.push_back({.name = name.empty() ? "sum-" + std::to_string(sums.size()) : name,
+                    .dtype = *dtype,
+                    .count = static_cast<std::uint64_t>(count),
+                    .calls = calls});
+  }
+  return sums;
+}
+
+// The calls of the class that comes least often, among those that matter: once in a step.
+double steps_of(const std::vector<SumClass>& sums) {
+  double all = 0;
+  for (const SumClass& sum : sums) {
+    all += sum.bytes();
+  }
+  double steps = 0;
+  for (const SumClass& sum : sums) {
+    if (sum.bytes() >= kLeastShare * all && (steps == 0 || sum.calls < steps)) {
+      steps = sum.calls;
+    }
+  }
+  return steps;
+}
+
+// The time of a rank outside of replaced calls, by step; 0: not known.
+double compute_of(const json& report, double ranks, double steps) {
+  const auto forecast = report.find("forecast");
+  const double run = forecast == report.end() ? 0 : number_of(*forecast, "run_seconds");
+  double calls = 0;
+  for (const json& entry : report.at("classes")) {
+    calls += number_of(entry, "seconds");
+  }
+  return std::max(0.0, run - calls / ranks) / steps;
+}
+
+RecordedModel model_of_report(const std::string& file) {
+  const json report = json::parse(read_file(file, kMostReportBytes, "report"), nullptr, false);
+  if (!report.is_object() || !report.contains("classes") || !report["classes"].is_array()) {
+    refuse_source(file,
+                  "is no report of replaced calls; gradwire run --report FILE.json writes one, and a directory of "
+                  "gradients is read, too");
+  }
+  const double ranks = text_of(report, "library") == "c10d" ? 1 : std::max(1.0, number_of(report, "world"));
+  const std::vector<SumClass> sums = sums_of(report, ranks);
+  if (sums.empty()) {
+    refuse_source(file, "has no sum of floats, so there are no gradients to plan for");
+  }
+  const double steps = steps_of(sums);
+  RecordedModel recorded;
+  for (const SumClass& sum : sums) {
+    const auto repeat = static_cast<std::uint64_t>(std::llround(std::min(sum.calls / steps, 1e9)));
+    if (repeat > kMostLayers - recorded.model.layers.size()) {
+      refuse_source(file,
+                    "has more than " + std::to_string(kMostLayers) + " sums in a step; write a model file (--layers)");
+    }
+    for (std::uint64_t i = 0; i < repeat; ++i) {
+      recorded.model.layers.push_back({.name = sum.name + (repeat > 1 ? "." + std::to_string(i) : std::string()),
+                                       .count = sum.count,
+                                       .dtype = sum.dtype});
+    }
+  }
+  recorded.model.compute_seconds = compute_of(report, ranks, steps);
+  recorded.source = file + " (" + format_number(std::round(steps)) + " steps, " +
+                    std::to_string(recorded.model.layers.size()) + " sums in each)";
+  return recorded;
+}
+
+// The only report in a directory of gradwire run --report; empty: there is none, so it holds gradients.
+std::string report_in(const fs::path& folder) {
+  std::vector<std::string> found;
+  std::error_code problem;
+  for (fs::directory_iterator entry(folder, problem), end; !problem && entry != end; entry.increment(problem)) {
+    const std::string name = entry->path().filename().string();
+    if (name.starts_with("calls-") && name.ends_with(".json")) {
+      found.push_back(entry->path().string());
+    }
+  }
+  if (found.size() > 1) {
+    refuse_source(folder.string(), "holds reports of several jobs; name one of them, such as " +
+                                       *std::min_element(found.begin(), found.end()));
+  }
+  return found.empty() ? "" : found.front();
+}
+
+}  // namespace
+
+RecordedModel read_recorded_model(const std::string& from, const std::optional<std::string>& compute) {
+  std::error_code ignored;
+  const std::string report = fs::is_directory(from, ignored)         ? report_in(from)
+                             : fs::path(from).extension() == ".json" ? from
+                                                                     : "";
+  RecordedModel recorded =
+      report.empty() ? RecordedModel{.model = model_of_gradients(from), .source = from} : model_of_report(report);
+  if (compute) {
+    recorded.model.compute_seconds = std::chrono::duration<double>(parse_duration(*compute)).count();
+  }
+  if (!(recorded.model.compute_seconds > 0)) {
+    refuse_source(from, "does not say how long a step computes on one rank; add it, such as --compute 180ms");
+  }
+  return recorded;
+}
+
+}  // namespace gradwire::cli
