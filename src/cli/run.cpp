@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/job_name.hpp"
 #include "cli/checked_options.hpp"
 #include "cli/commands.hpp"
 #include "cli/elf.hpp"
@@ -106,6 +107,8 @@ Environment rank_environment(const RunOptions& options, const Told& told, const 
       value = registration;  // even if empty: ranks must not reach another gradwire run in whose job this one runs
     } else if (known.name == "GRADWIRE_CHOICES" && value) {
       value = fs::absolute(*value).string();
+    } else if (known.name == "GRADWIRE_JOB") {
+      value = name_of_started_job(options.let_join.value_or(options.join.value_or("")));
     } else if (known.name == "GRADWIRE_JOIN") {
       value = options.join;
     } else if (known.name == "GRADWIRE_LET_JOIN") {
