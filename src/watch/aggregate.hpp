@@ -33,7 +33,8 @@ struct ReaderState {
   std::uint64_t dropped = 0;
   double cpu_seconds = 0;
   std::uint64_t ring_bytes = 0;
-  bool ended = false;  // nothing follows
+  bool ended = false;     // nothing follows
+  std::string host = {};  // its name
 };
 
 /// A value for each kind of event.

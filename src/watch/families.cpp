@@ -68,11 +68,12 @@ class Builder {
 
   void process() {
     families_.push_back({"gradwire_info",
-                         "Version of gradwire, how bytes travel, and the clock that stamps events.",
+                         "Version of gradwire, how bytes travel, the clock that stamps events, and the host.",
                          Type::gauge,
                          {{{{"version", std::string(kVersion)},
                             {"transport", sum_.transport},
-                            {"clock", std::string(to_string(reader_.clock))}},
+                            {"clock", std::string(to_string(reader_.clock))},
+                            {"host", reader_.host}},
                            1}}});
     add("gradwire_world_size", Type::gauge, "Ranks of the job.", rank_.world_size);
     add("gradwire_job_ended", Type::gauge, "1 once the rank has ended and writes no more.", reader_.ended ? 1 : 0);

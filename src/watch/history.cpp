@@ -240,7 +240,8 @@ void History::add_gauges(Sample& sample, std::span<const Family> families) {
 void History::append_head(std::string& text, const HistoryHead& head) const {
   JsonText json;
   json.open('{').key("format").string("gradwire history").key("version").number(kHistoryFormat);
-  json.key("gradwire").string(kVersion).key("part").string(head.part).key("rank").number(head.rank);
+  json.key("gradwire").string(kVersion).key("job").string(head.job);
+  json.key("part").string(head.part).key("rank").number(head.rank);
   json.key("world").number(world_size_).key("transport").string(transport_).key("host").string(head.host);
   append_strings(json, "command", head.command);
   json.key("environment").open('{');

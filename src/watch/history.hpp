@@ -55,7 +55,7 @@ inline constexpr std::array<std::string_view, 10> kHistoryGroupCounters{
     "calls",          "bytes_in",       "bytes_sent",   "bytes_intra",      "bytes_inter",
     "encode_seconds", "decode_seconds", "wire_seconds", "nonfinite_frames", "bytes_uncompressed"};
 
-/// What does not change while a rank runs, but for the last two.
+/// What does not change while a rank runs, but for `written` and `ended`.
 struct HistoryHead {
   std::string part = "library";  // as TextfileOptions
   int rank = 0;
@@ -65,6 +65,7 @@ struct HistoryHead {
   double started = 0;                                                 // seconds since 1970
   double written = 0;                                                 // likewise
   bool ended = false;                                                 // by itself: nothing follows
+  std::string job = {};                                               // its name
 };
 
 class History {

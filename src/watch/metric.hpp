@@ -62,6 +62,9 @@ struct Family {
   std::vector<HistogramSample> histograms = {};  // of Type::histogram
 };
 
+/// The labels of every sample of a rank; without a name of the job where `job` is empty.
+[[nodiscard]] Labels labels_of_rank(const std::string& part, int rank, const std::string& job);
+
 /// The text format of Prometheus, version 0.0.4. Families without samples are left out. Each sample has the labels
 /// `common`. The last line is "# EOF", which shows that a file is complete.
 [[nodiscard]] std::string to_text(std::span<const Family> families, const Labels& common);

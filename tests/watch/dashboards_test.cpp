@@ -19,7 +19,8 @@ namespace {
 
 struct Known {
   Type type = Type::gauge;
-  std::set<std::string> labels{"part", "rank", "job", "instance"};  // of every sample, and those of Prometheus
+  std::set<std::string> labels{"part", "rank", "gradwire_job", "job",
+                               "instance"};  // of every sample, and those of Prometheus
 };
 
 void add_labels(Known& known, const Labels& labels) {

@@ -36,8 +36,8 @@ constexpr bool kForksWithoutThreads = true;
 constexpr bool kForksWithoutThreads = false;
 #endif
 
-json history_in(const std::filesystem::path& folder, int rank) {
-  return json::parse(read_text(folder / history_name("library", rank)), nullptr, false);
+json history_in(const std::filesystem::path& folder, int rank, const std::string& job = "") {
+  return json::parse(read_text(folder / history_name("library", rank, job)), nullptr, false);
 }
 
 observe::Round round_after(double seconds, bool last = false) {
@@ -167,6 +167,7 @@ TEST(HistorySink, AProcessSaysWhatItIs) {
 
 // A job of four ranks as the environment starts it, in a child: `steps` below 0 run until it is killed.
 void run_job(const std::string& report, int steps) {
+  ::setenv("GRADWIRE_JOB", "tried", 1);
   ::setenv("GRADWIRE_REPORT", report.c_str(), 1);
   ::setenv("GRADWIRE_LOG", "off", 1);
   gradwire::test::run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
@@ -194,7 +195,7 @@ TEST(HistoryOfAJob, HasWhatEachRankDid) {
   ::waitpid(child, &status, 0);
   ASSERT_EQ(status, 0);
   for (int rank = 0; rank < 4; ++rank) {
-    const json history = history_in(folder.path() / "report", rank);
+    const json history = history_in(folder.path() / "report", rank, "tried");
     ASSERT_FALSE(history.is_discarded());
     EXPECT_EQ(history.at("world"), 4);
     EXPECT_EQ(history.at("ended"), true);
@@ -218,15 +219,16 @@ TEST(HistoryOfAJob, OfAKilledOneCanBeRead) {
   if (child == 0) {
     run_job(folder.path().string(), -1);
   }
-  const auto file = folder.path() / history_name("library", 3);
+  const auto file = folder.path() / history_name("library", 3, "tried");
   for (int i = 0; i < 1000 && !exists(file); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  const json history = history_in(folder.path(), 3);
+  const json history = history_in(folder.path(), 3, "tried");
   ASSERT_FALSE(history.is_discarded());
   EXPECT_EQ(history.at("ended"), false);
+  EXPECT_EQ(history.at("job"), "tried");
 }
 
 TEST(HistoryOfAJob, IsNotWrittenWhereAFileIsNamed) {

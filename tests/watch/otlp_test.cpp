@@ -58,6 +58,11 @@ TEST(Otlp, SaysWhoseItIsAndWhen) {
                                    {"process.pid", "4711"},
                                    {"gradwire.part", "mpi"},
                                    {"gradwire.rank", "3"}}));
+  OtlpResource named = some_resource();
+  named.job = "resnet";
+  const std::string of_job = to_otlp({}, named, 0);
+  EXPECT_THAT(of_job, ::testing::HasSubstr("{\"key\":\"gradwire.job\",\"value\":{\"stringValue\":\"resnet\"}}"));
+  EXPECT_THAT(of_job, ::testing::HasSubstr("\"resnet-" + named.part + "-rank-3\""));
   EXPECT_THAT(line.times, Each("1700000000123456789")) << "to the nanosecond, so no number of JSON";
   EXPECT_THAT(line.starts, Each("1699999999123456782"));
   EXPECT_EQ(line.starts.size(), 2U) << "a gauge has no start";
