@@ -62,6 +62,7 @@ struct ReportOptions {
   std::string folder;                                // the folder of GRADWIRE_REPORT
   std::optional<std::string> output = std::nullopt;  // the page; none: report.html in the folder
   std::optional<std::string> json = std::nullopt;    // its numbers; none: beside the page
+  std::optional<std::string> job = std::nullopt;     // its name; none: the job that began last
 };
 /// Makes a page from the histories of a job's ranks. Throws an Error that names the folder or the file.
 int report(const ReportOptions& options, std::ostream& out);
@@ -83,10 +84,11 @@ struct TopOptions {
   std::string folder;  // the FOLDER of GRADWIRE_METRICS=file:FOLDER
   std::string interval = "1s";
   bool once = false;
+  std::optional<std::string> job = std::nullopt;  // its name; none: the job that runs, or ran, last
 };
-/// Shows the ranks of the job that writes there, until q is typed on the terminal. Where standard output is no
+/// Shows the ranks of a job that writes there, until q is typed on the terminal. Where standard output is no
 /// terminal, it writes one block of lines an interval to `out`. It waits for a missing folder. Throws an Error where
-/// the folder is a file, or with `once` where it is empty.
+/// the folder is a file, or with `once` where it, or the job, has no files.
 int top(const TopOptions& options, std::ostream& out);
 
 struct TraceOptions {

@@ -241,6 +241,8 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   report_command
       ->add_option("-o,--output", options.output, "file for the page; without it report.html in the directory")
       ->type_name("FILE");
+  report_command->add_option("--job", options.job, "name of the job; without it the one that began last")
+      ->type_name("NAME");
   report_command->add_option("--json", options.json, "file for its numbers; without it beside the page, as .json")
       ->type_name("FILE");
   return report_command;
@@ -264,6 +266,8 @@ CLI::App* add_top(CLI::App& app, TopOptions& options) {
   top_command->add_option("directory", options.folder, "directory that the job's GRADWIRE_METRICS=file:DIRECTORY names")
       ->type_name("DIRECTORY")
       ->required();
+  top_command->add_option("--job", options.job, "name of the job; without it the one that runs, or ran, last")
+      ->type_name("NAME");
   top_command->add_flag("--once", options.once, "print one block of lines, with means since the job's start");
   top_command->add_option("--interval", options.interval, "time between two looks")->capture_default_str();
   return top_command;

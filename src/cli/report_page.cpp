@@ -1,6 +1,7 @@
 // gradwire report: makes a page of a job from its ranks' histories.
 #include <ostream>
 
+#include "base/job_name.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "gradwire/error.hpp"
@@ -34,7 +35,8 @@ int report(const ReportOptions& options, std::ostream& out) {
     throw Error(ErrorCode::invalid_argument,
                 "report: --output and --json both name " + files.html.string() + "; give each a file of its own");
   }
-  const page::Summary summary = page::write_page(options.folder, files);
+  const page::Summary summary =
+      page::write_page(options.folder, files, options.job ? std::optional(as_job_name(*options.job)) : std::nullopt);
   for (const std::string& sentence : summary.advice) {
     out << text::printable(sentence) << '\n';
   }

@@ -265,6 +265,27 @@ TEST(Histories, OfTwoJobsTheNewestCounts) {
   EXPECT_THAT(job.notes, ElementsAre(HasSubstr("an earlier job wrote them: old-0, old-1, old-2, old-3 and 2 more")));
 }
 
+// Two jobs at a time: only their names tell them apart.
+TEST(Histories, OfJobsWithNamesOneCounts) {
+  std::vector<page::RankHistory> all;
+  for (const char* name : {"a", "b"}) {
+    for (int rank = 0; rank < 4; ++rank) {
+      all.push_back(planned_history(one_slow(), rank));
+      all.back().job = name;
+      all.back().started += name[0] == 'b' ? 1 : 0;
+    }
+  }
+  const page::Job newest = page::newest_job(all, {}, "d");
+  ASSERT_EQ(newest.ranks.size(), 4U);
+  EXPECT_EQ(newest.ranks[0].job, "b");
+  EXPECT_THAT(newest.notes,
+              ElementsAre("left out: histories of another job, a; --job NAME makes a page of one of them"));
+  EXPECT_EQ(page::newest_job(all, {}, "d", "a").ranks[0].job, "a");
+  EXPECT_EQ(page::to_json(summary_of(page::newest_job(all, {}, "d", "a"))).at("job").at("name"), "a");
+  EXPECT_THAT(error_of([&] { static_cast<void>(page::newest_job(all, {}, "d", "c")); }).what(),
+              HasSubstr("d holds no history of the job c, but of a, b"));
+}
+
 // Seen red where dates alone decide.
 TEST(Histories, AHostWhoseDateIsWrongIsInTheJob) {
   for (const double wrong : {-86400.0, 86400.0}) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,7 @@ struct ReplacedRow {
 
 struct RankHistory {
   std::string file = {};  // its name
+  std::string job = {};   // its name; empty in histories of versions whose jobs have none
   std::string part = {};
   int rank = 0;
   int world = 1;
@@ -61,17 +63,17 @@ struct RankHistory {
 /// Parses a history; Error(corrupt), which names the file, where it is incomplete or no history.
 [[nodiscard]] RankHistory parse_history(const std::string& text, const std::string& file);
 
-/// The histories of the newest job, in the order of ranks; one for each rank.
+/// The histories of a job, in the order of ranks; one for each rank.
 struct Job {
   std::vector<RankHistory> ranks;
   std::vector<std::string> notes;  // which files were left out and why, and which are missing
 };
-/// A pure function. `notes`: about files that could not be read. Error(invalid_argument) where there is no history.
+/// The job `named`, or the one that began last. A pure function. `notes`: about files that could not be read.
+/// Error(invalid_argument) where there is no history, or none of that job.
 [[nodiscard]] Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> notes,
-                             const std::string& folder);
+                             const std::string& folder, const std::optional<std::string>& named = std::nullopt);
 
-/// Reads the newest job; Error(invalid_argument), which names the folder, where it is missing or has no readable
-/// history.
-[[nodiscard]] Job read_job(const std::filesystem::path& folder);
+/// Reads that job; Error(invalid_argument), which names the folder, where it is missing or has no readable history.
+[[nodiscard]] Job read_job(const std::filesystem::path& folder, const std::optional<std::string>& named = std::nullopt);
 
 }  // namespace gradwire::watch::page

@@ -55,6 +55,9 @@ std::string heading(const Numbers& numbers) {
   std::string html = "<header><h1>Report of a job of " + numbers.span("/job/world", Unit::count) +
                      (job.at("world") == 1 ? " rank" : " ranks") + "</h1><code class=command>" +
                      escaped(command_of(job)) + "</code><dl class=facts>";
+  if (!job.at("name").get<std::string>().empty()) {
+    html += fact("job", text("name"));
+  }
   html += fact("started", date_of(job.at("started"))) + fact("ran for", numbers.span("/job/seconds", Unit::seconds)) +
           (job.at("has_steps").get<bool>() ? fact("steps", numbers.span("/totals/steps", Unit::count)) : "") +
           fact(job.at("hosts").size() == 1 ? "host" : "hosts", escaped(hosts_of(job.at("hosts"))));
@@ -172,9 +175,9 @@ std::string to_html(const Json& report) {
          escaped(report.at("job").at("gradwire").get<std::string>()) + ".</footer></body></html>\n";
 }
 
-Summary write_page(const std::filesystem::path& folder, const PageFiles& files) {
+Summary write_page(const std::filesystem::path& folder, const PageFiles& files, const std::optional<std::string>& job) {
   refuse_foreign(files);
-  Summary summary = summarize(read_job(folder));
+  Summary summary = summarize(read_job(folder, job));
   summary.advice = advice(summary);
   const Json report = to_json(summary);
   const auto write = [](const std::filesystem::path& file, const std::string& text) {

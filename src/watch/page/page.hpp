@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,8 +27,10 @@ struct PageFiles {
 /// Throws Error(invalid_argument), which names the file, where one of them exists, is not empty and was not made by
 /// write_page(), since it would be lost.
 void refuse_foreign(const PageFiles& files);
-/// Calls refuse_foreign(), then reads the histories of a folder and writes both files, completely or not at all.
+/// Calls refuse_foreign(), then reads the histories of a job in a folder (see newest_job()) and writes both files,
+/// completely or not at all.
 /// Remarks for readers of the page are in Summary::notes. Throws an Error that names the file or the folder.
-Summary write_page(const std::filesystem::path& folder, const PageFiles& files);
+Summary write_page(const std::filesystem::path& folder, const PageFiles& files,
+                   const std::optional<std::string>& job = std::nullopt);
 
 }  // namespace gradwire::watch::page

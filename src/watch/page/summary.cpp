@@ -195,6 +195,7 @@ void add_replaced(std::vector<ReplacedRow>& rows, const ReplacedRow& row) {
 
 void describe(const Job& job, Summary& summary) {
   const RankHistory& first = job.ranks.front();
+  summary.job = first.job;
   summary.command = first.command;
   summary.environment = first.environment;
   summary.version = first.version;

@@ -76,6 +76,7 @@ struct CodecSpan {
 };
 
 struct Summary {
+  std::string job;  // its name; empty: none
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
   std::string version;

@@ -72,12 +72,19 @@ Json replaced_json(const ReplacedRow& row) {
 }
 
 Json job_json(const Summary& summary) {
-  return {{"command", summary.command},     {"environment", summary.environment},
-          {"gradwire", summary.version},    {"part", summary.part},
-          {"transport", summary.transport}, {"hosts", summary.hosts},
-          {"started", summary.started},     {"seconds", summary.seconds},
-          {"world", summary.world},         {"ranks_seen", summary.ranks.size()},
-          {"has_steps", summary.has_steps}, {"notes", summary.notes}};
+  return {{"name", summary.job},
+          {"command", summary.command},
+          {"environment", summary.environment},
+          {"gradwire", summary.version},
+          {"part", summary.part},
+          {"transport", summary.transport},
+          {"hosts", summary.hosts},
+          {"started", summary.started},
+          {"seconds", summary.seconds},
+          {"world", summary.world},
+          {"ranks_seen", summary.ranks.size()},
+          {"has_steps", summary.has_steps},
+          {"notes", summary.notes}};
 }
 
 Json totals_json(const Summary& summary) {
