@@ -59,12 +59,13 @@ struct RunOptions {
 int run(const RunOptions& given, std::ostream& out);
 
 struct ReportOptions {
-  std::string folder;                                // the folder of GRADWIRE_REPORT
+  std::string folder;                                // the folder of GRADWIRE_REPORT, or its FILE.json
   std::optional<std::string> output = std::nullopt;  // the page; none: report.html in the folder
   std::optional<std::string> json = std::nullopt;    // its numbers; none: beside the page
   std::optional<std::string> job = std::nullopt;     // its name; none: the job that began last
 };
-/// Makes a page from the histories of a job's ranks. Throws an Error that names the folder or the file.
+/// Makes a page from the histories of a job's ranks; prints the table of a report of replaced calls. Throws an Error
+/// that names the folder or the file.
 int report(const ReportOptions& options, std::ostream& out);
 
 struct DoctorOptions {

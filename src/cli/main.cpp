@@ -235,7 +235,10 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
 CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   auto* report_command = app.add_subcommand(
       "report", "Make an HTML page about a job from the files of its ranks: gradwire report /tmp/report");
-  report_command->add_option("directory", options.folder, "directory that the job's GRADWIRE_REPORT named")
+  report_command
+      ->add_option("directory", options.folder,
+                   "directory that the job's GRADWIRE_REPORT named; or a report of replaced calls, FILE.json, whose "
+                   "table is printed")
       ->type_name("DIRECTORY")
       ->required();
   report_command

@@ -1,9 +1,10 @@
-// gradwire report: makes a page of a job from its ranks' histories.
+// gradwire report: makes a page of a job from its ranks' histories, or prints the table of its replaced calls.
 #include <ostream>
 
 #include "base/job_name.hpp"
 #include "base/text.hpp"
 #include "cli/commands.hpp"
+#include "cli/report.hpp"
 #include "gradwire/error.hpp"
 #include "watch/page/page.hpp"
 
@@ -11,8 +12,28 @@ namespace gradwire::cli {
 
 namespace page = watch::page;
 
+namespace {
+
+// Prints the table of a report of replaced calls.
+int show_calls(const ReportOptions& options, std::ostream& out) {
+  if (options.output || options.json || options.job) {
+    throw Error(ErrorCode::invalid_argument,
+                "report: " + options.folder +
+                    " holds one job's calls, of which a table is printed and no page is made; "
+                    "leave out --output, --json and --job, or name a directory of histories");
+  }
+  out << text::printable_lines(read_report(options.folder).text);
+  return 0;
+}
+
+}  // namespace
+
 int report(const ReportOptions& options, std::ostream& out) {
   namespace fs = std::filesystem;
+  std::error_code unknown;
+  if (options.folder.ends_with(".json") && !fs::is_directory(options.folder, unknown)) {
+    return show_calls(options, out);
+  }
   const fs::path html = options.output ? fs::path(*options.output) : fs::path(options.folder) / "report.html";
   if (html.extension() == ".json") {
     throw Error(ErrorCode::invalid_argument, "report: --output names " + html.string() +

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "cli/page_support.hpp"
+#include "cli/report_json.hpp"
 #include "cli/tool.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -44,6 +45,18 @@ TEST_F(PageRun, AReportGoesBesideTheHistoriesOrWhereTheUserSays) {
   expect_page("elsewhere.html", "n.json");
   EXPECT_EQ(gradwire("report left --output other.html").status, 0);
   expect_page("other.html", "other.json");
+}
+
+TEST_F(PageRun, TheJsonOfCallsIsShownAsATable) {
+  std::ofstream(folder_ / "calls.json") << kReport;
+  const Outcome outcome = gradwire("report calls.json");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("layer1.weight"));
+  EXPECT_THAT(outcome.output, HasSubstr("calls: 24, compressed: 12;"));
+  const Outcome refused = gradwire("report calls.json --json n.json");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.output, HasSubstr("leave out --output, --json and --job"));
+  EXPECT_NE(gradwire("report nowhere.json").status, 0);
 }
 
 TEST_F(PageRun, WhatCannotBeReportedIsRefused) {

@@ -166,13 +166,13 @@ TEST(HistorySink, AProcessSaysWhatItIs) {
 }
 
 // A job of four ranks as the environment starts it, in a child: `steps` below 0 run until it is killed.
-void run_job(const std::string& report, int steps) {
+void run_job(const std::string& report, int steps, const Policy& policy = Policy::uniform("int8")) {
   ::setenv("GRADWIRE_JOB", "tried", 1);
   ::setenv("GRADWIRE_REPORT", report.c_str(), 1);
   ::setenv("GRADWIRE_LOG", "off", 1);
   gradwire::test::run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
     std::vector<float> values(20'000, 1.0F);
-    Session session(transport, Policy::uniform("int8"));
+    Session session(transport, policy);
     const TensorId id = session.add("values", {values.data(), values.size(), DType::f32});
     for (int step = 0; step != steps; ++step) {
       session.ready(id);
@@ -207,6 +207,32 @@ TEST(HistoryOfAJob, HasWhatEachRankDid) {
     EXPECT_EQ(history.at("groups").at(0).at("bytes_sent").back(), samples.at("message_bytes").back());
     EXPECT_LE(samples.at("sending_seconds").back(), samples.at("time").back())
         << "messages that are on their way at one time count once";
+  }
+}
+
+// Tried by hand, red: the group's own codec.
+TEST(HistoryOfAJob, NamesTheCodecOfAWarmUp) {
+  if (kForksWithoutThreads) {
+    GTEST_SKIP() << "it allows no threads in a child of a process with threads";
+  }
+  for (const int steps : {3, 6}) {
+    const ScratchFolder folder;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      run_job(
+          folder.path().string(), steps,
+          Policy::parse("version = 1\n[defaults]\ncodec = \"int8\"\nwarmup = [{ until_step = 5, codec = \"bf16\" }]\n"
+                        "floor = \"0B\"\n"));
+      std::exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_EQ(status, 0);
+    const json history = history_in(folder.path(), 2, "tried");
+    const json& group = history.at("groups").at(0);
+    EXPECT_EQ(group.at("codec"), "int8");
+    EXPECT_EQ(history.at("codecs").at(group.at("in_use").back().get<std::size_t>()),
+              steps == 3 ? "bf16 (warm-up)" : "int8");
   }
 }
 

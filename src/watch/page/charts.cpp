@@ -40,9 +40,12 @@ double rounded_up(double value) {
   return 10 * power;
 }
 
-// The top of an axis: a number that is round in the unit shown.
+// The top of an axis: a number that is round in the unit shown. Shares reach to 100%.
 double top_of(Unit unit, double most) {
   constexpr double kBits = 8;
+  if (unit == Unit::share) {
+    return std::max(1.0, most);
+  }
   return unit == Unit::bits ? rounded_up(kBits * most) / kBits : rounded_up(most);
 }
 
@@ -197,8 +200,9 @@ std::string Charts::frame(Unit unit, double top) const {
   if (!axis_.times.empty()) {
     const double end = axis_.times.back();
     const double steps = axis_.steps.empty() ? 0 : axis_.steps.back();
-    html +=
-        text_at(kLeft, kBottom + 15, "start", "0") + text_at(kRight, kBottom + 15, "end", shown(Unit::seconds, end));
+    html += text_at(kLeft, kBottom + 15, "start", "0") +
+            text_at((kLeft + kRight) / 2, kBottom + 15, "middle", "time since the start") +
+            text_at(kRight, kBottom + 15, "end", shown(Unit::seconds, end));
     if (steps > 0) {
       html += text_at(kRight, kBottom + 29, "end", "step " + shown(Unit::count, steps));
     }
@@ -260,6 +264,33 @@ std::string Charts::bars(std::string_view title, std::string_view note, Unit uni
   return figure(title, note, told(unit, heights), drawing, kHeight);
 }
 
+std::string Charts::columns(std::string_view title, std::string_view note, Unit unit, std::string_view axis,
+                            const std::vector<std::pair<std::string, double>>& columns) {
+  double most = 0;
+  std::string description;
+  for (const auto& [label, value] : columns) {
+    most = std::max(most, value);
+    description += (description.empty() ? "" : "; ") + label + ": " + shown(unit, value);
+  }
+  const double top = top_of(unit, most);
+  std::string drawing = "<g class=\"axis\">";
+  for (const double share : {0.0, 0.5, 1.0}) {
+    const double y = y_of(share * top, top);
+    drawing += line_at(y) + text_at(kLeft - 6, y + 4, "end", axis_text(unit, share * top));
+  }
+  const double width = (kRight - kLeft) / static_cast<double>(std::max<std::size_t>(columns.size(), 1));
+  const std::size_t each = columns.size() > 7 ? 2 : 1;  // labels need some 60 units of width
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const double x = kLeft + width * static_cast<double>(i);
+    const double y = y_of(std::max(columns[i].second, 0.0), top);
+    drawing += "<rect class=\"dot\" x=\"" + place(x + width * 0.15) + "\" y=\"" + place(y) + "\" width=\"" +
+               place(width * 0.7) + "\" height=\"" + place(kBottom - y) + "\"/>";
+    drawing += i % each == 0 ? text_at(x + width / 2, kBottom + 15, "middle", columns[i].first) : "";
+  }
+  drawing += text_at((kLeft + kRight) / 2, kBottom + 29, "middle", std::string(axis)) + "</g>";
+  return figure(title, note, description, drawing, kHeight);
+}
+
 std::string Charts::dots(std::string_view title, std::string_view note, Unit unit,
                          const std::vector<std::pair<int, Dot>>& ranks) {
   double most = 0;
@@ -308,7 +339,8 @@ std::string Charts::lanes(std::string_view title, const std::vector<Lane>& lanes
     }
     html += "</div></div>";
   }
-  return html + "<div class=ends><span>0</span><span>" + shown(Unit::seconds, end) + "</span></div></figure>\n";
+  return html + "<div class=ends><span>0</span><span>time since the start</span><span>" + shown(Unit::seconds, end) +
+         "</span></div></figure>\n";
 }
 
 }  // namespace gradwire::watch::page

@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "watch/page/units.hpp"
@@ -34,6 +35,9 @@ class Charts {
   /// Draws the median as a line, in the band of all values except the outer tenths; `band` has low, median and high.
   [[nodiscard]] std::string band(std::string_view title, std::string_view note, Unit unit, const Json& band);
   [[nodiscard]] std::string bars(std::string_view title, std::string_view note, Unit unit, const Json& values);
+  /// Draws a column for each label; `axis` says what the labels are.
+  [[nodiscard]] std::string columns(std::string_view title, std::string_view note, Unit unit, std::string_view axis,
+                                    const std::vector<std::pair<std::string, double>>& columns);
   struct Dot {
     double value = 0;
     bool marked = false;

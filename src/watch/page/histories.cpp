@@ -62,6 +62,18 @@ std::vector<ReplacedRow> replaced_of(const json& rows) {
   return all;
 }
 
+std::vector<MessageRow> messages_of(const json& rows) {
+  std::vector<MessageRow> all;
+  for (const json& row : rows) {
+    const json& up_to = row.at("up_to");
+    all.push_back({.up_to = up_to.is_null() ? std::numeric_limits<double>::infinity() : up_to.get<double>(),
+                   .count = row.at("count"),
+                   .bytes = row.at("bytes"),
+                   .seconds = row.at("seconds")});
+  }
+  return all;
+}
+
 GroupHistory group_of(const json& group, std::size_t samples) {
   GroupHistory history{.name = group.at("name"),
                        .codec = group.at("codec"),
@@ -122,7 +134,8 @@ RankHistory history_of(const json& root, const std::string& file) {
                       .codecs = root.at("codecs"),
                       .causes = root.at("causes"),
                       .switches = {},
-                      .replaced = replaced_of(root.at("replaced"))};
+                      .replaced = replaced_of(root.at("replaced")),
+                      .messages = messages_of(root.value("messages", json::array()))};
   if (history.rank < 0 || history.rank >= kMostRanks || history.world < 1 || history.world > kMostRanks) {
     corrupt("its rank is " + std::to_string(history.rank) + " of " + std::to_string(history.world));
   }

@@ -33,6 +33,14 @@ struct ReplacedRow {
   double seconds = 0;
 };
 
+/// Messages that a rank sent, of one range of sizes.
+struct MessageRow {
+  double up_to = 0;  // the largest size, in bytes; infinite: the range of the largest messages
+  double count = 0;
+  double bytes = 0;
+  double seconds = 0;  // from the send until the other side had taken it, summed over messages
+};
+
 struct RankHistory {
   std::string file = {};  // its name
   std::string job = {};   // its name; empty in histories of versions whose jobs have none
@@ -51,6 +59,7 @@ struct RankHistory {
   std::vector<std::string> causes = {};
   std::vector<CodecSwitch> switches = {};
   std::vector<ReplacedRow> replaced = {};
+  std::vector<MessageRow> messages = {};
   Column time = {};  // seconds since `started`, rising
   std::map<std::string, Column, std::less<>> columns = {};
   std::vector<GroupHistory> groups = {};

@@ -89,9 +89,11 @@ struct Summary {
   bool has_steps = false;  // false: a Split covers a second
   double steps = 0;
 
-  Split split;  // mean of the ranks
-  double bytes_sent = 0;
+  Split split;            // mean of the ranks
+  double bytes_sent = 0;  // of sessions, communicators and tables, and of all calls that a drop-in saw
   double bytes_uncompressed = 0;
+  double calls = 0;  // that a drop-in saw, of all ranks
+  double compressed_calls = 0;
   double bytes_sent_a_step = 0;  // of a rank
   double nonfinite_frames = 0;
   double observer_share = 0;  // share of a core's time
@@ -114,6 +116,7 @@ struct Summary {
   std::vector<CodecSwitch> switches;
   std::vector<RankRow> ranks;
   std::vector<ReplacedRow> replaced;  // most bytes first
+  std::vector<MessageRow> messages;   // smallest first
   std::vector<std::string> notes;
   std::vector<std::string> advice;
 };

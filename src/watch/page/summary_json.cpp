@@ -95,6 +95,8 @@ Json totals_json(const Summary& summary) {
           {"bytes_sent", summary.bytes_sent},
           {"bytes_uncompressed", summary.bytes_uncompressed},
           {"ratio", summary.ratio()},
+          {"calls", summary.calls},
+          {"compressed_calls", summary.compressed_calls},
           {"bytes_sent_a_step", summary.bytes_sent_a_step},
           {"nonfinite_frames", summary.nonfinite_frames},
           {"observer_share", summary.observer_share},
@@ -126,7 +128,7 @@ Json to_json(const Summary& summary) {
   Json root = {{"format", "gradwire report"}, {"version", 1}, {"job", job_json(summary)}};
   root["totals"] = totals_json(summary);
   root["advice"] = summary.advice;
-  for (const char* list : {"groups", "ranks", "replaced", "codecs", "switches"}) {
+  for (const char* list : {"groups", "ranks", "replaced", "messages", "codecs", "switches"}) {
     root[list] = Json::array();
   }
   for (const GroupRow& group : summary.groups) {
@@ -137,6 +139,13 @@ Json to_json(const Summary& summary) {
   }
   for (const ReplacedRow& row : summary.replaced) {
     root["replaced"].push_back(replaced_json(row));
+  }
+  for (const MessageRow& row : summary.messages) {
+    root["messages"].push_back({{"up_to", std::isfinite(row.up_to) ? Json(row.up_to) : Json()},
+                                {"count", row.count},
+                                {"bytes", row.bytes},
+                                {"seconds", row.seconds},
+                                {"rate", known(row.seconds > 0 ? row.bytes / row.seconds : -1)}});
   }
   for (const CodecSpan& span : summary.codecs) {
     root["codecs"].push_back({{"group", span.group}, {"from", span.from}, {"to", span.to}, {"codec", span.codec}});

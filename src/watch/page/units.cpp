@@ -91,6 +91,15 @@ std::string shown(Unit unit, double value) {
   return plain_text(value);
 }
 
+std::string binary_size(double bytes) {
+  constexpr std::array<std::string_view, 4> kUnitsOf1024{"B", "KiB", "MiB", "GiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < kUnitsOf1024.size(); ++unit) {
+    bytes /= 1024;
+  }
+  return plain_text(bytes) + " " + std::string(kUnitsOf1024[unit]);
+}
+
 std::string_view mark_of(Unit unit) {
   constexpr std::array<std::string_view, 8> kMarks{"n", "s", "B", "r", "b", "p", "x", "g"};
   return kMarks[static_cast<std::size_t>(unit)];

@@ -8,6 +8,9 @@ namespace gradwire::watch::page {
 
 enum class Unit { count, seconds, bytes, rate, bits, share, factor, plain };
 
+/// "64 KiB", "1 GiB": for sizes that are powers of two.
+[[nodiscard]] std::string binary_size(double bytes);
+
 /// "12,345", "12.3 ms", "1.23 GB", "1.23 GB/s", "240 Mbit/s", "31%", "3.88", "0.0123". "-" for a number that is not
 /// finite or below 0.
 [[nodiscard]] std::string shown(Unit unit, double value);
