@@ -68,6 +68,7 @@ struct Knowledge {
   std::optional<LinkEstimate> link = {};
   std::vector<Health> health = {};
   std::vector<WarmUp> warm_ups = {};
+  std::vector<std::pair<std::string, double>> notes = {};  // numbers that the job told, by name
   std::optional<Memory> memory = {};
   std::optional<Rows> rows = {};
 };

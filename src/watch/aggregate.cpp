@@ -73,6 +73,11 @@ void add_known(RankTotals& totals, const observe::Snapshot& snapshot) {
       totals.health.insert_or_assign(key, health);
     }
   }
+  for (const auto& [name, value] : known.notes) {
+    if (totals.notes.size() < kMostGroups || totals.notes.contains(name)) {
+      totals.notes[name] = value;
+    }
+  }
   if (known.memory) {
     totals.memory[snapshot.source] = *known.memory;
   }

@@ -78,6 +78,7 @@ struct RankTotals {
   std::uint64_t sending_until = 0;                          // ticks
   double bucket_byte_seconds = 0;                           // sum of bytes x duration over buckets
   std::optional<LinkEstimate> link;                         // the latest
+  std::map<std::string, double> notes;                      // numbers that the job told, by name: the latest
   std::map<std::pair<std::string, std::string>, observe::Knowledge::Health> health;  // by group and label of its codec
   std::map<std::pair<std::string, std::string>, std::string> warm_ups;               // likewise: the codec in use
   std::map<observe::SourceId, observe::Knowledge::Memory> memory;                    // of sessions that go on

@@ -220,6 +220,14 @@ class Builder {
     families_.push_back(std::move(residual));
   }
 
+  void notes() {
+    Family family{"gradwire_note", "Numbers that the job told its session, the latest of each name.", Type::gauge};
+    for (const auto& [name, value] : rank_.notes) {
+      family.samples.push_back({{{"name", name}}, value});
+    }
+    families_.push_back(std::move(family));
+  }
+
   void link() {
     Family latency{"gradwire_link_latency_seconds", "Latency of links, where codec = \"auto\" measures it.",
                    Type::gauge};
@@ -345,6 +353,7 @@ std::vector<Family> families(const RankTotals& rank, const ReaderState& reader,
   builder.groups();
   builder.slow();
   builder.health();
+  builder.notes();
   builder.link();
   builder.memory();
   builder.others();

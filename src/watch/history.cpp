@@ -16,9 +16,9 @@ constexpr std::size_t kMostCodecs = 256;   // most texts of codec = "auto"
 constexpr std::size_t kMostSwitches = 64;  // the last ones are kept
 
 // Gauges that are worth a curve.
-constexpr std::array<std::string_view, 6> kGauges{"gradwire_relative_error", "gradwire_nmse",
-                                                  "gradwire_residual",       "gradwire_gradient",
-                                                  "gradwire_table_age",      "gradwire_device_memory"};
+constexpr std::array<std::string_view, 7> kGauges{
+    "gradwire_relative_error", "gradwire_nmse",          "gradwire_residual", "gradwire_gradient",
+    "gradwire_table_age",      "gradwire_device_memory", "gradwire_note"};
 
 double as_number(std::uint64_t value) { return static_cast<double>(value); }
 

@@ -177,6 +177,7 @@ void run_job(const std::string& report, int steps, const Policy& policy = Policy
     for (int step = 0; step != steps; ++step) {
       session.ready(id);
       session.finish();
+      session.note("loss", 1.0 / (step + 1));
     }
   });
 }
@@ -204,6 +205,7 @@ TEST(HistoryOfAJob, HasWhatEachRankDid) {
     EXPECT_EQ(samples.at("timed_steps").back(), 5);
     EXPECT_GT(samples.at("step_seconds").back(), 0);
     EXPECT_EQ(history.at("groups").at(0).at("codec"), "int8");
+    EXPECT_EQ(history.at("gauges").at("gradwire_note loss").back(), 1.0 / 6);
     EXPECT_EQ(history.at("groups").at(0).at("bytes_sent").back(), samples.at("message_bytes").back());
     EXPECT_LE(samples.at("sending_seconds").back(), samples.at("time").back())
         << "messages that are on their way at one time count once";
