@@ -62,10 +62,11 @@ struct ReportOptions {
   std::string folder;                                // the folder of GRADWIRE_REPORT, or its FILE.json
   std::optional<std::string> output = std::nullopt;  // the page; none: report.html in the folder
   std::optional<std::string> json = std::nullopt;    // its numbers; none: beside the page
-  std::optional<std::string> job = std::nullopt;     // its name; none: the job that began last
+  std::optional<std::string> second = std::nullopt;  // the folder of a run that the first is compared with
+  std::vector<std::string> jobs;                     // names, of one job or of the two; none: those that began last
 };
-/// Makes a page from the histories of a job's ranks; prints the table of a report of replaced calls. Throws an Error
-/// that names the folder or the file.
+/// Makes a page from the histories of a job's ranks, or one that compares two runs; prints the table of a report of
+/// replaced calls. Throws an Error that names the folder or the file.
 int report(const ReportOptions& options, std::ostream& out);
 
 struct DoctorOptions {

@@ -244,8 +244,14 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   report_command
       ->add_option("-o,--output", options.output, "file for the page; without it report.html in the directory")
       ->type_name("FILE");
-  report_command->add_option("--job", options.job, "name of the job; without it the one that began last")
-      ->type_name("NAME");
+  report_command->add_option("second", options.second, "directory of a second run: the page then compares both")
+      ->type_name("SECOND");
+  report_command
+      ->add_option("--job", options.jobs,
+                   "name of the job; without it the one that began last. Given twice: the two jobs that are compared, "
+                   "of one directory or of two")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   report_command->add_option("--json", options.json, "file for its numbers; without it beside the page, as .json")
       ->type_name("FILE");
   return report_command;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "watch/page/summary.hpp"
+
 namespace gradwire::watch::page {
 namespace {
 
@@ -271,6 +273,9 @@ Section health_section(const Numbers& numbers, Charts& charts) {
   const Json& curves = numbers.root().at("curves");
   std::string html;
   for (const auto& [name, band] : curves.at("gauges").items()) {
+    if (name.starts_with(kNote)) {
+      continue;
+    }
     const std::size_t blank = name.find(' ');
     std::string title = name.substr(0, blank);
     title = title.starts_with("gradwire_") ? title.substr(9) : title;
@@ -295,6 +300,23 @@ Section health_section(const Numbers& numbers, Charts& charts) {
                 "<code>measure_error</code>.</p>"};
   }
   return {"health", "What compression does to the sums", counted + "<div class=grid2>" + html + "</div>\n"};
+}
+
+Section notes_section(const Numbers& numbers, Charts& charts) {
+  const Json& curves = numbers.root().at("curves");
+  const bool steps = numbers.root().at("job").at("has_steps").get<bool>();
+  const Charts::Plane plane{
+      .x_name = steps ? "step" : "time since the start", .x = steps ? Unit::count : Unit::seconds, .y = Unit::plain};
+  std::string html;
+  for (const auto& [name, last] : numbers.root().at("notes").items()) {
+    const Json& band = curves.at("gauges").at(std::string(kNote) + name);
+    html += charts.lines(name, "as the job told it, median of the ranks", plane,
+                         {{.label = name,
+                           .style = "",
+                           .xs = values_of(curves.at(steps ? "steps" : "times")),
+                           .ys = values_of(band.at("median"))}});
+  }
+  return {"notes", "What the job noted", html.empty() ? "" : "<div class=grid2>" + html + "</div>\n"};
 }
 
 Section replaced_section(const Numbers& numbers, Charts&) {

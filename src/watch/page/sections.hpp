@@ -46,6 +46,7 @@ struct Section {
 [[nodiscard]] Section link_section(const Numbers& numbers, Charts& charts);
 [[nodiscard]] Section rank_section(const Numbers& numbers, Charts& charts);
 [[nodiscard]] Section health_section(const Numbers& numbers, Charts& charts);
+[[nodiscard]] Section notes_section(const Numbers& numbers, Charts& charts);
 [[nodiscard]] Section replaced_section(const Numbers& numbers, Charts& charts);
 
 /// A table in a box of its own that scrolls sideways; `head` has the name of each column, with "#" before it for

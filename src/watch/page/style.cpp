@@ -47,6 +47,7 @@ svg{display:block;width:100%;height:auto}
 svg text{font-size:11px;fill:var(--soft);font-family:inherit}
 svg .grid{stroke:var(--line);stroke-width:1}
 .curve{fill:none;stroke:var(--accent);stroke-width:1.8;stroke-linejoin:round}
+.curve.second{stroke:var(--bad);stroke-dasharray:5 3}.key .first{background:var(--accent)}.key .second{background:var(--bad)}
 .band{fill:var(--band)}.dot{fill:var(--accent)}
 .bad{fill:var(--bad)}
 .compute{fill:var(--calm)}.exposed{fill:var(--c2)}.encode{fill:var(--c1)}.reduce{fill:var(--c2)}.decode{fill:var(--c3)}

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "watch/page/histories.hpp"
@@ -74,6 +75,9 @@ struct CodecSpan {
   double to = 0;
   std::string codec;
 };
+
+/// The beginning of the names of gauges that a job told its session, such as "gradwire_note loss".
+inline constexpr std::string_view kNote = "gradwire_note ";
 
 struct Summary {
   std::string job;  // its name; empty: none

@@ -1,4 +1,5 @@
 // The numbers of a page as JSON, from which the page reads everything that it shows.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -156,6 +157,14 @@ Json to_json(const Summary& summary) {
                                 {"to", each.to},
                                 {"buckets", each.buckets},
                                 {"reason", each.reason}});
+  }
+  root["notes"] = Json::object();
+  for (const auto& [name, band] : summary.gauges) {
+    if (name.starts_with(kNote)) {
+      const auto last =
+          std::find_if(band.median.rbegin(), band.median.rend(), [](double v) { return std::isfinite(v); });
+      root["notes"][name.substr(kNote.size())] = last == band.median.rend() ? Json() : Json(*last);
+    }
   }
   root["curves"] = curves_json(summary);
   return root;

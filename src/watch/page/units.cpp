@@ -75,7 +75,7 @@ std::string plain_text(double value) {
 }  // namespace
 
 std::string shown(Unit unit, double value) {
-  if (!std::isfinite(value) || value < 0) {
+  if (!std::isfinite(value) || (value < 0 && unit != Unit::plain)) {
     return "-";
   }
   switch (unit) {
