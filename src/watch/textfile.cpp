@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace gradwire::watch {
-
 namespace {
 
 constexpr std::string_view kSuffix = ".prom";
