@@ -43,7 +43,7 @@ double value_or_none(const Json& root, const std::string& pointer) {
                                                       : std::numeric_limits<double>::quiet_NaN();
 }
 
-std::string command_of(const Json& report) {
+std::string command_text(const Json& report) {
   std::string text;
   for (const Json& word : report.at("job").at("command")) {
     text += (text.empty() ? "" : " ") + word.get<std::string>();
@@ -144,7 +144,7 @@ Json comparison(const Json& a, const Json& b) {
 std::string comparison_html(const Json& root) {
   const Numbers numbers(root);
   std::string rows =
-      text_row(root, "command", command_of) +
+      text_row(root, "command", command_text) +
       text_row(root, "job", [](const Json& r) { return r.at("job").at("name").get<std::string>(); }) +
       text_row(root, "codec", codecs_of) +
       text_row(root, "over", [](const Json& r) { return r.at("job").at("transport").get<std::string>(); }) +
@@ -170,8 +170,8 @@ std::string comparison_html(const Json& root) {
   }
   return page_frame("Two runs",
                     "<header><h1>Two runs compared</h1><ul class=key><li><i class=first></i>A <code>" +
-                        escaped(command_of(root.at("runs").at(0))) + "</code></li><li><i class=second></i>B <code>" +
-                        escaped(command_of(root.at("runs").at(1))) + "</code></li></ul></header>\n<main>" +
+                        escaped(command_text(root.at("runs").at(0))) + "</code></li><li><i class=second></i>B <code>" +
+                        escaped(command_text(root.at("runs").at(1))) + "</code></li></ul></header>\n<main>" +
                         table("What the runs did", {"", "#A", "#B", "#B over A"}, rows) + charts_of(root) + "</main>",
                     root.at("runs").at(1).at("job").at("gradwire").get<std::string>());
 }
