@@ -276,6 +276,10 @@ GRADWIRE_API gradwire_status gradwire_session_batch_advice(const gradwire_sessio
 GRADWIRE_API gradwire_status gradwire_session_statistics(const gradwire_session* session,
                                                          gradwire_statistics* statistics);
 GRADWIRE_API gradwire_status gradwire_session_reset_statistics(gradwire_session* session);
+/* Notes a number of the job for those who watch it, such as its loss after each step: metrics show the latest of each
+ * name as gradwire_note{name="loss"}, and histories keep it over time. GRADWIRE_INVALID_ARGUMENT where the name is not
+ * 1 to 40 letters, digits, '_', '.' and '-', or is the 17th of the session. */
+GRADWIRE_API gradwire_status gradwire_session_note(gradwire_session* session, const char* name, double value);
 
 /* Texts go to `buffer`, which has room for `size` bytes, and end in a zero there. `length` receives the number of bytes
  * before that zero, and may be NULL. `buffer` NULL with size 0 asks for the length only. GRADWIRE_INVALID_ARGUMENT

@@ -296,6 +296,11 @@ class Session {
   [[nodiscard]] std::uint64_t step() const noexcept;
   [[nodiscard]] SessionStatistics statistics() const;
   void reset_statistics();
+  /// Notes a number of the job for those who watch it, such as note("loss", x) after each step; it travels nowhere.
+  /// Metrics show the latest of each name, as gradwire_note{name="loss"}, and histories keep it over time, by which
+  /// `gradwire report` compares two runs. Between steps, on any rank. Error(invalid_argument) where the name is not 1
+  /// to 40 letters, digits, '_', '.' and '-', or is the 17th of the session.
+  void note(std::string_view name, double value);
 
   /// Gives up on every rank; later calls throw Error(aborted).
   void abort(const std::string& why) noexcept;

@@ -76,6 +76,14 @@ gradwire_status gradwire_session_reset_statistics(gradwire_session* session) {
   return guard([&] { session_of(session, function).reset_statistics(); });
 }
 
+gradwire_status gradwire_session_note(gradwire_session* session, const char* name, double value) {
+  const char* function = __func__;
+  return guard([&] {
+    required(name, function, "name");
+    session_of(session, function).note(name, value);
+  });
+}
+
 gradwire_status gradwire_session_explain(gradwire_session* session, char* buffer, uint64_t size, uint64_t* length) {
   const char* function = __func__;
   return guard([&] { write_text(session_of(session, function).explain(), buffer, size, length, function); });

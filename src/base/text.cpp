@@ -1,6 +1,7 @@
 #include "base/text.hpp"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace gradwire::text {
 namespace {
@@ -57,6 +58,21 @@ std::string beginning(std::string_view text, std::size_t most) {
     --size;
   }
   return std::string(text.substr(0, size));
+}
+
+std::string short_hash(std::string_view text) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  }
+  auto folded = static_cast<std::uint32_t>(hash ^ (hash >> 32U));
+  std::string digits(8, '0');
+  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit) {
+    *digit = kHex[folded & 15U];
+    folded >>= 4U;
+  }
+  return digits;
 }
 
 Missing missing(const std::set<int>& there, int end) {

@@ -26,6 +26,9 @@ namespace gradwire::text {
 /// The first bytes, up to `most`, without a partial character at the end.
 [[nodiscard]] std::string beginning(std::string_view text, std::size_t most);
 
+/// Eight hex digits that differ for different texts, nearly always: an FNV-1a hash, folded to 32 bits.
+[[nodiscard]] std::string short_hash(std::string_view text);
+
 /// "0, 2, 4 and 7 more": the missing numbers below `end`, of which at most four are named, and how many there are.
 struct Missing {
   std::size_t count = 0;

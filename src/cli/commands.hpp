@@ -80,11 +80,14 @@ struct RunOptions {
 int run(const RunOptions& given, std::ostream& out);
 
 struct ReportOptions {
-  std::string folder;                                // the folder of GRADWIRE_REPORT
+  std::string folder;                                // the folder of GRADWIRE_REPORT, or its FILE.json
   std::optional<std::string> output = std::nullopt;  // the page; none: report.html in the folder
   std::optional<std::string> json = std::nullopt;    // its numbers; none: beside the page
+  std::optional<std::string> second = std::nullopt;  // the folder of a run that the first is compared with
+  std::vector<std::string> jobs;                     // names, of one job or of the two; none: those that began last
 };
-/// Makes a page from the histories of a job's ranks. Throws an Error that names the folder or the file.
+/// Makes a page from the histories of a job's ranks, or one that compares two runs; prints the table of a report of
+/// replaced calls. Throws an Error that names the folder or the file.
 int report(const ReportOptions& options, std::ostream& out);
 
 struct DoctorOptions {
@@ -104,10 +107,11 @@ struct TopOptions {
   std::string folder;  // the FOLDER of GRADWIRE_METRICS=file:FOLDER
   std::string interval = "1s";
   bool once = false;
+  std::optional<std::string> job = std::nullopt;  // its name; none: the job that runs, or ran, last
 };
-/// Shows the ranks of the job that writes there, until q is typed on the terminal. Where standard output is no
+/// Shows the ranks of a job that writes there, until q is typed on the terminal. Where standard output is no
 /// terminal, it writes one block of lines an interval to `out`. It waits for a missing folder. Throws an Error where
-/// the folder is a file, or with `once` where it is empty.
+/// the folder is a file, or with `once` where it, or the job, has no files.
 int top(const TopOptions& options, std::ostream& out);
 
 struct TraceOptions {

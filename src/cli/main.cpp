@@ -214,12 +214,23 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
 CLI::App* add_report(CLI::App& app, ReportOptions& options) {
   auto* report_command = app.add_subcommand(
       "report", "Make an HTML page about a job from the files of its ranks: gradwire report /tmp/report");
-  report_command->add_option("directory", options.folder, "directory that the job's GRADWIRE_REPORT named")
+  report_command
+      ->add_option("directory", options.folder,
+                   "directory that the job's GRADWIRE_REPORT named; or a report of replaced calls, FILE.json, whose "
+                   "table is printed")
       ->type_name("DIRECTORY")
       ->required();
   report_command
       ->add_option("-o,--output", options.output, "file for the page; without it report.html in the directory")
       ->type_name("FILE");
+  report_command->add_option("second", options.second, "directory of a second run: the page then compares both")
+      ->type_name("SECOND");
+  report_command
+      ->add_option("--job", options.jobs,
+                   "name of the job; without it the one that began last. Given twice: the two jobs that are compared, "
+                   "of one directory or of two")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   report_command->add_option("--json", options.json, "file for its numbers; without it beside the page, as .json")
       ->type_name("FILE");
   return report_command;
@@ -243,6 +254,8 @@ CLI::App* add_top(CLI::App& app, TopOptions& options) {
   top_command->add_option("directory", options.folder, "directory that the job's GRADWIRE_METRICS=file:DIRECTORY names")
       ->type_name("DIRECTORY")
       ->required();
+  top_command->add_option("--job", options.job, "name of the job; without it the one that runs, or ran, last")
+      ->type_name("NAME");
   top_command->add_flag("--once", options.once, "print one block of lines, with means since the job's start");
   top_command->add_option("--interval", options.interval, "time between two looks")->capture_default_str();
   return top_command;

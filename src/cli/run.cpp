@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/job_name.hpp"
 #include "base/record_target.hpp"
 #include "base/text.hpp"
 #include "cli/checked_options.hpp"
@@ -119,7 +120,9 @@ Environment rank_environment(const RunOptions& options, const Told& told, const 
   Environment ranks;
   for (const EnvironmentVariable& known : environment_variables()) {
     std::optional<std::string> value = environment(known.name);
-    if (known.name == "GRADWIRE_POLICY") {
+    if (known.name == "GRADWIRE_JOB") {
+      value = name_of_started_job(options.let_join.value_or(options.join.value_or("")));
+    } else if (known.name == "GRADWIRE_POLICY") {
       value = told.policy;
     } else if (known.name == "GRADWIRE_CODEC") {
       value = told.codec;

@@ -9,6 +9,7 @@
 #include <ostream>
 #include <thread>
 
+#include "base/job_name.hpp"
 #include "base/units.hpp"
 #include "cli/commands.hpp"
 #include "gradwire/error.hpp"
@@ -40,11 +41,21 @@ std::chrono::nanoseconds interval_of(const TopOptions& options) {
 class Watch {
  public:
   explicit Watch(const TopOptions& options)
-      : reader_(options.folder), folder_(std::filesystem::absolute(options.folder).lexically_normal().string()) {}
+      : reader_(options.folder),
+        named_(options.job ? std::optional(as_job_name(*options.job)) : std::nullopt),
+        folder_(std::filesystem::absolute(options.folder).lexically_normal().string()) {}
 
   void look() {
+    const std::optional<std::string> shown = snapshot_.ranks.empty() ? std::nullopt : std::optional(snapshot_.job);
     snapshot_ = reader_.read();
+    live::choose_job(snapshot_, named_, shown);
     history_.take(snapshot_.ranks);
+  }
+  void look_at_next_job() {
+    if (!snapshot_.other_jobs.empty()) {
+      named_ = live::next_job(snapshot_);
+      look();
+    }
   }
   [[nodiscard]] std::vector<live::StyledLine> draw(live::Size size, bool keys) const {
     return live::draw(snapshot_, live::rows_of(snapshot_, history_),
@@ -61,6 +72,7 @@ class Watch {
 
  private:
   live::FolderReader reader_;
+  std::optional<std::string> named_;
   std::string folder_;
   live::FolderSnapshot snapshot_;
   live::RateTracker history_;
@@ -108,6 +120,7 @@ int draw_until_quit(Watch& watch, std::chrono::nanoseconds interval) {
     switch (terminal.wait(std::max(left, std::chrono::nanoseconds(0)))) {
       case live::Terminal::Event::quit: return 0;
       case live::Terminal::Event::ended: return terminal.signal();
+      case live::Terminal::Event::next_job: watch.look_at_next_job(); break;
       case live::Terminal::Event::resized:
       case live::Terminal::Event::none: break;
     }

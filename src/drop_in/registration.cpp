@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/mpi_job.hpp"
 #include "base/units.hpp"
-#include "drop_in/mpi_job.hpp"
 #include "transport/tcp/tcp_reaching.hpp"
 
 namespace gradwire::drop_in {
@@ -52,7 +52,7 @@ RegistrationSettings RegistrationSettings::of_environment() {
   settings.server = environment("GRADWIRE_REGISTER");
   if (settings.server) {
     settings.job = mpi_job();
-    settings.launched_rank = drop_in::launched_rank();
+    settings.launched_rank = gradwire::launched_rank();
   }
   return settings;
 }

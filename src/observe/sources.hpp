@@ -49,6 +49,12 @@ struct Knowledge {
     double nmse = 0;            // |dropped|^2 / |encoded|^2 of an encoding
     double residual_ratio = 0;  // |residual| / |gradient|, of error feedback
   };
+  /// A group that is in a warm-up, and the codec of it that is in use.
+  struct WarmUp {
+    std::string group;
+    std::string codec;  // see SessionStatistics::Group
+    std::string in_use;
+  };
   struct Memory {
     std::uint64_t residual_bytes = 0;
     std::uint64_t frame_bytes = 0;  // peak size of the pool of frame buffers
@@ -61,6 +67,8 @@ struct Knowledge {
   };
   std::optional<LinkEstimate> link = {};
   std::vector<Health> health = {};
+  std::vector<WarmUp> warm_ups = {};
+  std::vector<std::pair<std::string, double>> notes = {};  // numbers that the job told, by name
   std::optional<Memory> memory = {};
   std::optional<Rows> rows = {};
 };

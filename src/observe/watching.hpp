@@ -28,6 +28,7 @@ struct WatchedProcess {
   std::function<std::optional<int>()> rank = {};
   std::function<std::vector<ReplacedCalls>()> replaced = {};  // one thread at a time
   std::function<void(const std::string&)> warn = {};          // none: warn()
+  std::string job = {};                                       // its name; empty: watch() finds it (job_name())
 };
 
 /// Begins to write the files that GRADWIRE_METRICS, GRADWIRE_TRACE and GRADWIRE_REPORT ask for, at the first call of a

@@ -56,6 +56,14 @@ void add_session(SessionStatistics& sum, const SessionStatistics& session) {
 
 void add_known(RankTotals& totals, const observe::Snapshot& snapshot) {
   const observe::Knowledge& known = snapshot.knowledge;
+  for (const SessionStatistics::Group& group : snapshot.statistics.groups) {
+    totals.warm_ups.erase({group.name, label_of_codec(group.codec)});
+  }
+  for (const observe::Knowledge::WarmUp& each : known.warm_ups) {
+    if (totals.warm_ups.size() < kMostGroups) {
+      totals.warm_ups.insert_or_assign({each.group, label_of_codec(each.codec)}, each.in_use);
+    }
+  }
   if (known.link) {
     totals.link = known.link;
   }
@@ -63,6 +71,11 @@ void add_known(RankTotals& totals, const observe::Snapshot& snapshot) {
     const std::pair key(health.group, label_of_codec(health.codec));
     if (totals.health.size() < kMostGroups || totals.health.contains(key)) {
       totals.health.insert_or_assign(key, health);
+    }
+  }
+  for (const auto& [name, value] : known.notes) {
+    if (totals.notes.size() < kMostGroups || totals.notes.contains(name)) {
+      totals.notes[name] = value;
     }
   }
   if (known.memory) {
@@ -154,6 +167,10 @@ void Aggregate::add(std::span<const Event> events, const observe::TimeScale& sca
       totals->bytes[event.kind].add(static_cast<double>(event.bytes));
       if (event.kind == EventKind::send) {
         add_sending(*totals, event, scale);
+        SentMessages& sent = totals->sent[totals->bytes[event.kind].range_of(static_cast<double>(event.bytes))];
+        ++sent.count;
+        sent.bytes += event.bytes;
+        sent.seconds += scale.seconds(event.duration * observe::kTicksOfDuration);
       }
       continue;
     }

@@ -22,9 +22,11 @@ namespace gradwire::watch {
 
 using observe::ReplacedCalls;
 
-/// A codec as a label. For codec = "auto" the text also says what is in use now; that is cut off, since it would make a
-/// new series each time.
-[[nodiscard]] inline std::string label_of_codec(const std::string& codec) { return codec.substr(0, codec.find(':')); }
+/// A codec as a label. For codec = "auto" the text also says what is in use now, or what can be before anything is
+/// measured; that is cut off, since it would make a new series each time.
+[[nodiscard]] inline std::string label_of_codec(const std::string& codec) {
+  return codec.starts_with("auto (") ? "auto" : codec.substr(0, codec.find(':'));
+}
 
 /// The state of the reader of events.
 struct ReaderState {
@@ -33,7 +35,8 @@ struct ReaderState {
   std::uint64_t dropped = 0;
   double cpu_seconds = 0;
   std::uint64_t ring_bytes = 0;
-  bool ended = false;  // nothing follows
+  bool ended = false;     // nothing follows
+  std::string host = {};  // its name
 };
 
 /// A value for each kind of event.
@@ -50,6 +53,13 @@ class ByKind {
   std::array<Value, observe::kEventKinds> values_;
 };
 
+/// Messages of one range of sizes.
+struct SentMessages {
+  std::uint64_t count = 0;
+  std::uint64_t bytes = 0;
+  double seconds = 0;  // from the send until the other side has taken it, summed over messages
+};
+
 /// One rank's.
 struct RankTotals {
   int world_size = 1;
@@ -64,10 +74,13 @@ struct RankTotals {
   SessionStatistics gone;                                   // the sum over sessions that have ended
   std::map<int, std::uint64_t> passed;                      // events EventKind::passed, by reason
   double sending_seconds = 0;                               // time with at least one message on its way out
+  std::array<SentMessages, Histogram::kBounds + 1> sent;    // by the ranges of `bytes`
   std::uint64_t sending_until = 0;                          // ticks
   double bucket_byte_seconds = 0;                           // sum of bytes x duration over buckets
   std::optional<LinkEstimate> link;                         // the latest
+  std::map<std::string, double> notes;                      // numbers that the job told, by name: the latest
   std::map<std::pair<std::string, std::string>, observe::Knowledge::Health> health;  // by group and label of its codec
+  std::map<std::pair<std::string, std::string>, std::string> warm_ups;               // likewise: the codec in use
   std::map<observe::SourceId, observe::Knowledge::Memory> memory;                    // of sessions that go on
   std::map<observe::SourceId, observe::Knowledge::Rows> rows;
 

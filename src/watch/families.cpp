@@ -68,11 +68,12 @@ class Builder {
 
   void process() {
     families_.push_back({"gradwire_info",
-                         "Version of gradwire, how bytes travel, and the clock that stamps events.",
+                         "Version of gradwire, how bytes travel, the clock that stamps events, and the host.",
                          MetricType::gauge,
                          {{{{"version", std::string(kVersion)},
                             {"transport", sum_.transport},
-                            {"clock", std::string(to_string(reader_.clock))}},
+                            {"clock", std::string(to_string(reader_.clock))},
+                            {"host", reader_.host}},
                            1}}});
     add("gradwire_world_size", MetricType::gauge, "Ranks of the job.", rank_.world_size);
     add("gradwire_job_ended", MetricType::gauge, "1 once the rank has ended and writes no more.",
@@ -221,6 +222,14 @@ class Builder {
     families_.push_back(std::move(residual));
   }
 
+  void notes() {
+    Family family{"gradwire_note", "Numbers that the job told its session, the latest of each name.", Type::gauge};
+    for (const auto& [name, value] : rank_.notes) {
+      family.samples.push_back({{{"name", name}}, value});
+    }
+    families_.push_back(std::move(family));
+  }
+
   void link() {
     Family latency{"gradwire_link_latency_seconds", "Latency of links, where codec = \"auto\" measures it.",
                    MetricType::gauge};
@@ -347,6 +356,7 @@ std::vector<Family> families(const RankTotals& rank, const ReaderState& reader,
   builder.groups();
   builder.slow();
   builder.health();
+  builder.notes();
   builder.link();
   builder.memory();
   builder.others();

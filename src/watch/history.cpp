@@ -16,9 +16,9 @@ constexpr std::size_t kMostCodecs = 256;   // most texts of codec = "auto"
 constexpr std::size_t kMostSwitches = 64;  // the last ones are kept
 
 // Gauges that are worth a curve.
-constexpr std::array<std::string_view, 6> kGauges{"gradwire_relative_error", "gradwire_nmse",
-                                                  "gradwire_residual",       "gradwire_gradient",
-                                                  "gradwire_table_age",      "gradwire_device_memory"};
+constexpr std::array<std::string_view, 7> kGauges{
+    "gradwire_relative_error", "gradwire_nmse",          "gradwire_residual", "gradwire_gradient",
+    "gradwire_table_age",      "gradwire_device_memory", "gradwire_note"};
 
 double as_number(std::uint64_t value) { return static_cast<double>(value); }
 
@@ -73,7 +73,8 @@ std::array<double, kHistoryCounters.size()> counters_of(const RankTotals& rank, 
           as_number(calls.passed.calls),
           as_number(calls.passed.bytes_in),
           calls.passed.seconds,
-          reader.cpu_seconds};
+          reader.cpu_seconds,
+          as_number(calls.passed.bytes_sent)};
 }
 
 // In the order of kHistoryGroupCounters.
@@ -118,6 +119,20 @@ void append_replaced(JsonText& json, std::span<const ReplacedCalls> replaced) {
     json.key("calls").number(as_number(each.calls)).key("bytes_in").number(as_number(each.bytes_in));
     json.key("bytes_sent").number(as_number(each.bytes_sent)).key("bytes_dense").number(as_number(each.bytes_dense));
     json.key("seconds").number(each.seconds).close('}');
+  }
+  json.close(']');
+}
+
+// The messages that were sent, by ranges of sizes; the last range has no bound.
+void append_messages(JsonText& json, std::span<const SentMessages> sent) {
+  const Histogram sizes = Histogram::of_bytes();
+  json.key("messages").open('[');
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (sent[i].count > 0) {
+      const double below = i < Histogram::kBounds ? sizes.bound(i) : std::numeric_limits<double>::quiet_NaN();
+      json.open('{').key("up_to").number(below).key("count").number(as_number(sent[i].count));
+      json.key("bytes").number(as_number(sent[i].bytes)).key("seconds").number(sent[i].seconds).close('}');
+    }
   }
   json.close(']');
 }
@@ -172,7 +187,8 @@ History::Sample History::take(double time, const RankTotals& totals, const Reade
   const std::size_t some = std::min(sum.switches.size(), kMostSwitches);
   switches_.assign(sum.switches.end() - static_cast<std::ptrdiff_t>(some), sum.switches.end());
   Sample sample{.time = time, .counters = counters_of(totals, sum, reader, replaced)};
-  add_groups(sample, sum);
+  sent_ = totals.sent;
+  add_groups(sample, sum, totals);
   add_gauges(sample, families(totals, reader, {}));
   return sample;
 }
@@ -198,7 +214,7 @@ std::size_t History::group_of(const SessionStatistics::Group& group) {
   return static_cast<std::size_t>(found - groups_.begin());
 }
 
-void History::add_groups(Sample& sample, const SessionStatistics& sum) {
+void History::add_groups(Sample& sample, const SessionStatistics& sum, const RankTotals& totals) {
   for (const SessionStatistics::Group& group : sum.groups) {
     const std::size_t place = group_of(group);
     if (sample.groups.size() <= place) {
@@ -209,7 +225,9 @@ void History::add_groups(Sample& sample, const SessionStatistics& sum) {
     for (std::size_t i = 0; i < counters.size(); ++i) {
       kept.counters[i] += counters[i];
     }
-    kept.codec = place_of(codecs_, groups_[place].name == "other" ? "several" : group.codec, kMostCodecs);
+    const auto warm_up = totals.warm_ups.find({group.name, label_of_codec(group.codec)});
+    const std::string in_use = warm_up == totals.warm_ups.end() ? group.codec : warm_up->second + " (warm-up)";
+    kept.codec = place_of(codecs_, groups_[place].name == "other" ? "several" : in_use, kMostCodecs);
   }
 }
 
@@ -240,7 +258,8 @@ void History::add_gauges(Sample& sample, std::span<const Family> families) {
 void History::append_head(std::string& text, const HistoryHead& head) const {
   JsonText json;
   json.open('{').key("format").string("gradwire history").key("version").number(kHistoryFormat);
-  json.key("gradwire").string(kVersion).key("part").string(head.part).key("rank").number(head.rank);
+  json.key("gradwire").string(kVersion).key("job").string(head.job);
+  json.key("part").string(head.part).key("rank").number(head.rank);
   json.key("world").number(world_size_).key("transport").string(transport_).key("host").string(head.host);
   append_strings(json, "command", head.command);
   json.key("environment").open('{');
@@ -253,6 +272,7 @@ void History::append_head(std::string& text, const HistoryHead& head) const {
   append_strings(json, "causes", causes_);
   append_switches(json, switches_);
   append_replaced(json, replaced_);
+  append_messages(json, sent_);
   text += json.text();
 }
 
@@ -268,7 +288,7 @@ void History::append_groups(std::string& text, std::span<const Sample* const> sa
       return g < sample.groups.size() ? sample.groups[g] : none;
     };
     append_column(json, "in_use", samples,
-                  [&](const Sample& s) { return g < s.groups.size() ? as_number(of(s).codec) : kNone; });
+                  [&](const Sample& s) { return of(s).codec ? as_number(*of(s).codec) : kNone; });
     for (std::size_t i = 0; i < kHistoryGroupCounters.size(); ++i) {
       append_column(json, kHistoryGroupCounters[i], samples, [&](const Sample& s) { return of(s).counters[i]; });
     }

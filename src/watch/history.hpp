@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -21,7 +22,7 @@ inline constexpr std::size_t kMostHistoryGroups = 16;  // later groups are count
 inline constexpr std::size_t kMostGauges = 64;
 
 /// Counters, which only grow, summed up over a rank's sessions, tables and communicators. Names are those of the file.
-inline constexpr std::array<std::string_view, 28> kHistoryCounters{"steps",
+inline constexpr std::array<std::string_view, 29> kHistoryCounters{"steps",
                                                                    "exposed_seconds",
                                                                    "timed_steps",
                                                                    "step_seconds",
@@ -48,14 +49,15 @@ inline constexpr std::array<std::string_view, 28> kHistoryCounters{"steps",
                                                                    "passed_calls",
                                                                    "passed_bytes_in",
                                                                    "passed_seconds",
-                                                                   "observer_seconds"};
+                                                                   "observer_seconds",
+                                                                   "passed_bytes_sent"};
 
 /// Counters of a group of tensors.
 inline constexpr std::array<std::string_view, 10> kHistoryGroupCounters{
     "calls",          "bytes_in",       "bytes_sent",   "bytes_intra",      "bytes_inter",
     "encode_seconds", "decode_seconds", "wire_seconds", "nonfinite_frames", "bytes_uncompressed"};
 
-/// What does not change while a rank runs, but for the last two.
+/// What does not change while a rank runs, but for `written` and `ended`.
 struct HistoryHead {
   std::string part = "library";  // as TextfileOptions
   int rank = 0;
@@ -65,6 +67,7 @@ struct HistoryHead {
   double started = 0;                                                 // seconds since 1970
   double written = 0;                                                 // likewise
   bool ended = false;                                                 // by itself: nothing follows
+  std::string job = {};                                               // its name
 };
 
 class History {
@@ -85,7 +88,7 @@ class History {
 
   struct GroupSample {
     std::array<double, kHistoryGroupCounters.size()> counters{};
-    std::size_t codec = 0;  // the codec in use, an index into codecs_
+    std::optional<std::size_t> codec = {};  // the codec in use, an index into codecs_; none: not in this sample
   };
   struct Sample {
     double time = 0;
@@ -104,7 +107,7 @@ class History {
 
   [[nodiscard]] Sample take(double time, const RankTotals& totals, const ReaderState& reader,
                             std::span<const ReplacedCalls> replaced);
-  void add_groups(Sample& sample, const SessionStatistics& sum);
+  void add_groups(Sample& sample, const SessionStatistics& sum, const RankTotals& totals);
   void add_gauges(Sample& sample, std::span<const Family> families);
   [[nodiscard]] std::size_t group_of(const SessionStatistics::Group& group);
   void append_head(std::string& text, const HistoryHead& head) const;
@@ -121,6 +124,7 @@ class History {
   std::vector<std::string> causes_{""};
   std::vector<CodecSwitch> switches_;  // the last ones
   std::vector<ReplacedCalls> replaced_;
+  std::array<SentMessages, Histogram::kBounds + 1> sent_;
 };
 
 }  // namespace gradwire::watch

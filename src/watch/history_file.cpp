@@ -7,6 +7,7 @@
 
 #include "base/environment.hpp"
 #include "watch/host.hpp"
+#include "watch/textfile.hpp"
 
 namespace gradwire::watch {
 namespace {
@@ -26,8 +27,8 @@ std::vector<std::string> command_line() {
 
 }  // namespace
 
-HistoryHead head_of_process(const std::string& part) {
-  HistoryHead head{.part = part, .host = host_name(), .command = command_line()};
+HistoryHead head_of_process(const std::string& part, const std::string& job) {
+  HistoryHead head{.part = part, .host = host_name(), .command = command_line(), .job = job};
   head.started = head.written = 1e-9 * static_cast<double>(realtime_nanoseconds());
   for (const EnvironmentVariable& variable : environment_variables()) {
     if (const auto value = environment(variable.name)) {
@@ -37,8 +38,8 @@ HistoryHead head_of_process(const std::string& part) {
   return head;
 }
 
-std::string history_name(const std::string& part, int rank) {
-  return "gradwire-" + part + "-rank-" + std::to_string(rank) + ".history";
+std::string history_name(const std::string& part, int rank, const std::string& job) {
+  return rank_file_name(part, rank, job, ".history");
 }
 
 HistoryWriter::HistoryWriter(HistoryOptions options)
@@ -84,7 +85,8 @@ void HistoryWriter::write(double time, bool last) {
     head.ended = last;
     for (const auto& [rank, history] : ranks_) {
       head.rank = rank;
-      files_.write(history_name(head.part, rank), history.to_json(head), Readers::owner);  // has the command line in it
+      // It has the command line in it.
+      files_.write(history_name(head.part, rank, head.job), history.to_json(head), Readers::owner);
     }
   });
 }

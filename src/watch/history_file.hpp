@@ -24,10 +24,10 @@ struct HistoryOptions {
 };
 
 /// The head for this process: its host, its command line, gradwire's variables, the present time.
-[[nodiscard]] HistoryHead head_of_process(const std::string& part);
+[[nodiscard]] HistoryHead head_of_process(const std::string& part, const std::string& job = {});
 
-/// "gradwire-mpi-rank-3.history"
-[[nodiscard]] std::string history_name(const std::string& part, int rank);
+/// As file_name() with ".history" at its end.
+[[nodiscard]] std::string history_name(const std::string& part, int rank, const std::string& job = {});
 
 /// Writes every second at first, and less often the longer a job runs. A failed write is reported once, and tried again
 /// at the next turn.

@@ -99,6 +99,14 @@ std::uint64_t Histogram::count() const noexcept {
   return std::accumulate(counts_.begin(), counts_.end(), std::uint64_t{0});
 }
 
+Labels labels_of_rank(const std::string& part, int rank, const std::string& job) {
+  Labels labels{{"part", part}, {"rank", std::to_string(rank)}};
+  if (!job.empty()) {
+    labels.emplace_back("gradwire_job", job);  // Prometheus gives samples a label `job` of its own
+  }
+  return labels;
+}
+
 std::string to_text(std::span<const Family> families, const Labels& common) {
   static constexpr std::array<const char*, 3> kTypes{"counter", "gauge", "histogram"};
   std::string text;

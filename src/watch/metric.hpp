@@ -28,6 +28,8 @@ class Histogram {
   [[nodiscard]] double bound(std::size_t i) const noexcept;
   /// The number of values at or below bound(i) and above the bound before; the last: above all bounds.
   [[nodiscard]] const std::array<std::uint64_t, kBounds + 1>& counts() const noexcept { return counts_; }
+  /// The range in counts() that the value falls into.
+  [[nodiscard]] std::size_t range_of(double value) const noexcept { return place_of(value / first_); }
   [[nodiscard]] std::uint64_t count() const noexcept;
   [[nodiscard]] double sum() const noexcept { return sum_; }
 
@@ -61,6 +63,9 @@ struct Family {
   std::vector<Sample> samples = {};
   std::vector<HistogramSample> histograms = {};  // of MetricType::histogram
 };
+
+/// The labels of every sample of a rank; without a name of the job where `job` is empty.
+[[nodiscard]] Labels labels_of_rank(const std::string& part, int rank, const std::string& job);
 
 /// The text format of Prometheus, version 0.0.4. Families without samples are left out. Each sample has the labels
 /// `common`. The last line is "# EOF", which shows that a file is complete.

@@ -78,11 +78,11 @@ class Plain {
 }  // namespace
 
 std::vector<Family> page_of(const Aggregate& aggregate, const ReaderState& reader,
-                            std::span<const ReplacedCalls> replaced, const std::string& part) {
+                            std::span<const ReplacedCalls> replaced, const std::string& part, const std::string& job) {
   std::vector<Family> page;
   for (const auto& [rank, totals] : aggregate.ranks()) {
     for (Family& family : families(totals, reader, replaced)) {
-      const Labels common{{"part", part}, {"rank", std::to_string(rank)}};
+      const Labels common = labels_of_rank(part, rank, job);
       label(family.samples, common);
       label(family.histograms, common);
       const auto same = [&](const Family& other) { return other.name == family.name; };

@@ -82,11 +82,16 @@ class Line {
     json_.key("attributes").open('[');
     append_attribute(json_, "service.name", "gradwire");
     append_attribute(json_, "service.version", std::string_view(kVersion));
-    append_attribute(json_, "service.instance.id", resource_.part + "-rank-" + std::to_string(resource_.rank));
+    append_attribute(json_, "service.instance.id",
+                     (resource_.job.empty() ? "" : resource_.job + "-") + resource_.part + "-rank-" +
+                         std::to_string(resource_.rank));
     append_attribute(json_, "host.name", resource_.host);
     append_attribute(json_, "process.pid", resource_.process);
     append_attribute(json_, "gradwire.part", resource_.part);
     append_attribute(json_, "gradwire.rank", resource_.rank);
+    if (!resource_.job.empty()) {
+      append_attribute(json_, "gradwire.job", resource_.job);
+    }
     json_.close(']');
   }
 

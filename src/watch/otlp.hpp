@@ -18,6 +18,7 @@ struct OtlpResource {
   std::string host;
   int process = 0;           // its number
   std::int64_t started = 0;  // when sums began, in nanoseconds since 1970
+  std::string job = {};      // its name; empty: not known
 };
 
 /// "gradwire_bytes_sent" for "gradwire_bytes_sent_total": the format marks counters in another way.

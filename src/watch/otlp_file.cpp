@@ -13,8 +13,8 @@
 
 namespace gradwire::watch {
 
-std::string otlp_file_name(const std::string& part, int rank) {
-  return "gradwire-" + part + "-rank-" + std::to_string(rank) + ".otlp.jsonl";
+std::string otlp_file_name(const std::string& part, int rank, const std::string& job) {
+  return rank_file_name(part, rank, job, ".otlp.jsonl");
 }
 
 void append_line(const std::filesystem::path& file, const std::string& line) {
@@ -56,13 +56,14 @@ void OtlpWriter::take(Totals& totals) {
   files_.attempt([&] {
     const std::vector<ReplacedCalls> replaced = totals.replaced();
     for (const auto& [rank, sums] : totals.aggregate().ranks()) {
-      append(otlp_file_name(totals.part(), rank), to_otlp(families(sums, totals.reader(), replaced),
-                                                          {.part = totals.part(),
-                                                           .rank = rank,
-                                                           .host = host_name(),
-                                                           .process = static_cast<int>(::getpid()),
-                                                           .started = started_},
-                                                          realtime_nanoseconds()));
+      append(otlp_file_name(totals.part(), rank, totals.job()), to_otlp(families(sums, totals.reader(), replaced),
+                                                                        {.part = totals.part(),
+                                                                         .rank = rank,
+                                                                         .host = totals.reader().host,
+                                                                         .process = static_cast<int>(::getpid()),
+                                                                         .started = started_,
+                                                                         .job = totals.job()},
+                                                                        realtime_nanoseconds()));
     }
   });
 }

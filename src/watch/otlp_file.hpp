@@ -19,8 +19,8 @@ struct OtlpOptions {
   std::function<void(const std::string&)> warn;
 };
 
-/// "gradwire-mpi-rank-3.otlp.jsonl"; renamed it is "gradwire-mpi-rank-3.otlp.jsonl.1".
-[[nodiscard]] std::string otlp_file_name(const std::string& part, int rank);
+/// As file_name() with ".otlp.jsonl" at its end, to which renaming adds ".1".
+[[nodiscard]] std::string otlp_file_name(const std::string& part, int rank, const std::string& job = {});
 
 /// Appends `line` completely or not at all. Error(invalid_argument) names the file and the reason.
 void append_line(const std::filesystem::path& file, const std::string& line);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "watch/totals.hpp"
 #include "watch/whole_file.hpp"
@@ -19,8 +20,14 @@ struct TextfileOptions {
   std::function<void(const std::string&)> warn;
 };
 
-/// "gradwire-mpi-rank-3.prom"
-[[nodiscard]] std::string file_name(const std::string& part, int rank);
+/// "gradwire-mpi-rank-3-job-resnet.prom" for the suffix ".prom"; without a name of the job "gradwire-mpi-rank-3.prom".
+[[nodiscard]] std::string rank_file_name(const std::string& part, int rank, const std::string& job,
+                                         std::string_view suffix);
+[[nodiscard]] std::string file_name(const std::string& part, int rank, const std::string& job = {});
+
+/// Removes textfiles that ranks of this user on this host left there and that were not written for a day. They would be
+/// scraped for ever. Files of earlier versions, which do not name their host, and all other files stay.
+void remove_old_textfiles(const std::filesystem::path& directory, const std::string& host);
 
 /// Decides when to write: at intervals, and at the end.
 class Turns {
@@ -34,7 +41,7 @@ class Turns {
   std::optional<std::uint64_t> next_;  // CLOCK_MONOTONIC, ns
 };
 
-/// A failed write is reported once, and tried again at the next turn.
+/// A failed write is reported once, and tried again at the next turn. Removes old textfiles before its first one.
 class TextfileWriter final : public Subscriber {
  public:
   explicit TextfileWriter(const TextfileOptions& options);
@@ -43,6 +50,7 @@ class TextfileWriter final : public Subscriber {
  private:
   RankFiles files_;
   Turns turns_;
+  bool removed_old_ = false;
 };
 
 }  // namespace gradwire::watch

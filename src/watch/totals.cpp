@@ -2,12 +2,15 @@
 
 #include <utility>
 
+#include "watch/host.hpp"
 #include "watch/metrics_page.hpp"
 
 namespace gradwire::watch {
 
 Totals::Totals(observe::WatchedProcess process)
-    : process_(std::move(process)), aggregate_([](observe::SourceId id) { return observe::source_of(id); }) {
+    : process_(std::move(process)),
+      host_(host_name()),
+      aggregate_([](observe::SourceId id) { return observe::source_of(id); }) {
   if (process_.replaced) {
     aggregate_.leave_out_calls_of_communicators();
   }
@@ -16,7 +19,7 @@ Totals::Totals(observe::WatchedProcess process)
 void Totals::add(const observe::Round& round) {
   const MutexLock lock(known_);
   aggregate_.add(round, process_.rank);
-  reader_ = {round.clock, round.recorded, round.dropped, round.collector_seconds, round.ring_bytes, round.last};
+  reader_ = {round.clock, round.recorded, round.dropped, round.collector_seconds, round.ring_bytes, round.last, host_};
   now_ = round.scale.nanoseconds;
 }
 
@@ -28,7 +31,7 @@ std::vector<ReplacedCalls> Totals::replaced() {
 std::vector<Family> Totals::page() {
   const std::vector<ReplacedCalls> calls = replaced();
   const MutexLock lock(known_);
-  return page_of(aggregate_, reader_, calls, process_.part);
+  return page_of(aggregate_, reader_, calls, process_.part, process_.job);
 }
 
 void TotalsSink::take(const observe::Round& round) {

@@ -28,11 +28,13 @@ class Totals {
 
   // These are for any thread.
   [[nodiscard]] const std::string& part() const noexcept { return process_.part; }
+  [[nodiscard]] const std::string& job() const noexcept { return process_.job; }
   [[nodiscard]] std::vector<ReplacedCalls> replaced();
   [[nodiscard]] std::vector<Family> page();  // see page_of()
 
  private:
   const observe::WatchedProcess process_;
+  const std::string host_;
   Mutex calls_;  // held during calls of process_.replaced
   Mutex known_;
   Aggregate aggregate_ GUARDED_BY(known_);

@@ -5,11 +5,13 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 
 #include "base/current_error.hpp"
 #include "base/environment.hpp"
+#include "base/job_name.hpp"
 #include "base/metrics_target.hpp"
 #include "base/report_place.hpp"
 #include "base/start_directory.hpp"
@@ -97,7 +99,7 @@ void subscribe_metrics(TotalsSink& sink, const MetricsTarget& target, const Warn
 void subscribe_history(TotalsSink& sink, const std::string& directory, const observe::WatchedProcess& process,
                        const Warn& warn) {
   sink.subscribe(std::make_unique<HistoryWriter>(HistoryOptions{.directory = directory,
-                                                                .head = head_of_process(process.part),
+                                                                .head = head_of_process(process.part, process.job),
                                                                 .begun = observe::monotonic_nanoseconds(),
                                                                 .quiet_without_calls = process.replaced != nullptr,
                                                                 .warn = warn,
@@ -107,14 +109,21 @@ void subscribe_history(TotalsSink& sink, const std::string& directory, const obs
 void begin(observe::WatchedProcess process) {
   process.part = with_world_name(process.part);
   const Warn warn = process.warn ? process.warn : observe::warn;
+  std::optional<ReportPlace> place;
+  attempt(warn, [&] { place = report_place_of_environment(); });
+  const std::optional<std::string> metrics = environment("GRADWIRE_METRICS");
+  const bool keeps_history = place && place->directory;
+  if (process.job.empty() && (metrics || keeps_history)) {
+    attempt(warn, [&] { process.job = job_name(); });
+  }
   const auto sink = std::make_shared<TotalsSink>(process);
   attempt(warn, [&] {
-    if (const auto value = environment("GRADWIRE_METRICS")) {
-      subscribe_metrics(*sink, target_of<MetricsTarget>(*value, "metrics", process), warn);
+    if (metrics) {
+      subscribe_metrics(*sink, target_of<MetricsTarget>(*metrics, "metrics", process), warn);
     }
   });
   attempt(warn, [&] {
-    if (const auto place = report_place_of_environment(); place && place->directory) {
+    if (keeps_history) {
       subscribe_history(*sink, *place->directory, process, warn);
     }
   });

@@ -15,8 +15,6 @@
 namespace gradwire::watch {
 namespace {
 
-constexpr std::string_view kUnfinished = ".new";
-
 void clear_leftovers(const std::filesystem::path& directory, const std::string& name) {
   std::error_code ignored;
   const auto old = std::filesystem::file_time_type::clock::now() - std::chrono::minutes(1);

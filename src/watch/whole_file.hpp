@@ -11,6 +11,9 @@
 
 namespace gradwire::watch {
 
+/// The end of the name of a file that is not whole yet: ".NAME.PROCESS.new".
+inline constexpr std::string_view kUnfinished = ".new";
+
 /// A descriptor that is closed at the end of a scope, or before.
 class Descriptor {
  public:

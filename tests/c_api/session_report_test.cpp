@@ -75,6 +75,7 @@ TEST_F(CReport, TextsGoToTheCallersBuffer) {
     expect_invalid(text(nullptr, 0, nullptr), name + "length is NULL; give where to write it, or a buffer");
   }
   char byte = 0;
+  expect_invalid(gradwire_session_note(nullptr, "loss", 1), "gradwire_session_note: session is NULL");
   expect_invalid(gradwire_session_explain(nullptr, &byte, 1, nullptr), "gradwire_session_explain: session is NULL");
   expect_invalid(gradwire_session_fingerprint(nullptr, &byte, 1, nullptr), "fingerprint: session is NULL");
   expect_invalid(gradwire_session_statistics_json(nullptr, &byte, 1, nullptr), "statistics_json: session is NULL");
@@ -106,6 +107,8 @@ TEST_F(CReport, StatisticsAreWholeInTexts) {
   const std::string text = read([&](auto... to) { return gradwire_session_statistics_text(session, to...); });
   EXPECT_THAT(text, HasSubstr("rank " + std::to_string(world_rank()) + " of " + std::to_string(world_size())));
   EXPECT_THAT(text, HasSubstr("2 steps"));
+  ASSERT_OK(gradwire_session_note(session, "loss", 0.5));
+  expect_invalid(gradwire_session_note(session, nullptr, 0.5), "gradwire_session_note: name is NULL");
   ASSERT_OK(gradwire_session_reset_statistics(session));
   auto statistics = sized<gradwire_statistics>();
   ASSERT_OK(gradwire_session_statistics(session, &statistics));

@@ -129,6 +129,11 @@ TEST(PageAdvice, WhatHoldsTheJobIsSaid) {
   const auto here = advice_on({.rank = waiting});
   EXPECT_THAT(here, Contains(HasSubstr("all ranks share a host")));
   EXPECT_THAT(here, Not(Contains(HasSubstr("the link holds this job"))));
+  page::Job emulated = planned_job({.rank = waiting});
+  emulated.ranks[0].transport = "throttled(inproc), emulated 1Gbit/s, latency 50us";
+  const auto slow = summary_of(emulated).advice;
+  EXPECT_THAT(slow, Contains(HasSubstr("the emulated link (1Gbit/s, latency 50us) holds this job. A stronger codec")));
+  EXPECT_THAT(slow, Not(Contains(HasSubstr("all ranks share a host"))));
   EXPECT_THAT(
       advice_on(
           {.rank =

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "cli/page_support.hpp"
+#include "cli/report_json.hpp"
 #include "cli/tool.hpp"
 #include "tests/support/scratch_folder.hpp"
 
@@ -44,6 +45,34 @@ TEST_F(PageRun, AReportGoesBesideTheHistoriesOrWhereTheUserSays) {
   expect_page("elsewhere.html", "n.json");
   EXPECT_EQ(gradwire("report left --output other.html").status, 0);
   expect_page("other.html", "other.json");
+}
+
+TEST_F(PageRun, TheJsonOfCallsIsShownAsATable) {
+  std::ofstream(folder_ / "calls.json") << kReport;
+  const Outcome outcome = gradwire("report calls.json");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("layer1.weight"));
+  EXPECT_THAT(outcome.output, HasSubstr("calls: 24, compressed: 12;"));
+  const Outcome refused = gradwire("report calls.json --json n.json");
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.output, HasSubstr("leave out --output, --json and --job"));
+  EXPECT_NE(gradwire("report nowhere.json").status, 0);
+}
+
+TEST_F(PageRun, TwoRunsAreComparedOnOnePage) {
+  std::filesystem::create_directories(folder_ / "other");
+  write_histories(planned_job({.ratio = 2}), folder_ / "other");
+  const Outcome outcome = gradwire("report left other");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.output, "page: other/comparison.html\nnumbers: other/comparison.json\n");
+  EXPECT_THAT(read_text(folder_ / "other/comparison.html"), HasSubstr("<h1>Two runs compared</h1>"));
+  EXPECT_EQ(gradwire("report left other").status, 0) << "it replaces its own page";
+  EXPECT_EQ(gradwire("report left other -o both.html").status, 0);
+  EXPECT_TRUE(std::filesystem::exists(folder_ / "both.json"));
+  const Outcome unknown = gradwire("report left --job a --job b");
+  EXPECT_EQ(unknown.status, 2);
+  EXPECT_THAT(unknown.output, HasSubstr("left holds no history of the job a"));
+  EXPECT_THAT(gradwire("report left --job a --job b --job c").output, HasSubstr("--job is given 3 times"));
 }
 
 TEST_F(PageRun, WhatCannotBeReportedIsRefused) {

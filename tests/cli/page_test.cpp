@@ -92,6 +92,52 @@ TEST(PageOfAJob, ShowsTheNumbersOfTheJsonAndNothingElse) {
   EXPECT_THAT(differences(other, report), ElementsAre(HasSubstr("/totals/split/step")));
 }
 
+// Tried by hand, red: bytes of compressed calls alone, whose ratio is 3.96.
+TEST(PageOfAJob, OfADropInCountsTheBytesOfAllCalls) {
+  page::Job job = planned_job({.ranks = 2});
+  for (page::RankHistory& rank : job.ranks) {
+    rank.part = "mpi";
+    rank.groups.clear();
+    for (auto& [name, values] : rank.columns) {
+      values.assign(values.size(), 0);
+    }
+    rank.columns["compressed_bytes_sent"].back() = 1e6;
+    rank.columns["compressed_bytes_dense"].back() = 3.96e6;
+    rank.columns["passed_bytes_sent"].back() = 99e6;
+    rank.replaced = {{"MPI_Allreduce", "", 16, 2e6, 1e6, 3.96e6, 1},
+                     {"MPI_Bcast", "no sum", 3584, 99e6, 99e6, 99e6, 2}};
+  }
+  const auto report = page::to_json(summary_of(job));
+  const auto& totals = report.at("totals");
+  EXPECT_EQ(totals.at("calls"), 7200);
+  EXPECT_EQ(totals.at("compressed_calls"), 32);
+  EXPECT_EQ(totals.at("bytes_sent"), 200e6);
+  EXPECT_NEAR(totals.at("ratio").get<double>(), 102.96 / 100, 1e-9);
+  EXPECT_NEAR(report.at("curves").at("ranks").at("ratio").at("median").back().get<double>(), 102.96 / 100, 1e-9);
+  const std::string html = page::to_html(report);
+  EXPECT_THAT(html, HasSubstr("<b data-n=\"/totals/compressed_calls\" data-u=n>32</b><span>of <i class=v "
+                              "data-n=\"/totals/calls\" data-u=n>7,200</i> calls were compressed</span>"));
+  EXPECT_THAT(differences(html, report), IsEmpty());
+}
+
+TEST(PageOfAJob, SharesReachToAllAndTermsHaveTooltips) {
+  page::Job job = planned_job(one_slow());
+  job.ranks[0].messages = {{.up_to = 65536, .count = 10, .bytes = 4e5, .seconds = 1e-3},
+                           {.up_to = std::numeric_limits<double>::infinity(), .count = 1, .bytes = 4e9, .seconds = 4}};
+  job.ranks[1].messages = {{.up_to = 65536, .count = 10, .bytes = 4e5, .seconds = 3e-3}};
+  const auto report = page::to_json(summary_of(job));
+  const std::string html = page::to_html(report);
+  const std::size_t share = html.find("<b>Exposed share</b>");
+  EXPECT_THAT(html.substr(share, html.find("</figure>", share) - share), HasSubstr(">100%</text>"));
+  EXPECT_THAT(html, HasSubstr(">time since the start</text>"));
+  EXPECT_THAT(html, HasSubstr("<th scope=col class=n><abbr title=\"uncompressed bytes over sent bytes\">ratio</abbr>"));
+  ASSERT_EQ(report.at("messages").size(), 2U);
+  EXPECT_NEAR(report.at("messages").at(0).at("rate").get<double>(), 8e5 / 4e-3, 1);
+  EXPECT_THAT(html, HasSubstr("<th scope=row class=n>to 64 KiB</th>"));
+  EXPECT_THAT(html, HasSubstr("<th scope=row class=n>more</th>"));
+  EXPECT_THAT(differences(html, report), IsEmpty());
+}
+
 TEST(PageOfAJob, TextFromFilesIsMadeSafe) {
   const std::string evil = "<script>alert(1)</script>\"'&";
   page::Job job = planned_job(one_slow());
@@ -263,6 +309,27 @@ TEST(Histories, OfTwoJobsTheNewestCounts) {
   ASSERT_EQ(job.ranks.size(), 4U);
   EXPECT_EQ(job.ranks[0].started, 1.7e9 + 1000);
   EXPECT_THAT(job.notes, ElementsAre(HasSubstr("an earlier job wrote them: old-0, old-1, old-2, old-3 and 2 more")));
+}
+
+// Two jobs at a time: only their names tell them apart.
+TEST(Histories, OfJobsWithNamesOneCounts) {
+  std::vector<page::RankHistory> all;
+  for (const char* name : {"a", "b"}) {
+    for (int rank = 0; rank < 4; ++rank) {
+      all.push_back(planned_history(one_slow(), rank));
+      all.back().job = name;
+      all.back().started += name[0] == 'b' ? 1 : 0;
+    }
+  }
+  const page::Job newest = page::newest_job(all, {}, "d");
+  ASSERT_EQ(newest.ranks.size(), 4U);
+  EXPECT_EQ(newest.ranks[0].job, "b");
+  EXPECT_THAT(newest.notes,
+              ElementsAre("left out: histories of another job, a; --job NAME makes a page of one of them"));
+  EXPECT_EQ(page::newest_job(all, {}, "d", "a").ranks[0].job, "a");
+  EXPECT_EQ(page::to_json(summary_of(page::newest_job(all, {}, "d", "a"))).at("job").at("name"), "a");
+  EXPECT_THAT(error_of([&] { static_cast<void>(page::newest_job(all, {}, "d", "c")); }).what(),
+              HasSubstr("d holds no history of the job c, but of a, b"));
 }
 
 // Mutation tried: only dates count.

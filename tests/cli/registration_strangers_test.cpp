@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "base/mpi_job.hpp"
 #include "cli/registration_server.hpp"
-#include "drop_in/mpi_job.hpp"
 #include "registered_ranks.hpp"
 #include "transport/tcp/tcp_registration.hpp"
 #include "transport/tcp/tcp_report_end.hpp"

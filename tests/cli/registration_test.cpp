@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "base/mpi_job.hpp"
 #include "cli/registration_server.hpp"
-#include "drop_in/mpi_job.hpp"
 #include "registered_ranks.hpp"
 #include "transport/tcp/tcp_registration.hpp"
 #include "transport/tcp/tcp_report_end.hpp"
@@ -233,18 +233,17 @@ TEST(Registration, HydrasProxyNamesTheJob) {
     }
     return text;
   };
-  EXPECT_EQ(drop_in::hydra_job(words({"/usr/bin/hydra_pmi_proxy", "--control-port", "vm:39605", "--pgid", "0"})),
+  EXPECT_EQ(hydra_job(words({"/usr/bin/hydra_pmi_proxy", "--control-port", "vm:39605", "--pgid", "0"})),
             "hydra vm:39605 0");
-  EXPECT_EQ(drop_in::hydra_job(words({"hydra_pmi_proxy", "--control-port", "vm:39605", "--pgid", "1"})),
-            "hydra vm:39605 1")
+  EXPECT_EQ(hydra_job(words({"hydra_pmi_proxy", "--control-port", "vm:39605", "--pgid", "1"})), "hydra vm:39605 1")
       << "a spawned world";
-  EXPECT_EQ(drop_in::hydra_job(words({"hydra_bstrap_proxy", "--upstream-host", "n1", "--upstream-port", "4000"})),
+  EXPECT_EQ(hydra_job(words({"hydra_bstrap_proxy", "--upstream-host", "n1", "--upstream-port", "4000"})),
             "hydra n1:4000 0");
-  EXPECT_EQ(drop_in::hydra_job(words({"/usr/bin/hydra_pmi_proxy", "--usize", "-1"})), "");
-  EXPECT_EQ(drop_in::hydra_job(words({"sh", "--control-port", "vm:1"})), "");
-  EXPECT_EQ(drop_in::hydra_job(""), "");
-  EXPECT_EQ(drop_in::hydra_job("hydra_pmi_proxy"), "");
-  EXPECT_EQ(drop_in::hydra_job(words({"hydra_pmi_proxy", "--control-port"})), "");
+  EXPECT_EQ(hydra_job(words({"/usr/bin/hydra_pmi_proxy", "--usize", "-1"})), "");
+  EXPECT_EQ(hydra_job(words({"sh", "--control-port", "vm:1"})), "");
+  EXPECT_EQ(hydra_job(""), "");
+  EXPECT_EQ(hydra_job("hydra_pmi_proxy"), "");
+  EXPECT_EQ(hydra_job(words({"hydra_pmi_proxy", "--control-port"})), "");
 }
 
 TEST(RegistrationWorlds, AProcessBeginsAsLongAsOneOfItsConnectionsIsLeft) {

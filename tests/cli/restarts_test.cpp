@@ -3,6 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <iterator>
+#include <set>
+#include <sstream>
+
 #include "cli/page_support.hpp"
 #include "cli/report_json.hpp"
 #include "cli/tool.hpp"
@@ -40,7 +44,7 @@ class Restarts : public ToolTest {
  protected:
   /// Writes a job that first writes a line into the file `starts`.
   void write_job(const std::string& rest) const {
-    write_script("job.sh", "echo \"start $GRADWIRE_RESTART\" | tee -a starts\n" + rest);
+    write_script("job.sh", "echo \"start $GRADWIRE_RESTART\" | tee -a starts\necho $GRADWIRE_JOB >>names\n" + rest);
   }
   [[nodiscard]] std::string starts() const { return read_text(folder_ / "starts"); }
   /// Sends the signal to gradwire alone once the file exists.
@@ -58,6 +62,9 @@ TEST_F(Restarts, AJobStartsAgainUntilItSucceeds) {
   const Outcome outcome = gradwire("run --restarts 5 -- ./job.sh");
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(starts(), "start 0\nstart 1\nstart 2\n");
+  std::istringstream names(read_text(folder_ / "names"));
+  const std::set<std::string> different{std::istream_iterator<std::string>(names), {}};
+  EXPECT_EQ(different.size(), 1U) << "it keeps its name";
   EXPECT_THAT(outcome.output,
               ContainsRegex("gradwire: the job ended with status 3 after [0-9.]+m?s; restart 1 of 5 in "
                             "1s; lost is what it did since its last saved state, at most [0-9.]+m?s\n"));

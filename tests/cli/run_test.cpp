@@ -57,6 +57,12 @@ TEST_F(Run, OpenMpiRanksOnOtherHostsGetEverything) {
   }
   EXPECT_THAT(rank_line(outcome, 1), HasSubstr("[HOME=/from-the-agent]"))
       << "it did not start from an empty environment";
+  const auto job = [](const std::string& line) {
+    const std::size_t at = line.find("[GRADWIRE_JOB=");
+    return at == std::string::npos ? "" : line.substr(at, line.find(']', at) - at);
+  };
+  EXPECT_THAT(job(rank_line(outcome, 0)), ::testing::MatchesRegex(".*-[0-9]{8}-[0-9]{6}-[0-9]+"));
+  EXPECT_EQ(job(rank_line(outcome, 1)), job(rank_line(outcome, 0))) << "all ranks have one name of the job";
 }
 
 // The command exports its own variables by -x, for two programs.

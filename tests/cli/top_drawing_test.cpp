@@ -254,6 +254,19 @@ TEST(TopDrawing, SaysWhatItSkippedAndWhatIsMissing) {
               ElementsAre("gradwire top  /tmp", "no rank has written;", "start the job", "q quits"));
 }
 
+TEST(TopDrawing, NamesTheJobAndTheOthers) {
+  Snapshot snapshot;
+  snapshot.job = "resnet";
+  snapshot.other_jobs = {{"bert", false}};
+  EXPECT_THAT(joined(draw(snapshot, rows_with({0.4, 0.4}), {.folder = "/f", .width = 200})),
+              AllOf(StartsWith("gradwire top: resnet, 2 of 4 ranks  /f\n"),
+                    HasSubstr("\n1 other job is here: bert (over); --job NAME shows it\n")));
+  snapshot.other_jobs = {{"a", true}, {"", false}};
+  EXPECT_THAT(texts(draw(snapshot, rows_with({0.4}), {.folder = "/", .width = 200, .height = 24, .keys = true})),
+              ::testing::IsSupersetOf({"2 other jobs are here: a, one without a name (over); --job NAME shows one",
+                                       "q quits, j shows the next job"}));
+}
+
 TEST(TopDrawing, OfAJobThatIsOverSaysSo) {
   std::vector<RankRow> rows = rows_with({0.4, 0.4});
   rows[0].state = rows[1].state = RankState::ended;

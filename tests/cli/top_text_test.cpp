@@ -340,6 +340,58 @@ TEST(TopFolder, LeavesOutWhatALargerJobLeftThere) {
   EXPECT_THAT(snapshot.skipped[0].reason, HasSubstr("an earlier job of 4 ranks left it; this one has 2"));
 }
 
+RankValues of_job(const std::string& job, double written, bool ended) {
+  RankValues values = values_of(11, written, ended);
+  values.job = job;
+  return values;
+}
+
+// Tried by hand, red: the job that wrote last, which two running jobs are in turn.
+TEST(TopJobs, ShowsTheOneThatRunsAndStaysWithIt) {
+  const Snapshot folder{.time = 100,
+                        .ranks = {of_job("a", 98, false), of_job("b", 97, false), of_job("c", 99, true)},
+                        .skipped = {},
+                        .problem = ""};
+  const auto shown = [](Snapshot snapshot, const std::optional<std::string>& named,
+                        const std::optional<std::string>& before) {
+    choose_job(snapshot, named, before);
+    EXPECT_EQ(snapshot.other_jobs.size(), 2U);
+    for (const RankValues& rank : snapshot.ranks) {
+      EXPECT_EQ(rank.job, snapshot.job);
+    }
+    return snapshot;
+  };
+  EXPECT_EQ(shown(folder, std::nullopt, std::nullopt).job, "a") << "the last to write among those that run";
+  EXPECT_EQ(shown(folder, std::nullopt, "b").job, "b") << "it was shown before";
+  EXPECT_EQ(shown(folder, std::nullopt, "c").job, "a") << "that one is over";
+  EXPECT_EQ(shown(folder, "c", "a").job, "c");
+  EXPECT_EQ(next_job(shown(folder, "a", "a")), "b");
+  EXPECT_EQ(next_job(shown(folder, "c", "a")), "a");
+  Snapshot none = folder;
+  choose_job(none, "d", std::nullopt);
+  EXPECT_EQ(none.problem, "no rank of the job d has written its metrics here");
+  EXPECT_TRUE(none.ranks.empty());
+  Snapshot over{.time = 1000, .ranks = folder.ranks, .skipped = {}, .problem = ""};
+  choose_job(over, std::nullopt, "b");
+  EXPECT_EQ(over.job, "b") << "no job runs";
+}
+
+TEST(TopFolder, ReadsRanksOfSeveralJobs) {
+  const ScratchFolder folder;
+  for (const char* job : {"a", "b"}) {
+    const Labels labels = labels_of_rank("library", 0, job);
+    watch::write_whole(folder.path(), watch::file_name("library", 0, job),
+                       to_text(families(RankTotals(), ReaderState(), {}), labels));
+  }
+  watch::write_whole(folder.path(), watch::file_name("library", 0), text_of(5, 0));
+  const Snapshot snapshot = FolderReader(folder.path()).read();
+  EXPECT_TRUE(snapshot.skipped.empty()) << snapshot.skipped[0].reason;
+  ASSERT_EQ(snapshot.ranks.size(), 3U);
+  EXPECT_EQ(snapshot.ranks[0].job, "a");
+  EXPECT_EQ(snapshot.ranks[1].job, "b");
+  EXPECT_EQ(snapshot.ranks[2].job, "") << "the file of an earlier version";
+}
+
 TEST(TopFolder, SaysWhatIsMissing) {
   const ScratchFolder folder;
   EXPECT_THAT(FolderReader(folder.path() / "none").read().problem,

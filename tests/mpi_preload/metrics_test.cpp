@@ -1,5 +1,6 @@
 // Tests metrics of a job under the preload (GRADWIRE_METRICS).
 #include <regex>
+#include <set>
 
 #include "tests/mpi_preload/preload.hpp"
 #include "tests/support/scratch_folder.hpp"
@@ -7,8 +8,26 @@
 namespace gradwire::test {
 namespace {
 
-std::string file_of(const ScratchFolder& folder, int rank) {
-  return read_text(folder.path() / ("gradwire-mpi-rank-" + std::to_string(rank) + ".prom"));
+// The text of a rank's file, with the name that the launcher gives its job; empty where there is none.
+std::string file_of(const std::filesystem::path& folder, int rank, const std::string& suffix = ".prom") {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("gradwire-mpi-rank-" + std::to_string(rank) + "-job-") && name.ends_with(suffix)) {
+      return read_text(entry.path());
+    }
+  }
+  return "";
+}
+
+std::set<std::string> jobs_in(const std::filesystem::path& folder) {
+  std::set<std::string> jobs;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().stem().string();
+    if (const std::size_t at = name.find("-job-"); at != std::string::npos) {
+      jobs.insert(name.substr(at));
+    }
+  }
+  return jobs;
 }
 
 bool whole(const std::string& text) { return text.ends_with("\n# EOF\n"); }
@@ -46,6 +65,7 @@ TEST_P(Preload, SpawnedWorldsHaveFilesOfTheirOwn) {
   const auto spawned = [](const std::string& name) { return name.find("-spawned-") != std::string::npos; };
   EXPECT_EQ(std::count_if(metrics.begin(), metrics.end(), spawned), 2);
   EXPECT_EQ(std::count_if(reports.begin(), reports.end(), spawned), 1);
+  EXPECT_EQ(jobs_in(folder.path()).size(), 1U) << "both worlds belong to one job";
 }
 
 TEST_P(Preload, MetricsOfAllRanksAreWhatTheReportSays) {
@@ -56,7 +76,7 @@ TEST_P(Preload, MetricsOfAllRanksAreWhatTheReportSays) {
   double compressed = 0;
   double sent = 0;
   for (int rank = 0; rank < 3; ++rank) {
-    const std::string text = file_of(folder, rank);
+    const std::string text = file_of(folder.path(), rank);
     ASSERT_TRUE(whole(text)) << outcome.output;
     calls += sum_in(text, "gradwire_replaced_calls_total");
     compressed += sum_in(text, "gradwire_replaced_calls_total", "outcome=\"compressed\"");
@@ -74,6 +94,7 @@ TEST_P(Preload, MetricsOfAllRanksAreWhatTheReportSays) {
   EXPECT_EQ(compressed, totals.at("compressed_calls").get<double>());
   EXPECT_EQ(compressed, 33);
   EXPECT_EQ(sent, totals.at("bytes_sent").get<double>()) << totals;
+  EXPECT_EQ(jobs_in(folder.path()).size(), 1U) << "all ranks have the name that their launcher gives them";
 }
 
 // A directory has the histories of all ranks, and rank 0's report of the calls.
@@ -85,8 +106,7 @@ TEST_P(Preload, HistoriesOfAllRanksAreWhatTheReportSays) {
   double calls = 0;
   double sent = 0;
   for (int rank = 0; rank < 3; ++rank) {
-    const json history =
-        json::parse(read_text(directory / ("gradwire-mpi-rank-" + std::to_string(rank) + ".history")), nullptr, false);
+    const json history = json::parse(file_of(directory, rank, ".history"), nullptr, false);
     ASSERT_FALSE(history.is_discarded()) << outcome.output;
     EXPECT_EQ(history.at("world"), 3);
     EXPECT_EQ(history.at("ended"), true);
@@ -109,7 +129,7 @@ TEST_P(Preload, AJobThatNeverFinalizesLeavesItsMetrics) {
   const ScratchFolder folder;
   static_cast<void>(with(3, preload() + " GRADWIRE_METRICS='file:" + folder.path().string() + "'", "early_exit"));
   for (int rank = 0; rank < 3; ++rank) {
-    const std::string text = file_of(folder, rank);
+    const std::string text = file_of(folder.path(), rank);
     EXPECT_TRUE(text.empty() || whole(text)) << text;  // empty if the job was over before the first file
   }
 }

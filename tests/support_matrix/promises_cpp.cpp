@@ -112,6 +112,9 @@ constexpr std::string_view kAddTableUnsupported =
 constexpr std::string_view kCheckpoint =
     "Error(invalid_argument) where the directory holds checkpoints of later steps that restore() has not seen, "
     "Error(unsupported) over device memory.";
+constexpr std::string_view kNote =
+    "Error(invalid_argument) where the name is not 1 to 40 letters, digits, '_', '.' and '-', or is the 17th of the "
+    "session.";
 constexpr std::string_view kPull =
     "Error(invalid_argument), which harms nobody, for an id outside the table, a span of another size or a step that "
     "is "
@@ -308,6 +311,16 @@ constexpr Promise kPromisesOfCpp[] = {
     {"session.hpp", "batch_advice()", "Error(invalid_argument) without [batch].", kInvalid,
      "batch_advice: the policy has no [batch]",
      [] { alone(with("int8"), [](Rank& rank, TensorId) { static_cast<void>(rank.session.batch_advice()); }); }},
+    {"session.hpp", "note()", kNote, kInvalid, "note: \"my loss\" is no name",
+     [] { alone(with("int8"), [](Rank& rank, TensorId) { rank.session.note("my loss", 1); }); }},
+    {"session.hpp", "note()", kNote, kInvalid, "note: n16 is one name too many",
+     [] {
+       alone(with("int8"), [](Rank& rank, TensorId) {
+         for (int i = 0; i < 17; ++i) {
+           rank.session.note("n" + std::to_string(i), i);
+         }
+       });
+     }},
 
     {"communicator.hpp", "Communicator()", "Error(invalid_argument) where ranks_per_node does not divide the world.",
      kInvalid, "ranks_per_node is 3, which does not divide",

@@ -317,6 +317,11 @@ constexpr Promise kPromisesOfLibraries[] = {
        auto advice = sized<gradwire_batch_advice>();
        must(gradwire_session_batch_advice(SessionInC(with("int8")).get(), &advice));
      })},
+    {"gradwire.h", "gradwire_session_note()",
+     "GRADWIRE_INVALID_ARGUMENT where the name is not 1 to 40 letters, digits, '_', '.' and '-', or is the 17th of the "
+     "session.",
+     kInvalid, "note: \"my loss\" is no name",
+     WITH_MPI([] { must(gradwire_session_note(SessionInC(with("int8")).get(), "my loss", 1)); })},
     {"gradwire.h", "texts", "GRADWIRE_INVALID_ARGUMENT where the text does not fit;", kInvalid, "give a buffer of that",
      WITH_MPI([] { explain_into(8); })},
 

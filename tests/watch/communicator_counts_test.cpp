@@ -69,6 +69,7 @@ TEST(CommunicatorCounts, AreInFilesAsThoseOfASession) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::alarm(60);
+    ::setenv("GRADWIRE_JOB", "tried", 1);
     ::setenv("GRADWIRE_METRICS", ("file:" + folder.file("metrics")).c_str(), 1);
     ::setenv("GRADWIRE_REPORT", folder.file("report").c_str(), 1);
     std::vector<std::uint64_t> sent(kPair);
@@ -86,14 +87,16 @@ TEST(CommunicatorCounts, AreInFilesAsThoseOfASession) {
     std::uint64_t expected = 0;
     ASSERT_TRUE(sent >> expected);
     ASSERT_GT(expected, 0U);
-    const std::string text = read_text(folder.path() / "metrics" / file_name("library", rank));
+    const std::string text = read_text(folder.path() / "metrics" / file_name("library", rank, "tried"));
     EXPECT_EQ(sum_at(text, "gradwire_bytes_sent_total", ""), static_cast<double>(expected)) << text;
     EXPECT_EQ(sum_at(text, "gradwire_calls_total", "group=\"all_reduce\",codec=\"int8"), 3) << text;
     EXPECT_EQ(sum_at(text, "gradwire_calls_total", "group=\"reduce_scatter\",codec=\"exact"), 1) << text;
     EXPECT_EQ(sum_at(text, "gradwire_bytes_in_total", ""), 4 * kElements * sizeof(float)) << text;
     EXPECT_THAT(text, HasSubstr("transport=\"inproc"));
-    EXPECT_THAT(text, HasSubstr("gradwire_world_size{part=\"library\",rank=\"" + std::to_string(rank) + "\"} 2\n"));
-    const auto history = nlohmann::json::parse(read_text(folder.path() / "report" / history_name("library", rank)));
+    EXPECT_THAT(text, HasSubstr("gradwire_world_size{part=\"library\",rank=\"" + std::to_string(rank) +
+                                "\",gradwire_job=\"tried\"} 2\n"));
+    const auto history =
+        nlohmann::json::parse(read_text(folder.path() / "report" / history_name("library", rank, "tried")));
     ASSERT_EQ(history.at("groups").size(), 2U) << history;
     EXPECT_EQ(history.at("groups").at(0).at("name"), "all_reduce");
   }

@@ -19,7 +19,8 @@ namespace {
 
 struct Known {
   MetricType type = MetricType::gauge;
-  std::set<std::string> labels{"part", "rank", "job", "instance"};  // of every sample, and added by Prometheus
+  std::set<std::string> labels{"part", "rank", "gradwire_job", "job",
+                               "instance"};  // of every sample, and added by Prometheus
 };
 
 void add_labels(Known& known, const Labels& labels) {
@@ -47,6 +48,7 @@ std::map<std::string, Known> all_families() {
   observe::Knowledge known;
   known.link.emplace().ranks_per_node = 2;
   known.health.resize(1);
+  known.notes.emplace_back("loss", 1.0);
   known.memory.emplace();
   known.rows.emplace();
   aggregate.add({.source = 1, .statistics = statistics, .slow = observe::SlowState{}, .knowledge = known});

@@ -37,8 +37,8 @@ constexpr bool kForksWithoutThreads = true;
 constexpr bool kForksWithoutThreads = false;
 #endif
 
-json history_in(const std::filesystem::path& folder, int rank) {
-  return json::parse(read_text(folder / history_name("library", rank)), nullptr, false);
+json history_in(const std::filesystem::path& folder, int rank, const std::string& job = "") {
+  return json::parse(read_text(folder / history_name("library", rank, job)), nullptr, false);
 }
 
 observe::Round round_after(double seconds, bool last = false) {
@@ -168,16 +168,18 @@ TEST(HistorySink, AProcessSaysWhatItIs) {
 }
 
 // Runs a job of four ranks in a child, as the environment starts it: negative `steps` run until it is killed.
-void run_job(const std::string& report, int steps) {
+void run_job(const std::string& report, int steps, const Policy& policy = Policy::uniform("int8")) {
+  ::setenv("GRADWIRE_JOB", "tried", 1);
   ::setenv("GRADWIRE_REPORT", report.c_str(), 1);
   ::setenv("GRADWIRE_LOG", "off", 1);
   gradwire::test::run_ranks(4, [&](const std::shared_ptr<Transport>& transport) {
     std::vector<float> values(20'000, 1.0F);
-    Session session(transport, Policy::uniform("int8"));
+    Session session(transport, policy);
     const TensorId id = session.add("values", {values.data(), values.size(), DType::f32});
     for (int step = 0; step != steps; ++step) {
       session.ready(id);
       session.finish();
+      session.note("loss", 1.0 / (step + 1));
     }
   });
 }
@@ -196,7 +198,7 @@ TEST(HistoryOfAJob, HasWhatEachRankDid) {
   ::waitpid(child, &status, 0);
   ASSERT_EQ(status, 0);
   for (int rank = 0; rank < 4; ++rank) {
-    const json history = history_in(folder.path() / "report", rank);
+    const json history = history_in(folder.path() / "report", rank, "tried");
     ASSERT_FALSE(history.is_discarded());
     EXPECT_EQ(history.at("world"), 4);
     EXPECT_EQ(history.at("ended"), true);
@@ -205,9 +207,36 @@ TEST(HistoryOfAJob, HasWhatEachRankDid) {
     EXPECT_EQ(samples.at("timed_steps").back(), 5);
     EXPECT_GT(samples.at("step_seconds").back(), 0);
     EXPECT_EQ(history.at("groups").at(0).at("codec"), "int8");
+    EXPECT_EQ(history.at("gauges").at("gradwire_note loss").back(), 1.0 / 6);
     EXPECT_EQ(history.at("groups").at(0).at("bytes_sent").back(), samples.at("message_bytes").back());
     EXPECT_LE(samples.at("sending_seconds").back(), samples.at("time").back())
         << "messages in flight at the same time count once";
+  }
+}
+
+// Tried by hand, red: the group's own codec.
+TEST(HistoryOfAJob, NamesTheCodecOfAWarmUp) {
+  if (kForksWithoutThreads) {
+    GTEST_SKIP() << "it allows no threads in a child of a process with threads";
+  }
+  for (const int steps : {3, 6}) {
+    const ScratchFolder folder;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      run_job(
+          folder.path().string(), steps,
+          Policy::parse("version = 1\n[defaults]\ncodec = \"int8\"\nwarmup = [{ until_step = 5, codec = \"bf16\" }]\n"
+                        "floor = \"0B\"\n"));
+      std::exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_EQ(status, 0);
+    const json history = history_in(folder.path(), 2, "tried");
+    const json& group = history.at("groups").at(0);
+    EXPECT_EQ(group.at("codec"), "int8");
+    EXPECT_EQ(history.at("codecs").at(group.at("in_use").back().get<std::size_t>()),
+              steps == 3 ? "bf16 (warm-up)" : "int8");
   }
 }
 
@@ -220,15 +249,16 @@ TEST(HistoryOfAJob, OfAKilledOneCanBeRead) {
   if (child == 0) {
     run_job(folder.path().string(), -1);
   }
-  const auto file = folder.path() / history_name("library", 3);
+  const auto file = folder.path() / history_name("library", 3, "tried");
   for (int i = 0; i < 1000 && !exists(file); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  const json history = history_in(folder.path(), 3);
+  const json history = history_in(folder.path(), 3, "tried");
   ASSERT_FALSE(history.is_discarded());
   EXPECT_EQ(history.at("ended"), false);
+  EXPECT_EQ(history.at("job"), "tried");
 }
 
 TEST(HistoryOfAJob, IsNotWrittenWhereAFileIsNamed) {

@@ -113,6 +113,43 @@ TEST(History, AGroupThatComesLaterHasNothingBefore) {
   EXPECT_EQ(read.at("codecs").at(read.at("groups").at(1).at("in_use").at(1).get<std::size_t>()), "auto: int4 3");
 }
 
+// Before anything is measured the codec is "auto (int8, int4)". Tried by hand, red: a group of its own, which the file
+// then had the first codec of all in use for.
+TEST(History, AGroupOfAutoIsOneBeforeAndAfterTheFirstChoice) {
+  History history(1);
+  history.add(0, totals_of(1, "auto (int8, int4)"), {}, {});
+  history.add(1, totals_of(2, "auto: int4 3"), {}, {});
+  RankTotals none = totals_of(3);
+  none.sessions[1].groups.clear();
+  history.add(2, none, {}, {});
+  const json read = written(history);
+  ASSERT_EQ(read.at("groups").size(), 1U);
+  EXPECT_THAT(read.at("codecs"), ElementsAre("auto (int8, int4)", "auto: int4 3"));
+  EXPECT_THAT(read.at("groups").at(0).at("in_use"), ElementsAre(0, 1, nullptr));
+}
+
+TEST(History, AWarmUpHasItsOwnCodec) {
+  History history(1);
+  RankTotals totals = totals_of(1);
+  totals.warm_ups[{"default", "int8"}] = "bf16";
+  history.add(0, totals, {}, {});
+  totals.warm_ups.clear();
+  history.add(1, totals, {}, {});
+  const json read = written(history);
+  EXPECT_THAT(read.at("codecs"), ElementsAre("bf16 (warm-up)", "int8"));
+  EXPECT_THAT(read.at("groups").at(0).at("in_use"), ElementsAre(0, 1));
+}
+
+TEST(History, HasMessagesBySize) {
+  RankTotals totals = totals_of(1);
+  totals.sent[0] = {.count = 2, .bytes = 100, .seconds = 0.5};
+  totals.sent.back() = {.count = 1, .bytes = 1'000'000'000'000, .seconds = 9};
+  History history(1);
+  history.add(0, totals, {}, {});
+  EXPECT_EQ(written(history).at("messages"), json::parse(R"([{"up_to":64,"count":2,"bytes":100,"seconds":0.5},
+                            {"up_to":null,"count":1,"bytes":1000000000000,"seconds":9}])"));
+}
+
 TEST(History, ManyGroupsAreBounded) {
   RankTotals totals = totals_of(1);
   auto& groups = totals.sessions[1].groups;

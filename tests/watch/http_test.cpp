@@ -73,7 +73,7 @@ TEST_F(Http, ServesWhatTheFilesSay) {
   std::map<std::string, double> served = samples_in(page);
   std::map<std::string, double> written;
   for (int rank = 0; rank < kRanks; ++rank) {
-    written.merge(samples_in(read_text(folder.path() / "metrics" / file_name("library", rank))));
+    written.merge(samples_in(read_text(folder.path() / "metrics" / file_name("library", rank, "tried"))));
   }
   drop_what_changes(served);
   drop_what_changes(written);
@@ -111,7 +111,7 @@ TEST_F(Http, NothingListensUnlessAskedAndThenOnLoopback) {
       if (serves) {
         static_cast<void>(page_at(port));
       } else {
-        while (!exists(folder.path() / file_name("library", 0))) {
+        while (!exists(folder.path() / file_name("library", 0, "tried"))) {
           std::this_thread::sleep_for(std::chrono::milliseconds(1));
         }
       }
@@ -168,7 +168,7 @@ TEST_F(Http, WithoutAPortTheFilesAreWritten) {
   EXPECT_THAT(read_text(folder.path() / "told"),
               AllOf(HasSubstr("cannot listen on 192.0.2.1:9464: Cannot assign requested"),
                     HasSubstr("write an IPv4 address of this machine"), Not(HasSubstr("another port"))));
-  EXPECT_THAT(read_text(folder.path() / file_name("library", 0)), HasSubstr("# EOF"));
+  EXPECT_THAT(read_text(folder.path() / file_name("library", 0, "tried")), HasSubstr("# EOF"));
 }
 
 // Clients take a connection and say nothing. Mutation tried: the server has two threads; each is occupied for 5 s.

@@ -34,7 +34,7 @@ std::size_t count(const std::string& text, const std::string& part) {
 }
 
 std::string asking(const ScratchFolder& folder) {
-  return "GRADWIRE_METRICS='file:" + folder.file("m") + "' GRADWIRE_REPORT='" + folder.file("r") +
+  return "GRADWIRE_JOB=tried GRADWIRE_METRICS='file:" + folder.file("m") + "' GRADWIRE_REPORT='" + folder.file("r") +
          "' GRADWIRE_TRACE='" + folder.file("t") + "' ";
 }
 
@@ -44,8 +44,8 @@ TEST(LeftOut, OtherProgramsAreWatched) {
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("results 4.0 4.0"));
   EXPECT_THAT(outcome.output, Not(HasSubstr("warning")));
-  for (const char* file :
-       {"m/gradwire-library-rank-1.prom", "r/gradwire-library-rank-1.history", "t/gradwire-library-rank-0.events"}) {
+  for (const char* file : {"m/gradwire-library-rank-1-job-tried.prom", "r/gradwire-library-rank-1-job-tried.history",
+                           "t/gradwire-library-rank-0.events"}) {
     EXPECT_TRUE(std::filesystem::exists(folder.path() / file)) << file;
   }
 }

@@ -224,6 +224,7 @@ TEST(OtlpOfAJob, SaysWhatTheTextfilesSay) {
   const ScratchFolder folder;
   constexpr int kRanks = 4;
   ASSERT_EQ(status_of_child([&] {
+              ::setenv("GRADWIRE_JOB", "tried", 1);
               ::setenv("GRADWIRE_METRICS", ("otlp:" + folder.file("otlp") + ",file:" + folder.file("text")).c_str(), 1);
               gradwire::test::run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
                 std::vector<float> values(100'000, 1.0F);
@@ -238,14 +239,16 @@ TEST(OtlpOfAJob, SaysWhatTheTextfilesSay) {
             }),
             0);
   for (int rank = 0; rank < kRanks; ++rank) {
-    const std::vector<std::string> lines = lines_in(folder.path() / "otlp" / otlp_file_name("library", rank));
+    const std::vector<std::string> lines = lines_in(folder.path() / "otlp" / otlp_file_name("library", rank, "tried"));
     ASSERT_FALSE(lines.empty());
     for (const std::string& line : lines) {
       EXPECT_TRUE(nlohmann::json::accept(line));
     }
-    const std::string text = read_text(folder.path() / "text" / file_name("library", rank));
-    EXPECT_THAT(text, HasSubstr("gradwire_job_ended{part=\"library\",rank=\"" + std::to_string(rank) + "\"} 1"));
-    EXPECT_THAT(text, HasSubstr("gradwire_steps_total{part=\"library\",rank=\"" + std::to_string(rank) + "\"} 5"));
+    const std::string text = read_text(folder.path() / "text" / file_name("library", rank, "tried"));
+    EXPECT_THAT(text, HasSubstr("gradwire_job_ended{part=\"library\",rank=\"" + std::to_string(rank) +
+                                "\",gradwire_job=\"tried\"} 1"));
+    EXPECT_THAT(text, HasSubstr("gradwire_steps_total{part=\"library\",rank=\"" + std::to_string(rank) +
+                                "\",gradwire_job=\"tried\"} 5"));
     expect_same(lines.back(), text);
   }
 }

@@ -58,6 +58,11 @@ TEST(Otlp, SaysWhoseItIsAndWhen) {
                                    {"process.pid", "4711"},
                                    {"gradwire.part", "mpi"},
                                    {"gradwire.rank", "3"}}));
+  OtlpResource named = some_resource();
+  named.job = "resnet";
+  const std::string of_job = to_otlp({}, named, 0);
+  EXPECT_THAT(of_job, ::testing::HasSubstr("{\"key\":\"gradwire.job\",\"value\":{\"stringValue\":\"resnet\"}}"));
+  EXPECT_THAT(of_job, ::testing::HasSubstr("\"resnet-" + named.part + "-rank-3\""));
   EXPECT_THAT(line.times, Each("1700000000123456789")) << "the time has nanoseconds, which a JSON number cannot hold";
   EXPECT_THAT(line.starts, Each("1699999999123456782"));
   EXPECT_EQ(line.starts.size(), 2U) << "a gauge has no start";
@@ -65,7 +70,7 @@ TEST(Otlp, SaysWhoseItIsAndWhen) {
 
 // Metrics that count nothing, or are yes or no, have no unit.
 TEST(Otlp, EveryMetricOfTheDocumentHasItsUnit) {
-  const std::set<std::string> without{"gradwire_info", "gradwire_job_ended", "gradwire_rank_slow"};
+  const std::set<std::string> without{"gradwire_info", "gradwire_job_ended", "gradwire_note", "gradwire_rank_slow"};
   std::ifstream document(std::string(GRADWIRE_SOURCE_DIR) + "/docs/reference/metrics.md");
   const std::regex row(R"(^\| `(gradwire_\w+)` \|.*)");
   int found = 0;

@@ -24,6 +24,7 @@
 #include "tests/support/run_program.hpp"
 #include "tests/support/scratch_folder.hpp"
 #include "watch/event_file.hpp"
+#include "watch/host.hpp"
 
 namespace gradwire::watch {
 namespace {
@@ -194,6 +195,53 @@ TEST(TextfileSink, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
   EXPECT_THAT(names_in(folder.path() / "in-the-way"), ElementsAre("gradwire-library-rank-0.prom"));
 }
 
+// Tried by hand, red: file names without the job's.
+TEST(TextfileSink, TwoJobsInOneDirectoryKeepTheirFiles) {
+  const ScratchFolder folder;
+  TextfileSink first({.rank = [] { return std::optional(0); }, .job = "a"}, told(folder.path()));
+  TextfileSink second({.rank = [] { return std::optional(0); }, .job = "b"}, told(folder.path()));
+  first.take(round_at(1));
+  second.take(round_at(1));
+  first.take(round_at(2, true));
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre("gradwire-library-rank-0-job-a.prom", "gradwire-library-rank-0-job-b.prom"));
+  EXPECT_THAT(read_text(folder.path() / file_name("library", 0, "a")),
+              HasSubstr("gradwire_job_ended{part=\"library\",rank=\"0\",gradwire_job=\"a\"} 1\n"));
+  EXPECT_THAT(read_text(folder.path() / file_name("library", 0, "b")),
+              HasSubstr("gradwire_job_ended{part=\"library\",rank=\"0\",gradwire_job=\"b\"} 0\n"));
+}
+
+// Tried by hand, red: removal without a look at the age, at the host, and at the name.
+TEST(TextfileSink, AJobRemovesTextfilesOfADayAgoAndNothingElse) {
+  const ScratchFolder folder;
+  const auto write = [&](const std::string& name, const std::string& host, int hours) {
+    const std::string info = R"(gradwire_info{part="mpi",rank="0",version="1",transport="",clock="",host=")" + host;
+    write_whole(folder.path(), name, "# HELP gradwire_info Version.\n" + info + "\"} 1\n# EOF\n");
+    std::filesystem::last_write_time(folder.path() / name,
+                                     std::filesystem::file_time_type::clock::now() - std::chrono::hours(hours));
+  };
+  const std::string here = host_name();
+  write("gradwire-mpi-rank-0-job-old.prom", here, 25);
+  write(".gradwire-mpi-rank-1-job-old.prom.4711.new", here, 25);
+  write("gradwire-mpi-rank-0-job-young.prom", here, 23);
+  write("gradwire-mpi-rank-0-job-elsewhere.prom", here + "2", 25);
+  write("gradwire-mpi-rank-0.prom", "", 25);
+  write("node.prom", here, 25);
+  for (const char* kind : {".history", ".events", ".otlp.jsonl", ".otlp.jsonl.1"}) {
+    write(std::string("gradwire-mpi-rank-0-job-old") + kind, here, 25);
+  }
+  write("report.html", here, 25);
+  std::filesystem::create_symlink("node.prom", folder.path() / "gradwire-mpi-rank-9-job-link.prom");
+  TextfileSink sink({.rank = [] { return std::optional(0); }, .job = "new"}, told(folder.path()));
+  sink.take(round_at(1));
+  EXPECT_THAT(names_in(folder.path()),
+              ElementsAre("gradwire-library-rank-0-job-new.prom", "gradwire-mpi-rank-0-job-elsewhere.prom",
+                          "gradwire-mpi-rank-0-job-old.events", "gradwire-mpi-rank-0-job-old.history",
+                          "gradwire-mpi-rank-0-job-old.otlp.jsonl", "gradwire-mpi-rank-0-job-old.otlp.jsonl.1",
+                          "gradwire-mpi-rank-0-job-young.prom", "gradwire-mpi-rank-0.prom",
+                          "gradwire-mpi-rank-9-job-link.prom", "node.prom", "report.html"));
+}
+
 // Returns the sum of a metric's samples in a file.
 double sum_in(const std::string& text, const std::string& metric) {
   double sum = 0;
@@ -212,6 +260,7 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
   const ScratchFolder folder;
   constexpr int kRanks = 4;
   const pid_t child = start_child([&] {
+    ::setenv("GRADWIRE_JOB", "tried", 1);
     ::setenv("GRADWIRE_METRICS", ("file:" + folder.file("metrics")).c_str(), 1);
     ::setenv("GRADWIRE_TRACE", folder.file("trace").c_str(), 1);
     std::vector<SessionStatistics> counted(kRanks);
@@ -248,7 +297,7 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
                                    }}));
   std::istringstream expected(read_text(folder.path() / "expected"));
   for (int rank = 0; rank < kRanks; ++rank) {
-    const std::string text = read_text(folder.path() / "metrics" / file_name("library", rank));
+    const std::string text = read_text(folder.path() / "metrics" / file_name("library", rank, "tried"));
     EXPECT_THAT(text, EndsWith("# EOF\n"));
     double sent = 0;
     expected >> sent;
@@ -265,8 +314,9 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
     if (::access(GRADWIRE_PROMTOOL, X_OK) != 0) {
       continue;
     }
-    const auto outcome = gradwire::test::run_program(std::string(GRADWIRE_PROMTOOL) + " check metrics < " +
-                                                     (folder.path() / "metrics" / file_name("library", rank)).string());
+    const auto outcome =
+        gradwire::test::run_program(std::string(GRADWIRE_PROMTOOL) + " check metrics < " +
+                                    (folder.path() / "metrics" / file_name("library", rank, "tried")).string());
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     EXPECT_EQ(outcome.output, "");
 #endif
@@ -285,8 +335,9 @@ TEST(Environment, AProcessThatLeavesAtOnceLeavesAWholeFile) {
     GTEST_SKIP() << "it allows no threads in a child of a process with threads";
   }
   const ScratchFolder folder;
-  const auto file = folder.path() / file_name("library", 2);
+  const auto file = folder.path() / file_name("library", 2, "tried");
   const pid_t child = start_child([&] {
+    ::setenv("GRADWIRE_JOB", "tried", 1);
     ::setenv("GRADWIRE_METRICS", ("file:" + folder.path().string()).c_str(), 1);
     observe::begin_watching({.rank = [] { return std::optional(2); }});
     while (!exists(file)) {
@@ -296,7 +347,7 @@ TEST(Environment, AProcessThatLeavesAtOnceLeavesAWholeFile) {
   });
   EXPECT_EQ(status_of(child), 0);
   EXPECT_THAT(read_text(file), EndsWith("# EOF\n"));
-  EXPECT_THAT(read_text(file), HasSubstr("gradwire_job_ended{part=\"library\",rank=\"2\"} 0\n"));
+  EXPECT_THAT(read_text(file), HasSubstr("gradwire_job_ended{part=\"library\",rank=\"2\",gradwire_job=\"tried\"} 0\n"));
 }
 
 // Mutation tried: directories are used as the variables name them.
@@ -313,6 +364,7 @@ TEST(Environment, AJobThatChangesItsDirectoryFindsItsFilesWhereItStarted) {
   }
   std::filesystem::create_directories(elsewhere);
   const pid_t child = start_child([&] {
+    ::setenv("GRADWIRE_JOB", "tried", 1);
     ::setenv("GRADWIRE_METRICS", ("file:" + relative + "/metrics,otlp:" + relative + "/otlp").c_str(), 1);
     ::setenv("GRADWIRE_TRACE", (relative + "/trace").c_str(), 1);
     ::setenv("GRADWIRE_REPORT", (relative + "/report").c_str(), 1);
@@ -327,10 +379,10 @@ TEST(Environment, AJobThatChangesItsDirectoryFindsItsFilesWhereItStarted) {
     std::exit(0);
   });
   ASSERT_EQ(status_of(child), 0);
-  EXPECT_TRUE(exists(folder.path() / "metrics" / file_name("library", 1)));
-  EXPECT_TRUE(exists(folder.path() / "otlp" / "gradwire-library-rank-1.otlp.jsonl"));
+  EXPECT_TRUE(exists(folder.path() / "metrics" / file_name("library", 1, "tried")));
+  EXPECT_TRUE(exists(folder.path() / "otlp" / "gradwire-library-rank-1-job-tried.otlp.jsonl"));
   EXPECT_TRUE(exists(folder.path() / "trace" / "gradwire-library-rank-0.events"));
-  EXPECT_TRUE(exists(folder.path() / "report" / "gradwire-library-rank-1.history"));
+  EXPECT_TRUE(exists(folder.path() / "report" / "gradwire-library-rank-1-job-tried.history"));
 }
 
 // The log says "gradwire: warning", and the job ends as usual.
@@ -370,8 +422,9 @@ TEST(Environment, AFullDiskIsOneWarningAndTheFileComesWhenThereIsRoom) {
     GTEST_SKIP() << "it allows no threads in a child of a process with threads";
   }
   const ScratchFolder folder;
-  const auto file = folder.path() / "metrics" / file_name("library", 0);
+  const auto file = folder.path() / "metrics" / file_name("library", 0, "tried");
   const pid_t child = start_child([&] {
+    ::setenv("GRADWIRE_JOB", "tried", 1);
     ::setenv("GRADWIRE_METRICS", ("file:" + folder.file("metrics")).c_str(), 1);
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit full{100, RLIM_INFINITY};

@@ -13,6 +13,7 @@
 #include "session/host/bucket_runner.hpp"
 #include "session/logging/logging.hpp"
 #include "session/parts/auto_batch/auto_batch.hpp"
+#include "session/parts/notes/notes.hpp"
 
 namespace gradwire {
 
@@ -223,6 +224,14 @@ void Session::reset_statistics() {
   engine.parts.for_each([](session::Part& part) { part.reset_statistics(); });
   engine.watch.reset_counts();
   engine.comparison.reset_counts();
+}
+
+void Session::note(std::string_view name, double value) {
+  const session::Engine& engine = state_->engine();
+  const MutexLock lock(engine.progress.state);
+  if (auto* notes = engine.parts.find<session::Notes>()) {
+    notes->note(name, value);
+  }
 }
 
 void Session::abort(const std::string& why) noexcept { state_->abort(why); }

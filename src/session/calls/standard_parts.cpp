@@ -3,6 +3,7 @@
 #include "session/parts/auto_batch/auto_batch.hpp"
 #include "session/parts/auto_codec/auto_codec.hpp"
 #include "session/parts/checkpoints/checkpoints.hpp"
+#include "session/parts/notes/notes.hpp"
 #include "session/parts/observation/observation.hpp"
 #include "session/parts/rank_comparison/rank_comparison_part.hpp"
 #include "session/parts/result_comparison/result_comparison.hpp"
@@ -22,6 +23,7 @@ const PartTable& standard_parts() {
                     make_auto_batch,
                     make_result_comparison,
                     {make_rank_comparison, PartMaker::When::with_session},
+                    {make_notes, PartMaker::When::with_session},
                     {make_observation, PartMaker::When::with_session}};
   return *table;
 }

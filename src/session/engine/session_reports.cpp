@@ -1,5 +1,7 @@
 #include "session/engine/session_reports.hpp"
 
+#include <algorithm>
+
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
 
@@ -7,6 +9,25 @@ namespace gradwire::session {
 namespace {
 
 using When = PartMaker::When;
+
+// The groups whose codec at this step is that of a warm-up.
+std::vector<observe::Knowledge::WarmUp> warm_ups_of(const plan::Plan& plan, std::uint64_t step) {
+  std::vector<observe::Knowledge::WarmUp> warm_ups;
+  for (std::size_t i = 0; i < plan.groups.size(); ++i) {
+    const auto bucket = std::find_if(plan.buckets.begin(), plan.buckets.end(), [i](const plan::Bucket& each) {
+      return each.group == i && each.levels.empty() && each.stages.size() > 1;
+    });
+    if (bucket == plan.buckets.end()) {
+      continue;
+    }
+    if (const policy::Stage& stage = policy::stage_at(bucket->stages, step); stage.until_step != policy::kForever) {
+      warm_ups.push_back({.group = plan.groups[i].name,
+                          .codec = policy::codec_text(plan.groups[i].policy),
+                          .in_use = stage.codec.to_string()});
+    }
+  }
+  return warm_ups;
+}
 
 }  // namespace
 
@@ -44,6 +65,7 @@ observe::Snapshot snapshot_of(const Core& core) {
   const MutexLock lock(core.progress.state);
   if (core.plan) {
     snapshot.knowledge = core.runner->known(*core.plan);
+    snapshot.knowledge.warm_ups = warm_ups_of(*core.plan, core.step.number());
   }
   core.parts.for_each([&](const Part& part) { part.add_to(snapshot); });
   return snapshot;

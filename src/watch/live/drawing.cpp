@@ -19,8 +19,8 @@ std::size_t count(std::span<const RankRow> rows, RankState state) {
 
 bool is_live(const RankRow& row) { return row.state != RankState::ended && row.state != RankState::silent; }
 
-// "4 of 8 ranks, 1 slow, 2 errors: /folder"
-std::string title(std::span<const RankRow> rows, const std::string& folder) {
+// "gradwire top: resnet, 4 of 8 ranks, 1 slow, 2 errors  /folder"
+std::string title(std::span<const RankRow> rows, const std::string& job, const std::string& folder) {
   std::set<int> ranks;
   int world = 0;
   double errors = 0;
@@ -29,8 +29,8 @@ std::string title(std::span<const RankRow> rows, const std::string& folder) {
     world = std::max(world, row.now.world_size);
     errors += row.now.counters.errors;
   }
-  std::string text = "gradwire top: " + std::to_string(ranks.size()) + " of " + std::to_string(world) +
-                     (world == 1 ? " rank" : " ranks");
+  std::string text = "gradwire top: " + (job.empty() ? "" : job + ", ") + std::to_string(ranks.size()) + " of " +
+                     std::to_string(world) + (world == 1 ? " rank" : " ranks");
   for (const RankState state : {RankState::slow, RankState::stalled, RankState::silent, RankState::ended}) {
     if (const std::size_t number = count(rows, state)) {
       text += ", " + std::to_string(number) + " " + state_name(state);
@@ -99,6 +99,19 @@ std::string names(std::span<const RankRow> rows, RankState state) {
   return text;
 }
 
+// "1 other job is here: resnet (over); --job NAME shows it"
+std::string others(const std::vector<OtherJob>& jobs) {
+  constexpr std::size_t kNamed = 4;
+  std::string text =
+      std::to_string(jobs.size()) + (jobs.size() == 1 ? " other job is here: " : " other jobs are here: ");
+  for (std::size_t i = 0; i < std::min(jobs.size(), kNamed); ++i) {
+    text += (i == 0 ? "" : ", ") + (jobs[i].name.empty() ? "one without a name" : jobs[i].name) +
+            (jobs[i].runs ? "" : " (over)");
+  }
+  text += jobs.size() > kNamed ? " and " + std::to_string(jobs.size() - kNamed) + " more" : "";
+  return text + "; --job NAME shows " + (jobs.size() == 1 ? "it" : "one");
+}
+
 std::vector<std::string> notes(const FolderSnapshot& snapshot, std::span<const RankRow> rows) {
   std::vector<std::string> notes;
   const auto add = [&](RankState state, const char* one, const char* many) {
@@ -112,6 +125,9 @@ std::vector<std::string> notes(const FolderSnapshot& snapshot, std::span<const R
   add(RankState::stalled, " is stalled: it is alive, and no step ends.", " are stalled: alive, and no step ends.");
   if (!snapshot.problem.empty()) {
     notes.push_back(snapshot.problem);
+  }
+  if (!snapshot.other_jobs.empty()) {
+    notes.push_back(others(snapshot.other_jobs));
   }
   for (const SkippedFile& file : snapshot.skipped) {
     notes.push_back("skipped " + file.name + ": " + file.reason);
@@ -191,13 +207,14 @@ std::vector<StyledLine> draw(const FolderSnapshot& snapshot, std::span<const Ran
     below.resize(std::min(below.size(), std::max<std::size_t>(options.height / 4, 1)));
   }
   if (options.keys) {
-    below.push_back(line_of("q quits", width, Emphasis::weak));
+    below.push_back(
+        line_of(snapshot.other_jobs.empty() ? "q quits" : "q quits, j shows the next job", width, Emphasis::weak));
   }
   std::vector<StyledLine> lines;
   if (rows.empty()) {
     lines.push_back(line_of("gradwire top  " + options.folder, width));
   } else {
-    lines.push_back(line_of(title(rows, options.folder), width));
+    lines.push_back(line_of(title(rows, snapshot.job, options.folder), width));
     lines.push_back(line_of(totals(rows), width));
     const std::size_t others = lines.size() + below.size();
     const std::size_t left = options.height > others ? options.height - others : 1;

@@ -43,19 +43,19 @@ FolderReader::Known FolderReader::read_one(const std::filesystem::path& file) co
   return known;
 }
 
-// The newest file of a part says how many ranks there are. Files of one job are written every 5 s; a file says 1 as
-// long as the drop-in was not used on its rank.
+// The newest file of a part of a job says how many ranks there are. Files of one job are written every 5 s; a file says
+// 1 as long as the drop-in was not used on its rank.
 void FolderReader::leave_out_earlier(FolderSnapshot& snapshot) {
-  constexpr double kOneTurn = 6;  // seconds
-  std::map<std::string, RankValues> newest;
+  constexpr double kOneTurn = 6;                                     // seconds
+  std::map<std::pair<std::string, std::string>, RankValues> newest;  // by job and part
   for (const RankValues& rank : snapshot.ranks) {
-    const auto [at, first] = newest.emplace(rank.name.first, rank);
+    const auto [at, first] = newest.emplace(std::pair(rank.job, rank.name.first), rank);
     if (!first && rank.written > at->second.written) {
       at->second = rank;
     }
   }
   std::erase_if(snapshot.ranks, [&](const RankValues& rank) {
-    const RankValues& now = newest.at(rank.name.first);
+    const RankValues& now = newest.at({rank.job, rank.name.first});
     const bool earlier = rank.name.second >= now.world_size && rank.world_size != now.world_size &&
                          rank.written + kOneTurn < now.written;
     if (earlier) {
@@ -78,7 +78,7 @@ FolderSnapshot FolderReader::read() {
     }
   }
   std::erase_if(known_, [&](const auto& entry) { return !names.contains(entry.first); });
-  std::map<RankName, std::string> taken;
+  std::map<std::pair<std::string, RankName>, std::string> taken;
   for (const std::string& name : names) {
     const std::filesystem::path file = folder_ / name;
     std::error_code gone;
@@ -89,7 +89,7 @@ FolderSnapshot FolderReader::read() {
     }
     std::string reason = known->second.reason;
     if (reason.empty()) {
-      const auto [other, first] = taken.emplace(known->second.values.name, name);
+      const auto [other, first] = taken.emplace(std::pair(known->second.values.job, known->second.values.name), name);
       reason = first ? "" : "it says that it is of the same rank as " + other->second;
     }
     if (reason.empty()) {

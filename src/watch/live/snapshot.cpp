@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include "base/text.hpp"
 #include "gradwire/error.hpp"
@@ -70,20 +71,22 @@ std::string codecs_in_use(std::span<const TextSample> samples) {
   return text;
 }
 
-// The rank of a file, which has the same two labels on each of its samples.
-RankName rank_name(std::span<const TextSample> samples) {
+// The rank and the job of a file, which has the same labels on each of its samples.
+std::pair<RankName, std::string> rank_and_job(std::span<const TextSample> samples) {
   if (samples.empty()) {
     throw Error(ErrorCode::invalid_argument, "there is no metric in it");
   }
   const TextSample& first = samples.front();
   for (const TextSample& sample : samples) {
     if (sample.label("rank").empty() || sample.label("rank") != first.label("rank") ||
-        sample.label("part") != first.label("part")) {
+        sample.label("part") != first.label("part") || sample.label("gradwire_job") != first.label("gradwire_job")) {
       throw Error(ErrorCode::invalid_argument,
-                  sample.name + " has not the labels part and rank of all others, so it is not a file of gradwire");
+                  sample.name +
+                      " has not the labels part, rank and gradwire_job of all others, so it is not a file of gradwire");
     }
   }
-  return {std::string(first.label("part")), number_of_rank(first.label("rank"))};
+  return {{std::string(first.label("part")), number_of_rank(first.label("rank"))},
+          std::string(first.label("gradwire_job"))};
 }
 
 std::optional<double> over(double part, double whole) { return whole > 0 ? std::optional(part / whole) : std::nullopt; }
@@ -92,7 +95,7 @@ std::optional<double> over(double part, double whole) { return whole > 0 ? std::
 
 RankValues rank_values(std::span<const TextSample> samples, double written) {
   RankValues values;
-  values.name = rank_name(samples);
+  std::tie(values.name, values.job) = rank_and_job(samples);
   values.written = written;
   for (const TextSample& sample : samples) {
     if (sample.name == "gradwire_world_size") {
@@ -121,9 +124,9 @@ RankValues rank_values(std::span<const TextSample> samples, double written) {
 }
 
 bool is_another_job(const RankValues& before, const RankValues& now) {
-  return (before.ended && !now.ended) || std::any_of(kCounters.begin(), kCounters.end(), [&](auto counter) {
-           return now.counters.*counter < before.counters.*counter;
-         });
+  return before.job != now.job || (before.ended && !now.ended) ||
+         std::any_of(kCounters.begin(), kCounters.end(),
+                     [&](auto counter) { return now.counters.*counter < before.counters.*counter; });
 }
 
 Rates rates_between(const RankValues* before, const RankValues& now) {

@@ -50,11 +50,12 @@ inline constexpr std::array<double RankCounters::*, 15> kCounters{&RankCounters:
                                                                   &RankCounters::errors,
                                                                   &RankCounters::dropped};
 
-using RankName = std::pair<std::string, int>;  // part and rank, which name a file
+using RankName = std::pair<std::string, int>;  // part and rank, which name a file of a job
 
 struct RankValues {
   RankName name;
-  double written = 0;  // when it was written, in seconds since 1970
+  std::string job = {};  // its name; empty: a version of gradwire wrote the file whose jobs have none
+  double written = 0;    // when it was written, in seconds since 1970
   int world_size = 1;
   bool ended = false;
   RankCounters counters;

@@ -174,7 +174,9 @@ Terminal::Event Terminal::wait(std::chrono::nanoseconds time) {
       return Event::quit;  // the user has closed the terminal
     }
     const std::string_view keys(bytes.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
-    return keys.find_first_of("qQ") != std::string_view::npos ? Event::quit : Event::none;
+    return keys.find_first_of("qQ") != std::string_view::npos   ? Event::quit
+           : keys.find_first_of("jJ") != std::string_view::npos ? Event::next_job
+                                                                : Event::none;
   }
   return Event::none;
 }

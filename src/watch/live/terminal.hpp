@@ -36,7 +36,7 @@ class Terminal {
   /// Error(invalid_argument) where the terminal is gone.
   void show(std::span<const StyledLine> lines);
 
-  enum class Event : std::uint8_t { none, quit, resized, ended };
+  enum class Event : std::uint8_t { none, quit, next_job, resized, ended };
   /// Waits for a key, a signal, or until the time is over.
   [[nodiscard]] Event wait(std::chrono::nanoseconds time);
   /// The signal of Event::ended, by which the caller ends itself once this object is gone.

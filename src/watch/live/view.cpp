@@ -5,12 +5,6 @@
 #include "observe/late_ranks.hpp"
 
 namespace gradwire::watch::live {
-namespace {
-
-constexpr double kSilentSeconds = 15;  // three turns of a file that is written every 5 s
-
-}  // namespace
-
 void mark_slow(std::span<RankRow> rows) {
   std::vector<observe::RankFromOutside> ranks;
   for (const RankRow& row : rows) {

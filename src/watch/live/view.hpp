@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,12 +17,22 @@ struct SkippedFile {
   std::string reason;
 };
 
+struct OtherJob {
+  std::string name;
+  bool runs = false;
+};
+
+/// A file that was not written for so long is of a rank that is silent: three turns of 5 s.
+inline constexpr double kSilentSeconds = 15;
+
 /// The content of the folder at one moment.
 struct FolderSnapshot {
   double time = 0;  // in seconds since 1970
   std::vector<RankValues> ranks;
   std::vector<SkippedFile> skipped;
-  std::string problem;  // a problem of the folder as a whole; empty: none
+  std::string problem;                    // a problem of the folder as a whole; empty: none
+  std::string job = {};                   // the job of the ranks, once choose_job() was called
+  std::vector<OtherJob> other_jobs = {};  // those whose ranks were left out, by name
 };
 
 enum class RankState : std::uint8_t {
@@ -38,6 +49,12 @@ struct RankRow {
   double age = 0;  // age of its file, in seconds
   RankState state = RankState::running;
 };
+
+/// Leaves the ranks of one job: of `named`, if that is given. Otherwise of `shown`, the job that was shown before,
+/// as long as it runs or no job does; else of the one that runs, or ran, last. A job that is not there is a problem.
+void choose_job(Snapshot& snapshot, const std::optional<std::string>& named, const std::optional<std::string>& shown);
+/// The job that comes after the one that is shown, by name; after the last one the first.
+[[nodiscard]] std::string next_job(const Snapshot& snapshot);
 
 /// Marks the slow ones among the ranks that run, as observe::waited_for() judges them.
 void mark_slow(std::span<RankRow> rows);

@@ -27,8 +27,17 @@ std::string time(double seconds) { return shown(Unit::seconds, seconds); }
 // Whether all ranks are there: only a comparison of all shows which ranks wait for which.
 bool has_all_ranks(const Summary& summary) { return static_cast<int>(summary.ranks.size()) >= summary.world; }
 
-// Whether ranks have links between them: on one host they use its memory, except with tcp.
-bool has_link(const Summary& summary) { return summary.hosts.size() > 1 || summary.transport == "tcp"; }
+// The link that is emulated, "1Gbit/s, 50us"; empty: none is.
+std::string emulated_link(const Summary& summary) {
+  constexpr std::string_view kMark = "emulated ";
+  const std::size_t at = summary.transport.find(kMark);
+  return at == std::string::npos ? "" : summary.transport.substr(at + kMark.size());
+}
+
+// Whether ranks have links between them: on one host they use its memory, except with tcp or an emulated link.
+bool has_link(const Summary& summary) {
+  return summary.hosts.size() > 1 || summary.transport == "tcp" || !emulated_link(summary).empty();
+}
 
 // The median of all ranks except one.
 double median_of_others(const Summary& summary, const RankSummary& one,
@@ -183,9 +192,12 @@ void add_communication(const Summary& summary, std::vector<std::string>& sentenc
   } else if (exposed >= kMuch && split.wait > 2 * coding) {
     sentences.push_back(
         "Waiting for messages takes " + time(split.wait) + " of a step and coding " + time(coding) + ": " +
-        (has_link(summary) ? "the link holds this job. A stronger codec (int4, topk) or larger batches would help."
-                           : "all ranks share a host, so it is its cores and its memory that hold this job, and no "
-                             "link. Fewer ranks or larger batches may help."));
+        (has_link(summary)
+             ? (emulated_link(summary).empty() ? "the link holds this job."
+                                               : "the emulated link (" + emulated_link(summary) + ") holds this job.") +
+                   " A stronger codec (int4, topk) or larger batches would help."
+             : "all ranks share a host, so it is its cores and its memory that hold this job, and no "
+               "link. Fewer ranks or larger batches may help."));
   }
 }
 

@@ -1,77 +1,15 @@
 #include "watch/page/charts.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "watch/page/canvas.hpp"
+
 namespace gradwire::watch::page {
 namespace {
-
-// Sizes of the drawing, in its own units.
-constexpr double kWidth = 480;
-constexpr double kLeft = 70;
-constexpr double kRight = 470;
-constexpr double kTop = 8;
-constexpr double kBottom = 138;
-constexpr int kHeight = 172;
-
-std::string place(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f", value);
-  std::string_view digits = text.data();
-  return std::string(digits.ends_with(".0") ? digits.substr(0, digits.size() - 2) : digits);
-}
-
-// The least number not below x that is 1, 2, 2.5 or 5 times a power of ten.
-double rounded_up(double value) {
-  if (!(value > 0)) {
-    return 1;
-  }
-  const double power = std::pow(10, std::floor(std::log10(value)));
-  for (const double step : {1.0, 2.0, 2.5, 5.0, 10.0}) {
-    if (value <= step * power * 1.0001) {
-      return step * power;
-    }
-  }
-  return 10 * power;
-}
-
-// The top of an axis: a number that is round in the unit shown.
-double top_of(Unit unit, double most) {
-  constexpr double kBits = 8;
-  return unit == Unit::bits ? rounded_up(kBits * most) / kBits : rounded_up(most);
-}
-
-// "2.5 MB" where 2.50 MB is shown elsewhere.
-std::string axis_text(Unit unit, double value) {
-  if (value == 0) {
-    return "0";
-  }
-  std::string text = shown(unit, value);
-  const std::size_t point = text.find('.');
-  if (point == std::string::npos) {
-    return text;
-  }
-  const std::size_t end = std::min(text.find_first_not_of("0123456789", point + 1), text.size());
-  const std::size_t last = text.find_last_not_of('0', end - 1);
-  return text.erase(last == point ? point : last + 1, end - (last == point ? point : last + 1));
-}
-
-double y_of(double value, double top) { return kBottom - (kBottom - kTop) * std::min(value / top, 1.0); }
-
-std::string text_at(double x, double y, std::string_view anchor, const std::string& text) {
-  return "<text x=\"" + place(x) + "\" y=\"" + place(y) + "\" text-anchor=\"" + std::string(anchor) + "\">" +
-         escaped(text) + "</text>";
-}
-
-std::string line_at(double y) {
-  return "<line class=\"grid\" x1=\"" + place(kLeft) + "\" x2=\"" + place(kRight) + "\" y1=\"" + place(y) + "\" y2=\"" +
-         place(y) + "\"/>";
-}
 
 double largest(const std::vector<double>& values) {
   double most = 0;
@@ -197,8 +135,9 @@ std::string Charts::frame(Unit unit, double top) const {
   if (!axis_.times.empty()) {
     const double end = axis_.times.back();
     const double steps = axis_.steps.empty() ? 0 : axis_.steps.back();
-    html +=
-        text_at(kLeft, kBottom + 15, "start", "0") + text_at(kRight, kBottom + 15, "end", shown(Unit::seconds, end));
+    html += text_at(kLeft, kBottom + 15, "start", "0") +
+            text_at((kLeft + kRight) / 2, kBottom + 15, "middle", "time since the start") +
+            text_at(kRight, kBottom + 15, "end", shown(Unit::seconds, end));
     if (steps > 0) {
       html += text_at(kRight, kBottom + 29, "end", "step " + shown(Unit::count, steps));
     }
@@ -260,6 +199,78 @@ std::string Charts::bars(std::string_view title, std::string_view note, Unit uni
   return figure(title, note, told(unit, heights), drawing, kHeight);
 }
 
+std::string Charts::lines(std::string_view title, std::string_view note, const Plane& plane,
+                          const std::vector<Line>& lines) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  double right = 0;
+  double low = kInfinite;
+  double high = -kInfinite;
+  std::string description;
+  for (const Line& line : lines) {
+    right = std::max(right, largest(line.xs));
+    for (const double y : line.ys) {
+      low = std::isfinite(y) ? std::min(low, y) : low;
+      high = std::isfinite(y) ? std::max(high, y) : high;
+    }
+    const Ends ends = ends_of(line.ys);
+    description += (description.empty() ? "" : "; ") + line.label + " " + shown(plane.y, ends.first) +
+                   " at the start, " + shown(plane.y, ends.last) + " at the end";
+  }
+  if (low > high || right <= 0) {
+    return "";
+  }
+  const double range = high > low ? high - low : std::max(std::abs(high), 1.0);
+  low = high > low ? low : high - range / 2;
+  std::string drawing = "<g class=\"axis\">";
+  for (const double share : {0.0, 0.5, 1.0}) {
+    const double y = y_of(share, 1);
+    drawing += line_at(y) + text_at(kLeft - 6, y + 4, "end", axis_text(plane.y, low + share * range));
+  }
+  drawing += text_at(kLeft, kBottom + 15, "start", "0") +
+             text_at((kLeft + kRight) / 2, kBottom + 15, "middle", plane.x_name) +
+             text_at(kRight, kBottom + 15, "end", shown(plane.x, right)) + "</g>";
+  for (const Line& line : lines) {
+    std::string path;
+    bool pen = false;
+    for (std::size_t i = 0; i < std::min(line.xs.size(), line.ys.size()); ++i) {
+      if (std::isfinite(line.ys[i])) {
+        path += (pen ? "L" : "M") + place(kLeft + (kRight - kLeft) * line.xs[i] / right) + " " +
+                place(y_of((line.ys[i] - low) / range, 1));
+      }
+      pen = std::isfinite(line.ys[i]);
+    }
+    drawing += "<path class=\"curve " + line.style + "\" d=\"" + path + "\"/>";
+  }
+  return figure(title, note, description, drawing, kHeight);
+}
+
+std::string Charts::columns(std::string_view title, std::string_view note, Unit unit, std::string_view axis,
+                            const std::vector<std::pair<std::string, double>>& columns) {
+  double most = 0;
+  std::string description;
+  for (const auto& [label, value] : columns) {
+    most = std::max(most, value);
+    description += (description.empty() ? "" : "; ") + label + ": " + shown(unit, value);
+  }
+  const double top = top_of(unit, most);
+  std::string drawing = "<g class=\"axis\">";
+  for (const double share : {0.0, 0.5, 1.0}) {
+    const double y = y_of(share * top, top);
+    drawing += line_at(y) + text_at(kLeft - 6, y + 4, "end", axis_text(unit, share * top));
+  }
+  const double width = (kRight - kLeft) / static_cast<double>(std::max<std::size_t>(columns.size(), 1));
+  const std::size_t each = columns.size() > 7 ? 2 : 1;  // labels need some 60 units of width
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const double x = kLeft + width * static_cast<double>(i);
+    const double y = y_of(std::max(columns[i].second, 0.0), top);
+    drawing += "<rect class=\"dot\" x=\"" + place(x + width * 0.15) + "\" y=\"" + place(y) + "\" width=\"" +
+               place(width * 0.7) + "\" height=\"" + place(kBottom - y) + "\"/>";
+    drawing += i % each == 0 ? text_at(x + width / 2, kBottom + 15, "middle", columns[i].first) : "";
+  }
+  drawing += text_at((kLeft + kRight) / 2, kBottom + 29, "middle", std::string(axis)) + "</g>";
+  return figure(title, note, description, drawing, kHeight);
+}
+
 std::string Charts::dots(std::string_view title, std::string_view note, Unit unit,
                          const std::vector<std::pair<int, Dot>>& ranks) {
   double most = 0;
@@ -308,7 +319,8 @@ std::string Charts::lanes(std::string_view title, const std::vector<Lane>& lanes
     }
     html += "</div></div>";
   }
-  return html + "<div class=ends><span>0</span><span>" + shown(Unit::seconds, end) + "</span></div></figure>\n";
+  return html + "<div class=ends><span>0</span><span>time since the start</span><span>" + shown(Unit::seconds, end) +
+         "</span></div></figure>\n";
 }
 
 }  // namespace gradwire::watch::page

@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "watch/page/units.hpp"
@@ -34,6 +35,23 @@ class Charts {
   /// Draws the median as a line, in the band of all values except the outer tenths; `band` has low, median and high.
   [[nodiscard]] std::string band(std::string_view title, std::string_view note, Unit unit, const Json& band);
   [[nodiscard]] std::string bars(std::string_view title, std::string_view note, Unit unit, const Json& values);
+  struct Line {
+    std::string label;
+    std::string style;  // class in the style sheet
+    std::vector<double> xs;
+    std::vector<double> ys;  // NaN: none
+  };
+  struct Plane {
+    std::string x_name;
+    Unit x = Unit::count;
+    Unit y = Unit::plain;
+  };
+  /// Draws lines over an axis of their own; the other axis reaches from their least value to the largest.
+  [[nodiscard]] std::string lines(std::string_view title, std::string_view note, const Plane& plane,
+                                  const std::vector<Line>& lines);
+  /// Draws a column for each label; `axis` says what the labels are.
+  [[nodiscard]] std::string columns(std::string_view title, std::string_view note, Unit unit, std::string_view axis,
+                                    const std::vector<std::pair<std::string, double>>& columns);
   struct Dot {
     double value = 0;
     bool marked = false;

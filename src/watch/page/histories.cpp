@@ -62,6 +62,18 @@ std::vector<ReplacedRow> replaced_of(const json& rows) {
   return all;
 }
 
+std::vector<MessageRow> messages_of(const json& rows) {
+  std::vector<MessageRow> all;
+  for (const json& row : rows) {
+    const json& up_to = row.at("up_to");
+    all.push_back({.up_to = up_to.is_null() ? std::numeric_limits<double>::infinity() : up_to.get<double>(),
+                   .count = row.at("count"),
+                   .bytes = row.at("bytes"),
+                   .seconds = row.at("seconds")});
+  }
+  return all;
+}
+
 GroupHistory group_of(const json& group, std::size_t samples) {
   GroupHistory history{.name = group.at("name"),
                        .codec = group.at("codec"),
@@ -107,6 +119,7 @@ RankHistory history_of(const json& root, const std::string& file) {
     corrupt("it is of version " + root.at("version").dump() + " and this gradwire reads " + std::to_string(kFormat));
   }
   RankHistory history{.file = file,
+                      .job = root.value("job", ""),
                       .part = root.at("part"),
                       .rank = whole<int>(root.at("rank")),
                       .world = whole<int>(root.at("world")),
@@ -121,7 +134,8 @@ RankHistory history_of(const json& root, const std::string& file) {
                       .codecs = root.at("codecs"),
                       .causes = root.at("causes"),
                       .switches = {},
-                      .replaced = replaced_of(root.at("replaced"))};
+                      .replaced = replaced_of(root.at("replaced")),
+                      .messages = messages_of(root.value("messages", json::array()))};
   if (history.rank < 0 || history.rank >= kMostRanks || history.world < 1 || history.world > kMostRanks) {
     corrupt("its rank is " + std::to_string(history.rank) + " of " + std::to_string(history.world));
   }
@@ -275,6 +289,35 @@ void take_in_wrong_dates(std::vector<RankHistory>& left_out, Job& job, const Ran
                    [](const RankHistory& a, const RankHistory& b) { return a.rank < b.rank; });
 }
 
+// Histories without a name count as of one job, which the rules above take apart.
+void leave_out_other_jobs(std::vector<RankHistory>& histories, const std::optional<std::string>& named,
+                          const std::string& folder, std::vector<std::string>& notes) {
+  std::map<std::string, double> jobs;  // when the last rank began
+  for (const RankHistory& history : histories) {
+    const auto [job, first] = jobs.emplace(history.job, history.started);
+    job->second = std::max(job->second, history.started);
+  }
+  const auto newest =
+      std::max_element(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const std::string wanted = named.value_or(newest->first);
+  std::vector<std::string> others;
+  for (const auto& [job, began] : jobs) {
+    if (job != wanted) {
+      others.push_back(job.empty() ? "one without a name" : job);
+    }
+  }
+  if (!jobs.contains(wanted)) {
+    throw Error(ErrorCode::invalid_argument,
+                folder + " holds no history of the job " + wanted + ", but of " + listed(others));
+  }
+  if (!others.empty()) {
+    notes.push_back("left out: histories of " +
+                    (others.size() == 1 ? "another job, " : std::to_string(others.size()) + " other jobs, ") +
+                    listed(others) + "; --job NAME makes a page of one of them");
+  }
+  std::erase_if(histories, [&](const RankHistory& history) { return history.job != wanted; });
+}
+
 }  // namespace
 
 double RankHistory::last(std::string_view column) const {
@@ -295,13 +338,15 @@ RankHistory parse_history(const std::string& text, const std::string& file) {
   }
 }
 
-Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> notes, const std::string& folder) {
+Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> notes, const std::string& folder,
+               const std::optional<std::string>& named) {
   if (histories.empty()) {
     throw Error(ErrorCode::invalid_argument,
                 folder + " holds no history of a rank; start the job with GRADWIRE_REPORT=" + folder +
                     ", or by gradwire run --report " + folder + (notes.empty() ? "" : "; " + listed(notes)));
   }
   Job job{.ranks = {}, .notes = std::move(notes)};
+  leave_out_other_jobs(histories, named, folder, job.notes);
   std::vector<RankHistory> left_out;
   std::sort(histories.begin(), histories.end(), [](const RankHistory& a, const RankHistory& b) {
     return std::pair(a.rank, a.file) < std::pair(b.rank, b.file);
@@ -342,7 +387,7 @@ Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> note
   return job;
 }
 
-Job read_job(const std::filesystem::path& folder) {
+Job read_job(const std::filesystem::path& folder, const std::optional<std::string>& named) {
   std::error_code problem;
   const std::string name = folder.string();
   if (!std::filesystem::is_directory(folder, problem)) {
@@ -370,7 +415,7 @@ Job read_job(const std::filesystem::path& folder) {
       notes.emplace_back(error.what());
     }
   }
-  return newest_job(std::move(histories), std::move(notes), name);
+  return newest_job(std::move(histories), std::move(notes), name, named);
 }
 
 }  // namespace gradwire::watch::page

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,8 +33,17 @@ struct ReplacedRow {
   double seconds = 0;
 };
 
+/// Messages that a rank sent, of one range of sizes.
+struct MessageRow {
+  double up_to = 0;  // the largest size, in bytes; infinite: the range of the largest messages
+  double count = 0;
+  double bytes = 0;
+  double seconds = 0;  // from the send until the other side had taken it, summed over messages
+};
+
 struct RankHistory {
   std::string file = {};  // its name
+  std::string job = {};   // its name; empty in histories of versions whose jobs have none
   std::string part = {};
   int rank = 0;
   int world = 1;
@@ -49,6 +59,7 @@ struct RankHistory {
   std::vector<std::string> causes = {};
   std::vector<CodecSwitch> switches = {};
   std::vector<ReplacedRow> replaced = {};
+  std::vector<MessageRow> messages = {};
   Column time = {};  // seconds since `started`, rising
   std::map<std::string, Column, std::less<>> columns = {};
   std::vector<GroupHistory> groups = {};
@@ -61,17 +72,17 @@ struct RankHistory {
 /// Parses a history; Error(corrupt), which names the file, where it is incomplete or no history.
 [[nodiscard]] RankHistory parse_history(const std::string& text, const std::string& file);
 
-/// The histories of the newest job, in the order of ranks; one for each rank.
+/// The histories of a job, in the order of ranks; one for each rank.
 struct Job {
   std::vector<RankHistory> ranks;
   std::vector<std::string> notes;  // which files were left out and why, and which are missing
 };
-/// A pure function. `notes`: about files that could not be read. Error(invalid_argument) where there is no history.
+/// The job `named`, or the one that began last. A pure function. `notes`: about files that could not be read.
+/// Error(invalid_argument) where there is no history, or none of that job.
 [[nodiscard]] Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> notes,
-                             const std::string& folder);
+                             const std::string& folder, const std::optional<std::string>& named = std::nullopt);
 
-/// Reads the newest job; Error(invalid_argument), which names the folder, where it is missing or has no readable
-/// history.
-[[nodiscard]] Job read_job(const std::filesystem::path& folder);
+/// Reads that job; Error(invalid_argument), which names the folder, where it is missing or has no readable history.
+[[nodiscard]] Job read_job(const std::filesystem::path& folder, const std::optional<std::string>& named = std::nullopt);
 
 }  // namespace gradwire::watch::page

@@ -55,6 +55,9 @@ std::string heading(const Numbers& numbers) {
   std::string html = "<header><h1>Report of a job of " + numbers.span("/job/world", Unit::count) +
                      (job.at("world") == 1 ? " rank" : " ranks") + "</h1><code class=command>" +
                      escaped(command_of(job)) + "</code><dl class=facts>";
+  if (!job.at("name").get<std::string>().empty()) {
+    html += fact("job", text("name"));
+  }
   html += fact("started", date_of(job.at("started"))) + fact("ran for", numbers.span("/job/seconds", Unit::seconds)) +
           (job.at("has_steps").get<bool>() ? fact("steps", numbers.span("/totals/steps", Unit::count)) : "") +
           fact(job.at("hosts").size() == 1 ? "host" : "hosts", escaped(hosts_of(job.at("hosts"))));
@@ -148,18 +151,12 @@ std::string to_html(const Json& report) {
   sections.push_back(bytes_section(numbers, charts));
   sections.push_back(codec_section(numbers, charts));
   sections.push_back(link_section(numbers, charts));
+  sections.push_back(notes_section(numbers, charts));
   sections.push_back(health_section(numbers, charts));
   sections.push_back(replaced_section(numbers, charts));
   sections.push_back(about_section(numbers));
   std::erase_if(sections, [](const Section& section) { return section.html.empty(); });
-  std::string html =
-      "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8>"
-      "<meta name=viewport content=\"width=device-width,initial-scale=1\">"
-      "<meta name=color-scheme content=\"light dark\"><link rel=icon href=\"data:,\"><title>" +
-      escaped(text::beginning(command_of(report.at("job")), 80)) + std::string(kTitleEnd) + "<style>";
-  html += style_sheet();
-  html += "</style></head><body>\n" + heading(numbers) +
-          "<nav aria-label=\"on this page\"><a href=\"#advice\">What to look at</a>";
+  std::string html = heading(numbers) + "<nav aria-label=\"on this page\"><a href=\"#advice\">What to look at</a>";
   for (const Section& section : sections) {
     html += "<a href=\"#" + section.id + "\">" + escaped(section.title) + "</a>";
   }
@@ -168,22 +165,37 @@ std::string to_html(const Json& report) {
     html += "<section aria-labelledby=" + section.id + "><h2 id=" + section.id + ">" + escaped(section.title) +
             "</h2>\n" + section.html + "</section>\n";
   }
-  return html + "</main><footer>Made by <code>gradwire report</code>, gradwire " +
-         escaped(report.at("job").at("gradwire").get<std::string>()) + ".</footer></body></html>\n";
+  return page_frame(text::beginning(command_of(report.at("job")), 80), html + "</main>",
+                    report.at("job").at("gradwire").get<std::string>());
 }
 
-Summary write_page(const std::filesystem::path& folder, const PageFiles& files) {
-  refuse_foreign(files);
-  Summary summary = summarize(read_job(folder));
-  summary.advice = advice(summary);
-  const Json report = to_json(summary);
+std::string page_frame(const std::string& title, const std::string& body, const std::string& version) {
+  std::string html =
+      "<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8>"
+      "<meta name=viewport content=\"width=device-width,initial-scale=1\">"
+      "<meta name=color-scheme content=\"light dark\"><link rel=icon href=\"data:,\"><title>" +
+      escaped(title) + std::string(kTitleEnd) + "<style>";
+  html += style_sheet();
+  return html + "</style></head><body>\n" + body + "<footer>Made by <code>gradwire report</code>, gradwire " +
+         escaped(version) + ".</footer></body></html>\n";
+}
+
+void write_files(const PageFiles& files, const Json& numbers, const std::string& html) {
   const auto write = [](const std::filesystem::path& file, const std::string& text) {
     std::error_code ignored;  // writing reports the error
     make_own_folders(std::filesystem::absolute(file).parent_path(), ignored);
     write_report_file(file, [&](std::ostream& out) { out << text; });
   };
-  write(files.json, report.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
-  write(files.html, to_html(report));
+  write(files.json, numbers.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
+  write(files.html, html);
+}
+
+Summary write_page(const std::filesystem::path& folder, const PageFiles& files, const std::optional<std::string>& job) {
+  refuse_foreign(files);
+  Summary summary = summarize(read_job(folder, job));
+  summary.advice = advice(summary);
+  const Json report = to_json(summary);
+  write_files(files, report, to_html(report));
   return summary;
 }
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,8 @@ namespace gradwire::watch::page {
 [[nodiscard]] std::string to_html(const nlohmann::ordered_json& report);
 
 [[nodiscard]] std::string_view style_sheet();
+/// A whole page of this body, with the style sheet in it and a footer that names the version.
+[[nodiscard]] std::string page_frame(const std::string& title, const std::string& body, const std::string& version);
 
 struct PageFiles {
   std::filesystem::path html;
@@ -26,8 +29,12 @@ struct PageFiles {
 /// Throws Error(invalid_argument), which names the file, where one of them exists, is not empty and was not made by
 /// write_page(), since it would be lost.
 void refuse_foreign(const PageFiles& files);
-/// Calls refuse_foreign(), then reads the histories of a folder and writes both files, completely or not at all.
+/// Writes both files, each completely or not at all, and the folders where they are missing.
+void write_files(const PageFiles& files, const nlohmann::ordered_json& numbers, const std::string& html);
+/// Calls refuse_foreign(), then reads the histories of a job in a folder (see newest_job()) and writes both files,
+/// completely or not at all.
 /// Remarks for readers of the page are in Summary::notes. Throws an Error that names the file or the folder.
-Summary write_page(const std::filesystem::path& folder, const PageFiles& files);
+Summary write_page(const std::filesystem::path& folder, const PageFiles& files,
+                   const std::optional<std::string>& job = std::nullopt);
 
 }  // namespace gradwire::watch::page

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "watch/page/summary.hpp"
+
 namespace gradwire::watch::page {
 namespace {
 
@@ -33,8 +35,9 @@ std::string bar(const Numbers& numbers, const PartName (&parts)[Count], double w
       continue;
     }
     html += std::string("<i class=") + part.key + " style=\"width:" + percent_of(value / whole) + "\"></i>";
-    key += std::string("<li><i class=") + part.key + "></i>" + part.label + " " + numbers.bold(place, Unit::seconds) +
-           " <span class=soft>" + shown(Unit::share, value / whole) + "</span></li>";
+    key += std::string("<li><i class=") + part.key + "></i>" + with_tooltip(part.label) + " " +
+           numbers.bold(place, Unit::seconds) + " <span class=soft>" + shown(Unit::share, value / whole) +
+           "</span></li>";
   }
   return html + "</div>" + key + "</ul>";
 }
@@ -104,8 +107,8 @@ std::string table(std::string_view caption, const std::vector<std::string>& head
                      "\"><table><caption>" + escaped(caption) + "</caption><thead><tr>";
   for (const std::string& column : head) {
     const bool number = column.starts_with('#');
-    html +=
-        std::string("<th scope=col") + (number ? " class=n>" : ">") + escaped(column.substr(number ? 1 : 0)) + "</th>";
+    html += std::string("<th scope=col") + (number ? " class=n>" : ">") + with_tooltip(column.substr(number ? 1 : 0)) +
+            "</th>";
   }
   return html + "</tr></thead><tbody>" + rows + "</tbody></table></div>\n";
 }
@@ -116,14 +119,21 @@ std::string cards(const Numbers& numbers) {
   std::string html = "<div class=cards>";
   if (steps) {
     html += card(numbers.bold("/totals/split/step", Unit::seconds), "a step, mean");
-    html += card(numbers.bold("/totals/exposed_share", Unit::share), "of a step is exposed communication");
+    html += card(numbers.bold("/totals/exposed_share", Unit::share),
+                 "of a step is " + with_tooltip("exposed communication"));
     html += card(numbers.bold("/totals/wait_share", Unit::share), "of a step ranks wait for messages");
     html += card(numbers.bold("/totals/bytes_sent_a_step", Unit::bytes), "sent by a rank in a step");
   } else {
     html += card(numbers.bold("/totals/exposed_share", Unit::share), "of the time inside communication");
     html += card(numbers.bold("/totals/bytes_sent", Unit::bytes), "sent by all ranks");
   }
-  html += card(numbers.bold("/totals/ratio", Unit::factor), "times fewer bytes than uncompressed");
+  const bool calls = numbers.value("/totals/calls") > 0;
+  html += card(numbers.bold("/totals/ratio", Unit::factor),
+               "times fewer bytes than " + with_tooltip("uncompressed") + (calls ? ", of all calls" : ""));
+  if (calls) {
+    html += card(numbers.bold("/totals/compressed_calls", Unit::count),
+                 "of " + numbers.plain("/totals/calls", Unit::count) + " calls were compressed");
+  }
   if (steps) {
     const std::string slow = slow_names(root.at("ranks"));
     html +=
@@ -180,7 +190,10 @@ Section bytes_section(const Numbers& numbers, Charts& charts) {
           numbers.bold("/totals/bytes_uncompressed", Unit::bytes) + ".</p><div class=grid2>";
   const Json& ranks = root.at("curves").at("ranks");
   html += charts.band("Ratio", "bytes uncompressed over bytes sent", Unit::factor, ranks.at("ratio"));
-  html += charts.band("Sent by a rank", "bytes a second of the job's time", Unit::rate, ranks.at("sent_rate"));
+  html += charts.band("Sent by a rank",
+                      numbers.value("/totals/calls") > 0 ? "bytes a second; of calls those that were compressed"
+                                                         : "bytes a second of the job's time",
+                      Unit::rate, ranks.at("sent_rate"));
   return {"bytes", "Bytes", html + "</div>\n"};
 }
 
@@ -215,6 +228,33 @@ Section codec_section(const Numbers& numbers, Charts& charts) {
   return {"codecs", "Codecs over time", html};
 }
 
+namespace {
+
+// Columns and a table of the messages that ranks sent, by their sizes.
+std::string messages_html(const Numbers& numbers, Charts& charts) {
+  const Json& messages = numbers.root().at("messages");
+  std::vector<std::pair<std::string, double>> columns;
+  std::string rows;
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    const std::string place = "/messages/" + std::to_string(i) + "/";
+    const bool bounded = messages.at(i).at("up_to").is_number();
+    const double rate = numbers.value(place + "rate");
+    columns.emplace_back(bounded ? binary_size(numbers.value(place + "up_to")) : "more",
+                         std::isfinite(rate) ? rate : 0);
+    rows += "<tr><th scope=row class=n>" + (bounded ? "to " + columns.back().first : "more") + "</th>" +
+            numbers.cell(place + "count", Unit::count) + numbers.cell(place + "bytes", Unit::bytes) +
+            numbers.cell(place + "rate", Unit::bits) + "</tr>";
+  }
+  if (rows.empty()) {
+    return "";
+  }
+  return "<div class=grid2>" +
+         charts.columns("Rate of a message, by its size", "mean of all ranks", Unit::bits, "size, at most", columns) +
+         table("Messages of all ranks, by size", {"#size", "#messages", "#sent", "#rate of one"}, rows) + "</div>\n";
+}
+
+}  // namespace
+
 Section link_section(const Numbers& numbers, Charts& charts) {
   const Json& ranks = numbers.root().at("curves").at("ranks");
   if (!any(ranks.at("sending_rate").at("median"))) {
@@ -225,13 +265,17 @@ Section link_section(const Numbers& numbers, Charts& charts) {
       "<p class=soft>A rank's bytes over the time in which a message of it was on its way, which ends when the other "
       "side has taken it. So a rank whose peers come late looks slow here, too.</p><div class=grid2>" +
           charts.band("Rate while sending", "of a rank", Unit::bits, ranks.at("sending_rate")) +
-          charts.band("Waiting for messages", "share of the time", Unit::share, ranks.at("wait_share")) + "</div>\n"};
+          charts.band("Waiting for messages", "share of the time", Unit::share, ranks.at("wait_share")) +
+          "</div>\n<br>" + messages_html(numbers, charts)};
 }
 
 Section health_section(const Numbers& numbers, Charts& charts) {
   const Json& curves = numbers.root().at("curves");
   std::string html;
   for (const auto& [name, band] : curves.at("gauges").items()) {
+    if (name.starts_with(kNote)) {
+      continue;
+    }
     const std::size_t blank = name.find(' ');
     std::string title = name.substr(0, blank);
     title = title.starts_with("gradwire_") ? title.substr(9) : title;
@@ -256,6 +300,23 @@ Section health_section(const Numbers& numbers, Charts& charts) {
                 "<code>measure_error</code>.</p>"};
   }
   return {"health", "What compression does to the sums", counted + "<div class=grid2>" + html + "</div>\n"};
+}
+
+Section notes_section(const Numbers& numbers, Charts& charts) {
+  const Json& curves = numbers.root().at("curves");
+  const bool steps = numbers.root().at("job").at("has_steps").get<bool>();
+  const Charts::Plane plane{
+      .x_name = steps ? "step" : "time since the start", .x = steps ? Unit::count : Unit::seconds, .y = Unit::plain};
+  std::string html;
+  for (const auto& [name, last] : numbers.root().at("notes").items()) {
+    const Json& band = curves.at("gauges").at(std::string(kNote) + name);
+    html += charts.lines(name, "as the job told it, median of the ranks", plane,
+                         {{.label = name,
+                           .style = "",
+                           .xs = values_of(curves.at(steps ? "steps" : "times")),
+                           .ys = values_of(band.at("median"))}});
+  }
+  return {"notes", "What the job noted", html.empty() ? "" : "<div class=grid2>" + html + "</div>\n"};
 }
 
 Section replaced_section(const Numbers& numbers, Charts&) {

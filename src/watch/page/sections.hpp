@@ -19,6 +19,9 @@ class Numbers {
   [[nodiscard]] std::string tagged(std::string_view tag, const std::string& place, Unit unit) const;
   [[nodiscard]] std::string bold(const std::string& place, Unit unit) const { return tagged("b", place, unit); }
   [[nodiscard]] std::string span(const std::string& place, Unit unit) const { return tagged("span", place, unit); }
+  [[nodiscard]] std::string plain(const std::string& place, Unit unit) const {
+    return tagged("i class=v", place, unit);
+  }
   [[nodiscard]] std::string cell(const std::string& place, Unit unit) const {
     return tagged("td class=n", place, unit);
   }
@@ -43,12 +46,15 @@ struct Section {
 [[nodiscard]] Section link_section(const Numbers& numbers, Charts& charts);
 [[nodiscard]] Section rank_section(const Numbers& numbers, Charts& charts);
 [[nodiscard]] Section health_section(const Numbers& numbers, Charts& charts);
+[[nodiscard]] Section notes_section(const Numbers& numbers, Charts& charts);
 [[nodiscard]] Section replaced_section(const Numbers& numbers, Charts& charts);
 
 /// A table in a box of its own that scrolls sideways; `head` has the name of each column, with "#" before it for
 /// numbers.
 [[nodiscard]] std::string table(std::string_view caption, const std::vector<std::string>& head,
                                 const std::string& rows);
+/// The word, escaped, with its meaning as a tooltip if the page has one.
+[[nodiscard]] std::string with_tooltip(std::string_view term);
 /// "late compute", with an explanation for people.
 [[nodiscard]] std::string cause_text(const std::string& cause);
 

@@ -13,7 +13,7 @@ std::string_view style_sheet() {
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;
 font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
-header,main,footer{max-width:1120px;margin:0 auto;padding:0 20px}
+header,main,footer{max-width:1240px;margin:0 auto;padding:0 20px}
 header{padding-top:28px}
 h1{font-size:26px;line-height:1.2;margin:0 0 6px;letter-spacing:-.01em;font-weight:650}
 h2{font-size:18px;margin:36px 0 10px;font-weight:650}
@@ -47,6 +47,7 @@ svg{display:block;width:100%;height:auto}
 svg text{font-size:11px;fill:var(--soft);font-family:inherit}
 svg .grid{stroke:var(--line);stroke-width:1}
 .curve{fill:none;stroke:var(--accent);stroke-width:1.8;stroke-linejoin:round}
+.curve.second{stroke:var(--bad);stroke-dasharray:5 3}.key .first{background:var(--accent)}.key .second{background:var(--bad)}
 .band{fill:var(--band)}.dot{fill:var(--accent)}
 .bad{fill:var(--bad)}
 .compute{fill:var(--calm)}.exposed{fill:var(--c2)}.encode{fill:var(--c1)}.reduce{fill:var(--c2)}.decode{fill:var(--c3)}
@@ -68,16 +69,20 @@ line-height:26px;padding-left:0;text-indent:6px}.lane i.k3,.lane i.k4{color:var(
 .key b{font-weight:600}
 .scroll{overflow-x:auto;background:var(--card);border:1px solid var(--line);border-radius:10px;margin:0 0 14px}
 .scroll:focus-visible{outline:2px solid var(--accent)}
-table{border-collapse:collapse;width:100%;font-size:14px;overflow-wrap:normal}
+table{border-collapse:collapse;width:100%;font-size:13.5px;overflow-wrap:normal}
 caption{text-align:left;padding:10px 12px 4px;color:var(--soft)}
-th,td{padding:6px 12px;text-align:left;border-top:1px solid var(--line);white-space:nowrap}
-td.text{white-space:normal;min-width:14em}
+th,td{padding:6px 9px;text-align:left;border-top:1px solid var(--line)}
+td.n,th.n{white-space:nowrap}
+td.text{min-width:14em}
+thead th.n{white-space:normal;vertical-align:bottom}
+abbr{text-decoration:underline dotted var(--soft);text-underline-offset:3px;cursor:help}
+i.v{font-style:normal}
 thead th{border-top:0;color:var(--soft);font-weight:550;font-size:13px}
 tbody th{font-weight:550}
 .n{text-align:right}
 tr.slow td,tr.slow th{background:var(--badbg)}
 .mark{color:var(--bad);font-weight:650}
-.meter{display:block;width:110px;height:8px;border-radius:4px;background:var(--track);overflow:hidden}
+.meter{display:block;width:64px;height:8px;border-radius:4px;background:var(--track);overflow:hidden}
 .meter i{display:block;height:8px;background:var(--accent)}
 details{margin:0 0 14px}summary{cursor:pointer;padding:6px 0;color:var(--accent)}
 ul.notes{margin:6px 0;padding-left:20px}

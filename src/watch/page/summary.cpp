@@ -97,8 +97,10 @@ double bytes_sent_by(const RankHistory& rank) {
       sum += std::isfinite(found->second.back()) ? found->second.back() : 0;
     }
   }
-  const double replaced = rank.last("compressed_bytes_sent");
-  return sum > 0 ? sum : replaced > 0 ? replaced : rank.last("message_bytes");
+  for (const ReplacedRow& row : rank.replaced) {
+    sum += row.bytes_sent;
+  }
+  return sum > 0 ? sum : rank.last("message_bytes");
 }
 
 // Sets how long others waited for a rank, as ranks agreed, and the cause of most of that.
@@ -193,8 +195,21 @@ void add_replaced(std::vector<ReplacedRow>& rows, const ReplacedRow& row) {
   found->seconds += row.seconds;
 }
 
+void add_messages(std::vector<MessageRow>& rows, const MessageRow& row) {
+  const auto place =
+      std::find_if(rows.begin(), rows.end(), [&](const MessageRow& at) { return at.up_to >= row.up_to; });
+  if (place == rows.end() || place->up_to > row.up_to) {
+    rows.insert(place, row);
+    return;
+  }
+  place->count += row.count;
+  place->bytes += row.bytes;
+  place->seconds += row.seconds;
+}
+
 void describe(const Job& job, Summary& summary) {
   const RankHistory& first = job.ranks.front();
+  summary.job = first.job;
   summary.command = first.command;
   summary.environment = first.environment;
   summary.version = first.version;
@@ -262,9 +277,14 @@ void sum_up(const Job& job, Summary& summary) {
     }
     for (const ReplacedRow& row : rank.replaced) {
       add_replaced(summary.replaced, row);
+      summary.bytes_uncompressed += row.bytes_dense;
+      summary.calls += row.calls;
+      summary.compressed_calls += row.reason.empty() ? row.calls : 0;
+    }
+    for (const MessageRow& row : rank.messages) {
+      add_messages(summary.messages, row);
     }
     summary.bytes_sent += summary.ranks.back().bytes_sent;
-    summary.bytes_uncompressed += rank.groups.empty() ? rank.last("compressed_bytes_dense") : 0;
   }
   for (const GroupRow& group : summary.groups) {
     summary.bytes_uncompressed += group.bytes_uncompressed;
@@ -306,9 +326,10 @@ void draw_curves(const Job& job, Summary& summary) {
       bands["sent_rate"].add(spans, i, growth("message_bytes") / growth.seconds());
       const double sending = growth("sending_seconds");
       bands["sending_rate"].add(spans, i, sending > 0 ? growth("message_bytes") / sending : kUnknown);
-      const bool grouped = !rank.groups.empty();
-      const double sent = grouped ? growth.of_groups("bytes_sent") : growth("compressed_bytes_sent");
-      const double dense = grouped ? growth.of_groups("bytes_uncompressed") : growth("compressed_bytes_dense");
+      const double sent =
+          growth.of_groups("bytes_sent") + growth("compressed_bytes_sent") + growth("passed_bytes_sent");
+      const double dense =
+          growth.of_groups("bytes_uncompressed") + growth("compressed_bytes_dense") + growth("passed_bytes_sent");
       bands["ratio"].add(spans, i, sent > 0 ? dense / sent : kUnknown);
       summary.nonfinite[i] += growth.of_groups("nonfinite_frames");
       if (&rank == &job.ranks.front()) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "watch/page/histories.hpp"
@@ -75,7 +76,11 @@ struct CodecSpan {
   std::string codec;
 };
 
+/// The beginning of the names of gauges that a job told its session, such as "gradwire_note loss".
+inline constexpr std::string_view kNote = "gradwire_note ";
+
 struct Summary {
+  std::string job;  // its name; empty: none
   std::vector<std::string> command;
   std::map<std::string, std::string> environment;
   std::string version;
@@ -88,9 +93,11 @@ struct Summary {
   bool has_steps = false;  // false: a Split covers a second
   double steps = 0;
 
-  Split split;  // mean of the ranks
-  double bytes_sent = 0;
+  Split split;            // mean of the ranks
+  double bytes_sent = 0;  // of sessions, communicators and tables, and of all calls that a drop-in saw
   double bytes_uncompressed = 0;
+  double calls = 0;  // that a drop-in saw, of all ranks
+  double compressed_calls = 0;
   double bytes_sent_a_step = 0;  // of a rank
   double nonfinite_frames = 0;
   double observer_share = 0;  // share of a core's time
@@ -113,6 +120,7 @@ struct Summary {
   std::vector<CodecSwitch> switches;
   std::vector<RankSummary> ranks;
   std::vector<ReplacedRow> replaced;  // most bytes first
+  std::vector<MessageRow> messages;   // smallest first
   std::vector<std::string> notes;
   std::vector<std::string> advice;
 };

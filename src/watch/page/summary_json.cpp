@@ -1,4 +1,5 @@
 // The numbers of a page as JSON, from which the page reads everything that it shows.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -72,12 +73,19 @@ Json replaced_json(const ReplacedRow& row) {
 }
 
 Json job_json(const Summary& summary) {
-  return {{"command", summary.command},     {"environment", summary.environment},
-          {"gradwire", summary.version},    {"part", summary.part},
-          {"transport", summary.transport}, {"hosts", summary.hosts},
-          {"started", summary.started},     {"seconds", summary.seconds},
-          {"world", summary.world},         {"ranks_seen", summary.ranks.size()},
-          {"has_steps", summary.has_steps}, {"notes", summary.notes}};
+  return {{"name", summary.job},
+          {"command", summary.command},
+          {"environment", summary.environment},
+          {"gradwire", summary.version},
+          {"part", summary.part},
+          {"transport", summary.transport},
+          {"hosts", summary.hosts},
+          {"started", summary.started},
+          {"seconds", summary.seconds},
+          {"world", summary.world},
+          {"ranks_seen", summary.ranks.size()},
+          {"has_steps", summary.has_steps},
+          {"notes", summary.notes}};
 }
 
 Json totals_json(const Summary& summary) {
@@ -88,6 +96,8 @@ Json totals_json(const Summary& summary) {
           {"bytes_sent", summary.bytes_sent},
           {"bytes_uncompressed", summary.bytes_uncompressed},
           {"ratio", summary.ratio()},
+          {"calls", summary.calls},
+          {"compressed_calls", summary.compressed_calls},
           {"bytes_sent_a_step", summary.bytes_sent_a_step},
           {"nonfinite_frames", summary.nonfinite_frames},
           {"observer_share", summary.observer_share},
@@ -119,7 +129,7 @@ Json to_json(const Summary& summary) {
   Json root = {{"format", "gradwire report"}, {"version", 1}, {"job", job_json(summary)}};
   root["totals"] = totals_json(summary);
   root["advice"] = summary.advice;
-  for (const char* list : {"groups", "ranks", "replaced", "codecs", "switches"}) {
+  for (const char* list : {"groups", "ranks", "replaced", "messages", "codecs", "switches"}) {
     root[list] = Json::array();
   }
   for (const GroupRow& group : summary.groups) {
@@ -131,6 +141,13 @@ Json to_json(const Summary& summary) {
   for (const ReplacedRow& row : summary.replaced) {
     root["replaced"].push_back(replaced_json(row));
   }
+  for (const MessageRow& row : summary.messages) {
+    root["messages"].push_back({{"up_to", std::isfinite(row.up_to) ? Json(row.up_to) : Json()},
+                                {"count", row.count},
+                                {"bytes", row.bytes},
+                                {"seconds", row.seconds},
+                                {"rate", known(row.seconds > 0 ? row.bytes / row.seconds : -1)}});
+  }
   for (const CodecSpan& span : summary.codecs) {
     root["codecs"].push_back({{"group", span.group}, {"from", span.from}, {"to", span.to}, {"codec", span.codec}});
   }
@@ -140,6 +157,14 @@ Json to_json(const Summary& summary) {
                                 {"to", each.to},
                                 {"buckets", each.buckets},
                                 {"reason", each.reason}});
+  }
+  root["notes"] = Json::object();
+  for (const auto& [name, band] : summary.gauges) {
+    if (name.starts_with(kNote)) {
+      const auto last =
+          std::find_if(band.median.rbegin(), band.median.rend(), [](double v) { return std::isfinite(v); });
+      root["notes"][name.substr(kNote.size())] = last == band.median.rend() ? Json() : Json(*last);
+    }
   }
   root["curves"] = curves_json(summary);
   return root;

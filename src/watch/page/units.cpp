@@ -75,7 +75,7 @@ std::string plain_text(double value) {
 }  // namespace
 
 std::string shown(Unit unit, double value) {
-  if (!std::isfinite(value) || value < 0) {
+  if (!std::isfinite(value) || (value < 0 && unit != Unit::plain)) {
     return "-";
   }
   switch (unit) {
@@ -89,6 +89,15 @@ std::string shown(Unit unit, double value) {
     case Unit::plain: break;
   }
   return plain_text(value);
+}
+
+std::string binary_size(double bytes) {
+  constexpr std::array<std::string_view, 4> kUnitsOf1024{"B", "KiB", "MiB", "GiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024 && unit + 1 < kUnitsOf1024.size(); ++unit) {
+    bytes /= 1024;
+  }
+  return plain_text(bytes) + " " + std::string(kUnitsOf1024[unit]);
 }
 
 std::string_view mark_of(Unit unit) {

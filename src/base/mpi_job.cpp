@@ -1,4 +1,4 @@
-#include "drop_in/mpi_job.hpp"
+#include "base/mpi_job.hpp"
 
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -12,7 +12,9 @@
 #include <optional>
 #include <system_error>
 
-namespace gradwire::drop_in {
+#include "base/text.hpp"
+
+namespace gradwire {
 namespace {
 
 std::string launcher_variable(const char* name) {
@@ -116,6 +118,39 @@ std::string mpi_job() {
   return "";
 }
 
+std::string launched_job() {
+  const std::string space = launcher_variable("PMIX_NAMESPACE");
+  if (!space.empty() && !space.starts_with("slurm.")) {
+    // Open MPI 4 numbers worlds; all worlds of one mpirun know the address on which it listens.
+    if (const std::string address = launcher_variable("OMPI_MCA_orte_hnp_uri"); !address.empty()) {
+      return "mpirun-" + text::short_hash(address);
+    }
+    // A namespace is "prterun-HOST-PROCESS@WORLD". Jobs of a lasting prte differ by that last number alone.
+    return space.starts_with("prterun") ? space.substr(0, space.find('@')) : space;
+  }
+  if (!launcher_variable("PMI_FD").empty() || !launcher_variable("PMI_PORT").empty() ||
+      !launcher_variable("PMI_RANK").empty()) {
+    if (const std::string job = job_of_hydra(); !job.empty()) {
+      return job.substr(0, job.rfind(' '));  // without the number of the world
+    }
+  }
+  if (const std::string step = launcher_variable("SLURM_STEP_ID"); !step.empty()) {
+    return step;
+  }
+  for (const char* name : {"FLUX_JOB_ID", "PALS_APID", "PMI_JOBID"}) {
+    if (const std::string value = launcher_variable(name); !value.empty()) {
+      return value;
+    }
+  }
+  const std::string host = launcher_variable("MASTER_ADDR");
+  const std::string elastic = launcher_variable("TORCHELASTIC_RUN_ID");
+  if (!host.empty()) {
+    return "torch-" + (elastic.empty() || elastic == "none" ? "" : elastic + "-") + host + "-" +
+           launcher_variable("MASTER_PORT");
+  }
+  return "";
+}
+
 int launched_rank() {
   for (const char* name : {"PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "FLUX_TASK_RANK"}) {
     if (const auto rank = number_in(launcher_variable(name)); rank && *rank >= 0) {
@@ -125,4 +160,4 @@ int launched_rank() {
   return -1;
 }
 
-}  // namespace gradwire::drop_in
+}  // namespace gradwire

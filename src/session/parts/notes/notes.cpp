@@ -1,0 +1,50 @@
+#include "session/parts/notes/notes.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::session {
+namespace {
+
+bool is_name(std::string_view name) {
+  constexpr std::size_t kLongest = 40;
+  return !name.empty() && name.size() <= kLongest && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
+  });
+}
+
+}  // namespace
+
+void Notes::note(std::string_view name, double value) {
+  if (!is_name(name)) {
+    throw Error(ErrorCode::invalid_argument,
+                "note: " + text::quote(text::beginning(name, 60)) +
+                    " is no name; write 1 to 40 letters, digits, '_', '.' and '-', such as loss");
+  }
+  const MutexLock lock(mutex_);
+  const auto known = latest_.find(name);
+  if (known == latest_.end() && latest_.size() == kMost) {
+    throw Error(ErrorCode::invalid_argument, "note: " + std::string(name) + " is one name too many; a session keeps " +
+                                                 std::to_string(kMost) + ", so leave some out");
+  }
+  latest_.insert_or_assign(std::string(name), value);
+}
+
+void Notes::take_over(Part& before) {
+  auto& earlier = static_cast<Notes&>(before);
+  const MutexLock theirs(earlier.mutex_);
+  const MutexLock own(mutex_);
+  latest_ = earlier.latest_;
+}
+
+void Notes::add_to(observe::Snapshot& snapshot) const {
+  const MutexLock lock(mutex_);
+  snapshot.knowledge.notes.assign(latest_.begin(), latest_.end());
+}
+
+std::unique_ptr<Part> make_notes(const PartInputs& /*inputs*/) { return std::make_unique<Notes>(); }
+
+}  // namespace gradwire::session

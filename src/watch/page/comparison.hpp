@@ -1,0 +1,26 @@
+// Two runs on one page: the table and the curves of both.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "watch/page/charts.hpp"
+#include "watch/page/page.hpp"
+
+namespace gradwire::watch::page {
+
+/// `a`, `b`: to_json() of the runs. The result has them as "runs".
+[[nodiscard]] Json comparison(const Json& a, const Json& b);
+/// The page for a comparison().
+[[nodiscard]] std::string comparison_html(const Json& root);
+
+struct RunPlace {
+  std::filesystem::path folder;
+  std::optional<std::string> job;  // none: the one that began last
+};
+/// Reads both runs and writes page and numbers, as write_page() does.
+Json write_comparison(const RunPlace& a, const RunPlace& b, const PageFiles& files);
+
+}  // namespace gradwire::watch::page
