@@ -51,6 +51,8 @@ struct RunOptions {
   bool no_register = false;                             // ranks do not report whether they have the drop-in
   std::optional<std::string> let_join = std::nullopt;   // file by which others may join the job
   std::optional<std::string> join = std::nullopt;       // file of the job that the command joins
+  std::optional<std::string> link = std::nullopt;       // emulated between the ranks: "1Gbit/s,5ms"
+  bool compare = false;                                 // runs the command twice, without gradwire and with it
   int restarts = 0;                                     // most restarts of a command that fails
   std::vector<std::string> command;                     // mpirun, srun, a script, ... and its arguments
 };

@@ -1,8 +1,5 @@
 #include "cli/host_watch.hpp"
 
-#include <unistd.h>
-
-#include <array>
 #include <chrono>
 #include <set>
 
@@ -12,13 +9,6 @@
 
 namespace gradwire::cli {
 namespace {
-
-bool is_this_host(const std::string& name) {
-  std::array<char, 256> own{};
-  static_cast<void>(::gethostname(own.data(), own.size() - 1));
-  const std::string host = own.data();
-  return name == "localhost" || name == "127.0.0.1" || name == host || name == host.substr(0, host.find('.'));
-}
 
 // "; on 1 of 2 hosts": a text about the hosts that are gone, and the ranks.
 std::string told(const std::set<std::string>& gone, std::size_t all, const NamedHosts::Left& left) {

@@ -217,6 +217,8 @@ bool only_submits(const std::vector<std::string>& command) {
   return is_named(command.front(), {"sbatch", "qsub", "bsub"});
 }
 
+bool starts_by_slurm(const std::vector<std::string>& command) { return find_named(command, {"srun"}).has_value(); }
+
 Launch inherit(const std::vector<std::string>& command, const Environment& ranks, const std::string& slurm_list) {
   Launch launch{command, ranks};
   if (!slurm_list.empty()) {

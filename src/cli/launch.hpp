@@ -39,6 +39,9 @@ struct Launch {
                                  const Environment& ranks, const std::string& inherited_list,
                                  const McaFiles& files = {});
 
+/// Whether the command contains srun, which Slurm's daemons on the hosts act for.
+[[nodiscard]] bool starts_by_slurm(const std::vector<std::string>& command);
+
 /// Whether the command hands a job to a queue and returns before it runs.
 [[nodiscard]] bool only_submits(const std::vector<std::string>& command);
 

@@ -214,6 +214,14 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                         "do not listen for connections of ranks: every rank must then have the drop-in, and ranks find "
                         "out by a message in MPI_Init whether all do");
   run_command
+      ->add_option("--link", options.link,
+                   "emulate a slow link between the ranks of this host, which share it: everything that they send, by "
+                   "gradwire or not, passes a network namespace of that rate, or rate and latency: 1Gbit/s,5ms")
+      ->type_name("RATE[,LATENCY]");
+  run_command->add_flag("--compare", options.compare,
+                        "run the command twice, first without gradwire, then with it, and print times, bytes and "
+                        "ratios; files that it writes are written twice");
+  run_command
       ->add_option("--restarts", options.restarts,
                    "start the command again if it fails, at most this many times, on the hosts that are left; the job "
                    "continues from what it saved itself")

@@ -1,6 +1,9 @@
 #include "cli/named_hosts.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <limits>
@@ -52,6 +55,13 @@ std::string name_in(const std::string& entry) { return entry.substr(0, entry.fin
 bool is_plain(const std::string& name) { return !name.empty() && name.find_first_of("+[]^*") == std::string::npos; }
 
 }  // namespace
+
+bool is_this_host(const std::string& name) {
+  std::array<char, 256> own{};
+  static_cast<void>(::gethostname(own.data(), own.size() - 1));
+  const std::string host = own.data();
+  return name == "localhost" || name == "127.0.0.1" || name == host || name == host.substr(0, host.find('.'));
+}
 
 NamedHosts::NamedHosts(const std::vector<std::string>& command, std::size_t launcher, Library library)
     : command_(command),

@@ -12,6 +12,9 @@
 
 namespace gradwire::cli {
 
+/// Whether a launcher that is given this name starts ranks on the host of this process.
+[[nodiscard]] bool is_this_host(const std::string& name);
+
 class NamedHosts {
  public:
   struct Host {

@@ -182,6 +182,8 @@ Report make_report(const json& root) {
   Report report{.calls = number(totals, "calls"),
                 .compressed_calls = number(totals, "compressed_calls"),
                 .ranks = number(root, "world"),
+                .dense_bytes = number(totals, "bytes_dense"),
+                .sent_bytes = number(totals, "bytes_sent"),
                 .observed = only_observed(root),
                 .disabled = false,
                 .text = {}};

@@ -11,6 +11,8 @@ struct Report {
   std::uint64_t calls = 0;             // of functions that gradwire handles
   std::uint64_t compressed_calls = 0;  // in a dry run: calls that would have been compressed
   std::uint64_t ranks = 0;
+  std::uint64_t dense_bytes = 0;  // that an uncompressed algorithm would send for them
+  std::uint64_t sent_bytes = 0;
   bool observed = false;  // no codec was named, so that nothing could be compressed
   bool disabled = false;  // the drop-in was disabled on all ranks; the table says why
   std::string text;       // the table

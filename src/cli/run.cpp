@@ -11,14 +11,18 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "base/text.hpp"
 #include "cli/checked_options.hpp"
 #include "cli/commands.hpp"
+#include "cli/comparison.hpp"
 #include "cli/elf.hpp"
+#include "cli/emulated_link.hpp"
 #include "cli/launch.hpp"
 #include "cli/outcome.hpp"
 #include "cli/preload.hpp"
 #include "cli/process.hpp"
 #include "cli/registrations.hpp"
+#include "cli/report.hpp"
 #include "cli/report_file.hpp"
 #include "cli/restarts.hpp"
 #include "gradwire/error.hpp"
@@ -190,6 +194,114 @@ KnownCommand look_at(const RunOptions& options, std::optional<std::size_t> launc
   return command;
 }
 
+std::string in_one_line(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) {
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return line;
+}
+
+// A command that nothing speaks against, before it starts.
+struct Job {
+  RunOptions options;
+  KnownCommand command;
+  Told told;  // without the report
+};
+
+Job checked_job(const RunOptions& options, std::optional<std::size_t> launcher, std::ostream& out) {
+  if (options.compare) {
+    check_comparison(options);
+  }
+  const auto codec = checked_codec(options, out);
+  const CodecOptions beside = checked_codec_options(options);
+  const auto policy = checked_policy(options, out);
+  check_environment();
+  Job job{.options = options, .command = look_at(options, launcher), .told = {}};
+  job.command.compresses = (codec || policy) && !options.dry_run && !environment_flag("GRADWIRE_DRY_RUN");
+  job.told = {
+      .policy = policy,
+      .codec = codec,
+      .beside = beside,
+      .report = {},
+      .preload = job.command.mpi ? preload_of(*job.command.mpi) : preload_of(kAnyPreload, "scripts and of srun")};
+  if (job.command.job && statically_linked(*job.command.job)) {
+    out << "gradwire: warning: " << job.command.job->string()
+        << " is statically linked: nothing can be preloaded into it, so nothing will be compressed\n";
+  }
+  return job;
+}
+
+// Adds the bytes that the reports of the ranks tell of.
+void add_traffic(const ReportFile& reports, MeasuredRun& run) {
+  for (const fs::path& file : reports.written()) {
+    try {
+      const Report report = read_report(file);
+      run.dense_bytes += report.dense_bytes;
+      run.sent_bytes += report.sent_bytes;
+    } catch (const Error&) {  // tell_outcome() tells of it
+    }
+  }
+}
+
+// Runs the command, again where it fails. `without`: gradwire is disabled in its ranks, and nothing is told of them.
+MeasuredRun run_job(const Job& job, bool without, std::ostream& out) {
+  const RunOptions& options = job.options;
+  const KnownCommand& command = job.command;
+  const IgnoredBrokenPipes ignored_broken_pipes;
+  const ReportFile report(without ? std::nullopt : options.report, !command.mpi);
+  Told told = job.told;
+  told.report = report.variable();
+  const std::unique_ptr<Registrations> registrations = without ? nullptr : listen(options, out);
+  const auto launch = [&](const std::vector<std::string>& words, int restart) {
+    if (registrations && restart > 0) {
+      registrations->start_anew();
+    }
+    Environment ranks = rank_environment(options, told, registrations ? registrations->variable() : "", restart);
+    if (without) {
+      ranks.emplace_back("GRADWIRE_DISABLE", "1");
+    }
+    return command.mpi
+               ? make_launch(words, *command.launcher, *command.mpi, ranks, variable("OMPI_MCA_mca_base_env_list"),
+                             read_mca_files(words, *command.launcher, variable))
+               : inherit(words, ranks, variable("SLURM_EXPORT_ENV"));
+  };
+  const auto between = [&report] {
+    std::string did = steps_of(report);
+    report.forget();
+    return did;
+  };
+  const auto judge = [&](int ended) {
+    const auto ranks =
+        registrations ? outcome_of_ranks(registrations->seen(), ended, options.let_join.has_value()) : std::nullopt;
+    if (ranks) {
+      out << "gradwire: " << ranks->text
+          << (ranks->status == ended ? "" : "; so the job failed, though its launcher ended with 0") << '\n';
+    }
+    return ranks ? ranks->status : ended;
+  };
+  const Stopwatch stopwatch;
+  const int status = run_restarting({.most = options.restarts,
+                                     .command = options.command,
+                                     .launcher = command.launcher,
+                                     .mpi = command.mpi,
+                                     .launch = launch,
+                                     .between = between,
+                                     .judge = judge},
+                                    out);
+  MeasuredRun run = stopwatch.stop(status);
+  if (options.compare && !without) {
+    add_traffic(report, run);
+  }
+  if (!options.join && !without) {  // a process that joins makes no call that could be replaced
+    tell_outcome(report, command, registrations ? std::optional(registrations->seen()) : std::nullopt, status, out);
+  }
+  if (report.directory() && !without) {
+    make_page(*report.directory(), out);
+  }
+  return run;
+}
+
 }  // namespace
 
 int run(const RunOptions& given, std::ostream& out) {
@@ -219,63 +331,16 @@ int run(const RunOptions& given, std::ostream& out) {
         << " was not found; install an MPI or write the path of its mpirun\n";
     return kCannotRunStatus;
   }
-  const auto codec = checked_codec(options, out);
-  const CodecOptions beside = checked_codec_options(options);
-  const auto policy = checked_policy(options, out);
-  check_environment();
-  KnownCommand command = look_at(options, launcher);
-  command.compresses = (codec || policy) && !options.dry_run && !environment_flag("GRADWIRE_DRY_RUN");
-  const IgnoredBrokenPipes ignored_broken_pipes;
-  const ReportFile report(options.report, !command.mpi);
-  const Told told{.policy = policy,
-                  .codec = codec,
-                  .beside = beside,
-                  .report = report.variable(),
-                  .preload = command.mpi ? preload_of(*command.mpi) : preload_of(kAnyPreload, "scripts and of srun")};
-  const std::unique_ptr<Registrations> registrations = listen(options, out);
-  const auto launch = [&](const std::vector<std::string>& words, int restart) {
-    if (registrations && restart > 0) {
-      registrations->start_anew();
-    }
-    const Environment ranks = rank_environment(options, told, registrations ? registrations->variable() : "", restart);
-    return command.mpi
-               ? make_launch(words, *command.launcher, *command.mpi, ranks, variable("OMPI_MCA_mca_base_env_list"),
-                             read_mca_files(words, *command.launcher, variable))
-               : inherit(words, ranks, variable("SLURM_EXPORT_ENV"));
-  };
-  if (command.job && statically_linked(*command.job)) {
-    out << "gradwire: warning: " << command.job->string()
-        << " is statically linked: nothing can be preloaded into it, so nothing will be compressed\n";
+  const Job job = checked_job(options, launcher, out);
+  if (options.link) {
+    const EmulatedLink link = parse_emulated_link(*options.link);
+    check_one_host(options.command, launcher, job.command.mpi);
+    enter_emulated_link(link, "gradwire run --link " + link.text + " -- " + in_one_line(options.command));
+    out << "gradwire: emulated link of " << link.text
+        << ", which all ranks share: MPI sends over TCP and the loopback device of a network namespace" << std::endl;
   }
-  const auto between = [&report] {
-    std::string did = steps_of(report);
-    report.forget();
-    return did;
-  };
-  const auto judge = [&](int ended) {
-    const auto ranks =
-        registrations ? outcome_of_ranks(registrations->seen(), ended, options.let_join.has_value()) : std::nullopt;
-    if (ranks) {
-      out << "gradwire: " << ranks->text
-          << (ranks->status == ended ? "" : "; so the job failed, though its launcher ended with 0") << '\n';
-    }
-    return ranks ? ranks->status : ended;
-  };
-  const int status = run_restarting({.most = options.restarts,
-                                     .command = options.command,
-                                     .launcher = command.launcher,
-                                     .mpi = command.mpi,
-                                     .launch = launch,
-                                     .between = between,
-                                     .judge = judge},
-                                    out);
-  if (!options.join) {  // a process that joins makes no call that could be replaced
-    tell_outcome(report, command, registrations ? std::optional(registrations->seen()) : std::nullopt, status, out);
-  }
-  if (report.directory()) {
-    make_page(*report.directory(), out);
-  }
-  return status;
+  return options.compare ? compare([&](bool without) { return run_job(job, without, out); }, options.link, out)
+                         : run_job(job, false, out).status;
 }
 
 }  // namespace gradwire::cli

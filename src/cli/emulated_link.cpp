@@ -1,0 +1,253 @@
+#include "cli/emulated_link.hpp"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/text.hpp"
+#include "base/units.hpp"
+#include "cli/launch.hpp"
+#include "cli/named_hosts.hpp"
+#include "cli/process.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorCode::invalid_argument, "--link: " + what); }
+
+std::string reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): one thread
+
+// What makes both MPI libraries send over TCP and the loopback device, even between ranks of one host. Values of the
+// user's environment are replaced, since they could lead around the link.
+constexpr std::array<std::pair<const char*, const char*>, 8> kOverTcp{{
+    {"OMPI_MCA_pml", "ob1"},                // Open MPI: no UCX, ...
+    {"OMPI_MCA_btl", "tcp,self"},           // ... no shared memory, ...
+    {"OMPI_MCA_btl_tcp_if_include", "lo"},  // ... and the device that it leaves out otherwise
+    {"OMPI_MCA_btl_tcp_if_exclude", ""},    // only one of the two may be set
+    {"OMPI_MCA_oob_tcp_if_include", "lo"},  // for its daemons
+    {"UCX_TLS", "tcp,self"},                // MPICH over UCX
+    {"UCX_NET_DEVICES", "lo"},              //
+    {"MPIR_CVAR_NOLOCAL", "1"},             // MPICH: ranks of one host are as far apart as others
+}};
+
+// Runs a program of iproute2, with what it prints on standard error. Returns an empty text if it succeeded.
+std::string failure_of(const std::vector<std::string>& command) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    return reason(errno);
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::vector<char*> words;
+    std::transform(command.begin(), command.end(), std::back_inserter(words),
+                   [](const std::string& word) { return const_cast<char*>(word.c_str()); });  // NOLINT
+    words.push_back(nullptr);
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::dup2(ends[1], STDERR_FILENO);
+    ::execvp(words.front(), words.data());
+    ::_exit(kSignalled - 1);
+  }
+  ::close(ends[1]);
+  std::string said;
+  std::array<char, 512> part{};
+  for (ssize_t got = 0; (got = ::read(ends[0], part.data(), part.size())) > 0;) {
+    said.append(part.data(), static_cast<std::size_t>(got));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  if (child < 0 || ::waitpid(child, &status, 0) != child) {
+    return reason(errno);
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    return "";
+  }
+  const std::string line = text::printable(said.substr(0, said.find('\n')));
+  return command.front() + (line.empty() ? " failed" : ": " + line);
+}
+
+// tc and ip are in a folder of root's that is not in every user's PATH.
+std::optional<std::string> find_tool(const std::string& name) {
+  for (const std::string& path : {name, "/usr/sbin/" + name, "/sbin/" + name}) {
+    if (find_program(path)) {
+      return path;
+    }
+  }
+  return std::nullopt;
+}
+
+bool write_map(const char* file, const std::string& text) {
+  std::ofstream map(file);
+  map << text << std::flush;
+  return static_cast<bool>(map);
+}
+
+// In a user namespace of its own a process has all rights over its network, but programs that it starts have none.
+// Hands CAP_NET_ADMIN on to those, or takes it from them again.
+void pass_on_network_rights(bool pass) {
+  if (!pass) {
+    ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+    return;
+  }
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> sets{};
+  if (::syscall(SYS_capget, &header, sets.data()) == 0) {
+    sets[0].inheritable |= 1U << CAP_NET_ADMIN;
+    ::syscall(SYS_capset, &header, sets.data());
+    ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, CAP_NET_ADMIN, 0, 0);
+  }
+}
+
+// Returns an empty text, or why there is no namespace.
+std::string make_namespace() {
+  const uid_t user = ::geteuid();
+  const gid_t group = ::getegid();
+  if (user == 0 && ::unshare(CLONE_NEWNET) == 0) {
+    return "";
+  }
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+    return "this system lets this user make no network namespace (" + reason(errno) + ")";
+  }
+  const std::string own = std::to_string(user) + " " + std::to_string(user) + " 1\n";
+  const std::string own_group = std::to_string(group) + " " + std::to_string(group) + " 1\n";
+  if (!write_map("/proc/self/setgroups", "deny") || !write_map("/proc/self/uid_map", own) ||
+      !write_map("/proc/self/gid_map", own_group)) {
+    return "this system lets this user map no ids in a namespace (" + reason(errno) + ")";
+  }
+  return "";
+}
+
+// The queueing disciplines as tc takes them. A burst passes an idle link at once, so it is as small as still lets
+// traffic of both directions reach the rate, which was found by trial.
+std::vector<std::vector<std::string>> shaping(const EmulatedLink& link, const std::string& ip, const std::string& tc) {
+  constexpr double kGigabit = 1e9 / 8;
+  constexpr double kBurst = 128;  // kB, of 1 Gbit/s
+  constexpr double kLeast = 32;
+  constexpr int kEthernet = 1500;  // packets of a network, so that a burst holds many
+  const auto burst = static_cast<int>(std::max(kLeast, kBurst * std::pow(link.bytes_per_second / kGigabit, 1.3)));
+  const std::string rate = std::to_string(static_cast<std::uint64_t>(link.bytes_per_second * 8)) + "bit";
+  std::vector<std::vector<std::string>> commands{
+      {ip, "link", "set", "dev", "lo", "mtu", std::to_string(kEthernet)},
+      {ip, "link", "set", "dev", "lo", "up"},
+  };
+  std::vector<std::string> parent{"root"};
+  if (link.latency.count() > 0) {
+    commands.push_back({tc, "qdisc", "replace", "dev", "lo", "root", "handle", "1:", "netem", "delay",
+                        std::to_string(link.latency.count() / 1000) + "us", "limit", "1000000"});
+    parent = {"parent", "1:1", "handle", "10:"};
+  }
+  commands.push_back({tc, "qdisc", "replace", "dev", "lo"});
+  std::vector<std::string>& shape = commands.back();
+  shape.insert(shape.end(), parent.begin(), parent.end());
+  shape.insert(shape.end(), {"tbf", "rate", rate, "burst", std::to_string(burst) + "kb", "latency", "50ms"});
+  return commands;
+}
+
+}  // namespace
+
+EmulatedLink parse_emulated_link(std::string_view text) {
+  const std::size_t comma = text.find(',');
+  EmulatedLink link{.text = std::string(text)};
+  try {
+    link.bytes_per_second = parse_rate(text.substr(0, comma));
+    if (comma != std::string_view::npos) {
+      link.latency = parse_duration(text.substr(comma + 1));
+    }
+  } catch (const Error& error) {
+    refuse(std::string(error.what()) +
+           "; write a rate and, if packets shall be late, a latency: 1Gbit/s or 1Gbit/s,5ms");
+  }
+  constexpr double kLeast = 1000;
+  if (link.bytes_per_second < kLeast) {
+    refuse(std::string(text) + " is less than 8kbit/s, over which no MPI job would start");
+  }
+  return link;
+}
+
+void check_one_host(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
+                    std::optional<Library> library) {
+  const std::string instead = "; it emulates a link between the ranks of one host";
+  if (!launcher && starts_by_slurm(command)) {
+    refuse("srun has its ranks started by a daemon, outside of the emulated link" + instead +
+           ", so start them by mpirun");
+  }
+  if (const std::string nodes = variable("SLURM_JOB_NUM_NODES"); !nodes.empty() && nodes != "1") {
+    refuse("this Slurm job has " + nodes + " hosts" + instead);
+  }
+  if (!launcher || !library) {
+    return;
+  }
+  for (const NamedHosts::Host& host : NamedHosts(command, *launcher, *library).hosts()) {
+    if (!is_this_host(host.name)) {
+      refuse("the command names the host " + text::printable(host.name) + instead);
+    }
+  }
+}
+
+void enter_emulated_link(const EmulatedLink& link, const std::string& command) {
+  const auto unsupported = [&](const std::string& why, const std::string& instead) {
+    throw Error(ErrorCode::unsupported, "--link " + link.text + ": " + why + "; " + instead);
+  };
+  const auto ip = find_tool("ip");
+  const auto tc = find_tool("tc");
+  if (!ip || !tc) {
+    unsupported(std::string(ip ? "tc" : "ip") + " is missing, which sets up the link", "install the package iproute2");
+  }
+  const bool root = ::geteuid() == 0;
+  if (const std::string why = make_namespace(); !why.empty()) {
+    unsupported(why, root ? "root of a container needs the capability SYS_ADMIN for it (docker run --cap-add=SYS_ADMIN)"
+                          : "root may: sudo " + command);
+  }
+  pass_on_network_rights(true);
+  for (const std::vector<std::string>& words : shaping(link, *ip, *tc)) {
+    const std::string failure = failure_of(words);
+    const bool latency = std::find(words.begin(), words.end(), "netem") != words.end();
+    if (!failure.empty() && latency) {
+      unsupported("this kernel delays no packets (" + failure + ")",
+                  "write the rate alone: --link " + link.text.substr(0, link.text.find(',')));
+    }
+    if (!failure.empty()) {
+      unsupported("the link cannot be shaped (" + failure + ")",
+                  root ? "this kernel may lack the queueing discipline tbf" : "root may: sudo " + command);
+    }
+  }
+  pass_on_network_rights(false);
+  for (const auto& [name, value] : kOverTcp) {
+    if (*value == '\0') {
+      ::unsetenv(name);  // NOLINT(concurrency-mt-unsafe): one thread
+    } else {
+      ::setenv(name, value, 1);  // NOLINT(concurrency-mt-unsafe): one thread
+    }
+  }
+}
+
+std::uint64_t bytes_over_loopback() {
+  std::ifstream devices("/proc/self/net/dev");  // of the namespace of this process; /sys may show another one
+  for (std::string line; std::getline(devices, line);) {
+    const std::size_t colon = line.find("lo:");
+    if (colon == std::string::npos || line.find_first_not_of(' ') != colon) {
+      continue;
+    }
+    std::istringstream numbers(line.substr(colon + 3));
+    std::uint64_t received = 0;
+    numbers >> received;  // the first column; what the device sends, it receives
+    return received;
+  }
+  return 0;
+}
+
+}  // namespace gradwire::cli

@@ -1,0 +1,121 @@
+// What `gradwire run --link` and --compare accept, refuse and print. tests/systems/emulated_link runs a job over one.
+#include "cli/emulated_link.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <sstream>
+
+#include "cli/comparison.hpp"
+#include "gradwire/error.hpp"
+
+namespace gradwire::cli {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+template <typename Call>
+std::string refused(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "nothing was refused";
+}
+
+TEST(EmulatedLink, IsARateAndALatency) {
+  const EmulatedLink plain = parse_emulated_link("1Gbit/s");
+  EXPECT_DOUBLE_EQ(plain.bytes_per_second, 125e6);
+  EXPECT_EQ(plain.latency.count(), 0);
+  const EmulatedLink late = parse_emulated_link("100Mbit/s,5ms");
+  EXPECT_DOUBLE_EQ(late.bytes_per_second, 12.5e6);
+  EXPECT_EQ(late.latency, milliseconds(5));
+  EXPECT_EQ(late.text, "100Mbit/s,5ms");
+}
+
+TEST(EmulatedLink, OtherTextsAreRefusedWithAnExample) {
+  for (const char* text : {"", "fast", "1Gbit/s,", "1Gbit/s,fast", "1Gbit/s 5ms"}) {
+    EXPECT_THAT(refused([&] { static_cast<void>(parse_emulated_link(text)); }),
+                AllOf(HasSubstr("--link"), HasSubstr("1Gbit/s,5ms")))
+        << text;
+  }
+  EXPECT_THAT(refused([] { static_cast<void>(parse_emulated_link("1kbit/s")); }), HasSubstr("less than 8kbit/s"));
+}
+
+TEST(EmulatedLink, CommandsWithOtherHostsAreRefused) {
+  const std::string job = GRADWIRE_PROBE;
+  EXPECT_THAT(refused([&] {
+                check_one_host({"mpirun", "-H", "localhost,node7", job}, 0, Library::open_mpi);
+              }),
+              HasSubstr("the host node7"));
+  EXPECT_NO_THROW(check_one_host({"mpirun", "-H", "localhost:4", job}, 0, Library::open_mpi));
+  EXPECT_NO_THROW(check_one_host({"mpirun", "-np", "4", job}, 0, Library::open_mpi));
+  EXPECT_THAT(refused([&] { check_one_host({"srun", job}, std::nullopt, std::nullopt); }), HasSubstr("mpirun"));
+  ::setenv("SLURM_JOB_NUM_NODES", "2", 1);
+  EXPECT_THAT(refused([&] { check_one_host({"mpirun", job}, 0, Library::open_mpi); }), HasSubstr("has 2 hosts"));
+  ::setenv("SLURM_JOB_NUM_NODES", "1", 1);
+  EXPECT_NO_THROW(check_one_host({"mpirun", job}, 0, Library::open_mpi));
+  ::unsetenv("SLURM_JOB_NUM_NODES");
+}
+
+RunOptions with_codec() {
+  RunOptions options;
+  options.codec = "int8";
+  return options;
+}
+
+TEST(Comparison, RefusesWhatItCouldNotCompare) {
+  const auto refusal = [](const RunOptions& options) { return refused([&] { check_comparison(options); }); };
+  EXPECT_NO_THROW(check_comparison(with_codec()));
+  EXPECT_THAT(refusal({}), HasSubstr("--codec auto"));
+  RunOptions options = with_codec();
+  options.dry_run = true;
+  EXPECT_THAT(refusal(options), HasSubstr("dry run"));
+  options = with_codec();
+  options.restarts = 1;
+  EXPECT_THAT(refusal(options), HasSubstr("--restarts"));
+  options = with_codec();
+  options.join = "file";
+  EXPECT_THAT(refusal(options), HasSubstr("--join"));
+}
+
+TEST(Comparison, RunsTwiceAndPrintsRatios) {
+  std::vector<bool> runs;
+  const auto run = [&](bool without) {
+    runs.push_back(without);
+    return without ? MeasuredRun{.time = milliseconds(4000), .loopback_bytes = 400 << 20}
+                   : MeasuredRun{.time = milliseconds(1000),
+                                 .loopback_bytes = 100 << 20,
+                                 .dense_bytes = 1000 << 20,
+                                 .sent_bytes = 125 << 20};
+  };
+  std::ostringstream over_link;
+  EXPECT_EQ(compare(run, "1Gbit/s", over_link), 0);
+  EXPECT_EQ(runs, (std::vector{true, false}));
+  EXPECT_THAT(over_link.str(), AllOf(HasSubstr("runs the job twice"), HasSubstr("written twice"), HasSubstr("400MiB"),
+                                     HasSubstr("100MiB"), HasSubstr("emulated link: 1Gbit/s"),
+                                     ::testing::ContainsRegex("ratio +4 +4\n")));
+  std::ostringstream counted;
+  EXPECT_EQ(compare(run, std::nullopt, counted), 0);
+  EXPECT_THAT(counted.str(),
+              AllOf(HasSubstr("1000MiB"), HasSubstr("125MiB"), ::testing::ContainsRegex("ratio +4 +8\n")));
+  EXPECT_THAT(counted.str(), ::testing::Not(HasSubstr("emulated")));
+}
+
+TEST(Comparison, AFailedRunEndsIt) {
+  int runs = 0;
+  std::ostringstream out;
+  const auto fails = [&](bool) { return MeasuredRun{.status = 3 + runs++}; };
+  EXPECT_EQ(compare(fails, "1Gbit/s", out), 3);
+  EXPECT_EQ(runs, 1);
+  EXPECT_THAT(out.str(), HasSubstr("status 3 without gradwire"));
+  const auto fails_with = [&](bool without) { return MeasuredRun{.status = without ? 0 : 7}; };
+  EXPECT_EQ(compare(fails_with, "1Gbit/s", out), 7);
+}
+
+}  // namespace
+}  // namespace gradwire::cli
