@@ -191,7 +191,8 @@ void check_one_host(const std::vector<std::string>& command, std::optional<std::
   if (!launcher || !library) {
     return;
   }
-  for (const NamedHosts::Host& host : NamedHosts(command, *launcher, *library).hosts()) {
+  const NamedHosts named(command, *launcher, *library);
+  for (const NamedHosts::Host& host : named.hosts()) {
     if (!is_this_host(host.name)) {
       refuse("the command names the host " + text::printable(host.name) + instead);
     }
