@@ -20,6 +20,8 @@ namespace {
 
 constexpr std::size_t kColumns = 140;  // limit for any line of a document, including tables and code
 constexpr std::size_t kReadmeLines = 120;
+constexpr std::size_t kTutorialLines = 80;  // of a chapter
+constexpr std::size_t kPageLines = 250;
 
 std::vector<std::filesystem::path> files_below(const std::vector<std::string>& roots,
                                                const std::set<std::string>& extensions) {
@@ -229,6 +231,35 @@ TEST(Documents, TheReadmeIsShort) {
       << "README.md is for the first quarter of an hour; the rest belongs into docs/";
 }
 
+// Results, decisions and the changelog only grow.
+TEST(Documents, NoPageIsLong) {
+  for (const auto& document : documents()) {
+    const std::string name = document.lexically_relative(kRepository).string();
+    if (!name.starts_with("docs/results") && !name.starts_with("docs/decisions") && name != "CHANGELOG.md") {
+      EXPECT_LE(lines_of(read_file(document)).size(), kPageLines)
+          << name << " is long; split it by what readers look for";
+    }
+  }
+}
+
+TEST(Documents, ChaptersOfTheTutorialAreShortAndLeadToTheNext) {
+  std::vector<std::filesystem::path> chapters;
+  for (const auto& entry : std::filesystem::directory_iterator(kRepository / "docs/tutorial")) {
+    chapters.push_back(entry.path());
+  }
+  std::sort(chapters.begin(), chapters.end());
+  ASSERT_EQ(chapters.size(), 14U);
+  for (std::size_t i = 0; i < chapters.size(); ++i) {
+    const std::string text = read_file(chapters[i]);
+    const std::string number = std::to_string(i + 1);
+    EXPECT_TRUE(text.starts_with("# " + number + ". ")) << chapters[i];
+    EXPECT_LE(lines_of(text).size(), kTutorialLines) << chapters[i];
+    if (i + 1 < chapters.size()) {
+      EXPECT_NE(text.find("](" + chapters[i + 1].filename().string() + ")\n"), std::string::npos) << chapters[i];
+    }
+  }
+}
+
 TEST(Documents, ThoseThatCodeNamesExist) {
   static const std::regex kMention(R"((docs/[A-Za-z0-9_/-]+\.md|[A-Z]+\.md))");
   for (const auto& file :
@@ -305,8 +336,9 @@ TEST(Documents, NameTheVersionOfTheLibrary) {
 }
 
 TEST(Documents, PoliciesTheyShowParse) {
-  for (const char* document : {"docs/how-to/choose-a-codec.md", "docs/how-to/library.md",
-                               "docs/how-to/policy-for-calls.md", "docs/reference/policy.md"}) {
+  for (const char* document :
+       {"docs/how-to/choose-a-codec.md", "docs/how-to/library.md", "docs/how-to/policy-for-calls.md",
+        "docs/reference/policy.md", "docs/tutorial/07-policy.md"}) {
     int policies = 0;
     for (const Block& block : split_fences(read_file(kRepository / document)).first) {
       if (block.info.starts_with("toml")) {

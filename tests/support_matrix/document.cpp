@@ -154,12 +154,15 @@ std::string promises() {
 
 }  // namespace
 
-std::string document() {
+std::string document_of_features() {
   Notes notes;
   const std::string table = matrix(notes);
   return "# What works where\n\n" + wrapped(kIntroduction) + "\n" + wrapped(kColumnsOfTheMatrix) +
-         "\n## The matrix\n\n" + table + "\n## Notes\n\n" + notes.text() + "\n## Errors that headers promise\n\n" +
-         wrapped(kErrors) + promises();
+         "\n## The matrix\n\n" + table + "\n## Notes\n\n" + notes.text();
+}
+
+std::string document_of_errors() {
+  return "# Errors that headers promise\n\n" + wrapped(kIntroduction) + "\n" + wrapped(kErrors) + promises();
 }
 
 }  // namespace gradwire::support

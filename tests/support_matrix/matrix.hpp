@@ -80,7 +80,8 @@ struct NotNow {
 [[nodiscard]] std::span<const Promise> promises_of_libraries();
 
 [[nodiscard]] std::string_view to_string(Place place) noexcept;
-/// Returns the whole text of docs/reference/support.md.
-[[nodiscard]] std::string document();
+/// Returns the whole text of docs/reference/support.md, and that of docs/reference/support-errors.md.
+[[nodiscard]] std::string document_of_features();
+[[nodiscard]] std::string document_of_errors();
 
 }  // namespace gradwire::support

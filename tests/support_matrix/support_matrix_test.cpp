@@ -295,14 +295,17 @@ TEST(SupportMatrix, APromiseWithoutARowIsFound) {
   EXPECT_EQ(problems_of("a.hpp", header + header, {over_device, for_zero}).size(), 6U) << "these quotes are too short";
 }
 
-TEST(SupportMatrix, TheDocumentIsWrittenFromIt) {
-  const std::filesystem::path file = kSource / "docs" / "reference" / "support.md";
-  if (std::getenv("WRITE") != nullptr) {
-    std::ofstream(file) << document();
+TEST(SupportMatrix, TheDocumentsAreWrittenFromIt) {
+  for (const auto& [name, text] :
+       {std::pair("support.md", document_of_features()), std::pair("support-errors.md", document_of_errors())}) {
+    const std::filesystem::path file = kSource / "docs" / "reference" / name;
+    if (std::getenv("WRITE") != nullptr) {
+      std::ofstream(file) << text;
+    }
+    EXPECT_TRUE(test::read_text(file) == text)
+        << "docs/reference/" << name
+        << " is not what the tables say; write it: WRITE=1 support_matrix_test --gtest_filter='*Document*'";
   }
-  EXPECT_TRUE(test::read_text(file) == document())
-      << "docs/reference/support.md is not what the table says; write it: WRITE=1 "
-         "support_matrix_test --gtest_filter='*Document*'";
 }
 
 }  // namespace
