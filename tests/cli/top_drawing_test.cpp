@@ -255,7 +255,7 @@ TEST(TopDrawing, SaysWhatItSkippedAndWhatIsMissing) {
 }
 
 TEST(TopDrawing, NamesTheJobAndTheOthers) {
-  Snapshot snapshot;
+  FolderSnapshot snapshot;
   snapshot.job = "resnet";
   snapshot.other_jobs = {{"bert", false}};
   EXPECT_THAT(joined(draw(snapshot, rows_with({0.4, 0.4}), {.folder = "/f", .width = 200})),

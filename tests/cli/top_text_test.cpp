@@ -348,11 +348,11 @@ RankValues of_job(const std::string& job, double written, bool ended) {
 
 // Tried by hand, red: the job that wrote last, which two running jobs are in turn.
 TEST(TopJobs, ShowsTheOneThatRunsAndStaysWithIt) {
-  const Snapshot folder{.time = 100,
-                        .ranks = {of_job("a", 98, false), of_job("b", 97, false), of_job("c", 99, true)},
-                        .skipped = {},
-                        .problem = ""};
-  const auto shown = [](Snapshot snapshot, const std::optional<std::string>& named,
+  const FolderSnapshot folder{.time = 100,
+                              .ranks = {of_job("a", 98, false), of_job("b", 97, false), of_job("c", 99, true)},
+                              .skipped = {},
+                              .problem = ""};
+  const auto shown = [](FolderSnapshot snapshot, const std::optional<std::string>& named,
                         const std::optional<std::string>& before) {
     choose_job(snapshot, named, before);
     EXPECT_EQ(snapshot.other_jobs.size(), 2U);
@@ -367,11 +367,11 @@ TEST(TopJobs, ShowsTheOneThatRunsAndStaysWithIt) {
   EXPECT_EQ(shown(folder, "c", "a").job, "c");
   EXPECT_EQ(next_job(shown(folder, "a", "a")), "b");
   EXPECT_EQ(next_job(shown(folder, "c", "a")), "a");
-  Snapshot none = folder;
+  FolderSnapshot none = folder;
   choose_job(none, "d", std::nullopt);
   EXPECT_EQ(none.problem, "no rank of the job d has written its metrics here");
   EXPECT_TRUE(none.ranks.empty());
-  Snapshot over{.time = 1000, .ranks = folder.ranks, .skipped = {}, .problem = ""};
+  FolderSnapshot over{.time = 1000, .ranks = folder.ranks, .skipped = {}, .problem = ""};
   choose_job(over, std::nullopt, "b");
   EXPECT_EQ(over.job, "b") << "no job runs";
 }
@@ -384,7 +384,7 @@ TEST(TopFolder, ReadsRanksOfSeveralJobs) {
                        to_text(families(RankTotals(), ReaderState(), {}), labels));
   }
   watch::write_whole(folder.path(), watch::file_name("library", 0), text_of(5, 0));
-  const Snapshot snapshot = FolderReader(folder.path()).read();
+  const FolderSnapshot snapshot = FolderReader(folder.path()).read();
   EXPECT_TRUE(snapshot.skipped.empty()) << snapshot.skipped[0].reason;
   ASSERT_EQ(snapshot.ranks.size(), 3U);
   EXPECT_EQ(snapshot.ranks[0].job, "a");

@@ -10,7 +10,7 @@ namespace {
 
 using When = std::pair<bool, double>;  // whether a rank runs, and when the last file was written
 
-std::map<std::string, When> jobs_of(const Snapshot& snapshot) {
+std::map<std::string, When> jobs_of(const FolderSnapshot& snapshot) {
   std::map<std::string, When> jobs;
   for (const RankValues& rank : snapshot.ranks) {
     When& job = jobs[rank.job];
@@ -29,7 +29,7 @@ std::string chosen(const std::map<std::string, When>& jobs, const std::optional<
 
 }  // namespace
 
-void choose_job(Snapshot& snapshot, const std::optional<std::string>& named, const std::optional<std::string>& shown) {
+void choose_job(FolderSnapshot& snapshot, const std::optional<std::string>& named, const std::optional<std::string>& shown) {
   const std::map<std::string, When> jobs = jobs_of(snapshot);
   if (jobs.empty()) {
     return;
@@ -46,7 +46,7 @@ void choose_job(Snapshot& snapshot, const std::optional<std::string>& named, con
   }
 }
 
-std::string next_job(const Snapshot& snapshot) {
+std::string next_job(const FolderSnapshot& snapshot) {
   if (snapshot.other_jobs.empty()) {
     return snapshot.job;
   }

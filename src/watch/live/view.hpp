@@ -52,9 +52,10 @@ struct RankRow {
 
 /// Leaves the ranks of one job: of `named`, if that is given. Otherwise of `shown`, the job that was shown before,
 /// as long as it runs or no job does; else of the one that runs, or ran, last. A job that is not there is a problem.
-void choose_job(Snapshot& snapshot, const std::optional<std::string>& named, const std::optional<std::string>& shown);
+void choose_job(FolderSnapshot& snapshot, const std::optional<std::string>& named,
+                const std::optional<std::string>& shown);
 /// The job that comes after the one that is shown, by name; after the last one the first.
-[[nodiscard]] std::string next_job(const Snapshot& snapshot);
+[[nodiscard]] std::string next_job(const FolderSnapshot& snapshot);
 
 /// Marks the slow ones among the ranks that run, as observe::waited_for() judges them.
 void mark_slow(std::span<RankRow> rows);
