@@ -36,7 +36,7 @@ TEST(Comparison, ShowsLossBytesSecondsAndCodecsOfBothRuns) {
         "data-u=g>0.75</td><td class=n>1.50</td>",
         "default: exact, two_shot", "default: int8, two_shot", "<b>loss by step</b>", "<b>loss by time</b>",
         "<b>loss by bytes</b>", "<b>Step time</b>", "<b>Bytes sent</b>", "class=\"curve second\"",
-        "loss by step</title><desc id=\"f1d\">A 1.97 at the start, 0.5 at the end; B"}) {
+        "loss by step</title><desc id=\"f1d\">A 1.98 at the start, 0.5 at the end; B"}) {
     EXPECT_THAT(html, HasSubstr(part));
   }
   for (const char* outside : {"http://", "https://", "<script", "nan", "inf\""}) {

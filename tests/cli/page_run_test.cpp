@@ -55,7 +55,7 @@ TEST_F(PageRun, TheJsonOfCallsIsShownAsATable) {
   EXPECT_THAT(outcome.output, HasSubstr("calls: 24, compressed: 12;"));
   const Outcome refused = gradwire("report calls.json --json n.json");
   EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.output, HasSubstr("leave out --output, --json and --job"));
+  EXPECT_THAT(refused.output, HasSubstr("leave out --output, --json, --job and a second name"));
   EXPECT_NE(gradwire("report nowhere.json").status, 0);
 }
 

@@ -223,10 +223,9 @@ TEST(HistoryOfAJob, NamesTheCodecOfAWarmUp) {
     const ScratchFolder folder;
     const pid_t child = ::fork();
     if (child == 0) {
-      run_job(
-          folder.path().string(), steps,
-          Policy::parse("version = 1\n[defaults]\ncodec = \"int8\"\nwarmup = [{ until_step = 5, codec = \"bf16\" }]\n"
-                        "floor = \"0B\"\n"));
+      run_job(folder.path().string(), steps,
+              Policy::parse(
+                  "version = 1\n[defaults]\ncodec = \"int8\"\nwarmup = [{ until_step = 5, codec = \"bf16\" }]\n"));
       std::exit(0);
     }
     int status = 0;

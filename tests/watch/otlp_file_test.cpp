@@ -47,12 +47,15 @@ void expect_same(const std::string& line, const std::string& text) {
   const OtlpLine read = read_otlp(line);
   std::string rank;
   std::string part;
+  std::string job;
   for (const auto& [name, value] : read.resource) {
     rank = name == "gradwire.rank" ? value : rank;
     part = name == "gradwire.part" ? value : part;
+    job = name == "gradwire.job" ? value : job;
   }
   std::vector<double> sums;
-  EXPECT_EQ(without_sums(to_text(read.families, {{"part", part}, {"rank", rank}})), without_sums(text, &sums));
+  EXPECT_EQ(without_sums(to_text(read.families, labels_of_rank(part, std::stoi(rank), job))),
+            without_sums(text, &sums));
   EXPECT_EQ(read.sums, sums);
 }
 

@@ -219,8 +219,12 @@ std::string Charts::lines(std::string_view title, std::string_view note, const P
   if (low > high || right <= 0) {
     return "";
   }
-  const double range = high > low ? high - low : std::max(std::abs(high), 1.0);
+  double range = high > low ? high - low : std::max(std::abs(high), 1.0);
   low = high > low ? low : high - range / 2;
+  if (plane.y != Unit::plain) {
+    low = 0;
+    range = top_of(plane.y, high);
+  }
   std::string drawing = "<g class=\"axis\">";
   for (const double share : {0.0, 0.5, 1.0}) {
     const double y = y_of(share, 1);

@@ -46,7 +46,8 @@ class Charts {
     Unit x = Unit::count;
     Unit y = Unit::plain;
   };
-  /// Draws lines over an axis of their own; the other axis reaches from their least value to the largest.
+  /// Draws lines over an axis of their own. The other axis begins at 0, or for Unit::plain, such as a loss, at the
+  /// least value.
   [[nodiscard]] std::string lines(std::string_view title, std::string_view note, const Plane& plane,
                                   const std::vector<Line>& lines);
   /// Draws a column for each label; `axis` says what the labels are.

@@ -93,7 +93,7 @@ std::string group_row(const Numbers& numbers, std::size_t i, double most) {
 
 std::string Numbers::tagged(std::string_view tag, const std::string& place, Unit unit) const {
   const std::string name(tag.substr(0, tag.find(' ')));
-  return "<" + std::string(tag) + " data-n=\"" + place + "\" data-u=" + std::string(mark_of(unit)) + ">" +
+  return "<" + std::string(tag) + " data-n=\"" + escaped(place) + "\" data-u=" + std::string(mark_of(unit)) + ">" +
          shown(unit, value(place)) + "</" + name + ">";
 }
 
