@@ -79,7 +79,7 @@ std::string feedback_head(const Steps& steps) { return std::to_string(steps.coun
 
 std::string elements_text(double elements) {
   constexpr double kMillion = 1e6;
-  return elements < kMillion ? format_number(elements) + " elements"
+  return elements < kMillion ? std::to_string(static_cast<std::uint64_t>(elements)) + " elements"
                              : format_number(elements / kMillion, kRatioDigits) + " million elements";
 }
 
