@@ -133,5 +133,22 @@ TEST(Inproc, AllReduceOfDifferentCountsFailsEverywhere) {
   }
 }
 
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+
+TEST(Inproc, AbortsWithACodeAndATextAsBeforeToo) {
+  const auto world = make_inproc_world(2);
+  world[0]->abort(ErrorCode::corrupt, "the old form");
+  try {
+    world[0]->progress(std::chrono::microseconds(0));
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::corrupt);
+    EXPECT_STREQ(error.what(), "the old form");
+  }
+}
+
+#pragma GCC diagnostic pop
+
 }  // namespace
 }  // namespace gradwire::test
