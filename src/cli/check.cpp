@@ -84,6 +84,23 @@ void print_bound(const std::string& who, const std::optional<double>& bound, std
   }
 }
 
+void print_elastic(const Policy::Elastic& elastic, std::ostream& out) {
+  out << "elastic, for sessions that go on when ranks end: a silent rank is left out after "
+      << format_duration(elastic.suspect) << "; the job ends with fewer than " << elastic.min_ranks
+      << (elastic.min_ranks == 1 ? " rank" : " ranks");
+  if (elastic.spares > 0) {
+    out << "; spares: " << elastic.spares;
+  }
+  if (elastic.replicate > 0) {
+    out << "; residuals are copied every " << elastic.replicate << " steps, "
+        << (elastic.replicate_exact ? "exactly" : "as bf16 (lossy)");
+  }
+  if (elastic.expel_slower_than > 0) {
+    out << "; a rank that makes steps " << format_number(elastic.expel_slower_than) << " times as long must leave";
+  }
+  out << (elastic.trust_resets ? "; a reset connection is the end of its process\n" : "\n");
+}
+
 }  // namespace
 
 int check(const std::string& file, int ranks, std::ostream& out) {
@@ -133,6 +150,9 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   }
   print_sync("all others", policy.defaults.sync, out);
   print_bound("all others", policy.defaults.max_error, out);
+  if (policy.elastic) {
+    print_elastic(*policy.elastic, out);
+  }
   for (const std::string& note : notes_of_calls(policy)) {
     out << "note: " << note << '\n';
   }

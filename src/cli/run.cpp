@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <fstream>
 #include <memory>
 #include <string_view>
 #include <system_error>
@@ -13,7 +14,7 @@
 #include "base/environment.hpp"
 #include "base/job_name.hpp"
 #include "base/record_target.hpp"
-#include "base/text.hpp"
+#include "base/units.hpp"
 #include "cli/checked_options.hpp"
 #include "cli/commands.hpp"
 #include "cli/comparison.hpp"
@@ -222,9 +223,11 @@ KnownCommand look_at(const RunOptions& options, std::optional<std::size_t> launc
   return command;
 }
 
-std::string in_one_line(const std::vector<std::string>& words) {
+// The command line of this process, as a line to run again.
+std::string own_command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string line;
-  for (const std::string& word : words) {
+  for (std::string word; std::getline(file, word, '\0');) {
     line += (line.empty() ? "" : " ") + word;
   }
   return line;
@@ -365,12 +368,19 @@ int run(const RunOptions& given, std::ostream& out) {
   if (options.link) {
     const EmulatedLink link = parse_emulated_link(*options.link);
     check_one_host(options.command, launcher, job.command.mpi);
-    enter_emulated_link(link, "gradwire run --link " + link.text + " -- " + in_one_line(options.command));
+    enter_emulated_link(link, own_command_line());
     out << "gradwire: emulated link of " << link.text
         << ", which all ranks share: MPI sends over TCP and the loopback device of a network namespace" << std::endl;
   }
-  return options.compare ? compare([&](bool without) { return run_job(job, without, out); }, options.link, out)
-                         : run_job(job, false, out).status;
+  if (options.compare) {
+    return compare([&](bool without) { return run_job(job, without, out); }, options.link, out);
+  }
+  const MeasuredRun run = run_job(job, false, out);
+  if (options.link) {
+    out << "gradwire: the job ran over an emulated link of " << *options.link << " and sent "
+        << format_bytes(run.loopback_bytes) << " over it\n";
+  }
+  return run.status;
 }
 
 }  // namespace gradwire::cli

@@ -93,6 +93,17 @@ TEST_F(Tool, CheckTellsSyncModes) {
   EXPECT_THAT(outcome.output, HasSubstr("note: for sessions only: policy policy.toml: sync other than \"step\""));
 }
 
+TEST_F(Tool, CheckTellsWhatElasticSays) {
+  write("policy.toml", "[elastic]\nmin_ranks = 2\nspares = 1\nreplicate = \"10 steps\"\nexpel_slower_than = 3\n");
+  EXPECT_THAT(
+      gradwire("check policy.toml").output,
+      HasSubstr("elastic, for sessions that go on when ranks end: a silent rank is left out after 5s; the job ends "
+                "with fewer than 2 ranks; spares: 1; residuals are copied every 10 steps, as bf16 (lossy); a rank "
+                "that makes steps 3 times as long must leave\n"));
+  write("policy.toml", "");
+  EXPECT_THAT(gradwire("check policy.toml").output, Not(HasSubstr("elastic")));
+}
+
 TEST_F(Tool, CheckNamesThePlaceOfAMistake) {
   write("policy.toml", "version = 1\n[[rule]]\nmatch = \"*.bias\"\ncodec = \"int9\"\n");
   const Outcome outcome = gradwire("check policy.toml");

@@ -17,7 +17,11 @@ constexpr std::size_t kCounts[] = {
 
 class CodecConformance : public ::testing::TestWithParam<Case> {
  protected:
-  void SetUp() override { ASSERT_NE(facts_, nullptr) << "give it a row in codec_facts.hpp"; }
+  void SetUp() override {
+    if (facts_ == nullptr) {
+      GTEST_SKIP() << "it has no row in codec_facts.hpp, which CodecFacts.EveryCodecHasARow tells";
+    }
+  }
 
   codec::Codec codec_ = GetParam().codec();
   const CodecFacts* facts_ = facts_of(GetParam().entry->name);
@@ -26,6 +30,16 @@ class CodecConformance : public ::testing::TestWithParam<Case> {
   // Returns the error of one element among equal ones; no codec rotates behind a selector.
   [[nodiscard]] double tolerance(double x) const { return (selects_ ? 0.3 : facts_->equals) * std::abs(x); }
 };
+
+// Mutation tried: the row of int2 is removed.
+TEST(CodecFacts, EveryCodecHasARow) {
+  for (const Case& one : all_cases()) {
+    EXPECT_NE(facts_of(one.entry->name), nullptr)
+        << "the codec " << one.entry->name
+        << " has no row in tests/codec/codec_facts.hpp: add one with its errors, which "
+        << "every test of this program compares with";
+  }
+}
 
 // Mutation tried: the last, short block of sign, int2 and fp8 is left zero.
 TEST_P(CodecConformance, RoundTripAtEveryCount) {
