@@ -87,7 +87,7 @@ TEST_F(Recording, CallsOfAnotherSizeInTheMiddleOfAStepBeginAnew) {
   const std::vector<float> other(700);
   EXPECT_TRUE(recording.call(Function::mpi_allreduce, view(other.data(), other.size()), "")) << "no step has it";
   bool more = true;
-  for (int i = 9; more && i < 40; ++i) {
+  for (int i = 9; more && i < 100; ++i) {
     more = step(recording, i);
   }
   const auto found = recorded();
