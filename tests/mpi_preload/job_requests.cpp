@@ -319,10 +319,12 @@ void requests_on_a_core() {
     return;
   }
   constexpr int kCalls = 20;
+  constexpr int kMostRounds = 200;  // on a busy machine only a few rounds have the cores to themselves
   std::vector<float> values(20000, 0);
   double best = 1;
   double best_blocking = 1;
-  for (int round = 0; round < 10; ++round) {
+  int late = 1;  // on any rank
+  for (int round = 0; late != 0 && round < kMostRounds; ++round) {
     double begin = MPI_Wtime();
     for (int i = 0; i < kCalls; ++i) {
       MPI_Request request = MPI_REQUEST_NULL;
@@ -335,9 +337,11 @@ void requests_on_a_core() {
       MPI_Allreduce(MPI_IN_PLACE, values.data(), 20000, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     }
     best_blocking = std::min(best_blocking, (MPI_Wtime() - begin) / kCalls);
+    late = best < 30 * best_blocking ? 0 : 1;
+    MPI_Allreduce(MPI_IN_PLACE, &late, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   }
   std::printf("[rank %d] %.3f ms a call, %.3f ms blocking\n", g_rank, best * 1e3, best_blocking * 1e3);
-  g_failures += best < 30 * best_blocking ? 0 : 1;
+  g_failures += late;
 }
 
 // One rank leaves while the others wait for its part.
