@@ -1,6 +1,7 @@
 // Faults holds the errors of a session, and whether its caller has been told of them.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 #include <utility>
@@ -87,7 +88,7 @@ class Faults {
   }
 
  private:
-  bool only_finish_reports_;
+  std::atomic<bool> only_finish_reports_;  // the thread that communicates reads it without the lock of the step
   std::optional<Error> failure_;
   bool reported_ = false;
   std::optional<Error> misuse_;
