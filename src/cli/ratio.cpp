@@ -41,7 +41,8 @@ Steps steps_to_take(const RatioOptions& options, const Gradients& gradients) {
   return {options.steps.value_or(recorded), false};
 }
 
-// Of a codec that is chosen while the job runs: the last one that the policy allows, with the largest error.
+// Returns the codec of a tensor. Under `auto`, which chooses while a job runs, it is the last codec that the policy
+// allows, which has the largest error.
 CodecSpec codec_of(const TensorPolicy& policy) { return policy.is_auto() ? policy.allow.back() : policy.codec; }
 
 CodecChoice choice_of_policy(const std::string& file, const Gradients& gradients) {

@@ -105,7 +105,7 @@ std::optional<std::string> checked_recording(const RunOptions& options) {
 }
 
 // Facts for ranks beside the options themselves.
-struct Told {
+struct RankSettings {
   std::optional<std::string> policy;
   std::optional<std::string> codec;
   CodecOptions beside;
@@ -116,7 +116,7 @@ struct Told {
 
 // The environment of every rank: each of our variables that is set, and our preload before those of the user.
 // `registration` is empty where ranks do not register.
-Environment rank_environment(const RunOptions& options, const Told& told, const std::string& registration,
+Environment rank_environment(const RunOptions& options, const RankSettings& settings, const std::string& registration,
                              int restart) {
   Environment ranks;
   for (const EnvironmentVariable& known : environment_variables()) {
@@ -124,15 +124,15 @@ Environment rank_environment(const RunOptions& options, const Told& told, const 
     if (known.name == "GRADWIRE_JOB") {
       value = name_of_started_job(options.let_join.value_or(options.join.value_or("")));
     } else if (known.name == "GRADWIRE_POLICY") {
-      value = told.policy;
+      value = settings.policy;
     } else if (known.name == "GRADWIRE_CODEC") {
-      value = told.codec;
+      value = settings.codec;
     } else if (known.name == "GRADWIRE_ERROR_FEEDBACK") {
-      value = told.beside.feedback;
+      value = settings.beside.feedback;
     } else if (known.name == "GRADWIRE_F64") {
-      value = told.beside.f64;
+      value = settings.beside.f64;
     } else if (known.name == "GRADWIRE_MAX_ERROR") {
-      value = told.beside.max_error;
+      value = settings.beside.max_error;
     } else if (known.name == "GRADWIRE_REGISTER" && (!registration.empty() || value)) {
       value = registration;  // even if empty: ranks must not reach another gradwire run in whose job this one runs
     } else if (known.name == "GRADWIRE_CHOICES" && value) {
@@ -142,9 +142,9 @@ Environment rank_environment(const RunOptions& options, const Told& told, const 
     } else if (known.name == "GRADWIRE_LET_JOIN") {
       value = options.let_join;
     } else if (known.name == "GRADWIRE_RECORD_GRADIENTS") {
-      value = told.recording;
+      value = settings.recording;
     } else if (known.name == "GRADWIRE_REPORT") {
-      value = told.report;
+      value = settings.report;
     } else if (known.name == "GRADWIRE_DRY_RUN" && options.dry_run) {
       value = "1";
     } else if (known.name == "GRADWIRE_THREADS" && options.threads) {
@@ -157,7 +157,7 @@ Environment rank_environment(const RunOptions& options, const Told& told, const 
     }
   }
   const std::string others = variable("LD_PRELOAD");
-  ranks.emplace_back("LD_PRELOAD", told.preload.string() + (others.empty() ? "" : ":" + others));
+  ranks.emplace_back("LD_PRELOAD", settings.preload.string() + (others.empty() ? "" : ":" + others));
   return ranks;
 }
 
@@ -237,7 +237,7 @@ std::string own_command_line() {
 struct Job {
   RunOptions options;
   KnownCommand command;
-  Told told;  // without the report
+  RankSettings settings;  // without the report
 };
 
 Job checked_job(const RunOptions& options, std::optional<std::size_t> launcher, std::ostream& out) {
@@ -249,9 +249,9 @@ Job checked_job(const RunOptions& options, std::optional<std::size_t> launcher, 
   const auto policy = checked_policy(options, out);
   check_environment();
   const auto recording = checked_recording(options);
-  Job job{.options = options, .command = look_at(options, launcher), .told = {}};
+  Job job{.options = options, .command = look_at(options, launcher), .settings = {}};
   job.command.compresses = (codec || policy) && !options.dry_run && !environment_flag("GRADWIRE_DRY_RUN");
-  job.told = {
+  job.settings = {
       .policy = policy,
       .codec = codec,
       .beside = beside,
@@ -283,14 +283,14 @@ MeasuredRun run_job(const Job& job, bool without, std::ostream& out) {
   const KnownCommand& command = job.command;
   const IgnoredBrokenPipes ignored_broken_pipes;
   const ReportFile report(without ? std::nullopt : options.report, !command.mpi);
-  Told told = job.told;
-  told.report = report.variable();
+  RankSettings settings = job.settings;
+  settings.report = report.variable();
   const std::unique_ptr<RegistrationServer> registrations = without ? nullptr : listen(options, out);
   const auto launch = [&](const std::vector<std::string>& words, int restart) {
     if (registrations && restart > 0) {
       registrations->start_anew();
     }
-    Environment ranks = rank_environment(options, told, registrations ? registrations->variable() : "", restart);
+    Environment ranks = rank_environment(options, settings, registrations ? registrations->variable() : "", restart);
     if (without) {
       ranks.emplace_back("GRADWIRE_DISABLE", "1");
     }

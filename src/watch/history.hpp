@@ -57,17 +57,17 @@ inline constexpr std::array<std::string_view, 10> kHistoryGroupCounters{
     "calls",          "bytes_in",       "bytes_sent",   "bytes_intra",      "bytes_inter",
     "encode_seconds", "decode_seconds", "wire_seconds", "nonfinite_frames", "bytes_uncompressed"};
 
-/// What does not change while a rank runs, but for `written` and `ended`.
+/// The head of a history file. Only `written` and `ended` change while the rank runs.
 struct HistoryHead {
   std::string part = "library";  // as TextfileOptions
   int rank = 0;
   std::string host = {};
   std::vector<std::string> command = {};
-  std::vector<std::pair<std::string, std::string>> environment = {};  // of ours what is set
+  std::vector<std::pair<std::string, std::string>> environment = {};  // gradwire variables that are set
   double started = 0;                                                 // seconds since 1970
   double written = 0;                                                 // likewise
-  bool ended = false;                                                 // by itself: nothing follows
-  std::string job = {};                                               // its name
+  bool ended = false;                                                 // the rank ended by itself, so nothing follows
+  std::string job = {};                                               // the name of the job
 };
 
 class History {

@@ -207,4 +207,11 @@ inline std::vector<std::string> broken_anchors(const std::string& html) {
   return broken;
 }
 
+/// Plans a job in which rank 2 computes for longer than the others.
+inline PlannedJob one_slow() {
+  return {.rank = [](int rank) {
+    return rank == 2 ? PlannedRank{.compute = 0.045, .wait = 0.001} : PlannedRank{.compute = 0.025, .wait = 0.02};
+  }};
+}
+
 }  // namespace gradwire::test

@@ -130,7 +130,7 @@ std::string promises() {
     all += item.empty() ? "" : wrapped(item, "  ");
     item.clear();
   };
-  for (const std::span<const Promise> list : {promises_of_cpp(), promises_of_libraries()}) {
+  for (const std::span<const Promise> list : {promises_of_sessions(), promises_of_cpp(), promises_of_libraries()}) {
     for (const Promise& promise : list) {
       if (promise.header != header) {
         end_item();

@@ -75,7 +75,9 @@ struct NotNow {
 };
 
 [[nodiscard]] std::span<const Feature> features();
-/// Return the promises of headers without a dependency, and those of headers for CUDA, NCCL, LibTorch, MPI and C.
+/// Return the promises of the header of sessions, of the other headers without a dependency, and of those for CUDA,
+/// NCCL, LibTorch, MPI and C.
+[[nodiscard]] std::span<const Promise> promises_of_sessions();
 [[nodiscard]] std::span<const Promise> promises_of_cpp();
 [[nodiscard]] std::span<const Promise> promises_of_libraries();
 

@@ -2,7 +2,9 @@
 // (tests/support/host_device.hpp): the sessions are the product's; CUDA's and NCCL's own libraries are not used.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +17,10 @@ namespace gradwire::support {
 
 inline constexpr std::size_t kCount = 5000;
 inline constexpr int kRanks = 2;
+// Rows of a table of 10: a row twice, and one that it does not have.
+inline const std::vector<std::uint64_t> kIds{1, 1};
+inline const std::vector<std::uint64_t> kOutside{10};
+inline constexpr float kAlmostInfinite = std::numeric_limits<float>::max();  // bf16 rounds it to infinity
 
 [[nodiscard]] constexpr bool is_over_processes(Place place) {
   return place == Place::processes || place == Place::cuda_processes;

@@ -74,7 +74,7 @@ void expect_error(Call&& call, ErrorCode code, std::string_view text) {
 
 std::vector<Promise> all_promises() {
   std::vector<Promise> all;
-  for (const std::span<const Promise> list : {promises_of_cpp(), promises_of_libraries()}) {
+  for (const std::span<const Promise> list : {promises_of_sessions(), promises_of_cpp(), promises_of_libraries()}) {
     all.insert(all.end(), list.begin(), list.end());
   }
   return all;
