@@ -77,6 +77,24 @@ TEST(RecordGradients, AccumulatedGradientsAreRecordedOnce) {
   EXPECT_THAT(values_of(found[0]), Each(2));
 }
 
+// Mutation tried: a gradient is recorded although ready() refuses it.
+TEST(RecordGradients, ARepeatedReadyDoesNotReplaceTheFile) {
+  const ScratchFolder folder;
+  run_ranks(1, [&](const std::shared_ptr<Transport>& transport) {
+    Session session(transport, Policy::uniform("exact"));
+    std::vector<float> gradient(4, 1), other(4, 2);
+    const TensorId id = session.add("w", view(gradient.data(), gradient.size()));
+    session.record_gradients(folder.path() / "own", 1);
+    session.ready(id);
+    EXPECT_THAT(error_of([&] { session.ready(id, view(other.data(), other.size())); }).what(),
+                HasSubstr("was ready already"));
+    session.finish();
+  });
+  const auto found = record::list_gradients(folder.path() / "own").gradients;
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_THAT(values_of(found[0]), Each(1));
+}
+
 TEST(RecordGradients, WhatCannotBeRecordedIsRefusedOrEndsTheRecordingAlone) {
   const ScratchFolder folder;
   run_ranks(1, [&](const std::shared_ptr<Transport>& transport) {

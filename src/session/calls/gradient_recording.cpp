@@ -35,10 +35,14 @@ void GradientRecording::ready(Engine& engine, TensorId id, const View* given) no
 }
 
 void GradientRecording::record(Engine& engine, std::uint32_t tensor, const View& gradient) {
-  const std::uint64_t step = [&] {
+  std::uint64_t step = 0;
+  {
     const MutexLock lock(engine.progress.state);
-    return engine.step.number();
-  }();
+    if (engine.step.faults.failed() || engine.step.buckets.is_ready(tensor)) {
+      return;  // ready() refuses the call, and the gradient may be under way
+    }
+    step = engine.step.number();
+  }
   recorder_.add(step, engine.tensors.name(tensor), gradient);
 }
 
