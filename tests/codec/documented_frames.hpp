@@ -1,5 +1,5 @@
-// Decodes frames behind topk. It is written only from docs/reference/wire-format.md: it uses nothing of the library,
-// and reads bit by bit where the library reads words.
+// Decodes frames behind topk. It is written only from docs/reference/wire-format.md and wire-format-topk.md: it uses
+// nothing of the library, and reads bit by bit where the library reads words.
 #pragma once
 
 #include <algorithm>

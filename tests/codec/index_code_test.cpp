@@ -90,7 +90,7 @@ TEST(IndexCode, AnyTile) {
   }
 }
 
-// These are the figures of docs/reference/wire-format.md.
+// These are the figures of docs/reference/wire-format-topk.md.
 TEST(IndexCode, SizesOfFullTiles) {
   EXPECT_EQ(EliasFano::bytes(4096, 41), 44U);
   EXPECT_EQ(EliasFano::bytes(4096, 410), 269U);

@@ -152,8 +152,8 @@ inline void judge_that_most_go_on(const SimulatedProcesses& processes, std::ostr
 
 /// Checks, for simulations in which all live processes run, that only ends of links that were down for long are lost,
 /// one for each link. Both ends may give up if a third process ends, since neither is then enough. Nobody waits for a
-/// process that no other can reach (docs/explanation/elastic.md: it is suspected at once), such as one of two whose
-/// link is not mended within a second. `may_lose(who)` returns whether a link of `who` was down for long.
+/// process that no other can reach (docs/explanation/elastic-lost-ranks.md: it is suspected at once), such as one of
+/// two whose link is not mended within a second. `may_lose(who)` returns whether a link of `who` was down for long.
 template <typename MayLose>
 void judge_who_is_lost(const SimulatedProcesses& processes, const MayLose& may_lose, int broken, std::ostream& wrong) {
   using Fate = SimulatedProcess::Fate;

@@ -209,7 +209,7 @@ void run_world(unsigned seed) {
 
 TEST(Orders, EveryStepBringsTheMeansOrTheSameEnd) {
 #ifdef __SANITIZE_ADDRESS__
-  const unsigned seeds = 100;  // ThreadSanitizer needs the variety of orders
+  const unsigned seeds = 100;  // few, because the variety of orders is for ThreadSanitizer
 #elif defined(__SANITIZE_THREAD__)
   const unsigned seeds = 400;  // each takes as long as eight of a release build
 #else
