@@ -43,4 +43,8 @@ class Error : public std::runtime_error {
   ErrorCause cause_;
 };
 
+/// Makes an Error where nothing may be thrown: without the text if there is no memory for it.
+[[nodiscard]] Error make_error(ErrorCode code, const std::string& message,
+                               ErrorCause cause = ErrorCause::rank) noexcept;
+
 }  // namespace gradwire

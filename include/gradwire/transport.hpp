@@ -114,7 +114,7 @@ class Transport {
   /// Tells every rank that this one gives up, and why. Wakes every waiter. The first abort wins.
   virtual void abort(const Error& error) noexcept = 0;
   [[deprecated("give abort() the Error")]] void abort(ErrorCode code, const std::string& message) noexcept {
-    abort(Error(code, message));
+    abort(make_error(code, message));
   }
 
   /// Asks every rank whether it is there, and waits at most `limit` for answers; called when nothing has arrived for

@@ -209,7 +209,7 @@ std::shared_ptr<Transport> GroupEngine::connect() {
 void GroupEngine::abort(const std::string& why) noexcept {
   const MutexLock lock(transport_mutex_);
   if (transport_) {
-    transport_->abort(Error(ErrorCode::mismatch, why));
+    transport_->abort(make_error(ErrorCode::mismatch, why));
   }
 }
 

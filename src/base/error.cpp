@@ -1,5 +1,7 @@
 #include "gradwire/error.hpp"
 
+#include <new>
+
 namespace gradwire {
 
 std::string_view to_string(ErrorCode code) noexcept {
@@ -17,6 +19,14 @@ std::string_view to_string(ErrorCode code) noexcept {
     case ErrorCode::too_few: return "too_few";
   }
   return "unknown";
+}
+
+Error make_error(ErrorCode code, const std::string& message, ErrorCause cause) noexcept {
+  try {
+    return {code, message, cause};
+  } catch (const std::bad_alloc&) {
+    return {code, "", cause};  // the standard library allocates nothing for an empty text
+  }
 }
 
 }  // namespace gradwire

@@ -28,7 +28,7 @@ ElasticSession::ElasticSession(std::unique_ptr<Elastic> elastic, EngineSettings 
 
 // If this process exits with status 0, that tells the launcher that its steps count.
 ElasticSession::~ElasticSession() {
-  std::optional<Error> why = engine_->end(false);
+  std::optional<Error> why = engine_->end();
   const bool has_delivered = !left_ && !elastic_->waits() && engine_->step.number() > 0;
   if (!why && has_delivered && std::uncaught_exceptions() > 0) {
     why = Error(ErrorCode::aborted, "an exception has ended the session between two steps");
@@ -64,7 +64,7 @@ void ElasticSession::leave_unless_world_ended(const Error& error) {
 
 void ElasticSession::abort(const std::string& why) noexcept {
   left_ = true;
-  const Error error(ErrorCode::aborted, why, ErrorCause::world);
+  const Error error = make_error(ErrorCode::aborted, why, ErrorCause::world);
   engine_->runner->abort(error);
   try {
     elastic_->end();  // the others go on
@@ -182,14 +182,7 @@ void ElasticSession::sync_parameters() {
 
 void ElasticSession::synchronise() {
   call_in_worlds([&] { return newcomers_.under_way.syncs = true; },
-                 [&] {
-                   engine_->checked([&] {
-                     engine_->travel_between_steps("sync_parameters", [&](std::uint64_t now) {
-                       static_cast<void>(engine_->parts.background()->enqueue_parameters(now));
-                       return true;  // late gradients end, too, because the commit covers them
-                     });
-                   });
-                 },
+                 [&] { engine_->checked([&] { engine_->sync_parameters(); }); },
                  [&] {
                    engine_->count_what_travelled();
                    newcomers_.under_way.syncs = false;

@@ -335,7 +335,7 @@ TableStatistics Table::statistics() const {
 }
 
 void Table::abort(const std::string& why) noexcept {
-  state_->driver->abort(Error(ErrorCode::aborted, why, ErrorCause::world));
+  state_->driver->abort(make_error(ErrorCode::aborted, why, ErrorCause::world));
 }
 
 std::uint64_t TableSnapshot::rows() const noexcept { return shard_->rows(); }

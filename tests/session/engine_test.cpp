@@ -23,11 +23,12 @@ using session::Engine;
 constexpr int kRanks = 2;
 constexpr std::uint64_t kSteps = 6;
 
-std::unique_ptr<Engine> make_engine(std::shared_ptr<Transport> transport, bool undoable) {
+std::unique_ptr<Engine> make_engine(std::shared_ptr<Transport> transport, bool undoable,
+                                    const SessionOptions& options = {}) {
   return std::make_unique<Engine>(
-      std::make_unique<session::BucketRunner>(std::move(transport), SessionOptions{}),
+      std::make_unique<session::BucketRunner>(std::move(transport), options),
       session::EngineSettings{.policy = Policy::parse("[defaults]\ncodec = \"int4\"\nerror_feedback = \"on\"\n"),
-                              .options = {},
+                              .options = options,
                               .parts = session::standard_parts(),
                               .undoable = undoable});
 }
@@ -139,6 +140,28 @@ TEST(Engine, OneThatIsUndoableLeavesItToFinishToReportAPeersEnd) {
       EXPECT_NO_THROW(calls());
     } else {
       EXPECT_THROW(calls(), Error);
+    }
+    EXPECT_THROW(engine->finish(), Error);
+  }
+}
+
+// Without a thread of the session, done() itself communicates. Mutation tried: it does so outside of the try.
+TEST(Engine, OneThatIsUndoableLeavesItToFinishToReportWhatDoneSees) {
+  for (const bool undoable : {false, true}) {
+    std::vector<std::shared_ptr<Transport>> world = make_inproc_world(kRanks);
+    std::vector<Gradient> gradients = make_gradients();
+    const auto engine = make_engine(world[0], undoable, {.threading = Threading::serialized});
+    add_to(*engine, gradients);
+    fill(gradients, 0, 0);
+    std::vector<Ticket> tickets;
+    for (const Gradient& gradient : gradients) {
+      tickets.push_back(engine->ready(gradient.id, nullptr, false));
+    }
+    world[1]->abort(Error(ErrorCode::aborted, "it has ended", ErrorCause::world));
+    if (undoable) {
+      EXPECT_NO_THROW(static_cast<void>(engine->done(tickets.back())));
+    } else {
+      EXPECT_THROW(static_cast<void>(engine->done(tickets.back())), Error);
     }
     EXPECT_THROW(engine->finish(), Error);
   }

@@ -21,7 +21,7 @@ class DeviceHeld final : public HeldByRunner, public StepUndo {
 
   [[nodiscard]] DeviceResiduals& residuals() noexcept { return residuals_; }
   /// Whether a step may be undone, so that its changes are remembered.
-  [[nodiscard]] bool remembers() const noexcept override { return remembers_; }
+  [[nodiscard]] bool remembers() const noexcept { return remembers_; }
 
   [[nodiscard]] std::vector<SavedResidual> save_residuals(const plan::Plan& plan) override;
   void load_residuals(exchange::ResidualStore residuals, const plan::Plan& plan) override;

@@ -102,7 +102,8 @@ struct Core {
   [[nodiscard]] bool is_void() const REQUIRES(progress.state) { return step.faults.left_to_finish(); }
   /// Whether finish() reports `error`, so that the call that caught it returns normally.
   [[nodiscard]] bool leaves_to_finish(const Error& error) const {
-    return settled_step().faults.leaves_to_finish(error);
+    const MutexLock lock(progress.state);
+    return step.faults.leaves_to_finish(error);
   }
 
   /// Makes the plan and the parts that it asks for, unless there is a plan already.

@@ -8,7 +8,7 @@ namespace gradwire::session {
 // A captured step must not need work that only the host can do while the step runs.
 void DeviceSide::check_capture() const {
   core_.progress.state.assert_held();
-  if (const StepUndo* undo = core_.runner->undo(); undo != nullptr && undo->remembers()) {
+  if (core_.settings.undoable) {
     throw Error(ErrorCode::unsupported,
                 "this step is being captured into a graph, but a session that goes on without ranks that end agrees in "
                 "each step whether it counts; make its steps without a graph");

@@ -33,7 +33,7 @@ Engine::Engine(std::unique_ptr<Runner> r, EngineSettings given) : Core(std::move
 
 Engine::~Engine() { end(); }
 
-std::optional<Error> Engine::end(bool finishes_background) noexcept {
+std::optional<Error> Engine::end() noexcept {
   if (std::exchange(is_over_, true)) {
     return std::nullopt;
   }
@@ -42,8 +42,8 @@ std::optional<Error> Engine::end(bool finishes_background) noexcept {
   {
     const MutexLock lock(progress.state);
     why = step.faults.why_gone(step.under_way() || step.buckets.in_step());
-    if (!why && !finishes_background && communication.in_background()) {
-      why = Error(ErrorCode::aborted, "session destroyed with late gradients that no step has delivered");
+    if (!why && settings.undoable && communication.in_background()) {
+      why = make_error(ErrorCode::aborted, "session destroyed with late gradients that no step has delivered");
     }
   }
   if (!why) {
@@ -158,19 +158,19 @@ bool Engine::done(const Ticket& ticket) {
     if (is_void()) {
       return true;
     }
-    step.faults.throw_if_failed();
+    throw_if_failed();
     check_ticket(step, "done", ticket);
     return has_ended(step, ticket);
   });
-  if (!ended) {
-    progress.inside_call();
-    const MutexLock lock(progress.state);
-    progress.wake();  // the caller does other things meanwhile, so the progress thread must communicate
-    if (!has_ended(step, ticket)) {
-      return false;
-    }
-  }
   try {
+    if (!ended) {
+      progress.inside_call();
+      const MutexLock lock(progress.state);
+      progress.wake();  // the caller does other things meanwhile, so the progress thread must communicate
+      if (!has_ended(step, ticket)) {
+        return false;
+      }
+    }
     return device.completed(ticket);
   } catch (const Error& error) {
     if (!leaves_to_finish(error)) {
@@ -291,8 +291,10 @@ void Engine::travel_between_steps(const char* call, const std::function<bool(std
 }
 
 void Engine::sync_parameters() {
-  travel_between_steps("sync_parameters",
-                       [this](std::uint64_t now) { return parts.background()->enqueue_parameters(now); });
+  travel_between_steps("sync_parameters", [this](std::uint64_t now) {
+    const bool travels = parts.background()->enqueue_parameters(now);
+    return travels || settings.undoable;  // late gradients end, too, because the commit covers them
+  });
 }
 
 void Engine::count_what_travelled() {
@@ -306,7 +308,7 @@ void Engine::count_what_travelled() {
 }
 
 void Engine::abort(const std::string& why) noexcept {
-  const Error error(ErrorCode::aborted, why, ErrorCause::world);
+  const Error error = make_error(ErrorCode::aborted, why, ErrorCause::world);
   runner->abort(error);
   const MutexLock lock(progress.state);
   step.faults.end(error);

@@ -46,9 +46,9 @@ struct Engine final : Core {
   void set_loss_scale(double scale);
   void reserve();
   /// Stops the progress thread. If a step is unfinished or a call has failed, it tells the other ranks, and returns
-  /// what it told them. `finishes_background`: waits for what is reduced in the background; otherwise that counts as an
-  /// unfinished step, because other ranks may go on without it.
-  std::optional<Error> end(bool finishes_background = true) noexcept;
+  /// what it told them. It waits for gradients that are reduced in the background. Where steps can be undone, these
+  /// count as an unfinished step instead, because other ranks may go on without them.
+  std::optional<Error> end() noexcept;
 
   /// Returns the state that save() writes.
   [[nodiscard]] SavedState saved_state() REQUIRES(progress.wire);

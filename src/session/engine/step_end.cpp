@@ -117,7 +117,8 @@ StepEnd::Ended StepEnd::end_step(Clock::time_point begin, bool was_small) {
   const double exposed = std::chrono::duration<double>(now - begin).count();
   Ended ended{.at = now, .end = {}, .results = {}};
   const MutexLock lock(core_.progress.state);
-  if (has_results_read(core_.step.outcome().step)) {
+  ended.read = has_results_read(core_.step.outcome().step);
+  if (ended.read) {
     ended.results = comparable_results();
   }
   if (coming_.small()) {  // ready() has not read the clock
@@ -156,7 +157,7 @@ void StepEnd::conclude(const Ended& ended) {
       coming_.decide(ended.undecided);
     });
   }
-  if (has_results_read(end.outcome.step) && !end.outcome.skipped) {
+  if (ended.read && !end.outcome.skipped) {
     core_.on_wire([&] {
       for (ResultReader* reader : core_.parts.result_readers()) {
         if (reader->reads(end.outcome.step)) {

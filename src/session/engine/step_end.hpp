@@ -33,7 +33,8 @@ class StepEnd {
   struct Ended {
     std::chrono::steady_clock::time_point at;
     Step::End end;
-    std::vector<View> results;  // empty unless a part reads the results of this step
+    bool read = false;          // a part reads the results of this step
+    std::vector<View> results;  // if so
     bool undecided = false;     // how the last bucket of the coming steps is reduced
     bool may_get_small = false;
   };

@@ -29,7 +29,6 @@ class HostResiduals final : public HeldByRunner, public StepUndo {
     remembers_ = true;
     store_.remember();
   }
-  [[nodiscard]] bool remembers() const noexcept override { return remembers_; }
   void commit() override { store_.commit(); }
   void undo_step() override { store_.undo(); }
 

@@ -168,8 +168,6 @@ class StepUndo {
  public:
   /// Starts to record changes.
   virtual void remember() = 0;
-  /// Whether changes are recorded.
-  [[nodiscard]] virtual bool remembers() const noexcept = 0;
   /// Makes the step count, so that it can no longer be undone. Does nothing if no changes are recorded.
   virtual void commit() = 0;
   /// Restores the residuals of the last commit().

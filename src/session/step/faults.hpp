@@ -1,7 +1,6 @@
 // Faults holds the errors of a session, and whether its caller has been told of them.
 #pragma once
 
-#include <atomic>
 #include <optional>
 #include <string>
 #include <utility>
@@ -88,7 +87,7 @@ class Faults {
   }
 
  private:
-  std::atomic<bool> only_finish_reports_;  // the thread that communicates reads it without the lock of the step
+  bool only_finish_reports_;
   std::optional<Error> failure_;
   bool reported_ = false;
   std::optional<Error> misuse_;
