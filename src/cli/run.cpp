@@ -115,9 +115,9 @@ struct RankSettings {
 };
 
 // The environment of every rank: each of our variables that is set, and our preload before those of the user.
-// `registration` is empty where ranks do not register.
+// `registration` is empty where ranks do not register. `without`: gradwire is disabled in the ranks.
 Environment rank_environment(const RunOptions& options, const RankSettings& settings, const std::string& registration,
-                             int restart) {
+                             int restart, bool without) {
   Environment ranks;
   for (const EnvironmentVariable& known : environment_variables()) {
     std::optional<std::string> value = environment(known.name);
@@ -143,6 +143,8 @@ Environment rank_environment(const RunOptions& options, const RankSettings& sett
       value = options.let_join;
     } else if (known.name == "GRADWIRE_RECORD_GRADIENTS") {
       value = settings.recording;
+    } else if (known.name == "GRADWIRE_DISABLE" && without) {
+      value = "1";
     } else if (known.name == "GRADWIRE_REPORT") {
       value = settings.report;
     } else if (known.name == "GRADWIRE_DRY_RUN" && options.dry_run) {
@@ -290,10 +292,8 @@ MeasuredRun run_job(const Job& job, bool without, std::ostream& out) {
     if (registrations && restart > 0) {
       registrations->start_anew();
     }
-    Environment ranks = rank_environment(options, settings, registrations ? registrations->variable() : "", restart);
-    if (without) {
-      ranks.emplace_back("GRADWIRE_DISABLE", "1");
-    }
+    const Environment ranks =
+        rank_environment(options, settings, registrations ? registrations->variable() : "", restart, without);
     return command.mpi
                ? make_launch(words, *command.launcher, *command.mpi, ranks, variable("OMPI_MCA_mca_base_env_list"),
                              read_mca_files(words, *command.launcher, variable))

@@ -41,6 +41,18 @@ TEST_F(RunAny, AScriptsProgramsInherit) {
   EXPECT_THAT(missing.output, HasSubstr("libgradwire_any.so (for jobs of scripts and of srun) is not in"));
 }
 
+// Mutation tried: GRADWIRE_DISABLE=1 follows the user's value, which a rank finds first.
+TEST_F(RunAny, AComparisonDisablesItsFirstRun) {
+  const Outcome outcome = gradwire("run --compare --codec int8 -- " + kRank, "PMI_RANK=0 GRADWIRE_DISABLE=0");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const std::size_t second = outcome.output.find("without gradwire the job took");
+  ASSERT_NE(second, std::string::npos) << outcome.output;
+  const std::string first = outcome.output.substr(0, second);
+  EXPECT_THAT(first, HasSubstr("[GRADWIRE_DISABLE=1]"));
+  EXPECT_THAT(first, Not(HasSubstr("[GRADWIRE_DISABLE=0]")));
+  EXPECT_THAT(outcome.output.substr(second), HasSubstr("[GRADWIRE_DISABLE=0]"));
+}
+
 // The script stands for srun: a rank gets the names in --export from its environment.
 TEST_F(RunAny, SrunExportsWhatRanksNeed) {
   write_script(
