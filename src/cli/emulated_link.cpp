@@ -33,7 +33,7 @@ namespace {
 std::string reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): one thread
 
 // What makes both MPI libraries send over TCP and the loopback device, even between ranks of one host. Values of the
-// user's environment are replaced, since they could lead around the link.
+// user's environment are replaced, since they could lead around the link; on mpirun's command line they are refused.
 constexpr std::array<std::pair<const char*, const char*>, 8> kOverTcp{{
     {"OMPI_MCA_pml", "ob1"},                // Open MPI: no UCX, ...
     {"OMPI_MCA_btl", "tcp,self"},           // ... no shared memory, ...
@@ -44,6 +44,42 @@ constexpr std::array<std::pair<const char*, const char*>, 8> kOverTcp{{
     {"UCX_NET_DEVICES", "lo"},              //
     {"MPIR_CVAR_NOLOCAL", "1"},             // MPICH: ranks of one host are as far apart as others
 }};
+
+// Refuses `setting`, the words of a command that give a variable a value, where the link needs another one.
+void check_setting(std::string_view name, std::string_view value, const std::string& setting) {
+  const auto* const needed =
+      std::find_if(kOverTcp.begin(), kOverTcp.end(), [&](const auto& known) { return name == known.first; });
+  if (needed != kOverTcp.end() && value != needed->second) {
+    refuse_link("the command has " + text::printable(setting) +
+                ", which could lead messages around the emulated link; leave that out, since gradwire run itself "
+                "tells MPI to send over TCP");
+  }
+}
+
+// "NAME=VALUE"; a name alone hands on the value in this process's environment.
+void check_assignment(const std::string& option, const std::string& assignment) {
+  if (const std::size_t equal = assignment.find('='); equal != std::string::npos) {
+    check_setting(assignment.substr(0, equal), assignment.substr(equal + 1), option + " " + assignment);
+  }
+}
+
+// Looks at all words behind the launcher, since ":" separates programs with options of their own.
+void check_settings(const std::vector<std::string>& command, std::size_t launcher) {
+  for (std::size_t i = launcher + 1; i + 1 < command.size(); ++i) {
+    const std::string& option = command[i];
+    const std::string& name = command[i + 1];
+    const std::string value = i + 2 < command.size() ? command[i + 2] : "";
+    const std::string setting = option + " " + name + " " + value;
+    const bool environment = option == "-genv" || option == "-env";
+    if (is_mca(option)) {
+      check_setting("OMPI_MCA_" + name, value, setting);
+    } else if (is_export(option) || (environment && name.find('=') != std::string::npos)) {
+      check_assignment(option, name);
+    } else if (environment) {
+      check_setting(name, value, setting);
+    }
+  }
+}
 
 // Runs a program of iproute2, with what it prints on standard error. Returns an empty text if it succeeded.
 std::string failure_of(const std::vector<std::string>& command) {
@@ -169,7 +205,7 @@ EmulatedLink parse_emulated_link(std::string_view text) {
     }
   } catch (const Error& error) {
     refuse_link(std::string(error.what()) +
-           "; write a rate and, if packets shall be late, a latency: 1Gbit/s or 1Gbit/s,5ms");
+                "; write a rate and, if packets shall be late, a latency: 1Gbit/s or 1Gbit/s,5ms");
   }
   constexpr double kLeast = 1000;
   if (link.bytes_per_second < kLeast) {
@@ -178,12 +214,12 @@ EmulatedLink parse_emulated_link(std::string_view text) {
   return link;
 }
 
-void check_one_host(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
-                    std::optional<Library> library) {
+void check_link_command(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
+                        std::optional<Library> library) {
   const std::string instead = "; it emulates a link between the ranks of one host";
   if (!launcher && starts_by_slurm(command)) {
     refuse_link("srun has its ranks started by a daemon, outside of the emulated link" + instead +
-           ", so start them by mpirun");
+                ", so start them by mpirun");
   }
   if (const std::string nodes = variable("SLURM_JOB_NUM_NODES"); !nodes.empty() && nodes != "1") {
     refuse_link("this Slurm job has " + nodes + " hosts" + instead);
@@ -197,6 +233,7 @@ void check_one_host(const std::vector<std::string>& command, std::optional<std::
       refuse_link("the command names the host " + text::printable(host.name) + instead);
     }
   }
+  check_settings(command, *launcher);
 }
 
 void enter_emulated_link(const EmulatedLink& link, const std::string& command) {

@@ -23,10 +23,11 @@ struct EmulatedLink {
 /// "1Gbit/s", or with a latency "1Gbit/s,5ms". Error(invalid_argument) that shows an example.
 [[nodiscard]] EmulatedLink parse_emulated_link(std::string_view text);
 
-/// Refuses commands whose ranks would not stay in the namespace: Error(invalid_argument) where mpirun or Slurm names
-/// other hosts, and for srun, whose ranks are started by a daemon. `launcher` is the index of mpirun.
-void check_one_host(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
-                    std::optional<Library> library);
+/// Refuses commands whose messages would not pass the link: Error(invalid_argument) where mpirun or Slurm names other
+/// hosts, for srun, whose ranks are started by a daemon, and where arguments of mpirun set what MPI sends over to
+/// something else than enter_emulated_link() does. `launcher` is the index of mpirun.
+void check_link_command(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
+                        std::optional<Library> library);
 
 /// Moves this process, which must have one thread, and all that it starts from here on into a new network namespace
 /// with that link, and sets the variables that make Open MPI and MPICH use TCP. Without root it makes a user namespace,

@@ -367,7 +367,7 @@ int run(const RunOptions& given, std::ostream& out) {
   const Job job = checked_job(options, launcher, out);
   if (options.link) {
     const EmulatedLink link = parse_emulated_link(*options.link);
-    check_one_host(options.command, launcher, job.command.mpi);
+    check_link_command(options.command, launcher, job.command.mpi);
     enter_emulated_link(link, own_command_line());
     out << "gradwire: emulated link of " << link.text
         << ", which all ranks share: MPI sends over TCP and the loopback device of a network namespace" << std::endl;
