@@ -208,8 +208,18 @@ EmulatedLink parse_emulated_link(std::string_view text) {
                 "; write a rate and, if packets shall be late, a latency: 1Gbit/s or 1Gbit/s,5ms");
   }
   constexpr double kLeast = 1000;
+  constexpr double kMost = 100e9 / 8;
+  constexpr std::chrono::seconds kLongest{10};
   if (link.bytes_per_second < kLeast) {
     refuse_link(std::string(text) + " is less than 8kbit/s, over which no MPI job would start");
+  }
+  if (link.bytes_per_second > kMost) {
+    refuse_link(std::string(text) +
+                " is more than 100Gbit/s, which no loopback device reaches; write the rate of the "
+                "network that you want to know about");
+  }
+  if (link.latency > kLongest) {
+    refuse_link(std::string(text) + " delays packets by more than 10s, with which no MPI job would start");
   }
   return link;
 }

@@ -43,7 +43,15 @@ TEST(EmulatedLink, OtherTextsAreRefusedWithAnExample) {
                 AllOf(HasSubstr("--link"), HasSubstr("1Gbit/s,5ms")))
         << text;
   }
-  EXPECT_THAT(refused([] { static_cast<void>(parse_emulated_link("1kbit/s")); }), HasSubstr("less than 8kbit/s"));
+}
+
+TEST(EmulatedLink, ValuesThatCannotBeEmulatedAreRefused) {
+  const auto refusal = [](const char* text) { return refused([&] { static_cast<void>(parse_emulated_link(text)); }); };
+  EXPECT_THAT(refusal("1kbit/s"), HasSubstr("less than 8kbit/s"));
+  EXPECT_THAT(refusal("101Gbit/s"), HasSubstr("101Gbit/s is more than 100Gbit/s"));
+  EXPECT_THAT(refusal("99999999999999999999GB/s"), HasSubstr("more than 100Gbit/s"));
+  EXPECT_THAT(refusal("1Gbit/s,10001ms"), HasSubstr("delays packets by more than 10s"));
+  EXPECT_DOUBLE_EQ(parse_emulated_link("100Gbit/s,10s").bytes_per_second, 12.5e9);
 }
 
 TEST(EmulatedLink, CommandsWithOtherHostsAreRefused) {
