@@ -1,11 +1,9 @@
 #include "cli/emulated_link.hpp"
 
-#include <fcntl.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,10 +11,9 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
-#include <iterator>
 #include <sstream>
+#include <system_error>
 
 #include "base/text.hpp"
 #include "base/units.hpp"
@@ -30,7 +27,7 @@ namespace {
 
 [[noreturn]] void refuse_link(const std::string& what) { throw Error(ErrorCode::invalid_argument, "--link: " + what); }
 
-std::string reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): one thread
+std::string reason(int error) { return std::generic_category().message(error); }
 
 // What makes both MPI libraries send over TCP and the loopback device, even between ranks of one host. Values of the
 // user's environment are replaced, since they could lead around the link; on mpirun's command line they are refused.
@@ -81,38 +78,13 @@ void check_settings(const std::vector<std::string>& command, std::size_t launche
   }
 }
 
-// Runs a program of iproute2, with what it prints on standard error. Returns an empty text if it succeeded.
+// Runs a program of iproute2. Returns an empty text if it succeeded, else the first line of what it printed.
 std::string failure_of(const std::vector<std::string>& command) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    return reason(errno);
-  }
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::vector<char*> words;
-    std::transform(command.begin(), command.end(), std::back_inserter(words),
-                   [](const std::string& word) { return const_cast<char*>(word.c_str()); });  // NOLINT
-    words.push_back(nullptr);
-    ::dup2(ends[1], STDOUT_FILENO);
-    ::dup2(ends[1], STDERR_FILENO);
-    ::execvp(words.front(), words.data());
-    ::_exit(kSignalled - 1);
-  }
-  ::close(ends[1]);
-  std::string said;
-  std::array<char, 512> part{};
-  for (ssize_t got = 0; (got = ::read(ends[0], part.data(), part.size())) > 0;) {
-    said.append(part.data(), static_cast<std::size_t>(got));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) {
-    return reason(errno);
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+  const Said said = said_by(command, StandardError::taken);
+  if (said.status == 0) {
     return "";
   }
-  const std::string line = text::printable(said.substr(0, said.find('\n')));
+  const std::string line = text::printable(said.text.substr(0, said.text.find('\n')));
   return command.front() + (line.empty() ? " failed" : ": " + line);
 }
 
