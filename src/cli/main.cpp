@@ -70,10 +70,10 @@ std::vector<std::string> take_command(const CLI::App& app, const std::vector<std
   if (!others.empty()) {
     std::string line = "gradwire";
     for (std::size_t i = 1; i < before.size(); ++i) {
-      line += (before.size() - i == others.size() ? " -- " : " ") + before[i];
+      line += (before.size() - i == others.size() ? " -- " : " ") + text::shell_word(before[i]);
     }
     for (std::size_t i = 1; i < behind.size(); ++i) {
-      line += " " + behind[i];
+      line += " " + text::shell_word(behind[i]);
     }
     throw Error(ErrorCode::invalid_argument, "-- must stand before the command; write " + line);
   }

@@ -3,17 +3,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
-#include <fstream>
 #include <memory>
 #include <string_view>
 #include <system_error>
 #include <vector>
 
+#include "base/command_line.hpp"
 #include "base/environment.hpp"
 #include "base/job_name.hpp"
 #include "base/record_target.hpp"
+#include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/checked_options.hpp"
 #include "cli/commands.hpp"
@@ -225,12 +225,11 @@ KnownCommand look_at(const RunOptions& options, std::optional<std::size_t> launc
   return command;
 }
 
-// The command line of this process, as a line to run again.
-std::string own_command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+// The command line of this process, as a line that a shell runs again.
+std::string line_to_run_again() {
   std::string line;
-  for (std::string word; std::getline(file, word, '\0');) {
-    line += (line.empty() ? "" : " ") + word;
+  for (const std::string& word : own_command_line()) {
+    line += (line.empty() ? "" : " ") + text::shell_word(word);
   }
   return line;
 }
@@ -368,7 +367,7 @@ int run(const RunOptions& given, std::ostream& out) {
   if (options.link) {
     const EmulatedLink link = parse_emulated_link(*options.link);
     check_link_command(options.command, launcher, job.command.mpi);
-    enter_emulated_link(link, own_command_line());
+    enter_emulated_link(link, line_to_run_again());
     out << "gradwire: emulated link of " << link.text
         << ", which all ranks share: MPI sends over TCP and the loopback device of a network namespace" << std::endl;
   }

@@ -109,6 +109,8 @@ TEST_F(RunAny, TheDashesAreAskedFor) {
   for (const Case& c : std::vector<Case>{
            {"run mpirun -np 4 ./job --report x", "write gradwire run -- mpirun -np 4 ./job --report x"},
            {"run --codec int8 --dry-run ./job.sh a", "write gradwire run --codec int8 --dry-run -- ./job.sh a"},
+           {"run sh -c 'echo $HOME'", "write gradwire run -- sh -c 'echo $HOME'"},
+           {"run mpirun -- ./job 'a b'", "write gradwire run -- mpirun ./job 'a b'"},
            {"run mpirun -- ./job", "-- must stand before the command; write gradwire run -- mpirun ./job"},
            {"run --codek int8 -- ./job", "--codek is no option of gradwire run"},
            {"run --threads some -- ./job", "--threads: some not in {multiple,job}"},
