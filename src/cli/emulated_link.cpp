@@ -15,6 +15,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "base/command_line.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/launch.hpp"
@@ -165,6 +166,15 @@ std::vector<std::vector<std::string>> shaping(const EmulatedLink& link, const st
   return commands;
 }
 
+// The command line of this process, as a line that a shell runs again.
+std::string line_to_run_again() {
+  std::string line;
+  for (const std::string& word : own_command_line()) {
+    line += (line.empty() ? "" : " ") + text::shell_word(word);
+  }
+  return line;
+}
+
 }  // namespace
 
 EmulatedLink parse_emulated_link(std::string_view text) {
@@ -218,7 +228,7 @@ void check_link_command(const std::vector<std::string>& command, std::optional<s
   check_settings(command, *launcher);
 }
 
-void enter_emulated_link(const EmulatedLink& link, const std::string& command) {
+void enter_emulated_link(const EmulatedLink& link) {
   const auto unsupported = [&](const std::string& why, const std::string& instead) {
     throw Error(ErrorCode::unsupported, "--link " + link.text + ": " + why + "; " + instead);
   };
@@ -230,7 +240,7 @@ void enter_emulated_link(const EmulatedLink& link, const std::string& command) {
   const bool root = ::geteuid() == 0;
   if (const std::string why = make_namespace(); !why.empty()) {
     unsupported(why, root ? "root of a container needs the capability SYS_ADMIN for it (docker run --cap-add=SYS_ADMIN)"
-                          : "root may: sudo " + command);
+                          : "root may: sudo " + line_to_run_again());
   }
   pass_on_network_rights(true);
   for (const std::vector<std::string>& words : shaping(link, *ip, *tc)) {
@@ -242,7 +252,7 @@ void enter_emulated_link(const EmulatedLink& link, const std::string& command) {
     }
     if (!failure.empty()) {
       unsupported("the link cannot be shaped (" + failure + ")",
-                  root ? "this kernel may lack the queueing discipline tbf" : "root may: sudo " + command);
+                  root ? "this kernel may lack the queueing discipline tbf" : "root may: sudo " + line_to_run_again());
     }
   }
   pass_on_network_rights(false);

@@ -32,8 +32,8 @@ void check_link_command(const std::vector<std::string>& command, std::optional<s
 /// Moves this process, which must have one thread, and all that it starts from here on into a new network namespace
 /// with that link, and sets the variables that make Open MPI and MPICH use TCP. Without root it makes a user namespace,
 /// too, in which the user keeps name and rights. Error(unsupported) where the system refuses or a tool is missing; it
-/// says what to do, with `command` as the line to run as root.
-void enter_emulated_link(const EmulatedLink& link, const std::string& command);
+/// says what to do, such as this process's own command line behind sudo.
+void enter_emulated_link(const EmulatedLink& link);
 
 /// The bytes that have been sent over the loopback device of this process's network namespace, headers included.
 [[nodiscard]] std::uint64_t bytes_over_loopback();

@@ -9,11 +9,9 @@
 #include <system_error>
 #include <vector>
 
-#include "base/command_line.hpp"
 #include "base/environment.hpp"
 #include "base/job_name.hpp"
 #include "base/record_target.hpp"
-#include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/checked_options.hpp"
 #include "cli/commands.hpp"
@@ -225,15 +223,6 @@ KnownCommand look_at(const RunOptions& options, std::optional<std::size_t> launc
   return command;
 }
 
-// The command line of this process, as a line that a shell runs again.
-std::string line_to_run_again() {
-  std::string line;
-  for (const std::string& word : own_command_line()) {
-    line += (line.empty() ? "" : " ") + text::shell_word(word);
-  }
-  return line;
-}
-
 // A command that nothing speaks against, before it starts.
 struct Job {
   RunOptions options;
@@ -278,6 +267,19 @@ void add_traffic(const ReportFile& reports, MeasuredRun& run) {
   }
 }
 
+// The status of a job that ended with `ended`, as its ranks saw the end; without registrations it is that one.
+int judged_status(const RunOptions& options, const RegistrationServer* registrations, int ended, std::ostream& out) {
+  const auto ranks = registrations != nullptr
+                         ? outcome_of_ranks(registrations->seen(), ended, options.let_join.has_value())
+                         : std::nullopt;
+  if (!ranks) {
+    return ended;
+  }
+  out << "gradwire: " << ranks->text
+      << (ranks->status == ended ? "" : "; so the job failed, though its launcher ended with 0") << '\n';
+  return ranks->status;
+}
+
 // Runs the command, again where it fails. `without`: gradwire is disabled in its ranks, and nothing is told of them.
 MeasuredRun run_job(const Job& job, bool without, std::ostream& out) {
   const RunOptions& options = job.options;
@@ -303,15 +305,7 @@ MeasuredRun run_job(const Job& job, bool without, std::ostream& out) {
     report.forget();
     return did;
   };
-  const auto judge = [&](int ended) {
-    const auto ranks =
-        registrations ? outcome_of_ranks(registrations->seen(), ended, options.let_join.has_value()) : std::nullopt;
-    if (ranks) {
-      out << "gradwire: " << ranks->text
-          << (ranks->status == ended ? "" : "; so the job failed, though its launcher ended with 0") << '\n';
-    }
-    return ranks ? ranks->status : ended;
-  };
+  const auto judge = [&](int ended) { return judged_status(options, registrations.get(), ended, out); };
   const Stopwatch stopwatch;
   const int status = run_restarting({.most = options.restarts,
                                      .command = options.command,
@@ -322,32 +316,38 @@ MeasuredRun run_job(const Job& job, bool without, std::ostream& out) {
                                      .judge = judge},
                                     out);
   MeasuredRun run = stopwatch.stop(status);
-  if (options.compare && !without) {
+  if (without) {
+    return run;
+  }
+  if (options.compare) {
     add_traffic(report, run);
   }
-  if (!options.join && !without) {  // a process that joins makes no call that could be replaced
+  if (!options.join) {  // a process that joins makes no call that could be replaced
     tell_outcome(report, command, registrations ? std::optional(registrations->seen()) : std::nullopt, status, out);
   }
-  if (report.directory() && !without) {
+  if (report.directory()) {
     make_page(*report.directory(), out);
   }
   return run;
 }
 
-}  // namespace
-
-int run(const RunOptions& given, std::ostream& out) {
-  const RunOptions options = with_join_files(given);
-  const std::string& first = options.command.front();
-  if (repeats_itself(options.command)) {
+// Refuses commands that are none to run: gradwire run once more, or a program that returns before the job runs.
+void check_command(const std::vector<std::string>& command) {
+  if (repeats_itself(command)) {
     refuse(
         "gradwire run stands in the command again; write it once, before everything else: gradwire run --codec int8 " +
         std::string("-- mpirun -np 4 ./job"));
   }
-  if (only_submits(options.command)) {
-    refuse(first + " returns before the job runs; put gradwire run inside: in the script, gradwire run -- srun ./job " +
+  if (only_submits(command)) {
+    refuse(command.front() +
+           " returns before the job runs; put gradwire run inside: in the script, gradwire run -- srun ./job " +
            "or gradwire run -- mpirun ./job");
   }
+}
+
+// Whether the command's first program and its launcher are there; tells which one is not.
+bool has_programs(const std::vector<std::string>& command, std::optional<std::size_t> launcher, std::ostream& out) {
+  const std::string& first = command.front();
   if (!find_program(first)) {
     const bool path = first.find('/') != std::string::npos;
     out << "gradwire: " << first
@@ -355,21 +355,36 @@ int run(const RunOptions& given, std::ostream& out) {
                                                : std::string(" was not found") + (path ? "" : " in PATH") +
                                                      "; write the path of a program, or install an MPI (Debian: " +
                                                      "openmpi-bin or mpich) for its mpirun\n");
-    return kCannotRunStatus;
+    return false;
   }
+  if (launcher && !find_program(command[*launcher])) {
+    out << "gradwire: " << command[*launcher] << " was not found; install an MPI or write the path of its mpirun\n";
+    return false;
+  }
+  return true;
+}
+
+// Checks --link, and moves this process into the namespace of that link.
+void enter_link(const Job& job, const std::string& text, std::ostream& out) {
+  const EmulatedLink link = parse_emulated_link(text);
+  check_link_command(job.options.command, job.command.launcher, job.command.mpi);
+  enter_emulated_link(link);
+  out << "gradwire: emulated link of " << link.text
+      << ", which all ranks share: MPI sends over TCP and the loopback device of a network namespace" << std::endl;
+}
+
+}  // namespace
+
+int run(const RunOptions& given, std::ostream& out) {
+  const RunOptions options = with_join_files(given);
+  check_command(options.command);
   const auto launcher = find_launcher(options.command);
-  if (launcher && !find_program(options.command[*launcher])) {
-    out << "gradwire: " << options.command[*launcher]
-        << " was not found; install an MPI or write the path of its mpirun\n";
+  if (!has_programs(options.command, launcher, out)) {
     return kCannotRunStatus;
   }
   const Job job = checked_job(options, launcher, out);
   if (options.link) {
-    const EmulatedLink link = parse_emulated_link(*options.link);
-    check_link_command(options.command, launcher, job.command.mpi);
-    enter_emulated_link(link, line_to_run_again());
-    out << "gradwire: emulated link of " << link.text
-        << ", which all ranks share: MPI sends over TCP and the loopback device of a network namespace" << std::endl;
+    enter_link(job, *options.link, out);
   }
   if (options.compare) {
     return compare([&](bool without) { return run_job(job, without, out); }, options.link, out);
