@@ -106,6 +106,21 @@ std::string quote(std::string_view text) {
   return result + '"';
 }
 
+std::string shell_word(std::string_view text) {
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_@%+=:,./-").find(c) != std::string_view::npos;
+  });
+  if (plain) {
+    return std::string(text);
+  }
+  std::string word = "'";
+  for (const char c : text) {
+    word += c == '\'' ? "'\\''" : std::string(1, c);
+  }
+  return word + "'";
+}
+
 std::string table(const std::vector<std::vector<std::string>>& rows, std::string_view alignment) {
   std::vector<std::size_t> widths(alignment.size());
   for (const auto& row : rows) {

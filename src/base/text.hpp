@@ -11,6 +11,9 @@ namespace gradwire::text {
 /// The text in double quotes, with control bytes, quotes and backslashes escaped, so that it stays on one line.
 [[nodiscard]] std::string quote(std::string_view text);
 
+/// The text as one word of a shell's command line: in single quotes, unless it has only letters, digits and _@%+=:,./-.
+[[nodiscard]] std::string shell_word(std::string_view text);
+
 /// A table with columns as wide as their widest cell, two spaces apart; the first row is the head. `alignment` holds
 /// 'r' for each right-aligned column, and 'l' for the others.
 [[nodiscard]] std::string table(const std::vector<std::vector<std::string>>& rows, std::string_view alignment);

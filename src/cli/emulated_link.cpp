@@ -1,11 +1,9 @@
 #include "cli/emulated_link.hpp"
 
-#include <fcntl.h>
 #include <linux/capability.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,11 +11,11 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
-#include <iterator>
 #include <sstream>
+#include <system_error>
 
+#include "base/command_line.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/launch.hpp"
@@ -30,10 +28,10 @@ namespace {
 
 [[noreturn]] void refuse_link(const std::string& what) { throw Error(ErrorCode::invalid_argument, "--link: " + what); }
 
-std::string reason(int error) { return std::strerror(error); }  // NOLINT(concurrency-mt-unsafe): one thread
+std::string reason(int error) { return std::generic_category().message(error); }
 
 // What makes both MPI libraries send over TCP and the loopback device, even between ranks of one host. Values of the
-// user's environment are replaced, since they could lead around the link.
+// user's environment are replaced, since they could lead around the link; on mpirun's command line they are refused.
 constexpr std::array<std::pair<const char*, const char*>, 8> kOverTcp{{
     {"OMPI_MCA_pml", "ob1"},                // Open MPI: no UCX, ...
     {"OMPI_MCA_btl", "tcp,self"},           // ... no shared memory, ...
@@ -45,38 +43,49 @@ constexpr std::array<std::pair<const char*, const char*>, 8> kOverTcp{{
     {"MPIR_CVAR_NOLOCAL", "1"},             // MPICH: ranks of one host are as far apart as others
 }};
 
-// Runs a program of iproute2, with what it prints on standard error. Returns an empty text if it succeeded.
+// Refuses `setting`, the words of a command that give a variable a value, where the link needs another one.
+void check_setting(std::string_view name, std::string_view value, const std::string& setting) {
+  const auto* const needed =
+      std::find_if(kOverTcp.begin(), kOverTcp.end(), [&](const auto& known) { return name == known.first; });
+  if (needed != kOverTcp.end() && value != needed->second) {
+    refuse_link("the command has " + text::printable(setting) +
+                ", which could lead messages around the emulated link; leave that out, since gradwire run itself "
+                "tells MPI to send over TCP");
+  }
+}
+
+// "NAME=VALUE"; a name alone hands on the value in this process's environment.
+void check_assignment(const std::string& option, const std::string& assignment) {
+  if (const std::size_t equal = assignment.find('='); equal != std::string::npos) {
+    check_setting(assignment.substr(0, equal), assignment.substr(equal + 1), option + " " + assignment);
+  }
+}
+
+// Looks at all words behind the launcher, since ":" separates programs with options of their own.
+void check_settings(const std::vector<std::string>& command, std::size_t launcher) {
+  for (std::size_t i = launcher + 1; i + 1 < command.size(); ++i) {
+    const std::string& option = command[i];
+    const std::string& name = command[i + 1];
+    const std::string value = i + 2 < command.size() ? command[i + 2] : "";
+    const std::string setting = option + " " + name + " " + value;
+    const bool environment = option == "-genv" || option == "-env";
+    if (is_mca(option)) {
+      check_setting("OMPI_MCA_" + name, value, setting);
+    } else if (is_export(option) || (environment && name.find('=') != std::string::npos)) {
+      check_assignment(option, name);
+    } else if (environment) {
+      check_setting(name, value, setting);
+    }
+  }
+}
+
+// Runs a program of iproute2. Returns an empty text if it succeeded, else the first line of what it printed.
 std::string failure_of(const std::vector<std::string>& command) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    return reason(errno);
-  }
-  const pid_t child = ::fork();
-  if (child == 0) {
-    std::vector<char*> words;
-    std::transform(command.begin(), command.end(), std::back_inserter(words),
-                   [](const std::string& word) { return const_cast<char*>(word.c_str()); });  // NOLINT
-    words.push_back(nullptr);
-    ::dup2(ends[1], STDOUT_FILENO);
-    ::dup2(ends[1], STDERR_FILENO);
-    ::execvp(words.front(), words.data());
-    ::_exit(kSignalled - 1);
-  }
-  ::close(ends[1]);
-  std::string said;
-  std::array<char, 512> part{};
-  for (ssize_t got = 0; (got = ::read(ends[0], part.data(), part.size())) > 0;) {
-    said.append(part.data(), static_cast<std::size_t>(got));
-  }
-  ::close(ends[0]);
-  int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) {
-    return reason(errno);
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+  const Said said = said_by(command, StandardError::taken);
+  if (said.status == 0) {
     return "";
   }
-  const std::string line = text::printable(said.substr(0, said.find('\n')));
+  const std::string line = text::printable(said.text.substr(0, said.text.find('\n')));
   return command.front() + (line.empty() ? " failed" : ": " + line);
 }
 
@@ -157,6 +166,15 @@ std::vector<std::vector<std::string>> shaping(const EmulatedLink& link, const st
   return commands;
 }
 
+// The command line of this process, as a line that a shell runs again.
+std::string line_to_run_again() {
+  std::string line;
+  for (const std::string& word : own_command_line()) {
+    line += (line.empty() ? "" : " ") + text::shell_word(word);
+  }
+  return line;
+}
+
 }  // namespace
 
 EmulatedLink parse_emulated_link(std::string_view text) {
@@ -169,21 +187,31 @@ EmulatedLink parse_emulated_link(std::string_view text) {
     }
   } catch (const Error& error) {
     refuse_link(std::string(error.what()) +
-           "; write a rate and, if packets shall be late, a latency: 1Gbit/s or 1Gbit/s,5ms");
+                "; write a rate and, if packets shall be late, a latency: 1Gbit/s or 1Gbit/s,5ms");
   }
   constexpr double kLeast = 1000;
+  constexpr double kMost = 100e9 / 8;
+  constexpr std::chrono::seconds kLongest{10};
   if (link.bytes_per_second < kLeast) {
     refuse_link(std::string(text) + " is less than 8kbit/s, over which no MPI job would start");
+  }
+  if (link.bytes_per_second > kMost) {
+    refuse_link(std::string(text) +
+                " is more than 100Gbit/s, which no loopback device reaches; write the rate of the "
+                "network that you want to know about");
+  }
+  if (link.latency > kLongest) {
+    refuse_link(std::string(text) + " delays packets by more than 10s, with which no MPI job would start");
   }
   return link;
 }
 
-void check_one_host(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
-                    std::optional<Library> library) {
+void check_link_command(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
+                        std::optional<Library> library) {
   const std::string instead = "; it emulates a link between the ranks of one host";
   if (!launcher && starts_by_slurm(command)) {
     refuse_link("srun has its ranks started by a daemon, outside of the emulated link" + instead +
-           ", so start them by mpirun");
+                ", so start them by mpirun");
   }
   if (const std::string nodes = variable("SLURM_JOB_NUM_NODES"); !nodes.empty() && nodes != "1") {
     refuse_link("this Slurm job has " + nodes + " hosts" + instead);
@@ -197,9 +225,10 @@ void check_one_host(const std::vector<std::string>& command, std::optional<std::
       refuse_link("the command names the host " + text::printable(host.name) + instead);
     }
   }
+  check_settings(command, *launcher);
 }
 
-void enter_emulated_link(const EmulatedLink& link, const std::string& command) {
+void enter_emulated_link(const EmulatedLink& link) {
   const auto unsupported = [&](const std::string& why, const std::string& instead) {
     throw Error(ErrorCode::unsupported, "--link " + link.text + ": " + why + "; " + instead);
   };
@@ -211,7 +240,7 @@ void enter_emulated_link(const EmulatedLink& link, const std::string& command) {
   const bool root = ::geteuid() == 0;
   if (const std::string why = make_namespace(); !why.empty()) {
     unsupported(why, root ? "root of a container needs the capability SYS_ADMIN for it (docker run --cap-add=SYS_ADMIN)"
-                          : "root may: sudo " + command);
+                          : "root may: sudo " + line_to_run_again());
   }
   pass_on_network_rights(true);
   for (const std::vector<std::string>& words : shaping(link, *ip, *tc)) {
@@ -223,7 +252,7 @@ void enter_emulated_link(const EmulatedLink& link, const std::string& command) {
     }
     if (!failure.empty()) {
       unsupported("the link cannot be shaped (" + failure + ")",
-                  root ? "this kernel may lack the queueing discipline tbf" : "root may: sudo " + command);
+                  root ? "this kernel may lack the queueing discipline tbf" : "root may: sudo " + line_to_run_again());
     }
   }
   pass_on_network_rights(false);

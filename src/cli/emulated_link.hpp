@@ -23,16 +23,17 @@ struct EmulatedLink {
 /// "1Gbit/s", or with a latency "1Gbit/s,5ms". Error(invalid_argument) that shows an example.
 [[nodiscard]] EmulatedLink parse_emulated_link(std::string_view text);
 
-/// Refuses commands whose ranks would not stay in the namespace: Error(invalid_argument) where mpirun or Slurm names
-/// other hosts, and for srun, whose ranks are started by a daemon. `launcher` is the index of mpirun.
-void check_one_host(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
-                    std::optional<Library> library);
+/// Refuses commands whose messages would not pass the link: Error(invalid_argument) where mpirun or Slurm names other
+/// hosts, for srun, whose ranks are started by a daemon, and where arguments of mpirun set what MPI sends over to
+/// something else than enter_emulated_link() does. `launcher` is the index of mpirun.
+void check_link_command(const std::vector<std::string>& command, std::optional<std::size_t> launcher,
+                        std::optional<Library> library);
 
 /// Moves this process, which must have one thread, and all that it starts from here on into a new network namespace
 /// with that link, and sets the variables that make Open MPI and MPICH use TCP. Without root it makes a user namespace,
 /// too, in which the user keeps name and rights. Error(unsupported) where the system refuses or a tool is missing; it
-/// says what to do, with `command` as the line to run as root.
-void enter_emulated_link(const EmulatedLink& link, const std::string& command);
+/// says what to do, such as this process's own command line behind sudo.
+void enter_emulated_link(const EmulatedLink& link);
 
 /// The bytes that have been sent over the loopback device of this process's network namespace, headers included.
 [[nodiscard]] std::uint64_t bytes_over_loopback();

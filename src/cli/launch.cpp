@@ -19,10 +19,6 @@ bool names_launcher(std::string_view argument) {
   return name != 0 && name <= 2 && std::find(kKnown.begin(), kKnown.end(), argument.substr(name)) != kKnown.end();
 }
 
-bool is_mca(std::string_view argument) {
-  return argument == "--mca" || argument == "-mca" || argument == "--gmca" || argument == "-gmca";
-}
-
 // Whether the program has one of these names, also with an ending as in "mpirun.openmpi", but not "mpirun.conf".
 bool is_named(const std::string& program, std::initializer_list<std::string_view> names) {
   const std::string name = std::filesystem::path(program).filename().string();
@@ -43,8 +39,6 @@ std::optional<std::size_t> find_named(const std::vector<std::string>& command,
                                   [&](const std::string& argument) { return is_named(argument, names); });
   return found == command.end() ? std::nullopt : std::optional<std::size_t>(found - command.begin());
 }
-
-bool is_export(std::string_view argument) { return argument == "-x" || argument == "--x"; }
 
 [[noreturn]] void refuse_own(std::string_view name) {
   throw Error(ErrorCode::invalid_argument, "the command sets " + std::string(name) +
@@ -179,6 +173,12 @@ std::string with_names(std::string_view list, const Environment& ranks) {
 }
 
 }  // namespace
+
+bool is_mca(std::string_view argument) {
+  return argument == "--mca" || argument == "-mca" || argument == "--gmca" || argument == "-gmca";
+}
+
+bool is_export(std::string_view argument) { return argument == "-x" || argument == "--x"; }
 
 bool is_interpreter(const std::string& program) {
   const std::string name = std::filesystem::path(program).filename().string();

@@ -17,6 +17,12 @@ namespace gradwire::cli {
 /// not searched among the arguments of a script or a job.
 [[nodiscard]] std::optional<std::size_t> find_launcher(const std::vector<std::string>& command);
 
+/// Whether the argument is an option of Open MPI's mpirun that sets a parameter: "--mca NAME VALUE".
+[[nodiscard]] bool is_mca(std::string_view argument);
+/// Whether the argument is its option that sets a variable of ranks: "-x NAME=VALUE", or "-x NAME" for mpirun's own
+/// value.
+[[nodiscard]] bool is_export(std::string_view argument);
+
 /// Whether the program is an interpreter, such as sh or python3.11, behind which a script and its arguments follow.
 [[nodiscard]] bool is_interpreter(const std::string& program);
 

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/regular_file.hpp"
+#include "cli/launch.hpp"
 #include "cli/process.hpp"
 
 namespace gradwire::cli {
@@ -18,10 +19,6 @@ constexpr const char* kListDelimiter = "mca_base_env_list_delimiter";
 
 using Parameters = std::map<std::string, std::string>;
 using Variable = std::function<std::string(const char*)>;
-
-bool names_parameter(std::string_view word) {
-  return word == "-mca" || word == "--mca" || word == "-gmca" || word == "--gmca";
-}
 
 std::string without_blanks(const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \t\r");
@@ -85,9 +82,9 @@ void read_tune(const fs::path& file, Parameters& parameters, std::vector<std::st
     }
     const std::vector<std::string> words = words_of_line(line);
     for (std::size_t i = 0; i + 1 < words.size(); ++i) {
-      if (words[i] == "-x" || words[i] == "--x") {
+      if (is_export(words[i])) {
         exports.push_back(words[++i]);
-      } else if (names_parameter(words[i]) && i + 2 < words.size()) {
+      } else if (is_mca(words[i]) && i + 2 < words.size()) {
         parameters.emplace(words[i + 1], words[i + 2]);
         i += 2;
       }
@@ -130,7 +127,7 @@ McaFiles read_mca_files(const std::vector<std::string>& command, std::size_t lau
   for (std::size_t i = launcher + 1; i + 1 < command.size(); ++i) {
     if (command[i] == "--tune" || command[i] == "-tune") {
       tune = command[i + 1];
-    } else if (names_parameter(command[i]) && i + 2 < command.size()) {
+    } else if (is_mca(command[i]) && i + 2 < command.size()) {
       of_command.emplace(command[i + 1], command[i + 2]);
     }
   }

@@ -12,17 +12,20 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
+#include "cli/commands.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::cli {
 namespace {
 
 constexpr std::chrono::milliseconds kToReachAll{100};  // until a signal has reached all processes one by one
+
+std::string reason(int error) { return std::generic_category().message(error); }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
@@ -63,30 +66,35 @@ int wait_for(pid_t child) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) {
-      throw Error(ErrorCode::internal,
-                  std::string("waitpid failed: ") + std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
+      throw Error(ErrorCode::internal, "waitpid failed: " + reason(errno));
     }
   }
   return status_of(status);
 }
 
-// Starts a command without input, whose output goes to the descriptor, or nowhere. Nothing where it cannot be started.
-std::optional<pid_t> spawn_silent(const std::vector<std::string>& command, const int* output) {
+struct Spawned {
+  pid_t child = 0;  // 0: it could not be started
+  int failed = 0;   // why, as in errno
+};
+
+// Starts a command without input, whose output and standard error go to the descriptors, or nowhere.
+Spawned spawn_silent(const std::vector<std::string>& command, const int* output, const int* error) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  if (output != nullptr) {
-    posix_spawn_file_actions_adddup2(&actions, *output, STDOUT_FILENO);
-  } else {
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+  for (const auto& [from, to] : {std::pair(output, STDOUT_FILENO), std::pair(error, STDERR_FILENO)}) {
+    if (from != nullptr) {
+      posix_spawn_file_actions_adddup2(&actions, *from, to);
+    } else {
+      posix_spawn_file_actions_addopen(&actions, to, "/dev/null", O_WRONLY, 0);
+    }
   }
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   std::vector<std::string> arguments = command;
   pid_t child = 0;
   const int failed =
       ::posix_spawnp(&child, command.front().c_str(), &actions, nullptr, pointers(arguments).data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  return failed == 0 ? std::optional(child) : std::nullopt;
+  return {.child = failed == 0 ? child : 0, .failed = failed};
 }
 
 // A process that does nothing. If a signal ends it, the signal was sent to all processes: by a terminal, by `timeout`,
@@ -262,23 +270,32 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::string output_of(const std::vector<std::string>& command) {
+std::string output_of(const std::vector<std::string>& command) { return said_by(command, StandardError::dropped).text; }
+
+Said said_by(const std::vector<std::string>& command, StandardError error) {
+  const bool with_error = error == StandardError::taken;
+  const auto failed = [&](int why) { return Said{kCannotRunStatus, with_error ? reason(why) : std::string()}; };
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    return {};
+    return failed(errno);
   }
-  const std::optional<pid_t> child = spawn_silent(command, &ends[1]);
+  const Spawned program = spawn_silent(command, &ends[1], with_error ? &ends[1] : nullptr);
   ::close(ends[1]);
-  std::string output;
+  Said said;
   std::array<char, 4096> buffer{};
-  for (ssize_t got = 0; child && (got = ::read(ends[0], buffer.data(), buffer.size())) > 0;) {
-    output.append(buffer.data(), static_cast<std::size_t>(got));
+  for (ssize_t got = 1; program.child != 0 && got != 0;) {
+    got = ::read(ends[0], buffer.data(), buffer.size());
+    if (got < 0 && errno != EINTR) {
+      break;
+    }
+    said.text.append(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   }
   ::close(ends[0]);
-  if (child) {
-    (void)wait_for(*child);
+  if (program.child == 0) {
+    return failed(program.failed);
   }
-  return output;
+  said.status = wait_for(program.child);
+  return said;
 }
 
 CommandRunner::CommandRunner() : signals_(std::make_unique<Signals>()) {}
@@ -304,7 +321,7 @@ Ended CommandRunner::run(const std::vector<std::string>& command, const Environm
   posix_spawnattr_destroy(&attributes);
   if (failed != 0) {
     throw Error(ErrorCode::invalid_argument,
-                command.front() + " cannot be started: " + std::strerror(failed) +  // NOLINT(concurrency-mt-unsafe)
+                command.front() + " cannot be started: " + reason(failed) +
                     (failed == ENOEXEC ? "; a script begins with the line #!/bin/sh, or has sh before it" : ""));
   }
   std::optional<int> status;
@@ -359,7 +376,7 @@ int CommandRunner::pause(std::chrono::nanoseconds time) {
 std::vector<bool> succeed(const std::vector<std::vector<std::string>>& commands, std::chrono::nanoseconds within) {
   std::vector<pid_t> children(commands.size());
   std::transform(commands.begin(), commands.end(), children.begin(),
-                 [](const std::vector<std::string>& command) { return spawn_silent(command, nullptr).value_or(0); });
+                 [](const std::vector<std::string>& command) { return spawn_silent(command, nullptr, nullptr).child; });
   std::vector<bool> succeeded(commands.size());
   const auto end = std::chrono::steady_clock::now() + within;
   for (std::size_t left = children.size(); left > 0;) {

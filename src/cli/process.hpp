@@ -17,6 +17,16 @@ namespace gradwire::cli {
 /// The standard output of a program; empty where it cannot be run. Its standard error is dropped.
 [[nodiscard]] std::string output_of(const std::vector<std::string>& command);
 
+/// What a program printed, and how it ended.
+struct Said {
+  int status = 0;  // as in Ended; kCannotRunStatus where it could not be started
+  std::string text;
+};
+enum class StandardError : bool { dropped, taken };
+/// Runs a program without input, and waits for it. The text is its standard output, with what it prints on standard
+/// error where that is taken; where it cannot be started, the reason stands for the latter.
+[[nodiscard]] Said said_by(const std::vector<std::string>& command, StandardError error);
+
 using Environment = std::vector<std::pair<std::string, std::string>>;  // names and values
 
 /// A variable of this process; empty where it is not set.

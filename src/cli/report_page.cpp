@@ -36,6 +36,17 @@ void tell_files(const page::PageFiles& files, std::ostream& out) {
       << '\n';
 }
 
+// Prints what is missing of the runs of a comparison.
+void tell_notes(const page::Json& root, std::ostream& out) {
+  std::string name = "A";
+  for (const page::Json& run : root.at("runs")) {
+    for (const page::Json& note : run.at("job").at("notes")) {
+      out << "note: " << name << ": " << text::printable(note.get<std::string>()) << '\n';
+    }
+    name = "B";
+  }
+}
+
 }  // namespace
 
 int report(const ReportOptions& options, std::ostream& out) {
@@ -75,7 +86,9 @@ int report(const ReportOptions& options, std::ostream& out) {
                 "report: --output and --json both name " + files.html.string() + "; give each a file of its own");
   }
   if (compares) {
-    page::write_comparison({options.folder, name_of(options, 0)}, {second, name_of(options, 1)}, files);
+    const page::Json root =
+        page::write_comparison({options.folder, name_of(options, 0)}, {second, name_of(options, 1)}, files);
+    tell_notes(root, out);
     tell_files(files, out);
     return 0;
   }

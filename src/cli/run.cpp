@@ -3,9 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
-#include <fstream>
 #include <memory>
 #include <string_view>
 #include <system_error>
@@ -115,9 +113,9 @@ struct RankSettings {
 };
 
 // The environment of every rank: each of our variables that is set, and our preload before those of the user.
-// `registration` is empty where ranks do not register.
+// `registration` is empty where ranks do not register. `without`: gradwire is disabled in the ranks.
 Environment rank_environment(const RunOptions& options, const RankSettings& settings, const std::string& registration,
-                             int restart) {
+                             int restart, bool without) {
   Environment ranks;
   for (const EnvironmentVariable& known : environment_variables()) {
     std::optional<std::string> value = environment(known.name);
@@ -143,6 +141,8 @@ Environment rank_environment(const RunOptions& options, const RankSettings& sett
       value = options.let_join;
     } else if (known.name == "GRADWIRE_RECORD_GRADIENTS") {
       value = settings.recording;
+    } else if (known.name == "GRADWIRE_DISABLE" && without) {
+      value = "1";
     } else if (known.name == "GRADWIRE_REPORT") {
       value = settings.report;
     } else if (known.name == "GRADWIRE_DRY_RUN" && options.dry_run) {
@@ -223,16 +223,6 @@ KnownCommand look_at(const RunOptions& options, std::optional<std::size_t> launc
   return command;
 }
 
-// The command line of this process, as a line to run again.
-std::string own_command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string line;
-  for (std::string word; std::getline(file, word, '\0');) {
-    line += (line.empty() ? "" : " ") + word;
-  }
-  return line;
-}
-
 // A command that nothing speaks against, before it starts.
 struct Job {
   RunOptions options;
@@ -277,6 +267,19 @@ void add_traffic(const ReportFile& reports, MeasuredRun& run) {
   }
 }
 
+// The status of a job that ended with `ended`, as its ranks saw the end; without registrations it is that one.
+int judged_status(const RunOptions& options, const RegistrationServer* registrations, int ended, std::ostream& out) {
+  const auto ranks = registrations != nullptr
+                         ? outcome_of_ranks(registrations->seen(), ended, options.let_join.has_value())
+                         : std::nullopt;
+  if (!ranks) {
+    return ended;
+  }
+  out << "gradwire: " << ranks->text
+      << (ranks->status == ended ? "" : "; so the job failed, though its launcher ended with 0") << '\n';
+  return ranks->status;
+}
+
 // Runs the command, again where it fails. `without`: gradwire is disabled in its ranks, and nothing is told of them.
 MeasuredRun run_job(const Job& job, bool without, std::ostream& out) {
   const RunOptions& options = job.options;
@@ -290,10 +293,8 @@ MeasuredRun run_job(const Job& job, bool without, std::ostream& out) {
     if (registrations && restart > 0) {
       registrations->start_anew();
     }
-    Environment ranks = rank_environment(options, settings, registrations ? registrations->variable() : "", restart);
-    if (without) {
-      ranks.emplace_back("GRADWIRE_DISABLE", "1");
-    }
+    const Environment ranks =
+        rank_environment(options, settings, registrations ? registrations->variable() : "", restart, without);
     return command.mpi
                ? make_launch(words, *command.launcher, *command.mpi, ranks, variable("OMPI_MCA_mca_base_env_list"),
                              read_mca_files(words, *command.launcher, variable))
@@ -304,15 +305,7 @@ MeasuredRun run_job(const Job& job, bool without, std::ostream& out) {
     report.forget();
     return did;
   };
-  const auto judge = [&](int ended) {
-    const auto ranks =
-        registrations ? outcome_of_ranks(registrations->seen(), ended, options.let_join.has_value()) : std::nullopt;
-    if (ranks) {
-      out << "gradwire: " << ranks->text
-          << (ranks->status == ended ? "" : "; so the job failed, though its launcher ended with 0") << '\n';
-    }
-    return ranks ? ranks->status : ended;
-  };
+  const auto judge = [&](int ended) { return judged_status(options, registrations.get(), ended, out); };
   const Stopwatch stopwatch;
   const int status = run_restarting({.most = options.restarts,
                                      .command = options.command,
@@ -323,32 +316,38 @@ MeasuredRun run_job(const Job& job, bool without, std::ostream& out) {
                                      .judge = judge},
                                     out);
   MeasuredRun run = stopwatch.stop(status);
-  if (options.compare && !without) {
+  if (without) {
+    return run;
+  }
+  if (options.compare) {
     add_traffic(report, run);
   }
-  if (!options.join && !without) {  // a process that joins makes no call that could be replaced
+  if (!options.join) {  // a process that joins makes no call that could be replaced
     tell_outcome(report, command, registrations ? std::optional(registrations->seen()) : std::nullopt, status, out);
   }
-  if (report.directory() && !without) {
+  if (report.directory()) {
     make_page(*report.directory(), out);
   }
   return run;
 }
 
-}  // namespace
-
-int run(const RunOptions& given, std::ostream& out) {
-  const RunOptions options = with_join_files(given);
-  const std::string& first = options.command.front();
-  if (repeats_itself(options.command)) {
+// Refuses commands that are none to run: gradwire run once more, or a program that returns before the job runs.
+void check_command(const std::vector<std::string>& command) {
+  if (repeats_itself(command)) {
     refuse(
         "gradwire run stands in the command again; write it once, before everything else: gradwire run --codec int8 " +
         std::string("-- mpirun -np 4 ./job"));
   }
-  if (only_submits(options.command)) {
-    refuse(first + " returns before the job runs; put gradwire run inside: in the script, gradwire run -- srun ./job " +
+  if (only_submits(command)) {
+    refuse(command.front() +
+           " returns before the job runs; put gradwire run inside: in the script, gradwire run -- srun ./job " +
            "or gradwire run -- mpirun ./job");
   }
+}
+
+// Whether the command's first program and its launcher are there; tells which one is not.
+bool has_programs(const std::vector<std::string>& command, std::optional<std::size_t> launcher, std::ostream& out) {
+  const std::string& first = command.front();
   if (!find_program(first)) {
     const bool path = first.find('/') != std::string::npos;
     out << "gradwire: " << first
@@ -356,21 +355,36 @@ int run(const RunOptions& given, std::ostream& out) {
                                                : std::string(" was not found") + (path ? "" : " in PATH") +
                                                      "; write the path of a program, or install an MPI (Debian: " +
                                                      "openmpi-bin or mpich) for its mpirun\n");
-    return kCannotRunStatus;
+    return false;
   }
+  if (launcher && !find_program(command[*launcher])) {
+    out << "gradwire: " << command[*launcher] << " was not found; install an MPI or write the path of its mpirun\n";
+    return false;
+  }
+  return true;
+}
+
+// Checks --link, and moves this process into the namespace of that link.
+void enter_link(const Job& job, const std::string& text, std::ostream& out) {
+  const EmulatedLink link = parse_emulated_link(text);
+  check_link_command(job.options.command, job.command.launcher, job.command.mpi);
+  enter_emulated_link(link);
+  out << "gradwire: emulated link of " << link.text
+      << ", which all ranks share: MPI sends over TCP and the loopback device of a network namespace" << std::endl;
+}
+
+}  // namespace
+
+int run(const RunOptions& given, std::ostream& out) {
+  const RunOptions options = with_join_files(given);
+  check_command(options.command);
   const auto launcher = find_launcher(options.command);
-  if (launcher && !find_program(options.command[*launcher])) {
-    out << "gradwire: " << options.command[*launcher]
-        << " was not found; install an MPI or write the path of its mpirun\n";
+  if (!has_programs(options.command, launcher, out)) {
     return kCannotRunStatus;
   }
   const Job job = checked_job(options, launcher, out);
   if (options.link) {
-    const EmulatedLink link = parse_emulated_link(*options.link);
-    check_one_host(options.command, launcher, job.command.mpi);
-    enter_emulated_link(link, own_command_line());
-    out << "gradwire: emulated link of " << link.text
-        << ", which all ranks share: MPI sends over TCP and the loopback device of a network namespace" << std::endl;
+    enter_link(job, *options.link, out);
   }
   if (options.compare) {
     return compare([&](bool without) { return run_job(job, without, out); }, options.link, out);

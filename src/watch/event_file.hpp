@@ -53,7 +53,7 @@ struct EventFileSource {
 
 struct EventFileOptions {
   TraceTarget target;
-  std::string part = "library";  // see TextfileOptions
+  std::string part = "library";  // what the process is, such as "mpi" (WatchedProcess::part)
   std::function<std::optional<int>()> rank = {};
   std::function<void(const std::string&)> warn;
   std::uint64_t most_bytes = std::uint64_t{1} << 30;  // then it ends, with a warning

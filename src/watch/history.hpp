@@ -59,7 +59,7 @@ inline constexpr std::array<std::string_view, 10> kHistoryGroupCounters{
 
 /// The head of a history file. Only `written` and `ended` change while the rank runs.
 struct HistoryHead {
-  std::string part = "library";  // as TextfileOptions
+  std::string part = "library";  // what the process is, such as "mpi" (WatchedProcess::part)
   int rank = 0;
   std::string host = {};
   std::vector<std::string> command = {};

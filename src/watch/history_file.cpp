@@ -1,10 +1,10 @@
 #include "watch/history_file.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <utility>
 
+#include "base/command_line.hpp"
 #include "base/environment.hpp"
 #include "watch/host.hpp"
 #include "watch/textfile.hpp"
@@ -16,11 +16,11 @@ constexpr std::size_t kMostArguments = 64;
 constexpr std::size_t kMostText = 400;  // most bytes of an argument
 
 std::vector<std::string> command_line() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::vector<std::string> arguments;
-  std::string argument;
-  while (arguments.size() < kMostArguments && std::getline(file, argument, '\0')) {
-    arguments.push_back(argument.size() <= kMostText ? argument : argument.substr(0, kMostText) + "...");
+  std::vector<std::string> arguments = own_command_line(kMostArguments);
+  for (std::string& argument : arguments) {
+    if (argument.size() > kMostText) {
+      argument = argument.substr(0, kMostText) + "...";
+    }
   }
   return arguments;
 }

@@ -20,7 +20,7 @@ bool is_textfile(std::string_view name) {
     name.remove_prefix(1);
     name = name.substr(0, name.rfind(kSuffix) == std::string_view::npos ? 0 : name.rfind(kSuffix) + kSuffix.size());
   }
-  return name.starts_with("gradwire-") && name.ends_with(kSuffix) && name.find("-rank-") != std::string_view::npos;
+  return is_rank_file(name, kSuffix);
 }
 
 // Whether the file is this user's own, and was not written for a day. A link is none.
@@ -48,6 +48,10 @@ bool names_host(const std::filesystem::path& file, const std::string& host) {
 std::string rank_file_name(const std::string& part, int rank, const std::string& job, std::string_view suffix) {
   return "gradwire-" + part + "-rank-" + std::to_string(rank) + (job.empty() ? "" : "-job-" + job) +
          std::string(suffix);
+}
+
+bool is_rank_file(std::string_view name, std::string_view suffix) {
+  return name.starts_with("gradwire-") && name.ends_with(suffix) && name.find("-rank-") != std::string_view::npos;
 }
 
 std::string file_name(const std::string& part, int rank, const std::string& job) {

@@ -23,6 +23,8 @@ struct TextfileOptions {
 /// "gradwire-mpi-rank-3-job-resnet.prom" for the suffix ".prom"; without a name of the job "gradwire-mpi-rank-3.prom".
 [[nodiscard]] std::string rank_file_name(const std::string& part, int rank, const std::string& job,
                                          std::string_view suffix);
+/// Whether rank_file_name() can give that name with the suffix.
+[[nodiscard]] bool is_rank_file(std::string_view name, std::string_view suffix);
 [[nodiscard]] std::string file_name(const std::string& part, int rank, const std::string& job = {});
 
 /// Removes textfiles that ranks of this user on this host left there and that were not written for a day. They would be

@@ -1,4 +1,4 @@
-// Tests dtypes, error codes and the log callback.
+// Tests dtypes, error codes, the log callback, and the words of command lines.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/command_line.hpp"
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "gradwire/dtype.hpp"
 #include "gradwire/error.hpp"
 
@@ -47,6 +49,24 @@ TEST(DType, ViewsKeepWhatTheyAreMadeOf) {
   EXPECT_EQ(readable.dtype, DType::f64);
   const float one = 1;
   EXPECT_EQ(view(&one, 1).dtype, DType::f32);
+}
+
+TEST(Text, AShellReadsAWordBack) {
+  for (const char* plain : {"--codec", "a_B-9", "/path/to.file:4,x=1%+@"}) {
+    EXPECT_EQ(text::shell_word(plain), plain);
+  }
+  EXPECT_EQ(text::shell_word(""), "''");
+  EXPECT_EQ(text::shell_word("echo $HOME; *"), "'echo $HOME; *'");
+  EXPECT_EQ(text::shell_word("it's"), "'it'\\''s'");
+  EXPECT_EQ(text::shell_word("a\nb"), "'a\nb'");
+}
+
+TEST(CommandLine, IsThatOfThisProcess) {
+  const std::vector<std::string> words = own_command_line();
+  ASSERT_FALSE(words.empty());
+  EXPECT_THAT(words.front(), ::testing::HasSubstr("base_test"));
+  EXPECT_EQ(own_command_line(1).size(), 1U);
+  EXPECT_TRUE(own_command_line(0).empty());
 }
 
 TEST(Error, CodesHaveDistinctNames) {

@@ -58,6 +58,11 @@ TEST(Comparison, NamesFromFilesAreMadeSafe) {
   const std::string html = page::comparison_html(root);
   EXPECT_THAT(html, Not(HasSubstr("<script")));
   EXPECT_THAT(html, HasSubstr("&lt;script&gt;/~&quot; by step"));
+  auto noted = run_with_loss(0.5, 1);
+  EXPECT_THAT(page::comparison_html(page::comparison(noted, noted)), Not(HasSubstr("What is missing")));
+  noted["job"]["notes"].push_back(evil);
+  const std::string missing = page::comparison_html(page::comparison(run_with_loss(0.5, 1), noted));
+  EXPECT_THAT(missing, HasSubstr("<h2>What is missing</h2><ul class=notes><li>B: &lt;script&gt;"));
 }
 
 }  // namespace

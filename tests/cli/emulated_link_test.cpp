@@ -43,23 +43,67 @@ TEST(EmulatedLink, OtherTextsAreRefusedWithAnExample) {
                 AllOf(HasSubstr("--link"), HasSubstr("1Gbit/s,5ms")))
         << text;
   }
-  EXPECT_THAT(refused([] { static_cast<void>(parse_emulated_link("1kbit/s")); }), HasSubstr("less than 8kbit/s"));
+}
+
+TEST(EmulatedLink, ValuesThatCannotBeEmulatedAreRefused) {
+  const auto refusal = [](const char* text) { return refused([&] { static_cast<void>(parse_emulated_link(text)); }); };
+  EXPECT_THAT(refusal("1kbit/s"), HasSubstr("less than 8kbit/s"));
+  EXPECT_THAT(refusal("101Gbit/s"), HasSubstr("101Gbit/s is more than 100Gbit/s"));
+  EXPECT_THAT(refusal("99999999999999999999GB/s"), HasSubstr("more than 100Gbit/s"));
+  EXPECT_THAT(refusal("1Gbit/s,10001ms"), HasSubstr("delays packets by more than 10s"));
+  EXPECT_DOUBLE_EQ(parse_emulated_link("100Gbit/s,10s").bytes_per_second, 12.5e9);
 }
 
 TEST(EmulatedLink, CommandsWithOtherHostsAreRefused) {
   const std::string job = GRADWIRE_PROBE;
   EXPECT_THAT(refused([&] {
-                check_one_host({"mpirun", "-H", "localhost,node7", job}, 0, Library::open_mpi);
+                check_link_command({"mpirun", "-H", "localhost,node7", job}, 0, Library::open_mpi);
               }),
               HasSubstr("the host node7"));
-  EXPECT_NO_THROW(check_one_host({"mpirun", "-H", "localhost:4", job}, 0, Library::open_mpi));
-  EXPECT_NO_THROW(check_one_host({"mpirun", "-np", "4", job}, 0, Library::open_mpi));
-  EXPECT_THAT(refused([&] { check_one_host({"srun", job}, std::nullopt, std::nullopt); }), HasSubstr("mpirun"));
+  EXPECT_NO_THROW(check_link_command({"mpirun", "-H", "localhost:4", job}, 0, Library::open_mpi));
+  EXPECT_NO_THROW(check_link_command({"mpirun", "-np", "4", job}, 0, Library::open_mpi));
+  EXPECT_THAT(refused([&] { check_link_command({"srun", job}, std::nullopt, std::nullopt); }), HasSubstr("mpirun"));
   ::setenv("SLURM_JOB_NUM_NODES", "2", 1);
-  EXPECT_THAT(refused([&] { check_one_host({"mpirun", job}, 0, Library::open_mpi); }), HasSubstr("has 2 hosts"));
+  EXPECT_THAT(refused([&] { check_link_command({"mpirun", job}, 0, Library::open_mpi); }), HasSubstr("has 2 hosts"));
   ::setenv("SLURM_JOB_NUM_NODES", "1", 1);
-  EXPECT_NO_THROW(check_one_host({"mpirun", job}, 0, Library::open_mpi));
+  EXPECT_NO_THROW(check_link_command({"mpirun", job}, 0, Library::open_mpi));
   ::unsetenv("SLURM_JOB_NUM_NODES");
+}
+
+TEST(EmulatedLink, SettingsThatLeadAroundItAreRefused) {
+  const std::string job = GRADWIRE_PROBE;
+  const auto refusal = [&](std::vector<std::string> options, Library library) {
+    options.insert(options.begin(), "mpirun");
+    options.push_back(job);
+    return refused([&] { check_link_command(options, 0, library); });
+  };
+  for (const std::vector<std::string>& options : std::vector<std::vector<std::string>>{
+           {"--mca", "pml", "ucx"},
+           {"-np", "2", "-mca", "btl", "self,vader"},
+           {"--gmca", "btl_tcp_if_include", "eth0"},
+           {"-gmca", "btl_tcp_if_exclude", "lo"},
+           {"-x", "OMPI_MCA_btl=self,vader"},
+           {"-np", "1", job, ":", "-np", "1", "--x", "OMPI_MCA_oob_tcp_if_include=eth0"}}) {
+    const std::string setting =
+        options.back().find('=') != std::string::npos
+            ? options[options.size() - 2] + " " + options.back()
+            : options[options.size() - 3] + " " + options[options.size() - 2] + " " + options.back();
+    EXPECT_THAT(refusal(options, Library::open_mpi),
+                AllOf(HasSubstr("the command has " + setting + ","), HasSubstr("leave that out")));
+  }
+  EXPECT_THAT(refusal({"-genv", "UCX_TLS", "all"}, Library::mpich), HasSubstr("has -genv UCX_TLS all,"));
+  EXPECT_THAT(refusal({"-env", "UCX_NET_DEVICES=eth0"}, Library::mpich), HasSubstr("has -env UCX_NET_DEVICES=eth0,"));
+  EXPECT_THAT(refusal({"-env", "MPIR_CVAR_NOLOCAL", "0"}, Library::mpich), HasSubstr("has -env MPIR_CVAR_NOLOCAL 0,"));
+}
+
+TEST(EmulatedLink, OtherSettingsAreNotRefused) {
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"mpirun", "--mca", "btl", "tcp,self", "--mca", "pml", "ob1"},
+           {"mpirun", "--mca", "mpi_yield_when_idle", "1", "-x", "OMPI_MCA_btl", "-x", "HOME=/mine"}}) {
+    EXPECT_NO_THROW(check_link_command(command, 0, Library::open_mpi));
+  }
+  EXPECT_NO_THROW(
+      check_link_command({"mpiexec", "-genv", "UCX_TLS", "tcp,self", "-genv", "HOME", "/mine"}, 0, Library::mpich));
 }
 
 RunOptions with_codec() {

@@ -75,6 +75,21 @@ TEST_F(PageRun, TwoRunsAreComparedOnOnePage) {
   EXPECT_THAT(gradwire("report left --job a --job b --job c").output, HasSubstr("--job is given 3 times"));
 }
 
+TEST_F(PageRun, AComparisonTellsWhatIsMissingOfEitherRun) {
+  std::filesystem::create_directories(folder_ / "other");
+  write_histories(planned_job({.ratio = 2}), folder_ / "other");
+  std::filesystem::remove(folder_ / "left/gradwire-library-rank-1.history");
+  write("other/gradwire-library-rank-3.history", "{");
+  const Outcome outcome = gradwire("report left other");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("note: A: rank 1 of 4 left no history here"));
+  EXPECT_THAT(outcome.output, HasSubstr("note: B: gradwire-library-rank-3.history is cut off or damaged"));
+  EXPECT_THAT(outcome.output, HasSubstr("note: B: rank 3 of 4 left no history here"));
+  const std::string page = read_text(folder_ / "other/comparison.html");
+  EXPECT_THAT(page, HasSubstr("<h2>What is missing</h2><ul class=notes><li>A: rank 1 of 4 left no history here"));
+  EXPECT_THAT(page, HasSubstr("<li>B: rank 3 of 4 left no history here"));
+}
+
 TEST_F(PageRun, WhatCannotBeReportedIsRefused) {
   const std::vector<std::array<std::string, 2>> refused{
       {"report nowhere", "nowhere is not there; name the directory that GRADWIRE_REPORT named"},

@@ -41,6 +41,18 @@ TEST_F(RunAny, AScriptsProgramsInherit) {
   EXPECT_THAT(missing.output, HasSubstr("libgradwire_any.so (for jobs of scripts and of srun) is not in"));
 }
 
+// Mutation tried: GRADWIRE_DISABLE=1 follows the user's value, which a rank finds first.
+TEST_F(RunAny, AComparisonDisablesItsFirstRun) {
+  const Outcome outcome = gradwire("run --compare --codec int8 -- " + kRank, "PMI_RANK=0 GRADWIRE_DISABLE=0");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const std::size_t second = outcome.output.find("without gradwire the job took");
+  ASSERT_NE(second, std::string::npos) << outcome.output;
+  const std::string first = outcome.output.substr(0, second);
+  EXPECT_THAT(first, HasSubstr("[GRADWIRE_DISABLE=1]"));
+  EXPECT_THAT(first, Not(HasSubstr("[GRADWIRE_DISABLE=0]")));
+  EXPECT_THAT(outcome.output.substr(second), HasSubstr("[GRADWIRE_DISABLE=0]"));
+}
+
 // The script stands for srun: a rank gets the names in --export from its environment.
 TEST_F(RunAny, SrunExportsWhatRanksNeed) {
   write_script(
@@ -97,6 +109,8 @@ TEST_F(RunAny, TheDashesAreAskedFor) {
   for (const Case& c : std::vector<Case>{
            {"run mpirun -np 4 ./job --report x", "write gradwire run -- mpirun -np 4 ./job --report x"},
            {"run --codec int8 --dry-run ./job.sh a", "write gradwire run --codec int8 --dry-run -- ./job.sh a"},
+           {"run sh -c 'echo $HOME'", "write gradwire run -- sh -c 'echo $HOME'"},
+           {"run mpirun -- ./job 'a b'", "write gradwire run -- mpirun ./job 'a b'"},
            {"run mpirun -- ./job", "-- must stand before the command; write gradwire run -- mpirun ./job"},
            {"run --codek int8 -- ./job", "--codek is no option of gradwire run"},
            {"run --threads some -- ./job", "--threads: some not in {multiple,job}"},

@@ -26,6 +26,15 @@ using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
+TEST(RankFile, IsKnownByItsName) {
+  EXPECT_TRUE(is_rank_file(rank_file_name("mpi", 3, "resnet", ".prom"), ".prom"));
+  EXPECT_TRUE(is_rank_file(rank_file_name("library", 0, "", ".history"), ".history"));
+  for (const char* other : {"gradwire-mpi-rank-3.history", "gradwire-mpi.prom", "node-mpi-rank-3.prom",
+                            ".gradwire-mpi-rank-3.prom.7.new", ""}) {
+    EXPECT_FALSE(is_rank_file(other, ".prom")) << other;
+  }
+}
+
 TEST(WriteWhole, ReplacesAndLeavesNothingElse) {
   const ScratchFolder folder;
   write_whole(folder.path(), "a.prom", "one");

@@ -7,6 +7,7 @@
 
 #include "base/read_file.hpp"
 #include "gradwire/error.hpp"
+#include "watch/textfile.hpp"
 
 namespace gradwire::watch::live {
 namespace {
@@ -15,10 +16,6 @@ constexpr std::size_t kMostBytes = 16 << 20;  // a hundred times a file of 64 gr
 
 double seconds_of(std::filesystem::file_time_type time) {
   return std::chrono::duration<double>(std::chrono::file_clock::to_sys(time).time_since_epoch()).count();
-}
-
-bool is_of_a_rank(const std::string& name) {
-  return name.starts_with("gradwire-") && name.ends_with(".prom") && name.find("-rank-") != std::string::npos;
 }
 
 }  // namespace
@@ -73,7 +70,7 @@ FolderSnapshot FolderReader::read() {
   std::set<std::string> names;
   for (std::filesystem::directory_iterator entry(folder_, problem), end; !problem && entry != end;
        entry.increment(problem)) {
-    if (const std::string name = entry->path().filename().string(); is_of_a_rank(name)) {
+    if (const std::string name = entry->path().filename().string(); is_rank_file(name, ".prom")) {
       names.insert(name);
     }
   }

@@ -135,6 +135,16 @@ std::string charts_of(const Json& root) {
   return missing + "<div class=grid2>" + html + "</div>\n";
 }
 
+std::string missing_of(const Json& root) {
+  std::vector<std::string> notes;
+  for (std::size_t i = 0; i < 2; ++i) {
+    for (const Json& note : root.at("runs").at(i).at("job").at("notes")) {
+      notes.push_back(std::string(kNames[i]) + ": " + note.get<std::string>());
+    }
+  }
+  return missing_list(notes, "h2");
+}
+
 }  // namespace
 
 Json comparison(const Json& a, const Json& b) {
@@ -172,7 +182,8 @@ std::string comparison_html(const Json& root) {
                     "<header><h1>Two runs compared</h1><ul class=key><li><i class=first></i>A <code>" +
                         escaped(command_text(root.at("runs").at(0))) + "</code></li><li><i class=second></i>B <code>" +
                         escaped(command_text(root.at("runs").at(1))) + "</code></li></ul></header>\n<main>" +
-                        table("What the runs did", {"", "#A", "#B", "#B over A"}, rows) + charts_of(root) + "</main>",
+                        table("What the runs did", {"", "#A", "#B", "#B over A"}, rows) + charts_of(root) +
+                        missing_of(root) + "</main>",
                     root.at("runs").at(1).at("job").at("gradwire").get<std::string>());
 }
 

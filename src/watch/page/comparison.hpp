@@ -20,7 +20,8 @@ struct RunPlace {
   std::filesystem::path folder;
   std::optional<std::string> job;  // none: the one that began last
 };
-/// Reads both runs and writes page and numbers, as write_page() does.
+/// Reads both runs and writes page and numbers, as write_page() does. Returns the numbers, in which each run has its
+/// notes on what is missing.
 Json write_comparison(const RunPlace& a, const RunPlace& b, const PageFiles& files);
 
 }  // namespace gradwire::watch::page

@@ -86,14 +86,7 @@ std::string advice_html(const Numbers& numbers) {
 Section about_section(const Numbers& numbers) {
   const Json& root = numbers.root();
   const Json& job = root.at("job");
-  std::string html;
-  if (!job.at("notes").empty()) {
-    html += "<h3>What is missing</h3><ul class=notes>";
-    for (const Json& note : job.at("notes")) {
-      html += "<li>" + escaped(note.get<std::string>()) + "</li>";
-    }
-    html += "</ul>";
-  }
+  std::string html = missing_list(job.at("notes").get<std::vector<std::string>>(), "h3");
   std::string rows;
   for (const auto& [name, value] : job.at("environment").items()) {
     rows += "<tr><th scope=row><code>" + escaped(name) + "</code></th><td class=text><code>" +

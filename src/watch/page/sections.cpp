@@ -113,6 +113,14 @@ std::string table(std::string_view caption, const std::vector<std::string>& head
   return html + "</tr></thead><tbody>" + rows + "</tbody></table></div>\n";
 }
 
+std::string missing_list(const std::vector<std::string>& notes, const std::string& heading) {
+  std::string items;
+  for (const std::string& note : notes) {
+    items += "<li>" + escaped(note) + "</li>";
+  }
+  return items.empty() ? "" : "<" + heading + ">What is missing</" + heading + "><ul class=notes>" + items + "</ul>";
+}
+
 std::string cards(const Numbers& numbers) {
   const Json& root = numbers.root();
   const bool steps = root.at("job").at("has_steps").get<bool>();
