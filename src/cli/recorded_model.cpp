@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr std::size_t kMostReportBytes = std::size_t{256} << 20;
 constexpr std::uint64_t kMostLayers = 100'000;
 constexpr std::uint64_t kMostElements = 1ULL << 48;
-constexpr double kLeastShare = 0.01;  // of all bytes; calls of classes below it need not come in every step
+constexpr double kLeastShare = 0.01;  // of the bytes of the largest class; calls of smaller ones may come rarely
 
 [[noreturn]] void refuse_source(const std::string& from, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, from + ": " + what);
@@ -91,15 +91,16 @@ std::vector<SumClass> sums_of(const json& report, double ranks) {
   return sums;
 }
 
-// The calls of the class that comes least often, among those that matter: once in a step.
+// The calls of the class that comes least often, among those that matter: that class comes once in a step. `sums` is
+// not empty, and its largest class always matters.
 double steps_of(const std::vector<SumClass>& sums) {
-  double all = 0;
+  double most = 0;
   for (const SumClass& sum : sums) {
-    all += sum.bytes();
+    most = std::max(most, sum.bytes());
   }
   double steps = 0;
   for (const SumClass& sum : sums) {
-    if (sum.bytes() >= kLeastShare * all && (steps == 0 || sum.calls < steps)) {
+    if (sum.bytes() >= kLeastShare * most && (steps == 0 || sum.calls < steps)) {
       steps = sum.calls;
     }
   }
