@@ -34,6 +34,16 @@ void make_folder(const fs::path& folder) {
   }
 }
 
+// The folder by a name that stays right where the program changes its directory.
+fs::path absolute_folder(const fs::path& folder) {
+  std::error_code problem;
+  fs::path whole = fs::absolute(folder, problem);
+  if (problem) {
+    refuse_recording(folder, problem.message() + "; name a directory below a folder that can be written");
+  }
+  return whole;
+}
+
 bool is_safe(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
 }
@@ -62,7 +72,7 @@ void check_recording_folder(const fs::path& folder) {
   if (fs::exists(folder, ignored) && !fs::is_directory(folder, ignored)) {
     refuse_recording(folder, "it is a file; name a directory");
   }
-  fs::path there = fs::absolute(folder);
+  fs::path there = absolute_folder(folder);
   while (!fs::exists(there, ignored) && there.has_relative_path()) {
     there = there.parent_path();
   }
@@ -72,7 +82,8 @@ void check_recording_folder(const fs::path& folder) {
   }
 }
 
-Recorder::Recorder(fs::path folder, int rank, int ranks) : folder_(std::move(folder)), rank_(rank), ranks_(ranks) {
+Recorder::Recorder(const fs::path& folder, int rank, int ranks)
+    : folder_(absolute_folder(folder)), rank_(rank), ranks_(ranks) {
   check_recording_folder(folder_);
   make_folder(folder_);
 }

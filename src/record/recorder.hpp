@@ -18,9 +18,9 @@ namespace gradwire::record {
 
 class Recorder {
  public:
-  /// Makes the folder. Error(invalid_argument) names it where that fails, or where it holds recorded gradients already,
-  /// which must not mix with others.
-  Recorder(std::filesystem::path folder, int rank, int ranks);
+  /// Makes the folder, which stays the same if the program changes its directory later. Error(invalid_argument) names
+  /// it where that fails, or where it holds recorded gradients already, which must not mix with others.
+  Recorder(const std::filesystem::path& folder, int rank, int ranks);
 
   /// Writes one gradient; of one that was written in this step before, the later one stays. Error(invalid_argument)
   /// names the file that cannot be written.
@@ -42,7 +42,7 @@ class Recorder {
     DType dtype = DType::f32;
     std::uint64_t count = 0;
   };
-  std::filesystem::path folder_;
+  std::filesystem::path folder_;  // absolute
   int rank_;
   int ranks_;
   std::map<std::string, std::string, std::less<>> files_;               // by tensor; without a folder
