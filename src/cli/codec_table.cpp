@@ -4,6 +4,7 @@
 #include <chrono>
 #include <deque>
 
+#include "base/record_target.hpp"
 #include "choice/quickest.hpp"
 #include "codec/codec.hpp"
 #include "gradwire/error.hpp"
@@ -68,10 +69,9 @@ void measure_speed(CodecRow& row, const CodecSpec& codec, ConstView values) {
 }
 
 void check_open_files(std::size_t steps) {
-  constexpr std::size_t kMostReaders = 512;  // each has an open file
-  if (steps > kMostReaders) {
+  if (steps > RecordTarget::kMostSteps) {
     throw Error(ErrorCode::invalid_argument, std::to_string(steps) + " recorded steps: at most " +
-                                                 std::to_string(kMostReaders) +
+                                                 std::to_string(RecordTarget::kMostSteps) +
                                                  " are read at once; take the first of them by --steps");
   }
 }
