@@ -104,7 +104,10 @@ const std::string& Recorder::file_of(std::string_view name) {
 void Recorder::add(std::uint64_t step, std::string_view name, ConstView values) {
   const std::string within = "step-" + std::to_string(step);
   const std::string& file = file_of(name);
-  make_folder(folder_ / within);
+  if (made_ != step) {
+    make_folder(folder_ / within);
+    made_ = step;
+  }
   write_report_file(folder_ / within / file, [&](std::ostream& out) {
     const std::string header = npy_header(values.dtype, values.count);
     out.write(header.data(), static_cast<std::streamsize>(header.size()));

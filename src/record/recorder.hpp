@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -26,7 +27,8 @@ class Recorder {
   /// names the file that cannot be written.
   void add(std::uint64_t step, std::string_view name, ConstView values);
   /// Writes the index of all gradients so far, in the order in which they were added. A job that ends early leaves what
-  /// was written up to here.
+  /// was written up to here. To be called once per step: each call writes the whole index, which is little beside the
+  /// gradients of the 512 steps that are recorded at most.
   void write_index() const;
 
   [[nodiscard]] std::size_t gradients() const noexcept { return written_.size(); }
@@ -45,9 +47,10 @@ class Recorder {
   std::filesystem::path folder_;  // absolute
   int rank_;
   int ranks_;
+  std::optional<std::uint64_t> made_;                                   // the latest step whose folder was made
   std::map<std::string, std::string, std::less<>> files_;               // by tensor; without a folder
-  std::set<std::string> taken_;                                         // these files
-  std::vector<Written> written_;                                        // in this order
+  std::set<std::string> taken_;                                         // the names of files in `files_`
+  std::vector<Written> written_;                                        // in the order in which they were added first
   std::map<std::pair<std::uint64_t, std::string>, std::size_t> index_;  // by step and tensor: where in `written_`
 };
 

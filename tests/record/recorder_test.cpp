@@ -63,6 +63,18 @@ TEST(Recorder, ItsFolderStaysWhereTheProgramChangesItsDirectory) {
   EXPECT_THAT(error_of([] { Recorder none("", 0, 1); }).what(), HasSubstr("gradients cannot be recorded in "));
 }
 
+TEST(Recorder, EachStepHasItsFolderInAnyOrder) {
+  const ScratchFolder folder;
+  Recorder recorder(folder.path(), 0, 1);
+  const float value = 1;
+  for (const std::uint64_t step : {1U, 1U, 2U, 1U}) {
+    recorder.add(step, "w", view(&value, 1));
+  }
+  recorder.add(2, "v", view(&value, 1));
+  recorder.write_index();
+  EXPECT_EQ(record::list_gradients(folder.path()).gradients.size(), 3U);
+}
+
 TEST(Recorder, NamesBecomeNamesOfFiles) {
   EXPECT_EQ(safe_file_name("layer.0.weight"), "layer.0.weight");
   EXPECT_EQ(safe_file_name("../../etc/passwd"), "_._.._etc_passwd");
