@@ -11,8 +11,10 @@
 #include "base/durable_file.hpp"
 #include "base/own_files.hpp"
 #include "base/text.hpp"
+#include "base/units.hpp"
 #include "gradwire/error.hpp"
 #include "record/gradient_folder.hpp"
+#include "record/json_of_files.hpp"
 #include "record/npy.hpp"
 
 namespace gradwire::record {
@@ -135,10 +137,13 @@ void Recorder::write_index() const {
                          {"dtype", to_string(written.dtype)},
                          {"count", written.count}});
   }
-  write_report_file(folder_ / kIndexFile, [&](std::ostream& out) {
-    // Bytes of a name that are no UTF-8 are replaced.
-    out << index.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
-  });
+  // Bytes of a name that are no UTF-8 are replaced.
+  const std::string text = index.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+  if (text.size() > kMostJsonBytes) {
+    refuse_recording(folder_, std::string(kIndexFile) + " would have more than " + format_bytes(kMostJsonBytes) +
+                                  "; record fewer steps");
+  }
+  write_report_file(folder_ / kIndexFile, [&](std::ostream& out) { out << text; });
 }
 
 }  // namespace gradwire::record

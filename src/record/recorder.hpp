@@ -28,7 +28,8 @@ class Recorder {
   void add(std::uint64_t step, std::string_view name, ConstView values);
   /// Writes the index of all gradients so far, in the order in which they were added. A job that ends early leaves what
   /// was written up to here. To be called once per step: each call writes the whole index, which is little beside the
-  /// gradients of the 512 steps that are recorded at most.
+  /// gradients of the 512 steps that are recorded at most. Error(invalid_argument) where the index would be larger than
+  /// list_gradients() reads; the previous one stays.
   void write_index() const;
 
   [[nodiscard]] std::size_t gradients() const noexcept { return written_.size(); }

@@ -75,6 +75,18 @@ TEST(Recorder, EachStepHasItsFolderInAnyOrder) {
   EXPECT_EQ(record::list_gradients(folder.path()).gradients.size(), 3U);
 }
 
+TEST(Recorder, WritesNoIndexThatCannotBeRead) {
+  const ScratchFolder folder;
+  Recorder recorder(folder.path(), 0, 1);
+  const float value = 1;
+  recorder.add(0, "w", view(&value, 1));
+  recorder.write_index();
+  recorder.add(0, std::string(std::size_t{16} << 20, 'x'), view(&value, 1));
+  EXPECT_THAT(error_of([&] { recorder.write_index(); }).what(),
+              HasSubstr("index.json would have more than 16MiB; record fewer steps"));
+  EXPECT_EQ(record::list_gradients(folder.path()).gradients.size(), 1U) << "the previous index stays";
+}
+
 TEST(Recorder, NamesBecomeNamesOfFiles) {
   EXPECT_EQ(safe_file_name("layer.0.weight"), "layer.0.weight");
   EXPECT_EQ(safe_file_name("../../etc/passwd"), "_._.._etc_passwd");
