@@ -45,7 +45,12 @@ TEST_F(PlanFrom, TakesSizesFromAReport) {
   const Outcome refused = gradwire("plan --compute 1ms --from other.json");
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.output, HasSubstr("other.json: is no report of replaced calls"));
-  write("odd.json", R"({"world": -3, "classes": [null, 7, {"op": "sum", "dtype": "f32", "count": 1e300, "calls": 1},
+  write("lacking.json", R"({"library": 7, "classes": []})");
+  EXPECT_THAT(gradwire("plan --compute 1ms --from lacking.json").output,
+              HasSubstr("lacking.json: is no report of replaced calls"));
+  write(
+      "odd.json",
+      R"({"world": 1, "library": "c10d", "classes": [null, 7, {"op": "sum", "dtype": "f32", "count": 1e300, "calls": 1},
                         {"op": "sum", "dtype": "f32", "count": "many", "calls": 1}]})");
   EXPECT_THAT(gradwire("plan --compute 1ms --from odd.json").output, HasSubstr("odd.json: has no sum of floats"));
 }
