@@ -59,12 +59,7 @@ std::string as_job_name(std::string_view text) {
   constexpr std::size_t kMost = 64;
   std::string name(text);
   std::ranges::replace_if(
-      name,
-      [](char c) {
-        return !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' ||
-                 c == '-');
-      },
-      '_');
+      name, [](char c) { return !text::is_plain(c); }, '_');
   if (name.size() <= kMost) {
     return name;
   }

@@ -46,16 +46,12 @@ fs::path absolute_folder(const fs::path& folder) {
   return whole;
 }
 
-bool is_safe(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
-}
-
 }  // namespace
 
 std::string safe_file_name(std::string_view name) {
   std::string safe(name.substr(0, kMostFileNameBytes));
   std::replace_if(
-      safe.begin(), safe.end(), [](char c) { return !is_safe(c); }, '_');
+      safe.begin(), safe.end(), [](char c) { return !text::is_plain(c); }, '_');
   if (safe.empty()) {
     return "tensor";
   }

@@ -10,10 +10,7 @@ namespace {
 
 bool is_name(std::string_view name) {
   constexpr std::size_t kLongest = 40;
-  return !name.empty() && name.size() <= kLongest && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
-           c == '-';
-  });
+  return !name.empty() && name.size() <= kLongest && std::all_of(name.begin(), name.end(), text::is_plain);
 }
 
 }  // namespace
