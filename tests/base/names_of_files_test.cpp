@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 
 #include "base/start_directory.hpp"
 #include "base/text.hpp"
