@@ -52,7 +52,7 @@ function(gradwire_compile_fast name)
   endif()
 endfunction()
 
-# These are bodies that compute little: UBSan watches the library; ASan also needs the buffers of tests. It comes after
+# Bodies of tests compute little: UBSan watches the library; ASan also needs the buffers of tests. It comes after
 # gradwire_flags.
 add_library(gradwire_test_body INTERFACE)
 if(GRADWIRE_SANITIZE MATCHES "undefined")

@@ -27,7 +27,7 @@ constexpr std::string_view kStepPrefix = "step-";
   throw Error(ErrorCode::invalid_argument, file.string() + ": " + what);
 }
 
-// A file below the folder: a name in an index must not lead elsewhere.
+// Whether the file lies below the folder; a name in an index must not lead elsewhere.
 bool lies_below(const fs::path& file) {
   return !file.empty() && file.is_relative() &&
          std::none_of(file.begin(), file.end(), [](const fs::path& part) { return part == ".."; });
