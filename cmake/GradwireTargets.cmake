@@ -52,7 +52,7 @@ function(gradwire_compile_fast name)
   endif()
 endfunction()
 
-# These are bodies that compute little: UBSan watches the library; ASan also needs the buffers of tests. It comes after
+# Bodies of tests compute little: UBSan watches the library; ASan also needs the buffers of tests. It comes after
 # gradwire_flags.
 add_library(gradwire_test_body INTERFACE)
 if(GRADWIRE_SANITIZE MATCHES "undefined")
@@ -60,14 +60,14 @@ if(GRADWIRE_SANITIZE MATCHES "undefined")
 endif()
 
 # gradwire_test_flags(NAME COMPUTES) sets how test bodies are compiled. They take most of a build if they are optimised
-# like the library; COMPUTES is ON if the body itself computes for seconds, often by codec cores in headers.
+# like the library; COMPUTES is ON if the body itself computes for seconds, often by codec cores in headers. It is then
+# compiled like all that tests need (tests/CMakeLists.txt).
 function(gradwire_test_flags name computes)
   target_compile_definitions(${name} PRIVATE GRADWIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(GRADWIRE_SANITIZE)
     target_compile_definitions(${name} PRIVATE GRADWIRE_SANITIZED)
   endif()
   if(computes)
-    gradwire_compile_fast(${name})
     return()
   endif()
   target_link_libraries(${name} PRIVATE gradwire_test_body)

@@ -282,7 +282,7 @@ class Session {
   /// only inside finish(), alike on every rank. Gradients should be the mean over a rank's micro-steps. Over NCCL
   /// nothing is measured, and the advice stays what it is at the start. Error(invalid_argument) without [batch].
   [[nodiscard]] BatchAdvice batch_advice() const;
-  /// Records this rank's gradients of the next `steps` steps, as ready() gets them, before they are reduced:
+  /// Records this rank's gradients of the next `steps` steps (1 to 512), as ready() gets them, before they are reduced:
   /// `directory`/step-K/NAME.npy, and index.json with their names, for `gradwire ratio` and `gradwire plan --from`
   /// (docs/how-to/own-gradients.md). Between steps, on any rank; the other ranks need not know. ready() then writes the
   /// file before it returns. The log tells what cannot be written; the recording ends then, and training goes on.

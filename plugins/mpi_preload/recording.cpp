@@ -6,6 +6,7 @@
 
 #include "base/environment.hpp"
 #include "base/record_target.hpp"
+#include "base/start_directory.hpp"
 #include "drop_in/gradient_recording.hpp"
 #include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/device_memory.hpp"
@@ -26,15 +27,17 @@ std::unique_ptr<drop_in::GradientRecording>& recording() {
 
 void begin_recording() noexcept {
   try {
-    const auto target = environment("GRADWIRE_RECORD_GRADIENTS");
+    const auto given = environment("GRADWIRE_RECORD_GRADIENTS");
     int rank = -1;
     int size = 0;
-    if (!target || !may_act() || recording() || process().configuration.mode == drop_in::Mode::disabled ||
+    if (!given || !may_act() || recording() || process().configuration.mode == drop_in::Mode::disabled ||
         PMPI_Comm_rank(MPI_COMM_WORLD, &rank) != MPI_SUCCESS || rank != 0 ||
         PMPI_Comm_size(MPI_COMM_WORLD, &size) != MPI_SUCCESS) {
       return;
     }
-    recording() = std::make_unique<drop_in::GradientRecording>(RecordTarget::parse(*target), rank, size);
+    RecordTarget target = RecordTarget::parse(*given);
+    target.directory = from_start_directory(target.directory);
+    recording() = std::make_unique<drop_in::GradientRecording>(target, rank, size);
     g_records = true;
   } catch (const std::exception& error) {
     say(error.what());  // the job goes on

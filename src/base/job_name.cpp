@@ -59,12 +59,7 @@ std::string as_job_name(std::string_view text) {
   constexpr std::size_t kMost = 64;
   std::string name(text);
   std::ranges::replace_if(
-      name,
-      [](char c) {
-        return !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' ||
-                 c == '-');
-      },
-      '_');
+      name, [](char c) { return !text::is_plain(c); }, '_');
   if (name.size() <= kMost) {
     return name;
   }
@@ -81,10 +76,9 @@ std::string job_name() {
       return as_job_name(name_by_join_file(*file));
     }
   }
-  const std::string launched = launched_job();
-  const bool step = !launched.empty() && launched.find_first_not_of("0123456789") == std::string::npos;
-  return as_job_name(launched.empty() ? with_slurm_job(name_of_process(), "-")
-                                      : with_slurm_job(launched, step ? "." : "-"));
+  const LaunchedJob launched = launched_job();
+  return as_job_name(launched.text.empty() ? with_slurm_job(name_of_process(), "-")
+                                           : with_slurm_job(launched.text, launched.is_slurm_step ? "." : "-"));
 }
 
 std::string name_of_started_job(const std::string& join_file) {

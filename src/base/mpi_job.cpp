@@ -10,7 +10,9 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "base/text.hpp"
 
@@ -57,8 +59,18 @@ pid_t maker_of_pmi() {
   return known ? maker.pid : ::getppid();
 }
 
+// Whether this process has variables that Hydra's proxies set. Other launchers set some of them, too.
+bool started_by_hydra() {
+  return !launcher_variable("PMI_FD").empty() || !launcher_variable("PMI_PORT").empty() ||
+         !launcher_variable("PMI_RANK").empty();
+}
+
+// Empty if no process above this one is a proxy of Hydra.
 std::string job_of_hydra() {
   constexpr int kMostAbove = 16;
+  if (!started_by_hydra()) {
+    return "";
+  }
   pid_t process = maker_of_pmi();
   for (int i = 0; i < kMostAbove && process > 1; ++i) {
     if (std::string job = hydra_job(content_of("/proc/" + std::to_string(process) + "/cmdline")); !job.empty()) {
@@ -67,6 +79,23 @@ std::string job_of_hydra() {
     process = parent_of(process);
   }
   return "";
+}
+
+constexpr std::string_view kSlurmStep = "SLURM_STEP_ID";
+
+// A variable by which a queue names this process's job or, under Slurm, the step of the job.
+struct QueueJob {
+  std::string_view variable;
+  std::string value;  // empty: no queue has started this process
+};
+
+QueueJob job_of_queue() {
+  for (const char* name : {kSlurmStep.data(), "FLUX_JOB_ID", "PALS_APID", "PMI_JOBID"}) {
+    if (std::string value = launcher_variable(name); !value.empty()) {
+      return {.variable = name, .value = std::move(value)};
+    }
+  }
+  return {};
 }
 
 }  // namespace
@@ -100,55 +129,40 @@ std::string mpi_job() {
   if (const std::string space = launcher_variable("PMIX_NAMESPACE"); !space.empty()) {
     job = "pmix " + space + " " + launcher_variable("OMPI_MCA_orte_hnp_uri");
   }
-  if (!launcher_variable("PMI_FD").empty() || !launcher_variable("PMI_PORT").empty() ||
-      !launcher_variable("PMI_RANK").empty()) {
-    job += job_of_hydra();
-  }
+  job += job_of_hydra();
   if (!job.empty()) {
     return job;
   }
-  if (const std::string step = launcher_variable("SLURM_STEP_ID"); !step.empty()) {
-    return "slurm " + launcher_variable("SLURM_JOB_ID") + "." + step + " " + launcher_variable("PMI_JOBID");
+  const QueueJob queue = job_of_queue();
+  if (queue.variable == kSlurmStep) {
+    return "slurm " + launcher_variable("SLURM_JOB_ID") + "." + queue.value + " " + launcher_variable("PMI_JOBID");
   }
-  for (const char* name : {"FLUX_JOB_ID", "PALS_APID", "PMI_JOBID"}) {
-    if (const std::string value = launcher_variable(name); !value.empty()) {
-      return std::string(name) + " " + value;
-    }
-  }
-  return "";
+  return queue.value.empty() ? "" : std::string(queue.variable) + " " + queue.value;
 }
 
-std::string launched_job() {
+LaunchedJob launched_job() {
   const std::string space = launcher_variable("PMIX_NAMESPACE");
   if (!space.empty() && !space.starts_with("slurm.")) {
     // Open MPI 4 numbers worlds; all worlds of one mpirun know the address on which it listens.
     if (const std::string address = launcher_variable("OMPI_MCA_orte_hnp_uri"); !address.empty()) {
-      return "mpirun-" + text::short_hash(address);
+      return {.text = "mpirun-" + text::short_hash(address)};
     }
     // A namespace is "prterun-HOST-PROCESS@WORLD". Jobs of a lasting prte differ by that last number alone.
-    return space.starts_with("prterun") ? space.substr(0, space.find('@')) : space;
+    return {.text = space.starts_with("prterun") ? space.substr(0, space.find('@')) : space};
   }
-  if (!launcher_variable("PMI_FD").empty() || !launcher_variable("PMI_PORT").empty() ||
-      !launcher_variable("PMI_RANK").empty()) {
-    if (const std::string job = job_of_hydra(); !job.empty()) {
-      return job.substr(0, job.rfind(' '));  // without the number of the world
-    }
+  if (const std::string job = job_of_hydra(); !job.empty()) {
+    return {.text = job.substr(0, job.rfind(' '))};  // without the number of the world
   }
-  if (const std::string step = launcher_variable("SLURM_STEP_ID"); !step.empty()) {
-    return step;
-  }
-  for (const char* name : {"FLUX_JOB_ID", "PALS_APID", "PMI_JOBID"}) {
-    if (const std::string value = launcher_variable(name); !value.empty()) {
-      return value;
-    }
+  if (QueueJob queue = job_of_queue(); !queue.value.empty()) {
+    return {.text = std::move(queue.value), .is_slurm_step = queue.variable == kSlurmStep};
   }
   const std::string host = launcher_variable("MASTER_ADDR");
   const std::string elastic = launcher_variable("TORCHELASTIC_RUN_ID");
   if (!host.empty()) {
-    return "torch-" + (elastic.empty() || elastic == "none" ? "" : elastic + "-") + host + "-" +
-           launcher_variable("MASTER_PORT");
+    return {.text = "torch-" + (elastic.empty() || elastic == "none" ? "" : elastic + "-") + host + "-" +
+                    launcher_variable("MASTER_PORT")};
   }
-  return "";
+  return {};
 }
 
 int launched_rank() {

@@ -11,9 +11,16 @@ namespace gradwire {
 /// With Hydra (MPICH, Intel MPI): the address on which the mpiexec of this process's proxy listens, and the number of
 /// the world. Else Slurm's or Flux's job.
 [[nodiscard]] std::string mpi_job();
-/// A text that is the same on all processes that one launcher started, and on those that they spawn, and that no other
-/// job has at the same time: of mpirun, a step of srun (its number), Flux, PALS or torchrun. Empty if it is unknown.
-[[nodiscard]] std::string launched_job();
+
+/// What a launcher calls its job: mpirun, srun, Flux, PALS or torchrun.
+struct LaunchedJob {
+  /// The same on all processes that one launcher started, and on those that they spawn. No other job has it at the same
+  /// time, or, of a step of Slurm, no other step of the job. Empty if it is unknown.
+  std::string text;
+  bool is_slurm_step = false;  // `text` is the number of a step
+};
+[[nodiscard]] LaunchedJob launched_job();
+
 /// This process's rank by the launcher; -1 if the launcher does not give it. MPI's own rank may differ.
 [[nodiscard]] int launched_rank();
 

@@ -12,7 +12,8 @@ struct RecordTarget {
   std::string directory;
   std::uint64_t steps = 5;
 
-  static constexpr std::uint64_t kMostSteps = 100000;
+  /// `gradwire ratio` reads a tensor in all its recorded steps at once, each through an open file.
+  static constexpr std::uint64_t kMostSteps = 512;
   /// Parses the text; Error(invalid_argument) quotes it and says what is allowed.
   [[nodiscard]] static RecordTarget parse(std::string_view text);
   /// The inverse.

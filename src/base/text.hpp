@@ -26,6 +26,11 @@ namespace gradwire::text {
 /// The same, with '?' for each byte beyond ASCII, so that it has as many columns as bytes.
 [[nodiscard]] std::string printable_ascii(std::string_view text);
 
+/// Whether the character can stand in any name of a file, label or job: an ASCII letter or digit, '.', '_' or '-'.
+[[nodiscard]] constexpr bool is_plain(char c) noexcept {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
+}
+
 /// The first bytes, up to `most`, without a partial character at the end.
 [[nodiscard]] std::string beginning(std::string_view text, std::size_t most);
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <deque>
 
+#include "base/record_target.hpp"
 #include "choice/quickest.hpp"
 #include "codec/codec.hpp"
 #include "gradwire/error.hpp"
@@ -20,8 +21,9 @@ constexpr auto kSpeedBudget = std::chrono::milliseconds(8);
 // The same piece of a tensor in all its steps.
 class Piece {
  public:
-  Piece(const GradientSteps& tensor, std::size_t steps) : tensor_(tensor), bytes_(element_bytes(tensor.dtype)) {
-    const std::size_t stored = std::min(steps, tensor.steps.size());
+  // Takes `steps` steps: the first `stored` ones of the tensor, again and again.
+  Piece(const GradientSteps& tensor, std::size_t stored, std::size_t steps)
+      : tensor_(tensor), bytes_(element_bytes(tensor.dtype)) {
     for (std::size_t i = 0; i < stored; ++i) {
       readers_.emplace_back(tensor.steps[i]);
     }
@@ -66,11 +68,11 @@ void measure_speed(CodecRow& row, const CodecSpec& codec, ConstView values) {
   row.decode_rate = bytes / choice::quickest_seconds(kSpeedBudget, [&] { frame.decode_and_add(sum.data()); });
 }
 
-void check_memory_of_readers(const Gradients& gradients, std::size_t steps) {
-  constexpr std::size_t kMostReaders = 512;  // each has an open file
-  if (gradients.recorded_steps > 1 && steps > kMostReaders) {
-    throw Error(ErrorCode::invalid_argument, "--steps " + std::to_string(steps) + ": at most " +
-                                                 std::to_string(kMostReaders) + " recorded steps are read at once");
+void check_open_files(std::size_t steps) {
+  if (steps > RecordTarget::kMostSteps) {
+    throw Error(ErrorCode::invalid_argument, std::to_string(steps) + " recorded steps: at most " +
+                                                 std::to_string(RecordTarget::kMostSteps) +
+                                                 " are read at once; take the first of them by --steps");
   }
 }
 
@@ -86,7 +88,8 @@ double frame_bytes(const GradientSteps& tensor, const CodecSpec& codec) {
 
 std::vector<CodecRow> measure_codecs(const Gradients& gradients, std::span<const CodecChoice> choices,
                                      std::size_t steps) {
-  check_memory_of_readers(gradients, steps);
+  const std::size_t stored = std::min(steps, gradients.recorded_steps);
+  check_open_files(stored);
   const std::vector<GradientSteps>& tensors = gradients.tensors;
   const auto largest = static_cast<std::size_t>(
       std::max_element(tensors.begin(), tensors.end(),
@@ -98,7 +101,7 @@ std::vector<CodecRow> measure_codecs(const Gradients& gradients, std::span<const
   }
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     const GradientSteps& tensor = tensors[t];
-    Piece piece(tensor, steps);
+    Piece piece(tensor, stored, steps);
     for (std::uint64_t first = 0, count = 0; first < tensor.count; first += count) {
       count = piece.read(first);
       for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -30,8 +30,9 @@ struct CodecRow {
   [[nodiscard]] double ratio() const noexcept { return bytes / frame_bytes; }
 };
 
-/// One row for each choice. Each tensor takes `steps` steps; one that was recorded once has the same gradient in all of
-/// them. Values are read in pieces.
+/// One row for each choice. Each tensor takes `steps` steps. All tensors have as many different ones as the tensor that
+/// was recorded in the fewest; further steps repeat these. Values are read in pieces. Error(invalid_argument) where so
+/// many recorded steps would be read at once that their files cannot all be open.
 [[nodiscard]] std::vector<CodecRow> measure_codecs(const Gradients& gradients, std::span<const CodecChoice> choices,
                                                    std::size_t steps);
 

@@ -11,6 +11,8 @@
 #include "base/text.hpp"
 #include "base/units.hpp"
 #include "cli/gradients.hpp"
+#include "cli/report.hpp"
+#include "cli/report_forecast.hpp"
 #include "gradwire/error.hpp"
 #include "record/gradient_folder.hpp"
 
@@ -20,10 +22,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::size_t kMostReportBytes = std::size_t{256} << 20;
 constexpr std::uint64_t kMostLayers = 100'000;
 constexpr std::uint64_t kMostElements = 1ULL << 48;
-constexpr double kLeastShare = 0.01;  // of all bytes; calls of classes below it need not come in every step
+constexpr double kLeastShare = 0.01;  // of the bytes of the largest class; calls of smaller ones may come rarely
 
 [[noreturn]] void refuse_source(const std::string& from, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, from + ": " + what);
@@ -63,19 +64,19 @@ std::string text_of(const json& object, const char* key) {
   return found == object.end() || !found->is_string() ? std::string() : found->get<std::string>();
 }
 
-std::optional<DType> dtype_of(const std::string& name) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {
-    if (name == to_string(dtype)) {
-      return dtype;
-    }
+// Nothing for types that are no floats.
+std::optional<DType> float_type(const std::string& name) {
+  try {
+    return parse_dtype(name);
+  } catch (const Error&) {
+    return std::nullopt;
   }
-  return std::nullopt;
 }
 
 std::vector<SumClass> sums_of(const json& report, double ranks) {
   std::vector<SumClass> sums;
   for (const json& entry : report.at("classes")) {
-    const auto dtype = dtype_of(text_of(entry, "dtype"));
+    const auto dtype = float_type(text_of(entry, "dtype"));
     const double count = number_of(entry, "count");
     const double calls = number_of(entry, "calls") / ranks;
     if (!dtype || text_of(entry, "op") != "sum" || !(count >= 1) || count > static_cast<double>(kMostElements) ||
@@ -91,15 +92,16 @@ std::vector<SumClass> sums_of(const json& report, double ranks) {
   return sums;
 }
 
-// The calls of the class that comes least often, among those that matter: once in a step.
+// The calls of the class that comes least often, among those that matter: that class comes once in a step. `sums` is
+// not empty, and its largest class always matters.
 double steps_of(const std::vector<SumClass>& sums) {
-  double all = 0;
+  double most = 0;
   for (const SumClass& sum : sums) {
-    all += sum.bytes();
+    most = std::max(most, sum.bytes());
   }
   double steps = 0;
   for (const SumClass& sum : sums) {
-    if (sum.bytes() >= kLeastShare * all && (steps == 0 || sum.calls < steps)) {
+    if (sum.bytes() >= kLeastShare * most && (steps == 0 || sum.calls < steps)) {
       steps = sum.calls;
     }
   }
@@ -117,14 +119,22 @@ double compute_of(const json& report, double ranks, double steps) {
   return std::max(0.0, run - calls / ranks) / steps;
 }
 
-RecordedModel model_of_report(const std::string& file) {
-  const json report = json::parse(read_file(file, kMostReportBytes, "report"), nullptr, false);
-  if (!report.is_object() || !report.contains("classes") || !report["classes"].is_array()) {
-    refuse_source(file,
-                  "is no report of replaced calls; gradwire run --report FILE.json writes one, and a directory of "
-                  "gradients is read, too");
+// The number of ranks whose calls a report counts.
+double ranks_of(const json& report, const std::string& file) {
+  try {
+    if (report.at("classes").is_array()) {
+      return counted_ranks(report);
+    }
+  } catch (const json::exception&) {  // NOLINT(bugprone-empty-catch): a key is missing, or of another type
   }
-  const double ranks = text_of(report, "library") == "c10d" ? 1 : std::max(1.0, number_of(report, "world"));
+  refuse_source(file,
+                "is no report of replaced calls; gradwire run --report FILE.json writes one, and a directory of "
+                "gradients is read, too");
+}
+
+RecordedModel model_of_report(const std::string& file) {
+  const json report = json::parse(read_file(file, kMaxReportBytes, "report"), nullptr, false);
+  const double ranks = ranks_of(report, file);
   const std::vector<SumClass> sums = sums_of(report, ranks);
   if (sums.empty()) {
     refuse_source(file, "has no sum of floats, so there are no gradients to plan for");

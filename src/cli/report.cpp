@@ -19,7 +19,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMostRows = 40;  // a job that calls with ever new counts has thousands of classes
-constexpr std::size_t kMaxReportBytes = std::size_t{256} << 20;
 constexpr int kDigits = 4;
 
 std::string text_or(const json& object, const char* key, const std::string& otherwise) {

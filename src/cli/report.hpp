@@ -1,11 +1,14 @@
 // Formats the report that the preloaded library writes at the end of a job (GRADWIRE_REPORT) as a table for people.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <string>
 
 namespace gradwire::cli {
+
+inline constexpr std::size_t kMaxReportBytes = std::size_t{256} << 20;  // of a file
 
 struct Report {
   std::uint64_t calls = 0;             // of functions that gradwire handles

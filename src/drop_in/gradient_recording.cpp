@@ -2,7 +2,6 @@
 
 #include <exception>
 #include <functional>
-#include <optional>
 #include <utility>
 
 namespace gradwire::drop_in {
@@ -29,12 +28,11 @@ bool GradientRecording::call(Function function, ConstView input, std::string_vie
     ++calls_;
     const std::uint64_t identity =
         name.empty() ? reinterpret_cast<std::uintptr_t>(input.data) : std::hash<std::string_view>()(name);
-    bool known = false;
-    const StepTracker::Place place =
+    const std::optional<StepTracker::Place> place =
         place_of({.function = function, .dtype = input.dtype, .count = input.count},
-                 {.identity = identity, .named = !name.empty(), .fence = std::exchange(fence_, false)}, known);
-    if (known) {
-      record(place, input, name);
+                 {.identity = identity, .named = !name.empty(), .fence = std::exchange(fence_, false)});
+    if (place) {
+      record(*place, input, name);
     }
   } catch (const std::exception& error) {
     state_ = State::failed;
@@ -48,10 +46,9 @@ void GradientRecording::other_call() noexcept {
   fence_ = true;
 }
 
-StepTracker::Place GradientRecording::place_of(const Signature& call, const Hint& hint, bool& known) {
+std::optional<StepTracker::Place> GradientRecording::place_of(const Signature& call, const Hint& hint) {
   if (alone_ > 0 || (steps_ == 0 && tracker_.period() == 0 && calls_ > kMostCalls)) {
-    known = true;
-    return {.step = 0, .order = alone_++};
+    return StepTracker::Place{.step = 0, .order = alone_++};
   }
   const std::optional<StepTracker::Place> place = tracker_.next(call, hint);
   if (!place && tracker_.due()) {
@@ -60,14 +57,16 @@ StepTracker::Place GradientRecording::place_of(const Signature& call, const Hint
   }
   if (!place) {
     in_step_ = false;
-    return {};
+    return std::nullopt;
   }
   if (place->order == 0) {
     in_step_ = true;
     ++steps_;
   }
-  known = in_step_;
-  return {.step = steps_ - 1, .order = place->order};
+  if (!in_step_) {
+    return std::nullopt;
+  }
+  return StepTracker::Place{.step = steps_ - 1, .order = place->order};
 }
 
 void GradientRecording::record(const StepTracker::Place& place, ConstView input, std::string_view name) {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -36,7 +37,8 @@ class GradientRecording {
  private:
   enum class State : std::uint8_t { going_on, complete, failed };
 
-  [[nodiscard]] StepTracker::Place place_of(const Signature& call, const Hint& hint, bool& known) REQUIRES(mutex_);
+  /// Where a call stands among the steps that are recorded; nothing where it is in none of them.
+  [[nodiscard]] std::optional<StepTracker::Place> place_of(const Signature& call, const Hint& hint) REQUIRES(mutex_);
   void record(const StepTracker::Place& place, ConstView input, std::string_view name) REQUIRES(mutex_);
   [[nodiscard]] std::string summary() const REQUIRES(mutex_);
 

@@ -12,6 +12,7 @@
 #include "base/read_file.hpp"
 #include "base/text.hpp"
 #include "gradwire/error.hpp"
+#include "record/json_of_files.hpp"
 
 namespace gradwire::record {
 namespace {
@@ -19,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::size_t kMostIndexBytes = std::size_t{64} << 20;
 constexpr std::size_t kMostFiles = 1'000'000;
 constexpr std::string_view kStepPrefix = "step-";
 
@@ -27,7 +27,7 @@ constexpr std::string_view kStepPrefix = "step-";
   throw Error(ErrorCode::invalid_argument, file.string() + ": " + what);
 }
 
-// A file below the folder: a name in an index must not lead elsewhere.
+// Whether the file lies below the folder; a name in an index must not lead elsewhere.
 bool lies_below(const fs::path& file) {
   return !file.empty() && file.is_relative() &&
          std::none_of(file.begin(), file.end(), [](const fs::path& part) { return part == ".."; });
@@ -67,7 +67,7 @@ StoredGradient read_entry(const fs::path& folder, const json& entry, const std::
 
 Listing list_index(const fs::path& folder) {
   const fs::path file = folder / kIndexFile;
-  const json index = json::parse(read_file(file, kMostIndexBytes, "index of gradients"), nullptr, false);
+  const json index = parse_shallow(read_file(file, kMostJsonBytes, "index of gradients"));
   if (!index.is_object() || !index.contains("schema") || index["schema"] != kIndexSchema ||
       !index.contains("gradients") || !index["gradients"].is_array()) {
     refuse_folder(file, "is no index of recorded gradients (" + std::string(kIndexSchema) +

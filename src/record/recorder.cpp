@@ -11,8 +11,10 @@
 #include "base/durable_file.hpp"
 #include "base/own_files.hpp"
 #include "base/text.hpp"
+#include "base/units.hpp"
 #include "gradwire/error.hpp"
 #include "record/gradient_folder.hpp"
+#include "record/json_of_files.hpp"
 #include "record/npy.hpp"
 
 namespace gradwire::record {
@@ -34,8 +36,14 @@ void make_folder(const fs::path& folder) {
   }
 }
 
-bool is_safe(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' || c == '_';
+// The folder by a name that stays right where the program changes its directory.
+fs::path absolute_folder(const fs::path& folder) {
+  std::error_code problem;
+  fs::path whole = fs::absolute(folder, problem);
+  if (problem) {
+    refuse_recording(folder, problem.message() + "; name a directory below a folder that can be written");
+  }
+  return whole;
 }
 
 }  // namespace
@@ -43,7 +51,7 @@ bool is_safe(char c) {
 std::string safe_file_name(std::string_view name) {
   std::string safe(name.substr(0, kMostFileNameBytes));
   std::replace_if(
-      safe.begin(), safe.end(), [](char c) { return !is_safe(c); }, '_');
+      safe.begin(), safe.end(), [](char c) { return !text::is_plain(c); }, '_');
   if (safe.empty()) {
     return "tensor";
   }
@@ -62,7 +70,7 @@ void check_recording_folder(const fs::path& folder) {
   if (fs::exists(folder, ignored) && !fs::is_directory(folder, ignored)) {
     refuse_recording(folder, "it is a file; name a directory");
   }
-  fs::path there = fs::absolute(folder);
+  fs::path there = absolute_folder(folder);
   while (!fs::exists(there, ignored) && there.has_relative_path()) {
     there = there.parent_path();
   }
@@ -72,7 +80,8 @@ void check_recording_folder(const fs::path& folder) {
   }
 }
 
-Recorder::Recorder(fs::path folder, int rank, int ranks) : folder_(std::move(folder)), rank_(rank), ranks_(ranks) {
+Recorder::Recorder(const fs::path& folder, int rank, int ranks)
+    : folder_(absolute_folder(folder)), rank_(rank), ranks_(ranks) {
   check_recording_folder(folder_);
   make_folder(folder_);
 }
@@ -93,7 +102,10 @@ const std::string& Recorder::file_of(std::string_view name) {
 void Recorder::add(std::uint64_t step, std::string_view name, ConstView values) {
   const std::string within = "step-" + std::to_string(step);
   const std::string& file = file_of(name);
-  make_folder(folder_ / within);
+  if (made_ != step) {
+    make_folder(folder_ / within);
+    made_ = step;
+  }
   write_report_file(folder_ / within / file, [&](std::ostream& out) {
     const std::string header = npy_header(values.dtype, values.count);
     out.write(header.data(), static_cast<std::streamsize>(header.size()));
@@ -121,10 +133,13 @@ void Recorder::write_index() const {
                          {"dtype", to_string(written.dtype)},
                          {"count", written.count}});
   }
-  write_report_file(folder_ / kIndexFile, [&](std::ostream& out) {
-    // Bytes of a name that are no UTF-8 are replaced.
-    out << index.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
-  });
+  // Bytes of a name that are no UTF-8 are replaced.
+  const std::string text = index.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+  if (text.size() > kMostJsonBytes) {
+    refuse_recording(folder_, std::string(kIndexFile) + " would have more than " + format_bytes(kMostJsonBytes) +
+                                  "; record fewer steps");
+  }
+  write_report_file(folder_ / kIndexFile, [&](std::ostream& out) { out << text; });
 }
 
 }  // namespace gradwire::record

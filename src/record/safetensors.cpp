@@ -8,14 +8,13 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "record/json_of_files.hpp"
 
 namespace gradwire::record {
 namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kMostJsonBytes = 16ULL << 20;  // JSON of this size takes some 300 MiB of memory at most
-constexpr int kMostDepth = 4;                          // file, tensor, shape
 constexpr std::size_t kMostTensorSides = 64;
 
 std::optional<DType> dtype_of(std::string_view name) {
@@ -33,15 +32,8 @@ std::optional<DType> dtype_of(std::string_view name) {
 json read_header(GradientFile& file, std::uint64_t length) {
   std::string text(length, '\0');
   file.read(sizeof length, text.data(), text.size(), "its header");
-  bool too_deep = false;
-  const json header = json::parse(
-      text,
-      [&](int depth, json::parse_event_t, json&) {
-        too_deep = too_deep || depth > kMostDepth;
-        return !too_deep;
-      },
-      false);
-  if (too_deep || !header.is_object()) {
+  json header = parse_shallow(text);
+  if (!header.is_object()) {
     file.refuse("header", "is no JSON as safetensors has it; the file is damaged, save it again with safetensors");
   }
   return header;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/text.hpp"
 #include "base/world_name.hpp"
 #include "transport/mpi_environment.hpp"
 
@@ -21,11 +22,7 @@ std::string new_name() {
   if (const char* given = std::getenv("PMIX_NAMESPACE"); given != nullptr && *given != '\0') {
     std::string name = "spawned-" + std::string(given);
     std::ranges::replace_if(
-        name,
-        [](char c) {
-          return !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-');
-        },
-        '-');
+        name, [](char c) { return !text::is_plain(c) || c == '.' || c == '_'; }, '-');
     return name;
   }
   std::array<char, 256> host{};

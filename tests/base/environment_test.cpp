@@ -88,7 +88,7 @@ TEST(Environment, WrongValuesAreNamed) {
         std::pair{"GRADWIRE_METRICS", "http:port"}, std::pair{"GRADWIRE_TRACE", "tr:steps=9-1"},
         std::pair{"GRADWIRE_TRACE", "tr:foo=1"}, std::pair{"GRADWIRE_TRACE", "tr:steps=1-2:steps=3-4"},
         std::pair{"GRADWIRE_TRACE", ":steps=1-2"}, std::pair{"GRADWIRE_RECORD_GRADIENTS", "g:steps=0"},
-        std::pair{"GRADWIRE_RECORD_GRADIENTS", ":steps=3"}}) {
+        std::pair{"GRADWIRE_RECORD_GRADIENTS", "g:steps=513"}, std::pair{"GRADWIRE_RECORD_GRADIENTS", ":steps=3"}}) {
     setenv(name, value, 1);
     try {
       check_environment();

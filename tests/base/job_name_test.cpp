@@ -43,6 +43,8 @@ TEST(JobName, IsTheOneThatWasGiven) {
 TEST(JobName, IsThatOfTheLauncher) {
   EXPECT_EQ(name_with({{"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "3"}}), "12.3");
   EXPECT_EQ(name_with({{"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "3"}, {"PMIX_NAMESPACE", "slurm.pmix.12.3"}}), "12.3");
+  EXPECT_EQ(name_with({{"SLURM_JOB_ID", "12"}, {"PMI_JOBID", "7"}}), "12-7") << "a number that is no step of Slurm";
+  EXPECT_EQ(name_with({{"SLURM_JOB_ID", "12"}, {"SLURM_STEP_ID", "3"}, {"PMI_JOBID", "7"}}), "12.3");
   EXPECT_EQ(name_with({{"FLUX_JOB_ID", "f23"}}), "f23");
   EXPECT_EQ(name_with({{"PMIX_NAMESPACE", "prterun-vm-77@2"}}), "prterun-vm-77") << "of a spawned world, too";
   EXPECT_NE(name_with({{"PMIX_NAMESPACE", "prte-vm-77@1"}}), name_with({{"PMIX_NAMESPACE", "prte-vm-77@2"}}))

@@ -4,8 +4,10 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 
 #include "base/start_directory.hpp"
+#include "base/text.hpp"
 #include "base/world_name.hpp"
 
 namespace gradwire {
@@ -19,6 +21,16 @@ TEST(StartDirectory, StaysWhereTheProcessStarted) {
   EXPECT_EQ(found, (before / "reports/one.json").string());
   EXPECT_EQ(from_start_directory("/tmp/reports"), "/tmp/reports");
   EXPECT_EQ(from_start_directory(""), "");
+}
+
+TEST(PlainCharacters, AreLettersDigitsDotLineAndDash) {
+  std::string plain;
+  for (int c = 0; c < 256; ++c) {
+    if (text::is_plain(static_cast<char>(c))) {
+      plain += static_cast<char>(c);
+    }
+  }
+  EXPECT_EQ(plain, "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz");
 }
 
 TEST(WorldName, StandsInNamesOfSpawnedWorldsAlone) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/gradient_tool.hpp"
 #include "cli/report_json.hpp"
 #include "gradwire/policy.hpp"
@@ -43,9 +45,26 @@ TEST_F(PlanFrom, TakesSizesFromAReport) {
   const Outcome refused = gradwire("plan --compute 1ms --from other.json");
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.output, HasSubstr("other.json: is no report of replaced calls"));
-  write("odd.json", R"({"world": -3, "classes": [null, 7, {"op": "sum", "dtype": "f32", "count": 1e300, "calls": 1},
+  write("lacking.json", R"({"library": 7, "classes": []})");
+  EXPECT_THAT(gradwire("plan --compute 1ms --from lacking.json").output,
+              HasSubstr("lacking.json: is no report of replaced calls"));
+  write(
+      "odd.json",
+      R"({"world": 1, "library": "c10d", "classes": [null, 7, {"op": "sum", "dtype": "f32", "count": 1e300, "calls": 1},
                         {"op": "sum", "dtype": "f32", "count": "many", "calls": 1}]})");
   EXPECT_THAT(gradwire("plan --compute 1ms --from odd.json").output, HasSubstr("odd.json: has no sum of floats"));
+}
+
+TEST_F(PlanFrom, ManyClassesOfSimilarSizeAreOneStep) {
+  nlohmann::json report{{"world", 4}, {"library", "Open MPI 4.1.4"}, {"classes", nlohmann::json::array()}};
+  for (int i = 0; i < 150; ++i) {
+    report["classes"].push_back({{"dtype", "f32"}, {"op", "sum"}, {"count", 100'000 + i}, {"calls", 12}});
+  }
+  report["classes"].push_back({{"dtype", "f32"}, {"op", "sum"}, {"count", 8}, {"calls", 4}});  // the loss, once a run
+  write("many.json", report.dump());
+  const Outcome outcome = gradwire("plan --codec-rate 10GB/s --ranks 8 --compute 100ms --from many.json");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("many.json (3 steps, 150 sums in each): 150 layers"));
 }
 
 }  // namespace

@@ -48,6 +48,32 @@ TEST_F(Ratio, FeedbackMakesTheErrorOfAMeanSmaller) {
   EXPECT_THAT(gradwire("ratio steps --steps 9").output, HasSubstr("--steps 9: the files hold 6 steps"));
 }
 
+// One tensor was recorded once, so all tensors repeat their first step, as the table says.
+TEST_F(Ratio, TheTensorWithTheFewestStepsDecides) {
+  for (int step = 0; step < 5; ++step) {
+    write_npy("steps/step-" + std::to_string(step) + "/often.npy", gaussian(9000, static_cast<unsigned>(step)));
+  }
+  write_npy("steps/step-0/once.npy", gaussian(9000, 7));
+  write_npy("first/step-0/often.npy", gaussian(9000, 0));
+  write_npy("first/step-0/once.npy", gaussian(9000, 7));
+  const auto report = rows("--codecs int4 steps");
+  const auto of_first = rows("--codecs int4 first");
+  EXPECT_EQ(report.at("repeated"), true);
+  EXPECT_EQ(report.at("steps"), of_first.at("steps"));
+  EXPECT_EQ(report.at("rows")[0].at("tensors"), of_first.at("rows")[0].at("tensors"));
+  EXPECT_THAT(gradwire("ratio --codecs int4 steps").output, HasSubstr("one step, which is repeated"));
+}
+
+TEST_F(Ratio, StepsAreReadAtOnceUpToANumberOfOpenFiles) {
+  for (int step = 0; step < 513; ++step) {
+    write_npy("steps/step-" + std::to_string(step) + "/often.npy", {1, 2});
+  }
+  EXPECT_THAT(gradwire("ratio --codecs int4 steps").output, HasSubstr("513 recorded steps: at most 512 are read at"));
+  EXPECT_EQ(rows("--codecs int4 steps --steps 3").at("steps"), 3);
+  write_npy("steps/step-0/once.npy", {3, 4});
+  EXPECT_EQ(rows("--codecs int4 steps --steps 600").at("steps"), 600) << "one step is read, and repeated";
+}
+
 TEST_F(Ratio, APolicyIsARowWithTheCodecOfEachTensor) {
   write("policy.toml", "[defaults]\ncodec = \"int8\"\n[[rule]]\nmatch = \"large\"\ncodec = \"int2\"\n");
   write_npy("large.npy", gaussian(50'000, 1));

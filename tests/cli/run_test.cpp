@@ -254,7 +254,7 @@ TEST_F(Run, RefusesBeforeAnythingStarts) {
            {"run --restarts 2 -- " + job, "GRADWIRE_LET_JOIN=a", 2, "--restarts and GRADWIRE_LET_JOIN are both given"},
            {"run --join none -- " + job, "", 2, "none is not there; a job writes it that was started with gradwire"},
            {"run --steps 3 -- " + job, "", 2, "write --record-gradients DIRECTORY, too"},
-           {"run --record-gradients g --steps 0 -- " + job, "", 2, "--steps 0: write a number from 1 to 100000"},
+           {"run --record-gradients g --steps 0 -- " + job, "", 2, "--steps 0: write a number from 1 to 512"},
            {"run --record-gradients bad.toml -- " + job, "", 2, "bad.toml: it is a file; name a directory"},
            {"run --report no/such/folder/r.json -- " + job, "", 2, "r.json cannot be written"},
            {"run -- " + job, "GRADWIRE_DISABLE=yes", 2, "GRADWIRE_DISABLE is \"yes\"; write one of 0 | 1"},

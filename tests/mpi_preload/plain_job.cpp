@@ -1,6 +1,9 @@
 // job CASE[,CASE...] [LEVEL]: LEVEL is the requested thread level, or "init" for MPI_Init; JOB_LEVEL is that of one
-// rank. Rank 0 prints "CASE ok" for each case, once all ranks have passed it.
+// rank. JOB_DIRECTORY is a directory to which it changes before it calls MPI. Rank 0 prints "CASE ok" for each case,
+// once all ranks have passed it.
 #include "tests/mpi_preload/plain_job.hpp"
+
+#include <unistd.h>
 
 #include <cstring>
 #include <numeric>
@@ -79,6 +82,10 @@ int main(int argc, char** argv) {
   const std::vector<std::string> names = split(argc > 1 ? argv[1] : "");
   const char* of_this_rank = std::getenv("JOB_LEVEL");
   const std::string level = of_this_rank != nullptr ? of_this_rank : argc > 2 ? argv[2] : "init";
+  const char* directory = std::getenv("JOB_DIRECTORY");
+  if (directory != nullptr && ::chdir(directory) != 0) {
+    return 1;
+  }
   int granted = 0;
   if (level == "init" || level == "atexit") {
     MPI_Init(&argc, &argv);

@@ -23,5 +23,18 @@ TEST_P(Preload, RankZeroRecordsWhatItsSumsBeginWith) {
   }
 }
 
+TEST_P(Preload, ARelativeFolderOfRecordingsIsThatOfTheStart) {
+  const ScratchFolder folder;
+  const std::filesystem::path elsewhere = folder.path() / "elsewhere";
+  std::filesystem::create_directory(elsewhere);
+  const Outcome outcome = with(2,
+                               "-C '" + folder.path().string() + "' JOB_DIRECTORY='" + elsewhere.string() + "' " +
+                                   observing() + " GRADWIRE_RECORD_GRADIENTS=own:steps=1",
+                               "equal_layers");
+  expect_ok(outcome, "equal_layers");
+  EXPECT_EQ(record::list_gradients(folder.path() / "own").gradients.size(), 4U) << outcome.output;
+  EXPECT_TRUE(std::filesystem::is_empty(elsewhere));
+}
+
 }  // namespace
 }  // namespace gradwire::test

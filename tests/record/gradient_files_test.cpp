@@ -98,6 +98,8 @@ TEST(GradientFiles, AnIndexLeadsNowhereElse) {
               HasSubstr("gradients, entry 0: the file \"w.npy\" does not hold what the index says"));
   EXPECT_THAT(refusal(index("[1]")), HasSubstr("file is missing, or no string"));
   EXPECT_THAT(refusal(index("1")), HasSubstr("is no index of recorded gradients"));
+  EXPECT_THAT(refusal(index("[[[[[[1]]]]]]")), HasSubstr("is no index of recorded gradients")) << "nests too deep";
+  EXPECT_THAT(refusal(index("[" + std::string(std::size_t{16} << 20, ' ') + "]")), HasSubstr("has more than 16MiB"));
 }
 
 }  // namespace

@@ -47,6 +47,46 @@ TEST(Recorder, WhatItWritesIsListedInItsOrder) {
   EXPECT_EQ(index.at("ranks"), 4);
 }
 
+TEST(Recorder, ItsFolderStaysWhereTheProgramChangesItsDirectory) {
+  const ScratchFolder scratch;
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(scratch.path());
+  Recorder recorder("own", 0, 1);
+  std::filesystem::create_directory("elsewhere");
+  std::filesystem::current_path("elsewhere");
+  const float value = 1;
+  recorder.add(0, "w", view(&value, 1));
+  recorder.write_index();
+  std::filesystem::current_path(before);
+  EXPECT_EQ(record::list_gradients(scratch.path() / "own").gradients.size(), 1U);
+  EXPECT_TRUE(std::filesystem::is_empty(scratch.path() / "elsewhere"));
+  EXPECT_THAT(error_of([] { Recorder none("", 0, 1); }).what(), HasSubstr("gradients cannot be recorded in "));
+}
+
+TEST(Recorder, EachStepHasItsFolderInAnyOrder) {
+  const ScratchFolder folder;
+  Recorder recorder(folder.path(), 0, 1);
+  const float value = 1;
+  for (const std::uint64_t step : {1U, 1U, 2U, 1U}) {
+    recorder.add(step, "w", view(&value, 1));
+  }
+  recorder.add(2, "v", view(&value, 1));
+  recorder.write_index();
+  EXPECT_EQ(record::list_gradients(folder.path()).gradients.size(), 3U);
+}
+
+TEST(Recorder, WritesNoIndexThatCannotBeRead) {
+  const ScratchFolder folder;
+  Recorder recorder(folder.path(), 0, 1);
+  const float value = 1;
+  recorder.add(0, "w", view(&value, 1));
+  recorder.write_index();
+  recorder.add(0, std::string(std::size_t{16} << 20, 'x'), view(&value, 1));
+  EXPECT_THAT(error_of([&] { recorder.write_index(); }).what(),
+              HasSubstr("index.json would have more than 16MiB; record fewer steps"));
+  EXPECT_EQ(record::list_gradients(folder.path()).gradients.size(), 1U) << "the previous index stays";
+}
+
 TEST(Recorder, NamesBecomeNamesOfFiles) {
   EXPECT_EQ(safe_file_name("layer.0.weight"), "layer.0.weight");
   EXPECT_EQ(safe_file_name("../../etc/passwd"), "_._.._etc_passwd");

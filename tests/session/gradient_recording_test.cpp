@@ -102,6 +102,7 @@ TEST(RecordGradients, WhatCannotBeRecordedIsRefusedOrEndsTheRecordingAlone) {
     std::vector<float> gradient(4, 1);
     const TensorId id = session.add("w", view(gradient.data(), gradient.size()));
     EXPECT_THAT(error_of([&] { session.record_gradients(folder.path(), 0); }).what(), HasSubstr("steps is 0"));
+    EXPECT_THAT(error_of([&] { session.record_gradients(folder.path(), 513); }).what(), HasSubstr("it is 1 to 512"));
     session.record_gradients(folder.path() / "own", 2);
     std::filesystem::remove_all(folder.path() / "own");
     std::ofstream(folder.path() / "own") << "a file is in the way";

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/log.hpp"
+#include "base/record_target.hpp"
 #include "session/calls/session_state.hpp"
 
 namespace gradwire {
@@ -79,8 +80,9 @@ void Session::record_gradients(const std::filesystem::path& directory, std::uint
           "record_gradients: not in a session over device memory; copy the gradients to the host, and save them "
           "there");
     }
-    if (steps == 0) {
-      throw Error(ErrorCode::invalid_argument, "record_gradients: steps is 0; it is 1 or more");
+    if (steps == 0 || steps > RecordTarget::kMostSteps) {
+      throw Error(ErrorCode::invalid_argument, "record_gradients: steps is " + std::to_string(steps) + "; it is 1 to " +
+                                                   std::to_string(RecordTarget::kMostSteps));
     }
     engine.require_between_steps("record_gradients");
     state_->recording = std::make_unique<session::GradientRecording>(directory, steps, engine);

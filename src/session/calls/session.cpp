@@ -228,8 +228,11 @@ void Session::reset_statistics() {
 
 void Session::note(std::string_view name, double value) {
   const session::Engine& engine = state_->engine();
-  const MutexLock lock(engine.progress.state);
-  if (auto* notes = engine.parts.find<session::Notes>()) {
+  auto* const notes = [&] {
+    const MutexLock lock(engine.progress.state);  // another thread may ask for the plan, which adds parts to the list
+    return engine.parts.find<session::Notes>();
+  }();
+  if (notes != nullptr) {
     notes->note(name, value);
   }
 }

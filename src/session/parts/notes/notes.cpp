@@ -10,27 +10,27 @@ namespace {
 
 bool is_name(std::string_view name) {
   constexpr std::size_t kLongest = 40;
-  return !name.empty() && name.size() <= kLongest && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
-           c == '-';
-  });
+  return !name.empty() && name.size() <= kLongest && std::all_of(name.begin(), name.end(), text::is_plain);
 }
 
 }  // namespace
 
 void Notes::note(std::string_view name, double value) {
+  const MutexLock lock(mutex_);
+  if (const auto known = latest_.find(name); known != latest_.end()) {
+    known->second = value;
+    return;
+  }
   if (!is_name(name)) {
     throw Error(ErrorCode::invalid_argument,
                 "note: " + text::quote(text::beginning(name, 60)) +
                     " is no name; write 1 to 40 letters, digits, '_', '.' and '-', such as loss");
   }
-  const MutexLock lock(mutex_);
-  const auto known = latest_.find(name);
-  if (known == latest_.end() && latest_.size() == kMost) {
+  if (latest_.size() == kMost) {
     throw Error(ErrorCode::invalid_argument, "note: " + std::string(name) + " is one name too many; a session keeps " +
                                                  std::to_string(kMost) + ", so leave some out");
   }
-  latest_.insert_or_assign(std::string(name), value);
+  latest_.emplace(name, value);
 }
 
 void Notes::take_over(Part& before) {
