@@ -28,8 +28,6 @@ namespace {
 
 [[noreturn]] void refuse_link(const std::string& what) { throw Error(ErrorCode::invalid_argument, "--link: " + what); }
 
-std::string reason(int error) { return std::generic_category().message(error); }
-
 // What makes both MPI libraries send over TCP and the loopback device, even between ranks of one host. Values of the
 // user's environment are replaced, since they could lead around the link; on mpirun's command line they are refused.
 constexpr std::array<std::pair<const char*, const char*>, 8> kOverTcp{{
@@ -129,13 +127,13 @@ std::string make_namespace() {
     return "";
   }
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
-    return "this system lets this user make no network namespace (" + reason(errno) + ")";
+    return "this system lets this user make no network namespace (" + reason_of(errno) + ")";
   }
   const std::string own = std::to_string(user) + " " + std::to_string(user) + " 1\n";
   const std::string own_group = std::to_string(group) + " " + std::to_string(group) + " 1\n";
   if (!write_map("/proc/self/setgroups", "deny") || !write_map("/proc/self/uid_map", own) ||
       !write_map("/proc/self/gid_map", own_group)) {
-    return "this system lets this user map no ids in a namespace (" + reason(errno) + ")";
+    return "this system lets this user map no ids in a namespace (" + reason_of(errno) + ")";
   }
   return "";
 }

@@ -25,8 +25,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kToReachAll{100};  // until a signal has reached all processes one by one
 
-std::string reason(int error) { return std::generic_category().message(error); }
-
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> result;
   result.reserve(texts.size() + 1);
@@ -66,7 +64,7 @@ int wait_for(pid_t child) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) {
-      throw Error(ErrorCode::internal, "waitpid failed: " + reason(errno));
+      throw Error(ErrorCode::internal, "waitpid failed: " + reason_of(errno));
     }
   }
   return status_of(status);
@@ -181,6 +179,8 @@ void wait_for_orphans(int signal, bool told) {
 
 }  // namespace
 
+std::string reason_of(int error_number) { return std::generic_category().message(error_number); }
+
 // Takes the signals of this process while a command runs, one by one, so that none interrupts anything.
 class CommandRunner::Signals {
  public:
@@ -274,7 +274,7 @@ std::string output_of(const std::vector<std::string>& command) { return said_by(
 
 Said said_by(const std::vector<std::string>& command, StandardError error) {
   const bool with_error = error == StandardError::taken;
-  const auto failed = [&](int why) { return Said{kCannotRunStatus, with_error ? reason(why) : std::string()}; };
+  const auto failed = [&](int why) { return Said{kCannotRunStatus, with_error ? reason_of(why) : std::string()}; };
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     return failed(errno);
@@ -321,7 +321,7 @@ Ended CommandRunner::run(const std::vector<std::string>& command, const Environm
   posix_spawnattr_destroy(&attributes);
   if (failed != 0) {
     throw Error(ErrorCode::invalid_argument,
-                command.front() + " cannot be started: " + reason(failed) +
+                command.front() + " cannot be started: " + reason_of(failed) +
                     (failed == ENOEXEC ? "; a script begins with the line #!/bin/sh, or has sh before it" : ""));
   }
   std::optional<int> status;

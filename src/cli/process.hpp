@@ -11,6 +11,9 @@
 
 namespace gradwire::cli {
 
+/// What the operating system says of one of its error numbers (errno).
+[[nodiscard]] std::string reason_of(int error_number);
+
 /// Finds a program as a shell does: a name with a slash as it is, another one in PATH. Only executable files count.
 [[nodiscard]] std::optional<std::filesystem::path> find_program(const std::string& name);
 

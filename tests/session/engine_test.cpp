@@ -145,25 +145,35 @@ TEST(Engine, OneThatIsUndoableLeavesItToFinishToReportAPeersEnd) {
   }
 }
 
-// Without a thread of the session, done() itself communicates. Mutation tried: it does so outside of the try.
+// Without a thread of the session, done() itself communicates. The ranks make one step before, because ready() would
+// wait for the other rank to agree on the plan. Mutation tried: done() communicates outside of the try.
 TEST(Engine, OneThatIsUndoableLeavesItToFinishToReportWhatDoneSees) {
   for (const bool undoable : {false, true}) {
     std::vector<std::shared_ptr<Transport>> world = make_inproc_world(kRanks);
-    std::vector<Gradient> gradients = make_gradients();
-    const auto engine = make_engine(world[0], undoable, {.threading = Threading::serialized});
-    add_to(*engine, gradients);
-    fill(gradients, 0, 0);
+    std::vector<std::vector<Gradient>> gradients(kRanks);
+    std::vector<std::unique_ptr<Engine>> engines(kRanks);
+    const auto first_step = [&](std::size_t rank) {
+      gradients[rank] = make_gradients();
+      engines[rank] = make_engine(world[rank], undoable, {.threading = Threading::serialized});
+      add_to(*engines[rank], gradients[rank]);
+      reduce(*engines[rank], gradients[rank], static_cast<int>(rank), 0);
+      engines[rank]->finish();
+    };
+    std::thread other([&] { first_step(1); });
+    first_step(0);
+    other.join();
+    Engine& engine = *engines[0];
     std::vector<Ticket> tickets;
-    for (const Gradient& gradient : gradients) {
-      tickets.push_back(engine->ready(gradient.id, nullptr, false));
+    for (const Gradient& gradient : gradients[0]) {
+      tickets.push_back(engine.ready(gradient.id, nullptr, false));
     }
     world[1]->abort(Error(ErrorCode::aborted, "it has ended", ErrorCause::world));
     if (undoable) {
-      EXPECT_NO_THROW(static_cast<void>(engine->done(tickets.back())));
+      EXPECT_NO_THROW(static_cast<void>(engine.done(tickets.back())));
     } else {
-      EXPECT_THROW(static_cast<void>(engine->done(tickets.back())), Error);
+      EXPECT_THROW(static_cast<void>(engine.done(tickets.back())), Error);
     }
-    EXPECT_THROW(engine->finish(), Error);
+    EXPECT_THROW(engine.finish(), Error);
   }
 }
 
