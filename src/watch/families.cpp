@@ -223,7 +223,8 @@ class Builder {
   }
 
   void notes() {
-    Family family{"gradwire_note", "Numbers that the job told its session, the latest of each name.", MetricType::gauge};
+    Family family{"gradwire_note", "Numbers that the job told its session, the latest of each name.",
+                  MetricType::gauge};
     for (const auto& [name, value] : rank_.notes) {
       family.samples.push_back({{{"name", name}}, value});
     }

@@ -29,7 +29,8 @@ std::string chosen(const std::map<std::string, When>& jobs, const std::optional<
 
 }  // namespace
 
-void choose_job(FolderSnapshot& snapshot, const std::optional<std::string>& named, const std::optional<std::string>& shown) {
+void choose_job(FolderSnapshot& snapshot, const std::optional<std::string>& named,
+                const std::optional<std::string>& shown) {
   const std::map<std::string, When> jobs = jobs_of(snapshot);
   if (jobs.empty()) {
     return;

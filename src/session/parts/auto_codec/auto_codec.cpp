@@ -80,8 +80,7 @@ void AutoCodec::step_ended(std::uint64_t /*step*/, const StepSeen& seen) {
   }
 }
 
-bool AutoCodec::due(std::uint64_t step) const {
-  return begun_ && runner_.info().world_size > 1 && pace_.due(step); }
+bool AutoCodec::due(std::uint64_t step) const { return begun_ && runner_.info().world_size > 1 && pace_.due(step); }
 
 void AutoCodec::take(const Compared& compared) {
   const std::uint64_t step = compared.step;
