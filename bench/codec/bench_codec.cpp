@@ -34,7 +34,8 @@ void encode_all(const codec::Codec& codec, bool checksum, const std::vector<floa
     codec::FrameWriter writer(codec, info, checksum,
                               std::span(frames).subspan(first / kFrame * frame_bytes, frame_bytes));
     for (std::uint32_t i = first; i < first + kFrame; i += codec::kTileElements) {
-      writer.write(values.data() + i, residual == nullptr ? nullptr : residual + i, codec::kTileElements);
+      float* const kept = residual == nullptr ? nullptr : residual + i;
+      writer.write(values.data() + i, kept, codec::kTileElements);
     }
     writer.finish();
   }

@@ -65,7 +65,7 @@ class Relaxed {
 };
 
 void destroy(const CallTimer::Running& running) noexcept {
-  for (const CUevent event : {running.begin, running.end}) {
+  for (CUevent event : {running.begin, running.end}) {
     if (event != nullptr) {
       driver().destroy(event);
     }

@@ -65,7 +65,7 @@ struct Network {
     const std::vector<float> inputs = random_values(samples * kInputs, 1.0F, seed);
     Tensor &w1 = tensors[0], &b1 = tensors[1], &w2 = tensors[2], &b2 = tensors[3];
     double loss = 0;
-    for (int s = 0; s < samples; ++s) {
+    for (long s = 0; s < samples; ++s) {
       const float* input = &inputs[s * kInputs];
       std::vector<float> wanted(kClasses), hidden = b1.value, score = b2.value;
       multiply_add(input, kInputs, planted.data(), kClasses, wanted.data());

@@ -24,12 +24,12 @@ MpiWorld::MpiWorld(std::chrono::milliseconds timeout)
 
 MpiWorld::~MpiWorld() {
   if (request_ != MPI_REQUEST_NULL) {
-    new std::vector<char>(std::move(incoming_));  // MPI may still write there
+    static_cast<void>(incoming_.release());  // MPI may still write there
   }
 }
 
 void MpiWorld::post() {
-  check_mpi(MPI_Irecv(incoming_.data(), static_cast<int>(kBytes), MPI_CHAR, MPI_ANY_SOURCE, TagPlan::notice(), comm_,
+  check_mpi(MPI_Irecv(incoming_->data(), static_cast<int>(kBytes), MPI_CHAR, MPI_ANY_SOURCE, TagPlan::notice(), comm_,
                       &request_),
             "posting the receive of notices (MPI_Irecv)");
 }
@@ -84,8 +84,8 @@ void MpiWorld::take(const MPI_Status& status) noexcept {
   if (MPI_Get_count(&status, MPI_CHAR, &size) != MPI_SUCCESS || size <= static_cast<int>(sizeof number)) {
     return;
   }
-  std::memcpy(&number, incoming_.data(), sizeof number);
-  const std::span<const char> bytes(incoming_.data() + sizeof number, static_cast<std::size_t>(size) - sizeof number);
+  std::memcpy(&number, incoming_->data(), sizeof number);
+  const std::span<const char> bytes(incoming_->data() + sizeof number, static_cast<std::size_t>(size) - sizeof number);
   if (const auto found = listeners_.find(number); found != listeners_.end()) {
     found->second->hear(status.MPI_SOURCE, bytes);
   } else {
@@ -107,7 +107,7 @@ void MpiWorld::note_ends() noexcept {
 }
 
 void MpiWorld::notify(CommNumber number, std::span<const int> ranks, std::span<const char> bytes,
-                      std::chrono::milliseconds limit) noexcept {
+                      std::chrono::milliseconds limit) const noexcept {
   auto buffer = std::make_unique<std::vector<char>>(sizeof number);
   auto requests = std::make_unique<std::vector<MPI_Request>>();
   std::memcpy(buffer->data(), &number, sizeof number);
@@ -129,7 +129,7 @@ void MpiWorld::notify(CommNumber number, std::span<const int> ranks, std::span<c
 void MpiWorld::end() noexcept {
   const MutexLock lock(mutex_);
   if (request_ != MPI_REQUEST_NULL && !cancel_receives(&request_, 1)) {
-    new std::vector<char>(std::move(incoming_));  // MPI may still write there
+    static_cast<void>(incoming_.release());  // MPI may still write there
     return;
   }
   request_ = MPI_REQUEST_NULL;

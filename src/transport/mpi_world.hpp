@@ -4,6 +4,7 @@
 
 #include <mpi.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -61,7 +62,7 @@ class MpiWorld {
   /// Sends a notice for `number` to ranks of MPI_COMM_WORLD, and drives the messages for at most `limit`. Messages that
   /// are not sent by then are left to MPI.
   void notify(CommNumber number, std::span<const int> ranks, std::span<const char> bytes,
-              std::chrono::milliseconds limit) noexcept;
+              std::chrono::milliseconds limit) const noexcept;
 
   /// Called in MPI_Finalize. Collective; nothing of this object may be used afterwards.
   void end() noexcept;
@@ -89,7 +90,8 @@ class MpiWorld {
   std::map<CommNumber, NoticeListener*> listeners_ GUARDED_BY(mutex_);
   std::multimap<CommNumber, Notice> undelivered_notices_ GUARDED_BY(mutex_);
   std::set<int> ended_ GUARDED_BY(mutex_);
-  std::vector<char> incoming_ GUARDED_BY(mutex_) = std::vector<char>(kBytes);
+  // On the heap, so that it can be left to MPI, which may write there after this object has gone.
+  std::unique_ptr<std::array<char, kBytes>> incoming_ GUARDED_BY(mutex_) = std::make_unique<std::array<char, kBytes>>();
   MPI_Request request_ GUARDED_BY(mutex_) = MPI_REQUEST_NULL;
 };
 

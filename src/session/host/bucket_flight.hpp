@@ -18,12 +18,12 @@ class BucketFlight {
  public:
   /// `results`: the gradients, to be read. Without residuals, the call has none.
   BucketFlight(const plan::Bucket& bucket, bool background, codec::TensorList results,
-               std::unique_ptr<exchange::BucketResiduals> residuals, const exchange::ResidualUse& use)
+               std::unique_ptr<exchange::BucketResiduals> residuals, exchange::ResidualUse use)
       : ended_{.bucket = bucket.id, .nonfinite = false, .background = background},
         group_(bucket.group),
         results_(std::move(results)),
         residuals_(std::move(residuals)),
-        use_(use) {}
+        use_(std::move(use)) {}
 
   [[nodiscard]] std::size_t group() const noexcept { return group_; }
   /// Sets what codecs dropped, and the norm of this rank's gradients, if some part asked for them.
