@@ -72,7 +72,7 @@ TEST(JobName, OfAnElasticJobIsThatOfTheFileByWhichProcessesJoin) {
   EXPECT_NE(name_with({{"GRADWIRE_JOIN", "/other/run.join"}}), began);
 }
 
-// Tried by hand, red: a name without the process, which two jobs of the same second share.
+// Two jobs of the same second differ by it. Mutation tried: the name has no number of the process.
 TEST(JobName, OfAProcessAloneNamesHostTimeAndProcess) {
   const std::string name = name_with({});
   EXPECT_THAT(name, MatchesRegex(".*-[0-9]{8}-[0-9]{6}-[0-9]+"));

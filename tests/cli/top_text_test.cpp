@@ -348,7 +348,7 @@ RankValues of_job(const std::string& job, double written, bool ended) {
   return values;
 }
 
-// Tried by hand, red: the job that wrote last, which two running jobs are in turn.
+// Mutation tried: the job that wrote last is shown, which changes all the time where two jobs run.
 TEST(TopJobs, ShowsTheOneThatRunsAndStaysWithIt) {
   const FolderSnapshot folder{.time = 100,
                               .ranks = {of_job("a", 98, false), of_job("b", 97, false), of_job("c", 99, true)},

@@ -214,7 +214,7 @@ TEST(HistoryOfAJob, HasWhatEachRankDid) {
   }
 }
 
-// Tried by hand, red: the group's own codec.
+// Mutation tried: the codec in use is the group's own.
 TEST(HistoryOfAJob, NamesTheCodecOfAWarmUp) {
   if (kForksWithoutThreads) {
     GTEST_SKIP() << "it allows no threads in a child of a process with threads";

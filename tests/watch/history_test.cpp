@@ -113,8 +113,8 @@ TEST(History, AGroupThatComesLaterHasNothingBefore) {
   EXPECT_EQ(read.at("codecs").at(read.at("groups").at(1).at("in_use").at(1).get<std::size_t>()), "auto: int4 3");
 }
 
-// Before anything is measured the codec is "auto (int8, int4)". Tried by hand, red: a group of its own, which the file
-// then had the first codec of all in use for.
+// Before anything is measured the codec is "auto (int8, int4)". Mutation tried: the whole text of a codec tells groups
+// apart, which makes a second group.
 TEST(History, AGroupOfAutoIsOneBeforeAndAfterTheFirstChoice) {
   History history(1);
   history.add(0, totals_of(1, "auto (int8, int4)"), {}, {});

@@ -163,7 +163,7 @@ TEST(TextfileSink, WhatCannotBeWrittenIsToldOnceAndTriedAgain) {
   EXPECT_THAT(names_in(folder.path() / "in-the-way"), ElementsAre("gradwire-library-rank-0.prom"));
 }
 
-// Tried by hand, red: file names without the job's.
+// Mutation tried: the names of files do not contain the job.
 TEST(TextfileSink, TwoJobsInOneDirectoryKeepTheirFiles) {
   const ScratchFolder folder;
   TextfileSink first({.rank = [] { return std::optional(0); }, .job = "a"}, told(folder.path()));
@@ -179,7 +179,7 @@ TEST(TextfileSink, TwoJobsInOneDirectoryKeepTheirFiles) {
               HasSubstr("gradwire_job_ended{part=\"library\",rank=\"0\",gradwire_job=\"b\"} 0\n"));
 }
 
-// Tried by hand, red: removal without a look at the age, at the host, and at the name.
+// Mutations tried: a file is removed whatever its age, whatever its host, and whatever its name.
 TEST(TextfileSink, AJobRemovesTextfilesOfADayAgoAndNothingElse) {
   const ScratchFolder folder;
   const auto write = [&](const std::string& name, const std::string& host, int hours) {
