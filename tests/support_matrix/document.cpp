@@ -1,5 +1,6 @@
 // Writes docs/reference/support.md and support-errors.md from the rows of the matrix.
 #include <algorithm>
+#include <cstddef>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -87,27 +88,42 @@ class Notes {
   std::vector<std::string> notes_;
 };
 
+/// Returns the rows, after a list of the features that work everywhere, and of those that no place has.
 std::string matrix(Notes& notes) {
-  std::string all = "| feature |";
-  std::string rule = "|---|";
-  for (std::size_t place = 0; place < kPlaces; ++place) {
-    all += " " + std::string(to_string(static_cast<Place>(place))) + " |";
-    rule += "---|";
-  }
-  all += "\n" + rule + "\n";
+  std::string everywhere;
+  std::string nowhere;
+  std::string rows;
   std::string_view group;
   for (const Feature& feature : features()) {
+    std::vector<std::string> marks;
+    for (const Cell& cell : feature.cells) {
+      marks.push_back(notes.mark(cell));
+    }
+    const std::string name(feature.name);
+    if (std::ranges::count(marks, marks.front()) == static_cast<std::ptrdiff_t>(kPlaces)) {
+      const bool works = feature.cells.front().kind == Cell::Kind::works;
+      std::string& list = works ? everywhere : nowhere;
+      list += (list.empty() ? "" : "; ") + name + (works ? "" : ": " + marks.front());
+      continue;
+    }
     if (feature.group != group) {
       group = feature.group;
-      all += "| **" + std::string(group) + "** | | | | | | |\n";
+      rows += "| **" + std::string(group) + "** | | | | | | |\n";
     }
-    all += "| " + std::string(feature.name) + " |";
-    for (const Cell& cell : feature.cells) {
-      all += " " + notes.mark(cell) + " |";
+    rows += "| " + name + " |";
+    for (const std::string& mark : marks) {
+      rows += " " + mark + " |";
     }
-    all += "\n";
+    rows += "\n";
   }
-  return all;
+  std::string head = "| feature |";
+  std::string rule = "|---|";
+  for (std::size_t place = 0; place < kPlaces; ++place) {
+    head += " " + std::string(to_string(static_cast<Place>(place))) + " |";
+    rule += "---|";
+  }
+  return wrapped("Sessions in every column have: " + everywhere + ".") + "\n" +
+         wrapped("Sessions in no column have: " + nowhere + ".") + "\n" + head + "\n" + rule + "\n" + rows;
 }
 
 /// Returns the texts of all errors, by header, function and code.
