@@ -5,8 +5,8 @@ namespace {
 
 constexpr const char* kHead = R"(# Defaults
 
-This page says what holds where a program sets nothing. `defaults_test` compares it with the code. [Environment
-variables](environment.md) and the drop-ins have defaults of their own.
+This page says what holds where a program sets nothing. `defaults_test` compares it with the code. [Policy
+files](policy.md), [environment variables](environment.md) and the drop-ins have further defaults.
 
 )";
 
@@ -56,8 +56,7 @@ std::string text_of(const DefaultTable& table) {
 }  // namespace
 
 std::string document() {
-  return kHead + text_of(call_and_session_defaults()) + kNotes + text_of(policy_defaults()) +
-         "\nEvery key with its meaning: [policy files](policy.md).\n\n" + text_of(table_defaults()) +
+  return kHead + text_of(call_and_session_defaults()) + kNotes + text_of(table_defaults()) +
          "\nWhat each of these does: [embedding tables](../explanation/tables.md).\n";
 }
 
