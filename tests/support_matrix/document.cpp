@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kColumns = 140;
 
-constexpr const char* kFeatures = R"(
+constexpr const char* kIntroduction = R"(
 A test writes this page from the table in [`tests/support_matrix`](../../tests/support_matrix), and plays each yes and each no.)";
 
 constexpr const char* kColumnsOfTheMatrix = R"(
@@ -23,9 +23,9 @@ the headers lack it. Numbers lead to notes. The test plays columns of device mem
 ([what ran on a GPU](../how-to/gpu.md#what-has-been-tried)).)";
 
 constexpr const char* kErrors = R"(
-This page lists what `Error(invalid_argument)` and `Error(unsupported)` say, by the function that promises them in a public header;
-the comment there says when. A test writes the page from the table in [`tests/support_matrix`](../../tests/support_matrix) and causes
-each error. It fails if a header promises one that the table lacks.)";
+This page lists a part of what each `Error(invalid_argument)` and `Error(unsupported)` says, by the function that promises the error in
+a public header; the comment there says when it is thrown. A test writes the page from the table in
+[`tests/support_matrix`](../../tests/support_matrix) and causes each error. It fails if a header promises one that the table lacks.)";
 
 /// Returns the words of `text` in lines of that width; lines after the first begin with `indent`.
 std::string wrapped(const std::string& text, const std::string& indent = "") {
@@ -88,7 +88,7 @@ class Notes {
   std::vector<std::string> notes_;
 };
 
-/// Returns the rows, after a list of the features that work everywhere, and of those that no place has.
+/// Returns the table, after lists of the features that all places have and of those that none has.
 std::string matrix(Notes& notes) {
   std::string everywhere;
   std::string nowhere;
@@ -101,9 +101,11 @@ std::string matrix(Notes& notes) {
     }
     const std::string name(feature.name);
     if (std::ranges::count(marks, marks.front()) == static_cast<std::ptrdiff_t>(kPlaces)) {
-      const bool works = feature.cells.front().kind == Cell::Kind::works;
-      std::string& list = works ? everywhere : nowhere;
-      list += (list.empty() ? "" : "; ") + name + (works ? "" : ": " + marks.front());
+      if (feature.cells.front().kind == Cell::Kind::works) {
+        everywhere += "- " + name + "\n";
+      } else {
+        nowhere += "- " + name + ": " + marks.front() + "\n";
+      }
       continue;
     }
     if (feature.group != group) {
@@ -122,15 +124,15 @@ std::string matrix(Notes& notes) {
     head += " " + std::string(to_string(static_cast<Place>(place))) + " |";
     rule += "---|";
   }
-  return wrapped("Sessions in every column have: " + everywhere + ".") + "\n" +
-         wrapped("Sessions in no column have: " + nowhere + ".") + "\n" + head + "\n" + rule + "\n" + rows;
+  return "Sessions in every column have:\n\n" + everywhere + "\nSessions in no column have:\n\n" + nowhere + "\n" +
+         head + "\n" + rule + "\n" + rows;
 }
 
 /// Returns the texts of all errors, by header, function and code.
 std::string promises() {
   std::string all;
   std::string_view header;
-  std::vector<std::pair<std::string, std::string>> items;  // function and code; texts
+  std::vector<std::pair<std::string, std::string>> items;  // function and code, with the texts
   const auto end_header = [&] {
     for (const auto& [place, texts] : items) {
       all += wrapped("- " + place + ": " + texts, "  ");
@@ -163,8 +165,8 @@ std::string promises() {
 std::string document_of_features() {
   Notes notes;
   const std::string table = matrix(notes);
-  return "# What works where\n\n" + wrapped(kFeatures) + "\n" + wrapped(kColumnsOfTheMatrix) + "\n## The matrix\n\n" +
-         table + "\n## Notes\n\n" + notes.text();
+  return "# What works where\n\n" + wrapped(kIntroduction) + "\n" + wrapped(kColumnsOfTheMatrix) +
+         "\n## The matrix\n\n" + table + "\n## Notes\n\n" + notes.text();
 }
 
 std::string document_of_errors() { return "# Errors that headers promise\n\n" + wrapped(kErrors) + promises(); }
