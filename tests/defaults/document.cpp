@@ -20,7 +20,6 @@ constexpr const char* kNotes = R"(
 - **Sum or mean.** A call sums as MPI does; a session averages, as a training step wants.
 - **Error feedback.** A call keeps what it drops only in a `FeedbackBuffer` of the caller. [Policies](policy.md#defaults) say when `auto`
   turns feedback on, and which codec the second hop has.
-- **Chunks.** Over device memory their size depends on the world.
 - **Threading.** A session over MPI does with less where `MPI_Init_thread` granted less.
 - **NaN and Inf.** `auto` lets them reach every rank, and skips such steps once a loss scale was set.
 - **Link.** While it is unknown, the cost model assumes 1 Gbit/s and 50 us between nodes, and calls learn how much to keep in flight.
