@@ -28,6 +28,8 @@ struct DefaultTable {
 };
 
 [[nodiscard]] DefaultTable call_and_session_defaults();
+/// The keys of policies that calls and sessions lack. They are compared with the code alone: docs/reference/policy.md
+/// lists them.
 [[nodiscard]] DefaultTable policy_defaults();
 [[nodiscard]] DefaultTable table_defaults();
 

@@ -5,30 +5,24 @@ namespace {
 
 constexpr const char* kHead = R"(# Defaults
 
-This page says what holds where a program sets nothing. `defaults_test` compares each value with the code, and this page with the test's
-table, from which `WRITE=1 build/release/bin/defaults_test` writes it. [Environment variables](environment.md) and the drop-ins have
-defaults of their own.
+This page says what holds where a program sets nothing. `defaults_test` compares it with the code. [Policy
+files](policy.md), [environment variables](environment.md) and the drop-ins have further defaults.
 
 )";
 
 constexpr const char* kNotes = R"(
 - **Columns.** A call is an all-reduce, a reduce-scatter, an all-gather or a broadcast of a communicator, over MPI, threads or NCCL. Where
   a cell says "policy", the policy of the session decides. `Policy()`, in C a policy of `NULL`, says the same as an empty file.
-- **Algorithm.** `auto` takes the algorithm that the [cost model](policy.md#which-algorithm) finds quickest, for each call or bucket. All
-  ranks choose alike. Over device memory it is always `two_shot`. In C, 0 has always stood for `two_shot`, and
-  [stays so](c-abi.md); `GRADWIRE_ALGORITHM_AUTO` asks for the choice. Sums inside nodes and the message library's own sums add in another
-  order than `two_shot`, so name an algorithm where results must not depend on how ranks lie on hosts.
+- **Algorithm.** `auto` takes the quickest by the [cost model](policy.md#which-algorithm), over device memory always `two_shot`. In C,
+  0 [stays](c-abi.md) `two_shot`; `GRADWIRE_ALGORITHM_AUTO` asks for the choice. Name an algorithm where results must not depend on
+  how ranks lie on hosts, because algorithms add in different orders.
 - **Broadcasts** bring parameters, so they are exact. A call may name a codec; a session cannot.
-- **Sum or mean.** A call sums as MPI does. A session averages, because that is what a training step wants.
-- **Error feedback.** A call keeps what it drops only in a `FeedbackBuffer` of the caller. A policy's `auto` turns feedback on with `topk`,
-  and from 4 bits an element down.
-- **Codec of the second hop.** The owner of a shard encodes the sum with the same codec; after `topk` see
-  [policies](policy.md#defaults).
-- **Chunks.** Over device memory chunks are as large as fits the world.
+- **Sum or mean.** A call sums as MPI does; a session averages, as a training step wants.
+- **Error feedback.** A call keeps what it drops only in a `FeedbackBuffer` of the caller. [Policies](policy.md#defaults) say when `auto`
+  turns feedback on, and which codec the second hop has.
 - **Threading.** A session over MPI does with less where `MPI_Init_thread` granted less.
 - **NaN and Inf.** `auto` lets them reach every rank, and skips such steps once a loss scale was set.
-- **Link.** While the link is unknown, the cost model assumes 1 Gbit/s and 50 us between nodes, and calls find out while they run how much
-  they should keep in flight.
+- **Link.** While it is unknown, the cost model assumes 1 Gbit/s and 50 us between nodes, and calls learn how much to keep in flight.
 
 )";
 
@@ -61,8 +55,7 @@ std::string text_of(const DefaultTable& table) {
 }  // namespace
 
 std::string document() {
-  return kHead + text_of(call_and_session_defaults()) + kNotes + text_of(policy_defaults()) +
-         "\nEvery key with its meaning: [policy files](policy.md).\n\n" + text_of(table_defaults()) +
+  return kHead + text_of(call_and_session_defaults()) + kNotes + text_of(table_defaults()) +
          "\nWhat each of these does: [embedding tables](../explanation/tables.md).\n";
 }
 

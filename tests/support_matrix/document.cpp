@@ -1,6 +1,8 @@
-// Writes docs/reference/support.md from the rows of the matrix.
+// Writes docs/reference/support.md and support-errors.md from the rows of the matrix.
 #include <algorithm>
+#include <cstddef>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "tests/support_matrix/matrix.hpp"
@@ -11,20 +13,19 @@ namespace {
 constexpr std::size_t kColumns = 140;
 
 constexpr const char* kIntroduction = R"(
-This page is written by a test, from the table in [`tests/support_matrix`](../../tests/support_matrix): change that, and write
-the page anew with `WRITE=1 build/release/bin/support_matrix_test --gtest_filter='*Document*'`. The test plays each yes and
-each no of the matrix, and each error below, and fails where one is not as this page says.)";
+A test writes this page from the table in [`tests/support_matrix`](../../tests/support_matrix), and plays each yes and each no.)";
 
 constexpr const char* kColumnsOfTheMatrix = R"(
 *host*: host memory over a `Transport`, such as MPI. *Processes*: over `gradwire::Processes`, which some ranks may leave
-([elastic](../explanation/elastic.md)). *GPU*: device memory over a `Transport` or `Processes` ([`gradwire/cuda.hpp`](../how-to/gpu.md)). *NCCL*:
-device memory over NCCL. *C*: the [C API](c-abi.md), over MPI. Columns of device memory are played on a device that is host
-memory; CUDA and NCCL have no part in that ([what ran on a GPU](../how-to/gpu.md#what-has-been-tried)). *no call*: no header of that
-place has it. A number leads to a note.)";
+([elastic](../explanation/elastic.md)). *GPU*: device memory over a `Transport` or `Processes`
+([`gradwire/cuda.hpp`](../how-to/gpu.md)). *NCCL*: device memory over NCCL. *C*: the [C API](c-abi.md), over MPI. *no call*:
+the headers lack it. Numbers lead to notes. The test plays columns of device memory on a simulated device, without CUDA and NCCL
+([what ran on a GPU](../how-to/gpu.md#what-has-been-tried)).)";
 
 constexpr const char* kErrors = R"(
-What a comment of a public header says of `Error(invalid_argument)` and `Error(unsupported)`, and a piece of what the error
-then says. A header that promises one without a row here fails the test.)";
+This page lists a part of what each `Error(invalid_argument)` and `Error(unsupported)` says, by the function that promises the error in
+a public header; the comment there says when it is thrown. A test writes the page from the table in
+[`tests/support_matrix`](../../tests/support_matrix) and causes each error. It fails if a header promises one that the table lacks.)";
 
 /// Returns the words of `text` in lines of that width; lines after the first begin with `indent`.
 std::string wrapped(const std::string& text, const std::string& indent = "") {
@@ -45,6 +46,10 @@ std::string wrapped(const std::string& text, const std::string& indent = "") {
 std::string code(std::string_view text) { return "`" + std::string(text) + "`"; }
 
 std::string code_of(const ErrorCode code) { return "`Error(" + std::string(to_string(code)) + ")`"; }
+
+std::string not_played(std::string_view why) {
+  return why.empty() ? "" : " (not played by a test: " + std::string(why) + ")";
+}
 
 /// The notes of cells beyond yes and no, numbered in order of their first use.
 class Notes {
@@ -69,9 +74,7 @@ class Notes {
 
  private:
   static std::string refusal(const Cell& cell) {
-    const std::string not_played =
-        cell.not_played.empty() ? "" : " (not played by a test: " + std::string(cell.not_played) + ")";
-    return code_of(cell.code) + ": " + code(cell.text) + not_played;
+    return code_of(cell.code) + ": " + code(cell.text) + not_played(cell.not_played);
   }
   std::string number_of(const std::string& note) {
     const auto found = std::find(notes_.begin(), notes_.end(), note);
@@ -85,70 +88,75 @@ class Notes {
   std::vector<std::string> notes_;
 };
 
+/// Returns the table, after lists of the features that all places have and of those that none has.
 std::string matrix(Notes& notes) {
-  std::string all = "| feature |";
-  std::string rule = "|---|";
-  for (std::size_t place = 0; place < kPlaces; ++place) {
-    all += " " + std::string(to_string(static_cast<Place>(place))) + " |";
-    rule += "---|";
-  }
-  all += "\n" + rule + "\n";
+  std::string everywhere;
+  std::string nowhere;
+  std::string rows;
   std::string_view group;
   for (const Feature& feature : features()) {
+    std::vector<std::string> marks;
+    for (const Cell& cell : feature.cells) {
+      marks.push_back(notes.mark(cell));
+    }
+    const std::string name(feature.name);
+    if (std::ranges::count(marks, marks.front()) == static_cast<std::ptrdiff_t>(kPlaces)) {
+      if (feature.cells.front().kind == Cell::Kind::works) {
+        everywhere += "- " + name + "\n";
+      } else {
+        nowhere += "- " + name + ": " + marks.front() + "\n";
+      }
+      continue;
+    }
     if (feature.group != group) {
       group = feature.group;
-      all += "| **" + std::string(group) + "** | | | | | | |\n";
+      rows += "| **" + std::string(group) + "** | | | | | | |\n";
     }
-    all += "| " + std::string(feature.name) + " |";
-    for (const Cell& cell : feature.cells) {
-      all += " " + notes.mark(cell) + " |";
+    rows += "| " + name + " |";
+    for (const std::string& mark : marks) {
+      rows += " " + mark + " |";
     }
-    all += "\n";
+    rows += "\n";
   }
-  return all;
-}
-
-std::string how_played(const Promise& promise) {
-  if (!promise.not_played.empty()) {
-    return " (not played by a test: " + std::string(promise.not_played) + ")";
+  std::string head = "| feature |";
+  std::string rule = "|---|";
+  for (std::size_t place = 0; place < kPlaces; ++place) {
+    head += " " + std::string(to_string(static_cast<Place>(place))) + " |";
+    rule += "---|";
   }
-  return promise.elsewhere.empty() ? "" : " (played by `" + std::string(promise.elsewhere) + "`)";
+  return "Sessions in every column have:\n\n" + everywhere + "\nSessions in no column have:\n\n" + nowhere + "\n" +
+         head + "\n" + rule + "\n" + rows;
 }
 
-/// Returns a sentence of a comment without its final punctuation.
-std::string without_end(std::string_view quote) {
-  return std::string(quote.substr(0, quote.find_last_not_of(".,;") + 1));
-}
-
-/// Returns each promise once, with the texts of all its errors.
+/// Returns the texts of all errors, by header, function and code.
 std::string promises() {
   std::string all;
   std::string_view header;
-  std::string_view quote;
-  std::string item;
-  const auto end_item = [&] {
-    all += item.empty() ? "" : wrapped(item, "  ");
-    item.clear();
+  std::vector<std::pair<std::string, std::string>> items;  // function and code, with the texts
+  const auto end_header = [&] {
+    for (const auto& [place, texts] : items) {
+      all += wrapped("- " + place + ": " + texts, "  ");
+    }
+    items.clear();
   };
   for (const std::span<const Promise> list : {promises_of_sessions(), promises_of_cpp(), promises_of_libraries()}) {
     for (const Promise& promise : list) {
       if (promise.header != header) {
-        end_item();
+        end_header();
         header = promise.header;
-        quote = {};
         all += "\n### `gradwire/" + std::string(header) + "`\n\n";
       }
-      const std::string said = code(promise.text) + how_played(promise);
-      if (promise.quote == quote) {
-        item += ", " + said;
-        continue;
+      const std::string place = "**" + std::string(promise.of) + "**, " + std::string(to_string(promise.code));
+      const auto item = std::ranges::find(items, place, &std::pair<std::string, std::string>::first);
+      const std::string text = code(promise.text) + not_played(promise.not_played);
+      if (item == items.end()) {
+        items.emplace_back(place, text);
+      } else if (item->second.find(code(promise.text)) == std::string::npos) {
+        item->second += ", " + text;
       }
-      end_item();
-      quote = promise.quote;
-      item = "- **" + std::string(promise.of) + "**: \"" + without_end(quote) + "\". It says " + said;
     }
   }
-  end_item();
+  end_header();
   return all;
 }
 
@@ -161,8 +169,6 @@ std::string document_of_features() {
          "\n## The matrix\n\n" + table + "\n## Notes\n\n" + notes.text();
 }
 
-std::string document_of_errors() {
-  return "# Errors that headers promise\n\n" + wrapped(kIntroduction) + "\n" + wrapped(kErrors) + promises();
-}
+std::string document_of_errors() { return "# Errors that headers promise\n\n" + wrapped(kErrors) + promises(); }
 
 }  // namespace gradwire::support
