@@ -142,7 +142,7 @@ int check(const std::string& file, int ranks, std::ostream& out) {
     out << "deterministic: no native sums\n";
   }
   if (policy.strict) {
-    out << "strict: a rule that matches no tensor is an error\n";
+    out << "strict: in a session, a rule that matches no tensor or is ignored is an error\n";
   }
   for (std::size_t rule = 0; rule < policy.rules.size(); ++rule) {
     print_sync("rule " + std::to_string(rule + 1), policy.rules[rule].policy.sync, out);

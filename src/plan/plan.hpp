@@ -104,8 +104,8 @@ struct Plan {
   [[nodiscard]] std::string explain() const;
 };
 
-/// Error(invalid_argument) for a bad rule, and for a rule that matched no tensor under a strict policy;
-/// Error(unsupported) where a codec does not support a tensor's dtype.
+/// Error(invalid_argument) for a bad rule, and under a strict policy for a rule that matched no tensor or that sessions
+/// ignore; Error(unsupported) where a codec does not support a tensor's dtype.
 [[nodiscard]] Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options);
 
 /// Fingerprint of any text, 16 hex digits.
