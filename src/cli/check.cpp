@@ -120,7 +120,9 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   rows.push_back(row("default", "", "all others", policy.defaults, policy, ranks));
 
   out << file << ": no mistakes; the first rule that matches decides (on " << ranks << " ranks):\n\n"
-      << text::table(rows, "rrlllr") << "\nall codecs but exact are lossy; dense is exact\nbuckets of a session: "
+      << text::table(rows, "rrlllr")
+      << "\ntravels as: codecs of the stages and of the second hop; smaller than f32: by the bits of an element\n"
+         "all codecs but exact are lossy; dense is exact\nbuckets of a session: "
       << (policy.bucket_bytes == 0 ? "by the cost model" : format_bytes(policy.bucket_bytes))
       << "; chunks on the wire: " << format_bytes(policy.chunk_bytes.value_or(kDefaultChunkBytes))
       << (policy.chunk_bytes ? "" : ", over device memory as fits") << "; frames in flight: up to "

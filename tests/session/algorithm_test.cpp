@@ -115,7 +115,7 @@ TEST(SessionAlgorithm, ExplainAndStatisticsSayWhichAndWhy) {
               HasSubstr("algorithm of rule 1 (layer1.bias) by the cost model: one_shot: latency rules\n"));
   EXPECT_THAT(trained.explanation, Not(HasSubstr("algorithm of rule 2")));
   const std::string table = trained.statistics.to_text();
-  EXPECT_THAT(table, HasSubstr("collective of default by the cost model: hierarchical: 2 nodes of 2 ranks\n"));
+  EXPECT_THAT(table, HasSubstr("algorithm of default by the cost model: hierarchical: 2 nodes of 2 ranks\n"));
   EXPECT_THAT(table, ::testing::ContainsRegex("default +int8 +hierarchical "));
   EXPECT_THAT(table, ::testing::ContainsRegex("rule 1 \\(layer1.bias\\) +int8 +one_shot "));
   EXPECT_THAT(table, ::testing::ContainsRegex("rule 2 \\(head\\*\\) +int8 +two_shot "));

@@ -135,6 +135,20 @@ std::vector<std::string> notes(const FolderSnapshot& snapshot, std::span<const R
   return notes;
 }
 
+// Explains the columns that a reader cannot guess.
+std::string legend(std::span<const RankRow> rows) {
+  const auto any = [&](const auto& has) { return std::any_of(rows.begin(), rows.end(), has); };
+  const bool steps = any([](const RankRow& row) { return row.rates.steps.has_value(); });
+  std::string text = std::string("exposed: share of the time inside ") + (steps ? "finish()" : "the calls");
+  if (any([](const RankRow& row) { return row.rates.ratio.has_value(); })) {
+    text += "; ratio: bytes uncompressed / sent";
+  }
+  if (any([](const RankRow& row) { return !row.now.codec.empty(); })) {
+    text += "; codec: all but exact are lossy";
+  }
+  return text + "; age: of the rank's file";
+}
+
 // Breaks the text into lines, at blanks where there are any.
 std::vector<std::string> wrapped(std::string text, std::size_t width) {
   std::vector<std::string> lines;
@@ -219,6 +233,12 @@ std::vector<StyledLine> draw(const FolderSnapshot& snapshot, std::span<const Ran
     const std::size_t others = lines.size() + below.size();
     const std::size_t left = options.height > others ? options.height - others : 1;
     add_table(lines, rows, width, options.height == 0 ? 0 : left);
+    const std::vector<std::string> explained = wrapped(legend(rows), width);
+    if (options.height == 0 || lines.size() + explained.size() + below.size() <= options.height) {
+      for (const std::string& text : explained) {
+        lines.push_back(line_of(text, width, Emphasis::weak));
+      }
+    }
   }
   lines.insert(lines.end(), below.begin(), below.end());
   if (options.height > 0) {
