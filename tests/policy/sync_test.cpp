@@ -201,8 +201,8 @@ TEST(SyncPlan, TheFingerprintCoversModesAndTheMessageNamesThem) {
                             "{ async = true, staleness = 8 }"}) {
     EXPECT_NE(mine.fingerprint(), plan(other).fingerprint()) << other;
     EXPECT_THAT(plan::first_difference(mine.describe(), 0, plan(other).describe(), 1),
-                ::testing::AllOf(StartsWith("policy of tensor 0 \"fc1\": rank 0 has codec int8"),
-                                 HasSubstr("sync every 8"), HasSubstr("same policy and the same options")))
+                ::testing::AllOf(StartsWith("policy of tensor 0 \"fc1\": rank 0 "), HasSubstr("has sync every 8"),
+                                 HasSubstr("same policy and the same options"), Not(HasSubstr("codec"))))
         << other;
   }
   EXPECT_NE(plan("{ async = true, staleness = 1 }").fingerprint(),
@@ -211,9 +211,8 @@ TEST(SyncPlan, TheFingerprintCoversModesAndTheMessageNamesThem) {
     return plan("{ every = 16, outer = { " + settings + " } }").describe();
   };
   const std::string settings = outer("lr = 0.7, momentum = 0.9");
-  EXPECT_THAT(
-      plan::first_difference(settings, 0, outer("lr = 0.7004, momentum = 0.9"), 1),
-      HasSubstr("rank 1 has codec int8, algorithm two_shot, error feedback auto, sync every 16 (outer lr 0.7004,"));
+  EXPECT_THAT(plan::first_difference(settings, 0, outer("lr = 0.7004, momentum = 0.9"), 1),
+              HasSubstr("rank 1 has sync every 16 (outer lr 0.7004,"));
   EXPECT_THAT(plan::first_difference(settings, 0, outer("lr = 0.7, momentum = 0.90000000000000013"), 1),
               HasSubstr("momentum 0.9000000000000001)"));
   EXPECT_EQ(to_string({.mode = Sync::Mode::every, .every = 16, .outer = Sync::Outer{.learning_rate = 0.70041}}),
