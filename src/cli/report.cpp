@@ -176,6 +176,12 @@ std::string mode(const json& root, const Report& report, const std::string& disa
   return compressing ? "compressing" : "observing";
 }
 
+// ", emulated 1Gbit/s", or nothing.
+std::string emulated(const json& root) {
+  const std::string link = text_or(root, "emulated_link", "");
+  return link.empty() ? "" : ", emulated " + text::printable(link);
+}
+
 Report make_report(const json& root) {
   const json& totals = root.at("totals");
   Report report{.calls = number(totals, "calls"),
@@ -191,7 +197,7 @@ Report make_report(const json& root) {
   const std::string disabled = text_or(root, "disabled", "");
   report.text = "gradwire " + root.at("gradwire").get<std::string>() + ", " + root.at("library").get<std::string>() +
                 ", " + std::to_string(report.ranks) + (report.ranks == 1 ? " rank" : " ranks") + ", " +
-                mode(root, report, disabled) + ", policy " + policy +
+                mode(root, report, disabled) + ", policy " + policy + emulated(root) +
                 (dry ? "; dry run: nothing was compressed; the bytes are those that would have been sent\n" : "\n");
   report.text = (dry ? "" : forecast_lead(root) + saving(root, report.compressed_calls)) + report.text;
   if (dry && (policy == "built-in" || policy == "GRADWIRE_CODEC=auto")) {

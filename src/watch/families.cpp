@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/emulated_link.hpp"
 #include "gradwire/version.hpp"
 #include "watch/aggregate.hpp"
 
@@ -71,7 +72,7 @@ class Builder {
                          "Version of gradwire, how bytes travel, the clock that stamps events, and the host.",
                          MetricType::gauge,
                          {{{{"version", std::string(kVersion)},
-                            {"transport", sum_.transport},
+                            {"transport", over_emulated_link(sum_.transport, emulated_link_of_job())},
                             {"clock", std::string(to_string(reader_.clock))},
                             {"host", reader_.host}},
                            1}}});
@@ -223,7 +224,8 @@ class Builder {
   }
 
   void notes() {
-    Family family{"gradwire_note", "Numbers that the job told its session, the latest of each name.", MetricType::gauge};
+    Family family{"gradwire_note", "Numbers that the job told its session, the latest of each name.",
+                  MetricType::gauge};
     for (const auto& [name, value] : rank_.notes) {
       family.samples.push_back({{{"name", name}}, value});
     }

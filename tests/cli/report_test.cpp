@@ -75,6 +75,12 @@ TEST_F(ReportTable, ShowsTheAlgorithm) {
   EXPECT_THAT(chosen, HasSubstr("algorithm by the cost model: hierarchical: 2 nodes of 2 ranks\n"));
 }
 
+TEST_F(ReportTable, SaysThatTheLinkIsEmulated) {
+  EXPECT_THAT(read(test::kReport).text, Not(HasSubstr("emulated")));
+  EXPECT_THAT(read(replaced("\"dry_run\"", R"("emulated_link": "1Gbit/s", "dry_run")")).text,
+              HasSubstr("4 ranks, compressing, policy built-in, emulated 1Gbit/s\n"));
+}
+
 TEST_F(ReportTable, ShowsWhatWasMeasured) {
   const auto row = [&](const std::string& measured) {
     return read(replaced("\"reason\": \"below the floor\"",

@@ -259,6 +259,13 @@ TEST(TopDrawing, SaysWhatItSkippedAndWhatIsMissing) {
               ElementsAre("gradwire top  /tmp", "no rank has written;", "start the job", "q quits"));
 }
 
+TEST(TopDrawing, SaysThatTheLinkIsEmulated) {
+  std::vector<RankRow> rows = rows_with({0.4, 0.4});
+  rows[0].now.emulated_link = "1Gbit/s";
+  EXPECT_THAT(joined(draw({}, rows, {.folder = "/f"})),
+              StartsWith("gradwire top: 2 of 4 ranks, emulated 1Gbit/s  /f\n"));
+}
+
 TEST(TopDrawing, NamesTheJobAndTheOthers) {
   FolderSnapshot snapshot;
   snapshot.job = "resnet";

@@ -24,13 +24,16 @@ std::string title(std::span<const RankRow> rows, const std::string& job, const s
   std::set<int> ranks;
   int world = 0;
   double errors = 0;
+  std::string link;
   for (const RankRow& row : rows) {
+    link = row.now.emulated_link.empty() ? link : row.now.emulated_link;
     ranks.insert(row.now.name.second);
     world = std::max(world, row.now.world_size);
     errors += row.now.counters.errors;
   }
   std::string text = "gradwire top: " + (job.empty() ? "" : job + ", ") + std::to_string(ranks.size()) + " of " +
-                     std::to_string(world) + (world == 1 ? " rank" : " ranks");
+                     std::to_string(world) + (world == 1 ? " rank" : " ranks") +
+                     (link.empty() ? "" : ", emulated " + link);
   for (const RankState state : {RankState::slow, RankState::stalled, RankState::silent, RankState::ended}) {
     if (const std::size_t number = count(rows, state)) {
       text += ", " + std::to_string(number) + " " + state_name(state);
