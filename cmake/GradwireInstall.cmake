@@ -37,6 +37,8 @@ if(TARGET gradwire_tool)
     DESTINATION ${CMAKE_INSTALL_DATADIR}/gradwire COMPONENT tools FILES_MATCHING PATTERN "*.toml")
 endif()
 
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python-free-examples/skeleton DESTINATION ${CMAKE_INSTALL_DATADIR}/gradwire COMPONENT dev)
+
 set(headers_left_out REGEX "/(mpi|mpi_transport|torch|cuda|nccl)\\.hpp$" EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/gradwire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
   FILES_MATCHING PATTERN "*.hpp" PATTERN replace EXCLUDE ${headers_left_out})
