@@ -26,7 +26,7 @@ endfunction()
 if(TARGET gradwire_tool)
   install(TARGETS gradwire_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
   if(TARGET gradwire_doctor_tool)
-    install(TARGETS gradwire_doctor_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+    install(TARGETS gradwire_doctor_tool RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/gradwire COMPONENT tools)
   endif()
   if(TARGET gradwire_tool_documents)
     install(DIRECTORY ${GRADWIRE_TOOL_DOCUMENTS}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT tools)
@@ -36,6 +36,8 @@ if(TARGET gradwire_tool)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/python-free-examples/policies ${PROJECT_SOURCE_DIR}/python-free-examples/models
     DESTINATION ${CMAKE_INSTALL_DATADIR}/gradwire COMPONENT tools FILES_MATCHING PATTERN "*.toml")
 endif()
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python-free-examples/skeleton DESTINATION ${CMAKE_INSTALL_DATADIR}/gradwire COMPONENT dev)
 
 set(headers_left_out REGEX "/(mpi|mpi_transport|torch|cuda|nccl)\\.hpp$" EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/gradwire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
@@ -101,7 +103,7 @@ if(PROJECT_VERSION_MAJOR EQUAL 0)
   set(compatible_with SameMinorVersion)
 endif()
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gradwireConfig.cmake.in ${PROJECT_BINARY_DIR}/gradwireConfig.cmake
-  INSTALL_DESTINATION ${package_dir})
+  INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_LIBDIR)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake COMPATIBILITY ${compatible_with})
 install(FILES ${PROJECT_BINARY_DIR}/gradwireConfig.cmake ${PROJECT_BINARY_DIR}/gradwireConfigVersion.cmake
   DESTINATION ${package_dir} COMPONENT dev)
@@ -149,6 +151,9 @@ if(TARGET gradwire_mpi)
   gradwire_pc_flags(pc_mpi_c_cflags -I ${MPI_C_INCLUDE_DIRS})
   gradwire_pc_flags(pc_mpi_c_libs "" ${MPI_C_LIBRARIES})
   gradwire_install_pc(gradwire-c)
+  if(TARGET gradwire_mpi_replace)
+    gradwire_install_pc(gradwire-mpi-replace)
+  endif()
 endif()
 
 if(PROJECT_IS_TOP_LEVEL)

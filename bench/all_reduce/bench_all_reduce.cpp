@@ -66,13 +66,14 @@ void print_head(const Options& options, int ranks, const LinkText& link) {
   std::printf(
       "algbw = bytes / p50; busbw = algbw x 2(P-1)/P = algbw x %s, what a ring sends; sent: most of any rank, per "
       "call;\n"
-      "cpu: all ranks together, per call; memory: beyond the tensors, worst rank%s\n\n",
+      "cpu: all ranks together, per call; memory: beyond the tensors, worst rank;\n"
+      "all codecs but exact are lossy%s\n\n",
       fixed(ring_bytes(ranks, 1), 3).c_str(),
       std::isnan(link.rate) ? "" : ";\nscore = time of a perfect uncompressed ring on this link / p50");
 }
 
 TextTable make_table(bool emulated, bool predicted) {
-  std::vector<std::string> header{"bytes",      "library", "codec",     "collective",  "min ms", "p50 ms", "algbw GB/s",
+  std::vector<std::string> header{"bytes",      "library", "codec",     "algorithm",   "min ms", "p50 ms", "algbw GB/s",
                                   "busbw GB/s", "sent",    "rel error", "ranks equal", "cpu ms", "memory", "score"};
   if (emulated) {
     header[5] += " (emulated)";

@@ -203,7 +203,7 @@ class Policy {
   std::optional<Batch> batch = std::nullopt;  // limits of the advice on the batch; none: no advice
   std::optional<Elastic> elastic = std::nullopt;
   bool deterministic = false;  // no native sums, no choice by measurement
-  bool strict = false;         // a rule that matched no tensor is an error
+  bool strict = false;         // a rule that matched no tensor, or that a session ignores, is an error
 };
 
 }  // namespace gradwire

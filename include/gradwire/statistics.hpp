@@ -8,23 +8,24 @@
 
 namespace gradwire {
 
-/// Totals of collectives of one kind (one group, one call). Bytes and times are this rank's own.
+/// Totals of collectives of one kind (one group, one call), of this rank alone: ranks differ. How to read a table of
+/// them: docs/reference/statistics.md.
 struct Statistics {
-  std::uint64_t calls = 0;
-  std::uint64_t elements = 0;
+  std::uint64_t calls = 0;               // collectives: in a session one for each bucket and exchange
+  std::uint64_t elements = 0;            // elements of the caller's tensors
   std::uint64_t bytes_in = 0;            // bytes of the caller's tensors, in their own dtype
-  std::uint64_t bytes_sent = 0;          // counted at the transport, headers and both hops included
-  std::uint64_t bytes_intra = 0;         // the share of bytes_sent to ranks of the same node
-  std::uint64_t bytes_inter = 0;         // the share of bytes_sent to other nodes
+  std::uint64_t bytes_sent = 0;          // bytes given to the transport: frames with their headers, of both hops
+  std::uint64_t bytes_intra = 0;         // the share of bytes_sent, in bytes, that went to ranks of the same node
+  std::uint64_t bytes_inter = 0;         // the share of bytes_sent, in bytes, that went to other nodes
   std::uint64_t bytes_uncompressed = 0;  // bytes that a perfect uncompressed algorithm sends, in the tensors' own dtype
-  std::uint64_t frames_sent = 0;
-  std::uint64_t nonfinite_frames = 0;  // received or made with NaN or Inf inside
-  double encode_seconds = 0;           // encoding, and the owner's reduce + encode
-  double decode_seconds = 0;
-  double wire_seconds = 0;    // waiting for the transport with nothing to compute
-  double total_seconds = 0;   // from start to end of each call, summed
-  double squared_error = -1;  // sum over elements of (result - exact)^2; -1 unless measured
-  double squared_norm = -1;   // sum over elements of exact^2; -1 unless measured
+  std::uint64_t frames_sent = 0;         // messages given to the transport, of one encoded chunk each
+  std::uint64_t nonfinite_frames = 0;    // frames, received or made, with NaN or Inf in them
+  double encode_seconds = 0;             // seconds of encoding, with the owner's summing before its own encoding
+  double decode_seconds = 0;             // seconds of decoding what other ranks sent
+  double wire_seconds = 0;               // seconds in which a call waited for the transport with nothing to compute
+  double total_seconds = 0;              // seconds from the start to the end of each call, summed; calls may overlap
+  double squared_error = -1;             // sum over elements of (result - exact)^2; -1 unless measured
+  double squared_norm = -1;              // sum over elements of exact^2; -1 unless measured
 
   void add(const Statistics& other);
   /// bytes_uncompressed / bytes_sent; 1 when nothing was sent.
@@ -78,8 +79,9 @@ struct BatchAdvice {
 /// How many steps after its gradients a result of sync = { async = true, ... } was delivered.
 struct Lateness {
   std::uint64_t results = 0;  // one for each bucket and step
-  std::uint64_t oldest = 0;   // the greatest lateness; never above the staleness
-  std::uint64_t steps = 0;    // sum of the lateness of all results
+  std::uint64_t oldest = 0;   // the greatest lateness in steps; never above the staleness
+  std::uint64_t steps = 0;    // sum of the lateness of all results, in steps
+  /// The mean lateness in steps; 0 without results.
   [[nodiscard]] double mean() const {
     return results == 0 ? 0 : static_cast<double>(steps) / static_cast<double>(results);
   }
@@ -90,29 +92,31 @@ struct SessionStatistics {
   struct Group {
     std::string name;   // "rule 2 (embed.*)", "default", "small"
     std::string codec;  // canonical spec; for codec = "auto" also the buckets of each choice: "auto: int8 3, dense 1"
-    std::string algorithm;    // "hierarchical", or with numbers of buckets "hierarchical 3, one_shot 1"
-    bool compressed = false;  // the codec is not `exact`
-    std::uint64_t tensors = 0;
-    Statistics totals;
-    std::string sync = "step";  // "every 8", "async, staleness 4"
-    Lateness late = {};
+    std::string algorithm;              // "hierarchical", or with numbers of buckets "hierarchical 3, one_shot 1"
+    bool compressed = false;            // the codec is not `exact`
+    std::uint64_t tensors = 0;          // tensors of the group
+    Statistics totals;                  // of its buckets, since the session began or reset_statistics() was called
+    std::string sync = "step";          // "every 8", "async, staleness 4"
+    Lateness late = {};                 // of sync = { async = true, ... }
     std::string algorithm_reason = {};  // of algorithm = "auto": "hierarchical: 2 nodes of 2 ranks"; else empty
   };
-  std::string transport;  // name, and "emulated ..." where a link is emulated
-  int rank = 0;
-  int world_size = 1;
-  std::uint64_t steps = 0;
-  double exposed_seconds = 0;  // time spent inside finish(), summed over the steps
+  std::string transport;       // name, and "emulated ..." where a link is emulated
+  int rank = 0;                // the rank that these are of
+  int world_size = 1;          // number of ranks
+  std::uint64_t steps = 0;     // steps that finish() ended
+  double exposed_seconds = 0;  // seconds spent inside finish(), summed over the steps: communication not hidden
   double commit_seconds = 0;   // the share of it in which, over Processes, ranks agreed that all hold a step's results
-  std::vector<Group> groups;
+  std::vector<Group> groups;   // those that have tensors
   std::uint64_t comparisons = 0;      // how often ranks compared their steps: for auto, [batch], slow ranks
-  double comparison_seconds = 0;      // this rank's time for comparing, with measuring and deciding
+  double comparison_seconds = 0;      // this rank's seconds for comparing, with measuring and deciding
   std::vector<CodecSwitch> switches;  // of codec = "auto", from the first choice on
   std::optional<DeviceMemory> device_memory = {};  // over device memory only
 
+  /// The totals over all groups.
   [[nodiscard]] Statistics all() const;
+  /// The totals over groups whose codec is not `exact`.
   [[nodiscard]] Statistics compressed() const;
-  /// A table for people.
+  /// A table for people, which explains its columns (docs/reference/statistics.md).
   [[nodiscard]] std::string to_text() const;
   /// One JSON object; keys as the members here, and `ratio`, `ratio_compressed`.
   [[nodiscard]] std::string to_json() const;

@@ -22,6 +22,8 @@ constexpr std::array kVariables{
                         "1 on any rank: disabled on all ranks; replaced calls go to the library, not even timed"},
     EnvironmentVariable{"GRADWIRE_DRY_RUN", "0 | 1", "0",
                         "1: replaced calls pass through and are counted as they would have been sent"},
+    EnvironmentVariable{"GRADWIRE_EMULATED_LINK", "rate[,latency]", "none",
+                        "set by gradwire run --link: the link that it emulates, which reports name"},
     EnvironmentVariable{"GRADWIRE_ERROR_FEEDBACK", "auto | on | off", "auto",
                         "off: what the codec leaves out is not added later (run --no-feedback)"},
     EnvironmentVariable{"GRADWIRE_F64", "0 | 1", "0", "1: GRADWIRE_CODEC also compresses sums of f64 (run --f64)"},

@@ -120,7 +120,9 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   rows.push_back(row("default", "", "all others", policy.defaults, policy, ranks));
 
   out << file << ": no mistakes; the first rule that matches decides (on " << ranks << " ranks):\n\n"
-      << text::table(rows, "rrlllr") << "\nall codecs but exact are lossy; dense is exact\nbuckets of a session: "
+      << text::table(rows, "rrlllr")
+      << "\ntravels as: codecs of the stages and of the second hop; smaller than f32: by the bits of an element\n"
+         "all codecs but exact are lossy; dense is exact\nbuckets of a session: "
       << (policy.bucket_bytes == 0 ? "by the cost model" : format_bytes(policy.bucket_bytes))
       << "; chunks on the wire: " << format_bytes(policy.chunk_bytes.value_or(kDefaultChunkBytes))
       << (policy.chunk_bytes ? "" : ", over device memory as fits") << "; frames in flight: up to "
@@ -142,7 +144,7 @@ int check(const std::string& file, int ranks, std::ostream& out) {
     out << "deterministic: no native sums\n";
   }
   if (policy.strict) {
-    out << "strict: a rule that matches no tensor is an error\n";
+    out << "strict: in a session, a rule that matches no tensor or is ignored is an error\n";
   }
   for (std::size_t rule = 0; rule < policy.rules.size(); ++rule) {
     print_sync("rule " + std::to_string(rule + 1), policy.rules[rule].policy.sync, out);

@@ -171,7 +171,7 @@ int launch(const std::vector<std::string>& command, std::ostream& out) {
 }  // namespace
 
 void become_doctor(const std::string& command, std::vector<std::string> arguments) {
-  const fs::path program = this_program().parent_path() / "gradwire-doctor";
+  const fs::path program = find_helper(this_program(), "gradwire-doctor");
   arguments.insert(arguments.begin(), program.string());
   std::vector<char*> pointers;
   pointers.reserve(arguments.size() + 1);
@@ -182,7 +182,7 @@ void become_doctor(const std::string& command, std::vector<std::string> argument
   execv(program.c_str(), pointers.data());
   throw Error(ErrorCode::unsupported, command + ": " + program.string() + " cannot be started (" +
                                           std::system_category().message(errno) +
-                                          "); it comes with builds that found MPI, in the folder of this tool");
+                                          "); it comes with builds that found MPI, in libexec/gradwire beside the folder of this tool");
 }
 
 int doctor(const DoctorOptions& options, std::ostream& out) {

@@ -65,4 +65,11 @@ std::optional<std::filesystem::path> find_preload(const std::filesystem::path& p
   return std::nullopt;
 }
 
+std::filesystem::path find_helper(const std::filesystem::path& program, const std::string& name) {
+  const std::filesystem::path prefix = program.parent_path().parent_path();
+  const std::filesystem::path installed = prefix / kHelperFolder / name;
+  const std::filesystem::path built = prefix / "libexec" / "gradwire" / name;
+  return !std::filesystem::exists(installed) && std::filesystem::exists(built) ? built : installed;
+}
+
 }  // namespace gradwire::cli

@@ -1,4 +1,4 @@
-// Finds the libraries that are preloaded into jobs, relative to this program's folder.
+// Finds the libraries that are preloaded into jobs, and programs that the tool starts, relative to its own folder.
 #pragma once
 
 #include <filesystem>
@@ -23,5 +23,9 @@ inline constexpr const char* kAnyPreload = "libgradwire_any.so";
 /// The absolute path of the library of this name, or nothing where it was not built.
 [[nodiscard]] std::optional<std::filesystem::path> find_preload(const std::filesystem::path& program,
                                                                 const std::string& name);
+
+/// The absolute path of a program that only this tool starts, such as gradwire-doctor: in the folder of helpers of an
+/// installation or of a build. Where it is in neither, the place in an installation, for messages.
+[[nodiscard]] std::filesystem::path find_helper(const std::filesystem::path& program, const std::string& name);
 
 }  // namespace gradwire::cli

@@ -83,7 +83,7 @@ std::string class_table(const json& classes) {
   std::stable_sort(entries.begin(), entries.end(),
                    [](const json& a, const json& b) { return number(a, "bytes_in") > number(b, "bytes_in"); });
   std::vector<std::vector<std::string>> rows{{"function", "dtype", "op", "count", "ranks", "order", "name", "calls",
-                                              "compressed", "lossy codec", "collective", "bytes in", "dense bytes",
+                                              "compressed", "lossy codec", "algorithm", "bytes in", "dense bytes",
                                               "bytes sent", "ratio", "time", "passed because"}};
   for (std::size_t i = 0; i < std::min(entries.size(), kMostRows); ++i) {
     rows.push_back(row(entries[i]));
@@ -95,7 +95,7 @@ std::string class_table(const json& classes) {
   return text;
 }
 
-// The algorithms where the policy left them open: "collective by the cost model: hierarchical: 2 nodes of 2 ranks".
+// The algorithms where the policy left them open: "algorithm by the cost model: hierarchical: 2 nodes of 2 ranks".
 std::string choices(const json& classes) {
   std::set<std::string> chosen;
   for (const json& entry : classes) {
@@ -105,7 +105,7 @@ std::string choices(const json& classes) {
   }
   std::string text;
   for (const std::string& one : chosen) {
-    text += (text.empty() ? "collective by the cost model: " : "; ") + one;
+    text += (text.empty() ? "algorithm by the cost model: " : "; ") + one;
   }
   return text.empty() ? text : text + '\n';
 }
@@ -176,6 +176,12 @@ std::string mode(const json& root, const Report& report, const std::string& disa
   return compressing ? "compressing" : "observing";
 }
 
+// ", emulated 1Gbit/s", or nothing.
+std::string emulated(const json& root) {
+  const std::string link = text_or(root, "emulated_link", "");
+  return link.empty() ? "" : ", emulated " + text::printable(link);
+}
+
 Report make_report(const json& root) {
   const json& totals = root.at("totals");
   Report report{.calls = number(totals, "calls"),
@@ -191,7 +197,7 @@ Report make_report(const json& root) {
   const std::string disabled = text_or(root, "disabled", "");
   report.text = "gradwire " + root.at("gradwire").get<std::string>() + ", " + root.at("library").get<std::string>() +
                 ", " + std::to_string(report.ranks) + (report.ranks == 1 ? " rank" : " ranks") + ", " +
-                mode(root, report, disabled) + ", policy " + policy +
+                mode(root, report, disabled) + ", policy " + policy + emulated(root) +
                 (dry ? "; dry run: nothing was compressed; the bytes are those that would have been sent\n" : "\n");
   report.text = (dry ? "" : forecast_lead(root) + saving(root, report.compressed_calls)) + report.text;
   if (dry && (policy == "built-in" || policy == "GRADWIRE_CODEC=auto")) {
@@ -213,7 +219,9 @@ Report make_report(const json& root) {
       format_bytes(number(totals, "bytes_dense")) + lossy(totals) + "\nratio: " + ratio(totals, "ratio_compressed") +
       " on compressed calls, " + ratio(totals, "ratio") + " over all (calls, bytes and time: " +
       (note.empty() ? "all ranks)\n" : "of the ranks that reported theirs)\nnote: " + note + '\n') +
-      "dense bytes: what a perfect uncompressed algorithm sends for these calls\n";
+      "order: place of a call in its step; algorithm: how ranks exchange the encoded values; bytes in: of the job's "
+      "buffers;\n"
+      "dense bytes: what a perfect uncompressed algorithm sends for these calls; ratio: dense bytes / bytes sent\n";
   return report;
 }
 

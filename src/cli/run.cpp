@@ -149,6 +149,8 @@ Environment rank_environment(const RunOptions& options, const RankSettings& sett
       value = "1";
     } else if (known.name == "GRADWIRE_THREADS" && options.threads) {
       value = options.threads;
+    } else if (known.name == "GRADWIRE_EMULATED_LINK" && options.link) {
+      value = options.link;
     } else if (known.name == "GRADWIRE_RESTART" && options.restarts > 0) {
       value = std::to_string(restart);
     }

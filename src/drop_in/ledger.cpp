@@ -6,6 +6,7 @@
 
 #include "base/current_error.hpp"
 #include "base/durable_file.hpp"
+#include "base/emulated_link.hpp"
 #include "base/units.hpp"
 #include "base/world_name.hpp"
 #include "drop_in/forecast.hpp"
@@ -219,6 +220,7 @@ std::string report_json(const ReportHead& head, const Ledger& ledger) {
   totals["resets"] = ledger.resets();
   const json report = {{"gradwire", kVersion},
                        {"world", head.world_size},
+                       {"emulated_link", or_null(emulated_link_of_job())},
                        {"library", head.implementation},
                        {"dry_run", head.dry_run},
                        {"policy", head.policy},

@@ -109,8 +109,10 @@ std::string in_flight(const Plan& plan) {
 }  // namespace
 
 std::string Plan::explain() const {
-  std::string text = tensor_table(*this) + '\n' + bucket_table(*this) +
-                     "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded)\n";
+  std::string text =
+      tensor_table(*this) + '\n' + bucket_table(*this) +
+      "(buckets start in this order; encoded: payload without frame headers; ratio: bytes / encoded; all codecs but "
+      "exact are lossy)\n";
   text += chosen_algorithms(*this);
   if (has_modes()) {
     text += sync_table(*this);

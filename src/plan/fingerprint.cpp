@@ -1,4 +1,5 @@
 // The text that ranks compare before the first byte of data moves, its hash, and the message for ranks that differ.
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string_view>
@@ -90,6 +91,50 @@ constexpr std::string_view kTable = "table ";
 constexpr std::string_view kSamePolicy = "; give every rank the same policy and the same options";
 constexpr std::string_view kSameNodes =
     " (the node of each rank); write the same ranks_per_node in [tier] on every rank";
+
+// The settings of a policy's line, which are separated by commas outside of brackets.
+std::vector<std::string_view> settings_of(std::string_view value) {
+  std::vector<std::string_view> settings;
+  int depth = 0;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < value.size(); ++i) {
+    depth += value[i] == '(' ? 1 : value[i] == ')' ? -1 : 0;
+    if (depth == 0 && value.substr(i, 2) == ", ") {
+      settings.push_back(value.substr(begin, i - begin));
+      begin = i + 2;
+    }
+  }
+  settings.push_back(value.substr(begin));
+  return settings;
+}
+
+// Leaves out of both texts the settings at the begin and the end that they share.
+void drop_what_is_equal(std::string_view& mine, std::string_view& theirs) {
+  std::vector<std::string_view> a = settings_of(mine);
+  std::vector<std::string_view> b = settings_of(theirs);
+  const auto from = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  a.erase(a.begin(), from.first);
+  b.erase(b.begin(), from.second);
+  while (!a.empty() && !b.empty() && a.back() == b.back()) {
+    a.pop_back();
+    b.pop_back();
+  }
+  const auto text = [](const std::vector<std::string_view>& settings) {
+    return settings.empty()
+               ? std::string_view()
+               : std::string_view(settings.front().data(), settings.back().data() + settings.back().size());
+  };
+  mine = text(a);
+  theirs = text(b);
+}
+
+std::string have(const std::string& my_name, std::string_view mine, const std::string& their_name,
+                 std::string_view theirs) {
+  if (mine.empty() || theirs.empty()) {
+    return has((theirs.empty() ? my_name : their_name) + " alone", theirs.empty() ? mine : theirs);
+  }
+  return has(my_name, mine) + ", " + has(their_name, theirs);
+}
 
 struct Side {
   const std::string& name;
@@ -212,8 +257,12 @@ std::string first_difference(const std::string& mine, const std::string& my_name
     const std::string_view fix = my_line->item.starts_with(kTensor) ? kSameTensors
                                  : my_line->item == kNodes          ? kSameNodes
                                                                     : kSamePolicy;
-    return std::string(my_line->item) + ": " + has(my_name, my_line->value) + ", " +
-           has(their_name, their_line->value) + std::string(fix);
+    std::string_view my_value = my_line->value;
+    std::string_view their_value = their_line->value;
+    if (fix == kSamePolicy) {
+      drop_what_is_equal(my_value, their_value);
+    }
+    return std::string(my_line->item) + ": " + have(my_name, my_value, their_name, their_value) + std::string(fix);
   }
 }
 

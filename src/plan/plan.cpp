@@ -376,8 +376,11 @@ class Planner {
       any_by_name |= matchers_[rule].by_name();
       any_by_order |= matchers_[rule].by_order();
       const bool of_table = policy_.rules[rule].policy.sync.mode == Sync::Mode::rows;  // tables are no tensors
-      if (of_table || slots_[rule].tensors != 0 || (no_names && matchers_[rule].by_name()) ||
-          matchers_[rule].by_order()) {
+      if (of_table || slots_[rule].tensors != 0) {
+        continue;
+      }
+      if (matchers_[rule].by_order() || (no_names && matchers_[rule].by_name())) {
+        refuse_ignored(rule);
         continue;
       }
       std::string what = policy::rule_place(policy_, rule) + " (" + matchers_[rule].describe() + ") matched no tensor";
@@ -396,6 +399,18 @@ class Planner {
     }
     if (any_by_order) {
       plan_.notes.emplace_back("tensors of a session have no order of call: rules with `order` are ignored");
+    }
+  }
+
+  // Refuses a rule that asks for what no tensor of a session has, if the policy is strict.
+  void refuse_ignored(std::size_t rule) const {
+    if (policy_.strict) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          policy::rule_place(policy_, rule) + " (" + matchers_[rule].describe() + ") is ignored: " +
+              (matchers_[rule].by_order() ? "tensors of a session have no order of call; remove `order` or the rule"
+                                          : "no tensor has a name; pass names to Session::add, or remove the rule") +
+              ", or write strict = false");
     }
   }
 

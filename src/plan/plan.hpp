@@ -104,14 +104,15 @@ struct Plan {
   [[nodiscard]] std::string explain() const;
 };
 
-/// Error(invalid_argument) for a bad rule, and for a rule that matched no tensor under a strict policy;
-/// Error(unsupported) where a codec does not support a tensor's dtype.
+/// Error(invalid_argument) for a bad rule, and under a strict policy for a rule that matched no tensor or that sessions
+/// ignore; Error(unsupported) where a codec does not support a tensor's dtype.
 [[nodiscard]] Plan make_plan(const Policy& policy, const std::vector<TensorInfo>& tensors, const PlanOptions& options);
 
 /// Fingerprint of any text, 16 hex digits.
 [[nodiscard]] std::string fingerprint_of(const std::string& text);
 
-/// For two texts of describe(): a message that names the first thing in which the ranks differ, and the fix. Empty when
+/// For two texts of describe(): a message that names the first thing in which the ranks differ, without the settings
+/// that they share, and the fix. Empty when
 /// the texts are equal.
 [[nodiscard]] std::string first_difference(const std::string& mine, int my_rank, const std::string& theirs,
                                            int their_rank);

@@ -10,7 +10,9 @@ namespace gradwire::plot {
 namespace {
 
 constexpr double kLeft = 64, kTop = 48, kRight = 150, kBottom = 56;
-constexpr double kNamesBottom = 120;  // room for slanted names
+constexpr double kNamesBottom = 120;                 // room for slanted names
+constexpr double kLegendRow = 19, kLegendName = 38;  // a row's height, and where its name begins, beside the axes
+constexpr double kLetter = 6.4;                      // a letter's width, rather too large: nobody knows the font
 
 // Okabe and Ito's colours, which colour-blind readers can tell apart, too. When they are used up, lines are dashed.
 constexpr const char* kColours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444"};
@@ -42,14 +44,16 @@ std::string line(double x1, double y1, double x2, double y2, const char* attribu
 }
 
 // Four shapes and seven colours: 28 series differ by their dots alone.
-std::string marker(double x, double y, std::size_t series) {
-  const char* fill = colour_of(series);
+std::string marker(double x, double y, std::size_t series, bool hollow) {
+  const std::string colour = "\"" + std::string(colour_of(series)) + "\"";
+  const std::string text =
+      "fill=" + (hollow ? "\"white\" stroke=" + colour + " stroke-width=\"1.4\"" : colour) + "/>\n";
+  const char* fill = text.c_str();
   switch (series % 4) {
-    case 0: return format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.6\" fill=\"%s\"/>\n", x, y, fill);
-    case 1:
-      return format("<rect x=\"%.1f\" y=\"%.1f\" width=\"6.6\" height=\"6.6\" fill=\"%s\"/>\n", x - 3.3, y - 3.3, fill);
-    case 2: return format("<path d=\"M%.1f %.1f l4.3 7.4 l-8.6 0 z\" fill=\"%s\"/>\n", x, y - 4.6, fill);
-    default: return format("<path d=\"M%.1f %.1f l4.6 4.6 l-4.6 4.6 l-4.6 -4.6 z\" fill=\"%s\"/>\n", x, y - 4.6, fill);
+    case 0: return format("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.6\" %s", x, y, fill);
+    case 1: return format("<rect x=\"%.1f\" y=\"%.1f\" width=\"6.6\" height=\"6.6\" %s", x - 3.3, y - 3.3, fill);
+    case 2: return format("<path d=\"M%.1f %.1f l4.3 7.4 l-8.6 0 z\" %s", x, y - 4.6, fill);
+    default: return format("<path d=\"M%.1f %.1f l4.6 4.6 l-4.6 4.6 l-4.6 -4.6 z\" %s", x, y - 4.6, fill);
   }
 }
 
@@ -181,7 +185,7 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y, st
   for (const auto& [px, py] : series.points) {
     if (x.shows(px) && y.shows(py)) {
       points += format("%s%.1f %.1f ", points.empty() ? "M" : "L", x.pixel(px), y.pixel(py));
-      markers += !series.markers ? "" : marker(x.pixel(px), y.pixel(py), index);
+      markers += !series.markers ? "" : marker(x.pixel(px), y.pixel(py), index, series.hollow);
     }
   }
   return (series.line && !points.empty() ? path(points, index) : "") + markers;
@@ -190,22 +194,24 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y, st
 // Draws a line, a dot or both, and the name.
 std::string draw_legend(const Series& series, double x, double y, std::size_t index) {
   return (series.line ? path(format("M%.1f %.1f h22", x, y), index) : "") +
-         (series.markers ? marker(x + 11, y, index) : "") + text_at(x + 28, y + 4, "", series.name);
+         (series.markers ? marker(x + 11, y, index, series.hollow) : "") + text_at(x + 28, y + 4, "", series.name);
 }
 
 }  // namespace
 
 std::string render_svg(const std::vector<Plot>& plots, const std::string& note, const Layout& layout) {
   std::map<std::string, std::size_t> indices;
-  double bottom = kBottom;
+  double bottom = kBottom, right = kRight, legends = 0;
   for (const Plot& plot : plots) {
     bottom = plot.x.names.empty() ? bottom : kNamesBottom;
+    legends = std::max(legends, kTop + static_cast<double>(plot.series.size()) * kLegendRow + 8);
     for (const Series& series : plot.series) {
       indices.emplace(series.name, indices.size());
+      right = std::max(right, kLegendName + static_cast<double>(series.name.size()) * kLetter + 8);
     }
   }
   const auto count = static_cast<double>(plots.size());
-  const double block = kLeft + layout.width + kRight, row = kTop + layout.height + bottom;
+  const double block = kLeft + layout.width + right, row = std::max(kTop + layout.height + bottom, legends);
   const double width = block * (layout.stacked ? 1 : count);
   const double height = row * (layout.stacked ? count : 1) + (note.empty() ? 0 : 22);
   std::string svg = format(
@@ -225,12 +231,15 @@ std::string render_svg(const std::vector<Plot>& plots, const std::string& note, 
     for (const Series& series : plot.series) {
       svg += draw_series(series, x, y, indices[series.name]);
       svg += draw_legend(series, left + layout.width + 10, legend, indices[series.name]);
-      legend += 19;
+      legend += kLegendRow;
     }
     if (!std::isnan(plot.reference) && y.shows(plot.reference)) {
       const double at = y.pixel(plot.reference);
       svg += line(left, at, left + layout.width, at, "stroke=\"#222\" stroke-dasharray=\"5 4\"");
-      svg += text_at(left + layout.width + 6, at + 4, "font-style=\"italic\"", plot.reference_name);
+      const bool beside_legend = at < legend;  // then its name stands inside of the axes
+      svg += text_at(left + layout.width + (beside_legend ? -4 : 6), at + (beside_legend ? -4 : 4),
+                     beside_legend ? "text-anchor=\"end\" font-style=\"italic\"" : "font-style=\"italic\"",
+                     plot.reference_name);
     }
     svg += "</g>\n";
   }

@@ -14,6 +14,7 @@ struct Series {
   std::vector<std::pair<double, double>> points = {};  // in x order; NaN is left out
   bool line = true;                                    // false: dots only
   bool markers = true;                                 // a dot for each point
+  bool hollow = false;                                 // dots are outlines: of values that were not measured here
 };
 
 struct Axis {
@@ -38,8 +39,8 @@ struct Layout {
   double width = 440, height = 280;
 };
 
-/// Draws the plots in one picture. Series of equal names have equal colours and dashes, others differ. `note` is
-/// printed small below them.
+/// Draws the plots in one picture, with room for the longest name. Series of equal names have equal colours and dashes,
+/// others differ. `note` is printed small below them.
 [[nodiscard]] std::string render_svg(const std::vector<Plot>& plots, const std::string& note = {},
                                      const Layout& layout = {});
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/emulated_link.hpp"
 #include "gradwire/version.hpp"
 #include "watch/aggregate.hpp"
 
@@ -71,7 +72,7 @@ class Builder {
                          "Version of gradwire, how bytes travel, the clock that stamps events, and the host.",
                          MetricType::gauge,
                          {{{{"version", std::string(kVersion)},
-                            {"transport", sum_.transport},
+                            {"transport", over_emulated_link(sum_.transport, emulated_link_of_job())},
                             {"clock", std::string(to_string(reader_.clock))},
                             {"host", reader_.host}},
                            1}}});

@@ -1,6 +1,7 @@
 // Compares the table of environment variables with docs/reference/environment.md.
 #include "base/environment.hpp"
 
+#include "base/emulated_link.hpp"
 #include "base/trace_target.hpp"
 
 #include <gmock/gmock.h>
@@ -147,6 +148,19 @@ TEST(Environment, IsDocumentedCompletely) {
   for (const auto& [name, cells] : rows) {
     ADD_FAILURE() << name << " is in " << document << " but not in the table of the code";
   }
+}
+
+TEST(EmulatedLink, StandsInTheNameOfATransport) {
+  EXPECT_EQ(over_emulated_link("mpi", ""), "mpi");
+  EXPECT_EQ(over_emulated_link("mpi", "1Gbit/s"), "mpi, emulated 1Gbit/s");
+  EXPECT_EQ(over_emulated_link("", "1Gbit/s"), "emulated 1Gbit/s");
+  EXPECT_EQ(over_emulated_link("throttled(mpi), emulated 2Gbit/s", "1Gbit/s"), "throttled(mpi), emulated 2Gbit/s");
+  EXPECT_EQ(emulated_link_in("mpi, emulated 1Gbit/s,5ms"), "1Gbit/s,5ms");
+  EXPECT_EQ(emulated_link_in("mpi"), "");
+  EXPECT_EQ(emulated_link_of_job(), "");
+  ::setenv("GRADWIRE_EMULATED_LINK", "1Gbit/s", 1);
+  EXPECT_EQ(emulated_link_of_job(), "1Gbit/s");
+  ::unsetenv("GRADWIRE_EMULATED_LINK");
 }
 
 }  // namespace

@@ -167,6 +167,27 @@ TEST(SvgPlot, StacksPlotsAndNamesTheirLevels) {
   EXPECT_EQ(svg.find("<circle"), std::string::npos) << "there are no dots, not even in the legend";
 }
 
+TEST(SvgPlot, HasRoomForLongAndManyNames) {
+  plot::Plot plot{.title = "t", .x = {.label = "x"}, .y = {.label = "y"}, .reference = 1, .reference_name = "dense"};
+  for (int i = 0; i < 30; ++i) {
+    plot.series.push_back({.name = std::string(60, 'a') + std::to_string(i), .points = {{0, 1}, {1, 2}}});
+  }
+  const std::string svg = plot::render_svg({plot});
+  std::smatch size;
+  ASSERT_TRUE(std::regex_search(svg, size, std::regex(R"re(width="([0-9]+)" height="([0-9]+)")re")));
+  EXPECT_GT(std::stod(size[1]), 64 + 440 + 38 + 62 * 6) << "the longest name ends in the picture";
+  EXPECT_GT(std::stod(size[2]), 48 + 30 * 19) << "so does the last one";
+  EXPECT_THAT(svg, HasSubstr("text-anchor=\"end\" font-style=\"italic\">dense<")) << "not on top of the names";
+}
+
+TEST(SvgPlot, WhatWasNotMeasuredIsHollow) {
+  plot::Plot plot{.title = "t", .x = {.label = "x"}, .y = {.label = "y"}};
+  plot.series = {{.name = "ours", .points = {{0, 1}}}, {.name = "theirs", .points = {{1, 1}}, .hollow = true}};
+  const std::string svg = plot::render_svg({plot});
+  EXPECT_THAT(svg, ::testing::ContainsRegex("<rect [^>]* fill=\"white\" stroke=\"#D55E00\""));
+  EXPECT_EQ(svg.find("fill=\"white\" stroke=\"#0072B2\""), std::string::npos);
+}
+
 // Returns every attribute of the lines of a picture, without their points.
 std::multiset<std::string> strokes(const std::string& svg) {
   static const std::regex kLine(R"re(<path d="[^"]*" fill="none"([^/]*)/>)re");

@@ -16,6 +16,7 @@
 namespace gradwire::records {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -105,7 +106,11 @@ TEST(BenchRecords, JudgesByBitsAndByTheMeanOfPairedSeeds) {
   EXPECT_NEAR(row.at("standard_error").get<double>(), 0.005, 1e-9);
   EXPECT_EQ(row.at("learning_rate"), 0.001);
   EXPECT_EQ(row.at("verdict"), "met");
-  EXPECT_THAT(plot(Campaign(settings)), HasSubstr("front"));
+  const std::string picture = plot(Campaign(settings));
+  EXPECT_THAT(picture, HasSubstr("front"));
+  EXPECT_THAT(picture,
+              ContainsRegex("fill=\"white\" stroke=[^\n]*\n<[^\n]*\n<text[^\n]*>SparseLoCo, bits as published"))
+      << "what others published is no measurement of ours";
   make_row(settings, "topk_int2", "2.06", "4", 0.2);  // 1.015 +- .015
   EXPECT_EQ(row_of(settings, "topk_int2").at("verdict"), "within error");
   make_row(settings, "topk_int2", "2.06", "4.12", 0.2);

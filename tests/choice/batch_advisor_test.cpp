@@ -304,12 +304,13 @@ TEST(BatchPolicy, RanksMustAgree) {
   const std::string automatic = "[defaults]\ncodec = \"auto\"\nsmall = \"off\"\n";
   EXPECT_EQ(difference("", "[auto]\ndwell = 3\n[link]\nbandwidth = \"1Gbit/s\""), "") << "neither has any effect";
   EXPECT_THAT(difference("[batch]", ""), HasSubstr("advice on the batch: rank 0 has at most 0.1"));
-  EXPECT_THAT(difference("[batch]", "[batch]\nmax_accumulation = 4"), HasSubstr("rank 1 has at most 0.1"));
+  EXPECT_THAT(difference("[batch]", "[batch]\nmax_accumulation = 4"), HasSubstr("rank 1 has accumulation 1 to 4;"));
   EXPECT_THAT(difference("[batch]", "[batch]\nscaling = \"sqrt\""), HasSubstr("scaling sqrt"));
   EXPECT_THAT(difference("[batch]", "[batch]\ntarget_exposed = \"11%\""), HasSubstr("0.11"));
   EXPECT_THAT(difference("[batch]", "[batch]\nmin_accumulation = 2"), HasSubstr("accumulation 2 to 8"));
   EXPECT_THAT(difference("[batch]", "[batch]\n[auto]\ndwell = 3"), HasSubstr("dwell 3"));
-  EXPECT_THAT(difference(automatic, automatic + "[auto]\ndwell = 3"), HasSubstr("choice of codecs: rank 0 has gain"));
+  EXPECT_THAT(difference(automatic, automatic + "[auto]\ndwell = 3"),
+              HasSubstr("choice of codecs: rank 0 has dwell 20, rank 1 has dwell 3;"));
   EXPECT_THAT(difference(automatic, automatic + "[auto]\nwindow = 3"), HasSubstr("window 3"));
   EXPECT_THAT(difference(automatic, automatic + "[auto]\ngain = \"7%\""), HasSubstr("gain 0.07"));
   EXPECT_THAT(difference(automatic, automatic + "[auto]\ncost = \"1%\""), HasSubstr("cost 0.01"));

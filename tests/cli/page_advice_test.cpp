@@ -134,6 +134,12 @@ TEST(PageAdvice, WhatHoldsTheJobIsSaid) {
   const auto slow = summary_of(emulated).advice;
   EXPECT_THAT(slow, Contains(HasSubstr("the emulated link (1Gbit/s, latency 50us) holds this job. A stronger codec")));
   EXPECT_THAT(slow, Not(Contains(HasSubstr("all ranks share a host"))));
+  page::Job under_run = planned_job({.rank = waiting});  // under gradwire run --link
+  for (page::RankHistory& rank : under_run.ranks) {
+    rank.environment.emplace("GRADWIRE_EMULATED_LINK", "1Gbit/s,5ms");
+  }
+  EXPECT_THAT(summary_of(under_run).advice,
+              Contains(HasSubstr("the emulated link (1Gbit/s,5ms) holds this job. A stronger codec")));
   EXPECT_THAT(
       advice_on(
           {.rank =

@@ -149,6 +149,20 @@ TEST(PageOfAJob, TextFromFilesIsMadeSafe) {
   EXPECT_THAT(html, HasSubstr("&lt;script&gt;alert(1)&lt;/script&gt;&quot;&#39;&amp;"));
 }
 
+TEST(PageOfAJob, SaysThatItsLinkIsEmulated) {
+  page::Job job = planned_job(one_slow());
+  EXPECT_TRUE(page::to_json(summary_of(job)).at("job").at("emulated_link").is_null());
+  for (page::RankHistory& rank : job.ranks) {
+    rank.environment.emplace("GRADWIRE_EMULATED_LINK", "1Gbit/s");
+    rank.transport = "";  // as under a drop-in
+  }
+  const auto report = page::to_json(summary_of(job));
+  EXPECT_EQ(report.at("job").at("emulated_link"), "1Gbit/s");
+  const std::string html = page::to_html(report);
+  EXPECT_THAT(html, HasSubstr(" ranks over an emulated link</h1>"));
+  EXPECT_THAT(html, HasSubstr("<dt>over</dt><dd>emulated 1Gbit/s</dd>"));
+}
+
 TEST(PageOfAJob, ItsTitleIsCutBetweenCharacters) {
   page::Summary summary = summary_of(planned_job(one_slow()));
   summary.command = {std::string(79, 'a') + "\xc3\xa9"};

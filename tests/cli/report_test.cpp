@@ -58,20 +58,27 @@ TEST_F(ReportTable, ShowsEachClassTheLargestFirst) {
   EXPECT_THAT(report.text, HasSubstr("ratio: 3.974 on compressed calls, 3.972 over all"));
 }
 
-// If the policy left the collective open, the table also shows why it was chosen; an older report has neither.
-TEST_F(ReportTable, ShowsTheCollective) {
+// If the policy left the algorithm open, the table also shows why it was chosen; an older report has neither.
+TEST_F(ReportTable, ShowsTheAlgorithm) {
   const std::string named = read(replaced("\"codec\": \"int8\"", R"("codec": "int8", "algorithm": "two_shot",
       "algorithm_reason": null)"))
                                 .text;
   EXPECT_THAT(named, HasSubstr("4 ranks, compressing, policy built-in\n"));
-  EXPECT_THAT(named, ContainsRegex(" lossy codec +collective +bytes in"));
+  EXPECT_THAT(named, ContainsRegex(" lossy codec +algorithm +bytes in"));
+  EXPECT_THAT(named, HasSubstr("\norder: place of a call in its step; algorithm: how ranks exchange"));
   EXPECT_THAT(named, ContainsRegex("int8 +two_shot +768MiB"));
   EXPECT_THAT(named, Not(HasSubstr("by the cost model")));
   const std::string chosen = read(replaced("\"codec\": \"int8\"", R"("codec": "int8", "algorithm": "hierarchical",
       "algorithm_reason": "2 nodes of 2 ranks")"))
                                  .text;
   EXPECT_THAT(chosen, ContainsRegex("int8 +hierarchical +768MiB"));
-  EXPECT_THAT(chosen, HasSubstr("collective by the cost model: hierarchical: 2 nodes of 2 ranks\n"));
+  EXPECT_THAT(chosen, HasSubstr("algorithm by the cost model: hierarchical: 2 nodes of 2 ranks\n"));
+}
+
+TEST_F(ReportTable, SaysThatTheLinkIsEmulated) {
+  EXPECT_THAT(read(test::kReport).text, Not(HasSubstr("emulated")));
+  EXPECT_THAT(read(replaced("\"dry_run\"", R"("emulated_link": "1Gbit/s", "dry_run")")).text,
+              HasSubstr("4 ranks, compressing, policy built-in, emulated 1Gbit/s\n"));
 }
 
 TEST_F(ReportTable, ShowsWhatWasMeasured) {

@@ -9,6 +9,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -132,6 +133,8 @@ TEST(TopDrawing, ShowsAJobOnATerminalOf80Columns) {
                           "   1             12.3      44%    200MB   46.0MB   3.88  int8       2s       1",
                           "   2  slow       12.3       5%    200MB   46.0MB   3.88  int8       2s       0",
                           "   3             12.3      46%    200MB   46.0MB   3.88  int8       2s       0",
+                          "exposed: share of the time inside finish(); ratio: bytes uncompressed / sent;",
+                          "codec: all but exact are lossy; age: of the rank's file",
                           "Rank 2 is slow: the others wait for it.", "q quits"));
   EXPECT_EQ(lines[2].emphasis, Emphasis::head);
   EXPECT_EQ(lines[3].emphasis, Emphasis::none);
@@ -163,7 +166,10 @@ TEST(TopDrawing, OfADropInShowsCallsAndNoColumnOfWhatNobodyKnows) {
       .seconds = 5, .steps = {}, .calls = 40, .exposed = 0.4, .sent = 2e6, .intra = {}, .inter = {}, .ratio = {}};
   EXPECT_THAT(joined(draw({}, rows, {.folder = "/", .width = 80, .height = 24})),
               AllOf(HasSubstr("rank  part  state    calls/s  exposed  sent/s  age  errors"),
-                    HasSubstr("   0  mpi               40.0      40%  2.00MB   2s       0")));
+                    HasSubstr("   0  mpi               40.0      40%  2.00MB   2s       0"),
+                    EndsWith("\nexposed: share of the time inside the calls; age: of the rank's file\n")));
+  EXPECT_THAT(joined(draw({}, rows, {.folder = "/", .width = 80, .height = 4})), Not(HasSubstr("exposed:")))
+      << "where there is no room, rows come first";
 }
 
 TEST(TopDrawing, GivesTheCodecTheWidthThatIsLeft) {
@@ -252,6 +258,13 @@ TEST(TopDrawing, SaysWhatItSkippedAndWhatIsMissing) {
   const FolderSnapshot nothing{.time = 0, .ranks = {}, .skipped = {}, .problem = "no rank has written; start the job"};
   EXPECT_THAT(texts(draw(nothing, {}, {.folder = "/tmp", .width = 20, .height = 24, .keys = true})),
               ElementsAre("gradwire top  /tmp", "no rank has written;", "start the job", "q quits"));
+}
+
+TEST(TopDrawing, SaysThatTheLinkIsEmulated) {
+  std::vector<RankRow> rows = rows_with({0.4, 0.4});
+  rows[0].now.emulated_link = "1Gbit/s";
+  EXPECT_THAT(joined(draw({}, rows, {.folder = "/f"})),
+              StartsWith("gradwire top: 2 of 4 ranks, emulated 1Gbit/s  /f\n"));
 }
 
 TEST(TopDrawing, NamesTheJobAndTheOthers) {

@@ -166,6 +166,13 @@ TEST(TopText, KnowsARankByItsMetrics) {
   EXPECT_EQ(counters.dropped, 7);
 }
 
+TEST(TopText, KnowsAnEmulatedLink) {
+  EXPECT_EQ(values_of(11, 50).emulated_link, "");
+  ::setenv("GRADWIRE_EMULATED_LINK", "1Gbit/s,5ms", 1);
+  EXPECT_EQ(values_of(11, 50).emulated_link, "1Gbit/s,5ms");
+  ::unsetenv("GRADWIRE_EMULATED_LINK");
+}
+
 TEST(TopText, RefusesWhatIsNoFileOfARank) {
   const auto refusal = [](const std::string& text) {
     return std::string(error_of([&] { (void)rank_values(parse_metrics(text), 1); }).what());

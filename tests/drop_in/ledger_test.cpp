@@ -124,6 +124,7 @@ TEST(Ledger, TheReportSaysAll) {
   EXPECT_EQ(report.at("library"), "Open MPI 4.1.4");
   EXPECT_FALSE(report.at("dry_run"));
   EXPECT_TRUE(report.at("disabled").is_null());
+  EXPECT_TRUE(report.at("emulated_link").is_null());
   const json& totals = report.at("totals");
   EXPECT_EQ(totals.at("calls"), 11);
   EXPECT_EQ(totals.at("compressed_calls"), 1);

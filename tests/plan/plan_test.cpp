@@ -144,11 +144,27 @@ TEST(Plan, CommunicatorSizeIsTheWorldAndOrderIsForCallsOnly) {
 }
 
 TEST(Plan, NameRulesAreIgnoredWithANoteWhereTensorsHaveNoNames) {
-  const Policy policy = Policy::parse("strict = true\n[[rule]]\nmatch = \"*\"\ncodec = \"exact\"");
+  const Policy policy = Policy::parse("[[rule]]\nmatch = \"*\"\ncodec = \"exact\"");
   const Plan plan = make_plan(policy, {{"", 4, DType::f32, 1}, {"", 5, DType::f32, 1}}, {});
   EXPECT_THAT(plan.warnings, IsEmpty());
   EXPECT_THAT(plan.notes, ElementsAre("no tensor has a name: rules with `match` are ignored"));
   EXPECT_EQ(plan.tensors[0].policy.codec, CodecSpec::parse("bf16"));
+}
+
+TEST(Plan, AStrictPolicyRefusesRulesThatASessionIgnores) {
+  const std::string strict = "strict = true\n[[rule]]\n";
+  const std::vector<TensorInfo> nameless{{"", 4, DType::f32, 1}, {"", 5, DType::f32, 1}};
+  EXPECT_EQ(plan_error(Policy::parse(strict + "match = \"*.bias\"\n", "p.toml"), nameless, ErrorCode::invalid_argument),
+            "rule 1 at p.toml:2 (*.bias) is ignored: no tensor has a name; pass names to Session::add, or remove the "
+            "rule, or write strict = false");
+  EXPECT_EQ(plan_error(Policy::parse(strict + "order = 3\n", "p.toml"), {{"a", 4, DType::f32, 1}},
+                       ErrorCode::invalid_argument),
+            "rule 1 at p.toml:2 (call 3) is ignored: tensors of a session have no order of call; remove `order` or the "
+            "rule, or write strict = false");
+  // One name is enough for a rule that it matches.
+  EXPECT_THAT(
+      make_plan(Policy::parse(strict + "match = \"*.bias\"\n"), {{"", 4, DType::f32, 1}, {"a.bias", 5}}, {}).warnings,
+      IsEmpty());
 }
 
 TEST(Plan, RefusesWhatCannotWork) {

@@ -197,13 +197,16 @@ TEST(SyncPlan, TheFingerprintCoversModesAndTheMessageNamesThem) {
   };
   const std::string every = "{ every = 8 }";
   const plan::Plan mine = plan(every);
-  for (const char* other : {"\"step\"", "{ every = 9 }", "{ every = 8, offset = 1 }", "{ every = 8, from_step = 1 }",
-                            "{ async = true, staleness = 8 }"}) {
+  const std::vector<std::pair<const char*, std::string>> others{
+      {"\"step\"", "rank 0 alone has sync every 8"},
+      {"{ every = 9 }", "rank 0 has sync every 8, rank 1 has sync every 9"},
+      {"{ every = 8, offset = 1 }", "rank 1 alone has offset 1"},
+      {"{ every = 8, from_step = 1 }", "rank 1 alone has from step 1"},
+      {"{ async = true, staleness = 8 }", "rank 0 has sync every 8, rank 1 has sync async, staleness 8"}};
+  for (const auto& [other, difference] : others) {
     EXPECT_NE(mine.fingerprint(), plan(other).fingerprint()) << other;
-    EXPECT_THAT(plan::first_difference(mine.describe(), 0, plan(other).describe(), 1),
-                ::testing::AllOf(StartsWith("policy of tensor 0 \"fc1\": rank 0 has codec int8"),
-                                 HasSubstr("sync every 8"), HasSubstr("same policy and the same options")))
-        << other;
+    EXPECT_EQ(plan::first_difference(mine.describe(), 0, plan(other).describe(), 1),
+              "policy of tensor 0 \"fc1\": " + difference + "; give every rank the same policy and the same options");
   }
   EXPECT_NE(plan("{ async = true, staleness = 1 }").fingerprint(),
             plan("{ async = true, staleness = 2 }").fingerprint());
@@ -211,9 +214,8 @@ TEST(SyncPlan, TheFingerprintCoversModesAndTheMessageNamesThem) {
     return plan("{ every = 16, outer = { " + settings + " } }").describe();
   };
   const std::string settings = outer("lr = 0.7, momentum = 0.9");
-  EXPECT_THAT(
-      plan::first_difference(settings, 0, outer("lr = 0.7004, momentum = 0.9"), 1),
-      HasSubstr("rank 1 has codec int8, algorithm two_shot, error feedback auto, sync every 16 (outer lr 0.7004,"));
+  EXPECT_THAT(plan::first_difference(settings, 0, outer("lr = 0.7004, momentum = 0.9"), 1),
+              HasSubstr("rank 1 has sync every 16 (outer lr 0.7004,"));
   EXPECT_THAT(plan::first_difference(settings, 0, outer("lr = 0.7, momentum = 0.90000000000000013"), 1),
               HasSubstr("momentum 0.9000000000000001)"));
   EXPECT_EQ(to_string({.mode = Sync::Mode::every, .every = 16, .outer = Sync::Outer{.learning_rate = 0.70041}}),

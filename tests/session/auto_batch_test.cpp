@@ -184,7 +184,7 @@ TEST(BatchAdvice, BadInput) {
     try {
       std::rethrow_exception(error);
     } catch (const Error& e) {
-      EXPECT_THAT(e.what(), HasSubstr("advice on the batch: rank 0 has at most 0.1"));
+      EXPECT_THAT(e.what(), HasSubstr("advice on the batch: rank 0 has accumulation 1 to "));
       EXPECT_THAT(e.what(), HasSubstr("give every rank the same policy"));
     }
   }

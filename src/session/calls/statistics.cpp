@@ -11,6 +11,13 @@
 namespace gradwire {
 namespace {
 
+constexpr const char* kLegend =
+    "in: bytes of the tensors; sent: bytes given to the transport; ratio: what a perfect uncompressed algorithm sends "
+    "/ "
+    "sent; all codecs but exact are lossy\n"
+    "encode, decode, wire (waiting for messages) and total: time of this rank's calls, summed; rel error: of the sums, "
+    "- where it is not measured\n";
+
 std::string milliseconds(double seconds) { return format_number(seconds * 1e3, 4); }
 
 std::vector<std::string> row_of(const std::string& name, const std::string& codec, const std::string& algorithm,
@@ -57,7 +64,7 @@ nlohmann::ordered_json json_of(const Statistics& totals) {
 }  // namespace
 
 std::string SessionStatistics::to_text() const {
-  std::vector<std::vector<std::string>> rows{{"group", "codec", "collective", "tensors", "calls", "in", "sent", "ratio",
+  std::vector<std::vector<std::string>> rows{{"group", "codec", "algorithm", "tensors", "calls", "in", "sent", "ratio",
                                               "encode ms", "decode ms", "wire ms", "total ms", "rel error"}};
   std::uint64_t all_tensors = 0;
   std::uint64_t compressed_tensors = 0;
@@ -76,7 +83,7 @@ std::string SessionStatistics::to_text() const {
   }
   for (const Group& group : groups) {
     if (!group.algorithm_reason.empty()) {
-      more += "collective of " + group.name + " by the cost model: " + group.algorithm_reason + "\n";
+      more += "algorithm of " + group.name + " by the cost model: " + group.algorithm_reason + "\n";
     }
     if (group.sync != "step") {
       more += group.name + ": sync " + group.sync;
@@ -96,7 +103,7 @@ std::string SessionStatistics::to_text() const {
   }
   return "rank " + std::to_string(rank) + " of " + std::to_string(world_size) + " over " + transport + ", " +
          std::to_string(steps) + " steps, " + milliseconds(exposed_seconds) + " ms waited in finish()\n" + more +
-         text::table(rows, "lllrrrrrrrrrr");
+         text::table(rows, "lllrrrrrrrrrr") + kLegend;
 }
 
 std::string SessionStatistics::to_json() const {

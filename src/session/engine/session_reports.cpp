@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/emulated_link.hpp"
 #include "policy/stage.hpp"
 #include "policy/sync.hpp"
 
@@ -35,7 +36,7 @@ SessionStatistics statistics_of(const Core& core) {
   SessionStatistics statistics;
   const std::vector<Statistics> totals = core.runner->statistics();
   const MutexLock lock(core.progress.state);
-  statistics.transport = core.runner->info().transport;
+  statistics.transport = over_emulated_link(core.runner->info().transport, emulated_link_of_job());
   statistics.rank = core.runner->info().rank;
   statistics.world_size = core.runner->info().world_size;
   statistics.steps = core.watch.steps();

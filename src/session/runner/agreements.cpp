@@ -6,11 +6,34 @@
 
 namespace gradwire::session {
 
+namespace {
+
+// " (ranks 3, 5 differ from rank 0, too)": the ranks after `rank`, in one place and not each with its text.
+std::string others_that_differ(const std::vector<std::string>& texts, std::size_t rank) {
+  constexpr std::size_t kNamed = 8;
+  std::string names;
+  std::size_t count = 0;
+  for (std::size_t other = rank + 1; other < texts.size(); ++other) {
+    if (texts[other] != texts[0]) {
+      names += ++count > kNamed ? "" : (names.empty() ? "" : ", ") + std::to_string(other);
+    }
+  }
+  if (count == 0) {
+    return "";
+  }
+  return (count == 1 ? " (rank " : " (ranks ") + names +
+         (count > kNamed ? " and " + std::to_string(count - kNamed) + " more" : "") +
+         (count == 1 ? " differs" : " differ") + " from rank 0, too)";
+}
+
+}  // namespace
+
 void compare_texts(const std::vector<std::string>& texts, const std::string& about) {
   for (std::size_t rank = 1; rank < texts.size(); ++rank) {
     if (texts[rank] != texts[0]) {
       throw Error(ErrorCode::mismatch, "ranks disagree about " + about + ": " +
-                                           plan::first_difference(texts[0], 0, texts[rank], static_cast<int>(rank)));
+                                           plan::first_difference(texts[0], 0, texts[rank], static_cast<int>(rank)) +
+                                           others_that_differ(texts, rank));
     }
   }
 }

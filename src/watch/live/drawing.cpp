@@ -24,13 +24,16 @@ std::string title(std::span<const RankRow> rows, const std::string& job, const s
   std::set<int> ranks;
   int world = 0;
   double errors = 0;
+  std::string link;
   for (const RankRow& row : rows) {
+    link = row.now.emulated_link.empty() ? link : row.now.emulated_link;
     ranks.insert(row.now.name.second);
     world = std::max(world, row.now.world_size);
     errors += row.now.counters.errors;
   }
   std::string text = "gradwire top: " + (job.empty() ? "" : job + ", ") + std::to_string(ranks.size()) + " of " +
-                     std::to_string(world) + (world == 1 ? " rank" : " ranks");
+                     std::to_string(world) + (world == 1 ? " rank" : " ranks") +
+                     (link.empty() ? "" : ", emulated " + link);
   for (const RankState state : {RankState::slow, RankState::stalled, RankState::silent, RankState::ended}) {
     if (const std::size_t number = count(rows, state)) {
       text += ", " + std::to_string(number) + " " + state_name(state);
@@ -135,6 +138,20 @@ std::vector<std::string> notes(const FolderSnapshot& snapshot, std::span<const R
   return notes;
 }
 
+// Explains the columns that a reader cannot guess.
+std::string legend(std::span<const RankRow> rows) {
+  const auto any = [&](const auto& has) { return std::any_of(rows.begin(), rows.end(), has); };
+  const bool steps = any([](const RankRow& row) { return row.rates.steps.has_value(); });
+  std::string text = std::string("exposed: share of the time inside ") + (steps ? "finish()" : "the calls");
+  if (any([](const RankRow& row) { return row.rates.ratio.has_value(); })) {
+    text += "; ratio: bytes uncompressed / sent";
+  }
+  if (any([](const RankRow& row) { return !row.now.codec.empty(); })) {
+    text += "; codec: all but exact are lossy";
+  }
+  return text + "; age: of the rank's file";
+}
+
 // Breaks the text into lines, at blanks where there are any.
 std::vector<std::string> wrapped(std::string text, std::size_t width) {
   std::vector<std::string> lines;
@@ -219,6 +236,12 @@ std::vector<StyledLine> draw(const FolderSnapshot& snapshot, std::span<const Ran
     const std::size_t others = lines.size() + below.size();
     const std::size_t left = options.height > others ? options.height - others : 1;
     add_table(lines, rows, width, options.height == 0 ? 0 : left);
+    const std::vector<std::string> explained = wrapped(legend(rows), width);
+    if (options.height == 0 || lines.size() + explained.size() + below.size() <= options.height) {
+      for (const std::string& text : explained) {
+        lines.push_back(line_of(text, width, Emphasis::weak));
+      }
+    }
   }
   lines.insert(lines.end(), below.begin(), below.end());
   if (options.height > 0) {

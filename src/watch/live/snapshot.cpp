@@ -7,6 +7,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "base/emulated_link.hpp"
 #include "base/text.hpp"
 #include "gradwire/error.hpp"
 
@@ -100,6 +101,8 @@ RankValues rank_values(std::span<const TextSample> samples, double written) {
   for (const TextSample& sample : samples) {
     if (sample.name == "gradwire_world_size") {
       values.world_size = sample.value >= 1 && sample.value <= 1e9 ? static_cast<int>(sample.value) : 1;
+    } else if (sample.name == "gradwire_info") {
+      values.emulated_link = emulated_link_in(sample.label("transport"));
     } else if (sample.name == "gradwire_job_ended") {
       values.ended = sample.value != 0;
     } else if (sample.name == "gradwire_rank_slow") {

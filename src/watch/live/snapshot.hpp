@@ -57,6 +57,7 @@ struct RankValues {
   std::string job = {};  // its name; empty: a version of gradwire wrote the file whose jobs have none
   double written = 0;    // when it was written, in seconds since 1970
   int world_size = 1;
+  std::string emulated_link = {};  // that the job runs over, such as "1Gbit/s"; empty: none
   bool ended = false;
   RankCounters counters;
   std::string codec;         // in use, most bytes first: "int8", "auto:int4", "int8,exact"

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 
+#include "base/emulated_link.hpp"
 #include "base/median.hpp"
 #include "observe/late_ranks.hpp"
 #include "watch/page/summary.hpp"
@@ -28,11 +29,7 @@ std::string time(double seconds) { return shown(Unit::seconds, seconds); }
 bool has_all_ranks(const Summary& summary) { return static_cast<int>(summary.ranks.size()) >= summary.world; }
 
 // The link that is emulated, "1Gbit/s, 50us"; empty: none is.
-std::string emulated_link(const Summary& summary) {
-  constexpr std::string_view kMark = "emulated ";
-  const std::size_t at = summary.transport.find(kMark);
-  return at == std::string::npos ? "" : summary.transport.substr(at + kMark.size());
-}
+std::string emulated_link(const Summary& summary) { return std::string(emulated_link_in(summary.transport)); }
 
 // Whether ranks have links between them: on one host they use its memory, except with tcp or an emulated link.
 bool has_link(const Summary& summary) {

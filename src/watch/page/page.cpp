@@ -53,7 +53,8 @@ std::string heading(const Numbers& numbers) {
   const Json& job = numbers.root().at("job");
   const auto text = [&](const char* key) { return escaped(job.at(key).get<std::string>()); };
   std::string html = "<header><h1>Report of a job of " + numbers.span("/job/world", Unit::count) +
-                     (job.at("world") == 1 ? " rank" : " ranks") + "</h1><code class=command>" +
+                     (job.at("world") == 1 ? " rank" : " ranks") +
+                     (job.at("emulated_link").is_null() ? "" : " over an emulated link") + "</h1><code class=command>" +
                      escaped(command_of(job)) + "</code><dl class=facts>";
   if (!job.at("name").get<std::string>().empty()) {
     html += fact("job", text("name"));

@@ -190,7 +190,7 @@ Section bytes_section(const Numbers& numbers, Charts& charts) {
   std::string html;
   if (!rows.empty()) {
     html += table("Groups of tensors: bytes and times of all ranks, calls of one. All codecs but exact are lossy",
-                  {"group", "codec", "collective", "sync", "#calls", "#bytes in", "#uncompressed", "#sent",
+                  {"group", "codec", "algorithm", "sync", "#calls", "#bytes in", "#uncompressed", "#sent",
                    "share of sent", "#ratio", "#encode", "#decode", "#wait"},
                   rows);
   }

@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "base/emulated_link.hpp"
 #include "watch/page/curves.hpp"
 
 namespace gradwire::watch::page {
@@ -234,6 +235,9 @@ void describe(const Job& job, Summary& summary) {
     summary.pushes += rank.last("pushes");
     summary.push_seconds += rank.last("push_seconds");
     summary.observer_share = std::max(summary.observer_share, share(rank.last("observer_seconds"), rank.time.back()));
+  }
+  if (const auto link = summary.environment.find("GRADWIRE_EMULATED_LINK"); link != summary.environment.end()) {
+    summary.transport = over_emulated_link(summary.transport, link->second);
   }
   summary.hosts.assign(hosts.begin(), hosts.end());
   if (not_ended > 0) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/emulated_link.hpp"
 #include "watch/page/summary.hpp"
 
 namespace gradwire::watch::page {
@@ -73,12 +74,14 @@ Json replaced_json(const ReplacedRow& row) {
 }
 
 Json job_json(const Summary& summary) {
+  const std::string link(emulated_link_in(summary.transport));
   return {{"name", summary.job},
           {"command", summary.command},
           {"environment", summary.environment},
           {"gradwire", summary.version},
           {"part", summary.part},
           {"transport", summary.transport},
+          {"emulated_link", link.empty() ? Json() : Json(link)},
           {"hosts", summary.hosts},
           {"started", summary.started},
           {"seconds", summary.seconds},

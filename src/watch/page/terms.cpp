@@ -26,7 +26,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 27> kTerms{{
     {"bytes in", "bytes of the tensors or buffers that the job handed in"},
     {"ratio", "uncompressed bytes over sent bytes"},
     {"codec", "how values become bytes, such as int8; exact means uncompressed"},
-    {"collective", "the algorithm by which ranks exchange the values"},
+    {"algorithm", "how ranks exchange the values, such as two_shot"},
     {"sync", "when tensors are synchronised: every step, some steps late, or every N steps"},
     {"group", "all tensors that one rule of the policy matches"},
     {"calls", "collective calls; in the table of groups those of one rank"},

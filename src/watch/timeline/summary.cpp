@@ -116,6 +116,9 @@ void write_ranks(const Recording& recording, const StreamPaths& paths, const std
     }
     out << "  " << rank_name(recording, rank) << '\n';
   }
+  out << "    on path: share of the critical path; inside: time in " << (paths.calls ? "calls" : "finish()")
+      << "; wait: for messages, also where computing hides it;\n"
+         "    native: sums of the transport's own library\n";
 }
 
 std::vector<const StepPath*> pointers(const std::vector<StepPath>& steps) {

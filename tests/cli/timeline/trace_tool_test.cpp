@@ -44,6 +44,7 @@ TEST_F(TraceTool, SummaryNamesRanksStepsAndStages) {
   EXPECT_THAT(outcome.output, HasSubstr("clocks: one, all ranks share a host"));
   EXPECT_THAT(outcome.output, ContainsRegex("session [0-9]+: 4 steps, median "));
   EXPECT_THAT(outcome.output, HasSubstr("critical path of all steps, a step:"));
+  EXPECT_THAT(outcome.output, HasSubstr("on path: share of the critical path; inside: time in finish(); wait: "));
   EXPECT_THAT(outcome.output, HasSubstr("of the worst, step "));
   EXPECT_THAT(outcome.output, HasSubstr("rank 3: "));
 }
