@@ -18,6 +18,7 @@ inline constexpr std::size_t kWorkingAlignment = 64;
 /// The same as a `Work`. A core that has it calls no other one that takes it too.
 template <class Work>
 [[nodiscard]] Work& working_memory_as() {
+  // NOLINTNEXTLINE(misc-redundant-expression): only for a Work that has just these figures
   static_assert(sizeof(Work) <= kWorkingBytes && alignof(Work) <= kWorkingAlignment);
   static_assert(std::is_trivially_default_constructible_v<Work> && std::is_trivially_destructible_v<Work>);
   return *static_cast<Work*>(working_memory());

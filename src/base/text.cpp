@@ -68,9 +68,9 @@ std::string short_hash(std::string_view text) {
   }
   auto folded = static_cast<std::uint32_t>(hash ^ (hash >> 32U));
   std::string digits(8, '0');
-  for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit) {
-    *digit = kHex[folded & 15U];
-    folded >>= 4U;
+  for (char& digit : digits) {
+    digit = kHex[folded >> 28U];
+    folded <<= 4U;
   }
   return digits;
 }

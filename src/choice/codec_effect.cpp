@@ -35,8 +35,8 @@ void TrialFrame::encode(float* residual) {
   codec::FrameWriter writer(codec_, info_, false, frame_);
   for_each_tile([&](std::uint32_t first, std::uint32_t count) {
     if (codec_.lossy()) {
-      writer.write(values_.load(first, count, scratch_.data()), residual == nullptr ? nullptr : residual + first,
-                   count);
+      float* const kept = residual == nullptr ? nullptr : residual + first;
+      writer.write(values_.load(first, count, scratch_.data()), kept, count);
     } else {
       writer.write_verbatim(values_.load_verbatim(first, count, scratch_.data()), count);
     }

@@ -8,7 +8,7 @@
 namespace gradwire::cli {
 
 /// Add the command to `app`; its values go to `options`, which must outlive `app`.
-CLI::App* add_plan(CLI::App& app, PlanCommandOptions& options);
+CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast);
 CLI::App* add_ratio(CLI::App& app, RatioOptions& options);
 
 }  // namespace gradwire::cli

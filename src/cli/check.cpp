@@ -37,7 +37,7 @@ std::vector<std::string> notes_of_calls(const Policy& policy) {
       notes.push_back("the drop-in for NCCL refuses this policy: " + std::string(plan::kAutoOfNccl));
     }
     if (calls.bounds_errors()) {
-      notes.push_back(
+      notes.emplace_back(
           "sessions and the drop-in for NCCL refuse this policy: max_error is for calls that the library can "
           "make as well");
     }

@@ -62,7 +62,7 @@ void measure_speed(CodecRow& row, const CodecSpec& codec, ConstView values) {
   std::vector<float> residual(values.count, 0.0F);
   std::vector<float> sum(values.count, 0.0F);
   const bool feedback = policy::wants_feedback(codec);
-  const double bytes = static_cast<double>(values.count * element_bytes(values.dtype));
+  const auto bytes = static_cast<double>(values.count * element_bytes(values.dtype));
   row.encode_rate =
       bytes / choice::quickest_seconds(kSpeedBudget, [&] { frame.encode(feedback ? residual.data() : nullptr); });
   row.decode_rate = bytes / choice::quickest_seconds(kSpeedBudget, [&] { frame.decode_and_add(sum.data()); });

@@ -54,7 +54,7 @@ std::string environment_dropper(const std::vector<std::string>& words) {
   constexpr std::array<std::string_view, 8> kDroppers{"sudo", "ssh",    "su",     "runuser",
                                                       "doas", "docker", "podman", "rsh"};
   for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string name = file_name(words[i]);
+    std::string name = file_name(words[i]);
     if (std::find(kDroppers.begin(), kDroppers.end(), name) != kDroppers.end()) {
       return name;
     }
@@ -142,7 +142,7 @@ std::string why_without(const SeenRanks& seen, const std::string& folder, bool n
 // Explains a missing report where no rank has registered.
 std::string why_unseen(const KnownCommand& command) {
   if (command.job) {
-    if (const std::string why = not_preloadable(*command.job); !why.empty()) {
+    if (std::string why = not_preloadable(*command.job); !why.empty()) {
       return why;
     }
     if (const std::string library = unknown_mpi(*command.job); !library.empty()) {

@@ -33,6 +33,7 @@ std::filesystem::path this_program(const std::filesystem::path& link) {
     return program;
   }
   // Without /proc this uses the name by which the kernel started this program, which may be the name of a link.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel gives the address as a number
   const auto* name = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
   if (name != nullptr) {
     if (std::filesystem::path program = std::filesystem::canonical(name, problem); !problem) {

@@ -245,7 +245,7 @@ class RegistrationServer::Listener {
     return true;
   }
 
-  std::deque<Visitor>::iterator forget(std::deque<Visitor>::iterator visitor) REQUIRES(mutex_) {
+  std::deque<Visitor>::iterator forget(const std::deque<Visitor>::iterator& visitor) REQUIRES(mutex_) {
     worlds_.leave(visitor->number);
     ::shutdown(visitor->socket.fd(), SHUT_RDWR);  // a forked child may have it open, too
     return visitors_.erase(visitor);

@@ -141,11 +141,9 @@ Environment rank_environment(const RunOptions& options, const RankSettings& sett
       value = options.let_join;
     } else if (known.name == "GRADWIRE_RECORD_GRADIENTS") {
       value = settings.recording;
-    } else if (known.name == "GRADWIRE_DISABLE" && without) {
-      value = "1";
     } else if (known.name == "GRADWIRE_REPORT") {
       value = settings.report;
-    } else if (known.name == "GRADWIRE_DRY_RUN" && options.dry_run) {
+    } else if ((known.name == "GRADWIRE_DISABLE" && without) || (known.name == "GRADWIRE_DRY_RUN" && options.dry_run)) {
       value = "1";
     } else if (known.name == "GRADWIRE_THREADS" && options.threads) {
       value = options.threads;

@@ -287,10 +287,9 @@ std::string report_summary(const ReportHead& head, const Ledger& ledger) {
   return line + (head.note.empty() ? "" : " (" + head.note + ")");
 }
 
-std::optional<std::string> write_report(const std::string& name, const std::string& json) {
-  const std::string file = file_with_world_name(name);
+std::optional<std::string> write_report(const std::string& file, const std::string& json) {
   try {
-    write_report_file(file, [&](std::ostream& stream) { stream << json; });
+    write_report_file(file_with_world_name(file), [&](std::ostream& stream) { stream << json; });
     return std::nullopt;
   } catch (...) {
     return "the report is lost: " + std::string(current_error().what()) +

@@ -142,6 +142,7 @@ void HostReducer::share(const Trial& trial) {
     }
   }
   std::vector<std::optional<double>> errors;
+  errors.reserve(sums.size());
   for (const Difference& sum : sums) {
     errors.push_back(trial.route.max_error ? sum.relative() : std::nullopt);
   }

@@ -123,7 +123,7 @@ std::optional<RegistrationAnswer> Registration::hear(Clock::time_point deadline)
 }
 
 RegistrationAnswer Registration::question(int rank, int world_size) {
-  const RegistrationAnswer unreachable{.kind = RegistrationAnswer::Kind::unreachable, .missing = {}, .why = {}};
+  RegistrationAnswer unreachable{.kind = RegistrationAnswer::Kind::unreachable, .missing = {}, .why = {}};
   if (!read_settings()) {
     return settings_->server ? unreachable : RegistrationAnswer{};
   }

@@ -60,8 +60,8 @@ Source numbered(Source source) noexcept {
 
 }  // namespace
 
-SourceId add_source(const Source& given) {
-  const Source source = numbered(given);
+SourceId add_source(const Source& source) {
+  const Source with_number = numbered(source);
   detail::ProcessState& self = detail::process();
   const MutexLock lock(self.sources_mutex);
   if (detail::g_sources.load(std::memory_order_relaxed) == detail::kLastSource) {
@@ -71,7 +71,7 @@ SourceId add_source(const Source& given) {
   if (self.sources.empty()) {
     self.first_source = id;
   }
-  self.sources.push_back(source);
+  self.sources.push_back(with_number);
   return id;
 }
 

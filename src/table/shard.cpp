@@ -39,7 +39,7 @@ std::uint64_t Shard::new_writer() noexcept {
   return ++last;
 }
 
-Shard::Shard(const Settings& settings) : settings_(settings), index_(std::make_shared<FlatIndex>()) {}
+Shard::Shard(Settings settings) : settings_(std::move(settings)), index_(std::make_shared<FlatIndex>()) {}
 
 Shard Shard::copy() {
   Shard other(*this);

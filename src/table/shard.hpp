@@ -23,7 +23,7 @@ class Shard {
     std::span<const float> accumulators;
   };
 
-  explicit Shard(const Settings& settings);
+  explicit Shard(Settings settings);
   Shard(Shard&&) noexcept = default;
   Shard& operator=(Shard&&) noexcept = default;
 

@@ -172,28 +172,27 @@ std::shared_ptr<Processes> make_processes(MPI_Comm comm, std::chrono::millisecon
                                                       transport::agent_of_this_process());
 }
 
-std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& given) {
+std::shared_ptr<Processes> make_processes(MPI_Comm comm, const JoinFile& join_file) {
   transport::check_communicator(comm);
-  const JoinFile join_file = with_checked_timeout(given, "gradwire::mpi::make_processes");
-  MPI_Comm own = transport::duplicate(comm, join_file.timeout, "duplicating the communicator (MPI_Comm_idup)");
+  const JoinFile checked = with_checked_timeout(join_file, "gradwire::mpi::make_processes");
+  MPI_Comm own = transport::duplicate(comm, checked.timeout, "duplicating the communicator (MPI_Comm_idup)");
   int rank = 0;
   int size = 1;
   transport::check_mpi(MPI_Comm_rank(own, &rank), "MPI_Comm_rank");
   transport::check_mpi(MPI_Comm_size(own, &size), "MPI_Comm_size");
-  transport::MpiRendezvous rendezvous(own, rank, join_file.timeout);
+  transport::MpiRendezvous rendezvous(own, rank, checked.timeout);
   return transport::make_tcp_processes(
-      rendezvous.make(),
-      {.rank = rank, .world_size = size, .interface = join_file.interface, .timeout = join_file.timeout},
-      {.join_file = join_file.path,
+      rendezvous.make(), {.rank = rank, .world_size = size, .interface = checked.interface, .timeout = checked.timeout},
+      {.join_file = checked.path,
        .on_loss = [] { transport::g_lost_ranks = true; },
        .agent = transport::agent_of_this_process()});
 }
 
-std::shared_ptr<Processes> join_processes(const JoinFile& given) {
-  const JoinFile join_file = with_checked_timeout(given, "gradwire::mpi::join_processes");
-  return transport::join_tcp_processes({.join_file = join_file.path,
-                                        .interface = join_file.interface,
-                                        .timeout = join_file.timeout,
+std::shared_ptr<Processes> join_processes(const JoinFile& join_file) {
+  const JoinFile checked = with_checked_timeout(join_file, "gradwire::mpi::join_processes");
+  return transport::join_tcp_processes({.join_file = checked.path,
+                                        .interface = checked.interface,
+                                        .timeout = checked.timeout,
                                         .agent = transport::agent_of_this_process()});
 }
 

@@ -38,7 +38,7 @@ SlotTable::SlotTable(unsigned slots) : slots_(std::min(slots, TagPlan::kMostSlot
 
 // Where there are few slots, all belong to the first place, so that an offer that is alone finds them all.
 SlotTable::Set SlotTable::slots_of(std::size_t place) const {
-  const unsigned reserved = slots_ >= 4 * kReserved * (kPlaces - 1) ? kReserved : 0;
+  const unsigned reserved = slots_ >= std::size_t{4} * kReserved * (kPlaces - 1) ? kReserved : 0;
   const unsigned first_end = slots_ - reserved * (kPlaces - 1);  // the last slot of the first place
   const unsigned begin = place == 0 ? 1 : first_end + 1 + reserved * static_cast<unsigned>(place - 1);
   const unsigned end = place == 0 ? first_end + 1 : begin + reserved;
@@ -53,12 +53,14 @@ SlotTable::Set SlotTable::slots_of(std::size_t place) const {
 
 SlotTable::Offer SlotTable::offer() {
   const MutexLock lock(mutex_);
-  const auto place = std::find(under_way_.begin(), under_way_.end(), false);
-  if (place == under_way_.end()) {
+  std::size_t at = 0;
+  while (at < under_way_.size() && under_way_[at]) {
+    ++at;
+  }
+  if (at == under_way_.size()) {
     return {.free = {}, .place = kPlaces};
   }
-  *place = true;
-  const auto at = static_cast<std::size_t>(place - under_way_.begin());
+  under_way_[at] = true;
   return {.free = slots_of(at), .place = at};
 }
 

@@ -25,7 +25,7 @@ bool is_textfile(std::string_view name) {
 
 // Whether the file is this user's own, and was not written for a day. A link is none.
 bool is_old(const std::filesystem::path& file) {
-  constexpr std::time_t kDay = 24 * 60 * 60;
+  constexpr std::time_t kDay = std::time_t{24} * 60 * 60;
   struct stat status {};
   return ::lstat(file.c_str(), &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == ::geteuid() &&
          status.st_mtime < std::time(nullptr) - kDay;

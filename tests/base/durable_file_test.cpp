@@ -25,11 +25,11 @@ int g_sync_of_files = 0;
 }  // namespace
 
 // Replaces fsync() of the C library for this whole process.
-extern "C" int fsync(int descriptor) {
+extern "C" int fsync(int fd) {
   struct stat status {};
-  const bool folder = ::fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode);
+  const bool folder = ::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode);
   errno = folder ? g_sync_of_folders : g_sync_of_files;
-  return errno == 0 ? static_cast<int>(::syscall(SYS_fsync, descriptor)) : -1;
+  return errno == 0 ? static_cast<int>(::syscall(SYS_fsync, fd)) : -1;
 }
 
 namespace gradwire::test {

@@ -25,7 +25,7 @@ std::string name_with(const std::map<std::string, std::string>& variables) {
   for (const auto& [name, value] : variables) {
     setenv(name.c_str(), value.c_str(), 1);
   }
-  const std::string name = job_name();
+  std::string name = job_name();
   for (const auto& [variable, value] : variables) {
     unsetenv(variable.c_str());
   }

@@ -49,7 +49,8 @@ std::uint64_t window_memory(const Cluster& cluster) {
 std::uint64_t least_chunk_bytes(const Cluster& cluster) {
   const double in_flight = std::min(static_cast<double>(window_of(cluster)), cluster.in_flight_bytes / kFramesInFlight);
   std::uint64_t chunk = kDefaultChunkBytes;
-  for (std::uint64_t larger = kLeastChunk; larger <= kMostChunk && in_flight > kMostInFlight * chunk; larger *= 2) {
+  for (std::uint64_t larger = kLeastChunk;
+       larger <= kMostChunk && in_flight > kMostInFlight * static_cast<double>(chunk); larger *= 2) {
     chunk = std::max(chunk, larger);
   }
   return chunk;

@@ -115,13 +115,14 @@ bool Session::done(const Ticket& ticket) { return state_->engine().done(ticket);
 void Session::wait(const Ticket& ticket) { state_->engine().wait(ticket); }
 
 StepOutcome Session::finish() {
-  const StepOutcome outcome = state_->finish();
+  StepOutcome outcome = state_->finish();
   if (state_->recording && state_->recording->step_over(!outcome.repeat)) {
     state_->recording.reset();
   }
   return outcome;
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): an override keeps it
 void Session::State::on_world_change(std::function<void(const WorldChange&)> /*callback*/) {
   throw Error(ErrorCode::invalid_argument,
               "on_world_change: the world of this session never changes; make it over gradwire::Processes");

@@ -88,7 +88,7 @@ std::string PartSet::says() const {
   return lines;
 }
 
-void PartSet::agreed(Agreement agreement, const std::vector<std::string>& told) {
+void PartSet::agreed(Agreement agreement, const std::vector<std::string>& told) const {
   std::vector<std::istringstream> lines;
   lines.reserve(told.size());
   for (const std::string& text : told) {

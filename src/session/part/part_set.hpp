@@ -36,7 +36,7 @@ class PartSet {
   [[nodiscard]] std::string says() const;
   /// Tells the parts that ranks have agreed. `told` holds the says() of each rank. Until recollect() the session calls
   /// the parts by the interfaces that they had before.
-  void agreed(Agreement agreement, const std::vector<std::string>& told);
+  void agreed(Agreement agreement, const std::vector<std::string>& told) const;
   /// Asks all parts again what they implement, and adds those that compare to `comparison`, which this must outlive.
   void recollect(StepComparison& comparison);
   /// Returns the lines of the parts with this `when`.

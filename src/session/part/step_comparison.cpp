@@ -17,9 +17,9 @@ constexpr const char* kWhat = "the comparison of steps";
 }  // namespace
 
 StepComparison::~StepComparison() {
-  constexpr std::chrono::seconds kPatience{2};
+  constexpr std::chrono::seconds kLongestWait{2};
   if (posted_) {  // the other ranks' messages would otherwise reach the next user of the transport
-    posted_->wait_for(kPatience);
+    posted_->wait_for(kLongestWait);
   }
 }
 

@@ -98,6 +98,7 @@ std::string system_text(int code) { return std::system_category().message(code);
 
 std::vector<std::string> spread_over_interfaces(const std::vector<InterfaceAddress>& all) {
   std::vector<std::pair<std::size_t, const InterfaceAddress*>> numbered;  // numbers within the interface
+  numbered.reserve(all.size());
   std::map<std::string, std::size_t> counts;
   for (const InterfaceAddress& each : all) {
     numbered.emplace_back(counts[each.interface]++, &each);
@@ -105,6 +106,7 @@ std::vector<std::string> spread_over_interfaces(const std::vector<InterfaceAddre
   std::ranges::stable_sort(numbered, {}, &decltype(numbered)::value_type::first);
   numbered.resize(std::min(numbered.size(), kMostAddresses));
   std::vector<std::string> addresses;
+  addresses.reserve(numbered.size());
   for (const auto& [number, each] : numbered) {
     addresses.push_back(each->address);
   }

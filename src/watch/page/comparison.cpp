@@ -190,7 +190,7 @@ std::string comparison_html(const Json& root) {
 Json write_comparison(const RunPlace& a, const RunPlace& b, const PageFiles& files) {
   refuse_foreign(files);
   const Json first = to_json(summarize(read_job(a.folder, a.job)));
-  const Json root = comparison(first, to_json(summarize(read_job(b.folder, b.job))));
+  Json root = comparison(first, to_json(summarize(read_job(b.folder, b.job))));
   write_files(files, root, comparison_html(root));
   return root;
 }

@@ -13,8 +13,8 @@ namespace {
 
 class Scales final : public Part, public ComparedPart {
  public:
-  explicit Scales(const PartInputs& inputs, std::vector<std::size_t> scaled)
-      : inputs_(inputs), scaled_(std::move(scaled)) {}
+  explicit Scales(PartInputs inputs, std::vector<std::size_t> scaled)
+      : inputs_(std::move(inputs)), scaled_(std::move(scaled)) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "scales"; }
   [[nodiscard]] ComparedPart* compared() noexcept override { return this; }

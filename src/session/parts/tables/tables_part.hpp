@@ -14,7 +14,7 @@ namespace gradwire::session {
 /// Only the thread that makes steps uses it.
 class TablesPart final : public Part, public StepParticipant, public SharedOut, public RowLoader {
  public:
-  explicit TablesPart(const PartInputs& inputs) : inputs_(inputs) {}
+  explicit TablesPart(PartInputs inputs) : inputs_(std::move(inputs)) {}
 
   /// Public calls such as Session::pull() use it directly.
   [[nodiscard]] SessionTables& tables() noexcept { return tables_; }
