@@ -123,7 +123,7 @@ Figures figures_of(const Case& one, const std::string& codec, bool dry_run = fal
 // Returns the bytes of all ranks together by the textbook: twice around a ring for an all-reduce, once for a reduce and
 // a reduce-scatter.
 double perfect_bytes(const Case& one) {
-  const double once =
+  const auto once =
       static_cast<double>(kCalls * (static_cast<std::uint64_t>(one.ranks) - 1) * one.count * element_bytes(one.dtype));
   return one.function == Function::mpi_reduce || is_reduce_scatter(one.function) ? once : 2 * once;
 }

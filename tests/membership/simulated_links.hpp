@@ -110,8 +110,8 @@ class SimulatedLinks {
   /// receivers that have ended too.
   void lose(Id from, std::map<Id, int> last) {
     for (auto& [at, packets] : packets_) {
-      std::erase_if(packets, [&](const auto& packet) {
-        return packet.second.from == from && at > last[packet.first] && is_sent(packet.second);
+      std::erase_if(packets, [&, arrival = at](const auto& packet) {
+        return packet.second.from == from && arrival > last[packet.first] && is_sent(packet.second);
       });
     }
   }

@@ -139,8 +139,7 @@ class SimulatedJob {
       reduced[frame.to][frame.lane] = std::max(reduced[frame.to][frame.lane], frame.time);
     }
     for (std::size_t r = 0; r < world; ++r) {
-      for (std::size_t lane = static_cast<std::size_t>(lost[r].from * static_cast<double>(lanes_)); lane < lanes_;
-           ++lane) {
+      for (auto lane = static_cast<std::size_t>(lost[r].from * static_cast<double>(lanes_)); lane < lanes_; ++lane) {
         reduced[r][lane] += lost[r].summing;
       }
     }

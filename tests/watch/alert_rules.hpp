@@ -132,7 +132,7 @@ class PromQuery {
   }
   // Matches one element of the left side with each of the right one, which keeps its labels.
   PromVector difference() {
-    const PromVector left = term();
+    PromVector left = term();
     if (!skip("-")) {
       return left;
     }
