@@ -58,6 +58,9 @@ top && /^\/\// {
   next
 }
 
+# C++: friends are no members, and Doxygen would link to places that it does not make.
+/^ *friend .*;/ { $0 = "" }
+
 # C++: a class without a comment; the top of the file says what it is.
 /^class [A-Z].* [{]$/ && !told { $0 = "/** The header's page says what it is: @ref " header() ". */ " $0 }
 { told = $0 ~ /^ *\/\/\/|^template/ }

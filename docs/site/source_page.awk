@@ -13,7 +13,7 @@ BEGIN {
   gsub(/[^\/]+/, "..", root)
   print "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
   print "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>" path "</title>"
-  print "<style>body{margin:1em;font-family:sans-serif}pre{overflow-x:auto;font-size:13px}</style></head><body>"
+  print "<style>body{margin:1em;font-family:sans-serif}p,li{overflow-wrap:anywhere}pre{overflow-x:auto;font-size:13px}</style></head><body>"
   print "<p><a href=\"" root "/index.html\">gradwire</a> : " path "</p>"
   print folder ? "<ul>" : "<pre>"
 }
