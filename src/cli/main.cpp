@@ -92,7 +92,8 @@ struct CheckOptions {
 };
 
 CLI::App* add_check(CLI::App& app, CheckOptions& options) {
-  auto* check_command = app.add_subcommand("check", "Explain a policy file, or say what is wrong in it");
+  auto* check_command =
+      app.add_subcommand("check", "Explain a policy file, or say what is wrong in it: gradwire check policy.toml");
   check_command->add_option("policy", options.policy, "TOML file")->type_name("FILE")->required();
   check_command->add_option("--ranks", options.ranks, "world size for which second hops and algorithms are shown")
       ->check(CLI::Range(1, 1 << 20))
@@ -101,7 +102,8 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
 }
 
 CLI::App* add_info(CLI::App& app, bool& link) {
-  auto* info_command = app.add_subcommand("info", "Show version, libraries, CPU features and environment variables");
+  auto* info_command =
+      app.add_subcommand("info", "Show version, libraries, CPU features and environment variables: gradwire info");
   info_command->add_flag("--link", link, "Measure the links of a job instead: mpirun -np 4 gradwire info --link");
   return info_command;
 }

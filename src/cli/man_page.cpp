@@ -26,24 +26,21 @@ std::string roff(std::string_view text) {
 std::string bold(std::string_view text) { return "\\fB" + roff(text) + "\\fR"; }
 std::string italic(std::string_view text) { return "\\fI" + roff(text) + "\\fR"; }
 
+/// The text with the words between backquotes in bold.
+std::string marked(std::string_view text) {
+  std::string out;
+  for (bool code = false; !text.empty(); code = !code) {
+    const std::size_t end = std::min(text.find('`'), text.size());
+    out += code ? bold(text.substr(0, end)) : roff(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
 std::string page_name(const Command& root, const Command& command) {
   std::string name = root.name + (command.path.empty() ? "" : "-" + command.path);
   std::replace(name.begin(), name.end(), ' ', '-');
   return name;
-}
-
-/// "Predict step time: gradwire plan --layers m.toml" is a sentence and an example.
-struct Meaning {
-  std::string sentence;
-  std::optional<std::string> example;
-};
-
-Meaning meaning_of(const Command& command) {
-  const std::size_t colon = command.meaning.find(": ");
-  if (colon == std::string::npos) {
-    return {command.meaning, std::nullopt};
-  }
-  return {command.meaning.substr(0, colon), command.meaning.substr(colon + 2)};
 }
 
 void write_synopsis(const Command& root, const Command& command, std::ostream& out) {
@@ -103,17 +100,32 @@ void write_ends(std::ostream& out) {
         << roff(variable.meaning) << " (values: " << roff(variable.values)
         << "; default: " << roff(variable.default_value) << ")\n";
   }
-  out << ".SH EXIT STATUS\n.TP\n0\nDone.\n.TP\n1\n"
-      << bold("doctor") << " found a problem.\n.TP\n"
-      << kUsageStatus
-      << "\nRefused: a wrong argument, policy file, model file or environment. The message says which and what to do.\n"
-         ".TP\n"
-      << kCannotRunStatus << '\n'
-      << bold("run") << " and " << bold("doctor")
-      << " cannot start the command. Otherwise their status is that of the command.\n";
+  out << ".SH EXIT STATUS\n";
+  for (const ExitStatus& status : exit_statuses()) {
+    out << ".TP\n" << status.status << '\n' << marked(status.meaning) << '\n';
+  }
 }
 
 }  // namespace
+
+Meaning meaning_of(const Command& command) {
+  const std::size_t colon = command.meaning.find(": ");
+  if (colon == std::string::npos) {
+    return {command.meaning, std::nullopt};
+  }
+  return {command.meaning.substr(0, colon), command.meaning.substr(colon + 2)};
+}
+
+std::span<const ExitStatus> exit_statuses() noexcept {
+  static constexpr ExitStatus kStatuses[] = {
+      {0, "Done."},
+      {1, "`doctor` found a problem."},
+      {kUsageStatus,
+       "Refused: a wrong argument, policy file, model file or environment. The message says which and what to do."},
+      {kCannotRunStatus, "`run` and `doctor` cannot start the command. Otherwise their status is that of the command."},
+  };
+  return kStatuses;
+}
 
 void write_man_page(const Command& root, const Command& command, std::ostream& out) {
   const std::string name = page_name(root, command);
@@ -157,6 +169,7 @@ void write_documents(const Command& root, const std::filesystem::path& folder) {
       write(manual / (page_name(root, child) + ".1"), [&](std::ostream& out) { write_man_page(root, child, out); });
     }
   }
+  write("tool.md", [&](std::ostream& out) { write_reference_page(root, out); });
   write("bash-completion/completions/gradwire", [&](std::ostream& out) { write_completion(root, "bash", out); });
   write("fish/vendor_completions.d/gradwire.fish", [&](std::ostream& out) { write_completion(root, "fish", out); });
   write("zsh/site-functions/_gradwire", [&](std::ostream& out) { write_completion(root, "zsh", out); });

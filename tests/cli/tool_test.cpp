@@ -220,6 +220,19 @@ TEST_F(Tool, CompletionsNameWhatTheToolTakes) {
   EXPECT_EQ(gradwire("documents /proc/none").status, 2);
 }
 
+// The tool writes docs/reference/tool.md for its build; WRITE=1 copies it into the repository.
+TEST_F(Tool, TheReferencePageSaysWhatTheToolTakes) {
+  EXPECT_EQ(gradwire("documents share").status, 0);
+  const std::string page = read_file(folder_ / "share/tool.md", 1U << 20U, "page");
+  const std::filesystem::path file = std::filesystem::path(GRADWIRE_SOURCE_DIR) / "docs/reference/tool.md";
+  if (std::getenv("WRITE") != nullptr) {
+    std::ofstream(file) << page;
+  }
+  EXPECT_TRUE(read_file(file, 1U << 20U, "page") == page)
+      << "docs/reference/tool.md is not what the tool's help says; write it: WRITE=1 cli_test "
+         "--gtest_filter='*ReferencePage*'";
+}
+
 TEST_F(Tool, LinksOfAJobAreMeasured) {
   const std::string one = std::string(GRADWIRE_BIN) + "/gradwire info --link";
   const Outcome job =

@@ -10,6 +10,7 @@
 #include "cli/page_support.hpp"
 #include "tests/support/run_program.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/systems/browser/chromium.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -18,24 +19,18 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-const std::string kChromium = GRADWIRE_CHROMIUM;
-
 class Browser : public ::testing::Test {
  protected:
   void SetUp() override {
     if (kChromium.empty()) {
-      GTEST_SKIP() << "there is no chromium; Debian: apt-get install chromium, then configure again";
+      GTEST_SKIP() << kNoChromium;
     }
   }
 
   [[nodiscard]] Outcome chromium(const std::string& arguments) const {
-    return run_program("timeout -k 5 100 '" + kChromium + "' --headless=new " +
-                       (::geteuid() == 0 ? "--no-sandbox " : "") +
-                       "--disable-gpu --no-first-run --hide-scrollbars --disable-dev-shm-usage --enable-logging=stderr "
-                       "--allow-file-access-from-files --user-data-dir='" +
-                       folder_.file("profile") + "' " + arguments + " 2>&1");
+    return run_chromium(folder_.file("profile"), arguments);
   }
-  static std::string url(const std::filesystem::path& file) { return "'file://" + file.string() + "'"; }
+  static std::string url(const std::filesystem::path& file) { return file_url(file); }
 
   /// Makes a page that contains and measures another one, since a window of Chromium has at least 500 pixels.
   [[nodiscard]] std::filesystem::path measured(const std::filesystem::path& page, int width) const {
