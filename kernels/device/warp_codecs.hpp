@@ -149,6 +149,7 @@ struct WarpBlock {
       const float inverse = coded[block] ? 1.0F / scale : 0.0F;
       GRADWIRE_UNROLL
       for (int r = first; r < first + kRegisters; ++r) {
+        // NOLINTNEXTLINE(bugprone-signed-char-misuse): every reader casts back to Code
         codes[r] = static_cast<std::uint32_t>(Rule::quantize(x[r], inverse));
       }
       if (keeps && coded[block]) {

@@ -42,12 +42,13 @@ TEST(EmulatedStream, PreconditionedByEveryCodec) {
 TEST(EmulatedStream, WithoutAScale) {
   unsigned at = 0;
   for (const char* spec : {"exact", "int8", "int4", "sign", "topk(1%)+int8"}) {
+    ++at;
     const CodecSpec codec = CodecSpec::parse(spec);
     compare({.first = codec,
              .second = codec,
              .count = 2 * 4096 + 5,
              .reduction = Reduction::mean,
-             .weighted = ++at % 2 == 0,
+             .weighted = at % 2 == 0,
              .feedback = at % 3 == 0},
             3, at);
   }

@@ -184,7 +184,7 @@ void Simulation::end_if_over(Id who, Process& process) {
   }
 }
 
-void Simulation::miss(Process& process) {
+void Simulation::miss(Process& process) const {
   Membership& membership = *process.membership;
   const auto& members = membership.world().members;
   if (!process.is_member() || membership.agreeing() || process.at >= last_step_ || now_ >= kStepsEnd ||
@@ -304,8 +304,8 @@ void Simulation::note_who_is_cut_off(const World& next) {
   for (auto& [who, process] : processes_) {
     const bool is_out = process.is_member() && process.membership->world().epoch < next.epoch &&
                         !std::binary_search(next.members.begin(), next.members.end(), who);
-    process.was_cut_off |= is_out && std::ranges::all_of(next.members, [&](Id member) {
-                             return !processes_.at(member).lives() || links_.were_apart(who, member, now_);
+    process.was_cut_off |= is_out && std::ranges::all_of(next.members, [&, self = who](Id member) {
+                             return !processes_.at(member).lives() || links_.were_apart(self, member, now_);
                            });
   }
 }

@@ -86,7 +86,7 @@ class Simulation {
   void end_if_over(Id who, Process& process);
 
   // Does what a session does if its step does not end.
-  void miss(Process& process);
+  void miss(Process& process) const;
   void work(Id who, Process& process);
   void hold(Process& process);
 

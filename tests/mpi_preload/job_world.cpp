@@ -265,7 +265,7 @@ class Calls {
 // Runs programs of 15 kinds of calls on four communicators, two for each of two threads, from one seed after another.
 void random_programs() {
   std::vector<MPI_Comm> comms(4);
-  MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
+  MPI_Comm_dup(MPI_COMM_WORLD, comms.data());
   MPI_Comm_split(MPI_COMM_WORLD, g_rank % 2, g_rank, &comms[1]);
   MPI_Comm_dup(comms[0], &comms[2]);
   MPI_Comm_split(MPI_COMM_WORLD, 0, g_size - g_rank, &comms[3]);

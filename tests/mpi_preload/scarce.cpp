@@ -32,22 +32,22 @@ bool of_gradwire(const void* caller) {
 
 }  // namespace
 
-extern "C" void* malloc(std::size_t bytes) {
+extern "C" void* malloc(std::size_t size) {
   const std::size_t limit = g_too_large;
-  if (limit > 0 && bytes >= limit && of_gradwire(__builtin_return_address(0))) {
+  if (limit > 0 && size >= limit && of_gradwire(__builtin_return_address(0))) {
     errno = ENOMEM;
     return nullptr;
   }
-  return __libc_malloc(bytes);
+  return __libc_malloc(size);
 }
 
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*),
-                              void* argument) {
+extern "C" int pthread_create(pthread_t* newthread, const pthread_attr_t* attr, void* (*start_routine)(void*),
+                              void* arg) {
   using Create = decltype(&pthread_create);
   static const auto next = reinterpret_cast<Create>(::dlsym(RTLD_NEXT, "pthread_create"));
   if (g_threads_left >= 0 && of_gradwire(__builtin_return_address(0)) && g_threads_left-- <= 0) {
     g_threads_left = 0;
     return EAGAIN;
   }
-  return next(thread, attributes, start, argument);
+  return next(newthread, attr, start_routine, arg);
 }

@@ -25,11 +25,12 @@ template <typename What>
 std::vector<Knowledge> latest(const Observed& observed, What&& what) {
   std::vector<Knowledge> known;
   std::vector<observe::SourceId> seen;
-  const auto snapshots = observed.kept->snapshots();
-  for (auto snapshot = snapshots.rbegin(); snapshot != snapshots.rend(); ++snapshot) {
-    if (std::find(seen.begin(), seen.end(), snapshot->source) == seen.end() && what(snapshot->knowledge)) {
-      seen.push_back(snapshot->source);
-      known.push_back(snapshot->knowledge);
+  auto snapshots = observed.kept->snapshots();
+  std::reverse(snapshots.begin(), snapshots.end());  // the latest first
+  for (const auto& snapshot : snapshots) {
+    if (std::find(seen.begin(), seen.end(), snapshot.source) == seen.end() && what(snapshot.knowledge)) {
+      seen.push_back(snapshot.source);
+      known.push_back(snapshot.knowledge);
     }
   }
   return known;

@@ -25,6 +25,8 @@ constexpr std::uint64_t kCauseSteps = 10;
 // Throws `error` once, from the step on in which `fails` is set. In a pair, `first` strikes first, and throws only once
 // the other one is about to: otherwise an abort by the first could reach the other one before it throws.
 struct Failure {
+  explicit Failure(Error what) : error(std::move(what)) {}
+
   Error error;
   std::atomic<bool> fails{false};
   std::atomic<bool> struck{false};
