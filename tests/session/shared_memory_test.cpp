@@ -69,7 +69,7 @@ TEST(SharedMemory, OfScalesIsAllowedAmongThemselves) {
   std::array<float, 60> memory{};
   const auto scale = [&](std::size_t begin) { return TensorOptions{.scale = {&memory[begin], 10}}; };
   Session session = one_rank();
-  session.add("a", view(&memory[0], 10), scale(20));
+  session.add("a", view(memory.data(), 10), scale(20));
   session.add("b", view(&memory[10], 10), scale(20));
   session.add("c", view(&memory[50], 10), scale(25));
   expect_refused([&] { session.add("d", view(&memory[34], 10)); }, "the gradient of \"d\"", "the scale of \"a\"");

@@ -6,7 +6,7 @@
 #include <regex>
 #include <string>
 
-// NOLINTNEXTLINE(cert-dcl58-cpp): instantiations of the library's own templates
+// NOLINTBEGIN(cert-dcl58-cpp, bugprone-macro-parentheses): instantiations of the library's own templates
 #define GRADWIRE_INSTANTIATE(prefix)            \
   prefix template class std::basic_regex<char>; \
   prefix template class nlohmann::basic_json<>; \
@@ -25,6 +25,7 @@
 #else
 #define GRADWIRE_INSTANTIATE_PARSER(prefix, adapter)
 #endif
+// NOLINTEND(cert-dcl58-cpp, bugprone-macro-parentheses)
 
 namespace gradwire::test {
 using FileAdapter = nlohmann::detail::input_stream_adapter;

@@ -74,7 +74,7 @@ class SimulatedLinks {
 
   [[nodiscard]] Window::Time now() const;
   void post(Event::Kind kind, double at, const Key& key, std::uint64_t bytes);
-  void advance(int rank, std::uint64_t lane);
+  void advance(int rank, std::uint64_t index);
   void open_lanes(int rank, const Schedule& schedule);
   bool run_next(int rank, OpenLane& lane);
   [[nodiscard]] bool arrived(int rank, OpenLane& lane, Slot slot);

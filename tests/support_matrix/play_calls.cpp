@@ -18,8 +18,8 @@ namespace gradwire::support::play {
 namespace {
 
 // Makes one all-reduce of 1 on rank 0 and 3 on rank 1; its results must be `wanted`.
-void reduce(Place place, const std::function<CallOptions(int rank)>& options_of, float wanted,
-            const CommunicatorOptions& of = {}, int ranks = kRanks) {
+void reduce_by_rank(Place place, const std::function<CallOptions(int rank)>& options_of, float wanted,
+                    const CommunicatorOptions& of = {}, int ranks = kRanks) {
   on_transports(
       [&](const std::shared_ptr<Transport>& transport) {
         std::vector<float> values(kCount, static_cast<float>(1 + 2 * transport->rank()));
@@ -41,7 +41,7 @@ void reduce(Place place, const std::function<CallOptions(int rank)>& options_of,
 
 void reduce(Place place, const CallOptions& options, float wanted, const CommunicatorOptions& of = {},
             int ranks = kRanks) {
-  reduce(
+  reduce_by_rank(
       place, [&](int /*rank*/) { return options; }, wanted, of, ranks);
 }
 
@@ -61,13 +61,13 @@ void hierarchical_calls(Place place) {
 }
 
 void weighted_calls(Place place) {
-  reduce(
+  reduce_by_rank(
       place, [](int rank) { return CallOptions{.codec = "exact", .weight = 1 + 2 * rank}; }, 10);
 }
 
 void feedback_of_calls(Place place) {
   std::array<FeedbackBuffer, kRanks> buffers{FeedbackBuffer(kCount), FeedbackBuffer(kCount)};
-  reduce(
+  reduce_by_rank(
       place,
       [&](int rank) { return CallOptions{.codec = "int8", .feedback = &buffers[static_cast<std::size_t>(rank)]}; }, 4);
   EXPECT_GT(buffers[0].bytes(), 0U);

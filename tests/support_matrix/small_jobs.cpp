@@ -67,7 +67,7 @@ Session session_over(Place place, std::shared_ptr<Processes> processes, Policy p
       std::move(policy), options);
 }
 
-Rank::Rank(int of, std::function<Session(std::shared_ptr<test::HostDevice>&)> make)
+Rank::Rank(int of, const std::function<Session(std::shared_ptr<test::HostDevice>&)>& make)
     : number(of),
       gradient(kCount),
       parameter(kCount, 1.0F),
@@ -115,11 +115,11 @@ void on_processes(std::vector<std::shared_ptr<Processes>> processes,
   throw_first(errors);
 }
 
-void on_session(Place place, const std::string& text, const Body& body, const SessionOptions& options, int ranks) {
-  const Policy policy = policy_at(place, text);
+void on_session(Place place, const std::string& policy, const Body& body, const SessionOptions& options, int ranks) {
+  const Policy parsed = policy_at(place, policy);
   const auto play = [&](int number, const auto& over) {
     Rank rank(number, [&](std::shared_ptr<test::HostDevice>& device) {
-      return session_over(place, over, policy, options, device);
+      return session_over(place, over, parsed, options, device);
     });
     rank.fill();
     body(rank);

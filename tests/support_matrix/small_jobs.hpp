@@ -29,7 +29,7 @@ inline constexpr float kAlmostInfinite = std::numeric_limits<float>::max();  // 
 
 /// The objects of one rank. Memory is declared first, so that it outlives the session.
 struct Rank {
-  Rank(int of, std::function<Session(std::shared_ptr<test::HostDevice>&)> make);
+  Rank(int of, const std::function<Session(std::shared_ptr<test::HostDevice>&)>& make);
 
   [[nodiscard]] View view_of(std::vector<float>& values) const { return view(values.data(), values.size()); }
   [[nodiscard]] View gradient_view() { return view_of(gradient); }

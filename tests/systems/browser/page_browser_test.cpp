@@ -34,7 +34,7 @@ class Browser : public ::testing::Test {
 
   /// Makes a page that contains and measures another one, since a window of Chromium has at least 500 pixels.
   [[nodiscard]] std::filesystem::path measured(const std::filesystem::path& page, int width) const {
-    const std::filesystem::path file = page.parent_path() / ("measure-" + std::to_string(width) + ".html");
+    std::filesystem::path file = page.parent_path() / ("measure-" + std::to_string(width) + ".html");
     std::ofstream(file) << "<!DOCTYPE html><body style=margin:0><iframe id=f style='border:0;width:" << width
                         << "px;height:3000px' src='" << page.filename().string()
                         << "'></iframe><pre id=m></pre><script>onload=()=>{const d=document.getElementById('f')"
