@@ -289,7 +289,8 @@ class Session {
   /// ready_zero() records nothing. Error(invalid_argument) where the directory cannot be written, or holds an earlier
   /// recording. Error(unsupported) for gradients in device memory.
   void record_gradients(const std::filesystem::path& directory, std::uint64_t steps);
-  /// A table for people: what every tensor resolved to, and why.
+  /// A table for people: what every tensor resolved to, and why. Any rank may call it alone. Tensors can no longer be
+  /// added afterwards.
   [[nodiscard]] std::string explain();
   /// 16 hex digits over policy, tensors, buckets, wire version; equal on all ranks or the first step fails.
   [[nodiscard]] std::string fingerprint();
