@@ -53,7 +53,7 @@ constexpr std::array kVariables{
     EnvironmentVariable{"GRADWIRE_SLOW", "warn, off or share", "warn",
                         "names a rank that others wait for during more than 10% of a step, or this share"},
     EnvironmentVariable{"GRADWIRE_SOCKET_IFNAME", "interface", "all",
-                        "such as eth0: for TCP of the PyTorch backend, of joining ranks and of gradwire run"},
+                        "such as eth0: for TCP of the PyTorch backend, of elastic jobs and of gradwire run"},
     EnvironmentVariable{"GRADWIRE_STAGED", "0 | 1", "0",
                         "1: device memory goes through host memory even if MPI could send it directly"},
     EnvironmentVariable{"GRADWIRE_THREADS", "job | multiple", "job",
