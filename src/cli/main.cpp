@@ -163,7 +163,7 @@ class Tool {
  private:
   // Throws Error(invalid_argument) where `gradwire report` got more directories than it compares.
   void refuse_third_run() const {
-    const std::vector<std::string> rest = app_.remaining(true);
+    const std::vector<std::string> rest = report_->remaining(true);
     if (*report_ && !rest.empty() && !rest.front().starts_with('-')) {
       throw Error(ErrorCode::invalid_argument,
                   "report: " + rest.front() + " is one directory too many; a page shows one run, or compares two");
