@@ -30,8 +30,11 @@ void begin_metrics() noexcept {
     return;  // its ranks use a session over TCP, whose numbers belong into the page and the files
   }
   int rank = -1;
-  if (may_act() && PMPI_Comm_rank(MPI_COMM_WORLD, &rank) == MPI_SUCCESS) {
-    drop_in::observe_process({.part = "mpi", .rank = [rank] { return std::optional(rank); }, .calls = calls_so_far});
+  int size = 1;
+  if (may_act() && PMPI_Comm_rank(MPI_COMM_WORLD, &rank) == MPI_SUCCESS &&
+      PMPI_Comm_size(MPI_COMM_WORLD, &size) == MPI_SUCCESS) {
+    drop_in::observe_process(
+        {.part = "mpi", .rank = [rank] { return std::optional(rank); }, .world_size = size, .calls = calls_so_far});
   }
 }
 

@@ -60,6 +60,7 @@ void observe_process(const ObservedProcess& process) noexcept {
     observe::begin_watching(
         {.part = process.part,
          .rank = process.rank,
+         .world_size = process.world_size,
          .replaced =
              [calls = process.calls, before = std::make_shared<std::map<Key, ReplacedCalls>>()] {
                return keep_from_falling(calls(), *before);

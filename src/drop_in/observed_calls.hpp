@@ -17,6 +17,7 @@ namespace gradwire::drop_in {
 struct ObservedProcess {
   std::string part;                          // "mpi", "nccl", "torch"
   std::function<std::optional<int>()> rank;  // none: not known yet
+  int world_size = 1;                        // ranks of the job; 1 where they are not known
   /// All counts so far. Called on any thread, while the job's threads run.
   std::function<std::vector<observe::ReplacedCalls>()> calls;
 };

@@ -26,6 +26,7 @@ struct WatchedProcess {
   /// Returns this process's rank, where it is known better than from its first session: there is none yet, or never
   /// one.
   std::function<std::optional<int>()> rank = {};
+  int world_size = 1;                                         // ranks of the job, where that is known without a session
   std::function<std::vector<ReplacedCalls>()> replaced = {};  // one thread at a time
   std::function<void(const std::string&)> warn = {};          // none: warn()
   std::string job = {};                                       // its name; empty: watch() finds it (job_name())

@@ -192,11 +192,12 @@ void Aggregate::add(std::span<const Event> events, const observe::TimeScale& sca
   }
 }
 
-void Aggregate::add(const observe::Round& round, const std::function<std::optional<int>()>& home) {
+void Aggregate::add(const observe::Round& round, const std::function<std::optional<int>()>& home, int world_size) {
   if (home && !home_) {
     if (const auto rank = home()) {
       set_home(*rank);
       touch(*rank);
+      ranks_[*rank].world_size = std::max(ranks_[*rank].world_size, world_size);
     }
   }
   for (const observe::Stretch& stretch : round.stretches) {

@@ -105,8 +105,9 @@ class Aggregate {
   void leave_out_calls_of_communicators() noexcept { counts_communicators_ = false; }
   void add(std::span<const observe::Event> events, const observe::TimeScale& scale);
   void add(const observe::Snapshot& snapshot);
-  /// Adds a round. `home` is asked for the rank of the process until it knows; may be empty.
-  void add(const observe::Round& round, const std::function<std::optional<int>()>& home);
+  /// Adds a round. `home` is asked for the rank of the process until it knows; may be empty. That rank's job has at
+  /// least `world_size` ranks.
+  void add(const observe::Round& round, const std::function<std::optional<int>()>& home, int world_size = 1);
 
   /// Totals by rank. All sources whose ranks have processes of their own count for this process's rank.
   [[nodiscard]] const std::map<int, RankTotals>& ranks() const noexcept { return ranks_; }

@@ -18,7 +18,7 @@ Totals::Totals(observe::WatchedProcess process)
 
 void Totals::add(const observe::Round& round) {
   const MutexLock lock(known_);
-  aggregate_.add(round, process_.rank);
+  aggregate_.add(round, process_.rank, process_.world_size);
   reader_ = {round.clock, round.recorded, round.dropped, round.collector_seconds, round.ring_bytes, round.last, host_};
   now_ = round.scale.nanoseconds;
 }

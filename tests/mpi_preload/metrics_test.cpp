@@ -125,6 +125,21 @@ TEST_P(Preload, HistoriesOfAllRanksAreWhatTheReportSays) {
   EXPECT_TRUE(contains(outcome, "gradwire report " + directory.string())) << outcome.output;
 }
 
+// Mutation tried: observe_process() gets no size of the world; then an observed job is one of one rank.
+TEST_P(Preload, HistoriesOfAnObservedJobKnowItsWorld) {
+  const ScratchFolder folder;
+  const std::string to = folder.path().string();
+  const Outcome outcome =
+      with(3, observing() + " GRADWIRE_REPORT='" + to + "' GRADWIRE_METRICS='file:" + to + "'", "equal_layers");
+  expect_ok(outcome, "equal_layers");
+  for (int rank = 0; rank < 3; ++rank) {
+    const json history = json::parse(file_of(folder.path(), rank, ".history"), nullptr, false);
+    ASSERT_FALSE(history.is_discarded()) << outcome.output;
+    EXPECT_EQ(history.at("world"), 3);
+    EXPECT_EQ(sum_in(file_of(folder.path(), rank), "gradwire_world_size"), 3);
+  }
+}
+
 TEST_P(Preload, AJobThatNeverFinalizesLeavesItsMetrics) {
   const ScratchFolder folder;
   static_cast<void>(with(3, preload() + " GRADWIRE_METRICS='file:" + folder.path().string() + "'", "early_exit"));

@@ -94,6 +94,16 @@ TEST(Aggregate, AWorldOfOneIsOfTheRankOfItsProcess) {
   EXPECT_EQ(nobody_else.ranks().at(0).events[EventKind::error], 2U);
 }
 
+// A drop-in that only observes has no source that says how many ranks there are.
+TEST(Aggregate, TheProcessMayKnowTheSizeOfItsWorld) {
+  Aggregate aggregate = over({});
+  aggregate.add(
+      observe::Round{}, [] { return std::optional(1); }, 3);
+  aggregate.add(
+      observe::Round{}, [] { return std::optional(1); }, 3);
+  EXPECT_EQ(aggregate.ranks().at(1).world_size, 3);
+}
+
 // The replaced calls of the drop-in have made these.
 TEST(Aggregate, ADropInsCommunicatorsAddNoCalls) {
   for (const auto kind : {Source::Kind::communicator, Source::Kind::session}) {
