@@ -91,11 +91,12 @@ if(TARGET gradwire_nccl)
     COMPONENT dev)
 endif()
 
-# The documents are laid out as in the repository, so that links between them work.
+# The documents are laid out as in the repository, so that links between them work, and links to the examples.
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/cmake/NOTICES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
   ${PROJECT_SOURCE_DIR}/ARCHITECTURE.md ${PROJECT_SOURCE_DIR}/CITATION.cff ${PROJECT_SOURCE_DIR}/CONTRIBUTING.md ${PROJECT_SOURCE_DIR}/SECURITY.md
   DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev PATTERN site EXCLUDE)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python-free-examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev USE_SOURCE_PERMISSIONS)
 
 # docs/reference/compatibility.md states this policy: while the major version is 0, the C++ API may change with the minor one.
 set(compatible_with SameMajorVersion)

@@ -78,13 +78,14 @@ double CodecEffect::relative_error() const noexcept { return ratio_of_norms(erro
 double CodecEffect::relative_mean_error() const noexcept { return ratio_of_norms(mean_error, mean_norm); }
 
 CodecEffect measure_effect(const CodecSpec& spec, DType dtype, std::uint32_t count, std::span<const void* const> steps,
-                           std::uint32_t first_tile) {
+                           std::uint32_t first_tile, bool feedback) {
   CodecEffect effect;
   std::vector<float> values(count);
   std::vector<float> decoded(count);
   std::vector<float> residual(count, 0.0F);
   std::vector<double> exact_sum(count, 0.0);
-  std::vector<double> error_sum(count, 0.0);  // of what was decoded with the residuals of earlier steps
+  std::vector<double> error_sum(count,
+                                0.0);  // of what was decoded, with `feedback` with the residuals of earlier steps
   for (std::size_t step = 0; step < steps.size(); ++step) {
     TrialFrame frame(spec, {steps[step], count, dtype}, first_tile, static_cast<std::uint32_t>(step));
     frame.load(values.data());
@@ -107,7 +108,9 @@ CodecEffect measure_effect(const CodecSpec& spec, DType dtype, std::uint32_t cou
       exact_sum[i] += value;
     }
     if (frame.lossy()) {
-      decode(residual.data());
+      if (feedback) {  // otherwise `decoded` has the step's values already
+        decode(residual.data());
+      }
       for (std::uint32_t i = 0; i < count; ++i) {
         error_sum[i] += static_cast<double>(decoded[i]) - values[i];
       }

@@ -53,7 +53,7 @@ struct CodecEffect {
   double norm = 0;              // of the values of all steps
   double error = 0;             // of what one encoding of each step, without a residual, makes of them
   double mean_norm = 0;         // of the mean of the values over the steps
-  double mean_error = 0;        // of the mean of what is decoded, where each step's residual goes into the next step
+  double mean_error = 0;        // of the mean of what is decoded; with feedback a step's residual goes into the next
 
   void add(const CodecEffect& other) noexcept;
   /// Norms of the errors / those of the values; 0 where all values are 0.
@@ -62,8 +62,10 @@ struct CodecEffect {
 };
 
 /// Encodes the values of one piece of a tensor in successive steps, as one rank does. `steps` holds the addresses of
-/// `count` elements for each step; an address may repeat. The piece begins at tile `first_tile` of the tensor.
+/// `count` elements for each step; an address may repeat. The piece begins at tile `first_tile` of the tensor. Without
+/// `feedback` no step keeps a residual.
 [[nodiscard]] CodecEffect measure_effect(const CodecSpec& spec, DType dtype, std::uint32_t count,
-                                         std::span<const void* const> steps, std::uint32_t first_tile = 0);
+                                         std::span<const void* const> steps, std::uint32_t first_tile = 0,
+                                         bool feedback = true);
 
 }  // namespace gradwire::choice

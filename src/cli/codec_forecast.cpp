@@ -125,13 +125,16 @@ std::vector<CodecForecast> forecast(const ModelFile& model, const exchange::Clus
 std::size_t advise(std::span<const CodecForecast> forecasts, double target) {
   double quickest = std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < forecasts.size(); ++i) {
+    if (!forecasts[i].advisable) {
+      continue;
+    }
     if (forecasts[i].step.exposed <= target * forecasts[i].step.seconds) {
       return i;
     }
     quickest = std::min(quickest, forecasts[i].step.seconds);
   }
   const auto good = std::find_if(forecasts.begin(), forecasts.end(), [&](const CodecForecast& one) {
-    return one.step.seconds <= (1 + kWorthwhile) * quickest;
+    return one.advisable && one.step.seconds <= (1 + kWorthwhile) * quickest;
   });
   return static_cast<std::size_t>(good - forecasts.begin());
 }

@@ -26,6 +26,7 @@ struct CodecForecast {
   exchange::StepCost step;
   double communication = 0;  // sum over all buckets in seconds
   double sent_bytes = 0;     // by one rank in a step
+  bool advisable = true;     // false: it is shown, but not advised
 };
 
 /// Forecasts every candidate that is offered on `cluster`, with the buckets that a session would form (small tensors in
@@ -35,9 +36,9 @@ struct CodecForecast {
 [[nodiscard]] std::vector<CodecForecast> forecast(const ModelFile& model, const exchange::Cluster& cluster,
                                                   std::span<const Candidate> candidates);
 
-/// The index of the forecast to use: the first, in the order given (best quality first), whose exposed communication is
-/// at most `target` of the step; if there is none, the first that is at most 5% slower than the quickest. `forecasts`
-/// is not empty.
+/// The index of the forecast to use, of those that are advisable: the first, in the order given (best quality first),
+/// whose exposed communication is at most `target` of the step; if there is none, the first that is at most 5% slower
+/// than the quickest. One of `forecasts` is advisable.
 [[nodiscard]] std::size_t advise(std::span<const CodecForecast> forecasts, double target);
 
 }  // namespace gradwire::cli

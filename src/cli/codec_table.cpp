@@ -57,11 +57,10 @@ class Piece {
   std::vector<const void*> addresses_;          // by step
 };
 
-void measure_speed(CodecRow& row, const CodecSpec& codec, ConstView values) {
+void measure_speed(CodecRow& row, const CodecSpec& codec, bool feedback, ConstView values) {
   choice::TrialFrame frame(codec, values);
   std::vector<float> residual(values.count, 0.0F);
   std::vector<float> sum(values.count, 0.0F);
-  const bool feedback = policy::wants_feedback(codec);
   const auto bytes = static_cast<double>(values.count * element_bytes(values.dtype));
   row.encode_rate =
       bytes / choice::quickest_seconds(kSpeedBudget, [&] { frame.encode(feedback ? residual.data() : nullptr); });
@@ -106,10 +105,13 @@ std::vector<CodecRow> measure_codecs(const Gradients& gradients, std::span<const
       count = piece.read(first);
       for (std::size_t i = 0; i < rows.size(); ++i) {
         const CodecSpec& codec = choices[i].codecs[t];
+        const std::vector<bool>& feedback = choices[i].feedback;
         rows[i].tensors[t].add(choice::measure_effect(codec, tensor.dtype, static_cast<std::uint32_t>(count),
-                                                      piece.steps(), static_cast<std::uint32_t>(first / kTile)));
+                                                      piece.steps(), static_cast<std::uint32_t>(first / kTile),
+                                                      feedback.empty() || feedback[t]));
         if (t == largest && first == 0) {
-          measure_speed(rows[i], codec, {piece.steps().front(), count, tensor.dtype});
+          const bool keeps = feedback.empty() ? policy::wants_feedback(codec) : feedback[t];
+          measure_speed(rows[i], codec, keeps, {piece.steps().front(), count, tensor.dtype});
         }
       }
     }

@@ -15,7 +15,8 @@ namespace gradwire::cli {
 /// A codec, or a policy, with the codec of each tensor.
 struct CodecChoice {
   std::string name;
-  std::vector<CodecSpec> codecs;  // by tensor
+  std::vector<CodecSpec> codecs;    // by tensor
+  std::vector<bool> feedback = {};  // by tensor: whether a policy keeps residuals; empty: measured with feedback
 };
 
 struct CodecRow {

@@ -83,16 +83,18 @@ std::string in_flight_text(const exchange::Cluster& cluster) {
   return text;
 }
 
-void print_assumptions(const PlanCommandOptions& options, const std::string& source, const cli::ModelFile& model,
+void print_assumptions(const PlanCommandOptions& options, const RecordedModel& read,
                        const std::vector<Candidate>& candidates, const exchange::Cluster& cluster, std::ostream& out) {
+  const ModelFile& model = read.model;
   double elements = 0;
   for (const TensorInfo& layer : model.layers) {
     elements += static_cast<double>(layer.count);
   }
-  out << source << ": " << model.layers.size() << " layers, " << format_number(elements / 1e6, 4)
+  out << read.source << ": " << model.layers.size() << " layers, " << format_number(elements / 1e6, 4)
       << " million elements; a step computes " << milliseconds(model.compute_seconds) << ", the last "
       << percent(model.backward) << " of it backward\n\nAssumed:\n"
-      << "  links: " << options.link << " and " << options.latency << " between "
+      << (read.note.empty() ? "" : "  " + read.note + '\n') << "  links: " << options.link << " and " << options.latency
+      << " between "
       << (options.nodes_of > 1 ? "nodes of " + std::to_string(options.nodes_of) + " ranks, which share it" : "ranks")
       << (options.nodes_of > 1 ? "; " + options.intra_link + " and " + options.intra_latency + " inside" : "")
       << "\n  in flight: " << in_flight_text(cluster)
@@ -130,7 +132,7 @@ void print_losses(const std::vector<Candidate>& candidates, std::ostream& out) {
       }
     }
   }
-  out << text::table(rows, "lrrr") << '\n';
+  out << text::table(rows, "lrrrr") << '\n';
 }
 
 void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
@@ -145,13 +147,14 @@ void print_scales(const std::vector<Scale>& scales, std::ostream& out) {
                       percent(forecast.step.exposed / forecast.step.seconds),
                       format_number(scale.forecasts[0].step.seconds / forecast.step.seconds, 3),
                       format_bytes(static_cast<std::uint64_t>(forecast.sent_bytes)), worst_loss_text(forecast.codec),
-                      i == scale.advised ? "<-" : ""});
+                      i == scale.advised   ? "<-"
+                      : forecast.advisable ? ""
+                                           : "not advised: lost more than 5%"});
     }
   }
   out << text::table(rows, "rllrrrrrrl") << "exposed: communication that no computing hides; share: of the step; "
-      << "speed-up: against uncompressed; worst loss: of\nthe measured runs above; <-: advised. All codecs but exact "
-         "are "
-         "lossy\n\n";
+      << "speed-up: against uncompressed; worst loss: of\nthe measured runs above; (SGD): not measured under "
+         "AdamW; <-: advised. All codecs but exact are lossy\n\n";
 }
 
 // The first steps of a policy: gradients are large in them, and Adam's second moment is young. How long they are is
@@ -173,7 +176,13 @@ std::string warmup_of(const CodecSpec& codec) {
 
 void print_policy(const CodecSpec& codec, bool tiered, std::ostream& out) {
   if (codec != CodecSpec::exact()) {
-    out << "# measured: a final loss of " << worst_loss_text(codec) << " in the worst run\n";
+    const std::string_view after = loss_after_warmup(codec);
+    out << "# measured: a final loss of ";
+    if (after.empty()) {
+      out << worst_loss_text(codec) << " in the worst run\n";
+    } else {
+      out << after << ";\n# " << worst_loss_text(codec) << " in the worst other run\n";
+    }
   }
   if (codec.k != 0) {
     out << "# topk needs a training of some thousand steps, since a value that is not selected waits for many steps; "
@@ -205,9 +214,9 @@ void print_advice(const std::vector<Scale>& scales, double target, std::ostream&
     if (scales[last].advised == 0 && share <= target) {
       out << "the network keeps up uncompressed; leave the job alone\n";
     } else {
-      out << (share <= target
-                  ? "exposed communication stays within " + percent(target)
-                  : "no candidate hides it (" + percent(share) + " exposed); none is quicker by more than 5%")
+      out << (share <= target ? "exposed communication stays within " + percent(target)
+                              : "no candidate hides it (" + percent(share) +
+                                    " exposed); none of better quality is within 5% of this one")
           << '\n';
     }
     print_policy(codec, tiered, out);
@@ -280,10 +289,13 @@ int plan(const PlanCommandOptions& options, std::ostream& out) {
                             .in_flight_bytes = in_flight},
                 .forecasts = {}};
     scale.forecasts = cli::forecast(model, scale.cluster, candidates);
+    for (CodecForecast& one : scale.forecasts) {
+      one.advisable = !loses_too_much(one.codec);
+    }
     scale.advised = cli::advise(scale.forecasts, target);
     scales.push_back(std::move(scale));
   }
-  print_assumptions(options, read.source, model, candidates, scales.front().cluster, out);
+  print_assumptions(options, read, candidates, scales.front().cluster, out);
   print_losses(candidates, out);
   print_scales(scales, out);
   print_advice(scales, target, out);

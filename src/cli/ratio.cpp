@@ -14,6 +14,7 @@
 #include "gradwire/error.hpp"
 #include "plan/plan.hpp"
 #include "plot/svg_plot.hpp"
+#include "policy/stage.hpp"
 
 namespace gradwire::cli {
 namespace {
@@ -45,6 +46,11 @@ Steps steps_to_take(const RatioOptions& options, const Gradients& gradients) {
 // allows, which has the largest error.
 CodecSpec codec_of(const TensorPolicy& policy) { return policy.is_auto() ? policy.allow.back() : policy.codec; }
 
+bool has_feedback(const TensorPolicy& policy) {
+  return policy.error_feedback == ErrorFeedback::on ||
+         (policy.error_feedback == ErrorFeedback::automatic && policy::wants_feedback(codec_of(policy)));
+}
+
 CodecChoice choice_of_policy(const std::string& file, const Gradients& gradients) {
   std::vector<TensorInfo> tensors;
   for (const GradientSteps& tensor : gradients.tensors) {
@@ -54,6 +60,7 @@ CodecChoice choice_of_policy(const std::string& file, const Gradients& gradients
   CodecChoice choice{.name = std::filesystem::path(file).filename().string(), .codecs = {}};
   for (const auto& tensor : plan.tensors) {
     choice.codecs.push_back(codec_of(tensor.policy));
+    choice.feedback.push_back(has_feedback(tensor.policy));
   }
   return choice;
 }
@@ -64,13 +71,19 @@ std::vector<CodecChoice> choices_of(const RatioOptions& options, const Gradients
   for (const std::string& text : options.codecs) {
     const CodecSpec codec = CodecSpec::parse(text);
     if (seen.insert(codec.to_string()).second) {
-      choices.push_back({codec.to_string(), std::vector<CodecSpec>(gradients.tensors.size(), codec)});
+      choices.push_back({text, std::vector<CodecSpec>(gradients.tensors.size(), codec)});
     }
   }
   if (options.policy) {
     choices.push_back(choice_of_policy(*options.policy, gradients));
   }
   return choices;
+}
+
+// "lossy*": the codec's own row is measured with feedback, which is off by default.
+std::string kind_of(const CodecRow& row, const CodecChoice& choice) {
+  const bool own_row = choice.feedback.empty();
+  return !row.lossy ? "exact" : own_row && !policy::wants_feedback(choice.codecs.front()) ? "lossy*" : "lossy";
 }
 
 std::string error_text(double share) { return format_number(share * 100, kRatioDigits) + "%"; }
@@ -103,11 +116,13 @@ void print_gradients(const RatioOptions& options, const Gradients& gradients, co
       << "\n\n";
 }
 
-void print_rows(const std::vector<CodecRow>& rows, const Steps& steps, std::ostream& out) {
+void print_rows(const std::vector<CodecRow>& rows, const std::vector<CodecChoice>& choices, const Steps& steps,
+                std::ostream& out) {
   std::vector<std::vector<std::string>> cells{
       {"codec", "", "ratio", "error, one step", "error, " + feedback_head(steps), "encode", "decode and add"}};
-  for (const CodecRow& row : rows) {
-    cells.push_back({text::printable(row.name), row.lossy ? "lossy" : "exact", format_number(row.ratio(), kRatioDigits),
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const CodecRow& row = rows[i];
+    cells.push_back({text::printable(row.name), kind_of(row, choices[i]), format_number(row.ratio(), kRatioDigits),
                      error_text(row.effect.relative_error()), error_text(row.effect.relative_mean_error()),
                      speed_text(row.encode_rate), speed_text(row.decode_rate)});
   }
@@ -115,7 +130,14 @@ void print_rows(const std::vector<CodecRow>& rows, const Steps& steps, std::ostr
       << "ratio: bytes of the gradients / bytes of their frames, headers included\n"
          "errors: relative, by the L2 norm, of this rank's gradients; with feedback each step adds what the step "
          "before\n"
-         "left out, and the mean of the steps is compared. What a training bears: docs/how-to/choose-a-codec.md\n"
+         "left out, and the mean of the steps is compared; without, independent errors fall by sqrt("
+      << steps.count << ") = " << format_number(std::sqrt(static_cast<double>(steps.count)), kRatioDigits)
+      << "\n"
+         "lossy*: feedback is off by default, and on by error_feedback = \"on\" in a policy. The row of a policy has "
+         "feedback\n"
+         "where the policy has it, and leaves out its warm-up. What a training bears: docs/how-to/choose-a-codec.md "
+         "(of an\n"
+         "installation: in share/doc/gradwire)\n"
          "speed: bytes of gradients, one thread, on the largest tensor\n";
   if (!rows.empty() && rows.front().effect.nonfinite > 0) {
     out << "note: " << rows.front().effect.nonfinite
@@ -138,6 +160,7 @@ ordered_json to_json(const Gradients& gradients, const std::vector<CodecChoice>&
                          {"dtype", to_string(tensor.dtype)},
                          {"count", tensor.count},
                          {"codec", choices[i].codecs[t].to_string()},
+                         {"feedback", choices[i].feedback.empty() || choices[i].feedback[t]},
                          {"ratio", tensor_bytes(tensor) / frame_bytes(tensor, choices[i].codecs[t])},
                          {"error", row.tensors[t].relative_error()},
                          {"error_with_feedback", row.tensors[t].relative_mean_error()},
@@ -187,7 +210,7 @@ int ratio(const RatioOptions& options, std::ostream& out) {
   const std::vector<CodecChoice> choices = choices_of(options, gradients);
   const std::vector<CodecRow> rows = measure_codecs(gradients, choices, steps.count);
   print_gradients(options, gradients, steps, out);
-  print_rows(rows, steps, out);
+  print_rows(rows, choices, steps, out);
   if (options.json) {
     write_report_file(*options.json, [&](std::ostream& stream) {
       stream << to_json(gradients, choices, rows, steps).dump(1, ' ', false, ordered_json::error_handler_t::replace)

@@ -185,6 +185,11 @@ RecordedModel read_recorded_model(const std::string& from, const std::optional<s
                                                                      : "";
   RecordedModel recorded =
       report.empty() ? RecordedModel{.model = model_of_gradients(from), .source = from} : model_of_report(report);
+  if (!report.empty() && !compute) {
+    recorded.note =
+        "computing: all of the job's time outside of the calls in its report, with start and end; if that is too "
+        "much, give --compute, such as --compute 3ms";
+  }
   if (compute) {
     recorded.model.compute_seconds = std::chrono::duration<double>(parse_duration(*compute)).count();
   }

@@ -10,7 +10,8 @@ namespace gradwire::cli {
 
 struct RecordedModel {
   ModelFile model;
-  std::string source;  // the file or folder, and what was taken from it, for people
+  std::string source;     // the file or folder, and what was taken from it, for people
+  std::string note = {};  // how the time of the computation was found; empty: it was given
 };
 
 /// Reads a folder or a file of gradients, or a report of gradwire run (.json, or the directory of --report). `compute`

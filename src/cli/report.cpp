@@ -221,7 +221,8 @@ Report make_report(const json& root) {
       (note.empty() ? "all ranks)\n" : "of the ranks that reported theirs)\nnote: " + note + '\n') +
       "order: place of a call in its step; algorithm: how ranks exchange the encoded values; bytes in: of the job's "
       "buffers;\n"
-      "dense bytes: what a perfect uncompressed algorithm sends for these calls; ratio: dense bytes / bytes sent\n";
+      "dense bytes: what a perfect uncompressed algorithm sends for these calls; ratio: dense bytes / bytes sent;\n"
+      "time: of all calls of all ranks together, with the wait for ranks that call later\n";
   return report;
 }
 

@@ -14,8 +14,10 @@ constexpr double kNamesBottom = 120;                 // room for slanted names
 constexpr double kLegendRow = 19, kLegendName = 38;  // a row's height, and where its name begins, beside the axes
 constexpr double kLetter = 6.4;                      // a letter's width, rather too large: nobody knows the font
 
-// Okabe and Ito's colours, which colour-blind readers can tell apart, too. When they are used up, lines are dashed.
-constexpr const char* kColours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444"};
+// Okabe and Ito's colours, which colour-blind readers can tell apart, too, and two of Tol's. When they are used up,
+// lines are dashed.
+constexpr const char* kColours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
+                                    "#56B4E9", "#444444", "#882255", "#999933"};
 constexpr const char* kDashes[] = {"", " stroke-dasharray=\"6 3\"", " stroke-dasharray=\"2 2\""};
 const char* colour_of(std::size_t series) { return kColours[series % std::size(kColours)]; }
 const char* dash_of(std::size_t series) { return kDashes[series / std::size(kColours) % std::size(kDashes)]; }
@@ -43,7 +45,7 @@ std::string line(double x1, double y1, double x2, double y2, const char* attribu
   return format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" %s/>\n", x1, y1, x2, y2, attributes);
 }
 
-// Four shapes and seven colours: 28 series differ by their dots alone.
+// Four shapes and nine colours: 36 series differ by their dots alone.
 std::string marker(double x, double y, std::size_t series, bool hollow) {
   const std::string colour = "\"" + std::string(colour_of(series)) + "\"";
   const std::string text =
@@ -76,8 +78,9 @@ class Scale {
       low_ = -0.5;
       high_ = static_cast<double>(axis.names.size()) - 0.5;
     } else if (logarithmic_) {
-      low_ = std::log10(low_) - 0.06;
-      high_ = std::log10(high_) + 0.06;
+      const double margin = std::max(0.06, 0.04 * std::log10(high_ / low_));
+      low_ = std::log10(low_) - margin;
+      high_ = std::log10(high_) + margin;
     } else {
       const double margin = 0.08 * (high_ - std::min(low_, axis.from_zero ? 0.0 : low_));
       low_ = axis.from_zero ? std::min(low_, 0.0) : low_ - margin;

@@ -198,6 +198,28 @@ std::multiset<std::string> strokes(const std::string& svg) {
   return found;
 }
 
+TEST(SvgPlot, NineSeriesHaveNineColours) {
+  plot::Plot plot{.title = "nine", .x = {.label = "x"}, .y = {.label = "y"}};
+  for (int i = 0; i < 9; ++i) {
+    plot.series.push_back({.name = std::to_string(i), .points = {{0, i}, {1, i}}, .markers = false});
+  }
+  const std::multiset<std::string> found = strokes(plot::render_svg({plot}));
+  EXPECT_EQ(std::set<std::string>(found.begin(), found.end()).size(), 9U);
+  for (const std::string& stroke : found) {
+    EXPECT_EQ(stroke.find("dasharray"), std::string::npos) << stroke;
+  }
+}
+
+// The picture of fp16, whose error is a thousandth of the next one's, has its dot inside of the axes.
+TEST(SvgPlot, DotsOfALongLogarithmicAxisStandOffItsEnds) {
+  plot::Plot plot{.title = "t", .x = {.label = "x"}, .y = {.label = "y", .logarithmic = true}};
+  plot.series = {{.name = "s", .points = {{0, 1e-3}, {1, 100}}, .line = false}};
+  const std::string svg = plot::render_svg({plot});
+  std::smatch dot;
+  ASSERT_TRUE(std::regex_search(svg, dot, std::regex(R"re(<circle cx="[^"]*" cy="([0-9.]+)")re")));
+  EXPECT_LT(std::stod(dot[1]), 48 + 280 - 8) << "the axis is at 328, and a dot has a radius of 3.6";
+}
+
 TEST(SvgPlot, NoTwoLinesLookAlike) {
   plot::Plot plot{.title = "many", .x = {.label = "x"}, .y = {.label = "y"}};
   for (int i = 0; i < 16; ++i) {

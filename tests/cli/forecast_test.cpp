@@ -180,6 +180,15 @@ TEST(CodecForecast, QualityIsWorthFivePercent) {
   EXPECT_EQ(advise(std::vector<CodecForecast>{step(9), step(1.2), step(1.05)}, 0.1), 2U);
 }
 
+TEST(CodecForecast, WhatIsNotAdvisableIsPassedOver) {
+  const auto step = [](double seconds, bool advisable) {
+    return CodecForecast{
+        .codec = {}, .algorithm = {}, .step = {.seconds = seconds, .exposed = seconds - 1}, .advisable = advisable};
+  };
+  EXPECT_EQ(advise(std::vector{step(9, true), step(4, true), step(1, false)}, 0.1), 1U) << "no exposed communication";
+  EXPECT_EQ(advise(std::vector{step(9, true), step(4, true), step(3, false)}, 0.1), 1U) << "the quickest";
+}
+
 TEST(ModelFile, TheExampleLoads) {
   const ModelFile model =
       ModelFile::load(std::filesystem::path(GRADWIRE_SOURCE_DIR) / "python-free-examples/models/gpt2_medium.toml");

@@ -12,6 +12,7 @@ namespace gradwire::test {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class PlanFrom : public GradientTool {};
 
@@ -41,6 +42,13 @@ TEST_F(PlanFrom, TakesSizesFromAReport) {
   const Outcome outcome = gradwire("plan --codec-rate 10GB/s --ranks 8 --compute 100ms --from calls.json");
   EXPECT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_THAT(outcome.output, HasSubstr("calls.json (3 steps, 2 sums in each): 2 layers, 16.78 million elements"));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("with start and end")));
+  std::string observed = kReport;
+  observed.insert(1, R"("forecast": { "run_seconds": 10 }, )");
+  write("observed.json", observed);
+  EXPECT_THAT(
+      gradwire("plan --codec-rate 10GB/s --ranks 8 --from observed.json").output,
+      HasSubstr("Assumed:\n  computing: all of the job's time outside of the calls in its report, with start and end"));
   write("other.json", "{\"classes\": 3}");
   const Outcome refused = gradwire("plan --compute 1ms --from other.json");
   EXPECT_EQ(refused.status, 2);

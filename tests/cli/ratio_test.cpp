@@ -25,8 +25,8 @@ TEST_F(Ratio, ShowsEveryCodecOnOneGradient) {
   EXPECT_THAT(outcome.output, HasSubstr("1 tensor, 100000 elements"));
   EXPECT_THAT(outcome.output, HasSubstr("one step, which is repeated for the error of 8 steps"));
   EXPECT_THAT(outcome.output, ContainsRegex("exact +exact +1 +0% +0% +[0-9.]+ GB/s +[0-9.]+ GB/s"));
-  EXPECT_THAT(outcome.output, ContainsRegex("int8 +lossy +3\\.9[0-9] +0\\.[0-9]+% +"));
-  EXPECT_THAT(outcome.output, ContainsRegex("topk\\(41/4096\\)\\+int8 +lossy +[0-9.]+ +9[0-9.]+% +"));
+  EXPECT_THAT(outcome.output, ContainsRegex("int8 +lossy\\* +3\\.9[0-9] +0\\.[0-9]+% +"));
+  EXPECT_THAT(outcome.output, ContainsRegex("topk\\(1%\\)\\+int8 +lossy +[0-9.]+ +9[0-9.]+% +"));
   EXPECT_THAT(read_text(folder_ / "out.svg"), HasSubstr(">int4</text>"));
 }
 
@@ -85,6 +85,24 @@ TEST_F(Ratio, APolicyIsARowWithTheCodecOfEachTensor) {
   EXPECT_EQ(row.at("tensors")[0].at("codec"), "int2");
   EXPECT_EQ(row.at("tensors")[1].at("codec"), "int8");
   EXPECT_GT(row.at("tensors")[0].at("error").get<double>(), 10 * row.at("tensors")[1].at("error").get<double>());
+}
+
+TEST_F(Ratio, APolicyWithoutFeedbackIsMeasuredWithoutIt) {
+  write("off.toml", "[defaults]\ncodec = \"int4\"\nerror_feedback = \"off\"\n");
+  write("usual.toml", "[defaults]\ncodec = \"int4\"\n");
+  write("int8.toml", "[defaults]\ncodec = \"int8\"\n");
+  write_npy("w.npy", gaussian(50'000, 1));
+  const auto policy_row = [&](const std::string& policy) {
+    return rows("w.npy --steps 16 --codecs int4,int8 --policy " + policy + ".toml").at("rows");
+  };
+  const auto off = policy_row("off");
+  const double with = off[0].at("error_with_feedback").get<double>();
+  EXPECT_GT(off[2].at("error_with_feedback").get<double>(), 2 * with);
+  EXPECT_EQ(off[2].at("error"), off[0].at("error"));
+  EXPECT_EQ(off[2].at("tensors")[0].at("feedback"), false);
+  EXPECT_EQ(policy_row("usual")[2].at("error_with_feedback"), off[0].at("error_with_feedback"));
+  const auto int8 = policy_row("int8");
+  EXPECT_GT(int8[2].at("error_with_feedback").get<double>(), 2 * int8[1].at("error_with_feedback").get<double>());
 }
 
 TEST_F(Ratio, OtherTypesAndFormatsAreRead) {

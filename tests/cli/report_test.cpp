@@ -46,6 +46,8 @@ TEST_F(ReportTable, ShowsEachClassTheLargestFirst) {
   EXPECT_EQ(report.compressed_calls, 12U);
   EXPECT_THAT(report.text, HasSubstr("gradwire 0.1.0, Open MPI 4.1.4, 4 ranks, compressing, policy built-in\n"));
   EXPECT_THAT(report.text, Not(HasSubstr("dry run")));
+  EXPECT_THAT(report.text,
+              HasSubstr("\ntime: of all calls of all ranks together, with the wait for ranks that call later\n"));
   EXPECT_THAT(report.text, Not(HasSubstr("passed through:")));
   const std::string large =
       "MPI_Allreduce +f32 +sum +16777216 +4 +0 +layer1\\.weight +12 +12 +int8 +- +768MiB +1.125GiB +290MiB +3\\.97. "
@@ -169,6 +171,7 @@ TEST_F(ReportTable, AForecastIsNoMeasurement) {
   EXPECT_THAT(gains.text, HasSubstr("observing took 0.25% of the run"));
   EXPECT_THAT(gains.text,
               ContainsRegex("MPI_Allreduce +f32 +64MiB +4 +12 +int8 +900 ms +250 ms +3\\.97 +0\\.71% +2% +-\n"));
+  EXPECT_THAT(gains.text, HasSubstr("\ntime of a call: of the library, where it waited little;"));
   EXPECT_THAT(gains.text, Not(HasSubstr("measured")));
   EXPECT_THAT(with("0", "0").text, StartsWith("forecast: compression would save nothing here, so gradwire run --codec "
                                               "auto -- ... would pass these calls on\n"));

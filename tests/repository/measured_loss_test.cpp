@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <string>
@@ -59,9 +60,30 @@ TEST(MeasuredLoss, OfTheLanguageModelOver240Steps) {
   expect_equal(2, read_losses(kLossRuns[2], R"(^(\S+) against dense: held-out loss ([-+0-9.]+)%)", of_percent));
 }
 
+TEST(MeasuredLoss, OfTheLanguageModelOver2000Steps) {
+  expect_equal(3, read_losses(kLossRuns[3], R"(^\|whole text\|(int[248])\|(?:[^|]*\|){5}([0-9.]+)\|)", of_ratio));
+}
+
+TEST(MeasuredLoss, AfterAWarmup) {
+  const Losses int2 =
+      read_losses(kLossRuns[3], R"(^\|whole text\|(int2), frozen\|(?:[^|]*\|){5}([0-9.]+)\|)", of_ratio);
+  EXPECT_EQ(loss_text(int2.at("int2")), "+0.38%");
+  EXPECT_TRUE(loss_after_warmup(CodecSpec::parse("int2")).starts_with("+0.38% after 300 steps"));
+  std::ifstream document(std::string(GRADWIRE_SOURCE_DIR) + "/docs/results/README.md");
+  const std::string text{std::istreambuf_iterator<char>(document), {}};
+  EXPECT_NE(text.find("| int4_after_int8 | -0.04%, -0.23%, +0.09% |"), std::string::npos);
+  EXPECT_TRUE(loss_after_warmup(CodecSpec::parse("int4")).starts_with("-0.23% to +0.09% after ten steps"));
+  EXPECT_EQ(loss_after_warmup(CodecSpec::parse("int8")), "");
+}
+
 TEST(MeasuredLoss, IsFoundAndToldByCodec) {
   EXPECT_EQ(worst_loss_text(CodecSpec::parse("topk(41/4096)+int8")), "+27.95%");
-  EXPECT_EQ(worst_loss_text(CodecSpec::parse("int8")), "-0.01%");
+  EXPECT_EQ(worst_loss_text(CodecSpec::parse("int8")), "+0.05%");
+  EXPECT_EQ(worst_loss_text(CodecSpec::parse("int2")), "+1.09%");
+  EXPECT_EQ(worst_loss_text(CodecSpec::parse("sign")), "+2.06% (SGD)");
+  EXPECT_TRUE(loses_too_much(CodecSpec::parse("topk(1%)+int8")));
+  EXPECT_FALSE(loses_too_much(CodecSpec::parse("int4")));
+  EXPECT_FALSE(loses_too_much(CodecSpec::parse("topk(3%)+int8"))) << "not measured";
   EXPECT_EQ(worst_loss_text(CodecSpec::exact()), "0%");
   EXPECT_EQ(worst_loss_text(CodecSpec::parse("topk(3%)+int8")), "not measured");
   EXPECT_EQ(loss_text(std::nullopt), "-");
