@@ -106,7 +106,8 @@ drop_in::ReportHead head_of(int world_size, const std::string& note) {
           .policy = self.configuration.planner.policy().source,
           .disabled =
               self.agreement.disabled_because.empty() ? self.configuration.disabled : self.agreement.disabled_because,
-          .note = note};
+          .note = note,
+          .has_session = self.has_session};
 }
 
 void finish_or_throw() {

@@ -1,5 +1,6 @@
 // The functions that the job calls instead of the library's, under their own names (preload, link order) and under
 // those of gradwire/replace/mpi.h. All functions that are neither here nor in interpose_requests.cpp are the library's.
+#include "plugins/mpi_preload/describe.hpp"
 #include "plugins/mpi_preload/early_end.hpp"
 #include "plugins/mpi_preload/job_functions.hpp"
 #include "plugins/mpi_preload/observed.hpp"
@@ -16,6 +17,17 @@ void begin() noexcept {
   begin_metrics();
   begin_recording();
 }
+
+namespace {
+
+// A session frees its private communicators when it ends, so the report learns here that the program has one.
+void note_session(MPI_Comm comm) noexcept {
+  if (comm != MPI_COMM_NULL && may_act() && !process().has_session && is_private(comm)) {
+    process().has_session = true;
+  }
+}
+
+}  // namespace
 
 }  // namespace gradwire::mpi_preload
 
@@ -49,6 +61,7 @@ GRADWIRE_EXPORT int MPI_Reduce_scatter_block(const void* send, void* receive, in
 // Calls on the communicator that returned requests are completed first, since they go on after the job has freed it.
 GRADWIRE_EXPORT int MPI_Comm_free(MPI_Comm* comm) {
   if (comm != nullptr) {
+    note_session(*comm);
     drain_requests(*comm);
   }
   return GRADWIRE_NEXT(MPI_Comm_free)(comm);

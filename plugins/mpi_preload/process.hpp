@@ -67,7 +67,8 @@ struct Process {
 
   std::atomic<bool> any_names = false;
   std::atomic<bool> finished = false;
-  std::atomic<bool> failed = false;  // a communicator has failed
+  std::atomic<bool> failed = false;       // a communicator has failed
+  std::atomic<bool> has_session = false;  // the program itself uses a session or a communicator of the library
 
   Process();
 };

@@ -48,6 +48,11 @@ void train(const gradwire::Policy& policy) {
 int main(int argc, char** argv) {
   int granted = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &granted);  // so that gradients travel during the backward pass
-  train(argc > 1 ? gradwire::Policy::load(argv[1]) : gradwire::Policy());
+  try {
+    train(argc > 1 ? gradwire::Policy::load(argv[1]) : gradwire::Policy());
+  } catch (const gradwire::Error& error) {  // such as a policy that cannot be read
+    std::fprintf(stderr, "%s\n", error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);  // ends all ranks
+  }
   MPI_Finalize();
 }

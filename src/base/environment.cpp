@@ -19,7 +19,7 @@ constexpr std::array kVariables{
         "GRADWIRE_CODEC", "codec", "none",
         "lossy codec of replaced calls: auto (int8 if faster), int8, int4, ...; none: they are observed"},
     EnvironmentVariable{"GRADWIRE_DISABLE", "0 | 1", "0",
-                        "1 on any rank: disabled on all ranks; replaced calls go to the library, not even timed"},
+                        "1 on any rank: all replaced calls go to the library, not even timed; sessions do not read it"},
     EnvironmentVariable{"GRADWIRE_DRY_RUN", "0 | 1", "0",
                         "1: replaced calls pass through and are counted as they would have been sent"},
     EnvironmentVariable{"GRADWIRE_EMULATED_LINK", "rate[,latency]", "none",

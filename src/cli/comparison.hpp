@@ -20,6 +20,8 @@ struct MeasuredRun {
   // sent.
   std::uint64_t dense_bytes = 0;
   std::uint64_t sent_bytes = 0;
+  std::optional<std::uint64_t> compressed_calls = std::nullopt;  // by the drop-in; none: the ranks left no report
+  bool has_session = false;                                      // the job itself uses the library, in both runs
 };
 
 /// Measures a run from its construction to stop().

@@ -181,7 +181,11 @@ void tell_of(const fs::path& report, const KnownCommand& command, std::ostream& 
     if (read.disabled) {
       return;
     }
-    if (read.calls == 0) {
+    if (read.has_session && read.compressed_calls == 0) {
+      out << "gradwire: the job has a session of its own, whose messages are not in the table: it counts MPI's "
+             "collective "
+             "calls. Session::statistics() and --report DIRECTORY show what the session sent\n";
+    } else if (read.calls == 0) {
       out << "gradwire: warning: the job called no function that gradwire handles"
           << (command.compresses ? ", so nothing was compressed" : "")
           << (is_python(command) ? "; mpi4py's comm.allreduce, written small, pickles objects and sends them point to "

@@ -190,6 +190,7 @@ Report make_report(const json& root) {
                 .dense_bytes = number(totals, "bytes_dense"),
                 .sent_bytes = number(totals, "bytes_sent"),
                 .observed = only_observed(root),
+                .has_session = root.value("has_session", false),
                 .disabled = false,
                 .text = {}};
   const bool dry = root.at("dry_run").get<bool>();

@@ -16,9 +16,10 @@ struct Report {
   std::uint64_t ranks = 0;
   std::uint64_t dense_bytes = 0;  // that an uncompressed algorithm would send for them
   std::uint64_t sent_bytes = 0;
-  bool observed = false;  // no codec was named, so that nothing could be compressed
-  bool disabled = false;  // the drop-in was disabled on all ranks; the table says why
-  std::string text;       // the table
+  bool observed = false;     // no codec was named, so that nothing could be compressed
+  bool has_session = false;  // the job itself uses the library, whose messages are not in the table
+  bool disabled = false;     // the drop-in was disabled on all ranks; the table says why
+  std::string text;          // the table
 };
 
 /// Reads a report; Error(corrupt), which names the file, where it is none.

@@ -255,13 +255,15 @@ Job checked_job(const RunOptions& options, std::optional<std::size_t> launcher, 
   return job;
 }
 
-// Adds the bytes that the reports of the ranks tell of.
+// Adds what the reports of the ranks tell of.
 void add_traffic(const ReportFile& reports, MeasuredRun& run) {
   for (const fs::path& file : reports.written()) {
     try {
       const Report report = read_report(file);
       run.dense_bytes += report.dense_bytes;
       run.sent_bytes += report.sent_bytes;
+      run.compressed_calls = run.compressed_calls.value_or(0) + report.compressed_calls;
+      run.has_session = run.has_session || report.has_session;
     } catch (const Error&) {  // tell_outcome() tells of it
     }
   }

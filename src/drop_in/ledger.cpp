@@ -226,6 +226,7 @@ std::string report_json(const ReportHead& head, const Ledger& ledger) {
                        {"policy", head.policy},
                        {"disabled", or_null(head.disabled)},
                        {"note", or_null(head.note)},
+                       {"has_session", head.has_session},
                        {"totals", totals},
                        {"classes", rows},
                        {"forecast", forecast_json(ledger.observed())}};
@@ -271,7 +272,10 @@ std::string report_summary(const ReportHead& head, const Ledger& ledger) {
   const Sums sums = sum_up(classes);
   std::string line = std::to_string(sums.all.compressed_calls) + " of " + std::to_string(sums.all.calls) +
                      (head.dry_run ? " calls would be compressed" : " calls compressed");
-  if (sums.all.calls > 0 && sums.all.compressed_calls == 0) {
+  if (head.has_session && sums.all.compressed_calls == 0) {
+    line = "the job's own session sends its gradients; the drop-in saw " + std::to_string(sums.all.calls) +
+           " collective calls of MPI, and compressed none";
+  } else if (sums.all.calls > 0 && sums.all.compressed_calls == 0) {
     line += "; main reason: " + main_reason(classes);
     if (main_reason(classes) == text(Reason::observing)) {
       line += observed_text(head, ledger);

@@ -145,6 +145,7 @@ struct ReportHead {
   std::string policy = {};
   std::string disabled = {};  // why it is disabled, or empty
   std::string note = {};      // such as that some ranks' numbers are missing; or empty
+  bool has_session = false;   // the program itself uses the library, whose messages are no such calls
 };
 
 /// The report file: one JSON object.

@@ -150,6 +150,32 @@ TEST(Comparison, RunsTwiceAndPrintsRatios) {
   EXPECT_THAT(counted.str(), ::testing::Not(HasSubstr("emulated")));
 }
 
+// Mutation tried: the rows and the ratio stay as in a job without a session.
+TEST(Comparison, AJobWithASessionIsNotTakenForItsOwnBaseline) {
+  const auto run = [](bool without) {
+    return without ? MeasuredRun{.time = milliseconds(1460), .loopback_bytes = 10 << 20}
+                   : MeasuredRun{.time = milliseconds(1590),
+                                 .loopback_bytes = 10 << 20,
+                                 .compressed_calls = 0,
+                                 .has_session = true};
+  };
+  std::ostringstream out;
+  EXPECT_EQ(compare(run, "1Gbit/s", out), 0);
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("\nwithout the drop-in "), HasSubstr("\nwith the drop-in "),
+                               HasSubstr("the job's own session compressed in both runs"), HasSubstr("exact.toml"),
+                               ::testing::Not(HasSubstr("\nratio"))));
+}
+
+TEST(Comparison, WithoutACompressedCallThereIsNoRatio) {
+  const auto run = [](bool without) {
+    return MeasuredRun{.time = milliseconds(without ? 1320 : 1000), .loopback_bytes = 10 << 20, .compressed_calls = 0};
+  };
+  std::ostringstream out;
+  EXPECT_EQ(compare(run, "1Gbit/s", out), 0);
+  EXPECT_THAT(out.str(), AllOf(HasSubstr("\nwithout gradwire "), HasSubstr("the drop-in compressed no call"),
+                               HasSubstr("noise"), ::testing::Not(HasSubstr("\nratio"))));
+}
+
 TEST(Comparison, AFailedRunEndsIt) {
   int runs = 0;
   std::ostringstream out;

@@ -168,6 +168,12 @@ TEST_F(Run, WarnsWhereNothingWasHandled) {
     "compressed_calls": 0, "bytes_in": 0, "bytes_dense": 0, "bytes_sent": 0, "ratio": 1, "ratio_compressed": 1 } })");
   EXPECT_THAT(gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe + " " + none).output,
               HasSubstr("warning: the job called no function that gradwire handles"));
+  const std::string session = write("session.json", R"({ "gradwire": "0.1.0", "world": 2, "library": "Open MPI 4.1.4",
+    "dry_run": false, "policy": "int8", "disabled": null, "has_session": true, "classes": [], "totals": { "calls": 0,
+    "compressed_calls": 0, "bytes_in": 0, "bytes_dense": 0, "bytes_sent": 0, "ratio": 1, "ratio_compressed": 1 } })");
+  const Outcome of_session = gradwire("run --codec int8 -- " + kOpenMpi + "-np 1 " + kProbe + " " + session);
+  EXPECT_THAT(of_session.output, HasSubstr("the job has a session of its own, whose messages are not in the table"));
+  EXPECT_THAT(of_session.output, Not(HasSubstr("warning")));
   const std::string broken = write("broken.json", "{");
   const Outcome unreadable = gradwire("run -- " + kOpenMpi + "-np 1 " + kProbe + " " + broken);
   EXPECT_EQ(unreadable.status, 0) << "the job's status, whatever its report";

@@ -71,6 +71,17 @@ TEST(OneLine, AJobLearnsAsWellWithFewerBytes) {
   expect_compressed_and_as_good(replaced, loss_before());
 }
 
+// Mutation tried: MPI_Comm_free does not look for a session's communicators.
+TEST(OneLine, TheReportSaysWhetherTheJobHasASession) {
+  const std::string preload = std::string("LD_PRELOAD='") + GRADWIRE_DROP_IN + "'";
+  const JobRun with = run_with_report(preload, "06_session 20");
+  ASSERT_EQ(with.outcome.status, 0) << with.outcome.output;
+  EXPECT_TRUE(with.report.at("has_session")) << with.outcome.output;
+  EXPECT_EQ(with.report.at("totals").at("compressed_calls"), 0);
+  EXPECT_EQ(with.outcome.output.find("main reason"), std::string::npos) << with.outcome.output;
+  EXPECT_FALSE(run_with_report(preload, "existing_mpi_job").report.at("has_session"));
+}
+
 #ifdef GRADWIRE_TOOL
 // The whole command as in the README: the tool finds the preload beside itself and gives it to every rank.
 TEST(OneLine, TheToolRunsTheJob) {
