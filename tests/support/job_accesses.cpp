@@ -1,5 +1,7 @@
 #include "codec/codec.hpp"
+#include "kernels/device/frame_rows.hpp"
 #include "tests/support/simulated_codecs.hpp"
+#include "wire/frame.hpp"
 
 namespace gradwire::test {
 
@@ -7,18 +9,65 @@ std::uint64_t frame_bytes(const kernels::FrameCodec& codec, std::uint32_t count)
   return codec::Codec({codec.id, codec.k}, codec.dtype).frame_bytes(count);
 }
 
+namespace {
+
+// Calls move(single job, elements before its first one) for each frame.
+template <class Job, class Move>
+std::vector<Job> split(const Job& job, const Move& move) {
+  std::vector<Job> all;
+  for (std::uint32_t i = 0; i < job.row.frames; ++i) {
+    const kernels::RowFrame at = kernels::frame_of_row(job.frame, job.row, i);
+    Job& one = all.emplace_back(job);
+    one.frame = at.place;
+    one.row = {};
+    move(one, at.first);
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<kernels::EncodeJob> single_frames(const kernels::EncodeJob& job) {
+  return split(job, [](kernels::EncodeJob& one, std::uint64_t first) {
+    if (one.values != nullptr) {
+      one.values = static_cast<const std::byte*>(one.values) + first * element_bytes(one.values_dtype);
+    }
+    one.residual += one.residual == nullptr ? 0 : first;
+  });
+}
+
+std::vector<kernels::DecodeJob> single_frames(const kernels::DecodeJob& job) {
+  return split(job, [](kernels::DecodeJob& one, std::uint64_t first) {
+    one.values = static_cast<std::byte*>(one.values) + first * element_bytes(one.values_dtype);
+  });
+}
+
+std::vector<Access> accesses_of(const kernels::HeaderJob& job) {
+  std::vector<Access> all{{job.call.step, sizeof(std::uint32_t), false}};
+  for (std::uint32_t i = 0; i < job.row.frames; ++i) {
+    all.push_back({kernels::frame_of_row(job.frame, job.row, i).place.bytes, wire::kHeaderBytes, true});
+  }
+  return all;
+}
+
 std::vector<Access> accesses_of(const kernels::EncodeJob& job) {
-  const std::uint64_t count = job.frame.count;
-  return {{job.values, count * element_bytes(job.values_dtype), false},
-          {job.residual, count * sizeof(float), true},
-          {job.call.step, sizeof(std::uint32_t), false},
-          {job.frame.bytes, frame_bytes(job.call.codec, job.frame.count), true}};
+  std::vector<Access> all{{job.call.step, sizeof(std::uint32_t), false}};
+  for (const kernels::EncodeJob& one : single_frames(job)) {
+    const std::uint64_t count = one.frame.count;
+    all.push_back({one.values, count * element_bytes(one.values_dtype), false});
+    all.push_back({one.residual, count * sizeof(float), true});
+    all.push_back({one.frame.bytes, frame_bytes(one.call.codec, one.frame.count), true});
+  }
+  return all;
 }
 
 std::vector<Access> accesses_of(const kernels::DecodeJob& job) {
-  return {{job.frame.bytes, frame_bytes(job.call.codec, job.frame.count), false},
-          {job.call.step, sizeof(std::uint32_t), false},
-          {job.values, job.frame.count * element_bytes(job.values_dtype), true}};
+  std::vector<Access> all{{job.call.step, sizeof(std::uint32_t), false}};
+  for (const kernels::DecodeJob& one : single_frames(job)) {
+    all.push_back({one.frame.bytes, frame_bytes(one.call.codec, one.frame.count), false});
+    all.push_back({one.values, one.frame.count * element_bytes(one.values_dtype), true});
+  }
+  return all;
 }
 
 std::vector<Access> accesses_of(const kernels::ReduceJob& job) {

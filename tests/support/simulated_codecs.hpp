@@ -11,6 +11,8 @@
 
 namespace gradwire::test {
 
+/// Simulated encoders write headers together with their frames, and this does nothing.
+void run_open_headers(std::span<const kernels::HeaderJob> jobs);
 void run_encode(const kernels::EncodeJob& job);
 void run_decode(const kernels::DecodeJob& job);
 /// Uses `inputs` in place of job.inputs, which the caller may have freed.
@@ -23,6 +25,7 @@ void run_rescale(const kernels::RescaleJob& job);
 void run_hash(const void* elements, std::uint64_t count, std::uint32_t* sums);
 
 // These functions are in job_accesses.cpp. Words that kernels only set (DeviceStatus) are left out.
+[[nodiscard]] std::vector<Access> accesses_of(const kernels::HeaderJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::EncodeJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::DecodeJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::ReduceJob& job);
@@ -30,6 +33,10 @@ void run_hash(const void* elements, std::uint64_t count, std::uint32_t* sums);
 /// Returns the accesses of copies from tensors to a run (`gathers`), or back.
 [[nodiscard]] std::vector<Access> accesses_of(std::span<const kernels::CopyPiece> pieces, DType tensors,
                                               const void* run, DType run_dtype, bool gathers);
+
+/// Returns the same job as one job for each of its frames.
+[[nodiscard]] std::vector<kernels::EncodeJob> single_frames(const kernels::EncodeJob& job);
+[[nodiscard]] std::vector<kernels::DecodeJob> single_frames(const kernels::DecodeJob& job);
 
 /// Returns the bytes of a frame of `count` elements.
 [[nodiscard]] std::uint64_t frame_bytes(const kernels::FrameCodec& codec, std::uint32_t count);
