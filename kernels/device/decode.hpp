@@ -25,22 +25,13 @@ GRADWIRE_DEVICE void report_header(const CallFields& call, const HeaderCheck& he
   }
 }
 
-/// The headers of a row, each of which is checked when a block comes to its frame's first tile of its own.
-struct RowHeaders {
-  std::uint32_t number = ~std::uint32_t{0};  // of the frame that was checked last
-  HeaderCheck header{};
-};
-
 /// Returns whether the frame at `at` has the expected header. The block that has its first tile reports it.
-GRADWIRE_DEVICE bool check_row(const DecodeJob& job, const RowTile& at, std::uint32_t step, RowHeaders& headers) {
-  if (at.number != headers.number) {
-    headers.number = at.number;
-    headers.header = check_header(job.call.codec, at.frame.place, job.call.bucket, step);
-  }
+GRADWIRE_DEVICE bool check_row(const DecodeJob& job, const RowTile& at, std::uint32_t step) {
+  const HeaderCheck header = check_header(job.call.codec, at.frame.place, job.call.bucket, step);
   if (at.tile == 0) {
-    report_header(job.call, headers.header, at.frame.place.peer);
+    report_header(job.call, header, at.frame.place.peer);
   }
-  return headers.header.good;
+  return header.good;
 }
 
 /// Stores x, or adds it, to a strip of the values. Values that a narrower type cannot hold count as non-finite.
@@ -105,11 +96,10 @@ template <class Codec>
 GRADWIRE_KERNEL_OF(sizeof(typename Codec::Value) == 8 ? 2 : 5)
 decode_frame(GRADWIRE_PARAMETER(DecodeJob) job) {
   const std::uint32_t step = step_of(job.call);
-  RowHeaders headers;
   const std::uint32_t tiles = row_tiles(job.frame, job.row);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const RowTile at = row_tile(job.frame, job.row, index);
-    const bool good = check_row(job, at, step, headers);
+    const bool good = check_row(job, at, step);
     if (at.tile >= tiles_of(at.frame.place.count)) {
       continue;
     }

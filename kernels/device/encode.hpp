@@ -91,9 +91,14 @@ GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::u
   return simt::ballot(bad != 0) != 0;
 }
 
-/// Encodes a tile; called by the whole block.
+/// Marks the frame that has tile `index` of the row. It is found again, since NaN is rare and registers are few.
+GRADWIRE_DEVICE void mark_nonfinite_at(const EncodeJob& job, std::uint32_t index) {
+  mark_nonfinite(job.call, row_tile(job.frame, job.row, index).frame.place.bytes);
+}
+
+/// Encodes tile `index` of a row; called by the whole block.
 template <class Codec>
-GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, std::uint8_t* frame, const TilePlace& place,
+GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, std::uint32_t index, const TilePlace& place,
                                  std::uint8_t* payload, typename Codec::Shared& shared) {
   const auto context = Codec::context(place.tile);
   GRADWIRE_ROLLED
@@ -103,7 +108,7 @@ GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, std::uint8_t* frame, cons
                 remaining_of(strip, place.count), x);
     const bool bad = encode_strip<Codec>(context, strip, place, x, job.residual, payload, shared);
     if (bad && simt::lane() == 0) {
-      mark_nonfinite(job.call, frame);
+      mark_nonfinite_at(job, index);
     }
   }
 }
@@ -120,12 +125,11 @@ encode_frame(GRADWIRE_PARAMETER(EncodeJob) job) {
       continue;
     }
     const TilePlace place = tile_place(job.call, 0, step, at);
-    std::uint8_t* frame = at.frame.place.bytes;
-    std::uint8_t* payload = frame_bytes(frame) + tile_offset<typename Codec::Core>(0, at.tile);
+    std::uint8_t* payload = frame_bytes(at.frame.place.bytes) + tile_offset<typename Codec::Core>(0, at.tile);
     if (place.count == kTileElements) {
-      encode_tile<Codec>(job, frame, full(place), payload, shared[simt::warp()]);
+      encode_tile<Codec>(job, index, full(place), payload, shared[simt::warp()]);
     } else {
-      encode_tile<Codec>(job, frame, place, payload, shared[simt::warp()]);
+      encode_tile<Codec>(job, index, place, payload, shared[simt::warp()]);
     }
   }
 }

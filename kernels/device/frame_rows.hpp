@@ -15,7 +15,7 @@ GRADWIRE_HOST_DEVICE constexpr std::uint32_t tiles_of(std::uint32_t count) {
 /// One frame of a row.
 struct RowFrame {
   FramePlace place;
-  std::uint64_t first;  // of its elements in the job's arrays
+  std::uint32_t first;  // of its elements in the job's arrays
 };
 
 GRADWIRE_HOST_DEVICE constexpr RowFrame frame_of_row(const FramePlace& places, const FrameRow& row,
@@ -25,14 +25,14 @@ GRADWIRE_HOST_DEVICE constexpr RowFrame frame_of_row(const FramePlace& places, c
   }
   const std::uint32_t shard = number + (number >= row.left_out ? 1U : 0U);
   const std::uint32_t longer = shard < row.longer ? shard : row.longer;
-  const std::uint64_t first = std::uint64_t{shard} * row.each + std::uint64_t{longer} * kTileElements;
-  const std::uint64_t next = first + row.each + (shard < row.longer ? kTileElements : 0);
-  const std::uint64_t begin = first + row.begin;
-  const std::uint64_t past = next < row.end ? next : row.end;
-  const std::uint64_t left = past > begin ? past - begin : 0;
+  const std::uint32_t first = shard * row.each + longer * kTileElements;
+  const std::uint32_t next = first + row.each + (shard < row.longer ? kTileElements : 0);
+  const std::uint32_t begin = first + row.begin;
+  const std::uint32_t past = next < row.end ? next : row.end;
+  const std::uint32_t left = past > begin ? past - begin : 0;
   FramePlace place = places;
   place.bytes += number * row.pitch;
-  place.count = left < places.count ? static_cast<std::uint32_t>(left) : places.count;
+  place.count = left < places.count ? left : places.count;
   place.first_tile += shard * row.tiles + longer;
   place.peer = places.peer < 0 ? static_cast<int>(shard) : places.peer;
   return {place, begin};

@@ -73,17 +73,15 @@ GRADWIRE_DEVICE void mark_nonfinite(const CallFields& call, std::uint8_t* frame)
 /// A tile of a row, as the blocks of a kernel take them: all frames count as many tiles as the largest one.
 struct RowTile {
   RowFrame frame;
-  std::uint32_t number;  // of the frame
-  std::uint32_t tile;    // of the frame; behind its last one in shorter frames
+  std::uint32_t tile;  // of the frame; behind its last one in shorter frames
 };
 
 GRADWIRE_DEVICE RowTile row_tile(const FramePlace& places, const FrameRow& row, std::uint32_t index) {
   if (row.frames == 1) {
-    return {{places, 0}, 0, index};
+    return {{places, 0}, index};
   }
   const std::uint32_t tiles = tiles_of(places.count);
-  const std::uint32_t number = index / tiles;
-  return {frame_of_row(places, row, number), number, index % tiles};
+  return {frame_of_row(places, row, index / tiles), index % tiles};
 }
 
 /// The place of tile `index` of `count` elements that begin at tile `first_tile` of the bucket.
@@ -98,7 +96,7 @@ GRADWIRE_DEVICE TilePlace tile_place(const CallFields& call, std::uint32_t k, st
 /// The place of a tile of a row in the job's arrays.
 GRADWIRE_DEVICE TilePlace tile_place(const CallFields& call, std::uint32_t k, std::uint32_t step, const RowTile& at) {
   TilePlace place = tile_place(call, k, step, at.frame.place.first_tile, at.frame.place.count, at.tile);
-  place.first += at.frame.first;
+  place.first = at.frame.first + at.tile * kTileElements;
   return place;
 }
 

@@ -50,13 +50,16 @@ struct FrameRow {
   std::uint32_t frames =
       1;  // 1: the FramePlace is all of it, arrays begin at its first element, and the rest is unused
   std::uint32_t left_out = ~std::uint32_t{0};  // number of the shard that has no frame
-  std::uint64_t pitch = 0;                     // bytes from a frame to the next; a multiple of 16
-  std::uint64_t each = 0;                      // elements of a shard
+  std::uint32_t pitch = 0;                     // bytes from a frame to the next; a multiple of 16
+  std::uint32_t each = 0;                      // elements of a shard
   std::uint32_t longer = 0;                    // so many shards, the first ones, have a tile more
   std::uint32_t tiles = 0;                     // by which headers count on from a shard to the next
-  std::uint64_t begin = 0;                     // the chunk's first element in its shard
-  std::uint64_t end = 0;                       // elements of the bucket
+  std::uint32_t begin = 0;                     // the chunk's first element in its shard
+  std::uint32_t end = 0;                       // elements of the bucket
 };
+// Numbers of 32 bits take fewer registers. They bound a row; what is larger takes a job for each frame.
+inline constexpr std::uint64_t kMostRowElements = 1ULL << 31;
+inline constexpr std::uint64_t kMostRowBytes = 1ULL << 31;
 
 /// The headers of frames, without flags.
 struct HeaderJob {

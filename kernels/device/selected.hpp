@@ -21,7 +21,7 @@ GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec) {
 }
 
 template <class Selected>
-GRADWIRE_KERNEL_OF(sizeof(typename Selected::Value) == 8 ? 4 : 6)
+GRADWIRE_KERNEL_OF(sizeof(typename Selected::Value) == 8 ? 5 : 6)
 encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
   using Value = typename Selected::Value;
   GRADWIRE_SHARED SelectShared<Value> shared;
@@ -49,7 +49,7 @@ encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
       return put_selected<Selected>(shared, code, payload, job.residual != nullptr);
     });
     if (bad && simt::thread() == 0) {
-      mark_nonfinite(job.call, at.frame.place.bytes);
+      mark_nonfinite_at(job, index);
     }
   }
 }
@@ -104,12 +104,11 @@ template <class Value>
 GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
   const std::uint32_t step = step_of(job.call);
   const FrameCodec& codec = job.call.codec;
-  RowHeaders headers;
   const std::uint32_t tiles = row_tiles(job.frame, job.row);
   const std::uint32_t tile_bytes = selected_tile_bytes(codec);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const RowTile at = row_tile(job.frame, job.row, index);
-    const bool good = check_row(job, at, step, headers);
+    const bool good = check_row(job, at, step);
     if (at.tile >= tiles_of(at.frame.place.count)) {
       continue;
     }

@@ -38,18 +38,17 @@ GRADWIRE_KERNEL encode_verbatim(GRADWIRE_PARAMETER(EncodeJob) job) {
         pad_tile(payload, HalfCore::used_bytes(place.count));
       }
       if (simt::ballot(!all_finite(job.values_dtype, bits)) != 0 && simt::lane() == 0) {
-        mark_nonfinite(job.call, at.frame.place.bytes);
+        mark_nonfinite_at(job, index);
       }
     }
   }
 }
 
 GRADWIRE_KERNEL decode_verbatim(GRADWIRE_PARAMETER(DecodeJob) job) {
-  RowHeaders headers;
   const std::uint32_t tiles = row_tiles(job.frame, job.row);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const RowTile at = row_tile(job.frame, job.row, index);
-    const bool good = check_row(job, at, step_of(job.call), headers);
+    const bool good = check_row(job, at, step_of(job.call));
     if (at.tile >= tiles_of(at.frame.place.count)) {
       continue;
     }

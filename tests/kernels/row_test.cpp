@@ -11,7 +11,7 @@ using namespace test;
 constexpr std::uint32_t kShards = 4;
 constexpr std::uint32_t kLeftOut = 1;
 constexpr std::uint32_t kTile = 4096;
-constexpr std::uint64_t kCount = 9 * kTile + 300;  // shards of 3, 3, 2 and 2 tiles, of which the last one is short
+constexpr std::uint32_t kCount = 9 * kTile + 300;  // shards of 3, 3, 2 and 2 tiles, of which the last one is short
 
 class Rows : public ::testing::TestWithParam<Case> {
  protected:
@@ -22,11 +22,11 @@ class Rows : public ::testing::TestWithParam<Case> {
     place_ = {.bytes = nullptr, .count = most * kTile, .first_tile = begin, .hop = 0, .peer = -1};
     row_ = {.frames = kShards - 1,
             .left_out = kLeftOut,
-            .pitch = (codec_.frame_bytes(place_.count) + 63) / 64 * 64,
+            .pitch = static_cast<std::uint32_t>((codec_.frame_bytes(place_.count) + 63) / 64 * 64),
             .each = 2 * kTile,
             .longer = 2,
             .tiles = 2,
-            .begin = std::uint64_t{begin} * kTile,
+            .begin = begin * kTile,
             .end = kCount};
   }
   [[nodiscard]] DType dtype() const { return GetParam().dtype; }
@@ -37,8 +37,8 @@ class Rows : public ::testing::TestWithParam<Case> {
   kernels::FrameRow row_;
 };
 
-// Mutations tried: the shard that is left out is not counted; headers count on by whole shards only; a block keeps the
-// first frame.
+// Mutations tried: the shard that is left out is not counted; headers do not count the longer shards; all blocks fill
+// the first frame.
 TEST_P(Rows, EncodeLikeJobsOfOneFrame) {
   for (const auto& [begin, most] : {std::pair{0U, 3U}, std::pair{1U, 1U}, std::pair{1U, 2U}}) {
     lay(begin, most);
@@ -85,7 +85,7 @@ TEST_P(Rows, EncodeLikeJobsOfOneFrame) {
   }
 }
 
-// Mutations tried: a header is checked once a block; the shard's number is that of the frame.
+// Mutations tried: all blocks read the first frame; the number of a shard is that of its frame.
 TEST_P(Rows, DecodeLikeJobsOfOneFrame) {
   lay(0, 3);
   const std::vector<std::byte> tensor = as_tensor(dtype(), inputs(kCount, 7, Kind::plain));
