@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -62,6 +63,7 @@ void for_each_slot(const Instruction& instruction, Body&& body) {
 struct Lane {
   std::vector<Instruction> instructions;
   Slot slots = 0;  // number of slots that the instructions name
+  std::optional<ChunkRow> row = std::nullopt;  // the chunks of all shards as a formula, where there is one
 
   Slot add_slot() { return slots++; }
 };

@@ -2,7 +2,6 @@
 // NCCL's calls, records of events and waits for them in CUDA's. Nothing runs, so one rank stands for all.
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -26,6 +25,7 @@ struct Step {
   std::string policy = {};  // lines of [defaults]
   DType dtype = DType::f32;
   std::size_t tensors = 1;
+  bool feedback = false;
   bool weighted = false;
   bool scaled = false;
 };
@@ -58,8 +58,9 @@ class Agreeing final : public exchange::Peers {
 std::vector<std::string> launched;
 
 Counts count(const Step& step, int rank = 0) {
-  const Policy policy = Policy::parse("[defaults]\ncodec = \"int8\"\nerror_feedback = \"off\"\nsmall = \"off\"\n" +
-                                      std::string("algorithm = \"two_shot\"\n") + step.policy);
+  const Policy policy = Policy::parse(
+      "[defaults]\ncodec = \"int8\"\nsmall = \"off\"\nalgorithm = \"two_shot\"\n" +
+      std::string(step.feedback ? "error_feedback = \"on\"\n" : "error_feedback = \"off\"\n") + step.policy);
   std::vector<TensorInfo> infos;
   for (std::size_t i = 0; i < step.tensors; ++i) {
     infos.push_back({.name = "tensor" + std::to_string(i),
@@ -93,25 +94,50 @@ Counts count(const Step& step, int rank = 0) {
   return {launched.size(), after.groups - before.groups, after.sends - before.sends, after.events - before.events};
 }
 
-TEST(DeviceCounts, OneTensorByInt8) {
+// Mutations tried: a shard has at least two chunks; encoders are launched one by one; a sum opens its own frame.
+TEST(DeviceCounts, OneTensorByInt8TakesSixKernelsAndTwoGroupsAtAnyNumberOfRanks) {
+  for (const int world : {2, 4, 8, 64}) {
+    for (const std::uint64_t mib : {1, 25}) {
+      for (const int rank : {0, world / 2, world - 1}) {
+        SCOPED_TRACE("rank " + std::to_string(rank) + " of " + std::to_string(world) + ", " + std::to_string(mib) +
+                     " MiB");
+        const Counts counts = count({.world = world, .bytes = mib * kMiB}, rank);
+        EXPECT_EQ(counts, (Counts{6, 2, 2 * (world - 1), 12}));
+        EXPECT_EQ(launched, (std::vector<std::string>{"open_frames", "encode_frame", "reduce_frames", "decode_frame",
+                                                      "advance_step", "count_nonfinite"}));
+      }
+    }
+  }
+}
+
+TEST(DeviceCounts, OtherSteps) {
   struct Row {
-    int world;
-    std::uint64_t mib;
-    std::size_t kernels;
-    long groups;
+    const char* what;
+    Step step;
+    Counts counts;
   };
-  for (const Row& row : {Row{2, 1, 26, 5},
-                         {2, 25, 26, 5},
-                         {4, 1, 50, 5},
-                         {4, 25, 50, 5},
-                         {8, 1, 98, 5},
-                         {8, 25, 98, 5},
-                         {64, 1, 194, 2},
-                         {64, 25, 962, 6}}) {
-    const Counts counts = count({.world = row.world, .bytes = row.mib * kMiB});
-    std::printf("%2d ranks %2lu MiB: %s\n", row.world, row.mib, ::testing::PrintToString(counts).c_str());
-    EXPECT_EQ(counts.kernels, row.kernels) << row.world << " ranks, " << row.mib << " MiB";
-    EXPECT_EQ(counts.groups, row.groups) << row.world << " ranks, " << row.mib << " MiB";
+  const Row rows[] = {
+      {"feedback", {.world = 8, .bytes = 25 * kMiB, .feedback = true}, {6, 2, 14, 12}},
+      {"feedback", {.world = 64, .bytes = 25 * kMiB, .feedback = true}, {6, 2, 126, 12}},
+      {"weights", {.world = 8, .bytes = 25 * kMiB, .weighted = true}, {8, 2, 21, 12}},
+      {"weights and feedback", {.world = 64, .bytes = 25 * kMiB, .feedback = true, .weighted = true}, {8, 2, 189, 12}},
+      {"bf16", {.world = 8, .bytes = 25 * kMiB, .dtype = DType::bf16}, {6, 2, 14, 12}},
+      {"bf16", {.world = 2, .bytes = 25 * kMiB, .dtype = DType::bf16}, {10, 3, 4, 16}},
+      {"second hop", {.world = 8, .bytes = 25 * kMiB, .policy = "second_hop = \"int4\"\n"}, {6, 2, 14, 12}},
+      {"second hop", {.world = 64, .bytes = 25 * kMiB, .policy = "second_hop = \"bf16\"\n"}, {6, 2, 126, 12}},
+      {"a scale", {.world = 8, .bytes = 25 * kMiB, .scaled = true}, {11, 2, 14, 12}},
+      {"a scale", {.world = 64, .bytes = 25 * kMiB, .scaled = true}, {11, 2, 126, 12}},
+      {"a scale, feedback", {.world = 8, .bytes = 25 * kMiB, .feedback = true, .scaled = true}, {18, 2, 14, 12}},
+      {"12 tensors", {.world = 8, .bytes = kMiB, .tensors = 12}, {8, 2, 14, 12}},
+      {"12 tensors", {.world = 64, .bytes = kMiB, .tensors = 12}, {8, 2, 126, 12}},
+      {"256 MiB", {.world = 2, .bytes = 256 * kMiB}, {38, 10, 18, 44}},
+      {"256 MiB", {.world = 4, .bytes = 256 * kMiB}, {22, 6, 30, 28}},
+      {"256 MiB", {.world = 8, .bytes = 256 * kMiB}, {14, 4, 42, 20}},
+      {"256 MiB", {.world = 64, .bytes = 256 * kMiB}, {6, 2, 126, 12}},
+      {"256 MiB, feedback", {.world = 8, .bytes = 256 * kMiB, .feedback = true}, {14, 4, 42, 20}},
+  };
+  for (const Row& row : rows) {
+    EXPECT_EQ(count(row.step, row.step.world / 2), row.counts) << row.what << ", " << row.step.world << " ranks";
   }
 }
 
