@@ -57,29 +57,53 @@ class Agreeing final : public exchange::Peers {
 /// The kernels of the last step that was counted, in order.
 std::vector<std::string> launched;
 
+/// One rank's runner, with a plan of one bucket.
+class Job {
+ public:
+  explicit Job(const Step& step, int rank = 0)
+      : step_(step),
+        plan_(plan_of(step)),
+        runner_(make_counted_device(rank, step.world), std::make_unique<Agreeing>(step.world), {}) {
+    EXPECT_EQ(plan_.buckets.size(), 1U);
+    runner_.agree(plan_, step.weighted, 0, {}, {});
+  }
+
+  [[nodiscard]] session::DeviceRunner& runner() { return runner_; }
+  [[nodiscard]] session::DeviceSteps& steps() { return *runner_.device(); }
+  void start() {
+    std::vector<session::TensorMemory> tensors;
+    for (const plan::TensorPlan& tensor : plan_.tensors) {
+      tensors.push_back({.gradient = {memory_.data(), tensor.info.count, tensor.info.dtype},
+                         .zero = false,
+                         .scale = step_.scaled ? memory_.data() : nullptr});
+    }
+    runner_.start(plan_, plan_.buckets[0], tensors, {.weighted = step_.weighted, .weight = step_.weighted ? 2.0 : 1.0});
+  }
+
+ private:
+  static plan::Plan plan_of(const Step& step) {
+    const Policy policy =
+        Policy::parse("[defaults]\ncodec = \"int8\"\nsmall = \"off\"\nalgorithm = \"two_shot\"\n" +
+                      std::string("error_feedback = \"") + (step.feedback ? "on" : "off") + "\"\n" + step.policy);
+    std::vector<TensorInfo> infos;
+    for (std::size_t i = 0; i < step.tensors; ++i) {
+      infos.push_back({.name = "tensor" + std::to_string(i),
+                       .count = step.bytes / element_bytes(step.dtype) / step.tensors,
+                       .dtype = step.dtype,
+                       .scaled = step.scaled});
+    }
+    return plan::make_plan(policy, infos,
+                           {.world_size = step.world, .checksum = false, .nodes = {}, .knows_tiers = false});
+  }
+
+  Step step_;
+  plan::Plan plan_;
+  session::DeviceRunner runner_;
+  std::vector<float> memory_ = std::vector<float>(1);  // nothing is read or written
+};
+
 Counts count(const Step& step, int rank = 0) {
-  const Policy policy = Policy::parse(
-      "[defaults]\ncodec = \"int8\"\nsmall = \"off\"\nalgorithm = \"two_shot\"\n" +
-      std::string(step.feedback ? "error_feedback = \"on\"\n" : "error_feedback = \"off\"\n") + step.policy);
-  std::vector<TensorInfo> infos;
-  for (std::size_t i = 0; i < step.tensors; ++i) {
-    infos.push_back({.name = "tensor" + std::to_string(i),
-                     .count = step.bytes / element_bytes(step.dtype) / step.tensors,
-                     .dtype = step.dtype,
-                     .scaled = step.scaled});
-  }
-  const plan::Plan plan =
-      plan::make_plan(policy, infos, {.world_size = step.world, .checksum = false, .nodes = {}, .knows_tiers = false});
-  EXPECT_EQ(plan.buckets.size(), 1U);
-  session::DeviceRunner runner(make_counted_device(rank, step.world), std::make_unique<Agreeing>(step.world), {});
-  runner.agree(plan, step.weighted, 0, {}, {});
-  std::vector<float> memory(1);  // nothing is read or written
-  std::vector<session::TensorMemory> tensors;
-  for (const TensorInfo& info : infos) {
-    tensors.push_back({.gradient = {memory.data(), info.count, info.dtype},
-                       .zero = false,
-                       .scale = step.scaled ? memory.data() : nullptr});
-  }
+  Job job(step, rank);
   launched.clear();
   emulator::note_launches(&launched);
   const auto now = [] {
@@ -87,8 +111,8 @@ Counts count(const Step& step, int rank = 0) {
         .groups = fake_nccl_calls("ncclGroupEnd"), .sends = fake_nccl_calls("ncclSend"), .events = event_calls()};
   };
   const Counts before = now();
-  runner.start(plan, plan.buckets[0], tensors, {.weighted = step.weighted, .weight = step.weighted ? 2.0 : 1.0});
-  static_cast<void>(runner.device()->end_step(false));
+  job.start();
+  static_cast<void>(job.steps().end_step(false));
   const Counts after = now();
   emulator::note_launches(nullptr);
   return {launched.size(), after.groups - before.groups, after.sends - before.sends, after.events - before.events};
@@ -139,6 +163,22 @@ TEST(DeviceCounts, OtherSteps) {
   for (const Row& row : rows) {
     EXPECT_EQ(count(row.step, row.step.world / 2), row.counts) << row.what << ", " << row.step.world << " ranks";
   }
+}
+
+// Mutations tried: a step that has ended is forgotten; it counts as ended when it begins anew.
+TEST(DeviceCounts, ABucketWithoutAMarkEndsWithItsStep) {
+  std::vector<std::string> names;
+  emulator::note_launches(&names);
+  Job job({});
+  for (int time = 0; time < 2; ++time) {  // the second time as after a load
+    job.start();
+    EXPECT_FALSE(job.steps().complete(0, 0));
+    static_cast<void>(job.steps().end_step(false));
+    EXPECT_TRUE(job.steps().complete(0, 0));
+    static_cast<void>(job.runner().advance({}));  // sees that the step has ended
+    EXPECT_TRUE(job.steps().complete(0, 0));
+  }
+  emulator::note_launches(nullptr);
 }
 
 }  // namespace
