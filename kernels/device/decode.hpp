@@ -26,7 +26,7 @@ GRADWIRE_DEVICE void report_header(const CallFields& call, const HeaderCheck& he
 }
 
 /// Returns whether the frame at `at` has the expected header. The block that has its first tile reports it.
-GRADWIRE_DEVICE bool check_row(const DecodeJob& job, const RowTile& at, std::uint32_t step) {
+GRADWIRE_DEVICE bool check_frame(const DecodeJob& job, const SeriesTile& at, std::uint32_t step) {
   const HeaderCheck header = check_header(job.call.codec, at.frame.place, job.call.bucket, step);
   if (at.tile == 0) {
     report_header(job.call, header, at.frame.place.peer);
@@ -96,10 +96,10 @@ template <class Codec>
 GRADWIRE_KERNEL_OF(sizeof(typename Codec::Value) == 8 ? 2 : 5)
 decode_frame(GRADWIRE_PARAMETER(DecodeJob) job) {
   const std::uint32_t step = step_of(job.call);
-  const std::uint32_t tiles = row_tiles(job.frame, job.row);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const RowTile at = row_tile(job.frame, job.row, index);
-    const bool good = check_row(job, at, step);
+    const SeriesTile at = series_tile(job.frame, job.series, index);
+    const bool good = check_frame(job, at, step);
     if (at.tile >= tiles_of(at.frame.place.count)) {
       continue;
     }

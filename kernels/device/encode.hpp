@@ -21,11 +21,11 @@ GRADWIRE_KERNEL open_frames(GRADWIRE_PARAMETER(HeaderList) list) {
   std::uint32_t before = 0;
   for (std::uint32_t at = 0; at < list.jobs; ++at) {
     const HeaderJob& job = list.job[at];
-    const std::uint32_t words = job.row.frames * kHeaderWords;
+    const std::uint32_t words = job.series.frames * kHeaderWords;
     for (std::uint32_t i = simt::block() * simt::kThreads + simt::thread(); i < before + words;
          i += simt::blocks() * simt::kThreads) {
       if (i >= before) {
-        const FramePlace place = frame_of_row(job.frame, job.row, (i - before) / kHeaderWords).place;
+        const FramePlace place = frame_of_series(job.frame, job.series, (i - before) / kHeaderWords).place;
         const std::uint32_t word = i % kHeaderWords;
         simt::store4(place.bytes + 4 * word,
                      header_word(word, job.call.codec, place, job.call.bucket, step_of(job.call)));
@@ -91,12 +91,12 @@ GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::u
   return simt::ballot(bad != 0) != 0;
 }
 
-/// Marks the frame that has tile `index` of the row. It is found again, since NaN is rare and registers are few.
+/// Marks the frame that has tile `index` of the series. It is found again, since NaN is rare and registers are few.
 GRADWIRE_DEVICE void mark_nonfinite_at(const EncodeJob& job, std::uint32_t index) {
-  mark_nonfinite(job.call, row_tile(job.frame, job.row, index).frame.place.bytes);
+  mark_nonfinite(job.call, series_tile(job.frame, job.series, index).frame.place.bytes);
 }
 
-/// Encodes tile `index` of a row; called by the whole block.
+/// Encodes tile `index` of a series; called by the whole block.
 template <class Codec>
 GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, std::uint32_t index, const TilePlace& place,
                                  std::uint8_t* payload, typename Codec::Shared& shared) {
@@ -118,9 +118,9 @@ GRADWIRE_KERNEL_OF(Codec::kEncodingBlocks)
 encode_frame(GRADWIRE_PARAMETER(EncodeJob) job) {
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);
-  const std::uint32_t tiles = row_tiles(job.frame, job.row);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const RowTile at = row_tile(job.frame, job.row, index);
+    const SeriesTile at = series_tile(job.frame, job.series, index);
     if (at.tile >= tiles_of(at.frame.place.count)) {
       continue;
     }

@@ -45,10 +45,10 @@ struct FramePlace {
 /// Several frames that one job makes or reads: one chunk of every shard of a bucket, by a formula, so that the
 /// arguments of a kernel do not grow with the number of ranks. The job's FramePlace then has the first frame, the most
 /// elements of a frame, and the first tile of shard 0's chunk; a peer of -1 stands for the number of the frame's shard.
-/// The job's arrays begin at the first element of the bucket.
-struct FrameRow {
-  std::uint32_t frames =
-      1;  // 1: the FramePlace is all of it, arrays begin at its first element, and the rest is unused
+/// The job's arrays begin at the first element of the bucket. If there is one frame, the FramePlace is all of it,
+/// arrays begin at its first element, and the other numbers are unused.
+struct FrameSeries {
+  std::uint32_t frames = 1;
   std::uint32_t left_out = ~std::uint32_t{0};  // number of the shard that has no frame
   std::uint32_t pitch = 0;                     // bytes from a frame to the next; a multiple of 16
   std::uint32_t each = 0;                      // elements of a shard
@@ -57,22 +57,23 @@ struct FrameRow {
   std::uint32_t begin = 0;                     // the chunk's first element in its shard
   std::uint32_t end = 0;                       // elements of the bucket
 };
-// Numbers of 32 bits take fewer registers. They bound a row; what is larger takes a job for each frame.
-inline constexpr std::uint64_t kMostRowElements = 1ULL << 31;
-inline constexpr std::uint64_t kMostRowBytes = 1ULL << 31;
+// Bounds of a series, whose numbers have 32 bits since these take fewer registers. What is larger takes a job for each
+// frame.
+inline constexpr std::uint64_t kMostSeriesElements = 1ULL << 31;
+inline constexpr std::uint64_t kMostSeriesBytes = 1ULL << 31;
 
 /// The headers of frames, without flags.
 struct HeaderJob {
   CallFields call;
   FramePlace frame;
-  FrameRow row = {};
+  FrameSeries series = {};
 };
 
 /// frame <- encode(factor x values + residual); residual <- what the codec dropped. Fills header (no CRC) and payload.
 struct EncodeJob {
   CallFields call;
   FramePlace frame;
-  FrameRow row = {};
+  FrameSeries series = {};
   bool opened = false;           // the headers are there already
   const void* values = nullptr;  // frame.count elements of values_dtype; null: zeros
   DType values_dtype = DType::f32;
@@ -84,7 +85,7 @@ struct EncodeJob {
 struct DecodeJob {
   CallFields call;
   FramePlace frame;
-  FrameRow row = {};
+  FrameSeries series = {};
   void* values = nullptr;
   DType values_dtype = DType::f32;
   bool add = false;  // only where values_dtype is the working type

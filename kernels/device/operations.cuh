@@ -73,7 +73,7 @@ void open_headers(std::span<const HeaderJob> jobs, void* stream) {
     std::uint32_t frames = 0;
     for (; list.jobs < HeaderList::kMost && done < jobs.size(); ++done) {
       list.job[list.jobs++] = jobs[done];
-      frames += jobs[done].row.frames;
+      frames += jobs[done].series.frames;
     }
     constexpr std::uint32_t kOfBlock = simt::kThreads / kHeaderWords;
     simt::launch("open_frames", open_frames, blocks_for((frames + kOfBlock - 1) / kOfBlock), stream, list);
@@ -84,13 +84,13 @@ void encode(const EncodeJob& job, void* stream) {
   const FrameCodec& codec = job.call.codec;
   check_working(codec, job.values_dtype);
   if (!job.opened) {
-    const HeaderJob headers{job.call, job.frame, job.row};
+    const HeaderJob headers{job.call, job.frame, job.series};
     open_headers({&headers, 1}, stream);
   }
   if (job.frame.count == 0) {
     return;
   }
-  const std::uint32_t blocks = blocks_for(row_tiles(job.frame, job.row));
+  const std::uint32_t blocks = blocks_for(series_tiles(job.frame, job.series));
   if (codec.k != 0) {
     with_any_selected(
         codec, [&]<class K>(Type<K>) { simt::launch("encode_selected", encode_selected<K>, blocks, stream, job); });
@@ -105,7 +105,7 @@ void encode(const EncodeJob& job, void* stream) {
 void decode(const DecodeJob& job, void* stream) {
   const FrameCodec& codec = job.call.codec;
   check_working(codec, job.values_dtype);
-  const std::uint32_t blocks = blocks_for(row_tiles(job.frame, job.row));
+  const std::uint32_t blocks = blocks_for(series_tiles(job.frame, job.series));
   if (codec.k != 0) {
     works_in_f64(codec) ? simt::launch("decode_selected", decode_selected<double>, blocks, stream, job)
                         : simt::launch("decode_selected", decode_selected<float>, blocks, stream, job);

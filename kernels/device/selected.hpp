@@ -27,9 +27,9 @@ encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
   GRADWIRE_SHARED SelectShared<Value> shared;
   const std::uint32_t step = step_of(job.call);
   const std::uint32_t k = job.call.codec.k;
-  const std::uint32_t tiles = row_tiles(job.frame, job.row);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const RowTile at = row_tile(job.frame, job.row, index);
+    const SeriesTile at = series_tile(job.frame, job.series, index);
     if (at.tile >= tiles_of(at.frame.place.count)) {
       continue;
     }
@@ -104,11 +104,11 @@ template <class Value>
 GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
   const std::uint32_t step = step_of(job.call);
   const FrameCodec& codec = job.call.codec;
-  const std::uint32_t tiles = row_tiles(job.frame, job.row);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   const std::uint32_t tile_bytes = selected_tile_bytes(codec);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const RowTile at = row_tile(job.frame, job.row, index);
-    const bool good = check_row(job, at, step);
+    const SeriesTile at = series_tile(job.frame, job.series, index);
+    const bool good = check_frame(job, at, step);
     if (at.tile >= tiles_of(at.frame.place.count)) {
       continue;
     }

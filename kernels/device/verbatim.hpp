@@ -21,9 +21,9 @@ GRADWIRE_DEVICE bool all_finite(DType dtype, const std::uint16_t (&bits)[kHeld])
 }
 
 GRADWIRE_KERNEL encode_verbatim(GRADWIRE_PARAMETER(EncodeJob) job) {
-  const std::uint32_t tiles = row_tiles(job.frame, job.row);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const RowTile at = row_tile(job.frame, job.row, index);
+    const SeriesTile at = series_tile(job.frame, job.series, index);
     if (at.tile >= tiles_of(at.frame.place.count)) {
       continue;
     }
@@ -45,10 +45,10 @@ GRADWIRE_KERNEL encode_verbatim(GRADWIRE_PARAMETER(EncodeJob) job) {
 }
 
 GRADWIRE_KERNEL decode_verbatim(GRADWIRE_PARAMETER(DecodeJob) job) {
-  const std::uint32_t tiles = row_tiles(job.frame, job.row);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const RowTile at = row_tile(job.frame, job.row, index);
-    const bool good = check_row(job, at, step_of(job.call));
+    const SeriesTile at = series_tile(job.frame, job.series, index);
+    const bool good = check_frame(job, at, step_of(job.call));
     if (at.tile >= tiles_of(at.frame.place.count)) {
       continue;
     }

@@ -26,10 +26,10 @@ Partition Partition::even(std::uint64_t count, int shards, const HopCodecs& code
     partition.shards_.push_back({first, std::min(count, end * kTileElements) - first, tile});
     tile = end;
   }
-  partition.first_row_ = ChunkRow{.each = tiles / parts * kTileElements,
-                                  .longer = static_cast<std::uint32_t>(tiles % parts),
-                                  .tiles = static_cast<std::uint32_t>(tiles / parts),
-                                  .end = count};
+  partition.first_series_ = ChunkSeries{.each = tiles / parts * kTileElements,
+                                        .longer = static_cast<std::uint32_t>(tiles % parts),
+                                        .tiles = static_cast<std::uint32_t>(tiles / parts),
+                                        .end = count};
   partition.set_chunks(codecs, chunks);
   return partition;
 }
@@ -42,7 +42,7 @@ Partition Partition::segments(std::span<const std::uint64_t> counts, const HopCo
     first += count;
   }
   if (std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end() && !counts.empty()) {
-    partition.first_row_ = ChunkRow{.each = counts[0], .end = first};
+    partition.first_series_ = ChunkSeries{.each = counts[0], .end = first};
   }
   partition.set_chunks(codecs, chunks);
   return partition;
@@ -62,7 +62,7 @@ void Partition::set_chunks(const HopCodecs& codecs, ChunkSize chunks) {
   tiles_per_chunk_ = lanes_ == 0 ? largest : (most + lanes_ - 1) / lanes_;  // makes chunks as equal as possible
 }
 
-Chunk ChunkRow::chunk(std::uint64_t shard) const noexcept {
+Chunk ChunkSeries::chunk(std::uint64_t shard) const noexcept {
   const auto first_of = [&](std::uint64_t number) {
     return std::min(end, number * each + std::min<std::uint64_t>(number, longer) * kTileElements);
   };
@@ -76,13 +76,13 @@ Chunk ChunkRow::chunk(std::uint64_t shard) const noexcept {
           static_cast<std::uint32_t>(first_tile + begin / kTileElements)};
 }
 
-std::optional<ChunkRow> Partition::row(std::uint64_t lane) const {
-  std::optional<ChunkRow> row = first_row_;
-  if (row) {
-    row->most = tiles_per_chunk_ * kTileElements;
-    row->begin = lane * row->most;
+std::optional<ChunkSeries> Partition::series(std::uint64_t lane) const {
+  std::optional<ChunkSeries> series = first_series_;
+  if (series) {
+    series->most = tiles_per_chunk_ * kTileElements;
+    series->begin = lane * series->most;
   }
-  return row;
+  return series;
 }
 
 Chunk Partition::chunk(int shard, std::uint64_t lane) const {

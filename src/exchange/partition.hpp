@@ -46,7 +46,7 @@ struct ChunkSize {
 
 /// The chunks of one lane as a formula, so that a device's kernel finds them without a table. Chunk s begins `begin`
 /// elements into shard s, and ends with its shard, or `most` elements later.
-struct ChunkRow {
+struct ChunkSeries {
   std::uint64_t each = 0;    // elements of a shard
   std::uint32_t longer = 0;  // so many shards, the first ones, have a tile more
   std::uint32_t tiles = 0;   // by which headers count on from a shard to the next; 0: tiles start anew in each
@@ -70,7 +70,7 @@ class Partition {
   /// The lane-th chunk of a shard; empty past its end.
   [[nodiscard]] Chunk chunk(int shard, std::uint64_t lane) const;
   /// All chunks of a lane; none where no formula gives them, as for segments of different sizes.
-  [[nodiscard]] std::optional<ChunkRow> row(std::uint64_t lane) const;
+  [[nodiscard]] std::optional<ChunkSeries> series(std::uint64_t lane) const;
   [[nodiscard]] std::uint64_t shard_first(int shard) const { return shards_[static_cast<std::size_t>(shard)].first; }
   [[nodiscard]] std::uint64_t shard_count(int shard) const { return shards_[static_cast<std::size_t>(shard)].count; }
 
@@ -83,7 +83,7 @@ class Partition {
   void set_chunks(const HopCodecs& codecs, ChunkSize chunks);
 
   std::vector<Shard> shards_;
-  std::optional<ChunkRow> first_row_;  // of lane 0
+  std::optional<ChunkSeries> first_series_;  // of lane 0
   std::uint64_t tiles_per_chunk_ = 1;
   std::uint64_t lanes_ = 0;
 };

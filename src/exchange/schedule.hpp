@@ -62,8 +62,8 @@ void for_each_slot(const Instruction& instruction, Body&& body) {
 
 struct Lane {
   std::vector<Instruction> instructions;
-  Slot slots = 0;  // number of slots that the instructions name
-  std::optional<ChunkRow> row = std::nullopt;  // the chunks of all shards as a formula, where there is one
+  Slot slots = 0;                                    // number of slots that the instructions name
+  std::optional<ChunkSeries> series = std::nullopt;  // the chunks of all shards as a formula, where there is one
 
   Slot add_slot() { return slots++; }
 };

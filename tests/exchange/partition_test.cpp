@@ -79,7 +79,7 @@ TEST(Partition, ChunksOfAShardAreAlikeAndNoneIsMostlyHeader) {
   EXPECT_EQ(lanes("int4", 100, ChunkSize::as_asked(kChunk)), 4U);
 }
 
-TEST(Partition, ARowHasTheChunksOfALane) {
+TEST(Partition, ASeriesHasTheChunksOfALane) {
   const std::uint64_t seed = std::random_device{}();
   std::mt19937_64 random(seed);
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -91,16 +91,16 @@ TEST(Partition, ARowHasTheChunksOfALane) {
     const Partition partition = even ? Partition::even(random() % 2000000, world, exact_f32(), chunk_bytes)
                                      : Partition::segments(segments, exact_f32(), chunk_bytes);
     for (std::uint64_t lane = 0; lane < partition.lanes(); ++lane) {
-      const auto row = partition.row(lane);
-      ASSERT_TRUE(row);
+      const auto series = partition.series(lane);
+      ASSERT_TRUE(series);
       for (int shard = 0; shard < world; ++shard) {
-        EXPECT_EQ(row->chunk(static_cast<std::uint64_t>(shard)), partition.chunk(shard, lane))
+        EXPECT_EQ(series->chunk(static_cast<std::uint64_t>(shard)), partition.chunk(shard, lane))
             << "shard " << shard << ", lane " << lane;
       }
     }
   }
   const std::vector<std::uint64_t> unequal{5000, 4999};
-  EXPECT_FALSE(Partition::segments(unequal, exact_f32(), 1 << 20).row(0));
+  EXPECT_FALSE(Partition::segments(unequal, exact_f32(), 1 << 20).series(0));
 }
 
 TEST(Partition, SegmentsRestartTiles) {

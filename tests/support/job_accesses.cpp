@@ -1,5 +1,5 @@
 #include "codec/codec.hpp"
-#include "kernels/device/frame_rows.hpp"
+#include "kernels/device/frame_series.hpp"
 #include "tests/support/simulated_codecs.hpp"
 #include "wire/frame.hpp"
 
@@ -15,11 +15,11 @@ namespace {
 template <class Job, class Move>
 std::vector<Job> split(const Job& job, const Move& move) {
   std::vector<Job> all;
-  for (std::uint32_t i = 0; i < job.row.frames; ++i) {
-    const kernels::RowFrame at = kernels::frame_of_row(job.frame, job.row, i);
+  for (std::uint32_t i = 0; i < job.series.frames; ++i) {
+    const kernels::SeriesFrame at = kernels::frame_of_series(job.frame, job.series, i);
     Job& one = all.emplace_back(job);
     one.frame = at.place;
-    one.row = {};
+    one.series = {};
     move(one, at.first);
   }
   return all;
@@ -44,8 +44,8 @@ std::vector<kernels::DecodeJob> single_frames(const kernels::DecodeJob& job) {
 
 std::vector<Access> accesses_of(const kernels::HeaderJob& job) {
   std::vector<Access> all{{job.call.step, sizeof(std::uint32_t), false}};
-  for (std::uint32_t i = 0; i < job.row.frames; ++i) {
-    all.push_back({kernels::frame_of_row(job.frame, job.row, i).place.bytes, wire::kHeaderBytes, true});
+  for (std::uint32_t i = 0; i < job.series.frames; ++i) {
+    all.push_back({kernels::frame_of_series(job.frame, job.series, i).place.bytes, wire::kHeaderBytes, true});
   }
   return all;
 }

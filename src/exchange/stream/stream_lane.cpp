@@ -16,7 +16,7 @@ StreamLane::StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution
       slots_(lane_.slots) {
   place_instructions();
   count_uses();
-  find_rows();
+  find_series();
 }
 
 // The round is the same on every rank, even where ranks have different instructions of a lane.
@@ -177,15 +177,15 @@ void StreamLane::reduce_natively(std::uint64_t group) {
 std::byte* StreamLane::open_slot(const Instruction& instruction) {
   SlotState& slot = slots_[instruction.slot];
   slot.bytes = slot_bytes(instruction);
-  if (slot.row == kNone) {
+  if (slot.series == kNone) {
     slot.memory = backend_.acquire(slot.bytes);
     return slot.memory;
   }
-  Row& row = rows_[slot.row];
-  if (row.data == nullptr) {
-    row.data = backend_.acquire(row.bytes);
+  Series& series = all_series_[slot.series];
+  if (series.data == nullptr) {
+    series.data = backend_.acquire(series.bytes);
   }
-  slot.memory = row.data + slot.offset;
+  slot.memory = series.data + slot.offset;
   return slot.memory;
 }
 
@@ -206,14 +206,14 @@ void StreamLane::used(Slot index) {
   }
   std::byte* memory = std::exchange(slot.memory, nullptr);
   std::uint64_t last_group = slot.last_group;
-  if (slot.row != kNone) {
-    Row& row = rows_[slot.row];
-    row.last_group = std::max(row.last_group, slot.last_group);
-    if (--row.slots > 0) {
+  if (slot.series != kNone) {
+    Series& series = all_series_[slot.series];
+    series.last_group = std::max(series.last_group, slot.last_group);
+    if (--series.slots > 0) {
       return;
     }
-    memory = std::exchange(row.data, nullptr);
-    last_group = row.last_group;
+    memory = std::exchange(series.data, nullptr);
+    last_group = series.last_group;
   }
   if (last_group > executor_.waited_) {
     executor_.parked_.push_back(memory);

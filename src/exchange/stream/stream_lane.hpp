@@ -64,17 +64,17 @@ class StreamLane {
     std::uint64_t last_group = 0;  // the last group that sends or receives it
     bool borrowed = false;         // it is the caller's output, not acquired memory
     bool opened = false;           // its header was written ahead of its frame
-    std::size_t row = kNone;       // the row that it lies in
-    std::uint64_t offset = 0;      // in the memory of that row
+    std::size_t series = kNone;    // the series that it lies in
+    std::uint64_t offset = 0;      // in the memory of that series
   };
   // The frames that one job makes or reads; they lie in one piece of memory, with a fixed pitch. One encoding or
   // decoding of each round that has several is such a job.
-  struct Row {
+  struct Series {
     Opcode opcode = Opcode::encode;
     std::vector<std::size_t> instructions = {};  // in the order of the bucket's elements
     std::size_t starts_at = 0;                   // the first of them in the order of the lane
-    kernels::FramePlace place = {};              // of the first frame; see kernels::FrameRow
-    kernels::FrameRow frames = {};
+    kernels::FramePlace place = {};              // of the first frame; see kernels::FrameSeries
+    kernels::FrameSeries frames = {};
     std::vector<Elements> runs = {};  // the elements, where they are next to each other together
     std::byte* data = nullptr;
     std::uint64_t bytes = 0;
@@ -104,21 +104,21 @@ class StreamLane {
   static bool feeds(const Instruction& instruction) noexcept;
   [[nodiscard]] bool has(bool (*wanted)(const Instruction&) noexcept) const noexcept;
   void place_instructions();
-  // Finds the rows of the lane, in stream_row.cpp.
-  void find_rows();
-  [[nodiscard]] std::optional<Row> row_of(Opcode opcode, std::vector<std::size_t> instructions) const;
+  // Finds the series of the lane, in stream_series.cpp.
+  void find_series();
+  [[nodiscard]] std::optional<Series> series_of(Opcode opcode, std::vector<std::size_t> instructions) const;
   [[nodiscard]] bool give_memory(std::size_t number);
   void find_inputs();
-  // Runs the instruction, or its row if it is the first one there.
+  // Runs the instruction, or its series if it is the first one there.
   void run(std::size_t index);
-  void encode_row(const Row& row);
-  void decode_row(const Row& row);
-  // Writes the headers of a row of encoders, and with them that of this rank's sum, in one launch.
-  void open_headers(const Row& row);
-  [[nodiscard]] kernels::FramePlace placed(const Row& row) const;
-  [[nodiscard]] bool all_ready(const Row& row) const;
+  void encode_series(const Series& series);
+  void decode_series(const Series& series);
+  // Writes the headers of a series of encoders, and with them that of this rank's sum, in one launch.
+  void open_headers(const Series& series);
+  [[nodiscard]] kernels::FramePlace placed(const Series& series) const;
+  [[nodiscard]] bool all_ready(const Series& series) const;
   [[nodiscard]] bool lies_ready(Elements elements) const;
-  [[nodiscard]] bool encodes_at_once(const Row& row) const;
+  [[nodiscard]] bool encodes_at_once(const Series& series) const;
   [[nodiscard]] bool decodes_at_once() const;
   [[nodiscard]] int round_of_hop(Hop hop) const noexcept;
   void count_uses();
@@ -177,8 +177,8 @@ class StreamLane {
   Lane lane_;
   std::vector<int> rounds_;  // by instruction
   std::vector<SlotState> slots_;
-  std::vector<Row> rows_;
-  std::vector<std::size_t> row_of_;  // by instruction: the number of its row, or kNone
+  std::vector<Series> all_series_;
+  std::vector<std::size_t> series_of_;  // by instruction: the number of its series, or kNone
   int round_ = 0;
   int last_round_ = 0;  // the last round of computation
 };

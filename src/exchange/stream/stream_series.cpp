@@ -1,6 +1,6 @@
-// Rows: the frames of one round of a lane that one job encodes or decodes, whatever the number of ranks. Their chunks
-// follow the formula of the lane (ChunkRow) and their frames lie in one piece of memory, so a kernel finds each by its
-// number. What no formula gives, such as segments of different sizes, is computed one frame after the other.
+// Series: the frames of one round of a lane that one job encodes or decodes, whatever the number of ranks. Their chunks
+// follow the formula of the lane (ChunkSeries) and their frames lie in one piece of memory, so a kernel finds each by
+// its number. What no formula gives, such as segments of different sizes, is computed one frame after the other.
 #include <algorithm>
 #include <utility>
 
@@ -9,10 +9,10 @@
 namespace gradwire::exchange {
 namespace {
 
-constexpr std::uint64_t kAlignment = 256;  // of a frame in a row, as if it were acquired by itself
+constexpr std::uint64_t kAlignment = 256;  // of a frame in a series, as if it were acquired by itself
 
 // Finds the shards whose chunks these are: all from the first one on, except for one at most.
-bool find_shards(const ChunkRow& chunks, const std::vector<Chunk>& wanted, std::vector<std::uint32_t>& shards) {
+bool find_shards(const ChunkSeries& chunks, const std::vector<Chunk>& wanted, std::vector<std::uint32_t>& shards) {
   std::uint32_t shard = 0;
   for (const Chunk& chunk : wanted) {
     if (chunks.chunk(shard) != chunk && shard == shards.size()) {
@@ -44,9 +44,9 @@ std::vector<Elements> runs_of(const std::vector<Chunk>& chunks) {
 
 }  // namespace
 
-// A row of decoders waits for all its frames.
-void StreamLane::find_rows() {
-  row_of_.assign(lane_.instructions.size(), kNone);
+// A series of decoders waits for all its frames.
+void StreamLane::find_series() {
+  series_of_.assign(lane_.instructions.size(), kNone);
   for (const Opcode opcode : {Opcode::encode, Opcode::decode}) {
     std::vector<std::size_t> instructions;
     for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
@@ -54,21 +54,21 @@ void StreamLane::find_rows() {
         instructions.push_back(i);
       }
     }
-    std::optional<Row> row = row_of(opcode, std::move(instructions));
-    if (!row) {
+    std::optional<Series> series = series_of(opcode, std::move(instructions));
+    if (!series) {
       continue;
     }
-    rows_.push_back(std::move(*row));
-    if (rows_.back().frames.frames > 1 && !give_memory(rows_.size() - 1)) {
-      rows_.pop_back();
+    all_series_.push_back(std::move(*series));
+    if (all_series_.back().frames.frames > 1 && !give_memory(all_series_.size() - 1)) {
+      all_series_.pop_back();
       continue;
     }
     int last = 0;
-    for (const std::size_t i : rows_.back().instructions) {
-      row_of_[i] = rows_.size() - 1;
+    for (const std::size_t i : all_series_.back().instructions) {
+      series_of_[i] = all_series_.size() - 1;
       last = std::max(last, rounds_[i]);
     }
-    for (const std::size_t i : rows_.back().instructions) {
+    for (const std::size_t i : all_series_.back().instructions) {
       rounds_[i] = last;
     }
   }
@@ -85,19 +85,19 @@ void StreamLane::find_inputs() {
     return;
   }
   const std::uint64_t pitch = pitch_of(task_.call.codecs.first, sum->chunk.count);
-  Row row{.opcode = sum->opcode};
+  Series series{.opcode = sum->opcode};
   for (const Slot input : sum->inputs) {
-    if (input != kOwnInput && slots_[input].row == kNone) {
-      slots_[input].row = rows_.size();
-      slots_[input].offset = row.bytes;
-      row.bytes += pitch;
-      ++row.slots;
+    if (input != kOwnInput && slots_[input].series == kNone) {
+      slots_[input].series = all_series_.size();
+      slots_[input].offset = series.bytes;
+      series.bytes += pitch;
+      ++series.slots;
     }
   }
-  rows_.push_back(std::move(row));
+  all_series_.push_back(std::move(series));
 }
 
-std::optional<StreamLane::Row> StreamLane::row_of(Opcode opcode, std::vector<std::size_t> instructions) const {
+std::optional<StreamLane::Series> StreamLane::series_of(Opcode opcode, std::vector<std::size_t> instructions) const {
   const auto at = [this](std::size_t i) -> const Instruction& { return lane_.instructions[i]; };
   std::sort(instructions.begin(), instructions.end(),
             [&](std::size_t a, std::size_t b) { return at(a).chunk.first < at(b).chunk.first; });
@@ -107,7 +107,7 @@ std::optional<StreamLane::Row> StreamLane::row_of(Opcode opcode, std::vector<std
   }
   std::vector<std::uint32_t> shards;
   const std::size_t least = opcode == Opcode::encode ? 1 : 2;  // one encoder still shares the launch of headers
-  if (!lane_.row || chunks.size() < least || !find_shards(*lane_.row, chunks, shards)) {
+  if (!lane_.series || chunks.size() < least || !find_shards(*lane_.series, chunks, shards)) {
     return std::nullopt;
   }
   const Instruction& first = at(instructions[0]);
@@ -117,53 +117,54 @@ std::optional<StreamLane::Row> StreamLane::row_of(Opcode opcode, std::vector<std
   if (!all([&](std::size_t i) { return at(i).hop == first.hop && (by_shard || at(i).peer == first.peer); })) {
     return std::nullopt;
   }
-  Row row{.opcode = opcode, .runs = runs_of(chunks)};
-  for (std::uint32_t i = 0; i < shards.size() && row.frames.left_out > i; ++i) {
-    row.frames.left_out = shards[i] != i ? i : row.frames.left_out;
+  Series series{.opcode = opcode, .runs = runs_of(chunks)};
+  for (std::uint32_t i = 0; i < shards.size() && series.frames.left_out > i; ++i) {
+    series.frames.left_out = shards[i] != i ? i : series.frames.left_out;
   }
   const auto longest = [](const Chunk& a, const Chunk& b) { return a.count < b.count; };
-  row.place = {.count = std::max_element(chunks.begin(), chunks.end(), longest)->count,
-               .first_tile = chunks.size() == 1 ? chunks[0].first_tile
-                                                : static_cast<std::uint32_t>(lane_.row->begin / codec::kTileElements),
-               .hop = static_cast<std::uint8_t>(first.hop),
-               .peer = by_shard ? -1 : first.peer};
-  const std::uint64_t pitch = pitch_of(task_.call.codecs.of(first.hop), row.place.count);
-  if (lane_.row->end > kernels::kMostRowElements || pitch * chunks.size() > kernels::kMostRowBytes) {
+  series.place = {.count = std::max_element(chunks.begin(), chunks.end(), longest)->count,
+                  .first_tile = chunks.size() == 1
+                                    ? chunks[0].first_tile
+                                    : static_cast<std::uint32_t>(lane_.series->begin / codec::kTileElements),
+                  .hop = static_cast<std::uint8_t>(first.hop),
+                  .peer = by_shard ? -1 : first.peer};
+  const std::uint64_t pitch = pitch_of(task_.call.codecs.of(first.hop), series.place.count);
+  if (lane_.series->end > kernels::kMostSeriesElements || pitch * chunks.size() > kernels::kMostSeriesBytes) {
     return std::nullopt;
   }
-  row.frames.frames = static_cast<std::uint32_t>(chunks.size());
-  row.frames.pitch = static_cast<std::uint32_t>(pitch);
-  row.frames.each = static_cast<std::uint32_t>(lane_.row->each);
-  row.frames.longer = lane_.row->longer;
-  row.frames.tiles = lane_.row->tiles;
-  row.frames.begin = static_cast<std::uint32_t>(lane_.row->begin);
-  row.frames.end = static_cast<std::uint32_t>(lane_.row->end);
-  row.bytes = pitch * chunks.size();
-  row.starts_at = *std::min_element(instructions.begin(), instructions.end());
-  row.instructions = std::move(instructions);
-  return row;
+  series.frames.frames = static_cast<std::uint32_t>(chunks.size());
+  series.frames.pitch = static_cast<std::uint32_t>(pitch);
+  series.frames.each = static_cast<std::uint32_t>(lane_.series->each);
+  series.frames.longer = lane_.series->longer;
+  series.frames.tiles = lane_.series->tiles;
+  series.frames.begin = static_cast<std::uint32_t>(lane_.series->begin);
+  series.frames.end = static_cast<std::uint32_t>(lane_.series->end);
+  series.bytes = pitch * chunks.size();
+  series.starts_at = *std::min_element(instructions.begin(), instructions.end());
+  series.instructions = std::move(instructions);
+  return series;
 }
 
-// Lets the frames of a row lie beside each other, unless another row has laid them elsewhere.
+// Lets the frames of a series lie beside each other, unless another series has laid them elsewhere.
 bool StreamLane::give_memory(std::size_t number) {
-  Row& row = rows_[number];
-  const std::size_t before = slots_[lane_.instructions[row.instructions[0]].slot].row;
+  Series& series = all_series_[number];
+  const std::size_t before = slots_[lane_.instructions[series.instructions[0]].slot].series;
   std::uint64_t offset = 0;
-  for (const std::size_t i : row.instructions) {
+  for (const std::size_t i : series.instructions) {
     const SlotState& slot = slots_[lane_.instructions[i].slot];
-    if (slot.row != before || (before != kNone && slot.offset != offset)) {
+    if (slot.series != before || (before != kNone && slot.offset != offset)) {
       return false;
     }
-    offset += row.frames.pitch;
+    offset += series.frames.pitch;
   }
   if (before == kNone) {
     offset = 0;
-    for (const std::size_t i : row.instructions) {
+    for (const std::size_t i : series.instructions) {
       SlotState& slot = slots_[lane_.instructions[i].slot];
-      slot.row = number;
+      slot.series = number;
       slot.offset = offset;
-      offset += row.frames.pitch;
-      ++row.slots;
+      offset += series.frames.pitch;
+      ++series.slots;
     }
   }
   return true;
@@ -171,41 +172,41 @@ bool StreamLane::give_memory(std::size_t number) {
 
 void StreamLane::run(std::size_t index) {
   const Instruction& instruction = lane_.instructions[index];
-  if (row_of_[index] == kNone) {
+  if (series_of_[index] == kNone) {
     compute(instruction);
     return;
   }
-  const Row& row = rows_[row_of_[index]];
-  if (row.starts_at != index) {
-    return;  // the row has run
+  const Series& series = all_series_[series_of_[index]];
+  if (series.starts_at != index) {
+    return;  // the series has run
   }
-  const bool encodes = row.opcode == Opcode::encode;
+  const bool encodes = series.opcode == Opcode::encode;
   if (encodes) {
-    open_headers(row);
+    open_headers(series);
   }
-  if (encodes ? !encodes_at_once(row) : !decodes_at_once()) {
-    for (const std::size_t i : row.instructions) {
+  if (encodes ? !encodes_at_once(series) : !decodes_at_once()) {
+    for (const std::size_t i : series.instructions) {
       compute(lane_.instructions[i]);
     }
     return;
   }
-  for (const std::size_t i : row.instructions) {
+  for (const std::size_t i : series.instructions) {
     trace(lane_.instructions[i]);
   }
-  encodes ? encode_row(row) : decode_row(row);
-  for (const std::size_t i : row.instructions) {
+  encodes ? encode_series(series) : decode_series(series);
+  for (const std::size_t i : series.instructions) {
     used(lane_.instructions[i].slot);
   }
 }
 
-void StreamLane::open_headers(const Row& row) {
+void StreamLane::open_headers(const Series& series) {
   std::vector<kernels::HeaderJob> jobs;
-  for (const std::size_t i : row.instructions) {
+  for (const std::size_t i : series.instructions) {
     open_slot(lane_.instructions[i]);
     slots_[lane_.instructions[i].slot].opened = true;
   }
-  const Hop hop = lane_.instructions[row.instructions[0]].hop;
-  jobs.push_back({.call = fields(task_.call.codecs.of(hop)), .frame = placed(row), .row = row.frames});
+  const Hop hop = lane_.instructions[series.instructions[0]].hop;
+  jobs.push_back({.call = fields(task_.call.codecs.of(hop)), .frame = placed(series), .series = series.frames});
   const auto sums = [](const Instruction& instruction) { return instruction.opcode == Opcode::reduce_encode; };
   const auto sum = std::find_if(lane_.instructions.begin(), lane_.instructions.end(), sums);
   if (sum != lane_.instructions.end()) {
@@ -221,45 +222,45 @@ void StreamLane::open_headers(const Row& row) {
   backend_.open_headers(jobs);
 }
 
-kernels::FramePlace StreamLane::placed(const Row& row) const {
-  kernels::FramePlace place = row.place;
-  place.bytes = reinterpret_cast<std::uint8_t*>(slots_[lane_.instructions[row.instructions[0]].slot].memory);
+kernels::FramePlace StreamLane::placed(const Series& series) const {
+  kernels::FramePlace place = series.place;
+  place.bytes = reinterpret_cast<std::uint8_t*>(slots_[lane_.instructions[series.instructions[0]].slot].memory);
   return place;
 }
 
 // Values that must be prepared for an encoder lie in memory as in the bucket, so they must be most of it.
-bool StreamLane::encodes_at_once(const Row& row) const {
-  return row.frames.frames > 1 && (all_ready(row) || execution_->schedule_.lanes == 1) &&
+bool StreamLane::encodes_at_once(const Series& series) const {
+  return series.frames.frames > 1 && (all_ready(series) || execution_->schedule_.lanes == 1) &&
          (task_.input.data == nullptr || covers(task_.input, whole())) &&
          (!task_.call.residuals.keeps.local || covers(task_.local_residual, whole()));
 }
 
-bool StreamLane::all_ready(const Row& row) const {
-  return std::all_of(row.runs.begin(), row.runs.end(), [this](Elements run) { return lies_ready(run); });
+bool StreamLane::all_ready(const Series& series) const {
+  return std::all_of(series.runs.begin(), series.runs.end(), [this](Elements run) { return lies_ready(run); });
 }
 
-void StreamLane::encode_row(const Row& row) {
+void StreamLane::encode_series(const Series& series) {
   Part part{.values = nullptr, .dtype = task_.dtype, .factor = own_factor()};
-  if (all_ready(row)) {
+  if (all_ready(series)) {
     part.values = task_.input.data == nullptr ? nullptr : input(whole());
   } else {
     part = {.values = nullptr, .dtype = working(), .factor = 1};
     part.scratch = backend_.acquire(task_.count * element_bytes(part.dtype));
     part.values = part.scratch;
-    for (const Elements& run : row.runs) {
+    for (const Elements& run : series.runs) {
       prepare_part(run, folds_local_in(run), folds_owner_in(run), part.scratch + run.first * element_bytes(part.dtype));
     }
   }
   float* residual = task_.call.residuals.keeps.local ? task_.local_residual.data - task_.local_residual.first : nullptr;
   const auto rescale_residuals = [&](Units units) {
-    for (const Elements& run : row.runs) {
+    for (const Elements& run : series.runs) {
       rescale_residual(run, residual == nullptr ? nullptr : residual + run.first, units);
     }
   };
   rescale_residuals(Units::of_scale);
-  backend_.encode({.call = fields(task_.call.codecs.of(static_cast<Hop>(row.place.hop))),
-                   .frame = placed(row),
-                   .row = row.frames,
+  backend_.encode({.call = fields(task_.call.codecs.of(static_cast<Hop>(series.place.hop))),
+                   .frame = placed(series),
+                   .series = series.frames,
                    .opened = true,
                    .values = part.values,
                    .values_dtype = part.dtype,
@@ -276,15 +277,15 @@ bool StreamLane::decodes_at_once() const {
   return (in_place || execution_->schedule_.lanes == 1) && covers(task_.output, whole());
 }
 
-void StreamLane::decode_row(const Row& row) {
+void StreamLane::decode_series(const Series& series) {
   const Result result = open_result(whole());
-  backend_.decode({.call = fields(task_.call.codecs.of(static_cast<Hop>(row.place.hop))),
-                   .frame = placed(row),
-                   .row = row.frames,
+  backend_.decode({.call = fields(task_.call.codecs.of(static_cast<Hop>(series.place.hop))),
+                   .frame = placed(series),
+                   .series = series.frames,
                    .values = result.values,
                    .values_dtype = result.dtype,
                    .add = false});
-  for (const Elements& run : row.runs) {
+  for (const Elements& run : series.runs) {
     auto* values = static_cast<std::byte*>(result.values) + run.first * element_bytes(result.dtype);
     rescale(run, values, result.dtype, 1.0, output(run), task_.dtype, Units::of_gradient);
   }
