@@ -1,45 +1,13 @@
 #include "codec/codec.hpp"
 #include "kernels/device/frame_series.hpp"
 #include "tests/support/simulated_codecs.hpp"
+#include "tests/support/single_frames.hpp"
 #include "wire/frame.hpp"
 
 namespace gradwire::test {
 
 std::uint64_t frame_bytes(const kernels::FrameCodec& codec, std::uint32_t count) {
   return codec::Codec({codec.id, codec.k}, codec.dtype).frame_bytes(count);
-}
-
-namespace {
-
-// Calls move(single job, elements before its first one) for each frame.
-template <class Job, class Move>
-std::vector<Job> split(const Job& job, const Move& move) {
-  std::vector<Job> all;
-  for (std::uint32_t i = 0; i < job.series.frames; ++i) {
-    const kernels::SeriesFrame at = kernels::frame_of_series(job.frame, job.series, i);
-    Job& one = all.emplace_back(job);
-    one.frame = at.place;
-    one.series = {};
-    move(one, at.first);
-  }
-  return all;
-}
-
-}  // namespace
-
-std::vector<kernels::EncodeJob> single_frames(const kernels::EncodeJob& job) {
-  return split(job, [](kernels::EncodeJob& one, std::uint64_t first) {
-    if (one.values != nullptr) {
-      one.values = static_cast<const std::byte*>(one.values) + first * element_bytes(one.values_dtype);
-    }
-    one.residual += one.residual == nullptr ? 0 : first;
-  });
-}
-
-std::vector<kernels::DecodeJob> single_frames(const kernels::DecodeJob& job) {
-  return split(job, [](kernels::DecodeJob& one, std::uint64_t first) {
-    one.values = static_cast<std::byte*>(one.values) + first * element_bytes(one.values_dtype);
-  });
 }
 
 std::vector<Access> accesses_of(const kernels::HeaderJob& job) {

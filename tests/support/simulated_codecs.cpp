@@ -10,6 +10,7 @@
 #include "codec/tensor_list.hpp"
 #include "gradwire/error.hpp"
 #include "kernels/array_hash.hpp"
+#include "tests/support/single_frames.hpp"
 
 namespace gradwire::test {
 namespace {

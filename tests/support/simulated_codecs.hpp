@@ -34,10 +34,6 @@ void run_hash(const void* elements, std::uint64_t count, std::uint32_t* sums);
 [[nodiscard]] std::vector<Access> accesses_of(std::span<const kernels::CopyPiece> pieces, DType tensors,
                                               const void* run, DType run_dtype, bool gathers);
 
-/// Returns the same job as one job for each of its frames.
-[[nodiscard]] std::vector<kernels::EncodeJob> single_frames(const kernels::EncodeJob& job);
-[[nodiscard]] std::vector<kernels::DecodeJob> single_frames(const kernels::DecodeJob& job);
-
 /// Returns the bytes of a frame of `count` elements.
 [[nodiscard]] std::uint64_t frame_bytes(const kernels::FrameCodec& codec, std::uint32_t count);
 
