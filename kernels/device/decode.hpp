@@ -25,6 +25,15 @@ GRADWIRE_DEVICE void report_header(const CallFields& call, const HeaderCheck& he
   }
 }
 
+/// Returns whether the frame at `at` has the expected header. The block that has its first tile reports it.
+GRADWIRE_DEVICE bool check_frame(const DecodeJob& job, const SeriesTile& at, std::uint32_t step) {
+  const HeaderCheck header = check_header(job.call.codec, at.frame.place, job.call.bucket, step);
+  if (at.tile == 0) {
+    report_header(job.call, header, at.frame.place.peer);
+  }
+  return header.good;
+}
+
 /// Stores x, or adds it, to a strip of the values. Values that a narrower type cannot hold count as non-finite.
 template <class Value>
 GRADWIRE_DEVICE void put_strip(const DecodeJob& job, std::uint64_t first, std::uint32_t left, Value (&x)[kHeld]) {
@@ -87,18 +96,19 @@ template <class Codec>
 GRADWIRE_KERNEL_OF(sizeof(typename Codec::Value) == 8 ? 2 : 5)
 decode_frame(GRADWIRE_PARAMETER(DecodeJob) job) {
   const std::uint32_t step = step_of(job.call);
-  const HeaderCheck header = check_header(job.call.codec, job.frame, job.call.bucket, step);
-  if (simt::block() == 0) {
-    report_header(job.call, header, job.frame.peer);
-  }
-  const std::uint32_t tiles = tiles_of(job.frame.count);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const TilePlace place = tile_place(job.call, 0, step, job.frame.first_tile, job.frame.count, index);
-    const std::uint8_t* payload = frame_bytes(job.frame.bytes) + tile_offset<typename Codec::Core>(0, index);
+    const SeriesTile at = series_tile(job.frame, job.series, index);
+    const bool good = check_frame(job, at, step);
+    if (at.tile >= tiles_of(at.frame.place.count)) {
+      continue;
+    }
+    const TilePlace place = tile_place(job.call, 0, step, at);
+    const std::uint8_t* payload = frame_bytes(at.frame.place.bytes) + tile_offset<typename Codec::Core>(0, at.tile);
     if (place.count == kTileElements) {
-      decode_full_tile<Codec>(job, full(place), payload, header.good);
+      decode_full_tile<Codec>(job, full(place), payload, good);
     } else {
-      decode_tile<Codec>(job, place, payload, header.good);
+      decode_tile<Codec>(job, place, payload, good);
     }
   }
 }

@@ -9,11 +9,29 @@
 
 namespace gradwire::kernels {
 
-/// Writes the header, without flags. It runs before the kernels that fill the frame and may set a flag.
-GRADWIRE_KERNEL open_frame(GRADWIRE_PARAMETER(CallFields) call, GRADWIRE_PARAMETER(FramePlace) place) {
-  const std::uint32_t i = simt::thread();
-  if (i < kHeaderWords) {
-    simt::store4(place.bytes + 4 * i, header_word(i, call.codec, place, call.bucket, step_of(call)));
+/// The headers that one launch writes: those of a round's encoders, and that of the owner's sum of a later round.
+struct HeaderList {
+  static constexpr std::uint32_t kMost = 2;
+  HeaderJob job[kMost];
+  std::uint32_t jobs = 0;
+};
+
+/// Writes headers, without flags, a thread a word. It runs before the kernels that fill the frames and may set a flag.
+GRADWIRE_KERNEL open_frames(GRADWIRE_PARAMETER(HeaderList) list) {
+  std::uint32_t before = 0;
+  for (std::uint32_t at = 0; at < list.jobs; ++at) {
+    const HeaderJob& job = list.job[at];
+    const std::uint32_t words = job.series.frames * kHeaderWords;
+    for (std::uint32_t i = simt::block() * simt::kThreads + simt::thread(); i < before + words;
+         i += simt::blocks() * simt::kThreads) {
+      if (i >= before) {
+        const FramePlace place = frame_of_series(job.frame, job.series, (i - before) / kHeaderWords).place;
+        const std::uint32_t word = i % kHeaderWords;
+        simt::store4(place.bytes + 4 * word,
+                     header_word(word, job.call.codec, place, job.call.bucket, step_of(job.call)));
+      }
+    }
+    before += words;
   }
 }
 
@@ -73,10 +91,15 @@ GRADWIRE_DEVICE bool encode_strip(const typename Codec::Context& context, std::u
   return simt::ballot(bad != 0) != 0;
 }
 
-/// Encodes a tile; called by the whole block.
+/// Marks the frame that has tile `index` of the series. It is found again, since NaN is rare and registers are few.
+GRADWIRE_DEVICE void mark_nonfinite_at(const EncodeJob& job, std::uint32_t index) {
+  mark_nonfinite(job.call, series_tile(job.frame, job.series, index).frame.place.bytes);
+}
+
+/// Encodes tile `index` of a series; called by the whole block.
 template <class Codec>
-GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, const TilePlace& place, std::uint8_t* payload,
-                                 typename Codec::Shared& shared) {
+GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, std::uint32_t index, const TilePlace& place,
+                                 std::uint8_t* payload, typename Codec::Shared& shared) {
   const auto context = Codec::context(place.tile);
   GRADWIRE_ROLLED
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
@@ -85,7 +108,7 @@ GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, const TilePlace& place, s
                 remaining_of(strip, place.count), x);
     const bool bad = encode_strip<Codec>(context, strip, place, x, job.residual, payload, shared);
     if (bad && simt::lane() == 0) {
-      mark_nonfinite(job.call, job.frame.bytes);
+      mark_nonfinite_at(job, index);
     }
   }
 }
@@ -95,14 +118,18 @@ GRADWIRE_KERNEL_OF(Codec::kEncodingBlocks)
 encode_frame(GRADWIRE_PARAMETER(EncodeJob) job) {
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);
-  const std::uint32_t tiles = tiles_of(job.frame.count);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const TilePlace place = tile_place(job.call, 0, step, job.frame.first_tile, job.frame.count, index);
-    std::uint8_t* payload = frame_bytes(job.frame.bytes) + tile_offset<typename Codec::Core>(0, index);
+    const SeriesTile at = series_tile(job.frame, job.series, index);
+    if (at.tile >= tiles_of(at.frame.place.count)) {
+      continue;
+    }
+    const TilePlace place = tile_place(job.call, 0, step, at);
+    std::uint8_t* payload = frame_bytes(at.frame.place.bytes) + tile_offset<typename Codec::Core>(0, at.tile);
     if (place.count == kTileElements) {
-      encode_tile<Codec>(job, full(place), payload, shared[simt::warp()]);
+      encode_tile<Codec>(job, index, full(place), payload, shared[simt::warp()]);
     } else {
-      encode_tile<Codec>(job, place, payload, shared[simt::warp()]);
+      encode_tile<Codec>(job, index, place, payload, shared[simt::warp()]);
     }
   }
 }

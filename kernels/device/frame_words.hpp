@@ -3,7 +3,7 @@
 #ifndef GRADWIRE_KERNELS_DEVICE_FRAME_WORDS_HPP
 #define GRADWIRE_KERNELS_DEVICE_FRAME_WORDS_HPP
 
-#include "kernels/device/jobs.hpp"
+#include "kernels/device/frame_series.hpp"
 #include "kernels/device/strip.hpp"
 #include "wire/frame.hpp"
 
@@ -70,8 +70,18 @@ GRADWIRE_DEVICE void mark_nonfinite(const CallFields& call, std::uint8_t* frame)
   report_nonfinite(call);
 }
 
-GRADWIRE_HOST_DEVICE constexpr std::uint32_t tiles_of(std::uint32_t count) {
-  return count / kTileElements + (count % kTileElements != 0 ? 1U : 0U);
+/// A tile of a series, as the blocks of a kernel take them: all frames count as many tiles as the largest one.
+struct SeriesTile {
+  SeriesFrame frame;
+  std::uint32_t tile;  // of the frame; behind its last one in shorter frames
+};
+
+GRADWIRE_DEVICE SeriesTile series_tile(const FramePlace& places, const FrameSeries& series, std::uint32_t index) {
+  if (series.frames == 1) {
+    return {{places, 0}, index};
+  }
+  const std::uint32_t tiles = tiles_of(places.count);
+  return {frame_of_series(places, series, index / tiles), index % tiles};
 }
 
 /// The place of tile `index` of `count` elements that begin at tile `first_tile` of the bucket.
@@ -81,6 +91,14 @@ GRADWIRE_DEVICE TilePlace tile_place(const CallFields& call, std::uint32_t k, st
   return {{call.bucket, step, first_tile + index, k},
           std::uint64_t{index} * kTileElements,
           left < kTileElements ? left : kTileElements};
+}
+
+/// The place of a tile of a series in the job's arrays.
+GRADWIRE_DEVICE TilePlace tile_place(const CallFields& call, std::uint32_t k, std::uint32_t step,
+                                     const SeriesTile& at) {
+  TilePlace place = tile_place(call, k, step, at.frame.place.first_tile, at.frame.place.count, at.tile);
+  place.first = at.frame.first + at.tile * kTileElements;
+  return place;
 }
 
 /// The same place, whose tile is known to be full, in a form that tells the compiler so.

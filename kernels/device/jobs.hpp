@@ -42,10 +42,39 @@ struct FramePlace {
   int peer = -1;                  // the rank that made it, for messages
 };
 
+/// Several frames that one job makes or reads: one chunk of every shard of a bucket, by a formula, so that the
+/// arguments of a kernel do not grow with the number of ranks. The job's FramePlace then has the first frame, the most
+/// elements of a frame, and the first tile of shard 0's chunk; a peer of -1 stands for the number of the frame's shard.
+/// The job's arrays begin at the first element of the bucket. If there is one frame, the FramePlace is all of it,
+/// arrays begin at its first element, and the other numbers are unused.
+struct FrameSeries {
+  std::uint32_t frames = 1;
+  std::uint32_t left_out = ~std::uint32_t{0};  // number of the shard that has no frame
+  std::uint32_t pitch = 0;                     // bytes from a frame to the next; a multiple of 16
+  std::uint32_t each = 0;                      // elements of a shard
+  std::uint32_t longer = 0;                    // so many shards, the first ones, have a tile more
+  std::uint32_t tiles = 0;                     // by which headers count on from a shard to the next
+  std::uint32_t begin = 0;                     // the chunk's first element in its shard
+  std::uint32_t end = 0;                       // elements of the bucket
+};
+// Bounds of a series, whose numbers have 32 bits since these take fewer registers. What is larger takes a job for each
+// frame.
+inline constexpr std::uint64_t kMostSeriesElements = 1ULL << 31;
+inline constexpr std::uint64_t kMostSeriesBytes = 1ULL << 31;
+
+/// The headers of frames, without flags.
+struct HeaderJob {
+  CallFields call;
+  FramePlace frame;
+  FrameSeries series = {};
+};
+
 /// frame <- encode(factor x values + residual); residual <- what the codec dropped. Fills header (no CRC) and payload.
 struct EncodeJob {
   CallFields call;
   FramePlace frame;
+  FrameSeries series = {};
+  bool opened = false;           // the headers are there already
   const void* values = nullptr;  // frame.count elements of values_dtype; null: zeros
   DType values_dtype = DType::f32;
   double factor = 1;          // rounded to the working type first; 1: values as they are
@@ -56,6 +85,7 @@ struct EncodeJob {
 struct DecodeJob {
   CallFields call;
   FramePlace frame;
+  FrameSeries series = {};
   void* values = nullptr;
   DType values_dtype = DType::f32;
   bool add = false;  // only where values_dtype is the working type
@@ -85,10 +115,19 @@ struct ReduceJob {
   double divisor = 1;                      // 1: a sum
   const double* device_divisor = nullptr;  // replaces `divisor` unless null: the sum of weights
   std::uint8_t* out = nullptr;             // frame of hop 1, or null
+  bool opened = false;                     // the header of `out` is there already
   float* owner_residual = nullptr;         // with `out`: added before it is encoded, holds what was dropped afterwards
   void* result = nullptr;                  // where `out` is null
   DType result_dtype = DType::f32;
 };
+
+/// The header of a sum's `out`.
+inline HeaderJob header_of(const ReduceJob& job) {
+  HeaderJob header{.call = job.call,
+                   .frame = {.bytes = job.out, .count = job.count, .first_tile = job.first_tile, .hop = 1, .peer = -1}};
+  header.call.codec = job.second;
+  return header;
+}
 
 /// to <- factor x from, divided or multiplied by a scale (preconditioned encoding) whose element i is 2^-powers[i].
 /// Working values are f32. `to` may be `from` where both dtypes have the same size.

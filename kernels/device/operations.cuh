@@ -67,15 +67,30 @@ void with_any_selected(const FrameCodec& codec, const Body& body) {
 
 }  // namespace
 
+void open_headers(std::span<const HeaderJob> jobs, void* stream) {
+  for (std::size_t done = 0; done < jobs.size();) {
+    HeaderList list;
+    std::uint32_t frames = 0;
+    for (; list.jobs < HeaderList::kMost && done < jobs.size(); ++done) {
+      list.job[list.jobs++] = jobs[done];
+      frames += jobs[done].series.frames;
+    }
+    constexpr std::uint32_t kOfBlock = simt::kThreads / kHeaderWords;
+    simt::launch("open_frames", open_frames, blocks_for((frames + kOfBlock - 1) / kOfBlock), stream, list);
+  }
+}
+
 void encode(const EncodeJob& job, void* stream) {
   const FrameCodec& codec = job.call.codec;
   check_working(codec, job.values_dtype);
-  simt::launch("open_frame", open_frame, 1, stream, job.call, job.frame);
-  const std::uint32_t tiles = tiles_of(job.frame.count);
-  if (tiles == 0) {
+  if (!job.opened) {
+    const HeaderJob headers{job.call, job.frame, job.series};
+    open_headers({&headers, 1}, stream);
+  }
+  if (job.frame.count == 0) {
     return;
   }
-  const std::uint32_t blocks = blocks_for(tiles);
+  const std::uint32_t blocks = blocks_for(series_tiles(job.frame, job.series));
   if (codec.k != 0) {
     with_any_selected(
         codec, [&]<class K>(Type<K>) { simt::launch("encode_selected", encode_selected<K>, blocks, stream, job); });
@@ -90,8 +105,7 @@ void encode(const EncodeJob& job, void* stream) {
 void decode(const DecodeJob& job, void* stream) {
   const FrameCodec& codec = job.call.codec;
   check_working(codec, job.values_dtype);
-  const std::uint32_t tiles = tiles_of(job.frame.count);
-  const std::uint32_t blocks = tiles == 0 ? 1 : blocks_for(tiles);  // without tiles one block checks the header
+  const std::uint32_t blocks = blocks_for(series_tiles(job.frame, job.series));
   if (codec.k != 0) {
     works_in_f64(codec) ? simt::launch("decode_selected", decode_selected<double>, blocks, stream, job)
                         : simt::launch("decode_selected", decode_selected<float>, blocks, stream, job);
@@ -140,11 +154,9 @@ constexpr std::uint32_t kMostSumBlocks = 1U << 12;
 
 void reduce(const ReduceJob& job, void* stream) {
   check_reduce(job);
-  if (job.out != nullptr) {
-    CallFields call = job.call;
-    call.codec = job.second;
-    const FramePlace place{job.out, job.count, job.first_tile, 1, -1};
-    simt::launch("open_frame", open_frame, 1, stream, call, place);
+  if (job.out != nullptr && !job.opened) {
+    const HeaderJob header = header_of(job);
+    open_headers({&header, 1}, stream);
   }
   const std::uint32_t tiles = tiles_of(job.count);
   const std::uint32_t blocks = tiles == 0 ? 1 : blocks_for(tiles < kMostSumBlocks ? tiles : kMostSumBlocks);
@@ -275,7 +287,7 @@ void store_weight(double weight, double* to, void* stream) {
 void cap_blocks(std::uint32_t most) { g_most_blocks = most == 0 ? simt::kMostBlocks : most; }
 
 void load_kernels() {
-  simt::load_kernel("open_frame", open_frame);
+  simt::load_kernel("open_frames", open_frames);
   simt::load_kernel("encode_verbatim", encode_verbatim);
   simt::load_kernel("decode_verbatim", decode_verbatim);
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::f64}) {

@@ -21,6 +21,9 @@ void load_kernels();
 /// tiles.
 void cap_blocks(std::uint32_t most);
 
+/// Writes the headers of up to two jobs in one launch. A job that fills the frames comes behind it and says `opened`;
+/// otherwise it writes them itself, in a launch of its own.
+void open_headers(std::span<const HeaderJob> jobs, void* stream);
 void encode(const EncodeJob& job, void* stream);
 void decode(const DecodeJob& job, void* stream);
 void reduce(const ReduceJob& job, void* stream);

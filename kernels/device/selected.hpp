@@ -21,16 +21,20 @@ GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec) {
 }
 
 template <class Selected>
-GRADWIRE_KERNEL_OF(sizeof(typename Selected::Value) == 8 ? 4 : 6)
+GRADWIRE_KERNEL_OF(sizeof(typename Selected::Value) == 8 ? 5 : 6)
 encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
   using Value = typename Selected::Value;
   GRADWIRE_SHARED SelectShared<Value> shared;
   const std::uint32_t step = step_of(job.call);
   const std::uint32_t k = job.call.codec.k;
-  const std::uint32_t tiles = tiles_of(job.frame.count);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const TilePlace place = tile_place(job.call, k, step, job.frame.first_tile, job.frame.count, index);
-    std::uint8_t* payload = job.frame.bytes + tile_offset<TopK<Selected>>(k, index);
+    const SeriesTile at = series_tile(job.frame, job.series, index);
+    if (at.tile >= tiles_of(at.frame.place.count)) {
+      continue;
+    }
+    const TilePlace place = tile_place(job.call, k, step, at);
+    std::uint8_t* payload = at.frame.place.bytes + tile_offset<TopK<Selected>>(k, at.tile);
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
       Value x[kHeld];
       const std::uint64_t first = place.first + strip * kStrip;
@@ -45,7 +49,7 @@ encode_selected(GRADWIRE_PARAMETER(EncodeJob) job) {
       return put_selected<Selected>(shared, code, payload, job.residual != nullptr);
     });
     if (bad && simt::thread() == 0) {
-      mark_nonfinite(job.call, job.frame.bytes);
+      mark_nonfinite_at(job, index);
     }
   }
 }
@@ -100,36 +104,37 @@ template <class Value>
 GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
   const std::uint32_t step = step_of(job.call);
   const FrameCodec& codec = job.call.codec;
-  const HeaderCheck header = check_header(codec, job.frame, job.call.bucket, step);
-  if (simt::block() == 0) {
-    report_header(job.call, header, job.frame.peer);
-  }
-  const std::uint32_t tiles = tiles_of(job.frame.count);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   const std::uint32_t tile_bytes = selected_tile_bytes(codec);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const TilePlace place = tile_place(job.call, codec.k, step, job.frame.first_tile, job.frame.count, index);
-    const std::uint8_t* payload = job.frame.bytes + kHeaderBytes + std::uint64_t{index} * tile_bytes;
+    const SeriesTile at = series_tile(job.frame, job.series, index);
+    const bool good = check_frame(job, at, step);
+    if (at.tile >= tiles_of(at.frame.place.count)) {
+      continue;
+    }
+    const TilePlace place = tile_place(job.call, codec.k, step, at);
+    const std::uint8_t* payload = at.frame.place.bytes + kHeaderBytes + std::uint64_t{at.tile} * tile_bytes;
     const IndexCode code = index_code(place.count, selected_count(codec.k, place.count));
-    if (header.good && !job.add) {
+    if (good && !job.add) {
       if (simt::warp() == 0) {
         prefetch_selected(payload, tile_bytes);
       }
       fill_tile(job, place, Value{0});
       simt::sync();
     }
-    bool bad = !header.good;
-    if (header.good) {
+    bool bad = !good;
+    if (good) {
       const std::uint8_t* coded = payload + code.bytes();
-      bad = !for_indices(payload, place.count, code, [&](std::uint32_t j, std::uint32_t at) {
+      bad = !for_indices(payload, place.count, code, [&](std::uint32_t j, std::uint32_t element) {
         const Value x = selected_value<Value>(codec, coded, j);
-        if (!put_element(job, place.first + at, x) && half_width(job.values_dtype)) {
+        if (!put_element(job, place.first + element, x) && half_width(job.values_dtype)) {
           report_nonfinite(job.call);
         }
       });
     }
     if (simt::sync_or(bad)) {  // overwrites the elements that were stored already
-      if (header.good && simt::thread() == 0) {
-        report_bad(job.call, job.frame.peer);
+      if (good && simt::thread() == 0) {
+        report_bad(job.call, at.frame.place.peer);
         report_nonfinite(job.call);
       }
       fill_tile(job, place, not_a_number<Value>());

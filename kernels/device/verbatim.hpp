@@ -21,10 +21,14 @@ GRADWIRE_DEVICE bool all_finite(DType dtype, const std::uint16_t (&bits)[kHeld])
 }
 
 GRADWIRE_KERNEL encode_verbatim(GRADWIRE_PARAMETER(EncodeJob) job) {
-  const std::uint32_t tiles = tiles_of(job.frame.count);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const TilePlace place = tile_place(job.call, 0, 0, job.frame.first_tile, job.frame.count, index);
-    std::uint8_t* payload = job.frame.bytes + tile_offset<HalfCore>(0, index);
+    const SeriesTile at = series_tile(job.frame, job.series, index);
+    if (at.tile >= tiles_of(at.frame.place.count)) {
+      continue;
+    }
+    const TilePlace place = tile_place(job.call, 0, 0, at);
+    std::uint8_t* payload = at.frame.place.bytes + tile_offset<HalfCore>(0, at.tile);
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
       const std::uint32_t left = remaining_of(strip, place.count);
       std::uint16_t bits[kHeld];
@@ -34,28 +38,29 @@ GRADWIRE_KERNEL encode_verbatim(GRADWIRE_PARAMETER(EncodeJob) job) {
         pad_tile(payload, HalfCore::used_bytes(place.count));
       }
       if (simt::ballot(!all_finite(job.values_dtype, bits)) != 0 && simt::lane() == 0) {
-        mark_nonfinite(job.call, job.frame.bytes);
+        mark_nonfinite_at(job, index);
       }
     }
   }
 }
 
 GRADWIRE_KERNEL decode_verbatim(GRADWIRE_PARAMETER(DecodeJob) job) {
-  const HeaderCheck header = check_header(job.call.codec, job.frame, job.call.bucket, step_of(job.call));
-  if (simt::block() == 0) {
-    report_header(job.call, header, job.frame.peer);
-  }
-  const std::uint32_t tiles = tiles_of(job.frame.count);
+  const std::uint32_t tiles = series_tiles(job.frame, job.series);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
-    const TilePlace place = tile_place(job.call, 0, 0, job.frame.first_tile, job.frame.count, index);
-    const std::uint8_t* payload = job.frame.bytes + tile_offset<HalfCore>(0, index);
+    const SeriesTile at = series_tile(job.frame, job.series, index);
+    const bool good = check_frame(job, at, step_of(job.call));
+    if (at.tile >= tiles_of(at.frame.place.count)) {
+      continue;
+    }
+    const TilePlace place = tile_place(job.call, 0, 0, at);
+    const std::uint8_t* payload = at.frame.place.bytes + tile_offset<HalfCore>(0, at.tile);
     for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
       const std::uint32_t left = remaining_of(strip, place.count);
       std::uint16_t bits[kHeld];
       load_elements(payload + strip * kStrip * 2, left, bits);
       GRADWIRE_UNROLL
       for (int r = 0; r < kHeld; ++r) {
-        bits[r] = header.good ? bits[r] : std::uint16_t{0x7FFF};  // NaN in both types
+        bits[r] = good ? bits[r] : std::uint16_t{0x7FFF};  // NaN in both types
       }
       store_elements(static_cast<std::uint8_t*>(job.values) + (place.first + strip * kStrip) * 2, left, bits);
       if (simt::ballot(!all_finite(job.values_dtype, bits)) != 0 && simt::lane() == 0) {

@@ -13,7 +13,7 @@ struct WarpSign {
   using Value = float;
   using Shared = WarpSums;
   static constexpr int kAhead = 4;
-  static constexpr int kEncodingBlocks = 5;
+  static constexpr int kEncodingBlocks = 6;
   static constexpr int kSummingBlocks = 4;
   using Context = NoContext;
   struct Raw {

@@ -201,8 +201,7 @@ void DeviceReducer::run(std::span<const Job> jobs) {
 }
 
 exchange::ChunkSize DeviceReducer::chunk_bytes() const {
-  const std::optional<std::uint64_t>& asked = configuration_.planner.policy().chunk_bytes;
-  return {asked.value_or(exchange::stream_chunk_bytes(world_)), asked.has_value()};
+  return exchange::stream_chunks(world_, configuration_.planner.policy().chunk_bytes);
 }
 
 std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Job& job, std::uint32_t index) {

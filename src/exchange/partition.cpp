@@ -1,13 +1,13 @@
 #include "exchange/partition.hpp"
 
 #include <algorithm>
+#include <functional>
 
 namespace gradwire::exchange {
 namespace {
 
 using codec::kTileElements;
 
-constexpr std::uint64_t kChunksPerShard = 4;    // least number, so that lanes overlap
 constexpr std::uint64_t kLeastBytes = 6 << 10;  // of a chunk, about: smaller lanes cost more than their overlap gains
 constexpr std::uint64_t kMaxTilesPerChunk = (1ULL << 31) / kTileElements;  // a frame's count is 32 bits
 
@@ -26,6 +26,10 @@ Partition Partition::even(std::uint64_t count, int shards, const HopCodecs& code
     partition.shards_.push_back({first, std::min(count, end * kTileElements) - first, tile});
     tile = end;
   }
+  partition.first_series_ = ChunkSeries{.each = tiles / parts * kTileElements,
+                                        .longer = static_cast<std::uint32_t>(tiles % parts),
+                                        .tiles = static_cast<std::uint32_t>(tiles / parts),
+                                        .end = count};
   partition.set_chunks(codecs, chunks);
   return partition;
 }
@@ -36,6 +40,9 @@ Partition Partition::segments(std::span<const std::uint64_t> counts, const HopCo
   for (const std::uint64_t count : counts) {
     partition.shards_.push_back({first, count, 0});
     first += count;
+  }
+  if (std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end() && !counts.empty()) {
+    partition.first_series_ = ChunkSeries{.each = counts[0], .end = first};
   }
   partition.set_chunks(codecs, chunks);
   return partition;
@@ -48,11 +55,34 @@ void Partition::set_chunks(const HopCodecs& codecs, ChunkSize chunks) {
   }
   const std::uint64_t wanted = chunks.bytes / codecs.tile_bytes();
   const std::uint64_t least = (kLeastBytes + codecs.tile_bytes() - 1) / codecs.tile_bytes();
-  const std::uint64_t fitting = chunks.as_asked ? most : std::max(least, most / kChunksPerShard);
+  const std::uint64_t fitting = chunks.per_shard == 1 ? most : std::max(least, most / chunks.per_shard);
   const std::uint64_t bound = std::clamp<std::uint64_t>(fitting, 1, kMaxTilesPerChunk);
   const std::uint64_t largest = std::clamp<std::uint64_t>(wanted, 1, bound);
   lanes_ = (most + largest - 1) / largest;
   tiles_per_chunk_ = lanes_ == 0 ? largest : (most + lanes_ - 1) / lanes_;  // makes chunks as equal as possible
+}
+
+Chunk ChunkSeries::chunk(std::uint64_t shard) const noexcept {
+  const auto first_of = [&](std::uint64_t number) {
+    return std::min(end, number * each + std::min<std::uint64_t>(number, longer) * kTileElements);
+  };
+  const std::uint64_t first = first_of(shard) + begin;
+  const std::uint64_t past = first_of(shard + 1);
+  if (first >= past) {
+    return {};
+  }
+  const std::uint64_t first_tile = shard * tiles + std::min<std::uint64_t>(shard, longer);
+  return {first, static_cast<std::uint32_t>(std::min(most, past - first)),
+          static_cast<std::uint32_t>(first_tile + begin / kTileElements)};
+}
+
+std::optional<ChunkSeries> Partition::series(std::uint64_t lane) const {
+  std::optional<ChunkSeries> series = first_series_;
+  if (series) {
+    series->most = tiles_per_chunk_ * kTileElements;
+    series->begin = lane * series->most;
+  }
+  return series;
 }
 
 Chunk Partition::chunk(int shard, std::uint64_t lane) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,14 +18,43 @@ struct Chunk {
   std::uint32_t first_tile = 0;
 
   [[nodiscard]] bool empty() const noexcept { return count == 0; }
+  friend bool operator==(const Chunk&, const Chunk&) = default;
 };
 
-/// The size of a chunk on the wire.
+/// The least number of chunks of a shard over hosts: a small shard is cut into smaller chunks, so that they overlap on
+/// their way.
+inline constexpr std::uint64_t kHostChunksPerShard = 4;
+
+/// The size of a chunk on the wire, and the least number of chunks of a shard, which is the executor's: each chunk
+/// costs a device several launches, so there one is enough.
 struct ChunkSize {
   // NOLINTNEXTLINE(google-explicit-constructor): a number of bytes reads as a size
-  ChunkSize(std::uint64_t of_bytes, bool whoever_asked = false) : bytes(of_bytes), as_asked(whoever_asked) {}
+  ChunkSize(std::uint64_t of_bytes) : bytes(of_bytes) {}
+  /// Takes the size as it was asked for: a shard that fits is one chunk.
+  [[nodiscard]] static ChunkSize as_asked(std::uint64_t bytes) {
+    ChunkSize size(bytes);
+    size.per_shard = 1;
+    return size;
+  }
+  /// Takes the size that was asked for, or else one that fits.
+  [[nodiscard]] static ChunkSize asked_or(std::optional<std::uint64_t> asked, std::uint64_t fitting) {
+    return asked ? as_asked(*asked) : ChunkSize(fitting);
+  }
   std::uint64_t bytes;
-  bool as_asked;  // false: a small shard is cut into smaller chunks, so that they overlap on their way
+  std::uint64_t per_shard = kHostChunksPerShard;
+};
+
+/// The chunks of one lane as a formula, so that a device's kernel finds them without a table. Chunk s begins `begin`
+/// elements into shard s, and ends with its shard, or `most` elements later.
+struct ChunkSeries {
+  std::uint64_t each = 0;    // elements of a shard
+  std::uint32_t longer = 0;  // so many shards, the first ones, have a tile more
+  std::uint32_t tiles = 0;   // by which headers count on from a shard to the next; 0: tiles start anew in each
+  std::uint64_t begin = 0;
+  std::uint64_t most = 0;
+  std::uint64_t end = 0;  // elements of the bucket
+
+  [[nodiscard]] Chunk chunk(std::uint64_t shard) const noexcept;
 };
 
 class Partition {
@@ -39,6 +69,8 @@ class Partition {
   [[nodiscard]] std::uint64_t lanes() const noexcept { return lanes_; }
   /// The lane-th chunk of a shard; empty past its end.
   [[nodiscard]] Chunk chunk(int shard, std::uint64_t lane) const;
+  /// All chunks of a lane; none where no formula gives them, as for segments of different sizes.
+  [[nodiscard]] std::optional<ChunkSeries> series(std::uint64_t lane) const;
   [[nodiscard]] std::uint64_t shard_first(int shard) const { return shards_[static_cast<std::size_t>(shard)].first; }
   [[nodiscard]] std::uint64_t shard_count(int shard) const { return shards_[static_cast<std::size_t>(shard)].count; }
 
@@ -51,6 +83,7 @@ class Partition {
   void set_chunks(const HopCodecs& codecs, ChunkSize chunks);
 
   std::vector<Shard> shards_;
+  std::optional<ChunkSeries> first_series_;  // of lane 0
   std::uint64_t tiles_per_chunk_ = 1;
   std::uint64_t lanes_ = 0;
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -61,7 +62,8 @@ void for_each_slot(const Instruction& instruction, Body&& body) {
 
 struct Lane {
   std::vector<Instruction> instructions;
-  Slot slots = 0;  // number of slots that the instructions name
+  Slot slots = 0;                                    // number of slots that the instructions name
+  std::optional<ChunkSeries> series = std::nullopt;  // the chunks of all shards as a formula, where there is one
 
   Slot add_slot() { return slots++; }
 };

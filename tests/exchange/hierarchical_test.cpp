@@ -203,7 +203,8 @@ TEST(Hierarchical, BytesOfEachTierAreThoseOfTheSchedule) {
     const exchange::HopCodecs codecs = codecs_of("bf16", "int8");
     std::uint64_t inside = 0;
     std::uint64_t between = 0;
-    for (const auto& [rank, lane, instruction] : record_world(nodes, kCount, false, 4, codecs, {1 << 15, true})) {
+    for (const auto& [rank, lane, instruction] :
+         record_world(nodes, kCount, false, 4, codecs, exchange::ChunkSize::as_asked(1 << 15))) {
       if (instruction.opcode == exchange::Opcode::send) {
         (tiers.node_of(rank) == tiers.node_of(instruction.peer) ? inside : between) +=
             codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);

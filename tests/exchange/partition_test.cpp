@@ -5,6 +5,7 @@
 
 #include <numeric>
 #include <random>
+#include <vector>
 
 namespace gradwire::exchange {
 namespace {
@@ -74,8 +75,32 @@ TEST(Partition, ChunksOfAShardAreAlikeAndNoneIsMostlyHeader) {
   EXPECT_EQ(lanes("topk(1%)+int2", 1000, kChunk), 4U);
   EXPECT_EQ(lanes("topk(1%)+int2", 14, 1 << 10), 1U);
   EXPECT_EQ(lanes("int2", 14, 1 << 10), 14U) << "smaller chunks come only on request";
-  EXPECT_EQ(lanes("int4", 14, {kChunk, true}), 1U) << "as asked";
-  EXPECT_EQ(lanes("int4", 100, {kChunk, true}), 4U);
+  EXPECT_EQ(lanes("int4", 14, ChunkSize::as_asked(kChunk)), 1U) << "as asked";
+  EXPECT_EQ(lanes("int4", 100, ChunkSize::as_asked(kChunk)), 4U);
+}
+
+TEST(Partition, ASeriesHasTheChunksOfALane) {
+  const std::uint64_t seed = std::random_device{}();
+  std::mt19937_64 random(seed);
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  for (int round = 0; round < 300; ++round) {
+    const int world = 1 + static_cast<int>(random() % 9);
+    const std::uint64_t chunk_bytes = 1ULL << (14 + random() % 8);
+    const std::vector<std::uint64_t> segments(static_cast<std::size_t>(world), random() % 100000);
+    const bool even = round % 2 == 0;
+    const Partition partition = even ? Partition::even(random() % 2000000, world, exact_f32(), chunk_bytes)
+                                     : Partition::segments(segments, exact_f32(), chunk_bytes);
+    for (std::uint64_t lane = 0; lane < partition.lanes(); ++lane) {
+      const auto series = partition.series(lane);
+      ASSERT_TRUE(series);
+      for (int shard = 0; shard < world; ++shard) {
+        EXPECT_EQ(series->chunk(static_cast<std::uint64_t>(shard)), partition.chunk(shard, lane))
+            << "shard " << shard << ", lane " << lane;
+      }
+    }
+  }
+  const std::vector<std::uint64_t> unequal{5000, 4999};
+  EXPECT_FALSE(Partition::segments(unequal, exact_f32(), 1 << 20).series(0));
 }
 
 TEST(Partition, SegmentsRestartTiles) {

@@ -40,7 +40,8 @@ TEST(StreamEquality, AllReduce) {
                .reduction = at % 2 == 0 ? Reduction::sum : Reduction::mean,
                .in_place = at % 5 < 3,
                .zero_rank = at % 5 == 0 ? static_cast<int>(at) % world : -1,
-               .step = at},
+               .step = at,
+               .chunk_bytes = at % 4 < 2 ? kOneLane : exchange::ChunkSize(1 << 13)},
               world, at);
     }
   }
@@ -57,7 +58,8 @@ TEST(StreamEquality, EveryCountInEveryWorld) {
                  .dtype = kDTypes[at % 4],
                  .count = count,
                  .reduction = at / 2 % 2 == 0 ? Reduction::sum : Reduction::mean,
-                 .weighted = weighted},
+                 .weighted = weighted,
+                 .chunk_bytes = at % 5 < 3 ? kOneLane : exchange::ChunkSize(1 << 13)},
                 world, at + 1);
         ++at;
       }
@@ -88,13 +90,17 @@ TEST(StreamEquality, ReduceScatterAllGatherAndBroadcast) {
       for (std::size_t j = 0; j < counts.size(); ++j) {
         counts[j] = (at + j) % 4 == 0 ? 0 : 3000 * ((at + j) % 4) + j;
       }
+      if (at % 3 == 0) {
+        counts.assign(counts.size(), 9000 + at);
+      }
       const std::uint64_t count = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
       Call call{.first = codec,
                 .second = codec,
                 .dtype = kDTypes[(at + at / 4) % 4],
                 .count = count,
                 .counts = counts,
-                .step = at};
+                .step = at,
+                .chunk_bytes = at % 4 < 2 ? kOneLane : exchange::ChunkSize(1 << 13)};
       call.kind = Call::Kind::all_gather;
       call.feedback = at % 2 == 0;
       compare(call, world, at);
@@ -108,7 +114,8 @@ TEST(StreamEquality, ReduceScatterAllGatherAndBroadcast) {
                .dtype = kDTypes[at % 4],
                .count = kCounts[at % kCounts.size()],
                .in_place = at % 2 == 0,
-               .root = static_cast<int>(at) % world},
+               .root = static_cast<int>(at) % world,
+               .chunk_bytes = call.chunk_bytes},
               world, at);
     }
   }
@@ -202,6 +209,7 @@ TEST(StreamEquality, FeedbackOverRandomSwitches) {
                   .in_place = random() % 2 == 0,
                   .step = step};
         call.algorithm = random() % 3 == 0 ? Algorithm::one_shot : Algorithm::two_shot;
+        call.chunk_bytes = random() % 2 == 0 ? kOneLane : exchange::ChunkSize(1 << 13);
         call.first = random() % 4 == 0 ? CodecSpec::parse("exact") : codecs[random() % codecs.size()];
         call.second = random() % 2 == 0 ? call.first : codecs[random() % codecs.size()];
         call.zero_rank = random() % 4 == 0 ? static_cast<int>(random()) % world : -1;
@@ -257,6 +265,7 @@ TEST(StreamEquality, PreconditionedCodecs) {
       Outcome devices(call, world);
       for (call.step = 0; call.step < 3; ++call.step) {
         call.algorithm = (at + call.step) % 3 == 0 ? Algorithm::one_shot : Algorithm::two_shot;
+        call.chunk_bytes = (at + call.step) % 2 == 0 ? kOneLane : exchange::ChunkSize(1 << 13);
         compare(call, world, at, feedback ? &host : nullptr, feedback ? &devices : nullptr);
         if (HasFatalFailure()) {
           return;

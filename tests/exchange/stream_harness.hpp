@@ -21,6 +21,9 @@
 
 namespace gradwire::test {
 
+/// Chunks so large that a call is one lane.
+inline const exchange::ChunkSize kOneLane = exchange::ChunkSize::as_asked(1 << 24);
+
 /// The parameters that all ranks agree on.
 struct Call {
   enum class Kind : std::uint8_t { all_reduce, native, reduce_scatter, all_gather, broadcast };
@@ -39,7 +42,7 @@ struct Call {
   int zero_rank = -1;  // hands in no memory, but zeros
   int root = 0;
   std::uint32_t step = 0;
-  std::uint64_t chunk_bytes = 1 << 13;
+  exchange::ChunkSize chunk_bytes = 1 << 13;
 
   [[nodiscard]] exchange::HopCodecs codecs() const {
     const CodecSpec exact = CodecSpec::parse("exact");
@@ -91,8 +94,8 @@ struct Call {
     return first.to_string() + "/" + second.to_string() + " kind " + std::to_string(static_cast<int>(kind)) + " " +
            std::string(to_string(algorithm)) + " " + std::string(to_string(dtype)) + " x " + std::to_string(count) +
            (reduction == Reduction::mean ? " mean" : " sum") + (weighted ? " weighted" : "") +
-           (feedback ? " feedback" : "") + (in_place ? "" : " apart") + (preconditioned ? " by scale" : "") + " step " +
-           std::to_string(step);
+           (chunk_bytes.per_shard == 1 ? " in one lane" : "") + (feedback ? " feedback" : "") +
+           (in_place ? "" : " apart") + (preconditioned ? " by scale" : "") + " step " + std::to_string(step);
   }
 };
 

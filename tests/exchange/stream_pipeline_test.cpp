@@ -95,8 +95,10 @@ TEST(StreamPipeline, TheNextLaneIsEncodedWhileAGroupTravels) {
     EXPECT_GT(find(recording, Opcode::encode, lane + 1), ends[lane]);  // that group sends the lane's first frames
     EXPECT_LT(find(recording, Opcode::encode, lane + 1), waits[lane]);
     EXPECT_GT(find(recording, Opcode::reduce_encode, lane), waits[lane]);
-    EXPECT_GT(find(recording, Opcode::decode, lane), ends[lane + 1]);  // nothing in that group waits for the decoding
-    EXPECT_LT(find(recording, Opcode::decode, lane), waits[lane + 1]);
+    EXPECT_GT(find(recording, Opcode::decode, lane), ends[lane + 2]);  // nothing in that group waits for the decoding
+    if (lane + 2 < waits.size()) {
+      EXPECT_LT(find(recording, Opcode::decode, lane), waits[lane + 2]);
+    }
   }
 }
 
@@ -122,8 +124,9 @@ TEST(StreamPipeline, MemoryDoesNotGrowWithTheNumberOfLanes) {
     return record(call, 0, kWorld).peak_bytes;
   };
   EXPECT_EQ(peak(60), peak(240));
-  // The memory holds two lanes' first frames out, one lane's in, and one lane's second frames in and out.
-  EXPECT_LE(peak(60), (4 * (kWorld - 1) + (kWorld - 1) + 2) * (frame + 256));
+  // The memory holds two lanes' first frames out, one lane's in, and three lanes' second frames: those of the youngest
+  // lane have the header of the own one.
+  EXPECT_LE(peak(60), (3 * (kWorld - 1) + 3 * kWorld) * (frame + 256));
 }
 
 // Enqueues on all ranks with faults on rank 1, and runs; returns the first error, or "" and whether results are
@@ -193,7 +196,7 @@ TEST(StreamPipeline, AMissingEventSpoilsResultsInSomeOrder) {
 }
 
 TEST(StreamPipeline, MemoryReleasedTooEarlySpoilsResults) {
-  for (const std::uint64_t block : {1, 2, 5}) {
+  for (const std::uint64_t block : {1, 2, 4}) {  // of lane 0: frames out, results, frames in
     const Trial checked = attempt(few_lanes(), {.early_release = block}, true, 1);
     EXPECT_NE(checked.error.find("memory that is not acquired"), std::string::npos) << checked.error;
     bool seen = false;
@@ -313,10 +316,17 @@ TEST(StreamPipeline, BadTasksAreNamed) {
 }
 
 TEST(StreamPipeline, ChunksFillTheWireButNotTheMemoryOfLargeWorlds) {
-  EXPECT_EQ(exchange::stream_chunk_bytes(2), 4ULL << 20);
-  EXPECT_EQ(exchange::stream_chunk_bytes(8), 4ULL << 20);
-  EXPECT_EQ(exchange::stream_chunk_bytes(64), 512ULL << 10);
-  EXPECT_EQ(exchange::stream_chunk_bytes(4096), 256ULL << 10);
+  const auto bytes = [](int world) { return exchange::stream_chunks(world).bytes; };
+  EXPECT_EQ(bytes(2), 4ULL << 20);
+  EXPECT_EQ(bytes(32), 4ULL << 20);
+  EXPECT_EQ(bytes(64), 2ULL << 20);
+  EXPECT_EQ(bytes(4096), 256ULL << 10);
+  EXPECT_EQ(exchange::stream_chunks(4096, 1 << 10).bytes, 1ULL << 10) << "as asked";
+  const auto lanes = [](std::uint64_t count, exchange::ChunkSize chunks) {
+    return exchange::Partition::even(count, 2, codec::Codec(CodecSpec::parse("int8"), DType::f32), chunks).lanes();
+  };
+  EXPECT_EQ(lanes(25ULL << 18, exchange::stream_chunks(2)), 1U);
+  EXPECT_EQ(lanes(25ULL << 18, exchange::stream_chunks(2).bytes), 4U) << "a host's";
 }
 
 TEST(StreamPipeline, DenseIsTheLibrarysOwnUnlessItMustBeDeterministic) {

@@ -113,8 +113,8 @@ class Bench {
   }
 
   void enqueue(const Arm& arm, const Buffers& buffers, std::uint64_t count) {
-    const exchange::ChunkSize several = exchange::stream_chunk_bytes(world_.world_size());
-    const exchange::ChunkSize whole(count * sizeof(float), true);
+    const exchange::ChunkSize several = exchange::stream_chunks(world_.world_size());
+    const exchange::ChunkSize whole = exchange::ChunkSize::as_asked(count * sizeof(float));
     exchange::Resolved resolved = exchange::resolve({.codec = CodecSpec::parse(arm.codec),
                                                      .second_hop = CodecSpec::parse(arm.codec),
                                                      .count = count,

@@ -14,6 +14,8 @@ namespace {
 
 }  // namespace
 
+void run_open_headers(std::span<const kernels::HeaderJob> jobs) { kernels::open_headers(jobs, nullptr); }
+
 void run_encode(const kernels::EncodeJob& job) { kernels::encode(job, nullptr); }
 
 void run_decode(const kernels::DecodeJob& job) { kernels::decode(job, nullptr); }

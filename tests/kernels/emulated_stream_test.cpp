@@ -39,6 +39,35 @@ TEST(EmulatedStream, PreconditionedByEveryCodec) {
   }
 }
 
+// All shards but one are encoded by one launch, and all are decoded by one.
+TEST(EmulatedStream, OneLaneOfSeveralRanks) {
+  unsigned at = 0;
+  for (const char* spec : {"exact", "bf16", "int8", "int4", "sign", "topk(1%)+int8"}) {
+    for (const DType dtype : {DType::f32, DType::f16}) {
+      ++at;
+      const CodecSpec codec = CodecSpec::parse(spec);
+      Call call{.first = codec,
+                .second = at % 3 == 0 ? CodecSpec::parse("int8") : codec,
+                .dtype = dtype,
+                .count = 6 * 4096 + 300,
+                .reduction = at % 2 == 0 ? Reduction::sum : Reduction::mean,
+                .weighted = at % 4 == 1,
+                .feedback = at % 3 == 1,
+                .preconditioned = at % 5 == 4,
+                .zero_rank = at % 6 == 0 ? 1 : -1,
+                .chunk_bytes = kOneLane};
+      Outcome host(call, 4);
+      Outcome devices(call, 4);
+      for (call.step = 0; call.step < 2; ++call.step) {
+        compare(call, 4, at, &host, &devices);
+      }
+      if (HasFatalFailure()) {
+        return;
+      }
+    }
+  }
+}
+
 TEST(EmulatedStream, WithoutAScale) {
   unsigned at = 0;
   for (const char* spec : {"exact", "int8", "int4", "sign", "topk(1%)+int8"}) {

@@ -23,7 +23,7 @@ using ::testing::Not;
 
 constexpr std::uint64_t kLarge = 1 << 15;
 // An int8 frame has a header and, for each tile, codes and a scale of 2 bytes per 256 of them.
-const std::string kTwoTiles = "ncclSend:" + std::to_string(32 + 2 * (4096 + 32));
+std::string sent_tiles(int tiles) { return "ncclSend:" + std::to_string(32 + tiles * (4096 + 32)); }
 
 struct Seen {
   OutcomeApart outcome;
@@ -88,17 +88,16 @@ TEST(NcclDevice, WhatIsCompressedReachesNcclAsMessages) {
   const Seen seen = run_job("alone");
   EXPECT_THAT(seen.lines.at("0 agreement"), HasSubstr("ncclSend:80 ncclRecv")) << "this holds for any first reduction";
   EXPECT_EQ(names(seen.lines.at("0 agreement")).front(), "ncclAllReduce:10") << "it is made as on ranks that group it";
-  // Half of 2^15 elements are two chunks of two tiles, which are encoded by both ranks.
+  // Half of 2^15 elements are one chunk of four tiles, which is encoded by both ranks.
   const std::string compressed = seen.lines.at("0 compressed");
-  EXPECT_EQ(times(compressed, kTwoTiles), 2 * 2) << compressed;
-  EXPECT_EQ(times(compressed, "ncclRecv"), 2 * 2);
-  EXPECT_EQ(times(compressed, "ncclGroupStart"), 3)
-      << "a chunk's second messages travel with the next chunk's first ones";
+  EXPECT_EQ(times(compressed, sent_tiles(4)), 2) << compressed;
+  EXPECT_EQ(times(compressed, "ncclRecv"), 2);
+  EXPECT_EQ(times(compressed, "ncclGroupStart"), 2) << "a group for the parts, and one for the sums";
   EXPECT_THAT(compressed, Not(HasSubstr("ncclAllReduce")));
   EXPECT_EQ(seen.lines.at("0 small"), "ncclAllReduce:11");
   EXPECT_EQ(seen.lines.at("0 captured"), "ncclAllReduce:32770");
   EXPECT_EQ(seen.lines.at("0 maximum"), "ncclAllReduce:32771");
-  EXPECT_EQ(times(seen.lines.at("0 scattered"), kTwoTiles), 4)
+  EXPECT_EQ(times(seen.lines.at("0 scattered"), sent_tiles(8)), 1)
       << "a segment is sent once: " + seen.lines.at("0 scattered");
   EXPECT_THAT(seen.lines.at("0 scattered"), Not(HasSubstr("ncclReduceScatter")));
   EXPECT_EQ(seen.lines.at("0 gathered"), "ncclAllGather");
@@ -155,7 +154,7 @@ TEST(NcclDevice, PassedCallsOfAGroupKeepTheirPlace) {
   ASSERT_GT(end.size(), 2U);
   EXPECT_EQ(end[0], "ncclGroupEnd") << "the job's own group goes first";
   EXPECT_EQ(end[1], "ncclGroupStart");
-  EXPECT_EQ(times(seen.lines.at("0 at its end"), kTwoTiles), 2 * 2);
+  EXPECT_EQ(times(seen.lines.at("0 at its end"), sent_tiles(4)), 2);
   EXPECT_EQ(seen.calls({{"reason", nullptr}}), 1U);
   EXPECT_EQ(seen.calls({{"function", "ncclBroadcast"}}), 1U);
   EXPECT_EQ(seen.calls({{"op", "scaled sum"}, {"reason", "neither sum nor average"}}), 1U);

@@ -8,6 +8,16 @@
 
 namespace gradwire::test {
 
+void HostKernels::open_headers(std::span<const kernels::HeaderJob> jobs) {
+  std::vector<Access> accesses;
+  for (const kernels::HeaderJob& job : jobs) {
+    const std::vector<Access> more = accesses_of(job);
+    accesses.insert(accesses.end(), more.begin(), more.end());
+  }
+  compute("open_headers", accesses,
+          [all = std::vector<kernels::HeaderJob>(jobs.begin(), jobs.end())] { run_open_headers(all); });
+}
+
 void HostKernels::encode(const kernels::EncodeJob& job) {
   compute("encode", accesses_of(job), [job] { run_encode(job); });
 }

@@ -13,6 +13,7 @@ namespace gradwire::test {
 
 class HostKernels : public exchange::StreamBackend {
  public:
+  void open_headers(std::span<const kernels::HeaderJob> jobs) final;
   void encode(const kernels::EncodeJob& job) final;
   void decode(const kernels::DecodeJob& job) final;
   void reduce(const kernels::ReduceJob& job) final;

@@ -1,5 +1,8 @@
 #include "codec/codec.hpp"
+#include "kernels/device/frame_series.hpp"
 #include "tests/support/simulated_codecs.hpp"
+#include "tests/support/single_frames.hpp"
+#include "wire/frame.hpp"
 
 namespace gradwire::test {
 
@@ -7,18 +10,32 @@ std::uint64_t frame_bytes(const kernels::FrameCodec& codec, std::uint32_t count)
   return codec::Codec({codec.id, codec.k}, codec.dtype).frame_bytes(count);
 }
 
+std::vector<Access> accesses_of(const kernels::HeaderJob& job) {
+  std::vector<Access> all{{job.call.step, sizeof(std::uint32_t), false}};
+  for (std::uint32_t i = 0; i < job.series.frames; ++i) {
+    all.push_back({kernels::frame_of_series(job.frame, job.series, i).place.bytes, wire::kHeaderBytes, true});
+  }
+  return all;
+}
+
 std::vector<Access> accesses_of(const kernels::EncodeJob& job) {
-  const std::uint64_t count = job.frame.count;
-  return {{job.values, count * element_bytes(job.values_dtype), false},
-          {job.residual, count * sizeof(float), true},
-          {job.call.step, sizeof(std::uint32_t), false},
-          {job.frame.bytes, frame_bytes(job.call.codec, job.frame.count), true}};
+  std::vector<Access> all{{job.call.step, sizeof(std::uint32_t), false}};
+  for (const kernels::EncodeJob& one : single_frames(job)) {
+    const std::uint64_t count = one.frame.count;
+    all.push_back({one.values, count * element_bytes(one.values_dtype), false});
+    all.push_back({one.residual, count * sizeof(float), true});
+    all.push_back({one.frame.bytes, frame_bytes(one.call.codec, one.frame.count), true});
+  }
+  return all;
 }
 
 std::vector<Access> accesses_of(const kernels::DecodeJob& job) {
-  return {{job.frame.bytes, frame_bytes(job.call.codec, job.frame.count), false},
-          {job.call.step, sizeof(std::uint32_t), false},
-          {job.values, job.frame.count * element_bytes(job.values_dtype), true}};
+  std::vector<Access> all{{job.call.step, sizeof(std::uint32_t), false}};
+  for (const kernels::DecodeJob& one : single_frames(job)) {
+    all.push_back({one.frame.bytes, frame_bytes(one.call.codec, one.frame.count), false});
+    all.push_back({one.values, one.frame.count * element_bytes(one.values_dtype), true});
+  }
+  return all;
 }
 
 std::vector<Access> accesses_of(const kernels::ReduceJob& job) {

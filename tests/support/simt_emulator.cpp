@@ -137,6 +137,7 @@ struct Machine {
   std::uint32_t idle_switches = 0;  // switches since a thread made progress
   std::exception_ptr error;
   Order order = Order::ascending;
+  std::vector<std::string>* launches = nullptr;
 };
 
 Machine& machine() {
@@ -328,8 +329,14 @@ void check_loaded(const char* name, const void* kernel) {
 
 void set_order(Order order) { machine().order = order; }
 
+void note_launches(std::vector<std::string>* names) { machine().launches = names; }
+
 void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body) {
   Machine& m = machine();
+  if (m.launches != nullptr) {
+    m.launches->emplace_back(kernel);
+    return;
+  }
   while (m.fibres.size() < threads) {
     m.fibres.emplace_back().stack.reset(static_cast<std::byte*>(::operator new (kStackBytes, std::align_val_t{64})));
   }

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 namespace gradwire::emulator {
 
@@ -21,6 +23,9 @@ void set_order(Order order);
 
 /// Runs `body` once for each thread of each block. It passes on exceptions of `body`.
 void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body);
+
+/// From here on this thread's kernels do not run; their names are appended to `names`. Null: they run again.
+void note_launches(std::vector<std::string>* names);
 
 /// Once any kernel was recorded as loaded, a launch of one that was not is an Error(internal).
 void note_loaded(const void* kernel);

@@ -10,6 +10,7 @@
 #include "codec/tensor_list.hpp"
 #include "gradwire/error.hpp"
 #include "kernels/array_hash.hpp"
+#include "tests/support/single_frames.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -82,9 +83,7 @@ void fill_nan(void* values, Working working, std::uint32_t count) {
   }
 }
 
-}  // namespace
-
-void run_encode(const kernels::EncodeJob& job) {
+void encode_one(const kernels::EncodeJob& job) {
   const Codec codec = bound(job.call.codec);
   const std::uint32_t count = job.frame.count;
   FrameWriter writer(codec, info_of(job.call, count, job.frame.first_tile, job.frame.hop), false,
@@ -111,7 +110,7 @@ void run_encode(const kernels::EncodeJob& job) {
   }
 }
 
-void run_decode(const kernels::DecodeJob& job) {
+void decode_one(const kernels::DecodeJob& job) {
   const Codec codec = bound(job.call.codec);
   const std::uint32_t count = job.frame.count;
   const TensorList values = list_of(nullptr, job.values, job.values_dtype, codec.working(), count);
@@ -142,6 +141,21 @@ void run_decode(const kernels::DecodeJob& job) {
   }
 }
 
+}  // namespace
+
+void run_open_headers(std::span<const kernels::HeaderJob> /*jobs*/) {}
+
+void run_encode(const kernels::EncodeJob& jobs) {
+  for (const kernels::EncodeJob& job : single_frames(jobs)) {
+    encode_one(job);
+  }
+}
+
+void run_decode(const kernels::DecodeJob& jobs) {
+  for (const kernels::DecodeJob& job : single_frames(jobs)) {
+    decode_one(job);
+  }
+}
 namespace {
 
 // Writes one tile of the rank's own part to `sum`, or adds it.

@@ -11,6 +11,8 @@
 
 namespace gradwire::test {
 
+/// Simulated encoders write headers together with their frames, and this does nothing.
+void run_open_headers(std::span<const kernels::HeaderJob> jobs);
 void run_encode(const kernels::EncodeJob& job);
 void run_decode(const kernels::DecodeJob& job);
 /// Uses `inputs` in place of job.inputs, which the caller may have freed.
@@ -23,6 +25,7 @@ void run_rescale(const kernels::RescaleJob& job);
 void run_hash(const void* elements, std::uint64_t count, std::uint32_t* sums);
 
 // These functions are in job_accesses.cpp. Words that kernels only set (DeviceStatus) are left out.
+[[nodiscard]] std::vector<Access> accesses_of(const kernels::HeaderJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::EncodeJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::DecodeJob& job);
 [[nodiscard]] std::vector<Access> accesses_of(const kernels::ReduceJob& job);

@@ -7,6 +7,7 @@ namespace {
 Lane all_gather_lane(const Shape& shape, const Partition& partition, std::uint64_t index) {
   const int world = shape.world_size;
   Lane lane;
+  lane.series = partition.series(index);
   const Slot first_received = 0;
   for (int distance = 1; distance < world; ++distance) {
     const int peer = peer_after(shape, world - distance);

@@ -14,6 +14,7 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, bool weights_
   const int world = shape.world_size;
   const Chunk own = partition.chunk(shape.rank, index);
   Lane lane;
+  lane.series = partition.series(index);
   std::vector<Slot> inputs(static_cast<std::size_t>(world), kOwnInput);
   std::vector<Slot> results(static_cast<std::size_t>(world), kOwnInput);
   for (int distance = 1; distance < world; ++distance) {

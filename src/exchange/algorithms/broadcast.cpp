@@ -12,6 +12,7 @@ int shard_owner(int shard, int root) { return shard < root ? shard : shard + 1; 
 
 Lane root_lane(const Shape& shape, const Partition& partition, std::uint64_t index) {
   Lane lane;
+  lane.series = partition.series(index);
   for (int shard = 0; shard < shape.world_size - 1; ++shard) {
     if (const Chunk chunk = partition.chunk(shard, index); !chunk.empty()) {
       const Slot slot = lane.add_slot();
@@ -33,6 +34,7 @@ Lane other_lane(const Shape& shape, int root, const Partition& partition, std::u
   const int shards = shape.world_size - 1;
   const int own_shard = shape.rank < root ? shape.rank : shape.rank - 1;
   Lane lane;
+  lane.series = partition.series(index);
   std::vector<Slot> slots(static_cast<std::size_t>(shards), 0);
   for (int shard = 0; shard < shards; ++shard) {
     if (const Chunk chunk = partition.chunk(shard, index); !chunk.empty()) {

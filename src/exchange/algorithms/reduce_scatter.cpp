@@ -11,6 +11,7 @@ Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, bool we
   const int world = shape.world_size;
   const Chunk own = partition.chunk(shape.rank, index);
   Lane lane;
+  lane.series = partition.series(index);
   std::vector<Slot> inputs(static_cast<std::size_t>(world), kOwnInput);
   for (int distance = 1; distance < world && !own.empty(); ++distance) {
     const int peer = peer_after(shape, world - distance);

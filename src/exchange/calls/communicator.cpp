@@ -234,7 +234,7 @@ struct Communicator::State {
             .count = count,
             .weighted = options.weight.has_value(),
             .feedback = options.feedback != nullptr,
-            .chunk_bytes = {options.chunk_bytes.value_or(kDefaultChunkBytes), options.chunk_bytes.has_value()}};
+            .chunk_bytes = exchange::ChunkSize::asked_or(options.chunk_bytes, kDefaultChunkBytes)};
   }
 
   // Runs what `make` returns; any error there ends the communicator on every rank.

@@ -96,8 +96,7 @@ std::shared_ptr<const StreamExecution> DeviceCommunicator::enqueue(StreamBackend
                .dtype = input.dtype,
                .count = input.count,
                .weighted = options.weight.has_value(),
-               .chunk_bytes = {options.chunk_bytes.value_or(stream_chunk_bytes(backend.world_size())),
-                               options.chunk_bytes.has_value()},
+               .chunk_bytes = stream_chunks(backend.world_size(), options.chunk_bytes),
                .native = kStreamNativeSum},
               {backend.rank(), backend.world_size()});
   return executor.run(std::move(resolved.schedule),

@@ -20,6 +20,7 @@ class NullBackend : public StreamBackend {
   void release(std::byte* memory) noexcept override { arena_.release(memory); }
   [[nodiscard]] Event record(Queue /*queue*/) override { return 0; }
   void wait(Queue /*queue*/, Event /*event*/) override {}
+  void open_headers(std::span<const kernels::HeaderJob> /*jobs*/) override {}
   void encode(const kernels::EncodeJob& /*job*/) override {}
   void decode(const kernels::DecodeJob& /*job*/) override {}
   void reduce(const kernels::ReduceJob& /*job*/) override {}

@@ -40,6 +40,8 @@ class StreamBackend {
   virtual void wait(Queue queue, Event event) = 0;
 
   // These run on the compute queue.
+  /// Writes the headers of up to two jobs at once, ahead of the jobs that fill these frames and say `opened`.
+  virtual void open_headers(std::span<const kernels::HeaderJob> jobs) = 0;
   virtual void encode(const kernels::EncodeJob& job) = 0;
   virtual void decode(const kernels::DecodeJob& job) = 0;
   virtual void reduce(const kernels::ReduceJob& job) = 0;

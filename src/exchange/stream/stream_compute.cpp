@@ -11,20 +11,6 @@ namespace {
 
 enum Totals : std::uint8_t { sum_of_weights, inverse_sum, own_share };  // the order of StreamBackend::sum_weights()
 
-kernels::FrameCodec frame_codec(const codec::Codec& codec, std::uint8_t terms) {
-  return {.id = codec.spec().values, .k = codec.spec().k, .dtype = codec.dtype(), .terms = terms};
-}
-
-template <class T>
-bool covers(const DeviceRange<T>& range, Elements chunk) {
-  return range.data != nullptr && chunk.first >= range.first && chunk.first + chunk.count <= range.first + range.count;
-}
-
-template <class T>
-bool touches(const DeviceRange<T>& range, Elements chunk) {
-  return range.data != nullptr && chunk.first < range.first + range.count && range.first < chunk.first + chunk.count;
-}
-
 float* residual_of(const DeviceRange<float>& range, Elements chunk, const StreamTask& task, const char* site) {
   if (!covers(range, chunk)) {
     throw Error(ErrorCode::invalid_argument,
@@ -49,12 +35,16 @@ T* element(const DeviceRange<T>& range, Elements chunk, const StreamTask& task, 
 
 }  // namespace
 
-void StreamLane::compute(const Instruction& instruction) {
+void StreamLane::trace(const Instruction& instruction) const {
   executor_.trace({.opcode = instruction.opcode,
                    .sequence = execution_->sequence_,
                    .lane = index_,
                    .round = round_,
                    .peer = instruction.peer});
+}
+
+void StreamLane::compute(const Instruction& instruction) {
+  trace(instruction);
   switch (instruction.opcode) {
     case Opcode::encode: encode(instruction); break;
     case Opcode::reduce:
@@ -189,22 +179,34 @@ StreamLane::Part StreamLane::prepared_part(Elements chunk, bool folds_local, boo
   Part part{.values = nullptr, .dtype = working(), .factor = 1};
   part.scratch = backend_.acquire(chunk.count * element_bytes(part.dtype));
   part.values = part.scratch;
-  const bool only_scaled = task_.call.preconditioned && !folds_local && !folds_owner && share() == nullptr;
-  if (only_scaled && task_.input.data != nullptr) {
-    rescale(chunk, input(chunk), task_.dtype, own_factor(), part.scratch, part.dtype, Units::of_scale);
-    return part;
-  }
-  prepare(chunk, folds_local, folds_owner, part.scratch, part.dtype);
-  rescale(chunk, part.scratch, part.dtype, 1.0, part.scratch, part.dtype, Units::of_scale);
+  prepare_part(chunk, folds_local, folds_owner, part.scratch);
   return part;
 }
 
+void StreamLane::prepare_part(Elements chunk, bool folds_local, bool folds_owner, void* values) {
+  const bool only_scaled = task_.call.preconditioned && !folds_local && !folds_owner && share() == nullptr;
+  if (only_scaled && task_.input.data != nullptr) {
+    rescale(chunk, input(chunk), task_.dtype, own_factor(), values, working(), Units::of_scale);
+    return;
+  }
+  prepare(chunk, folds_local, folds_owner, values, working());
+  rescale(chunk, values, working(), 1.0, values, working(), Units::of_scale);
+}
+
+bool StreamLane::folds_local_in(Elements chunk) const {
+  return !task_.call.residuals.keeps.local && touches(task_.local_residual, chunk);
+}
+
+bool StreamLane::folds_owner_in(Elements chunk) const { return touches(task_.owner_residual, chunk); }
+
+// Whether an encoder takes the elements from where they lie.
+bool StreamLane::lies_ready(Elements elements) const {
+  return !folds_local_in(elements) && !folds_owner_in(elements) && share() == nullptr && !task_.call.preconditioned;
+}
+
 StreamLane::Part StreamLane::encoder_part(Elements chunk) {
-  const bool folds_local = !task_.call.residuals.keeps.local && touches(task_.local_residual, chunk);
-  const bool folds_owner = touches(task_.owner_residual, chunk);
-  const bool as_it_lies = !folds_local && !folds_owner && share() == nullptr && !task_.call.preconditioned;
-  Part part = as_it_lies ? Part{.values = input(chunk), .dtype = task_.dtype, .factor = own_factor()}
-                         : prepared_part(chunk, folds_local, folds_owner);
+  Part part = lies_ready(chunk) ? Part{.values = input(chunk), .dtype = task_.dtype, .factor = own_factor()}
+                                : prepared_part(chunk, folds_local_in(chunk), folds_owner_in(chunk));
   if (task_.call.residuals.keeps.local) {
     part.residual = residual_of(task_.local_residual, chunk, task_, "local");
   }
@@ -226,7 +228,8 @@ StreamLane::Part StreamLane::owner_part(Elements chunk, bool keeps_owner) {
 }
 
 void StreamLane::encode(const Instruction& instruction) {
-  std::byte* frame = open_slot(instruction);
+  const bool opened = slots_[instruction.slot].opened;
+  std::byte* frame = opened ? slots_[instruction.slot].memory : open_slot(instruction);
   const Part part = encoder_part(instruction.chunk);
   rescale_residual(instruction.chunk, part.residual, Units::of_scale);
   backend_.encode({.call = fields(task_.call.codecs.of(instruction.hop)),
@@ -235,6 +238,7 @@ void StreamLane::encode(const Instruction& instruction) {
                              .first_tile = instruction.chunk.first_tile,
                              .hop = static_cast<std::uint8_t>(instruction.hop),
                              .peer = backend_.rank()},
+                   .opened = opened,
                    .values = part.values,
                    .values_dtype = part.dtype,
                    .factor = part.factor,
@@ -255,7 +259,8 @@ void StreamLane::reduce(const Instruction& instruction) {
     uncoded = uncoded || slot == kOwnInput;
     inputs[rank].bytes = slot == kOwnInput ? nullptr : reinterpret_cast<const std::uint8_t*>(slots_[slot].memory);
   }
-  std::byte* frame = encodes ? open_slot(instruction) : nullptr;
+  const bool opened = encodes && slots_[instruction.slot].opened;
+  std::byte* frame = opened ? slots_[instruction.slot].memory : encodes ? open_slot(instruction) : nullptr;
   const Part own = uncoded ? owner_part(instruction.chunk, keeps_owner) : Part{.dtype = task_.dtype};
   const Result result = encodes ? Result{.dtype = task_.dtype} : open_result(instruction.chunk);
   float* residual = keeps_owner ? residual_of(task_.owner_residual, instruction.chunk, task_, "owner") : nullptr;
@@ -273,6 +278,7 @@ void StreamLane::reduce(const Instruction& instruction) {
                    .divisor = divisor(),
                    .device_divisor = device_divisor(),
                    .out = reinterpret_cast<std::uint8_t*>(frame),
+                   .opened = opened,
                    .owner_residual = residual,
                    .result = result.values,
                    .result_dtype = result.dtype});

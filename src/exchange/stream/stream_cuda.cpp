@@ -35,6 +35,9 @@ void CudaBackend::wait(Queue queue, Event event) {
   wait_for(stream(queue), events_.at(q).at(number % kEvents));
 }
 
+void CudaBackend::open_headers(std::span<const kernels::HeaderJob> jobs) {
+  kernels::open_headers(jobs, compute_.get());
+}
 void CudaBackend::encode(const kernels::EncodeJob& job) { kernels::encode(job, compute_.get()); }
 void CudaBackend::decode(const kernels::DecodeJob& job) { kernels::decode(job, compute_.get()); }
 void CudaBackend::reduce(const kernels::ReduceJob& job) { kernels::reduce(job, compute_.get()); }

@@ -62,6 +62,7 @@ class CudaBackend final : public StreamBackend {
   void release(std::byte* memory) noexcept override { pool_.release(memory); }
   [[nodiscard]] Event record(Queue queue) override;
   void wait(Queue queue, Event event) override;
+  void open_headers(std::span<const kernels::HeaderJob> jobs) override;
   void encode(const kernels::EncodeJob& job) override;
   void decode(const kernels::DecodeJob& job) override;
   void reduce(const kernels::ReduceJob& job) override;

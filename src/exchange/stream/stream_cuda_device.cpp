@@ -107,6 +107,14 @@ void CudaDevice::lead_caller() {
   wait_for(caller_, *joint_);
 }
 
+void CudaDevice::lead_caller_from(Point point) {
+  if (marks_.empty() || marks_.back().point != point) {
+    lead_caller();
+  } else {
+    wait_for(caller_, *marks_.back().event);
+  }
+}
+
 bool CudaDevice::capturing() {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cuda_check(cudaStreamIsCapturing(caller_, &status), "asking whether the stream is being captured");

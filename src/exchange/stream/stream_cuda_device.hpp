@@ -50,6 +50,7 @@ class CudaDevice final : public StreamDevice {
   void leave(int previous) noexcept override;
   void follow_caller() override;
   void lead_caller() override;
+  void lead_caller_from(Point point) override;
   [[nodiscard]] bool capturing() override;
 
   [[nodiscard]] Point mark() override;

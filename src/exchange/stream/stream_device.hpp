@@ -42,6 +42,8 @@ class StreamDevice {
   virtual void follow_caller() = 0;
   /// Makes later work of the caller's stream start after the present work of the compute queue.
   virtual void lead_caller() = 0;
+  /// The same, where mark() has just returned `point` and nothing was enqueued since: one event serves both.
+  virtual void lead_caller_from(Point /*point*/) { lead_caller(); }
   /// Whether the caller's stream is being captured into a graph.
   [[nodiscard]] virtual bool capturing() = 0;
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kTotals = 3;  // the numbers that sum_weights() writes
 constexpr std::uint64_t kMostChunkBytes = 4ULL << 20;
 constexpr std::uint64_t kLeastChunkBytes = 256ULL << 10;
-constexpr std::uint64_t kWorldChunkBytes = 32ULL << 20;  // one chunk of every rank
+constexpr std::uint64_t kLaneBytes = 128ULL << 20;  // one chunk of every rank
 
 [[noreturn]] void reject(const StreamTask& task, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, task.name + ": " + what);
@@ -40,9 +40,9 @@ void check(const StreamTask& task, int world) {
 
 }  // namespace
 
-std::uint64_t stream_chunk_bytes(int world_size) noexcept {
-  return std::clamp(kWorldChunkBytes / static_cast<std::uint64_t>(std::max(1, world_size)), kLeastChunkBytes,
-                    kMostChunkBytes);
+ChunkSize stream_chunks(int world_size, std::optional<std::uint64_t> asked) noexcept {
+  const std::uint64_t share = kLaneBytes / static_cast<std::uint64_t>(std::max(1, world_size));
+  return ChunkSize::as_asked(asked.value_or(std::clamp(share, kLeastChunkBytes, kMostChunkBytes)));
 }
 
 StreamExecutor::StreamExecutor(StreamBackend& backend, StreamExecutorOptions options)

@@ -12,6 +12,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,10 +60,11 @@ struct StreamTask {
   std::string name;        // for messages: "bucket 3 (rule 2)"
 };
 
-/// Bytes of a chunk on the wire for devices. 4 MiB take 80 us at 50 GB/s, several times the launch of a group and its
-/// kernels, and hold at least 1024 tiles, which fill a GPU. In large worlds chunks are smaller, since a lane has about
-/// four chunks a rank in memory: 32 MiB over all ranks, but at least 256 KiB.
-[[nodiscard]] std::uint64_t stream_chunk_bytes(int world_size) noexcept;
+/// The chunks of devices, unless the caller asked for a size. A shard is one chunk of up to 4 MiB, so that a call is
+/// one lane as long as the frames of all ranks have at most 128 MiB together: a lane costs launches and a group at
+/// either end, and 4 MiB take several times as long on a wire. In worlds beyond 32 ranks chunks are smaller, but at
+/// least 256 KiB, which bounds the memory of a lane.
+[[nodiscard]] ChunkSize stream_chunks(int world_size, std::optional<std::uint64_t> asked = std::nullopt) noexcept;
 
 /// The sum of a device's own library, which has all dtypes and sizes.
 inline constexpr NativeSum kStreamNativeSum{.f32 = true, .f64 = true, .half = true};

@@ -16,6 +16,7 @@ StreamLane::StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution
       slots_(lane_.slots) {
   place_instructions();
   count_uses();
+  find_series();
 }
 
 // The round is the same on every rank, even where ranks have different instructions of a lane.
@@ -99,7 +100,7 @@ bool StreamLane::has(bool (*wanted)(const Instruction&) noexcept) const noexcept
 void StreamLane::feed() {
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
     if (rounds_[i] == round_ && feeds(lane_.instructions[i])) {
-      compute(lane_.instructions[i]);
+      run(i);
     }
   }
 }
@@ -108,7 +109,7 @@ bool StreamLane::finish_round() {
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
     const Instruction& instruction = lane_.instructions[i];
     if (rounds_[i] == round_ && !feeds(instruction) && !is_message(instruction) && !is_native(instruction)) {
-      compute(instruction);
+      run(i);
     }
   }
   return ++round_ <= last_round_;
@@ -176,7 +177,15 @@ void StreamLane::reduce_natively(std::uint64_t group) {
 std::byte* StreamLane::open_slot(const Instruction& instruction) {
   SlotState& slot = slots_[instruction.slot];
   slot.bytes = slot_bytes(instruction);
-  slot.memory = backend_.acquire(slot.bytes);
+  if (slot.series == kNone) {
+    slot.memory = backend_.acquire(slot.bytes);
+    return slot.memory;
+  }
+  Series& series = all_series_[slot.series];
+  if (series.data == nullptr) {
+    series.data = backend_.acquire(series.bytes);
+  }
+  slot.memory = series.data + slot.offset;
   return slot.memory;
 }
 
@@ -195,12 +204,22 @@ void StreamLane::used(Slot index) {
   if (--slot.uses > 0 || slot.borrowed) {
     return;
   }
-  if (slot.last_group > executor_.waited_) {
-    executor_.parked_.push_back(slot.memory);
-  } else {
-    backend_.release(slot.memory);
+  std::byte* memory = std::exchange(slot.memory, nullptr);
+  std::uint64_t last_group = slot.last_group;
+  if (slot.series != kNone) {
+    Series& series = all_series_[slot.series];
+    series.last_group = std::max(series.last_group, slot.last_group);
+    if (--series.slots > 0) {
+      return;
+    }
+    memory = std::exchange(series.data, nullptr);
+    last_group = series.last_group;
   }
-  slot.memory = nullptr;
+  if (last_group > executor_.waited_) {
+    executor_.parked_.push_back(memory);
+  } else {
+    backend_.release(memory);
+  }
 }
 
 }  // namespace gradwire::exchange

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "exchange/stream/stream_executor.hpp"
@@ -22,6 +23,20 @@ struct Elements {
   Elements(std::uint64_t f, std::uint64_t c) : first(f), count(c) {}
   Elements(const Chunk& chunk) : first(chunk.first), count(chunk.count) {}  // NOLINT(google-explicit-constructor)
 };
+
+template <class T>
+[[nodiscard]] bool covers(const DeviceRange<T>& range, Elements chunk) {
+  return range.data != nullptr && chunk.first >= range.first && chunk.first + chunk.count <= range.first + range.count;
+}
+
+template <class T>
+[[nodiscard]] bool touches(const DeviceRange<T>& range, Elements chunk) {
+  return range.data != nullptr && chunk.first < range.first + range.count && range.first < chunk.first + chunk.count;
+}
+
+[[nodiscard]] inline kernels::FrameCodec frame_codec(const codec::Codec& codec, std::uint8_t terms) {
+  return {.id = codec.spec().values, .k = codec.spec().k, .dtype = codec.dtype(), .terms = terms};
+}
 
 class StreamLane {
  public:
@@ -41,12 +56,30 @@ class StreamLane {
   bool finish_round();
 
  private:
+  static constexpr std::size_t kNone = ~std::size_t{0};
   struct SlotState {
     std::byte* memory = nullptr;
     std::uint64_t bytes = 0;
     std::uint32_t uses = 0;        // number of instructions that still need it
     std::uint64_t last_group = 0;  // the last group that sends or receives it
     bool borrowed = false;         // it is the caller's output, not acquired memory
+    bool opened = false;           // its header was written ahead of its frame
+    std::size_t series = kNone;    // the series that it lies in
+    std::uint64_t offset = 0;      // in the memory of that series
+  };
+  // The frames that one job makes or reads; they lie in one piece of memory, with a fixed pitch. One encoding or
+  // decoding of each round that has several is such a job.
+  struct Series {
+    Opcode opcode = Opcode::encode;
+    std::vector<std::size_t> instructions = {};  // in the order of the bucket's elements
+    std::size_t starts_at = 0;                   // the first of them in the order of the lane
+    kernels::FramePlace place = {};              // of the first frame; see kernels::FrameSeries
+    kernels::FrameSeries frames = {};
+    std::vector<Elements> runs = {};  // the elements, where they are next to each other together
+    std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint32_t slots = 0;       // number of slots in its memory that are still needed
+    std::uint64_t last_group = 0;  // the last group that sends or receives one of them
   };
   // This rank's part of a sum: elements of the input in place, or prepared in memory of `scratch`.
   struct Part {
@@ -71,9 +104,26 @@ class StreamLane {
   static bool feeds(const Instruction& instruction) noexcept;
   [[nodiscard]] bool has(bool (*wanted)(const Instruction&) noexcept) const noexcept;
   void place_instructions();
+  // Finds the series of the lane, in stream_series.cpp.
+  void find_series();
+  [[nodiscard]] std::optional<Series> series_of(Opcode opcode, std::vector<std::size_t> instructions) const;
+  [[nodiscard]] bool give_memory(std::size_t number);
+  void find_inputs();
+  // Runs the instruction, or its series if it is the first one there.
+  void run(std::size_t index);
+  void encode_series(const Series& series);
+  void decode_series(const Series& series);
+  // Writes the headers of a series of encoders, and with them that of this rank's sum, in one launch.
+  void open_headers(const Series& series);
+  [[nodiscard]] kernels::FramePlace placed(const Series& series) const;
+  [[nodiscard]] bool all_ready(const Series& series) const;
+  [[nodiscard]] bool lies_ready(Elements elements) const;
+  [[nodiscard]] bool encodes_at_once(const Series& series) const;
+  [[nodiscard]] bool decodes_at_once() const;
   [[nodiscard]] int round_of_hop(Hop hop) const noexcept;
   void count_uses();
 
+  void trace(const Instruction& instruction) const;
   void compute(const Instruction& instruction);
   void encode(const Instruction& instruction);
   void reduce(const Instruction& instruction);
@@ -95,6 +145,9 @@ class StreamLane {
   [[nodiscard]] Part owner_part(Elements chunk, bool keeps_owner);
   // Makes a part in memory of its own, ready to be encoded or added.
   [[nodiscard]] Part prepared_part(Elements chunk, bool folds_local, bool folds_owner);
+  void prepare_part(Elements chunk, bool folds_local, bool folds_owner, void* values);
+  [[nodiscard]] bool folds_local_in(Elements chunk) const;
+  [[nodiscard]] bool folds_owner_in(Elements chunk) const;
   // values <- own input, weighted, and the residuals of both sites where asked for.
   void prepare(Elements chunk, bool folds_local, bool folds_owner, void* values, DType dtype);
   void zeros(Elements chunk, void* values, DType dtype);
@@ -124,6 +177,8 @@ class StreamLane {
   Lane lane_;
   std::vector<int> rounds_;  // by instruction
   std::vector<SlotState> slots_;
+  std::vector<Series> all_series_;
+  std::vector<std::size_t> series_of_;  // by instruction: the number of its series, or kNone
   int round_ = 0;
   int last_round_ = 0;  // the last round of computation
 };

@@ -39,20 +39,19 @@ std::byte* measure_scale(StreamBackend& backend, const plan::Bucket& bucket, std
 DeviceCalls::Opened DeviceCalls::open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
   const policy::Stage now = policy::stage_at(bucket.stages, step.step);
   const policy::Stage stage = step.flush ? policy::exact_stage(now) : now;
-  Opened opened{.resolved = exchange::resolve(
-                    {.algorithm = bucket.algorithm,
-                     .codec = stage.codec,
-                     .second_hop = stage.second_hop,
-                     .dtype = bucket.dtype,
-                     .count = bucket.count,
-                     .weighted = step.weighted,
-                     .feedback = stage.error_feedback,
-                     .preconditioned = bucket.preconditioned,
-                     .held = residuals_.held(bucket.id),
-                     .chunk_bytes = {plan.chunk_bytes.value_or(exchange::stream_chunk_bytes(info_.world_size)),
-                                     plan.chunk_bytes.has_value()},
-                     .native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum},
-                    {info_.rank, info_.world_size})};
+  Opened opened{
+      .resolved = exchange::resolve({.algorithm = bucket.algorithm,
+                                     .codec = stage.codec,
+                                     .second_hop = stage.second_hop,
+                                     .dtype = bucket.dtype,
+                                     .count = bucket.count,
+                                     .weighted = step.weighted,
+                                     .feedback = stage.error_feedback,
+                                     .preconditioned = bucket.preconditioned,
+                                     .held = residuals_.held(bucket.id),
+                                     .chunk_bytes = exchange::stream_chunks(info_.world_size, plan.chunk_bytes),
+                                     .native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum},
+                                    {info_.rank, info_.world_size})};
   opened.residuals = residuals_.begin(bucket.id, opened.resolved.call.residuals);
   return opened;
 }

@@ -1,16 +1,18 @@
 #include "session/device/device_marks.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "base/units.hpp"
 
 namespace gradwire::session {
 
-void DeviceMarks::end_step() {
+DeviceMarks::Point DeviceMarks::end_step() {
   steps_.push_back({step_, device_.mark(), Clock::now()});
   while (!buckets_.empty() && buckets_.front().step + 1 < step_) {
     buckets_.pop_front();
   }
+  return steps_.back().point;
 }
 
 std::optional<DeviceMarks::Point> DeviceMarks::find(std::uint64_t step, std::uint32_t bucket) const {
@@ -29,6 +31,7 @@ std::optional<DeviceMarks::Point> DeviceMarks::find(std::uint64_t step, std::uin
 
 void DeviceMarks::check_timeout(std::chrono::milliseconds timeout) {
   while (!steps_.empty() && device_.reached(steps_.front().point)) {
+    ended_before_ = std::max(ended_before_, steps_.front().step + 1);
     steps_.pop_front();
   }
   if (!steps_.empty() && Clock::now() - steps_.front().when > timeout) {

@@ -2,6 +2,7 @@
 // and the steps that have not ended.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -18,12 +19,17 @@ class DeviceMarks {
   DeviceMarks(exchange::StreamDevice& device, int rank) : device_(device), rank_(rank) {}
 
   /// Sets the step that is enqueued now.
-  void begin_step(std::uint64_t step) noexcept { step_ = step; }
+  void begin_step(std::uint64_t step) noexcept {
+    step_ = step;
+    ended_before_ = std::min(ended_before_, step);
+  }
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
-  /// Marks the end of the bucket; all of it is enqueued.
+  /// Marks the end of the bucket; all of it is enqueued. A bucket without a mark ends with its step.
   void add(std::uint32_t bucket) { buckets_.push_back({step_, bucket, device_.mark()}); }
-  /// Marks the end of the step; all of it is enqueued.
-  void end_step();
+  /// Marks the end of the step and returns it; all of it is enqueued.
+  Point end_step();
+  /// Whether the device is known to have done the step.
+  [[nodiscard]] bool ended(std::uint64_t step) const noexcept { return step < std::max(step_, ended_before_); }
   /// Returns the point at which the device has done the bucket, or its step; nothing if neither has a mark any more.
   [[nodiscard]] std::optional<Point> find(std::uint64_t step, std::uint32_t bucket) const;
   /// Throws Error(timeout) if a step has taken longer than `timeout` since it was enqueued.
@@ -45,8 +51,9 @@ class DeviceMarks {
   exchange::StreamDevice& device_;
   int rank_;
   std::uint64_t step_ = 0;
-  std::deque<Mark> buckets_;    // of this step and the previous one
-  std::deque<Enqueued> steps_;  // steps that the device is not known to have ended
+  std::uint64_t ended_before_ = 0;  // the device is known to have done the steps below
+  std::deque<Mark> buckets_;        // of this step and the previous one
+  std::deque<Enqueued> steps_;      // steps that the device is not known to have ended
 };
 
 }  // namespace gradwire::session

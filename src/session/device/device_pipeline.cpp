@@ -6,7 +6,7 @@ namespace gradwire::session {
 
 void DevicePipeline::add(DeviceFlight flight) {
   flights_.push_back(std::move(flight));
-  close_enqueued();
+  close_enqueued(true);
 }
 
 bool DevicePipeline::has(std::uint32_t bucket) const {
@@ -14,18 +14,18 @@ bool DevicePipeline::has(std::uint32_t bucket) const {
                      [=](const DeviceFlight& flight) { return flight.bucket == bucket; });
 }
 
-void DevicePipeline::flush() {
+void DevicePipeline::flush(bool ends_step) {
   executor_.finish();
-  close_enqueued();
+  close_enqueued(!ends_step);
 }
 
 // Enqueues the work that follows a bucket's collective, for all buckets whose collective is completely enqueued.
-void DevicePipeline::close_enqueued() {
+void DevicePipeline::close_enqueued(bool marks) {
   while (!flights_.empty() && flights_.front().execution->enqueued()) {
     DeviceFlight& flight = flights_.front();
     DeviceCalls::close(device_.backend(), flight);
     residuals_.end(device_.backend(), flight.bucket, flight.residuals);
-    if (!device_.capturing()) {
+    if (marks && !device_.capturing()) {
       marks_.add(flight.bucket);
     }
     statistics_.add(flight.group, flight.execution->statistics());

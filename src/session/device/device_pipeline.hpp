@@ -23,11 +23,11 @@ class DevicePipeline {
   /// Takes a bucket that executor() has started.
   void add(DeviceFlight flight);
   [[nodiscard]] bool has(std::uint32_t bucket) const;
-  /// Enqueues all buckets completely.
-  void flush();
+  /// Enqueues all buckets completely. They get no marks of their own where the end of the step follows.
+  void flush(bool ends_step = false);
 
  private:
-  void close_enqueued();
+  void close_enqueued(bool marks);
 
   exchange::StreamDevice& device_;
   DeviceResiduals& residuals_;

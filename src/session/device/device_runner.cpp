@@ -111,21 +111,21 @@ std::vector<Runner::Ended> DeviceRunner::advance(std::chrono::microseconds /*wai
 bool DeviceRunner::end_step(bool skipped) {
   const CurrentDevice current(*device_);
   if (!skipped) {
-    pipeline_.flush();
+    pipeline_.flush(true);
   }
   if (!followed_) {
     device_->follow_caller();
   }
   followed_ = false;
   device_->advance(step_);
-  device_->lead_caller();
   if (device_->capturing()) {
+    device_->lead_caller();
     captured_ = true;
     device_->arena().fence();
     device_->arena().set_fixed(false);
     return false;  // nothing has run; its first replay may find NaN
   }
-  marks_.end_step();
+  device_->lead_caller_from(marks_.end_step());
   memory_.note(*device_);
   if (held_.remembers()) {  // no later step may report this one's errors: the next world has its own device runner
     device_->wait_alone(device_->mark(), options_.timeout);  // the step counts, even if ranks have ended meanwhile
@@ -151,7 +151,7 @@ bool DeviceRunner::complete(std::uint64_t step, std::uint32_t bucket) {
   if (mark) {
     return device_->reached(*mark);
   }
-  return step < marks_.step();
+  return marks_.ended(step);
 }
 
 void DeviceRunner::wait_complete(std::uint64_t step, std::uint32_t bucket) {

@@ -124,7 +124,7 @@ void DeviceRunner::broadcast(std::span<const View> values, int root) {
                                                      .dtype = value.dtype,
                                                      .count = value.count,
                                                      .root = root,
-                                                     .chunk_bytes = exchange::stream_chunk_bytes(info().world_size)},
+                                                     .chunk_bytes = exchange::stream_chunks(info().world_size)},
                                                     {info().rank, info().world_size});
     pipeline_.executor().run(std::move(resolved.schedule), {.input = {value.data, 0, value.count},
                                                             .output = {value.data, 0, value.count},

@@ -22,8 +22,8 @@ exchange::NativeSum native_of(const Transport& transport, const plan::Plan& plan
 }
 
 exchange::ChunkSize chunk_bytes(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
-  return {is_chosen(bucket, step) ? step.choices[bucket.id].chunk_bytes : plan.host_chunk_bytes(),
-          plan.chunk_bytes.has_value()};
+  const std::uint64_t bytes = is_chosen(bucket, step) ? step.choices[bucket.id].chunk_bytes : plan.host_chunk_bytes();
+  return plan.chunk_bytes ? exchange::ChunkSize::as_asked(bytes) : bytes;
 }
 
 }  // namespace

@@ -1,0 +1,18 @@
+// The product's device over CUDA and NCCL on a runtime without a GPU: what it calls is counted where the runtime and
+// the library are called, and kernels where they are launched.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "exchange/stream/stream_device.hpp"
+
+namespace gradwire::test {
+
+/// Makes the device of one rank of a communicator; the other ranks do not exist.
+[[nodiscard]] std::shared_ptr<exchange::StreamDevice> make_counted_device(int rank, int world_size);
+
+/// Returns how often cudaEventRecord and cudaStreamWaitEvent were called in this process.
+[[nodiscard]] std::uint64_t event_calls();
+
+}  // namespace gradwire::test

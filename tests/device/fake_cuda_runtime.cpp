@@ -1,0 +1,79 @@
+// A CUDA runtime without a GPU, for one program: memory is the host's, streams and events are numbers, nothing that is
+// enqueued ever runs, and calls are counted. It adds functions of NCCL that tests/nccl_preload/fake_nccl.cpp leaves
+// out.
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <new>
+
+#include "tests/device/counted_device.hpp"
+
+namespace {
+
+constexpr std::align_val_t kAlignment{512};
+std::uintptr_t handles = 0;  // of streams and events that were made
+std::uint64_t records = 0;
+std::uint64_t waits = 0;
+
+template <class Handle>
+cudaError_t make(Handle* handle) {
+  *handle = reinterpret_cast<Handle>(++handles);  // NOLINT(performance-no-int-to-ptr): nobody looks behind it
+  return cudaSuccess;
+}
+
+cudaError_t allocate(void** data, std::size_t bytes) {
+  *data = ::operator new(bytes, kAlignment, std::nothrow);
+  return *data == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
+}
+
+cudaError_t release(void* data) {
+  ::operator delete(data, kAlignment);
+  return cudaSuccess;
+}
+
+}  // namespace
+
+std::uint64_t gradwire::test::event_calls() { return records + waits; }
+
+extern "C" {
+cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaSetDevice(int /*device*/) { return cudaSuccess; }
+cudaError_t cudaMalloc(void** data, std::size_t bytes) { return allocate(data, bytes); }
+cudaError_t cudaFree(void* data) { return release(data); }
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned /*flags*/) { return allocate(data, bytes); }
+cudaError_t cudaFreeHost(void* data) { return release(data); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) { return make(stream); }
+cudaError_t cudaStreamDestroy(cudaStream_t /*stream*/) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) { return cudaSuccess; }
+cudaError_t cudaStreamGetDevice(cudaStream_t /*stream*/, int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaStreamIsCapturing(cudaStream_t /*stream*/, cudaStreamCaptureStatus* status) {
+  return *status = cudaStreamCaptureStatusNone, cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t /*stream*/, cudaEvent_t /*event*/, unsigned /*flags*/) {
+  return ++waits, cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) { return make(event); }
+cudaError_t cudaEventDestroy(cudaEvent_t /*event*/) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t /*event*/, cudaStream_t /*stream*/) { return ++records, cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t /*event*/) { return cudaSuccess; }
+cudaError_t cudaMemcpyAsync(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/, cudaMemcpyKind /*kind*/,
+                            cudaStream_t /*stream*/) {
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* /*data*/, int /*value*/, std::size_t /*bytes*/, cudaStream_t /*stream*/) {
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* /*data*/) {
+  *attributes = {};
+  attributes->type = cudaMemoryTypeDevice;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorName(cudaError_t /*error*/) { return "an error"; }
+const char* cudaGetErrorString(cudaError_t /*error*/) { return "of the fake runtime"; }
+
+ncclResult_t ncclCommCuDevice(ncclComm_t /*comm*/, int* device) { return *device = 0, ncclSuccess; }
+const char* ncclGetErrorString(ncclResult_t /*result*/) { return "an error of the fake library"; }
+const char* ncclGetLastError(ncclComm_t /*comm*/) { return ""; }
+}
