@@ -180,9 +180,9 @@ void become_doctor(const std::string& command, std::vector<std::string> argument
   }
   pointers.push_back(nullptr);
   execv(program.c_str(), pointers.data());
-  throw Error(ErrorCode::unsupported, command + ": " + program.string() + " cannot be started (" +
-                                          std::system_category().message(errno) +
-                                          "); it comes with builds that found MPI, in libexec/gradwire beside the folder of this tool");
+  throw Error(ErrorCode::unsupported,
+              command + ": " + program.string() + " cannot be started (" + std::system_category().message(errno) +
+                  "); it comes with builds that found MPI, in libexec/gradwire beside the folder of this tool");
 }
 
 int doctor(const DoctorOptions& options, std::ostream& out) {

@@ -208,8 +208,9 @@ TEST(Ledger, TheSummaryNamesTheMainReasonWhereNothingWasCompressed) {
   EXPECT_EQ(report_summary(ReportHead(), ledger),
             "0 of 11 calls compressed; main reason: step not known yet (error_feedback = \"off\", as by "
             "--no-feedback, compresses them)");
-  EXPECT_EQ(report_summary({.has_session = true}, ledger),
-            "the job's own session sends its gradients; the drop-in saw 11 collective calls of MPI, and compressed none");
+  EXPECT_EQ(
+      report_summary({.has_session = true}, ledger),
+      "the job's own session sends its gradients; the drop-in saw 11 collective calls of MPI, and compressed none");
   ledger.add({.function = Function::mpi_allreduce, .codec = "int8"},
              {.calls = 1, .compressed_calls = 1, .bytes_in = 4096, .bytes_dense = 4096, .bytes_sent = 1024});
   EXPECT_TRUE(report_summary(ReportHead(), ledger).starts_with("1 of 12 calls compressed, 1KiB sent for 4KiB"));
