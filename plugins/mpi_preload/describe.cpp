@@ -1,5 +1,9 @@
 #include "plugins/mpi_preload/describe.hpp"
 
+#include <array>
+
+#include "transport/mpi_communicators.hpp"
+
 namespace gradwire::mpi_preload {
 
 std::optional<DType> dtype_of(MPI_Datatype type) noexcept {
@@ -31,6 +35,13 @@ std::optional<Reduction> reduction_of(MPI_Op op) noexcept {
 
 std::string_view name_of_op(MPI_Op op) noexcept {
   return op == MPI_SUM ? "sum" : op == MPI_MAX ? "max" : op == MPI_MIN ? "min" : op == MPI_PROD ? "prod" : "other";
+}
+
+bool is_private(MPI_Comm comm) noexcept {
+  std::array<char, MPI_MAX_OBJECT_NAME> name{};
+  int length = 0;
+  return PMPI_Comm_get_name(comm, name.data(), &length) == MPI_SUCCESS &&
+         std::string_view(name.data()) == transport::kPrivateName;
 }
 
 }  // namespace gradwire::mpi_preload

@@ -19,6 +19,9 @@ namespace gradwire::mpi_preload {
 /// "sum", "max", ...; "other" for the user's own.
 [[nodiscard]] std::string_view name_of_op(MPI_Op op) noexcept;
 
+/// Whether gradwire itself made the communicator, for a session in the program. Local.
+[[nodiscard]] bool is_private(MPI_Comm comm) noexcept;
+
 /// Bytes of `count` elements, for counting; 0 where the arguments are wrong.
 [[nodiscard]] inline std::uint64_t bytes_of(std::int64_t count, MPI_Datatype type) noexcept {
   int each = 0;

@@ -29,6 +29,7 @@ MpiCommunicators::MpiCommunicators(MPI_Comm comm, int tag_upper_bound, std::chro
   const Tag wanted = (kNumbers + span_ - 1) / span_;
   folds_ = wanted > kMostDuplicates;
   if (own && wanted == 1) {
+    static_cast<void>(MPI_Comm_set_name(comm, kPrivateName));
     comms_ = {comm};
     return;
   }
@@ -60,6 +61,7 @@ MPI_Comm duplicate(MPI_Comm comm, std::chrono::milliseconds timeout, const std::
     throw_not_over(timeout, what);
   }
   check_mpi(MPI_Comm_set_errhandler(*made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  static_cast<void>(MPI_Comm_set_name(*made, kPrivateName));  // without its name it works as well
   return *made;
 }
 

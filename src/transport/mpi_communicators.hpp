@@ -68,6 +68,10 @@ class MpiCommunicators {
 /// copies of them.
 [[nodiscard]] int ask_tag_upper_bound();
 
+/// The name of our private communicators, as MPI_Comm_get_name returns it. A drop-in passes calls on communicators of
+/// this name uncounted: sessions make them, and the job does not.
+inline constexpr const char* kPrivateName = "gradwire private";
+
 /// A private duplicate whose errors return, made without a blocking call. Collective; Error(timeout) as above. `what`
 /// is for messages.
 [[nodiscard]] MPI_Comm duplicate(MPI_Comm comm, std::chrono::milliseconds timeout, const std::string& what);
