@@ -143,6 +143,9 @@ class Tool {
     }
     try {
       app_.parse(static_cast<int>(dashes - argv), argv);
+    } catch (const CLI::ExtrasError& error) {
+      refuse_third_run();
+      return app_.exit(error) == 0 ? 0 : kUsageStatus;
     } catch (const CLI::ParseError& error) {
       return app_.exit(error) == 0 ? 0 : kUsageStatus;
     }
@@ -158,6 +161,14 @@ class Tool {
   }
 
  private:
+  // Throws Error(invalid_argument) where `gradwire report` got more directories than it compares.
+  void refuse_third_run() const {
+    const std::vector<std::string> rest = app_.remaining(true);
+    if (*report_ && !rest.empty() && !rest.front().starts_with('-')) {
+      throw Error(ErrorCode::invalid_argument,
+                  "report: " + rest.front() + " is one directory too many; a page shows one run, or compares two");
+    }
+  }
   // Runs the commands that take no other command behind "--".
   int answer() {
     if (*check_) {

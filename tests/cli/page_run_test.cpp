@@ -98,6 +98,8 @@ TEST_F(PageRun, WhatCannotBeReportedIsRefused) {
       {"report left -o -", "- is no file; the page and its numbers go to files"},
       {"report left -o page.html --json ./page.html", "--output and --json both name page.html"},
       {"report left -o no/such/folder/p.html", "no/such/folder"},
+      {"report left left left", "left is one directory too many; a page shows one run, or compares two"},
+      {"report left --bogus", "--bogus"},
       {"report", "directory is required"}};
   for (const auto& [arguments, text] : refused) {
     std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
