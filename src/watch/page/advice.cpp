@@ -221,6 +221,9 @@ void add_health(const Summary& summary, std::vector<std::string>& sentences) {
 void add_passed(const Summary& summary, std::vector<std::string>& sentences) {
   double all = 0;
   double passed = 0;
+  for (const GroupRow& group : summary.groups) {  // a session's gradients are no calls that were passed on
+    all += group.bytes_in;
+  }
   for (const ReplacedRow& row : summary.replaced) {
     all += row.bytes_in;
     passed += row.reason.empty() ? 0 : row.bytes_in;
