@@ -3,11 +3,15 @@
 
 #include <gmock/gmock.h>
 
+#include <map>
+#include <string>
+
 #include "cli/page_support.hpp"
 
 namespace gradwire::test {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -42,6 +46,39 @@ TEST(Comparison, ShowsLossBytesSecondsAndCodecsOfBothRuns) {
   for (const char* outside : {"http://", "https://", "<script", "nan", "inf\""}) {
     EXPECT_THAT(html, Not(HasSubstr(outside)));
   }
+}
+
+// MPI makes the sums of an exact session, so that the session itself sends no message. Mutation tried: the curves count
+// the bytes of messages.
+TEST(Comparison, BytesOfAnExactRunEndAtItsTotal) {
+  page::Job job = planned_job({.ranks = 2, .bytes_sent = 4e6, .ratio = 1});
+  for (page::RankHistory& rank : job.ranks) {
+    rank.columns["message_bytes"].assign(rank.time.size(), 0);
+  }
+  const auto exact = page::to_json(summary_of(job));
+  const auto sent = exact.at("curves").at("ranks").at("sent").at("median");
+  EXPECT_EQ(sent.back().get<double>() * 2, exact.at("totals").at("bytes_sent").get<double>());
+  const std::string html = page::comparison_html(page::comparison(exact, run_with_loss(0.75, 4)));
+  EXPECT_THAT(html, ContainsRegex("Bytes sent</title><desc id=\"[a-z0-9]*\">A [0-9.]* [MG]B at the start, 4.00 GB at "
+                                  "the end; B"));
+}
+
+// Mutation tried: the row has the codecs of sessions alone, which is "-" for both.
+TEST(Comparison, ShowsTheCodecOfADropIn) {
+  const auto run = [](const std::map<std::string, std::string>& environment, const std::string& reason) {
+    page::Job job = planned_job({.ranks = 2});
+    for (page::RankHistory& rank : job.ranks) {
+      rank.groups.clear();
+      rank.environment = environment;
+      rank.replaced = {{"MPI_Allreduce", reason, 16, 2e6, 1e6, 2e6, 1}};
+    }
+    return page::to_json(summary_of(job));
+  };
+  const auto cells = [](const auto& a, const auto& b) { return page::comparison_html(page::comparison(a, b)); };
+  EXPECT_THAT(cells(run({}, "observed"), run({{"GRADWIRE_CODEC", "int8"}}, "")),
+              HasSubstr("<td class=text>drop-in: observing</td><td class=text>drop-in: int8</td>"));
+  EXPECT_THAT(cells(run({{"GRADWIRE_POLICY", "a.toml"}}, ""), run({}, "")),
+              HasSubstr("<td class=text>drop-in: policy a.toml</td><td class=text>drop-in: compressing</td>"));
 }
 
 TEST(Comparison, OfARunThatNotedNothingSaysHow) {

@@ -102,7 +102,10 @@ TEST(PageOfAJob, OfADropInCountsTheBytesOfAllCalls) {
   EXPECT_EQ(totals.at("compressed_calls"), 32);
   EXPECT_EQ(totals.at("bytes_sent"), 200e6);
   EXPECT_NEAR(totals.at("ratio").get<double>(), 102.96 / 100, 1e-9);
-  EXPECT_NEAR(report.at("curves").at("ranks").at("ratio").at("median").back().get<double>(), 102.96 / 100, 1e-9);
+  const auto& curves = report.at("curves").at("ranks");
+  EXPECT_NEAR(curves.at("ratio").at("median").back().get<double>(), 102.96 / 100, 1e-9);
+  EXPECT_NEAR(curves.at("sent").at("median").back().get<double>(), 100e6, 1) << "the curve ends at the total";
+  EXPECT_GT(curves.at("sent_rate").at("median").back().get<double>(), 0);
   const std::string html = page::to_html(report);
   EXPECT_THAT(html, HasSubstr("<b data-n=\"/totals/compressed_calls\" data-u=n>32</b><span>of <i class=v "
                               "data-n=\"/totals/calls\" data-u=n>7,200</i> calls were compressed</span>"));

@@ -1,10 +1,12 @@
 // A page that compares two runs: a table of what they did, and their noted numbers by step, by time and by bytes.
 #include "watch/page/comparison.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <set>
+#include <utility>
 
 #include "watch/page/charts.hpp"
 #include "watch/page/page.hpp"
@@ -51,9 +53,26 @@ std::string command_text(const Json& report) {
   return text;
 }
 
+// "drop-in: int8", "drop-in: policy fast.toml" or "drop-in: observing"; empty if none saw a call.
+std::string drop_in_of(const Json& report) {
+  const Json& calls = report.at("replaced");
+  if (calls.empty()) {
+    return "";
+  }
+  const Json& environment = report.at("job").at("environment");
+  for (const auto& [name, before] : {std::pair("GRADWIRE_POLICY", "policy "), std::pair("GRADWIRE_CODEC", "")}) {
+    if (const std::string value = environment.value(name, ""); !value.empty()) {
+      return std::string("drop-in: ") + before + value;
+    }
+  }
+  const bool compresses =
+      std::any_of(calls.begin(), calls.end(), [](const Json& row) { return row.at("reason") == ""; });
+  return compresses ? "drop-in: compressing" : "drop-in: observing";
+}
+
 // "default: int8, two_shot; embed: int4"
 std::string codecs_of(const Json& report) {
-  std::string text;
+  std::string text = drop_in_of(report);
   for (const Json& group : report.at("groups")) {
     text += (text.empty() ? "" : "; ") + group.at("name").get<std::string>() + ": " +
             group.at("codec").get<std::string>() + ", " + group.at("algorithm").get<std::string>();
@@ -81,19 +100,6 @@ std::string number_row(const Numbers& numbers, std::string_view name, const std:
   return html + "<td class=n>" + shown(Unit::factor, ratio) + "</td></tr>";
 }
 
-// Bytes that the median rank had sent by the end of each span.
-std::vector<double> bytes_by_span(const Json& curves) {
-  const std::vector<double> times = values_of(curves.at("times"));
-  const std::vector<double> rates = values_of(curves.at("ranks").at("sent_rate").at("median"));
-  std::vector<double> bytes;
-  double sum = 0;
-  for (std::size_t i = 0; i < times.size(); ++i) {
-    sum += std::isfinite(rates[i]) ? rates[i] * (times[i] - (i == 0 ? 0 : times[i - 1])) : 0;
-    bytes.push_back(sum);
-  }
-  return bytes;
-}
-
 using Values = std::function<std::vector<double>(const Json& curves)>;
 
 std::vector<Charts::Line> lines_of(const Json& root, const Values& xs, const Values& ys) {
@@ -117,18 +123,19 @@ std::string charts_of(const Json& root) {
   const Charts::Plane by_step{.x_name = "step", .x = Unit::count, .y = Unit::plain};
   const Charts::Plane by_time{.x_name = "time since the start", .x = Unit::seconds, .y = Unit::plain};
   const Charts::Plane by_bytes{.x_name = "sent by a rank", .x = Unit::bytes, .y = Unit::plain};
+  const Values bytes = column("/ranks/sent/median");
   const std::set<std::string> notes = notes_of(root);
   std::string html;
   for (const std::string& name : notes) {
     const Values ys = column("/gauges/" + token(std::string(kNote) + name) + "/median");
     html += charts.lines(name + " by step", "median of the ranks", by_step, lines_of(root, column("/steps"), ys));
     html += charts.lines(name + " by time", "median of the ranks", by_time, lines_of(root, column("/times"), ys));
-    html += charts.lines(name + " by bytes", "median of the ranks", by_bytes, lines_of(root, bytes_by_span, ys));
+    html += charts.lines(name + " by bytes", "median of the ranks", by_bytes, lines_of(root, bytes, ys));
   }
   html += charts.lines("Step time", "median of the ranks", {.x_name = "step", .x = Unit::count, .y = Unit::seconds},
                        lines_of(root, column("/steps"), column("/ranks/step/median")));
   html += charts.lines("Bytes sent", "by a rank", {.x_name = by_time.x_name, .x = Unit::seconds, .y = Unit::bytes},
-                       lines_of(root, column("/times"), bytes_by_span));
+                       lines_of(root, column("/times"), bytes));
   const std::string missing = notes.empty() ? "<p class=soft>Neither run noted a number. A job tells its loss by "
                                               "<code>session.note(\"loss\", x)</code>, and is then compared by it.</p>"
                                             : "";

@@ -10,6 +10,7 @@
 #include "base/read_file.hpp"
 #include "base/text.hpp"
 #include "gradwire/error.hpp"
+#include "watch/page/curves.hpp"
 
 namespace gradwire::watch::page {
 namespace {
@@ -47,6 +48,22 @@ void note_missing(Job& job) {
     job.notes.push_back((missing.count == 1 ? "rank " : "ranks ") + missing.names + " of " + std::to_string(world) +
                         " left no history here: started without GRADWIRE_REPORT, or on a host that does not share "
                         "this directory");
+  }
+}
+
+/// Adds what a rank's other history says of the calls that a drop-in saw: the rows, and the bytes over time.
+void add_calls(RankHistory& to, const RankHistory& from) {
+  to.replaced.insert(to.replaced.end(), from.replaced.begin(), from.replaced.end());
+  for (const char* name : {"compressed_bytes_sent", "compressed_bytes_dense", "passed_bytes_sent"}) {
+    const auto added = from.columns.find(name);
+    if (added == from.columns.end() || from.time.empty()) {
+      continue;
+    }
+    Column& column = to.columns[name];
+    column.resize(to.time.size());
+    for (std::size_t i = 0; i < column.size(); ++i) {  // both end with the process
+      column[i] += i + 1 < column.size() ? value_at(from.time, added->second, to.time[i]) : from.last(name);
+    }
   }
 }
 
@@ -106,7 +123,7 @@ const RankHistory& last_to_start(const std::vector<RankHistory>& histories) {
       if (runs_with(other, one)) {
         ranks += other.rank != previous ? 1 : 0;
         previous = other.rank;
-        world = std::max({world, other.world, other.rank + 1});  // a drop-in that was never used has world 1
+        world = std::max({world, other.world, other.rank + 1});  // a drop-in that does not know its world has 1
       }
     }
     const std::pair here(static_cast<double>(ranks) / world, one.started);
@@ -213,7 +230,7 @@ Job newest_job(std::vector<RankHistory> histories, std::vector<std::string> note
       if (tells_more(history, kept)) {
         std::swap(kept, history);
       }
-      kept.replaced.insert(kept.replaced.end(), history.replaced.begin(), history.replaced.end());
+      add_calls(kept, history);
     }
   }
   if (come_and_go.empty()) {

@@ -198,10 +198,11 @@ Section bytes_section(const Numbers& numbers, Charts& charts) {
           numbers.bold("/totals/bytes_uncompressed", Unit::bytes) + ".</p><div class=grid2>";
   const Json& ranks = root.at("curves").at("ranks");
   html += charts.band("Ratio", "bytes uncompressed over bytes sent", Unit::factor, ranks.at("ratio"));
-  html += charts.band("Sent by a rank",
-                      numbers.value("/totals/calls") > 0 ? "bytes a second; of calls those that were compressed"
-                                                         : "bytes a second of the job's time",
-                      Unit::rate, ranks.at("sent_rate"));
+  html +=
+      charts.band("Sent by a rank",
+                  numbers.value("/totals/calls") > 0 ? "bytes a second; of passed calls what a perfect algorithm sends"
+                                                     : "bytes a second of the job's time",
+                  Unit::rate, ranks.at("sent_rate"));
   return {"bytes", "Bytes", html + "</div>\n"};
 }
 

@@ -91,7 +91,8 @@ Split mean_of(const std::vector<RankSummary>& ranks) {
   return mean;
 }
 
-double bytes_sent_by(const RankHistory& rank) {
+// Bytes of a rank's sessions and of the calls that a drop-in saw.
+double bytes_of_calls(const RankHistory& rank) {
   double sum = 0;
   for (const GroupHistory& group : rank.groups) {
     if (const auto found = group.columns.find("bytes_sent"); found != group.columns.end() && !found->second.empty()) {
@@ -101,6 +102,11 @@ double bytes_sent_by(const RankHistory& rank) {
   for (const ReplacedRow& row : rank.replaced) {
     sum += row.bytes_sent;
   }
+  return sum;
+}
+
+double bytes_sent_by(const RankHistory& rank) {
+  const double sum = bytes_of_calls(rank);
   return sum > 0 ? sum : rank.last("message_bytes");
 }
 
@@ -312,12 +318,14 @@ void draw_curves(const Job& job, Summary& summary) {
   for (const auto& [name, part] : kParts) {  // also for parts without any value
     means[name].add(spans, 0, kUnknown);
   }
-  for (const char* name : {"step", "exposed_share", "wait_share", "sent_rate", "sending_rate", "ratio"}) {
+  for (const char* name : {"step", "exposed_share", "wait_share", "sent", "sent_rate", "sending_rate", "ratio"}) {
     bands[name].add(spans, 0, kUnknown);
   }
   summary.nonfinite.assign(spans, 0);
   summary.step_numbers.assign(spans, 0);
   for (const RankHistory& rank : job.ranks) {
+    const bool counts_calls = bytes_of_calls(rank) > 0;  // as the total does
+    double sent_so_far = 0;
     for (std::size_t i = 0; i < spans && rank.time.back() >= summary.times[i] - slack; ++i) {
       const Growth growth(rank, i == 0 ? 0 : summary.times[i - 1], summary.times[i]);
       const Split split = split_of(growth, summary.has_steps);
@@ -327,7 +335,6 @@ void draw_curves(const Job& job, Summary& summary) {
       bands["step"].add(spans, i, split.step);
       bands["exposed_share"].add(spans, i, split.exposed / split.step);
       bands["wait_share"].add(spans, i, split.wait / split.step);
-      bands["sent_rate"].add(spans, i, growth("message_bytes") / growth.seconds());
       const double sending = growth("sending_seconds");
       bands["sending_rate"].add(spans, i, sending > 0 ? growth("message_bytes") / sending : kUnknown);
       const double sent =
@@ -335,6 +342,10 @@ void draw_curves(const Job& job, Summary& summary) {
       const double dense =
           growth.of_groups("bytes_uncompressed") + growth("compressed_bytes_dense") + growth("passed_bytes_sent");
       bands["ratio"].add(spans, i, sent > 0 ? dense / sent : kUnknown);
+      const double all_sent = counts_calls ? sent : growth("message_bytes");
+      sent_so_far += all_sent;
+      bands["sent"].add(spans, i, sent_so_far);
+      bands["sent_rate"].add(spans, i, all_sent / growth.seconds());
       summary.nonfinite[i] += growth.of_groups("nonfinite_frames");
       if (&rank == &job.ranks.front()) {
         summary.step_numbers[i] = std::round(Growth(rank, 0, summary.times[i])("steps"));

@@ -112,7 +112,7 @@ struct Summary {
   std::vector<double> times;  // the ends of equal spans, in seconds since the start
   std::vector<double> step_numbers;
   std::map<std::string, Column> means;  // parts of a Split over time, mean of the ranks
-  std::map<std::string, Band> bands;    // "step", "wait_share", "sent_rate", "sending_rate", "ratio"
+  std::map<std::string, Band> bands;    // "step", "wait_share", "sent", "sent_rate", "ratio", ...
   Column nonfinite;                     // frames, of all ranks
   std::map<std::string, Band> gauges;   // errors, residuals: by name
   std::vector<GroupRow> groups;
