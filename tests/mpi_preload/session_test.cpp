@@ -20,7 +20,7 @@ class SessionUnderPreload : public Preload {
 };
 
 INSTANTIATE_TEST_SUITE_P(EachMpi, SessionUnderPreload, ::testing::ValuesIn(libraries()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& library) { return library.param.name; });
 
 // Mutation tried: no communicator is private; then the report has the session's sums too, 5 times the bytes.
 TEST_P(SessionUnderPreload, OnlyTheJobsOwnCallIsCounted) {
