@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <new>
 #include <numeric>
 #include <utility>
@@ -177,6 +178,11 @@ CommState::CommState(MPI_Comm of) : comm(of) {
   check_mpi(PMPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   check_mpi(PMPI_Comm_size(comm, &size), "MPI_Comm_size");
   inter = is_inter != 0;
+  of_session = is_private(comm);
+  if (of_session) {
+    small_below = std::numeric_limits<std::uint64_t>::max();  // passes at once
+    return;
+  }
   const Process& self = process();
   if (compresses() && !inter && size > 1) {
     ranks = find_ranks();
@@ -202,8 +208,8 @@ CommState::~CommState() {
 
 void CommState::count_into(drop_in::Ledger& ledger, bool early) const {
   using choice::Function;
-  if (lost) {
-    return;  // its calls were counted before
+  if (lost || of_session) {
+    return;  // its calls were counted before, or are not the job's
   }
   known.tell(ledger, size, [&](const choice::ChoiceClass& what) -> std::optional<drop_in::CallTotals::Measured> {
     if (!early) {

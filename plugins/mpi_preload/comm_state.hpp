@@ -32,8 +32,9 @@ struct CommState {
   int rank = 0;
   int size = 1;  // size of the local group
   bool inter = false;
-  bool foreign = false;    // a rank does not belong to MPI_COMM_WORLD
-  std::vector<int> ranks;  // as ranks of MPI_COMM_WORLD
+  bool foreign = false;     // a rank does not belong to MPI_COMM_WORLD
+  bool of_session = false;  // a session of gradwire made it, so that its calls pass and are not counted
+  std::vector<int> ranks;   // as ranks of MPI_COMM_WORLD
 
   /// Calls of fewer elements are below the floor with any type.
   std::atomic<std::uint64_t> small_below = 0;

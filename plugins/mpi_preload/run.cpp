@@ -98,7 +98,7 @@ Verdict judge_now(const Reduce& call) noexcept {
   CommState* state = find_state(call.comm);
   // Handles small calls on more communicators than the cache holds, unless a call that returns a request waits for a
   // blocking one, in which the ranks can agree.
-  if (state == nullptr || counted_as_small(*state, call.function, call.count, call.type)) {
+  if (state == nullptr || state->of_session || counted_as_small(*state, call.function, call.count, call.type)) {
     return {};
   }
   try {
@@ -190,7 +190,7 @@ Verdict post_or_count(const Reduce& call, CommState& state, MPI_Request* request
 
 Verdict judge_request(const Reduce& call, MPI_Request* request) noexcept {
   CommState* state = find_state(call.comm);
-  if (state == nullptr || counted_as_small(*state, call.function, call.count, call.type)) {
+  if (state == nullptr || state->of_session || counted_as_small(*state, call.function, call.count, call.type)) {
     return {};
   }
   try {

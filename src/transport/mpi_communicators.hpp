@@ -68,8 +68,8 @@ class MpiCommunicators {
 /// copies of them.
 [[nodiscard]] int ask_tag_upper_bound();
 
-/// The name of our private communicators, as MPI_Comm_get_name returns it. By this name a drop-in learns that the
-/// program itself uses the library.
+/// The name of our private communicators, as MPI_Comm_get_name returns it. A drop-in passes calls on communicators of
+/// this name uncounted, and learns by it that the program itself uses the library.
 inline constexpr const char* kPrivateName = "gradwire private";
 
 /// A private duplicate whose errors return, made without a blocking call. Collective; Error(timeout) as above. `what`

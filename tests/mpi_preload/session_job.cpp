@@ -1,0 +1,45 @@
+// A program with an exact session, whose sums MPI makes, and with one sum of its own.
+#include <mpi.h>
+
+#include <cstdio>
+#include <vector>
+
+#include "gradwire/gradwire.hpp"
+#include "gradwire/mpi.hpp"
+
+namespace {
+
+// Returns whether all sums are right.
+bool train() {
+  constexpr int kSteps = 4;
+  int size = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  std::vector<float> gradient(1 << 18);  // too large for a sum by messages
+  auto session = gradwire::mpi::make_session(MPI_COMM_WORLD, gradwire::Policy::uniform("exact"));
+  const gradwire::TensorId id = session.add("weight", gradwire::view(gradient.data(), gradient.size()));
+  bool right = true;
+  for (int step = 0; step < kSteps; ++step) {
+    gradient.assign(gradient.size(), 1.5F);
+    session.ready(id);
+    session.finish();
+    right = right && gradient.front() == 1.5F && gradient.back() == 1.5F;
+  }
+  std::vector<float> own(1 << 18, 1.0F);
+  MPI_Allreduce(MPI_IN_PLACE, own.data(), static_cast<int>(own.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+  return right && own.front() == static_cast<float>(size);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int level = 0;
+  int rank = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const bool right = train();
+  if (rank == 0 && right) {
+    std::puts("session ok");
+  }
+  MPI_Finalize();
+  return right ? 0 : 1;
+}
