@@ -34,9 +34,9 @@ double median(std::vector<double> values) {
 /// How a compressed all-reduce is made.
 struct Arm {
   const char* codec;
-  bool one_lane = false;  ///< one chunk per shard, not four or more: fewest messages and launches, no overlap
+  bool four_lanes = false;  ///< four chunks per shard or more, as before a call was one lane: they overlap
 
-  [[nodiscard]] std::string name() const { return codec + std::string(one_lane ? ", one lane," : ""); }
+  [[nodiscard]] std::string name() const { return codec + std::string(four_lanes ? ", four lanes," : ""); }
 };
 
 class Bench {
@@ -113,12 +113,12 @@ class Bench {
   }
 
   void enqueue(const Arm& arm, const Buffers& buffers, std::uint64_t count) {
-    const exchange::ChunkSize several = exchange::stream_chunks(world_.world_size());
-    const exchange::ChunkSize whole = exchange::ChunkSize::as_asked(count * sizeof(float));
+    const exchange::ChunkSize sessions = exchange::stream_chunks(world_.world_size());
+    const exchange::ChunkSize four(sessions.bytes);
     exchange::Resolved resolved = exchange::resolve({.codec = CodecSpec::parse(arm.codec),
                                                      .second_hop = CodecSpec::parse(arm.codec),
                                                      .count = count,
-                                                     .chunk_bytes = arm.one_lane ? whole : several},
+                                                     .chunk_bytes = arm.four_lanes ? four : sessions},
                                                     {world_.rank(), world_.world_size()});
     device_.follow_caller();
     executor_.run(std::move(resolved.schedule), {.input = {buffers.input, 0, count},
