@@ -38,8 +38,8 @@ GRADWIRE_HOST_DEVICE constexpr SeriesFrame frame_of_series(const FramePlace& pla
   return {place, begin};
 }
 
-/// The number of tiles of a series. A frame without elements has none, and counts as one for whoever looks at its
-/// header.
+/// The number of tiles of a series. A frame without elements has none, and counts as one for the kernel that checks
+/// its header.
 GRADWIRE_HOST_DEVICE constexpr std::uint32_t series_tiles(const FramePlace& places, const FrameSeries& series) {
   const std::uint32_t tiles = tiles_of(places.count);
   return series.frames * (tiles == 0 ? 1 : tiles);

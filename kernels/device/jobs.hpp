@@ -57,8 +57,8 @@ struct FrameSeries {
   std::uint32_t begin = 0;                     // the chunk's first element in its shard
   std::uint32_t end = 0;                       // elements of the bucket
 };
-// Bounds of a series, whose numbers have 32 bits since these take fewer registers. What is larger takes a job for each
-// frame.
+// Bounds of a series, whose numbers have 32 bits since these take fewer registers. A larger series takes a
+// job for each frame.
 inline constexpr std::uint64_t kMostSeriesElements = 1ULL << 31;
 inline constexpr std::uint64_t kMostSeriesBytes = 1ULL << 31;
 

@@ -55,7 +55,7 @@ void Partition::set_chunks(const HopCodecs& codecs, ChunkSize chunks) {
   }
   const std::uint64_t wanted = chunks.bytes / codecs.tile_bytes();
   const std::uint64_t least = (kLeastBytes + codecs.tile_bytes() - 1) / codecs.tile_bytes();
-  const std::uint64_t fitting = chunks.per_shard == 1 ? most : std::max(least, most / chunks.per_shard);
+  const std::uint64_t fitting = std::max(least, most / chunks.per_shard);
   const std::uint64_t bound = std::clamp<std::uint64_t>(fitting, 1, kMaxTilesPerChunk);
   const std::uint64_t largest = std::clamp<std::uint64_t>(wanted, 1, bound);
   lanes_ = (most + largest - 1) / largest;

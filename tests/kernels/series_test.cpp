@@ -153,6 +153,31 @@ TEST_P(Series, OneLaunchWritesTheHeadersOfTwoJobs) {
   EXPECT_EQ(difference(sum.bytes(), wanted.bytes()), "");
 }
 
+// Seventy headers need several blocks, and each block writes several. Mutations tried: the index of the block is left
+// out; a block writes only once; the first of two jobs is skipped.
+TEST_P(Series, HeadersOfManyFramesAreThoseOfJobsOfOneFrame) {
+  constexpr std::uint32_t kFrames = 70;
+  place_ = {.bytes = nullptr, .count = kTile, .first_tile = 0, .hop = 0, .peer = -1};
+  const auto pitch = static_cast<std::uint32_t>((codec_.frame_bytes(kTile) + 63) / 64 * 64);
+  series_ = {.frames = kFrames, .left_out = kFrames, .pitch = pitch, .each = kTile, .longer = 0, .tiles = 1};
+  series_.end = kFrames * kTile;
+  Memory frames(kFrames * std::size_t{pitch});
+  Memory singly(kFrames * std::size_t{pitch});
+  Memory sum(codec_.frame_bytes(77));
+  Call call(codec_);
+  place_.bytes = frames.frame();
+  const kernels::HeaderJob jobs[2] = {{.call = call.fields, .frame = place_, .series = series_},
+                                      {.call = call.fields, .frame = place_of(sum, 77, 5, 1)}};
+  kernels::open_headers(jobs, nullptr);
+  for (std::uint32_t i = 0; i < kFrames; ++i) {
+    kernels::FramePlace place = kernels::frame_of_series(place_, series_, i).place;
+    place.bytes = singly.frame() + i * std::size_t{pitch};
+    const kernels::HeaderJob one[1] = {{.call = call.fields, .frame = place}};
+    kernels::open_headers(one, nullptr);
+  }
+  EXPECT_EQ(difference(frames.bytes(), singly.bytes()), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Codecs, Series, ::testing::ValuesIn(device_cases()), case_name);
 
 }  // namespace

@@ -140,13 +140,13 @@ Statistics DeviceCommunicator::all_reduce(ConstView input, View output, const Ca
 
 void DeviceCommunicator::reserve(std::uint64_t count, DType dtype, const CallOptions& options) {
   const CurrentDevice current(*device_);
-  const View placeholder{step_, count, dtype};
-  check_call(placeholder, placeholder, options);
+  const View sized{step_, count, dtype};  // only its size is read; the address stands for any in device memory
+  check_call(sized, sized, options);
   require_no_capture("reserve");
   guarded([&] {
     reserve_memory_of(device_->arena(), rank(), world_size(), [&](NullBackend& backend) {
       StreamExecutor executor(backend);
-      static_cast<void>(enqueue(backend, executor, placeholder, placeholder, options));
+      static_cast<void>(enqueue(backend, executor, sized, sized, options));
     });
   });
 }

@@ -133,11 +133,7 @@ void StreamLane::communicate(std::uint64_t group) {
         continue;
       }
       SlotState& slot = slots_[instruction.slot];
-      executor_.trace({.opcode = instruction.opcode,
-                       .sequence = execution_->sequence_,
-                       .lane = index_,
-                       .round = round_,
-                       .peer = instruction.peer});
+      trace(instruction);
       slot.last_group = group;
       if (instruction.opcode == Opcode::receive) {
         backend_.receive({slot.memory, slot.bytes}, instruction.peer);
@@ -164,7 +160,7 @@ void StreamLane::reduce_natively(std::uint64_t group) {
     }
     SlotState& slot = slots_[instruction.slot];
     slot.last_group = group;
-    executor_.trace({.opcode = instruction.opcode, .sequence = execution_->sequence_, .lane = index_, .round = round_});
+    trace(instruction);
     backend_.all_reduce(slot.memory, task_.call.codecs.first.dtype(), task_.count);
     const auto world = static_cast<std::uint64_t>(backend_.world_size());
     Statistics& statistics = execution_->statistics_;

@@ -1,15 +1,14 @@
 // Series: the frames of one round of a lane that one job encodes or decodes, whatever the number of ranks. Their chunks
 // follow the formula of the lane (ChunkSeries) and their frames lie in one piece of memory, so a kernel finds each by
-// its number. What no formula gives, such as segments of different sizes, is computed one frame after the other.
+// its number. Chunks that no formula gives, such as segments of different sizes, are computed one frame after the other.
 #include <algorithm>
 #include <utility>
 
 #include "exchange/stream/stream_lane.hpp"
+#include "memory/arena.hpp"
 
 namespace gradwire::exchange {
 namespace {
-
-constexpr std::uint64_t kAlignment = 256;  // of a frame in a series, as if it were acquired by itself
 
 // Finds the shards whose chunks these are: all from the first one on, except for one at most.
 bool find_shards(const ChunkSeries& chunks, const std::vector<Chunk>& wanted, std::vector<std::uint32_t>& shards) {
@@ -27,7 +26,8 @@ bool find_shards(const ChunkSeries& chunks, const std::vector<Chunk>& wanted, st
 }
 
 std::uint64_t pitch_of(const codec::Codec& codec, std::uint32_t count) {
-  return (codec.frame_bytes(count) + kAlignment - 1) / kAlignment * kAlignment;
+  return (codec.frame_bytes(count) + memory::Arena::kAlignment - 1) / memory::Arena::kAlignment *
+         memory::Arena::kAlignment;
 }
 
 std::vector<Elements> runs_of(const std::vector<Chunk>& chunks) {
@@ -242,7 +242,7 @@ bool StreamLane::all_ready(const Series& series) const {
 void StreamLane::encode_series(const Series& series) {
   Part part{.values = nullptr, .dtype = task_.dtype, .factor = own_factor()};
   if (all_ready(series)) {
-    part.values = task_.input.data == nullptr ? nullptr : input(whole());
+    part.values = input(whole());
   } else {
     part = {.values = nullptr, .dtype = working(), .factor = 1};
     part.scratch = backend_.acquire(task_.count * element_bytes(part.dtype));
