@@ -139,6 +139,11 @@ CommState* find_state(MPI_Comm comm) noexcept {
   }
 }
 
+bool of_session(MPI_Comm comm) noexcept {
+  const CommState* state = find_state(comm);
+  return state != nullptr && state->of_session;
+}
+
 void make_world_state(std::unique_ptr<drop_in::CallQueue> queue) {
   make_state(MPI_COMM_WORLD, keyval())->settle_world(std::move(queue));
 }
@@ -180,6 +185,7 @@ CommState::CommState(MPI_Comm of) : comm(of) {
   inter = is_inter != 0;
   of_session = is_private(comm);
   if (of_session) {
+    process().has_session = true;
     small_below = std::numeric_limits<std::uint64_t>::max();  // passes at once
     return;
   }

@@ -140,6 +140,8 @@ struct CommState {
 
 /// The state of a communicator; null for a null handle, or where MPI is not up or refuses.
 [[nodiscard]] CommState* find_state(MPI_Comm comm) noexcept;
+/// Whether a session of the program makes the calls on this communicator. As find_state(), for any handle.
+[[nodiscard]] bool of_session(MPI_Comm comm) noexcept;
 /// The state that `comm` has, if any; none is made.
 [[nodiscard]] CommState* known_state(MPI_Comm comm) noexcept;
 /// Makes the state of MPI_COMM_WORLD; called in MPI_Init.

@@ -107,7 +107,7 @@ struct Requesting {
 template <typename Way, typename Find, typename Judge, typename Forward>
 int make(const Way way, choice::Function function, const Find& buffers, std::int64_t count, MPI_Datatype type,
          MPI_Op op, MPI_Comm comm, const Judge& judge, const Forward& forward) {
-  if (records() && !is_private(comm)) {
+  if (records() && !of_session(comm)) {
     const Buffers recorded = buffers();
     record_call(function, recorded.send, recorded.receive, count, type, op);
   }
