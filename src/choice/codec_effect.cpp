@@ -84,8 +84,8 @@ CodecEffect measure_effect(const CodecSpec& spec, DType dtype, std::uint32_t cou
   std::vector<float> decoded(count);
   std::vector<float> residual(count, 0.0F);
   std::vector<double> exact_sum(count, 0.0);
-  std::vector<double> error_sum(count,
-                                0.0);  // of what was decoded, with `feedback` with the residuals of earlier steps
+  // The sum over the steps of decoded minus exact values. With `feedback` each step adds the previous residual.
+  std::vector<double> error_sum(count, 0.0);
   for (std::size_t step = 0; step < steps.size(); ++step) {
     TrialFrame frame(spec, {steps[step], count, dtype}, first_tile, static_cast<std::uint32_t>(step));
     frame.load(values.data());

@@ -42,13 +42,10 @@ Steps steps_to_take(const RatioOptions& options, const Gradients& gradients) {
   return {options.steps.value_or(recorded), false};
 }
 
-// Returns the codec of a tensor. Under `auto`, which chooses while a job runs, it is the last codec that the policy
-// allows, which has the largest error.
-CodecSpec codec_of(const TensorPolicy& policy) { return policy.is_auto() ? policy.allow.back() : policy.codec; }
-
-bool has_feedback(const TensorPolicy& policy) {
-  return policy.error_feedback == ErrorFeedback::on ||
-         (policy.error_feedback == ErrorFeedback::automatic && policy::wants_feedback(codec_of(policy)));
+// Returns how a bucket travels after any warm-up. Under `auto`, which chooses while a job runs, it is the last level that
+// the policy allows, which has the largest error.
+const policy::Stage& last_stage(const plan::Bucket& bucket) {
+  return bucket.levels.empty() ? bucket.stages.back() : bucket.levels.back().stage;
 }
 
 CodecChoice choice_of_policy(const std::string& file, const Gradients& gradients) {
@@ -59,8 +56,9 @@ CodecChoice choice_of_policy(const std::string& file, const Gradients& gradients
   const plan::Plan plan = plan::make_plan(Policy::load(file), tensors, {});
   CodecChoice choice{.name = std::filesystem::path(file).filename().string(), .codecs = {}};
   for (const auto& tensor : plan.tensors) {
-    choice.codecs.push_back(codec_of(tensor.policy));
-    choice.feedback.push_back(has_feedback(tensor.policy));
+    const policy::Stage& stage = last_stage(plan.buckets[tensor.bucket]);
+    choice.codecs.push_back(stage.codec);
+    choice.feedback.push_back(stage.error_feedback);
   }
   return choice;
 }

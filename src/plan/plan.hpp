@@ -112,8 +112,7 @@ struct Plan {
 [[nodiscard]] std::string fingerprint_of(const std::string& text);
 
 /// For two texts of describe(): a message that names the first thing in which the ranks differ, without the settings
-/// that they share, and the fix. Empty when
-/// the texts are equal.
+/// that they share, and the fix. Empty when the texts are equal.
 [[nodiscard]] std::string first_difference(const std::string& mine, int my_rank, const std::string& theirs,
                                            int their_rank);
 /// The same of processes with these names.

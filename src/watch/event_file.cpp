@@ -15,6 +15,7 @@
 
 #include "base/current_error.hpp"
 #include "base/own_files.hpp"
+#include "base/text.hpp"
 #include "gradwire/error.hpp"
 #include "watch/event_blocks.hpp"
 #include "watch/host.hpp"
@@ -103,7 +104,7 @@ void EventFileSink::open(int rank, observe::ClockKind clock) {
   ::unlink(file_.c_str());  // it is another job's; its readers keep it
   descriptor_ = ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (descriptor_ < 0) {
-    throw Error(ErrorCode::invalid_argument, error ? error.message() : std::generic_category().message(errno));
+    throw Error(ErrorCode::invalid_argument, error ? error.message() : text::reason_of(errno));
   }
   EventFileHead head{.rank = rank, .clock = static_cast<std::uint32_t>(clock)};
   const std::string host = host_name();
@@ -116,7 +117,7 @@ void EventFileSink::append(std::uint32_t kind, std::uint32_t thread, const void*
   const BlockHead head{.kind = kind, .thread = thread, .bytes = bytes, .place = bytes_};
   if (!write_all(descriptor_, {reinterpret_cast<const char*>(&head), sizeof head}) ||
       !write_all(descriptor_, {static_cast<const char*>(data), bytes})) {
-    throw Error(ErrorCode::invalid_argument, std::generic_category().message(errno));
+    throw Error(ErrorCode::invalid_argument, text::reason_of(errno));
   }
   bytes_ += sizeof head + bytes;
 }

@@ -77,6 +77,8 @@ TEST(Comparison, ShowsTheCodecOfADropIn) {
   const auto cells = [](const auto& a, const auto& b) { return page::comparison_html(page::comparison(a, b)); };
   EXPECT_THAT(cells(run({}, "observed"), run({{"GRADWIRE_CODEC", "int8"}}, "")),
               HasSubstr("<td class=text>drop-in: observing</td><td class=text>drop-in: int8</td>"));
+  EXPECT_THAT(cells(run({{"GRADWIRE_CODEC", "none"}}, "observed"), run({}, "")),
+              HasSubstr("<td class=text>drop-in: observing</td><td class=text>drop-in: compressing</td>"));
   EXPECT_THAT(cells(run({{"GRADWIRE_POLICY", "a.toml"}}, ""), run({}, "")),
               HasSubstr("<td class=text>drop-in: policy a.toml</td><td class=text>drop-in: compressing</td>"));
 }

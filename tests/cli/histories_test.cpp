@@ -179,12 +179,17 @@ TEST(Histories, OfTwoPartsOfARankAreOne) {
   mpi.file = "gradwire-mpi-rank-0.history";
   mpi.columns["timed_steps"].assign(128, 0);
   mpi.replaced.push_back({"MPI_Bcast", "not a sum", 1, 2, 3, 4, 5});
-  mpi.columns["passed_bytes_sent"].assign(128, 3);
+  mpi.started -= 100;  // MPI_Init was long before the session
+  for (double& time : mpi.time) {
+    time += 100;
+  }
+  mpi.columns["passed_bytes_sent"] = mpi.time;
   const page::Job job = page::newest_job({mpi, library}, {}, "d");
   ASSERT_EQ(job.ranks.size(), 1U);
   EXPECT_EQ(job.ranks[0].part, "library");
   ASSERT_EQ(job.ranks[0].replaced.size(), 1U);
-  EXPECT_EQ(job.ranks[0].last("passed_bytes_sent"), 3) << "curves count what the total counts";
+  EXPECT_EQ(job.ranks[0].last("passed_bytes_sent"), mpi.time.back()) << "curves count what the total counts";
+  EXPECT_NEAR(job.ranks[0].columns.at("passed_bytes_sent")[64], library.time[64] + 100, 1e-6) << "at the same moment";
 }
 
 // Under `gradwire run` the drop-in of every rank writes a history too, and a drop-in that saw no call takes its rank to

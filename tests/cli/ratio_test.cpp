@@ -101,6 +101,8 @@ TEST_F(Ratio, APolicyWithoutFeedbackIsMeasuredWithoutIt) {
   EXPECT_EQ(off[2].at("error"), off[0].at("error"));
   EXPECT_EQ(off[2].at("tensors")[0].at("feedback"), false);
   EXPECT_EQ(policy_row("usual")[2].at("error_with_feedback"), off[0].at("error_with_feedback"));
+  write("hop.toml", "[defaults]\ncodec = \"int8\"\nsecond_hop = \"int4\"\n");
+  EXPECT_EQ(policy_row("hop")[2].at("tensors")[0].at("feedback"), true) << "its second hop asks for it";
   const auto int8 = policy_row("int8");
   EXPECT_GT(int8[2].at("error_with_feedback").get<double>(), 2 * int8[1].at("error_with_feedback").get<double>());
 }

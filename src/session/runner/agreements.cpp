@@ -1,29 +1,30 @@
 #include "session/runner/agreements.hpp"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
+#include "base/text.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::session {
 
 namespace {
 
-// " (ranks 3, 5 differ from rank 0, too)": the ranks after `rank`, in one place and not each with its text.
+// Names the ranks after `rank` whose texts differ from that of rank 0, too, in one place and not each with its text.
 std::string others_that_differ(const std::vector<std::string>& texts, std::size_t rank) {
-  constexpr std::size_t kNamed = 8;
-  std::string names;
-  std::size_t count = 0;
-  for (std::size_t other = rank + 1; other < texts.size(); ++other) {
-    if (texts[other] != texts[0]) {
-      names += ++count > kNamed ? "" : (names.empty() ? "" : ", ") + std::to_string(other);
+  std::set<int> alike;
+  for (std::size_t other = 0; other < texts.size(); ++other) {
+    if (other <= rank || texts[other] == texts[0]) {
+      alike.insert(static_cast<int>(other));
     }
   }
-  if (count == 0) {
+  const text::Missing others = text::missing(alike, static_cast<int>(texts.size()));
+  if (others.count == 0) {
     return "";
   }
-  return (count == 1 ? " (rank " : " (ranks ") + names +
-         (count > kNamed ? " and " + std::to_string(count - kNamed) + " more" : "") +
-         (count == 1 ? " differs" : " differ") + " from rank 0, too)";
+  const bool one = others.count == 1;
+  return (one ? " (rank " : " (ranks ") + others.names + (one ? " differs" : " differ") + " from rank 0, too)";
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/text.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::watch::live {
@@ -81,7 +82,7 @@ bool can_draw() noexcept {
 
 Terminal::Terminal() {
   if (::pipe2(wake_pipe.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
-    throw Error(ErrorCode::invalid_argument, "top: no pipe can be made: " + std::generic_category().message(errno));
+    throw Error(ErrorCode::invalid_argument, "top: no pipe can be made: " + text::reason_of(errno));
   }
   termios mode{};
   if (::isatty(STDIN_FILENO) == 1 && ::tcgetattr(STDIN_FILENO, &mode) == 0) {
@@ -139,7 +140,7 @@ void Terminal::show(std::span<const StyledLine> lines) {
   }
   if (!write_to_terminal(text)) {
     throw Error(ErrorCode::invalid_argument,
-                "top: the terminal cannot be written: " + std::generic_category().message(errno));
+                "top: the terminal cannot be written: " + text::reason_of(errno));
   }
 }
 

@@ -61,7 +61,7 @@ std::string drop_in_of(const Json& report) {
   }
   const Json& environment = report.at("job").at("environment");
   for (const auto& [name, before] : {std::pair("GRADWIRE_POLICY", "policy "), std::pair("GRADWIRE_CODEC", "")}) {
-    if (const std::string value = environment.value(name, ""); !value.empty()) {
+    if (const std::string value = environment.value(name, ""); !value.empty() && value != "none") {
       return std::string("drop-in: ") + before + value;
     }
   }

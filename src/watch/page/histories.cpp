@@ -11,14 +11,13 @@
 #include "base/text.hpp"
 #include "gradwire/error.hpp"
 #include "watch/page/curves.hpp"
+#include "watch/textfile.hpp"
 
 namespace gradwire::watch::page {
 namespace {
 
 constexpr std::size_t kMostBytes = 64 << 20;  // twenty times a history of 16 groups and 512 samples
 constexpr double kClocksDiffer = 5;           // seconds between clocks of hosts
-
-bool is_history(const std::string& name) { return name.starts_with("gradwire-") && name.ends_with(".history"); }
 
 // Whether `a` says more than `b`, if a rank has a history by the library and one by a drop-in: about steps, then calls.
 bool tells_more(const RankHistory& a, const RankHistory& b) {
@@ -59,10 +58,11 @@ void add_calls(RankHistory& to, const RankHistory& from) {
     if (added == from.columns.end() || from.time.empty()) {
       continue;
     }
+    const double ahead = to.started - from.started;  // each history counts from its own begin
     Column& column = to.columns[name];
     column.resize(to.time.size());
     for (std::size_t i = 0; i < column.size(); ++i) {  // both end with the process
-      column[i] += i + 1 < column.size() ? value_at(from.time, added->second, to.time[i]) : from.last(name);
+      column[i] += i + 1 < column.size() ? value_at(from.time, added->second, std::max(0.0, to.time[i] + ahead)) : from.last(name);
     }
   }
 }
@@ -264,7 +264,7 @@ Job read_job(const std::filesystem::path& folder, const std::optional<std::strin
   std::vector<std::string> names;
   for (std::filesystem::directory_iterator entry(folder, problem), end; !problem && entry != end;
        entry.increment(problem)) {
-    if (const std::string file = entry->path().filename().string(); is_history(file)) {
+    if (const std::string file = entry->path().filename().string(); is_rank_file(file, ".history")) {
       names.push_back(file);
     }
   }

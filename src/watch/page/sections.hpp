@@ -53,7 +53,8 @@ struct Section {
 /// numbers.
 [[nodiscard]] std::string table(std::string_view caption, const std::vector<std::string>& head,
                                 const std::string& rows);
-/// What is missing, such as ranks without a history, as a list below a heading with that tag; empty without notes.
+/// Returns a section that lists what the page lacks, such as the histories of some ranks. `heading` is the tag of its
+/// heading. Empty if there are no notes.
 [[nodiscard]] std::string missing_list(const std::vector<std::string>& notes, const std::string& heading);
 /// The word, escaped, with its meaning as a tooltip if the page has one.
 [[nodiscard]] std::string with_tooltip(std::string_view term);
