@@ -17,6 +17,7 @@
 
 #include "base/log.hpp"
 #include "base/own_files.hpp"
+#include "base/text.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire {
@@ -29,7 +30,7 @@ constexpr std::chrono::minutes kUnfinishedReport{1};  // an older unfinished rep
 
 [[noreturn]] void fail_io(const std::filesystem::path& path, const std::string& what, int reason) {
   throw Error(ErrorCode::invalid_argument,
-              path.string() + ": " + what + " (" + std::generic_category().message(reason) + ")");
+              path.string() + ": " + what + " (" + text::reason_of(reason) + ")");
 }
 
 // NOLINTBEGIN(cppcoreguidelines-pro-type-vararg): open() has variable arguments
@@ -71,7 +72,7 @@ void warn_without_sync(const std::filesystem::path& path, int reason) {
   static std::atomic<bool> warned{false};
   if (!warned.exchange(true)) {
     log(LogLevel::warning, path.string() + " cannot be brought to the disk here (" +
-                               std::generic_category().message(reason) +
+                               text::reason_of(reason) +
                                "): what is saved there is whole, but may be gone after a failure of the whole machine. "
                                "Told once");
   }

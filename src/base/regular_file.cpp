@@ -7,14 +7,10 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/text.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire {
-namespace {
-
-std::string reason_of(int number) { return std::generic_category().message(number); }
-
-}  // namespace
 
 RegularFile::RegularFile(const std::filesystem::path& file, std::string_view what, Pipes pipes)
     : name_(std::string(what) + " " + file.string()) {
@@ -23,7 +19,7 @@ RegularFile::RegularFile(const std::filesystem::path& file, std::string_view wha
   const int number = errno;
   constexpr const char* kOther = "it is a pipe, a socket or a device; name a regular file";
   if (descriptor_ < 0) {
-    fail(number == ENXIO ? kOther : "cannot be read (" + reason_of(number) + "); check the path and its permissions");
+    fail(number == ENXIO ? kOther : "cannot be read (" + text::reason_of(number) + "); check the path and its permissions");
   }
   struct stat status {};
   const bool known = ::fstat(descriptor_, &status) == 0;
@@ -41,7 +37,7 @@ std::size_t RegularFile::read(void* to, std::size_t bytes) {
   while (done < bytes) {
     const ssize_t got = ::read(descriptor_, static_cast<char*>(to) + done, bytes - done);
     if (got < 0 && errno != EINTR) {
-      fail("reading failed (" + reason_of(errno) + ")");
+      fail("reading failed (" + text::reason_of(errno) + ")");
     }
     if (got == 0) {
       break;
@@ -53,7 +49,7 @@ std::size_t RegularFile::read(void* to, std::size_t bytes) {
 
 void RegularFile::seek(std::uint64_t place) {
   if (::lseek(descriptor_, static_cast<off_t>(place), SEEK_SET) < 0) {
-    fail("reading failed (" + reason_of(errno) + ")");
+    fail("reading failed (" + text::reason_of(errno) + ")");
   }
 }
 

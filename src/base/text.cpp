@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <system_error>
 
 namespace gradwire::text {
 namespace {
@@ -74,6 +75,8 @@ std::string short_hash(std::string_view text) {
   }
   return digits;
 }
+
+std::string reason_of(int error_number) { return std::generic_category().message(error_number); }
 
 Missing missing(const std::set<int>& there, int end) {
   constexpr std::size_t kNamed = 4;

@@ -37,6 +37,9 @@ namespace gradwire::text {
 /// Eight hex digits that differ for different texts, nearly always: an FNV-1a hash, folded to 32 bits.
 [[nodiscard]] std::string short_hash(std::string_view text);
 
+/// What the operating system says of one of its error numbers (errno).
+[[nodiscard]] std::string reason_of(int error_number);
+
 /// "0, 2, 4 and 7 more": the missing numbers below `end`, of which at most four are named, and how many there are.
 struct Missing {
   std::size_t count = 0;

@@ -12,12 +12,12 @@ CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
   plan_command
       ->add_option(
           "--from", forecast.from,
-          "instead of it: gradients that gradwire run --record-gradients or a session recorded, or a report of "
+          "instead of --layers: gradients that gradwire run --record-gradients or a session recorded, or a report of "
           "gradwire run (--report)")
       ->type_name("FILE");
   plan_command->add_option("--compute", forecast.compute,
-                           "with --from: how long a step computes on one rank, such as 180ms; without it what an "
-                           "observed job's report leaves for it");
+                           "with --from: how long a step computes on one rank, such as 180ms; default: the time "
+                           "that an observed job spent outside its calls");
   plan_command->add_option("--link", forecast.link, "bandwidth of a node's link in each direction")
       ->capture_default_str();
   plan_command->add_option("--latency", forecast.latency, "latency of a message between nodes")->capture_default_str();
@@ -53,9 +53,10 @@ CLI::App* add_ratio(CLI::App& app, RatioOptions& options) {
   auto* ratio_command = app.add_subcommand(
       "ratio", "Show ratio, error and speed of each codec on your own gradients: gradwire ratio gradients.npy");
   ratio_command
-      ->add_option("files", options.files,
-                   "gradients: .npy, safetensors, raw elements (--dtype), what char_lm or gradwire run "
-                   "--record-gradients wrote; a directory of them. A tensor in several files is a step in each")
+      ->add_option(
+          "files", options.files,
+          "gradients: .npy, safetensors, raw elements (--dtype), what char_lm or gradwire run "
+          "--record-gradients wrote; a directory of them. A tensor that is in several files has one step in each")
       ->type_name("FILE")
       ->required();
   ratio_command->add_option("--dtype", options.dtype, "what raw files hold, little endian: f32, f16, bf16 or f64")
@@ -64,12 +65,15 @@ CLI::App* add_ratio(CLI::App& app, RatioOptions& options) {
       ->delimiter(',')
       ->allow_extra_args(false)  // files may follow
       ->capture_default_str();
-  ratio_command->add_option("--policy", options.policy, "a policy file: one more row, each tensor as it says")
+  ratio_command
+      ->add_option("--policy", options.policy,
+                   "a policy file, which adds a row with the codec that each tensor has by it")
       ->type_name("FILE");
   ratio_command
-      ->add_option("--steps", options.steps,
-                   "steps for the error with feedback; without it all that are recorded. One that is recorded alone is "
-                   "repeated, 8 times without this")
+      ->add_option(
+          "--steps", options.steps,
+          "steps for the error with feedback; default: all recorded steps. A single recorded step is repeated, "
+          "8 times by default")
       ->type_name("N");
   ratio_command->add_option("--json", options.json, "write every number there, by codec and tensor")->type_name("FILE");
   ratio_command->add_option("--svg", options.svg, "draw error over ratio there")->type_name("FILE");

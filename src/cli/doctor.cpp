@@ -15,6 +15,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/text.hpp"
 #include "cli/build_info.hpp"
 #include "cli/commands.hpp"
 #include "cli/launch.hpp"
@@ -69,7 +70,7 @@ class OutputWatch {
     before_ = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     if (before_ < 0 || ::pipe2(ends.data(), O_CLOEXEC) != 0) {
       throw Error(ErrorCode::unsupported, "doctor: standard output cannot be watched (" +
-                                              std::system_category().message(errno) + "); is it closed?");
+                                              text::reason_of(errno) + "); is it closed?");
     }
     from_ = ends[0];
     ::dup2(ends[1], STDOUT_FILENO);
@@ -181,7 +182,7 @@ void become_doctor(const std::string& command, std::vector<std::string> argument
   pointers.push_back(nullptr);
   execv(program.c_str(), pointers.data());
   throw Error(ErrorCode::unsupported,
-              command + ": " + program.string() + " cannot be started (" + std::system_category().message(errno) +
+              command + ": " + program.string() + " cannot be started (" + text::reason_of(errno) +
                   "); it comes with builds that found MPI, in libexec/gradwire beside the folder of this tool");
 }
 

@@ -79,11 +79,11 @@ void check_settings(const std::vector<std::string>& command, std::size_t launche
 
 // Runs a program of iproute2. Returns an empty text if it succeeded, else the first line of what it printed.
 std::string failure_of(const std::vector<std::string>& command) {
-  const Said said = said_by(command, StandardError::taken);
-  if (said.status == 0) {
+  const ProgramOutput output = run_and_read(command, StandardError::taken);
+  if (output.status == 0) {
     return "";
   }
-  const std::string line = text::printable(said.text.substr(0, said.text.find('\n')));
+  const std::string line = text::printable(output.text.substr(0, output.text.find('\n')));
   return command.front() + (line.empty() ? " failed" : ": " + line);
 }
 
@@ -127,13 +127,13 @@ std::string make_namespace() {
     return "";
   }
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
-    return "this system lets this user make no network namespace (" + reason_of(errno) + ")";
+    return "this system lets this user make no network namespace (" + text::reason_of(errno) + ")";
   }
   const std::string own = std::to_string(user) + " " + std::to_string(user) + " 1\n";
   const std::string own_group = std::to_string(group) + " " + std::to_string(group) + " 1\n";
   if (!write_map("/proc/self/setgroups", "deny") || !write_map("/proc/self/uid_map", own) ||
       !write_map("/proc/self/gid_map", own_group)) {
-    return "this system lets this user map no ids in a namespace (" + reason_of(errno) + ")";
+    return "this system lets this user map no ids in a namespace (" + text::reason_of(errno) + ")";
   }
   return "";
 }

@@ -53,7 +53,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   run_command
       ->add_option("--report", options.report,
                    "directory for a page about the job, made from what its ranks did over time; with a name that ends "
-                   "in .json: file for what became of the calls")
+                   "in .json: file for the numbers of the calls")
       ->type_name("DIRECTORY");
   run_command->add_flag("--dry-run", options.dry_run,
                         "observe, and count what the codec or policy, or int8 without one, would send");
@@ -89,7 +89,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
           "a directory: rank 0 writes the buffers of its sums there, as they are before each call, for gradwire "
           "ratio and gradwire plan --from")
       ->type_name("DIRECTORY");
-  run_command->add_option("--steps", options.steps, "with it: so many steps, and not 5")->type_name("N");
+  run_command->add_option("--steps", options.steps, "steps that --record-gradients records; default 5")->type_name("N");
   run_command
       ->add_option("--restarts", options.restarts,
                    "start the command again if it fails, at most this many times, on the hosts that are left; the job "

@@ -183,8 +183,7 @@ void tell_of(const fs::path& report, const KnownCommand& command, std::ostream& 
     }
     if (read.has_session && read.compressed_calls == 0) {
       out << "gradwire: the job has a session of its own, whose messages are not in the table: it counts MPI's "
-             "collective "
-             "calls. Session::statistics() and --report DIRECTORY show what the session sent\n";
+             "collective calls. Session::statistics() and --report DIRECTORY show what the session sent\n";
     } else if (read.calls == 0) {
       out << "gradwire: warning: the job called no function that gradwire handles"
           << (command.compresses ? ", so nothing was compressed" : "")

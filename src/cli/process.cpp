@@ -17,6 +17,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/text.hpp"
 #include "cli/commands.hpp"
 #include "gradwire/error.hpp"
 
@@ -64,7 +65,7 @@ int wait_for(pid_t child) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) {
-      throw Error(ErrorCode::internal, "waitpid failed: " + reason_of(errno));
+      throw Error(ErrorCode::internal, "waitpid failed: " + text::reason_of(errno));
     }
   }
   return status_of(status);
@@ -179,8 +180,6 @@ void wait_for_orphans(int signal, bool told) {
 
 }  // namespace
 
-std::string reason_of(int error_number) { return std::generic_category().message(error_number); }
-
 // Takes the signals of this process while a command runs, one by one, so that none interrupts anything.
 class CommandRunner::Signals {
  public:
@@ -270,32 +269,36 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::string output_of(const std::vector<std::string>& command) { return said_by(command, StandardError::dropped).text; }
+std::string output_of(const std::vector<std::string>& command) {
+  return run_and_read(command, StandardError::dropped).text;
+}
 
-Said said_by(const std::vector<std::string>& command, StandardError error) {
+ProgramOutput run_and_read(const std::vector<std::string>& command, StandardError error) {
   const bool with_error = error == StandardError::taken;
-  const auto failed = [&](int why) { return Said{kCannotRunStatus, with_error ? reason_of(why) : std::string()}; };
+  const auto failed = [&](int why) {
+    return ProgramOutput{kCannotRunStatus, with_error ? text::reason_of(why) : std::string()};
+  };
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     return failed(errno);
   }
   const Spawned program = spawn_silent(command, &ends[1], with_error ? &ends[1] : nullptr);
   ::close(ends[1]);
-  Said said;
+  ProgramOutput output;
   std::array<char, 4096> buffer{};
   for (ssize_t got = 1; program.child != 0 && got != 0;) {
     got = ::read(ends[0], buffer.data(), buffer.size());
     if (got < 0 && errno != EINTR) {
       break;
     }
-    said.text.append(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+    output.text.append(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
   }
   ::close(ends[0]);
   if (program.child == 0) {
     return failed(program.failed);
   }
-  said.status = wait_for(program.child);
-  return said;
+  output.status = wait_for(program.child);
+  return output;
 }
 
 CommandRunner::CommandRunner() : signals_(std::make_unique<Signals>()) {}
@@ -321,7 +324,7 @@ Ended CommandRunner::run(const std::vector<std::string>& command, const Environm
   posix_spawnattr_destroy(&attributes);
   if (failed != 0) {
     throw Error(ErrorCode::invalid_argument,
-                command.front() + " cannot be started: " + reason_of(failed) +
+                command.front() + " cannot be started: " + text::reason_of(failed) +
                     (failed == ENOEXEC ? "; a script begins with the line #!/bin/sh, or has sh before it" : ""));
   }
   std::optional<int> status;

@@ -11,9 +11,6 @@
 
 namespace gradwire::cli {
 
-/// What the operating system says of one of its error numbers (errno).
-[[nodiscard]] std::string reason_of(int error_number);
-
 /// Finds a program as a shell does: a name with a slash as it is, another one in PATH. Only executable files count.
 [[nodiscard]] std::optional<std::filesystem::path> find_program(const std::string& name);
 
@@ -21,14 +18,14 @@ namespace gradwire::cli {
 [[nodiscard]] std::string output_of(const std::vector<std::string>& command);
 
 /// What a program printed, and how it ended.
-struct Said {
+struct ProgramOutput {
   int status = 0;  // as in Ended; kCannotRunStatus where it could not be started
   std::string text;
 };
 enum class StandardError : bool { dropped, taken };
 /// Runs a program without input, and waits for it. The text is its standard output, with what it prints on standard
 /// error where that is taken; where it cannot be started, the reason stands for the latter.
-[[nodiscard]] Said said_by(const std::vector<std::string>& command, StandardError error);
+[[nodiscard]] ProgramOutput run_and_read(const std::vector<std::string>& command, StandardError error);
 
 using Environment = std::vector<std::pair<std::string, std::string>>;  // names and values
 

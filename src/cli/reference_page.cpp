@@ -13,7 +13,7 @@ constexpr std::size_t kPageColumns = 140;
 constexpr const char* kPageIntroduction = R"(# The tool
 
 This page is written by a test from the command line of `gradwire`. To change it, change the help texts in `src/cli`, and
-run `WRITE=1 build/release/bin/cli_test --gtest_filter='*ReferencePage*'`. The same stands in `gradwire --help`, in
+run `WRITE=1 build/release/bin/cli_test --gtest_filter='*ReferencePage*'`. The same text is in `gradwire --help`, in
 `gradwire COMMAND --help` and in the man pages. `gradwire --version` prints the version.
 
 A rate is written as `1Gbit/s` or `100MB/s`, a duration as `5ms` or `30us`, a size as `64MiB` (powers of 1024) or `1GB`

@@ -11,8 +11,10 @@
 #include "base/own_files.hpp"
 #include "base/read_file.hpp"
 #include "base/report_place.hpp"
+#include "base/text.hpp"
 #include "gradwire/error.hpp"
 #include "watch/page/page.hpp"
+#include "watch/textfile.hpp"
 
 namespace gradwire::cli {
 
@@ -29,13 +31,13 @@ constexpr std::size_t kMostBytes = std::size_t{256} << 20;
 
 // The reason why a folder cannot be written to; empty: it can.
 std::string why_not_writable(const fs::path& folder) {
-  return ::access(folder.c_str(), W_OK) == 0 ? "" : std::generic_category().message(errno);
+  return ::access(folder.c_str(), W_OK) == 0 ? "" : text::reason_of(errno);
 }
 
 bool is_history(const fs::path& file) {
   const std::string name = file.filename().string();
   std::error_code ignored;
-  return name.starts_with("gradwire-") && name.ends_with(".history") && fs::is_regular_file(file, ignored);
+  return watch::is_rank_file(name, ".history") && fs::is_regular_file(file, ignored);
 }
 
 void remove_histories(const fs::path& directory) {

@@ -139,9 +139,8 @@ std::string forecast_table(const json& report) {
                                         std::max(1e-9, forecast->at("run_seconds").get<double>()));
   return "\nforecast, from this job's own calls and samples of each rank's own values (observing took " + cost +
          " of the run; - is not known):\n" + text::table(rows, "llrrrlrrrrrr") +
-         "time of a call: of the library, where it waited little; forecast: the same with the codec; ratio: dense "
-         "bytes / bytes that it would send; relative error, "
-         "decoded to 0\n"
+         "time of a call: of the library, where it waited little; forecast: the same with the codec;\n"
+         "ratio: dense bytes / bytes that it would send; relative error, decoded to 0\n"
          "and NMSE of the half with the smallest values: what one encoding loses\n";
 }
 

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <vector>
 
+#include "base/text.hpp"
 #include "cli/process.hpp"
 #include "gradwire/error.hpp"
 
@@ -75,7 +76,7 @@ TemporaryFolder::TemporaryFolder() {
   if (::mkdtemp(name.data()) == nullptr) {
     throw Error(ErrorCode::invalid_argument,
                 "no temporary folder can be made in " + parent.string() + " (" +
-                    std::generic_category().message(errno) +
+                    text::reason_of(errno) +
                     "); set TMPDIR to a folder that can be written, or name a report by --report");
   }
   path_ = name;

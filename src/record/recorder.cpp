@@ -76,7 +76,7 @@ void check_recording_folder(const fs::path& folder) {
   }
   if (::access(there.c_str(), W_OK) != 0) {
     refuse_recording(folder,
-                     std::generic_category().message(errno) + "; name a directory below a folder that can be written");
+                     text::reason_of(errno) + "; name a directory below a folder that can be written");
   }
 }
 

@@ -16,19 +16,19 @@ using ::testing::IsEmpty;
 
 TEST(Process, SaysWhatAProgramPrintedAndHowItEnded) {
   const std::vector<std::string> command{"sh", "-c", "echo out; echo error >&2; exit 3"};
-  const Said both = said_by(command, StandardError::taken);
+  const ProgramOutput both = run_and_read(command, StandardError::taken);
   EXPECT_EQ(both.status, 3);
   EXPECT_EQ(both.text, "out\nerror\n");
-  const Said one = said_by(command, StandardError::dropped);
+  const ProgramOutput one = run_and_read(command, StandardError::dropped);
   EXPECT_EQ(one.status, 3);
   EXPECT_EQ(one.text, "out\n");
   EXPECT_EQ(output_of(command), "out\n") << "whatever the status is";
-  EXPECT_EQ(said_by({"sh", "-c", "kill -9 $$"}, StandardError::taken).status, kSignalled + SIGKILL);
-  EXPECT_EQ(said_by({"cat"}, StandardError::taken).status, 0) << "it has no input";
+  EXPECT_EQ(run_and_read({"sh", "-c", "kill -9 $$"}, StandardError::taken).status, kSignalled + SIGKILL);
+  EXPECT_EQ(run_and_read({"cat"}, StandardError::taken).status, 0) << "it has no input";
 }
 
 TEST(Process, SaysWhyAProgramCannotBeStarted) {
-  const Said missing = said_by({"/nowhere/program"}, StandardError::taken);
+  const ProgramOutput missing = run_and_read({"/nowhere/program"}, StandardError::taken);
   EXPECT_EQ(missing.status, kCannotRunStatus);
   EXPECT_THAT(missing.text, HasSubstr("No such file"));
   EXPECT_THAT(output_of({"/nowhere/program"}), IsEmpty());
@@ -42,12 +42,13 @@ TEST(Process, SignalsDoNotEndTheText) {
   ::sigaction(SIGALRM, &now, &before);
   const itimerval often{.it_interval = {.tv_sec = 0, .tv_usec = 5000}, .it_value = {.tv_sec = 0, .tv_usec = 5000}};
   ::setitimer(ITIMER_REAL, &often, nullptr);
-  const Said said = said_by({"sh", "-c", "echo one; sleep 0.2; echo two; exec sleep 0.1"}, StandardError::taken);
+  const ProgramOutput output =
+      run_and_read({"sh", "-c", "echo one; sleep 0.2; echo two; exec sleep 0.1"}, StandardError::taken);
   const itimerval never{};
   ::setitimer(ITIMER_REAL, &never, nullptr);
   ::sigaction(SIGALRM, &before, nullptr);
-  EXPECT_EQ(said.status, 0);
-  EXPECT_EQ(said.text, "one\ntwo\n");
+  EXPECT_EQ(output.status, 0);
+  EXPECT_EQ(output.text, "one\ntwo\n");
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "observe/watching.hpp"
 #include "tests/support/http_get.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/watch/forked_child.hpp"
 
 namespace gradwire::watch {
 
@@ -29,12 +30,6 @@ using gradwire::test::http_get;
 using gradwire::test::listen_on;
 using gradwire::test::read_text;
 using gradwire::test::ScratchFolder;
-
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool kThreadSanitizer = true;
-#else
-inline constexpr bool kThreadSanitizer = false;
-#endif
 
 class Http : public ::testing::Test {
  protected:
@@ -48,21 +43,11 @@ class Http : public ::testing::Test {
 // Runs `body` in a child process, since some things begin only once per process.
 template <typename Body>
 pid_t start_child(const std::string& metrics, Body&& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(60);
+  return start_child([&] {
     ::setenv("GRADWIRE_JOB", "tried", 1);
     ::setenv("GRADWIRE_METRICS", metrics.c_str(), 1);
     body();
-    std::_Exit(99);
-  }
-  return child;
-}
-
-inline int status_of(pid_t child) {
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  });
 }
 
 inline std::string page_at(std::uint16_t port) {

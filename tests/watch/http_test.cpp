@@ -20,6 +20,7 @@
 #include "tests/support/http_get.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/watch/five_steps.hpp"
 #include "watch/textfile.hpp"
 
 namespace gradwire::watch {
@@ -55,15 +56,7 @@ TEST_F(Http, ServesWhatTheFilesSay) {
   constexpr int kRanks = 4;
   const std::uint16_t port = free_ports();
   const pid_t child = start_child("file:" + folder.file("metrics") + "," + http(port, "+rank"), [&] {
-    gradwire::test::run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-      std::vector<float> values(100'000, 1.0F);
-      Session session(transport, Policy::uniform("int8"));
-      const TensorId id = session.add("values", {values.data(), values.size(), DType::f32});
-      for (int step = 0; step < 5; ++step) {
-        session.ready(id);
-        session.finish();
-      }
-    });
+    run_five_steps(kRanks);
     observe::collect();
     write_whole(folder.path(), "page", page_at(port));
     std::exit(0);

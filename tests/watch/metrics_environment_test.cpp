@@ -18,6 +18,7 @@
 #include "tests/support/ranks.hpp"
 #include "tests/support/run_program.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/watch/five_steps.hpp"
 #include "tests/watch/forked_child.hpp"
 #include "watch/event_file.hpp"
 #include "watch/textfile.hpp"
@@ -51,19 +52,8 @@ TEST(Environment, EveryRankOfAJobWritesItsCounts) {
     ::setenv("GRADWIRE_JOB", "tried", 1);
     ::setenv("GRADWIRE_METRICS", ("file:" + folder.file("metrics")).c_str(), 1);
     ::setenv("GRADWIRE_TRACE", folder.file("trace").c_str(), 1);
-    std::vector<SessionStatistics> counted(kRanks);
-    gradwire::test::run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-      std::vector<float> values(100'000, 1.0F);
-      Session session(transport, Policy::uniform("int8"));
-      const TensorId id = session.add("values", {values.data(), values.size(), DType::f32});
-      for (int step = 0; step < 5; ++step) {
-        session.ready(id);
-        session.finish();
-      }
-      counted[static_cast<std::size_t>(transport->rank())] = session.statistics();
-    });
     std::string expected;
-    for (const SessionStatistics& rank : counted) {
+    for (const SessionStatistics& rank : run_five_steps(kRanks)) {
       expected += std::to_string(rank.all().bytes_sent) + " ";
     }
     write_whole(folder.path(), "expected", expected);

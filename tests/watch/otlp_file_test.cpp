@@ -17,6 +17,8 @@
 #include "observe/watching.hpp"
 #include "tests/support/ranks.hpp"
 #include "tests/support/scratch_folder.hpp"
+#include "tests/watch/five_steps.hpp"
+#include "tests/watch/forked_child.hpp"
 #include "tests/watch/otlp_reading.hpp"
 
 namespace gradwire::watch {
@@ -26,12 +28,6 @@ using gradwire::test::read_text;
 using gradwire::test::ScratchFolder;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-#if defined(__SANITIZE_THREAD__)
-constexpr bool kForksWithThreads = false;
-#else
-constexpr bool kForksWithThreads = true;
-#endif
 
 std::vector<std::string> lines_in(const std::filesystem::path& file) {
   std::vector<std::string> lines;
@@ -186,24 +182,11 @@ TEST(OtlpWriter, ALinkToAFileIsRefusedAndStays) {
   EXPECT_EQ(read_text(folder.path() / "elsewhere"), "{\"a\":1}\n");
 }
 
-template <typename Body>
-int status_of_child(Body&& body) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(60);
-    body();
-    std::_Exit(99);
-  }
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 // The disk has room for two and a half lines.
 TEST(OtlpWriter, HalfALineIsTakenBack) {
   const ScratchFolder folder;
   const std::string line = std::string(999, 'x') + "\n";
-  EXPECT_EQ(status_of_child([&] {
+  EXPECT_EQ(status_of(start_child([&] {
               std::signal(SIGXFSZ, SIG_IGN);
               const rlimit limit{2500, 2500};
               ::setrlimit(RLIMIT_FSIZE, &limit);
@@ -215,31 +198,23 @@ TEST(OtlpWriter, HalfALineIsTakenBack) {
                 std::_Exit(std::string(error.what()).find("a: File too large") != std::string::npos ? 0 : 2);
               }
               std::_Exit(1);
-            }),
+            })),
             0);
   EXPECT_EQ(read_text(folder.path() / "a"), line + line);
 }
 
 TEST(OtlpOfAJob, SaysWhatTheTextfilesSay) {
-  if (!kForksWithThreads) {
+  if (kThreadSanitizer) {
     GTEST_SKIP() << "it allows no threads in a child of a process with threads";
   }
   const ScratchFolder folder;
   constexpr int kRanks = 4;
-  ASSERT_EQ(status_of_child([&] {
+  ASSERT_EQ(status_of(start_child([&] {
               ::setenv("GRADWIRE_JOB", "tried", 1);
               ::setenv("GRADWIRE_METRICS", ("otlp:" + folder.file("otlp") + ",file:" + folder.file("text")).c_str(), 1);
-              gradwire::test::run_ranks(kRanks, [&](const std::shared_ptr<Transport>& transport) {
-                std::vector<float> values(100'000, 1.0F);
-                Session session(transport, Policy::uniform("int8"));
-                const TensorId id = session.add("values", {values.data(), values.size(), DType::f32});
-                for (int step = 0; step < 5; ++step) {
-                  session.ready(id);
-                  session.finish();
-                }
-              });
+              run_five_steps(kRanks);
               std::exit(0);
-            }),
+            })),
             0);
   for (int rank = 0; rank < kRanks; ++rank) {
     const std::vector<std::string> lines = lines_in(folder.path() / "otlp" / otlp_file_name("library", rank, "tried"));
