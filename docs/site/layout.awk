@@ -2,16 +2,6 @@
 # group, and each link below it to a document an entry. Variables: `decisions`, `results`: files with the documents of
 # these shelves, one a line.
 
-# As in pages.awk.
-function page_name(path,   name) {
-  name = path
-  sub(/^docs\//, "", name)
-  sub(/\/README\.md$/, "", name)
-  sub(/\.md$/, "", name)
-  gsub(/\//, "-", name)
-  return tolower(name)
-}
-
 function escaped(text) {
   gsub(/`/, "", text)
   gsub(/&/, "\\&amp;", text)

@@ -37,22 +37,6 @@ END {
   exit status
 }
 
-# "docs/how-to/library.md" is "how-to-library".
-function page_name(path,   name) {
-  if (path == "README.md") {
-    return "index"
-  }
-  if (path == "docs/README.md") {
-    return "documents"
-  }
-  name = path
-  sub(/^docs\//, "", name)
-  sub(/\/README\.md$/, "", name)
-  sub(/\.md$/, "", name)
-  gsub(/\//, "-", name)
-  return tolower(name)
-}
-
 # Returns the path from the root of a target that is relative to the document.
 function resolved(target,   path, parts, n, kept, depth, i) {
   path = document
