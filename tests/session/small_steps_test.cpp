@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -353,7 +354,7 @@ TEST(SmallSteps, AnAbortEndsTheWait) {
 }
 
 // A rank that polls while another rank has no core looks thousands of times in one step; one that yields its core looks
-// about as often as there are other ranks.
+// about as often as there are other ranks at most.
 TEST(SmallSteps, NoRankStarvesAnotherWhereThereAreMoreRanksThanCores) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
@@ -369,14 +370,18 @@ TEST(SmallSteps, NoRankStarvesAnotherWhereThereAreMoreRanksThanCores) {
   constexpr int kSteps = 20'000 / kStepShare;
   run_ranks(kRanks, [&](const std::shared_ptr<Transport>& inner) {
     SmallRank rank(inner, {16});
+    std::vector<std::uint64_t> looks;
     for (int step = 0; step < kSteps; ++step) {
+      const std::uint64_t before_step = rank.transport->fruitless;
       rank.ready();
       rank.session->finish();
+      looks.push_back(rank.transport->fruitless - before_step);
     }
     EXPECT_EQ(rank.session->step(), static_cast<std::uint64_t>(kSteps));
-    const double looks = static_cast<double>(rank.transport->fruitless) / kSteps;
-    EXPECT_LT(looks, 10.0 * kRanks) << "of rank " << inner->rank() << " for one step";
-    RecordProperty("looks of rank " + std::to_string(inner->rank()), std::to_string(looks));
+    // A busy machine takes a rank's core away now and then, which would spoil a mean.
+    std::nth_element(looks.begin(), looks.begin() + kSteps / 2, looks.end());
+    EXPECT_LT(looks[kSteps / 2], 10U * kRanks) << "of rank " << inner->rank() << " in the median of all steps";
+    RecordProperty("looks of rank " + std::to_string(inner->rank()), std::to_string(looks[kSteps / 2]));
   });
   sched_setaffinity(0, sizeof before, &before);
 }
