@@ -25,7 +25,7 @@ std::uint32_t lasting(double seconds) {
 }
 
 // Makes an aggregate of the given sources, numbered 1, 2, ...
-Aggregate over(std::vector<Source> sources) {
+Aggregate over(const std::vector<Source>& sources) {
   return Aggregate([sources](observe::SourceId id) {
     return id >= 1 && id <= sources.size() ? std::optional(sources[id - 1U]) : std::nullopt;
   });

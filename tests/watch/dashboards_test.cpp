@@ -49,8 +49,8 @@ std::map<std::string, Known> all_families() {
   known.link.emplace().ranks_per_node = 2;
   known.health.resize(1);
   known.notes.emplace_back("loss", 1.0);
-  known.memory.emplace();
-  known.rows.emplace();
+  known.memory = observe::Knowledge::Memory{};
+  known.rows = observe::Knowledge::Rows{};
   aggregate.add({.source = 1, .statistics = statistics, .slow = observe::SlowState{}, .knowledge = known});
   const std::vector<ReplacedCalls> calls(1);
   std::map<std::string, Known> all;

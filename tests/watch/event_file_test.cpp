@@ -134,7 +134,7 @@ TEST_F(Traced, DamageIsNamed) {
   const auto to = sink();
   take(*to, {at_step(0, 10)}, {}, true);
   const std::string text = read_text(file());
-  const auto message = [&](std::string damaged) {
+  const auto message = [&](const std::string& damaged) {
     std::ofstream(folder_.file("bad"), std::ios::binary | std::ios::trunc) << damaged;
     const Error error = error_of([&] { read(folder_.file("bad")); });
     EXPECT_EQ(error.code(), ErrorCode::corrupt);

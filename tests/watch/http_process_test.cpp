@@ -30,12 +30,12 @@ void (*g_at_second_look)() = nullptr;
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 constexpr bool kSeesLooks = true;
 // Replaces sigaction() of the C library for this whole process.
-extern "C" int sigaction(int number, const struct sigaction* next, struct sigaction* before) noexcept {
+extern "C" int sigaction(int sig, const struct sigaction* act, struct sigaction* oact) noexcept {
   static const auto real = reinterpret_cast<decltype(&sigaction)>(::dlsym(RTLD_NEXT, "sigaction"));
-  if (number == SIGPIPE && next == nullptr && ++g_looks_at_pipe == 2 && g_at_second_look != nullptr) {
+  if (sig == SIGPIPE && act == nullptr && ++g_looks_at_pipe == 2 && g_at_second_look != nullptr) {
     g_at_second_look();
   }
-  return real(number, next, before);
+  return real(sig, act, oact);
 }
 #else
 constexpr bool kSeesLooks = false;

@@ -102,6 +102,7 @@ std::optional<StreamLane::Series> StreamLane::series_of(Opcode opcode, std::vect
   std::sort(instructions.begin(), instructions.end(),
             [&](std::size_t a, std::size_t b) { return at(a).chunk.first < at(b).chunk.first; });
   std::vector<Chunk> chunks;
+  chunks.reserve(instructions.size());
   for (const std::size_t i : instructions) {
     chunks.push_back(at(i).chunk);
   }
