@@ -36,17 +36,6 @@ void tell_files(const page::PageFiles& files, std::ostream& out) {
       << '\n';
 }
 
-// Prints what is missing of the runs of a comparison.
-void tell_notes(const page::Json& root, std::ostream& out) {
-  std::string name = "A";
-  for (const page::Json& run : root.at("runs")) {
-    for (const page::Json& note : run.at("job").at("notes")) {
-      out << "note: " << name << ": " << text::printable(note.get<std::string>()) << '\n';
-    }
-    name = "B";
-  }
-}
-
 }  // namespace
 
 int report(const ReportOptions& options, std::ostream& out) {
@@ -88,7 +77,9 @@ int report(const ReportOptions& options, std::ostream& out) {
   if (compares) {
     const page::Json root =
         page::write_comparison({options.folder, name_of(options, 0)}, {second, name_of(options, 1)}, files);
-    tell_notes(root, out);
+    for (const std::string& note : page::comparison_notes(root)) {
+      out << "note: " << text::printable(note) << '\n';
+    }
     tell_files(files, out);
     return 0;
   }

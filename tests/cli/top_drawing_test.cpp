@@ -201,6 +201,15 @@ TEST(TopDrawing, ShowsTheSlowestFirstWhereThereIsNoPlaceForAll) {
   EXPECT_THAT(joined(draw({}, rows, {.folder = "/", .width = 80})), HasSubstr("\n  99  ")) << "no limit";
 }
 
+TEST(TopDrawing, CountsARankOfTwoPartsOnce) {
+  std::vector<RankRow> rows = rows_with({0.4, 0.4, 0.4});
+  rows[2].now.name.second = 1;  // the job's own session, beside the drop-in
+  rows[1].state = rows[2].state = RankState::silent;
+  const std::string text = joined(draw({}, rows, {.folder = "/", .width = 120, .height = 24, .keys = true}));
+  EXPECT_THAT(text, HasSubstr("1 silent"));
+  EXPECT_THAT(text, HasSubstr("Rank 1 is silent: "));
+}
+
 TEST(TopDrawing, FitsEverySize) {
   std::vector<RankRow> rows = rows_with(std::vector<double>(30, 0.4));
   rows[3].rates = {.seconds = 1e300,

@@ -12,9 +12,15 @@
 namespace gradwire::watch::live {
 namespace {
 
-std::size_t count(std::span<const RankRow> rows, RankState state) {
-  return static_cast<std::size_t>(
-      std::count_if(rows.begin(), rows.end(), [&](const RankRow& row) { return row.state == state; }));
+// Returns the ranks of rows in this state. A rank whose job and whose own session write has two rows.
+std::set<int> ranks_in(std::span<const RankRow> rows, RankState state) {
+  std::set<int> ranks;
+  for (const RankRow& row : rows) {
+    if (row.state == state) {
+      ranks.insert(row.now.name.second);
+    }
+  }
+  return ranks;
 }
 
 bool is_live(const RankRow& row) { return row.state != RankState::ended && row.state != RankState::silent; }
@@ -35,7 +41,7 @@ std::string title(std::span<const RankRow> rows, const std::string& job, const s
                      std::to_string(world) + (world == 1 ? " rank" : " ranks") +
                      (link.empty() ? "" : ", emulated " + link);
   for (const RankState state : {RankState::slow, RankState::stalled, RankState::silent, RankState::ended}) {
-    if (const std::size_t number = count(rows, state)) {
+    if (const std::size_t number = ranks_in(rows, state).size()) {
       text += ", " + std::to_string(number) + " " + state_name(state);
     }
   }
@@ -83,14 +89,8 @@ std::string totals(std::span<const RankRow> rows) {
   return text + (seconds > 0 ? "over the last " + time_in_short(std::round(seconds)) : "since the start");
 }
 
-std::string names(std::span<const RankRow> rows, RankState state) {
+std::string names(const std::set<int>& ranks) {
   constexpr std::size_t kNamed = 6;
-  std::set<int> ranks;
-  for (const RankRow& row : rows) {
-    if (row.state == state) {
-      ranks.insert(row.now.name.second);
-    }
-  }
   std::string text = ranks.size() == 1 ? "Rank " : "Ranks ";
   std::size_t named = 0;
   for (const int rank : ranks) {
@@ -118,8 +118,8 @@ std::string others(const std::vector<OtherJob>& jobs) {
 std::vector<std::string> notes(const FolderSnapshot& snapshot, std::span<const RankRow> rows) {
   std::vector<std::string> notes;
   const auto add = [&](RankState state, const char* one, const char* many) {
-    if (const std::size_t number = count(rows, state)) {
-      notes.push_back(names(rows, state) + (number == 1 ? one : many));
+    if (const std::set<int> ranks = ranks_in(rows, state); !ranks.empty()) {
+      notes.push_back(names(ranks) + (ranks.size() == 1 ? one : many));
     }
   };
   add(RankState::slow, " is slow: the others wait for it.", " are slow: the others wait for them.");

@@ -142,20 +142,20 @@ std::string charts_of(const Json& root) {
   return missing + "<div class=grid2>" + html + "</div>\n";
 }
 
-std::string missing_of(const Json& root) {
+}  // namespace
+
+Json comparison(const Json& a, const Json& b) {
+  return {{"format", "gradwire report"}, {"version", 1}, {"runs", Json::array({a, b})}};
+}
+
+std::vector<std::string> comparison_notes(const Json& root) {
   std::vector<std::string> notes;
   for (std::size_t i = 0; i < 2; ++i) {
     for (const Json& note : root.at("runs").at(i).at("job").at("notes")) {
       notes.push_back(std::string(kNames[i]) + ": " + note.get<std::string>());
     }
   }
-  return missing_list(notes, "h2");
-}
-
-}  // namespace
-
-Json comparison(const Json& a, const Json& b) {
-  return {{"format", "gradwire report"}, {"version", 1}, {"runs", Json::array({a, b})}};
+  return notes;
 }
 
 std::string comparison_html(const Json& root) {
@@ -190,7 +190,7 @@ std::string comparison_html(const Json& root) {
                         escaped(command_text(root.at("runs").at(0))) + "</code></li><li><i class=second></i>B <code>" +
                         escaped(command_text(root.at("runs").at(1))) + "</code></li></ul></header>\n<main>" +
                         table("What the runs did", {"", "#A", "#B", "#B over A"}, rows) + charts_of(root) +
-                        missing_of(root) + "</main>",
+                        missing_list(comparison_notes(root), "h2") + "</main>",
                     root.at("runs").at(1).at("job").at("gradwire").get<std::string>());
 }
 

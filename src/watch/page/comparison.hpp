@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "watch/page/charts.hpp"
 #include "watch/page/page.hpp"
@@ -13,6 +14,8 @@ namespace gradwire::watch::page {
 
 /// `a`, `b`: to_json() of the runs. The result has them as "runs".
 [[nodiscard]] Json comparison(const Json& a, const Json& b);
+/// Returns what is missing of the runs of a comparison(), each note after the name of its run, "A: " or "B: ".
+[[nodiscard]] std::vector<std::string> comparison_notes(const Json& root);
 /// The page for a comparison().
 [[nodiscard]] std::string comparison_html(const Json& root);
 
