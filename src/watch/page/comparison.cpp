@@ -65,8 +65,9 @@ std::string drop_in_of(const Json& report) {
       return std::string("drop-in: ") + before + value;
     }
   }
-  const bool compresses =
-      std::any_of(calls.begin(), calls.end(), [](const Json& row) { return row.at("reason") == ""; });
+  const bool compresses = std::any_of(calls.begin(), calls.end(), [](const Json& row) {
+    return row.at("reason").get_ref<const std::string&>().empty();
+  });
   return compresses ? "drop-in: compressing" : "drop-in: observing";
 }
 
