@@ -98,6 +98,12 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/cmake/NOTICES 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev PATTERN site EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/python-free-examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev USE_SOURCE_PERMISSIONS)
 
+# Documents link to headers, so beside them stands a symbolic link to the headers' folder.
+file(RELATIVE_PATH headers ${CMAKE_INSTALL_FULL_DOCDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/generated/links)
+file(CREATE_LINK ${headers} ${PROJECT_BINARY_DIR}/generated/links/include SYMBOLIC)
+install(FILES ${PROJECT_BINARY_DIR}/generated/links/include DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+
 # docs/reference/compatibility.md states this policy: while the major version is 0, the C++ API may change with the minor one.
 set(compatible_with SameMajorVersion)
 if(PROJECT_VERSION_MAJOR EQUAL 0)

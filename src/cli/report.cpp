@@ -211,6 +211,11 @@ Report make_report(const json& root) {
   report.disabled = !disabled.empty();
   if (report.disabled) {
     report.text += "every call is passed through: " + disabled + '\n';
+    if (report.calls == 0) {
+      report.text += "A disabled drop-in does not count calls, so there is no table." +
+                     (note.empty() ? "\n" : "\nnote: " + note + '\n');
+      return report;
+    }
   }
   report.text +=
       '\n' + class_table(root.at("classes")) + choices(root.at("classes")) + advice_of(root) + forecast_table(root) +

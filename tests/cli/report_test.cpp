@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -138,9 +139,15 @@ TEST_F(ReportTable, SaysWhenItIsADryRunOrDisabled) {
   std::string automatic = replaced("\"dry_run\": false", "\"dry_run\": true");
   automatic.replace(automatic.find("built-in"), 8, "GRADWIRE_CODEC=auto");
   EXPECT_THAT(read(automatic).text, HasSubstr("\na run without --dry-run compares first, and then compresses only"));
-  EXPECT_THAT(read(replaced("\"disabled\": null", "\"disabled\": \"GRADWIRE_DISABLE=1 on rank 2\"")).text,
-              AllOf(HasSubstr("4 ranks, disabled, policy built-in"),
-                    HasSubstr("every call is passed through: GRADWIRE_DISABLE=1 on rank 2\n")));
+  EXPECT_THAT(
+      read(replaced("\"disabled\": null", "\"disabled\": \"GRADWIRE_DISABLE=1 on rank 2\"")).text,
+      AllOf(HasSubstr("4 ranks, disabled, policy built-in"),
+            HasSubstr("every call is passed through: GRADWIRE_DISABLE=1 on rank 2\n"), HasSubstr("\ncalls: 24, ")));
+  std::string uncounted = replaced("\"disabled\": null", "\"disabled\": \"GRADWIRE_DISABLE=1 on rank 2\"");
+  uncounted.replace(uncounted.find("\"calls\": 24"), 11, "\"calls\": 0");
+  EXPECT_THAT(read(uncounted).text,
+              EndsWith("GRADWIRE_DISABLE=1 on rank 2\nA disabled drop-in does not count calls, so "
+                       "there is no table.\n"));
 }
 
 // Mutations tried: a forecast says "measured"; a saving is shown although none is known.
