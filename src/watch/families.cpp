@@ -261,12 +261,15 @@ class Builder {
       residuals += number(each.residual_bytes);
       frames += number(each.frame_bytes);
     }
-    families_.push_back({"gradwire_memory_bytes",
-                         "Memory of gradwire in the host: residuals, frame buffers at their peak, rings of events.",
-                         MetricType::gauge,
-                         {{{{"kind", "residuals"}}, residuals},
-                          {{{"kind", "frames"}}, frames},
-                          {{{"kind", "rings"}}, number(reader_.ring_bytes)}}});
+    Family family{"gradwire_memory_bytes",
+                  "Memory of gradwire in the host: residuals, frame buffers at their peak, rings of events.",
+                  MetricType::gauge,
+                  {{{{"kind", "rings"}}, number(reader_.ring_bytes)}}};
+    if (!rank_.memory.empty()) {  // only sessions know theirs
+      family.samples.push_back({{{"kind", "residuals"}}, residuals});
+      family.samples.push_back({{{"kind", "frames"}}, frames});
+    }
+    families_.push_back(std::move(family));
   }
 
   void rows() {
@@ -323,6 +326,8 @@ class Builder {
     Family in{"gradwire_replaced_bytes_in_total", "Bytes of these calls.", MetricType::counter};
     Family sent{"gradwire_replaced_bytes_sent_total", "Bytes sent by them; of those passed on, by a perfect algorithm.",
                 MetricType::counter};
+    Family uncompressed{"gradwire_replaced_bytes_uncompressed_total",
+                        "Bytes that a perfect uncompressed algorithm would send for them.", MetricType::counter};
     Family seconds{"gradwire_replaced_seconds_total", "Time inside them, where they are large enough to be timed.",
                    MetricType::counter};
     for (const ReplacedCalls& each : calls) {
@@ -332,9 +337,10 @@ class Builder {
       count.samples.push_back({labels, number(each.calls)});
       in.samples.push_back({labels, number(each.bytes_in)});
       sent.samples.push_back({labels, number(each.bytes_sent)});
+      uncompressed.samples.push_back({labels, number(each.bytes_dense)});
       seconds.samples.push_back({labels, each.seconds});
     }
-    for (Family* family : {&count, &in, &sent, &seconds}) {
+    for (Family* family : {&count, &in, &sent, &uncompressed, &seconds}) {
       families_.push_back(std::move(*family));
     }
   }

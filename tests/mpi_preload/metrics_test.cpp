@@ -75,12 +75,14 @@ TEST_P(Preload, MetricsOfAllRanksAreWhatTheReportSays) {
   double calls = 0;
   double compressed = 0;
   double sent = 0;
+  double uncompressed = 0;
   for (int rank = 0; rank < 3; ++rank) {
     const std::string text = file_of(folder.path(), rank);
     ASSERT_TRUE(whole(text)) << outcome.output;
     calls += sum_in(text, "gradwire_replaced_calls_total");
     compressed += sum_in(text, "gradwire_replaced_calls_total", "outcome=\"compressed\"");
     sent += sum_in(text, "gradwire_replaced_bytes_sent_total", "outcome=\"compressed\"");
+    uncompressed += sum_in(text, "gradwire_replaced_bytes_uncompressed_total");
     // The executor recorded the messages of compressed calls.
     EXPECT_GE(sum_in(text, "gradwire_message_bytes_sum", "direction=\"sent\"") +
                   sum_in(text, "gradwire_message_bytes_sum", "direction=\"native\""),
@@ -91,6 +93,7 @@ TEST_P(Preload, MetricsOfAllRanksAreWhatTheReportSays) {
   }
   const json totals = report().at("totals");
   EXPECT_EQ(calls, totals.at("calls").get<double>());
+  EXPECT_EQ(uncompressed, totals.at("bytes_dense").get<double>());
   EXPECT_EQ(compressed, totals.at("compressed_calls").get<double>());
   EXPECT_EQ(compressed, 33);
   EXPECT_EQ(sent, totals.at("bytes_sent").get<double>()) << totals;

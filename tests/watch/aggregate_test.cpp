@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <regex>
@@ -217,6 +218,11 @@ TEST(Aggregate, WhatSourcesKnowIsTheLatest) {
   EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "residuals"}}), 300);
   EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "frames"}}), 20);
   EXPECT_EQ(value_of(made(), "gradwire_memory_bytes", {{"kind", "rings"}}), 5);
+  const std::vector<Family> empty = families(RankTotals(), {}, {});
+  const auto memory = std::find_if(empty.begin(), empty.end(),
+                                   [](const Family& family) { return family.name == "gradwire_memory_bytes"; });
+  ASSERT_NE(memory, empty.end());
+  EXPECT_EQ(memory->samples.size(), 1U) << "without a session only the rings are known";
   EXPECT_EQ(value_of(made(), "gradwire_table_rows_total", {{"from", "owner"}}), 4);
   EXPECT_EQ(value_of(made(), "gradwire_table_rows_total", {{"from", "here"}}), 5);
   EXPECT_EQ(value_of(made(), "gradwire_table_row_age_clocks_total"), 6);
