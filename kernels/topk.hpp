@@ -195,7 +195,7 @@ struct TopK<SelectedCoder, float> : kernels::TopK<SelectedCoder> {
   static bool encode_tile(const Tile& tile, const float* values, Residual residual, std::uint32_t count,
                           std::uint8_t* out) {
     const std::uint32_t selected = selected_count(tile.k, count);
-    Selection& memory = working_memory_as<Selection>();
+    auto& memory = working_memory_as<Selection>();
     Selector& selector = memory.selector;
     float* const selected_values = memory.selected_values;
     selector.look<kResidual>(values, residual.before, count, selected);

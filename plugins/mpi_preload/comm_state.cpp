@@ -421,6 +421,7 @@ std::shared_ptr<Transport> CommState::connect() {
   }
   const auto tell_awaited = [this](const std::vector<int>& awaited) {
     std::vector<int> of_world;
+    of_world.reserve(awaited.size());
     for (const int peer : awaited) {
       of_world.push_back(ranks[static_cast<std::size_t>(peer)]);
     }

@@ -70,7 +70,7 @@ void Observing::end(bool failed) noexcept {
       }
       ended = bunch_;
     }
-    note(std::move(ended), seconds_since(ended.begin));
+    note(ended, seconds_since(ended.begin));
   } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to note it
   }
 }

@@ -40,7 +40,7 @@ TEST(SharedMemory, OfTwoGradientsIsRefusedByBothNames) {
   refused(25, 2, "embed.weight");
   refused(10, 90, "embed.weight");
   refused(41, 20, "head.bias");
-  session.add("before", view(&memory[0], 20));  // adjacent tensors do not overlap
+  session.add("before", view(memory.data(), 20));  // adjacent tensors do not overlap
   session.add("between", view(&memory[40], 20));
   session.add("nothing", view(&memory[30], 0));
   session.add("", view(&memory[80], 10));
