@@ -16,6 +16,12 @@ namespace {
 using exchange::CurrentDevice;
 using exchange::StreamBackend;
 
+// Builds that cut chunks by another rule would wait for other messages than their peers send.
+std::string chunks_text(const exchange::ChunkSize& chunks) {
+  return "chunks on devices: " + std::to_string(chunks.bytes) + " bytes, at least " + std::to_string(chunks.per_shard) +
+         " a shard\n";
+}
+
 }  // namespace
 
 DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::unique_ptr<exchange::Peers> peers,
@@ -80,7 +86,9 @@ std::vector<std::string> DeviceRunner::agree(const plan::Plan& plan, bool weight
                                              const std::string& parts, const std::string& beside) {
   statistics_.resize(plan.groups.size());
   const CurrentDevice current(*device_);
-  return agree_on_plan(*peers_, agreement_text(plan, weighted, step, !held_.residuals().empty(), parts), beside);
+  const std::string text = agreement_text(plan, weighted, step, !held_.residuals().empty(), parts) +
+                           chunks_text(exchange::stream_chunks(info().world_size, plan.chunk_bytes));
+  return agree_on_plan(*peers_, text, beside);
 }
 
 void DeviceRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
