@@ -120,8 +120,12 @@ Counts count(const Step& step, int rank = 0) {
 
 // Mutations tried: a shard has at least two chunks; encoders are launched one by one; a sum opens its own frame.
 TEST(DeviceCounts, OneTensorByInt8TakesSixKernelsAndTwoGroupsAtAnyNumberOfRanks) {
-  for (const int world : {2, 4, 8, 64}) {
-    for (const std::uint64_t mib : {1, 25}) {
+  struct Size {
+    int world;
+    std::uint64_t mib;
+  };
+  for (const auto [world, most] : {Size{2, 32}, Size{4, 64}, Size{8, 25}, Size{64, 25}}) {
+    for (const std::uint64_t mib : {std::uint64_t{1}, std::uint64_t{25}, most}) {
       for (const int rank : {0, world / 2, world - 1}) {
         SCOPED_TRACE("rank " + std::to_string(rank) + " of " + std::to_string(world) + ", " + std::to_string(mib) +
                      " MiB");
@@ -154,11 +158,12 @@ TEST(DeviceCounts, OtherSteps) {
       {"a scale, feedback", {.world = 8, .bytes = 25 * kMiB, .feedback = true, .scaled = true}, {18, 2, 14, 12}},
       {"12 tensors", {.world = 8, .bytes = kMiB, .tensors = 12}, {8, 2, 14, 12}},
       {"12 tensors", {.world = 64, .bytes = kMiB, .tensors = 12}, {8, 2, 126, 12}},
-      {"256 MiB", {.world = 2, .bytes = 256 * kMiB}, {38, 10, 18, 44}},
-      {"256 MiB", {.world = 4, .bytes = 256 * kMiB}, {22, 6, 30, 28}},
-      {"256 MiB", {.world = 8, .bytes = 256 * kMiB}, {14, 4, 42, 20}},
+      {"256 MiB", {.world = 2, .bytes = 256 * kMiB}, {34, 9, 16, 40}},
+      {"256 MiB", {.world = 4, .bytes = 256 * kMiB}, {18, 5, 24, 24}},
+      {"256 MiB", {.world = 8, .bytes = 256 * kMiB}, {10, 3, 28, 16}},
       {"256 MiB", {.world = 64, .bytes = 256 * kMiB}, {6, 2, 126, 12}},
-      {"256 MiB, feedback", {.world = 8, .bytes = 256 * kMiB, .feedback = true}, {14, 4, 42, 20}},
+      {"more than 2^31 elements", {.world = 8, .bytes = (std::uint64_t{8} << 30) + kMiB}, {1466, 62, 854, 252}},
+      {"256 MiB, feedback", {.world = 8, .bytes = 256 * kMiB, .feedback = true}, {10, 3, 28, 16}},
   };
   for (const Row& row : rows) {
     EXPECT_EQ(count(row.step, row.step.world / 2), row.counts) << row.what << ", " << row.step.world << " ranks";

@@ -317,9 +317,9 @@ TEST(StreamPipeline, BadTasksAreNamed) {
 
 TEST(StreamPipeline, ChunksFillTheWireButNotTheMemoryOfLargeWorlds) {
   const auto bytes = [](int world) { return exchange::stream_chunks(world).bytes; };
-  EXPECT_EQ(bytes(2), 4ULL << 20);
-  EXPECT_EQ(bytes(32), 4ULL << 20);
-  EXPECT_EQ(bytes(64), 2ULL << 20);
+  EXPECT_EQ(bytes(2), 17ULL << 18);
+  EXPECT_EQ(bytes(32), 17ULL << 18);
+  EXPECT_EQ(bytes(64), 17ULL << 17);
   EXPECT_EQ(bytes(4096), 256ULL << 10);
   EXPECT_EQ(exchange::stream_chunks(4096, 1 << 10).bytes, 1ULL << 10) << "as asked";
   const auto lanes = [](std::uint64_t count, exchange::ChunkSize chunks) {

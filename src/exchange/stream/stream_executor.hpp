@@ -60,8 +60,8 @@ struct StreamTask {
   std::string name;        // for messages: "bucket 3 (rule 2)"
 };
 
-/// The chunks of devices, unless the caller asked for a size. A shard is one chunk of up to 4 MiB, so that a call is
-/// one lane as long as the frames of all ranks have at most 128 MiB together: a lane costs launches and a group at
+/// The chunks of devices, unless the caller asked for a size. A shard is one chunk of up to 4.25 MiB, so that a call
+/// is one lane as long as the frames of all ranks have at most 136 MiB together: a lane costs launches and a group at
 /// either end, and 4 MiB take several times as long on a wire. In worlds beyond 32 ranks chunks are smaller, but at
 /// least 256 KiB, which bounds the memory of a lane.
 [[nodiscard]] ChunkSize stream_chunks(int world_size, std::optional<std::uint64_t> asked = std::nullopt) noexcept;
