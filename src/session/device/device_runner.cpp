@@ -54,7 +54,7 @@ DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::
   step_ = reinterpret_cast<std::uint32_t*>(device_->backend().acquire(sizeof(std::uint32_t)));
   probe_status_ = reinterpret_cast<kernels::DeviceStatus*>(device_->backend().acquire(sizeof(kernels::DeviceStatus)));
   device_->zero(step_, sizeof(std::uint32_t));
-  calls_.emplace(*device_, info(), options_.reduction, held_.residuals(), step_);
+  calls_.emplace(*device_, options_.reduction, held_.residuals(), step_);
 }
 
 // The destructor frees memory of the device, so it waits until no work uses this memory.
