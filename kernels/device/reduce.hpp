@@ -22,6 +22,20 @@ struct InputList {
   [[nodiscard]] GRADWIRE_HOST_DEVICE int rank_of(int i) const { return own >= 0 && i >= own ? i + 1 : i; }
 };
 
+/// The inputs of a job, for a kernel's arguments.
+template <int kMost>
+InputList<kMost> input_list(const ReduceJob& job) {
+  InputList<kMost> list{};
+  for (int rank = 0; rank < job.ranks; ++rank) {
+    if (job.inputs[rank].bytes == nullptr) {
+      list.own = rank;
+    } else {
+      list.frame[list.frames++] = job.inputs[rank].bytes;
+    }
+  }
+  return list;
+}
+
 /// Whether all frames have the expected header; `good`, unless null, tells it for each. Called by the whole block; ends
 /// with a barrier.
 template <int kMost>
