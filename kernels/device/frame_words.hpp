@@ -59,7 +59,9 @@ GRADWIRE_DEVICE void report_bad(const CallFields& call, int peer) {
 }
 
 GRADWIRE_DEVICE void report_nonfinite(const CallFields& call) {
-  if (call.status != nullptr) {
+  if (call.nonfinite != nullptr) {
+    simt::atomic_or(call.nonfinite, 1);
+  } else if (call.status != nullptr) {
     simt::atomic_or(&call.status->nonfinite, 1);
   }
 }

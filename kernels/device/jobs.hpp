@@ -18,7 +18,8 @@ struct FrameCodec {
   std::uint8_t terms = 0;    // wire::kTerm...
 };
 
-/// Sticky words in device memory that kernels set and the host reads when it polls. They are zero at first.
+/// Sticky words that kernels set and the host reads when it polls, so they may be pinned memory of the host. They are
+/// zero at first.
 struct DeviceStatus {
   std::uint32_t bad_frames = 0;  // frames with an unexpected header or bad indices, which decoded to NaN
   std::uint32_t first_bad = 0;   // 1 + the rank that made one of them
@@ -31,6 +32,9 @@ struct CallFields {
   std::uint32_t bucket = 0;
   const std::uint32_t* step = nullptr;  // read when the kernel runs, so that a captured graph advances it
   DeviceStatus* status = nullptr;
+  // The word in device memory that replaces status->nonfinite, unless null. A tensor full of NaN notes itself once for
+  // each few hundred elements, and notes in the host's memory would cross the bus each.
+  std::uint32_t* nonfinite = nullptr;
 };
 
 /// Where a frame lies and which elements of the bucket it holds.
@@ -139,8 +143,8 @@ struct RescaleJob {
   DType to_dtype = DType::f32;
   const std::uint8_t* powers = nullptr;  // 0 to kMostSmaller (kernels/scale.hpp)
   std::uint64_t count = 0;
-  bool divides = false;            // false: multiplies
-  DeviceStatus* status = nullptr;  // gets `nonfinite` for results that a 16-bit type cannot hold; null: not reported
+  bool divides = false;                // false: multiplies
+  std::uint32_t* nonfinite = nullptr;  // noted for results that a 16-bit type cannot hold; null: not reported
 };
 
 /// A tensor that is copied to or from its place in one contiguous run. f64 -> f16 and the like round to nearest even.

@@ -81,8 +81,8 @@ GRADWIRE_KERNEL rescale_elements(GRADWIRE_PARAMETER(RescaleJob) job) {
       x[r] = x[r] * (job.divides ? scale_reciprocal(power) : scale_itself(power));
     }
     const bool finite = store_values(job.to, job.to_dtype, first, left, x);
-    if (job.status != nullptr && half_width(job.to_dtype) && simt::ballot(!finite) != 0 && simt::lane() == 0) {
-      simt::atomic_or(&job.status->nonfinite, 1);
+    if (job.nonfinite != nullptr && half_width(job.to_dtype) && simt::ballot(!finite) != 0 && simt::lane() == 0) {
+      simt::atomic_or(job.nonfinite, 1);
     }
   });
 }

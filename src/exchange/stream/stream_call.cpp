@@ -41,6 +41,7 @@ StreamTask make_stream_task(const StreamCall& call, StreamDevice& device, Stream
           .bucket = arguments.bucket,
           .step = arguments.step,
           .status = &device.status(),
+          .nonfinite = device.nonfinite(),
           .local_residual = arguments.local_residual,
           .owner_residual = arguments.owner_residual,
           .powers = {arguments.powers, whole.first, whole.count},

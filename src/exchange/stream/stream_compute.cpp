@@ -64,7 +64,11 @@ void StreamLane::compute(const Instruction& instruction) {
 }
 
 kernels::CallFields StreamLane::fields(const codec::Codec& codec) const {
-  return {.codec = frame_codec(codec, task_.terms), .bucket = task_.bucket, .step = task_.step, .status = task_.status};
+  return {.codec = frame_codec(codec, task_.terms),
+          .bucket = task_.bucket,
+          .step = task_.step,
+          .status = task_.status,
+          .nonfinite = task_.nonfinite};
 }
 
 DType StreamLane::working() const {
@@ -150,7 +154,9 @@ void StreamLane::rescale(Elements chunk, const void* from, DType from_dtype, dou
                     .powers = task_.powers.data + (chunk.first - task_.powers.first),
                     .count = chunk.count,
                     .divides = units == Units::of_scale,
-                    .status = units == Units::of_gradient ? task_.status : nullptr});
+                    .nonfinite = units != Units::of_gradient  ? nullptr
+                                 : task_.nonfinite != nullptr ? task_.nonfinite
+                                                              : &task_.status->nonfinite});
 }
 
 void StreamLane::rescale_residual(Elements chunk, float* residual, Units units) {

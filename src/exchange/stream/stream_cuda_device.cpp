@@ -66,6 +66,8 @@ CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int 
   backend_ = std::make_unique<CudaBackend>(*pool_, *messages_);
   joint_ = std::make_unique<CudaEvent>();
   words_ = new (pinned_->acquire(sizeof(Words))) Words;
+  nonfinite_ = reinterpret_cast<std::uint32_t*>(pool_->acquire(sizeof(std::uint32_t)));
+  zero(nonfinite_, sizeof(std::uint32_t));
 }
 
 // Work that is still under way uses the pool, so the destructor waits for it.
@@ -222,7 +224,7 @@ void CudaDevice::load_kernels() {
 
 void CudaDevice::advance(std::uint32_t* step) {
   kernels::advance_step(step, compute());
-  kernels::count_nonfinite(&words_->status, &words_->nonfinite_steps, compute());
+  kernels::count_nonfinite(nonfinite_, &words_->nonfinite_steps, compute());
 }
 
 std::uint32_t CudaDevice::nonfinite_steps() noexcept {

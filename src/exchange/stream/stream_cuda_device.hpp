@@ -64,6 +64,7 @@ class CudaDevice final : public StreamDevice {
   void advance(std::uint32_t* step) override;
 
   [[nodiscard]] kernels::DeviceStatus& status() noexcept override { return words_->status; }
+  [[nodiscard]] std::uint32_t* nonfinite() noexcept override { return nonfinite_; }
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override;
   void check(const void* data, const std::string& what) override;
   void poll() override;
@@ -94,9 +95,10 @@ class CudaDevice final : public StreamDevice {
   std::unique_ptr<memory::CudaPool> pool_;
   std::unique_ptr<memory::PinnedPool> pinned_;
   std::unique_ptr<CudaBackend> backend_;
-  std::unique_ptr<CudaEvent> joint_;  // between the caller's stream and ours
-  Words* words_ = nullptr;            // pinned host memory, which only kernels write
-  std::deque<Mark> marks_;            // marks that are not known to be reached, oldest first
+  std::unique_ptr<CudaEvent> joint_;    // between the caller's stream and ours
+  Words* words_ = nullptr;              // pinned host memory, which only kernels write
+  std::uint32_t* nonfinite_ = nullptr;  // device memory
+  std::deque<Mark> marks_;              // marks that are not known to be reached, oldest first
   std::vector<std::unique_ptr<CudaEvent>> spare_;
   std::deque<Staged> staged_;
   Point next_point_ = 1;

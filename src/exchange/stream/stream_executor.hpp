@@ -49,6 +49,7 @@ struct StreamTask {
   std::uint32_t bucket = 0;
   const std::uint32_t* step = nullptr;      // read when kernels run
   kernels::DeviceStatus* status = nullptr;  // sticky words
+  std::uint32_t* nonfinite = nullptr;       // see kernels::CallFields
   // Residuals; data is null where none are held. At a site whose residuals this call keeps they must cover all elements
   // that it encodes there; all others are folded in and are zero afterwards. Local ones are in units of w x g, owner
   // ones in units of the result.
