@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "exchange/stream/dry_run.hpp"
 #include "stream_harness.hpp"
 
 namespace gradwire::test {
@@ -327,6 +328,45 @@ TEST(StreamPipeline, ChunksFillTheWireButNotTheMemoryOfLargeWorlds) {
   };
   EXPECT_EQ(lanes(25ULL << 18, exchange::stream_chunks(2)), 1U);
   EXPECT_EQ(lanes(25ULL << 18, exchange::stream_chunks(2).bytes), 4U) << "a host's";
+}
+
+class RangeBackend final : public exchange::NullBackend {
+ public:
+  using NullBackend::NullBackend;
+  void begin_range(const std::string& name) override {
+    names.push_back(name);
+    ++depth;
+  }
+  void end_range() noexcept override { --depth; }
+
+  std::vector<std::string> names;
+  int depth = 0;
+};
+
+// Mutation tried: a range ends only if nothing was thrown.
+TEST(StreamPipeline, ProfilersSeeNestedRanges) {
+  exchange::NoMemory source;
+  memory::Arena arena(source, 1 << 16);
+  RangeBackend backend(arena, 0, 2);
+  exchange::StreamExecutor executor(backend);
+  const exchange::Resolved resolved = exchange::resolve({.count = 10000}, {0, 2});
+  std::uint32_t step = 0;
+  kernels::DeviceStatus status;
+  exchange::StreamTask task{.input = {&step, 0, 10000},
+                            .output = {&step, 0, 10000},
+                            .count = 10000,
+                            .call = resolved.call,
+                            .step = &step,
+                            .status = &status,
+                            .local_residual = {},
+                            .owner_residual = {},
+                            .name = "bucket 3"};
+  executor.run(resolved.schedule, task);
+  EXPECT_EQ(backend.names, (std::vector<std::string>{"bucket 3", "messages", "the last rounds of calls", "messages"}));
+  EXPECT_EQ(backend.depth, 0);
+  task.input.count = 1;
+  EXPECT_THROW(executor.run(resolved.schedule, task), Error);
+  EXPECT_EQ(backend.depth, 0);
 }
 
 TEST(StreamPipeline, DenseIsTheLibrarysOwnUnlessItMustBeDeterministic) {

@@ -1,5 +1,9 @@
 #include "exchange/stream/stream_cuda.hpp"
 
+#if defined(GRADWIRE_NVTX)
+#include <nvtx3/nvToolsExt.h>
+#endif
+
 #include "kernels/device/operations.hpp"
 #include "memory/cuda_check.hpp"
 
@@ -20,6 +24,28 @@ void CudaEvent::record(cudaStream_t stream) { cuda_check(cudaEventRecord(event_,
 void wait_for(cudaStream_t stream, const CudaEvent& event) {
   cuda_check(cudaStreamWaitEvent(stream, event.get(), 0), "making a stream wait for an event");
 }
+
+#if defined(GRADWIRE_NVTX)
+namespace {
+nvtxDomainHandle_t nvtx_domain() {
+  static const nvtxDomainHandle_t domain = nvtxDomainCreateA("gradwire");
+  return domain;
+}
+}  // namespace
+
+void CudaBackend::begin_range(const std::string& name) {
+  nvtxEventAttributes_t attributes{};
+  attributes.version = NVTX_VERSION;
+  attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+  attributes.messageType = NVTX_MESSAGE_TYPE_ASCII;
+  attributes.message.ascii = name.c_str();
+  nvtxDomainRangePushEx(nvtx_domain(), &attributes);
+}
+void CudaBackend::end_range() noexcept { nvtxDomainRangePop(nvtx_domain()); }
+#else
+void CudaBackend::begin_range(const std::string& /*name*/) {}
+void CudaBackend::end_range() noexcept {}
+#endif
 
 // An Event is its number times two, plus the queue.
 StreamBackend::Event CudaBackend::record(Queue queue) {

@@ -9,8 +9,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "exchange/stream/stream_backend.hpp"
+#include "kernels/device/operations.hpp"
 #include "memory/cuda_pool.hpp"
 #include "transport/device_messages.hpp"
 
@@ -62,6 +64,8 @@ class CudaBackend final : public StreamBackend {
   void release(std::byte* memory) noexcept override { pool_.release(memory); }
   [[nodiscard]] Event record(Queue queue) override;
   void wait(Queue queue, Event event) override;
+  void begin_range(const std::string& name) override;
+  void end_range() noexcept override;
   void open_headers(std::span<const kernels::HeaderJob> jobs) override;
   void encode(const kernels::EncodeJob& job) override;
   void decode(const kernels::DecodeJob& job) override;

@@ -16,6 +16,18 @@ constexpr std::uint64_t kMostChunkBytes = (4ULL << 20) / 16 * 17;
 constexpr std::uint64_t kLeastChunkBytes = 256ULL << 10;
 constexpr std::uint64_t kLaneBytes = 32 * kMostChunkBytes;  // one chunk of every rank
 
+// A scope that profilers show by its name.
+class NamedRange {
+ public:
+  NamedRange(StreamBackend& backend, const std::string& name) : backend_(backend) { backend_.begin_range(name); }
+  ~NamedRange() { backend_.end_range(); }
+  NamedRange(const NamedRange&) = delete;
+  NamedRange& operator=(const NamedRange&) = delete;
+
+ private:
+  StreamBackend& backend_;
+};
+
 [[noreturn]] void reject(const StreamTask& task, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, task.name + ": " + what);
 }
@@ -82,6 +94,7 @@ std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, 
     StreamExecution& e = *execution;
     e.schedule_ = std::move(schedule);
     e.task_ = std::make_unique<StreamTask>(std::move(task));
+    const NamedRange range(backend_, e.task_->name);
     e.lanes_left_ = e.schedule_.lanes;
     e.sequence_ = next_sequence_++;
     e.statistics_.calls = 1;
@@ -103,6 +116,7 @@ std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, 
 
 void StreamExecutor::finish() {
   guarded([&] {
+    const NamedRange range(backend_, "the last rounds of calls");
     while (!lanes_.empty()) {
       turn(nullptr);
     }
@@ -188,6 +202,7 @@ void StreamExecutor::communicate() {
 
 template <class Body>
 void StreamExecutor::group(Body&& body) {
+  const NamedRange range(backend_, "messages");
   trace({.kind = StreamTrace::Kind::group_begin});
   backend_.begin_group();
   in_group_ = true;
