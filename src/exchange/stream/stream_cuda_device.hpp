@@ -33,7 +33,8 @@ class CudaDevice final : public StreamDevice {
   /// `caller` is the stream of `device` with the caller's work; it stays the caller's. Error(unsupported) with CUDA's
   /// text where there is no driver or no GPU; Error(invalid_argument) for a device that is not there or a stream of
   /// another one.
-  CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int device, cudaStream_t caller);
+  CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int device, cudaStream_t caller,
+             const CudaShare& share = {});
   ~CudaDevice() override;
 
   [[nodiscard]] StreamBackend& backend() noexcept override { return *backend_; }
