@@ -1,8 +1,6 @@
 // A CUDA runtime without a GPU, for one program: memory is the host's, streams and events are numbers, nothing that is
-// enqueued ever runs, and calls are counted. It adds functions of NCCL that tests/nccl_preload/fake_nccl.cpp leaves
-// out.
+// enqueued ever runs, and calls are counted.
 #include <cuda_runtime_api.h>
-#include <nccl.h>
 
 #include <new>
 #include <utility>
@@ -84,8 +82,4 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char* cudaGetErrorName(cudaError_t /*error*/) { return "an error"; }
 const char* cudaGetErrorString(cudaError_t /*error*/) { return "of the fake runtime"; }
-
-ncclResult_t ncclCommCuDevice(ncclComm_t /*comm*/, int* device) { return *device = 0, ncclSuccess; }
-const char* ncclGetErrorString(ncclResult_t /*result*/) { return "an error of the fake library"; }
-const char* ncclGetLastError(ncclComm_t /*comm*/) { return ""; }
 }

@@ -234,8 +234,9 @@ StreamLane::Part StreamLane::owner_part(Elements chunk, bool keeps_owner) {
 }
 
 void StreamLane::encode(const Instruction& instruction) {
-  const bool opened = slots_[instruction.slot].opened;
-  std::byte* frame = opened ? slots_[instruction.slot].memory : open_slot(instruction);
+  std::byte* frame = slots_[instruction.slot].memory;
+  const bool opened = frame != nullptr;  // with its header, by open_headers()
+  frame = opened ? frame : open_slot(instruction);
   const Part part = encoder_part(instruction.chunk);
   rescale_residual(instruction.chunk, part.residual, Units::of_scale);
   backend_.encode({.call = fields(task_.call.codecs.of(instruction.hop)),
@@ -265,8 +266,9 @@ void StreamLane::reduce(const Instruction& instruction) {
     uncoded = uncoded || slot == kOwnInput;
     inputs[rank].bytes = slot == kOwnInput ? nullptr : reinterpret_cast<const std::uint8_t*>(slots_[slot].memory);
   }
-  const bool opened = encodes && slots_[instruction.slot].opened;
-  std::byte* frame = opened ? slots_[instruction.slot].memory : encodes ? open_slot(instruction) : nullptr;
+  std::byte* frame = encodes ? slots_[instruction.slot].memory : nullptr;
+  const bool opened = frame != nullptr;  // with its header, by open_headers()
+  frame = opened || !encodes ? frame : open_slot(instruction);
   const Part own = uncoded ? owner_part(instruction.chunk, keeps_owner) : Part{.dtype = task_.dtype};
   const Result result = encodes ? Result{.dtype = task_.dtype} : open_result(instruction.chunk);
   float* residual = keeps_owner ? residual_of(task_.owner_residual, instruction.chunk, task_, "owner") : nullptr;
