@@ -95,12 +95,8 @@ struct DecodeJob {
   bool add = false;  // only where values_dtype is the working type
 };
 
-/// One rank's part of a sum: a frame, or this rank's own elements uncoded (bytes null).
-struct ReduceInput {
-  const std::uint8_t* bytes = nullptr;
-};
-
-inline constexpr int kMaxReduceInputs = 1024;  // most inputs of one job; one launch sums all of them
+inline constexpr int kMaxReduceInputs = 1024;               // most ranks of a sum
+inline constexpr std::uint64_t kMostSumBytes = 1ULL << 32;  // of all frames of a sum
 
 /// The sum over ranks, in rank order, of the decoded frames and the own part, which is factor x own + own_residual. The
 /// sum is divided for a mean, gets the owner's residual added, and is then encoded into `out`, or stored to `result`.
@@ -110,8 +106,10 @@ struct ReduceJob {
   FrameCodec second;        // the codec of `out`
   std::uint32_t count = 0;  // elements
   std::uint32_t first_tile = 0;
-  const ReduceInput* inputs = nullptr;  // host memory, `ranks` of them, copied before the call returns
+  const std::uint8_t* frames = nullptr;  // of all ranks but `own_rank`, in rank order
+  std::uint32_t pitch = 0;               // bytes from a frame to the next; a multiple of 16
   int ranks = 0;
+  int own_rank = -1;          // whose part is this rank's own elements, uncoded; -1: all parts are frames
   const void* own = nullptr;  // elements of own_dtype
   DType own_dtype = DType::f32;
   double factor = 1;

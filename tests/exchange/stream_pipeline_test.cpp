@@ -323,6 +323,7 @@ TEST(StreamPipeline, ChunksFillTheWireButNotTheMemoryOfLargeWorlds) {
   EXPECT_EQ(bytes(64), 17ULL << 17);
   EXPECT_EQ(bytes(4096), 256ULL << 10);
   EXPECT_EQ(exchange::stream_chunks(4096, 1 << 10).bytes, 1ULL << 10) << "as asked";
+  EXPECT_EQ(exchange::stream_chunks(8, 1ULL << 30).bytes, 1ULL << 28) << "a sum finds its frames by 32 bits";
   const auto lanes = [](std::uint64_t count, exchange::ChunkSize chunks) {
     return exchange::Partition::even(count, 2, codec::Codec(CodecSpec::parse("int8"), DType::f32), chunks).lanes();
   };
@@ -349,7 +350,7 @@ TEST(StreamPipeline, ProfilersSeeNestedRanges) {
   memory::Arena arena(source, 1 << 16);
   RangeBackend backend(arena, 0, 2);
   exchange::StreamExecutor executor(backend);
-  const exchange::Resolved resolved = exchange::resolve({.count = 10000}, {0, 2});
+  const exchange::Resolved resolved = exchange::resolve({.count = 10000, .chunk_bytes = exchange::stream_chunks(2)}, {0, 2});
   std::uint32_t step = 0;
   kernels::DeviceStatus status;
   exchange::StreamTask task{.input = {&step, 0, 10000},

@@ -12,6 +12,14 @@ void check_reduce(const ReduceJob& job) {
     throw Error(ErrorCode::unsupported, "a sum over " + std::to_string(job.ranks) + " ranks on a device: from 1 to " +
                                             std::to_string(kMaxReduceInputs) + " can be");
   }
+  if (std::uint64_t{job.pitch} * static_cast<std::uint32_t>(job.ranks) > kMostSumBytes) {
+    throw Error(ErrorCode::unsupported, "a sum over frames of " + std::to_string(job.pitch) + " bytes of " +
+                                            std::to_string(job.ranks) + " ranks on a device: 4 GiB can be");
+  }
+  if (job.own_rank >= job.ranks) {
+    throw Error(ErrorCode::internal, "a sum over " + std::to_string(job.ranks) + " ranks has the own part of rank " +
+                                         std::to_string(job.own_rank));
+  }
   if (job.out != nullptr && works_in_f64(job.call.codec) != works_in_f64(job.second)) {
     unknown_codec(job.second);
   }
@@ -34,9 +42,9 @@ void reduce(const ReduceJob& job, const KernelQueue& queue) {
   const std::uint32_t tiles = tiles_of(job.count);
   const std::uint32_t blocks = tiles == 0 ? 1 : blocks_for(tiles < kMostSumBlocks ? tiles : kMostSumBlocks, queue);
   const bool one_codec = job.call.codec.k == 0 && (job.out == nullptr || same_codec(job.call.codec, job.second));
-  if (one_codec && job.ranks <= kFewInputs) {
+  if (one_codec) {
     with_any_codec(job.call.codec, [&]<class C>(Type<C>) {
-      simt::launch("reduce_frames", reduce_frames<C>, blocks, queue.stream, job, input_list<kFewInputs>(job));
+      simt::launch("reduce_frames", reduce_frames<C>, blocks, queue.stream, job, input_list(job));
     });
   } else {
     reduce_of_any(job, blocks, queue);

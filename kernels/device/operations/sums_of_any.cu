@@ -1,4 +1,4 @@
-// Sums behind topk, of codecs that differ, or of many ranks: kernels with all codecs in them.
+// Sums behind topk or of codecs that differ: kernels with all codecs in them.
 #include "kernels/device/operations/dispatch.hpp"
 #include "kernels/device/reduce_mixed.hpp"
 
@@ -10,12 +10,11 @@ void reduce_of_any(const ReduceJob& job, std::uint32_t blocks, const KernelQueue
   if (job.out != nullptr) {
     job.second.k != 0 ? with_any_selected(job.second, nothing) : with_any_codec(job.second, nothing);
   }
-  const auto inputs = input_list<kMaxReduceInputs>(job);
   const bool selected = job.call.codec.k != 0 && (job.out == nullptr || job.second.k != 0);
   const auto kernel = works_in_f64(job.call.codec)
                           ? (selected ? reduce_mixed<double, true> : reduce_mixed<double, false>)
                           : (selected ? reduce_mixed<float, true> : reduce_mixed<float, false>);
-  simt::launch("reduce_mixed", kernel, blocks, queue.stream, job, inputs);
+  simt::launch("reduce_mixed", kernel, blocks, queue.stream, job, input_list(job));
 }
 
 void load_kernels_of_any() {

@@ -256,20 +256,34 @@ void StreamLane::encode(const Instruction& instruction) {
   }
 }
 
+// The frames lie beside each other, as find_inputs() has laid them out.
+StreamLane::SumInputs StreamLane::inputs_of(const Instruction& sum) const {
+  SumInputs inputs{.pitch = static_cast<std::uint32_t>(frame_pitch(task_.call.codecs.first, sum.chunk.count))};
+  std::uint64_t frames = 0;
+  for (std::size_t rank = 0; rank < sum.inputs.size(); ++rank) {
+    const Slot slot = sum.inputs[rank];
+    if (slot == kOwnInput) {
+      inputs.own_rank = static_cast<int>(rank);
+      continue;
+    }
+    const auto* memory = reinterpret_cast<const std::uint8_t*>(slots_[slot].memory);
+    inputs.frames = frames == 0 ? memory : inputs.frames;
+    if (memory != inputs.frames + frames++ * inputs.pitch) {
+      throw Error(ErrorCode::internal, task_.name + ": the frame of rank " + std::to_string(rank) +
+                                           " does not lie behind that of the rank before it");
+    }
+  }
+  return inputs;
+}
+
 void StreamLane::reduce(const Instruction& instruction) {
   const bool encodes = instruction.opcode == Opcode::reduce_encode;
   const bool keeps_owner = encodes && task_.call.residuals.keeps.owner;
-  std::vector<kernels::ReduceInput> inputs(instruction.inputs.size());
-  bool uncoded = false;
-  for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
-    const Slot slot = instruction.inputs[rank];
-    uncoded = uncoded || slot == kOwnInput;
-    inputs[rank].bytes = slot == kOwnInput ? nullptr : reinterpret_cast<const std::uint8_t*>(slots_[slot].memory);
-  }
+  const SumInputs inputs = inputs_of(instruction);
   std::byte* frame = encodes ? slots_[instruction.slot].memory : nullptr;
   const bool opened = frame != nullptr;  // with its header, by open_headers()
   frame = opened || !encodes ? frame : open_slot(instruction);
-  const Part own = uncoded ? owner_part(instruction.chunk, keeps_owner) : Part{.dtype = task_.dtype};
+  const Part own = inputs.own_rank >= 0 ? owner_part(instruction.chunk, keeps_owner) : Part{.dtype = task_.dtype};
   const Result result = encodes ? Result{.dtype = task_.dtype} : open_result(instruction.chunk);
   float* residual = keeps_owner ? residual_of(task_.owner_residual, instruction.chunk, task_, "owner") : nullptr;
   rescale_residual(instruction.chunk, residual, Units::of_scale);
@@ -277,8 +291,10 @@ void StreamLane::reduce(const Instruction& instruction) {
                    .second = frame_codec(task_.call.codecs.second, task_.terms),
                    .count = instruction.chunk.count,
                    .first_tile = instruction.chunk.first_tile,
-                   .inputs = inputs.data(),
-                   .ranks = static_cast<int>(inputs.size()),
+                   .frames = inputs.frames,
+                   .pitch = inputs.pitch,
+                   .ranks = static_cast<int>(instruction.inputs.size()),
+                   .own_rank = inputs.own_rank,
                    .own = own.values,
                    .own_dtype = own.dtype,
                    .factor = own.factor,

@@ -55,7 +55,8 @@ void check(const StreamTask& task, int world) {
 
 ChunkSize stream_chunks(int world_size, std::optional<std::uint64_t> asked) noexcept {
   const std::uint64_t share = kLaneBytes / static_cast<std::uint64_t>(std::max(1, world_size));
-  return ChunkSize::as_asked(asked.value_or(std::clamp(share, kLeastChunkBytes, kMostChunkBytes)));
+  const std::uint64_t most = kernels::kMostSumBytes / 2 / static_cast<std::uint64_t>(std::max(1, world_size));
+  return ChunkSize::as_asked(std::min(most, asked.value_or(std::clamp(share, kLeastChunkBytes, kMostChunkBytes))));
 }
 
 StreamExecutor::StreamExecutor(StreamBackend& backend, StreamExecutorOptions options)

@@ -64,7 +64,7 @@ struct StreamTask {
 /// The chunks of devices, unless the caller asked for a size. A shard is one chunk of up to 4.25 MiB, so that a call
 /// is one lane as long as the frames of all ranks have at most 136 MiB together: a lane costs launches and a group at
 /// either end, and 4 MiB take several times as long on a wire. In worlds beyond 32 ranks chunks are smaller, but at
-/// least 256 KiB, which bounds the memory of a lane.
+/// least 256 KiB, which bounds the memory of a lane. What was asked for is taken up to 2 GiB for all ranks together.
 [[nodiscard]] ChunkSize stream_chunks(int world_size, std::optional<std::uint64_t> asked = std::nullopt) noexcept;
 
 /// The sum of a device's own library, which has all dtypes and sizes.

@@ -38,6 +38,9 @@ template <class T>
   return {.id = codec.spec().values, .k = codec.spec().k, .dtype = codec.dtype(), .terms = terms};
 }
 
+/// Bytes from a frame of `count` elements to the next in a block.
+[[nodiscard]] std::uint64_t frame_pitch(const codec::Codec& codec, std::uint32_t count);
+
 class StreamLane {
  public:
   StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution> execution, std::uint64_t index);
@@ -92,6 +95,13 @@ class StreamLane {
     std::byte* scratch = nullptr;
   };
 
+  // The parts of a sum; see kernels::ReduceJob.
+  struct SumInputs {
+    const std::uint8_t* frames = nullptr;
+    std::uint32_t pitch = 0;
+    int own_rank = -1;
+  };
+
   // The memory to which a kernel writes a result: the output, or `scratch`, from which it is copied there.
   struct Result {
     void* values = nullptr;
@@ -132,6 +142,7 @@ class StreamLane {
   void compute(const Instruction& instruction);
   void encode(const Instruction& instruction);
   void reduce(const Instruction& instruction);
+  [[nodiscard]] SumInputs inputs_of(const Instruction& sum) const;
   void decode(const Instruction& instruction);
   void copy(const Instruction& instruction);
   void sum_weights(const Instruction& instruction);

@@ -32,11 +32,6 @@ std::uint32_t left_out_of(const ChunkSeries& series, const std::vector<Chunk>& c
   return shard;
 }
 
-std::uint64_t pitch_of(const codec::Codec& codec, std::uint32_t count) {
-  return (codec.frame_bytes(count) + memory::Arena::kAlignment - 1) / memory::Arena::kAlignment *
-         memory::Arena::kAlignment;
-}
-
 std::vector<Elements> runs_of(const std::vector<Chunk>& chunks) {
   std::vector<Elements> runs;
   for (const Chunk& chunk : chunks) {
@@ -50,6 +45,11 @@ std::vector<Elements> runs_of(const std::vector<Chunk>& chunks) {
 }
 
 }  // namespace
+
+std::uint64_t frame_pitch(const codec::Codec& codec, std::uint32_t count) {
+  return (codec.frame_bytes(count) + memory::Arena::kAlignment - 1) / memory::Arena::kAlignment *
+         memory::Arena::kAlignment;
+}
 
 // A series of decoders waits for all its frames.
 void StreamLane::find_series() {
@@ -96,7 +96,7 @@ void StreamLane::find_inputs() {
       received.push_back(input);
     }
   }
-  lay_out(received, pitch_of(task_.call.codecs.first, sum->chunk.count));
+  lay_out(received, frame_pitch(task_.call.codecs.first, sum->chunk.count));
 }
 
 void StreamLane::lay_out(const std::vector<Slot>& slots, std::uint64_t pitch) {
@@ -140,7 +140,7 @@ std::optional<StreamLane::Series> StreamLane::series_of(Opcode opcode, std::vect
                                                    : static_cast<std::uint32_t>(formula.begin / codec::kTileElements),
                   .hop = static_cast<std::uint8_t>(first.hop),
                   .peer = by_shard ? -1 : first.peer};
-  const std::uint64_t pitch = pitch_of(task_.call.codecs.of(first.hop), series.place.count);
+  const std::uint64_t pitch = frame_pitch(task_.call.codecs.of(first.hop), series.place.count);
   if (pitch * chunks.size() > kernels::kMostSeriesBytes) {
     return std::nullopt;
   }
