@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/nccl.hpp"
 #include "gradwire/policy.hpp"
 #include "nccl_preload/fake_nccl.hpp"
 #include "plan/plan.hpp"
@@ -206,6 +207,18 @@ TEST(DeviceCounts, APolicyBoundsBlocksAndSetsThePriority) {
   EXPECT_EQ(take_stream_priorities(), (std::vector<int>{-5, -5}));
   EXPECT_EQ(most_blocks({.blocks = 1, .high_priority = false}), 1U);
   EXPECT_EQ(take_stream_priorities(), (std::vector<int>{0, 0}));
+}
+
+// Mutation tried: the session's device does not get the policy's table.
+TEST(DeviceCounts, ASessionOverNcclFollowsItsPolicy) {
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&comm, 2, {}, 0), ncclSuccess);
+  const emulator::LaunchNotes notes;
+  static_cast<void>(take_stream_priorities());
+  { const Session session = nccl::make_session(comm, nullptr, Policy::parse("[device]\npriority = \"normal\"\n")); }
+  EXPECT_EQ(take_stream_priorities(), (std::vector<int>{0, 0}));
+  { const Session session = nccl::make_session(comm, nullptr, Policy()); }
+  EXPECT_EQ(take_stream_priorities(), (std::vector<int>{-5, -5}));
 }
 
 }  // namespace
