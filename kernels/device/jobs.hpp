@@ -26,14 +26,17 @@ struct DeviceStatus {
   std::uint32_t nonfinite = 0;   // not 0: NaN or Inf was encoded or is in a result
 };
 
+inline constexpr std::uint32_t kNoteWords = 256;  // of CallFields::nonfinite
+
 /// The fields that all kernels of one call share.
 struct CallFields {
   FrameCodec codec;
   std::uint32_t bucket = 0;
   const std::uint32_t* step = nullptr;  // read when the kernel runs, so that a captured graph advances it
   DeviceStatus* status = nullptr;
-  // The word in device memory that replaces status->nonfinite, unless null. A tensor full of NaN notes itself once for
-  // each few hundred elements, and notes in the host's memory would cross the bus each.
+  // kNoteWords words in device memory that replace status->nonfinite, unless null. A tensor full of NaN notes itself
+  // once for each few hundred elements: notes in the host's memory would cross the bus each, and those in one word
+  // would wait for each other. So blocks note in words of their own, as far as there are so many.
   std::uint32_t* nonfinite = nullptr;
 };
 
@@ -141,8 +144,10 @@ struct RescaleJob {
   DType to_dtype = DType::f32;
   const std::uint8_t* powers = nullptr;  // 0 to kMostSmaller (kernels/scale.hpp)
   std::uint64_t count = 0;
-  bool divides = false;                // false: multiplies
-  std::uint32_t* nonfinite = nullptr;  // noted for results that a 16-bit type cannot hold; null: not reported
+  bool divides = false;  // false: multiplies
+  // As in CallFields, for results that a 16-bit type cannot hold; both null: not reported.
+  DeviceStatus* status = nullptr;
+  std::uint32_t* nonfinite = nullptr;
 };
 
 /// A tensor that is copied to or from its place in one contiguous run. f64 -> f16 and the like round to nearest even.

@@ -59,7 +59,7 @@ void rescale_both(Check& check, void* stream, DType from, DType to, std::uint32_
                           .powers = reinterpret_cast<const std::uint8_t*>(powers.data()),
                           .count = count,
                           .divides = divides,
-                          .nonfinite = &host_status.nonfinite};
+                          .status = &host_status};
   test::run_rescale(job);
   const Memory device_scale(scale, sizeof(float));
   const Memory device_powers(powers.size());
@@ -70,7 +70,7 @@ void rescale_both(Check& check, void* stream, DType from, DType to, std::uint32_
   job.from = device_values.data();
   job.to = output.data();
   job.powers = device_powers.as<std::uint8_t>();
-  job.nonfinite = &call.fields().status->nonfinite;
+  job.status = call.fields().status;
   kernels::rescale(job, stream);
   check.same_bytes(read_intact(check, device_powers, what), powers, what + ": powers");
   check.same_elements(to, read_intact(check, output, what), wanted, what);
@@ -189,12 +189,15 @@ void check_elementwise(Check& check, void* stream) {
     check.that(step == kStep + 2, "advance_step twice: " + std::to_string(step));
   });
   check.part("count steps with NaN", [&] {
-    const Memory note(bytes_of(std::vector<std::uint32_t>{1}));
+    std::vector<std::uint32_t> noted(kernels::kNoteWords);
+    noted[3] = noted[200] = 1;
+    const Memory notes(bytes_of(noted));
     const Memory steps(bytes_of(std::vector<std::uint32_t>{6}));
     for (int step = 0; step < 3; ++step) {
-      kernels::count_nonfinite(note.as<std::uint32_t>(), steps.as<std::uint32_t>(), stream);
+      kernels::count_nonfinite(notes.as<std::uint32_t>(), steps.as<std::uint32_t>(), stream);
     }
-    check.same_bytes(read_intact(check, note, "note"), bytes_of(std::vector<std::uint32_t>{0}), "the note of NaN");
+    check.same_bytes(read_intact(check, notes, "notes"), bytes_of(std::vector<std::uint32_t>(kernels::kNoteWords)),
+                     "the notes of NaN");
     check.same_bytes(read_intact(check, steps, "steps"), bytes_of(std::vector<std::uint32_t>{7}), "steps with NaN");
   });
 }

@@ -143,7 +143,7 @@ void check(const Rescaling& r, std::size_t shift, bool in_place) {
                     .powers = powers.frame(),
                     .count = r.count,
                     .divides = r.divides,
-                    .nonfinite = &status.nonfinite},
+                    .status = &status},
                    nullptr);
   const std::vector<std::byte> wanted = host_rescaled(r, tensor, scale);
   EXPECT_EQ(difference(r.to, out.bytes(), wanted), "");

@@ -282,8 +282,8 @@ void run_rescale(const kernels::RescaleJob& job) {
       values[i] *= std::ldexp(1.0F, job.divides ? power : -power);
     }
     out.store(first, n, values);
-    if (job.nonfinite != nullptr && element_bytes(job.to_dtype) < sizeof(float)) {
-      *job.nonfinite |= out.finite_outputs(first, n) ? 0U : 1U;
+    if (job.status != nullptr && element_bytes(job.to_dtype) < sizeof(float)) {
+      job.status->nonfinite |= out.finite_outputs(first, n) ? 0U : 1U;
     }
   });
 }

@@ -154,9 +154,8 @@ void StreamLane::rescale(Elements chunk, const void* from, DType from_dtype, dou
                     .powers = task_.powers.data + (chunk.first - task_.powers.first),
                     .count = chunk.count,
                     .divides = units == Units::of_scale,
-                    .nonfinite = units != Units::of_gradient  ? nullptr
-                                 : task_.nonfinite != nullptr ? task_.nonfinite
-                                                              : &task_.status->nonfinite});
+                    .status = units == Units::of_gradient ? task_.status : nullptr,
+                    .nonfinite = units == Units::of_gradient ? task_.nonfinite : nullptr});
 }
 
 void StreamLane::rescale_residual(Elements chunk, float* residual, Units units) {

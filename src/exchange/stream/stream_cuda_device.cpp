@@ -67,8 +67,9 @@ CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int 
   backend_ = std::make_unique<CudaBackend>(*pool_, *messages_, share);
   joint_ = std::make_unique<CudaEvent>();
   words_ = new (pinned_->acquire(sizeof(Words))) Words;
-  nonfinite_ = reinterpret_cast<std::uint32_t*>(pool_->acquire(sizeof(std::uint32_t)));
-  zero(nonfinite_, sizeof(std::uint32_t));
+  constexpr std::size_t kNoteBytes = kernels::kNoteWords * sizeof(std::uint32_t);
+  nonfinite_ = reinterpret_cast<std::uint32_t*>(pool_->acquire(kNoteBytes));
+  zero(nonfinite_, kNoteBytes);
 }
 
 // Work that is still under way uses the pool, so the destructor waits for it.
