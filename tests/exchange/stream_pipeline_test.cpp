@@ -350,7 +350,8 @@ TEST(StreamPipeline, ProfilersSeeNestedRanges) {
   memory::Arena arena(source, 1 << 16);
   RangeBackend backend(arena, 0, 2);
   exchange::StreamExecutor executor(backend);
-  const exchange::Resolved resolved = exchange::resolve({.count = 10000, .chunk_bytes = exchange::stream_chunks(2)}, {0, 2});
+  const exchange::Resolved resolved =
+      exchange::resolve({.count = 10000, .chunk_bytes = exchange::stream_chunks(2)}, {0, 2});
   std::uint32_t step = 0;
   kernels::DeviceStatus status;
   exchange::StreamTask task{.input = {&step, 0, 10000},

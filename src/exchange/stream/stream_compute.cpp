@@ -255,26 +255,6 @@ void StreamLane::encode(const Instruction& instruction) {
   }
 }
 
-// The frames lie beside each other, as find_inputs() has laid them out.
-StreamLane::SumInputs StreamLane::inputs_of(const Instruction& sum) const {
-  SumInputs inputs{.pitch = static_cast<std::uint32_t>(frame_pitch(task_.call.codecs.first, sum.chunk.count))};
-  std::uint64_t frames = 0;
-  for (std::size_t rank = 0; rank < sum.inputs.size(); ++rank) {
-    const Slot slot = sum.inputs[rank];
-    if (slot == kOwnInput) {
-      inputs.own_rank = static_cast<int>(rank);
-      continue;
-    }
-    const auto* memory = reinterpret_cast<const std::uint8_t*>(slots_[slot].memory);
-    inputs.frames = frames == 0 ? memory : inputs.frames;
-    if (memory != inputs.frames + frames++ * inputs.pitch) {
-      throw Error(ErrorCode::internal, task_.name + ": the frame of rank " + std::to_string(rank) +
-                                           " does not lie behind that of the rank before it");
-    }
-  }
-  return inputs;
-}
-
 void StreamLane::reduce(const Instruction& instruction) {
   const bool encodes = instruction.opcode == Opcode::reduce_encode;
   const bool keeps_owner = encodes && task_.call.residuals.keeps.owner;

@@ -124,6 +124,7 @@ class StreamLane {
   // Lays out the frames of a series, unless they lie in another way already.
   [[nodiscard]] bool give_memory(const Series& series);
   void find_inputs();
+  [[nodiscard]] SumInputs inputs_of(const Instruction& sum) const;
   // Runs the instruction, or its series if it is the first one there.
   void run(std::size_t index);
   void encode_series(const Series& series);
@@ -142,7 +143,6 @@ class StreamLane {
   void compute(const Instruction& instruction);
   void encode(const Instruction& instruction);
   void reduce(const Instruction& instruction);
-  [[nodiscard]] SumInputs inputs_of(const Instruction& sum) const;
   void decode(const Instruction& instruction);
   void copy(const Instruction& instruction);
   void sum_weights(const Instruction& instruction);
