@@ -21,6 +21,7 @@ endif()
 
 option(BUILD_SHARED_LIBS "libgradwire as a shared object" OFF)
 option(GRADWIRE_SESSION "Plan, session and what stands on them; OFF: what needs no Debian library" ON)
+option(GRADWIRE_NVTX "Name what is enqueued on a GPU, for profilers" OFF)
 option(GRADWIRE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(GRADWIRE_BENCH "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(GRADWIRE_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})

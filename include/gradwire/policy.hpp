@@ -183,6 +183,14 @@ class Policy {
     friend bool operator==(const Elastic&, const Elastic&) = default;
   };
 
+  /// What kernels and messages on a device may take from the job's own kernels.
+  struct Device {
+    /// Most blocks of 256 threads of each kernel; none: as many as its work has parts.
+    std::optional<std::uint32_t> blocks = std::nullopt;
+    bool high_priority = true;  // their blocks that wait start before those of the job
+    friend bool operator==(const Device&, const Device&) = default;
+  };
+
   static constexpr std::uint64_t kFloor = 64ULL << 10;
   static constexpr std::uint64_t kAutomaticFloor = 4ULL << 10;  // measuring finds and passes calls that do not pay
 
@@ -202,6 +210,7 @@ class Policy {
   AutoOptions auto_options = {};
   std::optional<Batch> batch = std::nullopt;  // limits of the advice on the batch; none: no advice
   std::optional<Elastic> elastic = std::nullopt;
+  Device device = {};
   bool deterministic = false;  // no native sums, no choice by measurement
   bool strict = false;         // a rule that matched no tensor, or that a session ignores, is an error
 };

@@ -9,32 +9,6 @@
 
 namespace gradwire::kernels {
 
-/// The headers that one launch writes: those of a round's encoders, and that of the owner's sum of a later round.
-struct HeaderList {
-  static constexpr std::uint32_t kMost = 2;
-  HeaderJob job[kMost];
-  std::uint32_t jobs = 0;
-};
-
-/// Writes headers, without flags, a thread a word. It runs before the kernels that fill the frames and may set a flag.
-GRADWIRE_KERNEL open_frames(GRADWIRE_PARAMETER(HeaderList) list) {
-  std::uint32_t before = 0;
-  for (std::uint32_t at = 0; at < list.jobs; ++at) {
-    const HeaderJob& job = list.job[at];
-    const std::uint32_t words = job.series.frames * kHeaderWords;
-    for (std::uint32_t i = simt::block() * simt::kThreads + simt::thread(); i < before + words;
-         i += simt::blocks() * simt::kThreads) {
-      if (i >= before) {
-        const FramePlace place = frame_of_series(job.frame, job.series, (i - before) / kHeaderWords).place;
-        const std::uint32_t word = i % kHeaderWords;
-        simt::store4(place.bytes + 4 * word,
-                     header_word(word, job.call.codec, place, job.call.bucket, step_of(job.call)));
-      }
-    }
-    before += words;
-  }
-}
-
 /// x <- factor * values of a strip; zeros where `values` is null.
 template <class Value>
 GRADWIRE_DEVICE void load_scaled(const void* values, DType dtype, double factor, std::uint64_t first,

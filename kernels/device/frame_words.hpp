@@ -58,9 +58,13 @@ GRADWIRE_DEVICE void report_bad(const CallFields& call, int peer) {
   }
 }
 
-GRADWIRE_DEVICE void report_nonfinite(const CallFields& call) {
-  if (call.status != nullptr) {
-    simt::atomic_or(&call.status->nonfinite, 1);
+/// Job: CallFields, or one with its members `status` and `nonfinite`.
+template <class Job>
+GRADWIRE_DEVICE void report_nonfinite(const Job& job) {
+  if (job.nonfinite != nullptr) {
+    simt::atomic_or(job.nonfinite + simt::block() % kNoteWords, 1);
+  } else if (job.status != nullptr) {
+    simt::atomic_or(&job.status->nonfinite, 1);
   }
 }
 

@@ -18,12 +18,15 @@ struct FrameCodec {
   std::uint8_t terms = 0;    // wire::kTerm...
 };
 
-/// Sticky words in device memory that kernels set and the host reads when it polls. They are zero at first.
+/// Sticky words that kernels set and the host reads when it polls, so they may be pinned memory of the host. They are
+/// zero at first.
 struct DeviceStatus {
   std::uint32_t bad_frames = 0;  // frames with an unexpected header or bad indices, which decoded to NaN
   std::uint32_t first_bad = 0;   // 1 + the rank that made one of them
   std::uint32_t nonfinite = 0;   // not 0: NaN or Inf was encoded or is in a result
 };
+
+inline constexpr std::uint32_t kNoteWords = 256;  // of CallFields::nonfinite
 
 /// The fields that all kernels of one call share.
 struct CallFields {
@@ -31,6 +34,10 @@ struct CallFields {
   std::uint32_t bucket = 0;
   const std::uint32_t* step = nullptr;  // read when the kernel runs, so that a captured graph advances it
   DeviceStatus* status = nullptr;
+  // kNoteWords words in device memory that replace status->nonfinite, unless null. A tensor full of NaN notes itself
+  // once for each few hundred elements: notes in the host's memory would cross the bus each, and those in one word
+  // would wait for each other. So blocks note in words of their own, as far as there are so many.
+  std::uint32_t* nonfinite = nullptr;
 };
 
 /// Where a frame lies and which elements of the bucket it holds.
@@ -91,12 +98,8 @@ struct DecodeJob {
   bool add = false;  // only where values_dtype is the working type
 };
 
-/// One rank's part of a sum: a frame, or this rank's own elements uncoded (bytes null).
-struct ReduceInput {
-  const std::uint8_t* bytes = nullptr;
-};
-
-inline constexpr int kMaxReduceInputs = 1024;  // most inputs of one job; one launch sums all of them
+inline constexpr int kMaxReduceInputs = 1024;               // most ranks of a sum
+inline constexpr std::uint64_t kMostSumBytes = 1ULL << 32;  // of all frames of a sum
 
 /// The sum over ranks, in rank order, of the decoded frames and the own part, which is factor x own + own_residual. The
 /// sum is divided for a mean, gets the owner's residual added, and is then encoded into `out`, or stored to `result`.
@@ -106,8 +109,10 @@ struct ReduceJob {
   FrameCodec second;        // the codec of `out`
   std::uint32_t count = 0;  // elements
   std::uint32_t first_tile = 0;
-  const ReduceInput* inputs = nullptr;  // host memory, `ranks` of them, copied before the call returns
+  const std::uint8_t* frames = nullptr;  // of all ranks but `own_rank`, in rank order
+  std::uint32_t pitch = 0;               // bytes from a frame to the next; a multiple of 16
   int ranks = 0;
+  int own_rank = -1;          // whose part is this rank's own elements, uncoded; -1: all parts are frames
   const void* own = nullptr;  // elements of own_dtype
   DType own_dtype = DType::f32;
   double factor = 1;
@@ -139,8 +144,10 @@ struct RescaleJob {
   DType to_dtype = DType::f32;
   const std::uint8_t* powers = nullptr;  // 0 to kMostSmaller (kernels/scale.hpp)
   std::uint64_t count = 0;
-  bool divides = false;            // false: multiplies
-  DeviceStatus* status = nullptr;  // gets `nonfinite` for results that a 16-bit type cannot hold; null: not reported
+  bool divides = false;  // false: multiplies
+  // As in CallFields, for results that a 16-bit type cannot hold; both null: not reported.
+  DeviceStatus* status = nullptr;
+  std::uint32_t* nonfinite = nullptr;
 };
 
 /// A tensor that is copied to or from its place in one contiguous run. f64 -> f16 and the like round to nearest even.

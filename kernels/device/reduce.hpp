@@ -11,25 +11,29 @@
 
 namespace gradwire::kernels {
 
-inline constexpr int kFewInputs = 64;  // a launch copies its arguments, and most calls have few inputs
-
 /// The frames in rank order; the own part is not among them.
-template <int kMost>
 struct InputList {
-  const std::uint8_t* frame[kMost];
+  const std::uint8_t* first = nullptr;
+  std::uint32_t pitch = 0;
   int frames = 0;
   int own = -1;  // number of frames before the own part; -1: there is no own part
+  /// A byte of a frame. Offsets have 32 bits, since addresses of several frames would not fit into registers.
+  [[nodiscard]] GRADWIRE_HOST_DEVICE const std::uint8_t* at(int i, std::uint32_t offset = 0) const {
+    return first + (pitch * static_cast<std::uint32_t>(i) + offset);
+  }
   [[nodiscard]] GRADWIRE_HOST_DEVICE int rank_of(int i) const { return own >= 0 && i >= own ? i + 1 : i; }
 };
 
+inline InputList input_list(const ReduceJob& job) {
+  return {job.frames, job.pitch, job.ranks - (job.own_rank >= 0 ? 1 : 0), job.own_rank};
+}
+
 /// Whether all frames have the expected header; `good`, unless null, tells it for each. Called by the whole block; ends
 /// with a barrier.
-template <int kMost>
-GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList<kMost>& inputs, std::uint32_t step,
-                                  bool* good) {
+GRADWIRE_DEVICE bool check_inputs(const ReduceJob& job, const InputList& inputs, std::uint32_t step, bool* good) {
   bool bad = false;
   for (int i = static_cast<int>(simt::thread()); i < inputs.frames; i += static_cast<int>(simt::kThreads)) {
-    const FramePlace place{const_cast<std::uint8_t*>(inputs.frame[i]), job.count, job.first_tile, 0, -1};
+    const FramePlace place{const_cast<std::uint8_t*>(inputs.at(i)), job.count, job.first_tile, 0, -1};
     const HeaderCheck header = check_header(job.call.codec, place, job.call.bucket, step);
     if (good != nullptr) {
       good[i] = header.good;
@@ -138,24 +142,25 @@ GRADWIRE_DEVICE void store_result(const ReduceJob& job, std::uint64_t first, std
   }
 }
 
-/// A tile of a sum.
-template <class Codec>
+/// A tile of a sum. Inputs has the members `at`, `frames` and `own` of InputList.
+template <class Codec, class Inputs>
 struct TileSum {
   const ReduceJob& job;
-  const InputList<kFewInputs>& inputs;
+  const Inputs& inputs;
   typename Codec::Context context;
   TilePlace place;
   std::uint64_t offset;  // where the tile's payload begins in each frame
 };
 
 /// sum <- sum + frames [first, first + kCount), which are fetched together, with the own part at its place among them.
-template <int kCount, class Codec, class Value>
-GRADWIRE_DEVICE void add_frames(const TileSum<Codec>& all, std::uint32_t strip, int first, const Value (&own)[kHeld],
-                                Value (&sum)[kHeld]) {
+template <int kCount, class Codec, class Inputs, class Value>
+GRADWIRE_DEVICE void add_frames(const TileSum<Codec, Inputs>& all, std::uint32_t strip, int first,
+                                const Value (&own)[kHeld], Value (&sum)[kHeld]) {
   typename Codec::Raw raw[kCount];
   GRADWIRE_UNROLL
   for (int i = 0; i < kCount; ++i) {
-    raw[i] = Codec::fetch(strip, all.place.count, frame_bytes(all.inputs.frame[first + i]) + all.offset);
+    raw[i] = Codec::fetch(strip, all.place.count,
+                          frame_bytes(all.inputs.at(first + i, static_cast<std::uint32_t>(all.offset))));
   }
   GRADWIRE_UNROLL
   for (int i = 0; i < kCount; ++i) {
@@ -170,8 +175,8 @@ GRADWIRE_DEVICE void add_frames(const TileSum<Codec>& all, std::uint32_t strip, 
 
 /// sum <- sum + all inputs, in groups of kAhead frames and a group of the rest. No load depends on a condition, since
 /// the compiler would make such a load wait for the earlier ones.
-template <int kAhead, class Codec, class Value>
-GRADWIRE_DEVICE void add_inputs(const TileSum<Codec>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
+template <int kAhead, class Codec, class Inputs, class Value>
+GRADWIRE_DEVICE void add_inputs(const TileSum<Codec, Inputs>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
   Value own[kHeld];
   if (all.inputs.own >= 0) {
     load_own(all.job, all.place.first + strip * kStrip, remaining_of(strip, all.place.count), own);
@@ -203,8 +208,8 @@ GRADWIRE_DEVICE void add_inputs(const TileSum<Codec>& all, std::uint32_t strip, 
 }
 
 /// Called by the whole block. `nothing`: the sum of no inputs; `inverse`: see divide_sum().
-template <int kAhead, class Codec>
-GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec>& all, typename Codec::Value nothing,
+template <int kAhead, class Codec, class Inputs>
+GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs>& all, typename Codec::Value nothing,
                                  typename Codec::Value inverse, typename Codec::Shared& shared) {
   const TilePlace& place = all.place;
   GRADWIRE_ROLLED
@@ -228,7 +233,7 @@ GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec>& all, typename Codec::Valu
 
 template <class Codec>
 GRADWIRE_KERNEL_OF(Codec::kSummingBlocks)
-reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kFewInputs>) inputs) {
+reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList) inputs) {
   using Value = typename Codec::Value;
   GRADWIRE_SHARED typename Codec::Shared shared[simt::kWarps];
   const std::uint32_t step = step_of(job.call);
@@ -241,10 +246,11 @@ reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kF
     const std::uint64_t offset = tile_offset<typename Codec::Core>(0, index);
     const auto context = Codec::context(place.tile);
     if (place.count == kTileElements) {
-      reduce_tile<Codec::kAhead>(TileSum<Codec>{job, inputs, context, full(place), offset}, nothing, inverse,
+      reduce_tile<Codec::kAhead>(TileSum<Codec, InputList>{job, inputs, context, full(place), offset}, nothing, inverse,
                                  shared[simt::warp()]);
     } else {
-      reduce_tile<1>(TileSum<Codec>{job, inputs, context, place, offset}, nothing, inverse, shared[simt::warp()]);
+      reduce_tile<1>(TileSum<Codec, InputList>{job, inputs, context, place, offset}, nothing, inverse,
+                     shared[simt::warp()]);
     }
   }
 }

@@ -152,7 +152,7 @@ inline constexpr int kMixedBlocks = kSelected ? (sizeof(Value) == 8 ? 4 : 8) : 2
 /// registers.
 template <class Value, bool kSelected>
 GRADWIRE_KERNEL_OF((kMixedBlocks<Value, kSelected>))
-reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kMaxReduceInputs>) inputs) {
+reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList) inputs) {
   GRADWIRE_SHARED MixedShared<Value, kSelected> shared;
   const std::uint32_t step = step_of(job.call);
   static_cast<void>(check_inputs(job, inputs, step, shared.good));
@@ -160,7 +160,7 @@ reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kMa
   const bool selected = kSelected || job.call.codec.k != 0;
   const std::uint32_t tile_bytes = selected ? selected_tile_bytes(job.call.codec) : 0;
   const auto payload = [&](int i, std::uint32_t index) {
-    return inputs.frame[i] + kHeaderBytes + std::uint64_t{index} * tile_bytes;
+    return inputs.at(i) + kHeaderBytes + std::uint64_t{index} * tile_bytes;
   };
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const TilePlace place = tile_place(job.call, job.call.codec.k, step, job.first_tile, job.count, index);
@@ -180,7 +180,7 @@ reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kMa
       if (selected) {
         add_selected(job, shared.tile, place, code, payload(i, index), inputs.rank_of(i), shared.good[i]);
       } else if constexpr (!kSelected) {
-        add_frame(job, shared.tile, inputs.frame[i], shared.good[i], place, index, inputs.rank_of(i));
+        add_frame(job, shared.tile, inputs.at(i), shared.good[i], place, index, inputs.rank_of(i));
       }
     }
     put_sum<kSelected, Value>(job, shared, place, index);

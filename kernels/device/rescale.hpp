@@ -4,6 +4,7 @@
 #define GRADWIRE_KERNELS_DEVICE_RESCALE_HPP
 
 #include "kernels/device/elementwise.hpp"
+#include "kernels/device/frame_words.hpp"
 #include "kernels/device/jobs.hpp"
 #include "kernels/scale.hpp"
 
@@ -81,8 +82,8 @@ GRADWIRE_KERNEL rescale_elements(GRADWIRE_PARAMETER(RescaleJob) job) {
       x[r] = x[r] * (job.divides ? scale_reciprocal(power) : scale_itself(power));
     }
     const bool finite = store_values(job.to, job.to_dtype, first, left, x);
-    if (job.status != nullptr && half_width(job.to_dtype) && simt::ballot(!finite) != 0 && simt::lane() == 0) {
-      simt::atomic_or(&job.status->nonfinite, 1);
+    if (half_width(job.to_dtype) && simt::ballot(!finite) != 0 && simt::lane() == 0) {
+      report_nonfinite(job);
     }
   });
 }

@@ -9,9 +9,10 @@
 
 namespace gradwire::kernels {
 
-/// If earlier kernels noted NaN or Inf, adds 1 to *steps and clears the note. Both may be pinned host memory that the
-/// device sees. `stream` is a cudaStream_t. Error(internal) where the launch fails.
-void count_nonfinite(DeviceStatus* status, std::uint32_t* steps, void* stream);
+/// If earlier kernels noted NaN or Inf in `notes` (CallFields::nonfinite), adds 1 to *steps and clears the notes.
+/// *steps may be pinned host memory that the device sees. `stream` is a cudaStream_t. Error(internal) where the launch
+/// fails.
+void count_nonfinite(std::uint32_t* notes, std::uint32_t* steps, void* stream);
 /// The same as load_kernels(), for the kernel of this header.
 void load_status_kernels();
 

@@ -5,13 +5,20 @@
 #include "exchange/stream/stream_cuda_device.hpp"
 #include "plugins/nccl_preload/caller_messages.hpp"
 #include "plugins/nccl_preload/device_path.hpp"
+#include "plugins/nccl_preload/state.hpp"
 
 namespace gradwire::nccl_preload {
 namespace {
 
+exchange::CudaShare share() {
+  const Policy::Device& device = state().configuration.planner.policy().device;
+  return {.most_blocks = device.blocks.value_or(0), .high_priority = device.high_priority};
+}
+
 class CudaLink final : public drop_in::DeviceLink {
  public:
-  CudaLink(std::unique_ptr<CallerMessages> messages, int device) : device_(std::move(messages), device, nullptr) {}
+  CudaLink(std::unique_ptr<CallerMessages> messages, int device)
+      : device_(std::move(messages), device, nullptr, share()) {}
 
   [[nodiscard]] exchange::StreamDevice& device() noexcept override { return device_; }
   void set_caller(void* stream) override { device_.set_caller(static_cast<cudaStream_t>(stream)); }

@@ -101,6 +101,13 @@ void print_elastic(const Policy::Elastic& elastic, std::ostream& out) {
   out << (elastic.trust_resets ? "; a reset connection is the end of its process\n" : "\n");
 }
 
+void print_device(const Policy::Device& device, std::ostream& out) {
+  out << "device: kernels have "
+      << (device.blocks ? "at most " + std::to_string(*device.blocks) : std::string("as many"))
+      << " blocks of 256 threads" << (device.blocks ? "" : " as they have work for") << ", and "
+      << (device.high_priority ? "high" : "normal") << " priority\n";
+}
+
 }  // namespace
 
 int check(const std::string& file, int ranks, std::ostream& out) {
@@ -152,6 +159,9 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   }
   print_sync("all others", policy.defaults.sync, out);
   print_bound("all others", policy.defaults.max_error, out);
+  if (policy.device != Policy::Device{}) {
+    print_device(policy.device, out);
+  }
   if (policy.elastic) {
     print_elastic(*policy.elastic, out);
   }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/current_error.hpp"
-#include "exchange/resolved_call.hpp"
+#include "exchange/stream/stream_call.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -200,10 +200,6 @@ void DeviceReducer::run(std::span<const Job> jobs) {
   }
 }
 
-exchange::ChunkSize DeviceReducer::chunk_bytes() const {
-  return exchange::stream_chunks(world_, configuration_.planner.policy().chunk_bytes);
-}
-
 std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Job& job, std::uint32_t index) {
   const DeviceReduce& reduce = job.reduce;
   const Router::Route& route = job.route;
@@ -211,33 +207,29 @@ std::shared_ptr<const exchange::StreamExecution> DeviceReducer::enqueue(const Jo
   const std::uint64_t count = scatters ? reduce.count * static_cast<std::uint64_t>(world_) : reduce.count;
   const bool feedback = route.keeps && route.resets == resets_;
   const bool held = feedback && *route.keeps < residuals_.size() && residuals_[*route.keeps].held;
-  exchange::Resolved resolved = exchange::resolve(
+  const exchange::StreamCall call = exchange::make_stream_call(
       {.collective = scatters ? exchange::Collective::reduce_scatter : exchange::Collective::all_reduce,
-       .algorithm = route.algorithm == Algorithm::automatic ? Algorithm::two_shot : route.algorithm,
+       .algorithm = route.algorithm,
        .codec = route.stage.codec,
        .second_hop = route.stage.second_hop,
        .dtype = reduce.dtype,
        .count = count,
        .segments = std::vector<std::uint64_t>(static_cast<std::size_t>(world_), reduce.count),
        .feedback = feedback,
-       .held = {.any = held},
-       .chunk_bytes = chunk_bytes()},
-      {rank_, world_});
-  const Residuals residuals = feedback ? open_residuals(*route.keeps, resolved.call.residuals) : Residuals{};
-  return executor_.start(
-      std::move(resolved.schedule),
-      {.input = {reduce.send, 0, count},
-       .output = {reduce.receive, scatters ? reduce.count * static_cast<std::uint64_t>(rank_) : 0, reduce.count},
-       .count = count,
-       .dtype = reduce.dtype,
-       .call = std::move(resolved.call),
-       .reduction = reduce.reduction,
-       .bucket = index,
-       .step = step_,
-       .status = &device_.status(),
-       .local_residual = residuals.local,
-       .owner_residual = residuals.owner,
-       .name = std::string(name_of(route.what.function)) + " of " + std::to_string(count) + " elements"});
+       .held = {.any = held}},
+      backend_, configuration_.planner.policy().chunk_bytes);
+  const Residuals residuals = feedback ? open_residuals(*route.keeps, call.resolved.call.residuals) : Residuals{};
+  return executor_.start(call.resolved.schedule,
+                         exchange::make_stream_task(call, device_,
+                                                    {.input = reduce.send,
+                                                     .output = reduce.receive,
+                                                     .step = step_,
+                                                     .reduction = reduce.reduction,
+                                                     .bucket = index,
+                                                     .local_residual = residuals.local,
+                                                     .owner_residual = residuals.owner,
+                                                     .name = std::string(name_of(route.what.function)) + " of " +
+                                                             std::to_string(count) + " elements"}));
 }
 
 DeviceReducer::Residuals DeviceReducer::open_residuals(std::size_t place, const exchange::ResidualUse& use) {

@@ -117,7 +117,6 @@ class DeviceReducer {
   Residuals open_residuals(std::size_t place, const exchange::ResidualUse& use);
   void make_room(exchange::DeviceRange<float>& range, const exchange::ResidualUse::Range& wanted);
   void release(std::span<const Residuals> old);
-  [[nodiscard]] exchange::ChunkSize chunk_bytes() const;
 
   const Configuration& configuration_;
   Ledger& ledger_;

@@ -5,6 +5,7 @@
 #include "exchange/model/algorithm_choice.hpp"
 #include "exchange/partition.hpp"
 #include "exchange/resolved_call.hpp"
+#include "exchange/stream/stream_executor.hpp"
 
 namespace gradwire::drop_in {
 namespace {
@@ -47,7 +48,9 @@ std::uint64_t sent_bytes(const Router::Route& route, const Policy& policy) {
   const exchange::HopCodecs codecs =
       exchange::hop_codecs(route.stage.codec, route.second_hop.value_or(route.stage.second_hop), *route.what.dtype,
                            route.stage.error_feedback);
-  const exchange::ChunkSize chunk = exchange::ChunkSize::asked_or(policy.chunk_bytes, kDefaultChunkBytes);
+  const exchange::ChunkSize chunk = is_nccl(route.what.function)
+                                        ? exchange::stream_chunks(ranks, policy.chunk_bytes)
+                                        : exchange::ChunkSize::asked_or(policy.chunk_bytes, kDefaultChunkBytes);
   const bool scatters = is_reduce_scatter(route.what.function);
   const bool to_all = !scatters && algorithm_of(route, policy) == Algorithm::one_shot;
   const int shards = to_all ? 1 : ranks;

@@ -44,17 +44,16 @@ struct ChunkSize {
   std::uint64_t per_shard = kHostChunksPerShard;
 };
 
-/// The chunks of one lane as a formula, so that a device's kernel finds them without a table. Chunk s begins `begin`
-/// elements into shard s, and ends with its shard, or `most` elements later.
+/// The chunks of one lane as a formula, so that a device's kernel finds them without a table (kernels::FrameSeries).
+/// Chunk s begins `begin` elements into shard s, and ends with its shard unless it has as many elements as the longest.
 struct ChunkSeries {
   std::uint64_t each = 0;    // elements of a shard
   std::uint32_t longer = 0;  // so many shards, the first ones, have a tile more
   std::uint32_t tiles = 0;   // by which headers count on from a shard to the next; 0: tiles start anew in each
   std::uint64_t begin = 0;
-  std::uint64_t most = 0;
   std::uint64_t end = 0;  // elements of the bucket
 
-  [[nodiscard]] Chunk chunk(std::uint64_t shard) const noexcept;
+  [[nodiscard]] std::uint64_t shard_first(std::uint64_t shard) const noexcept;
 };
 
 class Partition {

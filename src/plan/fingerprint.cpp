@@ -19,7 +19,8 @@ namespace {
 // difference is named correctly: another tensor, or another policy.
 constexpr std::string_view kTensorCount = "tensors";
 constexpr std::string_view kTensor = "tensor ";
-constexpr std::string_view kNodes = "nodes";  // written by session/runner/agreements.cpp
+constexpr std::string_view kNodes = "nodes";                     // written by session/runner/agreements.cpp
+constexpr std::string_view kDeviceChunks = "chunks on devices";  // written by session/device/device_runner.cpp
 
 void add_line(std::string& text, const std::string& item, const std::string& value) {
   text += item + ": " + value + '\n';
@@ -89,6 +90,7 @@ std::string has(const std::string& name, std::string_view value) { return name +
 constexpr std::string_view kSameTensors = "; add the same tensors in the same order on every rank";
 constexpr std::string_view kTable = "table ";
 constexpr std::string_view kSamePolicy = "; give every rank the same policy and the same options";
+constexpr std::string_view kSameVersion = "; run the same version of gradwire on every rank";
 constexpr std::string_view kSameNodes =
     " (the node of each rank); write the same ranks_per_node in [tier] on every rank";
 
@@ -256,6 +258,7 @@ std::string first_difference(const std::string& mine, const std::string& my_name
     }
     const std::string_view fix = my_line->item.starts_with(kTensor) ? kSameTensors
                                  : my_line->item == kNodes          ? kSameNodes
+                                 : my_line->item == kDeviceChunks   ? kSameVersion
                                                                     : kSamePolicy;
     std::string_view my_value = my_line->value;
     std::string_view their_value = their_line->value;

@@ -1,4 +1,4 @@
-// The tables of a policy that concern the job as a whole: [elastic] and [batch].
+// The tables of a policy that concern the job as a whole: [elastic], [batch] and [device].
 #include <charconv>
 
 #include "base/units.hpp"
@@ -106,6 +106,25 @@ Policy::Batch PolicyValues::read_batch(const toml::table& table) const {
     fail(most, contradiction(batch));
   }
   return batch;
+}
+
+Policy::Device PolicyValues::read_device(const toml::table& table) const {
+  Policy::Device device;
+  read_table(table, "in [device]",
+             {{"blocks",
+               [&](const toml::node& node) {
+                 device.blocks =
+                     read_uint32(node, "blocks", "an integer such as 64", 1, kMostBlocks,
+                                 "the most blocks of 256 threads of each kernel, 1 to " + std::to_string(kMostBlocks));
+               }},
+              {"priority", [&](const toml::node& node) {
+                 const std::string text = read_string(node, "priority", R"("high" or "normal")");
+                 if (text != "high" && text != "normal") {
+                   fail(node, "unknown priority \"" + text + R"("; write "high" or "normal")");
+                 }
+                 device.high_priority = text == "high";
+               }}});
+  return device;
 }
 
 }  // namespace gradwire::policy

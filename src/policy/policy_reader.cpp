@@ -74,6 +74,7 @@ class PolicyReader : private PolicyValues {
          {"tier", [this](const toml::node& node) { read_tier(read_section(node, "tier")); }},
          {"link", [this](const toml::node& node) { read_link(read_section(node, "link")); }},
          {"auto", [this](const toml::node& node) { read_auto(read_section(node, "auto")); }},
+         {"device", [this](const toml::node& node) { policy_.device = read_device(read_section(node, "device")); }},
          {"elastic", [this](const toml::node& node) { policy_.elastic = read_elastic(read_section(node, "elastic")); }},
          {"batch", [this](const toml::node& node) {
             batch_ = place_of(node.source());

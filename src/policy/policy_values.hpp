@@ -78,6 +78,7 @@ class PolicyValues {
   [[nodiscard]] std::uint32_t read_replicate(const toml::node& node) const;
   [[nodiscard]] Policy::Elastic read_elastic(const toml::table& table) const;
   [[nodiscard]] Policy::Batch read_batch(const toml::table& table) const;
+  [[nodiscard]] Policy::Device read_device(const toml::table& table) const;
 
   // Runs a parser of a lower layer, and adds this place to its error.
   template <typename Parse>

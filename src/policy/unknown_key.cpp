@@ -43,6 +43,8 @@ constexpr std::array kHomes{
     KeyHome{"min_accumulation", "in [batch]"},
     KeyHome{"max_accumulation", "in [batch]"},
     KeyHome{"scaling", "in [batch]"},
+    KeyHome{"blocks", "in [device]"},
+    KeyHome{"priority", "in [device]"},
     KeyHome{"suspect", "in [elastic]"},
     KeyHome{"min_ranks", "in [elastic]"},
     KeyHome{"spares", "in [elastic]"},

@@ -104,6 +104,14 @@ TEST_F(Tool, CheckTellsWhatElasticSays) {
   EXPECT_THAT(gradwire("check policy.toml").output, Not(HasSubstr("elastic")));
 }
 
+TEST_F(Tool, CheckTellsWhatADeviceGives) {
+  write("policy.toml", "[device]\nblocks = 64\npriority = \"normal\"\n");
+  EXPECT_THAT(gradwire("check policy.toml").output,
+              HasSubstr("device: kernels have at most 64 blocks of 256 threads, and normal priority\n"));
+  write("policy.toml", "");
+  EXPECT_THAT(gradwire("check policy.toml").output, Not(HasSubstr("device: ")));
+}
+
 TEST_F(Tool, CheckNamesThePlaceOfAMistake) {
   write("policy.toml", "version = 1\n[[rule]]\nmatch = \"*.bias\"\ncodec = \"int9\"\n");
   const Outcome outcome = gradwire("check policy.toml");

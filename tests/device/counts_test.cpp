@@ -2,11 +2,13 @@
 // NCCL's calls, records of events and waits for them in CUDA's. Nothing runs, so one rank stands for all.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "gradwire/nccl.hpp"
 #include "gradwire/policy.hpp"
 #include "nccl_preload/fake_nccl.hpp"
 #include "plan/plan.hpp"
@@ -54,16 +56,13 @@ class Agreeing final : public exchange::Peers {
   std::size_t world_;
 };
 
-/// The kernels of the last step that was counted, in order.
-std::vector<std::string> launched;
-
 /// One rank's runner, with a plan of one bucket.
 class Job {
  public:
-  explicit Job(const Step& step, int rank = 0)
+  explicit Job(const Step& step, int rank = 0, const Policy::Device& share = {})
       : step_(step),
         plan_(plan_of(step)),
-        runner_(make_counted_device(rank, step.world), std::make_unique<Agreeing>(step.world), {}) {
+        runner_(make_counted_device(rank, step.world, share), std::make_unique<Agreeing>(step.world), {}) {
     EXPECT_EQ(plan_.buckets.size(), 1U);
     runner_.agree(plan_, step.weighted, 0, {}, {});
   }
@@ -102,10 +101,16 @@ class Job {
   std::vector<float> memory_ = std::vector<float>(1);  // nothing is read or written
 };
 
-Counts count(const Step& step, int rank = 0) {
-  Job job(step, rank);
-  launched.clear();
-  emulator::note_launches(&launched);
+/// The counts of a step, and its launches in order.
+struct Counted {
+  Counts counts;
+  std::vector<emulator::NotedLaunch> launches;
+  std::vector<std::string> kernels;
+};
+
+Counted count(const Step& step, int rank = 0, const Policy::Device& share = {}) {
+  Job job(step, rank, share);
+  const emulator::LaunchNotes notes;
   const auto now = [] {
     return Counts{
         .groups = fake_nccl_calls("ncclGroupEnd"), .sends = fake_nccl_calls("ncclSend"), .events = event_calls()};
@@ -114,21 +119,27 @@ Counts count(const Step& step, int rank = 0) {
   job.start();
   static_cast<void>(job.steps().end_step(false));
   const Counts after = now();
-  emulator::note_launches(nullptr);
-  return {launched.size(), after.groups - before.groups, after.sends - before.sends, after.events - before.events};
+  return {
+      {notes.launches().size(), after.groups - before.groups, after.sends - before.sends, after.events - before.events},
+      notes.launches(),
+      notes.kernels()};
 }
 
 // Mutations tried: a shard has at least two chunks; encoders are launched one by one; a sum opens its own frame.
 TEST(DeviceCounts, OneTensorByInt8TakesSixKernelsAndTwoGroupsAtAnyNumberOfRanks) {
-  for (const int world : {2, 4, 8, 64}) {
-    for (const std::uint64_t mib : {1, 25}) {
+  struct Size {
+    int world;
+    std::uint64_t mib;
+  };
+  for (const auto [world, most] : {Size{2, 32}, Size{4, 64}, Size{8, 25}, Size{64, 25}}) {
+    for (const std::uint64_t mib : {std::uint64_t{1}, std::uint64_t{25}, most}) {
       for (const int rank : {0, world / 2, world - 1}) {
         SCOPED_TRACE("rank " + std::to_string(rank) + " of " + std::to_string(world) + ", " + std::to_string(mib) +
                      " MiB");
-        const Counts counts = count({.world = world, .bytes = mib * kMiB}, rank);
-        EXPECT_EQ(counts, (Counts{6, 2, 2 * (world - 1), 12}));
-        EXPECT_EQ(launched, (std::vector<std::string>{"open_frames", "encode_frame", "reduce_frames", "decode_frame",
-                                                      "advance_step", "count_nonfinite"}));
+        const Counted counted = count({.world = world, .bytes = mib * kMiB}, rank);
+        EXPECT_EQ(counted.counts, (Counts{6, 2, 2 * (world - 1), 12}));
+        EXPECT_EQ(counted.kernels, (std::vector<std::string>{"open_frames", "encode_frame", "reduce_frames",
+                                                             "decode_frame", "advance_step", "count_nonfinite"}));
       }
     }
   }
@@ -154,21 +165,21 @@ TEST(DeviceCounts, OtherSteps) {
       {"a scale, feedback", {.world = 8, .bytes = 25 * kMiB, .feedback = true, .scaled = true}, {18, 2, 14, 12}},
       {"12 tensors", {.world = 8, .bytes = kMiB, .tensors = 12}, {8, 2, 14, 12}},
       {"12 tensors", {.world = 64, .bytes = kMiB, .tensors = 12}, {8, 2, 126, 12}},
-      {"256 MiB", {.world = 2, .bytes = 256 * kMiB}, {38, 10, 18, 44}},
-      {"256 MiB", {.world = 4, .bytes = 256 * kMiB}, {22, 6, 30, 28}},
-      {"256 MiB", {.world = 8, .bytes = 256 * kMiB}, {14, 4, 42, 20}},
+      {"256 MiB", {.world = 2, .bytes = 256 * kMiB}, {34, 9, 16, 40}},
+      {"256 MiB", {.world = 4, .bytes = 256 * kMiB}, {18, 5, 24, 24}},
+      {"256 MiB", {.world = 8, .bytes = 256 * kMiB}, {10, 3, 28, 16}},
       {"256 MiB", {.world = 64, .bytes = 256 * kMiB}, {6, 2, 126, 12}},
-      {"256 MiB, feedback", {.world = 8, .bytes = 256 * kMiB, .feedback = true}, {14, 4, 42, 20}},
+      {"more than 2^31 elements", {.world = 8, .bytes = (std::uint64_t{8} << 30) + kMiB}, {1466, 62, 854, 252}},
+      {"256 MiB, feedback", {.world = 8, .bytes = 256 * kMiB, .feedback = true}, {10, 3, 28, 16}},
   };
   for (const Row& row : rows) {
-    EXPECT_EQ(count(row.step, row.step.world / 2), row.counts) << row.what << ", " << row.step.world << " ranks";
+    EXPECT_EQ(count(row.step, row.step.world / 2).counts, row.counts) << row.what << ", " << row.step.world << " ranks";
   }
 }
 
 // Mutations tried: a step that has ended is forgotten; it counts as ended when it begins anew.
 TEST(DeviceCounts, ABucketWithoutAMarkEndsWithItsStep) {
-  std::vector<std::string> names;
-  emulator::note_launches(&names);
+  const emulator::LaunchNotes notes;
   Job job({});
   for (int time = 0; time < 2; ++time) {  // the second time as after a load
     job.start();
@@ -178,7 +189,36 @@ TEST(DeviceCounts, ABucketWithoutAMarkEndsWithItsStep) {
     static_cast<void>(job.runner().advance({}));  // sees that the step has ended
     EXPECT_TRUE(job.steps().complete(0, 0));
   }
-  emulator::note_launches(nullptr);
+}
+
+// The emulator has at most two blocks of a kernel. Mutations tried: the bound is not looked at; streams have priority
+// either way.
+TEST(DeviceCounts, APolicyBoundsBlocksAndSetsThePriority) {
+  const Step step{.world = 8, .bytes = kMiB, .feedback = true, .weighted = true, .scaled = true};
+  const auto most_blocks = [&](const Policy::Device& share) {
+    std::uint32_t most = 0;
+    for (const emulator::NotedLaunch& launch : count(step, 0, share).launches) {
+      most = std::max(most, launch.blocks);
+    }
+    return most;
+  };
+  static_cast<void>(take_stream_priorities());
+  EXPECT_EQ(most_blocks({}), 2U);
+  EXPECT_EQ(take_stream_priorities(), (std::vector<int>{-5, -5}));
+  EXPECT_EQ(most_blocks({.blocks = 1, .high_priority = false}), 1U);
+  EXPECT_EQ(take_stream_priorities(), (std::vector<int>{0, 0}));
+}
+
+// Mutation tried: the session's device does not get the policy's table.
+TEST(DeviceCounts, ASessionOverNcclFollowsItsPolicy) {
+  ncclComm_t comm = nullptr;
+  ASSERT_EQ(ncclCommInitRank(&comm, 2, {}, 0), ncclSuccess);
+  const emulator::LaunchNotes notes;
+  static_cast<void>(take_stream_priorities());
+  { const Session session = nccl::make_session(comm, nullptr, Policy::parse("[device]\npriority = \"normal\"\n")); }
+  EXPECT_EQ(take_stream_priorities(), (std::vector<int>{0, 0}));
+  { const Session session = nccl::make_session(comm, nullptr, Policy()); }
+  EXPECT_EQ(take_stream_priorities(), (std::vector<int>{-5, -5}));
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // A CUDA runtime without a GPU, for one program: memory is the host's, streams and events are numbers, nothing that is
-// enqueued ever runs, and calls are counted. It adds functions of NCCL that tests/nccl_preload/fake_nccl.cpp leaves
-// out.
+// enqueued ever runs, and calls are counted.
 #include <cuda_runtime_api.h>
-#include <nccl.h>
 
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "tests/device/counted_device.hpp"
 
@@ -14,6 +14,7 @@ constexpr std::align_val_t kAlignment{512};
 std::uintptr_t handles = 0;  // of streams and events that were made
 std::uint64_t records = 0;
 std::uint64_t waits = 0;
+std::vector<int> priorities;  // of streams
 
 template <class Handle>
 cudaError_t make(Handle* handle) {
@@ -34,6 +35,7 @@ cudaError_t release(void* data) {
 }  // namespace
 
 std::uint64_t gradwire::test::event_calls() { return records + waits; }
+std::vector<int> gradwire::test::take_stream_priorities() { return std::exchange(priorities, {}); }
 
 extern "C" {
 cudaError_t cudaGetDeviceCount(int* count) { return *count = 1, cudaSuccess; }
@@ -43,7 +45,15 @@ cudaError_t cudaMalloc(void** data, std::size_t bytes) { return allocate(data, b
 cudaError_t cudaFree(void* data) { return release(data); }
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned /*flags*/) { return allocate(data, bytes); }
 cudaError_t cudaFreeHost(void* data) { return release(data); }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) { return make(stream); }
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = 0;
+  *highest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*/, int priority) {
+  priorities.push_back(priority);
+  return make(stream);
+}
 cudaError_t cudaStreamDestroy(cudaStream_t /*stream*/) { return cudaSuccess; }
 cudaError_t cudaStreamSynchronize(cudaStream_t /*stream*/) { return cudaSuccess; }
 cudaError_t cudaStreamGetDevice(cudaStream_t /*stream*/, int* device) { return *device = 0, cudaSuccess; }
@@ -72,8 +82,4 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char* cudaGetErrorName(cudaError_t /*error*/) { return "an error"; }
 const char* cudaGetErrorString(cudaError_t /*error*/) { return "of the fake runtime"; }
-
-ncclResult_t ncclCommCuDevice(ncclComm_t /*comm*/, int* device) { return *device = 0, ncclSuccess; }
-const char* ncclGetErrorString(ncclResult_t /*result*/) { return "an error of the fake library"; }
-const char* ncclGetLastError(ncclComm_t /*comm*/) { return ""; }
 }

@@ -166,6 +166,10 @@ TEST(DeviceReducer, ItsNumbersAreTheTransports) {
     EXPECT_EQ(totals.bytes_dense, dense_bytes(Function::nccl_all_reduce, 4 << 18, 4) / 4);
     EXPECT_GT(totals.ratio(), 3.9);
     EXPECT_EQ(classes.begin()->first.codec, "int8");
+    const DeviceCall call = call_of(rank.place, {.count = values.size()}, values.data(), values.data(), rank.nccl);
+    const Router::Route route = rank.place.reducer->route(call.call, call.decided, call.op, call.reduce);
+    EXPECT_EQ(rank.place.reducer->passed_totals(route, call.bytes).bytes_sent, totals.bytes_sent)
+        << "a dry run counts the same";
   });
 }
 

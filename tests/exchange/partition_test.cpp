@@ -7,6 +7,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/device/frame_series.hpp"
+
 namespace gradwire::exchange {
 namespace {
 
@@ -93,9 +95,23 @@ TEST(Partition, ASeriesHasTheChunksOfALane) {
     for (std::uint64_t lane = 0; lane < partition.lanes(); ++lane) {
       const auto series = partition.series(lane);
       ASSERT_TRUE(series);
-      for (int shard = 0; shard < world; ++shard) {
-        EXPECT_EQ(series->chunk(static_cast<std::uint64_t>(shard)), partition.chunk(shard, lane))
-            << "shard " << shard << ", lane " << lane;
+      const kernels::FrameSeries frames{.frames = static_cast<std::uint32_t>(world),
+                                        .each = static_cast<std::uint32_t>(series->each),
+                                        .longer = series->longer,
+                                        .tiles = series->tiles,
+                                        .begin = static_cast<std::uint32_t>(series->begin),
+                                        .end = static_cast<std::uint32_t>(series->end)};
+      const kernels::FramePlace place{.count = partition.chunk(0, lane).count,  // no chunk is longer
+                                      .first_tile = static_cast<std::uint32_t>(series->begin / codec::kTileElements)};
+      for (int shard = 0; world > 1 && shard < world; ++shard) {
+        const kernels::SeriesFrame frame = kernels::frame_of_series(place, frames, static_cast<std::uint32_t>(shard));
+        const Chunk chunk = partition.chunk(shard, lane);
+        EXPECT_EQ(frame.place.count, chunk.count) << "shard " << shard << ", lane " << lane;
+        if (!chunk.empty()) {
+          EXPECT_EQ((Chunk{frame.first, frame.place.count, frame.place.first_tile}), chunk)
+              << "shard " << shard << ", lane " << lane;
+          EXPECT_EQ(series->shard_first(static_cast<std::uint64_t>(shard)), partition.shard_first(shard));
+        }
       }
     }
   }

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "exchange/stream/dry_run.hpp"
 #include "stream_harness.hpp"
 
 namespace gradwire::test {
@@ -317,16 +318,57 @@ TEST(StreamPipeline, BadTasksAreNamed) {
 
 TEST(StreamPipeline, ChunksFillTheWireButNotTheMemoryOfLargeWorlds) {
   const auto bytes = [](int world) { return exchange::stream_chunks(world).bytes; };
-  EXPECT_EQ(bytes(2), 4ULL << 20);
-  EXPECT_EQ(bytes(32), 4ULL << 20);
-  EXPECT_EQ(bytes(64), 2ULL << 20);
+  EXPECT_EQ(bytes(2), 17ULL << 18);
+  EXPECT_EQ(bytes(32), 17ULL << 18);
+  EXPECT_EQ(bytes(64), 17ULL << 17);
   EXPECT_EQ(bytes(4096), 256ULL << 10);
   EXPECT_EQ(exchange::stream_chunks(4096, 1 << 10).bytes, 1ULL << 10) << "as asked";
+  EXPECT_EQ(exchange::stream_chunks(8, 1ULL << 30).bytes, 1ULL << 28) << "a sum finds its frames by 32 bits";
   const auto lanes = [](std::uint64_t count, exchange::ChunkSize chunks) {
     return exchange::Partition::even(count, 2, codec::Codec(CodecSpec::parse("int8"), DType::f32), chunks).lanes();
   };
   EXPECT_EQ(lanes(25ULL << 18, exchange::stream_chunks(2)), 1U);
   EXPECT_EQ(lanes(25ULL << 18, exchange::stream_chunks(2).bytes), 4U) << "a host's";
+}
+
+class RangeBackend final : public exchange::NullBackend {
+ public:
+  using NullBackend::NullBackend;
+  void begin_range(const std::string& name) override {
+    names.push_back(name);
+    ++depth;
+  }
+  void end_range() noexcept override { --depth; }
+
+  std::vector<std::string> names;
+  int depth = 0;
+};
+
+// Mutation tried: a range ends only if nothing was thrown.
+TEST(StreamPipeline, ProfilersSeeNestedRanges) {
+  exchange::NoMemory source;
+  memory::Arena arena(source, 1 << 16);
+  RangeBackend backend(arena, 0, 2);
+  exchange::StreamExecutor executor(backend);
+  const exchange::Resolved resolved =
+      exchange::resolve({.count = 10000, .chunk_bytes = exchange::stream_chunks(2)}, {0, 2});
+  std::uint32_t step = 0;
+  kernels::DeviceStatus status;
+  exchange::StreamTask task{.input = {&step, 0, 10000},
+                            .output = {&step, 0, 10000},
+                            .count = 10000,
+                            .call = resolved.call,
+                            .step = &step,
+                            .status = &status,
+                            .local_residual = {},
+                            .owner_residual = {},
+                            .name = "bucket 3"};
+  executor.run(resolved.schedule, task);
+  EXPECT_EQ(backend.names, (std::vector<std::string>{"bucket 3", "messages", "the last rounds of calls", "messages"}));
+  EXPECT_EQ(backend.depth, 0);
+  task.input.count = 1;
+  EXPECT_THROW(executor.run(resolved.schedule, task), Error);
+  EXPECT_EQ(backend.depth, 0);
 }
 
 TEST(StreamPipeline, DenseIsTheLibrarysOwnUnlessItMustBeDeterministic) {

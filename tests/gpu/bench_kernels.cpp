@@ -49,16 +49,12 @@ class Bench {
     const Case c{CodecSpec::parse(row.codec), DType::f32};
     const std::size_t frame_bytes = c.codec().frame_bytes(count_);
     const DeviceCall call(c.frame_codec());
-    std::vector<std::unique_ptr<Block>> frames;
-    std::vector<kernels::ReduceInput> inputs;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      frames.push_back(std::make_unique<Block>(frame_bytes));
-      inputs.push_back({rank == 0 ? nullptr : frames.back()->frame()});
-    }
+    const std::size_t pitch = (frame_bytes + 255) / 256 * 256;
+    const Block frames((kRanks - 1) * pitch);  // of all ranks but 0
     kernels::EncodeJob encode{
-        .call = call.fields(), .frame = {.bytes = frames[0]->frame(), .count = count_}, .values = values_.get()};
-    for (const auto& frame : frames) {
-      encode.frame.bytes = frame->frame();
+        .call = call.fields(), .frame = {.bytes = nullptr, .count = count_}, .values = values_.get()};
+    for (std::size_t rank = 1; rank < kRanks; ++rank) {
+      encode.frame.bytes = frames.frame() + (rank - 1) * pitch;
       kernels::encode(encode, stream_.get());
     }
     measure("encode " + c.spec.to_string(), bytes() + frame_bytes, 0, [&] { kernels::encode(encode, stream_.get()); });
@@ -73,8 +69,10 @@ class Bench {
     reduce.call = call.fields();
     reduce.second = c.frame_codec();
     reduce.count = count_;
-    reduce.inputs = inputs.data();
+    reduce.frames = frames.frame();
+    reduce.pitch = static_cast<std::uint32_t>(pitch);
     reduce.ranks = kRanks;
+    reduce.own_rank = 0;
     reduce.own = values_.get();
     reduce.divisor = kRanks;
     reduce.out = out.frame();

@@ -61,6 +61,7 @@ kernels::ReduceJob job_of(const Case& c, const Case& second, const ReduceOptions
   job.count = o.count;
   job.first_tile = 5;
   job.ranks = o.ranks;
+  job.own_rank = o.own;
   job.own_dtype = c.dtype;
   job.divisor = o.device_divisor ? 1 : o.divisor;
   job.result_dtype = c.dtype;
@@ -72,15 +73,16 @@ void reduce_both(Check& check, void* stream, const Case& c, const Case& second, 
   Operands host = make_operands(check, c, second, o);
   const HostCall host_call(c.frame_codec());
   const DeviceCall call(c.frame_codec());
-  std::vector<Memory> frames;
-  std::vector<kernels::ReduceInput> host_inputs;
-  std::vector<kernels::ReduceInput> inputs;
+  const std::size_t pitch = (c.codec().frame_bytes(o.count) + 15) / 16 * 16;
+  Bytes host_frames;
   for (int rank = 0; rank < o.ranks; ++rank) {
-    const Bytes& frame = host.frames[static_cast<std::size_t>(rank)];
-    frames.emplace_back(frame);
-    host_inputs.push_back({rank == o.own ? nullptr : reinterpret_cast<const std::uint8_t*>(frame.data())});
-    inputs.push_back({rank == o.own ? nullptr : frames.back().frame()});
+    if (rank != o.own) {
+      const Bytes& frame = host.frames[static_cast<std::size_t>(rank)];
+      host_frames.insert(host_frames.end(), frame.begin(), frame.end());
+      host_frames.resize(host_frames.size() + pitch - frame.size());
+    }
   }
+  const Memory frames(host_frames);
   const Memory own(host.own);
   const Memory own_residual(host.own_residual);
   const Memory owner_residual(host.owner_residual);
@@ -89,6 +91,7 @@ void reduce_both(Check& check, void* stream, const Case& c, const Case& second, 
   const Memory divisor(std::as_bytes(std::span(&host.divisor, 1)));
 
   kernels::ReduceJob job = job_of(c, second, o);
+  job.pitch = static_cast<std::uint32_t>(pitch);
   const auto fill = [&](const kernels::CallFields& fields, const void* own_part, void* residual, void* owners, void* to,
                         void* frame, const void* by) {
     job.call = fields;
@@ -101,12 +104,12 @@ void reduce_both(Check& check, void* stream, const Case& c, const Case& second, 
   };
   fill(host_call.fields, host.own.data(), host.own_residual.data(), host.owner_residual.data(), host.result.data(),
        host.out.data(), &host.divisor);
-  test::run_reduce(job, host_inputs);
+  job.frames = reinterpret_cast<const std::uint8_t*>(host_frames.data());
+  test::run_reduce(job);
   fill(call.fields(), own.data(), own_residual.data(), owner_residual.data(), result.data(), out.data(),
        divisor.data());
-  job.inputs = inputs.data();
+  job.frames = frames.frame();
   kernels::reduce(job, stream);
-  inputs.assign(inputs.size(), {});  // they have been copied
 
   if (o.encode) {
     same_frame(check, second, read_intact(check, out, what), host.out,

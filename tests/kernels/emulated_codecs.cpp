@@ -20,11 +20,7 @@ void run_encode(const kernels::EncodeJob& job) { kernels::encode(job, nullptr); 
 
 void run_decode(const kernels::DecodeJob& job) { kernels::decode(job, nullptr); }
 
-void run_reduce(const kernels::ReduceJob& job, std::span<const kernels::ReduceInput> inputs) {
-  kernels::ReduceJob all = job;
-  all.inputs = inputs.data();
-  kernels::reduce(all, nullptr);
-}
+void run_reduce(const kernels::ReduceJob& job) { kernels::reduce(job, nullptr); }
 
 void run_fold(float* residual, double factor, void* values, DType dtype, std::uint64_t count) {
   kernels::fold(residual, factor, nullptr, values, dtype, count, nullptr);

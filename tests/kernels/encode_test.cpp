@@ -1,5 +1,10 @@
 // Compares emulated encoding with the host's frame writer: header, payload and residual, byte for byte.
+#include <algorithm>
+#include <limits>
+#include <vector>
+
 #include "device_support.hpp"
+#include "kernels/device/status.hpp"
 
 namespace gradwire {
 namespace {
@@ -145,6 +150,33 @@ TEST(EncodeSums, RoundInTheOrderOfTheFormat) {
       const Frame wanted = encode(codec, Values(codec.working(), values), nullptr, false);
       EXPECT_EQ(difference(frame.bytes(), wanted.bytes), "") << second << " " << k;
     }
+  }
+}
+
+// The second block has the NaN. Mutations tried: the note goes to the status either way; all blocks note in one word.
+TEST(EncodeNan, IsNotedInAWordOfTheBlockAndInTheFrame) {
+  const codec::Codec codec({codec::find_codec("int8")->id, 0}, DType::f32);
+  std::vector<float> numbers(5000, 1.0F);
+  numbers[4100] = std::numeric_limits<float>::quiet_NaN();
+  Memory values(numbers);
+  Memory frame(codec.frame_bytes(numbers.size()));
+  Memory out(numbers.size() * sizeof(float));
+  for (const bool decodes : {false, true}) {
+    Call call(codec);
+    std::vector<std::uint32_t> notes(kernels::kNoteWords);
+    call.fields.nonfinite = notes.data();
+    const kernels::FramePlace place = place_of(frame, numbers.size());
+    decodes ? kernels::decode({.call = call.fields, .frame = place, .values = out.data()}, nullptr)
+            : kernels::encode({.call = call.fields, .frame = place, .values = values.data()}, nullptr);
+    EXPECT_EQ(notes[decodes ? 0 : 1], 1U) << "decoders note what the header says, in its block";
+    EXPECT_EQ(std::count(notes.begin(), notes.end(), 0U), kernels::kNoteWords - 1);
+    EXPECT_EQ(call.status.nonfinite, 0U) << decodes;
+    EXPECT_EQ(call.status.bad_frames, 0U);
+    std::uint32_t steps = 6;
+    kernels::count_nonfinite(notes.data(), &steps, nullptr);
+    kernels::count_nonfinite(notes.data(), &steps, nullptr);
+    EXPECT_EQ(std::count(notes.begin(), notes.end(), 0U), kernels::kNoteWords);
+    EXPECT_EQ(steps, 7U);
   }
 }
 

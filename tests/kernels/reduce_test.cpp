@@ -89,21 +89,25 @@ Values host_sum(const codec::Codec& codec, const SumCase& s, Inputs& in) {
 struct Device {
   Device(const codec::Codec& first, const SumCase& s, const Inputs& in)
       : call(first),
+        pitch((first.frame_bytes(s.count) + 15) / 16 * 16),
+        frames(pitch * static_cast<std::size_t>(s.ranks)),
         own(in.own, s.shift * element_bytes(first.dtype())),
         own_residual(in.own_residual, s.shift * 4),
         owner_residual(in.owner_residual, s.shift * 4),
         divisor(s.divisor) {
     for (int rank = 0; rank < s.ranks; ++rank) {
-      frames.emplace_back(in.frames[static_cast<std::size_t>(rank)].bytes);
-    }
-    for (int rank = 0; rank < s.ranks; ++rank) {
-      list.push_back({rank == s.own ? nullptr : frames[static_cast<std::size_t>(rank)].frame()});
+      const std::vector<std::byte>& bytes = in.frames[static_cast<std::size_t>(rank)].bytes;
+      if (rank != s.own) {
+        std::copy(bytes.begin(), bytes.end(), frame_of(rank, s));
+      }
     }
     job.call = call.fields;
     job.count = static_cast<std::uint32_t>(s.count);
     job.first_tile = s.first_tile;
-    job.inputs = list.data();
+    job.frames = frames.frame();
+    job.pitch = static_cast<std::uint32_t>(pitch);
     job.ranks = s.ranks;
+    job.own_rank = s.own;
     job.own = own.data();
     job.own_dtype = first.dtype();
     job.factor = s.factor;
@@ -111,9 +115,13 @@ struct Device {
     job.divisor = s.device_divisor ? 77 : s.divisor;
     job.device_divisor = s.device_divisor ? &divisor : nullptr;
   }
+  // Of another rank than the own one.
+  std::byte* frame_of(int rank, const SumCase& s) {
+    return frames.data() + pitch * static_cast<std::size_t>(rank - (s.own >= 0 && rank > s.own ? 1 : 0));
+  }
   Call call;
-  std::vector<Memory> frames;
-  std::vector<kernels::ReduceInput> list;
+  std::size_t pitch;
+  Memory frames;
   Memory own;
   Memory own_residual;
   Memory owner_residual;
@@ -215,7 +223,7 @@ TEST(ReduceMixed, HopsOfDifferentCodecs) {
   check_encoded(selected, codec::Codec(CodecSpec::parse("exact"), DType::f64), {.count = 5000, .divisor = 3});
 }
 
-TEST(ReduceMixed, MoreRanksThanOneList) {
+TEST(ReduceJobs, ManyRanks) {
   const codec::Codec codec(CodecSpec::parse("int8"), DType::f32);
   check_encoded(codec, codec, {.count = 300, .ranks = 70, .own = 69, .divisor = 70});
   check_encoded(codec, codec, {.count = 300, .ranks = 64, .own = 33, .divisor = 64});
@@ -232,11 +240,18 @@ TEST(ReduceJobs, RefuseWhatNoKernelCanDo) {
   Device device(int8, {}, Inputs(int8, {}));
   device.job.call.codec = frame_codec(wide);
   device.job.second = frame_codec(int8);
-  device.job.out = device.frames[0].frame();
+  device.job.out = device.frames.frame();
   EXPECT_THROW(kernels::reduce(device.job, nullptr), Error);  // the sum is in f64, the encoder in f32
   device.job = {};
   device.job.ranks = kernels::kMaxReduceInputs + 1;
   EXPECT_THROW(kernels::reduce(device.job, nullptr), Error);
+  device.job.ranks = 4;
+  device.job.pitch = 1U << 31;
+  EXPECT_THROW(kernels::reduce(device.job, nullptr), Error);
+  device.job.pitch = 0;
+  device.job.own_rank = 4;
+  EXPECT_THROW(kernels::reduce(device.job, nullptr), Error);
+  device.job.own_rank = -1;
   device.job.ranks = 1;
   device.job.call.codec.id = 99;
   EXPECT_THROW(kernels::reduce(device.job, nullptr), Error);
@@ -253,7 +268,7 @@ TEST(ReduceBadFrames, MakeTheSumNan) {
       const SumCase s{.count = 4096 + 300, .ranks = 4, .own = 1};
       const Inputs in(codec, s);
       Device device(codec, s, in);
-      device.frames[2].data()[indices ? wire::kHeaderBytes + 1 : 20] ^= std::byte{0xFF};
+      device.frame_of(2, s)[indices ? wire::kHeaderBytes + 1 : 20] ^= std::byte{0xFF};
       Memory result(s.count * 4);
       device.job.result = result.data();
       kernels::reduce(device.job, nullptr);

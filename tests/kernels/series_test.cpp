@@ -136,11 +136,11 @@ TEST_P(Series, OneLaunchWritesTheHeadersOfTwoJobs) {
   kernels::HeaderJob jobs[2] = {{.call = call.fields, .frame = place_, .series = series_},
                                 {.call = call.fields, .frame = place_of(sum, 77, 5, 1)}};
   jobs[0].frame.bytes = frames.frame();
-  std::vector<std::string> launched;
-  emulator::note_launches(&launched);
-  kernels::open_headers(jobs, nullptr);
-  emulator::note_launches(nullptr);
-  EXPECT_EQ(launched.size(), 1U);
+  {
+    const emulator::LaunchNotes notes;
+    kernels::open_headers(jobs, nullptr);
+    EXPECT_EQ(notes.launches().size(), 1U);
+  }
   kernels::open_headers(jobs, nullptr);
   Memory values(as_tensor(dtype(), gauss(77, 3)));
   Memory wanted(codec_.frame_bytes(77));

@@ -315,6 +315,19 @@ TEST(Policy, Elastic) {
   }
 }
 
+TEST(Policy, Device) {
+  EXPECT_EQ(Policy().device, (Policy::Device{.blocks = std::nullopt, .high_priority = true}));
+  EXPECT_EQ(Policy::parse("[device]\nblocks = 64\npriority = \"normal\"\n").device,
+            (Policy::Device{.blocks = 64, .high_priority = false}));
+  for (const Bad& bad : std::vector<Bad>{
+           {"[device]\nblocks = 0", "2:10", "blocks"},
+           {"[device]\nblocks = 65537", "2:10", "the most blocks of 256 threads of each kernel, 1 to 65536"},
+           {"[device]\npriority = \"low\"", "2:12", "unknown priority \"low\"; write \"high\" or \"normal\""},
+           {"[device]\nblock = 1", "2:1", "unknown key \"block\" in [device]; did you mean \"blocks\"?"}}) {
+    expect_bad(bad, ErrorCode::invalid_argument);
+  }
+}
+
 TEST(Policy, BrokenToml) {
   for (const Bad& bad : std::vector<Bad>{{"version = ", "1:11", "not valid TOML: "},
                                          {"[defaults\ncodec = \"int8\"", "1:10", "not valid TOML: "},

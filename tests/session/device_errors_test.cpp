@@ -183,6 +183,41 @@ TEST(DeviceErrors, RanksWithOtherPlansAreToldSo) {
   }
 }
 
+// Answers for rank 1, which has said what rank 0 says except for one line, `theirs`.
+class OtherBuild final : public exchange::Peers {
+ public:
+  explicit OtherBuild(std::string theirs) : theirs_(std::move(theirs)) {}
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& mine, const std::string& /*what*/) override {
+    const std::size_t begin = mine.find("chunks on devices: ");
+    if (begin == std::string::npos) {
+      return {mine, "another fingerprint"};
+    }
+    const std::size_t end = mine.find('\n', begin) + 1;
+    return {mine, mine.substr(0, begin) + theirs_ + mine.substr(end)};
+  }
+
+ private:
+  std::string theirs_;
+};
+
+// Mutation tried: the rule of chunks is not in the text.
+TEST(DeviceErrors, ABuildThatCutsOtherChunksIsRefused) {
+  const auto error_with = [](const std::string& theirs) {
+    const auto world = make_inproc_world(2);
+    session::DeviceRunner runner(std::make_shared<HostDevice>(world[0]), std::make_unique<OtherBuild>(theirs), {});
+    const plan::Plan plan = plan::make_plan(uniform("int8"), {{.name = "tensor", .count = 100, .dtype = DType::f32}},
+                                            {.world_size = 2, .checksum = false, .nodes = {}, .knows_tiers = false});
+    const Error error = error_of([&] { runner.agree(plan, false, 0, {}, {}); });
+    EXPECT_EQ(error.code(), ErrorCode::mismatch);
+    return std::string(error.what());
+  };
+  EXPECT_THAT(
+      error_with("chunks on devices: 4194304 bytes, at least 1 a shard\n"),
+      HasSubstr("chunks on devices: rank 0 has 4456448 bytes, at least 1 a shard, rank 1 has 4194304 bytes, at least "
+                "1 a shard; run the same version of gradwire on every rank"));
+  EXPECT_THAT(error_with(""), HasSubstr("run the same version of gradwire"));
+}
+
 // The test tries twice, since the first refusal must not leave a plan that then runs as "step".
 TEST(DeviceErrors, OtherSyncModesAreRefused) {
   run_ranks(1, [](const std::shared_ptr<Transport>& transport) {

@@ -27,10 +27,7 @@ void HostKernels::decode(const kernels::DecodeJob& job) {
 }
 
 void HostKernels::reduce(const kernels::ReduceJob& job) {
-  compute("reduce", accesses_of(job),
-          [job, inputs = std::vector<kernels::ReduceInput>(job.inputs, job.inputs + job.ranks)] {
-            run_reduce(job, inputs);
-          });
+  compute("reduce", accesses_of(job), [job] { run_reduce(job); });
 }
 
 void HostKernels::fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,

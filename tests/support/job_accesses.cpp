@@ -46,8 +46,9 @@ std::vector<Access> accesses_of(const kernels::ReduceJob& job) {
                           {job.device_divisor, sizeof(double), false},
                           {job.call.step, sizeof(std::uint32_t), false},
                           {job.result, count * element_bytes(job.result_dtype), true}};
-  for (int rank = 0; rank < job.ranks; ++rank) {
-    all.push_back({job.inputs[rank].bytes, frame_bytes(job.call.codec, job.count), false});
+  for (int frame = 0; frame < job.ranks - (job.own_rank >= 0 ? 1 : 0); ++frame) {
+    all.push_back({job.frames + std::uint64_t{job.pitch} * static_cast<std::uint32_t>(frame),
+                   frame_bytes(job.call.codec, job.count), false});
   }
   if (job.out != nullptr) {
     all.push_back({job.out, frame_bytes(job.second, job.count), true});

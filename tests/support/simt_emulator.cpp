@@ -137,7 +137,7 @@ struct Machine {
   std::uint32_t idle_switches = 0;  // switches since a thread made progress
   std::exception_ptr error;
   Order order = Order::ascending;
-  std::vector<std::string>* launches = nullptr;
+  std::vector<NotedLaunch>* launches = nullptr;
 };
 
 Machine& machine() {
@@ -329,12 +329,22 @@ void check_loaded(const char* name, const void* kernel) {
 
 void set_order(Order order) { machine().order = order; }
 
-void note_launches(std::vector<std::string>* names) { machine().launches = names; }
+LaunchNotes::LaunchNotes() { machine().launches = &launches_; }
+
+LaunchNotes::~LaunchNotes() { machine().launches = nullptr; }
+
+std::vector<std::string> LaunchNotes::kernels() const {
+  std::vector<std::string> names;
+  for (const NotedLaunch& launch : launches_) {
+    names.push_back(launch.kernel);
+  }
+  return names;
+}
 
 void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body) {
   Machine& m = machine();
   if (m.launches != nullptr) {
-    m.launches->emplace_back(kernel);
+    m.launches->push_back({kernel, blocks});
     return;
   }
   while (m.fibres.size() < threads) {

@@ -24,8 +24,26 @@ void set_order(Order order);
 /// Runs `body` once for each thread of each block. It passes on exceptions of `body`.
 void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body);
 
-/// From here on this thread's kernels do not run; their names are appended to `names`. Null: they run again.
-void note_launches(std::vector<std::string>* names);
+/// A kernel that was to be launched.
+struct NotedLaunch {
+  std::string kernel;
+  std::uint32_t blocks;
+};
+/// While it lives, this thread's kernels do not run; it notes them. One at a time.
+class LaunchNotes {
+ public:
+  LaunchNotes();
+  ~LaunchNotes();
+  LaunchNotes(const LaunchNotes&) = delete;
+  LaunchNotes& operator=(const LaunchNotes&) = delete;
+
+  [[nodiscard]] const std::vector<NotedLaunch>& launches() const noexcept { return launches_; }
+  [[nodiscard]] std::vector<std::string> kernels() const;
+  void clear() noexcept { launches_.clear(); }
+
+ private:
+  std::vector<NotedLaunch> launches_;
+};
 
 /// Once any kernel was recorded as loaded, a launch of one that was not is an Error(internal).
 void note_loaded(const void* kernel);

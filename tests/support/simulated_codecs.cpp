@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "codec/preconditioner.hpp"
 #include "codec/tensor_list.hpp"
@@ -181,20 +182,23 @@ void add_own(const kernels::ReduceJob& job, const TensorList& own, Working worki
 
 }  // namespace
 
-void run_reduce(const kernels::ReduceJob& job, std::span<const kernels::ReduceInput> inputs) {
+void run_reduce(const kernels::ReduceJob& job) {
+  const auto ranks = static_cast<std::size_t>(job.ranks);
   const Codec codec = bound(job.call.codec);
   const Working working = codec.working();
   const TensorList own = list_of(job.own, nullptr, job.own_dtype, working, job.count);
   const TensorList result = list_of(nullptr, job.result, job.result_dtype, working, job.count);
-  std::vector<std::optional<FrameReader>> readers(inputs.size());
-  std::vector<bool> bad(inputs.size());
-  for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
-    if (inputs[rank].bytes == nullptr) {
+  std::vector<std::optional<FrameReader>> readers(ranks);
+  std::vector<bool> bad(ranks);
+  const std::uint8_t* next = job.frames;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (static_cast<int>(rank) == job.own_rank) {
       continue;
     }
+    const std::uint8_t* frame = std::exchange(next, next + job.pitch);
     try {
       readers[rank].emplace(codec, info_of(job.call, job.count, job.first_tile, 0), false,
-                            frame_at(codec, inputs[rank].bytes, job.count), static_cast<int>(rank));
+                            frame_at(codec, frame, job.count), static_cast<int>(rank));
     } catch (const Error&) {
       bad[rank] = true;
       note_bad(*job.call.status, static_cast<int>(rank));
@@ -210,7 +214,7 @@ void run_reduce(const kernels::ReduceJob& job, std::span<const kernels::ReduceIn
   const double divisor = job.device_divisor != nullptr ? *job.device_divisor : job.divisor;
   Tiles tiles;
   for_each_tile(job.count, [&](std::uint64_t first, std::uint32_t n) {
-    for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
       if (bad[rank]) {
         fill_nan(tiles.sum, working, n);
       } else if (readers[rank]) {

@@ -16,7 +16,7 @@ void run_open_headers(std::span<const kernels::HeaderJob> jobs);
 void run_encode(const kernels::EncodeJob& job);
 void run_decode(const kernels::DecodeJob& job);
 /// Uses `inputs` in place of job.inputs, which the caller may have freed.
-void run_reduce(const kernels::ReduceJob& job, std::span<const kernels::ReduceInput> inputs);
+void run_reduce(const kernels::ReduceJob& job);
 void run_fold(float* residual, double factor, void* values, DType dtype, std::uint64_t count);
 void run_convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count, double factor,
                  double divisor);

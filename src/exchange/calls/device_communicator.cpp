@@ -7,8 +7,8 @@
 #include "base/timeout.hpp"
 #include "exchange/calls/device_status.hpp"
 #include "exchange/default_codecs.hpp"
-#include "exchange/resolved_call.hpp"
 #include "exchange/stream/dry_run.hpp"
+#include "exchange/stream/stream_call.hpp"
 #include "wire/frame.hpp"
 
 namespace gradwire::exchange {
@@ -89,31 +89,25 @@ void DeviceCommunicator::require_no_capture(const char* call) {
 std::shared_ptr<const StreamExecution> DeviceCommunicator::enqueue(StreamBackend& backend, StreamExecutor& executor,
                                                                    const ConstView& input, const View& output,
                                                                    const CallOptions& options) const {
-  Resolved resolved =
-      resolve({.algorithm = options.algorithm == Algorithm::automatic ? Algorithm::two_shot : options.algorithm,
-               .codec = options.codec,
-               .second_hop = options.second_hop.value_or(default_second_hop(options.codec, backend.world_size())),
-               .dtype = input.dtype,
-               .count = input.count,
-               .weighted = options.weight.has_value(),
-               .chunk_bytes = stream_chunks(backend.world_size(), options.chunk_bytes),
-               .native = kStreamNativeSum},
-              {backend.rank(), backend.world_size()});
-  return executor.run(std::move(resolved.schedule),
-                      {.input = {input.data, 0, input.count},
-                       .output = {output.data, 0, output.count},
-                       .count = input.count,
-                       .dtype = input.dtype,
-                       .call = std::move(resolved.call),
-                       .reduction = options.reduction,
-                       .weight = options.weight.value_or(1.0),
-                       .step = step_,
-                       .status = &device_->status(),
-                       .local_residual = {},
-                       .owner_residual = {},
-                       .terms = static_cast<std::uint8_t>((options.reduction == Reduction::mean ? wire::kTermMean : 0) |
-                                                          (options.weight ? wire::kTermWeighted : 0)),
-                       .name = "an all_reduce"});
+  const StreamCall call = make_stream_call(
+      {.algorithm = options.algorithm,
+       .codec = options.codec,
+       .second_hop = options.second_hop.value_or(default_second_hop(options.codec, backend.world_size())),
+       .dtype = input.dtype,
+       .count = input.count,
+       .weighted = options.weight.has_value(),
+       .native = kStreamNativeSum},
+      backend, options.chunk_bytes);
+  const int terms =
+      (options.reduction == Reduction::mean ? wire::kTermMean : 0) | (options.weight ? wire::kTermWeighted : 0);
+  return executor.run(call.resolved.schedule, make_stream_task(call, *device_,
+                                                               {.input = input.data,
+                                                                .output = output.data,
+                                                                .step = step_,
+                                                                .reduction = options.reduction,
+                                                                .weight = options.weight.value_or(1.0),
+                                                                .terms = static_cast<std::uint8_t>(terms),
+                                                                .name = "an all_reduce"}));
 }
 
 Statistics DeviceCommunicator::all_reduce(ConstView input, View output, const CallOptions& options) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "gradwire/dtype.hpp"
 #include "kernels/device/jobs.hpp"
@@ -38,6 +39,10 @@ class StreamBackend {
   [[nodiscard]] virtual Event record(Queue queue) = 0;
   /// Makes work enqueued on `queue` from now on start after the event.
   virtual void wait(Queue queue, Event event) = 0;
+
+  /// Names, for profilers, what is enqueued until the matching end_range(). Ranges nest.
+  virtual void begin_range(const std::string& /*name*/) {}
+  virtual void end_range() noexcept {}
 
   // These run on the compute queue.
   /// Writes the headers of up to two jobs at once, ahead of the jobs that fill these frames and say `opened`.

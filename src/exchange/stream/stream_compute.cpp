@@ -64,7 +64,11 @@ void StreamLane::compute(const Instruction& instruction) {
 }
 
 kernels::CallFields StreamLane::fields(const codec::Codec& codec) const {
-  return {.codec = frame_codec(codec, task_.terms), .bucket = task_.bucket, .step = task_.step, .status = task_.status};
+  return {.codec = frame_codec(codec, task_.terms),
+          .bucket = task_.bucket,
+          .step = task_.step,
+          .status = task_.status,
+          .nonfinite = task_.nonfinite};
 }
 
 DType StreamLane::working() const {
@@ -150,7 +154,8 @@ void StreamLane::rescale(Elements chunk, const void* from, DType from_dtype, dou
                     .powers = task_.powers.data + (chunk.first - task_.powers.first),
                     .count = chunk.count,
                     .divides = units == Units::of_scale,
-                    .status = units == Units::of_gradient ? task_.status : nullptr});
+                    .status = units == Units::of_gradient ? task_.status : nullptr,
+                    .nonfinite = units == Units::of_gradient ? task_.nonfinite : nullptr});
 }
 
 void StreamLane::rescale_residual(Elements chunk, float* residual, Units units) {
@@ -228,8 +233,9 @@ StreamLane::Part StreamLane::owner_part(Elements chunk, bool keeps_owner) {
 }
 
 void StreamLane::encode(const Instruction& instruction) {
-  const bool opened = slots_[instruction.slot].opened;
-  std::byte* frame = opened ? slots_[instruction.slot].memory : open_slot(instruction);
+  std::byte* frame = slots_[instruction.slot].memory;
+  const bool opened = frame != nullptr;  // with its header, by open_headers()
+  frame = opened ? frame : open_slot(instruction);
   const Part part = encoder_part(instruction.chunk);
   rescale_residual(instruction.chunk, part.residual, Units::of_scale);
   backend_.encode({.call = fields(task_.call.codecs.of(instruction.hop)),
@@ -252,16 +258,11 @@ void StreamLane::encode(const Instruction& instruction) {
 void StreamLane::reduce(const Instruction& instruction) {
   const bool encodes = instruction.opcode == Opcode::reduce_encode;
   const bool keeps_owner = encodes && task_.call.residuals.keeps.owner;
-  std::vector<kernels::ReduceInput> inputs(instruction.inputs.size());
-  bool uncoded = false;
-  for (std::size_t rank = 0; rank < inputs.size(); ++rank) {
-    const Slot slot = instruction.inputs[rank];
-    uncoded = uncoded || slot == kOwnInput;
-    inputs[rank].bytes = slot == kOwnInput ? nullptr : reinterpret_cast<const std::uint8_t*>(slots_[slot].memory);
-  }
-  const bool opened = encodes && slots_[instruction.slot].opened;
-  std::byte* frame = opened ? slots_[instruction.slot].memory : encodes ? open_slot(instruction) : nullptr;
-  const Part own = uncoded ? owner_part(instruction.chunk, keeps_owner) : Part{.dtype = task_.dtype};
+  const SumInputs inputs = inputs_of(instruction);
+  std::byte* frame = encodes ? slots_[instruction.slot].memory : nullptr;
+  const bool opened = frame != nullptr;  // with its header, by open_headers()
+  frame = opened || !encodes ? frame : open_slot(instruction);
+  const Part own = inputs.own_rank >= 0 ? owner_part(instruction.chunk, keeps_owner) : Part{.dtype = task_.dtype};
   const Result result = encodes ? Result{.dtype = task_.dtype} : open_result(instruction.chunk);
   float* residual = keeps_owner ? residual_of(task_.owner_residual, instruction.chunk, task_, "owner") : nullptr;
   rescale_residual(instruction.chunk, residual, Units::of_scale);
@@ -269,8 +270,10 @@ void StreamLane::reduce(const Instruction& instruction) {
                    .second = frame_codec(task_.call.codecs.second, task_.terms),
                    .count = instruction.chunk.count,
                    .first_tile = instruction.chunk.first_tile,
-                   .inputs = inputs.data(),
-                   .ranks = static_cast<int>(inputs.size()),
+                   .frames = inputs.frames,
+                   .pitch = inputs.pitch,
+                   .ranks = static_cast<int>(instruction.inputs.size()),
+                   .own_rank = inputs.own_rank,
                    .own = own.values,
                    .own_dtype = own.dtype,
                    .factor = own.factor,

@@ -1,13 +1,22 @@
 #include "exchange/stream/stream_cuda.hpp"
 
-#include "kernels/device/operations.hpp"
+#if defined(GRADWIRE_NVTX)
+#include <nvtx3/nvToolsExt.h>
+#endif
+
 #include "memory/cuda_check.hpp"
 
 namespace gradwire::exchange {
 
 using memory::cuda_check;
 
-CudaStream::CudaStream() { cuda_check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"); }
+CudaStream::CudaStream(bool high_priority) {
+  int lowest = 0;
+  int highest = 0;  // the smaller number
+  cuda_check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "asking for the priorities of streams");
+  cuda_check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, high_priority ? highest : lowest),
+             "making a stream");
+}
 
 CudaStream::~CudaStream() { cudaStreamDestroy(stream_); }
 
@@ -20,6 +29,28 @@ void CudaEvent::record(cudaStream_t stream) { cuda_check(cudaEventRecord(event_,
 void wait_for(cudaStream_t stream, const CudaEvent& event) {
   cuda_check(cudaStreamWaitEvent(stream, event.get(), 0), "making a stream wait for an event");
 }
+
+#if defined(GRADWIRE_NVTX)
+namespace {
+nvtxDomainHandle_t nvtx_domain() {
+  static const nvtxDomainHandle_t domain = nvtxDomainCreateA("gradwire");
+  return domain;
+}
+}  // namespace
+
+void CudaBackend::begin_range(const std::string& name) {
+  nvtxEventAttributes_t attributes{};
+  attributes.version = NVTX_VERSION;
+  attributes.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
+  attributes.messageType = NVTX_MESSAGE_TYPE_ASCII;
+  attributes.message.ascii = name.c_str();
+  nvtxDomainRangePushEx(nvtx_domain(), &attributes);
+}
+void CudaBackend::end_range() noexcept { nvtxDomainRangePop(nvtx_domain()); }
+#else
+void CudaBackend::begin_range(const std::string& /*name*/) {}
+void CudaBackend::end_range() noexcept {}
+#endif
 
 // An Event is its number times two, plus the queue.
 StreamBackend::Event CudaBackend::record(Queue queue) {
@@ -36,39 +67,39 @@ void CudaBackend::wait(Queue queue, Event event) {
 }
 
 void CudaBackend::open_headers(std::span<const kernels::HeaderJob> jobs) {
-  kernels::open_headers(jobs, compute_.get());
+  kernels::open_headers(jobs, kernel_queue());
 }
-void CudaBackend::encode(const kernels::EncodeJob& job) { kernels::encode(job, compute_.get()); }
-void CudaBackend::decode(const kernels::DecodeJob& job) { kernels::decode(job, compute_.get()); }
-void CudaBackend::reduce(const kernels::ReduceJob& job) { kernels::reduce(job, compute_.get()); }
+void CudaBackend::encode(const kernels::EncodeJob& job) { kernels::encode(job, kernel_queue()); }
+void CudaBackend::decode(const kernels::DecodeJob& job) { kernels::decode(job, kernel_queue()); }
+void CudaBackend::reduce(const kernels::ReduceJob& job) { kernels::reduce(job, kernel_queue()); }
 
 void CudaBackend::fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
                        std::uint64_t count) {
-  kernels::fold(residual, factor, device_factor, values, dtype, count, compute_.get());
+  kernels::fold(residual, factor, device_factor, values, dtype, count, kernel_queue());
 }
 
 void CudaBackend::convert(const void* from, DType from_dtype, void* to, DType to_dtype, std::uint64_t count,
                           double factor, const double* device_factor, double divisor, const double* device_divisor) {
   kernels::convert(from, from_dtype, to, to_dtype, count, factor, device_factor, divisor, device_divisor,
-                   compute_.get());
+                   kernel_queue());
 }
 
 void CudaBackend::measure_scale(const float* scale, std::uint64_t count, std::uint8_t* powers) {
-  kernels::measure_scale(scale, count, powers, compute_.get());
+  kernels::measure_scale(scale, count, powers, kernel_queue());
 }
 
-void CudaBackend::rescale(const kernels::RescaleJob& job) { kernels::rescale(job, compute_.get()); }
+void CudaBackend::rescale(const kernels::RescaleJob& job) { kernels::rescale(job, kernel_queue()); }
 
 void CudaBackend::hash(const void* elements, std::uint64_t count, std::uint32_t* sums) {
-  kernels::hash(elements, count, sums, compute_.get());
+  kernels::hash(elements, count, sums, kernel_queue());
 }
 
 void CudaBackend::gather(std::span<const kernels::CopyPiece> pieces, DType tensors, void* run, DType run_dtype) {
-  kernels::gather(pieces, tensors, run, run_dtype, compute_.get());
+  kernels::gather(pieces, tensors, run, run_dtype, kernel_queue());
 }
 
 void CudaBackend::scatter(std::span<const kernels::CopyPiece> pieces, DType tensors, const void* run, DType run_dtype) {
-  kernels::scatter(pieces, tensors, run, run_dtype, compute_.get());
+  kernels::scatter(pieces, tensors, run, run_dtype, kernel_queue());
 }
 
 void CudaBackend::copy(void* to, const void* from, std::size_t bytes) {
@@ -77,10 +108,10 @@ void CudaBackend::copy(void* to, const void* from, std::size_t bytes) {
 }
 
 void CudaBackend::sum_weights(std::span<const double* const> weights, double own, double* totals) {
-  kernels::sum_weights(weights, own, totals, compute_.get());
+  kernels::sum_weights(weights, own, totals, kernel_queue());
 }
 
-void CudaBackend::store_weight(double weight, double* to) { kernels::store_weight(weight, to, compute_.get()); }
+void CudaBackend::store_weight(double weight, double* to) { kernels::store_weight(weight, to, kernel_queue()); }
 
 void CudaBackend::send(std::span<const std::byte> bytes, int peer) {
   messages_.send(bytes, peer, communication_.get());

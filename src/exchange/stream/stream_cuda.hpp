@@ -9,18 +9,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "exchange/stream/stream_backend.hpp"
+#include "kernels/device/operations.hpp"
 #include "memory/cuda_pool.hpp"
 #include "transport/device_messages.hpp"
 
 namespace gradwire::exchange {
 
+/// What a device's work may take from the job's own kernels.
+struct CudaShare {
+  std::uint32_t most_blocks = 0;  // of 256 threads, of each of our kernels; 0: as many as its work has parts
+  bool high_priority = true;      // waiting blocks of our streams start before those of other streams
+};
+
 /// A stream of our own, for which other streams wait only when they are told to.
 class CudaStream {
  public:
-  /// Makes the stream on the current device.
-  CudaStream();
+  /// Makes the stream on the current device, with the highest or the lowest priority that it has. The lowest is that of
+  /// streams which ask for none.
+  explicit CudaStream(bool high_priority);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -49,8 +58,13 @@ void wait_for(cudaStream_t stream, const CudaEvent& event);
 /// All calls need the device to be current on which the backend was made.
 class CudaBackend final : public StreamBackend {
  public:
-  /// Both must outlive it.
-  CudaBackend(memory::CudaPool& pool, transport::DeviceMessages& messages) : pool_(pool), messages_(messages) {}
+  /// `pool` and `messages` must outlive it.
+  CudaBackend(memory::CudaPool& pool, transport::DeviceMessages& messages, const CudaShare& share)
+      : pool_(pool),
+        messages_(messages),
+        compute_(share.high_priority),
+        communication_(share.high_priority),
+        most_blocks_(share.most_blocks) {}
 
   [[nodiscard]] cudaStream_t stream(Queue queue) const noexcept {
     return queue == Queue::compute ? compute_.get() : communication_.get();
@@ -62,6 +76,8 @@ class CudaBackend final : public StreamBackend {
   void release(std::byte* memory) noexcept override { pool_.release(memory); }
   [[nodiscard]] Event record(Queue queue) override;
   void wait(Queue queue, Event event) override;
+  void begin_range(const std::string& name) override;
+  void end_range() noexcept override;
   void open_headers(std::span<const kernels::HeaderJob> jobs) override;
   void encode(const kernels::EncodeJob& job) override;
   void decode(const kernels::DecodeJob& job) override;
@@ -85,10 +101,13 @@ class CudaBackend final : public StreamBackend {
   void end_group() override { messages_.end_group(); }
 
  private:
+  [[nodiscard]] kernels::KernelQueue kernel_queue() const noexcept { return {compute_.get(), most_blocks_}; }
+
   memory::CudaPool& pool_;
   transport::DeviceMessages& messages_;
   CudaStream compute_;
   CudaStream communication_;
+  std::uint32_t most_blocks_;
   // An event is recorded again only after the waits for it have been enqueued; a wait keeps the event's state of that
   // moment. The number is a power of two, so that places stay in order where event numbers wrap around.
   static constexpr Event kEvents = 16;

@@ -43,7 +43,8 @@ int current_cuda_device() {
   return device;
 }
 
-CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int device, cudaStream_t caller)
+CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int device, cudaStream_t caller,
+                       const CudaShare& share)
     : messages_(std::move(messages)), device_(device), caller_(caller) {
   if (const int count = cuda_devices(); device < 0 || device >= count) {
     throw Error(ErrorCode::invalid_argument,
@@ -63,9 +64,12 @@ CudaDevice::CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int 
   }
   pool_ = std::make_unique<memory::CudaPool>(device_);
   pinned_ = std::make_unique<memory::PinnedPool>(device_);
-  backend_ = std::make_unique<CudaBackend>(*pool_, *messages_);
+  backend_ = std::make_unique<CudaBackend>(*pool_, *messages_, share);
   joint_ = std::make_unique<CudaEvent>();
   words_ = new (pinned_->acquire(sizeof(Words))) Words;
+  constexpr std::size_t kNoteBytes = kernels::kNoteWords * sizeof(std::uint32_t);
+  nonfinite_ = reinterpret_cast<std::uint32_t*>(pool_->acquire(kNoteBytes));
+  zero(nonfinite_, kNoteBytes);
 }
 
 // Work that is still under way uses the pool, so the destructor waits for it.
@@ -222,7 +226,7 @@ void CudaDevice::load_kernels() {
 
 void CudaDevice::advance(std::uint32_t* step) {
   kernels::advance_step(step, compute());
-  kernels::count_nonfinite(&words_->status, &words_->nonfinite_steps, compute());
+  kernels::count_nonfinite(nonfinite_, &words_->nonfinite_steps, compute());
 }
 
 std::uint32_t CudaDevice::nonfinite_steps() noexcept {

@@ -33,7 +33,8 @@ class CudaDevice final : public StreamDevice {
   /// `caller` is the stream of `device` with the caller's work; it stays the caller's. Error(unsupported) with CUDA's
   /// text where there is no driver or no GPU; Error(invalid_argument) for a device that is not there or a stream of
   /// another one.
-  CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int device, cudaStream_t caller);
+  CudaDevice(std::unique_ptr<transport::DeviceMessages> messages, int device, cudaStream_t caller,
+             const CudaShare& share = {});
   ~CudaDevice() override;
 
   [[nodiscard]] StreamBackend& backend() noexcept override { return *backend_; }
@@ -64,6 +65,7 @@ class CudaDevice final : public StreamDevice {
   void advance(std::uint32_t* step) override;
 
   [[nodiscard]] kernels::DeviceStatus& status() noexcept override { return words_->status; }
+  [[nodiscard]] std::uint32_t* nonfinite() noexcept override { return nonfinite_; }
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override;
   void check(const void* data, const std::string& what) override;
   void poll() override;
@@ -94,9 +96,10 @@ class CudaDevice final : public StreamDevice {
   std::unique_ptr<memory::CudaPool> pool_;
   std::unique_ptr<memory::PinnedPool> pinned_;
   std::unique_ptr<CudaBackend> backend_;
-  std::unique_ptr<CudaEvent> joint_;  // between the caller's stream and ours
-  Words* words_ = nullptr;            // pinned host memory, which only kernels write
-  std::deque<Mark> marks_;            // marks that are not known to be reached, oldest first
+  std::unique_ptr<CudaEvent> joint_;    // between the caller's stream and ours
+  Words* words_ = nullptr;              // pinned host memory, which only kernels write
+  std::uint32_t* nonfinite_ = nullptr;  // device memory
+  std::deque<Mark> marks_;              // marks that are not known to be reached, oldest first
   std::vector<std::unique_ptr<CudaEvent>> spare_;
   std::deque<Staged> staged_;
   Point next_point_ = 1;

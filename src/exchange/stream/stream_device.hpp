@@ -71,6 +71,9 @@ class StreamDevice {
 
   /// Words that kernels set. The host only reads them, at any time.
   [[nodiscard]] virtual kernels::DeviceStatus& status() noexcept = 0;
+  /// The words in which kernels note NaN or Inf (kernels::CallFields), cleared by advance(); null: they do so in
+  /// status(). The host looks at neither.
+  [[nodiscard]] virtual std::uint32_t* nonfinite() noexcept { return nullptr; }
   /// Steps with NaN or Inf that have ended on the device so far; wraps around.
   [[nodiscard]] virtual std::uint32_t nonfinite_steps() noexcept = 0;
   /// Error(invalid_argument) unless `data` is memory of this device; `what` names it.

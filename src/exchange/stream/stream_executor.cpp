@@ -11,9 +11,22 @@ namespace gradwire::exchange {
 namespace {
 
 constexpr std::size_t kTotals = 3;  // the numbers that sum_weights() writes
-constexpr std::uint64_t kMostChunkBytes = 4ULL << 20;
+// A sixteenth more than the codes of 4 Mi elements by int8, for their scales and the header.
+constexpr std::uint64_t kMostChunkBytes = (4ULL << 20) / 16 * 17;
 constexpr std::uint64_t kLeastChunkBytes = 256ULL << 10;
-constexpr std::uint64_t kLaneBytes = 128ULL << 20;  // one chunk of every rank
+constexpr std::uint64_t kLaneBytes = 32 * kMostChunkBytes;  // one chunk of every rank
+
+// A scope that profilers show by its name.
+class NamedRange {
+ public:
+  NamedRange(StreamBackend& backend, const std::string& name) : backend_(backend) { backend_.begin_range(name); }
+  ~NamedRange() { backend_.end_range(); }
+  NamedRange(const NamedRange&) = delete;
+  NamedRange& operator=(const NamedRange&) = delete;
+
+ private:
+  StreamBackend& backend_;
+};
 
 [[noreturn]] void reject(const StreamTask& task, const std::string& what) {
   throw Error(ErrorCode::invalid_argument, task.name + ": " + what);
@@ -42,7 +55,8 @@ void check(const StreamTask& task, int world) {
 
 ChunkSize stream_chunks(int world_size, std::optional<std::uint64_t> asked) noexcept {
   const std::uint64_t share = kLaneBytes / static_cast<std::uint64_t>(std::max(1, world_size));
-  return ChunkSize::as_asked(asked.value_or(std::clamp(share, kLeastChunkBytes, kMostChunkBytes)));
+  const std::uint64_t most = kernels::kMostSumBytes / 2 / static_cast<std::uint64_t>(std::max(1, world_size));
+  return ChunkSize::as_asked(std::min(most, asked.value_or(std::clamp(share, kLeastChunkBytes, kMostChunkBytes))));
 }
 
 StreamExecutor::StreamExecutor(StreamBackend& backend, StreamExecutorOptions options)
@@ -81,6 +95,7 @@ std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, 
     StreamExecution& e = *execution;
     e.schedule_ = std::move(schedule);
     e.task_ = std::make_unique<StreamTask>(std::move(task));
+    const NamedRange range(backend_, e.task_->name);
     e.lanes_left_ = e.schedule_.lanes;
     e.sequence_ = next_sequence_++;
     e.statistics_.calls = 1;
@@ -102,6 +117,7 @@ std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, 
 
 void StreamExecutor::finish() {
   guarded([&] {
+    const NamedRange range(backend_, "the last rounds of calls");
     while (!lanes_.empty()) {
       turn(nullptr);
     }
@@ -187,6 +203,7 @@ void StreamExecutor::communicate() {
 
 template <class Body>
 void StreamExecutor::group(Body&& body) {
+  const NamedRange range(backend_, "messages");
   trace({.kind = StreamTrace::Kind::group_begin});
   backend_.begin_group();
   in_group_ = true;

@@ -49,6 +49,7 @@ struct StreamTask {
   std::uint32_t bucket = 0;
   const std::uint32_t* step = nullptr;      // read when kernels run
   kernels::DeviceStatus* status = nullptr;  // sticky words
+  std::uint32_t* nonfinite = nullptr;       // see kernels::CallFields
   // Residuals; data is null where none are held. At a site whose residuals this call keeps they must cover all elements
   // that it encodes there; all others are folded in and are zero afterwards. Local ones are in units of w x g, owner
   // ones in units of the result.
@@ -60,10 +61,10 @@ struct StreamTask {
   std::string name;        // for messages: "bucket 3 (rule 2)"
 };
 
-/// The chunks of devices, unless the caller asked for a size. A shard is one chunk of up to 4 MiB, so that a call is
-/// one lane as long as the frames of all ranks have at most 128 MiB together: a lane costs launches and a group at
+/// The chunks of devices, unless the caller asked for a size. A shard is one chunk of up to 4.25 MiB, so that a call
+/// is one lane as long as the frames of all ranks have at most 136 MiB together: a lane costs launches and a group at
 /// either end, and 4 MiB take several times as long on a wire. In worlds beyond 32 ranks chunks are smaller, but at
-/// least 256 KiB, which bounds the memory of a lane.
+/// least 256 KiB, which bounds the memory of a lane. What was asked for is taken up to 2 GiB for all ranks together.
 [[nodiscard]] ChunkSize stream_chunks(int world_size, std::optional<std::uint64_t> asked = std::nullopt) noexcept;
 
 /// The sum of a device's own library, which has all dtypes and sizes.

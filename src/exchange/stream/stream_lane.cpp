@@ -173,15 +173,15 @@ void StreamLane::reduce_natively(std::uint64_t group) {
 std::byte* StreamLane::open_slot(const Instruction& instruction) {
   SlotState& slot = slots_[instruction.slot];
   slot.bytes = slot_bytes(instruction);
-  if (slot.series == kNone) {
+  if (slot.block == kNone) {
     slot.memory = backend_.acquire(slot.bytes);
     return slot.memory;
   }
-  Series& series = all_series_[slot.series];
-  if (series.data == nullptr) {
-    series.data = backend_.acquire(series.bytes);
+  Block& block = blocks_[slot.block];
+  if (block.data == nullptr) {
+    block.data = backend_.acquire(block.bytes);
   }
-  slot.memory = series.data + slot.offset;
+  slot.memory = block.data + slot.offset;
   return slot.memory;
 }
 
@@ -202,14 +202,14 @@ void StreamLane::used(Slot index) {
   }
   std::byte* memory = std::exchange(slot.memory, nullptr);
   std::uint64_t last_group = slot.last_group;
-  if (slot.series != kNone) {
-    Series& series = all_series_[slot.series];
-    series.last_group = std::max(series.last_group, slot.last_group);
-    if (--series.slots > 0) {
+  if (slot.block != kNone) {
+    Block& block = blocks_[slot.block];
+    block.last_group = std::max(block.last_group, slot.last_group);
+    if (--block.slots > 0) {
       return;
     }
-    memory = std::exchange(series.data, nullptr);
-    last_group = series.last_group;
+    memory = std::exchange(block.data, nullptr);
+    last_group = block.last_group;
   }
   if (last_group > executor_.waited_) {
     executor_.parked_.push_back(memory);

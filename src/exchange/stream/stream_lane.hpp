@@ -38,6 +38,9 @@ template <class T>
   return {.id = codec.spec().values, .k = codec.spec().k, .dtype = codec.dtype(), .terms = terms};
 }
 
+/// Bytes from a frame of `count` elements to the next in a block.
+[[nodiscard]] std::uint64_t frame_pitch(const codec::Codec& codec, std::uint32_t count);
+
 class StreamLane {
  public:
   StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution> execution, std::uint64_t index);
@@ -63,12 +66,18 @@ class StreamLane {
     std::uint32_t uses = 0;        // number of instructions that still need it
     std::uint64_t last_group = 0;  // the last group that sends or receives it
     bool borrowed = false;         // it is the caller's output, not acquired memory
-    bool opened = false;           // its header was written ahead of its frame
-    std::size_t series = kNone;    // the series that it lies in
-    std::uint64_t offset = 0;      // in the memory of that series
+    std::size_t block = kNone;     // the block that it lies in
+    std::uint64_t offset = 0;      // in that block
   };
-  // The frames that one job makes or reads; they lie in one piece of memory, with a fixed pitch. One encoding or
-  // decoding of each round that has several is such a job.
+  // A piece of memory with several frames.
+  struct Block {
+    std::byte* data = nullptr;
+    std::uint64_t bytes = 0;
+    std::uint32_t slots = 0;       // number of its slots that are still needed
+    std::uint64_t last_group = 0;  // the last group that sends or receives one of them
+  };
+  // The frames that one job makes or reads. Several lie in one block with a fixed pitch. One encoding or decoding of
+  // each round that has several is such a job.
   struct Series {
     Opcode opcode = Opcode::encode;
     std::vector<std::size_t> instructions = {};  // in the order of the bucket's elements
@@ -76,10 +85,6 @@ class StreamLane {
     kernels::FramePlace place = {};              // of the first frame; see kernels::FrameSeries
     kernels::FrameSeries frames = {};
     std::vector<Elements> runs = {};  // the elements, where they are next to each other together
-    std::byte* data = nullptr;
-    std::uint64_t bytes = 0;
-    std::uint32_t slots = 0;       // number of slots in its memory that are still needed
-    std::uint64_t last_group = 0;  // the last group that sends or receives one of them
   };
   // This rank's part of a sum: elements of the input in place, or prepared in memory of `scratch`.
   struct Part {
@@ -88,6 +93,13 @@ class StreamLane {
     double factor = 1;
     float* residual = nullptr;  // the kernel adds it
     std::byte* scratch = nullptr;
+  };
+
+  // The parts of a sum; see kernels::ReduceJob.
+  struct SumInputs {
+    const std::uint8_t* frames = nullptr;
+    std::uint32_t pitch = 0;
+    int own_rank = -1;
   };
 
   // The memory to which a kernel writes a result: the output, or `scratch`, from which it is copied there.
@@ -107,8 +119,12 @@ class StreamLane {
   // Finds the series of the lane, in stream_series.cpp.
   void find_series();
   [[nodiscard]] std::optional<Series> series_of(Opcode opcode, std::vector<std::size_t> instructions) const;
-  [[nodiscard]] bool give_memory(std::size_t number);
+  // Lays the slots into a new block, in order.
+  void lay_out(const std::vector<Slot>& slots, std::uint64_t pitch);
+  // Lays out the frames of a series, unless they lie in another way already.
+  [[nodiscard]] bool give_memory(const Series& series);
   void find_inputs();
+  [[nodiscard]] SumInputs inputs_of(const Instruction& sum) const;
   // Runs the instruction, or its series if it is the first one there.
   void run(std::size_t index);
   void encode_series(const Series& series);
@@ -177,6 +193,7 @@ class StreamLane {
   Lane lane_;
   std::vector<int> rounds_;  // by instruction
   std::vector<SlotState> slots_;
+  std::vector<Block> blocks_;
   std::vector<Series> all_series_;
   std::vector<std::size_t> series_of_;  // by instruction: the number of its series, or kNone
   int round_ = 0;

@@ -11,13 +11,14 @@
 namespace gradwire::exchange {
 
 /// Messages go over a communicator of their own (NcclMessages::over), which is connected to every peer when this
-/// returns. Every rank calls it; both arguments stay the caller's and must outlive the device. It throws the errors of
-/// NcclMessages::over and of CudaDevice.
-[[nodiscard]] inline std::unique_ptr<CudaDevice> make_nccl_device(ncclComm_t comm, cudaStream_t stream) {
+/// returns. Every rank calls it; `comm` and `stream` stay the caller's and must outlive the device. It throws the
+/// errors of NcclMessages::over and of CudaDevice.
+[[nodiscard]] inline std::unique_ptr<CudaDevice> make_nccl_device(ncclComm_t comm, cudaStream_t stream,
+                                                                  const CudaShare& share = {}) {
   (void)cuda_devices();  // its error names a missing driver, which NCCL's own error does not
   auto messages = transport::NcclMessages::over(comm);
   transport::NcclMessages& nccl = *messages;
-  auto device = std::make_unique<CudaDevice>(std::move(messages), nccl.device(), stream);
+  auto device = std::make_unique<CudaDevice>(std::move(messages), nccl.device(), stream, share);
   const CurrentDevice current(*device);
   using Queue = StreamBackend::Queue;
   StreamBackend& backend = device->backend();

@@ -1,33 +1,35 @@
 // Series: the frames of one round of a lane that one job encodes or decodes, whatever the number of ranks. Their chunks
 // follow the formula of the lane (ChunkSeries) and their frames lie in one piece of memory, so a kernel finds each by
-// its number. Chunks that no formula gives, such as segments of different sizes, are computed one frame after the other.
+// its number. Chunks that no formula gives, such as segments of different sizes, are computed one frame after the
+// other.
 #include <algorithm>
 #include <utility>
 
 #include "exchange/stream/stream_lane.hpp"
+#include "kernels/device/frame_series.hpp"
 #include "memory/arena.hpp"
 
 namespace gradwire::exchange {
 namespace {
 
-// Finds the shards whose chunks these are: all from the first one on, except for one at most.
-bool find_shards(const ChunkSeries& chunks, const std::vector<Chunk>& wanted, std::vector<std::uint32_t>& shards) {
-  std::uint32_t shard = 0;
-  for (const Chunk& chunk : wanted) {
-    if (chunks.chunk(shard) != chunk && shard == shards.size()) {
-      ++shard;  // the one that is left out
-    }
-    if (chunks.chunk(shard) != chunk) {
+// Returns whether the frames of a series, as kernels find them, hold these chunks.
+bool holds(const kernels::FramePlace& place, const kernels::FrameSeries& frames, const std::vector<Chunk>& chunks) {
+  for (std::uint32_t i = 0; i < frames.frames; ++i) {
+    const kernels::SeriesFrame frame = kernels::frame_of_series(place, frames, i);
+    if (Chunk{frame.first, frame.place.count, frame.place.first_tile} != chunks[i]) {
       return false;
     }
-    shards.push_back(shard++);
   }
   return true;
 }
 
-std::uint64_t pitch_of(const codec::Codec& codec, std::uint32_t count) {
-  return (codec.frame_bytes(count) + memory::Arena::kAlignment - 1) / memory::Arena::kAlignment *
-         memory::Arena::kAlignment;
+// Returns the number of the shard that has no chunk among `chunks`, which are those of the other shards in order.
+std::uint32_t left_out_of(const ChunkSeries& series, const std::vector<Chunk>& chunks) {
+  std::uint32_t shard = 0;
+  while (shard < chunks.size() && series.shard_first(shard) + series.begin == chunks[shard].first) {
+    ++shard;
+  }
+  return shard;
 }
 
 std::vector<Elements> runs_of(const std::vector<Chunk>& chunks) {
@@ -44,6 +46,11 @@ std::vector<Elements> runs_of(const std::vector<Chunk>& chunks) {
 
 }  // namespace
 
+std::uint64_t frame_pitch(const codec::Codec& codec, std::uint32_t count) {
+  return (codec.frame_bytes(count) + memory::Arena::kAlignment - 1) / memory::Arena::kAlignment *
+         memory::Arena::kAlignment;
+}
+
 // A series of decoders waits for all its frames.
 void StreamLane::find_series() {
   series_of_.assign(lane_.instructions.size(), kNone);
@@ -58,11 +65,10 @@ void StreamLane::find_series() {
     if (!series) {
       continue;
     }
-    all_series_.push_back(std::move(*series));
-    if (all_series_.back().frames.frames > 1 && !give_memory(all_series_.size() - 1)) {
-      all_series_.pop_back();
+    if (series->frames.frames > 1 && !give_memory(*series)) {
       continue;
     }
+    all_series_.push_back(std::move(*series));
     int last = 0;
     for (const std::size_t i : all_series_.back().instructions) {
       series_of_[i] = all_series_.size() - 1;
@@ -84,17 +90,42 @@ void StreamLane::find_inputs() {
   if (sum == lane_.instructions.end()) {
     return;
   }
-  const std::uint64_t pitch = pitch_of(task_.call.codecs.first, sum->chunk.count);
-  Series series{.opcode = sum->opcode};
+  std::vector<Slot> received;
   for (const Slot input : sum->inputs) {
-    if (input != kOwnInput && slots_[input].series == kNone) {
-      slots_[input].series = all_series_.size();
-      slots_[input].offset = series.bytes;
-      series.bytes += pitch;
-      ++series.slots;
+    if (input != kOwnInput && slots_[input].block == kNone) {
+      received.push_back(input);
     }
   }
-  all_series_.push_back(std::move(series));
+  lay_out(received, frame_pitch(task_.call.codecs.first, sum->chunk.count));
+}
+
+StreamLane::SumInputs StreamLane::inputs_of(const Instruction& sum) const {
+  SumInputs inputs{.pitch = static_cast<std::uint32_t>(frame_pitch(task_.call.codecs.first, sum.chunk.count))};
+  std::uint64_t frames = 0;
+  for (std::size_t rank = 0; rank < sum.inputs.size(); ++rank) {
+    const Slot slot = sum.inputs[rank];
+    if (slot == kOwnInput) {
+      inputs.own_rank = static_cast<int>(rank);
+      continue;
+    }
+    const auto* memory = reinterpret_cast<const std::uint8_t*>(slots_[slot].memory);
+    inputs.frames = frames == 0 ? memory : inputs.frames;
+    if (memory != inputs.frames + frames++ * inputs.pitch) {
+      throw Error(ErrorCode::internal, task_.name + ": the frame of rank " + std::to_string(rank) +
+                                           " does not lie behind that of the rank before it");
+    }
+  }
+  return inputs;
+}
+
+void StreamLane::lay_out(const std::vector<Slot>& slots, std::uint64_t pitch) {
+  std::uint64_t offset = 0;
+  for (const Slot slot : slots) {
+    slots_[slot].block = blocks_.size();
+    slots_[slot].offset = offset;
+    offset += pitch;
+  }
+  blocks_.push_back({.bytes = offset, .slots = static_cast<std::uint32_t>(slots.size())});
 }
 
 std::optional<StreamLane::Series> StreamLane::series_of(Opcode opcode, std::vector<std::size_t> instructions) const {
@@ -106,67 +137,64 @@ std::optional<StreamLane::Series> StreamLane::series_of(Opcode opcode, std::vect
   for (const std::size_t i : instructions) {
     chunks.push_back(at(i).chunk);
   }
-  std::vector<std::uint32_t> shards;
   const std::size_t least = opcode == Opcode::encode ? 1 : 2;  // one encoder still shares the launch of headers
-  if (!lane_.series || chunks.size() < least || !find_shards(*lane_.series, chunks, shards)) {
+  if (!lane_.series || chunks.size() < least || lane_.series->end > kernels::kMostSeriesElements) {
     return std::nullopt;
   }
+  const ChunkSeries& formula = *lane_.series;
   const Instruction& first = at(instructions[0]);
   const auto all = [&](const auto& is) { return std::all_of(instructions.begin(), instructions.end(), is); };
-  std::size_t number = 0;
-  const bool by_shard = all([&](std::size_t i) { return at(i).peer == static_cast<int>(shards[number++]); });
+  const std::uint32_t left_out = left_out_of(formula, chunks);
+  int shard = 0;
+  const bool by_shard = all([&](std::size_t i) {
+    shard += shard == static_cast<int>(left_out) ? 1 : 0;
+    return at(i).peer == shard++;
+  });
   if (!all([&](std::size_t i) { return at(i).hop == first.hop && (by_shard || at(i).peer == first.peer); })) {
     return std::nullopt;
   }
-  Series series{.opcode = opcode, .runs = runs_of(chunks)};
-  for (std::uint32_t i = 0; i < shards.size() && series.frames.left_out > i; ++i) {
-    series.frames.left_out = shards[i] != i ? i : series.frames.left_out;
-  }
   const auto longest = [](const Chunk& a, const Chunk& b) { return a.count < b.count; };
+  Series series{.opcode = opcode, .runs = runs_of(chunks)};
   series.place = {.count = std::max_element(chunks.begin(), chunks.end(), longest)->count,
-                  .first_tile = chunks.size() == 1
-                                    ? chunks[0].first_tile
-                                    : static_cast<std::uint32_t>(lane_.series->begin / codec::kTileElements),
+                  .first_tile = chunks.size() == 1 ? chunks[0].first_tile
+                                                   : static_cast<std::uint32_t>(formula.begin / codec::kTileElements),
                   .hop = static_cast<std::uint8_t>(first.hop),
                   .peer = by_shard ? -1 : first.peer};
-  const std::uint64_t pitch = pitch_of(task_.call.codecs.of(first.hop), series.place.count);
-  if (lane_.series->end > kernels::kMostSeriesElements || pitch * chunks.size() > kernels::kMostSeriesBytes) {
+  const std::uint64_t pitch = frame_pitch(task_.call.codecs.of(first.hop), series.place.count);
+  if (pitch * chunks.size() > kernels::kMostSeriesBytes) {
     return std::nullopt;
   }
-  series.frames.frames = static_cast<std::uint32_t>(chunks.size());
-  series.frames.pitch = static_cast<std::uint32_t>(pitch);
-  series.frames.each = static_cast<std::uint32_t>(lane_.series->each);
-  series.frames.longer = lane_.series->longer;
-  series.frames.tiles = lane_.series->tiles;
-  series.frames.begin = static_cast<std::uint32_t>(lane_.series->begin);
-  series.frames.end = static_cast<std::uint32_t>(lane_.series->end);
-  series.bytes = pitch * chunks.size();
+  series.frames = {.frames = static_cast<std::uint32_t>(chunks.size()),
+                   .left_out = left_out,
+                   .pitch = static_cast<std::uint32_t>(pitch),
+                   .each = static_cast<std::uint32_t>(formula.each),
+                   .longer = formula.longer,
+                   .tiles = formula.tiles,
+                   .begin = static_cast<std::uint32_t>(formula.begin),
+                   .end = static_cast<std::uint32_t>(formula.end)};
+  if (series.frames.frames > 1 && !holds(series.place, series.frames, chunks)) {
+    return std::nullopt;
+  }
   series.starts_at = *std::min_element(instructions.begin(), instructions.end());
   series.instructions = std::move(instructions);
   return series;
 }
 
-// Lets the frames of a series lie beside each other, unless another series has laid them elsewhere.
-bool StreamLane::give_memory(std::size_t number) {
-  Series& series = all_series_[number];
-  const std::size_t before = slots_[lane_.instructions[series.instructions[0]].slot].series;
-  std::uint64_t offset = 0;
+bool StreamLane::give_memory(const Series& series) {
+  std::vector<Slot> slots;
   for (const std::size_t i : series.instructions) {
-    const SlotState& slot = slots_[lane_.instructions[i].slot];
-    if (slot.series != before || (before != kNone && slot.offset != offset)) {
+    slots.push_back(lane_.instructions[i].slot);
+  }
+  const std::size_t before = slots_[slots[0]].block;
+  std::uint64_t offset = 0;
+  for (const Slot slot : slots) {
+    if (slots_[slot].block != before || (before != kNone && slots_[slot].offset != offset)) {
       return false;
     }
     offset += series.frames.pitch;
   }
   if (before == kNone) {
-    offset = 0;
-    for (const std::size_t i : series.instructions) {
-      SlotState& slot = slots_[lane_.instructions[i].slot];
-      slot.series = number;
-      slot.offset = offset;
-      offset += series.frames.pitch;
-      ++series.slots;
-    }
+    lay_out(slots, series.frames.pitch);
   }
   return true;
 }
@@ -201,24 +229,20 @@ void StreamLane::run(std::size_t index) {
 }
 
 void StreamLane::open_headers(const Series& series) {
-  std::vector<kernels::HeaderJob> jobs;
   for (const std::size_t i : series.instructions) {
     open_slot(lane_.instructions[i]);
-    slots_[lane_.instructions[i].slot].opened = true;
   }
   const Hop hop = lane_.instructions[series.instructions[0]].hop;
-  jobs.push_back({.call = fields(task_.call.codecs.of(hop)), .frame = placed(series), .series = series.frames});
+  std::vector<kernels::HeaderJob> jobs{
+      {.call = fields(task_.call.codecs.of(hop)), .frame = placed(series), .series = series.frames}};
   const auto sums = [](const Instruction& instruction) { return instruction.opcode == Opcode::reduce_encode; };
   const auto sum = std::find_if(lane_.instructions.begin(), lane_.instructions.end(), sums);
   if (sum != lane_.instructions.end()) {
-    std::byte* frame = open_slot(*sum);
-    slots_[sum->slot].opened = true;
-    jobs.push_back({.call = fields(task_.call.codecs.second),
-                    .frame = {.bytes = reinterpret_cast<std::uint8_t*>(frame),
-                              .count = sum->chunk.count,
-                              .first_tile = sum->chunk.first_tile,
-                              .hop = static_cast<std::uint8_t>(sum->hop),
-                              .peer = -1}});
+    jobs.push_back(kernels::header_of({.call = fields(task_.call.codecs.first),
+                                       .second = frame_codec(task_.call.codecs.second, task_.terms),
+                                       .count = sum->chunk.count,
+                                       .first_tile = sum->chunk.first_tile,
+                                       .out = reinterpret_cast<std::uint8_t*>(open_slot(*sum))}));
   }
   backend_.open_headers(jobs);
 }

@@ -16,13 +16,18 @@ namespace {
 using Path = transport::RelayedMessages::Path;
 
 std::unique_ptr<session::Runner> runner_over(std::shared_ptr<Transport> transport, Path path, int device,
-                                             cudaStream_t stream, const SessionOptions& options) {
+                                             cudaStream_t stream, const exchange::CudaShare& share,
+                                             const SessionOptions& options) {
   const exchange::OnCudaDevice current(device);  // some thread of the caller makes a new world
   auto messages =
       std::make_unique<transport::RelayedMessages>(std::move(transport), std::make_unique<exchange::CudaPort>(device),
                                                    path, checked_timeout(options.timeout, "cuda::make_session"));
   return std::make_unique<session::DeviceRunner>(
-      std::make_shared<exchange::CudaDevice>(std::move(messages), device, stream), nullptr, options);
+      std::make_shared<exchange::CudaDevice>(std::move(messages), device, stream, share), nullptr, options);
+}
+
+exchange::CudaShare share_of(const Policy& policy) {
+  return {.most_blocks = policy.device.blocks.value_or(0), .high_priority = policy.device.high_priority};
 }
 
 }  // namespace
@@ -34,17 +39,17 @@ Session make_session(std::shared_ptr<Transport> transport, cudaStream_t stream, 
   const int device = exchange::current_cuda_device();
   policy.deterministic = true;  // dense as two_shot: the transport's own sums cannot use device memory
   const bool direct = transport->capabilities().device_memory && !environment_flag("GRADWIRE_STAGED");
-  return session::make_session(
-      runner_over(std::move(transport), direct ? Path::direct : Path::staged, device, stream, options),
-      std::move(policy), options);
+  return session::make_session(runner_over(std::move(transport), direct ? Path::direct : Path::staged, device, stream,
+                                           share_of(policy), options),
+                               std::move(policy), options);
 }
 
 Session make_session(std::shared_ptr<Processes> processes, cudaStream_t stream, Policy policy, SessionOptions options) {
   const int device = exchange::current_cuda_device();
   policy.deterministic = true;
   // This is always staged: a world that is over may leave receives behind, which then cannot write to device memory.
-  const auto make = [=](std::shared_ptr<Transport> transport, std::uint32_t /*epoch*/) {
-    return runner_over(std::move(transport), Path::staged, device, stream, options);
+  const auto make = [=, share = share_of(policy)](std::shared_ptr<Transport> transport, std::uint32_t /*epoch*/) {
+    return runner_over(std::move(transport), Path::staged, device, stream, share, options);
   };
   return session::make_session(std::move(processes), make, std::move(policy), options);
 }

@@ -39,20 +39,19 @@ std::byte* measure_scale(StreamBackend& backend, const plan::Bucket& bucket, std
 DeviceCalls::Opened DeviceCalls::open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
   const policy::Stage now = policy::stage_at(bucket.stages, step.step);
   const policy::Stage stage = step.flush ? policy::exact_stage(now) : now;
-  Opened opened{
-      .resolved = exchange::resolve({.algorithm = bucket.algorithm,
-                                     .codec = stage.codec,
-                                     .second_hop = stage.second_hop,
-                                     .dtype = bucket.dtype,
-                                     .count = bucket.count,
-                                     .weighted = step.weighted,
-                                     .feedback = stage.error_feedback,
-                                     .preconditioned = bucket.preconditioned,
-                                     .held = residuals_.held(bucket.id),
-                                     .chunk_bytes = exchange::stream_chunks(info_.world_size, plan.chunk_bytes),
-                                     .native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum},
-                                    {info_.rank, info_.world_size})};
-  opened.residuals = residuals_.begin(bucket.id, opened.resolved.call.residuals);
+  Opened opened{.call = exchange::make_stream_call(
+                    {.algorithm = bucket.algorithm,
+                     .codec = stage.codec,
+                     .second_hop = stage.second_hop,
+                     .dtype = bucket.dtype,
+                     .count = bucket.count,
+                     .weighted = step.weighted,
+                     .feedback = stage.error_feedback,
+                     .preconditioned = bucket.preconditioned,
+                     .held = residuals_.held(bucket.id),
+                     .native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum},
+                    device_.backend(), plan.chunk_bytes)};
+  opened.residuals = residuals_.begin(bucket.id, opened.call.resolved.call.residuals);
   return opened;
 }
 
@@ -79,25 +78,23 @@ DeviceFlight DeviceCalls::enqueue(StreamBackend& backend, exchange::StreamExecut
     input = output = flight.run;
   }
   flight.residuals = opened.residuals;
-  if (opened.resolved.call.preconditioned && bucket.count > 0) {
+  if (opened.call.resolved.call.preconditioned && bucket.count > 0) {
     flight.powers = measure_scale(backend, bucket, memory);
   }
   flight.execution = executor.start(
-      opened.resolved.schedule, {.input = {input, 0, bucket.count},
-                                 .output = {output, 0, bucket.count},
-                                 .count = bucket.count,
-                                 .dtype = bucket.dtype,
-                                 .call = opened.resolved.call,
-                                 .reduction = reduction_,
-                                 .weight = step.weight,
-                                 .bucket = bucket.id,
-                                 .step = step_,
-                                 .status = &device_.status(),
-                                 .local_residual = opened.residuals.local,
-                                 .owner_residual = opened.residuals.owner,
-                                 .powers = {reinterpret_cast<const std::uint8_t*>(flight.powers), 0, bucket.count},
-                                 .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
-                                         ") of step " + std::to_string(step.step)});
+      opened.call.resolved.schedule,
+      exchange::make_stream_task(opened.call, device_,
+                                 {.input = input,
+                                  .output = output,
+                                  .step = step_,
+                                  .reduction = reduction_,
+                                  .weight = step.weight,
+                                  .bucket = bucket.id,
+                                  .local_residual = opened.residuals.local,
+                                  .owner_residual = opened.residuals.owner,
+                                  .powers = reinterpret_cast<const std::uint8_t*>(flight.powers),
+                                  .name = "bucket " + std::to_string(bucket.id) + " (" +
+                                          plan.groups[bucket.group].name + ") of step " + std::to_string(step.step)}));
   return flight;
 }
 

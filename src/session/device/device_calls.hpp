@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "exchange/resolved_call.hpp"
+#include "exchange/stream/stream_call.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
 #include "session/device/device_residuals.hpp"
@@ -29,13 +29,12 @@ struct DeviceFlight {
 
 class DeviceCalls {
  public:
-  /// `device`, `info` and `residuals` must outlive this. `step` is the word in device memory that holds the step.
-  DeviceCalls(exchange::StreamDevice& device, const RunnerInfo& info, Reduction reduction, DeviceResiduals& residuals,
-              std::uint32_t* step)
-      : device_(device), info_(info), reduction_(reduction), residuals_(residuals), step_(step) {}
+  /// `device` and `residuals` must outlive this. `step` is the word in device memory that holds the step.
+  DeviceCalls(exchange::StreamDevice& device, Reduction reduction, DeviceResiduals& residuals, std::uint32_t* step)
+      : device_(device), reduction_(reduction), residuals_(residuals), step_(step) {}
 
   struct Opened {
-    exchange::Resolved resolved;
+    exchange::StreamCall call;
     DeviceResiduals::Use residuals = {};
   };
   /// Resolves the bucket's collective in this step, and makes room for its residuals.
@@ -48,7 +47,6 @@ class DeviceCalls {
 
  private:
   exchange::StreamDevice& device_;
-  const RunnerInfo& info_;
   Reduction reduction_;
   DeviceResiduals& residuals_;
   std::uint32_t* step_;

@@ -1,6 +1,5 @@
 #include "session/device/device_marks.hpp"
 
-#include <algorithm>
 #include <string>
 
 #include "base/units.hpp"
@@ -31,7 +30,7 @@ std::optional<DeviceMarks::Point> DeviceMarks::find(std::uint64_t step, std::uin
 
 void DeviceMarks::check_timeout(std::chrono::milliseconds timeout) {
   while (!steps_.empty() && device_.reached(steps_.front().point)) {
-    ended_before_ = std::max(ended_before_, steps_.front().step + 1);
+    ended_ = ended_ || steps_.front().step == step_;
     steps_.pop_front();
   }
   if (!steps_.empty() && Clock::now() - steps_.front().when > timeout) {

@@ -2,7 +2,6 @@
 // and the steps that have not ended.
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -21,7 +20,7 @@ class DeviceMarks {
   /// Sets the step that is enqueued now.
   void begin_step(std::uint64_t step) noexcept {
     step_ = step;
-    ended_before_ = std::min(ended_before_, step);
+    ended_ = false;
   }
   [[nodiscard]] std::uint64_t step() const noexcept { return step_; }
   /// Marks the end of the bucket; all of it is enqueued. A bucket without a mark ends with its step.
@@ -29,7 +28,7 @@ class DeviceMarks {
   /// Marks the end of the step and returns it; all of it is enqueued.
   Point end_step();
   /// Whether the device is known to have done the step.
-  [[nodiscard]] bool ended(std::uint64_t step) const noexcept { return step < std::max(step_, ended_before_); }
+  [[nodiscard]] bool ended(std::uint64_t step) const noexcept { return step < step_ || (step == step_ && ended_); }
   /// Returns the point at which the device has done the bucket, or its step; nothing if neither has a mark any more.
   [[nodiscard]] std::optional<Point> find(std::uint64_t step, std::uint32_t bucket) const;
   /// Throws Error(timeout) if a step has taken longer than `timeout` since it was enqueued.
@@ -51,9 +50,9 @@ class DeviceMarks {
   exchange::StreamDevice& device_;
   int rank_;
   std::uint64_t step_ = 0;
-  std::uint64_t ended_before_ = 0;  // the device is known to have done the steps below
-  std::deque<Mark> buckets_;        // of this step and the previous one
-  std::deque<Enqueued> steps_;      // steps that the device is not known to have ended
+  bool ended_ = false;          // the device is known to have done this step
+  std::deque<Mark> buckets_;    // of this step and the previous one
+  std::deque<Enqueued> steps_;  // steps that the device is not known to have ended
 };
 
 }  // namespace gradwire::session

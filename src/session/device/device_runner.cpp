@@ -16,6 +16,12 @@ namespace {
 using exchange::CurrentDevice;
 using exchange::StreamBackend;
 
+// Builds that cut chunks by another rule would wait for other messages than their peers send.
+std::string chunks_text(const exchange::ChunkSize& chunks) {
+  return "chunks on devices: " + std::to_string(chunks.bytes) + " bytes, at least " + std::to_string(chunks.per_shard) +
+         " a shard\n";
+}
+
 }  // namespace
 
 DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::unique_ptr<exchange::Peers> peers,
@@ -48,7 +54,7 @@ DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::
   step_ = reinterpret_cast<std::uint32_t*>(device_->backend().acquire(sizeof(std::uint32_t)));
   probe_status_ = reinterpret_cast<kernels::DeviceStatus*>(device_->backend().acquire(sizeof(kernels::DeviceStatus)));
   device_->zero(step_, sizeof(std::uint32_t));
-  calls_.emplace(*device_, info(), options_.reduction, held_.residuals(), step_);
+  calls_.emplace(*device_, options_.reduction, held_.residuals(), step_);
 }
 
 // The destructor frees memory of the device, so it waits until no work uses this memory.
@@ -80,7 +86,9 @@ std::vector<std::string> DeviceRunner::agree(const plan::Plan& plan, bool weight
                                              const std::string& parts, const std::string& beside) {
   statistics_.resize(plan.groups.size());
   const CurrentDevice current(*device_);
-  return agree_on_plan(*peers_, agreement_text(plan, weighted, step, !held_.residuals().empty(), parts), beside);
+  const std::string text = agreement_text(plan, weighted, step, !held_.residuals().empty(), parts) +
+                           chunks_text(exchange::stream_chunks(info().world_size, plan.chunk_bytes));
+  return agree_on_plan(*peers_, text, beside);
 }
 
 void DeviceRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,

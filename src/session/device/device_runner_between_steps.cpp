@@ -5,9 +5,8 @@
 #include <deque>
 #include <utility>
 
-#include "exchange/collectives.hpp"
-#include "exchange/resolved_call.hpp"
 #include "exchange/stream/dry_run.hpp"
+#include "exchange/stream/stream_call.hpp"
 #include "plan/hash.hpp"
 #include "session/device/device_runner.hpp"
 #include "session/runner/agreements.hpp"
@@ -119,23 +118,16 @@ void DeviceRunner::broadcast(std::span<const View> values, int root) {
   device_->follow_caller();
   agree_on_broadcast(*peers_, values, root);
   for (const View& value : values) {
-    exchange::Resolved resolved = exchange::resolve({.collective = exchange::Collective::broadcast,
-                                                     .codec = CodecSpec::exact(),
-                                                     .dtype = value.dtype,
-                                                     .count = value.count,
-                                                     .root = root,
-                                                     .chunk_bytes = exchange::stream_chunks(info().world_size)},
-                                                    {info().rank, info().world_size});
-    pipeline_.executor().run(std::move(resolved.schedule), {.input = {value.data, 0, value.count},
-                                                            .output = {value.data, 0, value.count},
-                                                            .count = value.count,
-                                                            .dtype = value.dtype,
-                                                            .call = std::move(resolved.call),
-                                                            .step = step_,
-                                                            .status = &device_->status(),
-                                                            .local_residual = {},
-                                                            .owner_residual = {},
-                                                            .name = "a broadcast"});
+    const exchange::StreamCall call = exchange::make_stream_call({.collective = exchange::Collective::broadcast,
+                                                                  .codec = CodecSpec::exact(),
+                                                                  .dtype = value.dtype,
+                                                                  .count = value.count,
+                                                                  .root = root},
+                                                                 device_->backend(), std::nullopt);
+    pipeline_.executor().run(
+        call.resolved.schedule,
+        exchange::make_stream_task(call, *device_,
+                                   {.input = value.data, .output = value.data, .step = step_, .name = "a broadcast"}));
   }
   device_->lead_caller();
 }

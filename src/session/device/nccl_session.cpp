@@ -8,9 +8,10 @@
 
 namespace gradwire::nccl {
 Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, SessionOptions options) {
-  return session::make_session(
-      std::make_unique<session::DeviceRunner>(exchange::make_nccl_device(comm, stream), nullptr, options),
-      std::move(policy), options);
+  auto device = exchange::make_nccl_device(
+      comm, stream, {.most_blocks = policy.device.blocks.value_or(0), .high_priority = policy.device.high_priority});
+  return session::make_session(std::make_unique<session::DeviceRunner>(std::move(device), nullptr, options),
+                               std::move(policy), options);
 }
 
 struct Communicator::State {

@@ -1,0 +1,52 @@
+#include "exchange/stream/stream_call.hpp"
+
+#include <numeric>
+#include <utility>
+
+namespace gradwire::exchange {
+namespace {
+
+ResidualUse::Range segment_of(const CallRequest& request, int rank) {
+  const auto mine = request.segments.begin() + rank;
+  return {std::accumulate(request.segments.begin(), mine, std::uint64_t{0}), *mine};
+}
+
+}  // namespace
+
+StreamCall make_stream_call(CallRequest request, const StreamBackend& backend,
+                            std::optional<std::uint64_t> chunk_bytes) {
+  request.chunk_bytes = stream_chunks(backend.world_size(), chunk_bytes);
+  if (request.algorithm == Algorithm::automatic) {
+    request.algorithm = Algorithm::two_shot;
+  }
+  Resolved resolved = resolve(request, {backend.rank(), backend.world_size()});
+  return {std::move(request), std::move(resolved)};
+}
+
+StreamTask make_stream_task(const StreamCall& call, StreamDevice& device, StreamArguments arguments) {
+  const CallRequest& request = call.request;
+  const ResidualUse::Range whole{0, request.count};
+  const auto part = [&](Collective of_segments) {
+    return request.collective == of_segments ? segment_of(request, device.backend().rank()) : whole;
+  };
+  const ResidualUse::Range in = part(Collective::all_gather);
+  const ResidualUse::Range out = part(Collective::reduce_scatter);
+  return {.input = {arguments.input, in.first, in.count},
+          .output = {arguments.output, out.first, out.count},
+          .count = request.count,
+          .dtype = request.dtype,
+          .call = call.resolved.call,
+          .reduction = arguments.reduction,
+          .weight = arguments.weight,
+          .bucket = arguments.bucket,
+          .step = arguments.step,
+          .status = &device.status(),
+          .nonfinite = device.nonfinite(),
+          .local_residual = arguments.local_residual,
+          .owner_residual = arguments.owner_residual,
+          .powers = {arguments.powers, whole.first, whole.count},
+          .terms = arguments.terms,
+          .name = std::move(arguments.name)};
+}
+
+}  // namespace gradwire::exchange

@@ -1,0 +1,45 @@
+// A call over a device: resolved once, and made into a task of the stream executor. Sessions, communicators and
+// drop-ins all build their tasks here, so that they cut the same chunks and name the same ranges.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "exchange/resolved_call.hpp"
+#include "exchange/stream/stream_device.hpp"
+#include "exchange/stream/stream_executor.hpp"
+
+namespace gradwire::exchange {
+
+struct StreamCall {
+  CallRequest request;
+  Resolved resolved;
+};
+
+/// Resolves a call of the backend's rank. Chunks are those of devices, of `chunk_bytes` where that is asked for, and an
+/// algorithm that is left open is two_shot. Errors: as resolve().
+[[nodiscard]] StreamCall make_stream_call(CallRequest request, const StreamBackend& backend,
+                                          std::optional<std::uint64_t> chunk_bytes);
+
+/// What a task has beside its call: device memory, which must stay valid until the enqueued work has run, and numbers.
+/// Members that are left out are as in StreamTask.
+struct StreamArguments {
+  // The whole bucket, or this rank's segment: the output of a reduce-scatter, the input of an all-gather.
+  const void* input = nullptr;  // null: zeros
+  void* output = nullptr;
+  const std::uint32_t* step = nullptr;
+  Reduction reduction = Reduction::sum;
+  double weight = 1.0;
+  std::uint32_t bucket = 0;
+  DeviceRange<float> local_residual = {};
+  DeviceRange<float> owner_residual = {};
+  const std::uint8_t* powers = nullptr;  // of all elements of the bucket
+  std::uint8_t terms = 0;
+  std::string name;
+};
+
+/// Makes the task of a call. Kernels note bad frames and NaN with `device`.
+[[nodiscard]] StreamTask make_stream_task(const StreamCall& call, StreamDevice& device, StreamArguments arguments);
+
+}  // namespace gradwire::exchange
