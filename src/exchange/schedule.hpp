@@ -39,6 +39,9 @@ struct Instruction {
   Slot slot = 0;  // lane-local
   int peer = -1;
   Hop hop = Hop::own;
+  // Of a message: the group of its lane with which a device sends it, the same on every rank. What is computed from
+  // messages of one round is sent in a later one. Round -1 comes before all that lanes encode.
+  int round = 0;
   codec::EncodeSite site = codec::EncodeSite::none;
   Chunk chunk = {};
   // reduce: the terms of the sum, in this order; sum_weights: element r is rank r's; weight, native_load, native_reduce

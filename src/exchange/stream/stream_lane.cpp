@@ -19,14 +19,6 @@ StreamLane::StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution
   find_series();
 }
 
-// The round is the same on every rank, even where ranks have different instructions of a lane.
-int StreamLane::round_of_hop(Hop hop) const noexcept {
-  if (hop == Hop::weight) {
-    return task_.call.weights_first() ? -1 : 0;
-  }
-  return hop == Hop::result ? 1 : 0;
-}
-
 bool StreamLane::feeds(const Instruction& instruction) noexcept {
   switch (instruction.opcode) {
     case Opcode::encode:
@@ -43,22 +35,18 @@ void StreamLane::place_instructions() {
   const auto ready_at = [&](Slot slot) { return slot == kOwnInput ? 0 : ready[slot]; };
   rounds_.reserve(lane_.instructions.size());
   for (const Instruction& instruction : lane_.instructions) {
-    int round = 0;
+    int round = instruction.round;
     switch (instruction.opcode) {
       case Opcode::receive:
-        round = round_of_hop(instruction.hop);
-        ready[instruction.slot] = round + 1;
-        break;
+      case Opcode::native_reduce: ready[instruction.slot] = round + 1; break;
       case Opcode::send:
-        round = round_of_hop(instruction.hop);
         if (ready[instruction.slot] > round) {
           throw Error(ErrorCode::internal, std::string(execution_->schedule_.name) + ": lane " +
                                                std::to_string(index_) + " sends to rank " +
                                                std::to_string(instruction.peer) + " before it has what it sends");
         }
         break;
-      case Opcode::weight: ready[instruction.slot] = round = round_of_hop(Hop::weight); break;
-      case Opcode::native_reduce: ready[instruction.slot] = 1; break;
+      case Opcode::weight: ready[instruction.slot] = round; break;
       case Opcode::decode:
       case Opcode::native_store: round = ready[instruction.slot]; break;
       case Opcode::reduce:

@@ -1,9 +1,8 @@
 // One lane on its way through a stream executor: the round of each of its instructions, and the memory of its frames.
 //
-// Communication has rounds by hop: 0 for first frames and for weights, 1 for second ones. Computation has one more:
-// round r reads what communication round r-1 received, and makes what communication round r sends. Where encoding needs
-// the sum of weights, lane 0 begins with a round -1 that exchanges them. Rounds follow from hops alone, so that all
-// ranks put a message into the same group.
+// Communication has rounds, which the schedule gives (Instruction::round) so that all ranks put a message into the same
+// group. Computation has one more: round r reads what communication round r-1 received, and makes what communication
+// round r sends. Where encoding needs the sum of weights, lane 0 begins with a round -1 that exchanges them.
 #pragma once
 
 #include <cstdint>
@@ -120,7 +119,6 @@ class StreamLane {
   [[nodiscard]] bool lies_ready(Elements elements) const;
   [[nodiscard]] bool encodes_at_once(const Series& series) const;
   [[nodiscard]] bool decodes_at_once() const;
-  [[nodiscard]] int round_of_hop(Hop hop) const noexcept;
   void count_uses();
 
   void trace(const Instruction& instruction) const;
