@@ -55,6 +55,9 @@ struct NativeOptions {
 };
 [[nodiscard]] Schedule native_all_reduce(const Shape& shape, std::uint64_t count, NativeOptions options = {});
 
+/// hierarchical where a library sums inside nodes: needs tiers of use, and a bucket that fits (TierPartition::fits).
+[[nodiscard]] Schedule all_reduce_node_sums(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
+
 // Rows of the registry, one file each.
 [[nodiscard]] Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
 [[nodiscard]] Schedule all_reduce_one_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);

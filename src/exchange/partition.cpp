@@ -67,13 +67,13 @@ Chunk ChunkSeries::chunk(std::uint64_t shard) const noexcept {
     return std::min(end, number * each + std::min<std::uint64_t>(number, longer) * kTileElements);
   };
   const std::uint64_t first = first_of(shard) + begin;
-  const std::uint64_t past = first_of(shard + 1);
+  const std::uint64_t past = shard == last ? end : first_of(shard + 1);
   if (first >= past) {
     return {};
   }
   const std::uint64_t first_tile = shard * tiles + std::min<std::uint64_t>(shard, longer);
-  return {first, static_cast<std::uint32_t>(std::min(most, past - first)),
-          static_cast<std::uint32_t>(first_tile + begin / kTileElements)};
+  return {base + first, static_cast<std::uint32_t>(std::min(most, past - first)),
+          static_cast<std::uint32_t>(base_tile + first_tile + begin / kTileElements)};
 }
 
 std::optional<ChunkSeries> Partition::series(std::uint64_t lane) const {

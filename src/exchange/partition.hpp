@@ -52,7 +52,11 @@ struct ChunkSeries {
   std::uint32_t tiles = 0;   // by which headers count on from a shard to the next; 0: tiles start anew in each
   std::uint64_t begin = 0;
   std::uint64_t most = 0;
-  std::uint64_t end = 0;  // elements of the bucket
+  std::uint64_t end = 0;                   // elements of the bucket, or of the run of it that these shards share
+  std::uint64_t last = ~std::uint64_t{0};  // the shard, if any, that has all elements up to `end`
+  // Where the run begins: an element of the bucket, and the number of its tile in headers.
+  std::uint64_t base = 0;
+  std::uint32_t base_tile = 0;
 
   [[nodiscard]] Chunk chunk(std::uint64_t shard) const noexcept;
 };

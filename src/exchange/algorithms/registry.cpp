@@ -83,6 +83,10 @@ std::string_view to_string(Opcode opcode) noexcept {
     case Opcode::native_load: return "native_load";
     case Opcode::native_reduce: return "native_reduce";
     case Opcode::native_store: return "native_store";
+    case Opcode::node_load: return "node_load";
+    case Opcode::node_sum: return "node_sum";
+    case Opcode::node_fold: return "node_fold";
+    case Opcode::node_gather: return "node_gather";
   }
   return "unknown";
 }

@@ -1,6 +1,7 @@
 // Series: the frames of one round of a lane that one job encodes or decodes, whatever the number of ranks. Their chunks
 // follow the formula of the lane (ChunkSeries) and their frames lie in one piece of memory, so a kernel finds each by
-// its number. Chunks that no formula gives, such as segments of different sizes, are computed one frame after the other.
+// its number. Chunks that no formula gives, such as segments of different sizes, are computed one frame after the
+// other.
 #include <algorithm>
 #include <utility>
 
@@ -87,7 +88,7 @@ void StreamLane::find_inputs() {
   const std::uint64_t pitch = pitch_of(task_.call.codecs.first, sum->chunk.count);
   Series series{.opcode = sum->opcode};
   for (const Slot input : sum->inputs) {
-    if (input != kOwnInput && slots_[input].series == kNone) {
+    if (input != kOwnInput && !is_sum(input) && slots_[input].series == kNone) {
       slots_[input].series = all_series_.size();
       slots_[input].offset = series.bytes;
       series.bytes += pitch;
@@ -107,7 +108,9 @@ std::optional<StreamLane::Series> StreamLane::series_of(Opcode opcode, std::vect
   }
   std::vector<std::uint32_t> shards;
   const std::size_t least = opcode == Opcode::encode ? 1 : 2;  // one encoder still shares the launch of headers
-  if (!lane_.series || chunks.size() < least || !find_shards(*lane_.series, chunks, shards)) {
+  const std::optional<ChunkSeries>& formula =
+      lane_.node && opcode == Opcode::encode ? lane_.node->shards : lane_.series;
+  if (!formula || chunks.size() < least || !find_shards(*formula, chunks, shards)) {
     return std::nullopt;
   }
   const Instruction& first = at(instructions[0]);
@@ -117,28 +120,29 @@ std::optional<StreamLane::Series> StreamLane::series_of(Opcode opcode, std::vect
   if (!all([&](std::size_t i) { return at(i).hop == first.hop && (by_shard || at(i).peer == first.peer); })) {
     return std::nullopt;
   }
-  Series series{.opcode = opcode, .runs = runs_of(chunks)};
+  Series series{.opcode = opcode, .origin = {formula->base, formula->end}, .runs = runs_of(chunks)};
   for (std::uint32_t i = 0; i < shards.size() && series.frames.left_out > i; ++i) {
     series.frames.left_out = shards[i] != i ? i : series.frames.left_out;
   }
   const auto longest = [](const Chunk& a, const Chunk& b) { return a.count < b.count; };
   series.place = {.count = std::max_element(chunks.begin(), chunks.end(), longest)->count,
-                  .first_tile = chunks.size() == 1
-                                    ? chunks[0].first_tile
-                                    : static_cast<std::uint32_t>(lane_.series->begin / codec::kTileElements),
+                  .first_tile = chunks.size() == 1 ? chunks[0].first_tile
+                                                   : static_cast<std::uint32_t>(formula->base_tile +
+                                                                                formula->begin / codec::kTileElements),
                   .hop = static_cast<std::uint8_t>(first.hop),
                   .peer = by_shard ? -1 : first.peer};
   const std::uint64_t pitch = pitch_of(task_.call.codecs.of(first.hop), series.place.count);
-  if (lane_.series->end > kernels::kMostSeriesElements || pitch * chunks.size() > kernels::kMostSeriesBytes) {
+  if (formula->end > kernels::kMostSeriesElements || pitch * chunks.size() > kernels::kMostSeriesBytes) {
     return std::nullopt;
   }
   series.frames.frames = static_cast<std::uint32_t>(chunks.size());
   series.frames.pitch = static_cast<std::uint32_t>(pitch);
-  series.frames.each = static_cast<std::uint32_t>(lane_.series->each);
-  series.frames.longer = lane_.series->longer;
-  series.frames.tiles = lane_.series->tiles;
-  series.frames.begin = static_cast<std::uint32_t>(lane_.series->begin);
-  series.frames.end = static_cast<std::uint32_t>(lane_.series->end);
+  series.frames.each = static_cast<std::uint32_t>(formula->each);
+  series.frames.longer = formula->longer;
+  series.frames.tiles = formula->tiles;
+  series.frames.begin = static_cast<std::uint32_t>(formula->begin);
+  series.frames.end = static_cast<std::uint32_t>(formula->end);
+  series.frames.last = static_cast<std::uint32_t>(formula->last);
   series.bytes = pitch * chunks.size();
   series.starts_at = *std::min_element(instructions.begin(), instructions.end());
   series.instructions = std::move(instructions);
@@ -180,6 +184,7 @@ void StreamLane::run(std::size_t index) {
   if (series.starts_at != index) {
     return;  // the series has run
   }
+  executor_.computed_ = executor_.computed_ || feeds(instruction);
   const bool encodes = series.opcode == Opcode::encode;
   if (encodes) {
     open_headers(series);
@@ -195,7 +200,7 @@ void StreamLane::run(std::size_t index) {
   }
   encodes ? encode_series(series) : decode_series(series);
   for (const std::size_t i : series.instructions) {
-    used(lane_.instructions[i].slot);
+    for_each_slot(lane_.instructions[i], [this](Slot slot) { used(slot); });
   }
 }
 
@@ -230,6 +235,9 @@ kernels::FramePlace StreamLane::placed(const Series& series) const {
 
 // Values that must be prepared for an encoder lie in memory as in the bucket, so they must be most of it.
 bool StreamLane::encodes_at_once(const Series& series) const {
+  if (lane_.node) {
+    return series.frames.frames > 1;
+  }
   return series.frames.frames > 1 && (all_ready(series) || execution_->schedule_.lanes == 1) &&
          (task_.input.data == nullptr || covers(task_.input, whole())) &&
          (!task_.call.residuals.keeps.local || covers(task_.local_residual, whole()));
@@ -241,7 +249,9 @@ bool StreamLane::all_ready(const Series& series) const {
 
 void StreamLane::encode_series(const Series& series) {
   Part part{.values = nullptr, .dtype = task_.dtype, .factor = own_factor()};
-  if (all_ready(series)) {
+  if (lane_.node) {
+    part = summed_part(series.origin, task_.call.residuals.keeps.intra);
+  } else if (all_ready(series)) {
     part.values = input(whole());
   } else {
     part = {.values = nullptr, .dtype = working(), .factor = 1};
@@ -251,10 +261,12 @@ void StreamLane::encode_series(const Series& series) {
       prepare_part(run, folds_local_in(run), folds_owner_in(run), part.scratch + run.first * element_bytes(part.dtype));
     }
   }
-  float* residual = task_.call.residuals.keeps.local ? task_.local_residual.data - task_.local_residual.first : nullptr;
+  float* residual = lane_.node                         ? part.residual
+                    : task_.call.residuals.keeps.local ? task_.local_residual.data - task_.local_residual.first
+                                                       : nullptr;
   const auto rescale_residuals = [&](Units units) {
     for (const Elements& run : series.runs) {
-      rescale_residual(run, residual == nullptr ? nullptr : residual + run.first, units);
+      rescale_residual(run, residual == nullptr ? nullptr : residual + (run.first - series.origin.first), units);
     }
   };
   rescale_residuals(Units::of_scale);
@@ -278,7 +290,7 @@ bool StreamLane::decodes_at_once() const {
 }
 
 void StreamLane::decode_series(const Series& series) {
-  const Result result = open_result(whole());
+  const Result result = open_result(series.origin);
   backend_.decode({.call = fields(task_.call.codecs.of(static_cast<Hop>(series.place.hop))),
                    .frame = placed(series),
                    .series = series.frames,
@@ -286,7 +298,8 @@ void StreamLane::decode_series(const Series& series) {
                    .values_dtype = result.dtype,
                    .add = false});
   for (const Elements& run : series.runs) {
-    auto* values = static_cast<std::byte*>(result.values) + run.first * element_bytes(result.dtype);
+    auto* values =
+        static_cast<std::byte*>(result.values) + (run.first - series.origin.first) * element_bytes(result.dtype);
     rescale(run, values, result.dtype, 1.0, output(run), task_.dtype, Units::of_gradient);
   }
   if (result.scratch != nullptr) {
