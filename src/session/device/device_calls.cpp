@@ -37,21 +37,24 @@ std::byte* measure_scale(StreamBackend& backend, const plan::Bucket& bucket, std
 }  // namespace
 
 DeviceCalls::Opened DeviceCalls::open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
+  exchange::NativeSum native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum;
+  native.in_nodes = plan.options.node_sums;
   const policy::Stage now = policy::stage_at(bucket.stages, step.step);
   const policy::Stage stage = step.flush ? policy::exact_stage(now) : now;
-  Opened opened{
-      .resolved = exchange::resolve({.algorithm = bucket.algorithm,
-                                     .codec = stage.codec,
-                                     .second_hop = stage.second_hop,
-                                     .dtype = bucket.dtype,
-                                     .count = bucket.count,
-                                     .weighted = step.weighted,
-                                     .feedback = stage.error_feedback,
-                                     .preconditioned = bucket.preconditioned,
-                                     .held = residuals_.held(bucket.id),
-                                     .chunk_bytes = exchange::stream_chunks(info_.world_size, plan.chunk_bytes),
-                                     .native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum},
-                                    {info_.rank, info_.world_size})};
+  Opened opened{.resolved =
+                    exchange::resolve({.algorithm = bucket.algorithm,
+                                       .codec = stage.codec,
+                                       .second_hop = stage.second_hop,
+                                       .intra = stage.intra,
+                                       .dtype = bucket.dtype,
+                                       .count = bucket.count,
+                                       .weighted = step.weighted,
+                                       .feedback = stage.error_feedback,
+                                       .preconditioned = bucket.preconditioned,
+                                       .held = residuals_.held(bucket.id),
+                                       .chunk_bytes = exchange::stream_chunks(info_.world_size, plan.chunk_bytes),
+                                       .native = native},
+                                      {info_.rank, info_.world_size, plan.tiers})};
   opened.residuals = residuals_.begin(bucket.id, opened.resolved.call.residuals);
   return opened;
 }
@@ -95,7 +98,9 @@ DeviceFlight DeviceCalls::enqueue(StreamBackend& backend, exchange::StreamExecut
                                  .status = &device_.status(),
                                  .local_residual = opened.residuals.local,
                                  .owner_residual = opened.residuals.owner,
+                                 .node_residual = opened.residuals.node.data,
                                  .powers = {reinterpret_cast<const std::uint8_t*>(flight.powers), 0, bucket.count},
+                                 .tiers = plan.tiers->nodes() > 1 ? plan.tiers : nullptr,
                                  .name = "bucket " + std::to_string(bucket.id) + " (" + plan.groups[bucket.group].name +
                                          ") of step " + std::to_string(step.step)});
   return flight;

@@ -19,11 +19,14 @@ using exchange::StreamBackend;
 }  // namespace
 
 DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::unique_ptr<exchange::Peers> peers,
-                           const SessionOptions& options)
+                           const SessionOptions& options, std::vector<std::uint32_t> nodes)
     : Runner({.rank = device->backend().rank(),
               .world_size = device->backend().world_size(),
               .transport = device->name(),
               .checksum = false,  // kernels fill in no CRC
+              .nodes = std::move(nodes),
+              .knows_tiers = device->sums_in_nodes(),
+              .node_sums = device->sums_in_nodes(),
               .source = observe::add_source({.kind = observe::Source::Kind::session,
                                              .rank = device->backend().rank(),
                                              .world_size = device->backend().world_size()})}),
@@ -80,7 +83,21 @@ std::vector<std::string> DeviceRunner::agree(const plan::Plan& plan, bool weight
                                              const std::string& parts, const std::string& beside) {
   statistics_.resize(plan.groups.size());
   const CurrentDevice current(*device_);
-  return agree_on_plan(*peers_, agreement_text(plan, weighted, step, !held_.residuals().empty(), parts), beside);
+  std::vector<std::string> texts =
+      agree_on_plan(*peers_, agreement_text(plan, weighted, step, !held_.residuals().empty(), parts), beside);
+  join_nodes(plan);
+  return texts;
+}
+
+// All ranks have the same plan by now.
+void DeviceRunner::join_nodes(const plan::Plan& plan) {
+  const bool wanted = std::any_of(plan.buckets.begin(), plan.buckets.end(), [](const plan::Bucket& bucket) {
+    return bucket.algorithm == Algorithm::hierarchical;
+  });
+  if (wanted && nodes_ != plan.tiers->text()) {
+    device_->set_nodes(*plan.tiers);
+    nodes_ = plan.tiers->text();
+  }
 }
 
 void DeviceRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,
