@@ -27,7 +27,9 @@ namespace gradwire::nccl {
 /// communicator, and from CUDA 12.8 on for a stream of another device; Error(transport) with NCCL's text.
 /// Error(unsupported) also for what no session over device memory can do, here measure_error and checksum = true, in
 /// later calls sync modes other than `step`, tables, checkpoint(), restore() and link(). Under codec = "auto" the first
-/// codec of `allow` is used always. docs/reference/support.md lists what works where.
+/// codec of `allow` is used always. Under algorithm = "hierarchical" NCCL sums inside nodes, in an order of its own,
+/// which deterministic = true refuses with Error(invalid_argument); a node is what the policy says, else a host.
+/// docs/reference/support.md lists what works where.
 [[nodiscard]] Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, SessionOptions options = {});
 
 /// All-reduces with codecs over device memory, without a session: one call, one result, nothing that blocks the host.

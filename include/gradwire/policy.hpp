@@ -134,7 +134,8 @@ class Policy {
   struct Tiers {
     /// How many consecutive ranks share a node. Default: as the transport says.
     std::optional<std::uint32_t> ranks_per_node = std::nullopt;
-    /// Codec inside a node; `codec` is the one between nodes. Default: bf16. Where `codec` is exact, so is this.
+    /// Codec inside a node; `codec` is the one between nodes. Default: bf16. Where `codec` is exact, so is this. In a
+    /// session over NCCL, which sums inside nodes itself: exact, the default there, or bf16.
     std::optional<CodecSpec> intra_codec = std::nullopt;
     friend bool operator==(const Tiers&, const Tiers&) = default;
   };

@@ -28,7 +28,7 @@ GRADWIRE_HOST_DEVICE constexpr SeriesFrame frame_of_series(const FramePlace& pla
   const std::uint32_t first = shard * series.each + longer * kTileElements;
   const std::uint32_t next = first + series.each + (shard < series.longer ? kTileElements : 0);
   const std::uint32_t begin = first + series.begin;
-  const std::uint32_t past = next < series.end ? next : series.end;
+  const std::uint32_t past = next < series.end && shard != series.last ? next : series.end;
   const std::uint32_t left = past > begin ? past - begin : 0;
   FramePlace place = places;
   place.bytes += number * series.pitch;

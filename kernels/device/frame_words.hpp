@@ -54,7 +54,7 @@ GRADWIRE_DEVICE HeaderCheck check_header(const FrameCodec& codec, const FramePla
 GRADWIRE_DEVICE void report_bad(const CallFields& call, int peer) {
   if (call.status != nullptr) {
     simt::atomic_add(&call.status->bad_frames, 1);
-    simt::atomic_max(&call.status->first_bad, static_cast<std::uint32_t>(peer + 1));
+    simt::atomic_max(&call.status->first_bad, call.by_rank ? static_cast<std::uint32_t>(peer + 1) : 0U);
   }
 }
 

@@ -38,6 +38,7 @@ struct CallFields {
   // once for each few hundred elements: notes in the host's memory would cross the bus each, and those in one word
   // would wait for each other. So blocks note in words of their own, as far as there are so many.
   std::uint32_t* nonfinite = nullptr;
+  bool by_rank = true;  // frames are numbered by rank; otherwise no number goes into DeviceStatus::first_bad
 };
 
 /// Where a frame lies and which elements of the bucket it holds.
@@ -63,6 +64,7 @@ struct FrameSeries {
   std::uint32_t tiles = 0;                     // by which headers count on from a shard to the next
   std::uint32_t begin = 0;                     // the chunk's first element in its shard
   std::uint32_t end = 0;                       // elements of the bucket
+  std::uint32_t last = ~std::uint32_t{0};      // the shard, if any, that has all elements up to `end`
 };
 // Bounds of a series, whose numbers have 32 bits since these take fewer registers. A larger series takes a
 // job for each frame.

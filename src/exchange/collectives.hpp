@@ -55,6 +55,9 @@ struct NativeOptions {
 };
 [[nodiscard]] Schedule native_all_reduce(const Shape& shape, std::uint64_t count, NativeOptions options = {});
 
+/// hierarchical where a library sums inside nodes: needs tiers of use, and a bucket that fits (TierPartition::fits).
+[[nodiscard]] Schedule all_reduce_node_sums(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
+
 // Rows of the registry, one file each.
 [[nodiscard]] Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
 [[nodiscard]] Schedule all_reduce_one_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs);
@@ -65,8 +68,12 @@ struct NativeOptions {
 [[nodiscard]] Schedule copy_schedule(std::string_view name, const Partition& partition);
 /// Adds the exchange of weights to lane 0 of a weighted schedule: beside the first frames, before the reduction. Where
 /// values travel in the tensor's own dtype it comes before the encoding instead, which then scales by w / sum of w,
-/// since w x may be beyond the dtype. `answer`: the slot of the answer to native_ask, which is awaited first.
-void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape, std::vector<Slot> answer = {});
+/// since w x may be beyond the dtype. `round`: kBesideFirst or kBeforeFirst. `answer`: the slot of the answer to
+/// native_ask, which is awaited first.
+inline constexpr int kBeforeFirst = -1;
+inline constexpr int kBesideFirst = 0;
+void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape, int round,
+                         std::vector<Slot> answer = {});
 [[nodiscard]] inline bool weights_first(const Shape& shape, const HopCodecs& codecs) {
   return codecs.weights_first(shape.folds_owner);
 }

@@ -15,7 +15,7 @@ Schedule native_all_reduce(const Shape& shape, std::uint64_t count, NativeOption
           answer.push_back(lane.add_slot());
           lane.instructions.push_back({.opcode = Opcode::native_ask, .slot = answer.front()});
         }
-        add_weight_exchange(lane, index, shape, answer);
+        add_weight_exchange(lane, index, shape, kBeforeFirst, answer);
         const std::vector<Slot> none;  // the answer travels beside the sum
         const bool first = options.asks || options.compares_first;
         lane.instructions.push_back(

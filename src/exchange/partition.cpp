@@ -62,14 +62,25 @@ void Partition::set_chunks(const HopCodecs& codecs, ChunkSize chunks) {
   tiles_per_chunk_ = lanes_ == 0 ? largest : (most + lanes_ - 1) / lanes_;  // makes chunks as equal as possible
 }
 
-std::uint64_t ChunkSeries::shard_first(std::uint64_t shard) const noexcept {
-  return std::min(end, shard * each + std::min<std::uint64_t>(shard, longer) * kTileElements);
+Chunk ChunkSeries::chunk(std::uint64_t shard) const noexcept {
+  const auto first_of = [&](std::uint64_t number) {
+    return std::min(end, number * each + std::min<std::uint64_t>(number, longer) * kTileElements);
+  };
+  const std::uint64_t first = first_of(shard) + begin;
+  const std::uint64_t past = shard == last ? end : first_of(shard + 1);
+  if (first >= past) {
+    return {};
+  }
+  const std::uint64_t first_tile = shard * tiles + std::min<std::uint64_t>(shard, longer);
+  return {base + first, static_cast<std::uint32_t>(std::min(most, past - first)),
+          static_cast<std::uint32_t>(base_tile + first_tile + begin / kTileElements)};
 }
 
 std::optional<ChunkSeries> Partition::series(std::uint64_t lane) const {
   std::optional<ChunkSeries> series = first_series_;
   if (series) {
-    series->begin = lane * tiles_per_chunk_ * kTileElements;
+    series->most = tiles_per_chunk_ * kTileElements;
+    series->begin = lane * series->most;
   }
   return series;
 }

@@ -44,16 +44,21 @@ struct ChunkSize {
   std::uint64_t per_shard = kHostChunksPerShard;
 };
 
-/// The chunks of one lane as a formula, so that a device's kernel finds them without a table (kernels::FrameSeries).
-/// Chunk s begins `begin` elements into shard s, and ends with its shard unless it has as many elements as the longest.
+/// The chunks of one lane as a formula, so that a device's kernel finds them without a table. Chunk s begins `begin`
+/// elements into shard s, and ends with its shard, or `most` elements later.
 struct ChunkSeries {
   std::uint64_t each = 0;    // elements of a shard
   std::uint32_t longer = 0;  // so many shards, the first ones, have a tile more
   std::uint32_t tiles = 0;   // by which headers count on from a shard to the next; 0: tiles start anew in each
   std::uint64_t begin = 0;
-  std::uint64_t end = 0;  // elements of the bucket
+  std::uint64_t most = 0;
+  std::uint64_t end = 0;                   // elements of the bucket, or of the run of it that these shards share
+  std::uint64_t last = ~std::uint64_t{0};  // the shard, if any, that has all elements up to `end`
+  // Where the run begins: an element of the bucket, and the number of its tile in headers.
+  std::uint64_t base = 0;
+  std::uint32_t base_tile = 0;
 
-  [[nodiscard]] std::uint64_t shard_first(std::uint64_t shard) const noexcept;
+  [[nodiscard]] Chunk chunk(std::uint64_t shard) const noexcept;
 };
 
 class Partition {

@@ -73,6 +73,15 @@ std::vector<std::vector<double>> gather_numbers(Peers& peers, const std::vector<
   return all;
 }
 
+std::vector<std::uint32_t> nodes_by_host(Peers& peers, const std::string& host) {
+  const std::vector<std::string> hosts = peers.all_gather(host, "the exchange of hosts");
+  std::vector<std::uint32_t> nodes;
+  for (const std::string& one : hosts) {  // the number of a node is that of its first rank
+    nodes.push_back(static_cast<std::uint32_t>(std::find(hosts.begin(), hosts.end(), one) - hosts.begin()));
+  }
+  return nodes;
+}
+
 std::vector<std::string> DevicePeers::exchange(const std::string& mine, std::span<const std::uint64_t> sizes) {
   using Queue = StreamBackend::Queue;
   StreamBackend& backend = device_.backend();

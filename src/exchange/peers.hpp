@@ -52,6 +52,9 @@ enum class Sizes { same, any };
 [[nodiscard]] std::vector<std::vector<double>> gather_numbers(Peers& peers, const std::vector<double>& mine,
                                                               const std::string& what, Sizes sizes = Sizes::same);
 
+/// The node of each rank, as Transport::nodes() says it: ranks that give the same `host` share one.
+[[nodiscard]] std::vector<std::uint32_t> nodes_by_host(Peers& peers, const std::string& host);
+
 class TransportPeers final : public Peers {
  public:
   TransportPeers(Transport& transport, std::chrono::milliseconds timeout) : control_(transport, timeout) {}

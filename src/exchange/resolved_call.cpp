@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "exchange/partition.hpp"
+#include "exchange/tier_partition.hpp"
 #include "gradwire/error.hpp"
 
 namespace gradwire::exchange {
@@ -17,6 +18,7 @@ struct Encodings {
   CodecSpec second;   // where the owner encodes its sum; otherwise equal to `between`
   bool tiered = false;
   bool twice = false;
+  std::optional<DType> node_sums = std::nullopt;  // see ResolvedCall
 
   [[nodiscard]] bool any_exact() const {
     return first == CodecSpec::exact() || between == CodecSpec::exact() || second == CodecSpec::exact();
@@ -28,13 +30,29 @@ struct Encodings {
   }
 };
 
+// Exact sums of 16 bits are made in f32, as on hosts.
+DType node_sums_of(const CallRequest& request) {
+  const CodecSpec bf16 = CodecSpec::parse("bf16");
+  const CodecSpec intra = request.intra.value_or(CodecSpec::exact());
+  if (intra != bf16 && intra != CodecSpec::exact()) {
+    throw Error(ErrorCode::unsupported, "the library sums inside nodes in f32 or bf16, not by " + intra.to_string() +
+                                            "; let the codec inside nodes be exact or bf16");
+  }
+  return intra == bf16 ? DType::bf16 : request.dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
 Encodings encodings_of(const CallRequest& request, const RankGroup& group) {
   const bool all_reduce = request.collective == Collective::all_reduce;
   Encodings encodings;
   encodings.between = request.algorithm == Algorithm::dense ? CodecSpec::exact() : request.codec;
   encodings.twice = all_reduce && encodes_at_owner(request.algorithm);
   encodings.tiered = all_reduce && request.algorithm == Algorithm::hierarchical && has_tiers(group);
-  encodings.first = encodings.tiered ? request.intra.value_or(encodings.between) : encodings.between;
+  if (request.native.in_nodes) {
+    encodings.tiered = encodings.tiered && TierPartition::fits(request.count, group.size);
+    encodings.node_sums = encodings.tiered ? std::optional(node_sums_of(request)) : std::nullopt;
+  }
+  const bool codes_inside = encodings.tiered && !encodings.node_sums;
+  encodings.first = codes_inside ? request.intra.value_or(encodings.between) : encodings.between;
   encodings.second = encodings.twice ? request.second_hop.value_or(encodings.between) : encodings.between;
   return encodings;
 }
@@ -45,7 +63,7 @@ ResidualSites residual_sites(const CallRequest& request, const Encodings& encodi
   if (!request.feedback || group.size == 1 || request.count == 0) {
     return {};
   }
-  return {.local = lossy(encodings.first),
+  return {.local = lossy(encodings.first) && !encodings.node_sums,
           .intra = encodings.tiered && lossy(encodings.between),
           .owner = encodings.twice && lossy(encodings.second)};
 }
@@ -55,13 +73,18 @@ std::uint64_t first_of(const std::vector<std::uint64_t>& segments, int rank) {
 }
 
 // Sets the elements that this rank encodes at each site that keeps residuals.
-void set_ranges(ResidualUse& use, const CallRequest& request, const HopCodecs& codecs, const RankGroup& group) {
+void set_ranges(ResidualUse& use, const CallRequest& request, const HopCodecs& codecs, const RankGroup& group,
+                bool by_library) {
   if (use.keeps.local && request.collective == Collective::all_gather) {
     use.local = {first_of(request.segments, group.rank), request.segments[static_cast<std::size_t>(group.rank)]};
   } else if (use.keeps.local) {
     use.local = {0, request.count};
   }
   if (!use.keeps.owner && !use.keeps.intra) {
+    return;
+  }
+  if (by_library) {
+    use.parts = parts_of(request.count, request.chunk_bytes, group);
     return;
   }
   const Partition shards = Partition::even(request.count, group.size, codecs, request.chunk_bytes);
@@ -102,7 +125,12 @@ Schedule schedule_of(const CallRequest& request, const ResolvedCall& call, const
     case Collective::broadcast: return broadcast(shape, request.root, request.count, call.codecs);
     case Collective::all_reduce: break;
   }
-  return all_reduce(request.algorithm, shape, request.count, call.codecs);
+  if (call.node_sums) {
+    return all_reduce_node_sums(shape, request.count, call.codecs);
+  }
+  // A library that sums inside nodes runs no frames of hosts' there.
+  const bool flat = request.native.in_nodes && request.algorithm == Algorithm::hierarchical;
+  return all_reduce(flat ? Algorithm::two_shot : request.algorithm, shape, request.count, call.codecs);
 }
 
 ResidualUse residual_use(const CallRequest& request, const Encodings& encodings, const RankGroup& group) {
@@ -123,9 +151,11 @@ HopCodecs codecs_of(const CallRequest& request, const Encodings& encodings, cons
                     const RankGroup& group) {
   const bool scaled = preconditions(request, encodings, group);
   const bool widened = (use.any && encodings.any_exact()) || (scaled && encodings.any_exact_values());
-  return hop_codecs(encodings.first, encodings.second,
-                    scaled && request.dtype == DType::f64 ? DType::f32 : request.dtype, widened,
-                    encodings.tiered ? std::optional(encodings.between) : std::nullopt);
+  const HopCodecs codecs =
+      hop_codecs(encodings.first, encodings.second, scaled && request.dtype == DType::f64 ? DType::f32 : request.dtype,
+                 widened, encodings.tiered ? std::optional(encodings.between) : std::nullopt);
+  // A rank's first encoding is then that of its node's sum.
+  return encodings.node_sums ? HopCodecs(codecs.node, codecs.second, codecs.node) : codecs;
 }
 
 // Checks what callers have checked before, so a failure here is a bug of theirs.
@@ -154,11 +184,12 @@ Resolved resolve(const CallRequest& request, const RankGroup& group) {
   const Encodings encodings = encodings_of(request, group);
   ResidualUse use = residual_use(request, encodings, group);
   const HopCodecs codecs = codecs_of(request, encodings, use, group);
-  set_ranges(use, request, codecs, group);
+  set_ranges(use, request, codecs, group, encodings.node_sums.has_value());
   ResolvedCall call{.codecs = codecs,
                     .weighted = request.weighted,
                     .residuals = std::move(use),
-                    .preconditioned = preconditions(request, encodings, group)};
+                    .preconditioned = preconditions(request, encodings, group),
+                    .node_sums = encodings.node_sums};
   Schedule schedule = schedule_of(request, call, group);
   return {std::move(call), std::move(schedule)};
 }
@@ -166,6 +197,27 @@ Resolved resolve(const CallRequest& request, const RankGroup& group) {
 bool is_native(const CallRequest& request, const RankGroup& group) {
   const Encodings encodings = encodings_of(request, group);
   return is_native_by(request, codecs_of(request, encodings, residual_use(request, encodings, group), group), group);
+}
+
+std::vector<ResidualUse::Part> parts_of(std::uint64_t count, ChunkSize chunks, const RankGroup& group) {
+  std::vector<ResidualUse::Part> parts;
+  if (!has_tiers(group) || !TierPartition::fits(count, group.size)) {
+    return parts;
+  }
+  const TierPartition lanes(count, *group.tiers, chunks);
+  const int place = group.tiers->place_of(group.rank);
+  const auto node = static_cast<std::uint64_t>(group.tiers->node_of(group.rank));
+  for (std::uint64_t lane = 0; lane < lanes.lanes(); ++lane) {
+    const Chunk part = lanes.part(place, lane);
+    const Chunk own = lanes.shards_of(place, lane).chunk(node);
+    parts.push_back({{part.first, part.count}, {own.first, own.count}});
+  }
+  return parts;
+}
+
+std::uint64_t elements_of(const std::vector<ResidualUse::Part>& parts) {
+  return std::accumulate(parts.begin(), parts.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const ResidualUse::Part& part) { return sum + part.summed.count; });
 }
 
 bool has_tiers(const RankGroup& group) { return group.tiers != nullptr && group.tiers->why_not_hierarchical().empty(); }

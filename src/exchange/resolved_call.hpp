@@ -36,6 +36,7 @@ struct NativeSum {
   bool f32 = false;
   bool f64 = false;
   bool half = false;                                                // f16 and bf16
+  bool in_nodes = false;                                            // hierarchical: it sums inside nodes, too
   std::uint64_t below = std::numeric_limits<std::uint64_t>::max();  // bytes
   bool asks = false;            // uses the blocking call, at any size, where all ranks wait for it (Task::waits)
   bool compares_terms = false;  // ranks compare Task::terms and the elements in it, since it has no frames
@@ -101,6 +102,13 @@ struct ResidualUse {
   Range local = {};
   Range owned = {};
   std::vector<Range> summed = {};  // shards of other nodes that it sums for its node
+  // Where a library sums inside nodes (ResolvedCall::node_sums): what this rank sums, in the order of lanes, and the
+  // shard of each part that it owns. The ranges above are then empty.
+  struct Part {
+    Range summed;
+    Range owned;
+  };
+  std::vector<Part> parts = {};
 };
 
 /// A resolved call as executors get it, without memory.
@@ -109,6 +117,7 @@ struct ResolvedCall {
   bool weighted = false;
   ResidualUse residuals = {};
   bool preconditioned = false;  // values that travel are divided by Task::preconditioner; residuals and results are not
+  std::optional<DType> node_sums = std::nullopt;  // set where a library sums inside nodes: in this dtype
 
   /// Inputs are scaled by their share of the weights before they travel, as the tensor's own dtype has no room for w x.
   [[nodiscard]] bool scales_first() const noexcept { return weighted && codecs.scales_first(); }
@@ -124,6 +133,10 @@ struct Resolved {
 /// Error(unsupported) for a codec that has no values of the dtype; Error(internal) where a rank, root or segments do
 /// not fit the group.
 [[nodiscard]] Resolved resolve(const CallRequest& request, const RankGroup& group);
+
+/// What a rank sums, lane by lane, where a library sums inside nodes; nothing where nodes or `count` do not allow it.
+[[nodiscard]] std::vector<ResidualUse::Part> parts_of(std::uint64_t count, ChunkSize chunks, const RankGroup& group);
+[[nodiscard]] std::uint64_t elements_of(const std::vector<ResidualUse::Part>& parts);
 
 /// Whether resolve() makes the call the transport's or library's own sum.
 [[nodiscard]] bool is_native(const CallRequest& request, const RankGroup& group);

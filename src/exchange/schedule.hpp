@@ -27,6 +27,11 @@ enum class Opcode : std::uint8_t {
   native_load,    // slot <- this rank's input as it is, weighted
   native_reduce,  // the transport's own all-reduce of the slot
   native_store,   // output <- slot, divided for a mean
+  // On devices alone, where a library sums inside nodes (NodePart):
+  node_load,    // slot <- this rank's input of the lane, weighted, as the library sums it
+  node_sum,     // slot <- the sum of the node's inputs, of this rank's part
+  node_fold,    // slot <- that sum with residuals that no encoder keeps, in the units in which it is encoded
+  node_gather,  // inputs <- results, by shard: each rank of the node has those of its place and gets all others
 };
 [[nodiscard]] std::string_view to_string(Opcode opcode) noexcept;
 
@@ -39,10 +44,14 @@ struct Instruction {
   Slot slot = 0;  // lane-local
   int peer = -1;
   Hop hop = Hop::own;
+  // Of a message: the group of its lane with which a device sends it, the same on every rank. What is computed from
+  // messages of one round is sent in a later one. Round -1 comes before all that lanes encode.
+  int round = 0;
   codec::EncodeSite site = codec::EncodeSite::none;
   Chunk chunk = {};
-  // reduce: the terms of the sum, in this order; sum_weights: element r is rank r's; weight, native_load, native_reduce
-  // and native_store: the answer to native_ask, where they wait for it
+  // reduce: the terms of the sum, in this order; sum_weights: element r is rank r's; encode: the node's sum that it
+  // reads, or none; weight, native_load, native_reduce and native_store: the answer to native_ask, where they wait for
+  // it
   std::vector<Slot> inputs = {};
 };
 
@@ -55,15 +64,28 @@ void for_each_slot(const Instruction& instruction, Body&& body) {
     }
   }
   if (instruction.opcode != Opcode::reduce && instruction.opcode != Opcode::sum_weights &&
-      instruction.opcode != Opcode::copy) {
+      instruction.opcode != Opcode::copy && instruction.opcode != Opcode::node_gather) {
     body(instruction.slot);
   }
 }
+
+/// The elements of a lane that this rank sums for its node, where a library does so.
+struct NodePart {
+  Chunk part = {};
+  std::uint64_t each = 0;    // elements of each part of the node, in the order of places
+  std::uint64_t rest = 0;    // that the part of the last place has more
+  std::uint64_t ranks = 1;   // of the node
+  ChunkSeries shards = {};   // the chunks of the part, by the node of the rank that owns them
+  std::uint64_t own = 0;     // the number of this rank's shard there: its node
+  std::uint64_t before = 0;  // elements of this rank's parts in earlier lanes
+  Slot sum = 0;
+};
 
 struct Lane {
   std::vector<Instruction> instructions;
   Slot slots = 0;                                    // number of slots that the instructions name
   std::optional<ChunkSeries> series = std::nullopt;  // the chunks of all shards as a formula, where there is one
+  std::optional<NodePart> node = std::nullopt;       // set where a library sums inside nodes
 
   Slot add_slot() { return slots++; }
 };

@@ -204,6 +204,23 @@ class Planner {
     }
   }
 
+  // Inside nodes a library sums, in an order of its own.
+  void check_node_sums(const std::string& who) const {
+    const auto fail = [&](const std::string& what) {
+      throw Error(ErrorCode::invalid_argument, "policy " + policy_.source + ", " + what);
+    };
+    if (policy_.deterministic) {
+      fail(who +
+           ": over NCCL the algorithm hierarchical sums inside nodes in NCCL's order, which deterministic = true " +
+           "forbids; write two_shot");
+    }
+    const CodecSpec intra = policy_.tiers.intra_codec.value_or(CodecSpec::exact());
+    if (intra != CodecSpec::exact() && intra != CodecSpec::parse("bf16")) {
+      fail("[tier.intra]: NCCL sums inside nodes in f32 or bf16, not by " + intra.to_string() +
+           "; write codec = \"exact\" or \"bf16\"");
+    }
+  }
+
   // The policy that holds in effect: dense sends uncompressed values with any codec.
   TensorPolicy effective(TensorPolicy policy, const std::string& who) {
     if (policy.is_auto()) {
@@ -215,6 +232,8 @@ class Planner {
       if (!why.empty()) {
         plan_.notes.push_back(who + ": the algorithm hierarchical is two_shot here: " + why);
         policy.algorithm = Algorithm::two_shot;
+      } else if (plan_.options.node_sums) {
+        check_node_sums(who);
       }
     }
     if (policy.max_error) {

@@ -14,9 +14,14 @@ int parts_of(const TensorPolicy& policy, const Plan& plan) {
   return policy.algorithm == Algorithm::hierarchical ? plan.tiers->nodes() : plan.options.world_size;
 }
 
+// A library's sums inside nodes are exact ones, unless the policy says otherwise.
+std::optional<CodecSpec> intra_of(const Plan& plan, const Policy& all) {
+  return plan.options.node_sums ? all.tiers.intra_codec.value_or(CodecSpec::exact()) : all.tiers.intra_codec;
+}
+
 exchange::AlgorithmChoice choice_for(const Bucket& bucket, const TensorPolicy& policy, const Plan& plan,
                                      const Policy& all, const std::optional<Link>& link) {
-  if (!plan.options.knows_tiers) {
+  if (!plan.options.knows_tiers || plan.options.node_sums) {
     return {Algorithm::two_shot, "over device memory"};
   }
   return exchange::choose_algorithm({.codec = policy.codec,
@@ -32,18 +37,19 @@ exchange::AlgorithmChoice choice_for(const Bucket& bucket, const TensorPolicy& p
 
 TensorPolicy typical(TensorPolicy policy, const Plan& plan) {
   if (policy.algorithm == Algorithm::automatic) {
-    const bool tiered = plan.options.knows_tiers && plan.tiers->why_not_hierarchical().empty() && policy.codec.k == 0;
+    const bool tiered = plan.options.knows_tiers && !plan.options.node_sums &&
+                        plan.tiers->why_not_hierarchical().empty() && policy.codec.k == 0;
     policy.algorithm = tiered ? Algorithm::hierarchical : Algorithm::two_shot;
   }
   return policy;
 }
 
 std::vector<policy::Stage> stages_of(const TensorPolicy& policy, const Plan& plan, const Policy& all) {
-  return policy::make_stages(policy, parts_of(policy, plan), all.tiers.intra_codec);
+  return policy::make_stages(policy, parts_of(policy, plan), intra_of(plan, all));
 }
 
 std::vector<policy::Level> levels_of(const TensorPolicy& policy, const Plan& plan, const Policy& all) {
-  return policy::make_levels(policy, parts_of(policy, plan), all.tiers.intra_codec);
+  return policy::make_levels(policy, parts_of(policy, plan), intra_of(plan, all));
 }
 
 void settle(Bucket& bucket, const Plan& plan, const Policy& all, const std::optional<Link>& link) {

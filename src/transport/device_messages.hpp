@@ -32,6 +32,23 @@ class DeviceMessages {
   virtual void receive(std::span<std::byte> bytes, int peer, void* stream) = 0;
   /// Sums over all ranks in place, in the library's own order. It needs a group of its own.
   virtual void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) = 0;
+
+  /// Whether join_node() and what follows it work; else these throw Error(unsupported).
+  [[nodiscard]] virtual bool sums_in_nodes() const noexcept { return false; }
+  /// Makes this rank one of the ranks of a node, which have the places 0, 1, ... there. Every rank calls it, nodes have
+  /// equally many ranks, and it blocks until all have called it. `scratch` is device memory aligned to 4, whose content
+  /// is undefined once `stream` has come so far.
+  virtual void join_node(int /*node*/, int /*place*/, std::span<std::byte> /*scratch*/, void* /*stream*/) {
+    no_nodes();
+  }
+  /// Sums over the ranks of the node, in the library's own order. Place p gets elements [p * each, (p + 1) * each) of
+  /// `from`, the last place `rest` more. It needs a group of its own, as does the next one.
+  virtual void sum_in_node(const void* /*from*/, void* /*to*/, DType /*dtype*/, std::uint64_t /*each*/,
+                           std::uint64_t /*rest*/, void* /*stream*/) {
+    no_nodes();
+  }
+  /// Place p of the node sends bytes [p * bytes, (p + 1) * bytes) of `all`, which all others receive there.
+  virtual void gather_in_node(void* /*all*/, std::uint64_t /*bytes*/, void* /*stream*/) { no_nodes(); }
   virtual void end_group() = 0;
 
   /// Throws an error that has happened since, or Error(aborted) after abort(). Never blocks.
@@ -40,6 +57,9 @@ class DeviceMessages {
   /// thread, any time.
   virtual void abort(const Error& error) noexcept = 0;
   [[nodiscard]] virtual std::uint64_t pinned_bytes() const noexcept { return 0; }
+
+ private:
+  [[noreturn]] void no_nodes() const { throw Error(ErrorCode::unsupported, name() + " does not sum inside nodes"); }
 };
 
 }  // namespace gradwire::transport

@@ -47,15 +47,15 @@ void finish_call(ncclResult_t result, ncclComm_t comm, const std::string& doing)
   nccl_check(result, comm, doing);
 }
 
-// Makes a communicator of the same ranks. Its calls are blocking ones, which return when they have enqueued, since
-// later work on the stream must come behind it.
-ncclComm_t make_child(ncclComm_t comm, int rank) {
+// Makes a communicator of the ranks that give the same `color`, in the order of `key`. Its calls are blocking ones,
+// which return when they have enqueued, since later work on the stream must come behind it.
+ncclComm_t make_child(ncclComm_t comm, int color, int key) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
   config.splitShare = 0;  // so that aborting one communicator does not affect the other
   config.commName = "gradwire";
   ncclComm_t child = nullptr;
-  finish_call(ncclCommSplit(comm, 0, rank, &child, &config), comm,
+  finish_call(ncclCommSplit(comm, color, key, &child, &config), comm,
               "making a communicator for gradwire (ncclCommSplit)");
   return child;
 }
@@ -88,7 +88,7 @@ std::unique_ptr<NcclMessages> NcclMessages::over(ncclComm_t comm) {
   }
   int rank = 0;
   nccl_check(ncclCommUserRank(comm, &rank), comm, "asking the communicator for its rank (ncclCommUserRank)");
-  return adopt(make_child(comm, rank));
+  return adopt(make_child(comm, 0, rank));
 }
 
 std::unique_ptr<NcclMessages> NcclMessages::adopt(ncclComm_t comm) {
@@ -105,8 +105,11 @@ NcclMessages::NcclMessages(ncclComm_t comm) : comm_(comm) {
 }
 
 NcclMessages::~NcclMessages() {
-  if (!reason_) {
-    ncclCommDestroy(comm_);  // a destructor has no one to report an error to
+  if (!reason_) {  // a destructor has no one to report an error to
+    if (node_comm_ != nullptr) {
+      ncclCommDestroy(node_comm_);
+    }
+    ncclCommDestroy(comm_);
   }
 }
 
@@ -204,6 +207,64 @@ void NcclMessages::all_reduce(void* values, DType dtype, std::uint64_t count, vo
       "ncclAllReduce of " + std::to_string(count) + " elements of " + std::string(to_string(dtype)));
 }
 
+void NcclMessages::join_node(int node, int place, std::span<std::byte> scratch, void* stream) {
+  if (node_comm_ != nullptr) {
+    check(ncclCommDestroy(std::exchange(node_comm_, nullptr)), "leaving a node (ncclCommDestroy)");
+  }
+  enter();
+  ncclComm_t made = nullptr;
+  try {
+    made = make_child(comm_, node, place);
+  } catch (const Error&) {
+    leave();
+    throw_if_aborted();
+    throw;
+  }
+  node_comm_ = made;
+  leave();
+  check(ncclCommUserRank(made, &place_), "ncclCommUserRank");
+  check(ncclCommCount(made, &places_), "ncclCommCount");
+  // Sums and gathers of two sizes, since NCCL has several algorithms.
+  const auto places = static_cast<std::uint64_t>(places_);
+  const std::uint64_t most = scratch.size() / 2 / sizeof(float) / places;  // floats of a part
+  for (const std::uint64_t each : {std::uint64_t{1}, most - 1}) {
+    auto* from = scratch.data();
+    auto* to = scratch.data() + scratch.size() / 2 / sizeof(float) * sizeof(float);
+    begin_group();
+    sum_in_node(from, to, DType::f32, each, 1, stream);
+    end_group();
+    begin_group();
+    gather_in_node(scratch.data(), each, stream);
+    end_group();
+  }
+}
+
+// The elements that are left over have a reduction of their own in the group.
+void NcclMessages::sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest,
+                               void* stream) {
+  const ncclDataType_t type = nccl_type(dtype);
+  const std::string of = " of " + std::to_string(each) + " elements of " + std::string(to_string(dtype));
+  call([&] { return ncclReduceScatter(from, to, each, type, ncclSum, node_comm_, static_cast<cudaStream_t>(stream)); },
+       "summing inside the node (ncclReduceScatter)" + of);
+  if (rest > 0) {
+    const std::uint64_t before = static_cast<std::uint64_t>(places_) * each * element_bytes(dtype);
+    const bool mine = place_ + 1 == places_;
+    auto* behind = mine ? static_cast<std::byte*>(to) + each * element_bytes(dtype) : nullptr;
+    call(
+        [&] {
+          return ncclReduce(static_cast<const std::byte*>(from) + before, behind, rest, type, ncclSum, places_ - 1,
+                            node_comm_, static_cast<cudaStream_t>(stream));
+        },
+        "summing inside the node (ncclReduce) of " + std::to_string(rest) + " elements");
+  }
+}
+
+void NcclMessages::gather_in_node(void* all, std::uint64_t bytes, void* stream) {
+  const std::byte* own = static_cast<std::byte*>(all) + static_cast<std::uint64_t>(place_) * bytes;
+  call([&] { return ncclAllGather(own, all, bytes, ncclUint8, node_comm_, static_cast<cudaStream_t>(stream)); },
+       "gathering inside the node (ncclAllGather) " + std::to_string(bytes) + " bytes of each rank");
+}
+
 // The group is ended after an abort too: an open one would swallow the thread's next calls.
 void NcclMessages::end_group() {
   const ncclResult_t result = ncclGroupEnd();
@@ -217,6 +278,12 @@ void NcclMessages::poll() {
   if (state != ncclSuccess && state != ncclInProgress) {
     check(state, "a collective failed under way");
   }
+  if (node_comm_ != nullptr) {
+    call([&] { return ncclCommGetAsyncError(node_comm_, &state); }, "asking for errors (ncclCommGetAsyncError)");
+    if (state != ncclSuccess && state != ncclInProgress) {
+      check(state, "a collective inside the node failed under way");
+    }
+  }
 }
 
 // abort() frees the communicator, so it waits for calls and groups under way. A call that is stuck does not end before
@@ -229,6 +296,9 @@ void NcclMessages::abort(const Error& error) noexcept {
     }
     reason_ = error;
     left_.wait_for(mutex_, kStuck, [this]() REQUIRES(mutex_) { return inside_ == 0; });
+  }
+  if (node_comm_ != nullptr) {
+    ncclCommAbort(node_comm_);
   }
   ncclCommAbort(comm_);
 }

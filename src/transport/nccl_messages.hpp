@@ -44,6 +44,12 @@ class NcclMessages final : public DeviceMessages {
   void send(std::span<const std::byte> bytes, int peer, void* stream) override;
   void receive(std::span<std::byte> bytes, int peer, void* stream) override;
   void all_reduce(void* values, DType dtype, std::uint64_t count, void* stream) override;
+  [[nodiscard]] bool sums_in_nodes() const noexcept override { return true; }
+  /// Makes a child of the communicator for the node, and uses it once, as connect() does.
+  void join_node(int node, int place, std::span<std::byte> scratch, void* stream) override;
+  void sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest,
+                   void* stream) override;
+  void gather_in_node(void* all, std::uint64_t bytes, void* stream) override;
   void end_group() override;
   void poll() override;
   void abort(const Error& error) noexcept override;
@@ -60,6 +66,9 @@ class NcclMessages final : public DeviceMessages {
   [[nodiscard]] std::string peer_text(const char* what, std::size_t bytes, int peer) const;
 
   ncclComm_t comm_;
+  ncclComm_t node_comm_ = nullptr;  // of the ranks of this rank's node; null before join_node()
+  int place_ = 0;                   // of this rank there
+  int places_ = 1;
   int rank_ = 0;
   int world_size_ = 1;
   int device_ = 0;

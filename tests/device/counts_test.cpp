@@ -30,6 +30,7 @@ struct Step {
   bool feedback = false;
   bool weighted = false;
   bool scaled = false;
+  int per_node = 0;  // ranks of a node; not 0: hierarchical
 };
 
 struct Counts {
@@ -55,6 +56,11 @@ class Agreeing final : public exchange::Peers {
  private:
   std::size_t world_;
 };
+
+constexpr long kToConnect = 2;  // sums and gathers that a device makes when it joins a node
+
+/// The kernels of the last step that was counted, in order.
+std::vector<std::string> launched;
 
 /// One rank's runner, with a plan of one bucket.
 class Job {
@@ -82,8 +88,10 @@ class Job {
  private:
   static plan::Plan plan_of(const Step& step) {
     const Policy policy =
-        Policy::parse("[defaults]\ncodec = \"int8\"\nsmall = \"off\"\nalgorithm = \"two_shot\"\n" +
-                      std::string("error_feedback = \"") + (step.feedback ? "on" : "off") + "\"\n" + step.policy);
+        Policy::parse("[defaults]\ncodec = \"int8\"\nsmall = \"off\"\nalgorithm = \"" +
+                      std::string(step.per_node > 0 ? "hierarchical" : "two_shot") + "\"\nerror_feedback = \"" +
+                      (step.feedback ? "on" : "off") + "\"\n" + step.policy +
+                      (step.per_node > 0 ? "[tier]\nranks_per_node = " + std::to_string(step.per_node) + "\n" : ""));
     std::vector<TensorInfo> infos;
     for (std::size_t i = 0; i < step.tensors; ++i) {
       infos.push_back({.name = "tensor" + std::to_string(i),
@@ -92,7 +100,11 @@ class Job {
                        .scaled = step.scaled});
     }
     return plan::make_plan(policy, infos,
-                           {.world_size = step.world, .checksum = false, .nodes = {}, .knows_tiers = false});
+                           {.world_size = step.world,
+                            .checksum = false,
+                            .nodes = {},
+                            .knows_tiers = step.per_node > 0,
+                            .node_sums = step.per_node > 0});
   }
 
   Step step_;
@@ -171,9 +183,53 @@ TEST(DeviceCounts, OtherSteps) {
       {"256 MiB", {.world = 64, .bytes = 256 * kMiB}, {6, 2, 126, 12}},
       {"more than 2^31 elements", {.world = 8, .bytes = (std::uint64_t{8} << 30) + kMiB}, {1466, 62, 854, 252}},
       {"256 MiB, feedback", {.world = 8, .bytes = 256 * kMiB, .feedback = true}, {10, 3, 28, 16}},
+      {"tiers, weights", {.world = 64, .bytes = 25 * kMiB, .weighted = true, .per_node = 8}, {9, 4, 77, 16}},
+      {"tiers, bf16", {.world = 64, .bytes = 25 * kMiB, .dtype = DType::bf16, .per_node = 8}, {7, 4, 14, 16}},
+      {"tiers, 12 tensors", {.world = 64, .bytes = kMiB, .tensors = 12, .per_node = 8}, {8, 4, 14, 16}},
+      {"tiers, a scale", {.world = 64, .bytes = 25 * kMiB, .scaled = true, .per_node = 8}, {9, 4, 14, 16}},
+      {"tiers, 256 MiB", {.world = 64, .bytes = 256 * kMiB, .per_node = 8}, {6, 4, 14, 16}},
+      {"tiers, 256 MiB", {.world = 16, .bytes = 256 * kMiB, .per_node = 8}, {6, 4, 2, 16}},
   };
   for (const Row& row : rows) {
     EXPECT_EQ(count(row.step, row.step.world / 2).counts, row.counts) << row.what << ", " << row.step.world << " ranks";
+  }
+}
+
+// Mutations tried: the gather waits for the compute queue; the own shard is encoded for its owner, too.
+TEST(DeviceCounts, OneTensorInTiersTakesSixKernelsAndFourGroupsAtAnyNumberOfNodes) {
+  for (const auto& [nodes, per_node] : {std::pair{2, 2}, std::pair{2, 8}, std::pair{8, 8}}) {
+    for (const std::uint64_t mib : {1, 25}) {
+      for (const bool feedback : {false, true}) {
+        const Step step{.world = nodes * per_node, .bytes = mib * kMiB, .feedback = feedback, .per_node = per_node};
+        for (const int rank : {0, step.world / 2 + 1, step.world - 1}) {
+          SCOPED_TRACE("rank " + std::to_string(rank) + " of " + std::to_string(nodes) + " x " +
+                       std::to_string(per_node) + ", " + std::to_string(mib) + " MiB");
+          const long scatters = fake_nccl_calls("ncclReduceScatter");
+          const long gathers = fake_nccl_calls("ncclAllGather");
+          EXPECT_EQ(count(step, rank), (Counts{6, 4, 2 * (nodes - 1), 16}));
+          EXPECT_EQ(launched, (std::vector<std::string>{"open_frames", "encode_frame", "reduce_frames", "decode_frame",
+                                                        "advance_step", "count_nonfinite"}));
+          EXPECT_EQ(fake_nccl_calls("ncclReduceScatter") - scatters, 1 + kToConnect);
+          EXPECT_EQ(fake_nccl_calls("ncclAllGather") - gathers, 1 + kToConnect);
+        }
+      }
+    }
+  }
+}
+
+// With int8 an element and card send .22 bytes to other nodes on 8 x 8, where every card of a node sends as much.
+TEST(DeviceCounts, BytesBetweenNodes) {
+  for (const int rank : {0, 21, 63}) {
+    Job job({.world = 64, .bytes = 25 * kMiB, .per_node = 8}, rank);
+    std::vector<std::string> names;
+    emulator::note_launches(&names);
+    job.start();
+    static_cast<void>(job.steps().end_step(false));
+    emulator::note_launches(nullptr);
+    const Statistics sent = job.runner().totals();
+    const double elements = 25.0 * kMiB / sizeof(float);
+    EXPECT_NEAR(static_cast<double>(sent.bytes_inter) / elements, .22, .002);
+    EXPECT_EQ(sent.bytes_inter + sent.bytes_intra, sent.bytes_sent);
   }
 }
 

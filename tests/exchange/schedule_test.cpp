@@ -107,23 +107,37 @@ TEST(Schedules, FramesScaleWithTheChunkSize) {
   EXPECT_EQ(frames(1 << 15), 2 * frames(1 << 16));
 }
 
-TEST(Schedules, RecorderSeesAMissingReceive) {
+template <class Spoil>
+void expect_noticed(Spoil&& spoil) {
   std::vector<Schedule> world;
   for (int rank = 0; rank < 2; ++rank) {
     Schedule schedule = all_reduce_two_shot({rank, 2, false, 1 << 15}, 8192, exact());
     if (rank == 1) {
-      auto make = schedule.make_lane;
-      schedule.make_lane = [make](std::uint64_t index) {
+      schedule.make_lane = [make = schedule.make_lane, spoil](std::uint64_t index) {
         Lane lane = make(index);
-        std::erase_if(lane.instructions, [](const Instruction& instruction) {
-          return instruction.opcode == Opcode::send && instruction.hop == Hop::result;
-        });
+        spoil(lane.instructions);
         return lane;
       };
     }
     world.push_back(schedule);
   }
   EXPECT_THROW((void)record(world, 4), Error);
+}
+
+TEST(Schedules, RecorderSeesAMissingReceive) {
+  expect_noticed([](std::vector<Instruction>& instructions) {
+    std::erase_if(instructions, [](const Instruction& instruction) {
+      return instruction.opcode == Opcode::send && instruction.hop == Hop::result;
+    });
+  });
+}
+
+TEST(Schedules, RecorderSeesAMessageInAnotherRound) {
+  expect_noticed([](std::vector<Instruction>& instructions) {
+    for (Instruction& instruction : instructions) {
+      instruction.round += instruction.opcode == Opcode::send && instruction.hop == Hop::result ? 1 : 0;
+    }
+  });
 }
 
 }  // namespace

@@ -228,6 +228,7 @@ int run(Check& check) {
     Lane lane(world);
     through = check_codecs(check, world, lane) &&
               check.part("NCCL's own sum", [&] { check_native(check, world, lane); }) &&
+              check.part("tiers of 2 x 2", [&] { check_tiers(check, world, lane.device, lane.executor); }) &&
               check.part("two communicators at once", [&] { check_two_communicators(check, world, lane); }) &&
               check.part("capture and replay", [&] { check_capture(check, world, lane); });
   }

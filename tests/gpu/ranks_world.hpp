@@ -122,4 +122,8 @@ class DeviceSide {
   Memory status_;
 };
 
+/// Compares hierarchical, over two ranks a node, with the host (ranks_tiers.cpp). The world has an even number of
+/// ranks.
+void check_tiers(Check& check, const World& world, exchange::CudaDevice& device, exchange::StreamExecutor& executor);
+
 }  // namespace gradwire::gpu

@@ -2,6 +2,7 @@
 // host executor, frame for frame and residual for residual, with a scale and without.
 #include <gtest/gtest.h>
 
+#include "tests/exchange/node_sums_harness.hpp"
 #include "tests/exchange/stream_harness.hpp"
 
 namespace gradwire::test {
@@ -80,6 +81,32 @@ TEST(EmulatedStream, WithoutAScale) {
              .weighted = at % 2 == 0,
              .feedback = at % 3 == 0},
             3, at);
+  }
+}
+
+// The reference takes a launch for each frame. Mutation tried: kernels end the last shard as all others.
+TEST(EmulatedStream, SeriesOfNodesSums) {
+  unsigned at = 0;
+  for (const char* spec : {"exact", "int8", "int4", "topk(1%)+int8"}) {
+    for (const auto& [nodes, each] : {std::pair{2, 2}, std::pair{3, 2}}) {
+      ++at;
+      NodeCall call{.nodes = nodes,
+                    .each = each,
+                    .codec = CodecSpec::parse(spec),
+                    .second = CodecSpec::parse(spec),
+                    .inside = CodecSpec::parse(at % 4 == 3 ? "bf16" : "exact"),
+                    .count = 6 * 4096 + 300,
+                    .reduction = Reduction::mean,
+                    .feedback = at % 3 != 0,
+                    .chunk_bytes = at % 2 == 0 ? 1U << 24 : 1U << 11};
+      const NodeOutcome first = compare_with_host(call, at);
+      call.held.any = call.feedback;
+      call.step = 1;
+      compare_with_host(call, at, &first);
+      if (HasFailure()) {
+        return;
+      }
+    }
   }
 }
 

@@ -84,15 +84,25 @@ inline std::string content(const std::vector<TypedGradient>& gradients) {
   return all;
 }
 
+inline std::shared_ptr<HostDevice> make_device(const std::shared_ptr<Transport>& transport, std::size_t bytes,
+                                               bool sums_in_nodes) {
+  auto device = std::make_shared<HostDevice>(transport, bytes);
+  if (sums_in_nodes) {
+    device->let_sum_in_nodes();
+  }
+  return device;
+}
+
 /// One rank's session, over host memory or a device.
 class Trainer {
  public:
   Trainer(std::shared_ptr<Transport> ranks, bool on_device, const Policy& policy, const SessionOptions& options = {},
-          std::size_t device_bytes = ~std::size_t{0}, bool by_scale = false)
+          std::size_t device_bytes = ~std::size_t{0}, bool by_scale = false, bool sums_in_nodes = false)
       : transport(std::move(ranks)),
-        device(on_device ? std::make_shared<HostDevice>(transport, device_bytes) : nullptr),
-        session(on_device ? session::make_session(std::make_unique<session::DeviceRunner>(device, nullptr, options),
-                                                  policy, options)
+        device(on_device ? make_device(transport, device_bytes, sums_in_nodes) : nullptr),
+        session(on_device ? session::make_session(
+                                std::make_unique<session::DeviceRunner>(device, nullptr, options, transport->nodes()),
+                                policy, options)
                           : Session(transport, policy, options)) {
     if (!by_scale) {
       add_all(session, gradients);

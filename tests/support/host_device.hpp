@@ -37,6 +37,8 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   /// `limit` is the size of the device's memory in bytes.
   explicit HostDevice(std::shared_ptr<Transport> transport, std::size_t limit = ~std::size_t{0},
                       std::size_t slab_bytes = std::size_t{1} << 16);
+  /// Lets its library sum inside nodes; call it before a session is made.
+  void let_sum_in_nodes() noexcept { sums_in_nodes_ = true; }
   ~HostDevice() override;
 
   /// Enqueues work on the caller's stream, with its accesses.
@@ -68,6 +70,8 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   [[nodiscard]] memory::Arena& arena() noexcept override { return arena_; }
   [[nodiscard]] std::string name() const override { return "host device over " + transport_->name(); }
   [[nodiscard]] std::uint64_t pinned_bytes() const noexcept override { return 0; }
+  [[nodiscard]] bool sums_in_nodes() const noexcept override { return sums_in_nodes_; }
+  void set_nodes(const exchange::Tiers& nodes) override { nodes_ = nodes; }
   [[nodiscard]] int enter() override;
   void leave(int previous) noexcept override;
   void follow_caller() override;
@@ -120,6 +124,8 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   void send(std::span<const std::byte> bytes, int peer) override;
   void receive(std::span<std::byte> bytes, int peer) override;
   void all_reduce(void* values, DType dtype, std::uint64_t count) override;
+  void sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest) override;
+  void gather_in_node(void* all, std::uint64_t bytes) override;
   void end_group() override;
 
   [[nodiscard]] static AccessLog new_log() { return AccessLog({"caller's", "compute", "communication"}); }
@@ -171,6 +177,8 @@ class HostDevice final : public exchange::StreamDevice, private HostKernels {
   AccessLog graph_log_ = new_log();
   std::array<bool, kQueues> joined_{};  // the queue is part of the capture
   int entered_ = 0;
+  bool sums_in_nodes_ = false;
+  std::optional<exchange::Tiers> nodes_;
   std::vector<Message> group_;
   std::vector<Access> group_accesses_;
   std::map<std::pair<int, bool>, Tag> next_tag_;  // by peer and direction

@@ -15,7 +15,7 @@ namespace {
 // The key is (from, to, lane, hop): messages are matched in the order in which they are sent and awaited.
 using Key = std::tuple<int, int, std::uint64_t, Hop>;
 struct Channel {
-  std::vector<Chunk> sent;
+  std::vector<Instruction> sent;
   std::size_t awaited = 0;
 };
 using Mail = std::map<Key, Channel>;
@@ -29,7 +29,7 @@ struct Awaited {
 std::string describe(int rank, std::uint64_t lane, const Instruction& instruction) {
   return "rank " + std::to_string(rank) + " lane " + std::to_string(lane) + " " +
          std::string(to_string(instruction.opcode)) + " peer " + std::to_string(instruction.peer) + " hop " +
-         std::to_string(static_cast<int>(instruction.hop));
+         std::to_string(static_cast<int>(instruction.hop)) + " round " + std::to_string(instruction.round);
 }
 
 struct RecordedLane {
@@ -99,14 +99,15 @@ class World {
       return true;
     }
     const Instruction& receive = *lane.awaited[slot].instruction;
-    const std::vector<Chunk>& sent = mail_[{receive.peer, rank, lane.index, receive.hop}].sent;
+    const std::vector<Instruction>& sent = mail_[{receive.peer, rank, lane.index, receive.hop}].sent;
     if (sent.size() <= lane.awaited[slot].message) {
       return false;
     }
-    const Chunk& chunk = sent[lane.awaited[slot].message];
-    if (chunk.first != receive.chunk.first || chunk.count != receive.chunk.count) {
+    const Instruction& message = sent[lane.awaited[slot].message];
+    if (message.chunk.first != receive.chunk.first || message.chunk.count != receive.chunk.count ||
+        message.round != receive.round) {
       throw Error(ErrorCode::internal,
-                  describe(rank, lane.index, receive) + ": sender and receiver disagree about the chunk");
+                  describe(rank, lane.index, receive) + ": sender and receiver disagree about the chunk or the round");
     }
     lane.awaited[slot].instruction = nullptr;
     return true;
@@ -128,7 +129,7 @@ class World {
         if (!arrived(rank, lane, instruction.slot)) {
           return false;
         }
-        mail_[{rank, instruction.peer, lane.index, instruction.hop}].sent.push_back(instruction.chunk);
+        mail_[{rank, instruction.peer, lane.index, instruction.hop}].sent.push_back(instruction);
         break;
       case Opcode::decode:
       case Opcode::native_store:

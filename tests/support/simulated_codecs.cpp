@@ -69,9 +69,9 @@ void fold_working(float* residual, double factor, Working working, void* values,
   }
 }
 
-void note_bad(kernels::DeviceStatus& status, int peer) {
-  ++status.bad_frames;
-  status.first_bad = static_cast<std::uint32_t>(peer + 1);
+void note_bad(const kernels::CallFields& call, int peer) {
+  ++call.status->bad_frames;
+  call.status->first_bad = call.by_rank ? static_cast<std::uint32_t>(peer + 1) : call.status->first_bad;
 }
 
 void fill_nan(void* values, Working working, std::uint32_t count) {
@@ -134,7 +134,7 @@ void decode_one(const kernels::DecodeJob& job) {
     });
     job.call.status->nonfinite |= reader.nonfinite() ? 1U : 0U;
   } catch (const Error&) {
-    note_bad(*job.call.status, job.frame.peer);
+    note_bad(job.call, job.frame.peer);
     for_each_tile(count, [&](std::uint64_t first, std::uint32_t n) {
       fill_nan(tiles.sum, codec.working(), n);
       values.store(first, n, tiles.sum);
@@ -201,7 +201,7 @@ void run_reduce(const kernels::ReduceJob& job) {
                             frame_at(codec, frame, job.count), static_cast<int>(rank));
     } catch (const Error&) {
       bad[rank] = true;
-      note_bad(*job.call.status, static_cast<int>(rank));
+      note_bad(job.call, static_cast<int>(rank));
     }
   }
   std::optional<Codec> second;

@@ -150,14 +150,38 @@ void SimulatedDevice::all_reduce(void* values, DType dtype, std::uint64_t count)
   group_.push_back({SimulatedMessage::Kind::all_reduce, static_cast<std::byte*>(values), bytes, -1, dtype});
 }
 
+void SimulatedDevice::sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest) {
+  const exchange::Tiers& nodes = world_.nodes_;
+  const std::uint64_t places = nodes.members(nodes.node_of(rank_)).size();
+  const bool last = nodes.place_of(rank_) + 1 == static_cast<int>(places);
+  const std::uint64_t element = element_bytes(dtype);
+  group_accesses_.push_back({from, (places * each + rest) * element, false});
+  group_accesses_.push_back({to, (each + (last ? rest : 0)) * element, true});
+  group_.push_back({.kind = SimulatedMessage::Kind::node_sum,
+                    .memory = static_cast<std::byte*>(to),
+                    .bytes = each * element,
+                    .dtype = dtype,
+                    .from = static_cast<const std::byte*>(from),
+                    .rest = rest * element});
+}
+
+void SimulatedDevice::gather_in_node(void* all, std::uint64_t bytes) {
+  const exchange::Tiers& nodes = world_.nodes_;
+  group_accesses_.push_back({all, nodes.members(nodes.node_of(rank_)).size() * bytes, true});
+  group_.push_back(
+      {.kind = SimulatedMessage::Kind::node_gather, .memory = static_cast<std::byte*>(all), .bytes = bytes});
+}
+
 void SimulatedDevice::end_group() {
   if (!in_group_) {
     fault(rank_, "ends a group that it did not begin");
   }
   in_group_ = false;
-  const bool native = !group_.empty() && group_.front().kind == SimulatedMessage::Kind::all_reduce;
-  if (native && group_.size() != 1) {
-    fault(rank_, "a native sum shares its group");
+  const auto librarys = [](const SimulatedMessage& message) {
+    return message.kind == SimulatedMessage::Kind::all_reduce || message.in_node();
+  };
+  if (group_.size() != 1 && std::any_of(group_.begin(), group_.end(), librarys)) {
+    fault(rank_, "a collective of the library shares its group");
   }
   Operation group{.kind = Kind::group, .what = "group" + describe(group_), .messages = std::move(group_)};
   group_.clear();

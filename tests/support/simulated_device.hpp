@@ -17,22 +17,31 @@
 #include <vector>
 
 #include "exchange/stream/stream_backend.hpp"
+#include "exchange/tiers.hpp"
 #include "tests/support/access_log.hpp"
 #include "tests/support/host_kernels.hpp"
+#include "tests/support/node_reference.hpp"
 
 namespace gradwire::test {
 
 class SimulatedWorld;
 
-/// One message of a group, or a native sum.
+/// One message of a group, or a collective of the library: a native sum, or a sum or gather inside a node.
 struct SimulatedMessage {
-  enum class Kind : std::uint8_t { send, receive, all_reduce };
+  enum class Kind : std::uint8_t { send, receive, all_reduce, node_sum, node_gather };
   Kind kind = Kind::send;
   std::byte* memory = nullptr;
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0;  // of a part, for a sum or gather inside a node
   int peer = -1;
   DType dtype = DType::f32;
+  const std::byte* from = nullptr;  // of a sum inside a node
+  std::uint64_t rest = 0;           // bytes that the last part has more
+
+  [[nodiscard]] bool in_node() const noexcept { return kind == Kind::node_sum || kind == Kind::node_gather; }
 };
+
+/// The order in which the library adds the inputs of a node's ranks.
+enum class NodeOrder : std::uint8_t { ascending, descending, tree };
 
 /// Returns the name of a queue for messages.
 [[nodiscard]] std::string name_of(exchange::StreamBackend::Queue queue);
@@ -53,6 +62,8 @@ class SimulatedDevice final : public HostKernels {
   void send(std::span<const std::byte> bytes, int peer) override;
   void receive(std::span<std::byte> bytes, int peer) override;
   void all_reduce(void* values, DType dtype, std::uint64_t count) override;
+  void sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest) override;
+  void gather_in_node(void* all, std::uint64_t bytes) override;
   void end_group() override;
 
   /// Return the largest number of bytes that were acquired and not released, the current number, and the blocks.
@@ -126,6 +137,14 @@ class SimulatedWorld {
  public:
   SimulatedWorld(int world_size, unsigned seed);
 
+  /// Puts the ranks on nodes, inside which devices then sum, in this order, and gather.
+  void set_nodes(exchange::Tiers nodes, NodeOrder order) {
+    nodes_ = std::move(nodes);
+    order_ = order;
+  }
+  /// The nodes' sums of each rank's parts, as the library gave them, by rank and in the order of its calls.
+  std::vector<std::vector<NodeSum>> node_sums;
+
   [[nodiscard]] SimulatedDevice& device(int rank) { return *devices_.at(static_cast<std::size_t>(rank)); }
   /// Runs everything that is enqueued. Error(internal) shows all queues if nothing can run any more, or if groups with
   /// messages for each other do not fit.
@@ -142,10 +161,15 @@ class SimulatedWorld {
   [[nodiscard]] std::vector<SimulatedMessage> messages(int rank, int peer, SimulatedMessage::Kind kind);
   void run_group(const std::vector<int>& ranks);
   void run_all_reduce(const std::vector<int>& ranks);
+  [[nodiscard]] std::vector<int> neighbours(int rank);
+  void run_in_node(const std::vector<int>& ranks);
+  void run_node_sum(const std::vector<int>& ranks, const std::vector<SimulatedMessage>& parts);
   [[nodiscard]] std::string state();
 
   std::vector<std::unique_ptr<SimulatedDevice>> devices_;
   std::mt19937 random_;
+  exchange::Tiers nodes_;
+  NodeOrder order_ = NodeOrder::ascending;
   std::string late_fault_;  // a fault in release(), which may not throw
 };
 

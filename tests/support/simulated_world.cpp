@@ -22,13 +22,16 @@ std::string describe(const std::vector<SimulatedMessage>& messages) {
       case SimulatedMessage::Kind::send: text += " ->"; break;
       case SimulatedMessage::Kind::receive: text += " <-"; break;
       case SimulatedMessage::Kind::all_reduce: text += " all_reduce "; break;
+      case SimulatedMessage::Kind::node_sum: text += " node_sum "; break;
+      case SimulatedMessage::Kind::node_gather: text += " node_gather "; break;
     }
     text += (message.peer < 0 ? "" : std::to_string(message.peer) + ":") + std::to_string(message.bytes);
   }
   return text;
 }
 
-SimulatedWorld::SimulatedWorld(int world_size, unsigned seed) : random_(seed) {
+SimulatedWorld::SimulatedWorld(int world_size, unsigned seed)
+    : node_sums(static_cast<std::size_t>(world_size)), random_(seed), nodes_({}, world_size) {
   for (int rank = 0; rank < world_size; ++rank) {
     devices_.push_back(std::make_unique<SimulatedDevice>(*this, rank, world_size));
   }
@@ -83,7 +86,25 @@ void SimulatedWorld::step(SimulatedDevice& device, Queue queue) {
   device.queue(queue).pop_front();
 }
 
+// Returns the ranks of a node once all have reached the same collective.
+std::vector<int> SimulatedWorld::neighbours(int rank) {
+  const auto& mine = device(rank).queue(Queue::communication).front().messages[0];
+  const std::vector<int>& ranks = nodes_.members(nodes_.node_of(rank));
+  for (const int other : ranks) {
+    const auto& queue = device(other).queue(Queue::communication);
+    if (queue.empty() || queue.front().kind != SimulatedDevice::Kind::group || queue.front().messages.empty() ||
+        queue.front().messages[0].kind != mine.kind) {
+      return {};
+    }
+  }
+  return ranks;
+}
+
 std::vector<int> SimulatedWorld::partners(int rank) {
+  const auto& mine = device(rank).queue(Queue::communication).front().messages;
+  if (!mine.empty() && mine[0].in_node()) {
+    return neighbours(rank);
+  }
   std::vector<int> ranks{rank};
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const auto& queue = device(ranks[i]).queue(Queue::communication);
@@ -123,6 +144,8 @@ std::vector<SimulatedMessage> SimulatedWorld::messages(int rank, int peer, Simul
 void SimulatedWorld::run_group(const std::vector<int>& ranks) {
   if (device(ranks[0]).queue(Queue::communication).front().messages[0].kind == SimulatedMessage::Kind::all_reduce) {
     run_all_reduce(ranks);
+  } else if (device(ranks[0]).queue(Queue::communication).front().messages[0].in_node()) {
+    run_in_node(ranks);
   } else {
     std::vector<std::pair<SimulatedMessage, SimulatedMessage>> pairs;
     for (const int from : ranks) {
@@ -172,6 +195,85 @@ void SimulatedWorld::run_all_reduce(const std::vector<int>& ranks) {
   }
   for (const SimulatedMessage& message : all) {
     run_convert(sum.data(), working, message.memory, dtype, count, 1, 1);
+  }
+}
+
+void SimulatedWorld::run_in_node(const std::vector<int>& ranks) {
+  std::vector<SimulatedMessage> parts;
+  for (const int rank : ranks) {
+    parts.push_back(device(rank).queue(Queue::communication).front().messages[0]);
+    const SimulatedMessage& part = parts.back();
+    if (part.bytes != parts[0].bytes || part.dtype != parts[0].dtype || part.rest != parts[0].rest) {
+      throw Error(ErrorCode::internal, "collectives of a node do not fit\n" + state());
+    }
+  }
+  if (parts[0].kind == SimulatedMessage::Kind::node_sum) {
+    run_node_sum(ranks, parts);
+    return;
+  }
+  const std::uint64_t bytes = parts[0].bytes;
+  for (std::size_t from = 0; from < parts.size(); ++from) {
+    for (std::size_t to = 0; to < parts.size(); ++to) {
+      if (from != to) {
+        std::memcpy(parts[to].memory + from * bytes, parts[from].memory + from * bytes, bytes);
+      }
+    }
+  }
+}
+
+namespace {
+
+/// Values as a library keeps them between two additions: of a dtype, but computed with in f32 or f64.
+using Term = std::vector<double>;
+
+Term added(const Term& a, const Term& b, DType dtype, std::uint64_t count) {
+  const DType working = dtype == DType::f64 ? DType::f64 : DType::f32;
+  Term sum = a;
+  codec::add(working == DType::f64 ? codec::Working::f64 : codec::Working::f32, sum.data(), b.data(), count);
+  Term rounded(sum.size());
+  run_convert(sum.data(), working, rounded.data(), dtype, count, 1, 1);
+  run_convert(rounded.data(), dtype, sum.data(), working, count, 1, 1);
+  return sum;
+}
+
+Term added_up(std::vector<Term> terms, NodeOrder order, DType dtype, std::uint64_t count) {
+  if (order == NodeOrder::descending) {
+    std::reverse(terms.begin(), terms.end());
+  }
+  while (terms.size() > 1) {
+    std::vector<Term> sums;
+    for (std::size_t i = 0; order == NodeOrder::tree && i + 1 < terms.size(); i += 2) {
+      sums.push_back(added(terms[i], terms[i + 1], dtype, count));
+    }
+    if (order == NodeOrder::tree && terms.size() % 2 != 0) {
+      sums.push_back(terms.back());
+    }
+    if (order != NodeOrder::tree) {
+      sums.push_back(added(terms[0], terms[1], dtype, count));
+      sums.insert(sums.end(), terms.begin() + 2, terms.end());
+    }
+    terms = std::move(sums);
+  }
+  return terms[0];
+}
+
+}  // namespace
+
+void SimulatedWorld::run_node_sum(const std::vector<int>& ranks, const std::vector<SimulatedMessage>& parts) {
+  const DType dtype = parts[0].dtype;
+  const DType working = dtype == DType::f64 ? DType::f64 : DType::f32;
+  for (std::size_t place = 0; place < parts.size(); ++place) {
+    const std::uint64_t bytes = parts[0].bytes + (place + 1 == parts.size() ? parts[0].rest : 0);
+    const std::uint64_t count = bytes / element_bytes(dtype);
+    std::vector<Term> terms(parts.size(), Term(count));
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      run_convert(parts[i].from + place * parts[0].bytes, dtype, terms[i].data(), working, count, 1, 1);
+    }
+    NodeSum sum{dtype, std::vector<std::byte>(bytes)};
+    const Term all = added_up(std::move(terms), order_, dtype, count);
+    run_convert(all.data(), working, sum.bytes.data(), dtype, count, 1, 1);
+    std::memcpy(parts[place].memory, sum.bytes.data(), bytes);
+    node_sums[static_cast<std::size_t>(ranks[place])].push_back(std::move(sum));
   }
 }
 

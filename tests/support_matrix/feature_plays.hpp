@@ -11,6 +11,7 @@ void codecs(Place);
 void feedback(Place);
 void automatic(Place);
 void hierarchical(Place);
+void deterministic_hierarchical(Place);
 void dense(Place);
 void small_steps(Place);
 void dtypes(Place);

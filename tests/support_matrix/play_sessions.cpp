@@ -68,10 +68,16 @@ void automatic(Place place) {
 }
 
 void hierarchical(Place place) {
-  const char* made = is_on_device(place) ? "two_shot" : "hierarchical";
+  const char* made = place == Place::cuda || place == Place::cuda_processes ? "two_shot" : "hierarchical";
   steps(
       place, with("int8", "algorithm = \"hierarchical\"\n[tier]\nranks_per_node = 2\n"), 1,
       [&](const Rank& rank) { EXPECT_EQ(rank.session.statistics().groups.at(0).algorithm, made); }, {}, 4);
+}
+
+void deterministic_hierarchical(Place place) {
+  steps(
+      place, "deterministic = true\n" + with("int8", "algorithm = \"hierarchical\"\n[tier]\nranks_per_node = 2\n"), 1,
+      [](const Rank& /*rank*/) {}, {}, 4);
 }
 
 void dense(Place place) {

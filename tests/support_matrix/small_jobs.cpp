@@ -47,6 +47,9 @@ Session session_over(Place place, const std::shared_ptr<Transport>& transport, c
     return {transport, policy, options};
   }
   device = std::make_shared<test::HostDevice>(transport);
+  if (place == Place::nccl) {
+    device->let_sum_in_nodes();
+  }
   return session::make_session(std::make_unique<session::DeviceRunner>(device, nullptr, options), policy, options);
 }
 

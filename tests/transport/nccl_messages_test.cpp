@@ -34,6 +34,8 @@ struct Fake {
   std::mutex mutex;
   std::condition_variable wake;
   std::atomic<int> aborts{0};
+  const void* reduced_from = nullptr;
+  void* reduced_to = nullptr;
 };
 Fake* fake = nullptr;
 ncclComm child;
@@ -103,6 +105,24 @@ ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataTyp
   return answer("all_reduce " + std::to_string(count) + " " + std::to_string(type) +
                 (from == to && op == ncclSum ? "" : " not in place or no sum"));
 }
+ncclResult_t ncclReduceScatter(const void* /*from*/, void* /*to*/, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t /*stream*/) {
+  return answer("reduce_scatter " + std::to_string(count) + " " + std::to_string(type) +
+                (comm == &child && op == ncclSum ? "" : " not on the node or no sum"));
+}
+ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t /*stream*/) {
+  fake->reduced_from = from;
+  fake->reduced_to = to;
+  return answer("reduce " + std::to_string(count) + " " + std::to_string(type) + " to " + std::to_string(root) +
+                (comm == &child && op == ncclSum ? "" : " not on the node or no sum"));
+}
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t /*stream*/) {
+  const bool in_place = from == static_cast<std::byte*>(to) + static_cast<size_t>(comm->rank) * count;
+  return answer("all_gather " + std::to_string(count) +
+                (comm == &child && type == ncclUint8 && in_place ? "" : " not on the node, of bytes and in place"));
+}
 }
 // NOLINTEND(readability-inconsistent-declaration-parameter-name)
 
@@ -158,6 +178,52 @@ TEST_F(NcclMessagesTest, PassesOnWhatIsEnqueued) {
   EXPECT_EQ(nccl_.calls, (Calls{"start", "send 1 2", "receive 1 0", "send 1 0", "receive 1 2", "end",
                                 sum_of + "1" + floats, sum_of + "4" + floats, "start", "send 16 2", "receive 7 0",
                                 "end", "all_reduce 8 " + std::to_string(ncclBfloat16)}));
+}
+
+// Mutations tried: the rest is taken from the front; the last place leaves the rest out; the node is left at the end.
+TEST_F(NcclMessagesTest, JoinsANodeAndSumsAndGathersThere) {
+  auto messages = adopt();
+  std::array<std::byte, 96> memory{};
+  child.rank = 2;  // the last place
+  messages->join_node(4, 2, memory, nullptr);
+  const std::string floats = " " + std::to_string(ncclFloat32);
+  const auto uses = [&](int each) {
+    return Calls{"start",
+                 "reduce_scatter " + std::to_string(each) + floats,
+                 "reduce 1" + floats + " to 2",
+                 "end",
+                 "start",
+                 "all_gather " + std::to_string(each),
+                 "end"};
+  };
+  Calls wanted{"split 4 2"};
+  for (const int each : {1, 3}) {  // 48 bytes are four floats of three places, of which one is for the rest
+    const Calls more = uses(each);
+    wanted.insert(wanted.end(), more.begin(), more.end());
+  }
+  EXPECT_EQ(nccl_.calls, wanted);
+  EXPECT_EQ(nccl_.config.blocking, 1);
+  EXPECT_EQ(nccl_.config.splitShare, 0);
+  nccl_.calls.clear();
+  messages->sum_in_node(memory.data(), memory.data() + 40, DType::bf16, 5, 2, nullptr);
+  EXPECT_EQ(nccl_.reduced_from, memory.data() + 30);
+  EXPECT_EQ(nccl_.reduced_to, memory.data() + 50);
+  messages->sum_in_node(memory.data(), memory.data() + 40, DType::f32, 5, 0, nullptr);
+  messages->gather_in_node(memory.data(), 16, nullptr);
+  const std::string brains = " " + std::to_string(ncclBfloat16);
+  EXPECT_EQ(nccl_.calls, (Calls{"reduce_scatter 5" + brains, "reduce 2" + brains + " to 2", "reduce_scatter 5" + floats,
+                                "all_gather 16"}));
+  nccl_.calls.clear();
+  messages.reset();
+  EXPECT_EQ(nccl_.calls, (Calls{"destroy", "destroy"}));
+  child.rank = 0;
+  messages = adopt();
+  messages->join_node(4, 0, memory, nullptr);
+  messages->sum_in_node(memory.data(), memory.data() + 40, DType::f32, 5, 2, nullptr);
+  EXPECT_EQ(nccl_.reduced_to, nullptr) << "the rest is the last place's";
+  messages->abort(Error(ErrorCode::internal, "enough"));
+  EXPECT_EQ(nccl_.aborts, 2);
+  child.rank = 1;
 }
 
 TEST_F(NcclMessagesTest, ErrorsNameTheCallThePeerAndNcclsText) {

@@ -29,11 +29,11 @@ class LaneMaker {
   Lane make(bool weights_first) {
     receive();
     if (weights_first) {
-      add_weight_exchange(lane_, index_, shape_);
+      add_weight_exchange(lane_, index_, shape_, kBeforeFirst);
     }
     exchange_inside();
     if (!weights_first) {
-      add_weight_exchange(lane_, index_, shape_);
+      add_weight_exchange(lane_, index_, shape_, kBesideFirst);
     }
     send_node_sums();
     reduce_own();
@@ -52,15 +52,24 @@ class LaneMaker {
   [[nodiscard]] int counterpart(int distance) const { return rank_at(node_after(distance), place_); }
   [[nodiscard]] Chunk chunk_of(int rank) const { return partition_.chunk(rank, index_); }
 
+  [[nodiscard]] int round_of(int peer, Hop hop) const {
+    return hop == Hop::own ? 0 : hop == Hop::node ? 1 : tiers_.node_of(peer) != node_ ? 2 : 3;
+  }
   void send(Slot slot, int peer, Hop hop, const Chunk& chunk) {
-    lane_.instructions.push_back({.opcode = Opcode::send, .slot = slot, .peer = peer, .hop = hop, .chunk = chunk});
+    lane_.instructions.push_back(
+        {.opcode = Opcode::send, .slot = slot, .peer = peer, .hop = hop, .round = round_of(peer, hop), .chunk = chunk});
   }
   Slot receive(int peer, Hop hop, const Chunk& chunk) {
     if (chunk.empty()) {
       return kOwnInput;
     }
     const Slot slot = lane_.add_slot();
-    lane_.instructions.push_back({.opcode = Opcode::receive, .slot = slot, .peer = peer, .hop = hop, .chunk = chunk});
+    lane_.instructions.push_back({.opcode = Opcode::receive,
+                                  .slot = slot,
+                                  .peer = peer,
+                                  .hop = hop,
+                                  .round = round_of(peer, hop),
+                                  .chunk = chunk});
     return slot;
   }
 

@@ -20,7 +20,7 @@ Lane one_shot_lane(const Shape& shape, const Partition& partition, bool weights_
         {.opcode = Opcode::receive, .slot = slot, .peer = peer, .hop = Hop::own, .chunk = chunk});
   }
   if (weights_first) {
-    add_weight_exchange(lane, index, shape);
+    add_weight_exchange(lane, index, shape, kBeforeFirst);
   }
   const Slot own = lane.add_slot();
   inputs[static_cast<std::size_t>(shape.rank)] = own;
@@ -31,7 +31,7 @@ Lane one_shot_lane(const Shape& shape, const Partition& partition, bool weights_
         {.opcode = Opcode::send, .slot = own, .peer = peer_after(shape, distance), .hop = Hop::own, .chunk = chunk});
   }
   if (!weights_first) {
-    add_weight_exchange(lane, index, shape);
+    add_weight_exchange(lane, index, shape, kBesideFirst);
   }
   lane.instructions.push_back({.opcode = Opcode::reduce, .chunk = chunk, .inputs = std::move(inputs)});
   return lane;

@@ -27,12 +27,16 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, bool weights_
     }
     if (const Chunk theirs = partition.chunk(peer, index); !theirs.empty()) {
       results[at] = lane.add_slot();
-      lane.instructions.push_back(
-          {.opcode = Opcode::receive, .slot = results[at], .peer = peer, .hop = Hop::result, .chunk = theirs});
+      lane.instructions.push_back({.opcode = Opcode::receive,
+                                   .slot = results[at],
+                                   .peer = peer,
+                                   .hop = Hop::result,
+                                   .round = 1,
+                                   .chunk = theirs});
     }
   }
   if (weights_first) {
-    add_weight_exchange(lane, index, shape);
+    add_weight_exchange(lane, index, shape, kBeforeFirst);
   }
   for (int distance = 1; distance < world; ++distance) {
     const int peer = peer_after(shape, distance);
@@ -45,7 +49,7 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, bool weights_
     }
   }
   if (!weights_first) {
-    add_weight_exchange(lane, index, shape);
+    add_weight_exchange(lane, index, shape, kBesideFirst);
   }
   if (!own.empty()) {
     const Slot slot = lane.add_slot();
@@ -60,6 +64,7 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, bool weights_
                                    .slot = slot,
                                    .peer = peer_after(shape, distance),
                                    .hop = Hop::result,
+                                   .round = 1,
                                    .chunk = own});
     }
     lane.instructions.push_back(

@@ -44,6 +44,7 @@ Lane other_lane(const Shape& shape, int root, const Partition& partition, std::u
                                    .slot = slots[static_cast<std::size_t>(shard)],
                                    .peer = from,
                                    .hop = shard == own_shard ? Hop::own : Hop::result,
+                                   .round = shard == own_shard ? 0 : 1,
                                    .chunk = chunk});
     }
   }
@@ -54,6 +55,7 @@ Lane other_lane(const Shape& shape, int root, const Partition& partition, std::u
                                      .slot = slots[static_cast<std::size_t>(own_shard)],
                                      .peer = peer,
                                      .hop = Hop::result,
+                                     .round = 1,
                                      .chunk = own});
       }
     }

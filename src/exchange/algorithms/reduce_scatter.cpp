@@ -20,7 +20,7 @@ Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, bool we
     lane.instructions.push_back({.opcode = Opcode::receive, .slot = slot, .peer = peer, .hop = Hop::own, .chunk = own});
   }
   if (weights_first) {
-    add_weight_exchange(lane, index, shape);
+    add_weight_exchange(lane, index, shape, kBeforeFirst);
   }
   for (int distance = 1; distance < world; ++distance) {
     const int peer = peer_after(shape, distance);
@@ -33,7 +33,7 @@ Lane reduce_scatter_lane(const Shape& shape, const Partition& partition, bool we
     }
   }
   if (!weights_first) {
-    add_weight_exchange(lane, index, shape);
+    add_weight_exchange(lane, index, shape, kBesideFirst);
   }
   if (!own.empty()) {
     lane.instructions.push_back({.opcode = Opcode::reduce, .chunk = own, .inputs = std::move(inputs)});

@@ -45,20 +45,25 @@ Schedule copy_schedule(std::string_view name, const Partition& partition) {
           }};
 }
 
-void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape, std::vector<Slot> answer) {
+void add_weight_exchange(Lane& lane, std::uint64_t lane_index, const Shape& shape, int round,
+                         std::vector<Slot> answer) {
   if (!shape.weighted || lane_index != 0) {
     return;
   }
   const Slot own = lane.add_slot();
-  lane.instructions.push_back({.opcode = Opcode::weight, .slot = own, .hop = Hop::weight, .inputs = std::move(answer)});
+  lane.instructions.push_back(
+      {.opcode = Opcode::weight, .slot = own, .hop = Hop::weight, .round = round, .inputs = std::move(answer)});
   std::vector<Slot> inputs(static_cast<std::size_t>(shape.world_size), own);
   for (int distance = 1; distance < shape.world_size; ++distance) {
     const int from = peer_after(shape, shape.world_size - distance);
     inputs[static_cast<std::size_t>(from)] = lane.add_slot();
+    lane.instructions.push_back({.opcode = Opcode::receive,
+                                 .slot = inputs[static_cast<std::size_t>(from)],
+                                 .peer = from,
+                                 .hop = Hop::weight,
+                                 .round = round});
     lane.instructions.push_back(
-        {.opcode = Opcode::receive, .slot = inputs[static_cast<std::size_t>(from)], .peer = from, .hop = Hop::weight});
-    lane.instructions.push_back(
-        {.opcode = Opcode::send, .slot = own, .peer = peer_after(shape, distance), .hop = Hop::weight});
+        {.opcode = Opcode::send, .slot = own, .peer = peer_after(shape, distance), .hop = Hop::weight, .round = round});
   }
   lane.instructions.push_back({.opcode = Opcode::sum_weights, .hop = Hop::weight, .inputs = std::move(inputs)});
 }
@@ -78,6 +83,10 @@ std::string_view to_string(Opcode opcode) noexcept {
     case Opcode::native_load: return "native_load";
     case Opcode::native_reduce: return "native_reduce";
     case Opcode::native_store: return "native_store";
+    case Opcode::node_load: return "node_load";
+    case Opcode::node_sum: return "node_sum";
+    case Opcode::node_fold: return "node_fold";
+    case Opcode::node_gather: return "node_gather";
   }
   return "unknown";
 }

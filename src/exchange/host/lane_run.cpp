@@ -125,6 +125,11 @@ void LaneRun::execute(const Instruction& instruction) {
     case Opcode::native_load:
     case Opcode::native_reduce:
     case Opcode::native_store: native(instruction); break;
+    case Opcode::node_load:
+    case Opcode::node_sum:
+    case Opcode::node_fold:
+    case Opcode::node_gather:
+      throw Error(ErrorCode::internal, std::string(to_string(instruction.opcode)) + ": no transport sums inside nodes");
   }
   trace(instruction, false);
 }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "gradwire/dtype.hpp"
+#include "gradwire/error.hpp"
 #include "kernels/device/jobs.hpp"
 
 namespace gradwire::exchange {
@@ -81,6 +82,18 @@ class StreamBackend {
   virtual void receive(std::span<std::byte> bytes, int peer) = 0;
   /// Sums in place, in the library's own order: f32, f64, f16 and bf16. It needs a group of its own.
   virtual void all_reduce(void* values, DType dtype, std::uint64_t count) = 0;
+  /// Sums over the ranks of this rank's node, in the library's own order. The rank of place p gets elements
+  /// [p * each, (p + 1) * each) of `from`, the one of the last place `rest` more. It needs a group of its own.
+  /// Error(unsupported) unless StreamDevice::sums_in_nodes().
+  virtual void sum_in_node(const void* /*from*/, void* /*to*/, DType /*dtype*/, std::uint64_t /*each*/,
+                           std::uint64_t /*rest*/) {
+    throw Error(ErrorCode::unsupported, "this device does not sum inside nodes");
+  }
+  /// Place p of this rank's node sends bytes [p * bytes, (p + 1) * bytes) of `all` to all others, which receive them
+  /// there. As sum_in_node() otherwise.
+  virtual void gather_in_node(void* /*all*/, std::uint64_t /*bytes*/) {
+    throw Error(ErrorCode::unsupported, "this device does not gather inside nodes");
+  }
   virtual void end_group() = 0;
 };
 

@@ -13,14 +13,14 @@ ResidualUse::Range segment_of(const CallRequest& request, int rank) {
 
 }  // namespace
 
-StreamCall make_stream_call(CallRequest request, const StreamBackend& backend,
-                            std::optional<std::uint64_t> chunk_bytes) {
+StreamCall make_stream_call(CallRequest request, const StreamBackend& backend, std::optional<std::uint64_t> chunk_bytes,
+                            std::shared_ptr<const Tiers> tiers) {
   request.chunk_bytes = stream_chunks(backend.world_size(), chunk_bytes);
   if (request.algorithm == Algorithm::automatic) {
     request.algorithm = Algorithm::two_shot;
   }
-  Resolved resolved = resolve(request, {backend.rank(), backend.world_size()});
-  return {std::move(request), std::move(resolved)};
+  Resolved resolved = resolve(request, {backend.rank(), backend.world_size(), tiers});
+  return {std::move(request), std::move(resolved), std::move(tiers)};
 }
 
 StreamTask make_stream_task(const StreamCall& call, StreamDevice& device, StreamArguments arguments) {
@@ -44,8 +44,10 @@ StreamTask make_stream_task(const StreamCall& call, StreamDevice& device, Stream
           .nonfinite = device.nonfinite(),
           .local_residual = arguments.local_residual,
           .owner_residual = arguments.owner_residual,
+          .node_residual = arguments.node_residual,
           .powers = {arguments.powers, whole.first, whole.count},
           .terms = arguments.terms,
+          .tiers = call.tiers != nullptr && call.tiers->nodes() > 1 ? call.tiers : nullptr,
           .name = std::move(arguments.name)};
 }
 

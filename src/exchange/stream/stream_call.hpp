@@ -3,24 +3,28 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "exchange/resolved_call.hpp"
 #include "exchange/stream/stream_device.hpp"
 #include "exchange/stream/stream_executor.hpp"
+#include "exchange/tiers.hpp"
 
 namespace gradwire::exchange {
 
 struct StreamCall {
   CallRequest request;
   Resolved resolved;
+  std::shared_ptr<const Tiers> tiers;  // null: ranks are not known to share nodes
 };
 
 /// Resolves a call of the backend's rank. Chunks are those of devices, of `chunk_bytes` where that is asked for, and an
-/// algorithm that is left open is two_shot. Errors: as resolve().
+/// algorithm that is left open is two_shot. `tiers`: of the device, where it sums inside nodes. Errors: as resolve().
 [[nodiscard]] StreamCall make_stream_call(CallRequest request, const StreamBackend& backend,
-                                          std::optional<std::uint64_t> chunk_bytes);
+                                          std::optional<std::uint64_t> chunk_bytes,
+                                          std::shared_ptr<const Tiers> tiers = nullptr);
 
 /// What a task has beside its call: device memory, which must stay valid until the enqueued work has run, and numbers.
 /// Members that are left out are as in StreamTask.
@@ -34,6 +38,7 @@ struct StreamArguments {
   std::uint32_t bucket = 0;
   DeviceRange<float> local_residual = {};
   DeviceRange<float> owner_residual = {};
+  float* node_residual = nullptr;
   const std::uint8_t* powers = nullptr;  // of all elements of the bucket
   std::uint8_t terms = 0;
   std::string name;

@@ -9,8 +9,6 @@
 namespace gradwire::exchange {
 namespace {
 
-enum Totals : std::uint8_t { sum_of_weights, inverse_sum, own_share };  // the order of StreamBackend::sum_weights()
-
 float* residual_of(const DeviceRange<float>& range, Elements chunk, const StreamTask& task, const char* site) {
   if (!covers(range, chunk)) {
     throw Error(ErrorCode::invalid_argument,
@@ -45,6 +43,7 @@ void StreamLane::trace(const Instruction& instruction) const {
 
 void StreamLane::compute(const Instruction& instruction) {
   trace(instruction);
+  executor_.computed_ = executor_.computed_ || feeds(instruction);
   switch (instruction.opcode) {
     case Opcode::encode: encode(instruction); break;
     case Opcode::reduce:
@@ -55,10 +54,14 @@ void StreamLane::compute(const Instruction& instruction) {
     case Opcode::sum_weights: sum_weights(instruction); break;
     case Opcode::native_load: native_load(instruction); break;
     case Opcode::native_store: native_store(instruction); break;
+    case Opcode::node_load: node_load(instruction); break;
+    case Opcode::node_fold: node_fold(instruction); break;
     case Opcode::receive:
     case Opcode::send:
     case Opcode::native_ask:
-    case Opcode::native_reduce: break;
+    case Opcode::native_reduce:
+    case Opcode::node_sum:
+    case Opcode::node_gather: break;
   }
   for_each_slot(instruction, [this](Slot slot) { used(slot); });
 }
@@ -68,7 +71,8 @@ kernels::CallFields StreamLane::fields(const codec::Codec& codec) const {
           .bucket = task_.bucket,
           .step = task_.step,
           .status = task_.status,
-          .nonfinite = task_.nonfinite};
+          .nonfinite = task_.nonfinite,
+          .by_rank = !lane_.node};
 }
 
 DType StreamLane::working() const {
@@ -236,7 +240,8 @@ void StreamLane::encode(const Instruction& instruction) {
   std::byte* frame = slots_[instruction.slot].memory;
   const bool opened = frame != nullptr;  // with its header, by open_headers()
   frame = opened ? frame : open_slot(instruction);
-  const Part part = encoder_part(instruction.chunk);
+  const Part part =
+      lane_.node ? summed_part(instruction.chunk, task_.call.residuals.keeps.intra) : encoder_part(instruction.chunk);
   rescale_residual(instruction.chunk, part.residual, Units::of_scale);
   backend_.encode({.call = fields(task_.call.codecs.of(instruction.hop)),
                    .frame = {.bytes = reinterpret_cast<std::uint8_t*>(frame),
@@ -262,9 +267,13 @@ void StreamLane::reduce(const Instruction& instruction) {
   std::byte* frame = encodes ? slots_[instruction.slot].memory : nullptr;
   const bool opened = frame != nullptr;  // with its header, by open_headers()
   frame = opened || !encodes ? frame : open_slot(instruction);
-  const Part own = inputs.own_rank >= 0 ? owner_part(instruction.chunk, keeps_owner) : Part{.dtype = task_.dtype};
+  const Part own = inputs.own_rank < 0 ? Part{.dtype = task_.dtype}
+                   : lane_.node        ? summed_part(instruction.chunk, false)
+                                       : owner_part(instruction.chunk, keeps_owner);
   const Result result = encodes ? Result{.dtype = task_.dtype} : open_result(instruction.chunk);
-  float* residual = keeps_owner ? residual_of(task_.owner_residual, instruction.chunk, task_, "owner") : nullptr;
+  float* residual = !keeps_owner ? nullptr
+                    : lane_.node ? node_residual(instruction.chunk)
+                                 : residual_of(task_.owner_residual, instruction.chunk, task_, "owner");
   rescale_residual(instruction.chunk, residual, Units::of_scale);
   backend_.reduce({.call = fields(task_.call.codecs.first),
                    .second = frame_codec(task_.call.codecs.second, task_.terms),

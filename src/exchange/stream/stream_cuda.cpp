@@ -125,4 +125,12 @@ void CudaBackend::all_reduce(void* values, DType dtype, std::uint64_t count) {
   messages_.all_reduce(values, dtype, count, communication_.get());
 }
 
+void CudaBackend::sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest) {
+  messages_.sum_in_node(from, to, dtype, each, rest, communication_.get());
+}
+
+void CudaBackend::gather_in_node(void* all, std::uint64_t bytes) {
+  messages_.gather_in_node(all, bytes, communication_.get());
+}
+
 }  // namespace gradwire::exchange

@@ -98,6 +98,8 @@ class CudaBackend final : public StreamBackend {
   void send(std::span<const std::byte> bytes, int peer) override;
   void receive(std::span<std::byte> bytes, int peer) override;
   void all_reduce(void* values, DType dtype, std::uint64_t count) override;
+  void sum_in_node(const void* from, void* to, DType dtype, std::uint64_t each, std::uint64_t rest) override;
+  void gather_in_node(void* all, std::uint64_t bytes) override;
   void end_group() override { messages_.end_group(); }
 
  private:

@@ -19,6 +19,7 @@ namespace {
 using memory::cuda_check;
 
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;
+constexpr std::size_t kNodeScratchBytes = std::size_t{8} << 20;
 constexpr std::chrono::seconds kEndTimeout{30};
 
 }  // namespace
@@ -85,6 +86,17 @@ CudaDevice::~CudaDevice() {
 }
 
 std::uint64_t CudaDevice::pinned_bytes() const noexcept { return pinned_->bytes() + messages_->pinned_bytes(); }
+
+void CudaDevice::set_nodes(const Tiers& nodes) {
+  using Queue = StreamBackend::Queue;
+  const int rank = messages_->rank();
+  std::byte* scratch = backend_->acquire(kNodeScratchBytes);
+  backend_->wait(Queue::communication, backend_->record(Queue::compute));
+  messages_->join_node(nodes.node_of(rank), nodes.place_of(rank), {scratch, kNodeScratchBytes},
+                       stream(Queue::communication));
+  backend_->wait(Queue::compute, backend_->record(Queue::communication));
+  backend_->release(scratch);
+}
 
 int CudaDevice::enter() {
   int previous = device_;

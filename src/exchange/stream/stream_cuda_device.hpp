@@ -44,6 +44,9 @@ class CudaDevice final : public StreamDevice {
   [[nodiscard]] std::string name() const override { return messages_->name(); }
   [[nodiscard]] std::uint64_t pinned_bytes() const noexcept override;
 
+  [[nodiscard]] bool sums_in_nodes() const noexcept override { return messages_->sums_in_nodes(); }
+  void set_nodes(const Tiers& nodes) override;
+
   /// Replaces the caller's stream by another one of the same device.
   void set_caller(cudaStream_t stream) noexcept { caller_ = stream; }
 

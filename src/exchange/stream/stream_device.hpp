@@ -10,6 +10,7 @@
 #include <string>
 
 #include "exchange/stream/stream_backend.hpp"
+#include "exchange/tiers.hpp"
 #include "gradwire/error.hpp"
 #include "kernels/device/jobs.hpp"
 #include "memory/arena.hpp"
@@ -32,6 +33,12 @@ class StreamDevice {
   /// How bytes travel: "nccl", "mpi with staging".
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::uint64_t pinned_bytes() const noexcept = 0;
+
+  /// Whether the library of the messages can sum and gather inside nodes (StreamBackend::sum_in_node()).
+  [[nodiscard]] virtual bool sums_in_nodes() const noexcept { return false; }
+  /// Prepares for that. Every rank calls it with the same nodes, all of one size, and it blocks until all have. Not
+  /// during capture.
+  virtual void set_nodes(const Tiers& /*nodes*/) {}
 
   /// Makes the device current for this thread and returns the value with which leave() undoes that. All other calls
   /// need it.

@@ -138,7 +138,10 @@ void StreamExecutor::turn(std::unique_ptr<StreamLane> fresh) {
   if (fresh != nullptr) {
     fresh->feed();
   }
-  catch_up();
+  if (!parked_.empty() ||
+      std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->computes(); })) {
+    catch_up();
+  }
   for (const auto& lane : lanes_) {
     lane->feed();
   }
@@ -164,7 +167,7 @@ void StreamExecutor::catch_up() {
   if (waited_ == groups_) {
     return;
   }
-  backend_.wait(Queue::compute, last_group_);
+  backend_.wait(Queue::compute, backend_.record(Queue::communication));
   trace({.kind = StreamTrace::Kind::wait});
   waited_ = groups_;
   for (std::byte* memory : parked_) {
@@ -176,15 +179,16 @@ void StreamExecutor::catch_up() {
 void StreamExecutor::communicate() {
   const bool messages =
       std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->communicates(); });
-  const bool native =
-      std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->reduces_natively(); });
-  if (!messages && !native) {
+  const bool library = std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->uses_library(); });
+  if (!messages && !library) {
     return;
   }
   for (const auto& lane : lanes_) {
     lane->open_receives();
   }
-  backend_.wait(Queue::communication, backend_.record(Queue::compute));
+  if (std::exchange(computed_, false)) {
+    backend_.wait(Queue::communication, backend_.record(Queue::compute));
+  }
   ++groups_;
   if (messages) {
     group([this] {
@@ -194,11 +198,10 @@ void StreamExecutor::communicate() {
     });
   }
   for (const auto& lane : lanes_) {
-    if (lane->reduces_natively()) {
-      group([&] { lane->reduce_natively(groups_); });
+    if (lane->uses_library()) {
+      group([&] { lane->use_library(groups_); });
     }
   }
-  last_group_ = backend_.record(Queue::communication);
 }
 
 template <class Body>

@@ -1,7 +1,7 @@
 // Runs schedules over a StreamBackend: everything is enqueued, nothing blocks, nothing is read back, so that a whole
 // collective can be captured into a graph. Lanes are pipelined: the first messages of lane i travel in one group with
 // the second messages of lane i-1, while lane i+1 is encoded. At most three lanes have memory at any size of the
-// tensors.
+// tensors, or five where a library sums inside nodes.
 //
 //   compute          encode 0 | encode 1 | reduce 0 | encode 2 | reduce 1, decode 0 | ...
 //   communication               first 0             | first 1 + second 0            | first 2 + second 1 | ...
@@ -55,10 +55,14 @@ struct StreamTask {
   // ones in units of the result.
   DeviceRange<float> local_residual;
   DeviceRange<float> owner_residual;
+  // Where call.node_sums: residuals of this rank's parts (call.residuals.parts), one behind the other; those of the
+  // elements that it owns are in units of the result, the others in units of w x g.
+  float* node_residual = nullptr;
   // Where call.preconditioned: the powers that StreamBackend::measure_scale() computed from the bucket's scale.
   DeviceRange<const std::uint8_t> powers = {};
-  std::uint8_t terms = 0;  // see Task
-  std::string name;        // for messages: "bucket 3 (rule 2)"
+  std::uint8_t terms = 0;                        // see Task
+  std::shared_ptr<const Tiers> tiers = nullptr;  // if nodes are known: bytes inside and between them are counted apart
+  std::string name;                              // for messages: "bucket 3 (rule 2)"
 };
 
 /// The chunks of devices, unless the caller asked for a size. A shard is one chunk of up to 4.25 MiB, so that a call
@@ -144,7 +148,8 @@ class StreamExecutor {
   std::vector<std::byte*> parked_;                 // memory to release once the compute queue has waited for groups
   std::uint64_t groups_ = 0;                       // number of groups enqueued so far
   std::uint64_t waited_ = 0;                       // number of groups for which the compute queue has waited
-  StreamBackend::Event last_group_ = 0;
+  // The compute queue got work that messages need, and for which the communication queue has not waited.
+  bool computed_ = true;
   bool in_group_ = false;
   std::uint32_t next_sequence_ = 0;
   std::optional<Error> failure_;

@@ -19,21 +19,15 @@ StreamLane::StreamLane(StreamExecutor& executor, std::shared_ptr<StreamExecution
   find_series();
 }
 
-// The round is the same on every rank, even where ranks have different instructions of a lane.
-int StreamLane::round_of_hop(Hop hop) const noexcept {
-  if (hop == Hop::weight) {
-    return task_.call.weights_first() ? -1 : 0;
-  }
-  return hop == Hop::result ? 1 : 0;
-}
-
 bool StreamLane::feeds(const Instruction& instruction) noexcept {
   switch (instruction.opcode) {
     case Opcode::encode:
     case Opcode::reduce_encode:
     case Opcode::weight:
     case Opcode::sum_weights:
-    case Opcode::native_load: return true;
+    case Opcode::native_load:
+    case Opcode::node_load:
+    case Opcode::node_fold: return true;
     default: return false;
   }
 }
@@ -43,42 +37,46 @@ void StreamLane::place_instructions() {
   const auto ready_at = [&](Slot slot) { return slot == kOwnInput ? 0 : ready[slot]; };
   rounds_.reserve(lane_.instructions.size());
   for (const Instruction& instruction : lane_.instructions) {
-    int round = 0;
+    int round = instruction.round;
     switch (instruction.opcode) {
       case Opcode::receive:
-        round = round_of_hop(instruction.hop);
-        ready[instruction.slot] = round + 1;
+      case Opcode::native_reduce:
+      case Opcode::node_sum: ready[instruction.slot] = round + 1; break;
+      case Opcode::node_gather:
+        for (const Slot slot : instruction.inputs) {
+          ready[slot] = round + 1;
+        }
         break;
       case Opcode::send:
-        round = round_of_hop(instruction.hop);
         if (ready[instruction.slot] > round) {
           throw Error(ErrorCode::internal, std::string(execution_->schedule_.name) + ": lane " +
                                                std::to_string(index_) + " sends to rank " +
                                                std::to_string(instruction.peer) + " before it has what it sends");
         }
         break;
-      case Opcode::weight: ready[instruction.slot] = round = round_of_hop(Hop::weight); break;
-      case Opcode::native_reduce: ready[instruction.slot] = 1; break;
+      case Opcode::weight: ready[instruction.slot] = round; break;
       case Opcode::decode:
+      case Opcode::node_fold:
       case Opcode::native_store: round = ready[instruction.slot]; break;
+      case Opcode::encode:
       case Opcode::reduce:
       case Opcode::reduce_encode:
       case Opcode::sum_weights:
         for (const Slot slot : instruction.inputs) {
           round = std::max(round, ready_at(slot));
         }
-        if (instruction.opcode == Opcode::reduce_encode) {
+        if (instruction.opcode == Opcode::reduce_encode || instruction.opcode == Opcode::encode) {
           ready[instruction.slot] = round;
         }
         break;
-      case Opcode::encode:
       case Opcode::native_ask:  // on hosts only
       case Opcode::native_load:
+      case Opcode::node_load:
       case Opcode::copy: break;
     }
     rounds_.push_back(round);
     round_ = std::min(round_, round);
-    last_round_ = std::max(last_round_, is_message(instruction) || is_native(instruction) ? round + 1 : round);
+    last_round_ = std::max(last_round_, is_computed(instruction) ? round : round + 1);
   }
 }
 
@@ -108,7 +106,7 @@ void StreamLane::feed() {
 bool StreamLane::finish_round() {
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
     const Instruction& instruction = lane_.instructions[i];
-    if (rounds_[i] == round_ && !feeds(instruction) && !is_message(instruction) && !is_native(instruction)) {
+    if (rounds_[i] == round_ && !feeds(instruction) && is_computed(instruction)) {
       run(i);
     }
   }
@@ -117,7 +115,8 @@ bool StreamLane::finish_round() {
 
 void StreamLane::open_receives() {
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
-    if (rounds_[i] == round_ && lane_.instructions[i].opcode == Opcode::receive) {
+    const Opcode opcode = lane_.instructions[i].opcode;
+    if (rounds_[i] == round_ && (opcode == Opcode::receive || opcode == Opcode::node_sum)) {
       open_slot(lane_.instructions[i]);
     }
   }
@@ -139,23 +138,33 @@ void StreamLane::communicate(std::uint64_t group) {
         backend_.receive({slot.memory, slot.bytes}, instruction.peer);
       } else {
         backend_.send({slot.memory, slot.bytes}, instruction.peer);
-        Statistics& statistics = execution_->statistics_;
-        statistics.bytes_sent += slot.bytes;
-        if (hop != Hop::weight) {
-          ++statistics.frames_sent;
-          statistics.bytes_uncompressed +=
-              execution_->schedule_.dense_bytes(instruction.chunk.count * element_bytes(task_.dtype));
-        }
+        count_sent(slot.bytes, instruction.chunk.count, instruction.peer);
+        execution_->statistics_.frames_sent += hop != Hop::weight ? 1 : 0;
       }
       used(instruction.slot);
     }
   }
 }
 
-void StreamLane::reduce_natively(std::uint64_t group) {
+void StreamLane::count_sent(std::uint64_t bytes, std::uint64_t elements, int peer) {
+  Statistics& statistics = execution_->statistics_;
+  statistics.bytes_uncompressed += execution_->schedule_.dense_bytes(elements * element_bytes(task_.dtype));
+  if (task_.tiers != nullptr) {
+    task_.tiers->count_sent(statistics, bytes, backend_.rank(), peer);
+  } else {
+    statistics.bytes_sent += bytes;
+  }
+}
+
+void StreamLane::use_library(std::uint64_t group) {
   for (std::size_t i = 0; i < lane_.instructions.size(); ++i) {
     const Instruction& instruction = lane_.instructions[i];
-    if (rounds_[i] != round_ || !is_native(instruction)) {
+    if (rounds_[i] != round_ || !is_librarys(instruction)) {
+      continue;
+    }
+    if (instruction.opcode != Opcode::native_reduce) {
+      instruction.opcode == Opcode::node_sum ? sum_in_node(instruction, group) : gather_in_node(instruction, group);
+      for_each_slot(instruction, [this](Slot slot) { used(slot); });
       continue;
     }
     SlotState& slot = slots_[instruction.slot];
@@ -163,15 +172,16 @@ void StreamLane::reduce_natively(std::uint64_t group) {
     trace(instruction);
     backend_.all_reduce(slot.memory, task_.call.codecs.first.dtype(), task_.count);
     const auto world = static_cast<std::uint64_t>(backend_.world_size());
-    Statistics& statistics = execution_->statistics_;
-    statistics.bytes_sent += 2 * (world - 1) * slot.bytes / world;  // a perfect ring sends so many
-    statistics.bytes_uncompressed += 2 * (world - 1) * task_.count * element_bytes(task_.dtype) / world;
+    // A perfect ring sends so many.
+    count_sent(2 * (world - 1) * slot.bytes / world, 0, Tiers::kAllPeers);
+    execution_->statistics_.bytes_uncompressed += 2 * (world - 1) * task_.count * element_bytes(task_.dtype) / world;
     used(instruction.slot);
   }
 }
 
 std::byte* StreamLane::open_slot(const Instruction& instruction) {
   SlotState& slot = slots_[instruction.slot];
+  executor_.computed_ = true;  // the communication queue must not use the memory before it is acquired
   slot.bytes = slot_bytes(instruction);
   if (slot.block == kNone) {
     slot.memory = backend_.acquire(slot.bytes);
@@ -191,6 +201,9 @@ std::uint64_t StreamLane::slot_bytes(const Instruction& instruction) const {
   }
   if (instruction.opcode == Opcode::native_load) {
     return task_.count * element_bytes(task_.call.codecs.first.dtype());
+  }
+  if (instruction.opcode == Opcode::node_load || instruction.opcode == Opcode::node_sum) {
+    return instruction.chunk.count * element_bytes(sum_dtype());
   }
   return task_.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
 }

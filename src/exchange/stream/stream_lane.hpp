@@ -1,9 +1,8 @@
 // One lane on its way through a stream executor: the round of each of its instructions, and the memory of its frames.
 //
-// Communication has rounds by hop: 0 for first frames and for weights, 1 for second ones. Computation has one more:
-// round r reads what communication round r-1 received, and makes what communication round r sends. Where encoding needs
-// the sum of weights, lane 0 begins with a round -1 that exchanges them. Rounds follow from hops alone, so that all
-// ranks put a message into the same group.
+// Communication has rounds, which the schedule gives (Instruction::round) so that all ranks put a message into the same
+// group. Computation has one more: round r reads what communication round r-1 received, and makes what communication
+// round r sends. Where encoding needs the sum of weights, lane 0 begins with a round -1 that exchanges them.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +13,8 @@
 #include "exchange/stream/stream_executor.hpp"
 
 namespace gradwire::exchange {
+
+enum Totals : std::uint8_t { sum_of_weights, inverse_sum, own_share };  // the order of StreamBackend::sum_weights()
 
 /// Elements [first, first + count) of a bucket.
 struct Elements {
@@ -53,8 +54,12 @@ class StreamLane {
   [[nodiscard]] bool communicates() const noexcept { return has(&StreamLane::is_message); }
   /// Enqueues this round's sends and receives inside a group; `group` is its number.
   void communicate(std::uint64_t group);
-  [[nodiscard]] bool reduces_natively() const noexcept { return has(&StreamLane::is_native); }
-  void reduce_natively(std::uint64_t group);
+  /// Whether the library itself sums or gathers in this round.
+  [[nodiscard]] bool uses_library() const noexcept { return has(&StreamLane::is_librarys); }
+  /// Enqueues that, inside a group of its own.
+  void use_library(std::uint64_t group);
+  /// Whether this round computes.
+  [[nodiscard]] bool computes() const noexcept { return has(&StreamLane::is_computed); }
   /// Enqueues the rest of this round's computation and goes on to the next round; returns whether there is one.
   bool finish_round();
 
@@ -84,6 +89,7 @@ class StreamLane {
     std::size_t starts_at = 0;                   // the first of them in the order of the lane
     kernels::FramePlace place = {};              // of the first frame; see kernels::FrameSeries
     kernels::FrameSeries frames = {};
+    Elements origin = {0, 0};         // the elements that the job's arrays hold
     std::vector<Elements> runs = {};  // the elements, where they are next to each other together
   };
   // This rank's part of a sum: elements of the input in place, or prepared in memory of `scratch`.
@@ -112,7 +118,13 @@ class StreamLane {
   static bool is_message(const Instruction& instruction) noexcept {
     return instruction.opcode == Opcode::send || instruction.opcode == Opcode::receive;
   }
-  static bool is_native(const Instruction& instruction) noexcept { return instruction.opcode == Opcode::native_reduce; }
+  static bool is_librarys(const Instruction& instruction) noexcept {
+    return instruction.opcode == Opcode::native_reduce || instruction.opcode == Opcode::node_sum ||
+           instruction.opcode == Opcode::node_gather;
+  }
+  static bool is_computed(const Instruction& instruction) noexcept {
+    return !is_message(instruction) && !is_librarys(instruction);
+  }
   static bool feeds(const Instruction& instruction) noexcept;
   [[nodiscard]] bool has(bool (*wanted)(const Instruction&) noexcept) const noexcept;
   void place_instructions();
@@ -136,7 +148,6 @@ class StreamLane {
   [[nodiscard]] bool lies_ready(Elements elements) const;
   [[nodiscard]] bool encodes_at_once(const Series& series) const;
   [[nodiscard]] bool decodes_at_once() const;
-  [[nodiscard]] int round_of_hop(Hop hop) const noexcept;
   void count_uses();
 
   void trace(const Instruction& instruction) const;
@@ -148,6 +159,18 @@ class StreamLane {
   void sum_weights(const Instruction& instruction);
   void native_load(const Instruction& instruction);
   void native_store(const Instruction& instruction);
+  // Where a library sums inside nodes; in stream_node_sums.cpp.
+  void node_load(const Instruction& instruction);
+  void node_fold(const Instruction& instruction);
+  void sum_in_node(const Instruction& instruction, std::uint64_t group);
+  void gather_in_node(const Instruction& instruction, std::uint64_t group);
+  [[nodiscard]] bool is_sum(Slot slot) const noexcept { return lane_.node && lane_.node->sum == slot; }
+  [[nodiscard]] DType sum_dtype() const { return task_.call.node_sums.value_or(task_.dtype); }
+  // Elements of this rank's part as the node's sum, with the residuals that an encoder keeps there.
+  [[nodiscard]] Part summed_part(Elements elements, bool keeps) const;
+  [[nodiscard]] float* node_residual(Elements elements) const;
+  // Counts bytes that were sent, and the elements that they stand for. To the rank itself: to its node.
+  void count_sent(std::uint64_t bytes, std::uint64_t elements, int peer);
 
   [[nodiscard]] double own_factor() const;
   [[nodiscard]] const double* share() const;  // device factor that replaces own_factor(), or null
@@ -196,6 +219,7 @@ class StreamLane {
   std::vector<Block> blocks_;
   std::vector<Series> all_series_;
   std::vector<std::size_t> series_of_;  // by instruction: the number of its series, or kNone
+  DType summed_as_ = DType::f32;        // the dtype of the node's sum in memory
   int round_ = 0;
   int last_round_ = 0;  // the last round of computation
 };

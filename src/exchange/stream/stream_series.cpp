@@ -12,11 +12,13 @@
 namespace gradwire::exchange {
 namespace {
 
-// Returns whether the frames of a series, as kernels find them, hold these chunks.
-bool holds(const kernels::FramePlace& place, const kernels::FrameSeries& frames, const std::vector<Chunk>& chunks) {
+// Returns whether the frames of a series, as kernels find them in a run that begins at element `base`, hold these
+// chunks.
+bool holds(const kernels::FramePlace& place, const kernels::FrameSeries& frames, std::uint64_t base,
+           const std::vector<Chunk>& chunks) {
   for (std::uint32_t i = 0; i < frames.frames; ++i) {
     const kernels::SeriesFrame frame = kernels::frame_of_series(place, frames, i);
-    if (Chunk{frame.first, frame.place.count, frame.place.first_tile} != chunks[i]) {
+    if (Chunk{base + frame.first, frame.place.count, frame.place.first_tile} != chunks[i]) {
       return false;
     }
   }
@@ -26,7 +28,7 @@ bool holds(const kernels::FramePlace& place, const kernels::FrameSeries& frames,
 // Returns the number of the shard that has no chunk among `chunks`, which are those of the other shards in order.
 std::uint32_t left_out_of(const ChunkSeries& series, const std::vector<Chunk>& chunks) {
   std::uint32_t shard = 0;
-  while (shard < chunks.size() && series.shard_first(shard) + series.begin == chunks[shard].first) {
+  while (shard < chunks.size() && series.chunk(shard) == chunks[shard]) {
     ++shard;
   }
   return shard;
@@ -92,7 +94,7 @@ void StreamLane::find_inputs() {
   }
   std::vector<Slot> received;
   for (const Slot input : sum->inputs) {
-    if (input != kOwnInput && slots_[input].block == kNone) {
+    if (input != kOwnInput && !is_sum(input) && slots_[input].block == kNone) {
       received.push_back(input);
     }
   }
@@ -104,7 +106,7 @@ StreamLane::SumInputs StreamLane::inputs_of(const Instruction& sum) const {
   std::uint64_t frames = 0;
   for (std::size_t rank = 0; rank < sum.inputs.size(); ++rank) {
     const Slot slot = sum.inputs[rank];
-    if (slot == kOwnInput) {
+    if (slot == kOwnInput || is_sum(slot)) {
       inputs.own_rank = static_cast<int>(rank);
       continue;
     }
@@ -138,10 +140,11 @@ std::optional<StreamLane::Series> StreamLane::series_of(Opcode opcode, std::vect
     chunks.push_back(at(i).chunk);
   }
   const std::size_t least = opcode == Opcode::encode ? 1 : 2;  // one encoder still shares the launch of headers
-  if (!lane_.series || chunks.size() < least || lane_.series->end > kernels::kMostSeriesElements) {
+  const std::optional<ChunkSeries>& given = lane_.node && opcode == Opcode::encode ? lane_.node->shards : lane_.series;
+  if (!given || chunks.size() < least || given->end > kernels::kMostSeriesElements) {
     return std::nullopt;
   }
-  const ChunkSeries& formula = *lane_.series;
+  const ChunkSeries& formula = *given;
   const Instruction& first = at(instructions[0]);
   const auto all = [&](const auto& is) { return std::all_of(instructions.begin(), instructions.end(), is); };
   const std::uint32_t left_out = left_out_of(formula, chunks);
@@ -154,10 +157,11 @@ std::optional<StreamLane::Series> StreamLane::series_of(Opcode opcode, std::vect
     return std::nullopt;
   }
   const auto longest = [](const Chunk& a, const Chunk& b) { return a.count < b.count; };
-  Series series{.opcode = opcode, .runs = runs_of(chunks)};
+  Series series{.opcode = opcode, .origin = {formula.base, formula.end}, .runs = runs_of(chunks)};
   series.place = {.count = std::max_element(chunks.begin(), chunks.end(), longest)->count,
                   .first_tile = chunks.size() == 1 ? chunks[0].first_tile
-                                                   : static_cast<std::uint32_t>(formula.begin / codec::kTileElements),
+                                                   : static_cast<std::uint32_t>(formula.base_tile +
+                                                                                formula.begin / codec::kTileElements),
                   .hop = static_cast<std::uint8_t>(first.hop),
                   .peer = by_shard ? -1 : first.peer};
   const std::uint64_t pitch = frame_pitch(task_.call.codecs.of(first.hop), series.place.count);
@@ -171,8 +175,9 @@ std::optional<StreamLane::Series> StreamLane::series_of(Opcode opcode, std::vect
                    .longer = formula.longer,
                    .tiles = formula.tiles,
                    .begin = static_cast<std::uint32_t>(formula.begin),
-                   .end = static_cast<std::uint32_t>(formula.end)};
-  if (series.frames.frames > 1 && !holds(series.place, series.frames, chunks)) {
+                   .end = static_cast<std::uint32_t>(formula.end),
+                   .last = static_cast<std::uint32_t>(formula.last)};
+  if (series.frames.frames > 1 && !holds(series.place, series.frames, formula.base, chunks)) {
     return std::nullopt;
   }
   series.starts_at = *std::min_element(instructions.begin(), instructions.end());
@@ -209,6 +214,7 @@ void StreamLane::run(std::size_t index) {
   if (series.starts_at != index) {
     return;  // the series has run
   }
+  executor_.computed_ = executor_.computed_ || feeds(instruction);
   const bool encodes = series.opcode == Opcode::encode;
   if (encodes) {
     open_headers(series);
@@ -224,7 +230,7 @@ void StreamLane::run(std::size_t index) {
   }
   encodes ? encode_series(series) : decode_series(series);
   for (const std::size_t i : series.instructions) {
-    used(lane_.instructions[i].slot);
+    for_each_slot(lane_.instructions[i], [this](Slot slot) { used(slot); });
   }
 }
 
@@ -255,6 +261,9 @@ kernels::FramePlace StreamLane::placed(const Series& series) const {
 
 // Values that must be prepared for an encoder lie in memory as in the bucket, so they must be most of it.
 bool StreamLane::encodes_at_once(const Series& series) const {
+  if (lane_.node) {
+    return series.frames.frames > 1;
+  }
   return series.frames.frames > 1 && (all_ready(series) || execution_->schedule_.lanes == 1) &&
          (task_.input.data == nullptr || covers(task_.input, whole())) &&
          (!task_.call.residuals.keeps.local || covers(task_.local_residual, whole()));
@@ -266,7 +275,9 @@ bool StreamLane::all_ready(const Series& series) const {
 
 void StreamLane::encode_series(const Series& series) {
   Part part{.values = nullptr, .dtype = task_.dtype, .factor = own_factor()};
-  if (all_ready(series)) {
+  if (lane_.node) {
+    part = summed_part(series.origin, task_.call.residuals.keeps.intra);
+  } else if (all_ready(series)) {
     part.values = input(whole());
   } else {
     part = {.values = nullptr, .dtype = working(), .factor = 1};
@@ -276,10 +287,12 @@ void StreamLane::encode_series(const Series& series) {
       prepare_part(run, folds_local_in(run), folds_owner_in(run), part.scratch + run.first * element_bytes(part.dtype));
     }
   }
-  float* residual = task_.call.residuals.keeps.local ? task_.local_residual.data - task_.local_residual.first : nullptr;
+  float* residual = lane_.node                         ? part.residual
+                    : task_.call.residuals.keeps.local ? task_.local_residual.data - task_.local_residual.first
+                                                       : nullptr;
   const auto rescale_residuals = [&](Units units) {
     for (const Elements& run : series.runs) {
-      rescale_residual(run, residual == nullptr ? nullptr : residual + run.first, units);
+      rescale_residual(run, residual == nullptr ? nullptr : residual + (run.first - series.origin.first), units);
     }
   };
   rescale_residuals(Units::of_scale);
@@ -303,7 +316,7 @@ bool StreamLane::decodes_at_once() const {
 }
 
 void StreamLane::decode_series(const Series& series) {
-  const Result result = open_result(whole());
+  const Result result = open_result(series.origin);
   backend_.decode({.call = fields(task_.call.codecs.of(static_cast<Hop>(series.place.hop))),
                    .frame = placed(series),
                    .series = series.frames,
@@ -311,7 +324,8 @@ void StreamLane::decode_series(const Series& series) {
                    .values_dtype = result.dtype,
                    .add = false});
   for (const Elements& run : series.runs) {
-    auto* values = static_cast<std::byte*>(result.values) + run.first * element_bytes(result.dtype);
+    auto* values =
+        static_cast<std::byte*>(result.values) + (run.first - series.origin.first) * element_bytes(result.dtype);
     rescale(run, values, result.dtype, 1.0, output(run), task_.dtype, Units::of_gradient);
   }
   if (result.scratch != nullptr) {

@@ -37,20 +37,22 @@ std::byte* measure_scale(StreamBackend& backend, const plan::Bucket& bucket, std
 }  // namespace
 
 DeviceCalls::Opened DeviceCalls::open(const plan::Plan& plan, const plan::Bucket& bucket, const StepInfo& step) {
+  exchange::NativeSum native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum;
+  native.in_nodes = plan.options.node_sums;
   const policy::Stage now = policy::stage_at(bucket.stages, step.step);
   const policy::Stage stage = step.flush ? policy::exact_stage(now) : now;
-  Opened opened{.call = exchange::make_stream_call(
-                    {.algorithm = bucket.algorithm,
-                     .codec = stage.codec,
-                     .second_hop = stage.second_hop,
-                     .dtype = bucket.dtype,
-                     .count = bucket.count,
-                     .weighted = step.weighted,
-                     .feedback = stage.error_feedback,
-                     .preconditioned = bucket.preconditioned,
-                     .held = residuals_.held(bucket.id),
-                     .native = plan.deterministic ? exchange::NativeSum{} : exchange::kStreamNativeSum},
-                    device_.backend(), plan.chunk_bytes)};
+  Opened opened{.call = exchange::make_stream_call({.algorithm = bucket.algorithm,
+                                                    .codec = stage.codec,
+                                                    .second_hop = stage.second_hop,
+                                                    .intra = stage.intra,
+                                                    .dtype = bucket.dtype,
+                                                    .count = bucket.count,
+                                                    .weighted = step.weighted,
+                                                    .feedback = stage.error_feedback,
+                                                    .preconditioned = bucket.preconditioned,
+                                                    .held = residuals_.held(bucket.id),
+                                                    .native = native},
+                                                   device_.backend(), plan.chunk_bytes, plan.tiers)};
   opened.residuals = residuals_.begin(bucket.id, opened.call.resolved.call.residuals);
   return opened;
 }
@@ -92,6 +94,7 @@ DeviceFlight DeviceCalls::enqueue(StreamBackend& backend, exchange::StreamExecut
                                   .bucket = bucket.id,
                                   .local_residual = opened.residuals.local,
                                   .owner_residual = opened.residuals.owner,
+                                  .node_residual = opened.residuals.node.data,
                                   .powers = reinterpret_cast<const std::uint8_t*>(flight.powers),
                                   .name = "bucket " + std::to_string(bucket.id) + " (" +
                                           plan.groups[bucket.group].name + ") of step " + std::to_string(step.step)}));

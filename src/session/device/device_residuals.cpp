@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "exchange/partition.hpp"
+#include "exchange/resolved_call.hpp"
 
 namespace gradwire::session {
 namespace {
@@ -53,6 +54,7 @@ void DeviceResiduals::copy_for_undo(std::uint32_t bucket) {
       range.data = made;
     }
   };
+  // A device whose steps can be undone has no library that sums inside nodes.
   copy(before.local);
   try {
     copy(before.owner);
@@ -109,8 +111,12 @@ DeviceResiduals::Use DeviceResiduals::begin(std::uint32_t bucket, const exchange
   };
   make(now.local, call.local.first, call.local.count);
   make(now.owner, call.owned.first, call.owned.count);
+  if (!call.parts.empty()) {
+    make(now.node, 0, exchange::elements_of(call.parts));
+    now.parts = call.parts;
+  }
   now.held = true;
-  return {call, now.local, now.owner};
+  return {call, now.local, now.owner, now.node};
 }
 
 void DeviceResiduals::drop(exchange::StreamBackend& backend, DeviceRange<float>& range) const {
@@ -128,7 +134,11 @@ void DeviceResiduals::end(exchange::StreamBackend& backend, std::uint32_t bucket
   now.moved = false;
   if (!use.call.keeps.any()) {
     drop(backend, now.local);
+    drop(backend, now.node);
     now.held = captured_;  // a replay may keep residuals again
+  }
+  if (!use.call.parts.empty()) {
+    drop(backend, now.local);
   }
   if (!use.call.keeps.owner) {
     drop(backend, now.owner);
@@ -152,13 +162,13 @@ bool DeviceResiduals::empty() const noexcept {
 std::uint64_t DeviceResiduals::bytes() const noexcept {
   std::uint64_t elements = 0;
   for (const OfBucket& now : buckets_) {
-    elements += now.held ? now.local.count + now.owner.count : 0;
+    elements += now.held ? now.local.count + now.owner.count + now.node.count : 0;
   }
   return elements * sizeof(float);
 }
 
 void DeviceResiduals::scale(const OfBucket& now, double factor) {
-  for (const DeviceRange<float>& range : {now.local, now.owner}) {
+  for (const DeviceRange<float>& range : {now.local, now.owner, now.node}) {
     if (now.held && range.data != nullptr) {
       device_.backend().convert(range.data, DType::f32, range.data, DType::f32, range.count, factor, nullptr, 1.0,
                                 nullptr);
@@ -197,12 +207,36 @@ void DeviceResiduals::save_site(const plan::Bucket& bucket, EncodeSite site, con
   }
 }
 
+// Of each part the elements that this rank owns are those of an owner, the others those of a node's sum.
+void DeviceResiduals::save_parts(const plan::Bucket& bucket, const OfBucket& now, std::chrono::milliseconds timeout,
+                                 std::vector<SavedResidual>& saved) {
+  if (now.node.data == nullptr) {
+    return;
+  }
+  std::uint64_t before = 0;
+  for (const exchange::ResidualUse::Part& part : now.parts) {
+    const std::uint64_t end = part.summed.first + part.summed.count;
+    const std::uint64_t own_end = part.owned.first + part.owned.count;
+    const auto piece = [&](EncodeSite site, std::uint64_t first, std::uint64_t past) {
+      if (first < past) {
+        save_site(bucket, site, {now.node.data + before + (first - part.summed.first), first, past - first}, timeout,
+                  saved);
+      }
+    };
+    piece(EncodeSite::intra, part.summed.first, part.owned.first);
+    piece(EncodeSite::owner, part.owned.first, own_end);
+    piece(EncodeSite::intra, own_end, end);
+    before += part.summed.count;
+  }
+}
+
 std::vector<SavedResidual> DeviceResiduals::save(const plan::Plan& plan, std::chrono::milliseconds timeout) {
   std::vector<SavedResidual> saved;
   for (const plan::Bucket& bucket : plan.buckets) {
     if (bucket.id < buckets_.size() && buckets_[bucket.id].held) {
       save_site(bucket, EncodeSite::local, buckets_[bucket.id].local, timeout, saved);
       save_site(bucket, EncodeSite::owner, buckets_[bucket.id].owner, timeout, saved);
+      save_parts(bucket, buckets_[bucket.id], timeout, saved);
     }
   }
   std::sort(saved.begin(), saved.end(), [](const SavedResidual& a, const SavedResidual& b) {
@@ -216,12 +250,34 @@ void DeviceResiduals::upload(DeviceRange<float>& range, const std::vector<float>
   device_.upload(range.data, bytes_of(values));
 }
 
+// Moves what this rank sums or owns in a bucket of nodes' sums to its place there. Returns whether it is such a bucket.
+bool DeviceResiduals::take_parts(const plan::Bucket& bucket, const plan::Plan& plan, OfBucket& now,
+                                 std::vector<float>& summed, std::vector<float>& owner) {
+  if (!plan.options.node_sums || bucket.algorithm != Algorithm::hierarchical) {
+    return false;
+  }
+  now.parts = exchange::parts_of(bucket.count, exchange::stream_chunks(world_size_, plan.chunk_bytes),
+                                 {rank_, world_size_, plan.tiers});
+  std::vector<float> node;
+  for (const exchange::ResidualUse::Part& part : now.parts) {
+    for (std::uint64_t i = part.summed.first; i < part.summed.first + part.summed.count; ++i) {
+      const bool own = i >= part.owned.first && i < part.owned.first + part.owned.count;
+      node.push_back(std::exchange((own ? owner : summed)[i], 0.0F));
+    }
+  }
+  if (now.held && !node.empty()) {
+    upload(now.node, node, 0);
+  }
+  return true;
+}
+
 void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& bucket, const plan::Plan& plan) {
   const auto shards = shards_of(plan, bucket, world_size_);
   const std::uint64_t owned_first = shards.shard_first(rank_);
   const std::uint64_t owned_end = owned_first + shards.shard_count(rank_);
   std::vector<float> local(bucket.count);
   std::vector<float> owner(bucket.count);
+  std::vector<float> summed(bucket.count);
   bool any_local = false;
   bool any_owner = false;
   bool all_owned = true;
@@ -229,8 +285,8 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
   for (const exchange::BucketPart& part : bucket.parts) {
     now.held = now.held || residuals.has(key_of(part, EncodeSite::local));
     now.moved = now.moved || residuals.moved(static_cast<std::uint32_t>(part.tensor));
-    // Residuals that hosts kept for sums within nodes are in the same units as local ones. A device has no separate
-    // place for them, so they are added to the local ones.
+    // Residuals of sums within nodes are in the same units as local ones. Where the device sums none, they are added to
+    // the local ones.
     for (const EncodeSite site : {EncodeSite::local, EncodeSite::intra, EncodeSite::owner}) {
       const auto found = residuals.entries().find(key_of(part, site));
       if (found == residuals.entries().end()) {
@@ -239,7 +295,7 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
       for (const ResidualStore::Range& range : found->second) {
         const std::uint64_t first = part.offset + range.offset;
         const bool owned = site == EncodeSite::owner;
-        std::vector<float>& to = owned ? owner : local;
+        std::vector<float>& to = owned ? owner : site == EncodeSite::intra ? summed : local;
         const auto begin = to.begin() + static_cast<std::ptrdiff_t>(first);
         std::transform(range.values.begin(), range.values.end(), begin, begin, std::plus<>());
         const bool any = !range.values.empty();
@@ -249,6 +305,16 @@ void DeviceResiduals::load_bucket(ResidualStore& residuals, const plan::Bucket& 
       }
     }
   }
+  if (take_parts(bucket, plan, now, summed, owner)) {
+    const auto any = [](const std::vector<float>& values) {
+      return std::any_of(values.begin(), values.end(), [](float x) { return x != 0; });
+    };
+    now.moved = now.moved || now.held;  // the rank that owns an element depends on nodes
+    any_owner = any(owner);
+    any_local = any(local) || any(summed);
+    all_owned = false;
+  }
+  std::transform(local.begin(), local.end(), summed.begin(), local.begin(), std::plus<>());
   if (any_local) {
     upload(now.local, local, 0);
   }
@@ -270,6 +336,7 @@ void DeviceResiduals::load(ResidualStore residuals, const plan::Plan& plan) {
   for (OfBucket& now : buckets_) {
     drop(device_.backend(), now.local);
     drop(device_.backend(), now.owner);
+    drop(device_.backend(), now.node);
     now = {};
   }
   for (const plan::Bucket& bucket : plan.buckets) {

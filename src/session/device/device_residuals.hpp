@@ -1,6 +1,7 @@
 // The residuals on a device: two arrays for each bucket, one for each encode site, in the order of the bucket's
-// elements. exchange::resolve() decides which call keeps residuals and which adds them, and the stream executor does
-// it. On the host, residuals are stored by tensor, as in files.
+// elements; where a library sums inside nodes, a third one for what this rank sums there and for what it owns of that.
+// exchange::resolve() decides which call keeps residuals and which adds them, and the stream executor does it. On the
+// host, residuals are stored by tensor, as in files.
 #pragma once
 
 #include <chrono>
@@ -25,6 +26,7 @@ class DeviceResiduals {
     exchange::ResidualUse call = {};
     exchange::DeviceRange<float> local = {};
     exchange::DeviceRange<float> owner = {};
+    exchange::DeviceRange<float> node = {};  // see StreamTask::node_residual
   };
 
   /// Returns which residuals of a bucket any rank may hold.
@@ -59,6 +61,8 @@ class DeviceResiduals {
     bool moved = false;  // owner residuals may belong to elements of other ranks
     exchange::DeviceRange<float> local = {};
     exchange::DeviceRange<float> owner = {};
+    exchange::DeviceRange<float> node = {};  // of `parts`, one behind the other
+    std::vector<exchange::ResidualUse::Part> parts = {};
   };
   void scale(const OfBucket& now, double factor);
   OfBucket& of_bucket(std::uint32_t bucket);
@@ -66,6 +70,10 @@ class DeviceResiduals {
   void drop(exchange::StreamBackend& backend, exchange::DeviceRange<float>& range) const;
   void save_site(const plan::Bucket& bucket, codec::EncodeSite site, const exchange::DeviceRange<float>& range,
                  std::chrono::milliseconds timeout, std::vector<SavedResidual>& saved);
+  void save_parts(const plan::Bucket& bucket, const OfBucket& now, std::chrono::milliseconds timeout,
+                  std::vector<SavedResidual>& saved);
+  [[nodiscard]] bool take_parts(const plan::Bucket& bucket, const plan::Plan& plan, OfBucket& now,
+                                std::vector<float>& summed, std::vector<float>& owner);
   void load_bucket(exchange::ResidualStore& residuals, const plan::Bucket& bucket, const plan::Plan& plan);
   void upload(exchange::DeviceRange<float>& range, const std::vector<float>& values, std::uint64_t first);
 

@@ -25,11 +25,14 @@ std::string chunks_text(const exchange::ChunkSize& chunks) {
 }  // namespace
 
 DeviceRunner::DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::unique_ptr<exchange::Peers> peers,
-                           const SessionOptions& options)
+                           const SessionOptions& options, std::vector<std::uint32_t> nodes)
     : Runner({.rank = device->backend().rank(),
               .world_size = device->backend().world_size(),
               .transport = device->name(),
               .checksum = false,  // kernels fill in no CRC
+              .nodes = std::move(nodes),
+              .knows_tiers = device->sums_in_nodes(),
+              .node_sums = device->sums_in_nodes(),
               .source = observe::add_source({.kind = observe::Source::Kind::session,
                                              .rank = device->backend().rank(),
                                              .world_size = device->backend().world_size()})}),
@@ -88,7 +91,20 @@ std::vector<std::string> DeviceRunner::agree(const plan::Plan& plan, bool weight
   const CurrentDevice current(*device_);
   const std::string text = agreement_text(plan, weighted, step, !held_.residuals().empty(), parts) +
                            chunks_text(exchange::stream_chunks(info().world_size, plan.chunk_bytes));
-  return agree_on_plan(*peers_, text, beside);
+  std::vector<std::string> texts = agree_on_plan(*peers_, text, beside);
+  join_nodes(plan);
+  return texts;
+}
+
+// All ranks have the same plan by now.
+void DeviceRunner::join_nodes(const plan::Plan& plan) {
+  const bool wanted = std::any_of(plan.buckets.begin(), plan.buckets.end(), [](const plan::Bucket& bucket) {
+    return bucket.algorithm == Algorithm::hierarchical;
+  });
+  if (wanted && nodes_ != plan.tiers->text()) {
+    device_->set_nodes(*plan.tiers);
+    nodes_ = plan.tiers->text();
+  }
 }
 
 void DeviceRunner::start(const plan::Plan& plan, const plan::Bucket& bucket, std::span<const TensorMemory> memory,

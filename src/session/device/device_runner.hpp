@@ -25,10 +25,10 @@ namespace gradwire::session {
 
 class DeviceRunner final : public Runner, private DeviceSteps {
  public:
-  /// Without `peers`, agreements go over the device's communicator. Throws Error(unsupported) for options that a device
-  /// does not support.
+  /// Without `peers`, agreements go over the device's communicator. `nodes`: the node of each rank, as far as it is
+  /// known (Transport::nodes). Throws Error(unsupported) for options that a device does not support.
   DeviceRunner(std::shared_ptr<exchange::StreamDevice> device, std::unique_ptr<exchange::Peers> peers,
-               const SessionOptions& options);
+               const SessionOptions& options, std::vector<std::uint32_t> nodes = {});
   ~DeviceRunner() override;
 
   void abort(const Error& error) noexcept override { device_->abort(error); }
@@ -66,6 +66,8 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   [[nodiscard]] DeviceMemory memory() const override { return memory_.latest(); }
 
   [[nodiscard]] bool any_nonfinite(std::span<const TensorMemory> memory);
+  // Lets the device join the nodes of a plan that needs them.
+  void join_nodes(const plan::Plan& plan);
 
   std::shared_ptr<exchange::StreamDevice> device_;
   SessionOptions options_;
@@ -79,6 +81,7 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   kernels::DeviceStatus* probe_status_ = nullptr;  // for searches for NaN; in device memory
   std::uint32_t nonfinite_steps_ = 0;              // the device's count, as last seen
   bool captured_ = false;                          // a step was captured, and may be replayed
+  std::string nodes_ = {};                         // those that the device has joined, as Tiers::text()
   bool followed_ = false;                          // follow_caller() was called since the step began
   std::vector<Ended> started_;
   DeviceMemoryWatch memory_;

@@ -1,17 +1,23 @@
 #include <utility>
 
 #include "base/forked.hpp"
+#include "base/timeout.hpp"
 #include "exchange/calls/device_communicator.hpp"
+#include "exchange/peers.hpp"
 #include "exchange/stream/stream_nccl.hpp"
 #include "gradwire/nccl.hpp"
 #include "session/device/device_runner.hpp"
+#include "transport/tcp/tcp_socket.hpp"
 
 namespace gradwire::nccl {
 Session make_session(ncclComm_t comm, cudaStream_t stream, Policy policy, SessionOptions options) {
-  auto device = exchange::make_nccl_device(
+  std::shared_ptr<exchange::StreamDevice> device = exchange::make_nccl_device(
       comm, stream, {.most_blocks = policy.device.blocks.value_or(0), .high_priority = policy.device.high_priority});
-  return session::make_session(std::make_unique<session::DeviceRunner>(std::move(device), nullptr, options),
-                               std::move(policy), options);
+  exchange::DevicePeers peers(*device, checked_timeout(options.timeout, "nccl::make_session"));
+  std::vector<std::uint32_t> nodes = exchange::nodes_by_host(peers, transport::tcp::host_identity());
+  return session::make_session(
+      std::make_unique<session::DeviceRunner>(std::move(device), nullptr, options, std::move(nodes)), std::move(policy),
+      options);
 }
 
 struct Communicator::State {

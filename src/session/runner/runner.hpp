@@ -39,9 +39,11 @@ struct RunnerInfo {
   std::string transport = {};             // how bytes travel, for statistics
   bool checksum = false;                  // frames carry a CRC
   std::vector<std::uint32_t> nodes = {};  // see Transport::nodes
-  bool background = false;                // start() also takes background buckets, each bucket once at a time
-  bool crowded = false;                   // this node has more ranks than cores
-  observe::SourceId source = 0;           // the source of the runner's events
+  bool knows_tiers = true;                // see plan::PlanOptions, as the next one
+  bool node_sums = false;
+  bool background = false;       // start() also takes background buckets, each bucket once at a time
+  bool crowded = false;          // this node has more ranks than cores
+  observe::SourceId source = 0;  // the source of the runner's events
 };
 
 /// Starts the reduction of buckets and moves it forward.
