@@ -138,6 +138,9 @@ struct Machine {
   std::exception_ptr error;
   Order order = Order::ascending;
   std::vector<std::string>* launches = nullptr;
+  std::vector<Launch>* held = nullptr;
+  Surroundings* surroundings = nullptr;
+  std::uint64_t pauses = 0;  // without surroundings: since the block began
 };
 
 Machine& machine() {
@@ -266,10 +269,11 @@ void fibre_main() {
   }
 }
 
-void run_block(Machine& m) {
+void run_fibres(Machine& m) {
   m.live = m.threads;
   m.barrier = {};
   m.idle_switches = 0;
+  m.pauses = 0;
   m.error = nullptr;
   m.host_stack = nullptr;
   for (Warp& warp : m.warps) {
@@ -331,12 +335,30 @@ void set_order(Order order) { machine().order = order; }
 
 void note_launches(std::vector<std::string>* names) { machine().launches = names; }
 
-void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body) {
+void hold_launches(std::vector<Launch>* launches) { machine().held = launches; }
+
+void set_surroundings(Surroundings* surroundings) { machine().surroundings = surroundings; }
+
+void launch(const char* kernel, std::uint32_t blocks, std::uint32_t threads, void* stream, std::function<void()> body) {
   Machine& m = machine();
   if (m.launches != nullptr) {
     m.launches->emplace_back(kernel);
-    return;
+  } else if (m.held != nullptr) {
+    m.held->push_back({kernel, blocks, threads, stream, std::move(body)});
+  } else {
+    run(kernel, blocks, threads, body);
   }
+}
+
+void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body) {
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    run_block(kernel, block, blocks, threads, body);
+  }
+}
+
+void run_block(const char* kernel, std::uint32_t block, std::uint32_t blocks, std::uint32_t threads,
+               const std::function<void()>& body) {
+  Machine& m = machine();
   while (m.fibres.size() < threads) {
     m.fibres.emplace_back().stack.reset(static_cast<std::byte*>(::operator new (kStackBytes, std::align_val_t{64})));
   }
@@ -345,9 +367,8 @@ void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const 
   m.kernel = kernel;
   m.threads = threads;
   m.blocks = blocks;
-  for (m.block = 0; m.block < blocks; ++m.block) {
-    run_block(m);
-  }
+  m.block = block;
+  run_fibres(m);
 }
 
 std::uint32_t thread() { return machine().current; }
@@ -356,7 +377,33 @@ std::uint32_t blocks() { return machine().blocks; }
 
 void sync(const char* what) {
   Machine& m = machine();
+  if (m.surroundings != nullptr && m.barrier.arrived == 0) {
+    m.surroundings->give_way(false);
+  }
   wait_at(m, m.barrier, m.threads, what);
+}
+
+// The other threads of the block go first, since others may wait for what they do.
+void pause() {
+  Machine& m = machine();
+  m.idle_switches = 0;
+  switch_to(m, next_live(m));
+  if (m.surroundings != nullptr) {
+    m.surroundings->give_way(true);
+  } else if (++m.pauses > 100'000) {
+    fail(m, "waits for other blocks, but there are none");
+  }
+}
+
+void release() {
+  if (Surroundings* all = machine().surroundings; all != nullptr) {
+    all->release();
+  }
+}
+
+std::uint64_t nanoseconds() {
+  Machine& m = machine();
+  return m.surroundings != nullptr ? m.surroundings->nanoseconds() : 1000 * m.pauses;
 }
 
 bool sync_or(bool value) {
@@ -379,6 +426,22 @@ const std::byte* exchange_bytes(const char* what, const void* value, std::size_t
 void check_aligned(const void* address, std::size_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
     fail(machine(), "an access of " + std::to_string(bytes) + " bytes at an address that is no multiple of it");
+  }
+}
+
+void load_bytes(const void* from, void* value, std::size_t bytes) {
+  check_aligned(from, bytes);
+  Surroundings* all = machine().surroundings;
+  if (all == nullptr || !all->load(from, value, bytes)) {
+    std::memcpy(value, from, bytes);
+  }
+}
+
+void store_bytes(void* to, const void* value, std::size_t bytes) {
+  check_aligned(to, bytes);
+  Surroundings* all = machine().surroundings;
+  if (all == nullptr || !all->store(to, value, bytes)) {
+    std::memcpy(to, value, bytes);
   }
 }
 
