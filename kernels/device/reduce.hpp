@@ -19,6 +19,7 @@ struct InputList {
   const std::uint8_t* frame[kMost];
   int frames = 0;
   int own = -1;  // number of frames before the own part; -1: there is no own part
+  [[nodiscard]] GRADWIRE_HOST_DEVICE const std::uint8_t* at(int i) const { return frame[i]; }
   [[nodiscard]] GRADWIRE_HOST_DEVICE int rank_of(int i) const { return own >= 0 && i >= own ? i + 1 : i; }
 };
 
@@ -138,24 +139,24 @@ GRADWIRE_DEVICE void store_result(const ReduceJob& job, std::uint64_t first, std
   }
 }
 
-/// A tile of a sum.
-template <class Codec>
+/// A tile of a sum. Inputs has the members `at`, `frames` and `own` of InputList.
+template <class Codec, class Inputs>
 struct TileSum {
   const ReduceJob& job;
-  const InputList<kFewInputs>& inputs;
+  const Inputs& inputs;
   typename Codec::Context context;
   TilePlace place;
   std::uint64_t offset;  // where the tile's payload begins in each frame
 };
 
 /// sum <- sum + frames [first, first + kCount), which are fetched together, with the own part at its place among them.
-template <int kCount, class Codec, class Value>
-GRADWIRE_DEVICE void add_frames(const TileSum<Codec>& all, std::uint32_t strip, int first, const Value (&own)[kHeld],
-                                Value (&sum)[kHeld]) {
+template <int kCount, class Codec, class Inputs, class Value>
+GRADWIRE_DEVICE void add_frames(const TileSum<Codec, Inputs>& all, std::uint32_t strip, int first,
+                                const Value (&own)[kHeld], Value (&sum)[kHeld]) {
   typename Codec::Raw raw[kCount];
   GRADWIRE_UNROLL
   for (int i = 0; i < kCount; ++i) {
-    raw[i] = Codec::fetch(strip, all.place.count, frame_bytes(all.inputs.frame[first + i]) + all.offset);
+    raw[i] = Codec::fetch(strip, all.place.count, frame_bytes(all.inputs.at(first + i)) + all.offset);
   }
   GRADWIRE_UNROLL
   for (int i = 0; i < kCount; ++i) {
@@ -170,8 +171,8 @@ GRADWIRE_DEVICE void add_frames(const TileSum<Codec>& all, std::uint32_t strip, 
 
 /// sum <- sum + all inputs, in groups of kAhead frames and a group of the rest. No load depends on a condition, since
 /// the compiler would make such a load wait for the earlier ones.
-template <int kAhead, class Codec, class Value>
-GRADWIRE_DEVICE void add_inputs(const TileSum<Codec>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
+template <int kAhead, class Codec, class Inputs, class Value>
+GRADWIRE_DEVICE void add_inputs(const TileSum<Codec, Inputs>& all, std::uint32_t strip, Value (&sum)[kHeld]) {
   Value own[kHeld];
   if (all.inputs.own >= 0) {
     load_own(all.job, all.place.first + strip * kStrip, remaining_of(strip, all.place.count), own);
@@ -202,10 +203,11 @@ GRADWIRE_DEVICE void add_inputs(const TileSum<Codec>& all, std::uint32_t strip, 
   }
 }
 
-/// Called by the whole block. `nothing`: the sum of no inputs; `inverse`: see divide_sum().
-template <int kAhead, class Codec>
-GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec>& all, typename Codec::Value nothing,
-                                 typename Codec::Value inverse, typename Codec::Shared& shared) {
+/// Called by the whole block. `nothing`: the sum of no inputs; `inverse`: see divide_sum(). A lane calls `note` for
+/// each strip that is encoded with NaN or Inf.
+template <int kAhead, class Codec, class Inputs, class Note>
+GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs>& all, typename Codec::Value nothing,
+                                 typename Codec::Value inverse, typename Codec::Shared& shared, const Note& note) {
   const TilePlace& place = all.place;
   GRADWIRE_ROLLED
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
@@ -221,7 +223,7 @@ GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec>& all, typename Codec::Valu
     std::uint8_t* payload = frame_bytes(all.job.out) + all.offset;
     if (encode_strip<Codec>(all.context, strip, place, sum, all.job.owner_residual, payload, shared) &&
         simt::lane() == 0) {
-      mark_nonfinite(all.job.call, all.job.out);
+      note();
     }
   }
 }
@@ -240,11 +242,13 @@ reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList<kF
     const TilePlace place = tile_place(job.call, 0, step, job.first_tile, job.count, index);
     const std::uint64_t offset = tile_offset<typename Codec::Core>(0, index);
     const auto context = Codec::context(place.tile);
+    const auto note = [&] { mark_nonfinite(job.call, job.out); };
+    using Sum = TileSum<Codec, InputList<kFewInputs>>;
     if (place.count == kTileElements) {
-      reduce_tile<Codec::kAhead>(TileSum<Codec>{job, inputs, context, full(place), offset}, nothing, inverse,
-                                 shared[simt::warp()]);
+      reduce_tile<Codec::kAhead>(Sum{job, inputs, context, full(place), offset}, nothing, inverse, shared[simt::warp()],
+                                 note);
     } else {
-      reduce_tile<1>(TileSum<Codec>{job, inputs, context, place, offset}, nothing, inverse, shared[simt::warp()]);
+      reduce_tile<1>(Sum{job, inputs, context, place, offset}, nothing, inverse, shared[simt::warp()], note);
     }
   }
 }
