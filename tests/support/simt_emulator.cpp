@@ -1,21 +1,20 @@
 #include "simt_emulator.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
+#include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/sanitizers.hpp"
 #include "gradwire/error.hpp"
-
-#if !defined(__x86_64__)
-#include <ucontext.h>
-#endif
+#include "simt_fibre.hpp"
 
 #if GRADWIRE_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
@@ -25,75 +24,10 @@
 namespace gradwire::emulator {
 namespace {
 
-constexpr std::size_t kStackBytes = std::size_t{128} << 10;
-
 void fibre_main();
 
-#if defined(__x86_64__)
-
-// Saves the registers that a function call keeps on the stack of the fibre that is left. (swapcontext makes a system
-// call each time, and clears the whole stack's shadow under AddressSanitizer.)
-asm(R"(
-.text
-.p2align 4
-.type gradwire_emulator_switch, @function
-gradwire_emulator_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size gradwire_emulator_switch, .-gradwire_emulator_switch
-)");
-extern "C" void gradwire_emulator_switch(void** save, void* load);
-
-class Context {
- public:
-  void start_on(std::byte* stack) {
-    void** top = reinterpret_cast<void**>(stack + kStackBytes);
-    top[-1] = nullptr;  // there is no caller
-    top[-2] = reinterpret_cast<void*>(&fibre_main);
-    std::fill(top - 8, top - 2, nullptr);
-    pointer_ = top - 8;
-  }
-  void switch_to(Context& to) { gradwire_emulator_switch(&pointer_, to.pointer_); }
-
- private:
-  void* pointer_ = nullptr;
-};
-
-#else
-
-class Context {
- public:
-  void start_on(std::byte* stack) {
-    getcontext(&context_);
-    context_.uc_stack.ss_sp = stack;
-    context_.uc_stack.ss_size = kStackBytes;
-    context_.uc_link = nullptr;
-    makecontext(&context_, fibre_main, 0);
-  }
-  void switch_to(Context& to) { swapcontext(&context_, &to.context_); }
-
- private:
-  ucontext_t context_{};
-};
-
-#endif
-
-struct StackDeleter {
-  void operator()(std::byte* stack) const { ::operator delete (stack, std::align_val_t{64}); }
-};
+// How long a block waits for blocks of other threads, which have no surroundings.
+constexpr std::chrono::seconds kMostWait{30};
 
 struct Fibre {
   Context context;
@@ -140,7 +74,7 @@ struct Machine {
   std::vector<std::string>* launches = nullptr;
   std::vector<Launch>* held = nullptr;
   Surroundings* surroundings = nullptr;
-  std::uint64_t pauses = 0;  // without surroundings: since the block began
+  std::optional<std::chrono::steady_clock::time_point> waits_since;  // without surroundings: for other threads' blocks
 };
 
 Machine& machine() {
@@ -273,7 +207,7 @@ void run_fibres(Machine& m) {
   m.live = m.threads;
   m.barrier = {};
   m.idle_switches = 0;
-  m.pauses = 0;
+  m.waits_since.reset();
   m.error = nullptr;
   m.host_stack = nullptr;
   for (Warp& warp : m.warps) {
@@ -289,7 +223,7 @@ void run_fibres(Machine& m) {
 #if GRADWIRE_ADDRESS_SANITIZER
       __asan_unpoison_memory_region(fibre.stack.get(), kStackBytes);  // frames of an abandoned fibre
 #endif
-      fibre.context.start_on(fibre.stack.get());
+      fibre.context.start_on(fibre.stack.get(), fibre_main);
     }
   }
   m.current = m.order == Order::ascending ? 0 : m.threads - 1;
@@ -390,9 +324,14 @@ void pause() {
   switch_to(m, next_live(m));
   if (m.surroundings != nullptr) {
     m.surroundings->give_way(true);
-  } else if (++m.pauses > 100'000) {
-    fail(m, "waits for other blocks, but there are none");
+    return;
   }
+  const auto now = std::chrono::steady_clock::now();
+  m.waits_since = m.waits_since.value_or(now);
+  if (now - *m.waits_since > kMostWait) {
+    fail(m, "waits for other blocks, but they do not come");
+  }
+  std::this_thread::yield();
 }
 
 void release() {
@@ -403,7 +342,10 @@ void release() {
 
 std::uint64_t nanoseconds() {
   Machine& m = machine();
-  return m.surroundings != nullptr ? m.surroundings->nanoseconds() : 1000 * m.pauses;
+  return m.surroundings != nullptr
+             ? m.surroundings->nanoseconds()
+             : static_cast<std::uint64_t>(
+                   std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
 bool sync_or(bool value) {
