@@ -12,6 +12,9 @@ namespace gradwire::test {
 /// Makes the device of one rank of a communicator; the other ranks do not exist.
 [[nodiscard]] std::shared_ptr<exchange::StreamDevice> make_counted_device(int rank, int world_size);
 
+/// Gives the device windows of ranks that do not exist, for as long as it lives.
+void give_windows(exchange::StreamDevice& device, int rank, int world_size);
+
 /// Returns how often cudaEventRecord and cudaStreamWaitEvent were called in this process.
 [[nodiscard]] std::uint64_t event_calls();
 

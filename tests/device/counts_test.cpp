@@ -2,6 +2,7 @@
 // NCCL's calls, records of events and waits for them in CUDA's. Nothing runs, so one rank stands for all.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -28,6 +29,7 @@ struct Step {
   bool feedback = false;
   bool weighted = false;
   bool scaled = false;
+  bool in_windows = false;
 };
 
 struct Counts {
@@ -61,10 +63,9 @@ std::vector<std::string> launched;
 class Job {
  public:
   explicit Job(const Step& step, int rank = 0)
-      : step_(step),
-        plan_(plan_of(step)),
-        runner_(make_counted_device(rank, step.world), std::make_unique<Agreeing>(step.world), {}) {
+      : step_(step), plan_(plan_of(step)), runner_(device_of(step, rank), std::make_unique<Agreeing>(step.world), {}) {
     EXPECT_EQ(plan_.buckets.size(), 1U);
+    static_cast<void>(setenv("GRADWIRE_NODE_KERNEL", step.in_windows ? "1" : "0", 1));
     runner_.agree(plan_, step.weighted, 0, {}, {});
   }
 
@@ -81,6 +82,12 @@ class Job {
   }
 
  private:
+  // Every device has windows, which are used only where that is asked for.
+  static std::shared_ptr<exchange::StreamDevice> device_of(const Step& step, int rank) {
+    std::shared_ptr<exchange::StreamDevice> device = make_counted_device(rank, step.world);
+    give_windows(*device, rank, step.world);
+    return device;
+  }
   static plan::Plan plan_of(const Step& step) {
     const Policy policy =
         Policy::parse("[defaults]\ncodec = \"int8\"\nsmall = \"off\"\nalgorithm = \"two_shot\"\n" +
@@ -163,6 +170,23 @@ TEST(DeviceCounts, OtherSteps) {
   for (const Row& row : rows) {
     EXPECT_EQ(count(row.step, row.step.world / 2), row.counts) << row.what << ", " << row.step.world << " ranks";
   }
+}
+
+// Mutations tried: windows are used unasked; a call is enqueued as lanes, too.
+TEST(DeviceCounts, InsideANodeABucketIsOneLaunch) {
+  const std::vector<std::string> one{"reduce_windows", "advance_step", "count_nonfinite"};
+  for (const int world : {2, 4, 8}) {
+    for (const bool feedback : {false, true}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        const Step step{
+            .world = world, .bytes = 25 * kMiB / 2, .dtype = dtype, .feedback = feedback, .in_windows = true};
+        EXPECT_EQ(count(step, world / 2), (Counts{3, 0, 0, 4})) << world << " ranks";
+        EXPECT_EQ(launched, one);
+      }
+    }
+  }
+  EXPECT_EQ(count({.world = 8, .bytes = 256 * kMiB, .in_windows = true}), (Counts{5, 0, 0, 4}));
+  EXPECT_EQ(count({.world = 8, .bytes = kMiB, .weighted = true, .in_windows = true}), (Counts{8, 2, 21, 12}));
 }
 
 // Mutations tried: a step that has ended is forgotten; it counts as ended when it begins anew.

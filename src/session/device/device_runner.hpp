@@ -65,6 +65,7 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   void set_step(std::uint64_t step) override;
   [[nodiscard]] DeviceMemory memory() const override { return memory_.latest(); }
 
+  void open_windows();
   [[nodiscard]] bool any_nonfinite(std::span<const TensorMemory> memory);
 
   std::shared_ptr<exchange::StreamDevice> device_;
@@ -79,7 +80,8 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   kernels::DeviceStatus* probe_status_ = nullptr;  // for searches for NaN; in device memory
   std::uint32_t nonfinite_steps_ = 0;              // the device's count, as last seen
   bool captured_ = false;                          // a step was captured, and may be replayed
-  bool followed_ = false;                          // follow_caller() was called since the step began
+  bool tried_windows_ = false;
+  bool followed_ = false;  // follow_caller() was called since the step began
   std::vector<Ended> started_;
   DeviceMemoryWatch memory_;
 };
