@@ -70,10 +70,10 @@ GRADWIRE_DEVICE void mark_nonfinite_at(const EncodeJob& job, std::uint32_t index
   mark_nonfinite(job.call, series_tile(job.frame, job.series, index).frame.place.bytes);
 }
 
-/// Encodes tile `index` of a series; called by the whole block.
-template <class Codec>
-GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, std::uint32_t index, const TilePlace& place,
-                                 std::uint8_t* payload, typename Codec::Shared& shared) {
+/// Encodes a tile; called by the whole block. A lane calls `note` for each strip with NaN or Inf.
+template <class Codec, class Note>
+GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, const TilePlace& place, std::uint8_t* payload,
+                                 typename Codec::Shared& shared, const Note& note) {
   const auto context = Codec::context(place.tile);
   GRADWIRE_ROLLED
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
@@ -82,7 +82,7 @@ GRADWIRE_DEVICE void encode_tile(const EncodeJob& job, std::uint32_t index, cons
                 remaining_of(strip, place.count), x);
     const bool bad = encode_strip<Codec>(context, strip, place, x, job.residual, payload, shared);
     if (bad && simt::lane() == 0) {
-      mark_nonfinite_at(job, index);
+      note();
     }
   }
 }
@@ -100,10 +100,11 @@ encode_frame(GRADWIRE_PARAMETER(EncodeJob) job) {
     }
     const TilePlace place = tile_place(job.call, 0, step, at);
     std::uint8_t* payload = frame_bytes(at.frame.place.bytes) + tile_offset<typename Codec::Core>(0, at.tile);
+    const auto note = [&] { mark_nonfinite_at(job, index); };
     if (place.count == kTileElements) {
-      encode_tile<Codec>(job, index, full(place), payload, shared[simt::warp()]);
+      encode_tile<Codec>(job, full(place), payload, shared[simt::warp()], note);
     } else {
-      encode_tile<Codec>(job, index, place, payload, shared[simt::warp()]);
+      encode_tile<Codec>(job, place, payload, shared[simt::warp()], note);
     }
   }
 }

@@ -127,7 +127,7 @@ GRADWIRE_DEVICE std::uint64_t tile_offset(std::uint32_t k, std::uint32_t index) 
 GRADWIRE_DEVICE void pad_tile(std::uint8_t* payload, std::uint32_t used_bytes,
                               std::uint32_t alignment = kPayloadAlignment) {
   if (used_bytes + simt::lane() < padded(used_bytes, alignment)) {
-    payload[used_bytes + simt::lane()] = 0;
+    simt::store1(payload + used_bytes + simt::lane(), 0);
   }
 }
 

@@ -207,10 +207,11 @@ GRADWIRE_DEVICE void add_inputs(const TileSum<Codec, Inputs>& all, std::uint32_t
   }
 }
 
-/// Called by the whole block. `nothing`: the sum of no inputs; `inverse`: see divide_sum().
-template <int kAhead, class Codec, class Inputs>
+/// Called by the whole block. `nothing`: the sum of no inputs; `inverse`: see divide_sum(). A lane calls `note` for
+/// each strip that is encoded with NaN or Inf.
+template <int kAhead, class Codec, class Inputs, class Note>
 GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs>& all, typename Codec::Value nothing,
-                                 typename Codec::Value inverse, typename Codec::Shared& shared) {
+                                 typename Codec::Value inverse, typename Codec::Shared& shared, const Note& note) {
   const TilePlace& place = all.place;
   GRADWIRE_ROLLED
   for (std::uint32_t strip = simt::warp(); strip < strips(place.count); strip += simt::kWarps) {
@@ -226,7 +227,7 @@ GRADWIRE_DEVICE void reduce_tile(const TileSum<Codec, Inputs>& all, typename Cod
     std::uint8_t* payload = frame_bytes(all.job.out) + all.offset;
     if (encode_strip<Codec>(all.context, strip, place, sum, all.job.owner_residual, payload, shared) &&
         simt::lane() == 0) {
-      mark_nonfinite(all.job.call, all.job.out);
+      note();
     }
   }
 }
@@ -245,12 +246,13 @@ reduce_frames(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList) i
     const TilePlace place = tile_place(job.call, 0, step, job.first_tile, job.count, index);
     const std::uint64_t offset = tile_offset<typename Codec::Core>(0, index);
     const auto context = Codec::context(place.tile);
+    const auto note = [&] { mark_nonfinite(job.call, job.out); };
     if (place.count == kTileElements) {
       reduce_tile<Codec::kAhead>(TileSum<Codec, InputList>{job, inputs, context, full(place), offset}, nothing, inverse,
-                                 shared[simt::warp()]);
+                                 shared[simt::warp()], note);
     } else {
       reduce_tile<1>(TileSum<Codec, InputList>{job, inputs, context, place, offset}, nothing, inverse,
-                     shared[simt::warp()]);
+                     shared[simt::warp()], note);
     }
   }
 }

@@ -109,12 +109,43 @@ GRADWIRE_DEVICE Words2 load8(const void* from) {
 }
 GRADWIRE_DEVICE std::uint32_t load4(const void* from) { return *static_cast<const std::uint32_t*>(from); }
 GRADWIRE_DEVICE std::uint16_t load2(const void* from) { return *static_cast<const std::uint16_t*>(from); }
+GRADWIRE_DEVICE std::uint8_t load1(const void* from) { return *static_cast<const std::uint8_t*>(from); }
 GRADWIRE_DEVICE void store16(void* to, const Words4& v) {
   *static_cast<uint4*>(to) = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
 }
 GRADWIRE_DEVICE void store8(void* to, const Words2& v) { *static_cast<uint2*>(to) = make_uint2(v.word[0], v.word[1]); }
 GRADWIRE_DEVICE void store4(void* to, std::uint32_t v) { *static_cast<std::uint32_t*>(to) = v; }
 GRADWIRE_DEVICE void store2(void* to, std::uint16_t v) { *static_cast<std::uint16_t*>(to) = v; }
+GRADWIRE_DEVICE void store1(void* to, std::uint8_t v) { *static_cast<std::uint8_t*>(to) = v; }
+
+// Accesses to a word that other devices, or the host, access meanwhile. Whoever reads a released value by an acquiring
+// load also sees all that the block stored before, if the block had a barrier between those stores and the release.
+GRADWIRE_DEVICE void store_release(std::uint32_t* to, std::uint32_t v) {
+  asm volatile("st.release.sys.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
+}
+GRADWIRE_DEVICE std::uint32_t load_acquire(const std::uint32_t* from) {
+  std::uint32_t v = 0;
+  asm volatile("ld.acquire.sys.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+GRADWIRE_DEVICE void store_relaxed(std::uint32_t* to, std::uint32_t v) {
+  asm volatile("st.relaxed.sys.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory");
+}
+GRADWIRE_DEVICE std::uint32_t load_relaxed(const std::uint32_t* from) {
+  std::uint32_t v = 0;
+  asm volatile("ld.relaxed.sys.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+/// A loop that waits for such a word calls this each time, and looks for reasons to give up every kSpins-th time, since
+/// these cost more to read.
+GRADWIRE_DEVICE void pause() {}
+inline constexpr std::uint32_t kSpins = 1024;
+/// A clock that all processors share. It may advance by a microsecond at a time.
+GRADWIRE_DEVICE std::uint64_t nanoseconds() {
+  std::uint64_t now = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
 
 /// Enqueues kernel<<<blocks, kThreads>>>(arguments...) on `stream`, a cudaStream_t. Error(internal) with CUDA's text.
 template <class... Parameters>
@@ -128,6 +159,27 @@ void launch(const char* name, void (*kernel)(Parameters...), std::uint32_t block
     throw Error(ErrorCode::internal, std::string("kernel ") + name + " was not launched: " + cudaGetErrorName(error) +
                                          ": " + cudaGetErrorString(error));
   }
+}
+
+/// The number of blocks of the kernel that the current device can run at once. Error(internal) with CUDA's text.
+template <class... Parameters>
+std::uint32_t resident_blocks(const char* name, void (*kernel)(Parameters...)) {
+  int device = 0;
+  int processors = 0;
+  int each = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  }
+  if (error == cudaSuccess) {
+    error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, static_cast<int>(kThreads), 0);
+  }
+  if (error != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    throw Error(ErrorCode::internal, std::string("the occupancy of kernel ") + name +
+                                         " is unknown: " + cudaGetErrorName(error) + ": " + cudaGetErrorString(error));
+  }
+  return static_cast<std::uint32_t>(processors) * static_cast<std::uint32_t>(each);
 }
 
 /// Loads the kernel's code onto the current device. Otherwise its first launch does that, and may wait for all work on
@@ -216,19 +268,38 @@ inline Words4 load16(const void* from) { return emulator::aligned_load<Words4>(f
 inline Words2 load8(const void* from) { return emulator::aligned_load<Words2>(from); }
 inline std::uint32_t load4(const void* from) { return emulator::aligned_load<std::uint32_t>(from); }
 inline std::uint16_t load2(const void* from) { return emulator::aligned_load<std::uint16_t>(from); }
+inline std::uint8_t load1(const void* from) { return emulator::aligned_load<std::uint8_t>(from); }
 inline void store16(void* to, const Words4& v) { emulator::aligned_store(to, v); }
 inline void store8(void* to, const Words2& v) { emulator::aligned_store(to, v); }
 inline void store4(void* to, std::uint32_t v) { emulator::aligned_store(to, v); }
 inline void store2(void* to, std::uint16_t v) { emulator::aligned_store(to, v); }
+inline void store1(void* to, std::uint8_t v) { emulator::aligned_store(to, v); }
+
+inline void store_release(std::uint32_t* to, std::uint32_t v) {
+  emulator::release();
+  *to = v;
+}
+inline std::uint32_t load_acquire(const std::uint32_t* from) { return *from; }
+inline void store_relaxed(std::uint32_t* to, std::uint32_t v) { *to = v; }
+inline std::uint32_t load_relaxed(const std::uint32_t* from) { return *from; }
+inline void pause() { emulator::pause(); }
+inline constexpr std::uint32_t kSpins = 4;
+inline std::uint64_t nanoseconds() { return emulator::nanoseconds(); }
 
 template <class... Parameters>
-void launch(const char* name, void (*kernel)(Parameters...), std::uint32_t blocks, void* /*stream*/,
+void launch(const char* name, void (*kernel)(Parameters...), std::uint32_t blocks, void* stream,
             const std::type_identity_t<std::remove_cvref_t<Parameters>>&... arguments) {
   emulator::check_loaded(name, reinterpret_cast<const void*>(kernel));
-  emulator::run(name, blocks, kThreads, [&] { kernel(arguments...); });
+  emulator::launch(name, blocks, kThreads, stream, [kernel, arguments...] { kernel(arguments...); });
 }
 
 inline void load_kernel(const char* /*name*/, const void* kernel) { emulator::note_loaded(kernel); }
+
+/// As many as a small device could hold.
+template <class... Parameters>
+std::uint32_t resident_blocks(const char* /*name*/, void (* /*kernel*/)(Parameters...)) {
+  return 64;
+}
 
 #endif
 

@@ -66,7 +66,7 @@ GRADWIRE_DEVICE Stored load_one(const Stored* from) {
   } else if constexpr (sizeof(Stored) == 2) {
     return simt::load2(from);
   } else {
-    return *from;
+    return simt::load1(from);
   }
 }
 template <class Stored>
@@ -78,7 +78,7 @@ GRADWIRE_DEVICE void store_one(Stored* to, Stored value) {
   } else if constexpr (sizeof(Stored) == 2) {
     simt::store2(to, value);
   } else {
-    *to = value;
+    simt::store1(to, value);
   }
 }
 

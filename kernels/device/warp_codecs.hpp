@@ -12,6 +12,8 @@
 //   int kEncodingBlocks, kSummingBlocks                    how many thread blocks that encode, or sum, must fit on a
 //                                                          processor: more hide more, fewer have more registers each
 //                                                          (measured)
+//   int kWindowBlocks                                      the same for the kernel over windows: as many as fit without
+//                                                          spilled registers
 //   void expand(context, raw, x)                           their values
 // `count` is that of the tile. All lanes of the warp call.
 #ifndef GRADWIRE_KERNELS_DEVICE_WARP_CODECS_HPP
@@ -45,6 +47,7 @@ struct WarpCast {
   static constexpr int kAhead = sizeof(Stored) == 2 ? 4 : (sizeof(Stored) == 4 ? 2 : 1);
   static constexpr int kEncodingBlocks = sizeof(Stored) == 8 ? 4 : 5;
   static constexpr int kSummingBlocks = sizeof(Stored) == 8 ? 2 : 4;
+  static constexpr int kWindowBlocks = 3;
 
   GRADWIRE_DEVICE static Context context(const Tile& /*tile*/) { return {}; }
 
@@ -117,6 +120,7 @@ struct WarpBlock {
   static constexpr int kAhead = 4;
   static constexpr int kEncodingBlocks = kBlocks == 1 ? 6 : 5;
   static constexpr int kSummingBlocks = sizeof(Code) == 1 ? 5 : 4;
+  static constexpr int kWindowBlocks = std::is_same_v<Rule, Int8Rule> ? 4 : 3;
   struct Raw {
     Packed<Unsigned> codes;
     std::uint32_t scales;  // a second scale is in the high half

@@ -81,6 +81,7 @@ struct WarpRotated {
   static constexpr int kAhead = 1;
   static constexpr int kEncodingBlocks = 4;
   static constexpr int kSummingBlocks = 4;
+  static constexpr int kWindowBlocks = 3;
   /// The two words of the tile's 256 sign bits that this lane's elements need, shifted to its first element.
   struct Context {
     std::uint32_t flips[2];

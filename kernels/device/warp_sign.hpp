@@ -15,6 +15,7 @@ struct WarpSign {
   static constexpr int kAhead = 4;
   static constexpr int kEncodingBlocks = 6;
   static constexpr int kSummingBlocks = 4;
+  static constexpr int kWindowBlocks = 4;
   using Context = NoContext;
   struct Raw {
     std::uint8_t bits[2];  // for each half of the strip, the byte with this lane's four bits
@@ -72,7 +73,7 @@ struct WarpSign {
     GRADWIRE_UNROLL
     for (std::uint32_t h = 0; h < 2; ++h) {
       const std::uint32_t at = 16 * h + lane / 2;
-      raw.bits[h] = 8 * at < left ? bits[at] : std::uint8_t{0};
+      raw.bits[h] = 8 * at < left ? simt::load1(bits + at) : std::uint8_t{0};
     }
     raw.scale = simt::load2(in + strip * 2);
     return raw;
@@ -95,7 +96,7 @@ struct WarpSign {
     const bool odd = lane % 2 != 0;
     const std::uint32_t at = (odd ? 16 : 0) + lane / 2;
     if (at < bytes) {
-      out[at] = static_cast<std::uint8_t>(odd ? (bits >> 12) | (other >> 16) : bits | (other << 4));
+      simt::store1(out + at, static_cast<std::uint8_t>(odd ? (bits >> 12) | (other >> 16) : bits | (other << 4)));
     }
   }
 };

@@ -39,6 +39,8 @@ constexpr std::array kVariables{
                         "calls whose sum has a larger relative error pass from then on (run --max-error)"},
     EnvironmentVariable{"GRADWIRE_METRICS", "file:directory, http:[address:]port[+rank], otlp:directory", "none",
                         "where every rank's metrics go, one or more"},
+    EnvironmentVariable{"GRADWIRE_NODE_KERNEL", "0 | 1", "0",
+                        "1: sessions over GPUs of one host sum by one kernel, if GPUs can write to each other"},
     EnvironmentVariable{"GRADWIRE_POLICY", "file", "none", "policy of replaced calls, instead of GRADWIRE_CODEC"},
     EnvironmentVariable{"GRADWIRE_RECORD_GRADIENTS", "directory[:steps=N]", "none",
                         "rank 0 writes gradients of 5 steps, or N, there (run --record-gradients)"},

@@ -71,6 +71,8 @@ class Partition {
 
   /// The number of chunks of the largest shard.
   [[nodiscard]] std::uint64_t lanes() const noexcept { return lanes_; }
+  /// Most elements of a chunk.
+  [[nodiscard]] std::uint64_t chunk_elements() const noexcept { return tiles_per_chunk_ * codec::kTileElements; }
   /// The lane-th chunk of a shard; empty past its end.
   [[nodiscard]] Chunk chunk(int shard, std::uint64_t lane) const;
   /// All chunks of a lane; none where no formula gives them, as for segments of different sizes.

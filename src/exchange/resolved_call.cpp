@@ -136,6 +136,7 @@ Schedule schedule_of(const CallRequest& request, const ResolvedCall& call, const
 ResidualUse residual_use(const CallRequest& request, const Encodings& encodings, const RankGroup& group) {
   ResidualUse use{.keeps = residual_sites(request, encodings, group)};
   use.any = use.keeps.any() || request.held.any;
+  use.moved = request.held.moved;
   use.folds_owner = request.weighted && request.held.any && (!use.keeps.owner || request.held.moved);
   return use;
 }

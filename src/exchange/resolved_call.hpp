@@ -97,6 +97,7 @@ struct ResidualUse {
   };
   bool any = false;  // some rank holds or keeps residuals
   ResidualSites keeps = {};
+  bool moved = false;        // some rank may hold owner residuals of elements that it does not own
   bool folds_owner = false;  // a weighted call folds owner residuals in, and needs the sum of weights first
   // The elements that this rank encodes at each site; empty where no residuals are kept.
   Range local = {};

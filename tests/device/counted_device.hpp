@@ -15,6 +15,9 @@ namespace gradwire::test {
 [[nodiscard]] std::shared_ptr<exchange::StreamDevice> make_counted_device(int rank, int world_size,
                                                                           const Policy::Device& share = {});
 
+/// Gives the device windows of ranks that do not exist, for as long as it lives.
+void give_windows(exchange::StreamDevice& device, int rank, int world_size);
+
 /// Returns how often cudaEventRecord and cudaStreamWaitEvent were called in this process.
 [[nodiscard]] std::uint64_t event_calls();
 

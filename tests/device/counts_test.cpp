@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -31,6 +32,7 @@ struct Step {
   bool weighted = false;
   bool scaled = false;
   int per_node = 0;  // ranks of a node; not 0: hierarchical
+  bool in_windows = false;
 };
 
 struct Counts {
@@ -59,17 +61,15 @@ class Agreeing final : public exchange::Peers {
 
 constexpr long kToConnect = 2;  // sums and gathers that a device makes when it joins a node
 
-/// The kernels of the last step that was counted, in order.
-std::vector<std::string> launched;
-
 /// One rank's runner, with a plan of one bucket.
 class Job {
  public:
   explicit Job(const Step& step, int rank = 0, const Policy::Device& share = {})
       : step_(step),
         plan_(plan_of(step)),
-        runner_(make_counted_device(rank, step.world, share), std::make_unique<Agreeing>(step.world), {}) {
+        runner_(device_of(step, rank, share), std::make_unique<Agreeing>(step.world), {}) {
     EXPECT_EQ(plan_.buckets.size(), 1U);
+    static_cast<void>(setenv("GRADWIRE_NODE_KERNEL", step.in_windows ? "1" : "0", 1));
     runner_.agree(plan_, step.weighted, 0, {}, {});
   }
 
@@ -86,6 +86,12 @@ class Job {
   }
 
  private:
+  // Every device has windows, which are used only where that is asked for.
+  static std::shared_ptr<exchange::StreamDevice> device_of(const Step& step, int rank, const Policy::Device& share) {
+    std::shared_ptr<exchange::StreamDevice> device = make_counted_device(rank, step.world, share);
+    give_windows(*device, rank, step.world);
+    return device;
+  }
   static plan::Plan plan_of(const Step& step) {
     const Policy policy =
         Policy::parse("[defaults]\ncodec = \"int8\"\nsmall = \"off\"\nalgorithm = \"" +
@@ -206,9 +212,10 @@ TEST(DeviceCounts, OneTensorInTiersTakesSixKernelsAndFourGroupsAtAnyNumberOfNode
                        std::to_string(per_node) + ", " + std::to_string(mib) + " MiB");
           const long scatters = fake_nccl_calls("ncclReduceScatter");
           const long gathers = fake_nccl_calls("ncclAllGather");
-          EXPECT_EQ(count(step, rank), (Counts{6, 4, 2 * (nodes - 1), 16}));
-          EXPECT_EQ(launched, (std::vector<std::string>{"open_frames", "encode_frame", "reduce_frames", "decode_frame",
-                                                        "advance_step", "count_nonfinite"}));
+          const Counted counted = count(step, rank);
+          EXPECT_EQ(counted.counts, (Counts{6, 4, 2 * (nodes - 1), 16}));
+          EXPECT_EQ(counted.kernels, (std::vector<std::string>{"open_frames", "encode_frame", "reduce_frames",
+                                                               "decode_frame", "advance_step", "count_nonfinite"}));
           EXPECT_EQ(fake_nccl_calls("ncclReduceScatter") - scatters, 1 + kToConnect);
           EXPECT_EQ(fake_nccl_calls("ncclAllGather") - gathers, 1 + kToConnect);
         }
@@ -221,16 +228,32 @@ TEST(DeviceCounts, OneTensorInTiersTakesSixKernelsAndFourGroupsAtAnyNumberOfNode
 TEST(DeviceCounts, BytesBetweenNodes) {
   for (const int rank : {0, 21, 63}) {
     Job job({.world = 64, .bytes = 25 * kMiB, .per_node = 8}, rank);
-    std::vector<std::string> names;
-    emulator::note_launches(&names);
+    const emulator::LaunchNotes notes;
     job.start();
     static_cast<void>(job.steps().end_step(false));
-    emulator::note_launches(nullptr);
     const Statistics sent = job.runner().totals();
     const double elements = 25.0 * kMiB / sizeof(float);
     EXPECT_NEAR(static_cast<double>(sent.bytes_inter) / elements, .22, .002);
     EXPECT_EQ(sent.bytes_inter + sent.bytes_intra, sent.bytes_sent);
   }
+}
+
+// Mutations tried: windows are used unasked; a call is enqueued as lanes, too.
+TEST(DeviceCounts, InsideANodeABucketIsOneLaunch) {
+  const std::vector<std::string> one{"reduce_windows", "advance_step", "count_nonfinite"};
+  for (const int world : {2, 4, 8}) {
+    for (const bool feedback : {false, true}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        const Step step{
+            .world = world, .bytes = 25 * kMiB / 2, .dtype = dtype, .feedback = feedback, .in_windows = true};
+        const Counted counted = count(step, world / 2);
+        EXPECT_EQ(counted.counts, (Counts{3, 0, 0, 4})) << world << " ranks";
+        EXPECT_EQ(counted.kernels, one);
+      }
+    }
+  }
+  EXPECT_EQ(count({.world = 8, .bytes = 256 * kMiB, .in_windows = true}).counts, (Counts{5, 0, 0, 4}));
+  EXPECT_EQ(count({.world = 8, .bytes = kMiB, .weighted = true, .in_windows = true}).counts, (Counts{8, 2, 21, 12}));
 }
 
 // Mutations tried: a step that has ended is forgotten; it counts as ended when it begins anew.

@@ -1,7 +1,10 @@
-// A CUDA runtime without a GPU, for one program: memory is the host's, streams and events are numbers, nothing that is
-// enqueued ever runs, and calls are counted.
+// A CUDA runtime without a GPU, for one program: memory is the host's, streams and events are numbers, and calls are
+// counted. Kernels run where they are launched, memory is cleared at once, and no copy is ever made.
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <cstdio>
+#include <cstring>
 #include <new>
 #include <utility>
 #include <vector>
@@ -11,9 +14,9 @@
 namespace {
 
 constexpr std::align_val_t kAlignment{512};
-std::uintptr_t handles = 0;  // of streams and events that were made
-std::uint64_t records = 0;
-std::uint64_t waits = 0;
+std::atomic<std::uintptr_t> handles = 0;  // of streams and events that were made
+std::atomic<std::uint64_t> records = 0;
+std::atomic<std::uint64_t> waits = 0;
 std::vector<int> priorities;  // of streams
 
 template <class Handle>
@@ -71,9 +74,22 @@ cudaError_t cudaMemcpyAsync(void* /*to*/, const void* /*from*/, std::size_t /*by
                             cudaStream_t /*stream*/) {
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* /*data*/, int /*value*/, std::size_t /*bytes*/, cudaStream_t /*stream*/) {
-  return cudaSuccess;
+cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t /*stream*/) {
+  return cudaMemset(data, value, bytes);
 }
+cudaError_t cudaMemset(void* data, int value, std::size_t bytes) {
+  return std::memset(data, value, bytes), cudaSuccess;
+}
+cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaDeviceGetPCIBusId(char* text, int bytes, int /*device*/) {
+  return std::snprintf(text, static_cast<std::size_t>(bytes), "0000:00:00.0"), cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int /*device*/, unsigned /*flags*/) { return cudaSuccess; }
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* /*handle*/, void* /*data*/) { return cudaSuccess; }
+cudaError_t cudaIpcOpenMemHandle(void** /*data*/, cudaIpcMemHandle_t /*handle*/, unsigned /*flags*/) {
+  return cudaErrorNotSupported;
+}
+cudaError_t cudaIpcCloseMemHandle(void* /*data*/) { return cudaSuccess; }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* /*data*/) {
   *attributes = {};
   attributes->type = cudaMemoryTypeDevice;

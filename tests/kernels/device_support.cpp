@@ -2,6 +2,7 @@
 
 #include "kernels/device/operations.hpp"
 #include "kernels/device/status.hpp"
+#include "kernels/device/window_operations.hpp"
 
 namespace gradwire::test {
 namespace {
@@ -31,6 +32,7 @@ void make_special(std::vector<float>& values, std::size_t first, std::size_t las
 [[maybe_unused]] const bool g_loaded = [] {
   kernels::load_kernels();
   kernels::load_status_kernels();
+  kernels::load_window_kernels();
   return true;
 }();
 

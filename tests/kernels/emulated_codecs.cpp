@@ -1,6 +1,7 @@
 // Computes for simulated devices (tests/support/simulated_codecs.hpp) with the kernels' own source under the emulator.
 #include "kernels/device/operations.hpp"
 #include "kernels/device/status.hpp"
+#include "kernels/device/window_operations.hpp"
 #include "tests/support/simulated_codecs.hpp"
 
 namespace gradwire::test {
@@ -9,6 +10,7 @@ namespace {
 [[maybe_unused]] const bool g_loaded = [] {
   kernels::load_kernels();
   kernels::load_status_kernels();
+  kernels::load_window_kernels();
   return true;
 }();
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "gradwire/error.hpp"
 #include "tests/support/simulated_codecs.hpp"
 
 namespace gradwire::test {
@@ -24,6 +25,10 @@ void HostKernels::encode(const kernels::EncodeJob& job) {
 
 void HostKernels::decode(const kernels::DecodeJob& job) {
   compute("decode", accesses_of(job), [job] { run_decode(job); });
+}
+
+void HostKernels::all_reduce_windows(const kernels::WindowJob& /*job*/) {
+  throw Error(ErrorCode::internal, "a simulated device has no windows");
 }
 
 void HostKernels::reduce(const kernels::ReduceJob& job) {

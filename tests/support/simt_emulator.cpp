@@ -1,21 +1,20 @@
 #include "simt_emulator.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
+#include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/sanitizers.hpp"
 #include "gradwire/error.hpp"
-
-#if !defined(__x86_64__)
-#include <ucontext.h>
-#endif
+#include "simt_fibre.hpp"
 
 #if GRADWIRE_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
@@ -25,75 +24,10 @@
 namespace gradwire::emulator {
 namespace {
 
-constexpr std::size_t kStackBytes = std::size_t{128} << 10;
-
 void fibre_main();
 
-#if defined(__x86_64__)
-
-// Saves the registers that a function call keeps on the stack of the fibre that is left. (swapcontext makes a system
-// call each time, and clears the whole stack's shadow under AddressSanitizer.)
-asm(R"(
-.text
-.p2align 4
-.type gradwire_emulator_switch, @function
-gradwire_emulator_switch:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size gradwire_emulator_switch, .-gradwire_emulator_switch
-)");
-extern "C" void gradwire_emulator_switch(void** save, void* load);
-
-class Context {
- public:
-  void start_on(std::byte* stack) {
-    void** top = reinterpret_cast<void**>(stack + kStackBytes);
-    top[-1] = nullptr;  // there is no caller
-    top[-2] = reinterpret_cast<void*>(&fibre_main);
-    std::fill(top - 8, top - 2, nullptr);
-    pointer_ = top - 8;
-  }
-  void switch_to(Context& to) { gradwire_emulator_switch(&pointer_, to.pointer_); }
-
- private:
-  void* pointer_ = nullptr;
-};
-
-#else
-
-class Context {
- public:
-  void start_on(std::byte* stack) {
-    getcontext(&context_);
-    context_.uc_stack.ss_sp = stack;
-    context_.uc_stack.ss_size = kStackBytes;
-    context_.uc_link = nullptr;
-    makecontext(&context_, fibre_main, 0);
-  }
-  void switch_to(Context& to) { swapcontext(&context_, &to.context_); }
-
- private:
-  ucontext_t context_{};
-};
-
-#endif
-
-struct StackDeleter {
-  void operator()(std::byte* stack) const { ::operator delete (stack, std::align_val_t{64}); }
-};
+// How long a block waits for blocks of other threads, which have no surroundings.
+constexpr std::chrono::seconds kMostWait{30};
 
 struct Fibre {
   Context context;
@@ -138,6 +72,9 @@ struct Machine {
   std::exception_ptr error;
   Order order = Order::ascending;
   std::vector<NotedLaunch>* launches = nullptr;
+  std::vector<Launch>* held = nullptr;
+  Surroundings* surroundings = nullptr;
+  std::optional<std::chrono::steady_clock::time_point> waits_since;  // without surroundings: for other threads' blocks
 };
 
 Machine& machine() {
@@ -266,10 +203,11 @@ void fibre_main() {
   }
 }
 
-void run_block(Machine& m) {
+void run_fibres(Machine& m) {
   m.live = m.threads;
   m.barrier = {};
   m.idle_switches = 0;
+  m.waits_since.reset();
   m.error = nullptr;
   m.host_stack = nullptr;
   for (Warp& warp : m.warps) {
@@ -285,7 +223,7 @@ void run_block(Machine& m) {
 #if GRADWIRE_ADDRESS_SANITIZER
       __asan_unpoison_memory_region(fibre.stack.get(), kStackBytes);  // frames of an abandoned fibre
 #endif
-      fibre.context.start_on(fibre.stack.get());
+      fibre.context.start_on(fibre.stack.get(), fibre_main);
     }
   }
   m.current = m.order == Order::ascending ? 0 : m.threads - 1;
@@ -341,12 +279,30 @@ std::vector<std::string> LaunchNotes::kernels() const {
   return names;
 }
 
-void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body) {
+void hold_launches(std::vector<Launch>* launches) { machine().held = launches; }
+
+void set_surroundings(Surroundings* surroundings) { machine().surroundings = surroundings; }
+
+void launch(const char* kernel, std::uint32_t blocks, std::uint32_t threads, void* stream, std::function<void()> body) {
   Machine& m = machine();
   if (m.launches != nullptr) {
     m.launches->push_back({kernel, blocks});
-    return;
+  } else if (m.held != nullptr) {
+    m.held->push_back({kernel, blocks, threads, stream, std::move(body)});
+  } else {
+    run(kernel, blocks, threads, body);
   }
+}
+
+void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body) {
+  for (std::uint32_t block = 0; block < blocks; ++block) {
+    run_block(kernel, block, blocks, threads, body);
+  }
+}
+
+void run_block(const char* kernel, std::uint32_t block, std::uint32_t blocks, std::uint32_t threads,
+               const std::function<void()>& body) {
+  Machine& m = machine();
   while (m.fibres.size() < threads) {
     m.fibres.emplace_back().stack.reset(static_cast<std::byte*>(::operator new (kStackBytes, std::align_val_t{64})));
   }
@@ -355,9 +311,8 @@ void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const 
   m.kernel = kernel;
   m.threads = threads;
   m.blocks = blocks;
-  for (m.block = 0; m.block < blocks; ++m.block) {
-    run_block(m);
-  }
+  m.block = block;
+  run_fibres(m);
 }
 
 std::uint32_t thread() { return machine().current; }
@@ -366,7 +321,41 @@ std::uint32_t blocks() { return machine().blocks; }
 
 void sync(const char* what) {
   Machine& m = machine();
+  if (m.surroundings != nullptr && m.barrier.arrived == 0) {
+    m.surroundings->give_way(false);
+  }
   wait_at(m, m.barrier, m.threads, what);
+}
+
+// The other threads of the block go first, since others may wait for what they do.
+void pause() {
+  Machine& m = machine();
+  m.idle_switches = 0;
+  switch_to(m, next_live(m));
+  if (m.surroundings != nullptr) {
+    m.surroundings->give_way(true);
+    return;
+  }
+  const auto now = std::chrono::steady_clock::now();
+  m.waits_since = m.waits_since.value_or(now);
+  if (now - *m.waits_since > kMostWait) {
+    fail(m, "waits for other blocks, but they do not come");
+  }
+  std::this_thread::yield();
+}
+
+void release() {
+  if (Surroundings* all = machine().surroundings; all != nullptr) {
+    all->release();
+  }
+}
+
+std::uint64_t nanoseconds() {
+  Machine& m = machine();
+  return m.surroundings != nullptr
+             ? m.surroundings->nanoseconds()
+             : static_cast<std::uint64_t>(
+                   std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
 bool sync_or(bool value) {
@@ -389,6 +378,22 @@ const std::byte* exchange_bytes(const char* what, const void* value, std::size_t
 void check_aligned(const void* address, std::size_t bytes) {
   if (reinterpret_cast<std::uintptr_t>(address) % bytes != 0) {
     fail(machine(), "an access of " + std::to_string(bytes) + " bytes at an address that is no multiple of it");
+  }
+}
+
+void load_bytes(const void* from, void* value, std::size_t bytes) {
+  check_aligned(from, bytes);
+  Surroundings* all = machine().surroundings;
+  if (all == nullptr || !all->load(from, value, bytes)) {
+    std::memcpy(value, from, bytes);
+  }
+}
+
+void store_bytes(void* to, const void* value, std::size_t bytes) {
+  check_aligned(to, bytes);
+  Surroundings* all = machine().surroundings;
+  if (all == nullptr || !all->store(to, value, bytes)) {
+    std::memcpy(to, value, bytes);
   }
 }
 

@@ -1,4 +1,5 @@
-// Runs kernels on the host: blocks one after the other, each CUDA thread as a fibre of the calling thread. Lanes of a
+// Runs kernels on the host: blocks one after the other, each CUDA thread as a fibre of the calling thread (in
+// simt_streams.hpp blocks of several kernels run at once). Lanes of a
 // warp wait at warp operations, threads of a block at barriers. If some do not arrive, or arrive at different ones,
 // run() throws an Error(internal) that names the kernel, the threads and where they wait, while a GPU might hang.
 // kernels/device/simt.hpp includes this file if the compiler is not nvcc.
@@ -23,6 +24,46 @@ void set_order(Order order);
 
 /// Runs `body` once for each thread of each block. It passes on exceptions of `body`.
 void run(const char* kernel, std::uint32_t blocks, std::uint32_t threads, const std::function<void()>& body);
+/// The same for one block.
+void run_block(const char* kernel, std::uint32_t block, std::uint32_t blocks, std::uint32_t threads,
+               const std::function<void()>& body);
+
+/// A kernel that was launched and has not run.
+struct Launch {
+  std::string kernel;
+  std::uint32_t blocks;
+  std::uint32_t threads;
+  void* stream;
+  std::function<void()> body;
+};
+/// Runs a kernel, or only notes it where hold_launches() or LaunchNotes say so.
+void launch(const char* kernel, std::uint32_t blocks, std::uint32_t threads, void* stream, std::function<void()> body);
+/// From here on this thread's kernels do not run, but are appended to `launches`. Null: they run again.
+void hold_launches(std::vector<Launch>* launches);
+
+/// What a block meets that runs beside others. All calls come from the thread that runs the block.
+class Surroundings {
+ public:
+  Surroundings() = default;
+  Surroundings(const Surroundings&) = delete;
+  Surroundings& operator=(const Surroundings&) = delete;
+  virtual ~Surroundings() = default;
+  /// Lets other blocks run. `waits`: this one can do nothing until they have.
+  virtual void give_way(bool waits) = 0;
+  /// Returns false for memory that no other block uses, which the caller then accesses itself.
+  virtual bool store(void* to, const void* value, std::size_t bytes) = 0;
+  virtual bool load(const void* from, void* value, std::size_t bytes) = 0;
+  /// Makes all stores visible to other blocks.
+  virtual void release() = 0;
+  virtual std::uint64_t nanoseconds() = 0;
+};
+/// Those of the blocks that this thread runs from here on; null: there are no other blocks.
+void set_surroundings(Surroundings* surroundings);
+
+/// Of a thread in a loop that waits for other blocks: lets them run.
+void pause();
+void release();
+[[nodiscard]] std::uint64_t nanoseconds();
 
 /// A kernel that was to be launched.
 struct NotedLaunch {
@@ -85,18 +126,18 @@ Lanes<T> exchange(const char* what, const T& value) {
 
 /// Throws Error(internal) if the address is no multiple of `bytes`: a GPU would end the job.
 void check_aligned(const void* address, std::size_t bytes);
+void load_bytes(const void* from, void* value, std::size_t bytes);
+void store_bytes(void* to, const void* value, std::size_t bytes);
 
 template <class T>
 T aligned_load(const void* from) {
-  check_aligned(from, sizeof(T));
   T value;
-  std::memcpy(&value, from, sizeof value);
+  load_bytes(from, &value, sizeof value);
   return value;
 }
 template <class T>
 void aligned_store(void* to, const T& value) {
-  check_aligned(to, sizeof(T));
-  std::memcpy(to, &value, sizeof value);
+  store_bytes(to, &value, sizeof value);
 }
 
 }  // namespace gradwire::emulator

@@ -88,10 +88,13 @@ Lane two_shot_lane(const Shape& shape, const Partition& partition, bool weights_
 
 Schedule all_reduce_two_shot(const Shape& shape, std::uint64_t count, const HopCodecs& codecs) {
   const Partition partition = Partition::even(count, shape.world_size, codecs, shape.chunk_bytes);
-  return {"two_shot all-reduce", partition.lanes(),
-          [shape, partition, weights_first = weights_first(shape, codecs)](std::uint64_t index) {
-            return two_shot_lane(shape, partition, weights_first, index);
-          }};
+  Schedule schedule{"two_shot all-reduce", partition.lanes(),
+                    [shape, partition, weights_first = weights_first(shape, codecs)](std::uint64_t index) {
+                      return two_shot_lane(shape, partition, weights_first, index);
+                    }};
+  schedule.two_shot = true;
+  schedule.chunk_elements = partition.chunk_elements();
+  return schedule;
 }
 
 }  // namespace gradwire::exchange

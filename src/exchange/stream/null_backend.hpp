@@ -24,6 +24,7 @@ class NullBackend : public StreamBackend {
   void encode(const kernels::EncodeJob& /*job*/) override {}
   void decode(const kernels::DecodeJob& /*job*/) override {}
   void reduce(const kernels::ReduceJob& /*job*/) override {}
+  void all_reduce_windows(const kernels::WindowJob& /*job*/) override {}
   void fold(float* /*residual*/, double /*factor*/, const double* /*device_factor*/, void* /*values*/, DType /*dtype*/,
             std::uint64_t /*count*/) override {}
   void convert(const void* /*from*/, DType /*from_dtype*/, void* /*to*/, DType /*to_dtype*/, std::uint64_t /*count*/,

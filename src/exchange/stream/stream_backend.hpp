@@ -11,6 +11,7 @@
 #include "gradwire/dtype.hpp"
 #include "gradwire/error.hpp"
 #include "kernels/device/jobs.hpp"
+#include "kernels/device/window_job.hpp"
 
 namespace gradwire::exchange {
 
@@ -51,6 +52,8 @@ class StreamBackend {
   virtual void encode(const kernels::EncodeJob& job) = 0;
   virtual void decode(const kernels::DecodeJob& job) = 0;
   virtual void reduce(const kernels::ReduceJob& job) = 0;
+  /// The kernel waits for those of the other ranks, which must enqueue theirs in the same order.
+  virtual void all_reduce_windows(const kernels::WindowJob& job) = 0;
   /// values += factor (or *device_factor) x residual, which is zero afterwards; where it is zero, values stay as they
   /// are (so does -0). The factor is rounded to the type of `values` first, f16 and bf16 work in f32.
   virtual void fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,

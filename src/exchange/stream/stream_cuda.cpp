@@ -4,6 +4,8 @@
 #include <nvtx3/nvToolsExt.h>
 #endif
 
+#include "kernels/device/operations.hpp"
+#include "kernels/device/window_operations.hpp"
 #include "memory/cuda_check.hpp"
 
 namespace gradwire::exchange {
@@ -72,6 +74,10 @@ void CudaBackend::open_headers(std::span<const kernels::HeaderJob> jobs) {
 void CudaBackend::encode(const kernels::EncodeJob& job) { kernels::encode(job, kernel_queue()); }
 void CudaBackend::decode(const kernels::DecodeJob& job) { kernels::decode(job, kernel_queue()); }
 void CudaBackend::reduce(const kernels::ReduceJob& job) { kernels::reduce(job, kernel_queue()); }
+
+void CudaBackend::all_reduce_windows(const kernels::WindowJob& job) {
+  kernels::all_reduce_windows(job, compute_.get());
+}
 
 void CudaBackend::fold(float* residual, double factor, const double* device_factor, void* values, DType dtype,
                        std::uint64_t count) {

@@ -79,7 +79,7 @@ CudaDevice::~CudaDevice() {
     const OnCudaDevice current(device_);
     wait(mark(), kEndTimeout);
   } catch (const std::exception& error) {
-    messages_->abort(Error(ErrorCode::aborted, error.what()));
+    abort(Error(ErrorCode::aborted, error.what()));
     cudaStreamSynchronize(stream(StreamBackend::Queue::communication));
     cudaStreamSynchronize(compute());
   }
@@ -266,7 +266,17 @@ void CudaDevice::poll() {
   }
 }
 
+void CudaDevice::abort(const Error& error) noexcept {
+  if (WindowCalls* calls = to_abort_.load(); calls != nullptr) {
+    calls->abort();
+  }
+  messages_->abort(error);
+}
+
 void CudaDevice::poll_messages() {
+  if (calls_ != nullptr) {
+    calls_->check();
+  }
   if (!messages_over_) {
     messages_->poll();
   }

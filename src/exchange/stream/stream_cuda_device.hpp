@@ -2,6 +2,7 @@
 // compute stream that the host can poll, staged copies, and errors of CUDA and of the messages.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -11,6 +12,7 @@
 
 #include "exchange/stream/stream_cuda.hpp"
 #include "exchange/stream/stream_device.hpp"
+#include "exchange/stream/window_calls.hpp"
 #include "memory/cuda_pinned.hpp"
 #include "memory/cuda_pool.hpp"
 
@@ -46,6 +48,11 @@ class CudaDevice final : public StreamDevice {
 
   [[nodiscard]] bool sums_in_nodes() const noexcept override { return messages_->sums_in_nodes(); }
   void set_nodes(const Tiers& nodes) override;
+  [[nodiscard]] std::string open_windows(const memory::AllGather& all_gather,
+                                         std::chrono::milliseconds timeout) override;
+  [[nodiscard]] const WindowCalls* windows() const noexcept override { return calls_.get(); }
+  /// Takes windows that are known to work, whose kernels are loaded.
+  void adopt_windows(std::unique_ptr<WindowCalls> calls);
 
   /// Replaces the caller's stream by another one of the same device.
   void set_caller(cudaStream_t stream) noexcept { caller_ = stream; }
@@ -72,7 +79,7 @@ class CudaDevice final : public StreamDevice {
   [[nodiscard]] std::uint32_t nonfinite_steps() noexcept override;
   void check(const void* data, const std::string& what) override;
   void poll() override;
-  void abort(const Error& error) noexcept override { messages_->abort(error); }
+  void abort(const Error& error) noexcept override;
   void end_messages(std::chrono::milliseconds timeout) override;
 
  private:
@@ -89,6 +96,7 @@ class CudaDevice final : public StreamDevice {
     Point point;  // reached when the copy from it has ended
     std::byte* memory;
   };
+  [[nodiscard]] bool test_windows(const WindowCalls& calls, std::chrono::milliseconds timeout);
   void sweep();
   void poll_messages();
   [[nodiscard]] cudaStream_t compute() const noexcept { return backend_->stream(StreamBackend::Queue::compute); }
@@ -107,6 +115,8 @@ class CudaDevice final : public StreamDevice {
   std::deque<Staged> staged_;
   Point next_point_ = 1;
   bool messages_over_ = false;
+  std::unique_ptr<WindowCalls> calls_;
+  std::atomic<WindowCalls*> to_abort_ = nullptr;  // the same, for other threads
 };
 
 /// The number of devices; Error(unsupported) with CUDA's text where there is no driver, or none.

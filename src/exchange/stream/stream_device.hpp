@@ -14,8 +14,11 @@
 #include "gradwire/error.hpp"
 #include "kernels/device/jobs.hpp"
 #include "memory/arena.hpp"
+#include "memory/peer_windows.hpp"
 
 namespace gradwire::exchange {
+
+class WindowCalls;
 
 class StreamDevice {
  public:
@@ -75,6 +78,15 @@ class StreamDevice {
   virtual void zero(void* data, std::size_t bytes) = 0;
   /// Ends a step: adds 1, and counts it in nonfinite_steps() if kernels have noted NaN or Inf since the last one.
   virtual void advance(std::uint32_t* step) = 0;
+
+  /// Opens windows, by which one kernel makes an all-reduce (exchange/stream/window_calls.hpp), if the devices of all
+  /// ranks can write to each other and a test of that passes. Every rank calls it; kernels will wait `timeout` for a
+  /// rank. Returns the same on every rank in meaning: "" if windows() are there, else why they are not. Blocks.
+  [[nodiscard]] virtual std::string open_windows(const memory::AllGather& /*all_gather*/,
+                                                 std::chrono::milliseconds /*timeout*/) {
+    return "devices of this kind have no windows";
+  }
+  [[nodiscard]] virtual const WindowCalls* windows() const noexcept { return nullptr; }
 
   /// Words that kernels set. The host only reads them, at any time.
   [[nodiscard]] virtual kernels::DeviceStatus& status() noexcept = 0;

@@ -6,6 +6,7 @@
 
 #include "base/current_error.hpp"
 #include "exchange/stream/stream_lane.hpp"
+#include "exchange/stream/window_calls.hpp"
 
 namespace gradwire::exchange {
 namespace {
@@ -101,6 +102,10 @@ std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, 
     e.statistics_.calls = 1;
     e.statistics_.elements = e.task_->count;
     e.statistics_.bytes_in = e.task_->count * element_bytes(e.task_->dtype);
+    if (windows_ != nullptr && windows_->takes(e.schedule_, *e.task_)) {
+      start_in_windows(e);
+      return;
+    }
     if (e.task_->call.weighted && world > 1 && e.lanes_left_ > 0) {
       e.totals_ = reinterpret_cast<double*>(backend_.acquire(kTotals * sizeof(double)));
     }
@@ -118,11 +123,35 @@ std::shared_ptr<const StreamExecution> StreamExecutor::start(Schedule schedule, 
 void StreamExecutor::finish() {
   guarded([&] {
     const NamedRange range(backend_, "the last rounds of calls");
-    while (!lanes_.empty()) {
-      turn(nullptr);
-    }
-    catch_up();
+    drain();
   });
+}
+
+void StreamExecutor::drain() {
+  while (!lanes_.empty()) {
+    turn(nullptr);
+  }
+  catch_up();
+}
+
+// The kernels wait for other ranks on the compute queue, so no group may still wait to be enqueued behind them.
+void StreamExecutor::start_in_windows(StreamExecution& execution) {
+  drain();
+  Statistics& statistics = execution.statistics_;
+  const StreamTask& task = *execution.task_;
+  for (std::uint64_t index = 0; index < execution.schedule_.lanes; ++index) {
+    const Lane lane = execution.schedule_.make_lane(index);
+    backend_.all_reduce_windows(windows_->job(lane, task));
+    for (const Instruction& instruction : lane.instructions) {
+      if (instruction.opcode == Opcode::send) {
+        statistics.bytes_sent += task.call.codecs.of(instruction.hop).frame_bytes(instruction.chunk.count);
+        ++statistics.frames_sent;
+        statistics.bytes_uncompressed +=
+            execution.schedule_.dense_bytes(instruction.chunk.count * element_bytes(task.dtype));
+      }
+    }
+  }
+  execution.lanes_left_ = 0;
 }
 
 std::shared_ptr<const StreamExecution> StreamExecutor::run(Schedule schedule, StreamTask task) {

@@ -109,6 +109,7 @@ struct StreamExecutorOptions {
 };
 
 class StreamLane;
+class WindowCalls;
 
 /// The executor of one rank. One thread at a time. Every rank makes the same calls in the same order.
 class StreamExecutor {
@@ -118,6 +119,9 @@ class StreamExecutor {
   ~StreamExecutor();
   StreamExecutor(const StreamExecutor&) = delete;
   StreamExecutor& operator=(const StreamExecutor&) = delete;
+
+  /// Calls that `windows` takes are made by it from now on. It must outlive this; null: none are.
+  void use_windows(const WindowCalls* windows) noexcept { windows_ = windows; }
 
   /// Enqueues a collective without its last rounds, which share groups with the first rounds of the next collective.
   std::shared_ptr<const StreamExecution> start(Schedule schedule, StreamTask task);
@@ -134,6 +138,8 @@ class StreamExecutor {
   using Queue = StreamBackend::Queue;
 
   void turn(std::unique_ptr<StreamLane> fresh);
+  void start_in_windows(StreamExecution& execution);
+  void drain();
   void catch_up();
   void communicate();
   void trace(const StreamTrace& event) const;
@@ -153,6 +159,7 @@ class StreamExecutor {
   bool in_group_ = false;
   std::uint32_t next_sequence_ = 0;
   std::optional<Error> failure_;
+  const WindowCalls* windows_ = nullptr;
 };
 
 }  // namespace gradwire::exchange

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/current_error.hpp"
+#include "base/environment.hpp"
 #include "base/log.hpp"
 #include "base/timeout.hpp"
 #include "base/units.hpp"
@@ -89,10 +90,15 @@ std::vector<std::string> DeviceRunner::agree(const plan::Plan& plan, bool weight
                                              const std::string& parts, const std::string& beside) {
   statistics_.resize(plan.groups.size());
   const CurrentDevice current(*device_);
+  const bool in_windows = environment_flag("GRADWIRE_NODE_KERNEL");
   const std::string text = agreement_text(plan, weighted, step, !held_.residuals().empty(), parts) +
-                           chunks_text(exchange::stream_chunks(info().world_size, plan.chunk_bytes));
+                           chunks_text(exchange::stream_chunks(info().world_size, plan.chunk_bytes)) +
+                           (in_windows ? "GRADWIRE_NODE_KERNEL: 1\n" : "");
   std::vector<std::string> texts = agree_on_plan(*peers_, text, beside);
   join_nodes(plan);
+  if (in_windows && !tried_windows_) {
+    open_windows();
+  }
   return texts;
 }
 
@@ -104,6 +110,20 @@ void DeviceRunner::join_nodes(const plan::Plan& plan) {
   if (wanted && nodes_ != plan.tiers->text()) {
     device_->set_nodes(*plan.tiers);
     nodes_ = plan.tiers->text();
+  }
+}
+
+void DeviceRunner::open_windows() {
+  tried_windows_ = true;
+  std::string why;
+  if (device_->windows() == nullptr) {
+    why = device_->open_windows(
+        [this](const std::string& mine) { return peers_->all_gather(mine, "the opening of windows"); },
+        options_.timeout);
+  }
+  pipeline_.executor().use_windows(device_->windows());
+  if (!why.empty() && info().rank == 0) {
+    log(LogLevel::warning, "GRADWIRE_NODE_KERNEL=1 has no effect, and sums are made as without it: " + why);
   }
 }
 

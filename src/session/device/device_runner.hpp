@@ -65,6 +65,7 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   void set_step(std::uint64_t step) override;
   [[nodiscard]] DeviceMemory memory() const override { return memory_.latest(); }
 
+  void open_windows();
   [[nodiscard]] bool any_nonfinite(std::span<const TensorMemory> memory);
   // Lets the device join the nodes of a plan that needs them.
   void join_nodes(const plan::Plan& plan);
@@ -82,7 +83,8 @@ class DeviceRunner final : public Runner, private DeviceSteps {
   std::uint32_t nonfinite_steps_ = 0;              // the device's count, as last seen
   bool captured_ = false;                          // a step was captured, and may be replayed
   std::string nodes_ = {};                         // those that the device has joined, as Tiers::text()
-  bool followed_ = false;                          // follow_caller() was called since the step began
+  bool tried_windows_ = false;
+  bool followed_ = false;  // follow_caller() was called since the step began
   std::vector<Ended> started_;
   DeviceMemoryWatch memory_;
 };

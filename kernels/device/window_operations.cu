@@ -1,0 +1,1 @@
+#include "kernels/device/window_operations.cuh"

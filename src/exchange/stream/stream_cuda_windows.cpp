@@ -1,0 +1,73 @@
+// Opens the windows of a CUDA device: ranks agree on their size and number of blocks, map each other's memory, and test
+// it before anything relies on it.
+#include <algorithm>
+#include <new>
+
+#include "exchange/stream/stream_cuda_device.hpp"
+#include "kernels/device/window_operations.hpp"
+#include "memory/cuda_windows.hpp"
+
+namespace gradwire::exchange {
+namespace {
+
+constexpr std::chrono::milliseconds kTestTimeout{30'000};
+
+}  // namespace
+
+std::string CudaDevice::open_windows(const memory::AllGather& all_gather, std::chrono::milliseconds timeout) {
+  const int world_size = messages_->world_size();
+  const int rank = messages_->rank();
+  if (world_size < 2 || world_size > static_cast<int>(kernels::kMostWindowRanks)) {
+    return "windows are for 2 to " + std::to_string(kernels::kMostWindowRanks) + " ranks";
+  }
+  kernels::load_window_kernels();
+  const memory::DevicePlace own = memory::device_place(device_);
+  const std::vector<std::string> places = all_gather(own.text());
+  if (!std::all_of(places.begin(), places.end(), [&](const std::string& text) { return text.starts_with(own.host); })) {
+    return "not all ranks are on one host";
+  }
+  const auto sharing = static_cast<std::uint32_t>(std::count(places.begin(), places.end(), own.text()));
+  const std::vector<std::string> fitting =
+      all_gather(std::to_string(window_blocks(kernels::resident_window_blocks(), sharing)));
+  std::uint32_t blocks = kernels::kMostWindowBlocks;
+  for (const std::string& text : fitting) {
+    blocks = std::min(blocks, static_cast<std::uint32_t>(std::stoul(text)));
+  }
+  if (blocks == 0) {
+    return "the kernels of all ranks that share a GPU do not fit on it at once";
+  }
+  const kernels::WindowShape shape{.ranks = static_cast<std::uint32_t>(world_size),
+                                   .rank = static_cast<std::uint32_t>(rank),
+                                   .blocks = blocks,
+                                   .slot_bytes = kWindowSlotBytes};
+  std::string why;
+  auto windows = memory::CudaPeerWindows::open(device_, kernels::window_bytes(shape), rank, all_gather, why);
+  if (windows == nullptr) {
+    return why;
+  }
+  auto* words = new (pinned_->acquire(sizeof(kernels::WindowWords))) kernels::WindowWords;
+  auto calls = std::make_unique<WindowCalls>(std::move(windows), shape, *words, timeout);
+  const std::vector<std::string> verdicts = all_gather(test_windows(*calls, timeout) ? "good" : "bad");
+  const auto bad = std::find(verdicts.begin(), verdicts.end(), "bad");
+  if (bad != verdicts.end()) {
+    return "rank " + std::to_string(bad - verdicts.begin()) + " did not find in its window what others wrote to it";
+  }
+  adopt_windows(std::move(calls));
+  return "";
+}
+
+bool CudaDevice::test_windows(const WindowCalls& calls, std::chrono::milliseconds timeout) {
+  kernels::WindowPlaces places = calls.places();
+  const std::chrono::milliseconds patience = std::min(timeout, kTestTimeout);
+  places.timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(patience).count());
+  kernels::check_windows(places, compute());
+  wait_alone(mark(), 2 * patience);
+  return std::atomic_ref(places.words->tested).load() == kernels::all_tested_words(places.shape);
+}
+
+void CudaDevice::adopt_windows(std::unique_ptr<WindowCalls> calls) {
+  calls_ = std::move(calls);
+  to_abort_ = calls_.get();
+}
+
+}  // namespace gradwire::exchange

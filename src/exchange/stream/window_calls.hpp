@@ -1,0 +1,49 @@
+// All-reduces inside a node by one kernel on each rank, over windows (kernels/device/window_reduce.hpp), instead of a
+// lane's messages and kernels. It decides which calls take that way, the same on every rank, and makes their jobs.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+
+#include "exchange/stream/stream_executor.hpp"
+#include "kernels/device/window_job.hpp"
+#include "memory/peer_windows.hpp"
+
+namespace gradwire::exchange {
+
+/// What a rank sends another one in a lane at most: chunks as stream_chunks() cuts them, and the padding of tiles.
+inline constexpr std::uint32_t kWindowSlotBytes = (4U << 20) + (64U << 10);
+
+/// The number of blocks of a rank's kernels, so that those of all ranks of a device are resident at once. `resident`:
+/// how many the device can run; 0: they do not fit.
+[[nodiscard]] std::uint32_t window_blocks(std::uint32_t resident, std::uint32_t ranks_of_device) noexcept;
+
+class WindowCalls {
+ public:
+  /// Windows of at least window_bytes(shape), the same shape on every rank but for its rank. `words` is pinned host
+  /// memory that outlives this, and `timeout` how long a kernel waits for a rank.
+  WindowCalls(std::unique_ptr<memory::PeerWindows> windows, const kernels::WindowShape& shape,
+              kernels::WindowWords& words, std::chrono::milliseconds timeout);
+  ~WindowCalls();
+  WindowCalls(const WindowCalls&) = delete;
+  WindowCalls& operator=(const WindowCalls&) = delete;
+
+  [[nodiscard]] const kernels::WindowPlaces& places() const noexcept { return places_; }
+  /// Whether each lane of the call is one kernel. No rank's memory decides, only what all ranks agree on.
+  [[nodiscard]] bool takes(const Schedule& schedule, const StreamTask& task) const;
+  /// The job of one of its lanes.
+  [[nodiscard]] kernels::WindowJob job(const Lane& lane, const StreamTask& task) const;
+
+  /// Ends kernels that wait. Any thread.
+  void abort() noexcept;
+  /// Error(timeout) where a kernel has waited in vain for a rank. Kernels may run meanwhile.
+  void check() const;
+
+ private:
+  std::unique_ptr<memory::PeerWindows> windows_;
+  kernels::WindowPlaces places_;
+  std::chrono::milliseconds timeout_;
+};
+
+}  // namespace gradwire::exchange

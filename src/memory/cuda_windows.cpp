@@ -1,0 +1,140 @@
+#include "memory/cuda_windows.hpp"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "base/current_error.hpp"
+#include "memory/cuda_check.hpp"
+
+namespace gradwire::memory {
+namespace {
+
+std::string boot_of_host() {
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  std::string boot;
+  if (std::FILE* file = std::fopen("/proc/sys/kernel/random/boot_id", "r"); file != nullptr) {
+    char line[64] = {};
+    boot = std::fgets(line, sizeof line, file) != nullptr ? line : "";
+    std::fclose(file);
+  }
+  return name + (" " + boot.substr(0, boot.find('\n')));
+}
+
+}  // namespace
+
+DevicePlace device_place(int device) {
+  char bus[64] = {};
+  cuda_check(cudaDeviceGetPCIBusId(bus, sizeof bus, device), "asking what device " + std::to_string(device) + " is");
+  return {boot_of_host(), bus};
+}
+
+CudaPeerWindows::CudaPeerWindows(int device, int rank, int world_size)
+    : device_(device), rank_(rank), windows_(static_cast<std::size_t>(world_size)) {}
+
+void CudaPeerWindows::allocate(std::size_t bytes) {
+  void* data = nullptr;
+  cuda_check(cudaMalloc(&data, bytes), "allocating a window of " + std::to_string(bytes) + " bytes");
+  windows_[static_cast<std::size_t>(rank_)].data = static_cast<std::byte*>(data);
+  cuda_check(cudaMemset(data, 0, bytes), "clearing a window");
+  cuda_check(cudaDeviceSynchronize(), "clearing a window");
+}
+
+CudaPeerWindows::Offer CudaPeerWindows::offer() const {
+  Offer offer{.process = static_cast<long>(getpid()), .device = device_, .data = window(rank_)};
+  cuda_check(cudaIpcGetMemHandle(&offer.handle, offer.data),
+             "offering a window to other processes (cudaIpcGetMemHandle)");
+  return offer;
+}
+
+void CudaPeerWindows::open_window(int rank, const Offer& offer) {
+  Window& window = windows_[static_cast<std::size_t>(rank)];
+  if (offer.process != static_cast<long>(getpid())) {
+    void* data = nullptr;
+    cuda_check(cudaIpcOpenMemHandle(&data, offer.handle, cudaIpcMemLazyEnablePeerAccess),
+               "opening the window of rank " + std::to_string(rank) + " (cudaIpcOpenMemHandle)");
+    window = {static_cast<std::byte*>(data), true};
+    return;
+  }
+  if (offer.device != device_) {
+    const cudaError_t enabled = cudaDeviceEnablePeerAccess(offer.device, 0);
+    if (enabled == cudaErrorPeerAccessAlreadyEnabled) {
+      cudaGetLastError();  // otherwise the next launch would report it
+    } else {
+      cuda_check(enabled, "letting device " + std::to_string(device_) + " write to device " +
+                              std::to_string(offer.device) + " (cudaDeviceEnablePeerAccess)");
+    }
+  }
+  window.data = static_cast<std::byte*>(offer.data);
+}
+
+// Every step has an exchange behind it, also where it failed, so that all ranks fail together.
+std::unique_ptr<CudaPeerWindows> CudaPeerWindows::open(int device, std::size_t bytes, int rank,
+                                                       const AllGather& all_gather, std::string& why) {
+  std::unique_ptr<CudaPeerWindows> windows;
+  const std::string good = "good";
+  std::string offered = "none";
+  std::string trouble = good;
+  const int world_size = static_cast<int>(all_gather(good).size());
+  const auto attempt = [&](const auto& step) {
+    try {
+      step();
+    } catch (...) {
+      trouble = current_error().what();
+    }
+  };
+  attempt([&] {
+    windows.reset(new CudaPeerWindows(device, rank, world_size));
+    windows->allocate(bytes);
+    const Offer offer = windows->offer();
+    offered.assign(reinterpret_cast<const char*>(&offer), sizeof offer);
+  });
+  const std::vector<std::string> offers = all_gather(offered);
+  const auto first_without = [&](const auto& has) {
+    int number = 0;
+    while (number < world_size && has(number)) {
+      ++number;
+    }
+    return number;
+  };
+  const int silent = first_without([&](int r) { return offers[static_cast<std::size_t>(r)].size() == sizeof(Offer); });
+  if (silent < world_size) {
+    why = silent == rank ? trouble : "rank " + std::to_string(silent) + " has no window";
+    return nullptr;
+  }
+  attempt([&] {
+    for (int other = 0; other < world_size; ++other) {
+      if (other != rank) {
+        Offer offer;
+        std::memcpy(&offer, offers[static_cast<std::size_t>(other)].data(), sizeof offer);
+        windows->open_window(other, offer);
+      }
+    }
+  });
+  const std::vector<std::string> troubles = all_gather(trouble);
+  const int failed = first_without([&](int r) { return troubles[static_cast<std::size_t>(r)] == good; });
+  if (failed < world_size) {
+    why = "rank " + std::to_string(failed) + ": " + troubles[static_cast<std::size_t>(failed)];
+    return nullptr;
+  }
+  return windows;
+}
+
+CudaPeerWindows::~CudaPeerWindows() {
+  int previous = device_;
+  cudaGetDevice(&previous);
+  cudaSetDevice(device_);
+  for (const Window& window : windows_) {
+    if (window.opened) {
+      cudaIpcCloseMemHandle(window.data);
+    }
+  }
+  if (!leaks_) {
+    cudaFree(window(rank_));
+  }
+  cudaSetDevice(previous);
+}
+
+}  // namespace gradwire::memory

@@ -1,0 +1,170 @@
+#include "tests/gpu/windows_node.hpp"
+
+#include <algorithm>
+
+#include "tests/gpu/device_cuda.hpp"
+
+namespace gradwire::gpu {
+namespace {
+
+using kernels::kTileElements;
+
+struct Chunks {
+  kernels::FramePlace place;
+  kernels::FrameSeries series;
+};
+Chunks chunks_of(std::uint32_t count, std::uint32_t ranks) {
+  const std::uint32_t tiles = kernels::tiles_of(count);
+  return {{.bytes = nullptr, .count = (tiles + ranks - 1) / ranks * kTileElements},
+          {.frames = ranks,
+           .each = tiles / ranks * kTileElements,
+           .longer = tiles % ranks,
+           .tiles = tiles / ranks,
+           .end = count}};
+}
+kernels::SeriesFrame chunk_of(std::uint32_t count, std::uint32_t ranks, std::uint32_t shard) {
+  const Chunks chunks = chunks_of(count, ranks);
+  return kernels::frame_of_series(chunks.place, chunks.series, shard);
+}
+
+Bytes residuals(std::uint64_t count, unsigned seed, bool feedback) {
+  return feedback ? tensor(DType::f32, count, seed) : Bytes();
+}
+
+}  // namespace
+
+std::uint32_t window_slot_bytes(const Case& codec, std::uint32_t count, std::uint32_t ranks) {
+  const auto bytes = codec.codec().frame_bytes(chunks_of(count, ranks).place.count);
+  return static_cast<std::uint32_t>((bytes + 255) / 256 * 256);
+}
+
+WindowRank::WindowRank(const WindowCall& call, std::uint32_t rank, std::uint32_t ranks)
+    : words(call.codec.frame_codec()),
+      values(tensor(call.codec.dtype, call.count, rank + 1, call.kind)),
+      local(residuals(call.count, rank + 100, call.feedback)),
+      owner(residuals(chunk_of(call.count, ranks, rank).place.count, rank + 200, call.feedback)) {}
+
+WindowRanks make_window_ranks(const WindowCall& call, std::uint32_t ranks) {
+  WindowRanks all;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    all.push_back(std::make_unique<WindowRank>(call, rank, ranks));
+  }
+  return all;
+}
+
+WindowNode::WindowNode(std::uint32_t ranks, std::uint32_t slot_bytes)
+    : ranks_(ranks),
+      blocks_(std::min(kernels::kMostWindowBlocks, kernels::resident_window_blocks() / ranks)),
+      slot_bytes_(slot_bytes) {
+  void* words = nullptr;
+  cuda(cudaHostAlloc(&words, ranks * sizeof(kernels::WindowWords), cudaHostAllocPortable), "cudaHostAlloc");
+  words_ = new (words) kernels::WindowWords[ranks];
+  const std::uint64_t bytes = kernels::window_bytes({ranks_, 0, blocks_, slot_bytes_});
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    windows_.emplace_back(Bytes(bytes));
+    streams_.push_back(std::make_unique<Stream>());
+  }
+}
+
+WindowNode::~WindowNode() { cudaFreeHost(words_); }
+
+kernels::WindowPlaces WindowNode::places(std::uint32_t rank) const {
+  kernels::WindowPlaces places{
+      .shape = {ranks_, rank, blocks_, slot_bytes_}, .words = &words_[rank], .timeout_ns = timeout_ns};
+  for (std::uint32_t other = 0; other < ranks_; ++other) {
+    places.window[other] = windows_[other].frame();
+  }
+  return places;
+}
+
+kernels::WindowJob WindowNode::job(const WindowCall& call, std::uint32_t rank, const WindowRank& memory) const {
+  const Chunks chunks = chunks_of(call.count, ranks_);
+  const std::uint32_t own = chunk_of(call.count, ranks_, rank).first;
+  kernels::WindowJob job{.places = places(rank), .encode = {}, .reduce = {}, .decode = {}};
+  job.encode.call = job.reduce.call = job.decode.call = memory.words.fields();
+  job.encode.frame = chunks.place;
+  job.encode.series = chunks.series;
+  job.encode.values = job.reduce.own = job.decode.values = memory.values.data();
+  job.encode.values_dtype = job.reduce.own_dtype = job.decode.values_dtype = call.codec.dtype;
+  job.reduce.divisor = ranks_;
+  job.reduce.out = job.places.window[rank] + kernels::slot_at(job.places.shape, 1, rank);
+  if (call.feedback) {
+    job.encode.residual = job.reduce.own_residual = memory.local.as<float>();
+    job.reduce.owner_residual = memory.owner.as<float>() - own;
+  }
+  return job;
+}
+
+void enqueue(const WindowNode& node, const WindowCall& call, std::uint32_t rank, const WindowRank& memory) {
+  kernels::all_reduce_windows(node.job(call, rank, memory), node.stream(rank));
+}
+
+void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vector<Memory>& frames,
+                    cudaStream_t stream) {
+  const auto all = static_cast<std::uint32_t>(ranks.size());
+  const std::size_t element = element_bytes(call.codec.dtype);
+  if (frames.empty()) {
+    for (std::uint32_t i = 0; i < all * (all + 1); ++i) {  // [source][shard], then the sums
+      frames.emplace_back(window_slot_bytes(call.codec, call.count, all));
+    }
+  }
+  const auto placed = [&](std::uint32_t shard, std::uint32_t frame, std::uint8_t hop, std::uint32_t peer) {
+    kernels::FramePlace place = chunk_of(call.count, all, shard).place;
+    place.bytes = frames[frame].frame();
+    place.hop = hop;
+    place.peer = static_cast<int>(peer);
+    return place;
+  };
+  for (std::uint32_t rank = 0; rank < all; ++rank) {
+    for (std::uint32_t shard = 0; shard < all; ++shard) {
+      const auto chunk = chunk_of(call.count, all, shard);
+      if (shard != rank && chunk.place.count != 0) {
+        kernels::EncodeJob job;
+        job.call = ranks[rank]->words.fields();
+        job.frame = placed(shard, rank * all + shard, 0, rank);
+        job.values = ranks[rank]->values.data() + chunk.first * element;
+        job.values_dtype = call.codec.dtype;
+        job.residual = call.feedback ? ranks[rank]->local.as<float>() + chunk.first : nullptr;
+        kernels::encode(job, stream);
+      }
+    }
+  }
+  for (std::uint32_t rank = 0; rank < all; ++rank) {
+    const auto chunk = chunk_of(call.count, all, rank);
+    std::vector<kernels::ReduceInput> inputs;
+    for (std::uint32_t source = 0; source < all; ++source) {
+      inputs.push_back({source == rank ? nullptr : frames[source * all + rank].frame()});
+    }
+    kernels::ReduceJob job;
+    job.call = ranks[rank]->words.fields();
+    job.second = job.call.codec;
+    job.count = chunk.place.count;
+    job.first_tile = chunk.place.first_tile;
+    job.inputs = inputs.data();
+    job.ranks = static_cast<int>(all);
+    job.own = ranks[rank]->values.data() + chunk.first * element;
+    job.own_dtype = call.codec.dtype;
+    job.own_residual = call.feedback ? ranks[rank]->local.as<float>() + chunk.first : nullptr;
+    job.divisor = all;
+    job.out = frames[all * all + rank].frame();
+    job.owner_residual = call.feedback ? ranks[rank]->owner.as<float>() : nullptr;
+    if (job.count != 0) {
+      kernels::reduce(job, stream);
+    }
+  }
+  for (std::uint32_t rank = 0; rank < all; ++rank) {
+    for (std::uint32_t shard = 0; shard < all; ++shard) {
+      const auto chunk = chunk_of(call.count, all, shard);
+      if (chunk.place.count != 0) {
+        kernels::DecodeJob job;
+        job.call = ranks[rank]->words.fields();
+        job.frame = placed(shard, all * all + shard, 1, shard);
+        job.values = ranks[rank]->values.data() + chunk.first * element;
+        job.values_dtype = call.codec.dtype;
+        kernels::decode(job, stream);
+      }
+    }
+  }
+}
+
+}  // namespace gradwire::gpu

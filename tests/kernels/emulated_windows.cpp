@@ -1,0 +1,2 @@
+// Compiles the kernels over windows for the tests' emulator.
+#include "kernels/device/window_operations.cuh"

@@ -1,0 +1,261 @@
+#include "window_support.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradwire::test {
+namespace {
+
+using kernels::kTileElements;
+
+// The chunks of a call, as exchange/partition.hpp makes them.
+struct Chunks {
+  kernels::FramePlace place;
+  kernels::FrameSeries series;
+};
+Chunks chunks_of(const WindowCall& call, std::uint32_t ranks) {
+  const std::uint32_t tiles = kernels::tiles_of(call.count);
+  const std::uint32_t longest = (tiles + ranks - 1) / ranks;
+  const std::uint32_t most = call.most_tiles == 0 ? longest : call.most_tiles;
+  return {{.bytes = nullptr, .count = most * kTileElements, .first_tile = call.begin_tile, .hop = 0, .peer = -1},
+          {.frames = ranks,
+           .pitch = 0,
+           .each = tiles / ranks * kTileElements,
+           .longer = tiles % ranks,
+           .tiles = tiles / ranks,
+           .begin = call.begin_tile * kTileElements,
+           .end = call.count}};
+}
+kernels::SeriesFrame chunk_of(const WindowCall& call, std::uint32_t ranks, std::uint32_t shard) {
+  const Chunks chunks = chunks_of(call, ranks);
+  return kernels::frame_of_series(chunks.place, chunks.series, shard);
+}
+
+codec::Codec codec_of(const WindowCall& call) { return {CodecSpec::parse(call.codec), call.dtype}; }
+
+}  // namespace
+
+std::uint32_t slot_bytes_for(const char* codec, std::uint32_t elements) {
+  return static_cast<std::uint32_t>(codec::Codec(CodecSpec::parse(codec), DType::f32).frame_bytes(elements));
+}
+
+WindowRank::WindowRank(const WindowCall& call, std::uint32_t rank, std::uint32_t ranks, std::uint32_t step)
+    : codec(codec_of(call)),
+      words(codec),
+      input(as_tensor(call.dtype, inputs(call.count, 10 * step + rank, call.kind))),
+      output(call.in_place ? 0 : input.bytes().size()),
+      local(call.feedback ? gauss(call.count, 300 + rank + step, 0.003) : std::vector<float>()),
+      owner(call.feedback ? gauss(chunk_of({.count = call.count}, ranks, rank).place.count, 400 + rank + step, 0.003)
+                          : std::vector<float>()),
+      in_place(call.in_place) {
+  words.step = step;
+}
+
+WindowNode::WindowNode(std::uint32_t ranks, std::uint32_t blocks, std::uint32_t slot_bytes, std::uint32_t epoch)
+    : ranks_(ranks), blocks_(blocks), slot_bytes_((slot_bytes + 64) / 16 * 16), words_(ranks) {
+  const kernels::WindowShape all = shape(0);
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    std::vector<std::uint32_t> words(kernels::window_bytes(all) / 4, kMark);
+    std::fill_n(words.begin(), kernels::header_at(all, 0, 0, 0) / 4, 0U);
+    std::fill_n(words.begin() + offsetof(kernels::WindowControl, epoch) / 4, kernels::kMostWindowBlocks, epoch);
+    std::fill_n(words.begin() + kernels::flag_at(all, 0, 0) / 4, ranks * blocks, epoch);
+    windows_.emplace_back(words);
+  }
+}
+
+kernels::WindowPlaces WindowNode::places(std::uint32_t rank) {
+  kernels::WindowPlaces places{.shape = shape(rank), .words = &words_[rank], .timeout_ns = timeout_ns};
+  for (std::uint32_t other = 0; other < ranks_; ++other) {
+    places.window[other] = windows_[other].frame();
+  }
+  return places;
+}
+
+void WindowNode::share(emulator::Streams& streams) {
+  for (Memory& window : windows_) {
+    streams.share(window.data(), window.bytes().size());
+  }
+}
+
+kernels::WindowJob WindowNode::job(const WindowCall& call, std::uint32_t rank, WindowRank& memory) {
+  const Chunks chunks = chunks_of(call, ranks_);
+  const kernels::SeriesFrame own = chunk_of({.count = call.count}, ranks_, rank);
+  kernels::WindowJob job{.places = places(rank), .encode = {}, .reduce = {}, .decode = {}};
+  job.encode = {.call = memory.words.fields,
+                .frame = chunks.place,
+                .series = chunks.series,
+                .values = memory.input.data(),
+                .values_dtype = call.dtype,
+                .residual = call.feedback ? memory.local.as<float>() : nullptr};
+  job.reduce.call = memory.words.fields;
+  job.reduce.own = memory.input.data();
+  job.reduce.own_dtype = call.dtype;
+  job.reduce.own_residual = job.encode.residual;
+  job.reduce.divisor = call.divisor;
+  job.reduce.out = job.places.window[rank] + kernels::slot_at(job.places.shape, 1, rank);
+  job.reduce.owner_residual = call.feedback ? memory.owner.as<float>() - own.first : nullptr;
+  job.decode.call = memory.words.fields;
+  job.decode.values = memory.out();
+  job.decode.values_dtype = call.dtype;
+  return job;
+}
+
+std::vector<std::unique_ptr<WindowRank>> make_ranks(const WindowCall& call, std::uint32_t ranks, std::uint32_t step) {
+  std::vector<std::unique_ptr<WindowRank>> all;
+  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
+    all.push_back(std::make_unique<WindowRank>(call, rank, ranks, step));
+  }
+  return all;
+}
+
+SeparateFrames run_separately(const WindowNode& node, const WindowCall& call,
+                              std::vector<std::unique_ptr<WindowRank>>& ranks) {
+  const std::uint32_t all = node.ranks();
+  SeparateFrames frames;
+  frames.parts.resize(all);
+  const std::size_t element = element_bytes(call.dtype);
+  std::vector<Memory> parts;  // [source * all + shard]
+  std::vector<Memory> sums;
+  for (std::uint32_t i = 0; i < all * all; ++i) {
+    parts.emplace_back(ranks[0]->codec.frame_bytes(chunk_of(call, all, i % all).place.count));
+  }
+  for (std::uint32_t shard = 0; shard < all; ++shard) {
+    sums.emplace_back(ranks[0]->codec.frame_bytes(chunk_of(call, all, shard).place.count));
+  }
+  const auto placed = [&](std::uint32_t shard, Memory& frame, std::uint8_t hop, std::uint32_t peer) {
+    kernels::FramePlace place = chunk_of(call, all, shard).place;
+    place.bytes = frame.frame();
+    place.hop = hop;
+    place.peer = static_cast<int>(peer);
+    return place;
+  };
+  for (std::uint32_t rank = 0; rank < all; ++rank) {
+    WindowRank& own = *ranks[rank];
+    for (std::uint32_t shard = 0; shard < all; ++shard) {
+      if (const auto chunk = chunk_of(call, all, shard); shard != rank && chunk.place.count != 0) {
+        kernels::encode({.call = own.words.fields,
+                         .frame = placed(shard, parts[rank * all + shard], 0, rank),
+                         .values = own.input.data() + chunk.first * element,
+                         .values_dtype = call.dtype,
+                         .residual = call.feedback ? own.local.as<float>() + chunk.first : nullptr},
+                        nullptr);
+      }
+    }
+  }
+  for (std::uint32_t rank = 0; rank < all; ++rank) {
+    WindowRank& own = *ranks[rank];
+    const auto chunk = chunk_of(call, all, rank);
+    if (chunk.place.count == 0) {
+      continue;
+    }
+    const std::size_t pitch = (own.codec.frame_bytes(chunk.place.count) + 15) / 16 * 16;
+    Memory terms((all - 1) * pitch);
+    std::byte* next = terms.data();
+    for (std::uint32_t source = 0; source < all; ++source) {
+      if (source != rank) {
+        const std::vector<std::byte> part = parts[source * all + rank].bytes();
+        std::copy(part.begin(), part.end(), std::exchange(next, next + pitch));
+      }
+    }
+    kernels::reduce(
+        {.call = own.words.fields,
+         .second = own.words.fields.codec,
+         .count = chunk.place.count,
+         .first_tile = chunk.place.first_tile,
+         .frames = terms.frame(),
+         .pitch = static_cast<std::uint32_t>(pitch),
+         .ranks = static_cast<int>(all),
+         .own_rank = static_cast<int>(rank),
+         .own = own.input.data() + chunk.first * element,
+         .own_dtype = call.dtype,
+         .own_residual = call.feedback ? own.local.as<float>() + chunk.first : nullptr,
+         .divisor = call.divisor,
+         .out = sums[rank].frame(),
+         .owner_residual = call.feedback ? own.owner.as<float>() + call.begin_tile * kTileElements : nullptr},
+        nullptr);
+  }
+  for (std::uint32_t rank = 0; rank < all; ++rank) {
+    for (std::uint32_t shard = 0; shard < all; ++shard) {
+      if (const auto chunk = chunk_of(call, all, shard); chunk.place.count != 0) {
+        kernels::decode({.call = ranks[rank]->words.fields,
+                         .frame = placed(shard, sums[shard], 1, shard),
+                         .values = static_cast<std::byte*>(ranks[rank]->out()) + chunk.first * element,
+                         .values_dtype = call.dtype},
+                        nullptr);
+      }
+      frames.parts[rank].push_back(parts[rank * all + shard].bytes());
+    }
+    frames.sums.push_back(sums[rank].bytes());
+  }
+  return frames;
+}
+
+void expect_equal(std::vector<std::unique_ptr<WindowRank>>& got, std::vector<std::unique_ptr<WindowRank>>& wanted) {
+  for (std::size_t rank = 0; rank < got.size(); ++rank) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    EXPECT_EQ(difference(got[rank]->input.bytes(), wanted[rank]->input.bytes()), "");
+    EXPECT_EQ(difference(got[rank]->output.bytes(), wanted[rank]->output.bytes()), "");
+    EXPECT_EQ(difference(got[rank]->local.bytes(), wanted[rank]->local.bytes()), "") << "local residual";
+    EXPECT_EQ(difference(got[rank]->owner.bytes(), wanted[rank]->owner.bytes()), "") << "owner residual";
+    EXPECT_EQ(got[rank]->words.status.nonfinite, wanted[rank]->words.status.nonfinite);
+    EXPECT_EQ(got[rank]->words.status.bad_frames, wanted[rank]->words.status.bad_frames);
+  }
+}
+
+namespace {
+
+// The frame in a slot: the headers of all blocks must be one header, except for the flag of each block's own tiles.
+std::vector<std::byte> frame_in(const std::vector<std::byte>& window, const kernels::WindowShape& shape,
+                                std::uint32_t hop, std::uint32_t source, std::size_t bytes) {
+  std::vector<std::byte> frame(kernels::kWindowHeaderBytes);
+  std::uint32_t flags = 0;
+  for (std::uint32_t block = 0; block < shape.blocks; ++block) {
+    const std::size_t at = kernels::header_at(shape, hop, source, block);
+    std::vector<std::byte> header(window.begin() + static_cast<std::ptrdiff_t>(at),
+                                  window.begin() + static_cast<std::ptrdiff_t>(at + kernels::kWindowHeaderBytes));
+    std::uint32_t word = 0;
+    std::memcpy(&word, &header[4], 4);
+    flags |= word & kernels::kNonfiniteBit;
+    word &= ~kernels::kNonfiniteBit;
+    std::memcpy(&header[4], &word, 4);
+    EXPECT_TRUE(block == 0 || header == frame) << "block " << block;
+    frame = header;
+  }
+  std::uint32_t word = 0;
+  std::memcpy(&word, &frame[4], 4);
+  word |= flags;
+  std::memcpy(&frame[4], &word, 4);
+  const auto slot = window.begin() + static_cast<std::ptrdiff_t>(kernels::slot_at(shape, hop, source));
+  frame.insert(frame.end(), slot, slot + static_cast<std::ptrdiff_t>(bytes - kernels::kWindowHeaderBytes));
+  for (auto at = slot + static_cast<std::ptrdiff_t>(bytes - kernels::kWindowHeaderBytes); at != slot + shape.slot_bytes;
+       ++at) {
+    if (*at != std::byte{WindowNode::kMark & 0xFFU}) {
+      ADD_FAILURE() << "byte " << at - slot << " of a slot is behind its frame, but was written";
+      break;
+    }
+  }
+  return frame;
+}
+
+}  // namespace
+
+void expect_frames(WindowNode& node, const WindowCall& call, const SeparateFrames& wanted) {
+  for (std::uint32_t rank = 0; rank < node.ranks(); ++rank) {
+    const std::vector<std::byte> window = node.window(rank).bytes();
+    const kernels::WindowShape shape = node.places(rank).shape;
+    for (std::uint32_t other = 0; other < node.ranks(); ++other) {
+      SCOPED_TRACE("window of rank " + std::to_string(rank) + ", from rank " + std::to_string(other));
+      const std::uint32_t part = chunk_of(call, node.ranks(), rank).place.count;
+      const std::uint32_t sum = chunk_of(call, node.ranks(), other).place.count;
+      if (other != rank && part != 0) {
+        const auto& frame = wanted.parts[other][rank];
+        EXPECT_EQ(difference(frame_in(window, shape, 0, other, frame.size()), frame), "");
+      }
+      if (other != rank && sum != 0) {
+        EXPECT_EQ(difference(frame_in(window, shape, 1, other, wanted.sums[other].size()), wanted.sums[other]), "");
+      }
+    }
+  }
+}
+
+}  // namespace gradwire::test
