@@ -58,7 +58,7 @@ void expect_committed(const std::filesystem::path& path, const std::string& want
   EXPECT_TRUE(text_of(path) == wanted) << path << " is not what gradwire plan --gpu writes; run WRITE=1 gpu_plan_test";
 }
 
-std::string printed(PlanCommandOptions options) {
+std::string printed(const PlanCommandOptions& options) {
   std::ostringstream out;
   EXPECT_EQ(plan(options, out), 0);
   return out.str();
@@ -239,6 +239,20 @@ TEST(GpuPlan, ASlowLinkGainsAndAQuickOneDoesNot) {
   EXPECT_GT(speed_up("ethernet_8x8", "tiers"), 1.3);
   EXPECT_LT(speed_up("ethernet_8x8", "four lanes"), 1.0);
   EXPECT_NEAR(speed_up("nvlink_8", "NCCL"), 1, 1e-9);
+}
+
+TEST(GpuPlan, BucketsOfSeveralTensorsAreGatheredAndScattered) {
+  const auto kernels = [](const std::string& layers) {
+    const std::string text = "version = 1\ncompute = \"10ms\"\n" + layers;
+    std::ostringstream out;
+    print_gpu_steps(load_gpu_file(file_of("nvlink_8")), {ModelFile::parse(text, "m.toml"), "m.toml"}, out);
+    std::istringstream words(out.str().substr(out.str().find("one lane") + 8));
+    std::string step, exposed, communication, count;
+    words >> step >> exposed >> communication >> count;
+    return count;
+  };
+  EXPECT_EQ(kernels("[[layer]]\nname = \"a\"\ncount = 1_000_000\n"), "6");
+  EXPECT_EQ(kernels("[[layer]]\nname = \"a#\"\ncount = 500_000\nrepeat = 2\n"), "8");
 }
 
 TEST(GpuPlan, TheToolRefusesOptionsThatTheFileReplaces) {

@@ -61,7 +61,7 @@ double merged_launches(const DeviceCluster& cluster, double mib, std::uint64_t l
   const auto others = static_cast<std::uint64_t>(cluster.ranks() - 1);
   const double elements = mib * kMiBBytes / 4 / static_cast<double>(lanes) / ranks;  // of a shard's chunk
   const double tiles = elements / static_cast<double>(codec::kTileElements);
-  const double tile = static_cast<double>(codec.payload_bytes(codec::kTileElements));
+  const auto tile = static_cast<double>(codec.payload_bytes(codec::kTileElements));
   const double frame = static_cast<double>(codec.frame_bytes(codec::kTileElements)) + tile * (tiles - 1);
   const auto kernel = [&](double chunks) { timeline.kernel(chunks * tiles, chunks * (4 * elements + frame)); };
   timeline.event();

@@ -27,7 +27,8 @@ double payload_of(const kernels::FrameCodec& frames, std::uint64_t count) {
 double array_bytes(DType dtype, std::uint64_t count) { return static_cast<double>(count * element_bytes(dtype)); }
 
 double tiles_in(std::uint64_t count) {
-  return static_cast<double>((count + codec::kTileElements - 1) / codec::kTileElements);
+  const std::uint64_t tiles = (count + codec::kTileElements - 1) / codec::kTileElements;
+  return static_cast<double>(tiles);
 }
 
 /// Enters what an executor enqueues into a timeline. A bucket of DeviceBucket's kind needs no operation but these.
@@ -50,7 +51,8 @@ class TimelineBackend final : public NullBackend {
   void encode(const kernels::EncodeJob& job) override {
     for_each_launch(job, [&](std::uint64_t count) {
       open_frame(!job.opened);
-      return array_bytes(job.values_dtype, count) + (job.residual != nullptr ? kResidualBytes * count : 0.0);
+      return array_bytes(job.values_dtype, count) +
+             (job.residual != nullptr ? kResidualBytes * static_cast<double>(count) : 0.0);
     });
   }
   void decode(const kernels::DecodeJob& job) override {
@@ -202,18 +204,19 @@ class TierStages {
   void stage(std::uint64_t number, double& moment) {
     const std::uint64_t node_sum = count_ / cards_;  // elements that this card sums over its node
     const std::uint64_t shard = node_sum / nodes_;   // elements that it sums over all nodes
-    const double others = static_cast<double>(cards_ - 1);
+    const auto others = static_cast<double>(cards_ - 1);
+    const auto peers = static_cast<double>(nodes_ - 1);
     switch (number) {
       case 0: inside(moment, others * array_bytes(dtype_, node_sum)); break;
       case 1:
         timeline_.wait(Row::compute, moment);
         timeline_.kernel(0, 0);
-        kernel(shard * (nodes_ - 1), array_bytes(dtype_, shard * (nodes_ - 1)) + frames(shard) * (nodes_ - 1));
+        kernel(shard * (nodes_ - 1), array_bytes(dtype_, shard * (nodes_ - 1)) + frames(shard) * peers);
         exchange(moment, shard);
         break;
       case 2:
         timeline_.wait(Row::compute, moment);
-        kernel(shard, array_bytes(dtype_, shard) + frames(shard) * nodes_);
+        kernel(shard, array_bytes(dtype_, shard) + frames(shard) * (peers + 1));
         exchange(moment, shard);
         break;
       case 3: inside(moment, others * frames(node_sum)); break;
