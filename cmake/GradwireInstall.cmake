@@ -34,6 +34,7 @@ if(TARGET gradwire_tool)
       DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT tools)
   endif()
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/python-free-examples/policies ${PROJECT_SOURCE_DIR}/python-free-examples/models
+    ${PROJECT_SOURCE_DIR}/python-free-examples/gpus
     DESTINATION ${CMAKE_INSTALL_DATADIR}/gradwire COMPONENT tools FILES_MATCHING PATTERN "*.toml")
 endif()
 

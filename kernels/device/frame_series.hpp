@@ -31,6 +31,7 @@ GRADWIRE_HOST_DEVICE constexpr SeriesFrame frame_of_series(const FramePlace& pla
   const std::uint32_t past = next < series.end && shard != series.last ? next : series.end;
   const std::uint32_t left = past > begin ? past - begin : 0;
   FramePlace place = places;
+  // NOLINTNEXTLINE(bugprone-implicit-widening-of-multiplication-result): a series has less than 2^31 bytes
   place.bytes += number * series.pitch;
   place.count = left < places.count ? left : places.count;
   place.first_tile += shard * series.tiles + longer;

@@ -4,6 +4,30 @@
 
 namespace gradwire::cli {
 
+namespace {
+
+/// GPUs have their links and their codecs' speed in a file of their own.
+void add_gpus(CLI::App& plan_command, PlanCommandOptions& forecast) {
+  CLI::Option* gpu =
+      plan_command
+          .add_option("--gpu", forecast.gpu,
+                      "GPUs, links and nodes (TOML): compares ways to sum buckets on them with NCCL; with --layers or "
+                      "--from, for the buckets of that model")
+          ->type_name("FILE");
+  for (const char* link : {"--link", "--latency", "--ranks", "--nodes-of", "--intra-link", "--intra-latency",
+                           "--codecs", "--target-exposed", "--in-flight", "--codec-rate"}) {
+    gpu->excludes(plan_command.get_option(link));
+  }
+  plan_command.add_option("--buckets", forecast.buckets, "with --gpu and without a model: sizes of buckets")
+      ->delimiter(',')
+      ->needs(gpu)
+      ->excludes(plan_command.get_option("--layers"))
+      ->excludes(plan_command.get_option("--from"))
+      ->capture_default_str();
+}
+
+}  // namespace
+
 CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
   auto* plan_command = app.add_subcommand(
       "plan", "Predict step time and advise a policy: gradwire plan --layers model.toml --link 10Gbit/s");
@@ -45,7 +69,12 @@ CLI::App* add_plan(CLI::App& app, PlanCommandOptions& forecast) {
   plan_command->add_option(
       "--codec-rate", forecast.codec_rate,
       "speed of every codec, such as 8GB/s of f32; without it codecs are measured on this machine");
-  plan_command->add_option("--svg", forecast.svg, "file for a plot of step time and exposed share")->type_name("FILE");
+  add_gpus(*plan_command, forecast);
+  plan_command
+      ->add_option(
+          "--svg", forecast.svg,
+          "file for a plot of step time and exposed share; with --gpu, of what runs when for a bucket of 25 MiB")
+      ->type_name("FILE");
   return plan_command;
 }
 

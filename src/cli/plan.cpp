@@ -9,6 +9,8 @@
 #include "choice/codec_speed.hpp"
 #include "cli/codec_forecast.hpp"
 #include "cli/commands.hpp"
+#include "cli/gpu_file.hpp"
+#include "cli/gpu_plan.hpp"
 #include "cli/measured_loss.hpp"
 #include "cli/recorded_model.hpp"
 #include "exchange/default_codecs.hpp"
@@ -248,12 +250,24 @@ void write_plot(const std::string& file, const std::vector<Scale>& scales, doubl
   });
 }
 
+// DDP's own size of a bucket, which pictures show.
+constexpr std::uint64_t kDrawnBytes = 25ULL << 20;
+constexpr std::uint64_t kMostBucketBytes = 4ULL << 30;
+
+RecordedModel model_of(const PlanCommandOptions& options) {
+  return options.from ? read_recorded_model(*options.from, options.compute)
+                      : RecordedModel{ModelFile::load(*options.layers), *options.layers};
+}
+
 void check(const PlanCommandOptions& options) {
+  if (options.gpu && !options.layers && !options.from) {
+    return;
+  }
   if (options.layers.has_value() == options.from.has_value()) {
     throw Error(ErrorCode::invalid_argument,
                 options.from ? "--layers and --from are both given; write one of them"
                              : "there is no model; write --layers model.toml, or --from with recorded gradients or a "
-                               "report of gradwire run");
+                               "report of gradwire run; --gpu alone compares sizes of buckets");
   }
   if (options.compute && options.layers) {
     throw Error(ErrorCode::invalid_argument, "--compute is for --from; write compute in " + *options.layers);
@@ -266,12 +280,36 @@ void check(const PlanCommandOptions& options) {
   }
 }
 
+int plan_gpus(const PlanCommandOptions& options, std::ostream& out) {
+  const exchange::DeviceCluster cluster = load_gpu_file(*options.gpu);
+  if (options.layers || options.from) {
+    print_gpu_steps(cluster, model_of(options), out);
+  } else {
+    std::vector<std::uint64_t> sizes;
+    for (const std::string& text : options.buckets) {
+      sizes.push_back(parse_bytes(text));
+      if (sizes.back() < sizeof(float) || sizes.back() > kMostBucketBytes) {
+        throw Error(ErrorCode::invalid_argument,
+                    "--buckets " + text + ": write sizes from 4B to " + format_bytes(kMostBucketBytes));
+      }
+    }
+    print_gpu_table(cluster, sizes, out);
+  }
+  if (options.svg) {
+    write_report_file(*options.svg, [&](std::ostream& stream) { stream << draw_launches(cluster, kDrawnBytes); });
+    out << "picture of a " << format_bytes(kDrawnBytes) << " bucket: " << *options.svg << '\n';
+  }
+  return 0;
+}
+
 }  // namespace
 
 int plan(const PlanCommandOptions& options, std::ostream& out) {
   check(options);
-  const RecordedModel read = options.from ? read_recorded_model(*options.from, options.compute)
-                                          : RecordedModel{ModelFile::load(*options.layers), *options.layers};
+  if (options.gpu) {
+    return plan_gpus(options, out);
+  }
+  const RecordedModel read = model_of(options);
   const ModelFile& model = read.model;
   const double target = parse_fraction(options.target_exposed);
   const exchange::LinkCost inter{seconds_of(options.latency), parse_rate(options.link)};

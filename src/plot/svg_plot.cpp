@@ -183,7 +183,25 @@ std::string draw_axes(const Plot& plot, const Scale& x, const Scale& y, double l
   return svg;
 }
 
+std::string bar(double left, double right, double y, std::size_t series) {
+  return format(
+      "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"12\" fill=\"%s\" stroke=\"white\" stroke-width=\"0.3\"/>\n",
+      left, y - 6, std::max(right - left, 0.5), colour_of(series));
+}
+
+std::string draw_bars(const Series& series, const Scale& x, const Scale& y, std::size_t index) {
+  std::string bars;
+  for (std::size_t i = 0; i + 1 < series.points.size(); i += 2) {
+    const auto& [begin, row] = series.points[i];
+    bars += bar(x.pixel(begin), x.pixel(series.points[i + 1].first), y.pixel(row), index);
+  }
+  return bars;
+}
+
 std::string draw_series(const Series& series, const Scale& x, const Scale& y, std::size_t index) {
+  if (series.bars) {
+    return draw_bars(series, x, y, index);
+  }
   std::string points, markers;
   for (const auto& [px, py] : series.points) {
     if (x.shows(px) && y.shows(py)) {
@@ -194,8 +212,11 @@ std::string draw_series(const Series& series, const Scale& x, const Scale& y, st
   return (series.line && !points.empty() ? path(points, index) : "") + markers;
 }
 
-// Draws a line, a dot or both, and the name.
+// Draws a bar, or a line, a dot or both, and the name.
 std::string draw_legend(const Series& series, double x, double y, std::size_t index) {
+  if (series.bars) {
+    return bar(x, x + 22, y, index) + text_at(x + 28, y + 4, "", series.name);
+  }
   return (series.line ? path(format("M%.1f %.1f h22", x, y), index) : "") +
          (series.markers ? marker(x + 11, y, index, series.hollow) : "") + text_at(x + 28, y + 4, "", series.name);
 }

@@ -15,6 +15,7 @@ struct Series {
   bool line = true;                                    // false: dots only
   bool markers = true;                                 // a dot for each point
   bool hollow = false;                                 // dots are outlines: of values that were not measured here
+  bool bars = false;  // instead: a horizontal bar from each point of even index to the next one, at its y
 };
 
 struct Axis {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "exchange/stream/device_forecast.hpp"
 #include "gradwire/nccl.hpp"
 #include "gradwire/policy.hpp"
 #include "nccl_preload/fake_nccl.hpp"
@@ -198,6 +199,28 @@ TEST(DeviceCounts, OtherSteps) {
   };
   for (const Row& row : rows) {
     EXPECT_EQ(count(row.step, row.step.world / 2).counts, row.counts) << row.what << ", " << row.step.world << " ranks";
+  }
+}
+
+// What gradwire plan --gpu computes with is what the device is asked for.
+TEST(DeviceCounts, TheModelCountsTheSame) {
+  for (const int world : {2, 4, 8, 64}) {
+    for (const std::uint64_t mib : {1, 25, 256}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const bool feedback : {false, true}) {
+          const exchange::DeviceCluster cluster{.cards = world};
+          const exchange::DeviceTimeline::Counts model =
+              forecast_device(
+                  cluster, exchange::DeviceWay::one_lane,
+                  {.count = mib * kMiB / element_bytes(dtype), .dtype = dtype, .codec = "int8", .feedback = feedback})
+                  .counts;
+          EXPECT_EQ(
+              count({.world = world, .bytes = mib * kMiB, .dtype = dtype, .feedback = feedback}).counts,
+              (Counts{model.kernels, static_cast<long>(model.groups), static_cast<long>(model.sends), model.events}))
+              << world << " ranks, " << mib << " MiB of " << to_string(dtype) << (feedback ? ", feedback" : "");
+        }
+      }
+    }
   }
 }
 

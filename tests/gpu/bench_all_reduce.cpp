@@ -79,7 +79,7 @@ class Bench {
         break;
       }
     }
-    const std::string setting = defaults_ ? " (NCCL's defaults)" : "";
+    const std::string setting = setting_text();
     const double theirs = median(nccl_ms);
     const std::string rounds = std::to_string(nccl_ms.size()) + " in turn, median";
     check_.row("ncclAllReduce " + text + setting, number(theirs, 2), "ms", "", "info", rounds);
@@ -89,12 +89,37 @@ class Bench {
                  rounds + ", " + number(theirs / ours, 2) + " times as fast as ncclAllReduce");
     }
     enqueue(arms[0], buffers, count);
-    Bytes result(count * sizeof(float));
-    download(result.data(), buffers.output, result.size());
-    const bool same = world_.agree(result);
+    const bool same = world_.agree(result_of(buffers, count));
     check_.that(same, text + ": ranks differ");
     check_.row("ranks bit-identical " + text + setting, same ? "yes" : "no", "", "yes", same ? "ok" : "failed",
                arms[0].codec);
+  }
+
+  /// Measures how long the host takes to enqueue a bucket, and to launch a graph of it.
+  void run_host(std::uint64_t mib, const Arm& arm) {
+    const std::uint64_t count = (mib << 20) / sizeof(float);
+    const Buffers buffers(count * sizeof(float));
+    fill(buffers, count);
+    enqueue(arm, buffers, count);  // makes connections and takes memory
+    finish_work();
+    const Bytes eager = result_of(buffers, count);
+    const double eager_us = host_us([&] { enqueue(arm, buffers, count); });
+
+    cudaGraph_t graph = nullptr;
+    device_.arena().set_fixed(true);
+    cuda(cudaStreamBeginCapture(world_.stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    enqueue(arm, buffers, count);
+    cuda(cudaStreamEndCapture(world_.stream(), &graph), "cudaStreamEndCapture");
+    device_.arena().set_fixed(false);
+    cudaGraphExec_t executable = nullptr;
+    cuda(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+    const double captured_us = host_us([&] { cuda(cudaGraphLaunch(executable, world_.stream()), "cudaGraphLaunch"); });
+    check_.that(result_of(buffers, count) == eager, "a replay gives another result than the call that was captured");
+    cudaGraphExecDestroy(executable);
+    cudaGraphDestroy(graph);
+    const std::string what = "host time, " + arm.name() + " " + std::to_string(mib) + " MiB";
+    check_.row(what + ", eager", number(eager_us, 1), "us", "", "info", "slowest rank, median");
+    check_.row(what + ", captured", number(captured_us, 1), "us", "", "info", "slowest rank, median");
   }
 
  private:
@@ -102,6 +127,34 @@ class Bench {
     char text[32];
     std::snprintf(text, sizeof text, "%.*f", digits, value);
     return text;
+  }
+
+  [[nodiscard]] std::string setting_text() const { return defaults_ ? " (NCCL's defaults)" : ""; }
+
+  void finish_work() {
+    cuda(cudaStreamSynchronize(world_.stream()), "cudaStreamSynchronize");
+    device_.poll();
+  }
+
+  static Bytes result_of(const Buffers& buffers, std::uint64_t count) {
+    Bytes result(count * sizeof(float));
+    download(result.data(), buffers.output, result.size());
+    return result;
+  }
+
+  /// Returns the time until `enqueues` returns on an idle device.
+  template <class Enqueues>
+  double host_us(Enqueues&& enqueues) {
+    std::vector<double> times;
+    for (int round = 0; round < kHostRounds; ++round) {
+      static_cast<void>(world_.largest(0));
+      const double begun = check_.elapsed_s();
+      enqueues();
+      const double mine = (check_.elapsed_s() - begun) * 1e6;
+      finish_work();
+      times.push_back(world_.largest(mine));
+    }
+    return median(times);
   }
 
   void fill(const Buffers& buffers, std::uint64_t count) const {
@@ -142,6 +195,7 @@ class Bench {
   }
 
   static constexpr int kRounds = 7;
+  static constexpr int kHostRounds = 21;
   Check& check_;
   const World& world_;
   exchange::CudaDevice device_;
@@ -158,9 +212,17 @@ int run(Check& check) {
     check.write_no_rows();
   }
   Bench bench(check, world);
-  bench.run(16, {{"int8"}, {"int8", true}});
-  bench.run(256, {{"int8"}, {"int8", true}});
-  bench.run(64, {{"int8"}, {"int8", true}, {"bf16"}, {"int4"}});
+  const auto run = [&](std::uint64_t mib, const std::vector<Arm>& arms) {
+    if (check.is_wanted(std::to_string(mib) + " MiB")) {
+      bench.run(mib, arms);
+    }
+  };
+  run(16, {{"int8"}, {"int8", true}});
+  run(256, {{"int8"}, {"int8", true}});
+  run(64, {{"int8"}, {"int8", true}, {"bf16"}, {"int4"}});
+  if (check.is_wanted("host time")) {
+    bench.run_host(25, {"int8"});
+  }
   return check.finish();
 }
 

@@ -58,6 +58,17 @@ class Check {
   [[nodiscard]] double elapsed_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
   }
+  /// Returns whether --only names this part, or nothing.
+  [[nodiscard]] bool is_wanted(const std::string& name) const {
+    for (std::size_t begin = 0; begin <= only_.size();) {
+      const std::size_t end = std::min(only_.find(',', begin), only_.size());
+      if (name.find(only_.substr(begin, end - begin)) != std::string::npos) {
+        return true;
+      }
+      begin = end + 1;
+    }
+    return false;
+  }
   /// Returns whether about `seconds` more still fit into --budget.
   [[nodiscard]] bool fits(double seconds) const { return budget_s_ <= 0 || elapsed_s() + seconds < budget_s_; }
   [[nodiscard]] long comparisons() const { return comparisons_; }
@@ -199,17 +210,6 @@ class Check {
 
  private:
   static constexpr long kShown = 20;
-
-  [[nodiscard]] bool is_wanted(const std::string& name) const {
-    for (std::size_t begin = 0; begin <= only_.size();) {
-      const std::size_t end = std::min(only_.find(',', begin), only_.size());
-      if (name.find(only_.substr(begin, end - begin)) != std::string::npos) {
-        return true;
-      }
-      begin = end + 1;
-    }
-    return false;
-  }
 
   [[nodiscard]] static unsigned long long bits(DType dtype, const std::byte* element) {
     unsigned long long value = 0;

@@ -103,14 +103,18 @@ void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vecto
                     cudaStream_t stream) {
   const auto all = static_cast<std::uint32_t>(ranks.size());
   const std::size_t element = element_bytes(call.codec.dtype);
-  if (frames.empty()) {
-    for (std::uint32_t i = 0; i < all * (all + 1); ++i) {  // [source][shard], then the sums
-      frames.emplace_back(window_slot_bytes(call.codec, call.count, all));
+  const std::uint32_t pitch = window_slot_bytes(call.codec, call.count, all);
+  if (frames.empty()) {  // those that each owner sums, beside each other; then the sums
+    for (std::uint32_t i = 0; i < 2 * all; ++i) {
+      frames.emplace_back(i < all ? std::size_t{all - 1} * pitch : pitch);
     }
   }
-  const auto placed = [&](std::uint32_t shard, std::uint32_t frame, std::uint8_t hop, std::uint32_t peer) {
+  const auto part_of = [&](std::uint32_t shard, std::uint32_t source) {
+    return frames[shard].frame() + std::size_t{source > shard ? source - 1 : source} * pitch;
+  };
+  const auto placed = [&](std::uint32_t shard, std::uint8_t* frame, std::uint8_t hop, std::uint32_t peer) {
     kernels::FramePlace place = chunk_of(call.count, all, shard).place;
-    place.bytes = frames[frame].frame();
+    place.bytes = frame;
     place.hop = hop;
     place.peer = static_cast<int>(peer);
     return place;
@@ -121,7 +125,7 @@ void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vecto
       if (shard != rank && chunk.place.count != 0) {
         kernels::EncodeJob job;
         job.call = ranks[rank]->words.fields();
-        job.frame = placed(shard, rank * all + shard, 0, rank);
+        job.frame = placed(shard, part_of(shard, rank), 0, rank);
         job.values = ranks[rank]->values.data() + chunk.first * element;
         job.values_dtype = call.codec.dtype;
         job.residual = call.feedback ? ranks[rank]->local.as<float>() + chunk.first : nullptr;
@@ -131,22 +135,20 @@ void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vecto
   }
   for (std::uint32_t rank = 0; rank < all; ++rank) {
     const auto chunk = chunk_of(call.count, all, rank);
-    std::vector<kernels::ReduceInput> inputs;
-    for (std::uint32_t source = 0; source < all; ++source) {
-      inputs.push_back({source == rank ? nullptr : frames[source * all + rank].frame()});
-    }
     kernels::ReduceJob job;
     job.call = ranks[rank]->words.fields();
     job.second = job.call.codec;
     job.count = chunk.place.count;
     job.first_tile = chunk.place.first_tile;
-    job.inputs = inputs.data();
+    job.frames = frames[rank].frame();
+    job.pitch = pitch;
     job.ranks = static_cast<int>(all);
+    job.own_rank = static_cast<int>(rank);
     job.own = ranks[rank]->values.data() + chunk.first * element;
     job.own_dtype = call.codec.dtype;
     job.own_residual = call.feedback ? ranks[rank]->local.as<float>() + chunk.first : nullptr;
     job.divisor = all;
-    job.out = frames[all * all + rank].frame();
+    job.out = frames[all + rank].frame();
     job.owner_residual = call.feedback ? ranks[rank]->owner.as<float>() : nullptr;
     if (job.count != 0) {
       kernels::reduce(job, stream);
@@ -158,7 +160,7 @@ void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vecto
       if (chunk.place.count != 0) {
         kernels::DecodeJob job;
         job.call = ranks[rank]->words.fields();
-        job.frame = placed(shard, all * all + shard, 1, shard);
+        job.frame = placed(shard, frames[all + shard].frame(), 1, shard);
         job.values = ranks[rank]->values.data() + chunk.first * element;
         job.values_dtype = call.codec.dtype;
         kernels::decode(job, stream);

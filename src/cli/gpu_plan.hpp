@@ -1,0 +1,33 @@
+// What gradwire plan --gpu says: the model of exchange/stream/device_forecast.hpp by size of a bucket, or for the
+// buckets of a model.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cli/recorded_model.hpp"
+#include "exchange/stream/device_forecast.hpp"
+
+namespace gradwire::cli {
+
+/// "one lane": the way's name in tables and pictures.
+[[nodiscard]] std::string_view name_of(exchange::DeviceWay way);
+
+/// The codec of all forecasts: that of the default policy.
+[[nodiscard]] CodecSpec gpu_codec();
+
+/// Prints the parameters, and what each way takes for a bucket of one f32 tensor of each size, in bytes.
+void print_gpu_table(const exchange::DeviceCluster& cluster, std::span<const std::uint64_t> sizes, std::ostream& out);
+
+/// Prints the step of the model by each way, with the buckets that a session would form.
+void print_gpu_steps(const exchange::DeviceCluster& cluster, const RecordedModel& read, std::ostream& out);
+
+/// A picture of what runs when for a bucket of `bytes`: the executor as it was, as it is, and the ways that the cluster
+/// has beyond.
+[[nodiscard]] std::string draw_launches(const exchange::DeviceCluster& cluster, std::uint64_t bytes);
+
+}  // namespace gradwire::cli
