@@ -1,0 +1,18 @@
+// The tables of instructions, one function for each file that has some.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+
+#include "tests/support/ptx/module.hpp"
+
+namespace gradwire::ptx {
+
+void add_conversions(std::unordered_map<std::string, Operation>& table);  // conversions.cpp
+void add_flow(std::unordered_map<std::string, Operation>& table);         // warp_forms.cpp
+
+// In accesses.cpp: what orders accesses.
+void order_lanes(Warp& warp, const Instruction& instruction, std::uint32_t lanes);
+void fence(Warp& warp, const Instruction& instruction, std::uint32_t lanes);
+
+}  // namespace gradwire::ptx
