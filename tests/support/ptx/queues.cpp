@@ -1,9 +1,12 @@
 #include "tests/support/ptx/queues.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <thread>
 
 namespace gradwire::ptx {
 
@@ -99,6 +102,12 @@ void Device::fill(Stream& stream, void* to, int value, std::size_t bytes) {
   });
 }
 
+void Device::enqueue(Stream& stream, const std::string& name, std::function<bool(Device&, std::uint32_t)> body) {
+  const std::uint32_t agent = order.add_agent(begin(stream, name), 0);
+  others_help_ = true;
+  stream.work.emplace_back([this, agent, body = std::move(body)] { return body(*this, agent); });
+}
+
 void Device::record(Stream& stream, const std::shared_ptr<EventState>& event) {
   begin(stream, "an event");
   event->done = false;
@@ -124,6 +133,48 @@ void Device::call(Stream& stream, std::function<void()> function) {
   });
 }
 
+void Device::run_by_itself() {
+  if (runs_by_itself_) {
+    return;
+  }
+  runs_by_itself_ = true;
+  std::thread([this] {
+    for (;;) {
+      const std::lock_guard lock(mutex);
+      if (failed() || !guarded_step() || callers.load() != 0) {
+        let_others();
+      }
+    }
+  }).detach();
+}
+
+void Device::write_word(Stream& stream, std::uint32_t* word, std::uint32_t value) {
+  begin(stream, "a write of a word");
+  run_by_itself();
+  stream.work.emplace_back([word, value, this, clock = stream.clock] {
+    join(host_, clock);  // a host thread that sees the word knows what was before it
+    std::atomic_ref(*word).store(value, std::memory_order_release);
+    return true;
+  });
+}
+
+void Device::wait_for_word(Stream& stream, const std::uint32_t* word, std::uint32_t value) {
+  begin(stream, "a wait for a word");
+  run_by_itself();
+  others_help_ = true;
+  stream.work.emplace_back([word, value] {
+    const std::uint32_t now = std::atomic_ref(*const_cast<std::uint32_t*>(word)).load(std::memory_order_acquire);
+    return static_cast<std::int32_t>(now - value) >= 0;
+  });
+}
+
+// Lets other threads have the device for a moment.
+void Device::let_others() {
+  mutex.unlock();
+  std::this_thread::sleep_for(std::chrono::microseconds(50));
+  mutex.lock();
+}
+
 // Does a part of the next stream's work; returns whether there was any that can go on.
 bool Device::step() {
   std::vector<Stream*> busy;
@@ -141,6 +192,7 @@ bool Device::step() {
       stream.work.pop_front();
     }
     if (ended || machine_.instructions() != before) {
+      progress_ = std::chrono::steady_clock::now();
       return true;
     }
   }
@@ -148,13 +200,17 @@ bool Device::step() {
 }
 
 void Device::run_until(const std::function<bool()>& condition) {
-  while (!condition()) {
-    if (failed() || !step()) {
-      if (!failed()) {
-        note("deadlock: streams wait for each other");
-      }
-      return;
+  progress_ = std::chrono::steady_clock::now();
+  while (!condition() && !failed()) {
+    if (step()) {
+      continue;
     }
+    // Other threads may store a word, or enqueue the other end of a message.
+    const auto now = std::chrono::steady_clock::now();
+    if (!others_help_ || now - progress_ > std::chrono::seconds(30)) {
+      note("deadlock: streams wait for each other");
+    }
+    let_others();
   }
 }
 
@@ -180,6 +236,16 @@ void Device::run_some() {
   }
 }
 
+// For the thread, which has nobody to throw to.
+bool Device::guarded_step() {
+  try {
+    return step();
+  } catch (const std::exception& finding) {
+    note(finding.what());
+    return false;
+  }
+}
+
 void Device::note(const std::string& finding) noexcept {
   ++findings_;
   std::fflush(stdout);
@@ -201,9 +267,12 @@ void Device::summarize() noexcept {
     }
   }
   std::fflush(stdout);
-  std::fprintf(stderr, "ptx: %llu launches of %zu kernels, %llu instructions of warps, %llu findings\n",
-               static_cast<unsigned long long>(launches), launches_.size(),
-               static_cast<unsigned long long>(machine_.instructions()), static_cast<unsigned long long>(findings_));
+  std::fprintf(
+      stderr,
+      "ptx: %llu launches of %zu kernels, %llu instructions of warps, up to %llu waits a thread, %llu findings\n",
+      static_cast<unsigned long long>(launches), launches_.size(),
+      static_cast<unsigned long long>(machine_.instructions()), static_cast<unsigned long long>(most_waits_),
+      static_cast<unsigned long long>(findings_));
   if (findings_ != 0) {
     std::fflush(nullptr);
     std::_Exit(3);  // a program may have overlooked the error

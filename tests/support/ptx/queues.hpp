@@ -5,6 +5,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -35,6 +38,7 @@ class Device {
   static Device& instance();
 
   std::recursive_mutex mutex;
+  std::atomic<int> callers{0};  // that wait for the mutex: streams' own thread lets them in
   Memory memory;
   Order order;
 
@@ -45,9 +49,15 @@ class Device {
   void launch(Stream& stream, Launch launch);
   void copy(Stream& stream, void* to, const void* from, std::size_t bytes, bool host_waits);
   void fill(Stream& stream, void* to, int value, std::size_t bytes);
+  /// Any other work; `body` returns whether it has ended, and is called again until then.
+  void enqueue(Stream& stream, const std::string& name, std::function<bool(Device& device, std::uint32_t agent)> body);
   void record(Stream& stream, const std::shared_ptr<EventState>& event);
   void wait(Stream& stream, const std::shared_ptr<EventState>& event);
   void call(Stream& stream, std::function<void()> function);
+  /// Makes a stream store a word of pinned memory, or wait until it is at least `value` (as a difference). A thread
+  /// then does streams' work by itself, since hosts look at such words without calling anything.
+  void write_word(Stream& stream, std::uint32_t* word, std::uint32_t value);
+  void wait_for_word(Stream& stream, const std::uint32_t* word, std::uint32_t value);
 
   /// Runs work until the condition holds; an error where nothing can go on.
   void run_until(const std::function<bool()>& condition);
@@ -63,10 +73,15 @@ class Device {
   void note(const std::string& finding) noexcept;
   [[nodiscard]] bool failed() const { return findings_ != 0; }
   void summarize() noexcept;
+  /// Notes how many waits for events one thread has made.
+  void count_waits(std::uint64_t waits) { most_waits_ = std::max(most_waits_, waits); }
 
  private:
   Device();
   bool step();
+  bool guarded_step();
+  void let_others();
+  void run_by_itself();
   std::uint32_t begin(Stream& stream, const std::string& name);
   void order_behind_legacy(Stream& stream);
 
@@ -78,6 +93,10 @@ class Device {
   Clock host_;
   std::map<std::string, std::uint64_t> launches_;
   std::uint64_t findings_ = 0;
+  std::uint64_t most_waits_ = 0;
+  bool runs_by_itself_ = false;
+  bool others_help_ = false;  // work may wait for what another thread has still to do
+  std::chrono::steady_clock::time_point progress_;
 };
 
 }  // namespace gradwire::ptx

@@ -1,5 +1,6 @@
 // The functions of libcudart that the product and its tests call, over Device. It is a libcudart.so.13 to link, or to
 // put in front by LD_LIBRARY_PATH, so that a program built with nvcc runs as it is, if its PTX is not compressed.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
@@ -30,7 +31,9 @@ cudaError_t give(cudaError_t error) {
 template <class Body>
 cudaError_t guarded(Body&& body) {
   Device& device = Device::instance();
+  ++device.callers;
   const std::lock_guard lock(device.mutex);
+  --device.callers;
   if (device.failed()) {
     return give(cudaErrorLaunchFailure);
   }
@@ -73,13 +76,11 @@ cudaError_t release(void* memory) {
     return cudaSuccess;
   }
   Device& device = Device::instance();
+  guarded([](Device& d) {
+    d.synchronize_all();  // as a free does on a GPU
+    return cudaSuccess;
+  });
   const std::lock_guard lock(device.mutex);
-  if (!device.failed()) {
-    guarded([](Device& d) {
-      d.synchronize_all();  // as a free does on a GPU
-      return cudaSuccess;
-    });
-  }
   if (!device.memory.remove(memory)) {
     device.note("a free of memory that was not allocated");
     return give(cudaErrorInvalidValue);
@@ -276,9 +277,16 @@ API cudaError_t cudaStreamQuery(cudaStream_t stream) {
     return state_of(device);
   });
 }
+// GRADWIRE_PTX_DROP_WAIT=N drops the wait that each thread makes N-th, for mutation tests.
 API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  static const char* const dropped = std::getenv("GRADWIRE_PTX_DROP_WAIT");
+  thread_local std::uint64_t waits = 0;
+  ++waits;
   return guarded([&](Device& device) {
-    device.wait(device.stream(stream), state_of(event));
+    if (dropped == nullptr || waits != std::strtoull(dropped, nullptr, 0)) {
+      device.wait(device.stream(stream), state_of(event));
+    }
+    device.count_waits(waits);
     return cudaSuccess;
   });
 }
@@ -390,6 +398,25 @@ API const char* cudaGetErrorName(cudaError_t error) {
 API const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaErrorLaunchFailure ? "the PTX interpreter found an error, see its text on standard error"
                                          : "an error of the PTX interpreter's runtime";
+}
+
+// Of the driver: found by dlopen("libcuda.so.1"), which is another name of this library.
+API CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned) {
+  const cudaError_t error = guarded([&](Device& device) {
+    device.write_word(device.stream(stream), reinterpret_cast<std::uint32_t*>(word), value);
+    return cudaSuccess;
+  });
+  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
+}
+API CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned flags) {
+  const cudaError_t error = guarded([&](Device& device) {
+    if ((flags & 3U) != CU_STREAM_WAIT_VALUE_GEQ) {
+      throw Finding("unknown call: cuStreamWaitValue32 with another comparison than >=");
+    }
+    device.wait_for_word(device.stream(stream), reinterpret_cast<const std::uint32_t*>(word), value);
+    return cudaSuccess;
+  });
+  return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
 }
 
 // Requests of a test to the interpreter, which programs declare as weak.
