@@ -5,73 +5,8 @@
 #include "tests/support/ptx/addresses.hpp"
 #include "tests/support/ptx/forms.hpp"
 #include "tests/support/ptx/machine.hpp"
-#include "tests/support/ptx/text.hpp"
 
 namespace gradwire::ptx {
-
-namespace {
-
-// Returns the name from this list, which lives as long as the program, or nothing.
-std::string_view known_update(std::string_view name) {
-  for (const std::string_view known : {"add", "min", "max", "and", "or", "xor", "exch", "cas", "inc"}) {
-    if (name == known) {
-      return known;
-    }
-  }
-  return "";
-}
-
-}  // namespace
-
-bool memory_form(std::string_view name, MemoryForm& form) {
-  std::vector<std::string_view> parts = split(name, '.');
-  using Kind = MemoryForm::Kind;
-  const std::string_view first = parts[0];
-  if (first != "ld" && first != "ldu" && first != "st" && first != "atom" && first != "red" && first != "prefetch" &&
-      first != "prefetchu") {
-    return false;
-  }
-  form = {};
-  form.kind = first == "ld"     ? Kind::load
-              : first == "st"   ? Kind::store
-              : first == "atom" ? Kind::atomic
-              : first == "red"  ? Kind::reduction
-                                : Kind::prefetch;
-  const bool updates = form.kind == Kind::atomic || form.kind == Kind::reduction;
-  form.scope = updates ? Scope::device : Scope::none;
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    const std::string_view part = parts[i];
-    if (part == "global" || part == "shared" || part == "local" || part == "param" || part == "const") {
-      form.space = part == "global"   ? Space::global
-                   : part == "shared" ? Space::shared
-                   : part == "local"  ? Space::local
-                   : part == "param"  ? Space::parameter
-                                      : Space::constant;
-    } else if (part == "cta" || part == "gpu" || part == "sys") {
-      form.scope = part == "cta" ? Scope::block : part == "gpu" ? Scope::device : Scope::system;
-    } else if (part == "acquire" || part == "release" || part == "acq_rel" || part == "relaxed") {
-      form.acquires = part[0] == 'a';
-      form.releases = part == "release" || part == "acq_rel";
-      form.scope = form.scope == Scope::none ? Scope::device : form.scope;
-    } else if (part == "volatile") {
-      form.scope = Scope::system;
-    } else if (part == "v2" || part == "v4") {
-      form.vector = part == "v2" ? 2 : 4;
-    } else if (const std::size_t bytes = type_bytes(part); bytes != 0 && i + 1 == parts.size()) {
-      form.bytes = static_cast<std::uint8_t>(bytes);
-      form.is_signed = part[0] == 's';
-    } else if (const std::string_view update = updates && form.operation.empty() ? known_update(part) : "";
-               !update.empty()) {
-      form.operation = update;
-    } else if (part != "weak" && part != "nc" && part != "ca" && part != "cg" && part != "cs" && part != "cv" &&
-               part != "wb" && part != "wt" && part != "L1" && part != "L2" && part != "no_allocate" &&
-               part != "evict_first" && part != "evict_last") {
-      return false;
-    }
-  }
-  const bool integer = parts.back()[0] != 'f';
-  return form.kind == Kind::prefetch || (form.bytes != 0 && (!updates || (!form.operation.empty() && integer)));
-}
 
 namespace {
 
@@ -200,71 +135,6 @@ class Access {
   std::uint64_t address_;
   std::size_t size_;
 };
-
-ThreadSync& sync_of(Warp& warp, std::uint32_t lane) { return warp.block->threads[warp.number * 32 + lane]; }
-
-// All that a thread knows, and its own accesses so far. Later ones of this thread are told apart by its epoch.
-Knowledge release(Warp& warp, std::uint32_t lane) {
-  Block& block = *warp.block;
-  const std::uint32_t thread = warp.number * 32 + lane;
-  Knowledge all = block.knowledge;
-  if (const auto sync = block.threads.find(thread); sync != block.threads.end()) {
-    all.add(sync->second.acquired);
-  }
-  all.add(block.agent, block.epoch, thread, warp.epoch[lane]);
-  ++warp.epoch[lane];
-  return all;
-}
-
-// Two grids may be on two GPUs: between them only the system's scope will do.
-bool reaches(const Publication& publication, Scope scope, std::uint32_t activity) {
-  if (publication.activity == activity) {
-    return publication.scope != Scope::block && scope != Scope::block;
-  }
-  return publication.scope == Scope::system && scope == Scope::system;
-}
-
-void acquire(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64_t address) {
-  auto& publications = Machine::current->memory().publications;
-  const auto found = publications.find(address);
-  if (found == publications.end() || form.scope == Scope::none) {
-    return;
-  }
-  ThreadSync& sync = sync_of(warp, lane);
-  if (reaches(found->second, Scope::system, warp.block->grid->activity)) {
-    sync.observed.add(found->second.knowledge);
-  }
-  if (form.acquires && reaches(found->second, form.scope, warp.block->grid->activity)) {
-    sync.acquired.add(found->second.knowledge);
-  }
-}
-
-void publish(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64_t address, bool updates) {
-  auto& publications = Machine::current->memory().publications;
-  const auto found = publications.find(address);
-  if (!updates && found != publications.end()) {
-    publications.erase(found);
-  }
-  if (form.scope == Scope::none) {
-    return;
-  }
-  Knowledge knowledge;
-  Scope scope = form.scope;
-  if (form.releases) {
-    knowledge = release(warp, lane);
-  } else {
-    const auto sync = warp.block->threads.find(warp.number * 32 + lane);
-    if (sync == warp.block->threads.end() || sync->second.fenced.empty()) {
-      return;
-    }
-    knowledge = sync->second.fenced;
-    scope = std::min(scope, sync->second.fenced_scope);
-  }
-  Publication& publication = publications[address];
-  publication.knowledge.add(knowledge);
-  publication.scope = scope;
-  publication.activity = warp.block->grid->activity;
-}
 
 std::uint64_t load_bytes(const std::uint8_t* from, std::size_t bytes, bool is_signed) {
   std::uint64_t value = 0;
@@ -415,45 +285,6 @@ const Operation* memory_operation(std::string_view name, const MemoryForm& form)
                                                   : update;
   }
   return &found->second;
-}
-
-// Orders the accesses of the lanes before it in front of those after it.
-void order_lanes(Warp& warp, const Instruction&, std::uint32_t lanes) {
-  std::uint32_t epoch = 0;
-  Knowledge acquired;
-  for (std::uint32_t lane = 0; lane < 32; ++lane) {
-    if ((lanes >> lane & 1) != 0) {
-      epoch = std::max(epoch, warp.epoch[lane]);
-      if (const auto sync = warp.block->threads.find(warp.number * 32 + lane); sync != warp.block->threads.end()) {
-        acquired.add(sync->second.acquired);
-      }
-    }
-  }
-  for (std::uint32_t lane = 0; lane < 32; ++lane) {
-    if ((lanes >> lane & 1) != 0) {
-      warp.epoch[lane] = epoch + 1;
-      if (!acquired.empty()) {
-        sync_of(warp, lane).acquired.add(acquired);
-      }
-    }
-  }
-}
-
-void fence(Warp& warp, const Instruction& i, std::uint32_t lanes) {
-  const std::string& name = i.operation->name;
-  const Scope scope = name.find("cta") != std::string::npos   ? Scope::block
-                      : name.find("sys") != std::string::npos ? Scope::system
-                                                              : Scope::device;
-  for (std::uint32_t lane = 0; lane < 32; ++lane) {
-    if ((lanes >> lane & 1) != 0) {
-      ThreadSync& sync = sync_of(warp, lane);
-      if (scope == Scope::system || sync.observed_scope != Scope::system) {
-        sync.acquired.add(sync.observed);
-      }
-      sync.fenced = release(warp, lane);
-      sync.fenced_scope = scope;
-    }
-  }
 }
 
 }  // namespace gradwire::ptx

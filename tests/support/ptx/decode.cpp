@@ -211,6 +211,9 @@ class Decoder {
   void operand(Instruction& instruction, std::string_view kind, std::string_view text) {
     const bool destination = kind[0] == '=';
     kind.remove_prefix(destination ? 1 : 0);
+    if (kind == "c") {
+      return;
+    }
     if (kind == "l") {
       branches_.emplace_back(kernel_.code.size(), std::string(text));
     } else if (kind == "i") {

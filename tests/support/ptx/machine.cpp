@@ -183,11 +183,14 @@ bool Machine::run_block(Block& block, std::uint64_t quantum) {
     std::uint64_t ran = 0;
     bool live = false;
     bool all_at_barrier = true;
+    bool only_polls = true;
     for (const std::uint32_t w : turns) {
       Warp& warp = block.warps[w];
       if (warp.live != 0 && !warp.at_barrier) {
+        warp.polled = false;
         const bool random = settings_.schedule == Schedule::random;
         ran += run_warp(warp, random ? 1 + random_() % 300 : 20'000);
+        only_polls = only_polls && warp.polled;
       }
       live = live || warp.live != 0;
       all_at_barrier = all_at_barrier && warp.at_barrier;
@@ -202,6 +205,8 @@ bool Machine::run_block(Block& block, std::uint64_t quantum) {
       release_barrier(block);
     } else if (ran == 0) {
       stuck(block);
+    } else if (only_polls) {
+      return false;  // other blocks may store what this one waits for
     }
     if (block.grid->instructions > settings_.most_instructions) {
       const Warp& warp =
@@ -277,147 +282,6 @@ void Machine::release_barrier(Block& block) {
     std::fill_n(warp.epoch, 32, 0U);
     std::fill_n(warp.next, 32, pc + 1);
   }
-}
-
-namespace {
-
-template <class Body>
-void for_each_lane(std::uint32_t lanes, Body body) {
-  for (; lanes != 0; lanes &= lanes - 1) {
-    body(__builtin_ctz(lanes));
-  }
-}
-
-// Lanes at one place, and where the nearest other lanes ahead of them are.
-struct Group {
-  std::uint32_t pc = 0, lanes = 0, stop = kNone;
-};
-
-Group group_at(const Warp& warp, std::uint32_t pc) {
-  Group group;
-  group.pc = pc;
-  for_each_lane(warp.live, [&](int lane) {
-    if (warp.next[lane] == group.pc) {
-      group.lanes |= 1U << lane;
-    } else if (warp.next[lane] > group.pc) {
-      group.stop = std::min(group.stop, warp.next[lane]);
-    }
-  });
-  return group;
-}
-
-}  // namespace
-
-// Returns whether the instruction could run: all lanes that it names are here.
-bool Machine::sync_lanes(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc) {
-  const auto lane = static_cast<std::uint32_t>(__builtin_ctz(lanes));
-  const auto named = static_cast<std::uint32_t>(warp.in(instruction.operand[instruction.operands - 1U])[lane]);
-  const std::uint32_t members = named & warp.launched;
-  if ((lanes & ~named) != 0) {
-    fail(warp, instruction, lane, "a lane runs an instruction that does not name it");
-  }
-  if ((members & ~warp.live) != 0) {
-    fail(warp, instruction, lane, "an instruction waits for lanes that have exited");
-  }
-  if ((members & ~lanes) != 0) {
-    return false;
-  }
-  instruction.operation->run(warp, instruction, lanes);
-  for_each_lane(lanes, [&](int l) { warp.next[l] = pc + 1; });
-  warp.waiting &= ~lanes;
-  return true;
-}
-
-std::uint64_t Machine::run_warp(Warp& warp, std::uint64_t quantum) {
-  const std::vector<Instruction>& code = warp.block->grid->launch.kernel->code;
-  std::uint64_t ran = 0;
-  while (ran < quantum && warp.live != 0) {
-    const std::uint32_t runnable = warp.live & ~warp.waiting;
-    if (runnable == 0) {
-      return ran;
-    }
-    std::uint32_t pc = kNone;
-    if (settings_.schedule == Schedule::random && random_() % 8 == 0) {
-      while (pc == kNone) {
-        const auto lane = static_cast<std::uint32_t>(random_() % 32);
-        pc = (runnable >> lane & 1) != 0 ? warp.next[lane] : kNone;
-      }
-    } else {
-      for_each_lane(runnable, [&](int lane) { pc = std::min(pc, warp.next[lane]); });
-    }
-    const Group group = group_at(warp, pc);
-    const std::uint32_t lanes = group.lanes;
-    bool moved = true;
-    while (moved && pc != group.stop && ran < quantum) {
-      if (pc >= code.size()) {
-        throw Finding("a thread runs past the end of " + warp.block->grid->launch.kernel->readable);
-      }
-      const Instruction& instruction = code[pc];
-      ++ran;
-      std::uint32_t active = lanes;
-      if (instruction.guard != kNone) {
-        const std::uint32_t bits = warp.predicates[instruction.guard];
-        active &= instruction.guard_negated ? ~bits : bits;
-      }
-      switch (instruction.operation->flow) {
-        case Flow::plain:
-        case Flow::memory:
-          if (active != 0) {
-            instruction.operation->run(warp, instruction, active);
-          }
-          ++pc;
-          continue;
-        case Flow::branch:
-          if (active == lanes && lanes == warp.live) {
-            pc = instruction.target;
-            continue;
-          }
-          for_each_lane(lanes, [&](int l) { warp.next[l] = (active >> l & 1) != 0 ? instruction.target : pc + 1; });
-          moved = false;
-          continue;
-        case Flow::exit:
-          warp.live &= ~active;
-          for_each_lane(lanes, [&](int l) { warp.next[l] = pc + 1; });
-          moved = false;
-          continue;
-        case Flow::warp_sync:
-          if (active != lanes) {
-            for_each_lane(lanes & ~active, [&](int l) { warp.next[l] = pc + 1; });
-          }
-          for_each_lane(active, [&](int l) { warp.next[l] = pc; });
-          if (active != 0 && !sync_lanes(warp, instruction, active, pc)) {
-            warp.waiting |= active;
-            --ran;
-          }
-          moved = false;
-          continue;
-        case Flow::barrier:
-          for_each_lane(lanes, [&](int l) { warp.next[l] = pc; });
-          if (instruction.guard != kNone) {
-            fail(warp, instruction, 0, "a guarded barrier");
-          }
-          if (warp.live != warp.launched) {
-            fail(warp, instruction, static_cast<std::uint32_t>(__builtin_ctz(lanes)),
-                 "lanes of this warp have exited and never come to the barrier");
-          }
-          warp.waiting |= lanes;
-          --ran;
-          moved = false;
-          if (lanes == warp.live) {
-            warp.waiting = 0;
-            warp.at_barrier = true;
-            return ran + 1;
-          }
-          continue;
-        case Flow::nap: for_each_lane(lanes, [&](int l) { warp.next[l] = pc + 1; }); return ran;
-        case Flow::trap: fail(warp, instruction, static_cast<std::uint32_t>(__builtin_ctz(lanes)), "trap");
-      }
-    }
-    if (moved) {
-      for_each_lane(lanes, [&](int l) { warp.next[l] = pc; });
-    }
-  }
-  return ran;
 }
 
 }  // namespace gradwire::ptx

@@ -30,6 +30,7 @@ struct Warp {
   std::uint32_t live = 0;      // lanes that did not exit
   std::uint32_t waiting = 0;   // lanes at an instruction with .sync whose other lanes are not there yet
   bool at_barrier = false;
+  bool polled = false;           // it ended its turn by a load that may wait for another block
   std::uint32_t next[32] = {};   // the instruction of each lane
   std::uint32_t epoch[32] = {};  // of each lane: orders accesses inside the warp
   std::vector<std::uint64_t> values;
@@ -116,6 +117,9 @@ class Machine {
   void begin_block(Grid& grid);
   bool run_block(Block& block, std::uint64_t quantum);
   std::uint64_t run_warp(Warp& warp, std::uint64_t quantum);
+  std::uint64_t run_group(Warp& warp, std::uint32_t pc, std::uint64_t quantum, bool& ends);
+  std::uint32_t next_place(const Warp& warp, std::uint32_t runnable);
+  bool arrive(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc);
   bool sync_lanes(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc);
   void release_barrier(Block& block);
   [[noreturn]] void stuck(Block& block);

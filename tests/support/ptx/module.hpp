@@ -27,7 +27,8 @@ enum class Flow : std::uint8_t { plain, memory, branch, exit, barrier, warp_sync
 
 /// One form of an instruction, by its full name such as "add.s32".
 /// The operands of `signature`, between commas: r a value, p a predicate, m an address, l a label, i a number, v2 and
-/// v4 that many values in braces, R a value or some in braces; `=` before r, p, v2, v4 or R marks a destination.
+/// v4 that many values in braces, R a value or some in braces, c a clock; `=` before r, p, v2, v4 or R marks a
+/// destination.
 struct Operation {
   std::string name;
   std::string signature;

@@ -1,6 +1,7 @@
 // Drops one statement's barriers or bounds from all kernels, so that a mutation test can see which tests notice:
 // GRADWIRE_PTX_MUTANT=KIND@FILE:LINE, with the kinds
 //   barrier   removes barriers of blocks and warps
+//   weak      makes releases and acquires relaxed
 //   true      makes comparisons true
 //   false     makes them false
 // GRADWIRE_PTX_SITES=FILE appends all such places of each kernel that is decoded, once for each instruction.
@@ -13,8 +14,17 @@
 namespace gradwire::ptx {
 namespace {
 
-bool is_barrier(const Instruction& instruction) {
-  return instruction.operation->flow == Flow::barrier || instruction.operation->name == "bar.warp.sync";
+std::vector<std::string> kinds_of(const Instruction& instruction) {
+  if (instruction.operation->flow == Flow::barrier || instruction.operation->name == "bar.warp.sync") {
+    return {"barrier"};
+  }
+  if (instruction.memory.acquires || instruction.memory.releases) {
+    return {"weak"};
+  }
+  if (instruction.operation->name.compare(0, 5, "setp.") == 0) {
+    return {"true", "false"};
+  }
+  return {};
 }
 
 void drop(Instruction& instruction) {
@@ -48,22 +58,22 @@ void mutate(Module& module, Kernel& kernel) {
     list.open(sites, std::ios::app);
   }
   for (Instruction& instruction : kernel.code) {
-    const bool compares = instruction.operation->name.compare(0, 5, "setp.") == 0;
-    if (!compares && !is_barrier(instruction)) {
-      continue;
-    }
     const std::string place = module.statement_of(instruction);
-    for (const std::string kind : {"barrier", "true", "false"}) {
-      if ((kind == "barrier") == compares) {
-        continue;
-      }
+    for (const std::string& kind : kinds_of(instruction)) {
       if (list.is_open()) {
         list << kind << '@' << place << '\n';
       }
-      if (mutant != nullptr && kind + '@' + place == mutant) {
-        compares ? fix(instruction, kind == "true") : drop(instruction);
-        break;
+      if (mutant == nullptr || kind + '@' + place != mutant) {
+        continue;
       }
+      if (kind == "barrier") {
+        drop(instruction);
+      } else if (kind == "weak") {
+        instruction.memory.acquires = instruction.memory.releases = false;
+      } else {
+        fix(instruction, kind == "true");
+      }
+      break;
     }
   }
 }

@@ -358,7 +358,7 @@ struct Adder {
       put(std::string("mov.") + type, "=r,r", copy_value);
       put(std::string("selp.") + type, "=r,r,r,p", select_value);
     }
-    put("mov.clock", "=r,R", read_clock);
+    put("mov.clock", "=r,c", read_clock);
     put("mov.pred", "=p,p", predicates<decltype([](u32 a, u32) { return a; })>);
     put("not.pred", "=p,p", predicates<decltype([](u32 a, u32) { return ~a; })>);
     put("and.pred", "=p,p,p", predicates<decltype([](u32 a, u32 b) { return a & b; })>);
