@@ -14,19 +14,39 @@ namespace {
 using Table = std::unordered_map<std::string, Operation>;
 
 float f32_of(std::uint64_t slot) { return std::bit_cast<float>(static_cast<std::uint32_t>(slot)); }
-std::uint64_t slot_of_f32(float value) { return value != value ? 0x7FFFFFFFU : std::bit_cast<std::uint32_t>(value); }
+std::uint64_t slot_of_f32(float value) { return std::isnan(value) ? 0x7FFFFFFFU : std::bit_cast<std::uint32_t>(value); }
 double f64_of(std::uint64_t slot) { return std::bit_cast<double>(slot); }
 std::uint64_t slot_of_f64(double value) { return std::bit_cast<std::uint64_t>(value); }
 
 float f32_of_f16(std::uint64_t slot) {
-  return static_cast<float>(std::bit_cast<_Float16>(static_cast<std::uint16_t>(slot)));
+  const auto code = static_cast<std::uint32_t>(slot & 0x7FFF);
+  const int exponent = static_cast<int>(code >> 10);
+  const int fraction = static_cast<int>(code & 0x3FF);
+  float size = 0;
+  if (exponent == 31) {
+    size = fraction == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN();
+  } else {
+    size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                         : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+  }
+  return (slot & 0x8000) != 0 ? -size : size;
 }
-template <class From>
-std::uint64_t f16_of(From value) {
-  return value != value ? 0x7FFFU : std::bit_cast<std::uint16_t>(static_cast<_Float16>(value));
+// To nearest, ties to even. A double holds every f32, so there is one rounding.
+std::uint64_t f16_of(double value) {
+  if (std::isnan(value)) {
+    return 0x7FFF;
+  }
+  const std::uint64_t sign = std::signbit(value) ? 0x8000 : 0;
+  const double size = std::fabs(value);
+  if (size >= 65520) {
+    return sign | 0x7C00;
+  }
+  const int exponent = size < std::ldexp(1.0, -14) ? -14 : std::ilogb(size);
+  const auto units = static_cast<std::uint64_t>(std::nearbyint(std::ldexp(size, 10 - exponent)));
+  return sign | ((static_cast<std::uint64_t>(exponent + 14) << 10) + units);
 }
 std::uint64_t bf16_of(float value) {
-  if (value != value) {
+  if (std::isnan(value)) {
     return 0x7FFF;
   }
   const auto bits = std::bit_cast<std::uint32_t>(value);
@@ -45,7 +65,7 @@ double value_of_e4m3(std::uint32_t code) {
 }
 // The nearest of the 127 finite sizes, of two equally near ones the even one; larger ones give the largest.
 std::uint32_t e4m3_of(float value) {
-  if (value != value) {
+  if (std::isnan(value)) {
     return 0x7F;
   }
   const std::uint32_t sign = std::signbit(value) ? 0x80 : 0;
@@ -87,7 +107,7 @@ void convert_two(Warp& warp, const Instruction& i, std::uint32_t lanes) {
 // To the nearest integer, towards zero, down or up; beyond the type's range its ends; 0 for NaN.
 template <class T, class From>
 std::uint64_t to_integer(From value, char mode) {
-  const double wide = static_cast<double>(value);
+  const auto wide = static_cast<double>(value);
   const double whole = mode == 'n'   ? std::nearbyint(wide)
                        : mode == 'z' ? std::trunc(wide)
                        : mode == 'm' ? std::floor(wide)
@@ -97,7 +117,7 @@ std::uint64_t to_integer(From value, char mode) {
     result = std::numeric_limits<T>::max();
   } else if (whole <= static_cast<double>(std::numeric_limits<T>::min())) {
     result = std::numeric_limits<T>::min();
-  } else if (whole == whole) {
+  } else if (!std::isnan(whole)) {
     result = static_cast<T>(whole);
   }
   return static_cast<std::make_unsigned_t<T>>(result);
@@ -154,16 +174,16 @@ struct Adder {
     put("cvt.f32.f16", convert<decltype([](std::uint64_t a) { return slot_of_f32(f32_of_f16(a)); })>);
     put("cvt.f64.f16",
         convert<decltype([](std::uint64_t a) { return slot_of_f64(static_cast<double>(f32_of_f16(a))); })>);
-    put("cvt.rn.f16.f32", convert<decltype([](std::uint64_t a) { return f16_of(f32_of(a)); })>);
+    put("cvt.rn.f16.f32", convert<decltype([](std::uint64_t a) { return f16_of(static_cast<double>(f32_of(a))); })>);
     put("cvt.rn.f16.f64", convert<decltype([](std::uint64_t a) { return f16_of(f64_of(a)); })>);
     put("cvt.f32.bf16", convert<decltype([](std::uint64_t a) { return slot_of_f32(f32_of((a & 0xFFFF) << 16)); })>);
-    put("cvt.rn.bf16.f32", convert<decltype([](std::uint64_t a) { return bf16_of(f32_of(a)); })>);
+    put("cvt.rn.bf16.f32", convert<decltype([](std::uint64_t a) { return bf16_of(static_cast<double>(f32_of(a))); })>);
     put("cvt.rn.f16x2.f32", convert_two<decltype([](std::uint64_t a, std::uint64_t b) {
-          return f16_of(f32_of(a)) << 16 | f16_of(f32_of(b));
+          return f16_of(static_cast<double>(f32_of(a))) << 16 | f16_of(static_cast<double>(f32_of(b)));
         })>,
         "=r,r,r");
     put("cvt.rn.bf16x2.f32", convert_two<decltype([](std::uint64_t a, std::uint64_t b) {
-          return bf16_of(f32_of(a)) << 16 | bf16_of(f32_of(b));
+          return bf16_of(static_cast<double>(f32_of(a))) << 16 | bf16_of(static_cast<double>(f32_of(b)));
         })>,
         "=r,r,r");
     put("cvt.rn.satfinite.e4m3x2.f32", convert_two<decltype([](std::uint64_t a, std::uint64_t b) {

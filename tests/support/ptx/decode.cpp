@@ -161,8 +161,8 @@ class Decoder {
   }
 
   Register find(std::string_view name) const {
-    for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) {
-      if (const auto found = scope->find(std::string(name)); found != scope->end()) {
+    for (std::size_t scope = scopes_.size(); scope-- > 0;) {
+      if (const auto found = scopes_[scope].find(std::string(name)); found != scopes_[scope].end()) {
         return found->second;
       }
     }
@@ -172,9 +172,7 @@ class Decoder {
   // Finds the form, and reads the operands that its signature names.
   void operation(Instruction& instruction, std::string_view name, std::vector<std::string_view>& operands) {
     std::string full(name);
-    if (operands.size() == 2 && starts_with(name, "mov.") && operands[1].substr(0, 6) == "%clock") {
-      full = "mov.clock";
-    } else if (operands.size() == 2 && operands[1] == "%globaltimer") {
+    if (operands.size() == 2 && (operands[1].substr(0, 6) == "%clock" || operands[1] == "%globaltimer")) {
       full = "mov.clock";
     } else if (starts_with(name, "mov.b") && (operands[0][0] == '{' || operands[1][0] == '{')) {
       const bool unpacks = operands[0][0] == '{';

@@ -39,7 +39,7 @@ void send_to(Warp& warp, std::uint32_t lanes, std::uint32_t pc) {
 }  // namespace
 
 // Returns whether the instruction could run: all lanes that it names are here.
-bool Machine::sync_lanes(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc) {
+bool Machine::sync_lanes(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc) const {
   const std::uint32_t lane = first_of(lanes);
   const auto named = static_cast<std::uint32_t>(warp.in(instruction.operand[instruction.operands - 1U])[lane]);
   const std::uint32_t members = named & warp.launched;
@@ -73,7 +73,7 @@ std::uint32_t Machine::next_place(const Warp& warp, std::uint32_t runnable) {
 }
 
 // Returns whether all lanes of the warp are at the barrier now.
-bool Machine::arrive(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc) {
+bool Machine::arrive(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc) const {
   send_to(warp, lanes, pc);
   if (instruction.guard != kNone) {
     fail(warp, instruction, first_of(lanes), "a guarded barrier");

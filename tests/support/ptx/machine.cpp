@@ -219,7 +219,7 @@ bool Machine::run_block(Block& block, std::uint64_t quantum) {
   return false;
 }
 
-void Machine::stuck(Block& block) {
+void Machine::stuck(const Block& block) const {
   std::string where;
   const Warp* first = nullptr;
   std::uint32_t first_lane = 0;
@@ -241,7 +241,7 @@ void Machine::stuck(Block& block) {
        "deadlock: threads wait for others that never come:" + where);
 }
 
-void Machine::release_barrier(Block& block) {
+void Machine::release_barrier(Block& block) const {
   const std::vector<Instruction>& code = block.grid->launch.kernel->code;
   const std::uint32_t pc = block.warps[0].next[__builtin_ctz(block.warps[0].live)];
   const Instruction& instruction = code[pc];

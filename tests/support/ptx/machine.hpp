@@ -119,10 +119,10 @@ class Machine {
   std::uint64_t run_warp(Warp& warp, std::uint64_t quantum);
   std::uint64_t run_group(Warp& warp, std::uint32_t pc, std::uint64_t quantum, bool& ends);
   std::uint32_t next_place(const Warp& warp, std::uint32_t runnable);
-  bool arrive(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc);
-  bool sync_lanes(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc);
-  void release_barrier(Block& block);
-  [[noreturn]] void stuck(Block& block);
+  bool arrive(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc) const;
+  bool sync_lanes(Warp& warp, const Instruction& instruction, std::uint32_t lanes, std::uint32_t pc) const;
+  void release_barrier(Block& block) const;
+  [[noreturn]] void stuck(const Block& block) const;
 
   Settings settings_;
   Memory& memory_;

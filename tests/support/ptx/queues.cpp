@@ -11,7 +11,7 @@
 namespace gradwire::ptx {
 
 Device& Device::instance() {
-  static Device* const device = new Device;  // programs may use it until they have ended
+  static auto* const device = new Device;  // programs may use it until they have ended
   return *device;
 }
 
@@ -33,7 +33,7 @@ Stream& Device::stream(cudaStream_t handle) {
 
 cudaStream_t Device::add_stream(bool waits_for_legacy) {
   const std::uint32_t number = numbers_++;
-  const auto handle = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1000} + number);
+  auto* const handle = reinterpret_cast<cudaStream_t>(std::uintptr_t{0x1000} + number);
   Stream& made = streams_[handle];
   made.number = number;
   made.waits_for_legacy = waits_for_legacy;
@@ -50,7 +50,8 @@ void Device::order_behind_legacy(Stream& stream) {
   if (!stream.waits_for_legacy) {
     return;
   }
-  for (auto& [handle, other] : streams_) {
+  for (auto& [handle, entry] : streams_) {
+    Stream& other = entry;
     if (&other != &stream && other.waits_for_legacy && (other.number == 0 || stream.number == 0)) {
       run_until([&] { return other.work.empty(); });
       join(stream.clock, other.clock);
@@ -148,6 +149,7 @@ void Device::run_by_itself() {
   }).detach();
 }
 
+// NOLINTNEXTLINE(readability-non-const-parameter): it is stored to through an atomic_ref
 void Device::write_word(Stream& stream, std::uint32_t* word, std::uint32_t value) {
   begin(stream, "a write of a word");
   run_by_itself();
@@ -267,12 +269,14 @@ void Device::summarize() noexcept {
     }
   }
   std::fflush(stdout);
-  std::fprintf(
-      stderr,
-      "ptx: %llu launches of %zu kernels, %llu instructions of warps, up to %llu waits a thread, %llu findings\n",
-      static_cast<unsigned long long>(launches), launches_.size(),
-      static_cast<unsigned long long>(machine_.instructions()), static_cast<unsigned long long>(most_waits_),
-      static_cast<unsigned long long>(findings_));
+  constexpr const char* kNames[] = {"ascending", "descending", "random"};
+  std::fprintf(stderr,
+               "ptx: %llu launches of %zu kernels, %llu instructions of warps, at most %llu waits a thread, %s order, "
+               "seed %llu, %llu findings\n",
+               static_cast<unsigned long long>(launches), launches_.size(),
+               static_cast<unsigned long long>(machine_.instructions()), static_cast<unsigned long long>(most_waits_),
+               kNames[static_cast<std::size_t>(settings_.schedule)], static_cast<unsigned long long>(settings_.seed),
+               static_cast<unsigned long long>(findings_));
   if (findings_ != 0) {
     std::fflush(nullptr);
     std::_Exit(3);  // a program may have overlooked the error

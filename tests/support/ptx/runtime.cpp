@@ -89,6 +89,9 @@ thread_local std::vector<PushedLaunch> t_pushed;
 
 }  // namespace
 
+// NVIDIA's names are not repeated.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name,bugprone-reserved-identifier)
+
 // What nvcc's host code calls.
 GRADWIRE_PTX_API void** __cudaRegisterFatBinary(void* binary) { return gradwire::ptx::register_binary(binary); }
 GRADWIRE_PTX_API void __cudaRegisterFatBinaryEnd(void**) {}
@@ -221,3 +224,4 @@ GRADWIRE_PTX_API void gradwire_ptx_undefine(const void* from, std::size_t bytes)
   const std::lock_guard lock(Device::instance().mutex);
   Device::instance().memory.undefine(from, bytes);
 }
+// NOLINTEND(readability-inconsistent-declaration-parameter-name,bugprone-reserved-identifier)

@@ -21,6 +21,9 @@ std::shared_ptr<EventState>& state_of(cudaEvent_t event) {
 
 }  // namespace
 
+// NVIDIA's names are not repeated.
+// NOLINTBEGIN(readability-inconsistent-declaration-parameter-name,bugprone-reserved-identifier)
+
 // Streams and events.
 GRADWIRE_PTX_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   return guarded([&](Device& device) {
@@ -216,3 +219,4 @@ GRADWIRE_PTX_API CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr wo
   });
   return error == cudaSuccess ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
 }
+// NOLINTEND(readability-inconsistent-declaration-parameter-name,bugprone-reserved-identifier)

@@ -38,7 +38,7 @@ T value_of(u64 slot) {
 template <class T>
 u64 slot_of(T value) {
   if constexpr (std::is_same_v<T, float>) {
-    return value != value ? 0x7FFFFFFFU : std::bit_cast<u32>(value);
+    return std::isnan(value) ? 0x7FFFFFFFU : std::bit_cast<u32>(value);
   } else if constexpr (std::is_same_v<T, double>) {
     return std::bit_cast<u64>(value);
   } else {
@@ -293,8 +293,9 @@ struct Adder {
         put("setp.leu" + end, signature, compare<T, decltype([](T a, T b) { return !(a > b); })>);
         put("setp.gtu" + end, signature, compare<T, decltype([](T a, T b) { return !(a <= b); })>);
         put("setp.geu" + end, signature, compare<T, decltype([](T a, T b) { return !(a < b); })>);
-        put("setp.nan" + end, signature, compare<T, decltype([](T a, T b) { return a != a || b != b; })>);
-        put("setp.num" + end, signature, compare<T, decltype([](T a, T b) { return a == a && b == b; })>);
+        put("setp.nan" + end, signature, compare<T, decltype([](T a, T b) { return std::isnan(a) || std::isnan(b); })>);
+        put("setp.num" + end, signature,
+            compare<T, decltype([](T a, T b) { return !std::isnan(a) && !std::isnan(b); })>);
       }
     }
   }
