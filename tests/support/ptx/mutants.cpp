@@ -1,5 +1,5 @@
 // Drops one statement's barriers or bounds from all kernels, so that a mutation test can see which tests notice:
-// GRADWIRE_PTX_MUTANT=KIND@FILE:LINE, with the kinds
+// GRADWIRE_PTX_MUTANT=KIND@FILE:LINE,.. with the kinds
 //   barrier   removes barriers of blocks and warps
 //   weak      makes releases and acquires relaxed
 //   true      makes comparisons true
@@ -53,6 +53,7 @@ void mutate(Module& module, Kernel& kernel) {
   if (sites == nullptr && mutant == nullptr) {
     return;
   }
+  const std::string mutants = mutant == nullptr ? "" : ',' + std::string(mutant) + ',';
   std::ofstream list;
   if (sites != nullptr) {
     list.open(sites, std::ios::app);
@@ -63,7 +64,7 @@ void mutate(Module& module, Kernel& kernel) {
       if (list.is_open()) {
         list << kind << '@' << place << '\n';
       }
-      if (mutant == nullptr || kind + '@' + place != mutant) {
+      if (mutants.find(',' + kind + '@' + place + ',') == std::string::npos) {
         continue;
       }
       if (kind == "barrier") {
