@@ -103,7 +103,8 @@ GRADWIRE_DEVICE void encode_sum(const ReduceJob& job, MixedShared<Value, false>&
 template <class Value>
 GRADWIRE_DEVICE void select_sum(const ReduceJob& job, SelectShared<Value>& tile, TilePlace place, std::uint32_t index) {
   place.tile.k = job.second.k;
-  std::uint8_t* payload = job.out + kHeaderBytes + std::uint64_t{index} * selected_tile_bytes(job.second);
+  std::uint8_t* payload =
+      job.out + kHeaderBytes + std::uint64_t{index} * selected_tile_bytes(job.second, kTileElements);
   const bool bad = encode_selected_tile(tile, place, job.owner_residual, payload, [&](const IndexCode& code) {
     bool nonfinite = false;
     with_selected<Value>(job.second, [&]<class Selected>(Type<Selected>) {
@@ -158,7 +159,7 @@ reduce_mixed(GRADWIRE_PARAMETER(ReduceJob) job, GRADWIRE_PARAMETER(InputList) in
   static_cast<void>(check_inputs(job, inputs, step, shared.good));
   const std::uint32_t tiles = tiles_of(job.count);
   const bool selected = kSelected || job.call.codec.k != 0;
-  const std::uint32_t tile_bytes = selected ? selected_tile_bytes(job.call.codec) : 0;
+  const std::uint32_t tile_bytes = selected ? selected_tile_bytes(job.call.codec, kTileElements) : 0;
   const auto payload = [&](int i, std::uint32_t index) {
     return inputs.at(i) + kHeaderBytes + std::uint64_t{index} * tile_bytes;
   };

@@ -12,10 +12,10 @@
 
 namespace gradwire::kernels {
 
-/// Bytes of a full tile.
-GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec) {
+/// Bytes of a tile of `count` elements.
+GRADWIRE_DEVICE std::uint32_t selected_tile_bytes(const FrameCodec& codec, std::uint32_t count) {
   std::uint32_t bytes = 0;
-  const auto add = [&]<class Selected>(Type<Selected>) { bytes = TopK<Selected>::tile_bytes(codec.k, kTileElements); };
+  const auto add = [&]<class Selected>(Type<Selected>) { bytes = TopK<Selected>::tile_bytes(codec.k, count); };
   works_in_f64(codec) ? with_selected<double>(codec, add) : with_selected<float>(codec, add);
   return bytes;
 }
@@ -105,7 +105,7 @@ GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
   const std::uint32_t step = step_of(job.call);
   const FrameCodec& codec = job.call.codec;
   const std::uint32_t tiles = series_tiles(job.frame, job.series);
-  const std::uint32_t tile_bytes = selected_tile_bytes(codec);
+  const std::uint32_t tile_bytes = selected_tile_bytes(codec, kTileElements);
   for (std::uint32_t index = simt::block(); index < tiles; index += simt::blocks()) {
     const SeriesTile at = series_tile(job.frame, job.series, index);
     const bool good = check_frame(job, at, step);
@@ -117,7 +117,7 @@ GRADWIRE_KERNEL decode_selected(GRADWIRE_PARAMETER(DecodeJob) job) {
     const IndexCode code = index_code(place.count, selected_count(codec.k, place.count));
     if (good && !job.add) {
       if (simt::warp() == 0) {
-        prefetch_selected(payload, tile_bytes);
+        prefetch_selected(payload, selected_tile_bytes(codec, place.count));  // the last tile may be short
       }
       fill_tile(job, place, Value{0});
       simt::sync();

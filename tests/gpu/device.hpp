@@ -26,6 +26,10 @@ void upload(void* to, const void* from, std::size_t bytes);    // after all enqu
 void download(void* to, const void* from, std::size_t bytes);  // likewise
 /// Waits for everything; throws the error of an earlier kernel.
 void synchronize();
+/// Tells a checker of accesses that no kernel may access these bytes, or that nothing was stored in them yet. GPUs have
+/// no such checker; the PTX interpreter is one.
+void forbid(const void* from, std::size_t bytes);
+void undefine(const void* from, std::size_t bytes);
 [[nodiscard]] void* make_stream();
 void free_stream(void* stream) noexcept;
 
@@ -36,6 +40,9 @@ class Memory {
       : bytes_(bytes), begin_(kGuard + shift), whole_(bytes + shift + 2 * kGuard, kMark) {
     base_ = static_cast<std::byte*>(device_allocate(whole_.size()));
     upload(base_, whole_.data(), whole_.size());
+    forbid(base_, begin_);
+    forbid(data() + bytes_, whole_.size() - begin_ - bytes_);
+    undefine(data(), bytes_);
   }
   explicit Memory(std::span<const std::byte> from, std::size_t shift = 0) : Memory(from.size(), shift) {
     upload(data(), from.data(), from.size());

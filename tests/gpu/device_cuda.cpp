@@ -2,6 +2,12 @@
 
 #include "tests/gpu/device.hpp"
 
+// Of the PTX interpreter's runtime; null with CUDA's own.
+extern "C" {
+[[gnu::weak]] void gradwire_ptx_forbid(const void* from, std::size_t bytes);
+[[gnu::weak]] void gradwire_ptx_undefine(const void* from, std::size_t bytes);
+}
+
 namespace gradwire::gpu {
 
 std::string why_no_device() {
@@ -50,6 +56,17 @@ void download(void* to, const void* from, std::size_t bytes) {
 void synchronize() {
   cuda(cudaGetLastError(), "a kernel could not be launched");
   cuda(cudaDeviceSynchronize(), "a kernel failed");
+}
+
+void forbid(const void* from, std::size_t bytes) {
+  if (gradwire_ptx_forbid != nullptr) {
+    gradwire_ptx_forbid(from, bytes);
+  }
+}
+void undefine(const void* from, std::size_t bytes) {
+  if (gradwire_ptx_undefine != nullptr) {
+    gradwire_ptx_undefine(from, bytes);
+  }
 }
 
 void* make_stream() {

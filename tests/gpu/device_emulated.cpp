@@ -18,6 +18,8 @@ void upload(void* to, const void* from, std::size_t bytes) {
 }
 void download(void* to, const void* from, std::size_t bytes) { upload(to, from, bytes); }
 void synchronize() {}
+void forbid(const void* /*from*/, std::size_t /*bytes*/) {}
+void undefine(const void* /*from*/, std::size_t /*bytes*/) {}
 void* make_stream() { return nullptr; }
 void free_stream(void* /*stream*/) noexcept {}
 

@@ -69,6 +69,7 @@ struct DecodeOptions {
   bool add = false;
   Kind kind = Kind::plain;
   std::size_t shift = 0;
+  bool damaged = false;  // NaN of noise may then be noted or not
 };
 
 // Decodes `frame`, which may be damaged, on both.
@@ -97,6 +98,8 @@ void decode_both(Check& check, void* stream, const Case& c, const Bytes& frame, 
   check.that((status.bad_frames != 0) == (host.status.bad_frames != 0) && status.first_bad == host.status.first_bad,
              what + ": " + std::to_string(status.bad_frames) + " bad frames, the host found " +
                  std::to_string(host.status.bad_frames));
+  check.that(o.damaged || (status.nonfinite != 0) == (host.status.nonfinite != 0),
+             what + ": the status on NaN and Inf");
 }
 
 void decode_case(Check& check, void* stream, const Case& c, const DecodeOptions& o) {
@@ -198,14 +201,15 @@ void check_damaged(Check& check, void* stream) {
       for (std::size_t byte = 0; byte < wire::kHeaderBytes; byte += check.small() ? 7 : 1) {
         Bytes bad = frame;
         bad[byte] ^= std::byte{0x10};
-        decode_both(check, stream, c, bad, {.count = count, .dtype = c.dtype},
+        decode_both(check, stream, c, bad, {.count = count, .dtype = c.dtype, .damaged = true},
                     "decode " + c.name() + " with bit 4 of header byte " + std::to_string(byte) + " turned");
       }
       Bytes noise = frame;
       for (std::size_t i = wire::kHeaderBytes; i < noise.size(); ++i) {
         noise[i] = static_cast<std::byte>(random());
       }
-      decode_both(check, stream, c, noise, {.count = count, .dtype = c.dtype}, "decode " + c.name() + " of noise");
+      decode_both(check, stream, c, noise, {.count = count, .dtype = c.dtype, .damaged = true},
+                  "decode " + c.name() + " of noise");
     });
   }
 }

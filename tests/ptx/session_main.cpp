@@ -1,0 +1,92 @@
+// ptx_session compares sessions over device memory, whose kernels are interpreted, with sessions over host memory, byte
+// for byte. Ranks are threads with a stream each. Host threads carry the bytes (gradwire/cuda.hpp), or the
+// interpreter's NCCL does (gradwire/nccl.hpp).
+#include <exception>
+#include <memory>
+
+#include "gradwire/cuda.hpp"
+#include "gradwire/nccl.hpp"
+#include "tests/gpu/session_trainer.hpp"
+
+namespace gradwire::gpu {
+namespace {
+
+constexpr int kRanks = 3;
+
+enum class Over : std::uint8_t { relays, nccl };
+
+Session make_session(Over over, const ncclUniqueId& id, int rank, std::shared_ptr<Transport> transport,
+                     cudaStream_t stream, const std::string& codec) {
+  if (over == Over::relays) {
+    return cuda::make_session(std::move(transport), stream, session_policy(codec));
+  }
+  ncclComm_t communicator = nullptr;  // lives as long as the process
+  if (ncclCommInitRank(&communicator, kRanks, id, rank) != ncclSuccess) {
+    throw std::runtime_error("ncclCommInitRank");
+  }
+  return nccl::make_session(communicator, stream, session_policy(codec));
+}
+
+Results device_results(Trainer& trainer, std::uint64_t steps) {
+  Results all;
+  for (std::uint64_t step = 0; step < steps; ++step) {
+    trainer.load(step);
+    trainer.enqueue();
+    for (auto& values : trainer.results()) {
+      all.push_back(std::move(values));
+    }
+  }
+  return all;
+}
+
+void check_session(Check& check, const std::string& codec, Over over) {
+  ncclUniqueId id{};
+  ncclGetUniqueId(&id);
+  const std::uint64_t steps = check.small() ? 2 : kSteps;
+  const Results wanted = host_results(session_policy(codec), kRanks);
+  const auto world = make_inproc_world(kRanks);
+  Results got[kRanks];
+  std::string errors[kRanks];
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const Stream own;
+        auto* const stream = static_cast<cudaStream_t>(own.get());
+        Trainer trainer(rank, stream,
+                        make_session(over, id, rank, world[static_cast<std::size_t>(rank)], stream, codec));
+        got[rank] = device_results(trainer, steps);
+      } catch (const std::exception& error) {
+        errors[rank] = error.what();
+        world[static_cast<std::size_t>(rank)]->abort(Error(ErrorCode::internal, "rank failed"));
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const std::string what = codec + ", rank " + std::to_string(rank);
+    check.that(errors[rank].empty(), what + ": " + errors[rank]);
+    for (std::uint64_t step = 0; errors[rank].empty() && step < steps; ++step) {
+      const auto first = got[rank].begin() + static_cast<std::ptrdiff_t>(step * kTensors);
+      compare_step(check, {first, first + kTensors}, wanted, step, what);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::gpu
+
+int main(int argc, char** argv) {
+  using namespace gradwire::gpu;
+  Check check("ptx_session", argc, argv);
+  if (const std::string missing = why_no_device(); !missing.empty()) {
+    return check.skip(missing);
+  }
+  check.part("int8 over relays", [&] { check_session(check, "int8", Over::relays); });
+  for (const char* codec : {"int8", "int4", "topk(1%)+int8"}) {
+    check.part(codec + std::string(" over NCCL"), [&] { check_session(check, codec, Over::nccl); });
+  }
+  return check.finish();
+}

@@ -1,0 +1,20 @@
+// The tables of instructions, one function for each file that has some.
+#pragma once
+
+#include <string>
+#include <unordered_map>
+
+#include "tests/support/ptx/module.hpp"
+
+namespace gradwire::ptx {
+
+void add_conversions(std::unordered_map<std::string, Operation>& table);  // conversions.cpp
+void add_flow(std::unordered_map<std::string, Operation>& table);         // warp_forms.cpp
+
+// In ordering.cpp: what orders accesses. acquire() comes before a load is noted, publish() behind a store.
+void acquire(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64_t address);
+void publish(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64_t address, bool updates);
+void order_lanes(Warp& warp, const Instruction& instruction, std::uint32_t lanes);
+void fence(Warp& warp, const Instruction& instruction, std::uint32_t lanes);
+
+}  // namespace gradwire::ptx

@@ -1,0 +1,73 @@
+// Which accesses are ordered before others. Activities are launches and copies, each the n-th of its stream; agents are
+// the blocks of a launch, or a copy. An access is stamped with its agent, thread, and how many barriers of block and
+// warp lay before it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace gradwire::ptx {
+
+/// 64 bits: agent 22, thread 10, epoch of the block 14, epoch of the warp 17, atomic 1. Zero is no access.
+using Stamp = std::uint64_t;
+
+struct StampFields {
+  std::uint32_t agent, thread, block_epoch, warp_epoch;
+  bool atomic;
+};
+[[nodiscard]] Stamp make_stamp(const StampFields& fields);
+[[nodiscard]] inline StampFields fields_of(Stamp stamp) {
+  return {static_cast<std::uint32_t>(stamp >> 42), static_cast<std::uint32_t>(stamp >> 32 & 0x3FF),
+          static_cast<std::uint32_t>(stamp >> 18 & 0x3FFF), static_cast<std::uint32_t>(stamp >> 1 & 0x1FFFF),
+          (stamp & 1) != 0};
+}
+
+/// How many activities of each stream are known to have ended: a vector clock.
+using Clock = std::vector<std::uint64_t>;
+void join(Clock& clock, const Clock& other);
+
+/// What a thread knows of other agents by acquiring what they released: their accesses before a barrier, and those of
+/// the thread that released up to there.
+struct Known {
+  std::uint32_t block_epoch = 0;
+  std::map<std::uint32_t, std::uint32_t> threads;  // of that epoch: thread, its last epoch of the warp that is known
+};
+class Knowledge {
+ public:
+  void add(std::uint32_t agent, std::uint32_t block_epoch, std::uint32_t thread, std::uint32_t warp_epoch);
+  void add(const Knowledge& other);
+  [[nodiscard]] bool covers(const StampFields& fields) const;
+  [[nodiscard]] bool empty() const { return agents_.empty(); }
+
+ private:
+  std::map<std::uint32_t, Known> agents_;
+};
+
+class Order {
+ public:
+  /// Notes an activity whose earlier ones are those of `clock`; returns its number. The clock then covers it.
+  std::uint32_t add_activity(std::uint32_t stream, Clock& clock, std::string name);
+  std::uint32_t add_agent(std::uint32_t activity, std::uint32_t block);
+  /// Whether all of the activity of `earlier` ended before `activity` began.
+  [[nodiscard]] bool ended_before(std::uint32_t agent, std::uint32_t activity) const;
+  [[nodiscard]] std::string name_of(Stamp stamp) const;
+  [[nodiscard]] std::uint32_t activity_of(std::uint32_t agent) const { return agents_[agent].activity; }
+
+ private:
+  struct Activity {
+    std::uint32_t stream;
+    std::uint64_t number;
+    Clock before;
+    std::string name;
+  };
+  struct Agent {
+    std::uint32_t activity, block;
+  };
+  std::vector<Activity> activities_{{0, 0, {}, "none"}};
+  std::vector<Agent> agents_{{0, 0}};
+  std::vector<std::uint64_t> counts_;  // of activities, by stream
+};
+
+}  // namespace gradwire::ptx

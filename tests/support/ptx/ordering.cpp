@@ -1,0 +1,117 @@
+// What orders accesses of different threads beside the barriers of a block: barriers of warps, releases, acquires and
+// fences.
+#include <algorithm>
+
+#include "tests/support/ptx/forms.hpp"
+#include "tests/support/ptx/machine.hpp"
+
+namespace gradwire::ptx {
+namespace {
+
+ThreadSync& sync_of(Warp& warp, std::uint32_t lane) { return warp.block->threads[warp.number * 32 + lane]; }
+
+// All that a thread knows, and its own accesses so far. Later ones of this thread are told apart by its epoch.
+Knowledge release(Warp& warp, std::uint32_t lane) {
+  Block& block = *warp.block;
+  const std::uint32_t thread = warp.number * 32 + lane;
+  Knowledge all = block.knowledge;
+  if (const auto sync = block.threads.find(thread); sync != block.threads.end()) {
+    all.add(sync->second.acquired);
+  }
+  all.add(block.agent, block.epoch, thread, warp.epoch[lane]);
+  ++warp.epoch[lane];
+  return all;
+}
+
+// Two grids may be on two GPUs: between them only the system's scope will do.
+bool reaches(const Publication& publication, Scope scope, std::uint32_t activity) {
+  if (publication.activity == activity) {
+    return publication.scope != Scope::block && scope != Scope::block;
+  }
+  return publication.scope == Scope::system && scope == Scope::system;
+}
+
+}  // namespace
+
+void acquire(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64_t address) {
+  auto& publications = Machine::current->memory().publications;
+  const auto found = publications.find(address);
+  if (found == publications.end() || form.scope == Scope::none) {
+    return;
+  }
+  ThreadSync& sync = sync_of(warp, lane);
+  if (reaches(found->second, Scope::system, warp.block->grid->activity)) {
+    sync.observed.add(found->second.knowledge);
+  }
+  if (form.acquires && reaches(found->second, form.scope, warp.block->grid->activity)) {
+    sync.acquired.add(found->second.knowledge);
+  }
+}
+
+void publish(Warp& warp, std::uint32_t lane, const MemoryForm& form, std::uint64_t address, bool updates) {
+  auto& publications = Machine::current->memory().publications;
+  const auto found = publications.find(address);
+  if (!updates && found != publications.end()) {
+    publications.erase(found);
+  }
+  if (form.scope == Scope::none) {
+    return;
+  }
+  Knowledge knowledge;
+  Scope scope = form.scope;
+  if (form.releases) {
+    knowledge = release(warp, lane);
+  } else {
+    const auto sync = warp.block->threads.find(warp.number * 32 + lane);
+    if (sync == warp.block->threads.end() || sync->second.fenced.empty()) {
+      return;
+    }
+    knowledge = sync->second.fenced;
+    scope = std::min(scope, sync->second.fenced_scope);
+  }
+  Publication& publication = publications[address];
+  publication.knowledge.add(knowledge);
+  publication.scope = scope;
+  publication.activity = warp.block->grid->activity;
+}
+
+// Orders the accesses of the lanes before it in front of those after it.
+void order_lanes(Warp& warp, const Instruction&, std::uint32_t lanes) {
+  std::uint32_t epoch = 0;
+  Knowledge acquired;
+  for (std::uint32_t lane = 0; lane < 32; ++lane) {
+    if ((lanes >> lane & 1) != 0) {
+      epoch = std::max(epoch, warp.epoch[lane]);
+      if (const auto sync = warp.block->threads.find(warp.number * 32 + lane); sync != warp.block->threads.end()) {
+        acquired.add(sync->second.acquired);
+      }
+    }
+  }
+  for (std::uint32_t lane = 0; lane < 32; ++lane) {
+    if ((lanes >> lane & 1) != 0) {
+      warp.epoch[lane] = epoch + 1;
+      if (!acquired.empty()) {
+        sync_of(warp, lane).acquired.add(acquired);
+      }
+    }
+  }
+}
+
+void fence(Warp& warp, const Instruction& i, std::uint32_t lanes) {
+  const std::string& name = i.operation->name;
+  const Scope scope = name.find("cta") != std::string::npos   ? Scope::block
+                      : name.find("sys") != std::string::npos ? Scope::system
+                                                              : Scope::device;
+  for (std::uint32_t lane = 0; lane < 32; ++lane) {
+    if ((lanes >> lane & 1) != 0) {
+      ThreadSync& sync = sync_of(warp, lane);
+      if (scope == Scope::system || sync.observed_scope != Scope::system) {
+        sync.acquired.add(sync.observed);
+      }
+      sync.fenced = release(warp, lane);
+      sync.fenced_scope = scope;
+    }
+  }
+}
+
+}  // namespace gradwire::ptx
