@@ -321,7 +321,8 @@ TEST(Policy, Device) {
             (Policy::Device{.blocks = 64, .high_priority = false}));
   for (const Bad& bad : std::vector<Bad>{
            {"[device]\nblocks = 0", "2:10", "blocks"},
-           {"[device]\nblocks = 65537", "2:10", "the most blocks of 256 threads of each kernel, 1 to 65536"},
+           {"[device]\nblocks = 65537", "2:10",
+            "blocks is 65537; write the most blocks of 256 threads of each kernel, 1 to 65536"},
            {"[device]\npriority = \"low\"", "2:12", "unknown priority \"low\"; write \"high\" or \"normal\""},
            {"[device]\nblock = 1", "2:1", "unknown key \"block\" in [device]; did you mean \"blocks\"?"}}) {
     expect_bad(bad, ErrorCode::invalid_argument);
