@@ -24,9 +24,8 @@ struct WindowWords {
 
 /// The beginning of a window, which must be zero at first.
 struct WindowControl {
-  std::uint32_t over = 0;                       // set by own kernels: as WindowWords::missing; nothing runs any more
-  std::uint32_t told = 0;                       // set by any rank that gives up, likewise
-  std::uint32_t spare[2] = {};                  // to 16 bytes
+  std::uint32_t told = 0;                       // set by any rank that gives up, to WindowWords::missing
+  std::uint32_t spare[3] = {};                  // to 16 bytes
   std::uint32_t epoch[kMostWindowBlocks] = {};  // meetings so far of each own block
 };
 
@@ -53,7 +52,7 @@ GRADWIRE_HOST_DEVICE constexpr std::uint32_t header_at(const WindowShape& shape,
 }
 GRADWIRE_HOST_DEVICE constexpr std::uint64_t slot_at(const WindowShape& shape, std::uint32_t hop,
                                                      std::uint32_t source) {
-  const std::uint64_t first = (header_at(shape, kWindowHops, 0, 0) + 255) / 256 * 256;
+  const std::uint32_t first = (header_at(shape, kWindowHops, 0, 0) + 255) / 256 * 256;
   return first + std::uint64_t{shape.slot_bytes} * (hop * shape.ranks + source);
 }
 GRADWIRE_HOST_DEVICE constexpr std::uint64_t window_bytes(const WindowShape& shape) {

@@ -37,11 +37,14 @@ GRADWIRE_DEVICE std::uint32_t rank_after(const WindowShape& shape, std::uint32_t
   return rank < shape.ranks ? rank : rank - shape.ranks;
 }
 
-/// Begins the meetings of a kernel; ends with a barrier.
+/// Begins the meetings of a kernel; ends with a barrier. If a rank has given up before, there are none.
 GRADWIRE_DEVICE void begin_meetings(const WindowPlaces& places, Meetings& meetings) {
-  const WindowControl* control = control_of(places, places.shape.rank);
   if (simt::thread() == 0) {
-    meetings.over = control->over;
+    const std::uint32_t told = simt::load_relaxed(&control_of(places, places.shape.rank)->told);
+    if (told != 0) {
+      simt::store_relaxed(&places.words->missing, told);
+    }
+    meetings.over = told;
     meetings.nonfinite[0] = 0;
     meetings.good[0] = 1U << places.shape.rank;
   }
@@ -87,7 +90,6 @@ GRADWIRE_DEVICE std::uint32_t wait_for(const WindowPlaces& places, std::uint32_t
 /// Notes which rank was missing, and tells all ranks.
 GRADWIRE_DEVICE void give_up(const WindowPlaces& places, std::uint32_t missing, Meetings& meetings) {
   simt::atomic_or(&meetings.over, 1);
-  simt::atomic_max(&control_of(places, places.shape.rank)->over, missing);
   simt::store_relaxed(&places.words->missing, missing);
   for (std::uint32_t rank = 0; rank < places.shape.ranks; ++rank) {
     simt::store_relaxed(&control_of(places, rank)->told, missing);

@@ -54,8 +54,6 @@ std::vector<std::shared_ptr<exchange::StreamDevice>> make_devices() {
   return devices;
 }
 
-// Mutations tried: a window is not cleared; the second step begins at the first epoch; the test of windows is not
-// asked.
 TEST(NodeKernel, SessionsAreThoseOfHostMemory) {
   static_cast<void>(setenv("GRADWIRE_NODE_KERNEL", "1", 1));
   std::vector<std::vector<float>> host(kWorld);

@@ -103,6 +103,7 @@ void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vecto
                     cudaStream_t stream) {
   const auto all = static_cast<std::uint32_t>(ranks.size());
   const std::size_t element = element_bytes(call.codec.dtype);
+  const auto chunk_at = [&](std::uint32_t shard) { return chunk_of(call.count, all, shard); };
   const std::uint32_t pitch = window_slot_bytes(call.codec, call.count, all);
   if (frames.empty()) {  // those that each owner sums, beside each other; then the sums
     for (std::uint32_t i = 0; i < 2 * all; ++i) {
@@ -121,7 +122,7 @@ void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vecto
   };
   for (std::uint32_t rank = 0; rank < all; ++rank) {
     for (std::uint32_t shard = 0; shard < all; ++shard) {
-      const auto chunk = chunk_of(call.count, all, shard);
+      const auto chunk = chunk_at(shard);
       if (shard != rank && chunk.place.count != 0) {
         kernels::EncodeJob job;
         job.call = ranks[rank]->words.fields();
@@ -134,7 +135,7 @@ void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vecto
     }
   }
   for (std::uint32_t rank = 0; rank < all; ++rank) {
-    const auto chunk = chunk_of(call.count, all, rank);
+    const auto chunk = chunk_at(rank);
     kernels::ReduceJob job;
     job.call = ranks[rank]->words.fields();
     job.second = job.call.codec;
@@ -156,7 +157,7 @@ void run_separately(const WindowCall& call, const WindowRanks& ranks, std::vecto
   }
   for (std::uint32_t rank = 0; rank < all; ++rank) {
     for (std::uint32_t shard = 0; shard < all; ++shard) {
-      const auto chunk = chunk_of(call.count, all, shard);
+      const auto chunk = chunk_at(shard);
       if (chunk.place.count != 0) {
         kernels::DecodeJob job;
         job.call = ranks[rank]->words.fields();

@@ -99,8 +99,6 @@ void compare_in_windows(Node& node, const Call& call, int world, unsigned seed, 
   devices_before.take_residuals(devices);
 }
 
-// Mutations tried: the owner's residual begins at the bucket; a mean is not divided; the second lane begins where the
-// first one does.
 TEST(EmulatedWindows, CallsAreThoseOfTheHost) {
   unsigned at = 0;
   for (const int world : {2, 3, 4, 8}) {

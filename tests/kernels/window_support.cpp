@@ -110,31 +110,32 @@ std::vector<std::unique_ptr<WindowRank>> make_ranks(const WindowCall& call, std:
 
 SeparateFrames run_separately(const WindowNode& node, const WindowCall& call,
                               std::vector<std::unique_ptr<WindowRank>>& ranks) {
-  const std::uint32_t all = node.ranks();
+  const std::uint32_t world = node.ranks();
   SeparateFrames frames;
-  frames.parts.resize(all);
+  const auto chunk_at = [&](std::uint32_t shard) { return chunk_of(call, world, shard); };
+  frames.parts.resize(world);
   const std::size_t element = element_bytes(call.dtype);
-  std::vector<Memory> parts;  // [source * all + shard]
+  std::vector<Memory> parts;  // [source * world + shard]
   std::vector<Memory> sums;
-  for (std::uint32_t i = 0; i < all * all; ++i) {
-    parts.emplace_back(ranks[0]->codec.frame_bytes(chunk_of(call, all, i % all).place.count));
+  for (std::uint32_t i = 0; i < world * world; ++i) {
+    parts.emplace_back(ranks[0]->codec.frame_bytes(chunk_of(call, world, i % world).place.count));
   }
-  for (std::uint32_t shard = 0; shard < all; ++shard) {
-    sums.emplace_back(ranks[0]->codec.frame_bytes(chunk_of(call, all, shard).place.count));
+  for (std::uint32_t shard = 0; shard < world; ++shard) {
+    sums.emplace_back(ranks[0]->codec.frame_bytes(chunk_of(call, world, shard).place.count));
   }
   const auto placed = [&](std::uint32_t shard, Memory& frame, std::uint8_t hop, std::uint32_t peer) {
-    kernels::FramePlace place = chunk_of(call, all, shard).place;
+    kernels::FramePlace place = chunk_of(call, world, shard).place;
     place.bytes = frame.frame();
     place.hop = hop;
     place.peer = static_cast<int>(peer);
     return place;
   };
-  for (std::uint32_t rank = 0; rank < all; ++rank) {
+  for (std::uint32_t rank = 0; rank < world; ++rank) {
     WindowRank& own = *ranks[rank];
-    for (std::uint32_t shard = 0; shard < all; ++shard) {
-      if (const auto chunk = chunk_of(call, all, shard); shard != rank && chunk.place.count != 0) {
+    for (std::uint32_t shard = 0; shard < world; ++shard) {
+      if (const auto chunk = chunk_of(call, world, shard); shard != rank && chunk.place.count != 0) {
         kernels::encode({.call = own.words.fields,
-                         .frame = placed(shard, parts[rank * all + shard], 0, rank),
+                         .frame = placed(shard, parts[rank * world + shard], 0, rank),
                          .values = own.input.data() + chunk.first * element,
                          .values_dtype = call.dtype,
                          .residual = call.feedback ? own.local.as<float>() + chunk.first : nullptr},
@@ -142,18 +143,18 @@ SeparateFrames run_separately(const WindowNode& node, const WindowCall& call,
       }
     }
   }
-  for (std::uint32_t rank = 0; rank < all; ++rank) {
+  for (std::uint32_t rank = 0; rank < world; ++rank) {
     WindowRank& own = *ranks[rank];
-    const auto chunk = chunk_of(call, all, rank);
+    const auto chunk = chunk_at(rank);
     if (chunk.place.count == 0) {
       continue;
     }
     const std::size_t pitch = (own.codec.frame_bytes(chunk.place.count) + 15) / 16 * 16;
-    Memory terms((all - 1) * pitch);
+    Memory terms((world - 1) * pitch);
     std::byte* next = terms.data();
-    for (std::uint32_t source = 0; source < all; ++source) {
+    for (std::uint32_t source = 0; source < world; ++source) {
       if (source != rank) {
-        const std::vector<std::byte> part = parts[source * all + rank].bytes();
+        const std::vector<std::byte> part = parts[source * world + rank].bytes();
         std::copy(part.begin(), part.end(), std::exchange(next, next + pitch));
       }
     }
@@ -164,7 +165,7 @@ SeparateFrames run_separately(const WindowNode& node, const WindowCall& call,
          .first_tile = chunk.place.first_tile,
          .frames = terms.frame(),
          .pitch = static_cast<std::uint32_t>(pitch),
-         .ranks = static_cast<int>(all),
+         .ranks = static_cast<int>(world),
          .own_rank = static_cast<int>(rank),
          .own = own.input.data() + chunk.first * element,
          .own_dtype = call.dtype,
@@ -174,16 +175,16 @@ SeparateFrames run_separately(const WindowNode& node, const WindowCall& call,
          .owner_residual = call.feedback ? own.owner.as<float>() + call.begin_tile * kTileElements : nullptr},
         nullptr);
   }
-  for (std::uint32_t rank = 0; rank < all; ++rank) {
-    for (std::uint32_t shard = 0; shard < all; ++shard) {
-      if (const auto chunk = chunk_of(call, all, shard); chunk.place.count != 0) {
+  for (std::uint32_t rank = 0; rank < world; ++rank) {
+    for (std::uint32_t shard = 0; shard < world; ++shard) {
+      if (const auto chunk = chunk_of(call, world, shard); chunk.place.count != 0) {
         kernels::decode({.call = ranks[rank]->words.fields,
                          .frame = placed(shard, sums[shard], 1, shard),
                          .values = static_cast<std::byte*>(ranks[rank]->out()) + chunk.first * element,
                          .values_dtype = call.dtype},
                         nullptr);
       }
-      frames.parts[rank].push_back(parts[rank * all + shard].bytes());
+      frames.parts[rank].push_back(parts[rank * world + shard].bytes());
     }
     frames.sums.push_back(sums[rank].bytes());
   }
@@ -227,32 +228,44 @@ std::vector<std::byte> frame_in(const std::vector<std::byte>& window, const kern
   std::memcpy(&frame[4], &word, 4);
   const auto slot = window.begin() + static_cast<std::ptrdiff_t>(kernels::slot_at(shape, hop, source));
   frame.insert(frame.end(), slot, slot + static_cast<std::ptrdiff_t>(bytes - kernels::kWindowHeaderBytes));
-  for (auto at = slot + static_cast<std::ptrdiff_t>(bytes - kernels::kWindowHeaderBytes); at != slot + shape.slot_bytes;
-       ++at) {
-    if (*at != std::byte{WindowNode::kMark & 0xFFU}) {
-      ADD_FAILURE() << "byte " << at - slot << " of a slot is behind its frame, but was written";
-      break;
+  return frame;
+}
+
+// Expects that of a slot so many bytes were stored, and no more.
+void expect_end(const emulator::Streams& streams, Memory& window, const kernels::WindowShape& shape, std::uint32_t hop,
+                std::uint32_t source, std::size_t frame_bytes) {
+  const std::size_t bytes = frame_bytes == 0 ? 0 : frame_bytes - kernels::kWindowHeaderBytes;
+  const std::byte* slot = window.data() + kernels::slot_at(shape, hop, source);
+  EXPECT_TRUE(bytes == 0 || streams.stored(slot + bytes - 1)) << "the last byte of a frame was not stored";
+  for (std::size_t i = bytes; i < shape.slot_bytes; ++i) {
+    if (streams.stored(slot + i)) {
+      ADD_FAILURE() << "byte " << i << " of a slot is behind its frame of " << bytes << " bytes, but was stored";
+      return;
     }
   }
-  return frame;
 }
 
 }  // namespace
 
-void expect_frames(WindowNode& node, const WindowCall& call, const SeparateFrames& wanted) {
+void expect_frames(WindowNode& node, const WindowCall& call, const SeparateFrames& wanted,
+                   const emulator::Streams& streams) {
+  EXPECT_EQ(streams.stored_by_several(), 0U);
   for (std::uint32_t rank = 0; rank < node.ranks(); ++rank) {
     const std::vector<std::byte> window = node.window(rank).bytes();
     const kernels::WindowShape shape = node.places(rank).shape;
     for (std::uint32_t other = 0; other < node.ranks(); ++other) {
       SCOPED_TRACE("window of rank " + std::to_string(rank) + ", from rank " + std::to_string(other));
-      const std::uint32_t part = chunk_of(call, node.ranks(), rank).place.count;
-      const std::uint32_t sum = chunk_of(call, node.ranks(), other).place.count;
-      if (other != rank && part != 0) {
-        const auto& frame = wanted.parts[other][rank];
-        EXPECT_EQ(difference(frame_in(window, shape, 0, other, frame.size()), frame), "");
+      const auto& part = wanted.parts[other][rank];
+      const auto& sum = wanted.sums[other];
+      const bool has_part = other != rank && chunk_of(call, node.ranks(), rank).place.count != 0;
+      const bool has_sum = chunk_of(call, node.ranks(), other).place.count != 0;
+      expect_end(streams, node.window(rank), shape, 0, other, has_part ? part.size() : 0);
+      expect_end(streams, node.window(rank), shape, 1, other, has_sum ? sum.size() : 0);
+      if (has_part) {
+        EXPECT_EQ(difference(frame_in(window, shape, 0, other, part.size()), part), "");
       }
-      if (other != rank && sum != 0) {
-        EXPECT_EQ(difference(frame_in(window, shape, 1, other, wanted.sums[other].size()), wanted.sums[other]), "");
+      if (has_sum && other != rank) {
+        EXPECT_EQ(difference(frame_in(window, shape, 1, other, sum.size()), sum), "");
       }
     }
   }

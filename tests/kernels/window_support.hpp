@@ -92,7 +92,9 @@ SeparateFrames run_separately(const WindowNode& node, const WindowCall& call,
                                                                   std::uint32_t step);
 /// Expects equal results, residuals and status.
 void expect_equal(std::vector<std::unique_ptr<WindowRank>>& got, std::vector<std::unique_ptr<WindowRank>>& wanted);
-/// Expects the frames in the windows to be those of the separate kernels, and nothing else to be written.
-void expect_frames(WindowNode& node, const WindowCall& call, const SeparateFrames& wanted);
+/// Expects the frames in the windows to be those of the separate kernels. Nothing behind them may have been stored, and
+/// no byte by two blocks.
+void expect_frames(WindowNode& node, const WindowCall& call, const SeparateFrames& wanted,
+                   const emulator::Streams& streams);
 
 }  // namespace gradwire::test

@@ -121,9 +121,14 @@ struct Stopped {};  // another block has failed
 // One run: a worker for each block that a stream has at once. One worker runs at a time, and hands over to the next.
 class Worlds {
  public:
-  Worlds(const std::vector<Launch>& launches, const std::vector<SharedMemory>& shared,
+  Worlds(const std::vector<Launch>& launches, std::vector<SharedMemory>& shared, std::uint64_t& stored_by_several,
          const std::function<void(std::uint64_t)>& meanwhile, Schedule schedule, unsigned seed)
-      : shared_(shared), meanwhile_(meanwhile), schedule_(schedule), random_(seed), pick_(seed + 1) {
+      : shared_(shared),
+        stored_by_several_(stored_by_several),
+        meanwhile_(meanwhile),
+        schedule_(schedule),
+        random_(seed),
+        pick_(seed + 1) {
     std::vector<void*> keys;
     for (const Launch& launch : launches) {
       auto at = std::find(keys.begin(), keys.end(), launch.stream);
@@ -213,14 +218,15 @@ class Worlds {
       }
     }
     bool store(void* to, const void* value, std::size_t bytes) override {
-      const bool shared = all_.is_shared(to);
-      if (shared) {
+      SharedMemory* shared = all_.shared(to);
+      if (shared != nullptr) {
         buffer_.store(reinterpret_cast<std::uintptr_t>(to), value, bytes);
+        all_.note_store(*shared, reinterpret_cast<std::uintptr_t>(to) - shared->begin, bytes, number_ + 1);
       }
-      return shared;
+      return shared != nullptr;
     }
     bool load(const void* from, void* value, std::size_t bytes) override {
-      const bool shared = all_.is_shared(from);
+      const bool shared = all_.shared(from) != nullptr;
       if (shared) {
         std::memcpy(value, from, bytes);
         buffer_.load(reinterpret_cast<std::uintptr_t>(from), value, bytes);
@@ -284,13 +290,21 @@ class Worlds {
       error_ = std::move(error);
     }
   }
-  [[nodiscard]] bool is_shared(const void* address) const {
+  [[nodiscard]] SharedMemory* shared(const void* address) const {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
-    return std::any_of(shared_.begin(), shared_.end(),
-                       [at](const SharedMemory& memory) { return at >= memory.begin && at < memory.end; });
+    const auto found = std::find_if(shared_.begin(), shared_.end(),
+                                    [at](const SharedMemory& memory) { return at >= memory.begin && at < memory.end; });
+    return found == shared_.end() ? nullptr : &*found;
+  }
+  void note_store(SharedMemory& memory, std::size_t at, std::size_t bytes, std::size_t writer) {
+    for (std::size_t i = at; i < at + bytes; ++i) {
+      stored_by_several_ += memory.writer[i] != 0 && memory.writer[i] != writer ? 1 : 0;
+      memory.writer[i] = static_cast<std::uint16_t>(writer);
+    }
   }
 
-  const std::vector<SharedMemory>& shared_;
+  std::vector<SharedMemory>& shared_;
+  std::uint64_t& stored_by_several_;
   const std::function<void(std::uint64_t)>& meanwhile_;
   Schedule schedule_;
   std::mt19937 random_;
@@ -307,12 +321,19 @@ class Worlds {
 
 void Streams::share(const void* memory, std::size_t bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
-  shared_.push_back({begin, begin + bytes});
+  shared_.push_back({begin, begin + bytes, std::vector<std::uint16_t>(bytes)});
+}
+
+bool Streams::stored(const void* address) const {
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  return std::any_of(shared_.begin(), shared_.end(), [at](const SharedMemory& memory) {
+    return at >= memory.begin && at < memory.end && memory.writer[at - memory.begin] != 0;
+  });
 }
 
 void Streams::run(Schedule schedule, unsigned seed) {
   const std::vector<Launch> launches = std::exchange(launches_, {});
-  Worlds(launches, shared_, meanwhile, schedule, seed).run();
+  Worlds(launches, shared_, stored_by_several_, meanwhile, schedule, seed).run();
 }
 
 }  // namespace gradwire::emulator

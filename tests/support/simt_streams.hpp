@@ -19,6 +19,7 @@ enum class Schedule : std::uint8_t { ascending, descending, random };
 struct SharedMemory {
   std::uintptr_t begin;
   std::uintptr_t end;
+  std::vector<std::uint16_t> writer;  // of each byte: 1 + the number of the block that stored it last, 0: none did
 };
 
 /// Collects what this thread launches while it lives.
@@ -31,6 +32,10 @@ class Streams {
 
   /// Memory that several streams access.
   void share(const void* memory, std::size_t bytes);
+  /// Whether a kernel has stored the byte of shared memory, in a run so far, even if that did not change it.
+  [[nodiscard]] bool stored(const void* address) const;
+  /// How many bytes of shared memory several blocks have stored.
+  [[nodiscard]] std::uint64_t stored_by_several() const { return stored_by_several_; }
   /// Called each time that a block waits, with the number of waits so far: a microsecond each on the kernels' clock.
   std::function<void(std::uint64_t)> meanwhile;
   /// Runs all kernels that were launched, those of a stream one after the other. Error(internal) where a kernel fails,
@@ -40,6 +45,7 @@ class Streams {
  private:
   std::vector<Launch> launches_;
   std::vector<SharedMemory> shared_;
+  std::uint64_t stored_by_several_ = 0;
 };
 
 }  // namespace gradwire::emulator

@@ -33,6 +33,10 @@ std::uint32_t window_blocks(std::uint32_t resident, std::uint32_t ranks_of_devic
 WindowCalls::WindowCalls(std::unique_ptr<memory::PeerWindows> windows, const kernels::WindowShape& shape,
                          kernels::WindowWords& words, std::chrono::milliseconds timeout)
     : windows_(std::move(windows)), timeout_(timeout) {
+  if (shape.ranks > kernels::kMostWindowRanks || shape.blocks > kernels::kMostWindowBlocks) {
+    throw Error(ErrorCode::internal, "windows for " + std::to_string(shape.ranks) + " ranks with " +
+                                         std::to_string(shape.blocks) + " blocks each");
+  }
   places_.shape = shape;
   places_.words = &words;
   places_.timeout_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(timeout).count());
@@ -103,7 +107,7 @@ kernels::WindowJob WindowCalls::job(const Lane& lane, const StreamTask& task) co
   return job;
 }
 
-void WindowCalls::abort() noexcept { std::atomic_ref(places_.words->abort).store(1, std::memory_order_relaxed); }
+void WindowCalls::abort() const noexcept { std::atomic_ref(places_.words->abort).store(1, std::memory_order_relaxed); }
 
 void WindowCalls::check() const {
   const std::uint32_t missing = read(places_.words->missing);

@@ -36,7 +36,7 @@ class WindowCalls {
   [[nodiscard]] kernels::WindowJob job(const Lane& lane, const StreamTask& task) const;
 
   /// Ends kernels that wait. Any thread.
-  void abort() noexcept;
+  void abort() const noexcept;
   /// Error(timeout) where a kernel has waited in vain for a rank. Kernels may run meanwhile.
   void check() const;
 
