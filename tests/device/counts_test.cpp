@@ -227,7 +227,7 @@ TEST(DeviceCounts, TheModelCountsTheSame) {
   }
 }
 
-// Mutations tried: the gather waits for the compute queue; the own shard is encoded for its owner, too.
+// Mutation tried: the gather waits for the compute queue.
 TEST(DeviceCounts, OneTensorInTiersTakesSixKernelsAndFourGroupsAtAnyNumberOfNodes) {
   for (const auto& [nodes, per_node] : {std::pair{2, 2}, std::pair{2, 8}, std::pair{8, 8}}) {
     for (const std::uint64_t mib : {1, 25}) {

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 constexpr std::array kOrders{NodeOrder::ascending, NodeOrder::descending, NodeOrder::tree};
 constexpr std::array<std::pair<int, int>, 6> kNodes{{{2, 2}, {2, 3}, {2, 4}, {3, 2}, {4, 3}, {3, 4}}};
 
-// Mutations tried: the owner adds its node's sum last; the residual of the next shard; the last shard lacks the rest.
+// Mutation tried: the owner adds the nodes in the reverse order.
 TEST(StreamNodeSums, HaveTheHostsBitsFromTheNodesSumsOn) {
   const std::array codecs{"int8", "int4", "bf16", "fp8", "topk(5%)+int8", "exact", "int2"};
   const std::array<std::uint64_t, 4> counts{20 * 4096 + 17, 5000, 9 * 4096, 64 * 12};
@@ -88,8 +88,8 @@ TEST(StreamNodeSums, KeepResidualsAtTheNodesSumAndTheOwnerAlone) {
   }
 }
 
-// What steps with feedback left out arrives with a step of exact values, and is then zero. Mutations tried: residuals
-// of the own shard are folded without the divisor; they are not folded.
+// What steps with feedback left out arrives with a step of exact values, and is then zero. Mutation tried: residuals of
+// the own shard are folded without the divisor.
 TEST(StreamNodeSums, AnExactStepBringsWhatResidualsHold) {
   unsigned at = 0;
   for (const bool weighted : {false, true}) {
@@ -174,6 +174,7 @@ NodeCall few_lanes(std::uint64_t chunk_bytes, bool weighted) {
           .chunk_bytes = chunk_bytes};
 }
 
+// Mutation tried: an acquisition does not make the communication queue wait.
 TEST(StreamNodeSums, EveryEventIsNeeded) {
   for (const std::uint64_t chunk_bytes : {1U << 24, 1U << 12}) {
     for (const bool weighted : {false, true}) {
@@ -237,7 +238,7 @@ TEST(StreamNodeSums, NeedNodesOfOneSizeAndABucketThatFits) {
               HasSubstr("in f32 or bf16, not by int8"));
 }
 
-// Mutation tried: a lane's shards begin with those of the lane before.
+// Mutation tried: a lane's residuals begin a unit early.
 TEST(TierPartition, CoversEachElementOnceInEqualParts) {
   for (const auto& [nodes, each] : kNodes) {
     const NodeCall shape{.nodes = nodes, .each = each};

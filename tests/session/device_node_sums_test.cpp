@@ -48,7 +48,6 @@ double distance(const std::string& a, const std::string& b) {
 
 std::string first_gradient(const Trainer& trainer) { return content({trainer.gradients[0]}); }
 
-// Mutation tried: an owner's residual is saved as a node's.
 TEST(DeviceNodeSums, AllRanksHaveTheMeanAndAFewResiduals) {
   for (const auto& nodes : {kTwoByTwo, std::vector<std::uint32_t>{0, 1, 2, 0, 1, 2}}) {
     for (const char* codec : {"int8", "int4", "topk(5%)+int8"}) {
@@ -98,7 +97,7 @@ TEST(DeviceNodeSums, APolicySaysWhatANodeIs) {
   EXPECT_FALSE(train(kTwoByTwo, "[tier.intra]\ncodec = \"bf16\"\n") == train(kTwoByTwo, ""));
 }
 
-// Mutations tried: parts are loaded one element off; a node's residual is not saved; a load forgets the step.
+// Mutation tried: an owner's residual is saved as a node's.
 TEST(DeviceNodeSums, AStateContinuesWithTheSameBits) {
   for (const bool by_scale : {false, true}) {
     const Policy policy = tiered("int4", "decay = 0.9\n[bucket]\nchunk = \"4KiB\"\n");
@@ -132,7 +131,8 @@ TEST(DeviceNodeSums, AStateContinuesWithTheSameBits) {
   }
 }
 
-// Whatever algorithm made the residuals, and whichever brings them with an exact step, nothing is lost.
+// Whatever algorithm made the residuals, and whichever brings them with an exact step, nothing is lost. Mutation tried:
+// a load does not say that residuals may belong to elements of other ranks.
 TEST(DeviceNodeSums, ResidualsGoFromAndToOtherAlgorithms) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "gradwire-device-node-sums";
   const Policy flat = tiered("int2", "", "two_shot");

@@ -180,7 +180,7 @@ TEST_F(NcclMessagesTest, PassesOnWhatIsEnqueued) {
                                 "end", "all_reduce 8 " + std::to_string(ncclBfloat16)}));
 }
 
-// Mutations tried: the rest is taken from the front; the last place leaves the rest out; the node is left at the end.
+// Mutation tried: the rest is taken from the front.
 TEST_F(NcclMessagesTest, JoinsANodeAndSumsAndGathersThere) {
   auto messages = adopt();
   std::array<std::byte, 96> memory{};
