@@ -27,19 +27,37 @@ Session make_session(Over over, const ncclUniqueId& id, int rank, std::shared_pt
   return nccl::make_session(communicator, stream, session_policy(codec));
 }
 
-Results device_results(Trainer& trainer, std::uint64_t steps) {
+// A captured step is replayed as every step.
+Results device_results(Trainer& trainer, cudaStream_t stream, std::uint64_t steps, bool captured) {
   Results all;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  if (captured) {
+    trainer.session().reserve();
+    cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    trainer.enqueue();
+    cuda(cudaStreamEndCapture(stream, &graph), "cudaStreamEndCapture");
+    cuda(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate");
+  }
   for (std::uint64_t step = 0; step < steps; ++step) {
     trainer.load(step);
-    trainer.enqueue();
+    if (captured) {
+      cuda(cudaGraphLaunch(executable, stream), "cudaGraphLaunch");
+    } else {
+      trainer.enqueue();
+    }
     for (auto& values : trainer.results()) {
       all.push_back(std::move(values));
     }
   }
+  if (captured) {
+    cuda(cudaGraphExecDestroy(executable), "cudaGraphExecDestroy");
+    cuda(cudaGraphDestroy(graph), "cudaGraphDestroy");
+  }
   return all;
 }
 
-void check_session(Check& check, const std::string& codec, Over over) {
+void check_session(Check& check, const std::string& codec, Over over, bool captured = false) {
   ncclUniqueId id{};
   ncclGetUniqueId(&id);
   const std::uint64_t steps = check.small() ? 2 : kSteps;
@@ -55,7 +73,7 @@ void check_session(Check& check, const std::string& codec, Over over) {
         auto* const stream = static_cast<cudaStream_t>(own.get());
         Trainer trainer(rank, stream,
                         make_session(over, id, rank, world[static_cast<std::size_t>(rank)], stream, codec));
-        got[rank] = device_results(trainer, steps);
+        got[rank] = device_results(trainer, stream, steps, captured);
       } catch (const std::exception& error) {
         errors[rank] = error.what();
         world[static_cast<std::size_t>(rank)]->abort(Error(ErrorCode::internal, "rank failed"));
@@ -88,5 +106,6 @@ int main(int argc, char** argv) {
   for (const char* codec : {"int8", "int4", "topk(1%)+int8"}) {
     check.part(codec + std::string(" over NCCL"), [&] { check_session(check, codec, Over::nccl); });
   }
+  check.part("int4 over NCCL, captured", [&] { check_session(check, "int4", Over::nccl, true); });
   return check.finish();
 }

@@ -155,11 +155,14 @@ void add_all(const Sum& sum) {
   }
 }
 
-bool run_sum(Device& device, World& world, std::uint64_t number, int rank, void* values, std::size_t bytes,
-             ncclDataType_t type, std::uint32_t agent, bool& arrived) {
+bool run_sum(Device& device, ncclComm_t comm, void* values, std::size_t bytes, ncclDataType_t type, std::uint32_t agent,
+             std::uint64_t& number) {
+  World& world = *comm->world;
+  const int rank = comm->rank;
+  const bool arrives = number == 0;
+  number = arrives ? ++comm->sums : number;  // as it begins, since a graph may be replayed
   Sum& sum = world.sums[number];
-  if (!arrived) {
-    arrived = true;
+  if (arrives) {
     sum.values.resize(static_cast<std::size_t>(world.size));
     sum.agents.resize(static_cast<std::size_t>(world.size));
     sum.values[static_cast<std::size_t>(rank)] = values;
@@ -287,9 +290,8 @@ API ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, nc
       throw Finding("unknown call: ncclAllReduce that is no sum of f32 or f64 in place");
     }
     device.enqueue(device.stream(stream), "an all-reduce of NCCL",
-                   [world = comm->world, number = comm->sums++, rank = comm->rank, to, count, type, arrived = false](
-                       Device& d, std::uint32_t agent) mutable {
-                     return run_sum(d, *world, number, rank, to, count * bytes_of(type), type, agent, arrived);
+                   [comm, to, count, type, number = std::uint64_t{0}](Device& d, std::uint32_t agent) mutable {
+                     return run_sum(d, comm, to, count * bytes_of(type), type, agent, number);
                    });
   });
 }

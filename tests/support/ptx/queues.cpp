@@ -66,6 +66,10 @@ std::uint32_t Device::begin(Stream& stream, const std::string& name) {
 }
 
 void Device::launch(Stream& stream, Launch launch) {
+  if (stream.capture != nullptr) {
+    stream.capture->nodes.emplace_back([launch](Device& device, Stream& on) { device.launch(on, launch); });
+    return;
+  }
   const std::string name = launch.kernel->readable;
   ++launches_[name];
   const std::uint32_t activity = begin(stream, name);
@@ -74,6 +78,10 @@ void Device::launch(Stream& stream, Launch launch) {
 }
 
 void Device::copy(Stream& stream, void* to, const void* from, std::size_t bytes, bool host_waits) {
+  if (stream.capture != nullptr) {
+    stream.capture->nodes.emplace_back([=](Device& device, Stream& on) { device.copy(on, to, from, bytes, false); });
+    return;
+  }
   const std::string name = "a copy";
   const std::uint32_t agent = order.add_agent(begin(stream, name), 0);
   // Memory that is not pinned is read before the call returns, and has been written when it returns.
@@ -95,6 +103,10 @@ void Device::copy(Stream& stream, void* to, const void* from, std::size_t bytes,
 }
 
 void Device::fill(Stream& stream, void* to, int value, std::size_t bytes) {
+  if (stream.capture != nullptr) {
+    stream.capture->nodes.emplace_back([=](Device& device, Stream& on) { device.fill(on, to, value, bytes); });
+    return;
+  }
   const std::uint32_t agent = order.add_agent(begin(stream, "a fill"), 0);
   stream.work.emplace_back([this, to, value, bytes, agent] {
     memory.note_copy(to, true, bytes, agent, order, "a fill");
@@ -104,12 +116,38 @@ void Device::fill(Stream& stream, void* to, int value, std::size_t bytes) {
 }
 
 void Device::enqueue(Stream& stream, const std::string& name, std::function<bool(Device&, std::uint32_t)> body) {
+  if (stream.capture != nullptr) {
+    stream.capture->nodes.emplace_back([=](Device& device, Stream& on) { device.enqueue(on, name, body); });
+    return;
+  }
   const std::uint32_t agent = order.add_agent(begin(stream, name), 0);
   others_help_ = true;
   stream.work.emplace_back([this, agent, body = std::move(body)] { return body(*this, agent); });
 }
 
+void Device::begin_capture(Stream& stream) { stream.capture = std::make_shared<Graph>(); }
+
+std::shared_ptr<Graph> Device::end_capture(Stream& stream) {
+  std::shared_ptr<Graph> graph = stream.capture;
+  for (auto& [handle, other] : streams_) {
+    if (other.capture == graph) {
+      other.capture = nullptr;
+    }
+  }
+  return graph;
+}
+
+void Device::replay(Stream& stream, const Graph& graph) {
+  for (const auto& node : graph.nodes) {
+    node(*this, stream);
+  }
+}
+
 void Device::record(Stream& stream, const std::shared_ptr<EventState>& event) {
+  if (stream.capture != nullptr) {
+    event->captured = stream.capture;
+    return;
+  }
   begin(stream, "an event");
   event->done = false;
   event->clock = stream.clock;
@@ -122,11 +160,18 @@ void Device::record(Stream& stream, const std::shared_ptr<EventState>& event) {
 }
 
 void Device::wait(Stream& stream, const std::shared_ptr<EventState>& event) {
+  if (event->captured != nullptr) {
+    stream.capture = event->captured;
+    return;
+  }
   join(stream.clock, event->clock);
   stream.work.emplace_back([event] { return event->done; });
 }
 
 void Device::call(Stream& stream, std::function<void()> function) {
+  if (stream.capture != nullptr) {
+    throw Finding("unknown call: a capture of a host function");
+  }
   begin(stream, "a host function");
   stream.work.emplace_back([function = std::move(function)] {
     function();
@@ -217,6 +262,9 @@ void Device::run_until(const std::function<bool()>& condition) {
 }
 
 void Device::synchronize(Stream& stream) {
+  if (stream.capture != nullptr) {
+    throw Finding("a wait of the host for a stream that is being captured");
+  }
   run_until([&] { return stream.work.empty(); });
   join(host_, stream.clock);
 }
@@ -228,7 +276,9 @@ void Device::synchronize(EventState& event) {
 
 void Device::synchronize_all() {
   for (auto& [handle, stream] : streams_) {
-    synchronize(stream);
+    if (stream.capture == nullptr) {
+      synchronize(stream);
+    }
   }
 }
 
@@ -258,6 +308,8 @@ void Device::note(const std::string& finding) noexcept {
 }
 
 void Device::summarize() noexcept {
+  while (!failed() && !others_help_ && guarded_step()) {  // a GPU may have done this work, too
+  }
   std::uint64_t launches = 0;
   for (const auto& [name, count] : launches_) {
     launches += count;

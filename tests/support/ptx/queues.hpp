@@ -20,8 +20,18 @@
 
 namespace gradwire::ptx {
 
+struct Stream;
+class Device;
+
+/// Captured work, in the order in which it was captured. A replay runs it in this order on one stream: a legal order,
+/// which hides a missing wait inside of the graph.
+struct Graph {
+  std::vector<std::function<void(Device& device, Stream& stream)>> nodes;
+};
+
 struct EventState {
   bool done = true;
+  std::shared_ptr<Graph> captured;  // it was recorded during a capture
   Clock clock;
   double milliseconds = 0;
 };
@@ -31,6 +41,7 @@ struct Stream {
   bool waits_for_legacy = false;  // an ordinary stream and stream 0 wait for each other
   Clock clock;
   std::deque<std::function<bool()>> work;  // each returns whether it has ended
+  std::shared_ptr<Graph> capture;          // not null: work goes there
 };
 
 class Device {
@@ -54,6 +65,11 @@ class Device {
   void record(Stream& stream, const std::shared_ptr<EventState>& event);
   void wait(Stream& stream, const std::shared_ptr<EventState>& event);
   void call(Stream& stream, std::function<void()> function);
+  // Captures: work of the stream, and of streams that wait for its events, is kept and not done.
+  void begin_capture(Stream& stream);
+  /// Ends the capture of all streams that joined it.
+  std::shared_ptr<Graph> end_capture(Stream& stream);
+  void replay(Stream& stream, const Graph& graph);
   /// Makes a stream store a word of pinned memory, or wait until it is at least `value` (as a difference). A thread
   /// then does streams' work by itself, since hosts look at such words without calling anything.
   void write_word(Stream& stream, std::uint32_t* word, std::uint32_t value);

@@ -7,6 +7,7 @@
 
 namespace {
 
+using GraphHandle = std::shared_ptr<gradwire::ptx::Graph>;
 using gradwire::ptx::Device;
 using gradwire::ptx::EventState;
 using gradwire::ptx::Finding;
@@ -76,8 +77,41 @@ GRADWIRE_PTX_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_
     return cudaSuccess;
   });
 }
-GRADWIRE_PTX_API cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
+GRADWIRE_PTX_API cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  return guarded([&](Device& device) {
+    const bool captures = device.stream(stream).capture != nullptr;
+    *status = captures ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    return cudaSuccess;
+  });
+}
+GRADWIRE_PTX_API cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  return guarded([&](Device& device) {
+    device.begin_capture(device.stream(stream));
+    return cudaSuccess;
+  });
+}
+GRADWIRE_PTX_API cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  return guarded([&](Device& device) {
+    *graph = reinterpret_cast<cudaGraph_t>(new GraphHandle(device.end_capture(device.stream(stream))));
+    return cudaSuccess;
+  });
+}
+GRADWIRE_PTX_API cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = reinterpret_cast<cudaGraphExec_t>(new GraphHandle(*reinterpret_cast<GraphHandle*>(graph)));
+  return cudaSuccess;
+}
+GRADWIRE_PTX_API cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  return guarded([&](Device& device) {
+    device.replay(device.stream(stream), **reinterpret_cast<GraphHandle*>(executable));
+    return cudaSuccess;
+  });
+}
+GRADWIRE_PTX_API cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete reinterpret_cast<GraphHandle*>(graph);
+  return cudaSuccess;
+}
+GRADWIRE_PTX_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete reinterpret_cast<GraphHandle*>(executable);
   return cudaSuccess;
 }
 GRADWIRE_PTX_API cudaError_t cudaStreamGetDevice(cudaStream_t, int* device) {
