@@ -68,6 +68,7 @@ std::string small(const std::string& more = "", const std::string& nccl = "[nccl
   return "version = 1\ncards = 2\n[inside]\nrate = \"20GB/s\"\n" + nccl + more;
 }
 
+// Mutation tried: cards do not share the link of their node.
 TEST(GpuFile, EveryKey) {
   const DeviceCluster cluster = parse_gpu_file(R"(version = 1
 name = "all"
@@ -140,7 +141,7 @@ TEST(GpuFile, WhatIsNotSaidIsAnH100) {
   EXPECT_NO_THROW((void)forecast_device(cluster, DeviceWay::one_lane, {.count = 1 << 20, .codec = "int8"}));
 }
 
-// Mutations tried: read_inside does not ask for a rate; nodes x cards is not bounded; shared does not divide.
+// Mutation tried: a rate has no lower bound.
 TEST(GpuFile, MistakesNameThePlaceAndTheFix) {
   const auto message = [](const std::string& text) {
     return std::string(error_of([&] { (void)parse_gpu_file(text, "g.toml"); }).what());

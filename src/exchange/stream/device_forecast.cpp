@@ -17,6 +17,13 @@ namespace {
 using Row = DeviceTimeline::Queue;
 
 constexpr std::uint64_t kTierLanes = 4;
+
+// The chunks of the executor as it was: at least four of a shard, and in memory 32 MiB of all ranks.
+ChunkSize chunks_before(int ranks) {
+  constexpr std::uint64_t kLaneBytes = 32ULL << 20, kLeast = 256ULL << 10, kMost = 4ULL << 20;
+  return std::clamp(kLaneBytes / static_cast<std::uint64_t>(ranks), kLeast, kMost);
+}
+
 constexpr double kResidualBytes = 2 * sizeof(float);  // read and written
 
 double payload_of(const kernels::FrameCodec& frames, std::uint64_t count) {
@@ -60,10 +67,9 @@ class TimelineBackend final : public NullBackend {
   }
   void reduce(const kernels::ReduceJob& job) override {
     open_frame(job.out != nullptr && !job.opened);
-    double bytes = 0;
-    for (int i = 0; i < job.ranks; ++i) {
-      bytes += i == job.own_rank ? array_bytes(job.own_dtype, job.count) : payload_of(job.call.codec, job.count);
-    }
+    const bool uncoded = job.own != nullptr;
+    double bytes = (job.ranks - (uncoded ? 1 : 0)) * payload_of(job.call.codec, job.count);
+    bytes += uncoded ? array_bytes(job.own_dtype, job.count) : 0.0;
     bytes += job.out != nullptr ? payload_of(job.second, job.count) : array_bytes(job.result_dtype, job.count);
     for (const float* residual : {job.own_residual, job.owner_residual}) {
       bytes += residual != nullptr ? kResidualBytes * job.count : 0.0;
@@ -144,14 +150,14 @@ std::uint64_t run_executor(const DeviceCluster& cluster, const DeviceBucket& buc
   NoMemory source;
   memory::Arena arena(source);
   TimelineBackend backend(arena, cluster, timeline, each_frame);
-  const ChunkSize chunks = stream_chunks(cluster.ranks());
-  Resolved resolved = resolve({.codec = bucket.codec,
-                               .second_hop = default_second_hop(bucket.codec, cluster.ranks()),
-                               .dtype = bucket.dtype,
-                               .count = bucket.count,
-                               .feedback = bucket.feedback,
-                               .chunk_bytes = each_frame ? ChunkSize(chunks.bytes) : chunks},
-                              {0, cluster.ranks()});
+  Resolved resolved =
+      resolve({.codec = bucket.codec,
+               .second_hop = default_second_hop(bucket.codec, cluster.ranks()),
+               .dtype = bucket.dtype,
+               .count = bucket.count,
+               .feedback = bucket.feedback,
+               .chunk_bytes = each_frame ? chunks_before(cluster.ranks()) : stream_chunks(cluster.ranks())},
+              {0, cluster.ranks()});
   const std::uint64_t lanes = resolved.schedule.lanes;
   const auto memory = [&](std::size_t element) { return source.allocate(bucket.count * element); };
   const std::size_t element = element_bytes(bucket.dtype);
