@@ -84,6 +84,15 @@ void print_bound(const std::string& who, const std::optional<double>& bound, std
   }
 }
 
+void print_roles(const std::string& who, const std::optional<Roles>& roles, std::ostream& out) {
+  if (roles) {
+    out << "roles of " << who << ": "
+        << (*roles == Roles::all ? "all calls of NCCL count as gradients, at once"
+                                 : "calls of NCCL pass until they are known to be gradients")
+        << '\n';
+  }
+}
+
 void print_elastic(const Policy::Elastic& elastic, std::ostream& out) {
   out << "elastic, for sessions that go on when ranks end: a silent rank is left out after "
       << format_duration(elastic.suspect) << "; the job ends with fewer than " << elastic.min_ranks
@@ -149,9 +158,15 @@ int check(const std::string& file, int ranks, std::ostream& out) {
   for (std::size_t rule = 0; rule < policy.rules.size(); ++rule) {
     print_sync("rule " + std::to_string(rule + 1), policy.rules[rule].policy.sync, out);
     print_bound("rule " + std::to_string(rule + 1), policy.rules[rule].policy.max_error, out);
+    print_roles("rule " + std::to_string(rule + 1), policy.rules[rule].policy.roles, out);
   }
   print_sync("all others", policy.defaults.sync, out);
   print_bound("all others", policy.defaults.max_error, out);
+  print_roles("all others", policy.defaults.roles, out);
+  if (policy.memory != Policy::Memory()) {
+    out << "memory: a drop-in keeps up to " << format_bytes(policy.memory.device_residuals)
+        << " of residuals on a device for each communicator\n";
+  }
   if (policy.elastic) {
     print_elastic(*policy.elastic, out);
   }

@@ -31,6 +31,7 @@ struct CallInfo {
   std::uint64_t order = 0;  // number of calls before it in its step, on its communicator
   std::uint32_t communicator_size = 1;
   std::string_view name = {};  // empty: none
+  std::string_view communicator_name = {};
 };
 
 /// Why a call is not compressed.
@@ -50,6 +51,7 @@ struct CallPlan {
   std::vector<policy::Stage>
       stages;                       // codecs of both hops and error feedback, by step; stage_at finds the one of a step
   std::vector<policy::Stage> ways;  // codec = "auto": the alternatives for compressing it; otherwise empty
+  bool any_role = false;            // calls of NCCL are compressed whether they are known to be gradients or not
   std::optional<std::size_t> rule;  // index into Policy::rules; none: the defaults
   std::string why;                  // "rule 2 at policy.toml:14 matched at least 1MiB", "default"
   [[nodiscard]] bool compress() const noexcept { return pass == Pass::no; }

@@ -18,6 +18,7 @@ inline constexpr std::chrono::milliseconds kMostSuspect{600'000};
 inline constexpr double kLeastSlower = 1.5;
 inline constexpr double kMostSlower = 1000;
 inline constexpr std::uint32_t kMostRanks = 1'000'000;
+inline constexpr std::uint64_t kMostMemory = 1ULL << 50;
 
 /// The message for bounds of [batch] that leave no accumulation.
 [[nodiscard]] std::string contradiction(const Policy::Batch& batch);

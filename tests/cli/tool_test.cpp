@@ -93,6 +93,18 @@ TEST_F(Tool, CheckTellsSyncModes) {
   EXPECT_THAT(outcome.output, HasSubstr("note: for sessions only: policy policy.toml: sync other than \"step\""));
 }
 
+TEST_F(Tool, CheckTellsRolesAndMemory) {
+  write("policy.toml",
+        "[memory]\ndevice_residuals = \"1GiB\"\n[defaults]\nroles = \"all\"\n[[rule]]\ncommunicator_name = \"tp*\"\n"
+        "roles = \"gradients\"\n");
+  const std::string output = gradwire("check policy.toml").output;
+  EXPECT_THAT(output, HasSubstr("communicator tp*"));
+  EXPECT_THAT(output, HasSubstr("roles of rule 1: calls of NCCL pass until they are known to be gradients\n"
+                                "roles of all others: all calls of NCCL count as gradients, at once\n"
+                                "memory: a drop-in keeps up to 1GiB of residuals on a device for each communicator\n"));
+  EXPECT_THAT(output, HasSubstr("note: rule 1 of policy.toml with `communicator_name`: ignored but by"));
+}
+
 TEST_F(Tool, CheckTellsWhatElasticSays) {
   write("policy.toml", "[elastic]\nmin_ranks = 2\nspares = 1\nreplicate = \"10 steps\"\nexpel_slower_than = 3\n");
   EXPECT_THAT(

@@ -145,6 +145,26 @@ TEST(CallPlan, NamesCountWhereThereAreSome) {
                                            "rule 2 of p.toml with `ndim`: ignored, calls have no dimensions"));
 }
 
+// Mutation tried: a rule that names sizes waits, too.
+TEST(CallPlan, RulesThatNameCallsDecideAtOnce) {
+  const auto any_role = [](const std::string& policy, const CallInfo& call) {
+    return CallPlanner(Policy::parse(policy)).resolve(call).any_role;
+  };
+  const CallInfo call{.count = kMany, .communicator_size = 4, .communicator_name = "dp0"};
+  EXPECT_FALSE(any_role("", call));
+  EXPECT_TRUE(any_role("[defaults]\nroles = \"all\"", call));
+  for (const char* condition : {"communicator_name = \"dp*\"", "communicator_size = 4", "min_bytes = 1",
+                                "max_bytes = \"1GiB\"", "dtype = \"f32\""}) {
+    const std::string rule = "[[rule]]\n" + std::string(condition) + "\n";
+    EXPECT_TRUE(any_role(rule, call)) << condition;
+    EXPECT_TRUE(any_role("[defaults]\nroles = \"gradients\"\n" + rule, call)) << condition;
+    EXPECT_FALSE(any_role(rule + "roles = \"gradients\"", call)) << condition;
+  }
+  EXPECT_FALSE(any_role("[[rule]]\norder = 0\n", call)) << "an order says nothing about what the call carries";
+  EXPECT_FALSE(any_role("[[rule]]\ncommunicator_name = \"tp*\"\n", call));
+  EXPECT_FALSE(any_role("[[rule]]\ncommunicator_name = \"*\"\n", {.count = kMany})) << "no name";
+}
+
 TEST(CallPlan, PassesWhatIsExactAtEveryStepOnly) {
   const auto pass = [](const std::string& defaults) {
     return CallPlanner(Policy::parse("[defaults]\n" + defaults)).resolve({.count = kMany, .communicator_size = 4}).pass;
